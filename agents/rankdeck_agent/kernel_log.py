@@ -344,6 +344,7 @@ _DISK = "data may be lost: check the disk"
 _MEMORY = "a memory fault: find the DIMM by its label"
 _STUCK = "if it goes on: reboot the node"
 _IOMMU = "its driver or firmware uses memory that is not its own: update it, or ask the vendor about `iommu=pt`"
+_IOMMU_STUCK = "a device does not answer the IOMMU: look what failed before it, reboot the node"
 _UNCORRECTED = r"(?:[abef][0-9a-f]{15}|[89cd][2367abef][0-9a-f]{14})\b"
 """A status of 64 bits that is valid (bit 63), and uncorrected or corrupt (61, 57)."""
 
@@ -353,7 +354,8 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("gpu", "bad", r"[Ee]ncountered (?:a )?global fatal error", "CUDA works on no GPU of the node: drain, reboot"),
     _pattern("gpu", "bad", rf"NVRM: .*GPU at PCI:(?P<device>{_PCI}) .*likely needs to be reset", f"drain the node, {RESET}"),
     _pattern("gpu", "bad", r"NVRM: This PCI I/O region assigned to your NVIDIA device is invalid", "the BIOS gave a GPU no room: update it, switch on Above 4G decoding"),
-    _pattern("gpu", "bad", r"NVRM: (?:The NVIDIA probe routine (?:failed|was not called) for|None of the NVIDIA (?:graphics adapters|devices) were initialized)", "the driver cannot start the GPU: look for who holds it (vfio, nouveau), reboot the node"),
+    _pattern("gpu", "bad", r"NVRM: (?:The NVIDIA probe routine (?:failed|was not called) for|None of the NVIDIA (?:graphics adapters|devices) were (?:initialized|probed))", "the driver cannot start the GPU: look for who holds it (vfio, nouveau), reboot the node"),
+    _pattern("gpu", "bad", rf"NVRM: (?:GPU (?P<device>{_PCI}): Failed to copy vbios|BAR\d is 0M @ |request_mem_region failed for )", "the driver cannot reach the GPU's memory: update the BIOS, reseat the GPU, reboot"),
     _pattern("gpu", "warn", r"NVRM: API mismatch", "the driver in the kernel and its library are of two versions: reload the driver's modules or reboot; in a container: use the host's library"),
     _pattern("gpu", "bad", r"NVRM: .*GSP RM heartbeat timed out", "the GPU's own processor does not answer: drain, reboot the node"),
     _pattern("gpu", "bad", rf"\b(?:nvidia|amdgpu|xe|i915):? (?:probe of )?(?P<device>{_PCI})(?:: probe with driver \w+)? failed with error -", "the driver cannot start the GPU: reboot the node"),
@@ -361,7 +363,9 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("gpu", "bad", rf"Xe has declared device (?P<device>{_PCI}) as wedged", "the driver gave up the GPU: reboot the node"),
     _pattern("gpu", "info", rf"i915 (?P<device>{_PCI}): .*GPU HANG", "an application hung the GPU"),
     _pattern("nvlink", "warn", r"NVRM: knvlink\w+: .*\b[Ff]ailed", f"collectives are slow or fail: {RESET}, check NVSwitch and fabric manager"),
-    _pattern("thermal", "bad", rf"amdgpu (?P<device>{_PCI}): .*(?:over temperature range|GPU (?:SW|HW) CTF)", "the GPU is too hot and shuts down: check fans and inlet air"),
+    _pattern("thermal", "bad", rf"amdgpu (?P<device>{_PCI}): .*(?:over temperature range|GPU (?:SW|HW) (?:CTF|Critical Temperature))", "the GPU is too hot and shuts down: check fans and inlet air"),
+    _pattern("thermal", "bad", r"amdgpu: GPU over temperature range detected", "a GPU is too hot and shuts down: check fans and inlet air"),
+    _pattern("thermal", "ok", rf"amdgpu (?P<device>{_PCI}): .*GPU under temperature range detected"),
     _pattern("thermal", "warn", rf"amdgpu (?P<device>{_PCI}): .*(?:thermal throttling|GPU is throttled|temperature reached)", "the GPU slows down: check fans, inlet air, neighbours"),
     _pattern("amdgpu", "ok", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?GPU reset\(\d+\) succeeded"),
     _pattern("amdgpu", "bad", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?(?:GPU reset end with ret = -|GPU [Rr]ecovery [Ff]ailed)", "the GPU stays away: reboot the node"),
@@ -401,6 +405,7 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("disk", "info", r"(?:critical target|operation not supported|not supported) error, dev (?P<device>[\w.-]+), .*\(WRITE_ZEROES\)", "the disk refuses to zero blocks by itself: no data is lost"),
     _pattern("disk", "bad", r"Buffer I/O error on dev(?:ice)? (?P<device>[\w.-]+)", _DISK),
     _pattern("disk", "bad", r"(?:I/O|medium|target|nexus) error, dev (?P<device>[\w.-]+)", _DISK),
+    _pattern("disk", "bad", r"critical space allocation error, dev (?P<device>[\w.-]+)", "writes fail: the storage behind it is full"),
     _pattern("disk", "bad", r"(?:\((?P<device>[\w.-]+)\): )?I/O error while writing superblock", _DISK),
     _pattern("disk", "bad", r"(?:\((?:device )?(?P<device>[\w.-]+)\):? .*)?Remounting filesystem read-only", "writes fail: check the disk, then the file system"),
     _pattern("disk", "bad", r"block (?P<device>nvme\d+n\d+): no available path - failing I/O", _DISK),
@@ -410,7 +415,7 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("disk", "bad", r"(?P<device>ata\d+\.\d+): disabled$", "the drive is gone: replace it"),
     _pattern("disk", "bad", r"(?:(?P<device>[\w.-]+): )?attempt to access beyond end of device", _DISK),
     _pattern("disk", "bad", r"md/\S*?: ?Disk failure on (?P<device>[\w.-]+)", "replace the disk"),
-    _pattern("disk", "bad", r"md/\S*?:(?P<device>md\w+): (?:[Nn]ot enough operational|[Cc]annot start|[Ff]ailed to run|.*has failed)", "the array is gone: replace its disks, restore its data"),
+    _pattern("disk", "bad", r"md/\S*?:(?P<device>md\w+): (?:[Nn]ot enough operational|[Cc]annot start|[Ff]ailed to run|too few disks|.*has failed)", "the array is gone: replace its disks, restore its data"),
     _pattern("disk", "warn", r"md/\S*?:(?P<device>md\w+): (?:Operation continuing on \d|.*\bactive with (?P<left>\d+) out of (?!(?P=left)\b)\d|.*\b[Dd]egraded)", "the array has lost a disk, another loss loses its data: replace the disk"),
     _pattern("disk", "warn", r"md: kicking (?:non-fresh )?(?P<device>[\w.-]+) (?:from|out of)", "the array has lost a disk: add it again or replace it"),
     _pattern("disk", "bad", r"(?:EXT4-fs error|BTRFS(?:: | )(?:error|critical)) \(device (?P<device>[\w.-]+)", _DISK),
@@ -429,6 +434,7 @@ PATTERNS: tuple[KernelPattern, ...] = (
     # Bits of the status (linux arch/x86/include/asm/mce.h): 61 uncorrected (UC), 57 processor context corrupt (PCC).
     _pattern("mce", "bad", rf"(?:Machine Check(?: Exception| Event)?: *\w+ Bank \d+: |\bSTATUS:? ?)(?:0x)?{_UNCORRECTED}", "a hardware fault: drain the node"),
     _pattern("mce", "bad", r"\[Hardware Error\]: .*_STATUS\[[^\]]*\b(?:UE|UC|PCC)\b", "a hardware fault: drain the node"),
+    _pattern("mce", "bad", r"\[Hardware Error\]: (?:Machine [Cc]heck: (?:Processor context corrupt|Overflowed|Invalid)|.*\bError \d+, type: (?:fatal|recoverable))", "a hardware fault: drain the node"),
     _pattern("mce", "warn", r"Machine Check(?: Event)?: *\w+ Bank \d+: (?:0x)?[89cd][0-9a-f]{15}", "corrected: watch whether it comes again"),
     _pattern("mce", "bad", r"(?:[Uu]ncorrected hardware memory error|Machine Check Exception|Memory failure: 0x|event severity: (?:fatal|recoverable))", _MEMORY),
     _pattern("mce", "bad", r"\[Hardware Error\]: .*\b[Uu]ncorrected\b", "a hardware fault: drain the node"),
@@ -449,7 +455,6 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("mlx5", "warn", rf"mlx5_core (?P<device>{_PCI}): .*Health issue observed, .*severity\([4-7]\)", "watch the adapter"),
     _pattern("mlx5", "warn", rf"mlx5_core (?P<device>{_PCI})(?: \S+)?: .*TX timeout", "the adapter stopped sending: reset it; again: firmware or slot"),
     _pattern("bnxt", "warn", rf"bnxt_en (?P<device>{_PCI})(?: \S+)?: .*TX timeout", "the adapter stopped sending: reset it; again: firmware or slot"),
-    _pattern("nic", "warn", rf"\b(?:ice|i40e|ixgbe|igb|igc|mlx4_en|mlx4_core|ionic|qede|ena|tg3|cxgb4|hns3) (?P<device>{_PCI})(?: \S+)?: .*(?:[Tt][Xx][ _]?timeout|[Tt]ransmit (?:queue )?.*timed out)", "the adapter stopped sending: reset it; again: firmware or slot"),
     _pattern("mlx5", "bad", rf"mlx5_core (?P<device>{_PCI}): .*(?:health compromised|device's health|Fatal error|assert_var|Health issue observed|PCI slot is unavailable|handling bad device|pre-initializing state)", "the adapter failed: reset or reboot"),
     _pattern("mlx5", "warn", rf"mlx5_core (?P<device>{_PCI}): .*(?:timeout\. Will cause a leak|mlx5_cmd_out_err:)", "the firmware refuses or does not answer"),
     _pattern("bnxt", "bad", rf"bnxt_en (?P<device>{_PCI})(?: \S+)?: .*(?:[Ff]irmware (?:fatal|not responding)|FW fatal|[Ff]atal (?:firmware|FW))", "the adapter failed: reset or reboot"),
@@ -460,6 +465,8 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("nic", "warn", rf"ena (?P<device>{_PCI}).*: Keep alive watchdog timeout", "the adapter does not answer and is reset"),
     _pattern("nic", "warn", r"(?P<device>[\w.-]+): NETDEV WATCHDOG: ", "the adapter stopped sending: reset it; again: firmware or slot"),
     _pattern("nic", "warn", r"NETDEV WATCHDOG: (?P<device>[\w.-]+) \(", "the adapter stopped sending: reset it; again: firmware or slot"),
+    _pattern("nic", "warn", rf"\w+ (?P<device>{_PCI}|virtio\d+)(?: \S+)?: .*(?:[Tt][Xx][ _]?[Tt]imeout|[Tt]ransmit (?:queue )?.*timed out|TX hasn't completed|lost tx completions)", "the adapter stopped sending: reset it; again: firmware or slot"),
+    _pattern("nic", "warn", r"(?P<device>[\w.-]+): transmit timeout: latency", "the adapter stopped sending: reset it; again: firmware or slot"),
     _pattern("link", "warn", r"bond\S*: (?:\(slave (?P<device>[\w.-]+)\): )?link status definitely down", "one link of the bond is lost: check cable and switch port"),
     _pattern("link", "ok", r"bond\S*: \(slave (?P<device>[\w.-]+)\): link status definitely up"),
     _pattern("link", "warn", r"(?P<device>bond\S*): now running without any active interface", "the bond is dead: check cables and switch ports"),
@@ -474,6 +481,8 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("iommu", "warn", rf"AMD-Vi: Event logged \[\w+ device=(?P<device>{_PCI})", _IOMMU),
     _pattern("iommu", "warn", rf"(?:(?P<device>{_PCI}): )?AMD-Vi: Event logged \[(?:IO_PAGE_FAULT|\w+_ERROR|\w+_FAULT)", _IOMMU),
     _pattern("iommu", "warn", r"arm-smmu\S* (?P<device>\S+): (?:Unhandled context fault|event 0x\w+ received|\s*event: F_)", _IOMMU),
+    _pattern("iommu", "warn", rf"AMD-Vi: IOTLB_INV_TIMEOUT device=(?P<device>{_PCI})", _IOMMU_STUCK),
+    _pattern("iommu", "bad", r"(?:AMD-Vi: Completion-Wait loop timed out|arm-smmu\S* \S+: CMDQ timeout|DMAR: .*Device-TLB [Ii]nvalidation timeout)", _IOMMU_STUCK),
     # A root port reports for the device that it names last.
     _pattern("pcie", "bad", rf"AER: (?:Multiple )?Uncorrect\w+ .*received(?: from|:) (?P<device>{_PCI})", "a device or its slot fails: reseat it"),
     _pattern("pcie", "warn", rf"AER: (?:Multiple )?Correct\w+ .*received(?: from|:) (?P<device>{_PCI})", "watch whether it comes often: reseat the device"),

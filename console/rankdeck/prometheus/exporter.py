@@ -310,7 +310,9 @@ class Exporter:
 
     def _told(self, family: Family) -> Iterator[list[str]]:
         """The lines of a family's metrics, node by node."""
-        alone = len(family.sources) == 1 and not family.series
+        modes = {source.series.mode for source in family.sources}
+        # Then no two series can have the same labels.
+        alone = len(modes) == len(family.sources) and not family.series
         for node, entry in self._live if family.sources else ():
             told: set[tuple[str, str]] | None = None if alone else set()
             for source in family.sources:
