@@ -757,6 +757,9 @@ def test_beside_a_kernel_log_that_may_not_be_read_other_errors_still_count() -> 
     [
         ({"gpu.temp": {"0": 88}, "gpu.margin": {"0": 12}}, Level.OK),
         ({"gpu.temp": {"0": 88}}, Level.WARN),
+        ({"gpu.mem_temp": {"0": 97}, "gpu.mem_margin": {"0": 11}}, Level.OK),
+        ({"gpu.mem_temp": {"0": 93}, "gpu.mem_margin": {"0": 1}}, Level.WARN),
+        ({"gpu.mem_temp": {"0": 97}}, Level.WARN),
         ({"gpu.temp": {"0": 70}, "gpu.margin": {"0": 0}}, Level.BAD),
         ({"cpu.temp": {"": 86}, "cpu.margin": {"": 19}}, Level.OK),
         ({"cpu.temp": {"": 96}}, Level.BAD),

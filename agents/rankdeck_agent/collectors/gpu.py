@@ -62,6 +62,7 @@ AMD_METRICS: tuple[str, ...] = (
     "gpu.temp",
     "gpu.margin",
     "gpu.mem_temp",
+    "gpu.mem_margin",
     "gpu.ecc_corrected",
     "gpu.ecc_uncorrected",
 )
@@ -139,26 +140,20 @@ class Amd:
 
     def _heat(self, reading: Reading, card: AmdCard) -> None:
         core = card.sensors.get("edge") or card.sensors.get("junction")
-        if core:
-            self._degrees(reading, card, "gpu.temp", core, "input")
-            self._degrees(reading, card, "gpu.margin", core, "crit")
         memory = card.sensors.get("mem")
+        if core:
+            reading.measure("gpu.temp", lambda: _degrees(self.tree, f"{core}_input"), card.key)
         if memory:
-            self._degrees(reading, card, "gpu.mem_temp", memory, "input")
-
-    def _degrees(
-        self, reading: Reading, card: AmdCard, metric: str, sensor: str, file: str
-    ) -> None:
-        def read() -> None:
-            degrees = signed(self.tree.read(f"{sensor}_{file}")) / 1e3
-            if metric == "gpu.margin":
-                if not 0 < degrees < _ABSURD:
-                    # 0 means that no limit is set.
-                    return
-                degrees -= signed(self.tree.read(f"{sensor}_input")) / 1e3
-            reading.put(metric, round(degrees, 3), card.key)
-
-        reading.attempt((metric,), read, card.key)
+            reading.measure(
+                "gpu.mem_temp", lambda: _degrees(self.tree, f"{memory}_input"), card.key
+            )
+        # Each sensor has limits of its own: the one that is nearest to its limit counts.
+        chip = [card.sensors[name] for name in ("edge", "junction") if name in card.sensors]
+        for metric, sensors in (("gpu.margin", chip), ("gpu.mem_margin", [memory])):
+            reading.attempt(
+                (metric,), lambda m=metric, s=sensors: _put_margin(reading, m, self.tree, s, card.key),
+                card.key,
+            )  # fmt: skip
 
     def _care(self, reading: Reading, card: AmdCard) -> None:
         read = partial(pcie.read_link, reading, self.tree, card.slot, card.key)
@@ -178,6 +173,30 @@ class Amd:
                 total[kind] += int(count)
         reading.put("gpu.ecc_corrected", total["ce"], card.key)
         reading.put("gpu.ecc_uncorrected", total["ue"], card.key)
+
+
+def _degrees(tree: Tree, file: str) -> float:
+    return round(signed(tree.read(file)) / 1e3, 3)
+
+
+def _put_margin(
+    reading: Reading, metric: str, tree: Tree, sensors: Iterable[Optional[str]], device: str
+) -> None:
+    """Store how many degrees the nearest of the sensors is below its own limit; nothing if none has a limit."""
+    left: list[float] = []
+    for sensor in filter(None, sensors):
+        files = [f"{sensor}_{name}" for name in _LIMITS]
+        limits = [_degrees(tree, file) for file in files if tree.exists(file)]
+        # 0 means that no limit is set.
+        known = [limit for limit in limits if 0 < limit < _ABSURD]
+        if known:
+            left.append(known[0] - _degrees(tree, f"{sensor}_input"))
+    if left:
+        reading.put(metric, round(min(left), 3), device)
+
+
+_LIMITS = ("crit", "emergency")
+"""Ends of the files with a sensor's limits; the first that is set counts."""
 
 
 def _cards(tree: Tree, prefix: str, names: KeptNames) -> Iterable[AmdCard]:
@@ -263,6 +282,8 @@ INTEL_METRICS = (
     *(row[0] for row in _INTEL_ROWS),
     "gpu.power",
     "gpu.active",
+    "gpu.margin",
+    "gpu.mem_margin",
     "gpu.throttle_reasons",
     *pcie.METRICS,
 )
@@ -368,6 +389,13 @@ class Intel:
             watts = _rate(card, "gpu.power", now, energy)
             if watts is not None:
                 reading.put("gpu.power", round(watts, 3), card.key)
+        for metric, of in (("gpu.margin", "gpu.temp"), ("gpu.mem_margin", "gpu.mem_temp")):
+            if of in card.files:
+                sensor = card.files[of][0].rpartition("_")[0]
+                reading.attempt(
+                    (metric,), lambda m=metric, s=sensor: _put_margin(reading, m, self.tree, [s], card.key),
+                    card.key,
+                )  # fmt: skip
         link = partial(pcie.read_link, reading, self.tree, card.slot, card.key)
         reading.attempt(pcie.METRICS, link, card.key)
         if card.idle is not None:

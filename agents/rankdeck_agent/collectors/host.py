@@ -111,7 +111,7 @@ class CpuCollector:
         return reading
 
     def _look(self) -> None:
-        self._temps = _sensors(self._tree) or _zones(self._tree)
+        self._temps = _sensors(self._tree) or [f"{zone}/temp" for zone in cpu_zones(self._tree)]
         self._clocks = spread(_clock_files(self._tree), _CLOCKS)
         self._inventory = {"cpu.model": _model(self._tree)}
 
@@ -231,13 +231,14 @@ def _sensors(tree: Tree) -> list[str]:
     return found
 
 
-def _zones(tree: Tree) -> list[str]:
+def cpu_zones(tree: Tree) -> list[str]:
+    """Folders of the thermal zones of the CPU."""
     zones = [n for n in tree.names("sys/class/thermal") if n.startswith("thermal_zone")]
     types = {z: tree.maybe(f"sys/class/thermal/{z}/type") or "" for z in zones}
     named = [z for z in zones if _ZONES.fullmatch(types[z])]
     # Grace has no others.
     chosen = named or [z for z in zones if types[z] == "acpitz"]
-    return [f"sys/class/thermal/{z}/temp" for z in chosen]
+    return [f"sys/class/thermal/{z}" for z in chosen]
 
 
 def _clock_files(tree: Tree) -> list[str]:

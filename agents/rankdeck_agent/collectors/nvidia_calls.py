@@ -91,7 +91,14 @@ def _margin(nvml: Library, handle: Handle) -> Sequence[Number]:
         if not isinstance(error, UnsupportedError) and code(error) not in NOT_HERE:
             raise
     limit = nvml.nvmlDeviceGetTemperatureThreshold(handle, slowdown)
+    if not 0 < limit < ABSURD:
+        # No limit is set.
+        raise UnsupportedError
     return (limit - _temperature(nvml, handle)[0],)
+
+
+ABSURD = 200
+"""Degrees from which on a limit is none."""
 
 
 def _reasons(nvml: Library, handle: Handle) -> Sequence[Number]:
@@ -266,6 +273,23 @@ def _field(metric: str, every: float, factor: float, *numbers: int) -> Call:
     return Call((metric,), every, ask)
 
 
+_MEMORY_DEGREES = _field("gpu.mem_temp", HEAT, 1, 82)
+_MEMORY_LIMIT = 2
+"""NVML_TEMPERATURE_THRESHOLD_MEM_MAX"""
+
+
+def _memory_heat(nvml: Library, handle: Handle) -> Sequence[Number]:
+    """Temperature of the memory, and how far it is below its own limit if it has one."""
+    degrees = _MEMORY_DEGREES.ask(nvml, handle)[0]
+    try:
+        limit = nvml.nvmlDeviceGetTemperatureThreshold(handle, _MEMORY_LIMIT)
+    except nvml.NVMLError as error:
+        if code(error) not in NOT_HERE:
+            raise
+        return (degrees,)
+    return (degrees, limit - degrees) if 0 < limit < ABSURD else (degrees,)
+
+
 CALLS: tuple[Call, ...] = (
     Call(("gpu.used", "gpu.mem_busy"), LOAD, _used),
     Call(("gpu.mem_used", "gpu.mem_total", "gpu.mem_reserved"), LOAD, memory),
@@ -275,7 +299,7 @@ CALLS: tuple[Call, ...] = (
     Call(("gpu.throttle_reasons",), LOAD, _reasons),
     Call(("gpu.clock_mem",), HEAT, _clock(2)),
     Call(("gpu.margin",), HEAT, _margin),
-    _field("gpu.mem_temp", HEAT, 1, 82),
+    Call(("gpu.mem_temp", "gpu.mem_margin"), HEAT, _memory_heat),
     Call(("gpu.encoder",), HEAT, lambda n, h: (n.nvmlDeviceGetEncoderUtilization(h)[0],)),
     Call(("gpu.decoder",), HEAT, lambda n, h: (n.nvmlDeviceGetDecoderUtilization(h)[0],)),
     Call(("gpu.jpeg",), CARE, lambda n, h: (n.nvmlDeviceGetJpgUtilization(h)[0],)),

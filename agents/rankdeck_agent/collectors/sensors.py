@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Optional
 
 from rankdeck_agent.collectors.base import KeptNames, Reading, signed, spread, whole
+from rankdeck_agent.collectors.host import cpu_zones
 from rankdeck_agent.files import Tree, clean
 
 _HWMON = "sys/class/hwmon"
@@ -67,6 +68,8 @@ class HeatCollector:
         self._tree = Tree(root)
         self._looked = -_LOOK_AGAIN
         self._chips: list[Chip] = []
+        self._margins: list[tuple[str, str]] = []
+        """(file of a temperature of the CPU, file of its critical temperature)."""
         self._names = KeptNames()
         self._throttles: dict[str, tuple[str, ...]] = {}
 
@@ -78,6 +81,8 @@ class HeatCollector:
         for chip in self._chips:
             self.doing = chip.device
             self._chip(reading, chip)
+        for files in self._margins:
+            reading.attempt(("cpu.margin",), partial(self._margin, reading, *files))
         self.doing = ""
         for device, files in self._throttles.items():
             reading.measure("cpu.throttles", partial(self._total, files), device)
@@ -85,6 +90,8 @@ class HeatCollector:
 
     def _look(self) -> None:
         self._chips = list(_chips(self._tree, self._names))
+        packages = [chip.margin for chip in self._chips if chip.margin[0]]
+        self._margins = packages or list(_zone_limits(self._tree))
         # Chosen only once: a sum over other cores would look like growth.
         self._throttles = self._throttles or _throttles(self._tree)
 
@@ -96,8 +103,6 @@ class HeatCollector:
             reading.measure("hwmon.alarm", lambda: self._raised(chip), device)
         for metric in dict.fromkeys(warning[0] for warning in chip.warnings):
             reading.measure(metric, partial(self._warned, chip, metric), device)
-        if chip.margin[0]:
-            reading.attempt(("cpu.margin",), lambda: self._margin(reading, chip))
 
     def _hottest(self, reading: Reading, chip: Chip) -> None:
         temps: list[int] = []
@@ -139,13 +144,26 @@ class HeatCollector:
         now, low, high = (signed((text or "0").encode()) for text in texts)
         return (low > 0 and now < low) or (high > low and now > high)
 
-    def _margin(self, reading: Reading, chip: Chip) -> None:
-        temp, crit = (signed(self._tree.read(file)) for file in chip.margin)
+    def _margin(self, reading: Reading, now: str, limit: str) -> None:
+        temp, crit = (signed(self._tree.read(file)) for file in (now, limit))
         # 0 or an absurd one means that the board has no limit.
         if 0 < crit < _ABSURD:
             left = (crit - temp) / 1e3
             known = reading.values.get("cpu.margin", {}).get("", left)
             reading.put("cpu.margin", min(left, known))
+
+
+def _zone_limits(tree: Tree) -> Iterator[tuple[str, str]]:
+    """(temperature, critical temperature) of the thermal zones of the CPU, for machines without a chip of it (Grace, ARM boards)."""
+    for zone in cpu_zones(tree):
+        for number in range(_TRIPS):
+            point = f"{zone}/trip_point_{number}"
+            if tree.maybe(f"{point}_type") == "critical":
+                yield f"{zone}/temp", f"{point}_temp"
+
+
+_TRIPS = 12
+"""Most trip points of a thermal zone (THERMAL_MAX_TRIPS)."""
 
 
 def _chips(tree: Tree, names: KeptNames) -> Iterator[Chip]:

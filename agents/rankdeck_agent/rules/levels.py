@@ -124,10 +124,11 @@ NEVER_OK = frozenset({"node.silent", "node.coverage"})
 """Checks whose reasons keep a node at unknown even while acknowledged."""
 
 
-_HEAT = ("gpu.temp", "gpu.margin", "gpu.mem_temp")
+_HEAT = ("gpu.temp", "gpu.margin", "gpu.mem_temp", "gpu.mem_margin")
 CAUSES: Mapping[str, tuple[str, ...]] = {
     "gpu.margin": ("gpu.temp",),
     "gpu.mem_temp": ("gpu.temp", "gpu.margin"),
+    "gpu.mem_margin": ("gpu.temp", "gpu.margin"),
     "gpu.slowdown": _HEAT,
     "gpu.slowdown_soft": _HEAT,
     "cpu.margin": ("cpu.temp",),

@@ -332,6 +332,7 @@ METRICS: Mapping[str, Metric] = _table(
     ("gpu.temp", "gauge", "C", "core temperature"),
     ("gpu.margin", "gauge", "C", "degrees left until it slows down"),
     ("gpu.mem_temp", "gauge", "C", "memory temperature"),
+    ("gpu.mem_margin", "gauge", "C", "degrees left until its memory is at its limit"),
     ("gpu.power", "gauge", "W", "power drawn"),
     ("gpu.power_limit", "gauge", "W", "power limit in force"),
     ("gpu.energy", "counter", "J", "energy used since the driver was loaded"),

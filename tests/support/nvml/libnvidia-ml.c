@@ -179,7 +179,7 @@ int nvmlDeviceGetTemperatureThreshold(void *d, int kind, unsigned *out) {
     double v;
     int r = numbers("TemperatureThreshold", GPU(d), &v, 1);
     if (!r) *out = (unsigned)v;
-    return kind == 1 ? r : NOT_SUPPORTED;
+    return kind == 1 || kind == 2 ? r : NOT_SUPPORTED; /* slowdown, memory */
 }
 int nvmlDeviceGetMarginTemperature(void *d, int *out) {
     double v;

@@ -70,6 +70,24 @@ def test_a_card_is_read_under_the_common_names(tmp_path):
     assert "gpu.nvlinks" in reading.absent(gpu.metrics)
 
 
+def test_the_sensor_nearest_to_its_own_limit_counts(tmp_path):
+    add(tmp_path, 0)
+    sensors = {
+        "temp1_label": "edge", "temp1_input": "70000", "temp1_crit": "100000",
+        # This one names only the limit at which it is shut off.
+        "temp2_crit": "0", "temp2_emergency": "105000", "temp2_input": "98500",
+        "temp3_crit": "94000", "temp3_input": "91000",
+    }  # fmt: skip
+    for name, text in sensors.items():
+        write(tmp_path, f"{CARD.format(0)}/hwmon/hwmon3/{name}", f"{text}\n")
+
+    values = GpuCollector(str(tmp_path)).collect(0).values
+
+    assert values["gpu.temp"] == {"0": 70}
+    assert values["gpu.margin"] == {"0": 6.5}
+    assert values["gpu.mem_margin"] == {"0": 3}
+
+
 def test_cards_are_numbered_by_their_place_on_the_bus(tmp_path):
     add(tmp_path, 0, bus="c1")
     add(tmp_path, 2, bus="03")

@@ -684,3 +684,22 @@ def test_a_chip_keeps_its_name_when_one_of_the_same_kind_before_it_goes(tmp_path
 
     assert before == {"nvme": 10, "nvme.2": 20, "nvme.3": 30}
     assert after == {"nvme.2": 20, "nvme.3": 30}
+
+
+@pytest.mark.parametrize(
+    ("points", "margin"),
+    [
+        ({"0": ("passive", "95000"), "1": ("critical", "105000")}, {"": 9.0}),
+        ({"0": ("critical", "0")}, None),
+        ({"0": ("hot", "100000")}, None),
+    ],
+)
+def test_a_thermal_zone_of_the_cpu_has_its_own_limit(tmp_path, points, margin):
+    zone = "sys/class/thermal/thermal_zone3"
+    write(tmp_path, f"{zone}/type", "acpitz\n")
+    write(tmp_path, f"{zone}/temp", "96000\n")
+    for number, (kind, degrees) in points.items():
+        write(tmp_path, f"{zone}/trip_point_{number}_type", f"{kind}\n")
+        write(tmp_path, f"{zone}/trip_point_{number}_temp", f"{degrees}\n")
+
+    assert HeatCollector(str(tmp_path)).collect(0).values.get("cpu.margin") == margin

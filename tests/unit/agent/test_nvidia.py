@@ -82,11 +82,23 @@ def test_every_question_is_answered_in_base_units(gpus):
     assert (values["gpu.nvlinks"], values["gpu.nvlinks_active"]) == (18, 18)
     assert values["gpu.nvlink_errors"] == 3
     assert (values["gpu.fabric"], values["gpu.processes"]) == (3, 1)
-    assert (values["gpu.margin"], values["gpu.mem_temp"]) == (26, 70)
+    assert (values["gpu.margin"], values["gpu.mem_temp"], values["gpu.mem_margin"]) == (26, 70, 17)
     assert set(reading.values["gpu.temp"]) == set(map(str, range(8)))
     assert reading.inventory["gpu.7.model"] == "NVIDIA H100 80GB HBM3"
     assert reading.inventory["gpu.7.pci"] == "00000000:17:00.0"
     assert reading.inventory["gpu.driver"] == "570.86.15"
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "2000"])
+def test_a_limit_that_is_none_is_no_margin(gpus, machine, limit):
+    machine.without("MarginTemperature")
+    machine.say(f"TemperatureThreshold * {limit}")
+
+    reading = until(gpus, answered)
+
+    assert "gpu.margin" not in reading.values
+    assert "gpu.mem_margin" not in reading.values
+    assert set(reading.values["gpu.mem_temp"].values()) == {70}
 
 
 def test_what_is_not_supported_is_absent_and_not_failed(gpus, machine):
