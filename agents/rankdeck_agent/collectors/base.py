@@ -112,6 +112,12 @@ class Reading:
             if blind:
                 self.blind.add(key)
 
+    def say_cut(self, key: str, what: str, there: int, most: int) -> None:
+        """Note that only `most` of the `there` devices are read, if there are more; `key`: one of rules.facts.CUT."""
+        if there > most:
+            self.failed[key] = f"{most} of {there} {what} are read"
+            self.blind.add(key)
+
     def take_failures(self, other: "Reading") -> None:
         """Note what the other reading could not read, and why."""
         self.failed.update(other.failed)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Callable, Union
 
-from rankdeck_agent.collectors.base import Reading, whole
+from rankdeck_agent.collectors.base import DEVICE_LIMIT, Reading, whole
 from rankdeck_agent.files import Tree, clean, reason
 
 _STAT = "/usr/bin/stat" if os.access("/usr/bin/stat", os.X_OK) else "/bin/stat"
@@ -276,6 +276,8 @@ class DiskCollector:
         self._tree = Tree(root)
         self._raw = b""
         self._mounts: tuple[Mount, ...] = ()
+        self._there = 0
+        """Local mounts that there are: more than are read, if they are very many."""
         self._remote: tuple[str, ...] = ()
         self._unmounted: tuple[str, ...] = ()
         """Paths of fstab on which nothing is mounted."""
@@ -312,6 +314,7 @@ class DiskCollector:
     def _read_space(self) -> Reading:
         reading = Reading()
         reading.attempt((*SPACE, *_READONLY, "disk.mounted"), self._look)
+        reading.say_cut("disk.mounts", "local mounts", self._there, _MOUNT_LIMIT)
         for mount in self._mounts:
             self.doing = mount.path
             reading.attempt(SPACE, lambda m=mount: self._ask(reading, m), mount.path)
@@ -323,7 +326,8 @@ class DiskCollector:
     def _look(self) -> None:
         raw = self._tree.read("proc/self/mountinfo")
         if raw != self._raw:
-            self._raw, self._mounts = raw, local_mounts(raw)
+            mounts = local_mounts(raw)
+            self._raw, self._there, self._mounts = raw, len(mounts), mounts[:_MOUNT_LIMIT]
             self._remote = network_mounts(raw)
             self._inventory = _file_systems(raw, (*(m.path for m in self._mounts), *self._remote))
             self._automatic = automatic_mounts(raw)
@@ -345,7 +349,9 @@ class DiskCollector:
 
     def _disks(self, reading: Reading, now: float) -> None:
         progress: dict[str, tuple[int, float, int]] = {}
-        for disk in parse_diskstats(self._tree.read("proc/diskstats")):
+        disks = parse_diskstats(self._tree.read("proc/diskstats"))
+        reading.say_cut("disk.disks", "disks", len(disks), DEVICE_LIMIT)
+        for disk in disks[:DEVICE_LIMIT]:
             for (metric, _, factor), number in zip(_COLUMNS, disk.numbers):
                 reading.put(metric, number * factor, disk.name)
             done, since, busy = self._progress.get(disk.name, (-1, now, 0))
@@ -437,7 +443,7 @@ def local_mounts(data: bytes) -> tuple[Mount, ...]:
         # A file system that is mounted twice (bind mounts) counts once.
         seen.add(mount.device)
         chosen[mount.path] = mount
-    return tuple(list(chosen.values())[:_MOUNT_LIMIT])
+    return tuple(chosen.values())
 
 
 def _mount(line: str) -> "Mount | None":
@@ -496,6 +502,7 @@ class NvmeCollector:
         reading = Reading()
         names: list[str] = []
         reading.attempt(self.metrics, lambda: names.extend(self._tree.names(_BASE)))
+        reading.say_cut("nvme.drives", "NVMe drives", len(names), _LIMIT)
         for name in names[:_LIMIT]:
             self.doing = name
             device = clean(name)

@@ -108,7 +108,9 @@ class NetCollector:
         return reading
 
     def _interfaces(self, reading: Reading, now: float) -> None:
-        chosen = [row for row in self._rows() if self._wanted(row[0])][:_LIMIT]
+        wanted = [row for row in self._rows() if self._wanted(row[0])]
+        chosen = wanted[:_LIMIT]
+        reading.say_cut("net.interfaces", "interfaces", len(wanted), _LIMIT)
         for name, numbers in chosen:
             _put_counters(reading, name, numbers)
             self.doing = name

@@ -106,6 +106,8 @@ class Memory:
 
 MOST_UNREAD = 3
 _LOG = "kernel.events"
+CUT = ("net.interfaces", "disk.disks", "disk.mounts", "nvme.drives")
+"""Kinds of devices of which a node may have more than are read."""
 _COUNTERS = ("rdma.counters.", "rdma.counters_ext.", "rdma.hw_counters.")
 _SAME_CHECK: Mapping[str, frozenset[str]] = {
     metric: frozenset(
@@ -143,6 +145,8 @@ def is_beside(key: str, blind: Collection[str], values: Table) -> bool:
     """Whether health can be judged although this could not be read."""
     if key == _LOG:
         return key in blind
+    if key in CUT:
+        return True
     metric, _, device = key.partition("/")
     name = kernel_name(metric)
     if name:
@@ -162,7 +166,7 @@ def limits(beside: Mapping[str, str]) -> str:
     """A sentence about what cannot be seen, and what to do; "" for nothing."""
     if not beside:
         return ""
-    parts = [beside[_LOG]] if _LOG in beside else []
+    parts = [beside[key] for key in (_LOG, *CUT) if key in beside]
     alike: dict[tuple[str, str], list[str]] = {}
     for key, why in beside.items():
         metric, _, device = key.partition("/")

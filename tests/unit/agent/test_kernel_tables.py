@@ -6,6 +6,7 @@ from rankdeck_agent.collectors.disk import DiskCollector
 from rankdeck_agent.collectors.host import CpuCollector
 from rankdeck_agent.collectors.kernel_tables import KernelTableCollector
 from rankdeck_agent.collectors.net import NetCollector
+from rankdeck_agent.rules.facts import limits, split
 from tests.unit.agent.machines import write
 
 SNMP = "Tcp: RtoMin ActiveOpens CurrEstab\nTcp: 200 7 3\nUdp: InDatagrams\nUdp: 9\nIp: Forwarding\n"
@@ -114,3 +115,30 @@ def test_a_mount_tells_its_file_system_and_device(tmp_path):
     assert reading.inventory == {"mount./": "ext4 /dev/disk one"}
     assert reading.values["disk.inodes"]["/"] >= reading.values["disk.inodes_free"]["/"]
     assert reading.values["disk.free_all"]["/"] >= reading.values["disk.free"]["/"]
+
+
+def test_devices_that_are_too_many_to_be_read_are_said(tmp_path):
+    ports = "".join(f"  eth{n}: " + " ".join(["1"] * 16) + "\n" for n in range(80))
+    disks = "".join(
+        f"8 0 sd{chr(97 + n // 676 % 26)}{chr(97 + n // 26 % 26)}{chr(97 + n % 26)} "
+        + " ".join(["1"] * 11)
+        + "\n"
+        for n in range(1100)
+    )
+    mounts = "".join(f"{n} 1 8:{n} / /data{n} rw - ext4 /dev/x{n} rw\n" for n in range(70))
+    write(tmp_path, "proc/net/dev", ports)
+    write(tmp_path, "proc/diskstats", disks)
+    write(tmp_path, "proc/self/mountinfo", mounts)
+
+    said = [make(str(tmp_path)).collect(0) for make in (NetCollector, DiskCollector)]
+
+    failed = {key: why for reading in said for key, why in reading.failed.items() if "/" not in key}
+    values = {metric: found for reading in said for metric, found in reading.values.items()}
+    assert len(values["net.rx"]) == 64
+    assert len(values["disk.read"]) == 1024
+    unread = split(failed, {key for reading in said for key in reading.blind}, values)
+    # It is said, and makes no node unknown.
+    assert unread.trouble == {}
+    assert limits(unread.beside) == (
+        "64 of 80 interfaces are read; 1024 of 1100 disks are read; 64 of 70 local mounts are read"
+    )
