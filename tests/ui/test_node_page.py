@@ -288,3 +288,27 @@ async def test_without_a_site_h_says_how_to_have_one() -> None:
         page = text_of(app)
 
     assert "The last 6 hours" not in page
+
+
+async def test_raid_arrays_have_a_line_with_their_disks_and_what_goes_on() -> None:
+    stage = machine(seconds=2)
+    values = {
+        "md.failed": {"md0": 0, "md1": 0, "md2": 1},
+        "md.disks": {"md0": 2, "md1": 4, "md2": 2},
+        "md.degraded": {"md0": 0, "md1": 1, "md2": 2},
+        "md.rebuilt": {"md1": 37.5},
+    }
+    stage.fleet.apply("gpu01", Sample(9, 1002.0, values))
+    stage.fleet.take_changes()
+    async with console(stage, (120, 90)) as (app, pilot):
+        await pilot.press("enter")
+        await shows(app, pilot, "RAID arrays")
+        page = text_of(app)
+
+    lines = {line.split()[0]: line for line in page.splitlines() if line.strip().startswith("md")}
+    assert "2 of 2 disks" in lines["md0"]
+    assert "38% rebuilt" in lines["md1"]
+    assert "3 of 4 disks" in lines["md1"]
+    assert "0 of 2 disks, does not work" in lines["md2"]
+    (shape,) = [status.state_shape(node) for node in stage.fleet.nodes()]
+    assert shape["values"]["md.degraded"]["md1"] == 1

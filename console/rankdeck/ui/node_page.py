@@ -446,6 +446,39 @@ def _mount_trouble(node: NodeState, device: str) -> str:
     return "  read-only" if node.value("disk.readonly", device) else ""
 
 
+# ---- RAID arrays
+
+
+def arrays(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
+    """A line for each RAID array (md): its disks, what is wrong, and how far a rebuild or check has come."""
+    devices = names(node, "md.failed")
+    if not devices:
+        return []
+    wide = max(min(width - 60, 30), 10)
+    lines: list[Runs] = []
+    for device in devices:
+        runs: list[Run] = [(f"   {fit(printable(device), 20, glyphs.more)} ", "text")]
+        for metric, doing in (("md.rebuilt", "rebuilt"), ("md.checked", "checked")):
+            percent = node.value(metric, device)
+            if percent is not None:
+                runs += [*bar(percent, wide, glyphs), number(formatting.percent(percent), 5)]
+                runs += [(f" {doing} ", "dim")]
+        words, style = _array_words(node, device)
+        lines.append([*runs, (f" {words}", style)])
+    return [*title(node, "RAID arrays", "md"), *lines]
+
+
+def _array_words(node: NodeState, device: str) -> tuple[str, str]:
+    """(its disks and what is wrong with it, style)."""
+    wanted, missing = node.value("md.disks", device), node.value("md.degraded", device)
+    disks = (
+        "no redundancy" if wanted is None else f"{wanted - (missing or 0):g} of {wanted:g} disks"
+    )
+    if node.value("md.failed", device):
+        return f"{disks}, does not work", "bad"
+    return disks, "warn" if missing else "dim"
+
+
 _LEVELS = {True: Level.OK, False: Level.BAD, None: Level.UNKNOWN}
 _STATES = {True: "up", False: "down", None: "not heard"}
 

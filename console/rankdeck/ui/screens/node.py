@@ -145,6 +145,7 @@ def page(
         *switch_lines(ports, glyphs),
         *node_page.traffic(node, "net", "Network", numbers, glyphs),
         *node_page.mounts(node, numbers, glyphs),
+        *node_page.arrays(node, numbers, glyphs),
     ]
     right = [
         *_failed(node, about, glyphs),
