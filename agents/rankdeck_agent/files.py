@@ -169,6 +169,15 @@ def reason(error: BaseException) -> str:
     return clean(text, 160) or type(error).__name__
 
 
+def state_folder() -> Path:
+    """The folder for the run folders of this machine: RANKDECK_STATE, else `rankdeck` in XDG_STATE_HOME or ~/.local/state."""
+    chosen = os.environ.get("RANKDECK_STATE")
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()
+    return Path(base) / "rankdeck"
+
+
 _MAKE_ROOM = "make room there, then try again"
 _WHAT_TO_DO = {
     errno.ENOSPC: _MAKE_ROOM,

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, Optional, TypeVar, cast
 
+from rankdeck_agent.files import state_folder
 from rankdeck_agent.image import FAR_SETTLED, TooSlowError, file_digest, request_rows
-from rankdeck_agent.job.folder import state_folder
 from rankdeck_agent.logout import ends_with_login
 from rankdeck_agent.text import complain, plain, say, table
 

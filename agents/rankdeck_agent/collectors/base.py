@@ -1,11 +1,25 @@
 """The `Collector` protocol, and the `Reading` that a collector returns."""
 
+import contextlib
+import json
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Callable, Union
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
-from rankdeck_agent.files import MISSING, clean, reason
+from rankdeck_agent.files import (
+    MISSING,
+    Tree,
+    clean,
+    private_folder,
+    reason,
+    replace_private,
+    state_folder,
+    table_in,
+)
 from rankdeck_agent.wire import METRICS, Event, Sample, Values
 
 if TYPE_CHECKING:
@@ -184,11 +198,45 @@ def signed(data: bytes) -> int:
     return -whole(text[1:]) if text.startswith(b"-") else whole(text)
 
 
+class BootMemory:
+    """Names of devices, kept in a file for one boot: an agent that starts again calls each as the one before did."""
+
+    def __init__(self, path: Path, boot: str) -> None:
+        self._path, self._boot = path, boot
+
+    def recall(self, kind: str) -> dict[str, str]:
+        """Identity of a device of this kind -> its name; empty after a reboot, or if the file cannot be read."""
+        known = table_in(self._path)
+        names: Any = known.get(kind) if known.get("boot") == self._boot else None
+        if not isinstance(names, dict):
+            return {}
+        pairs: Iterable[Any] = islice(names.items(), DEVICE_LIMIT)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        return {one: name for one, name in pairs if isinstance(one, str) and isinstance(name, str)}
+
+    def keep(self, kind: str, names: Mapping[str, str]) -> None:
+        """Keep these names; a folder that cannot be written costs only the memory."""
+        known = table_in(self._path)
+        others = known if known.get("boot") == self._boot else {}
+        with contextlib.suppress(OSError):
+            private_folder(self._path.parent)
+            shape = {**others, "boot": self._boot, kind: dict(names)}
+            replace_private(self._path, json.dumps(shape).encode())
+
+
+def own_memory(root: str) -> Optional[BootMemory]:
+    """The memory of this machine; None for the recording of another."""
+    boot = Tree("/").maybe("proc/sys/kernel/random/boot_id") if root == "/" else None
+    if not boot:
+        return None
+    return BootMemory(state_folder() / f"devices.{os.uname().nodename}", boot)
+
+
 class KeptNames:
     """Gives each device a name once: none gets the name of another that has gone. Used from one thread."""
 
-    def __init__(self) -> None:
-        self._names: dict[str, str] = {}
+    def __init__(self, kind: str, memory: Optional[BootMemory]) -> None:
+        self._kind, self._memory = kind, memory
+        self._names = memory.recall(kind) if memory else dict[str, str]()
         """Identity of a device -> its name."""
 
     def name(self, identity: str, wanted: Iterable[str]) -> str:
@@ -203,6 +251,8 @@ class KeptNames:
             if known is None:
                 raise LookupError(f"no name is left for {clean(identity, 80)}")
             self._names[identity] = known
+            if self._memory:
+                self._memory.keep(self._kind, self._names)
         return known
 
 

@@ -274,7 +274,7 @@ class DiskCollector:
     def __init__(self, root: str = "/") -> None:
         self.doing = ""
         self._tree = Tree(root)
-        self._raw = b""
+        self._raw: bytes = b""
         self._mounts: tuple[Mount, ...] = ()
         self._there = 0
         """Local mounts that there are: more than are read, if they are very many."""
@@ -327,7 +327,8 @@ class DiskCollector:
         raw = self._tree.read("proc/self/mountinfo")
         if raw != self._raw:
             mounts = local_mounts(raw)
-            self._raw, self._there, self._mounts = raw, len(mounts), mounts[:_MOUNT_LIMIT]
+            self._raw, self._there = raw, len(mounts)
+            self._mounts = mounts[:_MOUNT_LIMIT]
             self._remote = network_mounts(raw)
             self._inventory = _file_systems(raw, (*(m.path for m in self._mounts), *self._remote))
             self._automatic = automatic_mounts(raw)

@@ -19,9 +19,11 @@ from typing import Any, Optional
 from rankdeck_agent.collectors import nvidia, pcie
 from rankdeck_agent.collectors.base import (
     SHARED_MEMORY,
+    BootMemory,
     KeptNames,
     Reading,
     memory_in_use,
+    own_memory,
     signed,
     whole,
 )
@@ -89,11 +91,11 @@ class AmdCard:
 class Amd:
     """Every AMD GPU below a root. Used from one thread."""
 
-    def __init__(self, root: str, prefix: str = "") -> None:
+    def __init__(self, root: str, prefix: str = "", memory: Optional[BootMemory] = None) -> None:
         self.tree = Tree(root)
         self._prefix = prefix
         self._looked = -_LOOK_AGAIN
-        self._names = KeptNames()
+        self._names = KeptNames("amd", memory)
         self.cards: list[AmdCard] = []
         self._due: dict[float, float] = {}
         self._failed: dict[float, dict[str, str]] = {}
@@ -305,13 +307,13 @@ class IntelCard:
 class Intel:
     """Every discrete Intel GPU below a root. Used from one thread."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, memory: Optional[BootMemory] = None) -> None:
         self.tree = Tree(root)
         self._looked = -_LOOK_AGAIN
         self._due = 0.0
         self._inventory: dict[str, str] = {}
         self._failed: dict[str, str] = {}
-        self._names = KeptNames()
+        self._names = KeptNames("intel", memory)
         self.cards: list[IntelCard] = []
 
     def collect(self, reading: Reading, now: float, prefix: str) -> None:
@@ -532,9 +534,10 @@ class GpuCollector:
         )
     )
 
-    def __init__(self, root: str = "/") -> None:
+    def __init__(self, root: str = "/", memory: Optional[BootMemory] = None) -> None:
         self.doing = ""
         self._root = root
+        self._memory = memory or own_memory(root)
         self._tree = Tree(root)
         self._looked = -_LOOK_AGAIN
         self._on_bus = 0
@@ -542,8 +545,8 @@ class GpuCollector:
         self.released = False
         """Set from another thread: nothing of a GPU may be held open, so nothing is read."""
         self._nvidia: Optional[nvidia.Nvidia] = None
-        self._amd = Amd(root, "amd" if nvidia.present(root) else "")
-        self._intel = Intel(root)
+        self._amd = Amd(root, "amd" if nvidia.present(root) else "", self._memory)
+        self._intel = Intel(root, self._memory)
         self._jetson = Jetson(root)
 
     def collect(self, now: float) -> Reading:
@@ -554,7 +557,7 @@ class GpuCollector:
             # A Jetson has the driver's files, but NVML cannot read its GPU.
             there = nvidia.present(self._root) and not self._jetson.look(now)
             if self._nvidia is None and there:
-                self._nvidia = nvidia.Nvidia()
+                self._nvidia = nvidia.Nvidia(self._memory)
             there_now = on_bus(self._tree) if self._nvidia else 0
             if self._nvidia and 0 < self._on_bus < there_now:
                 self._nvidia.start_again()

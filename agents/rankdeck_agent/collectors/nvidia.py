@@ -14,7 +14,7 @@ from typing import Any, Optional
 
 import rankdeck_agent
 from rankdeck_agent.collectors import nvidia_calls
-from rankdeck_agent.collectors.base import Reading
+from rankdeck_agent.collectors.base import BootMemory, Reading
 from rankdeck_agent.collectors.nvidia_reader import BOARD
 from rankdeck_agent.files import CHUNK, clean, readable, reason
 
@@ -127,11 +127,12 @@ class NvmlProcess:
 class Nvidia:
     """Readings of NVIDIA GPUs; starts the process, and starts it again when it has ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: Optional[BootMemory] = None) -> None:
         self._process: Optional[NvmlProcess] = None
         self._retry = 0.0
-        self._known: dict[str, str] = {}
-        """UUID -> GPU number, kept when the process is started again."""
+        self._memory = memory
+        self._known = memory.recall("nvidia") if memory else dict[str, str]()
+        """UUID -> GPU number, kept when the process or the agent is started again."""
         self._answered: set[str] = set()
         self._orphan = 0
         """Pid of the process of an earlier agent, stuck in the driver; 0 if there is none."""
@@ -218,7 +219,13 @@ class Nvidia:
         self._last.inventory = shape["inventory"]
         for key, text in self._last.inventory.items():
             if key.startswith("gpu.") and key.endswith(".uuid"):
-                self._known[text] = key.split(".")[1]
+                self._remember(text, key.split(".")[1])
+
+    def _remember(self, uuid: str, number: str) -> None:
+        if self._known.get(uuid) != number:
+            self._known[uuid] = number
+            if self._memory:
+                self._memory.keep("nvidia", self._known)
 
 
 _TABLES = ("values", "failed", "inventory")

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain
 from typing import Optional
 
-from rankdeck_agent.collectors.base import KeptNames, Reading, signed, spread, whole
+from rankdeck_agent.collectors.base import KeptNames, Reading, own_memory, signed, spread, whole
 from rankdeck_agent.collectors.host import cpu_zones
 from rankdeck_agent.files import Tree, clean
 
@@ -70,7 +70,7 @@ class HeatCollector:
         self._chips: list[Chip] = []
         self._margins: list[tuple[str, str]] = []
         """(file of a temperature of the CPU, file of its critical temperature)."""
-        self._names = KeptNames()
+        self._names = KeptNames("sensors", own_memory(root))
         self._throttles: dict[str, tuple[str, ...]] = {}
 
     def collect(self, now: float) -> Reading:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from rankdeck_agent.files import private_folder, reason
+from rankdeck_agent.files import private_folder, reason, state_folder
 from rankdeck_agent.image import room
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import (
@@ -24,7 +24,6 @@ from rankdeck_agent.job.folder import (
     good_name,
     is_closed,
     is_start_forbidden,
-    state_folder,
 )
 from rankdeck_agent.job.ranks import held, unlink_links
 from rankdeck_agent.job.supervisor_state import is_starting, is_supervised

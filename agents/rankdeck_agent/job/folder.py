@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional
 
 from rankdeck_agent import LAUNCHER, RUN_TOKEN
-from rankdeck_agent.files import private_folder
+from rankdeck_agent.files import private_folder, state_folder
 from rankdeck_agent.older_python import delete
 from rankdeck_agent.text import table
 from rankdeck_agent.wire.job_events import EventBody, JobEvent, NodeClosed, as_row
@@ -43,15 +43,6 @@ class FolderThereError(FolderError):
 def good_name(name: str) -> bool:
     """Whether `name` is safe as one part of a path: no `/`, no leading dot, at most 128 characters."""
     return bool(_NAME.match(name))
-
-
-def state_folder() -> Path:
-    """The folder for the run folders of this machine: RANKDECK_STATE, else `rankdeck` in XDG_STATE_HOME or ~/.local/state."""
-    chosen = os.environ.get("RANKDECK_STATE")
-    if chosen:
-        return Path(chosen)
-    base = os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()
-    return Path(base) / "rankdeck"
 
 
 class RunFolder(NamedTuple):

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
-from rankdeck_agent.files import Names, private_folder, replace_private, table_in
+from rankdeck_agent.files import Names, private_folder, replace_private, state_folder, table_in
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import (
     SLURM_SETTINGS,
@@ -24,7 +24,6 @@ from rankdeck_agent.job.folder import (
     good_name,
     post_mortem,
     run_folder,
-    state_folder,
 )
 from rankdeck_agent.older_python import delete
 from rankdeck_agent.slurm.commands import SlurmJobRow, is_later

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rankdeck_agent.collectors.base import BootMemory
 from rankdeck_agent.collectors.gpu import GpuCollector
 from rankdeck_agent.collectors.pcie import generation
 from tests.unit.agent.machines import copy_recorded, write
@@ -86,6 +87,47 @@ def test_the_sensor_nearest_to_its_own_limit_counts(tmp_path):
     assert values["gpu.temp"] == {"0": 70}
     assert values["gpu.margin"] == {"0": 6.5}
     assert values["gpu.mem_margin"] == {"0": 3}
+
+
+def test_a_lost_card_renames_no_other_after_the_agent_started_again(tmp_path):
+    for number, bus in ((0, "03"), (1, "41"), (2, "c1")):
+        add(tmp_path, number, bus=bus)
+        write(tmp_path, f"{CARD.format(number)}/gpu_busy_percent", f"{10 * number}\n")
+        write(tmp_path, f"{CARD.format(number)}/unique_id", f"made{number}\n")
+    file = tmp_path / "state" / "devices.n1"
+    GpuCollector(str(tmp_path), BootMemory(file, "boot-1")).collect(0)
+    (tmp_path / "sys/class/drm/card1").rename(tmp_path / "away")
+
+    again = GpuCollector(str(tmp_path), BootMemory(file, "boot-1")).collect(0)
+    rebooted = GpuCollector(str(tmp_path), BootMemory(file, "boot-2")).collect(0)
+
+    assert again.values["gpu.used"] == {"0": 0, "2": 20}
+    assert again.inventory["gpu.2.index"] == "1"
+    assert rebooted.values["gpu.used"] == {"0": 0, "1": 20}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1]", '{"boot": "b", "amd": [1]}', '{"boot": "b", "amd": {"x": 3}}']
+)
+def test_a_damaged_memory_is_none(tmp_path, text):
+    add(tmp_path, 0)
+    file = tmp_path / "devices.n1"
+    file.write_text(text)
+
+    values = GpuCollector(str(tmp_path), BootMemory(file, "b")).collect(0).values
+
+    assert set(values["gpu.used"]) == {"0"}
+
+
+def test_a_memory_that_cannot_be_written_stops_nothing(tmp_path):
+    add(tmp_path, 0)
+    (tmp_path / "file").write_text("")
+
+    values = (
+        GpuCollector(str(tmp_path), BootMemory(tmp_path / "file/devices", "b")).collect(0).values
+    )
+
+    assert set(values["gpu.used"]) == {"0"}
 
 
 def test_cards_are_numbered_by_their_place_on_the_bus(tmp_path):
