@@ -50,7 +50,7 @@ async def test_a_lost_gpu_keeps_its_line_and_the_errors_are_one() -> None:
         assert "✗ 1" in row(app, "1")
         assert row(app, "1").rstrip().endswith("lost")
         assert "● 2" in row(app, "2")
-        await shows(app, pilot, "cannot read gpu.used/1 and")
+        await shows(app, pilot, "cannot read GPU 1 (gpu.used/1 and")
         page = text_of(app)
 
     assert page.count("NVML: GPU is lost") == 2

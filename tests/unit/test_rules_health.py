@@ -773,3 +773,19 @@ def test_the_hardwares_own_limit_comes_before_ours(values, level) -> None:
 
 def test_a_drive_may_start_again_for_a_moment() -> None:
     assert held(20, values={"nvme.live": {"nvme0": 0.5}}).level is Level.OK
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("gpu.used/1", "cannot read GPU 1 (gpu.used/1): no"),
+        ("cpu.temp", "cannot read the processor (cpu.temp): no"),
+        ("disk.used//data", "cannot read disk /data (disk.used//data): no"),
+        ("gpu.power", "cannot read the GPUs (gpu.power): no"),
+        ("mem.free", "cannot read memory (mem.free): no"),
+    ],
+)
+def test_what_cannot_be_read_is_named_in_words_before_its_metric(key, said) -> None:
+    (reason,) = found("agent.reads", **GPU_NODE, failed={key: "no"})
+
+    assert reason.text.startswith(said)

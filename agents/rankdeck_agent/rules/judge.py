@@ -24,6 +24,7 @@ from rankdeck_agent.rules.facts import (
     first_of,
     kind_of,
     limits,
+    name_device,
     remember,
     split,
 )
@@ -309,7 +310,8 @@ def _unread(failed: Mapping[str, str]) -> Reason:
     alike: dict[str, list[str]] = {}
     for key, why in failed.items():
         alike.setdefault(why, []).append(key)
-    named = [f"{first_of(keys)}: {why}" for why, keys in list(alike.items())[:AT_MOST_SHOWN]]
+    shown = list(alike.items())[:AT_MOST_SHOWN]
+    named = [f"{name_device(keys[0])} ({first_of(keys)}): {why}" for why, keys in shown]
     more = len(alike) - len(named)
     text = "cannot read " + "; ".join(named)
     text += f"; and {more} other errors" if more > 0 else ""
