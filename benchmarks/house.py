@@ -64,7 +64,7 @@ SAMPLE: Walk = (
     (
         "agent/sampler.py:Worker._run",
         "agent/collectors/host.py:CpuCollector.collect",
-        "agent/collectors/host.py:CpuCollector._times",
+        "agent/collectors/host.py:CpuCollector._stat",
         "agent/collectors/base.py:Reading.put",
     ),
     (

@@ -12,6 +12,7 @@ CONSOLE, AGENT = "console/rankdeck/", "agents/rankdeck_agent/"
 READERS: Mapping[str, str] = {
     "agents/rankdeck_agent/collectors/base.py": "the kernel's /proc/meminfo",
     "agents/rankdeck_agent/collectors/host.py": "the kernel's /proc and control groups",
+    "agents/rankdeck_agent/collectors/kernel_tables.py": "the kernel's /proc/meminfo and /proc/vmstat",
     "agents/rankdeck_agent/collectors/raid.py": "the kernel's md in /proc/mdstat and /sys",
     "agents/rankdeck_agent/collectors/rdma.py": "the kernel's RDMA drivers in /sys",
     "agents/rankdeck_agent/collectors/sensors.py": "the firmware's name of the board",

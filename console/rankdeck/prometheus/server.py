@@ -55,6 +55,8 @@ class HttpReply(NamedTuple):
     body: bytes = b""
     kind: str = "text/plain; charset=utf-8"
     choice: Choice | None = None
+    openmetrics: bool = False
+    """The format of what is written."""
 
 
 class HttpServer:
@@ -98,7 +100,7 @@ class HttpServer:
         if reply.choice is None:
             yield reply.body
             return
-        text = self._write(reply.choice, openmetrics=reply.kind == OPENMETRICS)
+        text = self._write(reply.choice, openmetrics=reply.openmetrics)
         async with aclosing(text):
             async for piece in _packed(text) if packed else _encoded(text):
                 yield b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece
@@ -139,7 +141,8 @@ def _reply_to(request: HttpRequest | None) -> HttpReply:
     kinds = Kinds().union(*(GROUPS[name] for name in request.collect))
     choice = Choice(kinds) if kinds else Choice()
     openmetrics = "application/openmetrics-text" in request.headers.get("accept", "")
-    return HttpReply(HTTPStatus.OK, b"", OPENMETRICS if openmetrics else TEXT, choice)
+    kind = OPENMETRICS if openmetrics else TEXT
+    return HttpReply(HTTPStatus.OK, b"", kind, choice, openmetrics=openmetrics)
 
 
 @asynccontextmanager
