@@ -592,3 +592,46 @@ def test_every_default_field_of_dcgm_exporter_has_an_answer() -> None:
         have["why"] for have, _ in before["rankdeck_dcgm_not_read"] if "PROF" in have["field"]
     } == {"needs DCGM: not read here"}
     assert value_of(full, "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", gpu="0") == 2e-6
+
+
+async def test_an_older_client_gets_the_text_without_chunks() -> None:
+    async with served() as port:
+        head, body = await ask(port, b"GET /metrics HTTP/1.0\r\n\r\n")
+
+    assert "chunked" not in head
+    assert "Content-Length" not in head
+    assert b"\nrankdeck_node_up{" in body
+    assert body.endswith(b"\n")
+
+
+async def test_a_client_that_goes_away_ends_what_is_written_for_it() -> None:
+    ended = asyncio.Event()
+
+    async def endless(_choice, *, openmetrics):
+        assert not openmetrics
+        try:
+            while True:
+                yield "x" * 100_000
+                await asyncio.sleep(0)
+        finally:
+            ended.set()
+
+    async with served(endless) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        await reader.readexactly(1_000_000)
+        writer.transport.abort()
+        await asyncio.wait_for(ended.wait(), 15)
+
+
+async def test_a_new_hello_makes_new_labels() -> None:
+    lab = Lab()
+    lab.hear({"cpu.load1": {"": 1.0}})
+    await whole(lab.exporter)
+    lab.hear({"gpu.temp": {"0": 40.0}, "cpu.load1": {"": 2.0}})
+    # A new hello may name other models and addresses: labels are made again.
+    lab.fleet.apply("n1", Hello("n1", True, 3.0, "b", "0.1.0", 1.0, {"gpu.0.model": "AMD X"}))
+    text = await whole(lab.exporter)
+
+    assert "DCGM_FI_DEV_GPU_TEMP" not in text
+    assert 'rankdeck_gpu_temp_celsius{instance="n1",cluster="lab",gpu="0",modelName="AMD X"' in text
