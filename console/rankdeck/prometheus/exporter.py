@@ -71,11 +71,8 @@ class Source(NamedTuple):
     """Metrics of one group have the same labels."""
     row: str | None = None
     nvidia: bool | None = None
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all numbers of the metric belong to the family."""
-        return self.row is None and self.nvidia is None
+    is_whole: bool = True
+    """Whether all numbers of the metric belong to the family."""
 
     def numbers(self, entry: "NodeLabels", values: Mapping[str, Number]) -> Mapping[str, Number]:
         """The numbers, by device, that belong to the family."""
@@ -277,7 +274,8 @@ class Exporter:
                 # A family that turns out to be empty has no head either.
                 piece += begin + lines if begin else lines
                 begin = []
-                await pause.take()
+                if pause.is_due():
+                    await pause.take()
                 if len(piece) >= PIECE:
                     yield "".join(piece)
                     piece = []
@@ -362,9 +360,13 @@ class Pause:
     def __init__(self) -> None:
         self._until = time.perf_counter() + AT_A_TIME
 
+    def is_due(self) -> bool:
+        """Whether it is time to let them run; asked a million times in a large scrape."""
+        return time.perf_counter() > self._until
+
     async def take(self) -> None:
         """Let them run if it is time."""
-        if time.perf_counter() > self._until:
+        if self.is_due():
             await asyncio.sleep(0)
             self._until = time.perf_counter() + AT_A_TIME
 
@@ -398,7 +400,9 @@ def _source(
 ) -> Source:
     mode = f'mode="{series.mode}",' if series.mode else ""
     group = _LABELLED_ALONE.get(metric, metric.partition(".")[0])
-    return Source(metric, series, f"{series.name}{{{mode}", group, row, nvidia)
+    return Source(
+        metric, series, f"{series.name}{{{mode}", group, row, nvidia, row is None and nvidia is None
+    )
 
 
 def _sources(metric: str) -> Iterator[Source]:
