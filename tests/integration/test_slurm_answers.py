@@ -24,7 +24,7 @@ from rankdeck.remote.agent import bundle
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 SAYS = {
     "refused": "Slurm refused the job: ",
-    "id": "sbatch told no number of a job: ",
+    "id": "sbatch told no number of a job",
     "queue": "Slurm no longer knows the job",
 }
 

@@ -486,3 +486,15 @@ async def test_a_cancel_is_refused_by_a_field_of_the_answer_and_by_no_text(left,
     report = await backend.cancel(plan, 0.0)
     assert report.refused == refused
     assert [one.command for one in report.left] == [left["command"]]
+
+def test_the_options_are_words_of_the_command_line_too(tmp_path) -> None:
+    """Variables of the login (`SBATCH_PARTITION`) win over `#SBATCH` lines, not over the command line."""
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        "job: x\nlaunch: plain\ncommand: [a]\nslurm: {partition: gpu, args: ['--comment=a b']}\n"
+    )
+    (node,) = SlurmBackend(None).plan(CLUSTER, read_job(file), "x-1").nodes
+    words = node.processes[0].argv
+
+    assert (words[0], words[-1]) == ("sbatch", "job.sbatch")
+    assert {"--partition=gpu", "--comment=a b", "--output=${RANKDECK_RUN}/launcher/out"} <= {*words}

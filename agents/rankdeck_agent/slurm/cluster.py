@@ -2,7 +2,7 @@
 
 A console that shows the cluster touches `slurm/wanted`. Then the keeper asks Slurm, once for all consoles, and writes
 each answer to a file in the same folder, after a line with the time and the error. The commands read these files.
-Their settings are one line on stdin: {"path": …, "rpcs_per_minute": …}; `watch` runs until stdin ends. `ended` asks
+Their settings are one line on stdin: {"environment": {…}, "rpcs_per_minute": …}; `watch` runs until stdin ends. `ended` asks
 sacct, which asks slurmdbd and not the controller; its answer is used by all consoles for a minute.
 """
 
@@ -31,6 +31,7 @@ from rankdeck_agent.slurm.commands import (
     known,
     moment,
     one_line,
+    variables_in,
     span,
 )
 from rankdeck_agent.slurm.folder import KeeperWatch, keeper_folder, touched
@@ -291,8 +292,8 @@ class ClusterPoll:
         self._touched: Optional[float] = None
         self._wanted_at = float("-inf")
         self._rhythms = {name: QueueTimer() for name in QUESTIONS}
-        self.path = ""
-        """The PATH for Slurm's commands, from the console's settings."""
+        self.slurm = Slurm()
+        """Slurm's commands, with the environment in the console's settings."""
         self.most = calls_a_minute({})
         """Calls per minute, from the console's settings."""
 
@@ -312,8 +313,7 @@ class ClusterPoll:
             row = table((keeper_folder() / WANTED).read_text()) or {}
         except OSError:
             return
-        path = row.get("path")
-        self.path = path if isinstance(path, str) else ""
+        self.slurm = Slurm(variables_in(row))
         self.most = calls_a_minute(row)
 
     def ask(self, slurm: Slurm, budget: Budget, now: float, *, reserve: int) -> str:
@@ -376,7 +376,7 @@ def named(by: str) -> str:
 _TURN = 1.0
 _FRESH = 90.0
 """Most seconds of age of an answer that `list` uses."""
-_LONGEST = 65536
+_LONGEST = 1 << 20
 _KEYS = {"node": "name", "partition": "name", "job": "id"}
 """Kind of row -> the key that identifies a row."""
 
@@ -460,7 +460,7 @@ def list_all() -> int:
     say({"about": {"user": named(str(os.getuid()))}})
     if settings.get("now") is True:
         for name in QUESTIONS:
-            leave(name, answer_to(name, Slurm(settings["path"])))
+            leave(name, answer_to(name, Slurm(variables_in(settings))))
     view, keeper, deadline = SlurmView(), KeeperWatch(), time.monotonic() + LIMIT
     while not view.complete and time.monotonic() < deadline:
         keeper.ensure()
@@ -475,8 +475,7 @@ def list_all() -> int:
 
 
 def _settings() -> dict[str, Any]:
-    row = table(sys.stdin.readline(_LONGEST)) or {}
-    return {**row, "path": row.get("path") or os.environ.get("PATH", os.defpath)}
+    return table(sys.stdin.readline(_LONGEST)) or {}
 
 
 def _look(view: SlurmView, since: float = 0.0) -> None:
@@ -504,11 +503,11 @@ NO_HISTORY = (
 
 
 def ended() -> int:
-    """Print the jobs that ended in the last day as lines of JSON; returns the exit code. Settings on stdin: {"path": …}."""
+    """Print the jobs that ended in the last day as lines of JSON; returns the exit code. Settings on stdin: {"environment": {…}}."""
     settings = _settings()
     answer = read(ENDED)
     if answer is None or not 0 <= time.time() - answer.at < _ENDED_FRESH:
-        answer = _ask(Slurm(settings["path"]))
+        answer = _ask(Slurm(variables_in(settings)))
     for found in ended_rows(answer.text):
         say({"ended": found})
     say({"trouble": _sentence(answer.error)})

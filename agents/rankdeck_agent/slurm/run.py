@@ -35,6 +35,7 @@ from rankdeck_agent.slurm.folder import (
     launcher_start,
     part_of_log,
     read_id,
+    slurm_of,
     submit_time,
 )
 from rankdeck_agent.slurm.verdict import (
@@ -325,7 +326,8 @@ class Run:
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
-        self.id, self.path = read_id(folder)
+        self.id, _ = read_id(folder)
+        self.slurm = slurm_of(folder)
         self.reused = False
         """Whether Slurm has given the job's number to a later job."""
         self._silent: Optional[float] = None

@@ -100,7 +100,10 @@ class SlurmBackend(SshBackend):
         plan = document_plan(cluster, spec, job, script_parts(cluster, spec, job))
         if not login:
             return plan
-        asked: dict[str, int | str] = {**calls_allowed(cluster.options)}
+        asked: dict[str, object] = {
+            **calls_allowed(cluster.options),
+            "environment": dict(cluster.environment),
+        }
         ranks = tuple(range(plan.world_size))
         if array:
             asked["array"], ranks = array, _tasks(array)
@@ -110,9 +113,7 @@ class SlurmBackend(SshBackend):
             job=job,
             node=login,
             ranks=ranks,
-            processes=(
-                ProcessPlan(SBATCH, (SBATCH, "--parsable", "--export=ALL", SCRIPT), cwd=RUN_TOKEN),
-            ),
+            processes=(ProcessPlan(SBATCH, _submission(cluster, spec, job), cwd=RUN_TOKEN),),
             files=(
                 *(NodeFile(name, text) for name, text in spec.files.items()),
                 NodeFile(SCRIPT, script(cluster, spec, job, watched=True)),
@@ -157,6 +158,16 @@ class SlurmBackend(SshBackend):
 
     async def _prepare(self, node: NodePlan) -> None:
         await self._hand_over(node, ("slurm", "submit"), SUBMIT_LIMIT)
+
+
+def _submission(cluster: Cluster, spec: JobSpec, job: str) -> tuple[str, ...]:
+    """The command that submits the script.
+
+    The options of the script are said once more here: variables of the login, such as `SBATCH_PARTITION`, win over
+    `#SBATCH` lines, but not over the command line.
+    """
+    step = _Step(cluster, spec, options(cluster, spec, "slurm"), watched=True)
+    return (SBATCH, "--parsable", "--export=ALL", *sbatch_options(step, job), SCRIPT)
 
 
 def _tasks(array: str) -> tuple[int, ...]:
@@ -255,6 +266,7 @@ def attach_plan(cluster: Cluster, found: SlurmLook) -> Plan:
         ATTACHED: found.id,
         "out": found.out,
         "err": found.err,
+        "environment": dict(cluster.environment),
         **calls_allowed(cluster.options),
     }
     reader = NodePlan(
@@ -302,7 +314,8 @@ def script_parts(
     refuse_claims(spec.container)
     step = _Step(cluster, spec, chosen, watched)
     parts = [PlanPart(LineKind.NOTE, "#!/bin/bash")]
-    parts += [PlanPart(LineKind.COMMAND, line) for line in _directives(step, job)]
+    words = sbatch_options(step, job)
+    parts += [PlanPart(LineKind.COMMAND, f"#SBATCH {_escaped(word)}") for word in words]
     parts += [PlanPart(LineKind.SETUP, "set -eu"), *_environment(step, job)]
     if not watched:
         parts += [part for n, text in spec.files.items() for part in _file_parts(n, text)]
@@ -347,7 +360,8 @@ class _Step:
         return self.watched and not self.gang
 
 
-def _directives(step: _Step, job: str) -> list[str]:
+def sbatch_options(step: _Step, job: str) -> list[str]:
+    """The options of sbatch for a job: what its file, the cluster file and the launcher ask for."""
     cluster, spec, chosen = step.cluster, step.spec, step.chosen
     values = {
         "job-name": spec.name,
@@ -366,8 +380,8 @@ def _directives(step: _Step, job: str) -> list[str]:
             values[off if chosen[key] == OFF else on] = ""
     if spec.on:
         values["nodelist"] = ",".join(spec.on)
-    lines = [f"--{key}" + (f"={value}" if value else "") for key, value in values.items()]
-    return [f"#SBATCH {_escaped(line)}" for line in (*lines, *json.loads(chosen.get("args", "[]")))]
+    words = [f"--{key}" + (f"={value}" if value else "") for key, value in values.items()]
+    return [*words, *json.loads(chosen.get("args", "[]"))]
 
 
 def _escaped(line: str) -> str:

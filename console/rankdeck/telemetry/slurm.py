@@ -67,8 +67,8 @@ class SlurmClient:
         self.state = SlurmCluster()
         self.asked = cluster.can.queue and bool(self._host)
         """Whether Slurm can be asked: the backend is Slurm and the cluster file names a login node."""
-        self._path = cluster.environment.get("PATH", "")
-        settings = {"path": self._path, **calls_allowed(cluster.options)}
+        self._environment = dict(cluster.environment)
+        settings = {"environment": self._environment, **calls_allowed(cluster.options)}
         self._config = json.dumps(settings).encode() + b"\n"
         self._config_now = json.dumps({**settings, "now": True}).encode() + b"\n"
 
@@ -139,7 +139,7 @@ class SlurmClient:
 
     async def _answer(self, verb: str, question: Mapping[str, Any], limit: float) -> Row:
         """The one row with which the login node answers this question; raises NodeError."""
-        asked = json.dumps({**question, "path": self._path or None}).encode() + b"\n"
+        asked = json.dumps({**question, "environment": self._environment}).encode() + b"\n"
         answer = await self._ask(verb, asked, limit)
         if not answer.row:
             raise NodeError(self._host, answer.complaint)

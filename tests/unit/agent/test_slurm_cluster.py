@@ -262,10 +262,10 @@ def test_nobody_is_asked_while_nobody_wants_to_know(slurm: Slurm) -> None:
     poll = ClusterPoll()
     assert not poll.wanted(1000.0)
 
-    want({"path": "/opt/slurm/bin", "rpcs_per_minute": 12})
+    want({"environment": {"PATH": "/opt/slurm/bin"}, "rpcs_per_minute": 12})
 
     assert poll.wanted(1001.0)
-    assert (poll.path, poll.most) == ("/opt/slurm/bin", 12)
+    assert (poll.slurm.variables, poll.most) == ({"PATH": "/opt/slurm/bin"}, 12)
     assert poll.wanted(1030.0)
     assert not poll.wanted(1040.0)
 
