@@ -85,9 +85,8 @@ from rankdeck_agent.kubernetes.objects import (
 )
 from rankdeck_agent.kubernetes.target import Target as KubernetesTarget
 from rankdeck_agent.rules.mpi_daemon import daemon_of, in_place
-from rankdeck_agent.slurm import array, verdict
+from rankdeck_agent.slurm import array, control, verdict
 from rankdeck_agent.slurm import cluster as slurm_cluster
-from rankdeck_agent.slurm import control
 from rankdeck_agent.slurm.cluster import SlurmView, ended_rows
 from rankdeck_agent.slurm.commands import account_rows, output_files, queue_rows, shown_jobs
 from rankdeck_agent.slurm.folder import read as read_mark

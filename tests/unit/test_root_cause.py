@@ -589,7 +589,9 @@ def test_beside_a_sure_answer_stand_at_most_two_suspects() -> None:
     assert len(judge(case(*ends)).others) == 2
 
 
-def test_a_rank_that_aborted_later_is_the_cause_where_the_others_only_had_an_unknown_error() -> None:
+def test_a_rank_that_aborted_later_is_the_cause_where_the_others_only_had_an_unknown_error() -> (
+    None
+):
     said = ("[n1:11425] *** An error occurred in MPI_Recv", "[n1:11425] *** MPI_ERR_OTHER: known error not in list")  # fmt: skip
     ends = [rank(n, 10.0, 16, said=said) for n in (0, 1, 2, 3, 5)]
 

@@ -487,6 +487,7 @@ async def test_a_cancel_is_refused_by_a_field_of_the_answer_and_by_no_text(left,
     assert report.refused == refused
     assert [one.command for one in report.left] == [left["command"]]
 
+
 def test_the_options_are_words_of_the_command_line_too(tmp_path) -> None:
     """Variables of the login (`SBATCH_PARTITION`) win over `#SBATCH` lines, not over the command line."""
     file = tmp_path / "job.yaml"

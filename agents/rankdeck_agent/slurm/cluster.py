@@ -31,8 +31,8 @@ from rankdeck_agent.slurm.commands import (
     known,
     moment,
     one_line,
-    variables_in,
     span,
+    variables_in,
 )
 from rankdeck_agent.slurm.folder import KeeperWatch, keeper_folder, touched
 from rankdeck_agent.slurm.verdict import FINAL, EndWords, status, verdict, waits_for

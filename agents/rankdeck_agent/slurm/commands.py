@@ -277,6 +277,8 @@ COLUMNS = {
     "EndTime": 24,
     "TimeLimit": 20,
     "Partition": 60,
+    "Account": 60,
+    "QOS": 60,
     "NodeList": 400,
     "SchedNodes": 400,
     "WorkDir": 500,
@@ -330,6 +332,8 @@ class SlurmJobRow(NamedTuple):
     limit: Optional[float] = None
     """Time limit in seconds; None if there is none."""
     partition: str = ""
+    account: str = ""
+    qos: str = ""
     nodes: str = ""
     """The nodes where it runs or is planned to run, as a Slurm host list."""
     failed_node: str = ""
@@ -428,6 +432,8 @@ def _seen(cells: Mapping[str, str]) -> Optional[SlurmJobRow]:
         end=moment(cells.get("EndTime", "")),
         limit=span(cells.get("TimeLimit", "")),
         partition=cells.get("Partition", ""),
+        account=known(cells.get("Account", "")),
+        qos=known(cells.get("QOS", "")),
         nodes=known(cells.get("NodeList", "")) or known(cells.get("SchedNodeList", "")),
         failed_node=known(cells.get("FailedNode", "")),
         folder=cells.get("WorkDir", ""),

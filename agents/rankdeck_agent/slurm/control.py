@@ -559,7 +559,11 @@ def _submit(plan: NodePlan, folder: RunFolder) -> dict[str, Any]:
         if found is not None and not found:
             return _not_submitted(folder, _NO_NUMBER.format("; ".join(said_by(reply)) or "nothing"))
         taken = TakenJob(found, "") if found else None
-    if taken is not None and taken.cluster and not _is_here(folder, ask_for_job(slurm, taken.number)):
+    if (
+        taken is not None
+        and taken.cluster
+        and not _is_here(folder, ask_for_job(slurm, taken.number))
+    ):
         return _not_submitted(folder, _taken_back(slurm, *taken))
     if taken is not None:
         _note_said(folder, reply)
@@ -630,8 +634,11 @@ def _is_new(seen: SlurmJobRow) -> bool:
 
 def said_by(reply: SlurmReply) -> list[str]:
     """All that sbatch, and plug-ins and wrappers of the site, wrote, but for the number of the job: a line each."""
-    lines = (shown(line, _LONGEST_SAID).strip() for line in f"{reply.said}\n{reply.out}".splitlines())
-    said = [line for line in dict.fromkeys(lines) if line and not _TAKEN.match(line)]
+    lines = (
+        shown(line, _LONGEST_SAID).strip() for line in f"{reply.said}\n{reply.out}".splitlines()
+    )
+    words = (line.partition(": error: ")[2] or line for line in lines)
+    said = [line for line in dict.fromkeys(words) if line and not _TAKEN.match(line)]
     more = len(said) - _MOST_SAID
     return [*said[:_MOST_SAID], *([f"and {more} more lines"] if more > 0 else [])]
 

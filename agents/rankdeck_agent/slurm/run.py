@@ -176,6 +176,8 @@ def status_row(seen: SlurmJobRow, attempt: int, place: Optional[Mapping[str, int
         "reason": seen.reason,
         "attempt": attempt,
         "partition": seen.partition,
+        "account": seen.account,
+        "qos": seen.qos,
         "text": waiting.text,
         "do": waiting.do,
         "stuck": waiting.stuck,

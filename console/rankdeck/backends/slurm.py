@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import ceil
 from typing import ClassVar
 
 from rankdeck.backends.base import Tell, say_nothing
@@ -27,10 +28,11 @@ from rankdeck.model.cluster import Capabilities, Cluster, capabilities
 from rankdeck.model.job import Abort, CancelReport, Job, JobSpec, Launch, Plan, State
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.plan_part import LineKind, PlanPart
-from rankdeck.model.schedulers import LogRun, SlurmLook
+from rankdeck.model.schedulers import LogRun, SlurmLook, SlurmStatus
 from rankdeck.model.text import as_table, integer, is_list
 from rankdeck.remote.agent import Agents
 from rankdeck.runtimes import Runtime, find_runtime
+from rankdeck_agent.rules.units import duration
 from rankdeck_agent.wire import LAUNCHER, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
 
 RUN = '"$RANKDECK_RUN"'
@@ -103,6 +105,7 @@ class SlurmBackend(SshBackend):
         asked: dict[str, object] = {
             **calls_allowed(cluster.options),
             "environment": dict(cluster.environment),
+            ASKED: {key: chosen[key] for key in _GRANTED if chosen.get(key, OFF) != OFF},
         }
         ranks = tuple(range(plan.world_size))
         if array:
@@ -247,14 +250,73 @@ async def log_starts(agents: Agents, plan: Plan) -> tuple[Mapping[tuple[int, str
     )
 
 
+_GRANTED = ("partition", "account", "qos", "time")
+"""Options for which Slurm, or a plug-in of the site, may grant something else than was asked."""
+ASKED = "asked"
+"""Key in the settings of a job; its value is what the job file asked of `_GRANTED`."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrantedInstead:
+    """An option of a job for which Slurm granted something else."""
+
+    option: str
+    asked: str
+    granted: str
+
+
+def granted_instead(plan: Plan, status: SlurmStatus) -> tuple[GrantedInstead, ...]:
+    """What Slurm granted where it differs from what the job file asked."""
+    settings = _settings_of(plan)
+    asked = {key: str(value) for key, value in as_table(settings.get(ASKED)).items()}
+    limit = time_limit(asked.get("time", ""))
+    same = {
+        "partition": status.partition in (asked.get("partition"), *asked.get("partition", "").split(",")),
+        "account": status.account.lower() == asked.get("account", "").lower(),
+        "qos": status.qos == asked.get("qos"),
+        "time": limit is None or status.limit is None or ceil(limit / 60) == ceil(status.limit / 60),
+    }  # fmt: skip
+    granted = {
+        "partition": status.partition,
+        "account": status.account,
+        "qos": status.qos,
+        "time": duration(status.limit or 0.0),
+    }
+    return tuple(
+        GrantedInstead(key, asked[key], granted[key])
+        for key in _GRANTED
+        if key in asked and granted[key] and not same[key]
+    )
+
+
+_TIME = re.compile(r"(?:(\d{1,6})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?\Z")
+
+
+def time_limit(text: str) -> float | None:
+    """Seconds in a time limit as sbatch takes it: `90` (minutes), `30:00`, `1:30:00`, `2-12`, `2-12:30`; else None."""
+    found = _TIME.match(text)
+    if found is None:
+        return None
+    days, *rest = found.groups()
+    parts = [int(part) for part in rest if part is not None]
+    if days is None and len(parts) < 3:
+        parts.insert(0, 0)
+    hours, minutes, seconds = (*parts, 0, 0)[:3]
+    return float(((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def _settings_of(plan: Plan) -> Mapping[str, object]:
+    files = plan.nodes[0].files
+    return next((as_table(json.loads(f.text)) for f in files if f.path == SETTINGS), {})
+
+
 ATTACHED = "attached"
 """Key in the settings of a job that somebody else submitted; its value is Slurm's id of the job."""
 
 
 def is_attached(plan: Plan) -> bool:
     """Whether somebody else submitted this job."""
-    files = plan.nodes[0].files
-    return any(file.path == SETTINGS and ATTACHED in json.loads(file.text) for file in files)
+    return ATTACHED in _settings_of(plan)
 
 
 def attach_plan(cluster: Cluster, found: SlurmLook) -> Plan:

@@ -506,7 +506,9 @@ def _words_about(rank: int | None, others: Sequence[Meaning]) -> Iterator[str]:
     """The lines in which the others name this rank."""
     for meaning in others:
         lines = last_words(meaning.end.lines)
-        yield from (clean(line.strip(), LONGEST_QUOTE) for line in lines if rank in named_ranks(line))
+        yield from (
+            clean(line.strip(), LONGEST_QUOTE) for line in lines if rank in named_ranks(line)
+        )
 
 
 def _launcher_says(view: View, end: End) -> list[str]:

@@ -202,7 +202,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
     monkeypatch.setenv("RANKDECK_STATE", str(tmp_path / "state"))
     for name in ("sinfo", "squeue"):
         answers(tmp_path, name, "answer")
-    return Slurm(f"{tmp_path}:{os.environ['PATH']}")
+    return Slurm({"PATH": f"{tmp_path}:{os.environ['PATH']}"})
 
 
 def answers(tmp_path: Path, name: str, *rows: str) -> None:
@@ -247,7 +247,7 @@ def test_nor_in_what_accounting_tells_of_everybodys_jobs(tmp_path: Path, monkeyp
     )
     program.chmod(0o755)
 
-    answer = cluster._ask(Slurm(f"{tmp_path}:{os.environ['PATH']}"))
+    answer = cluster._ask(Slurm({"PATH": f"{tmp_path}:{os.environ['PATH']}"}))
 
     assert [row["id"] for row in cluster.ended_rows(answer.text)] == ["7"]
 
