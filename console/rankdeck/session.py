@@ -320,16 +320,16 @@ class Session:
 
     async def _plan_to_read(self, text: str) -> tuple[Plan, float | None]:
         """The plan to follow a job of others, and when the job was created. Asks Slurm for jobs not in `others` too."""
-        number = text
+        number, place = text, ""
         if not (self.slurm.asked and text.isdigit() and text.isascii()):
             found = find_listed(self.others(), text)
             if isinstance(found, KubernetesJob):
                 if why := self.why_not("follow", found.place):
                     raise LaunchError("start", why)
                 return attach_plan(self.cluster, found), found.created
-            number = found.id
+            number, place = found.id, found.place
         seen = await self.slurm.look(number)
-        return slurm.attach_plan(self.cluster, seen), seen.submitted
+        return slurm.attach_plan(self.cluster, seen, place), seen.submitted
 
     def why_not(self, need: str, what: JobSpec | str) -> str:
         """Why this user lacks the right to do `need`; "" if no reason is known.

@@ -214,9 +214,10 @@ def _within(part: str, number: int) -> bool:
 
 
 def numbers(text: str) -> list[int]:
-    """The numbers in `0-2,7`, at most 10,000; raises ValueError."""
-    spans = (part.partition("-") for part in text.split(",") if part)
-    every = (number for a, _, b in spans for number in range(int(a), int(b or a) + 1))
+    """The numbers in `0-2,7,10-20:5`, at most 10,000; raises ValueError."""
+    steps = (part.partition(":") for part in text.split(",") if part)
+    spans = ((span.partition("-"), int(step or 1) or 1) for span, _, step in steps)
+    every = (n for (a, _, b), step in spans for n in range(int(a), int(b or a) + 1, step))
     return list(islice(every, _MOST))
 
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Optional
 from rankdeck_agent.files import private_folder, readable, replace_private, user_name
 from rankdeck_agent.slurm.commands import (
     LIMIT,
+    NO_TASK,
     QUEUE_CALLS,
     SACCT_FIELDS,
     Budget,
@@ -204,7 +205,7 @@ def job_rows(text: str) -> Iterator[Row]:
 
 
 def _job(cells: Mapping[str, str]) -> Row:
-    task = known(cells["K"])
+    task = "" if cells["K"] in NO_TASK else known(cells["K"])
     seen = SlurmJobRow(cells["A"], cells["T"], known(cells["r"]))
     why = waits_for(seen)
     return {

@@ -373,8 +373,12 @@ def cut(line: str, columns: Mapping[str, int]) -> Iterator[tuple[str, str]]:
         at += width
 
 
+NO_TASK = frozenset({"4294967294", "4294967295"})
+"""Slurm's numbers for no value, which some versions print as the number of a task."""
+
+
 def _array(job: str, task: str) -> str:
-    task = known(task)
+    task = "" if task in NO_TASK else known(task)
     return f"{job}_{task}" if task and job.isdecimal() else ""
 
 

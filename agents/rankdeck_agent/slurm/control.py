@@ -89,7 +89,8 @@ _RECORDED = 3.0
 def cancel(folder: RunFolder, grace: float, by: str, tasks: str = "") -> dict[str, Any]:
     """End the job, or only these tasks of an array (`3,5-7`); returns `left`, what did not end, and `ended`.
 
-    An entry of `left` has `refused` if nothing was done, because this user is not allowed to cancel the job. `grace`:
+    Of an array that somebody else submitted only the tasks are ended that the console follows, if it says which. An
+    entry of `left` has `refused` if nothing was done, because this user is not allowed to cancel the job. `grace`:
     seconds until SIGKILL. `by`: one of wire.job_events.ASKERS.
     """
     if is_closed(folder / "events"):
@@ -107,7 +108,7 @@ def cancel(folder: RunFolder, grace: float, by: str, tasks: str = "") -> dict[st
         left = [] if closed else [_left("sbatch has not told the id of the job yet")]
         return {"left": left, "ended": 0}
     KeeperWatch().ensure()
-    number = f"{number}_[{tasks}]" if tasks else number
+    number = _followed_tasks(folder) or (f"{number}_[{tasks}]" if tasks else number)
     why = _end(folder, slurm_of(folder), number, grace)
     if not why and not tasks:
         wait_until(lambda: is_closed(folder / "events"), _RECORDED)
@@ -123,10 +124,19 @@ def _refused(folder: RunFolder, by: str) -> str:
     number, _ = read_id(folder)
     if by != "user":
         return f"Slurm job {number} was not submitted here: nothing but an operator ends it"
-    asked = slurm_of(folder).ask("scancel", number)
+    asked = slurm_of(folder).ask("scancel", _followed_tasks(folder) or number)
     if not any(word in asked.error for word in _DENIED):
         return ""
     return f"Slurm ends job {number} for its owner or an operator of Slurm only ({asked.error})"
+
+
+_TASKS = re.compile(r"[0-9]{1,11}_(?:[0-9]{1,9}|\[[0-9,:-]{1,4096}\])\Z")
+
+
+def _followed_tasks(folder: RunFolder) -> str:
+    """The tasks of an array of somebody else that this job stands for, `48_[2-5]`; "" for all that has its number."""
+    tasks = (attached(folder) or {}).get("tasks")
+    return tasks if isinstance(tasks, str) and _TASKS.match(tasks) else ""
 
 
 def _left(text: str) -> dict[str, Any]:

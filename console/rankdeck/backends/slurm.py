@@ -307,7 +307,8 @@ def time_limit(text: str) -> float | None:
 
 def _settings_of(plan: Plan) -> Mapping[str, object]:
     files = plan.nodes[0].files
-    return next((as_table(json.loads(f.text)) for f in files if f.path == SETTINGS), {})
+    text = next((file.text for file in files if file.path == SETTINGS), "{}")
+    return as_table(json.loads(text))
 
 
 ATTACHED = "attached"
@@ -319,13 +320,20 @@ def is_attached(plan: Plan) -> bool:
     return ATTACHED in _settings_of(plan)
 
 
-def attach_plan(cluster: Cluster, found: SlurmLook) -> Plan:
-    """The plan to follow a job that somebody else submitted: the login node copies its output into a run folder."""
+def attach_plan(cluster: Cluster, found: SlurmLook, place: str = "") -> Plan:
+    """The plan to follow a job that somebody else submitted: the login node copies its output into a run folder.
+
+    `place`: its row in the queue; if that is only some tasks of an array (`48_[2-5%2]`), a cancel ends only these.
+    Raises LaunchError if Slurm has cut the list of the tasks.
+    """
     made = time.strftime("%Y%m%d-%H%M%S", time.gmtime(found.submitted or 0.0))
     name = re.sub(r"[^A-Za-z0-9._-]", "-", found.name).lstrip("._-")[:60] or "job"
-    job = f"{name}-{made}-{found.id}"
+    tasks = _tasks_in_row(place)
+    part = hashlib.sha256(tasks.encode()).hexdigest()[:6] if "[" in tasks else tasks
+    job = f"{name}-{made}-{part.replace('_', '.') or found.id}"
     settings = {
         ATTACHED: found.id,
+        "tasks": tasks,
         "out": found.out,
         "err": found.err,
         "environment": dict(cluster.environment),
@@ -353,6 +361,21 @@ def attach_plan(cluster: Cluster, found: SlurmLook) -> Plan:
         text=" and ".join(dict.fromkeys(filter(None, (found.out, found.err)))),
         owner=f"Slurm job of {found.user or 'unknown'}",
     )
+
+
+_ROW_OF_TASKS = re.compile(r"(\d{1,11})_(?:(\d{1,9})|\[([\d,:-]+)(?:%\d+)?\])\Z")
+
+
+def _tasks_in_row(place: str) -> str:
+    """`48_[2-5]` of the row `48_[2-5%2]`, `48_3` of a running task; "" for a job that is no array."""
+    if "_" not in place:
+        return ""
+    found = _ROW_OF_TASKS.match(place)
+    if found is None:
+        array = place.partition("_")[0]
+        why = f"Slurm cuts the list of its tasks ({place})"
+        raise LaunchError("start", f"{why}: follow one of them (`{array}_0`), or all of {array}")
+    return f"{found[1]}_{found[2] or f'[{found[3]}]'}"
 
 
 _GRACE = 30.0
