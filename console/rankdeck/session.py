@@ -320,8 +320,8 @@ class Session:
 
     async def _plan_to_read(self, text: str) -> tuple[Plan, float | None]:
         """The plan to follow a job of others, and when the job was created. Asks Slurm for jobs not in `others` too."""
-        number, place = text, ""
-        if not (self.slurm.asked and text.isdigit() and text.isascii()):
+        number, place = slurm.job_named(text) if self.slurm.asked else ("", "")
+        if not number:
             found = find_listed(self.others(), text)
             if isinstance(found, KubernetesJob):
                 if why := self.why_not("follow", found.place):

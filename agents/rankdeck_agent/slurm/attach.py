@@ -29,6 +29,8 @@ MOST = 256 << 20
 MOST_RANKS = 4096
 """With more ranks, the output is not separated by rank."""
 _LABEL = re.compile(rb" *(\d{1,6}): ?")
+_NUMBER = re.compile(r"[0-9]{1,11}(?:_[0-9]{1,9})?\Z")
+"""Slurm's number of a job, or of a task of an array."""
 _COPIED = "copied.json"
 
 
@@ -36,7 +38,7 @@ def look() -> int:
     """Print one line of JSON about the job on stdin, {"id": …, "environment": {…}}; or {"error": …}. Returns the exit code."""
     row = table(sys.stdin.readline(_LONGEST)) or {}
     number = row.get("id")
-    if not isinstance(number, str) or not number.isdecimal():
+    if not isinstance(number, str) or not _NUMBER.match(number):
         return say({"error": "no id of a job"})
     slurm = Slurm(variables_in(row))
     reply = slurm.ask("scontrol", "--local", "--oneliner", "show", "job", number)

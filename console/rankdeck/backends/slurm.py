@@ -366,6 +366,16 @@ def attach_plan(cluster: Cluster, found: SlurmLook, place: str = "") -> Plan:
 _ROW_OF_TASKS = re.compile(r"(\d{1,11})_(?:(\d{1,9})|\[([\d,:-]+)(?:%\d+)?\])\Z")
 
 
+def job_named(text: str) -> tuple[str, str]:
+    """(what to ask Slurm about, row) of a job that is named by `4711`, `48_3` or `48_[2-5%2]`; two "" for other names."""
+    if text.isdigit() and text.isascii():
+        return text, ""
+    found = _ROW_OF_TASKS.match(text)
+    if found is None:
+        return "", ""
+    return (f"{found[1]}_{found[2]}" if found[2] else found[1]), text
+
+
 def _tasks_in_row(place: str) -> str:
     """`48_[2-5]` of the row `48_[2-5%2]`, `48_3` of a running task; "" for a job that is no array."""
     if "_" not in place:

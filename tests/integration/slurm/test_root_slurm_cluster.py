@@ -299,12 +299,13 @@ def test_a_login_without_sbatch_is_a_finding_with_what_to_do(user: Operator) -> 
     file = user.lab.folder / "without.yaml"
     file.write_text(yaml.safe_dump(cluster))
     job = user.lab.folder / "job.yaml"
-    job.write_text("job: a\nlaunch: plain\ncommand: [hostname]\n")
+    job.write_text("job: a\nlaunch: plain\nranks_per_node: 1\ncommand: [hostname]\n")
 
     done = user.lab.rankdeck("-c", str(file), "preflight", str(job), "--json", limit=120)
 
-    (bad,) = [one for one in map(json.loads, done.stdout.splitlines()) if one.get("level") == "bad"]
-    assert bad["text"] == "there is no sbatch in the PATH of this login"
+    (told,) = map(json.loads, done.stdout.splitlines())
+    (bad,) = [one for one in told["findings"] if one["check"] == "program"]
+    assert (bad["level"], bad["text"]) == ("bad", "there is no sbatch in the PATH of this login")
     assert "`environment: {PATH: " in bad["fix"]
 
 
