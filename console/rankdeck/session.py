@@ -296,6 +296,10 @@ class Session:
         """Slurm's partitions, with their idle nodes; empty without Slurm."""
         return self.slurm.state.partitions()
 
+    def left_out_jobs(self) -> str:
+        """A sentence if Slurm's queue is longer than `others` can be; else ""."""
+        return self.slurm.state.left_out_words
+
     async def service(self, order: ServiceOrder, agreed: str = "") -> ServiceChange:
         """Take nodes out of service in Slurm, or return them. Returns the command line that this needs.
 

@@ -29,6 +29,7 @@ from rankdeck_agent.slurm.commands import (
     calls_a_minute,
     cluster_period,
     cut,
+    cut_nodes,
     known,
     moment,
     one_line,
@@ -46,8 +47,8 @@ NODE_COLUMNS = {
     "NodeHost": 64,
     "PartitionName": 64,
     "StateLong": 24,
-    "Gres": 120,
-    "GresUsed": 160,
+    "Gres": 256,
+    "GresUsed": 320,
     "features_act": 120,
     "CPUsState": 24,
     "AllocMem": 14,
@@ -193,15 +194,33 @@ def job_rows(text: str) -> Iterator[Row]:
         words = line.split("|", len(_FIELDS) - 1)
         if len(words) < len(_FIELDS) or not words[0].isdecimal():
             continue
-        cells = {key: plain(word, 300) for key, word in zip(_FIELDS, words)}
+        cells = {key: plain(word, _LIMITS.get(key, 300)) for key, word in zip(_FIELDS, words)}
         row = _job(cells)
         if row["state"] == "PENDING":
-            places[row["partition"]] = row["position"] = places.get(row["partition"], 0) + 1
+            row["position"] = max(_join_queues(row["partition"], places))
             waiting.append(row)
         found.append(row)
     for row in waiting:
-        row["waiting"] = places[row["partition"]]
-    yield from found[:MOST_JOBS]
+        row["waiting"] = max(places[name] for name in row["partition"].split(","))
+    yield from found
+
+
+_LIMITS = {"N": 1 << 16, "j": 300}
+"""Field of `squeue -o` -> most characters of it, where that is not 300: a node list is read before it is cut."""
+
+
+def _join_queues(partitions: str, places: dict[str, int]) -> Iterator[int]:
+    """The place of a job that waits in each of these partitions (`gpu,debug`), and note that it is there."""
+    for name in partitions.split(","):
+        places[name] = places.get(name, 0) + 1
+        yield places[name]
+
+
+def shown_jobs_of(rows: Iterable[Row], user: str) -> tuple[list[Row], int]:
+    """(the rows that a console is sent, how many are left out): at most MOST_JOBS, those of this user first."""
+    ordered = sorted(rows, key=lambda row: row["user"] != user)
+    shown = [{**row, "nodes": cut_nodes(row["nodes"])} for row in ordered[:MOST_JOBS]]
+    return shown, len(ordered) - len(shown)
 
 
 def _job(cells: Mapping[str, str]) -> Row:
@@ -389,7 +408,10 @@ class SlurmView:
         self._stamps: dict[str, float] = {}
         self._nodes: list[Row] = []
         self._partitions: list[Row] = []
+        self._user = named(str(os.getuid()))
+        self._queue: list[Row] = []
         self._jobs: list[Row] = []
+        self._left_out = self._told_left_out = 0
         self._errors: dict[str, str] = {}
         self._printed: dict[tuple[str, str], str] = {}
         self._trouble = ""
@@ -410,10 +432,11 @@ class SlurmView:
         if name == NODES:
             self._nodes, self._partitions = node_rows(answer.text)
         else:
-            self._jobs = list(job_rows(answer.text))
+            self._queue = list(job_rows(answer.text))
+            self._jobs, self._left_out = shown_jobs_of(self._queue, self._user)
         for node in self._nodes:
             node["jobs"] = []
-        place_jobs(self._nodes, self._jobs)
+        place_jobs(self._nodes, self._queue)
 
     def news(self) -> Iterator[Row]:
         """{KIND: row} for new or changed rows, {KIND_gone: name}, and {"trouble": …} when it begins or ends ("")."""
@@ -428,6 +451,9 @@ class SlurmView:
             if self._printed.get(key) != text:
                 self._printed[key] = text
                 yield {key[0]: row}
+        if self._left_out != self._told_left_out:
+            self._told_left_out = self._left_out
+            yield {"left_out": self._left_out}
         trouble = next(filter(None, self._errors.values()), "")
         if trouble != self._trouble:
             self._trouble = trouble

@@ -276,11 +276,11 @@ COLUMNS = {
     "StartTime": 24,
     "EndTime": 24,
     "TimeLimit": 20,
-    "Partition": 60,
+    "Partition": 200,
     "Account": 60,
     "QOS": 60,
-    "NodeList": 400,
-    "SchedNodes": 400,
+    "NodeList": 2000,
+    "SchedNodes": 2000,
     "WorkDir": 500,
 }
 """Field of `squeue -O` -> its width: with fixed widths no separator is needed, which a name might contain."""
@@ -310,6 +310,10 @@ _NOTHING = frozenset(
 _TIME = "%Y-%m-%dT%H:%M:%S"
 _SPAN = re.compile(r"(?:(\d{1,9})-)?(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})\Z")
 _LONGEST_CELL = 500
+_LONGEST_NODES = 2000
+"""Most characters of a node list that is kept of a job."""
+_LONGEST = {"NodeList": _LONGEST_NODES, "SchedNodeList": _LONGEST_NODES}
+"""Field as scontrol names it -> most characters of it, where that is not _LONGEST_CELL."""
 
 
 class SlurmJobRow(NamedTuple):
@@ -369,8 +373,30 @@ def cut(line: str, columns: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     """(name, text) of each column of a line with these column widths."""
     at = 0
     for name, width in columns.items():
-        yield name, plain(line[at : at + width].strip(), _LONGEST_CELL)
+        cell = line[at : at + width]
+        whole = cell if cell[-1:].isspace() or len(cell) < width else _until_comma(cell)
+        yield name, plain(whole.strip(), max(width, _LONGEST_CELL))
         at += width
+
+
+def _cell(field: str, text: str) -> str:
+    """The text of a field, safe to keep; a node list that is too long ends after a whole name."""
+    if field in _LONGEST:
+        return plain(cut_nodes(text.strip()), _LONGEST[field])
+    return plain(text.strip(), _LONGEST_CELL)
+
+
+def cut_nodes(text: str) -> str:
+    """A node list of at most _LONGEST_NODES characters; a longer one ends after a whole name, with `…`."""
+    if len(text) <= _LONGEST_NODES:
+        return text
+    return f"{text[: _LONGEST_NODES - 2].rpartition(',')[0]},…"
+
+
+def _until_comma(cell: str) -> str:
+    """A cell that fills its column, and may have been cut: of a list (`gpu:a100:1`) its last entry may be half a one."""
+    kept, comma, _ = cell.rpartition(",")
+    return f"{kept},…" if comma else cell
 
 
 NO_TASK = frozenset({"4294967294", "4294967295"})
@@ -474,7 +500,7 @@ def _pairs(line: str) -> dict[str, str]:
     ends = [match.start() for match in found[1:]] + [len(line)]
     cells: dict[str, str] = {}
     for match, end in zip(found, ends):
-        cells.setdefault(match[1], plain(line[match.end() : end].strip(), _LONGEST_CELL))
+        cells.setdefault(match[1], _cell(match[1], line[match.end() : end]))
     return cells
 
 
@@ -488,7 +514,7 @@ def account_rows(text: str) -> Iterator[SlurmJobRow]:
         if len(words) < len(SACCT_FIELDS) or not words[0].isdecimal():
             continue  # a step, or no row
         cells = {
-            _IN_ACCOUNTS.get(name, name): plain(word, _LONGEST_CELL)
+            _IN_ACCOUNTS.get(name, name): _cell(name, word)
             for name, word in zip(SACCT_FIELDS, words)
         }
         state, _, by = cells.pop("JobState").partition(" by ")

@@ -47,6 +47,7 @@ log = logging.getLogger(__name__)
 ASK_LIMIT, SERVICE_LIMIT = 60.0, 150.0
 """Limits in seconds; within SERVICE_LIMIT the agent may ask Slurm up to five times."""
 _WORD, _SENTENCE = 300, 600
+_LONGEST_NODES = 2000
 _MOST = 1000
 _MOST_GRES, _MOST_CHANGED, _LONGEST_LINE = 64, 5000, 1 << 17
 _MOST_RANKS = 4096
@@ -284,6 +285,9 @@ def takes(fleet: Fleet, state: SlurmCluster) -> Takes:
         name, view = node_of(as_table(found))
         fleet.slurm_says(name, view)
 
+    def left_out(count: object) -> None:
+        state.left_out = count if integer(count) else 0
+
     return {
         "about": about,
         "job": lambda found: state.put(job_of(as_table(found))),
@@ -292,6 +296,7 @@ def takes(fleet: Fleet, state: SlurmCluster) -> Takes:
         "node_gone": lambda found: node({"name": found}),
         "partition": lambda found: state.put_partition(partition_of(as_table(found))),
         "partition_gone": lambda found: state.drop_partition(clean(found, _WORD)),
+        "left_out": left_out,
         "trouble": trouble,
     }
 
@@ -358,7 +363,7 @@ _CHANGE = {
 }  # fmt: skip
 _STATUS = {
     "state": text(40), "reason": text(_WORD), "text": text(_SENTENCE), "stuck": flag, "partition": text(_WORD),
-    "nodes": text(_WORD), "position": integer, "waiting": integer, "limit": or_null(stamp), "start": or_null(stamp),
+    "nodes": text(_LONGEST_NODES), "position": integer, "waiting": integer, "limit": or_null(stamp), "start": or_null(stamp),
 }  # fmt: skip
 
 
