@@ -296,6 +296,10 @@ class Session:
         """Slurm's partitions, with their idle nodes; empty without Slurm."""
         return self.slurm.state.partitions()
 
+    def left_out_jobs(self) -> str:
+        """A sentence if Slurm's queue is longer than `others` can be; else ""."""
+        return self.slurm.state.left_out_words
+
     async def service(self, order: ServiceOrder, agreed: str = "") -> ServiceChange:
         """Take nodes out of service in Slurm, or return them. Returns the command line that this needs.
 
@@ -320,16 +324,16 @@ class Session:
 
     async def _plan_to_read(self, text: str) -> tuple[Plan, float | None]:
         """The plan to follow a job of others, and when the job was created. Asks Slurm for jobs not in `others` too."""
-        number = text
-        if not (self.slurm.asked and text.isdigit() and text.isascii()):
+        number, place = slurm.job_named(text) if self.slurm.asked else ("", "")
+        if not number:
             found = find_listed(self.others(), text)
             if isinstance(found, KubernetesJob):
                 if why := self.why_not("follow", found.place):
                     raise LaunchError("start", why)
                 return attach_plan(self.cluster, found), found.created
-            number = found.id
+            number, place = found.id, found.place
         seen = await self.slurm.look(number)
-        return slurm.attach_plan(self.cluster, seen), seen.submitted
+        return slurm.attach_plan(self.cluster, seen, place), seen.submitted
 
     def why_not(self, need: str, what: JobSpec | str) -> str:
         """Why this user lacks the right to do `need`; "" if no reason is known.

@@ -20,19 +20,23 @@ from rankdeck import plugins
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import JobSpec
 from rankdeck.remote.agent import bundle
+from rankdeck_agent.slurm.commands import COLUMNS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 SAYS = {
     "refused": "Slurm refused the job: ",
-    "id": "sbatch told no number of a job: ",
+    "id": "sbatch told no number of a job",
     "queue": "Slurm no longer knows the job",
 }
 
 
-def plan() -> bytes:
-    """What the console sends for a job."""
+def plan(**environment: str) -> bytes:
+    """What the console sends for a job on a cluster with this `environment:`."""
     options = {"login": "login", "rpcs_per_minute": "600"}
-    cluster = Cluster(name="c", backend="slurm", nodes=(Node(name="login"),), options=options)
+    cluster = Cluster(
+        name="c", backend="slurm", nodes=(Node(name="login"),), options=options,
+        environment=environment,
+    )  # fmt: skip
     spec = JobSpec(name="t", launch="mpi", command=("true",), nodes=1, ranks_per_node=1)
     planned = plugins.find("backends", "slurm")(None).plan(cluster, spec, "t-1")
     return json.dumps(asdict(planned.nodes[0])).encode()
@@ -47,9 +51,11 @@ class Login:
         self._agent.write_bytes(bundle().data)
         self._env = {**os.environ, "PATH": path, "RANKDECK_STATE": str(self.state)}
 
-    def submit(self) -> dict[str, Any]:
+    def submit(self, sent: bytes = b"", **login: str) -> dict[str, Any]:
+        """Submit a job (else the usual one) with these further variables of the login."""
+        env = {**self._env, **login}
         done = subprocess.run(
-            [sys.executable, str(self._agent), "slurm", "submit"], env=self._env, input=plan(),
+            [sys.executable, str(self._agent), "slurm", "submit"], env=env, input=sent or plan(),
             capture_output=True, timeout=300, check=False,
         )  # fmt: skip
         assert b"Traceback" not in done.stderr, done.stderr[-2000:]
@@ -182,6 +188,72 @@ def test_a_job_of_this_cluster_is_followed_though_sbatch_names_the_cluster(
 
     assert scripted.submit() == {"ok": True, "id": "4711"}
     assert cancelled(tmp_path) == ""
+
+
+def test_what_a_login_wishes_for_other_jobs_and_an_allocation_around_us_do_not_change_the_job(
+    scripted: Login, tmp_path: Path
+) -> None:
+    answer(tmp_path, "sbatch", f'env >{tmp_path}/env; echo "$@" >{tmp_path}/words; echo 4711')
+    sticky = {"SBATCH_ARRAY_INX": "0-2", "SBATCH_WAIT": "1", "SBATCH_ACCOUNT": "mine"}
+    around = {"SLURM_JOB_ID": "9", "SLURM_NTASKS": "64", "SLURM_CONF": "/etc/a.conf"}
+
+    assert scripted.submit(**sticky, **around)["ok"]
+
+    seen = dict(line.partition("=")[::2] for line in (tmp_path / "env").read_text().splitlines())
+    slurms = {name: text for name, text in seen.items() if name.startswith(("SLURM_", "SBATCH_"))}
+    assert slurms == {"SBATCH_ACCOUNT": "mine", "SLURM_CONF": "/etc/a.conf"}
+    words = (tmp_path / "words").read_text().split()
+    assert {"--parsable", "--nodes=1", "--ntasks-per-node=1", "--job-name=t"} <= {*words}
+
+
+def test_the_environment_of_the_cluster_file_holds_for_every_command(
+    scripted: Login, tmp_path: Path
+) -> None:
+    asks = f'echo "$(basename $0) $SLURM_CONF" >>{tmp_path}/asked'
+    answer(tmp_path, "sbatch", f"{asks}; echo 4711")
+    answer(tmp_path, "scancel", asks)
+    answer(tmp_path, "scontrol", f"{asks}; {UNKNOWN}")
+
+    assert scripted.submit(plan(SLURM_CONF="/site/a.conf"), SLURM_CONF="/etc/b.conf")["ok"]
+    scripted.cancel()
+
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert {*asked} == {f"{name} /site/a.conf" for name in ("sbatch", "scancel", "scontrol")}
+
+
+def test_what_plug_ins_say_of_a_job_that_was_taken_is_noted_whole(
+    scripted: Login, tmp_path: Path
+) -> None:
+    says = 'echo "welcome"; echo 4711; echo "sbatch: lua: 3 h left" >&2; echo "bye" >&2'
+    answer(tmp_path, "sbatch", says)
+    answer(tmp_path, "scontrol", f"echo JobId=4711 JobState=PENDING SubmitTime={time.time():.0f}")
+
+    assert scripted.submit() == {"ok": True, "id": "4711"}
+
+    told = [event["text"] for event in scripted.events() if event["kind"] == "trouble"]
+    assert told[:3] == ["sbatch: lua: 3 h left", "bye", "welcome"]
+
+
+def test_a_job_whose_number_nobody_told_is_found_by_its_folder(
+    scripted: Login, tmp_path: Path
+) -> None:
+    answer(tmp_path, "sbatch", f"pwd -P >{tmp_path}/folder; echo thank you")
+    cells = "".join(
+        f"{{{name}:{width}}}" if name == "WorkDir" else {"JobID": "4711", "State": "PENDING"}.get(name, "").ljust(width)
+        for name, width in COLUMNS.items()
+    )  # fmt: skip
+    line = cells.replace(f"{{WorkDir:{COLUMNS['WorkDir']}}}", f"$(cat {tmp_path}/folder)")
+    answer(tmp_path, "squeue", f'echo "{line}"')
+
+    assert scripted.submit() == {"ok": True, "id": "4711"}
+
+
+def test_a_refusal_is_told_with_all_that_was_said_of_it(scripted: Login, tmp_path: Path) -> None:
+    says = 'echo "ask helpdesk@site" ; echo "sbatch: error: no budget" >&2; echo "project x" >&2'
+    answer(tmp_path, "sbatch", f"{says}; exit 1")
+
+    why = "Slurm refused the job: no budget; project x; ask helpdesk@site"
+    assert scripted.submit() == {"ok": False, "error": why}
 
 
 def test_a_controller_that_cannot_be_reached_has_refused_nothing(

@@ -86,11 +86,10 @@ from rankdeck_agent.kubernetes.objects import (
 )
 from rankdeck_agent.kubernetes.target import Target as KubernetesTarget
 from rankdeck_agent.rules.mpi_daemon import daemon_of, in_place
-from rankdeck_agent.slurm import array, verdict
+from rankdeck_agent.slurm import array, control, verdict
 from rankdeck_agent.slurm import cluster as slurm_cluster
 from rankdeck_agent.slurm.cluster import SlurmView, ended_rows
 from rankdeck_agent.slurm.commands import account_rows, output_files, queue_rows, shown_jobs
-from rankdeck_agent.slurm.control import job_number
 from rankdeck_agent.slurm.folder import read as read_mark
 from rankdeck_agent.text import plain, shown
 from rankdeck_agent.wire import NodePlan, WireError, decode, node_plan
@@ -492,7 +491,7 @@ def slurm_answers() -> Take:
             verdict.waits_for(one), verdict.verdict(one, said)
         tasks = array.Tasks(range(4))
         tasks.take_rows(seen), tasks.settle(seen, patient=False), array.whole(seen, "1")
-        output_files(text), verdict.places(text), job_number(text), read_mark(text)
+        output_files(text), verdict.places(text), control.job_numbers(text), read_mark(text)
         [*ended_rows(text)]
         for name in slurm_cluster.QUESTIONS:
             view.take(name, slurm_cluster.SlurmAnswer(at, text))

@@ -227,3 +227,11 @@ def test_a_rank_whose_output_is_behind_was_heard_when_it_last_wrote() -> None:
     assert (log.heard, log.last) == (50.0, "newest")
     log.add(chunk(8, bytes(991) + b"\n", at=50.0))
     assert log.last == ""
+
+
+def test_a_rank_that_writes_again_after_a_long_pause_has_resumed() -> None:
+    log = RankLog(0)
+    for at, text in ((1.0, b"a\n"), (3.0, b"b\n"), (30.0, b"c\n"), (32.0, b"d\n")):
+        log.add(Chunk("j", "n1", 0, "out", log.read.at()["out"], at, text))
+
+    assert (log.heard, log.resumed) == (32.0, 30.0)

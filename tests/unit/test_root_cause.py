@@ -587,3 +587,23 @@ def test_beside_a_sure_answer_stand_at_most_two_suspects() -> None:
     ends = [rank(n, 10.0 + n / 100, 1, said=("KeyError: 'x'",)) for n in range(6)]
 
     assert len(judge(case(*ends)).others) == 2
+
+
+def test_a_rank_that_aborted_later_is_the_cause_where_the_others_only_had_an_unknown_error() -> (
+    None
+):
+    said = ("[n1:11425] *** An error occurred in MPI_Recv", "[n1:11425] *** MPI_ERR_OTHER: known error not in list")  # fmt: skip
+    ends = [rank(n, 10.0, 16, said=said) for n in (0, 1, 2, 3, 5)]
+
+    assert blamed(case(*ends, rank(4, 10.4, signal=6), ending=PLAIN, world=6)) == 4
+
+
+def test_ranks_that_could_not_reach_a_loopback_address_are_told_apart_from_their_victims() -> None:
+    failed = "[rank{}]: RuntimeError: Gloo connectFullMesh failed with "
+    own = "[socket.cc:84] timed out connecting: SO_ERROR: Connection refused, remote=[127.0.0.1]:1"
+    ends = [rank(n, 10.0, 1, said=(failed.format(n) + "[pair.cc:144] no error",)) for n in (0, 1)]
+
+    verdict = judge(case(*ends, rank(4, 10.3, 1, said=(failed.format(4) + own,)), ending=PLAIN))
+
+    assert verdict is not None
+    assert (verdict.end.rank, verdict.victims) == (4, (0, 1))

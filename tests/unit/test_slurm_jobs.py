@@ -7,12 +7,12 @@ from typing import cast
 
 import pytest
 
-from rankdeck.backends.slurm import SlurmBackend, script
+from rankdeck.backends.slurm import SlurmBackend, attach_plan, granted_instead, script
 from rankdeck.config.jobs import read_job
 from rankdeck.errors import ConfigError, LaunchError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Abort, Container, JobSpec, Launch, Plan
-from rankdeck.model.schedulers import SlurmStatus, queue_words
+from rankdeck.model.schedulers import SlurmLook, SlurmStatus, queue_words
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import ProgramResult
 from rankdeck.state.jobs import Jobs
@@ -486,3 +486,49 @@ async def test_a_cancel_is_refused_by_a_field_of_the_answer_and_by_no_text(left,
     report = await backend.cancel(plan, 0.0)
     assert report.refused == refused
     assert [one.command for one in report.left] == [left["command"]]
+
+
+def test_the_options_are_words_of_the_command_line_too(tmp_path) -> None:
+    """Variables of the login (`SBATCH_PARTITION`) win over `#SBATCH` lines, not over the command line."""
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        "job: x\nlaunch: plain\ncommand: [a]\nslurm: {partition: gpu, args: ['--comment=a b']}\n"
+    )
+    (node,) = SlurmBackend(None).plan(CLUSTER, read_job(file), "x-1").nodes
+    words = node.processes[0].argv
+
+    assert (words[0], words[-1]) == ("sbatch", "job.sbatch")
+    assert {"--partition=gpu", "--comment=a b", "--output=${RANKDECK_RUN}/launcher/out"} <= {*words}
+
+
+@pytest.mark.parametrize(("asked", "given", "instead"), [
+    ("{partition: gpu}", {"partition": "debug"}, [("partition", "gpu", "debug")]),
+    ("{partition: 'gpu,debug'}", {"partition": "debug"}, []),
+    ("{account: Mine, qos: low}", {"account": "mine", "qos": "high"}, [("qos", "low", "high")]),
+    ("{time: '1-12'}", {"limit": 36 * 3600.0}, []),
+    ("{time: '90'}", {"limit": 3600.0}, [("time", "90", "1 h 00 min")]),
+    ("{time: '0:30:20'}", {"limit": 1860.0}, []),
+    ("{}", {"partition": "debug", "account": "other"}, []),
+])  # fmt: skip
+def test_what_slurm_granted_instead_is_told(tmp_path, asked: str, given, instead) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(f"job: x\nlaunch: plain\ncommand: [a]\nslurm: {asked}\n")
+    plan = SlurmBackend(None).plan(CLUSTER, read_job(file), "x-1")
+
+    found = granted_instead(plan, SlurmStatus(**given))
+
+    assert [(one.option, one.asked, one.granted) for one in found] == instead
+
+
+@pytest.mark.parametrize(("place", "tasks"), [
+    ("48", ""), ("48_3", "48_3"), ("48_[2-5%2]", "48_[2-5]"), ("48_[0,7-9:2]", "48_[0,7-9:2]"),
+])  # fmt: skip
+def test_a_row_of_an_array_stands_for_its_own_tasks(place: str, tasks: str) -> None:
+    (node,) = attach_plan(CLUSTER, SlurmLook(id="48", name="a"), place).nodes
+
+    assert json.loads(node.files[0].text)["tasks"] == tasks
+
+
+def test_a_row_whose_tasks_slurm_has_cut_is_refused() -> None:
+    with pytest.raises(LaunchError, match="Slurm cuts the list of its tasks"):
+        attach_plan(CLUSTER, SlurmLook(id="48"), "48_[2-5,7,9,11,...]")

@@ -42,6 +42,25 @@ def test_the_one_silent_rank_of_512_is_named() -> None:
     assert found.text == "rank 137 on n18 silent for 6 min 30 s while 511 others go on"
 
 
+def test_after_a_pause_of_all_not_every_rank_writes_at_once() -> None:
+    now = 1000.0
+    ranks = [rank(n, 966.0 if n == 2 else now - 2, 1000, resumed=990.0) for n in range(6)]
+
+    assert stalls(job(ranks), now, unknown) == ()
+
+    later = [rank(n, 966.0 if n == 2 else 1024.0, 1000, resumed=990.0) for n in range(6)]
+    (found,) = stalls(job(later), 1025.0, unknown)
+    assert found.ranks == (2,)
+
+
+def test_ranks_that_pause_often_go_on_after_each_pause() -> None:
+    ranks = [rank(n, 300.0 if n == 2 else 995.0, lines=70, resumed=995.0) for n in range(6)]
+
+    (found,) = stalls(job(ranks), 1000.0, unknown)
+
+    assert found.ranks == (2,)
+
+
 def test_the_tasks_of_an_array_wait_for_nobody() -> None:
     now = 1000.0
     ranks = [rank(n, 300.0 if n == 137 else now - n % 5) for n in range(512)]

@@ -39,7 +39,8 @@ _FRAMES = re.compile(
     r"|\[ ?\d+\] \S.*\[0x[0-9a-f]+\]$"  # Open MPI
     r"|^\s*@ +0x[0-9a-f]+ "  # glog
     r"|^\s*\d+ +\S+\(.*\) ?\[0x[0-9a-f]+\]$"  # UCX
-    r"|^\S+\(.*\+0x[0-9a-f]+\) ?\[0x[0-9a-f]+\]$"  # glibc
+    r"|^\S+?(?:\(.*\+0x[0-9a-f]+\))? ?\[0x[0-9a-f]+\]$"  # glibc
+    r"|^[0-9a-f]{8,16}-[0-9a-f]{8,16} [r-][w-][x-][ps] |^={5,} (?:Backtrace|Memory map): ={5,}$"  # its map of the memory
     r"|^\s*#\d+ +0x[0-9a-f]+ in "  # gdb, gfortran, AddressSanitizer
     r"|^\S+ +[0-9A-F]{16} +\S+ +\S+ +\S+ *$"  # Intel Fortran
     r"|^\s+\S+\.go:\d+ \+0x"  # Go

@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any, Callable, Optional
 
 from rankdeck_agent.job.folder import RunFolder, all_events
-from rankdeck_agent.slurm.commands import SlurmJobRow, shown_jobs
+from rankdeck_agent.slurm.commands import SlurmJobRow, cut_nodes, shown_jobs
 from rankdeck_agent.slurm.folder import BATCH, RunMark
 from rankdeck_agent.slurm.run import Event, Run, Track, status_row
 from rankdeck_agent.slurm.verdict import FINAL, EndWords, SlurmVerdict, again, lost, verdict
@@ -214,9 +214,10 @@ def _within(part: str, number: int) -> bool:
 
 
 def numbers(text: str) -> list[int]:
-    """The numbers in `0-2,7`, at most 10,000; raises ValueError."""
-    spans = (part.partition("-") for part in text.split(",") if part)
-    every = (number for a, _, b in spans for number in range(int(a), int(b or a) + 1))
+    """The numbers in `0-2,7,10-20:5`, at most 10,000; raises ValueError."""
+    steps = (part.partition(":") for part in text.split(",") if part)
+    spans = ((span.partition("-"), int(step or 1) or 1) for span, _, step in steps)
+    every = (n for (a, _, b), step in spans for n in range(int(a), int(b or a) + 1, step))
     return list(islice(every, _MOST))
 
 
@@ -227,7 +228,7 @@ def whole(rows: Collection[SlurmJobRow], number: str) -> SlurmJobRow:
     first = (runs or busy or [SlurmJobRow(number, "PENDING")])[0]
     nodes = ",".join(dict.fromkeys(row.nodes for row in runs if row.nodes))
     return first._replace(
-        id=number, array="", nodes=nodes[:400], restarts=0, start=min((row.start for row in rows if row.start), default=None),
+        id=number, array="", nodes=cut_nodes(nodes), restarts=0, start=min((row.start for row in rows if row.start), default=None),
         end=None, failed_node="",
     )  # fmt: skip
 

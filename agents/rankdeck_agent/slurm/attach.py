@@ -16,10 +16,10 @@ from rankdeck_agent import LAUNCHER
 from rankdeck_agent.files import replace_private
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.slurm.cluster import QUEUE_FIELDS, job_rows
-from rankdeck_agent.slurm.commands import Slurm, output_files, shown_job
+from rankdeck_agent.slurm.commands import Slurm, output_files, shown_job, variables_in
 from rankdeck_agent.text import say, table
 
-_LONGEST = 1 << 16
+_LONGEST = 1 << 20
 _HEAD = 1 << 16
 """Bytes at the beginning of a file that decide whether its lines are labelled."""
 _AT_ONCE = 1 << 20
@@ -29,16 +29,18 @@ MOST = 256 << 20
 MOST_RANKS = 4096
 """With more ranks, the output is not separated by rank."""
 _LABEL = re.compile(rb" *(\d{1,6}): ?")
+_NUMBER = re.compile(r"[0-9]{1,11}(?:_[0-9]{1,9})?\Z")
+"""Slurm's number of a job, or of a task of an array."""
 _COPIED = "copied.json"
 
 
 def look() -> int:
-    """Print one line of JSON about the job on stdin, {"id": …, "path": …}; or {"error": …}. Returns the exit code."""
+    """Print one line of JSON about the job on stdin, {"id": …, "environment": {…}}; or {"error": …}. Returns the exit code."""
     row = table(sys.stdin.readline(_LONGEST)) or {}
-    number, path = row.get("id"), row.get("path")
-    if not isinstance(number, str) or not number.isdecimal():
+    number = row.get("id")
+    if not isinstance(number, str) or not _NUMBER.match(number):
         return say({"error": "no id of a job"})
-    slurm = Slurm(path if isinstance(path, str) else "")
+    slurm = Slurm(variables_in(row))
     reply = slurm.ask("scontrol", "--local", "--oneliner", "show", "job", number)
     seen = shown_job(reply.out) if reply.well else None
     # A job's name may imitate the fields that scontrol writes after it: the owner comes from squeue.

@@ -2,7 +2,7 @@
 
 A console that shows the cluster touches `slurm/wanted`. Then the keeper asks Slurm, once for all consoles, and writes
 each answer to a file in the same folder, after a line with the time and the error. The commands read these files.
-Their settings are one line on stdin: {"path": …, "rpcs_per_minute": …}; `watch` runs until stdin ends. `ended` asks
+Their settings are one line on stdin: {"environment": {…}, "rpcs_per_minute": …}; `watch` runs until stdin ends. `ended` asks
 sacct, which asks slurmdbd and not the controller; its answer is used by all consoles for a minute.
 """
 
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Optional
 from rankdeck_agent.files import private_folder, readable, replace_private, user_name
 from rankdeck_agent.slurm.commands import (
     LIMIT,
+    NO_TASK,
     QUEUE_CALLS,
     SACCT_FIELDS,
     Budget,
@@ -28,10 +29,12 @@ from rankdeck_agent.slurm.commands import (
     calls_a_minute,
     cluster_period,
     cut,
+    cut_nodes,
     known,
     moment,
     one_line,
     span,
+    variables_in,
 )
 from rankdeck_agent.slurm.folder import KeeperWatch, keeper_folder, touched
 from rankdeck_agent.slurm.verdict import FINAL, EndWords, status, verdict, waits_for
@@ -44,8 +47,8 @@ NODE_COLUMNS = {
     "NodeHost": 64,
     "PartitionName": 64,
     "StateLong": 24,
-    "Gres": 120,
-    "GresUsed": 160,
+    "Gres": 256,
+    "GresUsed": 320,
     "features_act": 120,
     "CPUsState": 24,
     "AllocMem": 14,
@@ -191,19 +194,37 @@ def job_rows(text: str) -> Iterator[Row]:
         words = line.split("|", len(_FIELDS) - 1)
         if len(words) < len(_FIELDS) or not words[0].isdecimal():
             continue
-        cells = {key: plain(word, 300) for key, word in zip(_FIELDS, words)}
+        cells = {key: plain(word, _LIMITS.get(key, 300)) for key, word in zip(_FIELDS, words)}
         row = _job(cells)
         if row["state"] == "PENDING":
-            places[row["partition"]] = row["position"] = places.get(row["partition"], 0) + 1
+            row["position"] = max(_join_queues(row["partition"], places))
             waiting.append(row)
         found.append(row)
     for row in waiting:
-        row["waiting"] = places[row["partition"]]
-    yield from found[:MOST_JOBS]
+        row["waiting"] = max(places[name] for name in row["partition"].split(","))
+    yield from found
+
+
+_LIMITS = {"N": 1 << 16, "j": 300}
+"""Field of `squeue -o` -> most characters of it, where that is not 300: a node list is read before it is cut."""
+
+
+def _join_queues(partitions: str, places: dict[str, int]) -> Iterator[int]:
+    """The place of a job that waits in each of these partitions (`gpu,debug`), and note that it is there."""
+    for name in partitions.split(","):
+        places[name] = places.get(name, 0) + 1
+        yield places[name]
+
+
+def shown_jobs_of(rows: Iterable[Row], user: str) -> tuple[list[Row], int]:
+    """(the rows that a console is sent, how many are left out): at most MOST_JOBS, those of this user first."""
+    ordered = sorted(rows, key=lambda row: row["user"] != user)
+    shown = [{**row, "nodes": cut_nodes(row["nodes"])} for row in ordered[:MOST_JOBS]]
+    return shown, len(ordered) - len(shown)
 
 
 def _job(cells: Mapping[str, str]) -> Row:
-    task = known(cells["K"])
+    task = "" if cells["K"] in NO_TASK else known(cells["K"])
     seen = SlurmJobRow(cells["A"], cells["T"], known(cells["r"]))
     why = waits_for(seen)
     return {
@@ -291,8 +312,8 @@ class ClusterPoll:
         self._touched: Optional[float] = None
         self._wanted_at = float("-inf")
         self._rhythms = {name: QueueTimer() for name in QUESTIONS}
-        self.path = ""
-        """The PATH for Slurm's commands, from the console's settings."""
+        self.slurm = Slurm()
+        """Slurm's commands, with the environment in the console's settings."""
         self.most = calls_a_minute({})
         """Calls per minute, from the console's settings."""
 
@@ -312,8 +333,7 @@ class ClusterPoll:
             row = table((keeper_folder() / WANTED).read_text()) or {}
         except OSError:
             return
-        path = row.get("path")
-        self.path = path if isinstance(path, str) else ""
+        self.slurm = Slurm(variables_in(row))
         self.most = calls_a_minute(row)
 
     def ask(self, slurm: Slurm, budget: Budget, now: float, *, reserve: int) -> str:
@@ -376,7 +396,7 @@ def named(by: str) -> str:
 _TURN = 1.0
 _FRESH = 90.0
 """Most seconds of age of an answer that `list` uses."""
-_LONGEST = 65536
+_LONGEST = 1 << 20
 _KEYS = {"node": "name", "partition": "name", "job": "id"}
 """Kind of row -> the key that identifies a row."""
 
@@ -388,7 +408,10 @@ class SlurmView:
         self._stamps: dict[str, float] = {}
         self._nodes: list[Row] = []
         self._partitions: list[Row] = []
+        self._user = named(str(os.getuid()))
+        self._queue: list[Row] = []
         self._jobs: list[Row] = []
+        self._left_out = self._told_left_out = 0
         self._errors: dict[str, str] = {}
         self._printed: dict[tuple[str, str], str] = {}
         self._trouble = ""
@@ -409,10 +432,11 @@ class SlurmView:
         if name == NODES:
             self._nodes, self._partitions = node_rows(answer.text)
         else:
-            self._jobs = list(job_rows(answer.text))
+            self._queue = list(job_rows(answer.text))
+            self._jobs, self._left_out = shown_jobs_of(self._queue, self._user)
         for node in self._nodes:
             node["jobs"] = []
-        place_jobs(self._nodes, self._jobs)
+        place_jobs(self._nodes, self._queue)
 
     def news(self) -> Iterator[Row]:
         """{KIND: row} for new or changed rows, {KIND_gone: name}, and {"trouble": …} when it begins or ends ("")."""
@@ -427,6 +451,9 @@ class SlurmView:
             if self._printed.get(key) != text:
                 self._printed[key] = text
                 yield {key[0]: row}
+        if self._left_out != self._told_left_out:
+            self._told_left_out = self._left_out
+            yield {"left_out": self._left_out}
         trouble = next(filter(None, self._errors.values()), "")
         if trouble != self._trouble:
             self._trouble = trouble
@@ -460,7 +487,7 @@ def list_all() -> int:
     say({"about": {"user": named(str(os.getuid()))}})
     if settings.get("now") is True:
         for name in QUESTIONS:
-            leave(name, answer_to(name, Slurm(settings["path"])))
+            leave(name, answer_to(name, Slurm(variables_in(settings))))
     view, keeper, deadline = SlurmView(), KeeperWatch(), time.monotonic() + LIMIT
     while not view.complete and time.monotonic() < deadline:
         keeper.ensure()
@@ -475,8 +502,7 @@ def list_all() -> int:
 
 
 def _settings() -> dict[str, Any]:
-    row = table(sys.stdin.readline(_LONGEST)) or {}
-    return {**row, "path": row.get("path") or os.environ.get("PATH", os.defpath)}
+    return table(sys.stdin.readline(_LONGEST)) or {}
 
 
 def _look(view: SlurmView, since: float = 0.0) -> None:
@@ -504,11 +530,11 @@ NO_HISTORY = (
 
 
 def ended() -> int:
-    """Print the jobs that ended in the last day as lines of JSON; returns the exit code. Settings on stdin: {"path": …}."""
+    """Print the jobs that ended in the last day as lines of JSON; returns the exit code. Settings on stdin: {"environment": {…}}."""
     settings = _settings()
     answer = read(ENDED)
     if answer is None or not 0 <= time.time() - answer.at < _ENDED_FRESH:
-        answer = _ask(Slurm(settings["path"]))
+        answer = _ask(Slurm(variables_in(settings)))
     for found in ended_rows(answer.text):
         say({"ended": found})
     say({"trouble": _sentence(answer.error)})

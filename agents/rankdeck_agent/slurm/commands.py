@@ -10,7 +10,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, cast
 
 from rankdeck_agent.files import readable
 from rankdeck_agent.older_python import code_of
@@ -22,6 +22,15 @@ _MOST = 16 << 20
 """Most bytes of an answer: enough for a queue of 50,000 jobs."""
 _UNWANTED = ("SQUEUE_", "SINFO_", "SACCT_", "SBATCH_DEBUG", "SLURM_BITSTR_LEN", "SLURM_DEBUG")
 """Environment variables (beginnings of names) that would change what the commands print."""
+_OF_SITE = ("SLURM_CONF", "SLURM_CLUSTERS")
+"""Beginnings of the names of Slurm's variables that do not belong to an allocation."""
+_DEFAULTS = frozenset(
+    {
+        "SBATCH_ACCOUNT", "SBATCH_CONSTRAINT", "SBATCH_PARTITION", "SBATCH_QOS", "SBATCH_RESERVATION",
+        "SBATCH_TIMELIMIT", "SBATCH_WCKEY",
+    }
+)  # fmt: skip
+"""Variables of sbatch by which a site says what holds where a job file says nothing; the others change what is run."""
 _BANNER = 20
 _LONGEST_ROW = 4096
 
@@ -33,6 +42,8 @@ class SlurmReply(NamedTuple):
     error: str = ""
     late: bool = False
     """Whether it was ended because it did not answer in time."""
+    said: str = ""
+    """What it wrote to stderr, as it came."""
 
     @property
     def well(self) -> bool:
@@ -41,13 +52,14 @@ class SlurmReply(NamedTuple):
 
 
 class Slurm(NamedTuple):
-    """Runs Slurm's commands as this user; `path` is the PATH to find them, "" for our own."""
+    """Runs Slurm's commands as this user, with what the cluster file says of the environment."""
 
-    path: str = ""
+    variables: Mapping[str, str] = {}
+    """The variables of the cluster file, such as PATH and SLURM_CONF; they come before those of the login."""
 
     def ask(self, *argv: str, limit: float = LIMIT) -> SlurmReply:
         """Run one command; never raises."""
-        return run(argv, login_environment(os.environ, self.path), limit=limit)
+        return run(argv, login_environment(os.environ, self.variables), limit=limit)
 
     def ask_rows(self, *argv: str) -> SlurmReply:
         """Run a command with `--format=…`; returns only the lines that begin with a random mark added to that format.
@@ -66,10 +78,39 @@ def one_line(row: str) -> str:
     return row if row.isprintable() else plain(row, _LONGEST_ROW)
 
 
-def login_environment(own: Mapping[str, str], path: str = "") -> dict[str, str]:
+def variables_in(row: Mapping[str, Any]) -> dict[str, str]:
+    """The variables that a question, or the settings of a job, has under `environment`; what is no text is left out."""
+    given = row.get("environment")
+    pairs = cast("dict[Any, Any]", given).items() if isinstance(given, dict) else ()
+    return {
+        name: value
+        for name, value in pairs
+        if isinstance(name, str) and isinstance(value, str) and _VARIABLE.match(name)
+    }
+
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def login_environment(own: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
     """The environment for a command of Slurm: prints times as epoch seconds, and nothing else changes its output."""
-    kept = {name: value for name, value in own.items() if not name.startswith(_UNWANTED)}
-    return {**kept, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C", **({"PATH": path} if path else {})}
+    kept = {**outside_allocation(own), **variables}
+    wanted = {name: value for name, value in kept.items() if not name.startswith(_UNWANTED)}
+    return {**wanted, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
+
+
+def submit_environment(own: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+    """The environment for sbatch, which a job inherits: a login's own wishes for other jobs are left out."""
+    kept = outside_allocation(own)
+    wanted = {n: v for n, v in kept.items() if not n.startswith("SBATCH_") or n in _DEFAULTS}
+    return {**wanted, **variables}
+
+
+def outside_allocation(own: Mapping[str, str]) -> dict[str, str]:
+    """These variables without those of the allocation in which we happen to run (`salloc`), which srun would obey."""
+    if "SLURM_JOB_ID" not in own:
+        return dict(own)
+    return {n: v for n, v in own.items() if not n.startswith("SLURM_") or n.startswith(_OF_SITE)}
 
 
 def run(
@@ -90,9 +131,8 @@ def run(
     text, complaints = (bytes(output[fd]).decode("utf-8", "replace") for fd in (out, err))
     if late:
         return SlurmReply("", f"{argv[0]} did not answer within {limit:.0f} s", late=True)
-    if status == 0:
-        return SlurmReply(text)
-    return SlurmReply(text, complaint(complaints) or f"{argv[0]} ended with {status}")
+    error = "" if status == 0 else complaint(complaints) or f"{argv[0]} ended with {status}"
+    return SlurmReply(text, error, said=complaints)
 
 
 def _start(argv: tuple[str, ...], env: Mapping[str, str], cwd: str, out: int, err: int) -> int:
@@ -236,9 +276,11 @@ COLUMNS = {
     "StartTime": 24,
     "EndTime": 24,
     "TimeLimit": 20,
-    "Partition": 60,
-    "NodeList": 400,
-    "SchedNodes": 400,
+    "Partition": 200,
+    "Account": 60,
+    "QOS": 60,
+    "NodeList": 2000,
+    "SchedNodes": 2000,
     "WorkDir": 500,
 }
 """Field of `squeue -O` -> its width: with fixed widths no separator is needed, which a name might contain."""
@@ -268,6 +310,10 @@ _NOTHING = frozenset(
 _TIME = "%Y-%m-%dT%H:%M:%S"
 _SPAN = re.compile(r"(?:(\d{1,9})-)?(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})\Z")
 _LONGEST_CELL = 500
+_LONGEST_NODES = 2000
+"""Most characters of a node list that is kept of a job."""
+_LONGEST = {"NodeList": _LONGEST_NODES, "SchedNodeList": _LONGEST_NODES}
+"""Field as scontrol names it -> most characters of it, where that is not _LONGEST_CELL."""
 
 
 class SlurmJobRow(NamedTuple):
@@ -290,6 +336,8 @@ class SlurmJobRow(NamedTuple):
     limit: Optional[float] = None
     """Time limit in seconds; None if there is none."""
     partition: str = ""
+    account: str = ""
+    qos: str = ""
     nodes: str = ""
     """The nodes where it runs or is planned to run, as a Slurm host list."""
     failed_node: str = ""
@@ -325,12 +373,38 @@ def cut(line: str, columns: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     """(name, text) of each column of a line with these column widths."""
     at = 0
     for name, width in columns.items():
-        yield name, plain(line[at : at + width].strip(), _LONGEST_CELL)
+        cell = line[at : at + width]
+        whole = cell if cell[-1:].isspace() or len(cell) < width else _until_comma(cell)
+        yield name, plain(whole.strip(), max(width, _LONGEST_CELL))
         at += width
 
 
+def _cell(field: str, text: str) -> str:
+    """The text of a field, safe to keep; a node list that is too long ends after a whole name."""
+    if field in _LONGEST:
+        return plain(cut_nodes(text.strip()), _LONGEST[field])
+    return plain(text.strip(), _LONGEST_CELL)
+
+
+def cut_nodes(text: str) -> str:
+    """A node list of at most _LONGEST_NODES characters; a longer one ends after a whole name, with `…`."""
+    if len(text) <= _LONGEST_NODES:
+        return text
+    return f"{text[: _LONGEST_NODES - 2].rpartition(',')[0]},…"
+
+
+def _until_comma(cell: str) -> str:
+    """A cell that fills its column, and may have been cut: of a list (`gpu:a100:1`) its last entry may be half a one."""
+    kept, comma, _ = cell.rpartition(",")
+    return f"{kept},…" if comma else cell
+
+
+NO_TASK = frozenset({"4294967294", "4294967295"})
+"""Slurm's numbers for no value, which some versions print as the number of a task."""
+
+
 def _array(job: str, task: str) -> str:
-    task = known(task)
+    task = "" if task in NO_TASK else known(task)
     return f"{job}_{task}" if task and job.isdecimal() else ""
 
 
@@ -388,6 +462,8 @@ def _seen(cells: Mapping[str, str]) -> Optional[SlurmJobRow]:
         end=moment(cells.get("EndTime", "")),
         limit=span(cells.get("TimeLimit", "")),
         partition=cells.get("Partition", ""),
+        account=known(cells.get("Account", "")),
+        qos=known(cells.get("QOS", "")),
         nodes=known(cells.get("NodeList", "")) or known(cells.get("SchedNodeList", "")),
         failed_node=known(cells.get("FailedNode", "")),
         folder=cells.get("WorkDir", ""),
@@ -424,7 +500,7 @@ def _pairs(line: str) -> dict[str, str]:
     ends = [match.start() for match in found[1:]] + [len(line)]
     cells: dict[str, str] = {}
     for match, end in zip(found, ends):
-        cells.setdefault(match[1], plain(line[match.end() : end].strip(), _LONGEST_CELL))
+        cells.setdefault(match[1], _cell(match[1], line[match.end() : end]))
     return cells
 
 
@@ -438,7 +514,7 @@ def account_rows(text: str) -> Iterator[SlurmJobRow]:
         if len(words) < len(SACCT_FIELDS) or not words[0].isdecimal():
             continue  # a step, or no row
         cells = {
-            _IN_ACCOUNTS.get(name, name): plain(word, _LONGEST_CELL)
+            _IN_ACCOUNTS.get(name, name): _cell(name, word)
             for name, word in zip(SACCT_FIELDS, words)
         }
         state, _, by = cells.pop("JobState").partition(" by ")
@@ -456,7 +532,7 @@ def account_question(ids: Iterable[str]) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-_CLOCKS = 120.0
+CLOCKS = 120.0
 """Most seconds by which the clocks of controller and file server may differ."""
 
 
@@ -465,13 +541,13 @@ def is_later(seen: SlurmJobRow, submitted: float) -> bool:
 
     False for a job that was queued again: Slurm gives it a new time.
     """
-    late = seen.submitted is not None and seen.submitted > submitted + _CLOCKS
+    late = seen.submitted is not None and seen.submitted > submitted + CLOCKS
     return late and not seen.restarts
 
 
 def is_earlier(seen: SlurmJobRow, submitted: float) -> bool:
     """Whether this job had ended when ours was submitted (at `submitted`, epoch seconds)."""
-    return seen.end is not None and seen.end < submitted - _CLOCKS
+    return seen.end is not None and seen.end < submitted - CLOCKS
 
 
 def known(text: str) -> str:

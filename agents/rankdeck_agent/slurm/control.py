@@ -1,6 +1,7 @@
 """Commands to Slurm: submits, follows, inspects and cancels jobs; drains and resumes nodes.
 
-`slurm service` takes one line of JSON on stdin: {"do": "drain" | "resume", "nodes": […], "why": …, "anyway": …, "agreed": …, "path": …}.
+`slurm service` takes one line of JSON on stdin: {"do": "drain" | "resume", "nodes": […], "why": …, "anyway": …, "agreed": …,
+"environment": {…}}.
 Without `agreed` it only answers which command it would run. With it the command is run, if it is still the same.
 
 No login to the nodes is needed. A step takes no resources from the ranks (`--overlap --mem=0`). To inspect ranks, the
@@ -40,6 +41,8 @@ from rankdeck_agent.older_python import is_ascii, without_prefix
 from rankdeck_agent.slurm.array import covers, numbers
 from rankdeck_agent.slurm.cluster import SINFO, Row, node_rows
 from rankdeck_agent.slurm.commands import (
+    CLOCKS,
+    SQUEUE,
     Slurm,
     SlurmJobRow,
     SlurmReply,
@@ -48,7 +51,9 @@ from rankdeck_agent.slurm.commands import (
     run,
     shown_job,
     shown_jobs,
+    submit_environment,
     these_jobs,
+    variables_in,
 )
 from rankdeck_agent.slurm.folder import (
     ASKED,
@@ -60,6 +65,7 @@ from rankdeck_agent.slurm.folder import (
     read_id,
     register_job,
     settings,
+    slurm_of,
     start_keeper,
     unregister_job,
     write_id,
@@ -67,7 +73,7 @@ from rankdeck_agent.slurm.folder import (
 from rankdeck_agent.slurm.keeper import ask_for_job, is_unknown
 from rankdeck_agent.slurm.run import restored
 from rankdeck_agent.slurm.verdict import FINAL
-from rankdeck_agent.text import plain, say, table
+from rankdeck_agent.text import plain, say, shown, table
 from rankdeck_agent.wire import NO_JOBS, NodePlan, WireError, node_plan
 from rankdeck_agent.wire.job_events import JobEvent, SupervisorReady, Trouble
 
@@ -83,7 +89,8 @@ _RECORDED = 3.0
 def cancel(folder: RunFolder, grace: float, by: str, tasks: str = "") -> dict[str, Any]:
     """End the job, or only these tasks of an array (`3,5-7`); returns `left`, what did not end, and `ended`.
 
-    An entry of `left` has `refused` if nothing was done, because this user is not allowed to cancel the job. `grace`:
+    Of an array that somebody else submitted only the tasks are ended that the console follows, if it says which. An
+    entry of `left` has `refused` if nothing was done, because this user is not allowed to cancel the job. `grace`:
     seconds until SIGKILL. `by`: one of wire.job_events.ASKERS.
     """
     if is_closed(folder / "events"):
@@ -95,14 +102,14 @@ def cancel(folder: RunFolder, grace: float, by: str, tasks: str = "") -> dict[st
     for end in [f".{task}" for task in numbers(tasks)] or [""]:
         _note(folder, f"{ASKED}.{by}.{round(grace)}{end}")
     wait_until(lambda: read_id(folder)[0] or is_closed(folder / "events"), _ID_LIMIT)
-    number, path = read_id(folder)
+    number, _ = read_id(folder)
     if not number:
         closed = is_closed(folder / "events")
         left = [] if closed else [_left("sbatch has not told the id of the job yet")]
         return {"left": left, "ended": 0}
     KeeperWatch().ensure()
-    number = f"{number}_[{tasks}]" if tasks else number
-    why = _end(folder, Slurm(path), number, grace)
+    number = _followed_tasks(folder) or (f"{number}_[{tasks}]" if tasks else number)
+    why = _end(folder, slurm_of(folder), number, grace)
     if not why and not tasks:
         wait_until(lambda: is_closed(folder / "events"), _RECORDED)
     return {"left": [_left(f"Slurm job {number}: {why}")] if why else [], "ended": _count(folder)}
@@ -114,13 +121,22 @@ _DENIED = ("Access/permission denied", "Invalid user id", "Unauthorized")
 
 def _refused(folder: RunFolder, by: str) -> str:
     """Ask Slurm to end a job that somebody else submitted; returns why that is refused, "" if it is not."""
-    number, path = read_id(folder)
+    number, _ = read_id(folder)
     if by != "user":
         return f"Slurm job {number} was not submitted here: nothing but an operator ends it"
-    asked = Slurm(path).ask("scancel", number)
+    asked = slurm_of(folder).ask("scancel", _followed_tasks(folder) or number)
     if not any(word in asked.error for word in _DENIED):
         return ""
     return f"Slurm ends job {number} for its owner or an operator of Slurm only ({asked.error})"
+
+
+_TASKS = re.compile(r"[0-9]{1,11}_(?:[0-9]{1,9}|\[[0-9,:-]{1,4096}\])\Z")
+
+
+def _followed_tasks(folder: RunFolder) -> str:
+    """The tasks of an array of somebody else that this job stands for, `48_[2-5]`; "" for all that has its number."""
+    tasks = (attached(folder) or {}).get("tasks")
+    return tasks if isinstance(tasks, str) and _TASKS.match(tasks) else ""
 
 
 def _left(text: str) -> dict[str, Any]:
@@ -272,12 +288,11 @@ def complaint(asked: Order, error: str) -> str:
 def service() -> int:
     """Answer the order on stdin with one line of JSON; returns the exit code."""
     row = table(sys.stdin.readline(_LONGEST)) or {}
-    path = row.get("path")
     asked = order(row)
     if asked is None:
         answer: Row = {"error": "this order makes no sense"}
     else:
-        answer = _serve(asked, Slurm(path if isinstance(path, str) else os.environ.get("PATH", "")))
+        answer = _serve(asked, Slurm(variables_in(row)))
     return say(answer)
 
 
@@ -338,7 +353,7 @@ def inspect(folder: RunFolder) -> dict[str, Any]:
     private_folder(place)
     try:
         argv = _step(folder, hosts, *_SILENT, command=("beside", str(place)))
-        reply = Slurm(read_id(folder)[1]).ask(*argv, limit=_STEP_LIMIT)
+        reply = slurm_of(folder).ask(*argv, limit=_STEP_LIMIT)
         found = {host: _answer(place / f"{host}.json") for host in hosts}
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -411,7 +426,7 @@ def hear(job: str, node: str) -> int:
     try:
         folder = existing(job, node)
         argv = _step(folder, _running_hosts(folder), *_SPOKEN, command=("tell",))
-        os.execvpe(argv[0], argv, login_environment(os.environ, read_id(folder)[1]))
+        os.execvpe(argv[0], argv, login_environment(os.environ, slurm_of(folder).variables))
     except (FolderError, OSError) as error:
         print(f"rankdeck-agent: {plain(str(error))}", file=sys.stderr)
     return 2
@@ -454,11 +469,21 @@ _LONGEST_PLAN = 64 << 20
 _TIMED_OUT = "timed out"
 """Part of an error of sbatch: the controller may have the job all the same."""
 _NOBODY = "Unable to contact slurm controller"
-_CLUSTER = re.compile(r"[^A-Za-z0-9_.-]")
+_TAKEN = re.compile(
+    r"(?:.*\bSubmitted batch job )?([0-9]{1,11})(?:(?:;| on cluster )([A-Za-z0-9_.-]{1,40}))?\Z"
+)
+"""A line in which sbatch tells the number of a job: `4711`, `4711;cluster`, `Submitted batch job 4711 on cluster c`."""
+_LOOKS_IN_QUEUE = (0.0, 1.0, 3.0)
+"""Seconds before each look for a job whose number sbatch has not told."""
+_NO_NUMBER = "sbatch told no number of a job, and the queue has none from this folder; it said: {}"
+_MOST_NUMBERS, _MOST_SAID, _LONGEST_SAID = 5, 20, 400
 
 
 def submit() -> int:
-    """Submit the job whose plan is on stdin; print one line of JSON: `ok`, and `id` ("" if not known) or `error`."""
+    """Submit the job whose plan is on stdin; print one line of JSON: `ok`, and `id` ("" if not known) or `error`.
+
+    What sbatch and the plug-ins of the site say of a job that is accepted goes to its events.
+    """
     try:
         plan = _plan()
         folder = make(plan)
@@ -532,24 +557,107 @@ def _apart(plan: NodePlan, folder: RunFolder) -> dict[str, Any]:
 
 
 def _submit(plan: NodePlan, folder: RunFolder) -> dict[str, Any]:
-    env = environment(plan, folder, {})
-    argv = ("sbatch", "--parsable", "--export=ALL", SCRIPT)
+    inherited = environment(plan, folder, {})
+    env = submit_environment(inherited, {name: inherited[name] for name in plan.env})
+    path = env.get("PATH", os.defpath)
+    argv = tuple(folder.plan_text(word) for word in plan.processes[0].argv)
     reply = run(argv, env, limit=_LIMIT, cwd=str(folder.path))
-    number, cluster = job_number(reply.out)
-    slurm = Slurm(env.get("PATH", os.defpath))
-    if number and cluster and not _is_here(folder, ask_for_job(slurm, number)):
-        return _not_submitted(folder, _taken_back(slurm, number, cluster))
-    if number:
-        write_id(folder, number, env.get("PATH", os.defpath))
+    slurm = Slurm({**variables_in(settings(folder)), "PATH": path})
+    taken = _taken(folder, slurm, reply)
+    if taken is None and reply.well:
+        found = _in_queue(folder, slurm)
+        if found is not None and not found:
+            return _not_submitted(folder, _NO_NUMBER.format("; ".join(said_by(reply)) or "nothing"))
+        taken = TakenJob(found, "") if found else None
+    if (
+        taken is not None
+        and taken.cluster
+        and not _is_here(folder, ask_for_job(slurm, taken.number))
+    ):
+        return _not_submitted(folder, _taken_back(slurm, *taken))
+    if taken is not None:
+        _note_said(folder, reply)
+        write_id(folder, taken.number, path)
         start_keeper()
-        return {"ok": True, "id": number}
-    if reply.late or _TIMED_OUT in reply.error:
+        return {"ok": True, "id": taken.number}
+    if reply.well or reply.late or _TIMED_OUT in reply.error:
+        _note_said(folder, reply)
         start_keeper()  # which looks for the job in the queue
         return {"ok": True, "id": ""}
+    why = "; ".join(said_by(reply)) or reply.error
     if _NOBODY in reply.error:
-        return _not_submitted(folder, f"Slurm has not taken the job: {reply.error}")
-    why = reply.error or f"sbatch told no number of a job: {plain(reply.out, 200)!r}"
+        return _not_submitted(folder, f"Slurm has not taken the job: {why}")
     return _not_submitted(folder, f"Slurm refused the job: {why}")
+
+
+class TakenJob(NamedTuple):
+    """A job that sbatch says it has submitted."""
+
+    number: str
+    cluster: str
+    """"" for the cluster of this login node."""
+
+
+def job_numbers(text: str) -> list[TakenJob]:
+    """The jobs that lines of sbatch's output may tell, whatever a site's wrapper prints before and behind them."""
+    lines = (_TAKEN.match(shown(line, _LONGEST_SAID).strip()) for line in text.splitlines())
+    found = (TakenJob(hit[1], hit[2] or "") for hit in lines if hit)
+    return list(dict.fromkeys(found))[:_MOST_NUMBERS]
+
+
+def _taken(folder: RunFolder, slurm: Slurm, reply: SlurmReply) -> Optional[TakenJob]:
+    """The job that Slurm has taken; None if it took none, or if that is not known.
+
+    Where sbatch failed, or wrote more than a number, Slurm is asked: it is the job from the run folder, or if a site
+    gives jobs another folder, one that was submitted just now.
+    """
+    found = job_numbers(reply.out) or job_numbers(reply.said)
+    if reply.well and len(found) == 1 and len(reply.out.split()) == 1:
+        return found[0]
+    rows = {one: shown_job(ask_for_job(slurm, one.number).out) for one in found}
+    place = plain(os.path.realpath(folder.path), 500)
+    here = [one for one, seen in rows.items() if seen is not None and seen.folder == place]
+    late = [one for one, seen in rows.items() if reply.well and seen and _is_new(seen)]
+    return next(iter(here or late), None)
+
+
+def _in_queue(folder: RunFolder, slurm: Slurm) -> Optional[str]:
+    """The number of the job in the queue that has the run folder as working directory; "" if there is none.
+
+    None if Slurm does not answer.
+    """
+    place = plain(os.path.realpath(folder.path), 500)
+    for pause in _LOOKS_IN_QUEUE:
+        time.sleep(pause)
+        reply = slurm.ask(*SQUEUE)
+        if not reply.well:
+            return None
+        found = next((seen.job for seen in queue_rows(reply.out) if seen.folder == place), "")
+        if found:
+            return found
+    return ""
+
+
+def _is_new(seen: SlurmJobRow) -> bool:
+    return seen.submitted is not None and abs(time.time() - seen.submitted) < CLOCKS
+
+
+def said_by(reply: SlurmReply) -> list[str]:
+    """All that sbatch, and plug-ins and wrappers of the site, wrote, but for the number of the job: a line each."""
+    lines = (
+        shown(line, _LONGEST_SAID).strip() for line in f"{reply.said}\n{reply.out}".splitlines()
+    )
+    words = (line.partition(": error: ")[2] or line for line in lines)
+    said = [line for line in dict.fromkeys(words) if line and not _TAKEN.match(line)]
+    more = len(said) - _MOST_SAID
+    return [*said[:_MOST_SAID], *([f"and {more} more lines"] if more > 0 else [])]
+
+
+def _note_said(folder: RunFolder, reply: SlurmReply) -> None:
+    journal = Journal(folder / "events")
+    for line in said_by(reply):
+        journal.add(Trouble(line))
+    journal.close()
 
 
 def _not_submitted(folder: RunFolder, why: str) -> dict[str, Any]:
@@ -572,11 +680,3 @@ def _taken_back(slurm: Slurm, number: str, cluster: str) -> str:
     if not ended.well:
         return f"{what}, and it could not be taken back ({ended.error}): `scancel --clusters={cluster} {number}`"
     return f"{what}: it was taken back; a cluster file with a login node of {cluster} starts jobs there"
-
-
-def job_number(text: str) -> tuple[str, str]:
-    """(id, cluster) in the output of `sbatch --parsable`, `4711` or `4711;cluster`; "" for what is missing."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    word, _, cluster = lines[-1].partition(";") if lines else ("", "", "")
-    good = word.isdecimal() and is_ascii(word) and len(word) < 12
-    return (word, _CLUSTER.sub("", cluster)[:40]) if good else ("", "")

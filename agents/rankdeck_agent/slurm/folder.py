@@ -26,7 +26,7 @@ from rankdeck_agent.job.folder import (
     run_folder,
 )
 from rankdeck_agent.older_python import delete
-from rankdeck_agent.slurm.commands import SlurmJobRow, is_later
+from rankdeck_agent.slurm.commands import Slurm, SlurmJobRow, is_later, variables_in
 from rankdeck_agent.text import plain
 from rankdeck_agent.wire.job_events import JobEvent, Trouble
 
@@ -105,6 +105,12 @@ def read_id(folder: RunFolder) -> tuple[str, str]:
     except (OSError, ValueError):
         return "", ""
     return (number, path) if number.isdecimal() else ("", "")
+
+
+def slurm_of(folder: RunFolder) -> Slurm:
+    """Slurm's commands with the environment that the cluster file gives to this job."""
+    _, path = read_id(folder)
+    return Slurm({**variables_in(settings(folder)), **({"PATH": path} if path else {})})
 
 
 def submit_time(folder: RunFolder) -> float:

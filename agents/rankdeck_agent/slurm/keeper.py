@@ -33,6 +33,7 @@ from rankdeck_agent.slurm.commands import (
     shown_job,
     shown_jobs,
     these_jobs,
+    variables_in,
 )
 from rankdeck_agent.slurm.folder import (
     Lease,
@@ -198,8 +199,7 @@ class Keeper:
         self._ask_for_places(now)
 
     def _slurm(self) -> Slurm:
-        paths = (run.path for run in self._runs.values() if run.path)
-        return Slurm(next(paths, self._cluster.path))
+        return next((run.slurm for run in self._runs.values()), self._cluster.slurm)
 
     def _ask_for_one(self, run: Run, now: float) -> None:
         self._budget.spend(JOB_CALLS, now)
@@ -266,7 +266,9 @@ class Keeper:
         }
         for seen in found:
             if seen.folder in folders:
-                write_id(folders[seen.folder], seen.job, os.environ.get("PATH", os.defpath))
+                folder = folders[seen.folder]
+                path = variables_in(settings(folder)).get("PATH")
+                write_id(folder, seen.job, path or os.environ.get("PATH", os.defpath))
 
     def _take_one(self, run: Run, seen: SlurmJobRow, now: float) -> None:
         with _apart(run):

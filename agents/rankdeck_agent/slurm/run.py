@@ -35,6 +35,7 @@ from rankdeck_agent.slurm.folder import (
     launcher_start,
     part_of_log,
     read_id,
+    slurm_of,
     submit_time,
 )
 from rankdeck_agent.slurm.verdict import (
@@ -175,6 +176,8 @@ def status_row(seen: SlurmJobRow, attempt: int, place: Optional[Mapping[str, int
         "reason": seen.reason,
         "attempt": attempt,
         "partition": seen.partition,
+        "account": seen.account,
+        "qos": seen.qos,
         "text": waiting.text,
         "do": waiting.do,
         "stuck": waiting.stuck,
@@ -325,7 +328,8 @@ class Run:
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
-        self.id, self.path = read_id(folder)
+        self.id, _ = read_id(folder)
+        self.slurm = slurm_of(folder)
         self.reused = False
         """Whether Slurm has given the job's number to a later job."""
         self._silent: Optional[float] = None

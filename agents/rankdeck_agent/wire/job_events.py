@@ -397,6 +397,8 @@ class SlurmReport:
     reason: str = _has(_text(_WORD), "")
     attempt: int = _has(_COUNT, 0)
     partition: str = _has(_text(_WORD), "")
+    account: str = _has(_text(_WORD), "")
+    qos: str = _has(_text(_WORD), "")
     nodes: str = _has(_text(_WORD), "")
     text: str = _has(_text(SENTENCE), "")
     do: str = _has(_text(SENTENCE), "")

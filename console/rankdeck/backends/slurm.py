@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import ceil
 from typing import ClassVar
 
 from rankdeck.backends.base import Tell, say_nothing
@@ -27,10 +28,11 @@ from rankdeck.model.cluster import Capabilities, Cluster, capabilities
 from rankdeck.model.job import Abort, CancelReport, Job, JobSpec, Launch, Plan, State
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.plan_part import LineKind, PlanPart
-from rankdeck.model.schedulers import LogRun, SlurmLook
+from rankdeck.model.schedulers import LogRun, SlurmLook, SlurmStatus
 from rankdeck.model.text import as_table, integer, is_list
 from rankdeck.remote.agent import Agents
 from rankdeck.runtimes import Runtime, find_runtime
+from rankdeck_agent.rules.units import duration
 from rankdeck_agent.wire import LAUNCHER, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
 
 RUN = '"$RANKDECK_RUN"'
@@ -100,7 +102,11 @@ class SlurmBackend(SshBackend):
         plan = document_plan(cluster, spec, job, script_parts(cluster, spec, job))
         if not login:
             return plan
-        asked: dict[str, int | str] = {**calls_allowed(cluster.options)}
+        asked: dict[str, object] = {
+            **calls_allowed(cluster.options),
+            "environment": dict(cluster.environment),
+            ASKED: {key: chosen[key] for key in _GRANTED if chosen.get(key, OFF) != OFF},
+        }
         ranks = tuple(range(plan.world_size))
         if array:
             asked["array"], ranks = array, _tasks(array)
@@ -110,9 +116,7 @@ class SlurmBackend(SshBackend):
             job=job,
             node=login,
             ranks=ranks,
-            processes=(
-                ProcessPlan(SBATCH, (SBATCH, "--parsable", "--export=ALL", SCRIPT), cwd=RUN_TOKEN),
-            ),
+            processes=(ProcessPlan(SBATCH, _submission(cluster, spec, job), cwd=RUN_TOKEN),),
             files=(
                 *(NodeFile(name, text) for name, text in spec.files.items()),
                 NodeFile(SCRIPT, script(cluster, spec, job, watched=True)),
@@ -157,6 +161,16 @@ class SlurmBackend(SshBackend):
 
     async def _prepare(self, node: NodePlan) -> None:
         await self._hand_over(node, ("slurm", "submit"), SUBMIT_LIMIT)
+
+
+def _submission(cluster: Cluster, spec: JobSpec, job: str) -> tuple[str, ...]:
+    """The command that submits the script.
+
+    The options of the script are said once more here: variables of the login, such as `SBATCH_PARTITION`, win over
+    `#SBATCH` lines, but not over the command line.
+    """
+    step = _Step(cluster, spec, options(cluster, spec, "slurm"), watched=True)
+    return (SBATCH, "--parsable", "--export=ALL", *sbatch_options(step, job), SCRIPT)
 
 
 def _tasks(array: str) -> tuple[int, ...]:
@@ -236,25 +250,93 @@ async def log_starts(agents: Agents, plan: Plan) -> tuple[Mapping[tuple[int, str
     )
 
 
+_GRANTED = ("partition", "account", "qos", "time")
+"""Options for which Slurm, or a plug-in of the site, may grant something else than was asked."""
+ASKED = "asked"
+"""Key in the settings of a job; its value is what the job file asked of `_GRANTED`."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrantedInstead:
+    """An option of a job for which Slurm granted something else."""
+
+    option: str
+    asked: str
+    granted: str
+
+
+def granted_instead(plan: Plan, status: SlurmStatus) -> tuple[GrantedInstead, ...]:
+    """What Slurm granted where it differs from what the job file asked."""
+    settings = _settings_of(plan)
+    asked = {key: str(value) for key, value in as_table(settings.get(ASKED)).items()}
+    limit = time_limit(asked.get("time", ""))
+    same = {
+        "partition": status.partition in (asked.get("partition"), *asked.get("partition", "").split(",")),
+        "account": status.account.lower() == asked.get("account", "").lower(),
+        "qos": status.qos == asked.get("qos"),
+        "time": limit is None or status.limit is None or ceil(limit / 60) == ceil(status.limit / 60),
+    }  # fmt: skip
+    granted = {
+        "partition": status.partition,
+        "account": status.account,
+        "qos": status.qos,
+        "time": duration(status.limit or 0.0),
+    }
+    return tuple(
+        GrantedInstead(key, asked[key], granted[key])
+        for key in _GRANTED
+        if key in asked and granted[key] and not same[key]
+    )
+
+
+_TIME = re.compile(r"(?:(\d{1,6})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?\Z")
+
+
+def time_limit(text: str) -> float | None:
+    """Seconds in a time limit as sbatch takes it: `90` (minutes), `30:00`, `1:30:00`, `2-12`, `2-12:30`; else None."""
+    found = _TIME.match(text)
+    if found is None:
+        return None
+    days, *rest = found.groups()
+    parts = [int(part) for part in rest if part is not None]
+    if days is None and len(parts) < 3:
+        parts.insert(0, 0)
+    hours, minutes, seconds = (*parts, 0, 0)[:3]
+    return float(((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def _settings_of(plan: Plan) -> Mapping[str, object]:
+    files = plan.nodes[0].files
+    text = next((file.text for file in files if file.path == SETTINGS), "{}")
+    return as_table(json.loads(text))
+
+
 ATTACHED = "attached"
 """Key in the settings of a job that somebody else submitted; its value is Slurm's id of the job."""
 
 
 def is_attached(plan: Plan) -> bool:
     """Whether somebody else submitted this job."""
-    files = plan.nodes[0].files
-    return any(file.path == SETTINGS and ATTACHED in json.loads(file.text) for file in files)
+    return ATTACHED in _settings_of(plan)
 
 
-def attach_plan(cluster: Cluster, found: SlurmLook) -> Plan:
-    """The plan to follow a job that somebody else submitted: the login node copies its output into a run folder."""
+def attach_plan(cluster: Cluster, found: SlurmLook, place: str = "") -> Plan:
+    """The plan to follow a job that somebody else submitted: the login node copies its output into a run folder.
+
+    `place`: its row in the queue; if that is only some tasks of an array (`48_[2-5%2]`), a cancel ends only these.
+    Raises LaunchError if Slurm has cut the list of the tasks.
+    """
     made = time.strftime("%Y%m%d-%H%M%S", time.gmtime(found.submitted or 0.0))
     name = re.sub(r"[^A-Za-z0-9._-]", "-", found.name).lstrip("._-")[:60] or "job"
-    job = f"{name}-{made}-{found.id}"
+    tasks = _tasks_in_row(place)
+    part = hashlib.sha256(tasks.encode()).hexdigest()[:6] if "[" in tasks else tasks
+    job = f"{name}-{made}-{part.replace('_', '.') or found.id}"
     settings = {
         ATTACHED: found.id,
+        "tasks": tasks,
         "out": found.out,
         "err": found.err,
+        "environment": dict(cluster.environment),
         **calls_allowed(cluster.options),
     }
     reader = NodePlan(
@@ -281,6 +363,31 @@ def attach_plan(cluster: Cluster, found: SlurmLook) -> Plan:
     )
 
 
+_ROW_OF_TASKS = re.compile(r"(\d{1,11})_(?:(\d{1,9})|\[([\d,:-]+)(?:%\d+)?\])\Z")
+
+
+def job_named(text: str) -> tuple[str, str]:
+    """(what to ask Slurm about, row) of a job that is named by `4711`, `48_3` or `48_[2-5%2]`; two "" for other names."""
+    if text.isdigit() and text.isascii():
+        return text, ""
+    found = _ROW_OF_TASKS.match(text)
+    if found is None:
+        return "", ""
+    return (f"{found[1]}_{found[2]}" if found[2] else found[1]), text
+
+
+def _tasks_in_row(place: str) -> str:
+    """`48_[2-5]` of the row `48_[2-5%2]`, `48_3` of a running task; "" for a job that is no array."""
+    if "_" not in place:
+        return ""
+    found = _ROW_OF_TASKS.match(place)
+    if found is None:
+        array = place.partition("_")[0]
+        why = f"Slurm cuts the list of its tasks ({place})"
+        raise LaunchError("start", f"{why}: follow one of them (`{array}_0`), or all of {array}")
+    return f"{found[1]}_{found[2] or f'[{found[3]}]'}"
+
+
 _GRACE = 30.0
 """Seconds from SIGTERM to SIGKILL: the default of Slurm's KillWait."""
 
@@ -302,7 +409,8 @@ def script_parts(
     refuse_claims(spec.container)
     step = _Step(cluster, spec, chosen, watched)
     parts = [PlanPart(LineKind.NOTE, "#!/bin/bash")]
-    parts += [PlanPart(LineKind.COMMAND, line) for line in _directives(step, job)]
+    words = sbatch_options(step, job)
+    parts += [PlanPart(LineKind.COMMAND, f"#SBATCH {_escaped(word)}") for word in words]
     parts += [PlanPart(LineKind.SETUP, "set -eu"), *_environment(step, job)]
     if not watched:
         parts += [part for n, text in spec.files.items() for part in _file_parts(n, text)]
@@ -347,7 +455,8 @@ class _Step:
         return self.watched and not self.gang
 
 
-def _directives(step: _Step, job: str) -> list[str]:
+def sbatch_options(step: _Step, job: str) -> list[str]:
+    """The options of sbatch for a job: what its file, the cluster file and the launcher ask for."""
     cluster, spec, chosen = step.cluster, step.spec, step.chosen
     values = {
         "job-name": spec.name,
@@ -366,8 +475,8 @@ def _directives(step: _Step, job: str) -> list[str]:
             values[off if chosen[key] == OFF else on] = ""
     if spec.on:
         values["nodelist"] = ",".join(spec.on)
-    lines = [f"--{key}" + (f"={value}" if value else "") for key, value in values.items()]
-    return [f"#SBATCH {_escaped(line)}" for line in (*lines, *json.loads(chosen.get("args", "[]")))]
+    words = [f"--{key}" + (f"={value}" if value else "") for key, value in values.items()]
+    return [*words, *json.loads(chosen.get("args", "[]"))]
 
 
 def _escaped(line: str) -> str:

@@ -98,7 +98,7 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
             (job for job in session.jobs.all() if (job.ended or time.time()) >= oldest),
             key=lambda job: -job.created,
         )
-        others = session.others()
+        others, left_out = session.others(), session.left_out_jobs()
         running = [job for job in known if not job.state.final] if options.live else []
         uses = await _uses(session, running)
     unread = session.history_state.unread
@@ -108,6 +108,7 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
         MOST_KEPT if options.all and len(known) >= KEEP else "",
         READ_BACK if damaged and not options.from_nodes else "",
         forgotten,
+        left_out,
         *(f"{node}: not asked what runs there: {why}" for node, why in silent.items()),
     )
     for remark in filter(None, remarks):

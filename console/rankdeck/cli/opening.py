@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Self
 
+from rankdeck.backends.slurm import job_named
 from rankdeck.cli import choose, output
 from rankdeck.cli.output import UsageError
 from rankdeck.config.files import find_job
@@ -66,7 +67,7 @@ async def _attached(session: Session, text: str, unknown: UnknownJobError) -> st
     try:
         job = await session.attach(text)
     except UnknownJobError as error:
-        raise (error if session.slurm.asked and text.isdigit() else unknown) from None
+        raise (error if session.slurm.asked and job_named(text)[0] else unknown) from None
     output.progress(
         f"{job}: {session.jobs.job(job).plan.owner or 'started by another console'}; reading what it wrote …"
     )

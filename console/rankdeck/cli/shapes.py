@@ -7,6 +7,7 @@ from typing import Any
 
 from rankdeck.acceptance.recipe import OutputReading
 from rankdeck.acceptance.run import AcceptanceRun, next_step
+from rankdeck.backends.slurm import granted_instead
 from rankdeck.config.user import Use
 from rankdeck.errors import NodeError, Problem
 from rankdeck.images.bring import ImageAt
@@ -60,7 +61,7 @@ def job_shape(job: Job) -> Shape:
         "stalled": [stall_shape(stall) for stall in job.stalled],
         "progress": _progress_shape(job.progress),
         "phases": [asdict(phase) for phase in phases(job)],
-        "slurm": slurm_shape(job.slurm),
+        "slurm": _followed_shape(job),
         "nodes_said": [note_shape(note, job) for note in job.node_notes],
         "part_of": job.plan.part_of,
     }
@@ -77,6 +78,14 @@ def slurm_shape(status: SlurmStatus | None) -> Shape | None:
     if status is None:
         return None
     return {**asdict(status), "waits": status.waits, "left": status.left(time.time())}
+
+
+def _followed_shape(job: Job) -> Shape | None:
+    """`slurm_shape` of a job that this console follows; `instead`: what Slurm granted and the job file did not ask."""
+    shape = slurm_shape(job.slurm)
+    if shape is None or job.slurm is None:
+        return None
+    return {**shape, "instead": [asdict(one) for one in granted_instead(job.plan, job.slurm)]}
 
 
 def slurm_job_shape(job: SlurmJob) -> Shape:

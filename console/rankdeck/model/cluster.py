@@ -162,6 +162,8 @@ class Capabilities:
     """`Plan.text` is all that a launch creates."""
     queue: bool = False
     """Queue, partitions and node states are read on the login node; nodes are drained there too."""
+    submits_with: str = ""
+    """The program of the scheduler that takes jobs on the login node; "" if there is none."""
     drain_lines: tuple[str, ...] = ()
     """Commands that drain nodes, with `{folded}` or `{nodes}` and `{why}`; the last returns the nodes to service."""
     whole_nodes: tuple[str, ...] = ()
@@ -186,6 +188,7 @@ BACKENDS = {
         requeues=True,
         ends_ranks=frozenset(("", "mpi", "torchrun", "tensorflow", "plain")),
         queue=True,
+        submits_with="sbatch",
         drain_lines=(
             'scontrol update nodename={folded} state=drain reason="{why}"',
             "scontrol update nodename={folded} state=resume",

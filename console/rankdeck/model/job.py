@@ -244,10 +244,15 @@ class RankState:
     last_line: str = ""
     heard: float | None = None
     """When it last wrote output."""
+    resumed: float | None = None
+    """When it wrote again after its last pause of more than LONG_PAUSE seconds."""
     lines: int = 0
     """Number of lines that it has written, as far as known."""
     activity: Activity | None = None
     """What its processes did at the last look; None: not known, or not running."""
+
+
+LONG_PAUSE = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,6 +86,8 @@ class SlurmStatus:
     stuck: bool = False
     """It will not start until somebody does something."""
     partition: str = ""
+    account: str = ""
+    qos: str = ""
     nodes: str = ""
     """Node set in Slurm's syntax: where it runs, or is planned to run."""
     position: int | None = None

@@ -202,13 +202,26 @@ async def find_mpi(means: Tools, spec: JobSpec) -> None:
     means.versions[node, path] = facts.versions.get(path, "")
 
 
+_NAME_ITS_FOLDER = (
+    "name its folder in the cluster file: `environment: {PATH: /opt/slurm/bin:/usr/bin:/bin}`"
+)
+
+
 async def _ask_scheduler(means: Tools, plan: Plan) -> Finding:
     """The finding of a scheduler that chooses the nodes when the job starts: only the scheduler can be asked."""
     backend = means.backend
     try:
         if backend.can.queue:
             # A launch logs in there: a login node that does not answer takes no job.
-            await ask_facts(means.agents, plan.nodes[0].node, {"seconds": LIVES})
+            login, program = plan.nodes[0].node, backend.can.submits_with
+            asked = {
+                "seconds": LIVES,
+                "path": means.cluster.environment.get("PATH", ""),
+                "programs": [program] if program else [],
+            }
+            if (await ask_facts(means.agents, login, asked)).has(program) is False:
+                text = f"there is no {program} in the PATH of this login"
+                return found(Level.BAD, "program", login, text, _NAME_ITS_FOLDER)
         why = await backend.check(plan)
     except NodeError as error:
         why = str(error)

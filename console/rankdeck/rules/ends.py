@@ -133,7 +133,7 @@ _RELAYED = re.compile(r"ChildFailedError|CalledProcessError|Process(?:Raised|Exi
 """An exception of a program that started the one that failed: what that one wrote says more."""
 _STACK = re.compile(
     r"Process received signal|terminate called|Fatal Python error|error stack:|\bforrtl: |AddressSanitizer"
-    r"|\bpanic(?:ked)?\b.{0,4}[:(]|Program received signal|Caught signal \d|Backtrace for this error"
+    r"|\*\*\* Error in `|\*\*\* glibc detected|\bpanic(?:ked)?\b.{0,4}[:(]|Program received signal|Caught signal \d|Backtrace for this error"
 )
 """The first line of the message of a C, C++, Fortran, Go or Rust program; its stack follows."""
 _OWN_ERRORS = frozenset(
@@ -171,7 +171,7 @@ _OWN_ERRORS = frozenset(
 )
 """Python exceptions that are not raised because a peer was lost."""
 _ABORT = re.compile(r"MPI_Abort|MPI_ABORT was invoked")
-_LONGEST_QUOTE = 160
+LONGEST_QUOTE = 160
 """Most characters of a line in a sentence."""
 _LAST = 12
 """Last lines that are searched for a cause if they contain no exception."""
@@ -321,7 +321,7 @@ def _wrapped(end: End, _ending: LauncherEnding, first: float) -> Found:
 
 def program_in(inside: ProgramEnd) -> str:
     """`the program in its shell (./solver) ended with signal 11 (SIGSEGV)`."""
-    name = f" ({clean(inside.command, _LONGEST_QUOTE)})" if inside.command else ""
+    name = f" ({clean(inside.command, LONGEST_QUOTE)})" if inside.command else ""
     how = how_it_ended(inside.code, inside.signal)
     return f"the program in its shell{name} ended with {how}"
 
@@ -411,12 +411,12 @@ def _reasons(words: tuple[str, ...]) -> tuple[_Reason, ...]:
 def _reason(part: Sequence[str]) -> _Reason | None:
     """What the lines of one exception mean, or those of a message; None if nothing is known about them."""
     known, name = sorted(rows_of(part), key=_weight), _exception(part[0])
-    raised = part[0][part[0].find(name) :].strip()[:_LONGEST_QUOTE]
+    raised = part[0][part[0].find(name) :].strip()[:LONGEST_QUOTE]
     if not known:
         own = Role.CAUSE if name in _OWN_ERRORS else Role.LIKELY
         return _Reason(own, f"it raised {raised}", part[0].strip(), raised=True) if name else None
     row, line = known[0]
-    said = line.strip()[:_LONGEST_QUOTE]
+    said = line.strip()[:LONGEST_QUOTE]
     if not name or _BY_KIND[row.kind] is not Role.CAUSE:
         return _Reason(_BY_KIND[row.kind], f"it said: {said}", said, kind=row.kind)
     more = "" if line == part[0].strip() else f" ({said})"

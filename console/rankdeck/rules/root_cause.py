@@ -2,15 +2,17 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from signal import SIGPIPE
 
 from rankdeck.model.job import Suspect
+from rankdeck.model.safe_text import clean
 from rankdeck.rules.ends import (
     ASKED,
     LAUNCHER_ENDINGS,
+    LONGEST_QUOTE,
     End,
     LauncherEnding,
     Meaning,
@@ -492,11 +494,21 @@ def _named(view: View, chosen: Meaning) -> list[str]:
     peers = [m for m in view.of(Role.PEER) if m is not chosen]
     naming = sum(chosen.end.rank in view.ranks_of(m) for m in peers)
     if naming:
-        sentences = [f"{ranks_name(naming, OF_PEERS)} rank {chosen.end.rank}"]
+        words = next(_words_about(chosen.end.rank, peers), "")
+        sentences = [f"{ranks_name(naming, OF_PEERS)} rank {chosen.end.rank}: {words}"]
         return sentences + _launcher_says(view, chosen.end)
     naming = sum(m.end.node != node and node in view.peers_of(m) for m in peers)
     sentences = [f"{ranks_name(naming, ELSEWHERE)} {node}"] if naming else []
     return sentences + _launcher_says(view, chosen.end)
+
+
+def _words_about(rank: int | None, others: Sequence[Meaning]) -> Iterator[str]:
+    """The lines in which the others name this rank."""
+    for meaning in others:
+        lines = last_words(meaning.end.lines)
+        yield from (
+            clean(line.strip(), LONGEST_QUOTE) for line in lines if rank in named_ranks(line)
+        )
 
 
 def _launcher_says(view: View, end: End) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
 
-from rankdeck.model.job import Explained, Job, RankState, Stall, State
+from rankdeck.model.job import LONG_PAUSE, Explained, Job, RankState, Stall, State
 from rankdeck.model.rank import Activity
 from rankdeck.model.safe_text import clean
 from rankdeck.rules.inspect import Look, StackGroup, group, odd_groups
@@ -290,9 +290,8 @@ def _some_silent(signs: Sequence[RankSigns], before: Sequence[Stall]) -> Stall |
     # Ranks that fell silent together reach the limit one after the other; only ranks that wrote later go on.
     last = max(sign.since for sign in late)
     held = _held("rank", late, before)
-    # In a pause of all, some have only written a little longer: who goes on wrote just now.
     later = [sign for sign in speakers if sign.since - last >= _SPOKE_SINCE]
-    others = sum(held or sign.silent < _SPOKE_SINCE for sign in later)
+    others = sum(held or _goes_on(sign) for sign in later)
     few = 2 * len(late) < len(speakers) <= 2 * others
     if not others or not (few or held):
         return None
@@ -308,6 +307,16 @@ def _some_silent(signs: Sequence[RankSigns], before: Sequence[Stall]) -> Stall |
         first=_first(late),
         heard=max(sign.since for sign in late),
     )
+
+
+def _goes_on(sign: RankSigns) -> bool:
+    """Whether it wrote just now, and has for as long as others may be silent.
+
+    In a pause of all, some have only written a little longer. After it some write later than others: not every rank
+    writes in every step.
+    """
+    pauses_often = PACES_APART * (sign.pace or 0.0) >= LONG_PAUSE
+    return sign.silent < _SPOKE_SINCE and (pauses_often or sign.talks >= QUIET)
 
 
 def _quiet(sign: RankSigns) -> float:

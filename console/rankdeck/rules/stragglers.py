@@ -66,6 +66,8 @@ class RankSigns:
     """Seconds of silence since then, not counting time in which its output could not have arrived."""
     pace: float | None
     """Its usual pause between lines, in seconds; None if it has written too little."""
+    talks: float = float("inf")
+    """Seconds since its last long pause ended."""
     looks: tuple[Activity, ...] = ()
     """What it did in the last minute; empty if that is not known now."""
 
@@ -96,6 +98,7 @@ def _signs(job: Job, rank: RankState, now: float, known: KnownOfJob, released: f
         since=since,
         silent=0.0 if until is None else max(until - since, 0.0),
         pace=(latest - begun) / rank.lines if talks else None,
+        talks=float("inf") if rank.resumed is None else now - rank.resumed,
         looks=looks if fresh else (),
     )
 

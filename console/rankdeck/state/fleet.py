@@ -573,10 +573,22 @@ class SlurmCluster:
         """Why Slurm sends nothing new, one sentence; "" if it does."""
         self.user = ""
         """The user's name in Slurm."""
+        self.left_out = 0
+        """Jobs in the queue that are not here: it is longer than MOST_JOBS; one's own come first."""
         self._jobs: dict[str, SlurmJob] = {}
         self._ended: dict[str, SlurmJob] = {}
         """Ended jobs from Slurm's accounting."""
         self._partitions: dict[str, SlurmPartition] = {}
+
+    @property
+    def left_out_words(self) -> str:
+        """A sentence if the queue is longer than what is shown; "" if it is not."""
+        if not self.left_out:
+            return ""
+        shown = len(self._jobs)
+        return (
+            f"{shown:,} of {shown + self.left_out:,} jobs in Slurm's queue are shown, yours first"
+        )
 
     def put(self, job: SlurmJob) -> None:
         """Add or update a job in the queue."""

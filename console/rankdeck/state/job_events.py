@@ -56,6 +56,8 @@ def _take_slurm_report(
         status = replace(
             status,
             partition=before.partition,
+            account=before.account,
+            qos=before.qos,
             limit=before.limit,
             start=before.start,
             nodes=status.nodes or before.nodes,
@@ -75,6 +77,8 @@ def _slurm_status(
         state=said.state,
         reason=said.reason,
         partition=said.partition,
+        account=said.account,
+        qos=said.qos,
         nodes=said.nodes,
         node=said.node,
         by=said.by,

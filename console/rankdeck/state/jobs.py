@@ -227,7 +227,13 @@ def _rank(record: JobRecord, rank: RankState) -> RankState:
         return replace(rank, lines=max(sum(log.counts.values()), rank.lines))
     heard = log.heard if log.heard is not None else rank.heard
     lines = max(sum(log.counts.values()), rank.lines)
-    return replace(rank, last_line=log.last or rank.last_line, heard=heard, lines=lines)
+    return replace(
+        rank,
+        last_line=log.last or rank.last_line,
+        heard=heard,
+        resumed=log.resumed,
+        lines=lines,
+    )
 
 
 def _explained(record: JobRecord) -> tuple[Explained, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import overload
 
-from rankdeck.model.job import Chunk, Followed, Tail
+from rankdeck.model.job import LONG_PAUSE, Chunk, Followed, Tail
 from rankdeck.model.safe_text import strip_codes, strip_controls
 
 KEEP_LINES = 10_000
@@ -225,6 +225,8 @@ class RankLog:
         self.rewinds = 0
         """How often reading began again from an earlier byte."""
         self.heard: float | None = None
+        self.resumed: float | None = None
+        """When it wrote again after its last long pause, epoch seconds."""
         self._last_told = ""
 
     @property
@@ -284,7 +286,7 @@ class RankLog:
         stream = self._streams[new.stream]
         if new.offset > before[new.stream]:
             self._skip(stream, before[new.stream], new.offset)
-        self.heard = max(self.heard or new.at, new.at)
+        self._hear(new.at)
         if not self.read.behind:
             self._last_told = ""
         kept, total = len(self._entries), self.total
@@ -299,11 +301,16 @@ class RankLog:
         if stream is None:
             return
         if tail.end > self.read.ends()[tail.stream]:
-            self.heard = max(self.heard or tail.at, tail.at)
+            self._hear(tail.at)
         self.read.saw(tail.stream, tail.end)
         stream.counted = max(stream.counted, tail.lines)
         if tail.last and self.read.ends()[tail.stream] > self.read.at()[tail.stream]:
             self._last_told = strip_controls(tail.last)[:SHOWN]
+
+    def _hear(self, at: float) -> None:
+        if self.heard is None or at - self.heard > LONG_PAUSE:
+            self.resumed = at
+        self.heard = max(self.heard or at, at)
 
     def _clear(self) -> None:
         self.rewinds = self.read.rewinds

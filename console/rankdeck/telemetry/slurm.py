@@ -47,6 +47,7 @@ log = logging.getLogger(__name__)
 ASK_LIMIT, SERVICE_LIMIT = 60.0, 150.0
 """Limits in seconds; within SERVICE_LIMIT the agent may ask Slurm up to five times."""
 _WORD, _SENTENCE = 300, 600
+_LONGEST_NODES = 2000
 _MOST = 1000
 _MOST_GRES, _MOST_CHANGED, _LONGEST_LINE = 64, 5000, 1 << 17
 _MOST_RANKS = 4096
@@ -67,8 +68,8 @@ class SlurmClient:
         self.state = SlurmCluster()
         self.asked = cluster.can.queue and bool(self._host)
         """Whether Slurm can be asked: the backend is Slurm and the cluster file names a login node."""
-        self._path = cluster.environment.get("PATH", "")
-        settings = {"path": self._path, **calls_allowed(cluster.options)}
+        self._environment = dict(cluster.environment)
+        settings = {"environment": self._environment, **calls_allowed(cluster.options)}
         self._config = json.dumps(settings).encode() + b"\n"
         self._config_now = json.dumps({**settings, "now": True}).encode() + b"\n"
 
@@ -139,7 +140,7 @@ class SlurmClient:
 
     async def _answer(self, verb: str, question: Mapping[str, Any], limit: float) -> Row:
         """The one row with which the login node answers this question; raises NodeError."""
-        asked = json.dumps({**question, "path": self._path or None}).encode() + b"\n"
+        asked = json.dumps({**question, "environment": self._environment}).encode() + b"\n"
         answer = await self._ask(verb, asked, limit)
         if not answer.row:
             raise NodeError(self._host, answer.complaint)
@@ -284,6 +285,9 @@ def takes(fleet: Fleet, state: SlurmCluster) -> Takes:
         name, view = node_of(as_table(found))
         fleet.slurm_says(name, view)
 
+    def left_out(count: object) -> None:
+        state.left_out = count if integer(count) else 0
+
     return {
         "about": about,
         "job": lambda found: state.put(job_of(as_table(found))),
@@ -292,6 +296,7 @@ def takes(fleet: Fleet, state: SlurmCluster) -> Takes:
         "node_gone": lambda found: node({"name": found}),
         "partition": lambda found: state.put_partition(partition_of(as_table(found))),
         "partition_gone": lambda found: state.drop_partition(clean(found, _WORD)),
+        "left_out": left_out,
         "trouble": trouble,
     }
 
@@ -358,7 +363,7 @@ _CHANGE = {
 }  # fmt: skip
 _STATUS = {
     "state": text(40), "reason": text(_WORD), "text": text(_SENTENCE), "stuck": flag, "partition": text(_WORD),
-    "nodes": text(_WORD), "position": integer, "waiting": integer, "limit": or_null(stamp), "start": or_null(stamp),
+    "nodes": text(_LONGEST_NODES), "position": integer, "waiting": integer, "limit": or_null(stamp), "start": or_null(stamp),
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tests.support.lab.root import slurm
 from tests.support.lab.root.people import Operator
 from tests.support.polling import eventually, seen_until
@@ -290,6 +291,55 @@ def test_a_job_of_plain_sbatch_is_followed_to_its_exit_code_and_cancelled(user: 
     # The keeper tells the end once it has read it from Slurm.
     ended = lambda: _state(user, long).get("state") == "cancelled"  # noqa: E731
     assert eventually(ended), _state(user, long)
+
+
+def test_a_login_without_sbatch_is_a_finding_with_what_to_do(user: Operator) -> None:
+    cluster = yaml.safe_load(Path(user.file).read_text())
+    cluster["environment"] = {"PATH": "/nowhere"}
+    file = user.lab.folder / "without.yaml"
+    file.write_text(yaml.safe_dump(cluster))
+    job = user.lab.folder / "job.yaml"
+    job.write_text("job: a\nlaunch: plain\nranks_per_node: 1\ncommand: [hostname]\n")
+
+    done = user.lab.rankdeck("-c", str(file), "preflight", str(job), "--json", limit=120)
+
+    (told,) = map(json.loads, done.stdout.splitlines())
+    (bad,) = [one for one in told["findings"] if one["check"] == "program"]
+    assert (bad["level"], bad["text"]) == ("bad", "there is no sbatch in the PATH of this login")
+    assert "`environment: {PATH: " in bad["fix"]
+
+
+def test_what_slurm_grants_instead_of_what_was_asked_is_told(
+    user: Operator, root: Operator
+) -> None:
+    asked = {"time": "5", "args": ["--hold"]}
+    job = user.run("--no-preflight", "--detach", launch="plain", nodes=1, ranks_per_node=1,
+                   command=["hostname"], slurm=asked)["job"]  # fmt: skip
+    found = user.until(job, lambda one: one["slurm"] and one["slurm"]["limit"] == 300)
+    assert found["slurm"]["instead"] == []
+
+    root.on("n3", f"scontrol update jobid={found['slurm']['id']} timelimit=2")
+
+    found = user.until(job, lambda one: one["slurm"]["instead"])
+    assert found["slurm"]["instead"] == [{"option": "time", "asked": "5", "granted": "2 min"}]
+
+
+def test_of_a_plain_array_only_the_tasks_of_the_row_that_was_named_are_cancelled(
+    user: Operator,
+) -> None:
+    number = _submitted(user, "-N1 --mem=50M --array=0-5%2 -o /dev/null")
+    rows = lambda: user.on("n4", "squeue -h -o '%i %T'").split("\n")  # noqa: E731
+    waiting = f"{number}_[2-5%2]"
+    begun = lambda: {f"{number}_0 RUNNING", f"{number}_1 RUNNING"} <= {*rows()}  # noqa: E731
+    assert eventually(begun), rows()
+
+    (report,) = user.objects("cancel", waiting, "--yes", "--grace", "2")
+
+    assert (report["state"], report["left"]) == ("cancelled", [])
+    assert {*filter(None, rows())} == {f"{number}_0 RUNNING", f"{number}_1 RUNNING"}
+    (report,) = user.objects("cancel", f"{number}_1", "--yes", "--grace", "2")
+    assert report["left"] == []
+    assert {*filter(None, rows())} == {f"{number}_0 RUNNING"}
 
 
 def test_a_job_of_somebody_else_goes_on_where_slurm_refuses_and_its_locked_output_is_named(

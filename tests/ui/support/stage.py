@@ -139,6 +139,7 @@ class SessionDouble:
         """Jobs of others that the scheduler lists."""
         self.ended: list[SlurmJob] = []
         self.no_history = ""
+        self.left_out = ""
         self.parts: list[SlurmPartition] = []
         self.ordered: list[tuple[ServiceOrder, str]] = []
         self.changes: list[ServiceChange] = []
@@ -222,6 +223,9 @@ class SessionDouble:
     async def list_ended(self) -> str:
         self.listed += self.ended
         return self.no_history
+
+    def left_out_jobs(self) -> str:
+        return self.left_out
 
     def partitions(self) -> list[SlurmPartition]:
         return self.parts

@@ -29,7 +29,7 @@ from rankdeck_agent.slurm.commands import (
     shown_jobs,
     span,
 )
-from rankdeck_agent.slurm.control import job_number
+from rankdeck_agent.slurm.control import job_numbers
 from rankdeck_agent.slurm.folder import BATCH, Marks, RunMark, read, write_id
 from rankdeck_agent.slurm.keeper import is_silent
 from rankdeck_agent.slurm.run import LookTimer, Run, Track, restored
@@ -478,7 +478,9 @@ def test_a_new_keeper_knows_what_the_last_one_wrote() -> None:
 def test_a_line_on_stderr_of_a_command_that_ended_well_is_no_error() -> None:
     env = {"PATH": "/usr/bin:/bin"}
 
-    assert run(("sh", "-c", "echo 7; echo a banner >&2"), env) == SlurmReply("7\n")
+    assert run(("sh", "-c", "echo 7; echo a banner >&2"), env) == SlurmReply(
+        "7\n", said="a banner\n"
+    )
     assert run(("sh", "-c", "echo sbatch: error: no >&2; echo bye >&2; exit 1"), env).error == "no"
     assert run(("sh", "-c", "exit 3"), env).error == "sh ended with 3"
     assert "no-such-program" in run(("no-such-program",), env).error
@@ -499,12 +501,17 @@ def test_slurms_own_words_are_found_among_banners() -> None:
     assert complaint("only this\n") == "only this"
 
 
-@pytest.mark.parametrize(("text", "number", "cluster"), [
-    ("4711\n", "4711", ""), ("4711;c2\n", "4711", "c2"), ("a banner\n4711\n", "4711", ""), ("67108865\n", "67108865", ""),
-    ("4711;--x y\x1b\n", "4711", "--xy"), ("", "", ""), ("\x1b[2J", "", ""), ("9" * 40, "", ""),
+@pytest.mark.parametrize(("text", "found"), [
+    ("4711\n", [("4711", "")]), ("4711;c2\n", [("4711", "c2")]), ("67108865\n", [("67108865", "")]),
+    ("a banner\n4711\n", [("4711", "")]), ("4711\nsbatch: have a nice day\n", [("4711", "")]),
+    ("Submitted batch job 4711\n", [("4711", "")]), ("site: Submitted batch job 4711 on cluster c2\r\n", [("4711", "c2")]),
+    ("\x1b[32m4711\x1b[0m\n", [("4711", "")]), ("budget left:\n1200\n4711\n", [("1200", ""), ("4711", "")]),
+    ("4711;--x y\x1b\n", []), ("", []), ("\x1b[2J", []), ("9" * 40, []),
 ])  # fmt: skip
-def test_the_id_is_the_last_word_of_sbatch(text: str, number: str, cluster: str) -> None:
-    assert job_number(text) == (number, cluster)
+def test_the_number_may_stand_on_any_line_of_sbatch(
+    text: str, found: list[tuple[str, str]]
+) -> None:
+    assert job_numbers(text) == found
 
 
 def kept_run(path: Path) -> Run:

@@ -202,7 +202,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
     monkeypatch.setenv("RANKDECK_STATE", str(tmp_path / "state"))
     for name in ("sinfo", "squeue"):
         answers(tmp_path, name, "answer")
-    return Slurm(f"{tmp_path}:{os.environ['PATH']}")
+    return Slurm({"PATH": f"{tmp_path}:{os.environ['PATH']}"})
 
 
 def answers(tmp_path: Path, name: str, *rows: str) -> None:
@@ -247,7 +247,7 @@ def test_nor_in_what_accounting_tells_of_everybodys_jobs(tmp_path: Path, monkeyp
     )
     program.chmod(0o755)
 
-    answer = cluster._ask(Slurm(f"{tmp_path}:{os.environ['PATH']}"))
+    answer = cluster._ask(Slurm({"PATH": f"{tmp_path}:{os.environ['PATH']}"}))
 
     assert [row["id"] for row in cluster.ended_rows(answer.text)] == ["7"]
 
@@ -262,10 +262,10 @@ def test_nobody_is_asked_while_nobody_wants_to_know(slurm: Slurm) -> None:
     poll = ClusterPoll()
     assert not poll.wanted(1000.0)
 
-    want({"path": "/opt/slurm/bin", "rpcs_per_minute": 12})
+    want({"environment": {"PATH": "/opt/slurm/bin"}, "rpcs_per_minute": 12})
 
     assert poll.wanted(1001.0)
-    assert (poll.path, poll.most) == ("/opt/slurm/bin", 12)
+    assert (poll.slurm.variables, poll.most) == ({"PATH": "/opt/slurm/bin"}, 12)
     assert poll.wanted(1030.0)
     assert not poll.wanted(1040.0)
 
@@ -309,3 +309,54 @@ def test_the_answer_lies_where_consoles_look(slurm: Slurm) -> None:
     assert (left.text, left.error) == ("answer", "")
     (keeper_folder() / NODES).write_text(json.dumps({"at": "soon"}) + "\nx")
     assert read(NODES) is None
+
+
+def queued(number: int, **more: str) -> str:
+    """A row of everybody's queue."""
+    cells = {
+        "A": str(number), "F": str(number), "K": "N/A", "T": "RUNNING", "u": "ann", "P": "debug", "D": "1", "C": "1",
+        "S": "N/A", "e": "N/A", "V": "N/A", "l": "1:00", "r": "None", "N": "n1", "j": "a", **more,
+    }  # fmt: skip
+    return "|".join(cells[letter] for letter in cluster._FIELDS)
+
+
+def test_a_job_on_many_scattered_nodes_stands_at_each_of_them() -> None:
+    names = [f"gpu-{number:05}" for number in range(0, 1500, 2)]
+    (row,) = job_rows(queued(7, N=",".join(names)))
+    nodes = [{"name": name, "jobs": []} for name in names]
+
+    place_jobs(nodes, [row])
+    (shown,), left_out = cluster.shown_jobs_of([row], "bob")
+
+    assert all(node["jobs"] == ["7 ann"] for node in nodes)
+    assert (shown["nodes"][-11:], len(shown["nodes"]) <= 2000, left_out) == (f"{shown['nodes'][-11:-2]},…", True, 0)  # fmt: skip
+
+
+def test_ones_own_jobs_are_first_in_a_queue_that_is_too_long() -> None:
+    rows = [*job_rows("\n".join([*(queued(n) for n in range(1, 6001)), queued(6001, u="bob")]))]
+
+    shown, left_out = cluster.shown_jobs_of(rows, "bob")
+
+    assert (shown[0]["id"], len(shown), left_out) == ("6001", cluster.MOST_JOBS, 1001)
+
+
+def test_a_job_that_waits_in_several_partitions_waits_in_each() -> None:
+    text = "\n".join([
+        queued(1, T="PENDING", P="gpu"), queued(2, T="PENDING", P="gpu,debug"), queued(3, T="PENDING", P="debug"),
+    ])  # fmt: skip
+
+    assert [(row["position"], row["waiting"]) for row in job_rows(text)] == [(1, 2), (2, 2), (2, 2)]
+
+
+def test_what_fills_its_column_loses_what_may_be_half_an_entry() -> None:
+    gres = ",".join(f"gpu:type{n:03}:12" for n in range(40))
+    (row,), _ = node_rows(sinfo({**IDLE, "Gres": gres}))
+
+    assert row["gres"]
+    assert {*row["gres"].values()} == {12}
+
+
+def test_the_number_for_no_task_is_no_task() -> None:
+    (row,) = job_rows(queued(7, K="4294967294"))
+
+    assert row["shown"] == "7"

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.job.evidence import EndEvidence, KernelLog, KillCounter, Kills
+from rankdeck_agent.job.evidence import (
+    RANK,
+    EndEvidence,
+    KernelLog,
+    KillCounter,
+    Kills,
+    last_words,
+)
 from rankdeck_agent.job.folder import UNKNOWN, RunFolder, exact_outcome, outcome
 from rankdeck_agent.job.processes import Process
 
@@ -156,3 +163,15 @@ def test_a_launcher_that_ends_with_137_was_not_killed_itself(
     _, status = os.waitpid(os.spawnlp(os.P_NOWAIT, "sh", "sh", "-c", command), 0)
 
     assert exact_outcome(status) == {"code": code, "signal": signal}
+
+
+def test_the_message_of_glibc_is_kept_before_its_stack_and_map_of_memory(tmp_path: Path) -> None:
+    says = "*** Error in `pb_mpi': corrupted size vs. prev_size: 0x0000000004e03120 ***"
+    stack = ["/lib64/libc.so.6(+0x7f7c4)[0x7fca5756c7c4]", "pb_mpi[0x4de838]"] * 30
+    maps = [
+        f"7fca5{n:03x}b000-7fca5{n:03x}c000 r-xp 00000000 00:30 22 /lib/a.so" for n in range(90)
+    ]
+    lines = [says, "======= Backtrace: =========", *stack, "======= Memory map: ========", *maps]
+    (tmp_path / "err").write_text("\n".join([*lines, "Signal: Aborted (6)", ""]))
+
+    assert last_words(tmp_path, RANK) == [says, "Signal: Aborted (6)"]

@@ -8,6 +8,7 @@ from rich.cells import cell_len
 from textual.geometry import Size
 
 from rankdeck.backends.plan_text import plan_lines
+from rankdeck.backends.slurm import granted_instead
 from rankdeck.model.health import leading
 from rankdeck.model.job import (
     Countdown,
@@ -110,7 +111,7 @@ def head_lines(job: Job, mark: Mark, size: Size, before: Job | None = None) -> l
         lines.append(_progress_line(job.progress, wide=size.width >= WIDE))
     if large and phases(job):
         lines.append(_phase_line(job, before))
-    lines += [*_slurm_lines(job.slurm), *_owner_lines(job, roomy=roomy)]
+    lines += [*_slurm_lines(job.slurm), *_granted_lines(job), *_owner_lines(job, roomy=roomy)]
     if job.countdown is not None:
         lines.append(_countdown_line(job.countdown))
     if job.first_failure is not None:
@@ -147,6 +148,13 @@ def _slurm_lines(status: SlurmStatus | None) -> list[Runs]:
     if status.stuck or (status.over and status.do):
         line.append(optional(printable(status.do), "dim"))
     return [line, *([[(f" {printable(again)}", "warn")]] if again else [])]
+
+
+def _granted_lines(job: Job) -> list[Runs]:
+    """What Slurm granted where the job file asked for something else."""
+    found = granted_instead(job.plan, job.slurm) if job.slurm is not None else ()
+    words = [f"{one.option} {one.granted} (asked: {one.asked})" for one in found]
+    return [[(f" Slurm gave {printable(', '.join(words))}", "warn")]] if words else []
 
 
 def _node_lines(job: Job, room: int) -> list[Runs]:

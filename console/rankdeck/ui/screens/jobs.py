@@ -144,6 +144,8 @@ class JobsScreen(SortedScreen):
         shown = lines[: PARTITION_LINES if height >= TALL else 1 if height >= LOW else 0]
         parts = sum(1 for job in self._jobs.values() if self._is_left_out(job))
         shown += [[(PARTS.format(parts), "dim")]] if parts else []
+        left_out = self.console.need_session().left_out_jobs()
+        shown += [[(f" {left_out}", "warn")]] if left_out else []
         self.partitions.display = bool(shown)
         self.partitions.styles.height = len(shown)
         self.partitions.show(shown)
