@@ -13,6 +13,7 @@ from tests.support.real_sshd import missing, real_sshd
 from rankdeck.errors import AgentError
 from rankdeck.model.cluster import Cluster, Node, Transport
 from rankdeck.opening import open_session
+from rankdeck.preflight.doctor import examine
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import on_each, run
 from rankdeck.remote.transports import reach
@@ -57,6 +58,22 @@ async def test_where_few_sessions_are_allowed_programs_run_on_more_connections_a
     assert logins > 1
     said = [one.getMessage() for one in caplog.records if "MaxSessions" in one.getMessage()]
     assert len(said) == 1
+
+
+@pytest.mark.parametrize("transport", BOTH, ids=lambda one: one.value)
+@pytest.mark.parametrize(("most", "said"), [(1, True), (10, False)])
+async def test_doctor_names_a_server_that_allows_few_sessions(
+    tmp_path: Path, transport: Transport, most: int, said: bool
+) -> None:
+    with real_sshd(tmp_path, f"MaxSessions {most}") as server:
+        await asyncio.to_thread(put_agent, [server.home])
+        cluster = server.cluster("n1", transport=transport)
+        async with reach(cluster, refuse) as shell:
+            found = await examine(cluster, Agents(shell, patience=6), lambda _: None)
+
+    texts = [one.text for one in found if one.check == "sessions"]
+    assert bool(texts) is said, found
+    assert all("MaxSessions" in text for text in texts)
 
 
 async def test_nodes_that_share_a_home_get_the_agent_once(

@@ -19,6 +19,7 @@ from rankdeck.config.schedulers import SECTIONS
 from rankdeck.config.user import asks_for, no_secrets, require, runs
 from rankdeck.errors import BrokerError, ConfigError, Problem
 from rankdeck.model.cluster import (
+    LOCAL,
     Access,
     Broker,
     Cluster,
@@ -180,6 +181,7 @@ def _options(table: Mapping[str, Entry], backend: str) -> dict[str, str]:
 def _nodes(entry: Entry) -> tuple[Node, ...]:
     seen: dict[str, int] = {}
     nodes: list[Node] = []
+    here = 0
     for item in entry.items():
         for node in _node_set(item):
             line = item.node.start_mark.line + 1
@@ -188,6 +190,9 @@ def _nodes(entry: Entry) -> tuple[Node, ...]:
                 continue
             seen[node.name] = line
             nodes.append(node)
+            here += node.here
+            if node.here and here > 1:
+                item.report(f"only one node can have `address: {LOCAL}`: it is this machine")
     if not nodes and not entry.problems:
         entry.report("a cluster needs at least one node")
     return tuple(nodes)
@@ -202,7 +207,10 @@ def _node_set(item: Entry) -> tuple[Node, ...]:
     addresses = _paired(table, found)
     common = _node_values(table)
     return tuple(
-        Node(name=name, address=address, **common)
+        # To the other nodes, this machine has its name.
+        Node(name=name, address="", here=True, **common)
+        if address == LOCAL
+        else Node(name=name, address=address, **common)
         for name, address in zip(found, addresses, strict=True)
     )
 

@@ -36,6 +36,7 @@ from rankdeck.remote.shell import (
     LocalChannel,
     LocalShell,
     OnData,
+    Way,
     login_line,
     run,
     start_here,
@@ -192,6 +193,10 @@ class OpenSsh:
             raise from_ssh(node, done.err.decode("utf-8", "replace"), master.destination)
         master.forwards.append(wanted)
         return int(done.word)
+
+    def way(self, node: str) -> Way:
+        """What is particular about the way to the node, as far as it was used."""
+        return Way(few_sessions=node in self._logins.few_sessions)
 
     async def clock(self, node: str) -> ClockOffset:
         """How the node's clock differs from the console's; measured once per connection. Raises UnreachableError."""

@@ -5,7 +5,7 @@ import os
 import re
 import shlex
 import signal
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
@@ -80,6 +80,16 @@ class ClockOffset:
     uncertainty: float = 0.5
 
 
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What is particular about the way to a node, for `doctor`."""
+
+    here: bool = False
+    """The node is this machine, and is used without SSH."""
+    few_sessions: bool = False
+    """Its server refused a further session on a connection (MaxSessions)."""
+
+
 class Channel(Protocol):
     """A running program on a node."""
 
@@ -139,6 +149,10 @@ class Shell(Protocol):
 
     async def clock(self, node: str) -> ClockOffset:
         """How the node's clock differs from the console's."""
+        ...
+
+    def way(self, node: str) -> Way:
+        """What is particular about the way to the node, as far as it was used."""
         ...
 
 
@@ -364,13 +378,19 @@ class LocalChannel(ReceivingChannel):
 
 
 async def start_here(
-    node: str, argv: Sequence[str], on_data: OnData
+    node: str,
+    argv: Sequence[str],
+    on_data: OnData,
+    **more: Any,  # noqa: ANN401 - as subprocess.Popen has them
 ) -> tuple[asyncio.SubprocessTransport, HereProgram]:
-    """Start a program on this machine, in a session of its own, for `node`. Raises UnreachableError."""
+    """Start a program on this machine, in a session of its own, for `node`. Raises UnreachableError.
+
+    `more`: `cwd` and `env`, as of `subprocess.Popen`.
+    """
     loop = asyncio.get_running_loop()
     try:
         return await loop.subprocess_exec(
-            lambda: HereProgram(on_data), *argv, start_new_session=True
+            lambda: HereProgram(on_data), *argv, start_new_session=True, **more
         )
     except OSError as error:
         raise UnreachableError(node, f"{argv[0]} cannot be started: {error}") from error
@@ -379,9 +399,15 @@ async def start_here(
 class LocalShell:
     """Runs programs on this machine; see `shell.Shell`."""
 
+    def __init__(
+        self, home: str | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """`home` and `environment`: what programs start in; None: as the console."""
+        self._more = {"cwd": home, "env": environment}
+
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> LocalChannel:
         """Start a program; `on_data` is called with its stdout as it arrives. Raises UnreachableError."""
-        return LocalChannel(*await start_here(node, argv, on_data))
+        return LocalChannel(*await start_here(node, argv, on_data, **self._more))
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
         """Returns `port`: on this machine no tunnel is needed."""
@@ -390,3 +416,7 @@ class LocalShell:
     async def clock(self, node: str) -> ClockOffset:
         """Offset 0: it is the same clock."""
         return ClockOffset(0.0, 0.0)
+
+    def way(self, node: str) -> Way:
+        """Without SSH."""
+        return Way(here=True)

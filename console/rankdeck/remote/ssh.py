@@ -19,6 +19,7 @@ from rankdeck.remote.shell import (
     OnData,
     Receiver,
     ReceivingChannel,
+    Way,
     exit_code,
     login_line,
 )
@@ -173,6 +174,10 @@ class Connections:
         async with self._opening(node, link):
             listener = await link.connection.forward_remote_port("127.0.0.1", 0, host, port)
         return listener.get_port()
+
+    def way(self, node: str) -> Way:
+        """What is particular about the way to the node, as far as it was used."""
+        return Way(few_sessions=node in self._logins.few_sessions)
 
     async def clock(self, node: str) -> ClockOffset:
         """How the node's clock differs from the console's; measured once per connection. Raises UnreachableError."""
