@@ -22,6 +22,7 @@ pytestmark = [
 ]
 RUNS = r"(?m)^rankdeck-agent \d"
 REFUSED = r"login refused \(Permission denied\) for lab by 127\.0\.0\.1 port \d+: check `ssh: \{user, identity\}`"
+WANTED = r"the server takes a password.*nobody can be asked here|ssh says: .*Permission denied \(password"
 NO_HOME = "umount /run/home; rmdir /run/home"
 READ_ONLY = "mount -o remount,bind,ro /run/home"
 
@@ -65,7 +66,11 @@ ROWS: Mapping[str, Row] = {
     "other users only": Row(REFUSED, "AllowUsers other"),
     "no keys": Row(REFUSED, "PubkeyAuthentication no"),
     "another folder of keys": Row(REFUSED, "AuthorizedKeysFile /nowhere/%u"),
-    "a second factor": Row(REFUSED, "AuthenticationMethods publickey,password"),
+    "a second factor": Row(f"{REFUSED}.*({WANTED})", "AuthenticationMethods publickey,password"),
+    "a password only": Row(f"{REFUSED}.*({WANTED})", "AuthenticationMethods password"),
+    "a password, and ssh_config forbids to ask": Row(
+        REFUSED, "AuthenticationMethods password", client=("BatchMode yes",)
+    ),
     "other kinds of keys": Row(REFUSED, "PubkeyAcceptedAlgorithms rsa-sha2-512"),
     "one cipher": Row(RUNS, "Ciphers aes128-ctr"),
     "one key exchange": Row(RUNS, "KexAlgorithms curve25519-sha256"),

@@ -10,14 +10,13 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
-from rankdeck.errors import AgentError, HostKeyError, NodeError, UnreachableError
+from rankdeck.errors import AgentError, NodeError, UnreachableError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.safe_text import clean
 from rankdeck.model.text import tables
+from rankdeck.remote.questions import WAITS
 
 OnData = Callable[[bytes], None]
-Confirm = Callable[[HostKeyError], Awaitable[bool]]
-"""Awaited with the error for an unknown host key; returns whether the operator accepts the key."""
 _ODD = re.compile(r"[\\!\n]")
 """Not special to sh within single quotes, but `\\` is to fish, and `!` and a line feed are to csh."""
 _CODED = re.compile(r"[\\'!\n]")
@@ -158,9 +157,12 @@ class Shell(Protocol):
 
 @asynccontextmanager
 async def within(node: str, limit: float, why: str = "") -> AsyncGenerator[None]:
-    """Cancel the block after `limit` seconds and raise UnreachableError; `why` replaces its usual text."""
+    """Cancel the block after `limit` seconds and raise UnreachableError; `why` replaces its usual text.
+
+    While the operator is asked something, the limit stands still.
+    """
     try:
-        async with asyncio.timeout(limit):
+        async with WAITS.limited(limit):
             yield
     except TimeoutError as error:
         raise UnreachableError(node, why or f"no answer within {limit:g} s") from error
@@ -252,30 +254,6 @@ async def on_each(
         for name in names:
             tasks.create_task(one(name))
     return answers, failed
-
-
-class Questions:
-    """Asks the operator about unknown host keys, one at a time."""
-
-    def __init__(self) -> None:
-        self.pending: HostKeyError | None = None
-        self._answer: asyncio.Future[bool] | None = None
-        self._asking = asyncio.Lock()
-
-    async def confirm(self, error: HostKeyError) -> bool:
-        """Set `pending` to the question and wait for `answer`; returns whether the key is accepted."""
-        async with self._asking:
-            self._answer = asyncio.get_running_loop().create_future()
-            self.pending = error
-            try:
-                return await self._answer
-            finally:
-                self.pending = None
-
-    def answer(self, accept: bool) -> None:
-        """Answer the pending question, if there is one."""
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(accept)
 
 
 THIS_MACHINE = "localhost"

@@ -13,9 +13,9 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.remote.clock import ClockOffsets
 from rankdeck.remote.login_errors import FAILURES, explain, of_node, unreachable
 from rankdeck.remote.logins import CLOSE_LIMIT, OPEN_LIMIT, Login, Logins
+from rankdeck.remote.questions import Confirm
 from rankdeck.remote.shell import (
     ClockOffset,
-    Confirm,
     OnData,
     Receiver,
     ReceivingChannel,
@@ -108,6 +108,7 @@ class Connections:
         trace: TracebackType | None,
     ) -> None:
         links = [link for links in self._links.values() for link in links]
+        self._logins.close()
         for link in links:
             link.connection.close()
         try:

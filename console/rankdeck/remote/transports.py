@@ -9,11 +9,11 @@ from importlib.util import find_spec
 from rankdeck.model.cluster import Cluster, Transport
 from rankdeck.remote.logins import Logins
 from rankdeck.remote.openssh import OpenSsh
+from rankdeck.remote.questions import Answer, Confirm
 from rankdeck.remote.shell import (
     THIS_MACHINE,
     Channel,
     ClockOffset,
-    Confirm,
     LocalShell,
     OnData,
     Shell,
@@ -26,13 +26,13 @@ from rankdeck.remote.this_machine import login_leads_here, shell_here
 
 log = logging.getLogger(__name__)
 _KERBEROS = frozenset(("gssapi-with-mic", "gssapi-keyex"))
-_MODULES = ("gssapi", "pkcs11")
+_MODULES = ("gssapi",)
 """Packages by which asyncssh can do more; see the extras of pyproject.toml."""
 
 
 def needs_openssh(settings: HostSettings, modules: Collection[str]) -> str:
     """The option of ssh_config that only the program ssh can follow, with these of _MODULES; "" if there is none."""
-    if settings.one("pkcs11provider") and "pkcs11" not in modules:
+    if settings.one("pkcs11provider"):
         return "PKCS11Provider"
     asked = frozenset(filter(None, settings.one("preferredauthentications").split(",")))
     no_keys = settings.one("pubkeyauthentication").lower() in ("no", "false")
@@ -102,11 +102,13 @@ class Transports:
 
 
 @asynccontextmanager
-async def reach(cluster: Cluster, confirm: Confirm) -> AsyncGenerator[Shell]:
+async def reach(
+    cluster: Cluster, confirm: Confirm, answer: Answer | None = None
+) -> AsyncGenerator[Shell]:
     """The shell for the nodes of a cluster; with this machine too, if that is one or runs kubectl for the cluster.
 
-    `confirm` is awaited with each unknown host key.
+    `confirm` is awaited with each unknown host key, `answer` with what servers ask at a login; None: nobody can be asked.
     """
-    logins = Logins(cluster, confirm)
+    logins = Logins(cluster, confirm, answer)
     async with Connections(cluster, logins=logins) as one, OpenSsh(cluster, logins) as other:
         yield Transports(cluster, logins, one, other)
