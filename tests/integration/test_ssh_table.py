@@ -52,7 +52,7 @@ ROWS: Mapping[str, Row] = {
     "no port forwarding": Row(RUNS, "AllowTcpForwarding no"),
     "no terminal": Row(RUNS, "PermitTTY no"),
     "one session": Row(RUNS, "MaxSessions 1"),
-    "no session": Row("allows no further session|it says nothing", "MaxSessions 0"),
+    "no session": Row("allows no further session.*open failed|allows no further session: ", "MaxSessions 0"),
     "one login at a time": Row(RUNS, "MaxStartups 1:100:1"),
     "one attempt": Row(RUNS, "MaxAuthTries 1"),
     "a banner": Row(RUNS, "Banner /etc/passwd"),

@@ -17,7 +17,7 @@ from rankdeck.config.files import expanded, read_regular
 from rankdeck.errors import HostKeyError, UnreachableError
 from rankdeck.model.cluster import Access, Cluster, Node
 from rankdeck.remote.control_socket import answers, has_sockets
-from rankdeck.remote.host_keys import NOWHERE, HostKeys, OfferedKey
+from rankdeck.remote.host_keys import NOWHERE, HostKeys, OfferedKey, unknown_key_error
 from rankdeck.remote.identities import (
     Identities,
     KeyFile,
@@ -282,14 +282,14 @@ class Logins:
                 raise
             async with self._asking:
                 if error.line not in self._judged_lines:
-                    self._judged_lines[error.line] = await self._agreed(error, self._confirm)
+                    self._judged_lines[error.line] = await self._accepts_key(error, self._confirm)
                     if self._judged_lines[error.line]:
                         self._accept(node, error.line)
             if not self._judged_lines[error.line]:
                 raise
         return await self.in_turn(node, log_in)
 
-    async def _agreed(self, error: HostKeyError, confirm: Confirm) -> bool:
+    async def _accepts_key(self, error: HostKeyError, confirm: Confirm) -> bool:
         with WAITS.paused():
             return await confirm(error)
 
@@ -395,8 +395,7 @@ class Logins:
         settings = await self.settings(node)
         if settings is not None:
             return await self._follow(await self._route(node.name, settings), jumps=0)
-        files = self._access.known_hosts or self._known_hosts_files(node)
-        hostkeys = self._trusted((files,) if isinstance(files, str) else files)
+        hostkeys = self._trusted(self._files_of(node, None))
         to = replace(of_node(node), user=self._access.user)
         route = _Route(node.name, None, node.host, to, hostkeys)
         return await self._log_in(route, self._own_options(node), {})
@@ -535,6 +534,24 @@ class Logins:
         error = route.hostkeys.judge(route.node, offered)
         self._questions[error.line] = route.hostkeys
         return error
+
+    def unknown_key(
+        self, node: Node, settings: HostSettings | None, line: str
+    ) -> HostKeyError | None:
+        """The question about a host key that ssh has seen; `line` is that for known_hosts. None if it is no key."""
+        try:
+            fingerprint = asyncssh.import_public_key(line.partition(" ")[2]).get_fingerprint()
+        except asyncssh.KeyImportError:
+            return None
+        self._questions[line] = self._trusted(self._files_of(node, settings))
+        return unknown_key_error(node.name, fingerprint, line)
+
+    def _files_of(self, node: Node, settings: HostSettings | None) -> Sequence[str]:
+        """The known_hosts files for a node."""
+        if settings is not None:
+            return self._hosts_files(settings, jump=False)
+        named = self._access.known_hosts
+        return (named,) if named else self._known_hosts_files(node)
 
     def limit(self, settings: HostSettings | None) -> float:
         """Seconds for one login: ConnectTimeout if that is longer, unless the cluster file says its own number.
