@@ -92,9 +92,9 @@ async def never(_: object) -> bool:
 @pytest.mark.parametrize(("patience", "waits"), [(1.0, False), (30.0, True)])
 async def test_a_dialogue_waits_as_long_as_slow_nodes_need(patience: float, waits: bool) -> None:
     talk = Dialogue("here", patience)
-    talk.channel = await LocalShell().open("here", ("sh", "-c", 'sleep 1; echo "{}"'), talk.take)
+    talk.channel = await LocalShell().open("here", ("sh", "-c", 'sleep 1; echo "{\"a\": 1}"; cat'), talk.take)
     if waits:
-        assert await talk.hear(0.2) == {}
+        assert await talk.hear(0.2) == {"a": 1}
     else:
         with pytest.raises(UnreachableError, match="no answer within"):
             await talk.hear(0.2)
