@@ -92,7 +92,8 @@ async def never(_: object) -> bool:
 @pytest.mark.parametrize(("patience", "waits"), [(1.0, False), (30.0, True)])
 async def test_a_dialogue_waits_as_long_as_slow_nodes_need(patience: float, waits: bool) -> None:
     talk = Dialogue("here", patience)
-    talk.channel = await LocalShell().open("here", ("sh", "-c", 'sleep 1; echo "{\"a\": 1}"; cat'), talk.take)
+    says = ("sh", "-c", """sleep 1; echo '{"a": 1}'; exec cat""")
+    talk.channel = await LocalShell().open("here", says, talk.take)
     if waits:
         assert await talk.hear(0.2) == {"a": 1}
     else:
