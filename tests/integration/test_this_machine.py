@@ -165,3 +165,29 @@ async def test_a_login_node_that_may_be_another_machine_is_reached_over_ssh(
 
 async def never(_: object) -> bool:
     return False
+
+
+# ---- Slurm's nodes, where the cluster file names none
+
+SINFO = """\
+printf '%-64s%-64s%-24s%-120s%-160s%-120s%-24s%-14s%-14s%-32s%-24s%-10s%-16s%-24s%-66s%s\\n' \\
+    a1 debug idle '(null)' 'gpu:0' '(null)' 0/4/0/4 0 8000 Unknown Unknown up infinite 1-infinite 'debug*' none \\
+    a2 debug 'down*' '(null)' 'gpu:0' '(null)' 0/0/4/4 0 8000 root 2026-11-26T10:00:00 up infinite 1-infinite 'debug*' 'bad cable'
+"""
+
+
+def test_a_cluster_file_with_only_a_login_node_shows_slurms_nodes(home: Home) -> None:
+    programs = home.folder / "bin"
+    programs.mkdir()
+    for name, text in {"sinfo": SINFO, "squeue": "", "sbatch": ""}.items():
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+        (programs / name).chmod(0o755)
+    (home.folder / "here.yaml").write_text(
+        f"cluster: here\nbackend: slurm\nslurm: {{login: local}}\nenvironment: {{PATH: '{programs}:{os.defpath}'}}\n"
+    )
+    listed = json.loads(home.rankdeck("nodes", "--json", "--wait", "60").stdout)
+    status = home.rankdeck("status", "--json", "--wait", "60")
+
+    assert [node["name"] for node in listed["nodes"]] == ["a1", "a2"]
+    nodes = json.loads(status.stdout)["nodes"]
+    assert {node["name"]: node["slurm"]["state"] for node in nodes} == {"a1": "idle", "a2": "down"}

@@ -159,7 +159,7 @@ def _ssh(machine: Machine, cluster: Cluster) -> Finding | None:
     if "ssh" not in machine.programs:
         text = "no `ssh` here: ssh_config is read without OpenSSH, and a shell on a node needs it"
         return found(Level.WARN, "here", "", text, "install it (Debian: openssh-client)")
-    if machine.keys or not cluster.hosts or cluster.access.identity:
+    if machine.keys or all(node.here for node in cluster.hosts) or cluster.access.identity:
         return None
     text = "no SSH key, agent or configuration: logins will be refused"
     return found(Level.WARN, "here", "", text, "`ssh-keygen`, then `ssh-copy-id` to each node")
