@@ -40,6 +40,7 @@ from rankdeck.remote.login_errors import (
 from rankdeck.remote.proxy_command import ProxyProgram, start_proxy
 from rankdeck.remote.questions import (
     ANSWER_LIMIT,
+    KEY_LIMIT,
     MOST_TRIES,
     WAITS,
     Account,
@@ -83,6 +84,10 @@ class Login:
     destination: Destination
     asked: bool
     """Whether the operator was asked something."""
+
+
+_JumpKey = tuple[str, int, str, str]
+"""Host, port and user of a jump host as they are named, and the jump hosts before it."""
 
 
 @dataclass(slots=True)
@@ -231,7 +236,7 @@ class Logins:
         self._asking = asyncio.Lock()
         self._accounts: dict[tuple[str, str], Account] = {}
         """(jump host or "" for the nodes, user) -> what the operator answered."""
-        self._jumps: dict[tuple[str, int, str, str], _JumpHost] = {}
+        self._jumps: dict[_JumpKey, _JumpHost] = {}
         self._hostkeys: dict[tuple[str, ...], HostKeys] = {}
         self._identities = Identities()
         self._identity: list[asyncssh.SSHKey] | None = None
@@ -282,16 +287,22 @@ class Logins:
                 raise
             async with self._asking:
                 if error.line not in self._judged_lines:
-                    self._judged_lines[error.line] = await self._accepts_key(error, self._confirm)
-                    if self._judged_lines[error.line]:
-                        self._accept(node, error.line)
-            if not self._judged_lines[error.line]:
+                    await self._judge_key(node, error, self._confirm)
+            if not self._judged_lines.get(error.line):
                 raise
         return await self.in_turn(node, log_in)
 
-    async def _accepts_key(self, error: HostKeyError, confirm: Confirm) -> bool:
-        with WAITS.paused():
-            return await confirm(error)
+    async def _judge_key(self, node: Node, error: HostKeyError, confirm: Confirm) -> None:
+        """Ask about an unknown host key, and add it to known_hosts if it is accepted."""
+        try:
+            with WAITS.paused():
+                async with asyncio.timeout(KEY_LIMIT):
+                    accepted = await confirm(error)
+        except TimeoutError:
+            return  # nobody is there: asked again when the node is tried again
+        self._judged_lines[error.line] = accepted
+        if accepted:
+            self._accept(node, error.line)
 
     async def _ask(self, question: LoginQuestion) -> Answers:
         """What the operator answers. Raises TimeoutError if nobody does."""
@@ -394,7 +405,7 @@ class Logins:
     async def _log_in_as_told(self, node: Node) -> Login:
         settings = await self.settings(node)
         if settings is not None:
-            return await self._follow(await self._route(node.name, settings), jumps=0)
+            return await self._follow(await self._route(node.name, settings), ())
         hostkeys = self._trusted(self._files_of(node, None))
         to = replace(of_node(node), user=self._access.user)
         route = _Route(node.name, None, node.host, to, hostkeys)
@@ -420,36 +431,38 @@ class Logins:
         found = (*own, *settings.paths("globalknownhostsfile"))
         return tuple(str(expanded(file)) for file in found)
 
-    async def _follow(self, route: _Route, jumps: int) -> Login:
-        """Log in as OpenSSH's settings say; `jumps` is how many jump hosts want this login."""
+    async def _follow(self, route: _Route, chain: tuple[_JumpKey, ...]) -> Login:
+        """Log in as OpenSSH's settings say; `chain`: the jump hosts that want this login."""
         settings = cast("HostSettings", route.settings)
         options = options_of(settings, route.hostkeys)
-        if self._access.identity and not jumps:
+        if self._access.identity and not chain:
             options |= self._with_identity(route)
         carrier: dict[str, Any] = {}
         if jump := settings.one("proxyjump"):
-            carrier["tunnel"], carrier["shared"] = await self._jump(route, jump, jumps)
+            carrier["tunnel"], carrier["shared"] = await self._jump(route, jump, chain)
         elif command := settings.one("proxycommand"):
             carrier["proxy"], carrier["sock"] = await _proxy(route, command)
         return await self._log_in(route, options, carrier)
 
     async def _jump(
-        self, route: _Route, named: str, jumps: int
+        self, route: _Route, named: str, chain: tuple[_JumpKey, ...]
     ) -> tuple[asyncssh.SSHClientConnection, bool]:
         """The connection to the last of the jump hosts, through those before it; and whether other nodes use it too."""
         settings = cast("HostSettings", route.settings)
         before, _, last = settings.filled(named).rpartition(",")
         parts = _JUMP.fullmatch(last.strip())
-        if parts is None or jumps >= MOST_JUMPS:
-            raise UnreachableError(
-                route.node, f"ProxyJump {named[:80]} in ssh_config leads nowhere"
-            )
+        nowhere = f"ProxyJump {named[:80]} in ssh_config leads nowhere"
+        if parts is None or len(chain) >= MOST_JUMPS:
+            raise UnreachableError(route.node, nowhere)
         user, host, port = parts[1] or "", parts[2].strip("[]"), int(parts[3] or 0)
+        key = (host, port, user, before)
+        if key in chain:
+            raise UnreachableError(route.node, nowhere)
         try:
             found = await self._ssh.of(host, port, user, before)
             onward = await self._route(route.node, cast("HostSettings", found), jump=True)
-            jump = self._jumps.setdefault((host, port, user, before), _JumpHost())
-            login = await self._login_to_jump(jump, lambda: self._follow(onward, jumps + 1))
+            jump = self._jumps.setdefault(key, _JumpHost())
+            login = await self._login_to_jump(jump, lambda: self._follow(onward, (*chain, key)))
         except SshConfigError as error:
             raise UnreachableError(route.node, str(error)) from error
         except HostKeyError:

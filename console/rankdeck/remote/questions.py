@@ -13,6 +13,8 @@ Confirm = Callable[[HostKeyError], Awaitable[bool]]
 """Awaited with the error for an unknown host key; returns whether the operator accepts the key."""
 ANSWER_LIMIT = 120.0
 """Seconds for an answer at a login: servers end it after as long (LoginGraceTime)."""
+KEY_LIMIT = 600.0
+"""Seconds for the answer whether a host key is right, which may have to be looked up."""
 MOST_TRIES = 3
 """Most answers of the operator for one account that are refused, unless ssh_config says less: then nothing more is asked."""
 _MOST_PROMPTS = 16
@@ -47,6 +49,7 @@ class LoginQuestion:
 Answers = tuple[str, ...] | None
 """An answer to each prompt; None: the operator gives none."""
 Answer = Callable[[LoginQuestion], Awaitable[Answers]]
+"""Raises TimeoutError if nobody answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,8 +268,7 @@ class Conversation:
         self.asked = True
         try:
             with WAITS.paused():
-                async with asyncio.timeout(ANSWER_LIMIT):
-                    answers = await self._ask(question)
+                answers = await self._ask(question)
         except TimeoutError:
             return None  # nobody is there: asked again when the node is tried again
         self._account.declined = answers is None or not any(answers)
