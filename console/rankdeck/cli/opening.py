@@ -5,8 +5,8 @@ import asyncio
 import signal
 import sys
 import termios
-from collections.abc import Collection, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Collection, Coroutine, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Self
 
@@ -120,21 +120,23 @@ async def _answer(question: LoginQuestion) -> Answers:
     )
     answers: list[str] = []
     for prompt in question.prompts:
-        output.progress(prompt.text)
-        answers.append(await (_line_of_stdin() if prompt.echo else _hidden_line()))
+        with nullcontext() if prompt.echo else _hidden_input():
+            output.progress(prompt.text)
+            answers.append(await _line_of_stdin())
         if not answers[0].endswith("\n") or answers[0] == "\n":
             return None
     return tuple(answer.removesuffix("\n") for answer in answers)
 
 
-async def _hidden_line() -> str:
-    """As `_line_of_stdin`, without showing what is typed."""
+@contextmanager
+def _hidden_input() -> Generator[None]:
+    """In this block the terminal does not show what is typed."""
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
     hidden = [*before[:3], before[3] & ~termios.ECHO, *before[4:]]
     termios.tcsetattr(terminal, termios.TCSADRAIN, hidden)
     try:
-        return await _line_of_stdin()
+        yield
     finally:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
