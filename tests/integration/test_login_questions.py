@@ -11,13 +11,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.support.agent_file import put_agent
 from tests.support.asking_server import PASSWORD, AskingServer, asking_server
 from tests.support.polling import until, wait_until
 from tests.support.real_sshd import RealSshd, missing, real_sshd
 
 from rankdeck.model.cluster import Access, Cluster, Node
 from rankdeck.opening import open_session
-from rankdeck.remote.questions import Answers, LoginQuestion
+from rankdeck.remote.questions import Answers, LoginQuestion, Operator
 from rankdeck.remote.shell import Shell, on_each, run
 from rankdeck.remote.transports import reach
 
@@ -161,6 +162,21 @@ async def test_who_types_slowly_is_waited_for(sshd: RealSshd) -> None:
         done = await run(shell, "n1", ("echo", "in"), limit=3.5)
 
     assert done.out == b"in\n"
+
+
+@needs_sshd
+async def test_a_wait_for_the_cluster_stands_still_while_somebody_types(sshd: RealSshd) -> None:
+    async def slow(_: LoginQuestion) -> Answers:
+        await asyncio.sleep(3)
+        return (PASSWORD,)
+
+    await asyncio.to_thread(put_agent, [sshd.home])
+    cluster = sshd.cluster("n1")
+    async with open_session(cluster, brief=True, operator=Operator(trusts, slow)) as session:
+        began = asyncio.get_running_loop().time()
+        await session.settle(2.5)
+
+        assert asyncio.get_running_loop().time() - began >= 3
 
 
 @needs_sshd
