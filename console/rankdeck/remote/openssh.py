@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
+from rankdeck.config.files import read_regular
 from rankdeck.errors import HostKeyError, UnreachableError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.remote.clock import ClockOffsets
@@ -259,7 +260,7 @@ class OpenSsh:
         with text_file("") as said:
             await _run_to_background(node.name, words, said, self._logins.limit(settings))
         try:
-            (line,) = await asyncio.to_thread(lambda: file.read_text().splitlines())
+            (line,) = (await asyncio.to_thread(read_regular, file)).decode().splitlines()
         except (OSError, ValueError):  # ValueError: not one line
             return None
         return self._logins.unknown_key(node, settings, line)
