@@ -259,6 +259,17 @@ async def test_what_the_server_asks_is_asked_in_its_words_made_safe(known: Path)
     assert [(one.text, one.echo) for one in question.prompts] == [("Password: ", False), ("Code of your <U+001B>[31mtoken: ", True)]  # fmt: skip
 
 
+async def test_a_choice_that_a_server_offers_keeps_its_lines(known: Path) -> None:
+    person = Person(lambda _: (PASSWORD,))
+    async with (
+        asking_server(known, says="Choose:\r\n 1. push\n 2. phone\n") as server,
+        nodes_of(at({"n1": server}, known), person) as shell,
+    ):
+        await run(shell, "n1", ("true",), limit=120)
+
+    assert person.questions[0].words == "Two factors Choose:\n 1. push\n 2. phone"
+
+
 async def test_a_password_that_is_a_question_is_asked_once_for_all_nodes(known: Path) -> None:
     person = Person(lambda _: (PASSWORD,))
     async with (

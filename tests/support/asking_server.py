@@ -20,6 +20,8 @@ class AskingServer:
     got: list[tuple[str, ...]] = field(default_factory=list)
     """All answers, in the order in which they came."""
     let_in: int = 0
+    says: str = ""
+    """Its instructions; "": a greeting."""
 
 
 class _Login(asyncssh.SSHServer):
@@ -38,7 +40,7 @@ class _Login(asyncssh.SSHServer):
         prompts = [("Password: ", False)]
         if self._state.codes:
             prompts.append(("Code of your \x1b[31mtoken: ", True))
-        return "Two factors", f"Hello {username}", "", prompts
+        return "Two factors", self._state.says or f"Hello {username}", "", prompts
 
     def validate_kbdint_response(self, username: str, responses: Sequence[str]) -> bool:
         del username
@@ -61,9 +63,11 @@ async def _greet(process: "asyncssh.SSHServerProcess[str]") -> None:
 
 
 @asynccontextmanager
-async def asking_server(folder: Path, codes: Sequence[str] = ()) -> AsyncIterator[AskingServer]:
+async def asking_server(
+    folder: Path, codes: Sequence[str] = (), says: str = ""
+) -> AsyncIterator[AskingServer]:
     """A server until the end of the block; its host key is added to `folder`/known_hosts."""
-    state = AskingServer(codes=list(codes))
+    state = AskingServer(codes=list(codes), says=says)
     key = asyncssh.generate_private_key("ssh-ed25519")
     server = await asyncssh.listen(
         "127.0.0.1", 0, server_factory=lambda: _Login(state), server_host_keys=[key],

@@ -634,7 +634,7 @@ async def test_an_unknown_host_key_is_asked_with_its_fingerprint(
 
 
 TWO_PROMPTS = LoginQuestion(
-    "node03", "me@node03", "Hello \\x1b[31mme", (Prompt("Password: "), Prompt("Code: ", echo=True)), again=True
+    "node03", "me@node03", "Hello me\n 1. push", (Prompt("Password: "), Prompt("Code: ", echo=True)), again=True
 )  # fmt: skip
 
 
@@ -642,6 +642,7 @@ async def test_what_a_server_asks_is_typed_one_prompt_after_the_other(stage: Sta
     stage.pending_question = TWO_PROMPTS
     async with console(stage) as (app, pilot):
         await shows(app, pilot, "The last answer was refused")
+        await shows(app, pilot, " 1. push")
         await pilot.press("s", "q", "x", "backspace")
         await shows(app, pilot, "Password: ••")
         await pilot.press("enter", "4", "2")

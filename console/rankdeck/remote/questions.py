@@ -18,6 +18,7 @@ KEY_LIMIT = 600.0
 MOST_TRIES = 3
 """Most answers of the operator for one account that are refused, unless ssh_config says less: then nothing more is asked."""
 _MOST_PROMPTS = 16
+_MOST_LINES, _LONGEST_LINE = 20, 300
 _PASSWORD = re.compile(r"(?:\([^)]*\) *)?(?:\S+'s )?password(?: for \S+)?:? *", re.IGNORECASE)
 """The question for the password of an account; not one for a one-time password."""
 
@@ -27,7 +28,7 @@ class Prompt:
     """One thing to type."""
 
     text: str
-    """The server's words; safe to show."""
+    """The server's words, perhaps on several lines; safe to show."""
     echo: bool = False
     """Whether what is typed may be seen."""
 
@@ -150,6 +151,12 @@ _PASSWORDS, _QUESTIONS = "a password", "answers to its questions (a password or 
 """The two ways to ask, in words."""
 
 
+def _shown(text: str) -> str:
+    """Words of a server, line by line: some offer a choice of ways. Safe to show."""
+    lines = [clean(line, _LONGEST_LINE) for line in text.splitlines()[:_MOST_LINES]]
+    return "\n".join(lines).strip("\n")
+
+
 class Conversation:
     """The questions of one login, and who answers them."""
 
@@ -193,8 +200,8 @@ class Conversation:
         only = len(prompts) == 1 and not prompts[0][1] and _PASSWORD.fullmatch(prompts[0][0])
         if only and self._account.password is not None and not self._tried:
             return [self._send_known(_QUESTIONS, self._account.password)]
-        shown = tuple(Prompt(clean(text, 300) or "Answer: ", echo) for text, echo in prompts)
-        answers = await self._ask_operator(clean(words, 1000), shown)
+        shown = tuple(Prompt(_shown(text) or "Answer: ", echo) for text, echo in prompts)
+        answers = await self._ask_operator(_shown(words), shown)
         if answers is None:
             return None
         self._send(_QUESTIONS, answers[0] if only else None)

@@ -15,6 +15,11 @@ from rankdeck.ui.widgets.canvas import Runs, TextPage
 _LONGEST = 1000
 
 
+def _wrapped(text: str) -> list[str]:
+    """The lines of a text, none wider than the dialog."""
+    return [part for line in text.split("\n") for part in wrap(printable(line), WIDE) or [""]]
+
+
 class LoginAnswer(ModalScreen[Answers], inherit_bindings=False):
     """What the server says, and a line to type for each of its prompts, one after the other; escape gives no answer."""
 
@@ -43,9 +48,9 @@ class LoginAnswer(ModalScreen[Answers], inherit_bindings=False):
         ]
         if asked.again:
             lines += [[("The last answer was refused.", "warn")]]
-        lines += [[(part, "text")] for part in wrap(printable(asked.words), WIDE)]
+        lines += [[(part, "text")] for part in _wrapped(asked.words)]
         prompt = asked.prompts[len(self._answers)]
-        *before, last = wrap(printable(prompt.text), WIDE) or [""]
+        *before, last = _wrapped(prompt.text) or [""]
         typed = printable(self._typed) if prompt.echo else "•" * len(self._typed)
         lines += [[(part, "text")] for part in before]
         lines += [
