@@ -204,8 +204,9 @@ class RankdeckApp(FrameDiff):
         self._idle.look()
         question = self.session.pending_question if self.session else None
         if question is not self._asked:
-            self._withdraw_question()
+            # First, so that what the old dialog still answers is not taken for an answer to the new question.
             self._asked = question
+            self._withdraw_question()
             if question is not None:
                 self._ask_operator(question)
 
