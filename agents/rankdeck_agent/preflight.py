@@ -21,7 +21,7 @@ from typing import Any, Callable, Optional, TypeVar, cast
 
 from rankdeck_agent.files import state_folder
 from rankdeck_agent.image import FAR_SETTLED, TooSlowError, file_digest, request_rows
-from rankdeck_agent.logout import ends_with_login
+from rankdeck_agent.logout import judge_logout, logout_facts
 from rankdeck_agent.text import complain, plain, say, table
 
 PAYLOAD = 32 << 10
@@ -339,7 +339,7 @@ def machine() -> Facts:
         },
         "userns": _first_line(["unshare", "-U", "true"], "yes"),
         "fuse": os.access("/dev/fuse", os.R_OK | os.W_OK),
-        "logout": ends_with_login(),
+        "logout": judge_logout(logout_facts()).ends,
     }
 
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from rankdeck.errors import RankdeckError
 from rankdeck.model.job import Countdown, Followed, Job, Stall, State
 from rankdeck.model.job_events import Lost, NodeEvent
 from rankdeck.model.safe_text import strip_controls
+from rankdeck.remote.questions import WAITS
 from rankdeck.rules.gang_abort import countdown_for, reason
 from rankdeck.rules.stall import gpus_busy, is_idle, stalls
 from rankdeck.rules.stragglers import KnownOfJob
@@ -115,11 +117,15 @@ class Cancel(Protocol):
 
 
 async def until(condition: Callable[[], bool], limit: float) -> None:
-    """Wait until the condition holds, at most `limit` seconds; does not say which of the two happened."""
-    deadline = time.monotonic() + limit
-    # State is plain data without listeners, so there is no Event to wait for.
-    while not condition() and time.monotonic() < deadline:  # noqa: ASYNC110
-        await asyncio.sleep(LOOK_PERIOD)
+    """Wait until the condition holds, at most `limit` seconds; does not say which of the two happened.
+
+    While the operator is asked something, the limit stands still.
+    """
+    with suppress(TimeoutError):
+        async with WAITS.limited(limit):
+            # State is plain data without listeners, so there is no Event to wait for.
+            while not condition():  # noqa: ASYNC110
+                await asyncio.sleep(LOOK_PERIOD)
 
 
 @dataclass(slots=True)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from rankdeck.config.files import state_folder
 from rankdeck.model.cluster import Cluster
-from rankdeck.remote.shell import Confirm, Questions, Shell
+from rankdeck.remote.questions import Operator, Questions
+from rankdeck.remote.shell import Shell
 from rankdeck.session import Session
 from rankdeck.state.acceptance import AcceptanceRuns
 from rankdeck.state.history_thread import open_history
@@ -33,14 +34,15 @@ async def open_session(
     *,
     telemetry: bool = True,
     brief: bool = False,
-    confirm: Confirm | None = None,
+    operator: Operator | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> AsyncGenerator[Session]:
     """Open a cluster: follow the running jobs of earlier sessions again. SSH connections open when needed.
 
     With `telemetry`, health messages of all nodes are received; with `brief` (for commands that run a moment) full
-    samples of all, and a problem in two samples counts as lasting. `confirm` is awaited with each unknown host key;
-    without it, the question is in `Session.pending_host_key`. `progress` is called with lines for the user.
+    samples of all, and a problem in two samples counts as lasting. `operator` is asked about unknown host keys and what
+    servers ask at a login; without one, the question is in `Session.pending_question`. `progress` is called with lines
+    for the user.
     Raises BrokerError if the private broker cannot listen.
     """
 
@@ -48,7 +50,8 @@ async def open_session(
         # asyncssh is slow to load, and a simulated fleet does not need it.
         from rankdeck.remote.transports import reach
 
-        return reach(cluster, confirm or questions.confirm)
+        asked = operator or Operator(questions.confirm, questions.ask)
+        return reach(cluster, asked.confirm, asked.answer)
 
     reach = Reach(over_ssh, telemetry=telemetry, brief=brief)
     async with open_session_on(cluster, reach, progress or (lambda _: None)) as session:

@@ -57,7 +57,8 @@ from rankdeck.remote.command import (
     find_processes,
     send_signal,
 )
-from rankdeck.remote.shell import Questions, Shell
+from rankdeck.remote.questions import Answers, LoginQuestion, Questions
+from rankdeck.remote.shell import Shell
 from rankdeck.remote.user_ssh import UserSsh
 from rankdeck.reports.job import TAIL, report_source, write_page, write_report
 from rankdeck.rules.inspect import Inspection
@@ -680,10 +681,10 @@ class Session:
         return self._telemetry.connecting if self._telemetry else (0, 0)
 
     @property
-    def pending_host_key(self) -> HostKeyError | None:
-        """The unknown host key that the operator must accept or refuse now, or None."""
+    def pending_question(self) -> HostKeyError | LoginQuestion | None:
+        """The unknown host key that the operator must accept or refuse now, or what a server asks; None if nothing."""
         return self.questions.pending
 
-    def answer_host_key(self, accept: bool) -> None:
-        """Accept or refuse `pending_host_key`."""
-        self.questions.answer(accept)
+    def answer_question(self, answers: Answers) -> None:
+        """Answer `pending_question`: () accepts a host key; None refuses it, or answers nothing."""
+        self.questions.answer(answers)

@@ -11,8 +11,9 @@ import pytest
 from rankdeck.errors import AgentError, UnreachableError
 from rankdeck.remote.logins import Logins
 from rankdeck.remote.openssh import OpenSsh
-from rankdeck.remote.shell import LocalShell, Shell, run
+from rankdeck.remote.shell import Shell, run
 from rankdeck.remote.ssh import Connections
+from rankdeck.remote.this_machine import shell_here
 from tests.support.polling import until
 from tests.support.real_sshd import RealSshd, missing, real_sshd
 
@@ -35,7 +36,7 @@ async def shell_to(server: RealSshd, way: str) -> AsyncIterator[Shell]:
     """The node n1 by this way."""
     cluster = server.cluster("n1")
     if way == "here":
-        yield LocalShell()
+        yield shell_here(cluster)
     elif way == "asyncssh":
         async with Connections(cluster) as connections:
             yield connections

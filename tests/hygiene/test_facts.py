@@ -48,6 +48,7 @@ READERS: Mapping[str, str] = {
     "console/rankdeck/preflight/checks.py": "mpirun --version",
     "console/rankdeck/remote/identities.py": "key files",
     "console/rankdeck/remote/login_errors.py": "the program ssh",
+    "console/rankdeck/remote/questions.py": "a server's question for a password",
     "console/rankdeck/remote/openssh.py": "the program ssh",
     "console/rankdeck/remote/ssh_config.py": "`ssh -v -G`",
     "console/rankdeck/rules/ends.py": "the last lines of ranks and launchers",

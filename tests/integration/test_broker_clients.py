@@ -18,8 +18,8 @@ from rankdeck.telemetry.private_broker import CONNECTIONS, PrivateBroker, most_c
 
 
 @asynccontextmanager
-async def running(deliver=lambda topic, payload: None):
-    broker = PrivateBroker(deliver, "lab")
+async def running(deliver=lambda topic, payload: None, patience=1.0):
+    broker = PrivateBroker(deliver, "lab", patience)
     await broker.start()
     try:
         yield broker
@@ -236,6 +236,14 @@ async def test_who_does_not_log_in_is_closed(monkeypatch) -> None:
         reader, _writer = await asyncio.open_connection("127.0.0.1", broker.port)
 
         assert await closed(reader) == b""
+
+
+async def test_slow_clients_have_longer_to_log_in(monkeypatch) -> None:
+    monkeypatch.setattr("rankdeck.telemetry.private_broker.LOGIN_LIMIT", 0.2)
+    async with running(patience=60.0) as broker:
+        reader, _writer = await asyncio.open_connection("127.0.0.1", broker.port)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.read(1), 1.5)
 
 
 async def test_a_sweep_while_a_connection_begins_is_not_the_last(monkeypatch) -> None:

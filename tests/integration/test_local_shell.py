@@ -10,7 +10,7 @@ from tests.support.polling import until
 
 from rankdeck.errors import AgentError, UnreachableError
 from rankdeck.model.cluster import Cluster
-from rankdeck.remote.agent import Agents
+from rankdeck.remote.agent import Agents, Dialogue
 from rankdeck.remote.shell import THIS_MACHINE, LocalShell, run
 from rankdeck.remote.transports import reach
 
@@ -87,3 +87,16 @@ async def test_this_machine_has_a_name_among_the_nodes_and_gets_the_agent(tmp_pa
 
 async def never(_: object) -> bool:
     raise AssertionError("nobody is asked about a key")
+
+
+@pytest.mark.parametrize(("patience", "waits"), [(1.0, False), (30.0, True)])
+async def test_a_dialogue_waits_as_long_as_slow_nodes_need(patience: float, waits: bool) -> None:
+    talk = Dialogue("here", patience)
+    says = ("sh", "-c", """sleep 1; echo '{"a": 1}'; exec cat""")
+    talk.channel = await LocalShell().open("here", says, talk.take)
+    if waits:
+        assert await talk.hear(0.2) == {"a": 1}
+    else:
+        with pytest.raises(UnreachableError, match="no answer within"):
+            await talk.hear(0.2)
+    await talk.end()

@@ -10,9 +10,10 @@ from tests.support.agent_file import put_agent
 from tests.support.polling import until
 from tests.support.real_sshd import missing, real_sshd
 
-from rankdeck.errors import AgentError
+from rankdeck.errors import AgentError, HostKeyError
 from rankdeck.model.cluster import Cluster, Node, Transport
 from rankdeck.opening import open_session
+from rankdeck.preflight.doctor import examine
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import on_each, run
 from rankdeck.remote.transports import reach
@@ -57,6 +58,22 @@ async def test_where_few_sessions_are_allowed_programs_run_on_more_connections_a
     assert logins > 1
     said = [one.getMessage() for one in caplog.records if "MaxSessions" in one.getMessage()]
     assert len(said) == 1
+
+
+@pytest.mark.parametrize("transport", BOTH, ids=lambda one: one.value)
+@pytest.mark.parametrize(("most", "said"), [(1, True), (10, False)])
+async def test_doctor_names_a_server_that_allows_few_sessions(
+    tmp_path: Path, transport: Transport, most: int, said: bool
+) -> None:
+    with real_sshd(tmp_path, f"MaxSessions {most}") as server:
+        await asyncio.to_thread(put_agent, [server.home])
+        cluster = server.cluster("n1", transport=transport)
+        async with reach(cluster, refuse) as shell:
+            found = await examine(cluster, Agents(shell, patience=6), lambda _: None)
+
+    texts = [one.text for one in found if one.check == "sessions"]
+    assert bool(texts) is said, found
+    assert all("MaxSessions" in text for text in texts)
 
 
 async def test_nodes_that_share_a_home_get_the_agent_once(
@@ -121,3 +138,57 @@ async def called(argv: list[str]) -> int:
 
 async def refuse(_: object) -> bool:
     return False
+
+
+@pytest.mark.parametrize("transport", BOTH, ids=lambda one: one.value)
+@pytest.mark.parametrize("way", ["by ssh_config", "by the cluster file"])
+async def test_an_unknown_host_key_is_asked_about_and_remembered(
+    tmp_path: Path, transport: Transport, way: str
+) -> None:
+    asked: list[HostKeyError] = []
+
+    async def accept(error: HostKeyError) -> bool:
+        asked.append(error)
+        return True
+
+    with real_sshd(tmp_path) as server:
+        known = tmp_path / "new hosts"
+        if way == "by ssh_config":
+            config = server.ssh_config("node1", [f'UserKnownHostsFile "{known}"'])
+            access = server.access(user="", identity="", known_hosts="", config=str(config), transport=transport)  # fmt: skip
+            node = Node(name="n1", address="node1")
+        else:
+            access = server.access(known_hosts=str(known), transport=transport)
+            node = Node(name="n1", address="127.0.0.1", port=server.port)
+        cluster = Cluster(name="c", nodes=(node,), access=access)
+        async with reach(cluster, accept) as shell:
+            first = await run(shell, "n1", ("echo", "in"), limit=120)
+        async with reach(cluster, accept) as shell:
+            second = await run(shell, "n1", ("echo", "in"), limit=120)
+        key = (tmp_path / "hostkey.pub").read_text().split()[1]
+
+    assert (first.out, second.out) == (b"in\n", b"in\n")
+    (question,) = asked
+    assert question.fingerprint.startswith("SHA256:")
+    assert key in known.read_text()
+
+
+@pytest.mark.parametrize("transport", BOTH, ids=lambda one: one.value)
+async def test_a_host_key_that_is_not_accepted_is_asked_about_once(
+    tmp_path: Path, transport: Transport
+) -> None:
+    asked: list[HostKeyError] = []
+
+    async def no(error: HostKeyError) -> bool:
+        asked.append(error)
+        return False
+
+    with real_sshd(tmp_path) as server:
+        known = str(tmp_path / "new")
+        cluster = server.cluster("n1", known_hosts=known, transport=transport)
+        async with reach(cluster, no) as shell:
+            for _ in range(2):
+                with pytest.raises(HostKeyError, match="its host key is not known: SHA256:"):
+                    await run(shell, "n1", ("echo", "in"), limit=120)
+
+    assert len(asked) == 1

@@ -22,6 +22,7 @@ pytestmark = [
 ]
 RUNS = r"(?m)^rankdeck-agent \d"
 REFUSED = r"login refused \(Permission denied\) for lab by 127\.0\.0\.1 port \d+: check `ssh: \{user, identity\}`"
+WANTED = r"the server takes a password.*nobody can be asked here|ssh says: .*Permission denied \(password"
 NO_HOME = "umount /run/home; rmdir /run/home"
 READ_ONLY = "mount -o remount,bind,ro /run/home"
 
@@ -51,7 +52,7 @@ ROWS: Mapping[str, Row] = {
     "no port forwarding": Row(RUNS, "AllowTcpForwarding no"),
     "no terminal": Row(RUNS, "PermitTTY no"),
     "one session": Row(RUNS, "MaxSessions 1"),
-    "no session": Row("allows no further session|it says nothing", "MaxSessions 0"),
+    "no session": Row("allows no further session.*open failed|allows no further session: ", "MaxSessions 0"),
     "one login at a time": Row(RUNS, "MaxStartups 1:100:1"),
     "one attempt": Row(RUNS, "MaxAuthTries 1"),
     "a banner": Row(RUNS, "Banner /etc/passwd"),
@@ -65,7 +66,11 @@ ROWS: Mapping[str, Row] = {
     "other users only": Row(REFUSED, "AllowUsers other"),
     "no keys": Row(REFUSED, "PubkeyAuthentication no"),
     "another folder of keys": Row(REFUSED, "AuthorizedKeysFile /nowhere/%u"),
-    "a second factor": Row(REFUSED, "AuthenticationMethods publickey,password"),
+    "a second factor": Row(f"{REFUSED}.*({WANTED})", "AuthenticationMethods publickey,password"),
+    "a password only": Row(f"{REFUSED}.*({WANTED})", "AuthenticationMethods password"),
+    "a password, and ssh_config forbids to ask": Row(
+        REFUSED, "AuthenticationMethods password", client=("BatchMode yes",)
+    ),
     "other kinds of keys": Row(REFUSED, "PubkeyAcceptedAlgorithms rsa-sha2-512"),
     "one cipher": Row(RUNS, "Ciphers aes128-ctr"),
     "one key exchange": Row(RUNS, "KexAlgorithms curve25519-sha256"),

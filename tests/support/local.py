@@ -5,7 +5,7 @@ import os
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from rankdeck.remote.shell import ClockOffset, OnData
+from rankdeck.remote.shell import ClockOffset, OnData, Way
 
 
 class LocalChannel:
@@ -68,6 +68,10 @@ class LocalShell:
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
         raise NotImplementedError
+
+    def way(self, node: str) -> Way:
+        del node
+        return Way()
 
     async def clock(self, node: str) -> ClockOffset:
         del node

@@ -5,6 +5,7 @@ import contextlib
 import re
 import time
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from textual.pilot import Pilot
 from rankdeck.config.user import UiSettings
 from rankdeck.errors import HostKeyError
 from rankdeck.model.job import CancelReport, Countdown, RemainingProcess, State
+from rankdeck.remote.questions import Answers, LoginQuestion, Prompt
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.screens.job import JobScreen
 from rankdeck.ui.screens.node import NodeScreen
@@ -612,11 +614,11 @@ async def test_a_refused_launch_is_one_sentence(stage: Stage, tmp_path: Path) ->
         await shows(app, pilot, "node02: no Python 3.9 there")
 
 
-@pytest.mark.parametrize(("key", "answer"), [("y", True), ("escape", False), ("n", False)])
+@pytest.mark.parametrize(("key", "answer"), [("y", ()), ("escape", None), ("n", None)])
 async def test_an_unknown_host_key_is_asked_with_its_fingerprint(
-    stage: Stage, key: str, answer: bool
+    stage: Stage, key: str, answer: Answers
 ) -> None:
-    stage.pending_host_key = HostKeyError(
+    stage.pending_question = HostKeyError(
         "node03",
         "its key is not known",
         fingerprint="SHA256:abcdef",
@@ -628,7 +630,43 @@ async def test_an_unknown_host_key_is_asked_with_its_fingerprint(
         await pilot.press(key)
         await lacks(app, pilot, "SHA256:abcdef")
 
-    assert stage.host_key_answers == [answer]
+    assert stage.answers == [answer]
+
+
+TWO_PROMPTS = LoginQuestion(
+    "node03", "me@node03", "Hello me\n 1. push", (Prompt("Password: "), Prompt("Code: ", echo=True)), again=True
+)  # fmt: skip
+
+
+async def test_what_a_server_asks_is_typed_one_prompt_after_the_other(stage: Stage) -> None:
+    stage.pending_question = TWO_PROMPTS
+    async with console(stage) as (app, pilot):
+        await shows(app, pilot, "The last answer was refused")
+        await shows(app, pilot, " 1. push")
+        await pilot.press("s", "q", "x", "backspace")
+        await shows(app, pilot, "Password: ••")
+        await pilot.press("enter", "4", "2")
+        await shows(app, pilot, "Code: 42")
+        await pilot.press("enter")
+        await lacks(app, pilot, "Code: 42")
+
+    assert stage.answers == [("sq", "42")]
+
+
+async def test_no_answer_is_given_on_escape_and_a_question_that_nobody_waits_for_goes_away(
+    stage: Stage,
+) -> None:
+    stage.pending_question = TWO_PROMPTS
+    async with console(stage) as (app, pilot):
+        await shows(app, pilot, "me@node03")
+        stage.pending_question = None
+        await lacks(app, pilot, "me@node03")
+        stage.pending_question = replace(TWO_PROMPTS, whom="me@node04")
+        await shows(app, pilot, "me@node04")
+        await pilot.press("escape")
+        await lacks(app, pilot, "me@node04")
+
+    assert stage.answers == [None]
 
 
 @pytest.mark.long
@@ -670,7 +708,7 @@ async def test_what_is_hidden_by_another_screen_is_not_painted(stage: Stage) -> 
 
 async def test_behind_a_question_the_picture_goes_on(stage: Stage) -> None:
     painted: list[str] = []
-    stage.pending_host_key = HostKeyError("node01", "not known", line="node01 key")
+    stage.pending_question = HostKeyError("node01", "not known", line="node01 key")
     async with console(stage) as (app, pilot):
         await until(pilot, lambda: app.screen.is_modal, "nobody asks")
         fleet = app.home("fleet")

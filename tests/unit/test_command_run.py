@@ -10,7 +10,7 @@ from rankdeck.errors import AgentError, UnreachableError
 from rankdeck.model.process import CommandEnd
 from rankdeck.remote.agent import Agents, bundle
 from rankdeck.remote.command import CommandRun, CommandState
-from rankdeck.remote.shell import ClockOffset, OnData
+from rankdeck.remote.shell import ClockOffset, OnData, Way
 from tests.support.local import LocalChannel
 
 DONE = {"end": {"code": 0, "why": "", "left": [], "behind": 0, "cut": 0, "seconds": 0.1}}
@@ -99,6 +99,10 @@ class Nodes:
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
         raise NotImplementedError
+
+    def way(self, node: str) -> Way:
+        del node
+        return Way()
 
     async def clock(self, node: str) -> ClockOffset:
         raise NotImplementedError

@@ -46,6 +46,25 @@ def told(fleet: Fleet) -> list[tuple[Level, str]]:
     return [(one.level, one.text) for one in reasons if one.check.startswith("slurm")]
 
 
+def test_a_fleet_without_names_has_the_nodes_that_slurm_lists_once_all_are_told() -> None:
+    fleet = Fleet(replace(CLUSTER, nodes=()))
+    fleet.await_nodes(awaited=True)
+    rows = AgentRows(takes(fleet, SlurmCluster()))
+    rows.take(b'{"about": {"user": "ann"}}\n{"node": {"name": "n1", "state": "idle"}}\n')
+    before = fleet.settled()
+    rows.take(b'{"node": {"name": "n2", "state": "idle"}}\n{"ready": true}\n')
+
+    assert (before, fleet.settled()) == (False, True)
+    assert [node.name for node in fleet.nodes()] == ["n1", "n2"]
+
+
+def test_a_file_that_names_its_nodes_gets_no_others_from_slurm() -> None:
+    fleet = Fleet(CLUSTER)
+    fleet.slurm_says("n2", IDLE)
+
+    assert [node.name for node in fleet.nodes()] == ["n1"]
+
+
 def test_a_node_that_slurm_uses_and_our_agent_finds_well_is_ok() -> None:
     fleet = fleet_of(IDLE)
 

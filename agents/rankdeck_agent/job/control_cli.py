@@ -36,6 +36,7 @@ from rankdeck_agent.job.processes import adopt_orphans
 from rankdeck_agent.job.ranks import make, unlink_links
 from rankdeck_agent.job.supervisor import Supervisor
 from rankdeck_agent.job.supervisor_state import is_supervised, note_supervisor, resuming
+from rankdeck_agent.logout import leave_session
 from rankdeck_agent.text import complain, say, table
 from rankdeck_agent.wire import RUN_VARIABLE, NodePlan, WireError, node_plan
 from rankdeck_agent.wire.job_events import ASKERS, JobEvent, Trouble, is_request_id
@@ -156,7 +157,7 @@ def _live(plan: NodePlan, folder: RunFolder, ready: int) -> None:
     try:
         _let_go(folder, ready)
         note_supervisor(folder)
-        supervisor = Supervisor(plan, folder)
+        supervisor = Supervisor(plan, folder, leave_session(plan.job))
         supervisor.run(lambda: _announce(ready, str(os.getpid())))
         status = 0
     except OSError as error:

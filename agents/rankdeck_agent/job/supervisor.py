@@ -92,8 +92,9 @@ _LATE = 5.0
 class Supervisor:
     """Runs the processes of one job on one node; the only writer of its run folder until it writes `closed`."""
 
-    def __init__(self, plan: NodePlan, folder: RunFolder) -> None:
-        self._plan, self._folder = plan, folder
+    def __init__(self, plan: NodePlan, folder: RunFolder, warning: str = "") -> None:
+        """`warning`: a sentence about the whole job for its events; "": none."""
+        self._plan, self._folder, self._warning = plan, folder, warning
         self._journal = Journal(folder / "events")
         self._selector = selectors.DefaultSelector()
         self._table = RankTable(plan.ranks)
@@ -126,6 +127,8 @@ class Supervisor:
         earlier = all_events(self._folder / "events")
         self._prepare()
         self._journal.add(SupervisorReady(os.getpid(), processes.boot(), tuple(local_addresses())))
+        if self._warning:
+            self._journal.add(Trouble(self._warning))
         if earlier:
             self._resume(earlier)
         ready()

@@ -131,7 +131,9 @@ def _head(plan: Plan, cluster: Cluster) -> str:
 
 
 def _ssh(access: Access, node: Node) -> str:
-    """The ssh command for one node, with the login options of the cluster file."""
+    """The ssh command for one node, with the login options of the cluster file; without ssh for this machine."""
+    if node.here:
+        return "(cd && sh -s)"
     words = ["ssh", "-o", "BatchMode=yes"]
     words += ["-F", access.config] if access.config else []
     words += ["-p", str(node.port)] if node.port != 22 else []

@@ -9,7 +9,7 @@ from rankdeck.cli import choose, output
 from rankdeck.cli.opening import agrees, opened, until_done
 from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import clean_shape
-from rankdeck.model.cluster import Cluster
+from rankdeck.model.cluster import LOCAL, Cluster
 from rankdeck.model.leftovers import (
     DATABASES,
     LOCKS,
@@ -65,13 +65,14 @@ def _bytes(text: str) -> int | None:
 def _machines(cluster: Cluster, text: str) -> tuple[str, ...]:
     """The machines on which jobs leave something: with a scheduler the login node, unless others are named."""
     if cluster.can.needs_login or (text and cluster.can.allows_login):
-        return choose.nodes(cluster, text)
+        # What is here is cleaned as this machine.
+        return tuple(name for name in choose.nodes(cluster, text) if not cluster.node(name).here)
     if text:
         raise UsageError(
             f"--nodes: nodes of a {cluster.can.scheduler} cluster are not reached over SSH"
         )
     login = cluster.options.get("login", "") or control_host(cluster)
-    return () if login == THIS_MACHINE else (login,)
+    return () if login in (THIS_MACHINE, LOCAL) else (login,)
 
 
 async def _clean(

@@ -4,8 +4,9 @@ import argparse
 import asyncio
 import signal
 import sys
-from collections.abc import Collection, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager
+import termios
+from collections.abc import Collection, Coroutine, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,15 +21,20 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job, JobSpec
 from rankdeck.model.nodeset import fold
 from rankdeck.opening import open_session
+from rankdeck.remote.questions import Answers, LoginQuestion, Operator
 from rankdeck.session import Session
 
 
 def opened(
     cluster: Cluster, *, telemetry: bool = False, brief: bool = False
 ) -> AbstractAsyncContextManager[Session]:
-    """Open the session of a command; progress goes to stderr, questions about host keys to the terminal."""
+    """Open the session of a command; progress goes to stderr, questions of host keys and logins to the terminal."""
     return open_session(
-        cluster, telemetry=telemetry, brief=brief, confirm=_confirm, progress=output.progress
+        cluster,
+        telemetry=telemetry,
+        brief=brief,
+        operator=Operator(_confirm, _answer if output.can_ask() else None),
+        progress=output.progress,
     )
 
 
@@ -105,6 +111,35 @@ async def _confirm(error: HostKeyError) -> bool:
     if not error.line:
         return False
     return await agrees(f"{error}\n{error.fingerprint}\nTrust this key and remember it?")
+
+
+async def _answer(question: LoginQuestion) -> Answers:
+    """Ask at the terminal what a server wants to know; None if the user gives no answer to the first question."""
+    again = "refused; once more: " if question.again else ""
+    output.progress(
+        f"{question.node}: {again}{question.whom} asks for a login. {question.words}".rstrip()
+    )
+    answers: list[str] = []
+    for prompt in question.prompts:
+        with nullcontext() if prompt.echo else _hidden_input():
+            output.progress(prompt.text)
+            answers.append(await _line_of_stdin())
+        if not answers[0].endswith("\n") or answers[0] == "\n":
+            return None
+    return tuple(answer.removesuffix("\n") for answer in answers)
+
+
+@contextmanager
+def _hidden_input() -> Generator[None]:
+    """In this block the terminal does not show what is typed."""
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    hidden = [*before[:3], before[3] & ~termios.ECHO, *before[4:]]
+    termios.tcsetattr(terminal, termios.TCSADRAIN, hidden)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
 async def _line_of_stdin() -> str:

@@ -7,10 +7,15 @@ from rankdeck.cli import output
 from rankdeck.cli.choose import read_file_or_stdin
 from rankdeck.cli.output import UsageError
 from rankdeck.config.document import documents
-from rankdeck.config.site_lists import FORMATS, read_site_list
+from rankdeck.config.node_sources import has_ansible, inventory
+from rankdeck.config.site_lists import FORMATS, SiteList, read_site_list
 from rankdeck.model.nodeset import fold
 
 _MOST = 16 << 20
+
+
+def _is_ansibles(found: SiteList, text: str) -> bool:
+    return found.format == "ansible" or (found.format == "yaml" and "hosts:" in text)
 
 
 def import_nodes(named: str, form: str) -> int:
@@ -26,6 +31,8 @@ def import_nodes(named: str, form: str) -> int:
     except UnicodeDecodeError as error:
         raise UsageError(f"{named}: not UTF-8: byte 0x{error.object[error.start]:02x}") from error
     found = read_site_list(Path("stdin" if named == "-" else named), text, form)
+    if named != "-" and _is_ansibles(found, text) and has_ansible():
+        found = inventory(Path(named))
     cluster = re.sub(r"[^A-Za-z0-9._-]", "", Path(named).stem).lstrip("._-")[:40] or "site"
     output.say(documents([found.cluster_table(cluster)]).rstrip("\n"))
     many = f"{len(found.nodes):,} node{'s' * (len(found.nodes) != 1)}"

@@ -3,7 +3,8 @@
 import difflib
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -15,10 +16,13 @@ from rankdeck import plugins
 from rankdeck.config import document
 from rankdeck.config.document import Entry, finish, load, read_text, take, write_on_one_line
 from rankdeck.config.files import expanded, read_regular, real, replacing, write_private
+from rankdeck.config.node_sources import read_source
 from rankdeck.config.schedulers import SECTIONS
+from rankdeck.config.site_lists import ListedNode
 from rankdeck.config.user import asks_for, no_secrets, require, runs
 from rankdeck.errors import BrokerError, ConfigError, Problem
 from rankdeck.model.cluster import (
+    LOCAL,
     Access,
     Broker,
     Cluster,
@@ -123,6 +127,7 @@ KEYS = (
     "rdma_exclude", "simulate", "slurm", "kubernetes", "switches", "metrics",
 )  # fmt: skip
 NODE_KEYS = ("name", "address", "port", "slots", "gpus", "rdma", "interface", "leaf", "python")
+SOURCE_KEYS = ("from", *(key for key in NODE_KEYS if key not in ("name", "address")))
 SSH_KEYS = (
     "user", "identity", "known_hosts", "config", "python", "connect_limit", "logins", "transport", "folder",
 )  # fmt: skip
@@ -159,14 +164,16 @@ def cluster_from(root: Entry) -> Cluster:
     backend = _backend(table)
     if "nodes" not in table and not capabilities(backend).chooses_nodes:
         root.report("`nodes` is missing")
+    nodes, user = _nodes(table["nodes"]) if "nodes" in table else ((), "")
+    access = _access(table["ssh"]) if "ssh" in table else Access()
     return Cluster(
         name=document.name(table["cluster"]) if "cluster" in table else "",
-        nodes=_nodes(table["nodes"]) if "nodes" in table else (),
-        access=_access(table["ssh"]) if "ssh" in table else Access(),
+        nodes=nodes,
+        access=replace(access, user=access.user or user),
         broker=_broker(table["broker"]) if "broker" in table else None,
         metrics=read_metrics(table["metrics"]) if "metrics" in table else None,
         export=read_export(table["metrics"]) if "metrics" in table else (),
-        switches=_switches(table["switches"], table) if "switches" in table else (),
+        switches=_switches(table["switches"], nodes) if "switches" in table else (),
         backend=backend,
         network=_network(table["network"]) if "network" in table else "",
         environment=document.environment(table["environment"]) if "environment" in table else {},
@@ -196,9 +203,36 @@ def _options(table: Mapping[str, Entry], backend: str) -> dict[str, str]:
 # ---- nodes ------------------------------------------------------------------------------
 
 
-def _nodes(entry: Entry) -> tuple[Node, ...]:
+def _nodes(entry: Entry) -> tuple[tuple[Node, ...], str]:
+    """The nodes, and the user that logs in to them if their source names one; else ""."""
+    if entry.kind == "map":
+        return _from_source(entry)
+    return _listed(entry), ""
+
+
+def _from_source(entry: Entry) -> tuple[tuple[Node, ...], str]:
+    """The nodes that another list has; what the table says besides is so for all of them, and wins."""
+    table = entry.section(SOURCE_KEYS, ("from",))
+    found = read_source(table["from"]) if "from" in table else None
+    if found is None:
+        return (), ""
+    common = _node_values(table)
+    nodes = tuple(
+        Node(name=one.name, address=one.address, **{**_said_of(one), **common})
+        for one in found.nodes
+    )
+    return nodes, found.users[0] if len(found.users) == 1 else ""
+
+
+def _said_of(listed: ListedNode) -> dict[str, Any]:
+    said = {"port": listed.port, "slots": listed.slots}
+    return {key: value for key, value in said.items() if value}
+
+
+def _listed(entry: Entry) -> tuple[Node, ...]:
     seen: dict[str, int] = {}
     nodes: list[Node] = []
+    here = 0
     for item in entry.items():
         for node in _node_set(item):
             line = item.node.start_mark.line + 1
@@ -207,6 +241,9 @@ def _nodes(entry: Entry) -> tuple[Node, ...]:
                 continue
             seen[node.name] = line
             nodes.append(node)
+            here += node.here
+            if node.here and here > 1:
+                item.report(f"only one node can have `address: {LOCAL}`: it is this machine")
     if not nodes and not entry.problems:
         entry.report("a cluster needs at least one node")
     return tuple(nodes)
@@ -221,7 +258,10 @@ def _node_set(item: Entry) -> tuple[Node, ...]:
     addresses = _paired(table, found)
     common = _node_values(table)
     return tuple(
-        Node(name=name, address=address, **common)
+        # To the other nodes, this machine has its name.
+        Node(name=name, address="", here=True, **common)
+        if address == LOCAL
+        else Node(name=name, address=address, **common)
         for name, address in zip(found, addresses, strict=True)
     )
 
@@ -325,8 +365,7 @@ def _broker(entry: Entry) -> Broker | None:
     return Broker(host=host, port=port, tls=tls, reach=reach, sample_period=period, **texts)
 
 
-def _switches(entry: Entry, table: Mapping[str, Entry]) -> tuple[Switch, ...]:
-    nodes = _nodes(table["nodes"]) if "nodes" in table else ()
+def _switches(entry: Entry, nodes: Sequence[Node]) -> tuple[Switch, ...]:
     known = {node.name for node in nodes}
     return tuple(_switch(item, known) for item in entry.items())
 

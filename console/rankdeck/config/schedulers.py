@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from rankdeck.config.document import Entry
+from rankdeck.model.cluster import LOCAL
 
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _MEMORY = re.compile(r"\d{1,12}(?:\.\d+)?[KMGTkmgt]?")
@@ -157,9 +158,11 @@ def kubernetes_options(entry: Entry, *, job: bool) -> dict[str, str]:
     """Name -> value of each option; mistakes are in `entry.problems`. A job file must not name the login node."""
     refused = {"login": "belongs into the cluster file: `kubernetes: {login: HOST}`"} if job else {}
     known = [key for key in _KUBERNETES if key not in refused]
-    return {
-        key: _KUBERNETES[key](value) for key, value in entry.section(known, refused=refused).items()
-    }
+    table = entry.section(known, refused=refused)
+    found = {key: _KUBERNETES[key](value) for key, value in table.items()}
+    if found.get("login") == LOCAL:
+        del found["login"]  # as without one: kubectl runs on this machine
+    return found
 
 
 # ---- shapes -----------------------------------------------------------------------------

@@ -12,12 +12,14 @@ from typing import Any
 from rankdeck.config.document import Entry, finish, parse
 from rankdeck.errors import ConfigError, Problem
 from rankdeck.model.nodeset import expand, fold
+from rankdeck.model.text import Table, as_list, as_table, read_table
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _RANGE = re.compile(r"\[([^\[\]:]+):([^\[\]:]+)\]")
 """A range of Ansible, `[01:16]` or `[a:f]`."""
 _GROUP = re.compile(r"@[^,\s]+,?")
 """A group of ClusterShell by its name."""
+_MOST_HOSTS = 100_000
 _LOCAL = frozenset({"localhost", "ip6-localhost", "ip6-loopback", "broadcasthost"})
 
 
@@ -262,6 +264,34 @@ def read_site_list(file: Path, text: str, form: str = "") -> SiteList:
     if not found:
         raise _mistake(file, 1, f"{FORMATS[chosen].words} without any node")
     return SiteList(chosen, tuple(found.values()))
+
+
+def read_inventory(file: Path, text: str, group: str = "") -> SiteList:
+    """The hosts in what `ansible-inventory --list` prints of this file, of one group or all. Raises ConfigError."""
+    try:
+        tables = read_table(text.encode())
+    except ValueError as error:
+        raise _mistake(file, 1, f"ansible-inventory prints no JSON: {error}") from error
+    variables = as_table(as_table(tables.get("_meta")).get("hostvars"))
+    wanted = _hosts_of(tables, group or "all", frozenset())
+    if not wanted:
+        raise _mistake(file, 1, f"an Ansible inventory without any host in `{group or 'all'}`")
+    found: list[ListedNode] = []
+    for name in dict.fromkeys(wanted):
+        if not _NAME.fullmatch(name):
+            raise _mistake(file, 1, f"`{name[:60]}` is not the name of a node")
+        told = {key: str(value) for key, value in as_table(variables.get(name)).items()}
+        found.append(replace(_of_ansible(told), name=name))
+    return SiteList("ansible", tuple(found))
+
+
+def _hosts_of(tables: Table, group: str, above: frozenset[str]) -> list[str]:
+    table = as_table(tables.get(group))
+    found = [host for host in as_list(table.get("hosts"), _MOST_HOSTS) if isinstance(host, str)]
+    for child in as_list(table.get("children"), _MOST_HOSTS):
+        if isinstance(child, str) and child not in above:
+            found += _hosts_of(tables, child, above | {group})
+    return found
 
 
 def _names(file: Path, row: _Row) -> Iterable[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 from rankdeck.errors import AgentError
 from rankdeck.model.cluster import Broker, Cluster, Node
 from rankdeck.remote.agent import bundle
-from rankdeck.remote.shell import Channel, ClockOffset, OnData, Shell
+from rankdeck.remote.shell import Channel, ClockOffset, OnData, Shell, Way
 
 if TYPE_CHECKING:
     from rankdeck.session import Session
@@ -129,6 +129,10 @@ class FleetProcess:
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
         del node, host
         return port
+
+    def way(self, node: str) -> Way:
+        del node
+        return Way()
 
     async def clock(self, node: str) -> ClockOffset:
         del node

@@ -9,6 +9,9 @@ from rankdeck import plugins
 from rankdeck.errors import UnknownPluginError
 from rankdeck.model.nodeset import fold
 
+LOCAL = "local"
+"""The word of a cluster file for this machine itself: `address: local` of a node, `login: local`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
@@ -27,6 +30,8 @@ class Node:
     """The Pythons to try on this node, in order; none: as in `Access`."""
     leaf: str = ""
     """Any name for the leaf switch that the node is connected to; "" if not known."""
+    here: bool = False
+    """Whether it is this machine itself, and used without SSH."""
 
     @property
     def host(self) -> str:
@@ -270,7 +275,7 @@ class Cluster:
         """Every machine to log in to: the nodes, and the login node for Slurm's commands."""
         login = self.options.get("login", "")
         known = not login or self.has(login)
-        return self.nodes if known else (*self.nodes, Node(name=login))
+        return self.nodes if known else (*self.nodes, Node(name=login, here=login == LOCAL))
 
     def node(self, name: str) -> Node:
         """The node of that name; raises KeyError."""

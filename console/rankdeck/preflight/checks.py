@@ -367,7 +367,7 @@ def logout(case: JobContext) -> Iterable[Finding]:
         case, Level.WARN, "logout",
         lambda _, f: "processes end with the login (KillUserProcesses): the job ends when the console disconnects"
         if f.logout else None,
-        "put `KillUserProcesses=no` into /etc/systemd/logind.conf there, or the user into `KillExcludeUsers=`",
+        "`loginctl enable-linger` there (as root for a user: `loginctl enable-linger USER`), or `KillUserProcesses=no` in /etc/systemd/logind.conf",
     )  # fmt: skip
 
 

@@ -1,10 +1,12 @@
 """`rankdeck doctor`: what this machine and the nodes lack, for any job."""
 
+import asyncio
 import os
 import resource
 import shutil
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,13 +35,15 @@ from rankdeck.preflight.facts import (
 from rankdeck.preflight.run import LIVES, Check, Tools, all_unreachable, ask_facts
 from rankdeck.python_releases import refusal
 from rankdeck.remote.agent import Agents
-from rankdeck.remote.shell import asks_here, on_each
+from rankdeck.remote.shell import Way, asks_here, on_each, within
 from rankdeck_agent.rules.units import size
 
 LEAST_FILES = 1024
 """File descriptors that the console needs: its own, and for each node."""
 FILES_PER_NODE = 4
 LEAST_SPACE = 64 << 20
+_SESSIONS, _SESSION_LIMIT = 3, 15.0
+"""Sessions that are held to try it: the telemetry, what follows a job, and a question. And seconds until each runs."""
 _DISCARD = 9
 """The port to which a tunnel leads that is only tried."""
 
@@ -155,7 +159,7 @@ def _ssh(machine: Machine, cluster: Cluster) -> Finding | None:
     if "ssh" not in machine.programs:
         text = "no `ssh` here: ssh_config is read without OpenSSH, and a shell on a node needs it"
         return found(Level.WARN, "here", "", text, "install it (Debian: openssh-client)")
-    if machine.keys or not cluster.hosts or cluster.access.identity:
+    if machine.keys or all(node.here for node in cluster.hosts) or cluster.access.identity:
         return None
     text = "no SSH key, agent or configuration: logins will be refused"
     return found(Level.WARN, "here", "", text, "`ssh-keygen`, then `ssh-copy-id` to each node")
@@ -295,12 +299,49 @@ async def examine(cluster: Cluster, agents: Agents, tell: TellFinding) -> tuple[
     take(_unreachable(cluster, deaf))
     if facts:
         take([found(Level.OK, "reach", fold(facts), "answered")])
+    await _try_sessions(cluster, agents, facts)
+    take(_ways({node: agents.shell.way(node) for node in facts}))
     take(_places(agents.elsewhere))
     if facts and (cluster.broker is None or cluster.broker.reach == "ssh"):
         take(await _tunnels(agents, facts))
     if cluster.nodes and facts:
         take(judge_nodes(cluster, facts))
     return tuple(findings)
+
+
+async def _try_sessions(cluster: Cluster, agents: Agents, nodes: Iterable[str]) -> None:
+    """Hold as many sessions on a connection as Rankdeck uses often, so that the way knows whether they are allowed."""
+
+    async def hold(node: str) -> None:
+        async with AsyncExitStack() as stack:
+            for _ in range(_SESSIONS):
+                runs = asyncio.Event()
+                said = ("sh", "-c", "echo; exec cat")
+                channel = await agents.shell.open(node, said, lambda _, runs=runs: runs.set())
+                stack.push_async_callback(channel.close)
+                async with within(node, _SESSION_LIMIT * cluster.access.patience):
+                    await runs.wait()
+
+    # A node that fails here has answered a moment ago: nothing is learned of it.
+    await on_each(nodes, hold)
+
+
+_WAYS: Sequence[tuple[str, Callable[[Way], bool], str]] = (
+    ("here", lambda way: way.here, "this machine, used without SSH"),
+    (
+        "sessions",
+        lambda way: way.few_sessions,
+        "the SSH server allows few sessions at a time on a connection (MaxSessions): there are more logins instead",
+    ),
+)
+"""(name of the finding, whether it is said, its text)."""
+
+
+def _ways(ways: Mapping[str, Way]) -> Iterable[Finding]:
+    """What is particular about the way to the nodes."""
+    for name, is_so, text in _WAYS:
+        if nodes := [node for node, way in ways.items() if is_so(way)]:
+            yield found(Level.OK, name, fold(nodes), text)
 
 
 def _places(elsewhere: Mapping[str, str]) -> Iterable[Finding]:

@@ -147,8 +147,9 @@ _LONGEST = 8 << 20
 class Dialogue:
     """Questions to one running command of the agent, and its answers; made by `Agents.dialogue`."""
 
-    def __init__(self, node: str) -> None:
-        self._node = node
+    def __init__(self, node: str, patience: float = 1.0) -> None:
+        """`patience`: all limits are multiplied by it (see `Access.patience`)."""
+        self._node, self._patience = node, patience
         self._text = bytearray()
         self._taken = 0
         self._answers: asyncio.Queue[Row] = asyncio.Queue()
@@ -178,7 +179,7 @@ class Dialogue:
 
     async def hear(self, limit: float) -> Row:
         """The next answer; raises NodeError after `limit` seconds or when the program ends."""
-        answer = await next_of(self._node, self.channel, self._answers, limit)
+        answer = await next_of(self._node, self.channel, self._answers, limit * self._patience)
         if answer is None:
             raise AgentError(self._node, self._why())
         return answer
@@ -323,7 +324,7 @@ class Agents:
     @asynccontextmanager
     async def dialogue(self, node: str, command: Sequence[str]) -> AsyncGenerator[Dialogue]:
         """Run a command of the agent that answers questions, until the block ends; raises NodeError."""
-        talk = Dialogue(node)
+        talk = Dialogue(node, self._patience)
         talk.channel = await self.open(node, command, talk.take)
         try:
             yield talk
@@ -338,8 +339,7 @@ class Agents:
         `limit` is in seconds and includes copying the agent.
         """
         if self._often is not None and command == JOB_RUN:
-            longest = limit * self._patience
-            row, why = await self._start_there(node, plan, longest, self._often), "it says nothing"
+            row, why = await self._start_there(node, plan, limit, self._often), "it says nothing"
         else:
             answer = await self.call(node, command, json.dumps(plan).encode(), limit=limit)
             row, why = answer.row, answer.complaint
@@ -374,8 +374,8 @@ class Agents:
         return row
 
     async def _starter(self, node: str, limit: float) -> Dialogue:
-        talk = Dialogue(node)
-        async with within(node, limit):
+        talk = Dialogue(node, self._patience)
+        async with within(node, limit * self._patience):
             talk.channel = await self.open(node, (*JOB_RUN, "--each"), talk.take)
         return talk
 

@@ -57,8 +57,7 @@ class HostKeys:
                 " if not, this may be a man-in-the-middle attack"
             )
             return HostKeyError(node, why, fingerprint=fingerprint)
-        why = f"its host key is not known: {fingerprint}; compare it on the node and accept it"
-        return HostKeyError(node, why, fingerprint=fingerprint, line=_line(offered))
+        return unknown_key_error(node, fingerprint, _line(offered))
 
     def refusal(self, node: str, offered: OfferedKey) -> HostKeyError:
         """The same where StrictHostKeyChecking is on: an unknown key is no question."""
@@ -90,6 +89,12 @@ class HostKeys:
                 if alone.match(*place)[0]:
                     return f"{file}:{number}"
         return ""
+
+
+def unknown_key_error(node: str, fingerprint: str, line: str) -> HostKeyError:
+    """The question about a host key that is not known; `line` is that of known_hosts."""
+    why = f"its host key is not known: {fingerprint}; compare it on the node and accept it"
+    return HostKeyError(node, why, fingerprint=fingerprint, line=line)
 
 
 def _line(offered: OfferedKey) -> str:

@@ -131,7 +131,10 @@ _KINDS: Sequence[tuple[re.Pattern[str], Callable[[str], Exception]]] = (
     ),
     (re.compile(r"timed out|Timeout, server"), TimeoutError),
     (re.compile(r"remote port forwarding failed"), asyncssh.ChannelListenError),
-    (re.compile(r"session request failed"), lambda said: asyncssh.ChannelOpenError(1, said)),
+    (
+        re.compile(r"session request failed|channel \d+: open failed"),
+        lambda said: asyncssh.ChannelOpenError(1, said),
+    ),
 )
 """How a line of ssh reads -> the error of asyncssh that means the same; the first row that fits wins."""
 _DROPPED = re.compile(r"(?:ssh|kex)_exchange_identification")

@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -17,7 +17,7 @@ from rankdeck.config.files import expanded, read_regular
 from rankdeck.errors import HostKeyError, UnreachableError
 from rankdeck.model.cluster import Access, Cluster, Node
 from rankdeck.remote.control_socket import answers, has_sockets
-from rankdeck.remote.host_keys import NOWHERE, HostKeys, OfferedKey
+from rankdeck.remote.host_keys import NOWHERE, HostKeys, OfferedKey, unknown_key_error
 from rankdeck.remote.identities import (
     Identities,
     KeyFile,
@@ -38,7 +38,19 @@ from rankdeck.remote.login_errors import (
     unreachable,
 )
 from rankdeck.remote.proxy_command import ProxyProgram, start_proxy
-from rankdeck.remote.shell import Confirm, last_line
+from rankdeck.remote.questions import (
+    ANSWER_LIMIT,
+    KEY_LIMIT,
+    MOST_TRIES,
+    WAITS,
+    Account,
+    Answer,
+    Answers,
+    Confirm,
+    Conversation,
+    LoginQuestion,
+)
+from rankdeck.remote.shell import last_line
 from rankdeck.remote.ssh_config import HostSettings, SshConfig, SshConfigError
 from rankdeck.remote.ssh_options import options_of
 from rankdeck.remote.user_ssh import text_file
@@ -70,6 +82,23 @@ class Login:
 
     connection: asyncssh.SSHClientConnection
     destination: Destination
+    asked: bool
+    """Whether the operator was asked something."""
+
+
+_JumpKey = tuple[str, int, str, str]
+"""Host, port and user of a jump host as they are named, and the jump hosts before it."""
+
+
+@dataclass(slots=True)
+class _JumpHost:
+    """A jump host that nodes share."""
+
+    first: asyncio.Lock = field(default_factory=asyncio.Lock)
+    asks: bool | None = None
+    """Whether a login there asks the operator; None: not known yet."""
+    login: Login | None = None
+    """The login that all nodes use, where each would ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +113,8 @@ class _Route:
     to: Destination
     hostkeys: HostKeys
     files: tuple[KeyFile, ...] = ()
+    jump: bool = False
+    """Whether it is the login to a jump host."""
 
     @property
     def strict(self) -> str:
@@ -94,8 +125,8 @@ class _Route:
 class _Client(asyncssh.SSHClient):
     """One login: its keys, the host key that is not in known_hosts, and whether the server has sent its version."""
 
-    def __init__(self, route: _Route) -> None:
-        self._route = route
+    def __init__(self, route: _Route, talk: Conversation) -> None:
+        self._route, self.talk = route, talk
         self.offered: OfferedKey | None = None
         self.in_use = False
         """Whether the login is done; before that, the one who logs in needs what a proxy said."""
@@ -119,6 +150,7 @@ class _Client(asyncssh.SSHClient):
         if self.agent is not None:
             self.agent.close()
             self.agent = None
+        self.talk.end()
         self.in_use = True
         if connection is None or connection.is_closed():
             self.release()
@@ -165,6 +197,20 @@ class _Client(asyncssh.SSHClient):
         own = await asyncio.to_thread(from_files, settings, self._route.files)
         return [*await self._held(settings), *own]
 
+    def auth_completed(self) -> None:
+        self.talk.accepted()
+
+    async def password_auth_requested(self) -> str | None:
+        return await self.talk.password()
+
+    async def kbdint_auth_requested(self) -> str | None:
+        return "" if await self.talk.begin() else None
+
+    async def kbdint_challenge_received(
+        self, name: str, instructions: str, lang: str, prompts: Sequence[tuple[str, bool]]
+    ) -> list[str] | None:
+        return await self.talk.reply(f"{name} {instructions}".strip(), prompts)
+
     async def _held(self, settings: HostSettings) -> list[Usable]:
         if not (path := agent_path(settings)):
             return []
@@ -178,16 +224,24 @@ class _Client(asyncssh.SSHClient):
 class Logins:
     """Logs in to the nodes of a cluster, with keys and known_hosts parsed once."""
 
-    def __init__(self, cluster: Cluster, confirm: Confirm | None) -> None:
+    def __init__(
+        self, cluster: Cluster, confirm: Confirm | None, answer: Answer | None = None
+    ) -> None:
+        """`answer`: who answers what servers ask at a login; None: nobody."""
         self._access: Access = cluster.access
         text = cluster.access.config_text
         self._agreed = None if text is None else text_file(text)
         self._ssh = SshConfig(self._config_file)
-        self._confirm = confirm
+        self._confirm, self._answer = confirm, answer
+        self._asking = asyncio.Lock()
+        self._accounts: dict[tuple[str, str], Account] = {}
+        """(jump host or "" for the nodes, user) -> what the operator answered."""
+        self._jumps: dict[_JumpKey, _JumpHost] = {}
         self._hostkeys: dict[tuple[str, ...], HostKeys] = {}
         self._identities = Identities()
         self._identity: list[asyncssh.SSHKey] | None = None
-        self._refused: set[str] = set()
+        self._judged_lines: dict[str, bool] = {}
+        """Line of an unknown host key -> whether the operator accepts it."""
         self._questions: dict[str, HostKeys] = {}
         """Line of an unknown host key -> the files that it would be added to."""
         self._gates: dict[str, asyncio.Semaphore] = {}
@@ -211,18 +265,62 @@ class Logins:
             return None
         return [self._config_file] if self._config_file else ()
 
+    def close(self) -> None:
+        """End the connections to jump hosts that nodes share."""
+        for jump in self._jumps.values():
+            if jump.login is not None:
+                jump.login.connection.close()
+
     async def connect(self, node: Node) -> Login:
         """Log in; asks once about an unknown host key. Raises UnreachableError."""
+        return await self.with_known_key(node, lambda: self._login(node))
+
+    async def with_known_key(self, node: Node, log_in: Callable[[], Awaitable[T]]) -> T:
+        """Await `log_in` in turn, again if it fails for an unknown host key that the operator accepts.
+
+        Raises UnreachableError.
+        """
         try:
-            return await self.in_turn(node, lambda: self._login(node))
+            return await self.in_turn(node, log_in)
         except HostKeyError as error:
-            if not error.line or self._confirm is None or error.line in self._refused:
+            if not error.line or self._confirm is None:
                 raise
-            if not await self._confirm(error):
-                self._refused.add(error.line)
+            async with self._asking:
+                if error.line not in self._judged_lines:
+                    await self._judge_key(node, error, self._confirm)
+            if not self._judged_lines.get(error.line):
                 raise
+        return await self.in_turn(node, log_in)
+
+    async def _judge_key(self, node: Node, error: HostKeyError, confirm: Confirm) -> None:
+        """Ask about an unknown host key, and add it to known_hosts if it is accepted."""
+        try:
+            with WAITS.paused():
+                async with asyncio.timeout(KEY_LIMIT):
+                    accepted = await confirm(error)
+        except TimeoutError:
+            return  # nobody is there: asked again when the node is tried again
+        self._judged_lines[error.line] = accepted
+        if accepted:
             self._accept(node, error.line)
-        return await self.in_turn(node, lambda: self._login(node))
+
+    async def _ask(self, question: LoginQuestion) -> Answers:
+        """What the operator answers. Raises TimeoutError if nobody does."""
+        async with self._asking, asyncio.timeout(ANSWER_LIMIT):
+            return await self._answer(question) if self._answer is not None else None
+
+    def _conversation(self, route: _Route) -> Conversation:
+        to = route.to
+        key = (to.where if route.jump else "", to.user)
+        account = self._accounts.setdefault(key, Account())
+        whom = f"{to.user}@{to.host}" if to.user else to.host
+        asks = self._answer is not None and not (
+            route.settings is not None and route.settings.yes("batchmode")
+        )
+        most = route.settings.one("numberofpasswordprompts") if route.settings else ""
+        talk = Conversation(account, self._ask if asks else None, route.node, whom)
+        talk.most = int(most) if most.isdecimal() and len(most) < 3 else MOST_TRIES
+        return talk
 
     def _accept(self, node: Node, line: str) -> None:
         hostkeys = self._questions[line]
@@ -307,12 +405,11 @@ class Logins:
     async def _log_in_as_told(self, node: Node) -> Login:
         settings = await self.settings(node)
         if settings is not None:
-            return await self._follow(await self._route(node.name, settings), jumps=0)
-        files = self._access.known_hosts or self._known_hosts_files(node)
-        hostkeys = self._trusted((files,) if isinstance(files, str) else files)
-        return await self._log_in(
-            _Route(node.name, None, node.host, of_node(node), hostkeys), self._own_options(node), {}
-        )
+            return await self._follow(await self._route(node.name, settings), ())
+        hostkeys = self._trusted(self._files_of(node, None))
+        to = replace(of_node(node), user=self._access.user)
+        route = _Route(node.name, None, node.host, to, hostkeys)
+        return await self._log_in(route, self._own_options(node), {})
 
     async def _route(self, node: str, settings: HostSettings, *, jump: bool = False) -> _Route:
         files = await self._identities.files(settings)
@@ -325,7 +422,7 @@ class Logins:
                 "%s: its host key is not checked, nor of others: ssh_config says StrictHostKeyChecking no",
                 node,
             )
-        return _Route(node, settings, settings.host, to, self._trusted(chosen), files)
+        return _Route(node, settings, settings.host, to, self._trusted(chosen), files, jump)
 
     def _hosts_files(self, settings: HostSettings, *, jump: bool) -> tuple[str, ...]:
         if self._access.known_hosts and not jump:
@@ -334,46 +431,68 @@ class Logins:
         found = (*own, *settings.paths("globalknownhostsfile"))
         return tuple(str(expanded(file)) for file in found)
 
-    async def _follow(self, route: _Route, jumps: int) -> Login:
-        """Log in as OpenSSH's settings say; `jumps` is how many jump hosts want this login."""
+    async def _follow(self, route: _Route, chain: tuple[_JumpKey, ...]) -> Login:
+        """Log in as OpenSSH's settings say; `chain`: the jump hosts that want this login."""
         settings = cast("HostSettings", route.settings)
         options = options_of(settings, route.hostkeys)
-        if self._access.identity and not jumps:
+        if self._access.identity and not chain:
             options |= self._with_identity(route)
         carrier: dict[str, Any] = {}
         if jump := settings.one("proxyjump"):
-            carrier["tunnel"] = (await self._jump(route, jump, jumps)).connection
+            carrier["tunnel"], carrier["shared"] = await self._jump(route, jump, chain)
         elif command := settings.one("proxycommand"):
             carrier["proxy"], carrier["sock"] = await _proxy(route, command)
         return await self._log_in(route, options, carrier)
 
-    async def _jump(self, route: _Route, named: str, jumps: int) -> Login:
-        """The login to the last of the jump hosts, through those before it."""
+    async def _jump(
+        self, route: _Route, named: str, chain: tuple[_JumpKey, ...]
+    ) -> tuple[asyncssh.SSHClientConnection, bool]:
+        """The connection to the last of the jump hosts, through those before it; and whether other nodes use it too."""
         settings = cast("HostSettings", route.settings)
         before, _, last = settings.filled(named).rpartition(",")
         parts = _JUMP.fullmatch(last.strip())
-        if parts is None or jumps >= MOST_JUMPS:
-            raise UnreachableError(
-                route.node, f"ProxyJump {named[:80]} in ssh_config leads nowhere"
-            )
+        nowhere = f"ProxyJump {named[:80]} in ssh_config leads nowhere"
+        if parts is None or len(chain) >= MOST_JUMPS:
+            raise UnreachableError(route.node, nowhere)
         user, host, port = parts[1] or "", parts[2].strip("[]"), int(parts[3] or 0)
+        key = (host, port, user, before)
+        if key in chain:
+            raise UnreachableError(route.node, nowhere)
         try:
             found = await self._ssh.of(host, port, user, before)
             onward = await self._route(route.node, cast("HostSettings", found), jump=True)
-            return await self._follow(onward, jumps + 1)
+            jump = self._jumps.setdefault(key, _JumpHost())
+            login = await self._login_to_jump(jump, lambda: self._follow(onward, (*chain, key)))
         except SshConfigError as error:
             raise UnreachableError(route.node, str(error)) from error
         except HostKeyError:
             raise
         except UnreachableError as error:
             raise type(error)(route.node, f"its jump host {host}: {error.why}") from error
+        return login.connection, login is jump.login
+
+    async def _login_to_jump(
+        self, jump: _JumpHost, log_in: Callable[[], Awaitable[Login]]
+    ) -> Login:
+        """A login of its own for each node, but one for all if the operator must answer something for it."""
+        if jump.asks is False:
+            return await log_in()
+        async with jump.first:
+            if jump.login is None or jump.login.connection.is_closed():
+                login = await log_in()
+                jump.asks = login.asked
+                if not login.asked:
+                    return login
+                jump.login = login
+            return jump.login
 
     async def _log_in(
         self, route: _Route, options: dict[str, Any], carrier: dict[str, Any]
     ) -> Login:
-        client = _Client(route)
+        client = _Client(route, self._conversation(route))
         proxy: ProxyProgram | None = carrier.pop("proxy", None)
-        client.carriers = [one for one in (proxy, carrier.get("tunnel")) if one is not None]
+        own = None if carrier.pop("shared", False) else carrier.get("tunnel")
+        client.carriers = [one for one in (proxy, own) if one is not None]
         alias = route.settings.alias if route.settings else ""
 
         def known(host: str, addr: str, port: int | None) -> Any:  # noqa: ANN401 - asyncssh's
@@ -381,12 +500,13 @@ class Logins:
 
         made: asyncssh.SSHClientConnection | None = None
         try:
-            async with asyncio.timeout(self.limit(route.settings)):
+            async with WAITS.limited(self.limit(route.settings)):
                 made = connection = await asyncssh.connect(
                     route.host,
                     client_factory=lambda: client,
                     # A function: with empty bytes, asyncssh would read ~/.ssh/known_hosts itself.
                     known_hosts=known,
+                    login_timeout=0,  # the limit above, which stands still while the operator is asked
                     keepalive_interval=KEEPALIVE,
                     keepalive_count_max=KEEPALIVE_MISSES,
                     encoding=None,
@@ -397,7 +517,7 @@ class Logins:
             raise await self._judged(route, client, error, proxy) from error
         finally:
             client.finish(made)
-        return Login(connection, route.to)
+        return Login(connection, route.to, client.talk.asked)
 
     async def _judged(
         self, route: _Route, client: _Client, error: Exception, proxy: ProxyProgram | None
@@ -416,9 +536,9 @@ class Logins:
             return UnreachableError(route.node, why)
         if lost:
             return DroppedError(route.node, dropped(route.to, len(PAUSES) + 1))
-        to = route.to
-        if said := last_line(client.banner.encode()):
-            to = replace(to, remarks=(*to.remarks, f"the server says: {said}"))
+        said = last_line(client.banner.encode())
+        remarks = (f"the server says: {said}" * bool(said), client.talk.remark)
+        to = replace(route.to, remarks=(*route.to.remarks, *filter(None, remarks)))
         return unreachable(route.node, error, to)
 
     def _question(self, route: _Route, offered: OfferedKey) -> HostKeyError:
@@ -427,6 +547,24 @@ class Logins:
         error = route.hostkeys.judge(route.node, offered)
         self._questions[error.line] = route.hostkeys
         return error
+
+    def unknown_key(
+        self, node: Node, settings: HostSettings | None, line: str
+    ) -> HostKeyError | None:
+        """The question about a host key that ssh has seen; `line` is that for known_hosts. None if it is no key."""
+        try:
+            fingerprint = asyncssh.import_public_key(line.partition(" ")[2]).get_fingerprint()
+        except asyncssh.KeyImportError:
+            return None
+        self._questions[line] = self._trusted(self._files_of(node, settings))
+        return unknown_key_error(node.name, fingerprint, line)
+
+    def _files_of(self, node: Node, settings: HostSettings | None) -> Sequence[str]:
+        """The known_hosts files for a node."""
+        if settings is not None:
+            return self._hosts_files(settings, jump=False)
+        named = self._access.known_hosts
+        return (named,) if named else self._known_hosts_files(node)
 
     def limit(self, settings: HostSettings | None) -> float:
         """Seconds for one login: ConnectTimeout if that is longer, unless the cluster file says its own number.

@@ -10,14 +10,15 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
-from rankdeck.errors import UnreachableError
+from rankdeck.config.files import read_regular
+from rankdeck.errors import HostKeyError, UnreachableError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.remote.clock import ClockOffsets
 from rankdeck.remote.control_socket import answers
@@ -36,6 +37,7 @@ from rankdeck.remote.shell import (
     LocalChannel,
     LocalShell,
     OnData,
+    Way,
     login_line,
     run,
     start_here,
@@ -63,6 +65,7 @@ _SIGNALS_TOLD = '"$@"; exit $?'
 _FAILED = 255
 """The exit status of ssh itself; a program may have the same."""
 _NO_SESSION = "session request failed"
+_NOT_KNOWN = "Host key verification failed"
 _MOST_SAID = 64 << 10
 
 
@@ -96,6 +99,8 @@ class Client:
     """What ssh itself writes, apart from the program's stderr."""
     refused: Callable[[], None]
     """Called if the server had no session left, and the client logged in by itself."""
+    try_alone: Callable[[], Awaitable[UnreachableError | None]]
+    """Why a login that runs nothing fails; None if it works."""
 
 
 class OpenSshChannel(LocalChannel):
@@ -106,12 +111,16 @@ class OpenSshChannel(LocalChannel):
     ) -> None:
         super().__init__(transport, program)
         self._master, self._said, self._refused = client.master, client.said, client.refused
+        self._try_alone = client.try_alone
 
     async def wait(self) -> int:
         code = await super().wait()
         if code != _FAILED or self._said.closed:
             return code
-        said = [line for line in _text(self._said).splitlines() if _NO_SESSION not in line]
+        lines = _text(self._said).splitlines()
+        said = [line for line in lines if _NO_SESSION not in line]
+        if lines and not said and (error := await self._try_alone()):
+            raise error  # of its own login ssh says nothing at this level
         if said:  # a login of its own has failed, where the master had no session left
             raise from_ssh(self._master.node, "\n".join(said), self._master.destination)
         if not self._master.alive:
@@ -179,7 +188,12 @@ class OpenSsh:
         except UnreachableError:
             said.close()
             raise
-        client = Client(master, said, lambda: self._logins.note_few_sessions(node))
+        client = Client(
+            master,
+            said,
+            lambda: self._logins.note_few_sessions(node),
+            lambda: self._try_alone(node),
+        )
         return OpenSshChannel(transport, program, client)
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
@@ -192,6 +206,10 @@ class OpenSsh:
             raise from_ssh(node, done.err.decode("utf-8", "replace"), master.destination)
         master.forwards.append(wanted)
         return int(done.word)
+
+    def way(self, node: str) -> Way:
+        """What is particular about the way to the node, as far as it was used."""
+        return Way(few_sessions=node in self._logins.few_sessions)
 
     async def clock(self, node: str) -> ClockOffset:
         """How the node's clock differs from the console's; measured once per connection. Raises UnreachableError."""
@@ -208,12 +226,10 @@ class OpenSsh:
 
     async def _connect(self, node: Node) -> Master:
         settings = await self._logins.settings(node)
-        to = of_node(node)
-        if settings is not None:
-            to = Destination(settings.host, settings.port, settings.user)
-            if path := await self._logins.open_master(node):
-                return Master(node.name, path, ours=False, destination=to)
-        return await self._logins.in_turn(node, lambda: self._log_in(node, settings, to))
+        to = _destination(node, settings)
+        if settings is not None and (path := await self._logins.open_master(node)):
+            return Master(node.name, path, ours=False, destination=to)
+        return await self._logins.with_known_key(node, lambda: self._log_in(node, settings, to))
 
     async def _log_in(self, node: Node, settings: HostSettings | None, to: Destination) -> Master:
         """Start a master of ours: ssh goes to the background when it has logged in. Raises UnreachableError."""
@@ -224,19 +240,40 @@ class OpenSsh:
             code = await _run_to_background(node.name, words, said, self._logins.limit(settings))
             if not code:
                 return master
-            error = from_ssh(node.name, _text(said), to, len(PAUSES) + 1)
+            text = _text(said)
+        error = from_ssh(node.name, text, to, len(PAUSES) + 1)
+        if _NOT_KNOWN in text and not isinstance(error, HostKeyError) and _asks(settings):
+            raise await self._unknown_key(node, settings) or error
         if isinstance(error, DroppedError) and settings is not None and _has_proxy(settings):
-            raise await self._error_of_proxy(node, settings, to) or error
+            raise await self._try_alone(node.name) or error
         raise error
 
-    async def _error_of_proxy(
-        self, node: Node, settings: HostSettings, to: Destination
-    ) -> UnreachableError | None:
-        """What a proxy or jump host says of a login that was dropped; None if the login works now."""
-        words = (*self._ssh.reach(node.name, ("-T",), _ALONE), "exit")
+    async def _unknown_key(self, node: Node, settings: HostSettings | None) -> HostKeyError | None:
+        """The question about the key that the host has shown, which ssh itself writes down; None if it is another's."""
+        self._count += 1
+        file = self._own_folder() / f"{self._count}.keys"
+        options = (
+            "StrictHostKeyChecking=accept-new", f'UserKnownHostsFile="{file}"', "GlobalKnownHostsFile=none",
+            "HashKnownHosts=no", "UpdateHostKeys=no", "CheckHostIP=no", "PreferredAuthentications=none", *_ALONE,
+        )  # fmt: skip
+        words = (*self._ssh.reach(node.name, ("-T",), options), "exit")
         with text_file("") as said:
-            code = await _run_to_background(node.name, words, said, self._logins.limit(settings))
-            return from_ssh(node.name, _text(said), to, len(PAUSES) + 1) if code else None
+            await _run_to_background(node.name, words, said, self._logins.limit(settings))
+        try:
+            (line,) = (await asyncio.to_thread(read_regular, file)).decode().splitlines()
+        except (OSError, ValueError):  # ValueError: not one line
+            return None
+        return self._logins.unknown_key(node, settings, line)
+
+    async def _try_alone(self, name: str) -> UnreachableError | None:
+        """Why a login without a master fails, in the words of ssh, a proxy or a jump host; None if it works."""
+        node = self._nodes[name]
+        settings = await self._logins.settings(node)
+        to = _destination(node, settings)
+        words = (*self._ssh.reach(name, ("-T",), _ALONE), "exit")
+        with text_file("") as said:
+            code = await _run_to_background(name, words, said, self._logins.limit(settings))
+            return from_ssh(name, _text(said), to, len(PAUSES) + 1) if code else None
 
     def _own_folder(self) -> Path:
         """The folder of the sockets, which only this user can enter."""
@@ -273,6 +310,15 @@ async def _leave(master: Master) -> None:
     for what, *words in asked:
         with suppress(UnreachableError):
             await run(LocalShell(), master.node, master.command(what, *words), limit=CLOSE_LIMIT)
+
+
+def _destination(node: Node, settings: HostSettings | None) -> Destination:
+    return Destination(settings.host, settings.port, settings.user) if settings else of_node(node)
+
+
+def _asks(settings: HostSettings | None) -> bool:
+    """Whether a key that is not known is a question (StrictHostKeyChecking)."""
+    return settings is None or settings.one("stricthostkeychecking") == "ask"
 
 
 def _has_proxy(settings: HostSettings) -> bool:

@@ -5,19 +5,18 @@ import os
 import re
 import shlex
 import signal
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
-from rankdeck.errors import AgentError, HostKeyError, NodeError, UnreachableError
+from rankdeck.errors import AgentError, NodeError, UnreachableError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.safe_text import clean
 from rankdeck.model.text import tables
+from rankdeck.remote.questions import WAITS
 
 OnData = Callable[[bytes], None]
-Confirm = Callable[[HostKeyError], Awaitable[bool]]
-"""Awaited with the error for an unknown host key; returns whether the operator accepts the key."""
 _ODD = re.compile(r"[\\!\n]")
 """Not special to sh within single quotes, but `\\` is to fish, and `!` and a line feed are to csh."""
 _CODED = re.compile(r"[\\'!\n]")
@@ -78,6 +77,16 @@ class ClockOffset:
 
     offset: float = 0.0
     uncertainty: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What is particular about the way to a node, for `doctor`."""
+
+    here: bool = False
+    """The node is this machine, and is used without SSH."""
+    few_sessions: bool = False
+    """Its server refused a further session on a connection (MaxSessions)."""
 
 
 class Channel(Protocol):
@@ -141,12 +150,19 @@ class Shell(Protocol):
         """How the node's clock differs from the console's."""
         ...
 
+    def way(self, node: str) -> Way:
+        """What is particular about the way to the node, as far as it was used."""
+        ...
+
 
 @asynccontextmanager
 async def within(node: str, limit: float, why: str = "") -> AsyncGenerator[None]:
-    """Cancel the block after `limit` seconds and raise UnreachableError; `why` replaces its usual text."""
+    """Cancel the block after `limit` seconds and raise UnreachableError; `why` replaces its usual text.
+
+    While the operator is asked something, the limit stands still.
+    """
     try:
-        async with asyncio.timeout(limit):
+        async with WAITS.limited(limit):
             yield
     except TimeoutError as error:
         raise UnreachableError(node, why or f"no answer within {limit:g} s") from error
@@ -238,30 +254,6 @@ async def on_each(
         for name in names:
             tasks.create_task(one(name))
     return answers, failed
-
-
-class Questions:
-    """Asks the operator about unknown host keys, one at a time."""
-
-    def __init__(self) -> None:
-        self.pending: HostKeyError | None = None
-        self._answer: asyncio.Future[bool] | None = None
-        self._asking = asyncio.Lock()
-
-    async def confirm(self, error: HostKeyError) -> bool:
-        """Set `pending` to the question and wait for `answer`; returns whether the key is accepted."""
-        async with self._asking:
-            self._answer = asyncio.get_running_loop().create_future()
-            self.pending = error
-            try:
-                return await self._answer
-            finally:
-                self.pending = None
-
-    def answer(self, accept: bool) -> None:
-        """Answer the pending question, if there is one."""
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(accept)
 
 
 THIS_MACHINE = "localhost"
@@ -364,13 +356,19 @@ class LocalChannel(ReceivingChannel):
 
 
 async def start_here(
-    node: str, argv: Sequence[str], on_data: OnData
+    node: str,
+    argv: Sequence[str],
+    on_data: OnData,
+    **more: Any,  # noqa: ANN401 - as subprocess.Popen has them
 ) -> tuple[asyncio.SubprocessTransport, HereProgram]:
-    """Start a program on this machine, in a session of its own, for `node`. Raises UnreachableError."""
+    """Start a program on this machine, in a session of its own, for `node`. Raises UnreachableError.
+
+    `more`: `cwd` and `env`, as of `subprocess.Popen`.
+    """
     loop = asyncio.get_running_loop()
     try:
         return await loop.subprocess_exec(
-            lambda: HereProgram(on_data), *argv, start_new_session=True
+            lambda: HereProgram(on_data), *argv, start_new_session=True, **more
         )
     except OSError as error:
         raise UnreachableError(node, f"{argv[0]} cannot be started: {error}") from error
@@ -379,9 +377,15 @@ async def start_here(
 class LocalShell:
     """Runs programs on this machine; see `shell.Shell`."""
 
+    def __init__(
+        self, home: str | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """`home` and `environment`: what programs start in; None: as the console."""
+        self._more = {"cwd": home, "env": environment}
+
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> LocalChannel:
         """Start a program; `on_data` is called with its stdout as it arrives. Raises UnreachableError."""
-        return LocalChannel(*await start_here(node, argv, on_data))
+        return LocalChannel(*await start_here(node, argv, on_data, **self._more))
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
         """Returns `port`: on this machine no tunnel is needed."""
@@ -390,3 +394,7 @@ class LocalShell:
     async def clock(self, node: str) -> ClockOffset:
         """Offset 0: it is the same clock."""
         return ClockOffset(0.0, 0.0)
+
+    def way(self, node: str) -> Way:
+        """Without SSH."""
+        return Way(here=True)

@@ -13,12 +13,13 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.remote.clock import ClockOffsets
 from rankdeck.remote.login_errors import FAILURES, explain, of_node, unreachable
 from rankdeck.remote.logins import CLOSE_LIMIT, OPEN_LIMIT, Login, Logins
+from rankdeck.remote.questions import Confirm
 from rankdeck.remote.shell import (
     ClockOffset,
-    Confirm,
     OnData,
     Receiver,
     ReceivingChannel,
+    Way,
     exit_code,
     login_line,
 )
@@ -107,6 +108,7 @@ class Connections:
         trace: TracebackType | None,
     ) -> None:
         links = [link for links in self._links.values() for link in links]
+        self._logins.close()
         for link in links:
             link.connection.close()
         try:
@@ -173,6 +175,10 @@ class Connections:
         async with self._opening(node, link):
             listener = await link.connection.forward_remote_port("127.0.0.1", 0, host, port)
         return listener.get_port()
+
+    def way(self, node: str) -> Way:
+        """What is particular about the way to the node, as far as it was used."""
+        return Way(few_sessions=node in self._logins.few_sessions)
 
     async def clock(self, node: str) -> ClockOffset:
         """How the node's clock differs from the console's; measured once per connection. Raises UnreachableError."""

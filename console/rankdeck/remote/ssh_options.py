@@ -32,6 +32,8 @@ def options_of(settings: HostSettings, hostkeys: HostKeys) -> dict[str, Any]:
         "agent_path": None,
         "tcp_keepalive": settings.yes("tcpkeepalive"),
         "public_key_auth": settings.one("pubkeyauthentication").lower() not in ("no", "false"),
+        "password_auth": settings.yes("passwordauthentication"),
+        "kbdint_auth": settings.yes("kbdinteractiveauthentication"),
         "host_based_auth": settings.yes("hostbasedauthentication"),
         "client_host_keysign": settings.yes("enablesshkeysign"),
         "gss_auth": settings.yes("gssapiauthentication"),

@@ -9,28 +9,30 @@ from importlib.util import find_spec
 from rankdeck.model.cluster import Cluster, Transport
 from rankdeck.remote.logins import Logins
 from rankdeck.remote.openssh import OpenSsh
+from rankdeck.remote.questions import Answer, Confirm
 from rankdeck.remote.shell import (
     THIS_MACHINE,
     Channel,
     ClockOffset,
-    Confirm,
     LocalShell,
     OnData,
     Shell,
+    Way,
     asks_here,
 )
 from rankdeck.remote.ssh import Connections
 from rankdeck.remote.ssh_config import HostSettings
+from rankdeck.remote.this_machine import login_leads_here, shell_here
 
 log = logging.getLogger(__name__)
 _KERBEROS = frozenset(("gssapi-with-mic", "gssapi-keyex"))
-_MODULES = ("gssapi", "pkcs11")
+_MODULES = ("gssapi",)
 """Packages by which asyncssh can do more; see the extras of pyproject.toml."""
 
 
 def needs_openssh(settings: HostSettings, modules: Collection[str]) -> str:
     """The option of ssh_config that only the program ssh can follow, with these of _MODULES; "" if there is none."""
-    if settings.one("pkcs11provider") and "pkcs11" not in modules:
+    if settings.one("pkcs11provider"):
         return "PKCS11Provider"
     asked = frozenset(filter(None, settings.one("preferredauthentications").split(",")))
     no_keys = settings.one("pubkeyauthentication").lower() in ("no", "false")
@@ -46,12 +48,15 @@ class Transports:
     def __init__(
         self, cluster: Cluster, logins: Logins, connections: Connections, openssh: OpenSsh
     ) -> None:
-        self._wanted = cluster.access.transport
+        self._cluster, self._wanted = cluster, cluster.access.transport
         self._nodes = {node.name: node for node in cluster.hosts}
         self._logins, self._connections, self._openssh = logins, connections, openssh
-        self._here = LocalShell()
-        here = {THIS_MACHINE} if asks_here(cluster) else set[str]()
-        self._chosen: dict[str, Shell] = dict.fromkeys(here, self._here)
+        self._here = shell_here(cluster)
+        self._chosen: dict[str, Shell] = {
+            node.name: self._here for node in cluster.hosts if node.here
+        }
+        if asks_here(cluster):
+            self._chosen[THIS_MACHINE] = LocalShell()
         self._locks: dict[str, asyncio.Lock] = {}
         self._modules = frozenset(one for one in _MODULES if find_spec(one))
         self._said: set[str] = set()
@@ -64,6 +69,9 @@ class Transports:
 
     async def clock(self, node: str) -> ClockOffset:
         return await (await self._of(node)).clock(node)
+
+    def way(self, node: str) -> Way:
+        return self._chosen[node].way(node) if node in self._chosen else Way()
 
     async def _of(self, node: str) -> Shell:
         if node in self._chosen:
@@ -78,6 +86,10 @@ class Transports:
             return self._openssh if self._wanted is Transport.OPENSSH else self._connections
         node = self._nodes[name]
         settings = await self._logins.settings(node)
+        is_login = name == self._cluster.options.get("login")
+        if is_login and await login_leads_here(self._cluster, settings):
+            log.info("%s: is this machine, and used without SSH", name)
+            return self._here
         if settings is None:
             return self._connections
         why = needs_openssh(settings, self._modules)
@@ -90,11 +102,13 @@ class Transports:
 
 
 @asynccontextmanager
-async def reach(cluster: Cluster, confirm: Confirm) -> AsyncGenerator[Shell]:
-    """The shell for the nodes of a cluster; with this machine too, if that runs kubectl for the cluster.
+async def reach(
+    cluster: Cluster, confirm: Confirm, answer: Answer | None = None
+) -> AsyncGenerator[Shell]:
+    """The shell for the nodes of a cluster; with this machine too, if that is one or runs kubectl for the cluster.
 
-    `confirm` is awaited with each unknown host key.
+    `confirm` is awaited with each unknown host key, `answer` with what servers ask at a login; None: nobody can be asked.
     """
-    logins = Logins(cluster, confirm)
+    logins = Logins(cluster, confirm, answer)
     async with Connections(cluster, logins=logins) as one, OpenSsh(cluster, logins) as other:
         yield Transports(cluster, logins, one, other)

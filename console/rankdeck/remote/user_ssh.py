@@ -21,7 +21,9 @@ class UserSsh:
         self._agreed: BinaryIO | None = None
 
     def command(self, node: str, words: Sequence[str] = ()) -> tuple[str, ...]:
-        """`ssh` to this node: opens a login shell, or runs these words on a terminal."""
+        """`ssh` to this node: opens a login shell, or runs these words on a terminal; without ssh on this machine."""
+        if self._nodes[node].here:
+            return tuple(words) or (os.environ.get("SHELL") or "/bin/sh", "-l")
         argv = self.reach(node, ("-t",), ALIVE)
         return (*argv, shlex.join(words)) if words else argv
 

@@ -149,8 +149,9 @@ class Fleet:
         heard = node.samples > 0 if self.is_wanted(node.name) else node.was_heard
         if heard or node.failed_to_attach:
             return True
-        # A Kubernetes node can only be heard if its agent publishes to the site's broker.
-        return self.open and self._cluster.broker is None and node.kubernetes is not None
+        # A node that a scheduler lists can only be heard if its agent publishes to the site's broker.
+        listed = node.kubernetes is not None or node.slurm is not None
+        return self.open and self._cluster.broker is None and listed
 
     @property
     def awaited(self) -> bool:
@@ -182,8 +183,8 @@ class Fleet:
             self._changed[name] = None
 
     def slurm_says(self, name: str, view: "SlurmNode") -> None:
-        """Take what Slurm reports about a node; a node that is not in this fleet is ignored."""
-        if name in self._nodes:
+        """Take what Slurm reports about a node; adds the node if nodes are discovered, else ignores it."""
+        if self.find(name):
             self._nodes[name].slurm = view
             self._changed[name] = None
 

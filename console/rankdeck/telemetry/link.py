@@ -157,7 +157,7 @@ class PrivateLink:
         self.intake = FleetUpdater(cluster.name, fleet)
         self._cluster = cluster
         self._fleet = fleet
-        self.broker = PrivateBroker(self.intake.take, cluster.name)
+        self.broker = PrivateBroker(self.intake.take, cluster.name, cluster.access.patience)
 
     @property
     def address(self) -> tuple[str, int]:

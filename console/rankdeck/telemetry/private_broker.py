@@ -82,7 +82,7 @@ class Connection:
         self.fd = self._socket.fd
         self._framer = Framer(LOGIN_PACKET_LIMIT, CONNECT_BYTE)
         self._heard = self._loop.time()
-        self._patience = LOGIN_LIMIT
+        self._patience = hub.login_limit
         self._will: Publish | None = None
         self._burst = self._turn = 0
         """Number of packets since the last sweep, and the number of that sweep."""
@@ -221,7 +221,9 @@ class PrivateBroker:
     to its account: no agent can take over the connection of another. It does not replace a site's broker.
     """
 
-    def __init__(self, deliver: Deliver, cluster: str) -> None:
+    def __init__(self, deliver: Deliver, cluster: str, patience: float = 1.0) -> None:
+        """`patience`: by how much longer than usual clients may take to log in; see `rankdeck.model.cluster.Access`."""
+        self.login_limit = LOGIN_LIMIT * patience
         self.port = 0
         self.deliver = deliver
         self._cluster = cluster

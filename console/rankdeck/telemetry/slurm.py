@@ -279,6 +279,8 @@ def takes(fleet: Fleet, state: SlurmCluster) -> Takes:
 
     def about(found: object) -> None:
         state.user = clean(as_table(found).get("user"), 64)
+
+    def ready(_: object) -> None:
         fleet.await_nodes(awaited=False)
 
     def node(found: object) -> None:
@@ -297,6 +299,7 @@ def takes(fleet: Fleet, state: SlurmCluster) -> Takes:
         "partition": lambda found: state.put_partition(partition_of(as_table(found))),
         "partition_gone": lambda found: state.drop_partition(clean(found, _WORD)),
         "left_out": left_out,
+        "ready": ready,
         "trouble": trouble,
     }
 

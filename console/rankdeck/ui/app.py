@@ -5,7 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, partialmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
 from textual.app import SystemCommand
@@ -34,6 +34,7 @@ from rankdeck.ui.terminal import Dismissed, FrameDiff, KeyQueue, TerminalDriver
 if TYPE_CHECKING:
     from textual.actions import ActionParseResult
 
+    from rankdeck.remote.questions import Answers, LoginQuestion
     from rankdeck.session import Session
 
 LEAVE_LIMIT = 5.0
@@ -83,7 +84,9 @@ class RankdeckApp(FrameDiff):
         self.views_file = settings.views_file
         self._wanted_theme = settings.theme
         self._opener: OpenSession | None = None
-        self._asked: HostKeyError | None = None
+        self._asked: HostKeyError | LoginQuestion | None = None
+        self._question: Screen[Any] | None = None
+        """The dialog that asks it."""
         self._homes: dict[str, BaseScreen] = {}
         self._leaving, self._status = asyncio.Event(), 0
         self.tour = Tour()
@@ -196,19 +199,37 @@ class RankdeckApp(FrameDiff):
         return TerminalDriver
 
     def _look(self) -> None:
-        """Check what no screen checks: host keys to confirm, a terminal that reads again, time for garbage collection."""
+        """Check what no screen checks: questions to the operator, a terminal that reads again, time for garbage collection."""
         self.pay_frame_debt()
         self._idle.look()
-        question = self.session.pending_host_key if self.session else None
-        if question is not None and question is not self._asked:
+        question = self.session.pending_question if self.session else None
+        if question is not self._asked:
+            # First, so that what the old dialog still answers is not taken for an answer to the new question.
             self._asked = question
-            self._ask_for_trust(question)
+            self._withdraw_question()
+            if question is not None:
+                self._ask_operator(question)
 
-    def _ask_for_trust(self, key: HostKeyError) -> None:
+    def _ask_operator(self, question: "HostKeyError | LoginQuestion") -> None:
+        from rankdeck.ui.screens.login_question import LoginAnswer
         from rankdeck.ui.screens.modals import host_key_question
 
-        answer = self.need_session().answer_host_key
-        self.push_screen(host_key_question(key), lambda accept: answer(bool(accept)))
+        def answered(answers: "Answers") -> None:
+            if self._asked is question:
+                self.need_session().answer_question(answers)
+
+        if isinstance(question, HostKeyError):
+            self._question = trust = host_key_question(question)
+            self.push_screen(trust, lambda accept: answered(() if accept else None))
+        else:
+            self._question = typed = LoginAnswer(question)
+            self.push_screen(typed, answered)
+
+    def _withdraw_question(self) -> None:
+        """Remove a question that nobody waits for any more: its login has ended."""
+        if self._question is not None and self._question is self.screen:
+            self._question.dismiss(None)
+        self._question = None
 
     def catch_up(self) -> None:
         """Count the levels of nodes that changed since the last call, and tell the session which nodes are on screen."""

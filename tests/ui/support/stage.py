@@ -44,6 +44,7 @@ from rankdeck.model.schedulers import (
 from rankdeck.preflight.facts import Finding
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.command import CommandRun, CommandState, FoundProcesses
+from rankdeck.remote.questions import Answers, LoginQuestion
 from rankdeck.remote.user_ssh import UserSsh
 from rankdeck.rules.inspect import Inspection, Look, conclude
 from rankdeck.state.fleet import Fleet, Switches
@@ -104,8 +105,8 @@ class SessionDouble:
         self.messages = Messages()
         self.history_state = HistoryState("", "", "")
         self.connecting = (0, 0)
-        self.pending_host_key: HostKeyError | None = None
-        self.host_key_answers: list[bool] = []
+        self.pending_question: HostKeyError | LoginQuestion | None = None
+        self.answers: list[Answers] = []
         self.launched: list[str] = []
         self.copies: list[CopyState] = []
         """States of an image copy that a launch reports; the launch continues once `copied` is set."""
@@ -158,9 +159,9 @@ class SessionDouble:
     def want(self, nodes) -> None:
         self.wanted = nodes
 
-    def answer_host_key(self, accept: bool) -> None:
-        self.host_key_answers.append(accept)
-        self.pending_host_key = None
+    def answer_question(self, answers: Answers) -> None:
+        self.answers.append(answers)
+        self.pending_question = None
 
     def job_files(self) -> tuple[Path, ...]:
         return self.files

@@ -3,7 +3,15 @@
 import pytest
 
 from rankdeck_agent import logout
-from rankdeck_agent.logout import ends_with_login, is_ended
+from rankdeck_agent.logout import (
+    LogoutFacts,
+    LogoutPlan,
+    is_ended,
+    judge_logout,
+    leave_session,
+    logout_facts,
+    scope_words,
+)
 
 SPARES_ROOT = 'as 1 "root"'
 
@@ -42,7 +50,7 @@ def test_only_a_process_in_the_scope_of_a_session_is_ended(tmp_path, monkeypatch
     monkeypatch.setattr(logout, "_CGROUP", tmp_path / "cgroup")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
 
-    assert ends_with_login() is expected
+    assert judge_logout(logout_facts()).ends is expected
 
 
 def test_without_systemd_nothing_is_claimed(tmp_path, monkeypatch):
@@ -50,4 +58,58 @@ def test_without_systemd_nothing_is_claimed(tmp_path, monkeypatch):
     monkeypatch.setattr(logout, "_CGROUP", tmp_path / "cgroup")
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    assert not ends_with_login()
+    assert logout_facts() == LogoutFacts(session=True, kills=False, lingers=False)
+    assert leave_session("j-1") == ""
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ((True, True, True), (False, True)),
+        ((True, True, False), (True, False)),
+        ((True, False, True), (False, False)),
+        ((True, False, False), (False, False)),
+        ((False, True, True), (False, False)),
+        ((False, True, False), (False, False)),
+    ],
+)
+def test_a_job_moves_out_of_a_login_that_would_end_it_if_the_user_lingers(facts, expected):
+    assert judge_logout(LogoutFacts(*facts)) == LogoutPlan(*expected)
+
+
+def commands(folder, monkeypatch, lingers, moves):
+    """busctl and loginctl that answer so; what moves is put into another control group."""
+    cgroup = folder / "cgroup"
+    cgroup.write_text("0::/user.slice/user-1000.slice/session-3.scope\n")
+    move = f"echo 0::/user.slice/user@1000.service/x.scope >{cgroup}" if moves else "exit 1"
+    for name, text in {
+        "busctl": f"echo \"$@\" >>{folder}/asked; case $1 in --user) {move};; *) printf 'b true\\nas 0\\nas 0\\n';; esac",
+        "loginctl": f"echo Linger={lingers}",
+    }.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setattr(logout, "_CGROUP", cgroup)
+    monkeypatch.setattr(logout, "_LIMIT", 2.0)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+
+
+@pytest.mark.parametrize(
+    ("lingers", "moves", "expected"),
+    [
+        ("yes", True, ""),
+        ("yes", False, "it ends with the login (KillUserProcesses): the user's systemd gave it no scope"),
+        ("no", True, "it ends with the login (KillUserProcesses)"),
+    ],
+)  # fmt: skip
+def test_what_cannot_leave_a_login_that_ends_it_says_so(tmp_path, monkeypatch, lingers, moves, expected):  # fmt: skip
+    commands(tmp_path, monkeypatch, lingers, moves)
+
+    assert leave_session("j-1") == expected
+    asked = (tmp_path / "asked").read_text()
+    assert ("StartTransientUnit" in asked) is (lingers == "yes")
+
+
+def test_the_scope_is_asked_for_as_busctl_writes_it():
+    assert " ".join(scope_words("j-1", 42)) == (
+        "rankdeck-j-1-42.scope fail 2 PIDs au 1 42 Delegate b true 0"
+    )

@@ -1,0 +1,152 @@
+"""Nodes that a cluster file does not list but names a source for (`nodes: {from: …}`), asked whenever the file is read.
+
+Sources are groups of ClusterShell, Slurm, an Ansible inventory, and lists in files (`site_lists.py`).
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from rankdeck.config.document import Entry, read_text
+from rankdeck.config.files import expanded
+from rankdeck.config.site_lists import FORMATS, SiteList, read_inventory, read_site_list
+from rankdeck.config.user import may, reads
+from rankdeck.errors import ConfigError, RankdeckError, suggest_or_list
+from rankdeck.model.safe_text import clean
+
+LIMIT = 15.0
+"""Seconds that a source may take to answer."""
+_MOST = 16 << 20
+_GROUPS = re.compile(r"@[\w.-]{1,60}(?::[\w.-]{1,60})?(?:,@[\w.-]{1,60}(?::[\w.-]{1,60})?)*", re.ASCII)  # fmt: skip
+"""Nothing else: ClusterShell may pass the name of a group to a shell."""
+_PARTITION = re.compile(r"\w[\w.-]{0,59}", re.ASCII)
+_ANSIBLE = "ansible-inventory"
+
+
+class SourceError(RankdeckError):
+    """A source gave no nodes; the text says why."""
+
+
+def read_source(entry: Entry) -> SiteList | None:
+    """The nodes of the source that this entry names; None if there are none: a mistake, or the user has not agreed."""
+    kind, _, what = entry.text().strip().partition(" ")
+    if kind not in SOURCES:
+        entry.report(f"`{kind[:60]}` is no source of nodes{suggest_or_list(kind, SOURCES)}")
+        return None
+    try:
+        return SOURCES[kind](entry, what.strip())
+    except SourceError as error:
+        entry.report(f"{kind}: {error}")
+    except ConfigError as error:
+        entry.report(f"{kind}: {error.problems[0]}")
+    return None
+
+
+def _clush(_: Entry, groups: str) -> SiteList:
+    if not _GROUPS.fullmatch(groups):
+        raise SourceError(
+            f"`{groups[:60]}` is no group: write `clush @GROUP`, `@SOURCE:GROUP` or several with commas"
+        )
+    said = ask((sys.executable, "-m", "ClusterShell.CLI.Nodeset", "-e", groups), "nodeset")
+    return _listed(said.replace(" ", "\n"), "hostfile", groups, f"{groups} has no nodes")
+
+
+def _slurm(_: Entry, partition: str) -> SiteList:
+    if partition and not _PARTITION.fullmatch(partition):
+        raise SourceError(f"`{partition[:60]}` is no partition")
+    of = ("-p", partition) if partition else ()
+    said = ask(("sinfo", "-N", "-o", "%N %c", *of), "sinfo")
+    return _listed(said, "sinfo", "sinfo", "sinfo names no nodes")
+
+
+def _ansible(entry: Entry, what: str) -> SiteList | None:
+    named, _, group = what.partition(" ")
+    file = _file(entry, named)
+    if not shutil.which(_ANSIBLE):
+        if group:
+            raise SourceError(f"for a group, {_ANSIBLE} is needed, and it is not installed here")
+        return _of_file("ansible" if _is_ini(file) else "yaml")(entry, named)
+    if not may(entry, f"has {_ANSIBLE} read {file}, which may run programs", _bytes_of(file)):
+        return None
+    return inventory(file, group.strip())
+
+
+def _of_file(form: str) -> Callable[[Entry, str], SiteList | None]:
+    """A source that is a list in a file."""
+
+    def read(entry: Entry, named: str) -> SiteList | None:
+        file = _file(entry, named)
+        if not reads(entry, str(file), Path()):
+            return None
+        return read_site_list(file, read_text(file, _MOST), form)
+
+    return read
+
+
+SOURCES: Mapping[str, Callable[[Entry, str], SiteList | None]] = {
+    "clush": _clush,
+    "slurm": _slurm,
+    "ansible": _ansible,
+    **{form: _of_file(form) for form in FORMATS if form not in ("ansible", "sinfo", "kubectl")},
+}
+"""Word before the blank in `from: …` -> how what is behind it is asked."""
+
+
+def inventory(file: Path, group: str = "") -> SiteList:
+    """The hosts of an Ansible inventory, as ansible-inventory tells them. Raises SourceError, ConfigError."""
+    said = ask((_ANSIBLE, "-i", str(file), "--list"), _ANSIBLE)
+    return read_inventory(file, said, group)
+
+
+def has_ansible() -> bool:
+    """Whether the program is there that reads inventories as Ansible does."""
+    return shutil.which(_ANSIBLE) is not None
+
+
+def ask(words: Sequence[str], name: str) -> str:
+    """What a program prints; it is called `name` to people. Raises SourceError."""
+    try:
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=LIMIT,
+            check=False,
+            env={**os.environ, "LC_ALL": "C.UTF-8", "ANSIBLE_NOCOLOR": "1"},
+        )
+    except FileNotFoundError as error:
+        raise SourceError(f"`{name}` is not installed here") from error
+    except OSError as error:
+        raise SourceError(f"`{name}` cannot be started: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise SourceError(f"`{name}` gave no answer within {LIMIT:g} s") from error
+    if done.returncode:
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        why = clean(lines[-1], 300) if lines else f"exit status {done.returncode}"
+        raise SourceError(f"`{name}` says: {why}")
+    return done.stdout[:_MOST].decode("utf-8", "replace")
+
+
+def _listed(said: str, form: str, name: str, nothing: str) -> SiteList:
+    if not said.strip():
+        raise SourceError(nothing)
+    return read_site_list(Path(name), said, form)
+
+
+def _file(entry: Entry, named: str) -> Path:
+    if not named:
+        raise SourceError("it needs the name of a file")
+    return (Path(entry.file).parent / expanded(named)).absolute()
+
+
+def _is_ini(file: Path) -> bool:
+    return file.suffix not in (".yaml", ".yml", ".json")
+
+
+def _bytes_of(file: Path) -> bytes:
+    """The content to which the user agrees; of a folder, only its name."""
+    return read_text(file, _MOST).encode() if file.is_file() else b""

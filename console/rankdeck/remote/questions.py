@@ -1,0 +1,282 @@
+"""Questions to the operator: an unknown host key, a password, what a server asks at a login. One at a time, in memory only."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+from rankdeck.errors import HostKeyError
+from rankdeck.model.safe_text import clean
+
+Confirm = Callable[[HostKeyError], Awaitable[bool]]
+"""Awaited with the error for an unknown host key; returns whether the operator accepts the key."""
+ANSWER_LIMIT = 120.0
+"""Seconds for an answer at a login: servers end it after as long (LoginGraceTime)."""
+KEY_LIMIT = 600.0
+"""Seconds for the answer whether a host key is right, which may have to be looked up."""
+MOST_TRIES = 3
+"""Most answers of the operator for one account that are refused, unless ssh_config says less: then nothing more is asked."""
+_MOST_PROMPTS = 16
+_MOST_LINES, _LONGEST_LINE = 20, 300
+_PASSWORD = re.compile(r"(?:\([^)]*\) *)?(?:\S+'s )?password(?: for \S+)?:? *", re.IGNORECASE)
+"""The question for the password of an account; not one for a one-time password."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One thing to type."""
+
+    text: str
+    """The server's words, perhaps on several lines; safe to show."""
+    echo: bool = False
+    """Whether what is typed may be seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoginQuestion:
+    """What a server wants to know before it lets somebody in."""
+
+    node: str
+    whom: str
+    """User and place of the login."""
+    words: str
+    """What the server says first, "" if nothing; safe to show."""
+    prompts: tuple[Prompt, ...]
+    again: bool
+    """Whether the last answer was refused."""
+
+
+Answers = tuple[str, ...] | None
+"""An answer to each prompt; None: the operator gives none."""
+Answer = Callable[[LoginQuestion], Awaitable[Answers]]
+"""Raises TimeoutError if nobody answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """How the person at a terminal is asked."""
+
+    confirm: Confirm
+    answer: Answer | None
+    """None: nobody can be asked for more than yes or no."""
+
+
+class Questions:
+    """Hands questions to a front end that shows what is `pending`, one at a time."""
+
+    def __init__(self) -> None:
+        self.pending: HostKeyError | LoginQuestion | None = None
+        self._answer: asyncio.Future[Answers] | None = None
+        self._asking = asyncio.Lock()
+
+    async def confirm(self, error: HostKeyError) -> bool:
+        """Wait for `answer` to the question whether to accept a key."""
+        return await self.ask(error) is not None
+
+    async def ask(self, question: HostKeyError | LoginQuestion) -> Answers:
+        """Set `pending` to the question and wait for `answer`."""
+        async with self._asking:
+            self._answer = asyncio.get_running_loop().create_future()
+            self.pending = question
+            try:
+                return await self._answer
+            finally:
+                self.pending = None
+
+    def answer(self, answers: Answers) -> None:
+        """Answer the pending question, if there is one; () accepts a key, None refuses it or gives no answer."""
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(answers)
+
+
+class Waits:
+    """The limits of all waits for nodes: they stand still while the operator is asked."""
+
+    def __init__(self) -> None:
+        self._left: dict[asyncio.Timeout, float] = {}
+        """Each limit, and the seconds that are left of it when the pause begins."""
+        self._pauses = 0
+
+    @asynccontextmanager
+    async def limited(self, limit: float) -> AsyncGenerator[None]:
+        """As `asyncio.timeout`."""
+        async with asyncio.timeout(limit) as timeout:
+            self._left[timeout] = limit
+            if self._pauses:
+                timeout.reschedule(None)
+            try:
+                yield
+            finally:
+                del self._left[timeout]
+
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        """Let all limits stand still until the end of the block."""
+        now = asyncio.get_running_loop().time
+        if not self._pauses:
+            for timeout in self._running():
+                self._left[timeout] = (timeout.when() or now()) - now()
+                timeout.reschedule(None)
+        self._pauses += 1
+        try:
+            yield
+        finally:
+            self._pauses -= 1
+            if not self._pauses:
+                for timeout in self._running():
+                    timeout.reschedule(now() + self._left[timeout])
+
+    def _running(self) -> list[asyncio.Timeout]:
+        return [one for one in self._left if not one.expired()]
+
+
+WAITS = Waits()
+
+
+class Account:
+    """What the operator has answered for one user of the nodes, or of a jump host."""
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        """Held by a login from its question until the server has judged the answer: a wrong password goes to one node."""
+        self.password: str | None = None
+        """The one that a server has accepted."""
+        self.refusals = 0
+        self.declined = False
+        """Whether the operator gave no answer: nothing more is asked."""
+
+
+_PASSWORDS, _QUESTIONS = "a password", "answers to its questions (a password or code)"
+"""The two ways to ask, in words."""
+
+
+def _shown(text: str) -> str:
+    """Words of a server, line by line: some offer a choice of ways. Safe to show."""
+    lines = [clean(line, _LONGEST_LINE) for line in text.splitlines()[:_MOST_LINES]]
+    return "\n".join(lines).strip("\n")
+
+
+class Conversation:
+    """The questions of one login, and who answers them."""
+
+    def __init__(self, account: Account, ask: Answer | None, node: str, whom: str) -> None:
+        self._account, self._ask, self._node, self._whom = account, ask, node, whom
+        self.most = MOST_TRIES
+        self.asked = False
+        """Whether the operator was asked."""
+        self._wanted: set[str] = set()
+        self._sent_for = ""
+        """The way in which an answer was sent that is not judged yet; "" if there is none."""
+        self._password: str | None = None
+        """The password that was sent and not refused."""
+        self._typed = self._tried = self._refused = self._holds = False
+        self._begun = False
+        """Whether the server was told that it may ask, and has not asked."""
+
+    async def password(self) -> str | None:
+        """The password to send; None: none."""
+        await self._take_turn(_PASSWORDS)
+        if self._account.password is not None and not self._tried:
+            return self._send_known(_PASSWORDS, self._account.password)
+        answers = await self._ask_operator("", (Prompt(f"Password of {self._whom}: "),))
+        return None if answers is None else self._send(_PASSWORDS, answers[0])
+
+    async def begin(self) -> bool:
+        """Whether the server may ask its questions; not if it asked none the last time."""
+        if self._begun:
+            return False
+        self._begun = True
+        await self._take_turn(_QUESTIONS)
+        return self._may_ask() or (self._account.password is not None and not self._tried)
+
+    async def reply(self, words: str, prompts: Sequence[tuple[str, bool]]) -> list[str] | None:
+        """The answers to what the server asks; None: none."""
+        self._begun = False
+        if not prompts:
+            return []
+        if len(prompts) > _MOST_PROMPTS:
+            return None
+        only = len(prompts) == 1 and not prompts[0][1] and _PASSWORD.fullmatch(prompts[0][0])
+        if only and self._account.password is not None and not self._tried:
+            return [self._send_known(_QUESTIONS, self._account.password)]
+        shown = tuple(Prompt(_shown(text) or "Answer: ", echo) for text, echo in prompts)
+        answers = await self._ask_operator(_shown(words), shown)
+        if answers is None:
+            return None
+        self._send(_QUESTIONS, answers[0] if only else None)
+        return list(answers)
+
+    def accepted(self) -> None:
+        """The login is done."""
+        if self._password is not None:
+            self._account.password = self._password
+        if self._typed:
+            self._account.refusals = 0
+        self._sent_for = ""
+        self.end()
+
+    def end(self) -> None:
+        """The login is over: what was sent last and is not accepted was refused."""
+        self._refuse()
+        if self._holds:
+            self._holds = False
+            self._account.turn.release()
+
+    @property
+    def remark(self) -> str:
+        """What the server wanted, for the sentence when it refuses the login; "" if nothing."""
+        wanted = " or ".join(way for way in (_PASSWORDS, _QUESTIONS) if way in self._wanted)
+        if not wanted:
+            return ""
+        if self._ask is None:
+            return (
+                f"the server takes {wanted}, and nobody can be asked here: run this in a terminal, or use a key, "
+                "ssh-agent, or a connection that ssh holds open (ControlMaster)"
+            )
+        why = "what was given is refused" if self._account.refusals else "none was given"
+        return f"the server takes {wanted}: {why}" + "; not asked again" * (not self._may_ask())
+
+    def _may_ask(self) -> bool:
+        account = self._account
+        return self._ask is not None and not account.declined and account.refusals < self.most
+
+    async def _take_turn(self, way: str) -> None:
+        self._wanted.add(way)
+        # In another way than before, the server has accepted the answer and wants a second one.
+        if self._sent_for == way:
+            self._refuse()
+        if not self._holds:
+            await self._account.turn.acquire()
+            self._holds = True
+
+    def _refuse(self) -> None:
+        if self._sent_for:
+            self._account.refusals += self._typed
+            self._refused = True
+            self._sent_for, self._password = "", None
+
+    def _send_known(self, way: str, password: str) -> str:
+        self._tried = True
+        self._sent_for, self._password, self._typed = way, password, False
+        return password
+
+    def _send(self, way: str, password: str | None) -> str:
+        """Note what the operator has typed: a password, or answers that are of use only once."""
+        self._sent_for, self._typed = way, True
+        if password is not None:
+            self._tried, self._password = True, password
+        return password or ""
+
+    async def _ask_operator(self, words: str, prompts: tuple[Prompt, ...]) -> Answers:
+        if self._ask is None or not self._may_ask():
+            return None
+        question = LoginQuestion(self._node, self._whom, words, prompts, self._refused)
+        self.asked = True
+        try:
+            with WAITS.paused():
+                answers = await self._ask(question)
+        except TimeoutError:
+            return None  # nobody is there: asked again when the node is tried again
+        self._account.declined = answers is None or not any(answers)
+        return None if self._account.declined else answers

@@ -1,0 +1,317 @@
+"""Passwords and what servers ask at a login: real sshd for passwords, a server of asyncssh for questions and codes."""
+
+import asyncio
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.support.agent_file import put_agent
+from tests.support.asking_server import PASSWORD, AskingServer, asking_server
+from tests.support.polling import until, wait_until
+from tests.support.real_sshd import RealSshd, missing, real_sshd
+
+from rankdeck.model.cluster import Access, Cluster, Node
+from rankdeck.opening import open_session
+from rankdeck.remote.questions import Answers, LoginQuestion, Operator
+from rankdeck.remote.shell import Shell, on_each, run
+from rankdeck.remote.transports import reach
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parents[2]
+needs_sshd = pytest.mark.skipif(bool(missing()), reason=missing())
+HASH = "$6$o/pSHmIBQikroghg$rneUBASnkf6r/LL.MvsGkM1JK0ZvKAT.N9QUir.44lkFHNKS2zmVF1es2GOLdNnAG2lgU1/wXo16SfCBrGTSb/"
+"""The hash of PASSWORD."""
+WITH_PASSWORD = (
+    f"sed 's|^lab:x:|lab:{HASH}:|' $SSHD_FOLDER/passwd >$SSHD_FOLDER/new; "
+    "cat $SSHD_FOLDER/new >/etc/passwd"
+)
+
+
+class Person:
+    """Somebody who answers as `says` has it."""
+
+    def __init__(self, says: Callable[[LoginQuestion], Answers]) -> None:
+        self.questions: list[LoginQuestion] = []
+        self._says, self._busy = says, False
+
+    async def answer(self, question: LoginQuestion) -> Answers:
+        assert not self._busy, "two questions at a time"
+        self._busy = True
+        self.questions.append(question)
+        await asyncio.sleep(0.05)
+        self._busy = False
+        return self._says(question)
+
+
+async def trusts(_: object) -> bool:
+    return True
+
+
+@asynccontextmanager
+async def nodes_of(cluster: Cluster, person: Person | None) -> AsyncIterator[Shell]:
+    async with reach(cluster, trusts, person.answer if person else None) as shell:
+        yield shell
+
+
+async def echoed(shell: Shell, *nodes: str) -> tuple[set[bytes], dict[str, str]]:
+    """What the nodes print, and why others do not."""
+    done, failed = await on_each(nodes, lambda node: run(shell, node, ("echo", "in"), limit=120))
+    return {one.out for one in done.values()}, {node: error.why for node, error in failed.items()}
+
+
+# ---- passwords, with sshd
+
+
+@pytest.fixture
+def sshd(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RealSshd]:
+    with real_sshd(tmp_path, getattr(request, "param", "PubkeyAuthentication no"), WITH_PASSWORD) as server:  # fmt: skip
+        yield server
+
+
+@needs_sshd
+@pytest.mark.parametrize(
+    "sshd",
+    ["PubkeyAuthentication no", "AuthenticationMethods publickey,password"],
+    indirect=True,
+    ids=["a password", "a password after a key"],
+)
+async def test_one_password_serves_all_nodes_and_is_asked_once(sshd: RealSshd) -> None:
+    person = Person(lambda _: (PASSWORD,))
+    async with nodes_of(sshd.cluster("n1", "n2", "n3"), person) as shell:
+        said, failed = await echoed(shell, "n1", "n2", "n3")
+
+    assert (said, failed) == ({b"in\n"}, {})
+    (question,) = person.questions
+    assert question.prompts[0].text == "Password of lab@127.0.0.1: "
+    assert not question.prompts[0].echo
+
+
+@needs_sshd
+async def test_a_wrong_password_goes_to_one_node_and_is_asked_again(sshd: RealSshd) -> None:
+    person = Person(lambda question: (PASSWORD if question.again else "wrong",))
+    async with nodes_of(sshd.cluster("n1", "n2", "n3"), person) as shell:
+        said, failed = await echoed(shell, "n1", "n2", "n3")
+
+    assert (said, failed) == ({b"in\n"}, {})
+    assert [one.again for one in person.questions] == [False, True]
+    assert sshd.log.count("Failed password") == 1
+
+
+@needs_sshd
+async def test_after_three_wrong_passwords_no_node_is_asked_for(sshd: RealSshd) -> None:
+    person = Person(lambda _: ("wrong",))
+    async with nodes_of(sshd.cluster("n1", "n2", "n3"), person) as shell:
+        _, failed = await echoed(shell, "n1", "n2", "n3")
+
+    assert len(person.questions) == sshd.log.count("Failed password") == 3
+    assert len(failed) == 3
+    for why in failed.values():
+        assert "the server takes a password" in why
+        assert "what was given is refused; not asked again" in why
+
+
+@needs_sshd
+async def test_who_gives_no_answer_is_not_asked_for_the_next_node(sshd: RealSshd) -> None:
+    person = Person(lambda _: None)
+    async with nodes_of(sshd.cluster("n1", "n2"), person) as shell:
+        _, failed = await echoed(shell, "n1", "n2")
+
+    assert len(person.questions) == 1
+    assert all("none was given; not asked again" in why for why in failed.values()), failed
+
+
+@needs_sshd
+async def test_where_nobody_can_be_asked_it_is_said_what_is_wanted_and_what_is_left(
+    sshd: RealSshd,
+) -> None:
+    async with nodes_of(sshd.cluster("n1"), None) as shell:
+        _, failed = await echoed(shell, "n1")
+
+    assert re.search(
+        r"the server takes a password.*nobody can be asked here: .*a key, ssh-agent, or .*ControlMaster",
+        failed["n1"],
+    )
+
+
+@needs_sshd
+async def test_ssh_config_may_forbid_to_ask(sshd: RealSshd) -> None:
+    config = sshd.ssh_config("node1", ["PasswordAuthentication no"])
+    access = sshd.access(user="", identity="", known_hosts="", config=str(config))
+    cluster = Cluster(name="c", nodes=(Node(name="n1", address="node1"),), access=access)
+    person = Person(lambda _: (PASSWORD,))
+    async with nodes_of(cluster, person) as shell:
+        _, failed = await echoed(shell, "n1")
+
+    assert "login refused" in failed["n1"]
+    assert person.questions == []
+
+
+@needs_sshd
+async def test_who_types_slowly_is_waited_for(sshd: RealSshd) -> None:
+    async def slow(_: LoginQuestion) -> Answers:
+        await asyncio.sleep(4)
+        return (PASSWORD,)
+
+    async with reach(sshd.cluster("n1", connect_limit=3.0), trusts, slow) as shell:
+        done = await run(shell, "n1", ("echo", "in"), limit=3.5)
+
+    assert done.out == b"in\n"
+
+
+@needs_sshd
+async def test_a_wait_for_the_cluster_stands_still_while_somebody_types(sshd: RealSshd) -> None:
+    async def slow(_: LoginQuestion) -> Answers:
+        await asyncio.sleep(3)
+        return (PASSWORD,)
+
+    await asyncio.to_thread(put_agent, [sshd.home])
+    cluster = sshd.cluster("n1")
+    async with open_session(cluster, brief=True, operator=Operator(trusts, slow)) as session:
+        began = asyncio.get_running_loop().time()
+        await session.settle(2.5)
+
+        assert asyncio.get_running_loop().time() - began >= 3
+
+
+@needs_sshd
+async def test_the_console_asks_by_its_session(sshd: RealSshd) -> None:
+    async with open_session(sshd.cluster("n1"), telemetry=False) as session:
+        async with asyncio.TaskGroup() as tasks:
+            asked = tasks.create_task(run(session._agents.shell, "n1", ("echo", "in"), limit=120))
+            await until(lambda: session.pending_question is not None)
+            assert isinstance(session.pending_question, LoginQuestion)
+            session.answer_question((PASSWORD,))
+        assert asked.result().out == b"in\n"
+        assert session.pending_question is None
+
+
+@needs_sshd
+def test_a_command_asks_at_the_terminal_and_does_not_show_the_password(
+    sshd: RealSshd, tmp_path: Path
+) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(
+        f"cluster: c\nnodes:\n  - {{name: n1, address: 127.0.0.1, port: {sshd.port}}}\n"
+        f"ssh: {{user: lab, config: none, known_hosts: {sshd.folder}/known_hosts, connect_limit: 60}}\n"
+    )
+    env = {"PYTHONPATH": f"{ROOT}/console:{ROOT}/agents", "HOME": str(tmp_path), "PATH": os.defpath}
+    words = [sys.executable, "-m", "rankdeck", "sh", "-c", str(file), "n1", "--", "echo", "inside"]
+    master, terminal = pty.openpty()
+    command = subprocess.Popen(
+        words, stdin=terminal, stdout=terminal, stderr=terminal, env=env, cwd=tmp_path
+    )
+    os.close(terminal)
+    said = b""
+
+    def heard(what: bytes) -> bool:
+        nonlocal said
+        try:
+            said += os.read(master, 1 << 16)
+        except OSError:
+            return True
+        return what in said
+
+    wait_until(lambda: heard(b"Password of lab@127.0.0.1:"), 120)
+    os.write(master, PASSWORD.encode() + b"\n")
+    wait_until(lambda: heard(b"nothing more"), 120)
+    os.close(master)
+
+    assert command.wait(60) == 0, said
+    assert b"inside" in said
+    assert PASSWORD.encode() not in said
+
+
+# ---- questions and one-time codes
+
+
+@pytest.fixture
+async def known(tmp_path: Path) -> Path:
+    (tmp_path / "known_hosts").touch()
+    return tmp_path
+
+
+def at(servers: dict[str, AskingServer], folder: Path, config: str = "none") -> Cluster:
+    nodes = tuple(
+        Node(name=name, address="127.0.0.1", port=one.port) for name, one in servers.items()
+    )
+    access = Access(
+        user="lab", config=config, known_hosts=str(folder / "known_hosts"), connect_limit=60.0
+    )
+    return Cluster(name="c", nodes=nodes, access=access)
+
+
+async def test_what_the_server_asks_is_asked_in_its_words_made_safe(known: Path) -> None:
+    person = Person(lambda _: (PASSWORD, "1234"))
+    async with (
+        asking_server(known, ["1234"]) as server,
+        nodes_of(at({"n1": server}, known), person) as shell,
+    ):
+        assert (await run(shell, "n1", ("true",), limit=120)).out == b"in\n"
+
+    (question,) = person.questions
+    assert question.words == "Two factors Hello lab"
+    assert [(one.text, one.echo) for one in question.prompts] == [("Password: ", False), ("Code of your <U+001B>[31mtoken: ", True)]  # fmt: skip
+
+
+async def test_a_choice_that_a_server_offers_keeps_its_lines(known: Path) -> None:
+    person = Person(lambda _: (PASSWORD,))
+    async with (
+        asking_server(known, says="Choose:\r\n 1. push\n 2. phone\n") as server,
+        nodes_of(at({"n1": server}, known), person) as shell,
+    ):
+        await run(shell, "n1", ("true",), limit=120)
+
+    assert person.questions[0].words == "Two factors Choose:\n 1. push\n 2. phone"
+
+
+async def test_a_password_that_is_a_question_is_asked_once_for_all_nodes(known: Path) -> None:
+    person = Person(lambda _: (PASSWORD,))
+    async with (
+        asking_server(known) as one,
+        asking_server(known) as two,
+        nodes_of(at({"n1": one, "n2": two}, known), person) as shell,
+    ):
+        said, failed = await echoed(shell, "n1", "n2")
+
+    assert (said, failed, len(person.questions)) == ({b"in\n"}, {}, 1)
+
+
+async def test_a_refused_code_is_not_tried_at_other_nodes(known: Path) -> None:
+    person = Person(lambda _: (PASSWORD, "old"))
+    async with (
+        asking_server(known, ["1"]) as one,
+        asking_server(known, ["2"]) as two,
+        nodes_of(at({"n1": one, "n2": two}, known), person) as shell,
+    ):
+        _, failed = await echoed(shell, "n1", "n2")
+
+    assert len(person.questions) == 3
+    assert {len(one.got), len(two.got)} == {0, 3}
+    assert all("what was given is refused; not asked again" in why for why in failed.values())
+
+
+async def test_a_jump_host_asks_once_and_not_for_every_node(known: Path) -> None:
+    person = Person(lambda question: (PASSWORD, "1") if len(question.prompts) == 2 else (PASSWORD,))
+    async with asking_server(known, ["1"]) as gate, asking_server(known) as node:
+        config = known / "ssh_config"
+        config.write_text(
+            f"Host gate\n  HostName 127.0.0.1\n  Port {gate.port}\n  User lab\n"
+            f"  UserKnownHostsFile {known}/known_hosts\n"
+            "Host node*\n  HostName 127.0.0.1\n  ProxyJump gate\n"
+        )
+        nodes = tuple(Node(name=f"node{n}", port=node.port) for n in range(4))
+        access = Access(user="lab", config=str(config), known_hosts=str(known / "known_hosts"), connect_limit=60.0)  # fmt: skip
+        cluster = Cluster(name="c", nodes=nodes, access=access)
+        async with nodes_of(cluster, person) as shell:
+            said, failed = await echoed(shell, *(one.name for one in nodes))
+            after, _ = await echoed(shell, "node0")
+
+    assert (said, failed, after) == ({b"in\n"}, {}, {b"in\n"})
+    assert (gate.let_in, node.let_in) == (1, 4)
+    assert [len(one.prompts) for one in person.questions] == [2, 1]
