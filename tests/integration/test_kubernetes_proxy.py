@@ -58,6 +58,30 @@ def test_the_socket_is_the_users_alone_and_goes_with_the_proxy(double) -> None:
     assert not proxy.alive
 
 
+def test_a_server_behind_a_path_is_asked_below_it(double, monkeypatch) -> None:
+    double.under = "/k8s/clusters/c-1"
+    monkeypatch.setenv("KUBECONFIG", str(double.kubeconfig()))
+
+    with Proxy() as proxy:
+        made = proxy.api.request("POST", CONFIG_MAPS, body=config_map("below", {}))
+        assert made["metadata"]["name"] == "below"
+        kind, _ = next(iter(Watch(proxy.api, CONFIG_MAPS, {})))
+        assert kind == LISTED
+
+
+def test_a_kubectl_that_cannot_append_a_path_is_used_without(double, tmp_path, kubectl) -> None:
+    old = tmp_path / "kubectl"
+    old.write_text(
+        "#!/bin/sh\n"
+        'for word; do [ "$word" != --append-server-path ] || { echo "error: unknown flag: $word" >&2; exit 1; }; done\n'
+        f'exec {kubectl} "$@"\n'
+    )
+    old.chmod(0o755)
+
+    with Proxy(program=str(old)) as proxy:
+        assert proxy.api.request("GET", PODS)["kind"] == "PodList"
+
+
 def test_a_proxy_that_was_killed_serves_again_at_the_same_place(double) -> None:
     with Proxy() as proxy:
         api = proxy.api

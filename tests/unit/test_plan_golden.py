@@ -158,3 +158,14 @@ def test_a_parameter_that_the_job_sets_is_not_set_again() -> None:
     argv = plan.nodes[0].processes[0].argv
     assert argv.count(said[1]) == 1
     assert argv.count("smsc") == 1
+
+
+@pytest.mark.parametrize("option", ["--bind-to", "-bind-to"])
+def test_where_ranks_are_bound_is_what_the_user_says(option: str) -> None:
+    spec = short(read_job(SAMPLES / "jobs" / "mpi-hello.yaml"))
+    spec = replace(spec, mpi=MpiOptions(args=(option, "core")))
+
+    argv = plan_job(read_cluster(SAMPLES / "two-pis.yaml"), spec, "hello-1").nodes[0].processes[0].argv  # fmt: skip
+
+    assert [word for word in argv if word.lstrip("-") == "bind-to"] == [option]
+    assert "none" not in argv

@@ -135,6 +135,14 @@ def test_the_arguments_that_place_ranks_again_are_taken_out():
     assert finding.patch == (Change("mpi.args", ["--mca", "pml", "ob1"]),)
 
 
+def test_mapping_by_slot_is_what_the_plan_does_in_either_spelling():
+    args = ("-bind-to", "core", "-map-by", "slot", "--map-by=slot")
+    assert [*checks.judge(replace(MPI, mpi=MpiOptions(args=args)))] == []
+
+    (finding,) = checks.judge(replace(MPI, mpi=MpiOptions(args=("-map-by", "node"))))
+    assert finding.patch == (Change("mpi.args", []),)
+
+
 def test_a_clean_environment_is_refused_under_mpi():
     box = Container(image="a.sif", args=("--cleanenv", "--nv"))
     (finding,) = checks.judge(replace(MPI, container=box))

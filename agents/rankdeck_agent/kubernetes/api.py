@@ -513,12 +513,18 @@ class Proxy:
             base = _short_folder() or tempfile.gettempdir()
             _sweep(Path(base))
             self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
-        path = self._folder / "s"
+        # A server may be behind a path (https://rancher/k8s/clusters/c-1); kubectl before 1.21 cannot use one.
+        if not self._serves(self._folder / "s", "--append-server-path"):
+            self._serves(self._folder / "s")
+
+    def _serves(self, path: Path, *options: str) -> bool:
+        """Start kubectl with these options; False if it does not know them. Raises ProxyError."""
+        assert self._folder is not None
         delete(path)
         errors = (self._folder / "err").open("wb")
         context = ("--context", self._context) if self._context else ()
         self._process = subprocess.Popen(
-            (self._program, *context, "proxy", f"--unix-socket={path}"),
+            (self._program, *context, "proxy", f"--unix-socket={path}", *options),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,
@@ -526,23 +532,25 @@ class Proxy:
             preexec_fn=_end_with_parent,
         )
         errors.close()
-        self._await(path)
-
-    def _await(self, path: Path) -> None:
         deadline = time.monotonic() + START_LIMIT
         while time.monotonic() < deadline:
             if not self.alive:
+                if options and "unknown flag" in self._said():
+                    return False
                 raise ProxyError(self._complaint())
             if _answers(path):
-                return
+                return True
             time.sleep(_POLL)
         raise ProxyError(f"kubectl proxy did not serve within {START_LIMIT:.0f} s")
 
-    def _complaint(self) -> str:
+    def _said(self) -> str:
+        """What kubectl wrote last on stderr."""
         assert self._folder is not None
-        stderr = (self._folder / "err").read_bytes()[-4096:].decode("utf-8", "replace").strip()
+        return (self._folder / "err").read_bytes()[-4096:].decode("utf-8", "replace").strip()
+
+    def _complaint(self) -> str:
         return in_words(
-            complaint(stderr) or "kubectl proxy ended without an error message", self._context
+            complaint(self._said()) or "kubectl proxy ended without an error message", self._context
         )
 
     def stop(self) -> None:

@@ -387,7 +387,10 @@ def launcher_argv(layout: Placement) -> tuple[str, ...]:
     return (
         spec.mpi.path,
         *_fill(flavour.start, hostfile=f"{RUN_TOKEN}/{HOSTFILE}", size=str(layout.world_size)),
-        *_fill(flavour.even if layout.even else flavour.uneven, each=str(each)),
+        *_fill(
+            not_given(flavour.even if layout.even else flavour.uneven, spec.mpi.args),
+            each=str(each),
+        ),
         *_agent(layout, flavour),
         *_network(layout, flavour),
         *_forwarded(layout),
@@ -402,6 +405,13 @@ def _unless_given(words: Sequence[str], given: Sequence[str]) -> tuple[str, ...]
     """`--mca NAME VALUE …` without names that the job sets itself (`given`): mpirun refuses a name given twice."""
     triples = [words[i : i + 3] for i in range(0, len(words), 3)]
     return tuple(word for three in triples if three[1] not in given for word in three)
+
+
+def not_given(words: Sequence[str], given: Sequence[str]) -> tuple[str, ...]:
+    """The pairs `OPTION VALUE` of `words` without options that the user gives, with one dash or two: the user's win."""
+    names = {word.partition("=")[0].lstrip("-") for word in given if word.startswith("-")}
+    pairs = [words[at : at + 2] for at in range(0, len(words), 2)]
+    return tuple(word for pair in pairs if pair[0].lstrip("-") not in names for word in pair)
 
 
 def rank_argv(layout: Placement) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Checks of a job (its file, launcher, program, MPI, image) and of its nodes (clocks, cores, memory, disks, names, GPUs, telemetry)."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -32,10 +32,18 @@ from rankdeck_agent.rules.units import duration, size
 
 _PLACING = {
     "-np": 1, "-n": 1, "--np": 1, "-c": 1, "-N": 1, "--hostfile": 1, "-hostfile": 1, "--machinefile": 1,
-    "-machinefile": 1, "--host": 1, "-host": 1, "-H": 1, "--map-by": 1, "-ppn": 1, "-f": 1,
+    "-machinefile": 1, "--host": 1, "-host": 1, "-H": 1, "--map-by": 1, "-map-by": 1, "-ppn": 1, "-f": 1,
+    "--npernode": 1, "-npernode": 1, "--pernode": 0, "-pernode": 0, "--bynode": 0, "-bynode": 0,
+    "--rankfile": 1, "-rankfile": 1, "-rf": 1,
 }  # fmt: skip
 """Arguments that contradict the plan on where ranks run -> how many words follow each."""
 _CLEAN = ("-e", "--cleanenv", "-C", "--containall", "-c", "--contain")
+
+
+def _by_slot(word: str, rest: Sequence[str]) -> bool:
+    """Whether this option maps ranks by slot, as the plan does."""
+    name, equals, value = word.partition("=")
+    return name.lstrip("-") == "map-by" and (value if equals else "".join(rest[:1])) == "slot"
 
 
 def arguments(spec: JobSpec) -> Iterable[Finding]:
@@ -44,6 +52,9 @@ def arguments(spec: JobSpec) -> Iterable[Finding]:
     twice: list[str] = []
     while spec.launch is Launch.MPI and words:
         word = words.pop(0)
+        if _by_slot(word, words):
+            kept.append(word)
+            continue
         if (count := _PLACING.get(word.partition("=")[0])) is None:
             kept.append(word)
             continue

@@ -6,6 +6,7 @@ import concurrent.futures
 import ssl
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +16,7 @@ from tests.support.certificates import Authority
 from tests.support.kubernetes import defaults, garbage, scheduler
 from tests.support.kubernetes.access import ADMIN, Access
 from tests.support.kubernetes.api import Api
-from tests.support.kubernetes.http import Server
+from tests.support.kubernetes.http import CutError, Reply, Request, Server
 from tests.support.kubernetes.jobs import Jobs
 from tests.support.kubernetes.kinds import ADDED, NAMESPACE, NODE, POD, Kind
 from tests.support.kubernetes.kubelet import Exit, Kubelet
@@ -65,8 +66,15 @@ class Double:
         self.kubelet = Kubelet(self.store, self.logs, self._processes or self._scripts)
         self.jobs, self.mpijobs = Jobs(self.store), MpiJobs(self.store)
         self._authority = Authority(folder, "kube-ca")
-        self._server = Server(self.api.handle, self._context())
+        self.under = ""
+        """The path below which it answers, as behind Rancher: `/k8s/clusters/c-1`."""
+        self._server = Server(self._handle, self._context())
         self._round: concurrent.futures.Future | None = None
+
+    async def _handle(self, request: Request, reply: Reply) -> None:
+        if not request.path.startswith(f"{self.under}/"):
+            raise CutError
+        await self.api.handle(replace(request, path=request.path[len(self.under) :]), reply)
 
     def _context(self) -> ssl.SSLContext:
         made = self._authority.server("kube-api")
@@ -146,7 +154,7 @@ class Double:
 
     @property
     def address(self) -> str:
-        return f"https://127.0.0.1:{self._server.port}"
+        return f"https://127.0.0.1:{self._server.port}{self.under}"
 
     def kubeconfig(
         self, name: str = "config", token: str = TOKEN, namespace: str = "default"
