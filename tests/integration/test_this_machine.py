@@ -17,6 +17,7 @@ from tests.support.polling import wait_until
 from rankdeck.model.cluster import Access, Cluster, Node
 from rankdeck.remote.shell import run
 from rankdeck.remote.transports import reach
+from rankdeck_agent.slurm.cluster import NODE_COLUMNS
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
@@ -169,11 +170,12 @@ async def never(_: object) -> bool:
 
 # ---- Slurm's nodes, where the cluster file names none
 
-SINFO = """\
-printf '%-64s%-64s%-24s%-120s%-160s%-120s%-24s%-14s%-14s%-32s%-24s%-10s%-16s%-24s%-66s%s\\n' \\
-    a1 debug idle '(null)' 'gpu:0' '(null)' 0/4/0/4 0 8000 Unknown Unknown up infinite 1-infinite 'debug*' none \\
-    a2 debug 'down*' '(null)' 'gpu:0' '(null)' 0/0/4/4 0 8000 root 2026-11-26T10:00:00 up infinite 1-infinite 'debug*' 'bad cable'
-"""
+ROWS = (
+    ("a1", "debug", "idle", "(null)", "gpu:0", "(null)", "0/4/0/4", "0", "8000", "Unknown", "Unknown", "up", "infinite", "1-infinite", "debug*", "none"),
+    ("a2", "debug", "down*", "(null)", "gpu:0", "(null)", "0/0/4/4", "0", "8000", "root", "2026-11-26T10:00:00", "up", "infinite", "1-infinite", "debug*", "bad cable"),
+)  # fmt: skip
+LINES = ["".join(f"{cell:{width}}" for cell, width in zip(row, NODE_COLUMNS.values(), strict=True)) for row in ROWS]  # fmt: skip
+SINFO = "\n".join(f"echo '{line}'" for line in LINES)
 
 
 def test_a_cluster_file_with_only_a_login_node_shows_slurms_nodes(home: Home) -> None:

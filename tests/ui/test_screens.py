@@ -644,7 +644,7 @@ async def test_what_a_server_asks_is_typed_one_prompt_after_the_other(stage: Sta
         await shows(app, pilot, "The last answer was refused")
         await shows(app, pilot, " 1. push")
         await pilot.press("s", "q", "x", "backspace")
-        await shows(app, pilot, "Password: ••")
+        await shows(app, pilot, "Password: **")
         await pilot.press("enter", "4", "2")
         await shows(app, pilot, "Code: 42")
         await pilot.press("enter")

@@ -51,7 +51,7 @@ class LoginAnswer(ModalScreen[Answers], inherit_bindings=False):
         lines += [[(part, "text")] for part in _wrapped(asked.words)]
         prompt = asked.prompts[len(self._answers)]
         *before, last = _wrapped(prompt.text) or [""]
-        typed = printable(self._typed) if prompt.echo else "•" * len(self._typed)
+        typed = printable(self._typed) if prompt.echo else "*" * len(self._typed)
         lines += [[(part, "text")] for part in before]
         lines += [
             [(f"{last} ", "text"), (typed[-WIDE:], "title"), ("▏", "dim")],
