@@ -321,7 +321,7 @@ def test_what_slurm_grants_instead_of_what_was_asked_is_told(
     root.on("n3", f"scontrol update jobid={found['slurm']['id']} timelimit=2")
 
     found = user.until(job, lambda one: one["slurm"]["instead"])
-    assert found["slurm"]["instead"] == [{"option": "time", "asked": "5", "granted": "2 min"}]
+    assert found["slurm"]["instead"] == [{"option": "time", "asked": "5", "granted": "2 min 00 s"}]
 
 
 def test_of_a_plain_array_only_the_tasks_of_the_row_that_was_named_are_cancelled(
