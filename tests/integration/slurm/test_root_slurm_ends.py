@@ -334,7 +334,7 @@ def test_a_line_on_stderr_of_every_command_changes_nothing_and_that_of_sbatch_is
 
     done = user.run("--no-preflight", launch="plain", ranks_per_node=1, command=["echo", "here"])
     # What sbatch says of a job is for its user; the others are asked again and again.
-    said = ["sbatch: this cluster is going down for maintenance on Monday"]
+    said = ["login: sbatch: this cluster is going down for maintenance on Monday"]
     assert (done["state"], done["troubles"]) == ("done", said)
     assert user.lines(done["job"]) == ["here", "here"]
 
