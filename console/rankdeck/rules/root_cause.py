@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from signal import SIGPIPE
@@ -403,8 +403,7 @@ def _lost_peers(view: View) -> CauseChoice | None:
     ranks = Counter(r for m in pulled for r in view.ranks_of(m) if r != m.end.rank)
     if ranks and (most := ranks.most_common(1)[0])[1] > len(pulled) // 2:
         named = next((m for m in view.ranks if m.end.rank == most[0]), pulled[0])
-        why = f"{ranks_name(most[1], OF_PEERS)} rank {most[0]}"
-        return CauseChoice(named, (why, named.why))
+        return CauseChoice(named, (_named_rank(most[1], most[0], pulled), named.why))
     # Libraries of communication ignore SIGPIPE: it comes from a pipe or socket of the rank's own.
     piped = [m for m in pulled if m.end.signal == SIGPIPE]
     if len(piped) == 1 and len(pulled) > 1:
@@ -494,21 +493,18 @@ def _named(view: View, chosen: Meaning) -> list[str]:
     peers = [m for m in view.of(Role.PEER) if m is not chosen]
     naming = sum(chosen.end.rank in view.ranks_of(m) for m in peers)
     if naming:
-        words = next(_words_about(chosen.end.rank, peers), "")
-        sentences = [f"{ranks_name(naming, OF_PEERS)} rank {chosen.end.rank}: {words}"]
+        sentences = [_named_rank(naming, chosen.end.rank, peers)]
         return sentences + _launcher_says(view, chosen.end)
     naming = sum(m.end.node != node and node in view.peers_of(m) for m in peers)
     sentences = [f"{ranks_name(naming, ELSEWHERE)} {node}"] if naming else []
     return sentences + _launcher_says(view, chosen.end)
 
 
-def _words_about(rank: int | None, others: Sequence[Meaning]) -> Iterator[str]:
-    """The lines in which the others name this rank."""
-    for meaning in others:
-        lines = last_words(meaning.end.lines)
-        yield from (
-            clean(line.strip(), LONGEST_QUOTE) for line in lines if rank in named_ranks(line)
-        )
+def _named_rank(count: int, rank: int | None, others: Sequence[Meaning]) -> str:
+    """The sentence that so many of these ends name this rank, with the first line that does."""
+    lines = (line for meaning in others for line in last_words(meaning.end.lines))
+    words = next(line for line in lines if rank in named_ranks(line))
+    return f"{ranks_name(count, OF_PEERS)} rank {rank}: {clean(words.strip(), LONGEST_QUOTE)}"
 
 
 def _launcher_says(view: View, end: End) -> list[str]:
