@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rankdeck import plugins
-from rankdeck.backends import slurm
+from rankdeck.backends import slurm, slurm_attach
 from rankdeck.backends.base import Backend
 from rankdeck.backends.export import export
 from rankdeck.backends.kubernetes import OtherJob, attach_id, attach_plan, find_listed
@@ -325,7 +325,7 @@ class Session:
 
     async def _plan_to_read(self, text: str) -> tuple[Plan, float | None]:
         """The plan to follow a job of others, and when the job was created. Asks Slurm for jobs not in `others` too."""
-        number, place = slurm.job_named(text) if self.slurm.asked else ("", "")
+        number, place = slurm_attach.job_named(text) if self.slurm.asked else ("", "")
         if not number:
             found = find_listed(self.others(), text)
             if isinstance(found, KubernetesJob):
@@ -334,7 +334,7 @@ class Session:
                 return attach_plan(self.cluster, found), found.created
             number, place = found.id, found.place
         seen = await self.slurm.look(number)
-        return slurm.attach_plan(self.cluster, seen, place), seen.submitted
+        return slurm_attach.attach_plan(self.cluster, seen, place), seen.submitted
 
     def why_not(self, need: str, what: JobSpec | str) -> str:
         """Why this user lacks the right to do `need`; "" if no reason is known.

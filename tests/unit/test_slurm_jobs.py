@@ -7,7 +7,9 @@ from typing import cast
 
 import pytest
 
-from rankdeck.backends.slurm import SlurmBackend, attach_plan, granted_instead, script
+from rankdeck.backends.slurm import SlurmBackend, script
+from rankdeck.backends.slurm_attach import attach_plan
+from rankdeck.backends.slurm_settings import granted_instead
 from rankdeck.config.jobs import read_job
 from rankdeck.errors import ConfigError, LaunchError
 from rankdeck.model.cluster import Cluster, Node

@@ -205,7 +205,7 @@ def job_rows(text: str) -> Iterator[Row]:
     yield from found
 
 
-_LIMITS = {"N": 1 << 16, "j": 300}
+_LIMITS = {"N": 1 << 16}
 """Field of `squeue -o` -> most characters of it, where that is not 300: a node list is read before it is cut."""
 
 

@@ -61,6 +61,7 @@ from rankdeck_agent.slurm.folder import (
     SEEN,
     KeeperWatch,
     attached,
+    is_from,
     later_job,
     read_id,
     register_job,
@@ -565,10 +566,9 @@ def _submit(plan: NodePlan, folder: RunFolder) -> dict[str, Any]:
     slurm = Slurm({**variables_in(settings(folder)), "PATH": path})
     taken = _taken(folder, slurm, reply)
     if taken is None and reply.well:
-        found = _in_queue(folder, slurm)
-        if found is not None and not found:
+        taken, answered = _find_in_queue(folder, slurm)
+        if taken is None and answered:
             return _not_submitted(folder, _NO_NUMBER.format("; ".join(said_by(reply)) or "nothing"))
-        taken = TakenJob(found, "") if found else None
     if (
         taken is not None
         and taken.cluster
@@ -615,27 +615,22 @@ def _taken(folder: RunFolder, slurm: Slurm, reply: SlurmReply) -> Optional[Taken
     if reply.well and len(found) == 1 and len(reply.out.split()) == 1:
         return found[0]
     rows = {one: shown_job(ask_for_job(slurm, one.number).out) for one in found}
-    place = plain(os.path.realpath(folder.path), 500)
-    here = [one for one, seen in rows.items() if seen is not None and seen.folder == place]
+    here = [one for one, seen in rows.items() if seen is not None and is_from(folder, seen)]
     late = [one for one, seen in rows.items() if reply.well and seen and _is_new(seen)]
     return next(iter(here or late), None)
 
 
-def _in_queue(folder: RunFolder, slurm: Slurm) -> Optional[str]:
-    """The number of the job in the queue that has the run folder as working directory; "" if there is none.
-
-    None if Slurm does not answer.
-    """
-    place = plain(os.path.realpath(folder.path), 500)
+def _find_in_queue(folder: RunFolder, slurm: Slurm) -> "tuple[Optional[TakenJob], bool]":
+    """(the job in the queue that has the run folder as working directory, or None; whether Slurm has answered)."""
     for pause in _LOOKS_IN_QUEUE:
         time.sleep(pause)
         reply = slurm.ask(*SQUEUE)
         if not reply.well:
-            return None
-        found = next((seen.job for seen in queue_rows(reply.out) if seen.folder == place), "")
+            return None, False
+        found = next((seen.job for seen in queue_rows(reply.out) if is_from(folder, seen)), "")
         if found:
-            return found
-    return ""
+            return TakenJob(found, ""), True
+    return None, True
 
 
 def _is_new(seen: SlurmJobRow) -> bool:

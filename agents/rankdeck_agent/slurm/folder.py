@@ -121,12 +121,17 @@ def submit_time(folder: RunFolder) -> float:
         return float("nan")
 
 
+def is_from(folder: RunFolder, seen: SlurmJobRow) -> bool:
+    """Whether this job has the run folder as working directory, as far as Slurm's answer shows it."""
+    return seen.folder == plain(os.path.realpath(folder.path), 500)
+
+
 def later_job(folder: RunFolder, seen: SlurmJobRow) -> bool:
     """Whether this is a later job with the same number, because the controller has begun to count again.
 
     Our job has its run folder as working directory, unless the user or the site changed that.
     """
-    moved = bool(seen.folder) and seen.folder != plain(os.path.realpath(folder.path), 500)
+    moved = bool(seen.folder) and not is_from(folder, seen)
     return moved and is_later(seen, submit_time(folder))
 
 

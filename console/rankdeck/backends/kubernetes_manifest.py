@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rankdeck.backends.launchers import TORCHRUN_ENDS, not_given, script_command
+from rankdeck.backends.launchers import TORCHRUN_ENDS, script_command, without_given_options
 from rankdeck.backends.plan_options import gpus_per_node, options, ranks_per_node
 from rankdeck.backends.shell_words import shell_line
 from rankdeck.config.document import documents
@@ -538,7 +538,9 @@ def _mpirun(wanted: _Wanted, slots: int) -> list[str]:
         words += ["-f", HOSTFILE, "-n", size, "-ppn", str(slots)]
         return [*words, *spec.mpi.args, *SHIM, *spec.command]
     words += ["--allow-run-as-root", "--hostfile", HOSTFILE, "-np", size]
-    words += not_given(("--map-by", f"ppr:{slots}:node", "--bind-to", "none"), spec.mpi.args)
+    words += without_given_options(
+        ("--map-by", f"ppr:{slots}:node", "--bind-to", "none"), spec.mpi.args
+    )
     for name in {**_own_env(wanted), **cluster.environment, **spec.env}:
         words += ["-x", name]
     return [*words, *spec.mpi.args, *SHIM, *spec.command]

@@ -388,7 +388,7 @@ def launcher_argv(layout: Placement) -> tuple[str, ...]:
         spec.mpi.path,
         *_fill(flavour.start, hostfile=f"{RUN_TOKEN}/{HOSTFILE}", size=str(layout.world_size)),
         *_fill(
-            not_given(flavour.even if layout.even else flavour.uneven, spec.mpi.args),
+            without_given_options(flavour.even if layout.even else flavour.uneven, spec.mpi.args),
             each=str(each),
         ),
         *_agent(layout, flavour),
@@ -407,7 +407,7 @@ def _unless_given(words: Sequence[str], given: Sequence[str]) -> tuple[str, ...]
     return tuple(word for three in triples if three[1] not in given for word in three)
 
 
-def not_given(words: Sequence[str], given: Sequence[str]) -> tuple[str, ...]:
+def without_given_options(words: Sequence[str], given: Sequence[str]) -> tuple[str, ...]:
     """The pairs `OPTION VALUE` of `words` without options that the user gives, with one dash or two: the user's win."""
     names = {word.partition("=")[0].lstrip("-") for word in given if word.startswith("-")}
     pairs = [words[at : at + 2] for at in range(0, len(words), 2)]

@@ -7,12 +7,9 @@ Rankdeck: srun writes the output files.
 
 import hashlib
 import json
-import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import ceil
 from typing import ClassVar
 
 from rankdeck.backends.base import Tell, say_nothing
@@ -21,6 +18,7 @@ from rankdeck.backends.node_stream import STREAMS
 from rankdeck.backends.plan_options import document_plan, gpus_per_node, options, ranks_per_node
 from rankdeck.backends.plan_text import export_lines, exports_part, file_parts, parts_text
 from rankdeck.backends.shell_words import SHIM, shell_line, shell_word, whole_file
+from rankdeck.backends.slurm_settings import ASKED, GRANTED, SETTINGS, is_attached
 from rankdeck.backends.ssh import CANCEL_LIMIT, START_LIMIT, SshBackend, left_there
 from rankdeck.config.schedulers import OFF, calls_allowed
 from rankdeck.errors import AgentError, LaunchError, NodeError, RankdeckError, suggest_or_list
@@ -28,11 +26,10 @@ from rankdeck.model.cluster import Capabilities, Cluster, capabilities
 from rankdeck.model.job import Abort, CancelReport, Job, JobSpec, Launch, Plan, State
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.plan_part import LineKind, PlanPart
-from rankdeck.model.schedulers import LogRun, SlurmLook, SlurmStatus
+from rankdeck.model.schedulers import LogRun
 from rankdeck.model.text import as_table, integer, is_list
 from rankdeck.remote.agent import Agents
 from rankdeck.runtimes import Runtime, find_runtime
-from rankdeck_agent.rules.units import duration
 from rankdeck_agent.wire import LAUNCHER, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
 
 RUN = '"$RANKDECK_RUN"'
@@ -54,7 +51,7 @@ _NEVER = 1 << 62
 """Start offset of a run that a task did not have: beyond any output."""
 SUBMIT_LIMIT = 95.0
 """Seconds that sbatch may take: it tries again by itself for over a minute while the controller is busy."""
-SCRIPT, SETTINGS, SBATCH = "job.sbatch", "slurm.json", "sbatch"
+SCRIPT, SBATCH = "job.sbatch", "sbatch"
 _MARKS = """\
 attempt=${SLURM_RESTART_COUNT:-0}
 mark() { : >"$RANKDECK_RUN/marks/$attempt.batch.$1" || :; }
@@ -105,7 +102,7 @@ class SlurmBackend(SshBackend):
         asked: dict[str, object] = {
             **calls_allowed(cluster.options),
             "environment": dict(cluster.environment),
-            ASKED: {key: chosen[key] for key in _GRANTED if chosen.get(key, OFF) != OFF},
+            ASKED: {key: chosen[key] for key in GRANTED if chosen.get(key, OFF) != OFF},
         }
         ranks = tuple(range(plan.world_size))
         if array:
@@ -248,148 +245,6 @@ async def log_starts(agents: Agents, plan: Plan) -> tuple[Mapping[tuple[int, str
         {places[name]: at for name, at in row.items() if name in places and integer(at)}
         for row in rows
     )
-
-
-_GRANTED = ("partition", "account", "qos", "time")
-"""Options for which Slurm, or a plug-in of the site, may grant something else than was asked."""
-ASKED = "asked"
-"""Key in the settings of a job; its value is what the job file asked of `_GRANTED`."""
-
-
-@dataclass(frozen=True, slots=True)
-class GrantedInstead:
-    """An option of a job for which Slurm granted something else."""
-
-    option: str
-    asked: str
-    granted: str
-
-
-def granted_instead(plan: Plan, status: SlurmStatus) -> tuple[GrantedInstead, ...]:
-    """What Slurm granted where it differs from what the job file asked."""
-    settings = _settings_of(plan)
-    asked = {key: str(value) for key, value in as_table(settings.get(ASKED)).items()}
-    limit = time_limit(asked.get("time", ""))
-    same = {
-        "partition": status.partition in (asked.get("partition"), *asked.get("partition", "").split(",")),
-        "account": status.account.lower() == asked.get("account", "").lower(),
-        "qos": status.qos == asked.get("qos"),
-        "time": limit is None or status.limit is None or ceil(limit / 60) == ceil(status.limit / 60),
-    }  # fmt: skip
-    granted = {
-        "partition": status.partition,
-        "account": status.account,
-        "qos": status.qos,
-        "time": duration(status.limit or 0.0),
-    }
-    return tuple(
-        GrantedInstead(key, asked[key], granted[key])
-        for key in _GRANTED
-        if key in asked and granted[key] and not same[key]
-    )
-
-
-_TIME = re.compile(r"(?:(\d{1,6})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?\Z")
-
-
-def time_limit(text: str) -> float | None:
-    """Seconds in a time limit as sbatch takes it: `90` (minutes), `30:00`, `1:30:00`, `2-12`, `2-12:30`; else None."""
-    found = _TIME.match(text)
-    if found is None:
-        return None
-    days, *rest = found.groups()
-    parts = [int(part) for part in rest if part is not None]
-    if days is None and len(parts) < 3:
-        parts.insert(0, 0)
-    hours, minutes, seconds = (*parts, 0, 0)[:3]
-    return float(((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds)
-
-
-def _settings_of(plan: Plan) -> Mapping[str, object]:
-    files = plan.nodes[0].files
-    text = next((file.text for file in files if file.path == SETTINGS), "{}")
-    return as_table(json.loads(text))
-
-
-ATTACHED = "attached"
-"""Key in the settings of a job that somebody else submitted; its value is Slurm's id of the job."""
-
-
-def is_attached(plan: Plan) -> bool:
-    """Whether somebody else submitted this job."""
-    return ATTACHED in _settings_of(plan)
-
-
-def attach_plan(cluster: Cluster, found: SlurmLook, place: str = "") -> Plan:
-    """The plan to follow a job that somebody else submitted: the login node copies its output into a run folder.
-
-    `place`: its row in the queue; if that is only some tasks of an array (`48_[2-5%2]`), a cancel ends only these.
-    Raises LaunchError if Slurm has cut the list of the tasks.
-    """
-    made = time.strftime("%Y%m%d-%H%M%S", time.gmtime(found.submitted or 0.0))
-    name = re.sub(r"[^A-Za-z0-9._-]", "-", found.name).lstrip("._-")[:60] or "job"
-    tasks = _tasks_in_row(place)
-    part = hashlib.sha256(tasks.encode()).hexdigest()[:6] if "[" in tasks else tasks
-    job = f"{name}-{made}-{part.replace('_', '.') or found.id}"
-    settings = {
-        ATTACHED: found.id,
-        "tasks": tasks,
-        "out": found.out,
-        "err": found.err,
-        "environment": dict(cluster.environment),
-        **calls_allowed(cluster.options),
-    }
-    reader = NodePlan(
-        job=job,
-        node=cluster.options.get("login", ""),
-        ranks=tuple(range(found.ranks)),
-        processes=(ProcessPlan(SBATCH, ("scontrol", "show", "job", found.id)),),
-        files=(NodeFile(SETTINGS, json.dumps(settings)),),
-        env=cluster.environment,
-        tty=False,
-        grace=_GRACE,
-        elsewhere=True,
-    )
-    return Plan(
-        job=job,
-        name=found.name or name,
-        cluster=cluster.name,
-        backend=cluster.backend,
-        nodes=(reader,),
-        grace=_GRACE,
-        abort=Abort(enabled=False),
-        text=" and ".join(dict.fromkeys(filter(None, (found.out, found.err)))),
-        owner=f"Slurm job of {found.user or 'unknown'}",
-    )
-
-
-_ROW_OF_TASKS = re.compile(r"(\d{1,11})_(?:(\d{1,9})|\[([\d,:-]+)(?:%\d+)?\])\Z")
-
-
-def job_named(text: str) -> tuple[str, str]:
-    """(what to ask Slurm about, row) of a job that is named by `4711`, `48_3` or `48_[2-5%2]`; two "" for other names."""
-    if text.isdigit() and text.isascii():
-        return text, ""
-    found = _ROW_OF_TASKS.match(text)
-    if found is None:
-        return "", ""
-    return (f"{found[1]}_{found[2]}" if found[2] else found[1]), text
-
-
-def _tasks_in_row(place: str) -> str:
-    """`48_[2-5]` of the row `48_[2-5%2]`, `48_3` of a running task; "" for a job that is no array."""
-    if "_" not in place:
-        return ""
-    found = _ROW_OF_TASKS.match(place)
-    if found is None:
-        array = place.partition("_")[0]
-        why = f"Slurm cuts the list of its tasks ({place})"
-        raise LaunchError("start", f"{why}: follow one of them (`{array}_0`), or all of {array}")
-    return f"{found[1]}_{found[2] or f'[{found[3]}]'}"
-
-
-_GRACE = 30.0
-"""Seconds from SIGTERM to SIGKILL: the default of Slurm's KillWait."""
 
 
 def script(cluster: Cluster, spec: JobSpec, job: str, *, watched: bool = False) -> str:

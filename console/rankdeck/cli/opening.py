@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Self
 
-from rankdeck.backends.slurm import job_named
+from rankdeck.backends.slurm_attach import job_named
 from rankdeck.cli import choose, output
 from rankdeck.cli.output import UsageError
 from rankdeck.config.files import find_job

@@ -7,7 +7,7 @@ from typing import Any
 
 from rankdeck.acceptance.recipe import OutputReading
 from rankdeck.acceptance.run import AcceptanceRun, next_step
-from rankdeck.backends.slurm import granted_instead
+from rankdeck.backends.slurm_settings import granted_instead
 from rankdeck.config.user import Use
 from rankdeck.errors import NodeError, Problem
 from rankdeck.images.bring import ImageAt

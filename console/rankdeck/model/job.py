@@ -229,6 +229,10 @@ class Plan:
         return self.nodes[0].node if self.nodes and self.nodes[0].elsewhere else node
 
 
+LONG_PAUSE = 10.0
+"""Seconds without output after which a rank has paused, not only written slowly."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankState:
     """The present state of a rank. Times are epoch seconds on the console's clock."""
@@ -250,9 +254,6 @@ class RankState:
     """Number of lines that it has written, as far as known."""
     activity: Activity | None = None
     """What its processes did at the last look; None: not known, or not running."""
-
-
-LONG_PAUSE = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

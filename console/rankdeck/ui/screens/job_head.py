@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from textual.geometry import Size
 
 from rankdeck.backends.plan_text import plan_lines
-from rankdeck.backends.slurm import granted_instead
+from rankdeck.backends.slurm_settings import granted_instead
 from rankdeck.model.health import leading
 from rankdeck.model.job import (
     Countdown,
