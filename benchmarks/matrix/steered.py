@@ -87,7 +87,8 @@ VERBS: tuple[tuple[str, ...], ...] = (
     ("health", "--wait", "8"),
     ("images", "--image", "/etc/hostname"),
 )
-SHORT = (VERBS[0], VERBS[1], VERBS[7])
+SHORT = (VERBS[0], VERBS[1], ("nodes", "--live", "--wait", f"{HEARD_LIMIT:.0f}"))
+"""The last has to see what a node says, so it waits for it as long as a busy machine needs."""
 SILENT = ("--json", "status", "health", "jobs", "inspect", "images", "--diff")
 """Verbs that may show nothing of it."""
 

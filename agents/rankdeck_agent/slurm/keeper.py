@@ -272,7 +272,12 @@ class Keeper:
 
     def _take_one(self, run: Run, seen: SlurmJobRow, now: float) -> None:
         with _apart(run):
-            run.take(self._in_full(run, seen, now))
+            full = self._in_full(run, seen, now)
+            if full is None:
+                # Slurm keeps the row of an ended job for minutes: better late than without the node.
+                self._rhythm.want(now + 5.0)
+                return
+            run.take(full)
             if run.over:
                 run.close()
             elif run.track.batch_over:
@@ -294,14 +299,17 @@ class Keeper:
             elif not rows:
                 self._rhythm.want(now + 5.0)
 
-    def _in_full(self, run: Run, seen: SlurmJobRow, now: float) -> SlurmJobRow:
-        """The row, completed if needed: which node failed (from scontrol), who cancelled the job (from accounting)."""
+    def _in_full(self, run: Run, seen: SlurmJobRow, now: float) -> Optional[SlurmJobRow]:
+        """The row, completed if needed: which node failed (from scontrol), who cancelled the job (from accounting).
+
+        None if scontrol is needed and the budget does not allow it yet.
+        """
         queued_again = seen.restarts > run.track.attempt
         known = seen.failed_node or run.attached
         if known or (seen.state != "NODE_FAIL" and not queued_again):
             return self._with_who(run, seen)
         if not self._budget.allows(JOB_CALLS, now):
-            return seen
+            return None
         self._budget.spend(JOB_CALLS, now)
         reply = ask_for_job(self._slurm(), run.id)
         return (shown_job(reply.out) if reply.well else None) or seen
