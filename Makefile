@@ -17,6 +17,18 @@ WORKERS ?= $(shell n=$$((3 * $(CORES))); echo $$((n < 6 ? n : 6)))
 # Compiled modules are a third of what short commands and each worker cost.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Runs the tests of a tier. A few that fail may have starved beside the others: they are run once more, each alone.
+define tested
+rm -rf $(FAILED)
+$(PYTEST) -n $(WORKERS) -m "$(1)" -o cache_dir=$(FAILED) $(EXTRA_PYTEST) || { \
+  [ $$? = 1 ] && [ "$$(grep -c : $(FAILED)/v/cache/lastfailed)" -le $(STARVED) ] || exit 1; \
+  echo "make: what FAILED beside others, each alone:"; \
+  $(PYTEST) --last-failed --last-failed-no-failures none -m "$(1)" -o cache_dir=$(FAILED) $(EXTRA_PYTEST); }
+endef
+FAILED := .pytest_cache/tier
+# More than so many is no accident.
+STARVED := 5
+
 .PHONY: help setup dev demo test thorough fast check bench house sbom update man pictures clean
 
 help:
@@ -52,13 +64,13 @@ demo: setup
 test: dev
 	tests/support/packages.sh
 	tests/support/torch.sh $(BIN)/python
-	$(PYTEST) -n $(WORKERS) -m "not thorough" $(EXTRA_PYTEST)
+	$(call tested,not thorough)
 
 # Other runtimes, launchers, faults and accidents: tests/support/tiers.py says which.
 thorough: dev
 	tests/support/packages.sh
 	tests/support/torch.sh $(BIN)/python
-	$(PYTEST) -n $(WORKERS) -m thorough $(EXTRA_PYTEST)
+	$(call tested,thorough)
 
 # Two processes a core: some of these wait, and each process loads the same modules: none of what starts real programs.
 fast: dev
