@@ -167,7 +167,7 @@ async def test_a_console_starts_no_second_agent_beside_an_installed_one(
         await until(lambda: session.fleet.node("n1").heard_s() is not None)
         said = session.fleet.node("n2").attach
 
-    assert said == "telemetry started"
+    assert said == "its telemetry has started"
     journal = (site.sshd["n1"].home / "fake-journal").read_text()
     assert journal == ""
 
@@ -179,7 +179,7 @@ async def test_a_console_that_came_first_ends_its_own_agent_for_the_installed_on
         session.want(None)
         node = session.fleet.node("n1")
         await until(lambda: node.heard_s() is not None)
-        assert node.attach == "telemetry started"
+        assert node.attach == "its telemetry has started"
 
         await verb(site, monkeypatch, capsys, "install", "n1")
         await until(lambda: node.attach == INSTALLED, 40)

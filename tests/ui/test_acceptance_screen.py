@@ -14,7 +14,7 @@ from rankdeck.model.job import JobSpec, Launch
 from rankdeck.ui.app import RankdeckApp
 from tests.support.acceptance_run import Port, healthy, made_run, names, result, slow_sender
 from tests.ui.support.stage import Stage, cluster_of, plan_of
-from tests.ui.test_screens import console, lacks, shows, text_of, type_in, until
+from tests.ui.test_screens import answered_yes, console, lacks, shows, text_of, type_in, until
 
 LEAVES = {node: "AB"[number // 4] for number, node in enumerate(names(8))}
 MAP = {
@@ -223,7 +223,8 @@ async def test_a_plan_is_shown_whole_and_starts_only_after_a_question() -> None:
         await pilot.press("escape")
         await lacks(app, pilot, "Start this acceptance run?")
         assert port.asked == [("plan", ("n1",))]
-        await pilot.press("enter", "enter")
+        await pilot.press("enter")
+        await answered_yes(pilot)
         await until(pilot, lambda: ("start",) in port.asked, "not started")
         await shows(app, pilot, "running")
 
@@ -247,7 +248,8 @@ async def test_a_run_is_stopped_only_after_a_question() -> None:
         await pilot.press("escape")
         await lacks(app, pilot, "Stop this acceptance run?")
         assert port.asked == []
-        await pilot.press("x", "enter")
+        await pilot.press("x")
+        await answered_yes(pilot)
         await shows(app, pilot, "nothing is left on any node")
 
     assert port.asked == [("stop",)]
@@ -308,7 +310,8 @@ async def test_a_pair_is_measured_again_after_a_question_that_shows_the_commands
         await pilot.press("escape")
         await lacks(app, pilot, "Measure this again?")
         assert port.asked == []
-        await pilot.press("u", "enter")
+        await pilot.press("u")
+        await answered_yes(pilot)
         await shows(app, pilot, "n1: measured again; accepted except n3")
 
     assert port.asked == [("again", ("n3", "n1"), "iperf3")]
@@ -323,7 +326,7 @@ async def test_a_node_is_measured_again_where_its_row_meets_its_column() -> None
         await shows(app, pilot, "sysbench: n3")
         for pair in ("iperf3: n3 – n1", "iperf3: n3 – n2"):
             await shows(app, pilot, pair)
-        await pilot.press("enter")
+        await pilot.press("y")
         await shows(app, pilot, "n3: measured again")
 
     assert port.asked == [("again", ("n3",), "iperf3")]
@@ -336,7 +339,7 @@ async def test_while_a_run_goes_on_a_pair_waits_for_the_end_of_its_round() -> No
         await opened(app, pilot, "n3 sends")
         await pilot.press("e", "u")
         await shows(app, pilot, "Measured after the round that runs")
-        await pilot.press("enter")
+        await pilot.press("y")
         await shows(app, pilot, "n3 – n1: measured when this round has ended")
         await pilot.press("tab", "tab", "tab")
         await shows(app, pilot, "OUTCOME")
@@ -355,10 +358,12 @@ async def test_a_pair_of_a_kept_run_is_measured_again_and_an_error_is_said() -> 
         await opened(app, pilot, "accepted except n3")
         await pilot.press("enter")
         await shows(app, pilot, "59 60")
-        await pilot.press("e", "u", "enter")
+        await pilot.press("e", "u")
+        await answered_yes(pilot)
         await shows(app, pilot, "n3 – n1: measured again")
         port.trouble = LaunchError("plan", "nothing was measured: n1: busy: train-1 runs there")
-        await pilot.press("u", "enter")
+        await pilot.press("u")
+        await answered_yes(pilot)
         await shows(app, pilot, "n1: busy: train-1 runs there")
 
     assert port.asked[:3] == [("open", "r1"), ("resume", "r1"), ("again", ("n3", "n1"), "iperf3")]
@@ -390,7 +395,7 @@ async def test_jobs_are_kept_away_from_a_node_with_a_reason_for_a_while_and_let_
         await shows(app, pilot, "(run r1)")
         await pilot.press("tab", "tab", "tab", "B")
         await shows(app, pilot, "Let jobs run on this node again?")
-        await pilot.press("enter")
+        await pilot.press("y")
         await shows(app, pilot, "n3: jobs may run there again")
         await lacks(app, pilot, "n3: excluded until")
 
@@ -410,7 +415,7 @@ async def test_on_the_page_of_a_pair_it_is_measured_again_and_jobs_are_kept_away
         await shows(app, pilot, "tab next part")
         await pilot.press("u")
         await shows(app, pilot, "$ ssh n3 iperf3 -c n1")
-        await pilot.press("enter")
+        await pilot.press("y")
         await shows(app, pilot, "n3 – n1: measured again")
         await pilot.press("tab", "B")  # the way back: n1 sends
         await shows(app, pilot, "exclude n1")
@@ -420,11 +425,12 @@ async def test_on_the_page_of_a_pair_it_is_measured_again_and_jobs_are_kept_away
         await shows(app, pilot, "n1: kept free of jobs for 2d; B again takes that back")
         await pilot.press("B")
         await shows(app, pilot, "Let jobs run on this node again?")
-        await pilot.press("enter")
+        await pilot.press("y")
         await shows(app, pilot, "n1: jobs may run there again")
         await pilot.press("tab", "u")
         await shows(app, pilot, "iperf3: n3 – n1")
-        await pilot.press("escape", "escape", "u", "enter")
+        await pilot.press("escape", "escape", "u")
+        await answered_yes(pilot)
         await shows(app, pilot, "n3 – n1: measured again")
 
     again, why = ("again", ("n3", "n1"), "iperf3"), "its cable is being swapped"

@@ -17,12 +17,12 @@ WANDERING = (
 FAILED = {
     (80, 24): """
  train-1121-143005-3f2a  ● running  1:2s  16 ranks: 4 running, …  page 1/2  [ ]
- first failure  rank 5 on node02, exit 1  HH:MM:SS.mmm ±5 ms  pulled down 11 ra…
+ first failure  rank 5 on node02, exit 1  HH:MM:SS.mmm ±5 ms  11 ranks ended by…
    torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.
    means the GPU is out of memory
    try   a smaller batch; `nvidia-smi` shows who else is on that GPU
  ↓↓↓●↓✗↓●↓↓ ↓●↓↓↓●
-╭━ ✗ 5 node02 exit 1  failed first ━━━━ ╭─ ↓ 0 node01 SIGTERM  pulled down ────
+╭━ ✗ 5 node02 exit 1  failed first ━━━━ ╭─ ↓ 0 node01 SIGTERM  ended by it ────
 """,
     (60, 15): """
  train-1121-143005-3f2a  ● running  1:2s …    page 1/8  [ ]

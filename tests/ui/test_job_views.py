@@ -72,6 +72,39 @@ async def test_r_on_a_row_opens_its_ranks_as_a_wall(stage: Stage) -> None:
         await lacks(app, pilot, "● 0 node01")
 
 
+async def test_one_key_shows_stderr_of_the_rank_alone_and_it_is_marked_without_colour(
+    stage: Stage,
+) -> None:
+    async with console(stage, (120, 40)) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "▏Traceback: OSError")
+        await pilot.press("vertical_line")
+        await shows(app, pilot, "stderr  1 of 7 lines")
+        await lacks(app, pilot, "hello from 5")
+        await pilot.press("vertical_line")
+        await shows(app, pilot, "stdout  6 of 7 lines")
+        await lacks(app, pilot, "▏Traceback")
+        await pilot.press("escape")
+        await shows(app, pilot, "▏Traceback: OSError")
+        await shows(app, pilot, "hello from 5")
+
+
+async def test_a_filtered_merged_log_names_who_wrote_each_line_and_counts_only_new_ones(
+    stage: Stage,
+) -> None:
+    async with console(stage, (120, 40)) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "barrier")
+        await pilot.press("M")
+        await shows(app, pilot, "14 ranks [x14] barrier reached")
+        await pilot.press("g", "vertical_line")
+        await shows(app, pilot, " 5 ▏Traceback: OSError")
+        await lacks(app, pilot, "new")
+        stage.write(JOB, 3, "not for this filter\n", at=1_003.0)
+        stage.write(JOB, 3, "second\n", "err", at=1_003.0)
+        await shows(app, pilot, "+1 new")
+
+
 async def test_diff_says_who_leaves_the_majority(stage: Stage) -> None:
     async with console(stage, (120, 40)) as (app, pilot):
         app.open_job(JOB)
@@ -317,7 +350,7 @@ async def test_a_log_that_begins_anew_while_one_reads_further_up_is_shown_again(
 
 
 COLLAPSED = """
- 5                   Traceback: OSError
+ 5                   ▏Traceback: OSError
  0-4,6-8,10-15       barrier reached
                      missing: 5,9
  all ranks

@@ -206,7 +206,7 @@ async def test_a_stall_and_a_failure_stand_over_the_ranks(stage: Stage, size) ->
         await shows(app, pilot, "first failure  rank 2 on node01, exit 1")
         await shows(app, pilot, "a disk is full on that node")
         if size[0] == 200:
-            await shows(app, pilot, "pulled down 1 rank: 3")
+            await shows(app, pilot, "1 rank ended by it: 3")
             assert "±" in text_of(app)
         await type_in(pilot, "e")
         await shows(app, pilot, "No space left on device")

@@ -193,7 +193,7 @@ async def test_a_long_sentence_in_the_last_line_is_all_there_and_the_keys_come_b
         assert len(text_of(app).splitlines()) <= 15
         app.screen.say("x" * 500)
         await shows(app, pilot, "x…")
-        assert app.screen.key_bar.size.height == 3
+        assert app.screen.key_bar.size.height == 4
         app.screen.say("")
         await until(pilot, lambda: app.screen.key_bar.size.height == 1, "not one line again")
         await shows(app, pilot, "? help")

@@ -84,7 +84,7 @@ async def test_a_signal_is_sent_after_a_question_that_names_what_it_hits(stage: 
         await type_in(pilot, "sigkill")
         await pilot.press("enter")
         await shows(app, pilot, "Send KILL to 1 process?")
-        await pilot.press("enter")
+        await pilot.press("y")
         await until(pilot, lambda: stage.signalled, "nothing sent")
 
     assert stage.signalled == [("KILL", (4242,))]

@@ -18,7 +18,9 @@ from rankdeck.model.job import CancelReport, Countdown, RemainingProcess, State
 from rankdeck.remote.questions import Answers, LoginQuestion, Prompt
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.screens.job import JobScreen
+from rankdeck.ui.screens.modals import ALONE, PASTED
 from rankdeck.ui.screens.node import NodeScreen
+from rankdeck.ui.terminal import TOGETHER
 from rankdeck_agent.wire import Sample
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage
@@ -28,7 +30,7 @@ LIMIT = 30.0
 """Seconds until something is on the screen; machines are busy."""
 JOB = "train-1121-143005-3f2a"
 NAMES = {"/": "slash", ":": "colon", " ": "space", "&": "ampersand", ">": "greater_than_sign", "!": "exclamation_mark",
-         "=": "equals_sign", ".": "full_stop", "-": "minus", "_": "underscore"}  # fmt: skip
+         "=": "equals_sign", ".": "full_stop", "-": "minus", "_": "underscore", ",": "comma", "\r": "enter"}  # fmt: skip
 
 
 def text_of(app: RankdeckApp) -> str:
@@ -77,6 +79,12 @@ async def shows(app: RankdeckApp, pilot: Pilot, text: str) -> None:
 
 async def lacks(app: RankdeckApp, pilot: Pilot, text: str) -> None:
     await until(pilot, lambda: text not in text_of(app), f"still `{text}`")
+
+
+async def answered_yes(pilot: Pilot) -> None:
+    """Answer the question that was just asked, as soon as a person could."""
+    await pilot.pause(2 * TOGETHER)
+    await pilot.press("y")
 
 
 async def type_in(pilot: Pilot, text: str) -> None:
@@ -446,7 +454,7 @@ async def test_cancel_asks_first_and_then_says_what_is_left(stage: Stage) -> Non
         assert stage.cancelled == []
         await pilot.press("x")
         await shows(app, pilot, "node[01-02]")
-        await pilot.press("enter")
+        await pilot.press("y")
         await shows(app, pilot, "node01 pid 4711")
         await shows(app, pilot, "node02: no answer")
 
@@ -459,7 +467,7 @@ async def test_a_clean_cancel_says_nothing_left(stage: Stage) -> None:
         await shows(app, pilot, JOB)
         await pilot.press("x")
         await shows(app, pilot, "Cancel this job?")
-        await pilot.press("enter")
+        await pilot.press("y")
         await shows(app, pilot, "nothing left")
 
     assert stage.cancelled == [JOB]
@@ -570,6 +578,60 @@ async def test_the_plan_is_shown_before_enter_launches_it(
     assert stage.launched == ["hello"]
 
 
+async def test_a_paste_ends_and_starts_nothing(stage: Stage) -> None:
+    stage.start(JOB, 2, 2)
+    async with console(stage) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "running")
+        paste(app, "max loss 0.1\r")
+        await shows(app, pilot, "Cancel this job?")
+        await shows(app, pilot, PASTED)
+        paste(app, "yes, it was fine\r")
+        paste(app, "\ry")
+        await shows(app, pilot, PASTED)
+        await pilot.pause(2 * ALONE)
+        assert stage.cancelled == []
+        await pilot.press("enter")
+        await lacks(app, pilot, "Cancel this job?")
+
+    assert stage.cancelled == []
+
+
+async def test_enter_is_the_safe_answer_and_y_the_other(stage: Stage) -> None:
+    stage.start(JOB, 2, 2)
+    async with console(stage) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "running")
+        await pilot.press("x")
+        await shows(app, pilot, "enter keep it running")
+        await pilot.pause(2 * TOGETHER)
+        await pilot.press("enter")
+        await lacks(app, pilot, "Cancel this job?")
+        assert stage.cancelled == []
+        await pilot.press("x")
+        await answered_yes(pilot)
+        await until(pilot, lambda: stage.cancelled, "not cancelled")
+
+
+async def test_escape_and_a_letter_close_together_are_two_keys(stage: Stage) -> None:
+    stage.start(JOB, 2, 2)
+    async with console(stage) as (app, pilot):
+        app.open_job(JOB)
+        await pilot.press("enter")
+        await shows(app, pilot, "following")
+        app.post_message(Key("alt+c", "c"))
+        await shows(app, pilot, "collapsed")
+        app.post_message(Key("alt+shift+d", "D"))
+        await shows(app, pilot, "majority")
+
+
+def paste(app: RankdeckApp, text: str) -> None:
+    """Keys as a terminal sends what was pasted, or typed while the line was slow."""
+    for character in text:
+        key = NAMES.get(character, character)
+        app.post_message(Key(key, None if character == "\r" else character))
+
+
 async def test_keys_that_come_at_once_reach_what_each_of_them_opened(
     stage: Stage, tmp_path: Path
 ) -> None:
@@ -577,10 +639,10 @@ async def test_keys_that_come_at_once_reach_what_each_of_them_opened(
         (tmp_path / f"{name}.yaml").write_text(f"job: {name}")
     stage.files = tuple(tmp_path / f"{name}.yaml" for name in ("hello", "kind", "fail-rank2"))
     async with console(stage) as (app, pilot):
-        # As a terminal sends what was pasted, or typed while the line was slow.
-        for character in "3/fail-rank2\r\r":
-            key = {"\r": "enter", "/": "slash", "-": "minus"}.get(character, character)
-            app.post_message(Key(key, None if character == "\r" else character))
+        paste(app, "3/fail-rank2\r\r")
+        await shows(app, pilot, PASTED)
+        assert stage.launched == []
+        await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, JobScreen), "no job screen")
 
     assert stage.launched == ["fail-rank2"]

@@ -115,7 +115,7 @@ def test_who_was_pulled_down_is_not_drawn_as_who_failed_and_every_phase_can_be_r
 
     page = page_of(replace(source, job=job), Recording((), {}), [])
 
-    assert "rank 0: node01, pulled down, signal 15" in said(page)
+    assert "rank 0: node01, ended by it, signal 15" in said(page)
     assert "rank 3: node02, failed, exit 3" in said(page)
     assert page.count('class="slow"') == 3
     pale = [rect for rect in parsed(page).iter() if rect.get("class") in ("alt", "none")]

@@ -164,7 +164,13 @@ def health_of(report: HealthReport, arrived: float) -> Health:
     worst = max((reason.level for reason in reasons), default=Level.OK)
     if report.more or worst is not level:
         of = level if worst is not level else reasons[-1].level
-        reasons.append(Reason(NODE_MORE, of, f"{report.more} more reasons · {_NO_ROOM}"))
+        reasons.append(
+            Reason(
+                NODE_MORE,
+                of,
+                f"{report.more} more reason{'s' if report.more != 1 else ''} · {_NO_ROOM}",
+            )
+        )
     reasons.sort(key=lambda reason: -reason.level)
     counted = len(numbers_in(report.judged)), len(numbers_in(report.applies))
     return Health(level, tuple(reasons), *counted, report.more, report.limits)

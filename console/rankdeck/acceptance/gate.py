@@ -366,7 +366,9 @@ def _notes(
     if shared:
         loads = [share for name in shared if (share := identities[name].busy) is not None]
         much = f" ({max(loads):.0%} of its cores are in use)".replace("%", " %") if loads else ""
-        notes.append(f"{fold(shared)} share one kernel{much}: whose load that is cannot be told")
+        notes.append(
+            f"{fold(shared)} share one kernel{much}: Rankdeck cannot tell which of them makes that load"
+        )
     notes += [f"{name} is {around.excluded[name]}" for name in taken if name in around.excluded]
     held = {name: identities[name].facts.get("gpu limits", "none") for name in taken}
     notes += [f"{name}: its GPUs are {why}" for name, why in held.items() if why != "none"]

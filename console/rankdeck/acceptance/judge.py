@@ -457,7 +457,7 @@ def _judge_few(facts: SortedPairs) -> Judgement:
     )
     return Judgement(
         verdicts=verdicts, open=Suspects(paths=once), nodes=_answers(facts, verdicts), populations=facts.populations,
-        notes=(*losing(facts, set())[1], "fewer than four nodes: judged by ceiling, by the two directions, and by what only a third node exceeds by half",), flaws=flaws(facts),
+        notes=(*losing(facts, set())[1], "fewer than four nodes: judged by the highest speed the link can have, by its two directions, and by whether a third node is half as fast again",), flaws=flaws(facts),
     )  # fmt: skip
 
 

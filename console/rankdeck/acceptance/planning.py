@@ -395,7 +395,7 @@ def _pairs(one: Chosen, request: Request, participants: Participants) -> Iterabl
     yield StagePlan(
         stage=Stage.CONFIRM,
         recipe=one.recipe,
-        note=f"{suspects}suspect pairs again: two strikes name it",
+        note=f"{suspects}suspect pairs again: what is slow twice is named",
     )
     if not few:
         for stage in LEAF:

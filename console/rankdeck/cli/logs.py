@@ -314,8 +314,8 @@ async def print_merged(reader: OutputReader, *, as_json: bool) -> None:
         output.progress(f"only the newest {MOST:,} lines are merged")
     merged = MergedLog({}, keep=MOST)
     merged.add(_in_time(kept))
-    for number, line in enumerate(merged.lines, merged.first):
-        ranks = fold_ranks(merged.counts(number) or (line.rank,))
+    for line in merged.lines:
+        ranks = fold_ranks(line.counts or (line.rank,))
         if as_json:
             text = strip_controls(line.text)
             output.say_object({"ranks": ranks, "at": line.at, "stream": line.stream, "text": text})

@@ -4,7 +4,7 @@ import heapq
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, time, timedelta
 from itertools import islice
 from operator import itemgetter
@@ -90,6 +90,14 @@ Events = Callable[[], Iterable[Occurrence]]
 """Returns all events to show, in any order; called at every update."""
 
 
+@dataclass(frozen=True, slots=True)
+class MergedLine(Line):
+    """A line of a merged log, which carries the ranks that wrote it, also where the log is filtered or saved."""
+
+    counts: dict[int, int] = field(default_factory=dict[int, int])
+    """Rank -> how often it wrote this line, as it grows; {} while it is a single line of one rank."""
+
+
 class MergedLog:
     """The lines of several ranks in order of time; a line that arrives late is added at the end.
 
@@ -116,12 +124,10 @@ class MergedLog:
         """Whether there are earlier lines that were left out at the start."""
         self._events_shown: frozenset[Occurrence] = frozenset()
         self._events_waiting: list[tuple[float, Line]] = []
-        self.lines: list[Line] = []
+        self.lines: list[MergedLine] = []
         self.total = 0
         self.changes = 0
         """Grows with every visible change."""
-        self._counts: dict[int, dict[int, int]] = {}
-        """Line number -> rank -> how often it wrote the line; only for folded lines."""
         self._newest: dict[str, int] = {}
         """Text -> number of the newest line with it."""
         self._last_of: dict[int, int] = {}
@@ -140,10 +146,6 @@ class MergedLog:
     @property
     def first(self) -> int:
         return self.total - len(self.lines)
-
-    def counts(self, number: int) -> Mapping[int, int]:
-        """Rank -> how often it wrote this folded line; {} if it is a single line of one rank."""
-        return self._counts.get(number, {})
 
     def update(self, most: int = SLICE) -> bool:
         """Add at most `most` of the lines that have arrived; returns whether more are waiting."""
@@ -208,7 +210,7 @@ class MergedLog:
         if self._fold and line.rank >= 0 and self._fold_in(line):
             return
         self._newest[line.text] = self._last_of[line.rank] = self.total
-        self.lines.append(line)
+        self.lines.append(MergedLine(line.at, line.rank, line.stream, line.offset, line.text))
         self.total += 1
 
     def _fold_in(self, line: Line) -> bool:
@@ -219,7 +221,8 @@ class MergedLog:
         there = self.lines[number - self.first]
         if there.stream != line.stream or line.at - there.at > FOLD_WITHIN:
             return False
-        counts = self._counts.setdefault(number, {there.rank: 1})
+        counts = there.counts
+        counts.setdefault(there.rank, 1)
         counts[line.rank] = counts.get(line.rank, 0) + 1
         self._last_of[line.rank] = number
         return True
@@ -229,7 +232,6 @@ class MergedLog:
         if gone <= 0:
             return
         for number, line in enumerate(self.lines[:gone], self.first):
-            self._counts.pop(number, None)
             if self._newest.get(line.text) == number:
                 del self._newest[line.text]
         del self.lines[:gone]
@@ -295,15 +297,18 @@ class LineFilter:
     within: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     around: int = 0
+    stream: str = ""
+    """Only lines of `out` or of `err`; "": of both."""
     run: tuple[int, LogRun] | None = None
     """Only output of one run of a job that Slurm requeued: (number of the run from 0, its part of the output)."""
 
     def __bool__(self) -> bool:
-        return bool(self.within or self.without or self.run)
+        return bool(self.within or self.without or self.stream or self.run)
 
     def __str__(self) -> str:
         words = [
             *([f"attempt {self.run[0]}"] if self.run else []),
+            *([f"std{self.stream}"] if self.stream else []),
             *(f"&{text}" for text in self.within),
             *(f"!{text}" for text in self.without),
         ]
@@ -344,6 +349,8 @@ class Filtered:
         """Whether the line itself matches, not only as context."""
         run = self.wanted.run
         if run and not run[1].has(line.rank, line.stream, line.offset):
+            return False
+        if self.wanted.stream and line.stream != self.wanted.stream:
             return False
         shown = printable(line.text)
         if any(words.within(shown) for words in self._without):

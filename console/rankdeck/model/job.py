@@ -329,9 +329,7 @@ class FirstFailure(FailedPart):
         so_far = "" if self.settled else "so far: "
         tied = f"; too close to tell from {fold_ranks(self.tied)}" if self.tied else ""
         after = (
-            f"; {len(self.victims)} pulled down by it: {fold_ranks(self.victims)}"
-            if self.victims
-            else ""
+            f"; {len(self.victims)} ended by it: {fold_ranks(self.victims)}" if self.victims else ""
         )
         return f"{so_far}{self.who}, {self.how}{tied}{after}"
 

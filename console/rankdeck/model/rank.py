@@ -28,7 +28,7 @@ class RankStatus(StrEnum):
     FIRST = "failed first"
     FAILED = "failed"
     STALLED = "stalled"
-    VICTIM = "pulled down"
+    VICTIM = "ended by it"
 
 
 WORST = tuple(RankStatus)

@@ -462,7 +462,7 @@ class Agents:
             channel.write(config + b"\n")
             del config, setup
             wanted.started(node, channel.write)
-            wanted.report(node, "telemetry started", True)
+            wanted.report(node, "its telemetry has started", True)
             code = await channel.wait()
             superseded = yielding is not None and yielding.done()
         finally:

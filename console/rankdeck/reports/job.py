@@ -197,7 +197,7 @@ def _timeline(one: JobPage) -> Html:
     states = [state for state in State if any(rank.state is state for rank in job.ranks)]
     keys = [html.key(f"var(--{_KINDS[state]})", state.value) for state in states]
     if victims:
-        keys.append(html.key(f"var(--{_VICTIM})", "pulled down by the first failure"))
+        keys.append(html.key(f"var(--{_VICTIM})", "ended by the first failure"))
     return join((tag("p", *keys), drawn))
 
 
@@ -221,7 +221,7 @@ def _rank_row(rank: RankState, end: float, *, victim: bool) -> html.TimelineRow:
     if rank.started is None:
         return html.TimelineRow(name, ())
     ended = how_it_ended(rank.exit_code, rank.signal) if rank.ended is not None else ""
-    state = "pulled down" if victim else rank.state.value
+    state = "ended by it" if victim else rank.state.value
     text = ", ".join(filter(None, (rank.node, state, ended)))
     until = max(_until(rank.ended, end), rank.started)
     return html.TimelineRow(

@@ -29,7 +29,7 @@ from rankdeck.model.safe_text import printable
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.operations import errors_shown
 from rankdeck.ui.screens.base import BaseScreen
-from rankdeck.ui.screens.modals import WIDE, Question
+from rankdeck.ui.screens.modals import WIDE, ChangeQuestion
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, broken, cut, fit, length, merge
 from rankdeck_agent.rules.units import duration, size
 
@@ -397,7 +397,7 @@ _MOST_COMMANDS = 3
 
 def _again_question(
     run: AcceptanceRun, port: AcceptanceProtocol, nodes: tuple[str, ...], recipe: str
-) -> Question:
+) -> ChangeQuestion:
     """The question whether to measure these nodes again, with what would run."""
     lines: list[Runs] = [[("run   ", "dim"), (printable(run.id), "title")], []]
     for name, some in once_more(run, nodes, recipe):
@@ -415,15 +415,15 @@ def _again_question(
         else "if nobody is busy there"
     )
     lines += [[], [(f"Measured {when}; kept with the run and judged with it.", "text")]]
-    return Question("Measure this again?", lines, "measure", "not now")
+    return ChangeQuestion("Measure this again?", lines, "measure", "not now")
 
 
-def _readmit_question(node: str, why: str) -> Question:
+def _readmit_question(node: str, why: str) -> ChangeQuestion:
     """The question whether jobs may run on a node again."""
     lines: list[Runs] = [[("node  ", "dim"), (printable(node), "title")], []]
     lines += [[(row, "text")] for row in textwrap.wrap(printable(why), WIDE)]
     title = "Let jobs run on this node again?"
-    return Question(title, lines, "let jobs run there", "keep them away")
+    return ChangeQuestion(title, lines, "let jobs run there", "keep them away")
 
 
 def _reason_of(run: AcceptanceRun, node: str) -> str:

@@ -27,6 +27,8 @@ EVERYWHERE = (
     "acceptance",
     "pair",
 )
+IN_AN_EMERGENCY = ("cancel", "keep")
+"""Actions that the footer shows however narrow it is, with those of every screen."""
 LOGS = ("one", "merged")
 """Views of the job screen that show a log."""
 TABLES = ("collapsed", "diff")
@@ -85,7 +87,7 @@ KEY_NAMES = {
     "left_square_bracket": "[", "right_square_bracket": "]", "plus": "+", "minus": "-",
     "pagedown": "pgdn", "pageup": "pgup", "asterisk": "*",
     "comma": ",", "full_stop": ".", "less_than_sign": "<", "greater_than_sign": ">",
-    "ampersand": "&", "number_sign": "#", "exclamation_mark": "!", "apostrophe": "'", "at": "@",
+    "ampersand": "&", "number_sign": "#", "vertical_line": "|", "exclamation_mark": "!", "apostrophe": "'", "at": "@",
 }  # fmt: skip
 
 WALL = ("wall",)
@@ -103,6 +105,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("previous_error", "E", "previous error", ("job",), "Go to the previous error"),
     Action("filter_in", "ampersand", "only", ("job",), "Show only lines with this text or pattern; empty: all again", True, LOGS),
     Action("filter_out", "V", "without", ("job",), "Hide lines with this text, like grep -v", True, LOGS),
+    Action("streams", "vertical_line", "stderr", ("job",), "Only stderr, only stdout, both; on the wall: stderr of this rank", True, LOGS),
     Action("follow", "f", "follow", ("job",), "Go to the newest line and stay there", True, LOGS),
     Action("stamps", "t", "time", ("job",), "Time stamps: off, clock, since the start, since the line before", True, LOGS),
     Action("wall", "w", "wall", ("job",), "The newest lines of each rank, in tiles", True, (*LOGS, *TABLES)),

@@ -138,6 +138,11 @@ class RankdeckApp(FrameDiff):
         else:
             await super().on_event(event)
 
+    @property
+    def pasted(self) -> bool:
+        """Whether the key that is being handled came with others, faster than a person types."""
+        return self._keys.hasty
+
     def on_key(self, event: events.Key) -> None:
         """Called with a key that nothing else handled."""
         screen = self.screen

@@ -558,7 +558,7 @@ def _event_lines(happened: Iterable[Occurrence], width: int, glyphs: Glyphs) -> 
 def _event_line(one: Occurrence, width: int, glyphs: Glyphs) -> Runs:
     quiet = one.level is Level.OK
     mark = glyphs.level(one.level)
-    over = "over: " if one.kind == "ended" else ""
+    over = "ended: " if one.kind == "ended" else ""
     runs: list[Run] = [
         (f"   {formatting.clock(one.at)}  ", "dim"),
         (f"{glyphs.dot if quiet else mark.glyph} ", "dim" if quiet else mark.role),

@@ -76,6 +76,11 @@ class Console(Theme, Protocol):
         """Whether a main screen is shown, with nothing on top of it."""
         ...
 
+    @property
+    def pasted(self) -> bool:
+        """Whether the key that is being handled came with others, faster than a person types."""
+        ...
+
     def say(self, text: str, role: str = "text") -> None:
         """Show a sentence in the last line, in the colour of `role`."""
         ...

@@ -82,6 +82,8 @@ class TerminalOutput:
 
 
 HandleKey = Callable[[Key], Awaitable[None]]
+TOGETHER = 0.01
+"""Seconds between two keys that no person types: they are a paste without brackets, or a program's."""
 STUCK = 5.0
 """Seconds after which a key no longer waits for the one before it: its widget may be gone."""
 
@@ -90,25 +92,33 @@ class KeyQueue:
     """Gives an app its keys one after another.
 
     Textual gives all keys that arrive together to the widget that has the focus at that moment: of a
-    pasted `/word`, only the first key would reach the prompt that it opens.
+    pasted `/word`, only the first key would reach the prompt that it opens. Of an unknown pair of escape and
+    letter it makes one key: here they are the two that were pressed.
     """
 
     def __init__(self, app: App[int]) -> None:
         self._app = app
-        self._waiting: deque[tuple[Key, HandleKey]] = deque()
+        self._waiting: deque[tuple[Key, HandleKey, bool]] = deque()
         self._began: float | None = None
         """When the key that is being handled was given to its widget (monotonic); None: no key is being handled."""
+        self._arrived = float("-inf")
+        self.hasty = False
+        """Whether the key that is being handled came sooner after another than a person types."""
 
     async def take(self, key: Key, handle: HandleKey) -> None:
         """Have `handle` called with this key once the one before it has been handled."""
-        self._waiting.append((key, handle))
+        letter = key.character if key.key.startswith("alt+") else None
+        keys = (Key("escape", "\x1b"), Key(letter, letter)) if letter else (key,)
+        hasty = key.time - self._arrived < TOGETHER
+        self._arrived = key.time
+        self._waiting.extend((one, handle, hasty) for one in keys)
         if self._began is None or monotonic() - self._began > STUCK:
             await self._next()
 
     async def _next(self) -> None:
         self._began = monotonic() if self._waiting else None
         if self._waiting:
-            key, handle = self._waiting.popleft()
+            key, handle, self.hasty = self._waiting.popleft()
             await handle(key)
             self._follow(self._app.focused or self._app.screen)
 

@@ -3,8 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.logs.view import EVENT, GAP, NODE, MergedLog
+from rankdeck.logs.view import EVENT, GAP, NODE, LineFilter, MergedLine, MergedLog
 from rankdeck.model.health import Level, Occurrence
+from rankdeck.state.lines import Line
+from rankdeck.ui.widgets.logview import LogView
 from tests.unit.logs.feed import log_of, write
 
 TIMED = st.lists(
@@ -16,8 +18,8 @@ RANKS = st.dictionaries(st.integers(0, 5), TIMED, max_size=5)
 def told(merged: MergedLog) -> dict[int, list[str]]:
     """What each rank wrote, read back from the merged log."""
     found: dict[int, list[str]] = {}
-    for number, line in enumerate(merged.lines, merged.first):
-        for rank, times in (merged.counts(number) or {line.rank: 1}).items():
+    for line in merged.lines:
+        for rank, times in (line.counts or {line.rank: 1}).items():
             found.setdefault(rank, []).extend([line.text] * times)
     return found
 
@@ -51,13 +53,65 @@ def test_lines_stand_in_the_order_of_time(
     assert times == sorted(times)
 
 
+ROUNDS = st.lists(
+    st.tuples(
+        st.sampled_from(["all", "a", "step", "stderr"]),
+        st.sampled_from(["", "b"]),
+        st.sampled_from(["", "out", "err"]),
+        st.dictionaries(st.integers(0, 5), TIMED, max_size=3),
+        st.integers(-40, 40),
+    ),
+    max_size=6,
+)
+
+
+@given(RANKS, ROUNDS, st.booleans(), st.integers(5, 40))
+def test_every_line_shown_or_saved_names_who_wrote_it_however_one_filters_and_scrolls(
+    begin: dict[int, list[tuple[float, str]]],
+    rounds: list[tuple[str, str, str, dict[int, list[tuple[float, str]]], int]],
+    fold: bool,
+    keep: int,
+) -> None:
+    logs = {rank: log_of(rank, begin.get(rank, [])) for rank in range(6)}
+    merged, view = MergedLog(logs, fold=fold, keep=keep), LogView()
+    view.open(merged, lambda line: (f"{who_wrote(line)}|", "text"))
+    for within, without, stream, more, steps in rounds:
+        for rank, lines in more.items():
+            write(logs[rank], lines, "err" if rank % 2 else "out")
+        while merged.update():
+            pass
+        view.want(
+            LineFilter(
+                (within,) if within != "all" else (), (without,) if without else (), stream=stream
+            )
+        )
+        view.move(steps)
+        while view.busy:
+            view.work()
+
+        wanted = [
+            f"{who_wrote(line)}|{line.text}"
+            for line in merged.lines
+            if (within == "all" or within in line.text)
+            and not (without and without in line.text)
+            and stream in ("", line.stream)
+        ]
+        assert view.texts() == wanted
+        assert view.new_lines >= 0
+
+
+def who_wrote(line: Line) -> dict[int, int]:
+    counts = line.counts if isinstance(line, MergedLine) else {}
+    return dict(counts) or {line.rank: 1}
+
+
 def test_equal_lines_of_many_ranks_become_one() -> None:
     logs = {r: log_of(r, [(1.0, "ready"), (1.1, "go")]) for r in range(503)}
     merged = MergedLog(logs)
     merged.update()
 
     assert [line.text for line in merged.lines] == ["ready", "go"]
-    assert len(merged.counts(0)) == 503
+    assert len(merged.lines[0].counts) == 503
 
 
 def test_equal_lines_far_apart_in_time_stay_two() -> None:

@@ -43,7 +43,7 @@ from rankdeck.ui.acceptance_page import (
 )
 from rankdeck.ui.operations import errors_shown
 from rankdeck.ui.screens import base
-from rankdeck.ui.screens.modals import WIDE, Question, row_lines
+from rankdeck.ui.screens.modals import WIDE, ChangeQuestion, row_lines
 from rankdeck.ui.themes import Mark
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, broken
 from rankdeck.ui.widgets.vtable import CellMap, Column, VTable
@@ -402,7 +402,7 @@ class AcceptanceScreen(base.BaseScreen):
             self.refuse("this run has begun already; A plans another one")
             return
         lines = [piece for line in start_lines(run) for piece in broken(line, WIDE)]
-        question = Question("Start this acceptance run?", lines, "start", "not yet")
+        question = ChangeQuestion("Start this acceptance run?", lines, "start", "not yet")
         self.console.ask(question, self._start)
 
     def _start(self) -> None:
@@ -424,7 +424,7 @@ class AcceptanceScreen(base.BaseScreen):
             [("Each is cancelled with proof. What was measured is kept,", "text")],
             [(f"and {actions.key('resume')} goes on from there.", "text")],
         ]
-        question = Question("Stop this acceptance run?", lines, "stop", "go on")
+        question = ChangeQuestion("Stop this acceptance run?", lines, "stop", "go on")
         self.console.ask(question, self._stop)
 
     def _stop(self) -> None:

@@ -35,6 +35,8 @@ from rankdeck.ui.widgets.logview import STAMPS, LogView, marked, stamp
 from rankdeck.ui.widgets.vtable import CellMap, FoldList
 from rankdeck_agent.wire import LAUNCHER
 
+STREAMS = {"": "stdout and stderr", "err": "only stderr", "out": "only stdout"}
+"""Stream of a filter -> what is shown then, in the order of the key."""
 REPLAY_STEP = 10.0
 """One step in a replay, in seconds of the job."""
 NO_LOG = f"open a rank ({actions.key('zoom')}) or the merged log ({actions.key('merged')}) first"
@@ -531,6 +533,16 @@ class JobScreen(BaseScreen):
     def _without(self, text: str) -> None:
         self.view.want(replace(self.view.wanted, without=(text,) if text else ()))
 
+    def action_streams(self) -> None:
+        """Show the next of only stderr, only stdout and both; on the wall, stderr of the rank under the cursor."""
+        stream = next_of(tuple(STREAMS), self.view.wanted.stream)
+        if self.now is self.wall and self.wall.rank is not None:
+            stream = "err"
+            self.zoom(self.wall.rank)
+        if self._has_log():
+            self.view.want(replace(self.view.wanted, stream=stream))
+            self.say(STREAMS[stream], "dim")
+
     def undo(self) -> bool:
         """Undo the last of plain text, search and filter; False if there is none."""
         if self.view.plain:
@@ -538,7 +550,7 @@ class JobScreen(BaseScreen):
         elif self.view.search is not None:
             self.view.find("")
         elif self.view.wanted:
-            self.view.want(replace(self.view.wanted, within=(), without=()))
+            self.view.want(replace(self.view.wanted, within=(), without=(), stream=""))
         else:
             return False
         return True

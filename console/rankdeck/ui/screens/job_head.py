@@ -29,7 +29,7 @@ from rankdeck.rules.progress import phases
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.formatting import since
 from rankdeck.ui.themes import Mark
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, length, optional, pressed
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, broken, length, optional, pressed
 from rankdeck_agent.rules import units
 
 if TYPE_CHECKING:
@@ -73,6 +73,10 @@ def duration(job: Job) -> float:
     if job.ended is not None and (job.clock is None or job.clock >= job.ended):
         return job.ended - job.created
     return since(job.created) if job.clock is None else max(job.clock - job.created, 0.0)
+
+
+MOST_LINES = 3
+"""Most lines of the head that one sentence takes."""
 
 
 class JobHead(Canvas):
@@ -258,14 +262,21 @@ def _stall_lines(stall: Stall, size: Size) -> list[Runs]:
 
 
 def _meaning(explained: Sequence[Explained], width: int) -> list[Runs]:
-    """What the first message means and what to try; in two lines if one is too short."""
+    """What the first message means and what to try; on a line of its own each, and whole, where one is too short."""
     for one in explained[:1]:
         means: list[Run] = [("   means ", "dim"), (printable(one.means), "text")]
         remedy: list[Run] = [optional("try ", "dim"), (printable(one.remedy), "accent")]
         if length([*means, *remedy]) <= width:
             return [[*means, *remedy]]
-        return [means, [("   try   ", "dim"), remedy[1]]]
+        return [*_paragraph(means, width), *_paragraph([("   try   ", "dim"), remedy[1]], width)]
     return []
+
+
+def _paragraph(runs: Runs, width: int) -> list[Runs]:
+    """A label with its text, on up to MOST_LINES lines."""
+    pieces = broken(runs, width)
+    rest = [run for piece in pieces[MOST_LINES - 1 :] for run in piece]  # cut where it is painted
+    return [*pieces[: MOST_LINES - 1], *([rest] if rest else [])]
 
 
 def _failure_lines(failure: FirstFailure, size: Size) -> list[Runs]:
@@ -279,7 +290,7 @@ def _failure_lines(failure: FirstFailure, size: Size) -> list[Runs]:
         head.append(optional(f"at the same time: {fold_ranks(failure.tied)}", "dim"))
     if failure.victims:
         many = formatting.many(len(failure.victims), "rank")
-        head.append(optional(f"pulled down {many}: {fold_ranks(failure.victims)}", "dim"))
+        head.append(optional(f"{many} ended by it: {fold_ranks(failure.victims)}", "dim"))
     if not failure.settled:
         head.append(optional("may still be corrected", "dim"))
     if not roomy:
@@ -288,23 +299,24 @@ def _failure_lines(failure: FirstFailure, size: Size) -> list[Runs]:
     last_lines: list[Runs] = [[("   ", "dim"), (printable(line), "stderr")] for line in lines]
     return [
         head,
-        *_because(failure, large=large),
+        *_because(failure, size.width, large=large),
         *last_lines,
         *_meaning(failure.explained, size.width),
     ]
 
 
-def _because(failure: FirstFailure, *, large: bool) -> list[Runs]:
+def _because(failure: FirstFailure, width: int, *, large: bool) -> list[Runs]:
     """Why this rank is blamed, if there is more to say than that it failed."""
     if len(failure.evidence) < 2 and failure.what == "rank" and failure.exit_code:
         return []
     evidence = "; ".join(map(printable, failure.evidence[: 3 if large else 2]))
-    return [[("   because ", "dim"), (evidence, "text")]] if evidence else []
+    return _paragraph([("   because ", "dim"), (evidence, "text")], width) if evidence else []
 
 
 def _evidence(failure: FirstFailure, room: int) -> list[str]:
     """The last lines of the rank that failed first, always including the line that was recognized."""
-    last = [line for line in failure.lines if line.strip()]
+    # Python's ^^^^ below a line of code tell nothing by themselves.
+    last = [line for line in failure.lines if any(map(str.isalnum, line))]
     telling = next((one.line for one in failure.explained if one.line.strip()), "")
     if telling and telling not in last[-room:]:
         return [telling, *last[-room + 1 :]] if room > 1 else [telling]

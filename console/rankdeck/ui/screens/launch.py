@@ -28,7 +28,7 @@ from rankdeck.ui.actions import CommandError
 from rankdeck.ui.operations import NOT_LENT, errors_shown, is_off, launch
 from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
 from rankdeck.ui.screens.job_head import plan_runs
-from rankdeck.ui.screens.modals import file_question
+from rankdeck.ui.screens.modals import PASTED, file_question
 from rankdeck.ui.widgets.bars import Form
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage
 from rankdeck.ui.widgets.vtable import Column, VTable
@@ -340,7 +340,9 @@ class LaunchScreen(BaseScreen):
                 "warn",
             )
             return
-        if self._spec == self._warned:
+        if self.console.pasted:
+            self.refuse(PASTED)
+        elif self._spec == self._warned:
             launch(self.console, self._spec)
         elif not is_off(self.console, "launch", self._spec):
             self._look(self._spec, starts=True)

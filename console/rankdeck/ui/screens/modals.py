@@ -8,6 +8,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.screen import ModalScreen
+from textual.timer import Timer
 
 from rankdeck.errors import HostKeyError, UntrustedError
 from rankdeck.model.cluster import capabilities
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from rankdeck.ui.protocols import Console
 
 
+ALONE = 0.05
+"""Seconds for which a yes must stay the only key: a paste has more."""
+PASTED = "keys that come together are a paste: nothing was done"
 MOST_LINES = 16
 _MOST_USES = 8
 _LONGEST_WORD = 260
@@ -71,6 +75,41 @@ class Question(ModalScreen[bool], inherit_bindings=False):
             self.dismiss(event.key in self.yes)
 
 
+class ChangeQuestion(Question):
+    """A question before something is ended or changed: its letter says yes, enter says no.
+
+    Keys that come together are a paste, and answer nothing.
+    """
+
+    yes: ClassVar[tuple[str, ...]] = ("y",)
+    no: ClassVar[tuple[str, ...]] = ("enter", "escape", "n", "q")
+
+    def __init__(self, title: str, lines: Sequence[Runs], yes: str, no: str) -> None:
+        super().__init__(title, lines, yes, no)
+        self._lines.append([])
+        self._agreed: Timer | None = None
+
+    def on_key(self, event: events.Key) -> None:
+        """What it does not handle goes on to `Question`."""
+        answers = event.key in (*self.yes, *self.no)
+        together = self._agreed is not None or (answers and self.console.pasted)
+        if not together and event.key not in self.yes:
+            return
+        event.stop()
+        event.prevent_default()
+        if not together:
+            self._agreed = self.set_timer(ALONE, self._agree)
+            return
+        if self._agreed is not None:
+            self._agreed.stop()
+        self._agreed = None
+        self._lines[-1] = [(PASTED, "warn")]
+        self.page.show(self._lines)
+
+    def _agree(self) -> None:
+        self.dismiss(True)
+
+
 class Whole(Question):
     """The full text of what does not fit on a line."""
 
@@ -96,7 +135,6 @@ class Whole(Question):
                 "".join(text for text, _ in line).rstrip() for line in self._whole
             )
             self.console.copy(text_of_all, "all of it")
-        super().on_key(event)
 
 
 def row_lines(cells: Sequence[tuple[str, str]]) -> list[Runs]:
@@ -109,7 +147,7 @@ def row_lines(cells: Sequence[tuple[str, str]]) -> list[Runs]:
     ]
 
 
-def cancel_question(job: "Job", tasks: Sequence[int] = ()) -> Question:
+def cancel_question(job: "Job", tasks: Sequence[int] = ()) -> ChangeQuestion:
     """The question whether to end this job, or these tasks of an array."""
     how, proof = capabilities(job.plan.backend).proof
     running = sum(not rank.state.final for rank in job.ranks)
@@ -127,7 +165,7 @@ def cancel_question(job: "Job", tasks: Sequence[int] = ()) -> Question:
         [(proof, "text")],
     ]
     title = "Cancel these tasks?" if tasks else "Cancel this job?"
-    return Question(title, lines, "cancel the job", "keep it running")
+    return ChangeQuestion(title, lines, "cancel the job", "keep it running")
 
 
 class TypedQuestion(Question):
@@ -218,10 +256,9 @@ def report_note(report: "CancelReport") -> Question:
     return Question(title, lines, "close")
 
 
-class TrustQuestion(Question):
-    """A question whether to trust something: enter alone does not say yes."""
+class TrustQuestion(ChangeQuestion):
+    """A question whether to trust something. It may open by itself under somebody's hands: enter does nothing."""
 
-    yes: ClassVar[tuple[str, ...]] = ("y",)
     no: ClassVar[tuple[str, ...]] = ("n", "escape", "q")
 
 

@@ -23,7 +23,7 @@ from rankdeck.rules.progress import odd_ones, pace
 from rankdeck.ui import formatting
 from rankdeck.ui.operations import in_background, named
 from rankdeck.ui.screens.base import BaseScreen, Details, ListFilter, SortedScreen, no_match
-from rankdeck.ui.screens.modals import Question, row_lines
+from rankdeck.ui.screens.modals import ChangeQuestion, row_lines
 from rankdeck.ui.themes import Mark, painted
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, fitted
 from rankdeck.ui.widgets.vtable import Column, VTable
@@ -407,7 +407,7 @@ class ProcessesScreen(SortedScreen):
             self.say(f"{name} sent to {_number(len(some))}", "ok")
 
 
-def _signal_question(name: str, some: Sequence[NodeProcess]) -> Question:
+def _signal_question(name: str, some: Sequence[NodeProcess]) -> ChangeQuestion:
     """The question whether to send this signal; it names the processes."""
     lines: list[Runs] = [
         [(f"{one.node} {one.pid}  ", "title"), (f"{one.user}  ", "dim"), (one.command, "text")]
@@ -418,7 +418,7 @@ def _signal_question(name: str, some: Sequence[NodeProcess]) -> Question:
     if jobs := dict.fromkeys(one.job for one in some if one.job):
         lines += [[], [("of job ", "warn"), (printable(", ".join(jobs)), "text")]]
     title = f"Send {name} to {_number(len(some))}?"
-    return Question(title, lines, f"send {name}", "send nothing")
+    return ChangeQuestion(title, lines, f"send {name}", "send nothing")
 
 
 MOST_ASKED = 8

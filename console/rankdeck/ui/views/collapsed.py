@@ -25,6 +25,7 @@ from rankdeck.ui import formatting
 from rankdeck.ui.themes import painted
 from rankdeck.ui.views.base import TURN, Rows, Scene
 from rankdeck.ui.widgets.canvas import Run, Runs, optional
+from rankdeck.ui.widgets.logview import ERR_MARK
 from rankdeck.ui.widgets.vtable import FoldList, ListEntry, column
 
 JUDGE = 0.5
@@ -120,6 +121,7 @@ class CollapsedView(Rows):
             (" ", "text"),
             column(_who(row), width, "warn" if len(wrote) < row.of else "ok"),
             column(_times(times), 7, "dim"),
+            *([ERR_MARK] if group.stream == "err" else []),
             (_decoded(group.text()), role),
         ]
         under = " " * (width + 8)
@@ -337,5 +339,6 @@ def _side(who: str, line: Line | None) -> Runs:
     return [
         *head,
         (f"{stamp} ", "dim"),
+        *([ERR_MARK] if line.stream == "err" else []),
         *painted(line.text, "stderr" if line.stream == "err" else "text"),
     ]

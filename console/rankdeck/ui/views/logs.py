@@ -3,7 +3,7 @@
 import math
 import time
 from bisect import bisect_left
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from textual.widget import Widget
 
 from rankdeck.errors import RankdeckError
-from rankdeck.logs.view import EVENT, Goal, MergedLog
+from rankdeck.logs.view import EVENT, Goal, MergedLine, MergedLog
 from rankdeck.model.health import Occurrence
 from rankdeck.model.job import FoundLine, Job, LogPart, LogPlace
 from rankdeck.model.nodeset import fold_ranks
@@ -293,6 +293,25 @@ def match_words(found: FoundLine, stream: str, *, back: bool) -> str:
     return f"match {found.before + 1:,} of {found.count:,}{where}"
 
 
+def prefix_of_ranks(roles: Mapping[int, str]) -> Callable[[Line], Run]:
+    """What stands before a merged line: who wrote it, and how often; `roles` has the colour of each rank."""
+    digits = len(str(max(roles, default=0)))
+
+    def prefix(line: Line) -> Run:
+        counts = line.counts if isinstance(line, MergedLine) else {}
+        if len(counts) > 1:
+            ranks = f"{fold_ranks(counts)} [x{sum(counts.values())}]"
+            if len(ranks) > PREFIX:
+                ranks = f"{len(counts)} ranks [x{sum(counts.values())}]"
+            return ranks + " ", "title"
+        if line.rank == EVENT:
+            return "node ", "accent"
+        times = f" [x{counts[line.rank]}]" if line.rank in counts else ""
+        return f"{line.rank:>{digits}}{times} ", roles.get(line.rank, "text")
+
+    return prefix
+
+
 class MergedView:
     """The lines of all chosen ranks by time, with the events of their nodes in between."""
 
@@ -325,27 +344,10 @@ class MergedView:
         nodes = tuple(dict.fromkeys(one.node for one in ranks))
         self._merged = MergedLog(logs, self._events_of(nodes, job), fold=self.fold)
         roles = {one.rank: NODE_ROLES[nodes.index(one.node) % len(NODE_ROLES)] for one in ranks}
-        self.view.open(self._merged, self._prefix(roles))
+        self.view.open(self._merged, prefix_of_ranks(roles))
 
     def _events_of(self, nodes: tuple[str, ...], job: Job) -> "LauncherLog":
         return LauncherLog(self._scene, nodes if self.events else (), job.created)
-
-    def _prefix(self, roles: dict[int, str]) -> Callable[[int, Line], Run]:
-        digits = len(str(max(roles, default=0)))
-
-        def prefix(number: int, line: Line) -> Run:
-            counts = self._merged.counts(number)
-            if len(counts) > 1:
-                ranks = f"{fold_ranks(counts)} [x{sum(counts.values())}]"
-                if len(ranks) > PREFIX:
-                    ranks = f"{len(counts)} ranks [x{sum(counts.values())}]"
-                return ranks + " ", "title"
-            if line.rank == EVENT:
-                return "node ", "accent"
-            times = f" [x{counts[line.rank]}]" if line.rank in counts else ""
-            return f"{line.rank:>{digits}}{times} ", roles.get(line.rank, "text")
-
-        return prefix
 
     def show(self, job: Job) -> None:
         if self._scene.numbers(job) != self._ranks:

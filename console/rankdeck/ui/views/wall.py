@@ -14,7 +14,7 @@ from rankdeck.ui import actions
 from rankdeck.ui.themes import painted
 from rankdeck.ui.views.base import Scene
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, fitted, titled
-from rankdeck.ui.widgets.logview import ROLES, Stamp, stamp
+from rankdeck.ui.widgets.logview import ERR_MARK, ROLES, Stamp, stamp
 
 MOST = 16
 LEAST_WIDTH, LEAST_HEIGHT = 36, 4
@@ -199,7 +199,10 @@ class LogWall(Canvas, can_focus=True):
             return [*runs, (" " * (room + 1), "text")]
         one = lines[at]
         head = self.stamp(one, lines[at - 1] if at else None)[:room]
-        text = painted(one.text, ROLES.get(one.stream, "text"))
+        text = [
+            *([ERR_MARK] if one.stream == "err" else []),
+            *painted(one.text, ROLES.get(one.stream, "text")),
+        ]
         return [
             *runs,
             (head, "dim"),

@@ -167,7 +167,7 @@ MOST_LINES = 3
 
 
 class KeyBar(Canvas):
-    """The keys of this screen, or a sentence that was said, on as many lines as it needs."""
+    """The keys of this screen, or a sentence that was said, on as many lines as it needs, and the most needed keys."""
 
     surface = "bar"
 
@@ -206,6 +206,9 @@ class KeyBar(Canvas):
         lines = ["".join(text for text, _ in piece) for piece in pieces]
         rest = "".join(lines[MOST_LINES - 1 :])  # cut where it is painted
         self._note_lines = [*lines[: MOST_LINES - 1], *([rest] if rest else [])]
+        last = cell_len(self._note_lines[-1]) + 2
+        if self._note and last + length(self._keys_of(self._needed())) > self.size.width:
+            self._note_lines.append("")
         self.styles.height = len(self._note_lines)
         self.refresh()
 
@@ -217,31 +220,43 @@ class KeyBar(Canvas):
             self.refresh()
 
     def line(self, y: int, width: int) -> Runs:
-        if self._note:
-            text = self._note_lines[y] if y < len(self._note_lines) else ""
-            return [(" " + cut(text.rstrip(), width - 2), f"{self._role}@bar")]
+        if not self._note:
+            return self._keys_of(self._fitting(width))
+        text = self._note_lines[y] if y < len(self._note_lines) else ""
+        note = (" " + cut(text.rstrip(), width - 2), f"{self._role}@bar")
+        last = y == len(self._note_lines) - 1
+        return ends([note], self._keys_of(self._needed()), width) if last else [note]
+
+    def _keys_of(self, shown: Iterable[actions.Action]) -> list[Run]:
+        return [run for one in shown for run in _key_of(one, off=one.id in self._off)]
+
+    def _needed(self) -> list[actions.Action]:
+        """The actions that have room in any case: those of an emergency, and those that lead to all others."""
         return [
-            run
-            for action in self._fitting(width)
-            for run in _key_of(action, off=action.id in self._off)
+            one
+            for one in self.offered
+            if one.screens == actions.EVERYWHERE or one.id in actions.IN_AN_EMERGENCY
         ]
 
     def _fitting(self, width: int) -> list[actions.Action]:
-        """As many actions as fit, always including the one that leads to all others."""
-        everywhere = [one for one in self._actions if one.screens == actions.EVERYWHERE]
-        room = width - sum(length(_key_of(one)) for one in everywhere)
+        """As many actions as fit, always including those that are needed."""
+        needed = self._needed()
+        room = width - length(self._keys_of(needed))
         fitting: list[actions.Action] = []
         for action in self.offered:
-            room -= 0 if action in everywhere else length(_key_of(action))
-            if action in everywhere or room >= 0:
+            room -= 0 if action in needed else length(_key_of(action))
+            if action in needed or room >= 0:
                 fitting.append(action)
         return fitting
 
     def on_click(self, event: events.Click) -> None:
-        at = 0
-        for action in self._fitting(self.size.width):
-            at += length(_key_of(action))
-            if event.x < at and not self._note:
+        shown, at = self._fitting(self.size.width), 0
+        if self._note:
+            shown = self._needed() if event.y == len(self._note_lines) - 1 else []
+            at = self.size.width - length(self._keys_of(shown))
+        for action in shown:
+            begin, at = at, at + length(_key_of(action))
+            if begin <= event.x < at:
                 self.screen.call_later(self.screen.run_action, action.target)
                 return
 

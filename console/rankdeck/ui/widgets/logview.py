@@ -33,6 +33,8 @@ Stamp = Callable[[Line, Line | None], str]
 """Called with a line and the one before it (None for the first); returns the time stamp to show."""
 STAMPS = ("off", "clock", "since", "delta")
 ROLES = {"err": "stderr", "gap": "warn", "node": "accent"}
+ERR_MARK: Run = ("▏", "stderr")
+"""Stands before each line of stderr, for those to whom its colour says nothing."""
 
 
 def stamp(kind: str, start: float) -> Stamp:
@@ -52,20 +54,20 @@ class LineLayout:
 
     width: int
     stamp: Stamp
-    prefix: Callable[[int, Line], Run] | None = None
+    prefix: Callable[[Line], Run] | None = None
     wrap: bool = False
     left: int = 0
     search: TextMatch | None = None
 
-    def rows(
-        self, number: int, line: Line, before: Line | None, *, chosen: bool, marked: bool
-    ) -> list[Runs]:
+    def rows(self, line: Line, before: Line | None, *, chosen: bool, marked: bool) -> list[Runs]:
         """The rows that this line takes."""
         head: list[Run] = [("*", "key")] if marked else []
         head.append((self.stamp(line, before), "dim"))
         if self.prefix:
-            head.append(self.prefix(number, line))
+            head.append(self.prefix(line))
         role = ROLES.get(line.stream, "text")
+        if line.stream == "err":
+            head.append(ERR_MARK)
         room = max(self.width - sum(cell_len(text) for text, _ in head) - 1, 10)
         runs = self._runs(line, role, chosen=chosen)
         if not self.wrap:
@@ -155,7 +157,6 @@ class LogRows:
     def _each(self, numbered: Iterable[tuple[int, Line, Line | None]]) -> Iterator[list[Row]]:
         for number, line, before in numbered:
             rows = self._layout.rows(
-                number,
                 line,
                 before,
                 chosen=number == self._chosen,
@@ -267,7 +268,7 @@ class LogView(Scroller, can_focus=True):
         self.wanted = LineFilter()
         self.marks: set[Key] = set()
         self.stamp: Stamp = stamp("off", 0.0)
-        self.prefix: Callable[[int, Line], Run] | None = None
+        self.prefix: Callable[[Line], Run] | None = None
         """Gives what to show before a line, such as its rank in a merged log."""
         self.live = True
         """Whether the end of this log is the newest output of the rank."""
@@ -279,7 +280,7 @@ class LogView(Scroller, can_focus=True):
         self._top = 0
         """Number of the first line shown, while not following."""
         self._left_at = 0
-        """The number of lines (`total`) when following stopped."""
+        """The number of lines of the log, without the filter, when following stopped."""
         self._match: int | None = None
         self._seen: tuple[object, ...] = ()
         self._rows: list[tuple[int, Runs]] = []
@@ -288,7 +289,7 @@ class LogView(Scroller, can_focus=True):
     # ---- contents
 
     def open(
-        self, source: Source, prefix: Callable[[int, Line], Run] | None = None, *, live: bool = True
+        self, source: Source, prefix: Callable[[Line], Run] | None = None, *, live: bool = True
     ) -> None:
         """Show this log from its end."""
         self.log_source, self.prefix, self.live = source, prefix, live
@@ -451,7 +452,18 @@ class LogView(Scroller, can_focus=True):
     def _stop(self) -> None:
         assert self.shown is not None
         if self.follow:
-            self.follow, self._left_at = False, self.shown.total
+            self.follow = False
+            self._left_at = self.log_source.total if self.log_source else 0
+
+    @property
+    def new_lines(self) -> int:
+        """How many lines that the filter keeps have come since following stopped; 0 if this is not the newest output."""
+        source = self.shown
+        if source is None or not self.live:
+            return 0
+        here = self._filtered
+        seen = here.place(self._left_at) if here is not None else self._left_at
+        return max(source.total - seen, 0)
 
     def move_aside(self, cells: int) -> None:
         self.left = max(self.left + cells, 0)
@@ -589,8 +601,8 @@ class LogView(Scroller, can_focus=True):
             return []
         made: list[str] = []
         before: Line | None = None
-        for number, line in enumerate(source.lines, source.first):
-            head = self.prefix(number, line)[0] if self.prefix else ""
+        for line in source.lines:
+            head = self.prefix(line)[0] if self.prefix else ""
             made.append(self.stamp(line, before) + head + printable(line.text))
             before = line
         return made
@@ -616,9 +628,8 @@ class LogView(Scroller, can_focus=True):
         if source is None:
             return []
         of = len(self.log_source.lines if self.log_source else ())
-        fresh = source.total - self._left_at if self.live else 0
         return [
             *filtered(self.wanted, len(source.lines), of),
             *searched(self.search, self._match),
-            *followed(follow=self.follow, fresh=fresh),
+            *followed(follow=self.follow, fresh=self.new_lines),
         ]
