@@ -136,11 +136,29 @@ async def test_an_acknowledged_reason_is_listed_but_colours_nothing() -> None:
         await pilot.press("enter")
         await shows(app, pilot, "vendor comes")
         await shows(app, pilot, "Xid 79")
+        await shows(app, pilot, f"{first}  ◐ acked")
         await pilot.press("escape")
         await lacks(app, pilot, "✗ bad")
+        await shows(app, pilot, "◐ 1 acknowledged")
+        await shows(app, pilot, f"{first} ")
+        await shows(app, pilot, "◐ acked")
 
     assert stage.fleet.node(first).health.level is Level.OK
     assert stage.acks[0].check == "kernel.xid"
+
+
+@pytest.mark.long
+async def test_the_key_that_acknowledges_takes_it_back() -> None:
+    stage = sick()
+    first = stage.cluster.nodes[0].name
+    async with console(stage) as (app, pilot):
+        await shows(app, pilot, "✗ bad")
+        await pilot.press("g", "a", "enter")
+        await shows(app, pilot, "◐ 1 acknowledged")
+        await pilot.press("a")
+        await shows(app, pilot, f"{first}: no longer acknowledged")
+        await shows(app, pilot, "✗ bad")
+        await lacks(app, pilot, "1 acknowledged")
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -61,3 +61,17 @@ def test_what_cannot_be_meant_is_refused(lab: str, wrong: list[str]) -> None:
 def test_health_that_cannot_be_told_is_unknown_to_monitoring(lab: str, tmp_path: Path) -> None:
     assert run(["health", "-c", lab, "n9"], no_console) == 3
     assert run(["health", "-c", str(tmp_path / "none.yaml")], no_console) == 3
+
+
+def test_off_without_a_device_takes_back_the_check_on_every_device(
+    lab: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for device in ("0", "1"):
+        words = ["ack", "-c", lab, "n1", "gpu.temp", "--device", device, "--for", "2h"]
+        assert run(words, no_console) == 0
+    assert run(["ack", "-c", lab, "n1", "disk.full", "--for", "2h"], no_console) == 0
+    capsys.readouterr()
+
+    assert run(["ack", "-c", lab, "n1", "gpu.temp", "--off", "--json"], no_console) == 0
+    told = json.loads(capsys.readouterr().out)["acknowledged"]
+    assert [(ack["check"], ack["device"]) for ack in told] == [("disk.full", "")]

@@ -237,3 +237,17 @@ def test_columns_of_a_table_stand_below_each_other(monkeypatch: pytest.MonkeyPat
     output.say_table(("NAME", "N"), [("雪雪", "1"), ("e\u0301", "2"), ("abcde", "3")])
 
     assert {cell_len(line) for line in stream.getvalue().splitlines()} == {8}
+
+
+@pytest.mark.parametrize("text", ["⚠️ hot", "❤️", "✔️ done", "1️⃣ first", "‼️", "☀️☁️", "🅰️"])
+def test_a_coloured_form_is_left_out_where_terminals_disagree_how_wide_it_is(text: str) -> None:
+    shown = printable(text)
+
+    assert shown == text.replace("\ufe0f", "")
+    assert cell_len(shown) == sum(map(cell_len, shown))
+    assert "".join(part for part, _ in painted(text, "text")) == shown
+
+
+@pytest.mark.parametrize("text", ["node\ufe0f", "⚠\ufe0f\ufe0f", "\ufe0f", "1\ufe0f2"])
+def test_a_selector_that_hides_in_a_name_is_shown(text: str) -> None:
+    assert "<U+FE0F>" in printable(text)

@@ -2,8 +2,9 @@
 
 Invisible is what draws nothing, by its properties in Unicode, not by a list of names: controls, formats (zero width,
 text direction, tags), private use, surrogates, unassigned code points, separators of lines, and what is drawn only
-where it is not known (Default_Ignorable_Code_Point). No invisible character is excepted, not even where it joins
-letters or emoji: `<U+200D>` between them is legible, and the same bytes look the same in every place.
+where it is not known (Default_Ignorable_Code_Point). One is left out instead: the selector that asks for the coloured
+form of a sign (`⚠` and U+FE0F), because terminals do not agree how wide that is. No other is excepted, not even where it
+joins letters or emoji: `<U+200D>` between them is legible, and the same bytes look the same in every place.
 """
 
 import re
@@ -33,6 +34,10 @@ def _class_of(ranges: Iterable[tuple[int, int]]) -> str:
 
 
 _IGNORABLE = re.compile(_class_of(_IGNORED))
+_COLOURED = re.compile(
+    "([\u00a9\u00ae\u203c\u2049\u2100-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]|[0-9#*](?=\ufe0f\u20e3))\ufe0f"
+)
+"""A sign that has a coloured form, and the selector that asks for it."""
 _JAMO = re.compile(_class_of(_HANGUL))
 _PILE = re.compile(
     rf"(?:(?:[^\x00-\x7f{_UNMARKED}]|{_JAMO.pattern})(?:{COLOUR})*){{{MOST_MARKS + 1},}}"
@@ -65,7 +70,7 @@ def name_invisible(text: str) -> str:
     """`text` with each invisible character as its code point (`<U+200B>`), and other spaces as one or two blanks."""
     if text.isprintable() and not _IGNORABLE.search(text):
         return text
-    return text.translate(_SHOWN)
+    return _COLOURED.sub(r"\1", text).translate(_SHOWN)
 
 
 def limit_marks(text: str) -> str:

@@ -100,7 +100,7 @@ class Ack:
     node: str
     check: str
     until: float
-    """Epoch seconds."""
+    """Epoch seconds. 0 takes back what was acknowledged: see `ends`."""
     who: str
     why: str = ""
     device: str = ""
@@ -112,6 +112,11 @@ class Ack:
         """Whether this acknowledges a reason; `now` is epoch seconds."""
         named = not self.check or (self.check == check and self.device in ("", device))
         return named and level <= self.level and now < self.until
+
+    def ends(self, other: "Ack") -> bool:
+        """Whether this takes back the other: that of its check, and without a device of all its devices."""
+        same = (self.node, self.check) == (other.node, other.check)
+        return not self.until and same and self.device in ("", other.device)
 
     @property
     def words(self) -> str:

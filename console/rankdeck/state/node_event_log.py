@@ -99,7 +99,7 @@ class SharedEventLog:
         return tuple((row, _occurrence(rest)) for row, *rest in reversed(rows))
 
     def acknowledge(self, ack: Ack) -> None:
-        """Save an acknowledgement; an `until` in the past withdraws it. Raises HistoryError."""
+        """Save an acknowledgement, or remove those that it ends (`Ack.ends`). Raises HistoryError."""
         row = (
             self._cluster,
             ack.node,
@@ -111,6 +111,9 @@ class SharedEventLog:
             int(ack.level),
         )
         put = "INSERT OR REPLACE INTO ack VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+        if not ack.until:
+            row = (self._cluster, ack.node, ack.check, ack.device)
+            put = "DELETE FROM ack WHERE cluster = ? AND node = ? AND \"check\" = ? AND ? IN ('', device)"
         if not self._store.put(put, [row]):
             raise HistoryError(f"nothing was acknowledged: {self._store.trouble}")
         self._version = None

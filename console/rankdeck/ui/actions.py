@@ -152,7 +152,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("again", "u", "do again", ("acceptance", "pair"), "Measure this pair again; on the diagonal: this node", True),
     Action("exclude", "B", "exclude", ("acceptance", "pair"), "Keep jobs away from the node of this row (of a pair: the sender) for a while, with a reason; again: let them back", True),
     Action("resume", "U", "go on", ("acceptance",), "Go on with a run that was stopped", True),
-    Action("acknowledge", "a", "acknowledge", ("fleet", "node", "events"), "Acknowledge for a while: still listed, no longer counted", True),
+    Action("acknowledge", "a", "acknowledge", ("fleet", "node", "events"), "Acknowledge for a while: still listed, no longer counted; again: take it back", True),
     Action("pause", "P", "pause", ("fleet", "node", "job"), "Pause the screen; again: back to now; in a replay: pause and go on", True),
     Action("step(-1)", "comma", "earlier", ("fleet", "node", "job"), "One step back in time; in a replay: ten seconds", True),
     Action("step(1)", "full_stop", "later", ("fleet", "node", "job"), "One step forward in time; in a replay: ten seconds", True),

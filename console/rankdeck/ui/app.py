@@ -24,6 +24,7 @@ from rankdeck.state.fleet import Fleet
 from rankdeck.ui import actions, command_actions, terminal, themes
 from rankdeck.ui.actions import Tour
 from rankdeck.ui.fleet_views import ViewError
+from rankdeck.ui.formatting import is_acknowledged
 from rankdeck.ui.garbage_collection import IdleTime, free_painted_lines, stop_full_collections
 from rankdeck.ui.opening import NotOpenError, OpenSession
 from rankdeck.ui.operations import replay, shell, show_first
@@ -54,6 +55,8 @@ class RankdeckApp(FrameDiff):
     COMMAND_PALETTE_BINDING = "ctrl+p"
     TITLE = "rankdeck"
     BINDINGS: ClassVar = []
+    acknowledged: frozenset[str] = frozenset()
+    """The nodes that are well only because what is wrong was acknowledged."""
     _counted: object = None
     """The fleet whose changes are counted in `summary`."""
 
@@ -241,8 +244,12 @@ class RankdeckApp(FrameDiff):
         fleet = self.fleet
         if self._counted is not fleet:
             self._counted, self._changes = fleet, fleet.follow()
-            self._levels, self.summary = {}, Counter()
-        levels = {name: fleet.node(name).health.level for name in self._changes.take()}
+            self._levels, self.summary, self.acknowledged = {}, Counter(), frozenset()
+        changed = {name: fleet.node(name) for name in self._changes.take()}
+        acknowledged = frozenset(n for n, node in changed.items() if is_acknowledged(node))
+        if acknowledged != self.acknowledged & changed.keys():
+            self.acknowledged = (self.acknowledged - changed.keys()) | acknowledged
+        levels = {name: node.health.level for name, node in changed.items()}
         if any(self._levels.get(name) is not level for name, level in levels.items()):
             # A new object: the widget that draws it compares it with the one before.
             summary = self.summary.copy()

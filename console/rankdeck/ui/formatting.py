@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 
-from rankdeck.model.health import REMEMBERED, Reason, Sentence
+from rankdeck.model.health import REMEMBERED, Level, Reason, Sentence
 from rankdeck.model.rank import Activity, signal_name, signal_of
 from rankdeck.model.safe_text import printable
 from rankdeck.model.text import day_time
@@ -136,6 +136,16 @@ def number(node: NodeState, metric: str) -> float | None:
     return max(node.values.get(metric, {}).values(), default=None)
 
 
+def is_acknowledged(node: NodeState) -> bool:
+    """Whether the node counts as well only because what is wrong, or the whole node, was acknowledged."""
+    return node.health.level is Level.OK and bool(node.health.reasons or node.silenced)
+
+
+def word_of(level: Level, *, acknowledged: bool) -> str:
+    """One word for how a node is."""
+    return "acked" if acknowledged else level.word
+
+
 def why(node: NodeState) -> str:
     """The worst reason and how many more there are; without reasons, whether it is silenced, or only Kubernetes says that all is well."""
     if node.health.reasons:
@@ -163,7 +173,8 @@ def with_device(device: str, text: str) -> str:
 
 def subject(node: NodeState) -> Subject:
     """The node as filters see it."""
-    text = f"{node.name} {node.health.level.word} {why(node)} {_slurm_words(node)}"
+    word = word_of(node.health.level, acknowledged=is_acknowledged(node))
+    text = f"{node.name} {word} {why(node)} {_slurm_words(node)}"
     checks = frozenset(reason.check for reason in node.health.reasons)
     return Subject(
         text, node.health.level.word, lambda metric: number(node, metric), node.name, checks

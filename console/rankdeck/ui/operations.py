@@ -375,13 +375,34 @@ def unknown_reasons(console: "Console", nodes: Sequence[str]) -> list[tuple[str,
     ]
 
 
+def _withdrawals(console: "Console", nodes: Sequence[str]) -> list[Ack]:
+    """What takes back every acknowledgement of these nodes, silence included."""
+    who, states = getuser(), [console.fleet.node(name) for name in nodes]
+    checks = {(one.name, reason.check) for one in states for reason in one.health.reasons}
+    silenced = {(one.name, "") for one in states if one.silenced}
+    return [Ack(node, check, 0.0, who) for node, check in sorted(checks | silenced)]
+
+
+def is_acknowledgeable(console: "Console", nodes: Sequence[str]) -> bool:
+    """Whether there is something to acknowledge on these nodes, or an acknowledgement to take back."""
+    return any(
+        console.fleet.node(n).health.reasons or console.fleet.node(n).silenced for n in nodes
+    )
+
+
 def ask_to_acknowledge(screen: base.BaseScreen) -> None:
-    """Ask how long and why to acknowledge all reasons of the nodes of this screen; raises NotOpenError."""
+    """Ask how long and why to acknowledge all reasons of the nodes of this screen; raises NotOpenError.
+
+    If all are acknowledged already, that is taken back.
+    """
     from rankdeck.ui.screens import modals
 
-    screen.console.need_session()
-    if unknown_reasons(screen.console, screen.targets):
+    console = screen.console
+    console.need_session()
+    if unknown_reasons(console, screen.targets):
         modals.ask(screen)
+    elif back := _withdrawals(console, screen.targets):
+        acknowledge(console, back, f"{named(screen.targets)}: no longer acknowledged")
     else:
         screen.refuse("there is nothing to acknowledge")
 

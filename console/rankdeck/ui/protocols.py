@@ -41,6 +41,8 @@ class Console(Theme, Protocol):
     """Name -> theme."""
     summary: Counter[Level]
     """How many nodes are at each level."""
+    acknowledged: frozenset[str]
+    """The nodes that are well only because what is wrong was acknowledged."""
     moment: float | None
     """The time that the fleet and node screens show, in epoch seconds; None: now."""
     views_file: Path

@@ -24,6 +24,10 @@ class Snapshot(Protocol):
     """What is known about every node, by name, at one time."""
 
     def level(self, name: str) -> Level: ...
+    def acknowledged(self, name: str) -> bool:
+        """Whether the node is well only because what is wrong was acknowledged."""
+        ...
+
     def number(self, column: NodeColumn, name: str) -> float | None: ...
     def cell(self, column: NodeColumn, name: str, width: int, glyphs: Glyphs) -> Runs:
         """What the table shows for a number."""
@@ -41,6 +45,9 @@ class PresentFleet:
 
     def level(self, name: str) -> Level:
         return self._nodes[name].health.level
+
+    def acknowledged(self, name: str) -> bool:
+        return formatting.is_acknowledged(self._nodes[name])
 
     def number(self, column: NodeColumn, name: str) -> float | None:
         return column.number(self._nodes[name])
@@ -75,6 +82,9 @@ class PastFleet:
 
     def level(self, name: str) -> Level:
         return self.frame.level(self._places[name])
+
+    def acknowledged(self, name: str) -> bool:
+        return self.level(name) is Level.OK and bool(self._reasons(name))
 
     def number(self, column: NodeColumn, name: str) -> float | None:
         if column.metric not in PICTURED:

@@ -337,6 +337,8 @@ class Glyphs:
     """The signs of one alphabet."""
 
     levels: dict[Level, str]
+    acknowledged: str
+    """A node that is well but for what was acknowledged."""
     states: dict[State, str]
     spark: str
     """From nothing to full."""
@@ -357,6 +359,10 @@ class Glyphs:
     up: str
     down: str
     cursor: str
+
+    def node(self, level: Level, *, acknowledged: bool) -> Mark:
+        """How a node at this level shows."""
+        return Mark(self.acknowledged, "accent") if acknowledged else self.level(level)
 
     def level(self, level: Level) -> Mark:
         return Mark(self.levels[level], LEVEL_ROLES[level])
@@ -391,6 +397,7 @@ STATUS_ROLES = {
 
 UNICODE = Glyphs(
     levels={Level.OK: "●", Level.UNKNOWN: "◌", Level.WARN: "▲", Level.BAD: "✗"},
+    acknowledged="◐",
     states={
         State.PENDING: "·",
         State.RUNNING: "●",
@@ -416,6 +423,7 @@ UNICODE = Glyphs(
 )
 ASCII = Glyphs(
     levels={Level.OK: "o", Level.UNKNOWN: "?", Level.WARN: "^", Level.BAD: "X"},
+    acknowledged="a",
     states={
         State.PENDING: ".",
         State.RUNNING: "o",

@@ -307,8 +307,11 @@ class SessionDouble:
 
     async def acknowledge(self, *acks: Ack) -> None:
         self.acks = [*self.acks, *acks]
-        newest = {(one.node, one.check, one.device): one for one in self.acks}
-        self.fleet.set_acks(one for one in newest.values() if one.until > time.time())
+        valid: dict[tuple[str, str, str], Ack] = {}
+        for one in self.acks:
+            valid = valid if one.until else {k: v for k, v in valid.items() if not one.ends(v)}
+            valid |= {(one.node, one.check, one.device): one} if one.until else {}
+        self.fleet.set_acks(one for one in valid.values() if one.until > time.time())
 
     def past(self, node: str, hours: float, until: float | None = None) -> PastView | None:
         self.looked_back.append((node, hours, until))

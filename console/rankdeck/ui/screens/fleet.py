@@ -16,7 +16,13 @@ from rankdeck.state.fleet_history import FleetPicture
 from rankdeck.ui import fleet_views, formatting, query, snapshots
 from rankdeck.ui.actions import next_of
 from rankdeck.ui.fleet_views import FleetView
-from rankdeck.ui.operations import answered, ask_command, ask_to_acknowledge, named, unknown_reasons
+from rankdeck.ui.operations import (
+    answered,
+    ask_command,
+    ask_to_acknowledge,
+    is_acknowledgeable,
+    named,
+)
 from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
 from rankdeck.ui.snapshots import Arrangement, PastFleet, PresentFleet, Snapshot, order
 from rankdeck.ui.themes import UNICODE, Mark
@@ -164,9 +170,10 @@ class FleetScreen(BaseScreen):
         return [c for c in chosen if c] or reported or fleet_views.NUMBERS
 
     def _state(self, row: str) -> Runs:
-        level = self._instant.level(row)
-        mark = self.console.glyphs.level(level)
-        return [(f"{mark.glyph} {level.word}", mark.role)]
+        level, acknowledged = self._instant.level(row), self._instant.acknowledged(row)
+        mark = self.console.glyphs.node(level, acknowledged=acknowledged)
+        word = formatting.word_of(level, acknowledged=acknowledged)
+        return [(f"{mark.glyph} {word}", mark.role)]
 
     def _seen(self, row: str) -> str:
         past = isinstance(self._instant, PastFleet)
@@ -318,7 +325,8 @@ class FleetScreen(BaseScreen):
         self.map.show([self._mark(name) for name in self._states], chosen)
 
     def _mark(self, name: str) -> Mark:
-        mark = self.console.glyphs.level(self._instant.level(name))
+        level, acknowledged = self._instant.level(name), self._instant.acknowledged(name)
+        mark = self.console.glyphs.node(level, acknowledged=acknowledged)
         column = fleet_views.BY_TITLE.get(self.view.map)
         if column is None:
             # Nodes that are well are only dim dots, so that the others stand out.
@@ -474,7 +482,7 @@ class FleetScreen(BaseScreen):
     def without_effect(self) -> Iterable[str]:
         if not self.targets:
             yield from ("open", "describe", "logs", "run", "shell", "processes", "mark", "copy")
-        if not unknown_reasons(self.console, self.targets):
+        if not is_acknowledgeable(self.console, self.targets):
             yield "acknowledge"
         yield from self.idle_steps()
 

@@ -76,6 +76,8 @@ def _signs(glyphs: Glyphs, width: int) -> list[Runs]:
     for level in Level:
         mark = glyphs.level(level)
         levels.append((f"{mark.glyph} {level.word}   ", mark.role))
+    mark = glyphs.node(Level.OK, acknowledged=True)
+    levels.append((f"{mark.glyph} acknowledged", mark.role))
     states: list[Run] = [("   ranks  ", "dim")]
     for state in State:
         mark = glyphs.state(state)

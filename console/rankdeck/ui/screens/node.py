@@ -12,7 +12,7 @@ from rankdeck.state.sanitize import number_in
 from rankdeck.ui import formatting, node_page, snapshots
 from rankdeck.ui.actions import next_of
 from rankdeck.ui.node_page import names, number, switch_lines, title, values
-from rankdeck.ui.operations import answered, ask_command, ask_to_acknowledge, unknown_reasons
+from rankdeck.ui.operations import answered, ask_command, ask_to_acknowledge, is_acknowledgeable
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.themes import Glyphs
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, bar, cut, fit, fitted, sparkline
@@ -112,8 +112,8 @@ class NodeScreen(BaseScreen):
         known = fleet.knows(self.node_name)
         if not known:
             return ("acknowledge", "run", "shell", "processes", "logs")
-        unknown = unknown_reasons(self.console, self.targets)
-        return (*(() if unknown else ("acknowledge",)), *self.idle_steps())
+        able = is_acknowledgeable(self.console, self.targets)
+        return (*(() if able else ("acknowledge",)), *self.idle_steps())
 
     def answered(self, text: str | None) -> None:
         answered(self, text)
@@ -171,12 +171,14 @@ def beside(left: Sequence[Runs], right: Sequence[Runs], width: int, glyphs: Glyp
 
 def _head(node: NodeState, glyphs: Glyphs) -> list[Runs]:
     health = node.health
-    mark = glyphs.level(health.level)
+    acknowledged = formatting.is_acknowledged(node)
+    mark = glyphs.node(health.level, acknowledged=acknowledged)
+    word = formatting.word_of(health.level, acknowledged=acknowledged)
     heard = node.heard_s()
     last_heard = "nothing heard yet" if heard is None else f"heard {formatting.age(heard)} ago"
     first: list[Run] = [
         (f" {printable(node.name)}  ", "title"),
-        (f"{mark.glyph} {health.level.word}", mark.role),
+        (f"{mark.glyph} {word}", mark.role),
         (f"   {last_heard}", "dim"),
         (f"   up {formatting.age(node.uptime)}" if node.uptime else "", "dim"),
         (f"   {coverage_words(replace(health, limits=''))}", "dim"),

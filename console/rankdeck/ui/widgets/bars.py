@@ -30,6 +30,7 @@ TABS = (
     ("events", "5 Events"),
     ("acceptance", "6 Accept"),
 )
+_ILL = (Level.BAD, Level.WARN, Level.UNKNOWN)
 Shape = tuple[bool, int, bool, bool]
 SHAPES: tuple[Shape, ...] = (
     (True, 6, True, True),
@@ -73,7 +74,8 @@ class TopBar(Canvas):
             session.history_state.trouble,
             session.connecting,
         )
-        seen = (self.console.summary, self.console.trouble, reached)
+        console = self.console
+        seen = (console.summary, console.acknowledged, console.trouble, reached)
         if seen != self._shown:
             self._shown = seen
             self.refresh()
@@ -123,13 +125,15 @@ class TopBar(Canvas):
         if done < of:
             text = f"connecting {done:,} of {of:,}  " if words else f"connecting {done:,}/{of:,}  "
             runs.insert(0, (text, "dim@bar"))
-        for level in sorted(Level, reverse=True):
-            if number := self.console.summary.get(level, 0):
-                mark = self.glyphs.level(level)
-                text = (
-                    f"{mark.glyph} {number} {level.word}  " if words else f"{mark.glyph}{number} "
-                )
-                runs.append((text, f"{mark.role}@bar"))
+        acknowledged = len(self.console.acknowledged)
+        well = self.console.summary.get(Level.OK, 0) - acknowledged
+        counted = [(level, self.console.summary.get(level, 0)) for level in _ILL]
+        marks = [(self.glyphs.level(level), number, level.word) for level, number in counted]
+        marks.append((self.glyphs.node(Level.OK, acknowledged=True), acknowledged, "acknowledged"))
+        marks.append((self.glyphs.level(Level.OK), well, Level.OK.word))
+        for mark, number, word in marks:
+            text = f"{mark.glyph} {number} {word}  " if words else f"{mark.glyph}{number} "
+            runs += [(text, f"{mark.role}@bar")] if number else []
         return runs
 
     def on_click(self, event: events.Click) -> None:
