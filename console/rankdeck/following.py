@@ -15,7 +15,7 @@ from rankdeck.model.job import Countdown, Followed, Job, Stall, State
 from rankdeck.model.job_events import Lost, NodeEvent
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.remote.questions import WAITS
-from rankdeck.rules.gang_abort import countdown_for, reason
+from rankdeck.rules.gang_abort import countdown_for, is_anybody_left, reason
 from rankdeck.rules.stall import gpus_busy, is_idle, stalls
 from rankdeck.rules.stragglers import KnownOfJob
 from rankdeck.state.fleet import Fleet
@@ -336,7 +336,9 @@ class Following:
             for job in self.jobs.all():
                 if job.id not in self._followers or job.id in self._held or job.kept:
                     continue
-                if job.countdown is None:
+                if job.countdown is not None and not is_anybody_left(job):
+                    self.jobs.set_countdown(job.id, None)
+                elif job.countdown is None:
                     self._begin_countdown(job, now)
                 elif now >= job.countdown.deadline:
                     await self._stop_others(job.id, cancel)

@@ -472,8 +472,8 @@ def test_low_clocks_under_load_stand_in_the_sentence_and_are_kept(site: Site) ->
 
     def load(count: int) -> None:
         for node in NODES:
-            clock = 900 if node == "n5" else 1410
-            values = {"gpu.used": {"0": 98, "1": 0}, "gpu.clock": {"0": clock, "1": 210}}
+            clock = 900e6 if node == "n5" else 1410e6
+            values = {"gpu.used": {"0": 98, "1": 0}, "gpu.clock": {"0": clock, "1": 210e6}}
             means.fleet.apply(node, Sample(count, float(count), values))
 
     means.after = load

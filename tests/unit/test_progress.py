@@ -21,6 +21,11 @@ LINES = [
     ("MFLOPS measured : 820.243942", {"mflops": 820.243942}),
     ("     120 of 1200    123.456 MFLOPS  Gosa 3.007379e-05", {"step": 120, "steps": 1200, "mflops": 123.456, "gosa": 3.007379e-05}),
     ("step   120  loss 2.3010  11,800 tok/s", {"step": 120, "loss": 2.301, "tokens_s": 11800}),
+    ("step 10 loss 1.2 lr 1.0e-04 tok/s 1013", {"step": 10, "loss": 1.2, "tokens_s": 1013}),
+    ("lr 0.1 imgs/s 250 loss 3", {"images_s": 250, "loss": 3}),
+    ("lr=1e-4, samples/sec=1,013, x=2", {"samples_s": 1013}),
+    ("speed 11800 tok/s 0.5 s/step", {"tokens_s": 11800}),
+    ("loss 1.2340  11800 tok/s  ok", {"loss": 1.234, "tokens_s": 11800}),
 ]  # fmt: skip
 
 

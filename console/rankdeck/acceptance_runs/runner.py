@@ -408,7 +408,7 @@ class Runner:
             used = node.current(one.used)
             for device, clock in node.current(one.clock).items():
                 if used.get(device, 0) > _COMPUTES:
-                    seen[device] = max(seen.get(device, 0.0), clock * one.mhz)
+                    seen[device] = max(seen.get(device, 0.0), clock / 1e6)
 
     def _count(self, nodes: Iterable[str]) -> None:
         """Note the counters of links, and the boot id, before the first measurement of a node."""

@@ -310,16 +310,14 @@ class Clock:
     used: str
     """Metric of the utilisation in percent."""
     clock: str
-    """Metric of the clock."""
-    mhz: float
-    """MHz of one unit of the metric `clock`."""
+    """Metric of the clock, in Hz."""
     word: str
     """Text before the number of a low clock; `{}` is the device."""
 
 
 CLOCKS = (
-    Clock("gpu clocks under load", "gpu.used", "gpu.clock", 1.0, "GPU {} at "),
-    Clock("cpu clock under load", "cpu.used", "cpu.freq", 1e-6, ""),
+    Clock("gpu clocks under load", "gpu.used", "gpu.clock", "GPU {} at "),
+    Clock("cpu clock under load", "cpu.used", "cpu.freq", ""),
 )
 _NAMED = 4
 _T = TypeVar("_T")

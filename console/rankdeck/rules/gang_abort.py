@@ -14,9 +14,15 @@ def countdown_for(job: Job, now: float) -> Countdown | None:
     abort = job.plan.abort
     if not abort.enabled or job.state.final:
         return None
-    left = [rank for rank in job.ranks if rank.state in _GOING]
     why = reason(job)
-    return Countdown(why=why, deadline=now + abort.countdown) if left and why else None
+    if not why or not is_anybody_left(job):
+        return None
+    return Countdown(why=why, deadline=now + abort.countdown)
+
+
+def is_anybody_left(job: Job) -> bool:
+    """Whether a rank has not ended yet, as far as known."""
+    return any(rank.state in _GOING for rank in job.ranks)
 
 
 def reason(job: Job) -> str:

@@ -17,7 +17,26 @@ _LONGEST = 600
 """Characters of a line that are searched, to limit the cost."""
 _NUMBER = r"([-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
 
+_RATES = {
+    "tokens_s": r"tok(?:en)?s?",
+    "samples_s": r"samples?",
+    "images_s": r"im(?:a)?ge?s?",
+}
+"""What trainers count in a second -> its unit as they write it."""
+
+
+def _after_its_label(unit: str) -> str:
+    """The pattern of a rate whose number comes after it: `tok/s: 1013`, or `lr 1.0e-04  tok/s 1013`.
+
+    Without a colon, a number between a word and the unit belongs to the word, if nothing else claims the one after.
+    """
+    plain = _NUMBER.replace("(", "(?:", 1)
+    named = rf"[A-Za-z_]+[ :=]+{plain}[\s,|]+{unit}/s(?:ec)?\s+{_NUMBER}(?:\s*$|[\s,|]+[A-Za-z_]+[ :=])"
+    return rf"\b{unit}/s(?:ec)?\s*[:=]\s*{_NUMBER}|{named}"
+
+
 TRAINERS: Mapping[str, Mapping[str, str]] = {
+    "rates after their labels": {name: _after_its_label(unit) for name, unit in _RATES.items()},
     "hugging face": {
         "loss": rf"'loss': '?{_NUMBER}",
         "epoch": rf"'epoch': '?{_NUMBER}",
@@ -51,9 +70,7 @@ TRAINERS: Mapping[str, Mapping[str, str]] = {
         "step": r"\b[Ss]teps?\b[ :=]+(\d+)",
         "steps": r"\b[Ss]teps?\b[ :=]+\d+\s*(?:/|of)\s*(\d+)",
         "loss": rf"\bloss\b[ :=]+{_NUMBER}",
-        "tokens_s": rf"{_NUMBER}\s*tok(?:ens)?/s",
-        "samples_s": rf"{_NUMBER}\s*samples?/s",
-        "images_s": rf"{_NUMBER}\s*im(?:a)?ge?s?/s",
+        **{name: rf"{_NUMBER}\s*{unit}/s" for name, unit in _RATES.items()},
     },
 }
 """Name of a trainer -> name of a number -> pattern; the number is the first group that matched."""
