@@ -227,6 +227,33 @@ async def test_a_log_is_read_from_its_node_and_searched_there(stage: Stage, tmp_
         await shows(app, pilot, "the needle is here")
 
 
+async def test_a_search_goes_through_the_whole_output_of_all_ranks_and_says_where_it_looked(
+    stage: Stage, tmp_path: Path
+) -> None:
+    for rank in range(16):
+        lines = [f"rank {rank} line {n:06}" for n in range(3_000)]
+        if rank in (6, 11):
+            lines[5] = f"the needle of {rank}"
+        (tmp_path / f"{rank}").write_text("\n".join(lines) + "\n")
+        stage.on_node[rank] = tmp_path / f"{rank}"
+    del stage.on_node[14]
+    async with console(stage, (120, 40)) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "barrier")
+        await pilot.press("slash")
+        await shows(app, pilot, "all ranks shown")
+        await type_in(pilot, "needle")
+        await pilot.press("enter")
+        await shows(app, pilot, "`needle` in out of rank 11")
+        await shows(app, pilot, "the needle of 11")
+        await pilot.press("N")
+        await shows(app, pilot, "the needle of 6")
+        await pilot.press("escape", "escape", "M", "slash")
+        await type_in(pilot, "haystack")
+        await pilot.press("enter")
+        await shows(app, pilot, "no `haystack` in all output of 16 ranks; not searched: ranks 14")
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("typed", "line"),

@@ -31,7 +31,9 @@ def _after_its_label(unit: str) -> str:
     Without a colon, a number between a word and the unit belongs to the word, if nothing else claims the one after.
     """
     plain = _NUMBER.replace("(", "(?:", 1)
-    named = rf"[A-Za-z_]+[ :=]+{plain}[\s,|]+{unit}/s(?:ec)?\s+{_NUMBER}(?:\s*$|[\s,|]+[A-Za-z_]+[ :=])"
+    named = (
+        rf"[A-Za-z_]+[ :=]+{plain}[\s,|]+{unit}/s(?:ec)?\s+{_NUMBER}(?:\s*$|[\s,|]+[A-Za-z_]+[ :=])"
+    )
     return rf"\b{unit}/s(?:ec)?\s*[:=]\s*{_NUMBER}|{named}"
 
 

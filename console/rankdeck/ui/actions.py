@@ -98,7 +98,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("launch", "enter", "launch", ("launch",), "Start the job whose plan is shown", True),
     Action("zoom", "enter,z", "zoom", ("job",), "Show one rank on the whole screen, and back; collapsed: this line of each rank", True, (*WALL, *TABLES)),
     Action("filter", "slash", "filter", LISTS, "Show only lines that match; see Filters below", True),
-    Action("search", "slash", "search", ("job",), "Find a text or a regular expression in the log of one rank", True, LOGS),
+    Action("search", "slash", "search", ("job",), "Find a text or a regular expression in the log of a rank, or of all ranks shown; on to the next ranks where this one has no more", True, LOGS),
     Action("next_match", "n", "next", ("job",), "Next match of the search", True, LOGS),
     Action("previous_match", "N", "previous", ("job",), "Previous match of the search"),
     Action("failure", "e", "error", ("job", "acceptance"), "Go to the next error in a log (repeats are skipped); else to the rank that failed first; on the map to the next bad cell", True),

@@ -28,7 +28,7 @@ from rankdeck.ui.screens.job_head import JobHead, description, head_lines
 from rankdeck.ui.themes import worst
 from rankdeck.ui.views.base import JobView, Scene
 from rankdeck.ui.views.collapsed import CollapsedView, DiffView
-from rankdeck.ui.views.logs import MergedView, OneView
+from rankdeck.ui.views.logs import MergedView, OneView, search_ranks
 from rankdeck.ui.views.wall import LogWall, WallView
 from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.logview import STAMPS, LogView, marked, stamp
@@ -435,12 +435,13 @@ class JobScreen(BaseScreen):
         self.view.start_following()
 
     def action_search(self) -> None:
-        if self.now is self.wall and self.wall.rank is not None:
-            self.one.rank = self.wall.rank
-            self.bring(self.one)
-        if self._has_log():
-            before = self.view.search.text if self.view.search else ""
-            self.prompt.ask("/", before, "text or regular expression; capitals make it exact")
+        if not self.view.display:
+            self.bring(self.merged)
+        before = self.view.search.text if self.view.search else ""
+        where = "this rank" if self.now is self.one else "all ranks shown"
+        self.prompt.ask(
+            "/", before, f"in {where}: text or regular expression; capitals make it exact"
+        )
 
     def action_next_match(self) -> None:
         self._jump(back=False)
@@ -466,18 +467,13 @@ class JobScreen(BaseScreen):
 
     def _jump_now(self, *, back: bool) -> None:
         search = self.view.search
-        if search and self.now is self.one and not self.one.whole:
-            if not self.view.jump(back=back, around=False):
-                self.say("searching on the node…", "dim")
-                in_background(self, "deep", self._find(search.text, back=back), "warn")
-            return
-        if not self.view.jump(back=back):
-            nothing = (
-                "no match"
-                if self.view.search
-                else f"nothing searched yet; press {actions.key('search')}"
-            )
-            self.say(nothing, "dim")
+        if search is None:
+            self.say(f"nothing searched yet; press {actions.key('search')}", "dim")
+        elif not self.view.jump(back=back, around=self.now is not self.one):
+            whole = self.now is not self.one or self.one.whole
+            deep = self._find_in_ranks if whole else self._find
+            self.say("searching on the nodes…", "dim")
+            in_background(self, "deep", deep(search.text, back=back), "warn")
 
     def on_log_view_edge(self, message: LogView.Edge) -> None:
         """Fetch the part of the log before or after the lines that are on this machine."""
@@ -489,6 +485,25 @@ class JobScreen(BaseScreen):
         async with aclosing(self.one.find(text, back=back)) as found:
             async for sentence in found:
                 self.say(sentence, "dim")
+        if self.one.exhausted:
+            await self._find_in_ranks(text, back=back)
+
+    async def _find_in_ranks(self, text: str, *, back: bool) -> None:
+        """Search the whole output of the ranks shown, or of those after this one, and show the line that is found."""
+        if self.job is None:
+            return
+        ranks = [*self.scene.numbers(self.job)][:: -1 if back else 1]
+        if self.now is self.one and self.one.rank in ranks:
+            at = ranks.index(self.one.rank)
+            ranks = [*ranks[at + 1 :], *ranks[:at]]
+        async with aclosing(search_ranks(self.scene, text, ranks, back=back)) as found:
+            async for one in found:
+                self.say(one.words(text), "dim")
+                if one.hit is not None:
+                    self.zoom(one.hit.rank)
+                    await self.one.show_line(one.hit)
+                    return
+        self.view.jump(back=back)
 
     def action_previous_error(self) -> None:
         if self._has_log():

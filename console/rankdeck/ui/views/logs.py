@@ -3,7 +3,7 @@
 import math
 import time
 from bisect import bisect_left
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -75,6 +75,8 @@ class OneView:
         self.rank: int | None = None
         self.fetched: FetchedLog | None = None
         """The part of the log fetched from the node, if that is shown instead of the newest lines."""
+        self.exhausted = False
+        """Whether the last `find` has seen the whole log in its direction, without a match."""
         self._opened = False
 
     @property
@@ -173,6 +175,7 @@ class OneView:
 
         Raises NodeError.
         """
+        self.exhausted = False
         line, rank = self.view.current_line, self.rank
         if line is None or rank is None:
             return
@@ -183,11 +186,13 @@ class OneView:
             async for one in found:
                 if one.at is not None and not there:
                     there = True
-                    await self._go(LogPlace(rank, line.stream, one.at))
+                    await self.show_line(LogPlace(rank, line.stream, one.at))
                 yield match_words(one, line.stream, back=back)
+                if one.at is None and not one.looking:
+                    self.exhausted = True
 
-    async def _go(self, place: LogPlace) -> None:
-        """Put the line that begins there on the screen."""
+    async def show_line(self, place: LogPlace) -> None:
+        """Put the line that begins there on the screen. Raises NodeError."""
         await self._fetch(replace(place, offset=max(place.offset - PART // 2, 0)))
         source = self.view.shown
         if source is not None:
@@ -310,6 +315,61 @@ def prefix_of_ranks(roles: Mapping[int, str]) -> Callable[[Line], Run]:
         return f"{line.rank:>{digits}}{times} ", roles.get(line.rank, "text")
 
     return prefix
+
+
+@dataclass(frozen=True, slots=True)
+class RankSearch:
+    """How far a search through the whole output of several ranks is."""
+
+    done: int
+    """Ranks whose output was searched."""
+    of: int
+    hit: LogPlace | None = None
+    """The line that was found, which ends the search."""
+    unread: tuple[int, ...] = ()
+    """Ranks whose node did not answer."""
+
+    def words(self, text: str) -> str:
+        """The progress, or what was found, as a sentence."""
+        text = f"`{printable(text, 40)}`"
+        if self.hit is not None:
+            return f"{text} in {self.hit.stream} of rank {self.hit.rank}"
+        if self.done < self.of:
+            return f"searching {text} on the nodes: {self.done} of {self.of} ranks have none"
+        unread = f"; not searched: ranks {fold_ranks(self.unread)}" if self.unread else ""
+        return f"no {text} in all output of {formatting.many(self.of, 'rank')}{unread}"
+
+
+async def search_ranks(
+    scene: Scene, text: str, ranks: Sequence[int], *, back: bool
+) -> AsyncGenerator[RankSearch]:
+    """Search the whole output of these ranks on their nodes, one rank after the other, until one has `text`."""
+    unread: tuple[int, ...] = ()
+    for done, rank in enumerate(ranks):
+        yield RankSearch(done, len(ranks))
+        try:
+            hit = await _first_line(scene, text, rank, back=back)
+        except RankdeckError:
+            unread = (*unread, rank)
+            continue
+        if hit is not None:
+            yield RankSearch(done, len(ranks), hit)
+            return
+    yield RankSearch(len(ranks), len(ranks), unread=unread)
+
+
+async def _first_line(scene: Scene, text: str, rank: int, *, back: bool) -> LogPlace | None:
+    """The first line of a rank with `text` (with `back`: the last one), in stdout or else in stderr."""
+    output = scene.console.need_session().output(scene.job_id, rank)
+    for stream in ("out", "err"):
+        end = LogPlace(rank, stream, _ALL if back else 0)
+        async with aclosing(output.find(end, text, back=back)) as found:
+            async for one in found:
+                if one.at is not None:
+                    return LogPlace(rank, stream, one.at)
+                if not one.looking:
+                    break
+    return None
 
 
 class MergedView:
