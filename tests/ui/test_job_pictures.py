@@ -6,7 +6,7 @@ import pytest
 
 from tests.ui.support import scenes
 from tests.ui.support.scenes import JOB
-from tests.ui.test_screens import console, shows, text_of, until
+from tests.ui.test_screens import console, lacks, shows, text_of, until
 
 SIZES = [(200, 50), (100, 30), (80, 24), (60, 15)]
 WANDERING = (
@@ -174,9 +174,30 @@ async def test_while_lines_are_still_read_nobody_is_said_to_be_missing() -> None
         await pilot.press("c")
         await until(pilot, all_read, "not all was read")
 
-    assert any("collapsed  reading …" in screen for screen in seen)
+    assert any("collapsed  reading 16 of 16 ranks" in screen for screen in seen)
     assert "reading" not in seen[-1]
     assert not any("nothing yet from" in screen for screen in seen)
+
+
+async def test_nobody_is_compared_before_the_output_of_all_is_here() -> None:
+    stage = scenes.training(4, 4, steps=20)
+    for rank in range(16):
+        stage.write(JOB, rank, "epoch 1\n" if rank not in (5, 9) else "")
+    late = [stage.jobs.log(JOB, rank).read for rank in (5, 9)]
+    for one in late:
+        one.saw("out", one.at()["out"] + len("epoch 1\n"))
+    async with console(stage, (100, 30)) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "━ ● 0 node01 running")
+        await pilot.press("c")
+        await shows(app, pilot, "collapsed  reading 14 of 16 ranks")
+        assert "missing" not in text_of(app)
+        assert "unlike" not in text_of(app)
+        for rank in (5, 9):
+            stage.write(JOB, rank, "epoch 1\n")
+        await lacks(app, pilot, "reading")
+        await shows(app, pilot, "all 16")
+        assert "missing" not in text_of(app)
 
 
 async def test_who_reads_the_merged_log_stays_there_when_a_rank_fails() -> None:

@@ -30,6 +30,8 @@ from rankdeck.ui.widgets.vtable import FoldList, ListEntry, column
 
 JUDGE = 0.5
 """Seconds between two searches for unusual lines."""
+PATIENCE = 15.0
+"""Seconds without progress after which ranks are compared although the output of some has not come."""
 OUTLIERS = 4
 OPEN_ROWS = 64
 SHOWN = 500
@@ -50,6 +52,11 @@ class CollapsedView(Rows):
         self._judged = 0.0
         self.busy = self._settled = False
         """`busy`: lines wait to be read; `_settled`: all lines that were there at first have been read."""
+        self._goals: dict[int, dict[str, int]] = {}
+        """Rank -> stream -> how much there was on its node when the view was entered."""
+        self._unread: int = 0
+        self._moved: float = 0.0
+        """How many ranks have not arrived here that far, and when that number changed last (monotonic)."""
 
     def enter(self, job: Job) -> None:
         ranks = self._scene.numbers(job)
@@ -58,6 +65,8 @@ class CollapsedView(Rows):
             self._collapse = Collapse({rank: self._scene.log(rank) for rank in ranks})
             self._opened.clear()
             self._settled = False
+            self._goals = {rank: self._scene.log(rank).read.ends() for rank in ranks}
+        self._moved = time.monotonic()
         self._table.restart()
         self._update()
         self.refresh(job)
@@ -71,7 +80,14 @@ class CollapsedView(Rows):
 
     def _update(self) -> None:
         self.busy = self._collapse.update()
-        self._settled = self._settled or not self.busy
+        if self._settled:
+            return
+        read = (self._scene.log(rank).read.has(ends) for rank, ends in self._goals.items())
+        unread = sum(not one for one in read)
+        if unread != self._unread:
+            self._unread, self._moved = unread, time.monotonic()
+        given_up = time.monotonic() - self._moved > PATIENCE
+        self._settled = not self.busy and (not unread or given_up)
 
     def refresh(self, job: Job) -> None:
         """Make the list again."""
@@ -86,10 +102,11 @@ class CollapsedView(Rows):
         odd = sum(row.unusual for row in rows) if self._settled else 0
         return [
             (" collapsed ", "title"),
-            ("" if self._settled else " reading … ", "accent"),
+            ("" if self._settled else f" reading {len(collapse.ranks) - self._unread} of", "accent"),
             (f" {formatting.many(len(collapse.ranks), 'rank')}, {formatting.many(collapse.total, 'line')}, {formatting.many(len(rows), 'kind')}", "text"),
             (f", {odd} unlike the others" if odd else "", "warn"),
             *([optional(f"{collapse.skipped:,} lines arrived too fast to be compared", "warn")] if collapse.skipped else []),
+            *([optional(f"output of {formatting.many(self._unread, 'rank')} did not come", "warn")] if self._settled and self._unread else []),
             *([optional("in the order of time", "dim")] if self.by_time else []),
         ]  # fmt: skip
 
