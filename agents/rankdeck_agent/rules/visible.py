@@ -34,9 +34,12 @@ def _class_of(ranges: Iterable[tuple[int, int]]) -> str:
 
 
 _IGNORABLE = re.compile(_class_of(_IGNORED))
-_COLOURED = re.compile(
-    "([\u00a9\u00ae\u203c\u2049\u2100-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]|[0-9#*](?=\ufe0f\u20e3))\ufe0f"
-)
+_WITH_COLOUR = (
+    (0xA9, 0xA9), (0xAE, 0xAE), (0x203C, 0x203C), (0x2049, 0x2049), (0x2100, 0x2BFF), (0x3030, 0x3030), (0x303D, 0x303D),
+    (0x3297, 0x3297), (0x3299, 0x3299), (0x1F000, 0x1FAFF),
+)  # fmt: skip
+"""First and last of the signs that may have a coloured form."""
+_COLOURED = re.compile(rf"({_class_of(_WITH_COLOUR)}|[0-9#*](?=\ufe0f\u20e3))\ufe0f")
 """A sign that has a coloured form, and the selector that asks for it."""
 _JAMO = re.compile(_class_of(_HANGUL))
 _PILE = re.compile(

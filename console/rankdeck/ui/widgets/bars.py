@@ -407,6 +407,10 @@ REPLACED = ("/", "&", "V", "r")
 Complete = Callable[[str], Sequence[str]]
 
 
+WORDS_OF_KEYS = {"V": "without", "D": "compare with", "r": "ranks", "#": "go to", "&": "only"}
+"""Key that opens a prompt -> the word shown there, where the key itself would look like a part of the text."""
+
+
 class Prompt(Input):
     """A line for typing, hidden until `ask`; tab completes, escape gives up."""
 
@@ -457,7 +461,8 @@ class Prompt(Input):
     @property
     def _label(self) -> str:
         """What is shown before the text: the sign, or the word with a colon."""
-        return self.mode if len(self.mode) == 1 else f" {self.mode.strip()}: "
+        word = WORDS_OF_KEYS.get(self.mode, self.mode).strip()
+        return word if len(word) == 1 else f" {word}: "
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """The line with its label, in the space of the left padding."""

@@ -259,9 +259,10 @@ class VTable(Scroller, can_focus=True):
         for column, cells in layout:
             chosen = column.title in self.sorted_by
             arrow = (self.glyphs.up if self.turned else self.glyphs.down) if chosen else ""
-            title = column.title[: cells - len(arrow)] + arrow
-            text = title.rjust(cells) if column.right else fit(title, cells, self.glyphs.more)
-            runs.append((text + " " * GAP, "key" if chosen else "dim"))
+            # An arrow that has no room goes into the gap, so that the title is whole.
+            title = column.title[:cells] + arrow
+            text = title.rjust(cells) if column.right else title.ljust(cells)
+            runs.append((text.ljust(cells + GAP), "key" if chosen else "dim"))
         return runs
 
 
