@@ -141,7 +141,7 @@ def read_objects(file: Path) -> Sequence[Object]:
 
 
 def create(api: Api, target: Target, objects: Sequence[Object], *, dry: bool = False) -> None:
-    """Create all objects, the job last. `dry`: the server only checks them.
+    """Create all objects, the job last. `dry`: the server only checks them, and the pods that the job would have.
 
     The job becomes the owner of the others, so that Kubernetes deletes them with it.
     Raises ApiError after removing what was created; UnsureError if something may be left.
@@ -155,8 +155,37 @@ def create(api: Api, target: Target, objects: Sequence[Object], *, dry: bool = F
         if not dry and not _taken_back(api, target, made, sure=error.status not in _UNSURE):
             raise UnsureError(error.status, error.reason, error.message) from error
         raise
-    if not dry and made:
+    if dry and objects:
+        _try_pods(api, target, objects[-1])
+    elif made:
         _give_to(api, target, made[-1], made[:-1])
+
+
+def _try_pods(api: Api, target: Target, job: Object) -> None:
+    """Have the server check a pod of each template of the job, if the user may create pods; raises ApiError.
+
+    A job is taken although none of its pods will be: PodSecurity, quotas, LimitRanges, RuntimeClasses and most webhooks
+    look at pods only.
+    """
+    for template in templates_of(table_of(job.get("spec"))):
+        meta = {**table_of(template.get("metadata")), "generateName": f"{target.name}-"}
+        spec = {"restartPolicy": "Never", **table_of(template.get("spec"))}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+        params = {"fieldValidation": "Strict", "dryRun": "All"}
+        try:
+            api.request("POST", target.collection("Pod"), params, pod)
+        except ApiError as error:
+            if error.status == 403 and _RIGHTS.search(error.message):
+                return
+            if error.status in (403, 422, 400):
+                raise ApiError(error.status, error.reason, f"its pods: {error.message}") from error
+
+
+def templates_of(spec: Object) -> list[Object]:
+    """The pod templates in the spec of a Job or MPIJob, that of the launcher first."""
+    roles = table_of(spec.get("mpiReplicaSpecs"))
+    found = [table_of(roles.get(name)) for name in ("Launcher", "Worker")] if roles else [spec]
+    return [table_of(one["template"]) for one in found if "template" in one]
 
 
 def _taken_back(api: Api, target: Target, made: Iterable[Object], *, sure: bool) -> bool:

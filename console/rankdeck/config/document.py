@@ -244,6 +244,29 @@ class Entry:
         return {key: entry.word() for key, entry in self.fields().items()}
 
 
+_CONSTRUCTOR = yaml.constructor.SafeConstructor()
+
+
+def raw_value(entry: Entry) -> Any:  # noqa: ANN401 - whatever JSON has
+    """The value with all below it as JSON has it; what JSON does not have (a date) is reported."""
+    if entry.kind == "map":
+        return {key: raw_value(value) for key, value in entry.fields().items()}
+    if entry.kind == "seq":
+        return [raw_value(item) for item in entry.items()]
+    if entry.kind not in ("str", "int", "float", "bool", "null"):
+        entry.report(f"{entry.found} is no value that JSON has; put it in quotes")
+        return None
+    try:
+        value: Any = _CONSTRUCTOR.construct_object(entry.node)
+    except (ValueError, OverflowError) as error:
+        entry.report(f"`{entry.raw[:60]}` cannot be read: {error}")
+        return None
+    if isinstance(value, float) and not math.isfinite(value):
+        entry.report(f"`{entry.raw[:60]}` is no number that JSON has; put it in quotes")
+        return None
+    return value
+
+
 def printable(text: str) -> str:
     """`text` with unprintable characters replaced: a file may come from anyone."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

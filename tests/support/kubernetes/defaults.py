@@ -265,12 +265,14 @@ _CHECKS = {
 
 
 def check_quota(kind: Kind, made: Json, store: Store) -> None:
-    """Refuse a pod that would exceed a ResourceQuota of its namespace."""
+    """Refuse a pod that would exceed a ResourceQuota of its namespace on devices; see `admission` for CPU and memory."""
     if kind is not POD:
         return
     namespace = made["metadata"]["namespace"]
     for quota in store.all(QUOTA, namespace):
         for name, hard in quota["spec"]["hard"].items():
+            if "/" not in name:
+                continue
             wanted = requested(made, name.removeprefix("requests."))
             used = sum(
                 requested(p, name.removeprefix("requests.")) for p in store.all(POD, namespace)

@@ -15,6 +15,7 @@ import yaml
 from tests.support.certificates import Authority
 from tests.support.kubernetes import defaults, garbage, scheduler
 from tests.support.kubernetes.access import ADMIN, Access
+from tests.support.kubernetes.admission import Hook
 from tests.support.kubernetes.api import Api
 from tests.support.kubernetes.http import CutError, Reply, Request, Server
 from tests.support.kubernetes.jobs import Jobs
@@ -64,7 +65,8 @@ class Double:
         self._processes = Processes(self.store, folder / "pods") if processes else None
         self._scripts = Scripts()
         self.kubelet = Kubelet(self.store, self.logs, self._processes or self._scripts)
-        self.jobs, self.mpijobs = Jobs(self.store), MpiJobs(self.store)
+        admit = self.api.admission.admit
+        self.jobs, self.mpijobs = Jobs(self.store, admit), MpiJobs(self.store, admit)
         self._authority = Authority(folder, "kube-ca")
         self.under = ""
         """The path below which it answers, as behind Rancher: `/k8s/clusters/c-1`."""
@@ -227,6 +229,10 @@ class Double:
     def script(self, pattern: str, script: Script) -> None:
         """Set what pretended pods do, by a pattern of their names."""
         self.do(self._scripts.use, pattern, script)
+
+    def hook(self, name: str, how: Hook) -> None:
+        """Put a webhook of the site before all new objects."""
+        self.do(self.api.admission.hooks.__setitem__, name, how)
 
     def claim(self, name: str, namespace: str = "default") -> Path:
         """Make a volume claim; the folder that it is on this machine."""

@@ -5,6 +5,7 @@ import datetime
 import time
 
 from tests.support.kubernetes import defaults, status
+from tests.support.kubernetes.admission import Admit
 from tests.support.kubernetes.garbage import end
 from tests.support.kubernetes.kinds import JOB, POD
 from tests.support.kubernetes.store import Store, deleting, is_true, labels, now, owned, owner
@@ -22,8 +23,8 @@ _REASONS = {
 class Jobs:
     """Brings Jobs one step further on each call."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, admit: Admit) -> None:
+        self._store, self._admit = store, admit
         self.settle = 0.1
         """Seconds after its end until a pod is counted; the real controller waits one second."""
         self.late = 0.0
@@ -177,6 +178,7 @@ class Jobs:
         wanted = pod_of(job, index)
         try:
             wanted = defaults.completed(POD, wanted, job["metadata"]["namespace"])
+            wanted = self._admit(POD, wanted)
             defaults.check_quota(POD, wanted, self._store)
             pod = self._store.create(POD, wanted)
         except status.RefusedError as refusal:

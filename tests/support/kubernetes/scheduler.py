@@ -41,11 +41,29 @@ def ready(value: str) -> Json:
     return {"type": "Ready", "status": value, **times, "reason": reason, "message": message}
 
 
+VOLCANO, _MEMBERS = "volcano", "scheduling.volcano.sh/group-min-member"
+
+
 def reconcile(store: Store) -> None:
-    """Assign a node to each waiting pod, or write its event FailedScheduling."""
+    """Assign a node to each waiting pod, or write its event FailedScheduling; pods of other schedulers wait."""
     for pod in store.all(POD):
-        if not pod["spec"].get("nodeName") and not deleting(pod):
+        if not pod["spec"].get("nodeName") and not deleting(pod) and _is_due(store, pod):
             _place(store, pod)
+
+
+def _is_due(store: Store, pod: Json) -> bool:
+    """Whether a scheduler would look at the pod: Volcano waits until a group has its members (`group-min-member`)."""
+    name = pod["spec"].get("schedulerName", BY)
+    if name != VOLCANO:
+        return name == BY
+    wanted = int(pod["metadata"].get("annotations", {}).get(_MEMBERS, 1))
+    owners = {one["uid"] for one in pod["metadata"].get("ownerReferences", [])}
+    group = [
+        one
+        for one in store.all(POD)
+        if owners & {o["uid"] for o in one["metadata"].get("ownerReferences", [])}
+    ]
+    return len(group) >= wanted
 
 
 def _place(store: Store, pod: Json) -> None:
