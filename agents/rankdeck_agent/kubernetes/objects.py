@@ -421,8 +421,9 @@ class JobKind:
         return f"/apis/{self.api_version}"
 
     def path(self, namespace: str) -> str:
-        """The API path of the jobs of a namespace."""
-        return f"{self.place}/namespaces/{namespace}/{self.plural}"
+        """The API path of the jobs of a namespace; of all for ""."""
+        inside = f"namespaces/{namespace}/" if namespace else ""
+        return f"{self.place}/{inside}{self.plural}"
 
 
 OPERATOR_LABEL = "training.kubeflow.org/operator-name"

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from rankdeck.backends.kubernetes_patch import patched, templates
+from rankdeck.backends.kubernetes_patch import patched, table_in, templates
 from rankdeck.backends.launchers import TORCHRUN_ENDS, script_command, without_given_options
 from rankdeck.backends.plan_options import gpus_per_node, options, ranks_per_node
 from rankdeck.backends.shell_words import shell_line
@@ -250,9 +250,9 @@ def _check_requests(workload: Object) -> None:
     """Raise LaunchError if a container requests more than its limit: no such pod can be created, and no server says so of an MPIJob."""
     boxes = [box for one in templates(workload) for box in one["spec"]["containers"]]
     for box in boxes:
-        given = box.get("resources") or {}
-        limits = given.get("limits") or {}
-        for name, asked in (given.get("requests") or {}).items():
+        given = table_in(box.get("resources"))
+        limits = table_in(given.get("limits"))
+        for name, asked in table_in(given.get("requests")).items():
             limit = limits.get(name)
             if limit is not None and _amount(asked) > _amount(limit):
                 raise LaunchError(
@@ -413,8 +413,8 @@ def _rank_resources(wanted: _Wanted) -> Object:
     vendor = spec.container.gpu if spec.container else ""
     name = GPU_RESOURCES.get(vendor, "nvidia.com/gpu")
     asked: Object = {name: gpus} if gpus else {}
-    limits = {**asked, **(wanted.parsed("resources") or {})}
-    both = {"limits": limits, "requests": wanted.parsed("requests")}
+    limits = {**asked, **table_in(wanted.parsed("resources"))}
+    both: Object = {"limits": limits, "requests": wanted.parsed("requests")}
     return {key: value for key, value in both.items() if value}
 
 
@@ -543,7 +543,7 @@ def _placing(wanted: _Wanted) -> Object:
 def _mpijob(wanted: _Wanted) -> list[Object]:
     spec = wanted.spec
     slots = ranks_per_node(wanted.cluster, spec)
-    given = wanted.parsed("launcher") or {}
+    given = table_in(wanted.parsed("launcher"))
     launcher = _container(wanted, _mpirun(wanted, slots), given, _MPI_ENV.get(spec.mpi.flavour))
     worker = _container(wanted, (), _rank_resources(wanted))
     job: Object = {

@@ -6,7 +6,7 @@ Tables are merged, `null` removes a field, lists whose elements have a name are 
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from rankdeck.errors import LaunchError
 
@@ -73,86 +73,86 @@ def templates(one: Mapping[str, Any]) -> list[Object]:
     return [role["template"] for role in roles.values()]
 
 
+def table_in(value: Any) -> Object:  # noqa: ANN401 - a part of a manifest, of any shape
+    """The value if it is a table, else an empty one."""
+    return cast("Object", value) if isinstance(value, dict) else {}
+
+
+def _rows(value: Any) -> list[Object]:  # noqa: ANN401 - as above
+    rows = cast("list[Any]", value) if isinstance(value, list) else []
+    return [cast("Object", row) for row in rows if isinstance(row, dict)]
+
+
 def _needed(one: Object) -> Object:
     """What a patch must not change: names, labels and annotations of ours, how many pods there are, what they run."""
-    meta = one.get("metadata") or {}
-    spec = one.get("spec") or {}
-    found: Object = {
-        f"metadata.{key}": meta.get(key) for key in ("name", "namespace") if key in meta
-    }
+    meta, spec = table_in(one.get("metadata")), table_in(one.get("spec"))
+    found: Object = {f"metadata.{key}": meta.get(key) for key in ("name", "namespace")}
     found |= _ours(meta, "labels") | _ours(meta, "annotations")
     if one["kind"] not in _JOBS:
         return found
-    found |= {
-        f"spec.{key}": spec.get(key)
-        for key in ("completionMode", "completions", "parallelism", "slotsPerWorker")
-    }
-    roles = spec.get("mpiReplicaSpecs") or {"": spec}
-    for role, row in roles.items():
-        found[f"{role}.replicas".lstrip(".")] = row.get("replicas")
-        found |= {
-            f"{key} of the {role or 'pod'}": value for key, value in _needed_of_pod(row).items()
-        }
+    counts = ("completionMode", "completions", "parallelism", "slotsPerWorker")
+    found |= {f"spec.{key}": spec.get(key) for key in counts}
+    roles: Object = table_in(spec.get("mpiReplicaSpecs")) or {"pod": spec}
+    for role, value in roles.items():
+        row = table_in(value)
+        found[f"replicas of the {role}"] = row.get("replicas")
+        found |= {f"{key} of the {role}": kept for key, kept in _needed_of_pod(row).items()}
     return found
 
 
-def _needed_of_pod(row: Mapping[str, Any]) -> Object:
-    template = row.get("template") or {}
-    pod = template.get("spec") or {}
-    boxes = [box for box in pod.get("containers") or [] if box.get("name") == "rank"]
-    box = boxes[0] if boxes else {}
-    mounts = {mount["mountPath"] for mount in box.get("volumeMounts") or []}
+def _needed_of_pod(row: Object) -> Object:
+    template = table_in(row.get("template"))
+    pod = table_in(template.get("spec"))
+    boxes = [one for one in _rows(pod.get("containers")) if one.get("name") == "rank"]
+    box: Object = boxes[0] if boxes else {}
+    mounts = {str(mount.get("mountPath")) for mount in _rows(box.get("volumeMounts"))}
     return {
-        **_ours(template.get("metadata") or {}, "labels"),
-        "container `rank`": bool(boxes),
+        **_ours(table_in(template.get("metadata")), "labels"),
+        "container `rank`": bool(box),
         "its command": box.get("command"),
         "its mount of /rankdeck": "/rankdeck" in mounts,
         "subdomain": pod.get("subdomain"),
     }
 
 
-def _ours(meta: Mapping[str, Any], field: str) -> Object:
-    rows = meta.get(field) or {}
+def _ours(meta: Object, field: str) -> Object:
+    rows = table_in(meta.get(field))
     return {f"{field} {key}": rows[key] for key in rows if key.startswith("rankdeck/")}
 
 
 # ---- the merge --------------------------------------------------------------------------
 
 
-def _merge(old: Object, patch: Mapping[str, Any]) -> None:
+def _merge(old: Object, patch: Object) -> None:
     if patch.get(_DIRECTIVE) == "replace":
         old.clear()
     for key, value in patch.items():
         if key == _DIRECTIVE:
             continue
-        if value is None or (isinstance(value, dict) and value.get(_DIRECTIVE) == "delete"):
+        if value is None or table_in(value).get(_DIRECTIVE) == "delete":
             old.pop(key, None)
         elif isinstance(value, dict):
-            if not isinstance(old.get(key), dict):
-                old[key] = {}
-            _merge(old[key], value)
+            old[key] = table_in(old.get(key))
+            _merge(table_in(old[key]), table_in(cast("object", value)))
         elif isinstance(value, list) and key in _KEYS:
-            old[key] = _merged_list(old.get(key) or [], value, _KEYS[key])
+            old[key] = _merged_list(_rows(old.get(key)), _rows(value), _KEYS[key])
         else:
             old[key] = value
 
 
-def _merged_list(old: list[Any], patch: list[Any], keys: tuple[str, ...]) -> list[Any]:
-    rows = [row for row in patch if isinstance(row, dict)]
-    if len(rows) < len(patch):
-        return patch
-    if any(set(row) == {_DIRECTIVE} and row[_DIRECTIVE] == "replace" for row in rows):
-        return [row for row in rows if set(row) != {_DIRECTIVE}]
+def _merged_list(old: list[Object], patch: list[Object], keys: tuple[str, ...]) -> list[Object]:
+    """A list whose elements have names, with the elements of a patch merged into it; new ones come last."""
+    if {_DIRECTIVE: "replace"} in patch:
+        return [row for row in patch if row != {_DIRECTIVE: "replace"}]
     made = list(old)
-    for row in rows:
+    for row in patch:
         key = next((key for key in keys if key in row), "")
-        at = [n for n, one in enumerate(made) if key and one.get(key) == row[key]]
+        there = next((one for one in made if key and one.get(key) == row[key]), None)
         if row.get(_DIRECTIVE) == "delete":
-            made = [one for n, one in enumerate(made) if n not in at]
-        elif at:
-            _merge(made[at[0]], row)
-        else:
-            fresh: Object = {}
-            _merge(fresh, row)
-            made.append(fresh)
+            made = [one for one in made if one is not there]
+            continue
+        if there is None:
+            there = {}
+            made.append(there)
+        _merge(there, row)
     return made

@@ -325,7 +325,7 @@ def _use_shape(use: Use) -> Shape:
 
 
 def file_shape(file: str, kind: str, problems: tuple[Problem, ...], uses: tuple[Use, ...]) -> Shape:
-    """One checked file; `kind` is cluster, job or ""."""
+    """One checked file; `kind` is cluster, job, manifest (of Kubernetes) or ""."""
     return {
         "file": file,
         "kind": kind,

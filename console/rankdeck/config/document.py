@@ -64,6 +64,18 @@ def compose(text: str) -> yaml.Node | None:
     return root
 
 
+def compose_all(text: str) -> list[yaml.Node]:
+    """The roots of all documents in `text` that are not empty; raises YAMLError, with a position if known."""
+    loader: Any = _Bounded(text)
+    roots: list[yaml.Node] = []
+    try:
+        while loader.check_node():
+            roots.append(loader.get_node())
+    finally:
+        loader.dispose()
+    return [root for root in roots if not str(root.tag).endswith(":null")]
+
+
 SIZE_LIMIT = 1 << 20
 MOST_PROBLEMS = 100
 """Most mistakes of one file that are reported: more do not help, and finding them takes time."""
@@ -244,7 +256,7 @@ class Entry:
         return {key: entry.word() for key, entry in self.fields().items()}
 
 
-_CONSTRUCTOR = yaml.constructor.SafeConstructor()
+_CONSTRUCTOR: Any = yaml.constructor.SafeConstructor()
 
 
 def raw_value(entry: Entry) -> Any:  # noqa: ANN401 - whatever JSON has

@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from rankdeck.config.document import Entry, raw_value
 from rankdeck.errors import suggest
@@ -126,7 +128,7 @@ def read_security(entry: Entry) -> str:
     return _security(entry, SECURITY, elsewhere)
 
 
-def _security(entry: Entry, known: tuple[str, ...], elsewhere: dict[str, str]) -> str:
+def _security(entry: Entry, known: tuple[str, ...], elsewhere: Mapping[Any, str]) -> str:
     fields = entry.section(known, refused=elsewhere)
     return json.dumps({key: raw_value(value) for key, value in fields.items()})
 

@@ -154,7 +154,7 @@ _SLURM: Mapping[str, Callable[[Entry], str]] = {
 """Every option, in the order in which they are listed to the user."""
 
 
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _CONTEXT = re.compile(r"[^\s-]\S{0,252}")
 _YEAR = 366 * 86400
@@ -251,7 +251,7 @@ def _toleration(entry: Entry) -> dict[str, str | int]:
     return found
 
 
-_label = _matching(_LABEL, "a name as Kubernetes has: a-z, 0-9 and `-`, 63 at most")
+_label = _matching(NAMESPACE, "a name as Kubernetes has: a-z, 0-9 and `-`, 63 at most")
 _name = _matching(_NAME, "a name as Kubernetes has: a-z, 0-9, `-` and `.`")
 _SHAPES = {"key": _matching(LABEL_KEY, "the key of a taint"), "value": read_label_value}
 

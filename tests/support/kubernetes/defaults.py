@@ -217,7 +217,12 @@ def _job_causes(made: Json) -> Causes:
         )  # fmt: skip
     last = f"{made['metadata'].get('name', '')}-{max(spec.get('completions') or 1, 1) - 1}"
     causes += _pod_causes(pod, "spec.template.spec")
-    if spec.get("completionMode") == "Indexed" and (not _LABEL.fullmatch(last) or len(last) > 63):
+    named = bool(made["metadata"].get("name"))
+    if (
+        named
+        and spec.get("completionMode") == "Indexed"
+        and (not _LABEL.fullmatch(last) or len(last) > 63)
+    ):
         name = made["metadata"].get("name", "")
         words = f"will not able to create pod with invalid DNS label: {last}"
         causes.append(("FieldValueInvalid", "metadata.name", f'Invalid value: "{name}": {words}'))

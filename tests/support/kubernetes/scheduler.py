@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 from tests.support.kubernetes.defaults import requested
-from tests.support.kubernetes.kinds import CLAIM, NODE, POD
+from tests.support.kubernetes.kinds import CLAIM, JOB, NODE, POD
 from tests.support.kubernetes.store import Store, deleting, is_true, labels, now
 
 Json = dict[str, Any]
@@ -52,12 +52,15 @@ def reconcile(store: Store) -> None:
 
 
 def _is_due(store: Store, pod: Json) -> bool:
-    """Whether a scheduler would look at the pod: Volcano waits until a group has its members (`group-min-member`)."""
+    """Whether a scheduler would look at the pod: Volcano waits until a group has the members that its Job says (`group-min-member`)."""
     name = pod["spec"].get("schedulerName", BY)
     if name != VOLCANO:
         return name == BY
-    wanted = int(pod["metadata"].get("annotations", {}).get(_MEMBERS, 1))
     owners = {one["uid"] for one in pod["metadata"].get("ownerReferences", [])}
+    jobs = [job for job in store.all(JOB) if job["metadata"]["uid"] in owners]
+    wanted = max(
+        (int(job["metadata"].get("annotations", {}).get(_MEMBERS, 1)) for job in jobs), default=1
+    )
     group = [
         one
         for one in store.all(POD)
