@@ -147,6 +147,23 @@ def test_what_else_holds_gpus_is_listed_with_what_it_holds(site: Site) -> None:
     assert "Rankdeck follows no RayCluster: `kubectl -n default get raycluster/train-x7k2p`" in refused.stderr  # fmt: skip
 
 
+def test_what_a_job_of_ours_waits_for_is_told_until_it_runs(site: Site) -> None:
+    double = double_of(site)
+    for name in ("w0", "w1"):
+        double.change("nodes", name, lambda found: found["spec"].update(unschedulable=True))
+    where = {"command": ["x"], "container": {"image": "x:1"}, "ranks_per_node": 1}
+    site.where = Endpoints(site.where.kubeconfig, images={"plain": "x:1"}, double=double)
+    job = site.detached(site.job_file("waits", **where))
+
+    found = site.until(job, lambda one: "unschedulable" in one["waits"])
+    assert found["stalled"] == []
+    assert "unschedulable" in site.rankdeck("jobs").stdout
+    for name in ("w0", "w1"):
+        double.change("nodes", name, lambda found: found["spec"].update(unschedulable=False))
+    site.until(job, lambda one: one["waits"] == "")
+    assert site.rankdeck("cancel", job).returncode == 0
+
+
 def test_namespaces_can_be_switched_and_listed_all(site: Site) -> None:
     double = double_of(site)
     double.post("jobs", indexed_job("here", ["x"], 1))

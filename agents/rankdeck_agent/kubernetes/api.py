@@ -36,7 +36,8 @@ PAGE = "500"
 BACKOFF = (0.5, 1.0, 2.0, 5.0, 10.0)
 _HELD = 5.0
 """A watch that breaks after this many seconds has not failed: proxies cut connections that are idle for a minute."""
-UNREACHABLE = "Unreachable"
+UNREACHABLE, SILENT = "Unreachable", "Silent"
+"""Reasons that are ours: no answer came; nothing came on a stream for as long as its caller waits."""
 _BUSY, _PATIENCE = (429, 503), 6.0
 """HTTP statuses with which a server asks for a pause, and the most seconds that one request waits for that."""
 _CHUNK = 1 << 16
@@ -106,7 +107,7 @@ class HttpStream:
     ) -> None:
         self._connection, self._answer, self._pause = connection, answer, pause
         self._socket = connection.sock
-        self._over = threading.Event()
+        self._over, self._hurried = threading.Event(), threading.Event()
 
     @property
     def closed(self) -> bool:
@@ -124,7 +125,7 @@ class HttpStream:
                 raise ValueError("it ended in the middle")
             yield chunks.feed(data)
             if self._pause and len(data) < _CHUNK // 2:
-                self._over.wait(self._pause)
+                self._hurried.wait(self._pause)
 
     def __iter__(self) -> Iterator[bytes]:
         """Lines without their newline, as they arrive; the last one may have had none.
@@ -137,6 +138,8 @@ class HttpStream:
                 *lines, rest = (rest + data).split(b"\n")
                 yield from lines
                 rest = rest[:LONGEST_LINE]
+        except socket.timeout as error:
+            raise ApiError(0, SILENT, "the stream broke: nothing came on it") from error
         except (OSError, ValueError, AttributeError, http.client.HTTPException) as error:
             if not self.closed:
                 raise ApiError(0, UNREACHABLE, f"the stream broke: {_words(error)}") from error
@@ -145,9 +148,14 @@ class HttpStream:
         if rest and not self.closed:
             yield rest
 
+    def hurry(self) -> None:
+        """Read without pauses from now on, from any thread: the rest of the stream is wanted at once."""
+        self._hurried.set()
+
     def close(self) -> None:
         """End the stream."""
         self._over.set()
+        self._hurried.set()
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:

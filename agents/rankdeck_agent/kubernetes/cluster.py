@@ -36,6 +36,7 @@ from rankdeck_agent.kubernetes.objects import (
     part,
     served,
     text_of,
+    too_old,
 )
 from rankdeck_agent.kubernetes.rows import (
     Holder,
@@ -349,6 +350,7 @@ def about(api: Api, namespace: str) -> Object:
     kinds = served(api)
     return {
         "server": text_of(version, "gitVersion", 60),
+        "trouble": too_old(version),
         "kinds": [kind.name for kind in kinds],
         "kueue": kueue(api) is not None,
         "rights": [ask(api, namespace, right) for right in needed(kinds)],
@@ -471,9 +473,13 @@ def _allowed(rights: "list[Object]") -> May:
 
 def _near(namespace: str, rights: "list[Object]") -> May:
     """Like `_allowed`, but without the pods of other namespaces, unless all are asked for."""
-    may = _allowed(rights)
+    allowed = _allowed(rights)
     far = () if namespace == ALL_NAMESPACES else ("devices",)
-    return lambda need, kind="": need not in far and may(need, kind)
+
+    def may(need: str, kind: str = "") -> bool:
+        return need not in far and allowed(need, kind)
+
+    return may
 
 
 def places(

@@ -24,6 +24,7 @@ from rankdeck_agent.kubernetes.api import (
 from rankdeck_agent.kubernetes.objects import (
     BY_NAME,
     FORMATS,
+    MPIJOB,
     OPERATOR_LABEL,
     OURS_LABEL,
     Pod,
@@ -103,6 +104,17 @@ class Target:
     def collection(self, kind: str) -> str:
         """The API path of the objects of a core kind."""
         return collection("v1", kind, self.namespace)
+
+
+MOST_FOLLOWED = 4096
+_SPARE_FILES = 100
+
+
+def most_followed(target: Target, files: int) -> int:
+    """How many pods of the job can be followed by a process that may open so many files: a stream, and two files per rank."""
+    mpi = target.kind == MPIJOB.name
+    free = max(0, files - _SPARE_FILES - (2 * target.ranks if mpi else 0))
+    return min(MOST_FOLLOWED, free // (1 if mpi else 1 + 2 * target.each))
 
 
 def collection(version: str, kind: str, namespace: str) -> str:

@@ -608,7 +608,8 @@ def _indexed_job(wanted: _Wanted) -> list[Object]:
     service: Object = {
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
-        "selector": {"batch.kubernetes.io/job-name": name},
+        # Our own label: servers before 1.27 do not set `batch.kubernetes.io/job-name`.
+        "selector": {JOB_LABEL: name},
     }
     job: Object = {
         "completionMode": "Indexed",

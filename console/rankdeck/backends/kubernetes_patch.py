@@ -152,7 +152,6 @@ def _merged_list(old: list[Object], patch: list[Object], keys: tuple[str, ...]) 
             made = [one for one in made if one is not there]
             continue
         if there is None:
-            there = {}
-            made.append(there)
-        _merge(there, row)
+            made.append({})
+        _merge(made[-1] if there is None else there, row)
     return made

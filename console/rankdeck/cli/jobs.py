@@ -37,7 +37,8 @@ COMING = "output still coming"
 def sentence(job: Job) -> str:
     """The state of a job in one line."""
     coming = f"; {COMING}" if job.output_coming and job.state.final else ""
-    queue = f"; {waits}" if job.slurm and (waits := queue_words(job.slurm, time.time())) else ""
+    waits = queue_words(job.slurm, time.time()) if job.slurm else job.waits
+    queue = f"; {waits}" if waits else ""
     number = f" (Slurm {job.slurm.id})" if job.slurm and job.slurm.id else ""
     return f"{job.id}: {job.state}{coming}{number} on {fold(job.nodes)}; {job.unit}s: {job.rank_counts or 'none yet'}{queue}"
 
@@ -225,7 +226,7 @@ def _why(job: Job) -> str:
     explained = job.explained if first is None else first.explained
     parts = [first.sentence] if first else [stall.text for stall in job.stalled]
     parts += [job.not_started] if job.not_started else []
-    parts += job.troubles[-1:] if job.state is State.PENDING else ()
+    parts += [job.waits] if job.waits else []
     parts = [job.plan.owner, *parts] if job.plan.owner else parts
     if job.slurm and not job.state.final:
         parts += filter(None, (queue_words(job.slurm, time.time()),))

@@ -59,6 +59,7 @@ def job_shape(job: Job) -> Shape:
         "refused": dict(job.refused),
         "explained": explained_shape(job.explained),
         "stalled": [stall_shape(stall) for stall in job.stalled],
+        "waits": job.waits,
         "progress": _progress_shape(job.progress),
         "phases": [asdict(phase) for phase in phases(job)],
         "slurm": _followed_shape(job),

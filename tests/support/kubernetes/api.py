@@ -48,6 +48,8 @@ class Faults:
     watch_cuts: int = 0
     """Counter; adding one breaks all watches."""
     log_cuts: int = 0
+    log_sticks: int = 0
+    """Counter; adding one silences all follows that are open."""
 
     def __post_init__(self) -> None:
         self.answers = self.answers or []

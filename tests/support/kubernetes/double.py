@@ -241,6 +241,21 @@ class Double:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
+    def be_version(self, minor: int) -> None:
+        """Answer and label as Kubernetes 1.x did."""
+        found = {"major": "1", "minor": str(minor), "gitVersion": f"v1.{minor}.0-double"}
+        self.jobs.minor = minor
+        self.answer("GET", "/version", 200, found)
+
+    def stick_logs(self) -> None:
+        """Every follow that is open falls silent without ending, as with kubelets before 1.30 when they rotate a log."""
+
+        def stick() -> None:
+            self.api.faults.log_sticks += 1
+            self._wake_logs()
+
+        self.do(stick)
+
     # ---- faults -----------------------------------------------------------------------
 
     def restart_server(self) -> None:
