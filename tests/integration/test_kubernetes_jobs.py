@@ -164,6 +164,32 @@ def test_what_a_job_of_ours_waits_for_is_told_until_it_runs(site: Site) -> None:
     assert site.rankdeck("cancel", job).returncode == 0
 
 
+def test_a_server_that_is_too_old_is_named_before_a_job_is_created(site: Site) -> None:
+    double = double_of(site)
+    double.be_version(23)
+    site.where = Endpoints(site.where.kubeconfig, images={"plain": "x:1"}, double=double)
+    words = "this server is Kubernetes v1.23.0-double, and Rankdeck needs 1.24 or newer"
+
+    looked = site.rankdeck("check", "--live", "k8s.yaml")
+    assert looked.returncode == 1
+    assert f"server: {words}" in looked.stdout
+    refused = site.rankdeck("run", site.job_file("old", command=["x"], ranks_per_node=1))
+    assert refused.returncode == 2
+    assert words in refused.stdout + refused.stderr
+    assert double.all("jobs") == []
+
+
+def test_a_job_of_others_on_an_older_server_is_read_by_rank(site: Site) -> None:
+    double_of(site).be_version(26)
+    double_of(site).post("jobs", indexed_job("train", ["x"], 2))
+    wait_until(lambda: all("startTime" in p["status"] for p in double_of(site).all("pods")), 60, "starts")  # fmt: skip
+
+    said = site.rankdeck("logs", "job/train").stdout
+
+    assert "[0] train-0-" in said
+    assert "[1] train-1-" in said
+
+
 def test_namespaces_can_be_switched_and_listed_all(site: Site) -> None:
     double = double_of(site)
     double.post("jobs", indexed_job("here", ["x"], 1))

@@ -1,6 +1,7 @@
 """A user's own manifest in place of a job file: recognised, applied by the real kubectl after a yes, and followed."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from tests.support.kubernetes.double import Double
 from tests.support.kubernetes.manifests import indexed_job, service
 from tests.support.kubernetes.pretend import Script
 from tests.support.kubernetes.site import Endpoints, Site
+from tests.support.terminal import terminal
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -50,6 +52,29 @@ def test_a_manifest_is_applied_and_followed_only_after_a_yes(site: Site) -> None
     assert {line[:4] for line in done.stdout.splitlines()} == {"[0] ", "[1] "}
     assert "step 5" in done.stdout
     assert len(double_of(site).all("services")) == 1
+
+
+@pytest.mark.parametrize(("answer", "made"), [("n", 0), ("y", 1)])
+def test_in_a_terminal_it_asks_and_names_what_it_would_apply(
+    answer: str, made: int, site: Site
+) -> None:
+    file = manifest(site, *pair())
+    command = [
+        sys.executable,
+        "-m",
+        "rankdeck",
+        "-c",
+        str(site.folder / "k8s.yaml"),
+        "run",
+        str(site.folder / file),
+    ]
+
+    with terminal(command, site.environment, width=300) as screen:
+        screen.wait_for("Service train, Job train. Apply it in default and follow Job train? [y/N]")
+        screen.press(f"{answer}\r")
+        assert screen.process.wait(60) == (0 if made else 2)
+
+    assert len(double_of(site).all("jobs")) == made
 
 
 def test_check_knows_a_manifest_and_other_commands_say_what_to_do_with_it(site: Site) -> None:

@@ -72,6 +72,17 @@ async def test_a_job_of_others_is_opened_by_enter_and_its_owner_is_named_before_
         await shows(app, pilot, "MPIJob of alice")
 
 
+async def test_why_pods_are_missing_and_what_else_holds_gpus_is_in_the_list() -> None:
+    made = stage()
+    short = replace(PI, name="short", state="pending", why="FailedCreate: exceeded quota: gpus")
+    ray = replace(PI, kind="RayCluster", name="ray", held={"nvidia.com/gpu": 6}, pods=2)
+    made.listed += [short, ray]
+    async with console(made, size=(170, 40)) as (app, pilot):
+        await pilot.press("2")
+        await shows(app, pilot, "exceeded quota: gpus")
+        await shows(app, pilot, "holds 6 nvidia.com/gpu in 2 pods")
+
+
 async def test_what_one_may_not_do_is_off_in_the_footer_and_its_key_says_why() -> None:
     made = stage()
     made.refused = {"cancel": "you may not delete mpijobs.kubeflow.org"}
