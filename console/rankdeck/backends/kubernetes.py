@@ -7,7 +7,7 @@ creates the objects, copies every rank's output to the run folder there, and del
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, ClassVar
 
@@ -20,7 +20,7 @@ from rankdeck.model.cluster import Capabilities, Cluster, capabilities
 from rankdeck.model.job import Abort, Job, JobSpec, Launch, Plan
 from rankdeck.model.safe_text import clean
 from rankdeck.model.schedulers import KubernetesJob, SlurmJob
-from rankdeck.model.text import integer, number
+from rankdeck.model.text import integer, number, read_table
 from rankdeck.remote.shell import control_host
 from rankdeck_agent.wire import AGENT_TOKEN, NodeFile, NodePlan, ProcessPlan
 
@@ -136,13 +136,21 @@ def find_followed(listed: Sequence[KubernetesJob], known: Sequence[Job], text: s
 def place_of(plan: Plan) -> str:
     """`mpijob/pi` for a job on Kubernetes; "" for others."""
     asked = keeper_settings(plan)
-    return f"{asked['kind'].lower()}/{asked['name']}" if asked else ""
+    kind, name = (clean(asked.get(key), 253) for key in ("kind", "name"))
+    return f"{kind.lower()}/{name}" if kind and name else ""
 
 
-def keeper_settings(plan: Plan) -> dict[str, Any]:
+def keeper_settings(plan: Plan) -> Mapping[str, Any]:
     """What the keeper of a job is told (the agent's `target.Target`); empty for a job that has none."""
     files = [file for node in plan.nodes[:1] for file in node.files if file.path == SETTINGS]
-    return json.loads(files[0].text) if files else {}
+    try:
+        return read_table(files[0].text.encode()) if files else {}
+    except ValueError:  # a plan that was read back from a host
+        return {}
+
+
+UNMARKED_LIMIT = 3.0
+"""Seconds for a rank of such a job to be heard before its launcher's output is shown in its place."""
 
 
 def is_untagged(plan: Plan) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter, itemgetter
 
-from rankdeck.backends.kubernetes import is_untagged
+from rankdeck.backends.kubernetes import UNMARKED_LIMIT, is_untagged
 from rankdeck.backends.node_stream import STREAMS
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import hear_nodes, job_of, opened, until_done
@@ -42,8 +42,6 @@ MOST_UNPRINTED = 1000
 TELL_LIMIT = 1.5
 """Seconds after which every node has sent the size of its output, which it does twice a second."""
 READ_LIMIT = 600.0
-UNMARKED_LIMIT = 3.0
-"""Seconds for a rank to be heard before its launcher's lines are shown in its place."""
 NOT_SHOWN = "output that it has not sent is missing here"
 REMOVED = (
     "is gone (`rankdeck clean` or somebody removed it, or its file system is not mounted):"

@@ -112,10 +112,9 @@ class JobsScreen(SortedScreen):
             stall = job.stalled[0]
             what = "slow" if stall.kind == "slow" else "stalled"
             return [*runs, (f"{what}: {printable(stall.text)}", "warn")]
-        if job.slurm and (waits := queue_words(job.slurm, time.time())):
-            runs.append((f"{printable(waits)} ", "warn" if job.slurm.stuck else "text"))
-        if job.waits:
-            runs.append((f"{printable(job.waits)} ", "text"))
+        if waits := queue_words(job.slurm, time.time()) if job.slurm else job.waits:
+            stuck = job.slurm is not None and job.slurm.stuck
+            runs.append((f"{printable(waits)} ", "warn" if stuck else "text"))
         if job.progress and job.progress.share is not None and not job.state.final:
             runs.append((f"{job.progress.share:.0%} ", "ok"))
         return [*runs, (job.rank_counts, "dim")]
