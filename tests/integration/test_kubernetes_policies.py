@@ -64,7 +64,9 @@ def demand_class(double: Double) -> None:
     double.create("runtimeclasses", {"metadata": {"name": "nvidia"}, "handler": "nvidia"})
 
     def demand(kind: Kind, made: Json) -> str | None:
-        bare = kind is POD and made["spec"].get("runtimeClassName") != "nvidia"
+        boxes = made["spec"]["containers"] if kind is POD else ()
+        gpus = any("nvidia.com/gpu" in box.get("resources", {}).get("limits", {}) for box in boxes)
+        bare = gpus and made["spec"].get("runtimeClassName") != "nvidia"
         return "no GPU is seen without runtimeClassName nvidia" if bare else None
 
     double.hook("gpu.k3s.example.org", demand)
@@ -114,7 +116,9 @@ def double_of(site: Site) -> Double:
 
 def job(site: Site, name: str = "j", launch: str = "plain") -> str:
     mpi = {"mpi": {"flavour": "openmpi5"}} if launch == "mpi" else {}
-    return site.job_file(name, launch, ranks_per_node=1, command=["x"], **mpi)
+    return site.job_file(
+        name, launch, ranks_per_node=1, command=["x"], kubernetes={"gpus": 1}, **mpi
+    )
 
 
 @pytest.mark.parametrize("sample", SITES)
