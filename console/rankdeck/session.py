@@ -13,13 +13,21 @@ from rankdeck import plugins
 from rankdeck.backends import slurm, slurm_attach
 from rankdeck.backends.base import Backend
 from rankdeck.backends.export import export
-from rankdeck.backends.kubernetes import OtherJob, attach_id, attach_plan, find_listed
+from rankdeck.backends.kubernetes import (
+    OtherJob,
+    attach_id,
+    attach_plan,
+    cannot_follow,
+    find_followed,
+    find_listed,
+)
 from rankdeck.backends.launchers import placed
 from rankdeck.backends.plan_options import new_job_id
 from rankdeck.backends.remote_log import Player, Ranges, RemoteLogs, as_replay, read_replay
 from rankdeck.backends.ssh import ask_what_runs, completed, inspect_job
 from rankdeck.config.files import job_folders, state_folder
 from rankdeck.config.jobs import read_job
+from rankdeck.config.manifests import Manifest
 from rankdeck.errors import BrokerError, HostKeyError, LaunchError, RankdeckError
 from rankdeck.following import BACKLOG, DISK_LIMIT, Following, until
 from rankdeck.images.bring import ImageDistributor
@@ -309,14 +317,11 @@ class Session:
         return await self.slurm.service(order, agreed)
 
     async def attach(self, text: str) -> str:
-        """Follow one of `others` (`pi`, `mpijob/pi`, a Slurm job number) without changing it; returns its Rankdeck id.
-
-        Raises UnknownJobError, and LaunchError if it cannot be followed.
-        """
+        """Follow one of `others` (`pi`, `mpijob/pi`, a Slurm job number) without changing it; returns its Rankdeck id. Raises UnknownJobError, and LaunchError if it cannot be followed."""
         if self.slurm.asked:
             await self.following.caught_up()
-            if ours := [job.id for job in self.jobs.all() if job.slurm and job.slurm.id == text]:
-                return ours[0]
+        if followed := find_followed(self.kubernetes.jobs(), self.jobs.all(), text):
+            return followed
         plan, created = await self._plan_to_read(text)
         self._keep(self.jobs.add(plan, created or time.time()))
         await self._start_on_nodes(plan)
@@ -329,7 +334,7 @@ class Session:
         if not number:
             found = find_listed(self.others(), text)
             if isinstance(found, KubernetesJob):
-                if why := self.why_not("follow", found.place):
+                if why := cannot_follow(found) or self.why_not("follow", found.place):
                     raise LaunchError("start", why)
                 return attach_plan(self.cluster, found), found.created
             number, place = found.id, found.place
@@ -359,6 +364,10 @@ class Session:
     async def kubectl_apply(self, text: str) -> str:
         """Pass YAML documents to `kubectl apply`; returns what it prints. Raises NodeError."""
         return await self._kubernetes_client.apply(text)
+
+    async def apply_manifest(self, manifest: Manifest, *, dry: bool = False) -> tuple[str, ...]:
+        """Apply a user's manifest to Kubernetes; see `KubernetesClient`. Raises NodeError."""
+        return await self._kubernetes_client.apply_manifest(manifest, dry=dry)
 
     def _keep(self, job: Job) -> None:
         self._recorder.save(job, time.time())

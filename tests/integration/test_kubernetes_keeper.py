@@ -105,6 +105,54 @@ def test_no_line_is_lost_or_doubled_when(what: str, keeper) -> None:
         assert kept.exit(rank) == "0"
 
 
+def test_a_log_that_falls_silent_is_opened_again_without_a_line_lost_or_doubled(keeper) -> None:
+    """Kubelets before 1.30 stop a follow when they rotate the log, and do not end it."""
+    kept = keeper()
+    kept.speak(lasting=24.0)
+    kept.start()
+    kept.runs(5)
+    kept.double.stick_logs()
+    before = len(kept.lines(0))
+    wait_until(lambda: len(kept.lines(0)) > before + 20, 20, "lines although the stream is silent")
+    kept.double.stick_logs()
+
+    assert kept.wait() == 0, kept.said()
+    for rank in range(kept.pods):
+        assert kept.lines(rank) == kept.written(rank)
+    assert "is lost" not in kept.said()
+
+
+@pytest.mark.parametrize("minor", [24, 26, 27])
+def test_an_older_server_has_the_output_of_every_rank(minor: int, keeper) -> None:
+    kept = keeper()
+    kept.double.be_version(minor)
+    kept.speak(lasting=1.0)
+
+    assert kept.start().wait() == 0, kept.said()
+    for rank in range(kept.pods):
+        assert kept.lines(rank) == kept.written(rank) != []
+
+
+def test_a_host_without_enough_files_says_before_the_job_which_output_is_not_kept(keeper) -> None:
+    kept = keeper()
+    kept.files = 100 + 3
+
+    assert kept.start().wait() == 0
+    said = kept.said()
+    assert "the output of 2 pods cannot be kept here: this host lets a program open 103 files" in said  # fmt: skip
+    assert said.index("cannot be kept") < said.index("created")
+
+
+def test_the_output_of_every_rank_is_kept_of_more_than_256_pods(keeper) -> None:
+    kept = keeper(pods=260)
+    kept.speak(every=0.5, lasting=2.0)
+
+    assert kept.start().wait(150) == 0, kept.said()
+    for rank in (1, 130, 258):
+        assert kept.lines(rank) == kept.written(rank) != []
+    assert all(kept.exit(rank) == "0" for rank in range(kept.pods))
+
+
 def test_a_keeper_that_is_killed_and_started_again_goes_on_where_it_was(keeper) -> None:
     kept = keeper()
     kept.speak(lasting=6.0)

@@ -301,6 +301,40 @@ def test_why_kubectl_cannot_ask_is_one_sentence(double, monkeypatch, tmp_path, u
     assert words in refusal(refused.value)
 
 
+def test_what_a_plug_in_says_is_quoted_first(double, monkeypatch, tmp_path) -> None:
+    plug_in = tmp_path / "aws"
+    plug_in.write_text(
+        "#!/bin/sh\necho 'The SSO session has expired: run aws sso login' >&2\nexit 255\n"
+    )
+    plug_in.chmod(0o755)
+    user = {"exec": {**PLUGIN, "command": str(plug_in)}}
+    monkeypatch.setenv("KUBECONFIG", str(config(tmp_path / "sso", "https://127.0.0.1:9", user)))
+    with Proxy() as proxy, pytest.raises(ApiError) as refused:
+        proxy.api.request("GET", PODS)
+
+    said = refusal(refused.value)
+    assert "kubectl could not log in" in said
+    assert "(the plug-in says: The SSO session has expired: run aws sso login; " in said
+
+
+@pytest.mark.parametrize("namespace", ["", "team"])
+def test_a_configuration_that_chooses_no_context_is_told_as_such(
+    double, monkeypatch, tmp_path, namespace: str
+) -> None:
+    file = config(tmp_path / "unset", "https://127.0.0.1:9", {})
+    content = yaml.safe_load(file.read_text())
+    del content["current-context"]
+    file.write_text(yaml.safe_dump(content))
+    monkeypatch.setenv("KUBECONFIG", str(file))
+
+    with Proxy() as proxy, pytest.raises((ProxyError, ApiError)) as refused:
+        proxy.api.request("GET", PODS) if namespace else proxy.namespace()
+
+    said = refusal(refused.value)
+    assert "kubectl's configuration chooses no context" in said
+    assert said.endswith("there are: a")
+
+
 def test_no_configuration_no_context_and_no_kubectl_are_told_apart(
     double, monkeypatch, tmp_path
 ) -> None:

@@ -512,7 +512,7 @@ def slurm_answers() -> Take:
 def kubernetes() -> Take:
     state = job_state.JobState(KubernetesTarget("j", namespace="s", wanted=3, ranks=3))
     view, tell = kubernetes_cluster.KubernetesView(all_pods=True), shown_fleet(kubernetes=True)
-    what = (kubernetes_cluster.NODES, kubernetes_cluster.PODS, *KINDS)
+    what = (kubernetes_cluster.NODES, kubernetes_cluster.PODS, kubernetes_cluster.EVENTS, *KINDS)
 
     def take(raw: bytes) -> None:
         event = table(raw) or {}

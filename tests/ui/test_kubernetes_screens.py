@@ -1,12 +1,16 @@
 """Nodes and jobs of Kubernetes on the screens."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rankdeck.backends.kubernetes import UNMARKED_LIMIT, attach_plan
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.schedulers import Condition, DeviceCount, KubernetesJob, KubernetesNode
+from rankdeck.ui.screens.job import JobScreen
+from rankdeck_agent.wire import LAUNCHER
 from tests.ui.support.stage import Stage
 from tests.ui.test_screens import console, lacks, shows
 
@@ -70,6 +74,36 @@ async def test_a_job_of_others_is_opened_by_enter_and_its_owner_is_named_before_
         await pilot.press("x")
         await shows(app, pilot, "Cancel this job?")
         await shows(app, pilot, "MPIJob of alice")
+
+
+async def test_why_pods_are_missing_and_what_else_holds_gpus_is_in_the_list() -> None:
+    made = stage()
+    short = replace(PI, name="short", state="pending", why="FailedCreate: exceeded quota: gpus")
+    ray = replace(PI, kind="RayCluster", name="ray", held={"nvidia.com/gpu": 6}, pods=2)
+    made.listed += [short, ray]
+    async with console(made, size=(170, 40)) as (app, pilot):
+        await pilot.press("2")
+        await shows(app, pilot, "exceeded quota: gpus")
+        await shows(app, pilot, "holds 6 nvidia.com/gpu in 2 pods")
+
+
+async def test_the_launcher_of_an_mpijob_is_shown_if_no_rank_can_be_told_apart() -> None:
+    made = stage()
+    plan = attach_plan(CLUSTER, replace(PI, pods=2))
+    made.follow(plan)
+    made.write(plan.job, LAUNCHER, "pi is about 3.14\n")
+    tagged = attach_plan(CLUSTER, replace(PI, name="tagged", uid="2", pods=2))
+    made.follow(tagged)
+    made.write(tagged.job, LAUNCHER, "a word of mpirun\n")
+    made.write(tagged.job, 0, "step 1\n")
+    async with console(made) as (app, pilot):
+        app.push_screen(JobScreen(plan.job))
+        await shows(app, pilot, "its ranks cannot be told apart")
+        await shows(app, pilot, "pi is about 3.14")
+        app.push_screen(JobScreen(tagged.job))
+        await shows(app, pilot, "step 1")
+        await asyncio.sleep(UNMARKED_LIMIT + 0.5)
+        await lacks(app, pilot, "a word of mpirun")
 
 
 async def test_what_one_may_not_do_is_off_in_the_footer_and_its_key_says_why() -> None:

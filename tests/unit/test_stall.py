@@ -145,6 +145,26 @@ def test_ranks_that_never_began_are_named_with_the_launchers_words() -> None:
     assert "host name" in found.explained[0].means
 
 
+def test_a_job_on_kubernetes_that_waits_for_nodes_or_an_image_is_not_stalled() -> None:
+    """What it waits for is told; ranks that run already wait for the others."""
+    now = 3600.0
+    waiting = [rank(n, 0.0, state=State.PENDING, started=None) for n in (1, 2)]
+    mixed = job([rank(0, now - 900), *waiting], waits="pending: 2 of 3 pods: starting")
+    put_aside = job(waiting, waits="queued by Kueue: no quota")
+
+    assert stalls(mixed, now, idle) == ()
+    assert stalls(put_aside, now, idle) == ()
+
+
+def test_ranks_that_do_not_begin_once_nothing_is_waited_for_are_stalled_from_then_on() -> None:
+    now = 3600.0
+    waiting = [rank(n, 0.0, state=State.PENDING, started=None) for n in (0, 1)]
+
+    assert stalls(job(waiting, waited=now - START / 2), now, idle) == ()
+    (stall,) = stalls(job(waiting, waited=now - START - 1), now, idle)
+    assert (stall.kind, stall.since) == ("start", now - START - 1)
+
+
 def test_some_that_never_began_are_named() -> None:
     ranks = [rank(0, 99.0), rank(1, 99.0, state=State.PENDING, started=None)]
 

@@ -51,7 +51,7 @@ ORIGINS = {
     (Part.SUPERVISOR, "ssh"): SUPERVISOR | {"spawn", "answered"},
     (Part.SUPERVISOR, "slurm"): SUPERVISOR | {"spawn", "answered"},
     (Part.KEEPER, "slurm"): SUPERVISOR | {"slurm", "attempt", "task"},
-    (Part.KEEPER, "kubernetes"): SUPERVISOR | {"again"},
+    (Part.KEEPER, "kubernetes"): SUPERVISOR | {"again", "waiting"},
     (Part.KEEPER, "ssh"): SUPERVISOR,
     (Part.KEEPER, "a-plugin"): SUPERVISOR,
     (Part.RANK, "ssh"): {"started", "exited", "spawn"},

@@ -26,7 +26,7 @@ FIFO, SOCKET = "control", "orders"
 COMMAND = "command"
 """Sender of a message: a command of the agent that is no process of the job, such as `job cancel`."""
 _COMMANDS = frozenset({"cancel", "daemon", "answer"})
-_KEEPERS = frozenset({"again", "trouble"})
+_KEEPERS = frozenset({"again", "trouble", "waits"})
 _LONGEST = 1 << 16
 _MOST_WAITING = 64
 _PATIENCE = 5.0

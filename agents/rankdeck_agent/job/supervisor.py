@@ -69,6 +69,7 @@ from rankdeck_agent.wire.job_events import (
     RankStarted,
     SupervisorReady,
     Trouble,
+    Waiting,
 )
 
 _TICK = 0.25
@@ -273,6 +274,7 @@ class Supervisor:
             "cancel": lambda words: self._cancelled(float(words[0]), words[1:]),
             "trouble": lambda words: self._troubled(" ".join(words)),
             "again": lambda words: self._begin_again(" ".join(words)),
+            "waits": lambda words: self._journal.add(Waiting(plain(" ".join(words)))),
         }
         for message in [*self._messages.read(), *self._orders.read()]:
             if is_allowed(message):

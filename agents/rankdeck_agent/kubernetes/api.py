@@ -36,7 +36,8 @@ PAGE = "500"
 BACKOFF = (0.5, 1.0, 2.0, 5.0, 10.0)
 _HELD = 5.0
 """A watch that breaks after this many seconds has not failed: proxies cut connections that are idle for a minute."""
-UNREACHABLE = "Unreachable"
+UNREACHABLE, SILENT = "Unreachable", "Silent"
+"""Reasons that are ours: no answer came; nothing came on a stream for as long as its caller waits."""
 _BUSY, _PATIENCE = (429, 503), 6.0
 """HTTP statuses with which a server asks for a pause, and the most seconds that one request waits for that."""
 _CHUNK = 1 << 16
@@ -106,7 +107,7 @@ class HttpStream:
     ) -> None:
         self._connection, self._answer, self._pause = connection, answer, pause
         self._socket = connection.sock
-        self._over = threading.Event()
+        self._over, self._hurried = threading.Event(), threading.Event()
 
     @property
     def closed(self) -> bool:
@@ -124,7 +125,7 @@ class HttpStream:
                 raise ValueError("it ended in the middle")
             yield chunks.feed(data)
             if self._pause and len(data) < _CHUNK // 2:
-                self._over.wait(self._pause)
+                self._hurried.wait(self._pause)
 
     def __iter__(self) -> Iterator[bytes]:
         """Lines without their newline, as they arrive; the last one may have had none.
@@ -137,6 +138,8 @@ class HttpStream:
                 *lines, rest = (rest + data).split(b"\n")
                 yield from lines
                 rest = rest[:LONGEST_LINE]
+        except socket.timeout as error:
+            raise ApiError(0, SILENT, "the stream broke: nothing came on it") from error
         except (OSError, ValueError, AttributeError, http.client.HTTPException) as error:
             if not self.closed:
                 raise ApiError(0, UNREACHABLE, f"the stream broke: {_words(error)}") from error
@@ -145,9 +148,14 @@ class HttpStream:
         if rest and not self.closed:
             yield rest
 
+    def hurry(self) -> None:
+        """Read without pauses from now on, from any thread: the rest of the stream is wanted at once."""
+        self._hurried.set()
+
     def close(self) -> None:
         """End the stream."""
         self._over.set()
+        self._hurried.set()
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -157,8 +165,9 @@ class HttpStream:
 class Api:
     """A client of the server; each request and stream has its own connection, so that none waits for another."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, path: str, log: Optional[Path] = None) -> None:
+        """`path`: kubectl's socket; `log`: its stderr, which has the words of a plug-in that logs in."""
+        self._path, self._log = path, log
 
     def request(
         self,
@@ -223,9 +232,16 @@ class Api:
                 return connection, answer
             pause = _pause_asked(answer)
             if not pause or pause > patience:
-                raise _refusal(answer.status, text)
+                raise self._with_words_of_plugin(_refusal(answer.status, text))
             patience -= pause
             time.sleep(pause)
+
+    def _with_words_of_plugin(self, error: ApiError) -> ApiError:
+        """The error, with what a plug-in said that could not log in: it alone knows what to do (`aws sso login`)."""
+        if self._log is None or not _NO_LOGIN.search(error.message):
+            return error
+        said = plugin_words(self._log.read_bytes()[-4096:].decode("utf-8", "replace"))
+        return ApiError(error.status, error.reason, f"{error.message}{_SAYS}{said}" if said else error.message)  # fmt: skip
 
 
 LISTED = "LISTED"
@@ -418,13 +434,16 @@ class ProxyError(Exception):
     """`kubectl proxy` does not work; the text is a sentence that says what to do."""
 
 
+_NO_CONFIGURATION = (
+    "kubectl has no configuration here: put one in ~/.kube/config, or set KUBECONFIG"
+)
 _COMPLAINTS = (
     (r"fail(?:ed|ing) (?:to call|calling) webhook",
      "an admission webhook of the cluster does not work, and the server takes nothing without it: tell who runs the cluster ({said})"),
     (r"context .*(?:does not exist|nosuch|was not found)|cannot locate context",
      "kubectl knows no context `{context}`: `kubectl config get-contexts` lists those there are"),
     (r"current-context must exist|no configuration has been provided|127\.0\.0\.1:8080|localhost:8080",
-     "kubectl has no configuration here: put one in ~/.kube/config, or set KUBECONFIG"),
+     _NO_CONFIGURATION),
     (r"error loading config|couldn't get version/kind|yaml: |cannot unmarshal",
      "kubectl cannot read its configuration: {said}"),
     (r"getting credentials|exec: executable|exec plugin|refresh token|oauth2|invalid_grant|AADSTS",
@@ -439,7 +458,10 @@ _COMPLAINTS = (
 """(pattern of what kubectl or the server write, the sentence for it); the first match counts."""
 
 
+_NO_LOGIN = re.compile(r"getting credentials|exec: executable|exec plugin")
+_SAYS = "; the plug-in says: "
 _WARNING = re.compile(r"Warning:|[WI]\d{4} ")
+_KUBECTL = re.compile(r"[WIEF]\d{4} |Starting to serve|Warning:|error: ")
 _ERROR = re.compile(r"(?i)error\b|unable to |[EF]\d{4} ")
 
 
@@ -454,13 +476,41 @@ def complaint(stderr: str) -> str:
     return (errors or relevant or [""])[-1]
 
 
+def plugin_words(stderr: str) -> str:
+    """The last lines that a plug-in wrote among those of kubectl, as one line."""
+    lines = (line.strip() for line in stderr.splitlines())
+    own = [line for line in lines if line and not _KUBECTL.match(line)]
+    return plain(" ".join(dict.fromkeys(own[-3:])), 200)
+
+
 def in_words(message: str, context: str = "") -> str:
     """The sentence that says what to do about an error text of kubectl or the server; the text itself if none fits."""
-    message = plain(without_prefix(message, "error: "), 300)
+    message, says, words = without_prefix(message, "error: ").partition(_SAYS)
+    # The plug-in's words first: they say what to do.
+    message = plain(f"the plug-in says: {words}; {message}" if says else message, 300)
     for pattern, sentence in _COMPLAINTS:
         if re.search(pattern, message, re.IGNORECASE):
+            if sentence is _NO_CONFIGURATION and not context:
+                return _without_context() or sentence
             return sentence.format(said=message, context=plain(context, 60))
     return message
+
+
+def _without_context() -> str:
+    """The sentence if kubectl's configuration has contexts and chooses none of them, else ""; asks kubectl."""
+    argv = ("kubectl", "config", "get-contexts", "--output=name")
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=ASK_LIMIT, check=False)  # fmt: skip
+        chosen = subprocess.call(("kubectl", "config", "current-context"), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=ASK_LIMIT) == 0  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    names = done.stdout.decode("utf-8", "replace").split()
+    if chosen or not names:
+        return ""
+    return (
+        "kubectl's configuration chooses no context: `kubectl config use-context NAME` does, or name one in the"
+        f" cluster file, `kubernetes: {{context: NAME}}`; there are: {plain(', '.join(names[:10]), 300)}"
+    )
 
 
 def refusal(error: Union[ApiError, ProxyError]) -> str:
@@ -494,7 +544,7 @@ class Proxy:
     def api(self) -> Api:
         """A client; stays valid when kubectl is started again."""
         assert self._folder is not None
-        return Api(str(self._folder / "s"))
+        return Api(str(self._folder / "s"), self._folder / "err")
 
     @property
     def alive(self) -> bool:

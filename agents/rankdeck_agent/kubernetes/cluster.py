@@ -31,20 +31,33 @@ from rankdeck_agent.kubernetes.objects import (
     JOB,
     MPIJOB,
     JobKind,
+    epoch,
     kueue,
     part,
     served,
     text_of,
+    too_old,
 )
-from rankdeck_agent.kubernetes.rows import PodUse, is_outermost, job_row, node_row, pod_use
+from rankdeck_agent.kubernetes.rows import (
+    Holder,
+    PodUse,
+    above,
+    holder_row,
+    is_outermost,
+    job_row,
+    lacks_pods,
+    node_row,
+    pod_use,
+)
 from rankdeck_agent.text import plain, say, table
 
 MOST_NODES, MOST_JOBS = 20_000, 5_000
-NODES, PODS = "nodes", "pods"
+NODES, PODS, EVENTS = "nodes", "pods", "events"
+ALL_NAMESPACES = "*"
 
 
 class KubernetesView:
-    """The nodes, pods and jobs of a cluster, from events of watches in any order; `take_changes` returns what to send."""
+    """The nodes, pods, jobs and warnings of a cluster, from events of watches in any order; `take_changes` returns what to send."""
 
     def __init__(self, *, all_pods: bool) -> None:
         self._all_pods = all_pods
@@ -54,13 +67,24 @@ class KubernetesView:
         """Node -> uid -> pod on it."""
         self._jobs: dict[tuple[str, str], Object] = {}
         """(kind, `namespace/name`) -> row."""
+        self._holders: dict[Holder, dict[str, PodUse]] = {}
+        """What holds devices and is no job -> uid -> pod of it."""
+        self._above: dict[tuple[str, str], tuple[str, str]] = {}
+        """A job that is a part of another -> that one, both as in `_jobs`."""
+        self._short: set[tuple[str, str]] = set()
+        """Jobs that lack pods."""
+        self._warnings: dict[tuple[str, str], tuple[float, str]] = {}
+        """What an event is about, as in `_jobs` -> (its time, its text); the newest of each."""
         self._changed: set[str] = set()
         self._changed_jobs: set[tuple[str, str]] = set()
         self._printed: dict[object, Object] = {}
 
     def take(self, what: "str | JobKind", event: str, found: Object) -> None:
-        """Handle an event of a watch; `what`: NODES, PODS or a kind of jobs. LISTED has all objects."""
-        if event == LISTED:
+        """Handle an event of a watch; `what`: NODES, PODS, EVENTS or a kind of jobs. LISTED has all objects."""
+        if what == EVENTS:
+            for one in rows_of(found.get("items")) if event == LISTED else [found]:
+                self._warn(one)
+        elif event == LISTED:
             self._list(what, rows_of(found.get("items")))
         else:
             self._one(what, found, gone=event == "DELETED")
@@ -79,7 +103,10 @@ class KubernetesView:
     def _one(self, what: "str | JobKind", found: Object, *, gone: bool) -> None:
         key = _key(what, found)
         if isinstance(what, JobKind):
-            self._take_job(what, key, None if gone or not is_outermost(found) else found)
+            inner = not is_outermost(found)
+            if inner and len(self._above) < MOST_JOBS:
+                self._above[what.name, key] = above(found)
+            self._take_job(what, key, None if gone or inner else found)
         elif gone:
             self._drop(what, key)
         elif what == PODS:
@@ -103,6 +130,23 @@ class KubernetesView:
                 self._changed_jobs.add(key)
         elif key in self._jobs or len(self._jobs) < MOST_JOBS:
             self._jobs[key] = job_row(kind, found)
+            (self._short.add if lacks_pods(kind, found) else self._short.discard)(key)
+            self._changed_jobs.add(key)
+
+    def _warn(self, event: Object) -> None:
+        """Note a warning about a job or a part of it: why its controller could not create pods."""
+        about = part(event, "involvedObject")
+        key = (
+            text_of(about, "kind", 63),
+            f"{text_of(about, 'namespace')}/{text_of(about, 'name')}",
+        )
+        key = self._above.get(key, key)
+        times = (event.get("lastTimestamp"), event.get("eventTime"), event.get("firstTimestamp"))
+        at = next(filter(None, map(epoch, times)), 0.0)
+        known = key in self._warnings or len(self._warnings) < MOST_JOBS
+        if key[0] in BY_NAME and known and at >= self._warnings.get(key, (0.0, ""))[0]:
+            said = f"{text_of(event, 'reason', 63)}: {text_of(event, 'message', 400)}"
+            self._warnings[key] = (at, said)
             self._changed_jobs.add(key)
 
     def _take_pod(self, uid: str, use: Optional[PodUse]) -> None:
@@ -110,10 +154,27 @@ class KubernetesView:
         if before is not None:
             self._on.get(before.node, {}).pop(uid, None)
             self._changed.add(before.node)
+        for holder in {one.holder for one in (before, use) if one is not None and one.holder}:
+            self._hold(holder, uid, use)
         if use is not None and uid:
             self._uses[uid] = use
             self._on.setdefault(use.node, {})[uid] = use
             self._changed.add(use.node)
+
+    def _hold(self, holder: Holder, uid: str, use: Optional[PodUse]) -> None:
+        if holder not in self._holders and len(self._holders) >= MOST_JOBS:
+            return
+        pods = self._holders.setdefault(holder, {})
+        pods.pop(uid, None)
+        if use is not None and use.holder == holder:
+            pods[uid] = use
+        key = (holder.kind, f"{holder.namespace}/{holder.name}")
+        if pods:
+            self._jobs[key] = holder_row(holder, pods.values())
+        else:
+            del self._holders[holder]
+            self._jobs.pop(key, None)
+        self._changed_jobs.add(key)
 
     def take_changes(self) -> "list[Object]":
         """Rows {"node": …}, {"job": …} of what changed since the last call, and {"node_gone": …}, {"job_gone": …}."""
@@ -131,6 +192,8 @@ class KubernetesView:
     def _job_changes(self, keys: "Iterable[tuple[str, str]]") -> Iterable[Object]:
         for key in sorted(keys):
             row = self._jobs.get(key)
+            if row and key in self._short and key in self._warnings:
+                row = {**row, "why": row["why"] or self._warnings[key][1]}
             yield from self._news(key, {"job": row} if row else {"job_gone": list(key)})
 
     def _news(self, key: object, row: Object) -> Iterable[Object]:
@@ -228,7 +291,7 @@ def ask(api: Api, namespace: str, right: Right) -> Object:
     attributes = {"verb": right.verb, "group": right.group, "resource": resource}
     if sub:
         attributes["subresource"] = sub
-    if not right.everywhere:
+    if not right.everywhere and namespace != ALL_NAMESPACES:
         attributes["namespace"] = namespace
     body = {
         "apiVersion": "authorization.k8s.io/v1",
@@ -287,6 +350,7 @@ def about(api: Api, namespace: str) -> Object:
     kinds = served(api)
     return {
         "server": text_of(version, "gitVersion", 60),
+        "trouble": too_old(version),
         "kinds": [kind.name for kind in kinds],
         "kueue": kueue(api) is not None,
         "rights": [ask(api, namespace, right) for right in needed(kinds)],
@@ -320,9 +384,9 @@ def list_jobs(context: str, namespace: str) -> int:
             say({"about": {**cluster, "namespace": namespace}})
             view = KubernetesView(all_pods=False)
             for what, path, params in places(
-                namespace, cluster["kinds"], _allowed(cluster["rights"])
+                namespace, cluster["kinds"], _near(namespace, cluster["rights"])
             ):
-                if isinstance(what, JobKind):
+                if what != NODES:
                     view.take(what, LISTED, {"items": proxy.api.items(path, params)[0]})
             for row in view.take_changes():
                 say(row)
@@ -407,21 +471,40 @@ def _allowed(rights: "list[Object]") -> May:
     return may
 
 
+def _near(namespace: str, rights: "list[Object]") -> May:
+    """Like `_allowed`, but without the pods of other namespaces, unless all are asked for."""
+    allowed = _allowed(rights)
+    far = () if namespace == ALL_NAMESPACES else ("devices",)
+
+    def may(need: str, kind: str = "") -> bool:
+        return need not in far and allowed(need, kind)
+
+    return may
+
+
 def places(
     namespace: str, kinds: "list[str]", may: May
 ) -> "list[tuple[Union[str, JobKind], str, dict[str, str]]]":
-    """What can be watched with these rights: (NODES, PODS or a kind of jobs; its API path; request parameters)."""
+    """What can be watched with these rights: (NODES, PODS, EVENTS or a kind of jobs; its API path; request parameters).
+
+    `namespace`: ALL_NAMESPACES for all.
+    """
     found: list[tuple[Union[str, JobKind], str, dict[str, str]]] = []
     if may("fleet"):
         found.append((NODES, "/api/v1/nodes", {}))
+    inside = "" if namespace == ALL_NAMESPACES else namespace
+    below = f"/api/v1/namespaces/{inside}" if inside else "/api/v1"
     if may("devices"):
         found.append((PODS, "/api/v1/pods", {"fieldSelector": _NOT_OVER}))
     elif may("follow"):
-        path = f"/api/v1/namespaces/{namespace}/pods"
-        found.append((PODS, path, {"fieldSelector": _NOT_OVER}))
+        found.append((PODS, f"{below}/pods", {"fieldSelector": _NOT_OVER}))
     known = [BY_NAME[name] for name in kinds if name in BY_NAME]
     seen = [kind for kind in known if may("see", kind.name)]
-    return [*found, *((kind, kind.path(namespace), {}) for kind in seen)]
+    found += [(kind, kind.path(inside), {}) for kind in seen]
+    if may("events"):
+        # After the jobs, so that it is known which of them are parts of others.
+        found.append((EVENTS, f"{below}/events", {"fieldSelector": "type=Warning"}))
+    return found
 
 
 def _to(news: "queue.Queue[Any]", what: "Union[str, JobKind]") -> "Callable[[str, Object], None]":

@@ -12,7 +12,7 @@ from typing import Any, Callable, Optional
 
 from rankdeck_agent.files import private_folder, table_in, write_all, write_private
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.kubernetes.api import Api, ApiError, HttpStream
+from rankdeck_agent.kubernetes.api import SILENT, Api, ApiError, HttpStream
 from rankdeck_agent.kubernetes.objects import (
     ERR,
     EXIT,
@@ -200,6 +200,8 @@ def forget(folder: RunFolder, rank: int) -> None:
 
 _PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _FULL_PAUSE = 1.0
+IDLE, LONGEST_IDLE = 10.0, 80.0
+"""Kubelets before 1.30 stop a stream when they rotate the log, without ending it. They look every ten seconds whether to."""
 _STACK = 256 << 10
 _REFUSED = (401, 403)
 
@@ -215,6 +217,8 @@ class LogSource:
     """Id of the container: a restarted one has the same name but another id."""
     pause: float = 0.0
     """Seconds between two reads of slow output; see `HttpStream`."""
+    idle: float = IDLE
+    """Seconds of silence after which the stream is opened again, from where it stood; doubled while nothing comes."""
 
     @property
     def path(self) -> str:
@@ -239,6 +243,7 @@ class LogFollower:
         self._api, self._source, self._open, self._complain = api, source, log, complain
         self._ended, self._gone, self._closed = (threading.Event() for _ in range(3))
         self._previous = False
+        self._idle = source.idle
         self._stream: Optional[HttpStream] = None
         self.over = threading.Event()
         self.marked = False
@@ -254,11 +259,13 @@ class LogFollower:
         """Tell the follower that the container has ended; `previous`: a restarted one has replaced it in the pod."""
         self._previous = self._previous or previous
         self._ended.set()
+        if self._stream is not None:
+            self._stream.hurry()
 
     def gone(self) -> None:
         """Tell the follower that the pod is gone: what has not arrived by now never will."""
         self._gone.set()
-        self._ended.set()
+        self.ended()
 
     def close(self) -> None:
         """Stop reading."""
@@ -286,6 +293,8 @@ class LogFollower:
                 self.marked = log.marked
                 if self._closed.is_set() or self._gone.is_set() or (last and not why):
                     break
+                if why == SILENT:
+                    continue
                 short = time.monotonic() - began < _PAUSES[-1]
                 failures = failures + 1 if why or short else 0
                 if last and failures > len(_PAUSES):
@@ -314,18 +323,22 @@ class LogFollower:
             self.ended(previous=True)
 
     def _pass(self, log: ContainerLog) -> str:
-        """Read until the stream ends; returns why it could not be read, or ""."""
+        """Read until the stream ends; returns why it could not be read, SILENT if nothing came, or ""."""
         log.place.resume()
         try:
             self._stream = stream = self._api.lines(
-                self._source.path, self._asked(log), pause=self._source.pause
+                self._source.path, self._asked(log), self._idle, self._source.pause
             )
             if self._closed.is_set():
                 stream.close()
             for line in stream:
                 log.line(line)
+                self._idle = self._source.idle
         except ApiError as error:
             log.save()
+            if error.reason == SILENT:
+                self._idle = min(2 * self._idle, LONGEST_IDLE)
+                return SILENT
             if error.status == 404:
                 return "" if self._ended.is_set() else error.message
             if error.status in _REFUSED:

@@ -27,7 +27,7 @@ from rankdeck_agent.kubernetes.objects import (
     pod_of,
     text_of,
 )
-from rankdeck_agent.kubernetes.target import Target
+from rankdeck_agent.kubernetes.target import MOST_FOLLOWED, Target
 from rankdeck_agent.older_python import without_suffix
 from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict, VerdictKind
 
@@ -116,6 +116,15 @@ def progress(view: JobSnapshot) -> str:
     if len(view.pods) < total and view.refused:
         parts.append(view.refused)
     return f"pending: {waiting} of {total} pods: {'; '.join(parts) or 'starting'}"
+
+
+def is_waiting(view: JobSnapshot) -> bool:
+    """Whether parts of the job have not begun to run and may yet: `progress` says why."""
+    if view.outcome.state == "suspended" or (view.queue and not view.pods):
+        return True
+    ending = view.left or any(pod.leaving or pod.is_over for pod in view.pods)
+    going = [pod for pod in view.pods if pod.container.state in (RUNNING, TERMINATED)]
+    return not ending and len(going) < view.wanted + any(pod.role == LAUNCHER for pod in view.pods)
 
 
 def _silent(pod: Pod) -> bool:
@@ -387,7 +396,6 @@ class Clocks:
         return at + off, text if fresh else ""
 
 
-MOST_FOLLOWED = 256
 _OVER = ("succeeded", "failed")
 DELETED = "DELETED"
 _KUEUE = ("QuotaReserved", "Admitted")
@@ -417,8 +425,9 @@ class PodRank:
 class JobState:
     """The keeper's state of one job; used only by its main thread. Each `take_…` returns notices for the operator."""
 
-    def __init__(self, target: Target) -> None:
-        self._target = target
+    def __init__(self, target: Target, most: int = MOST_FOLLOWED) -> None:
+        """`most`: pods whose logs can be followed at once; with more, only some are."""
+        self._target, self.most_followed = target, most
         self.name = f"{target.namespace}/{target.name}"
         self._operator = BY_NAME[target.kind].operator
         self.pods: dict[str, Pod] = {}
@@ -594,8 +603,8 @@ class JobState:
         )
 
     def followed(self) -> Iterator[Pod]:
-        """The pods whose logs are read: all, or if there are over MOST_FOLLOWED the first, the last and failed ones."""
-        all_of_them = self._target.wanted <= MOST_FOLLOWED
+        """The pods whose logs are read: all, or if there are over `most_followed` the first, the last and failed ones."""
+        all_of_them = self._target.wanted <= self.most_followed
         ends = (None, 0, self._target.wanted - 1)
         for pod in self.pods.values():
             if not pod.container.id or pod.uid in self.earlier:

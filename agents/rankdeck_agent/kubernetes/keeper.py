@@ -7,6 +7,7 @@ watches and followers run in threads of their own and send what they find throug
 import argparse
 import os
 import queue
+import resource
 import signal
 import sys
 import threading
@@ -32,6 +33,7 @@ from rankdeck_agent.kubernetes.api import (
     refusal,
 )
 from rankdeck_agent.kubernetes.container_log import (
+    IDLE,
     ContainerLog,
     LogFollower,
     LogReceiver,
@@ -40,12 +42,12 @@ from rankdeck_agent.kubernetes.container_log import (
     record,
 )
 from rankdeck_agent.kubernetes.job_state import (
-    MOST_FOLLOWED,
     Clocks,
     JobState,
     Notice,
     RankEnd,
     holding,
+    is_waiting,
     progress,
     verdict,
 )
@@ -56,6 +58,7 @@ from rankdeck_agent.kubernetes.objects import (
     LogPiece,
     Pod,
     kueue,
+    too_old,
 )
 from rankdeck_agent.kubernetes.target import (
     CREATED,
@@ -66,6 +69,7 @@ from rankdeck_agent.kubernetes.target import (
     UnsureError,
     create,
     may_be_there,
+    most_followed,
     placed,
     read_objects,
     read_target,
@@ -96,8 +100,11 @@ _ORDER_LIMIT = 5.0
 """Seconds that the supervisor has to take a message."""
 _MARK_LIMIT = 3.0
 """Seconds to wait for the shim in a pod to report its ranks; pods of others have no shim."""
-_MANY, _SLOW = 50, 1.0
-"""With more pods than the first, their logs are read in pieces this many seconds apart: with 200 pods that takes 9 % of a core."""
+_MANY, _SLOW, _RARE = 50, 1.0, 60.0
+"""With more pods than the first, their logs are read in pieces this many seconds apart, which takes 9 % of a core with 200 pods;
+and opened again after so many seconds of silence."""
+_EACH_SECOND = 250
+"""With more pods, the pauses are longer, so that so many logs are read each second: 1,000 pods take 17 % of a core."""
 _MOST_NOTICES = 200
 ENDED_BY_TERM = 128 + signal.SIGTERM
 
@@ -110,7 +117,7 @@ class JobKeeper:
     def __init__(self, folder: RunFolder, target: Target, proxy: Proxy) -> None:
         self._folder, self._target, self._proxy = folder, target, proxy
         self._api = proxy.api
-        self._state = JobState(target)
+        self._state = JobState(target, most_followed(target, open_files()))
         self._notes: queue.Queue[Note] = queue.Queue()
         self._takes: Mapping[str, Callable[..., list[Notice]]] = {
             "job": self._state.take_job,
@@ -135,7 +142,10 @@ class JobKeeper:
         self._recording = threading.Lock()
         self._clocks = Clocks()
         self._over_at = self._restarted = self._shown_at = 0.0
-        self._shown: str = ""
+        self._shown = ""
+        self._waits: Optional[str] = ""
+        """Why the job waits, as last reported; None: an earlier keeper may have reported something."""
+        self._waits_told = 0
         self._written: set[str] = set()
 
     # ---- beginning
@@ -143,6 +153,15 @@ class JobKeeper:
     def run(self) -> int:
         """Keep the job to its end; returns its exit code."""
         signal.signal(signal.SIGTERM, self._term)
+        if self._target.wanted > self._state.most_followed:
+            # Before anything is created: nobody should find out when the output is gone.
+            self._say(
+                Notice(
+                    f"the output of {self._target.wanted} pods cannot be kept here: this host lets a program open"
+                    f" {open_files()} files, enough for {self._state.most_followed}; kept is that of the first, the last"
+                    " and failed pods (`ulimit -Hn`)"
+                )
+            )
         try:
             self._create()
         except ApiError as error:
@@ -174,6 +193,7 @@ class JobKeeper:
         created = self._folder / CREATED
         if not self._target.ours or created.exists():
             self._taken_up = self._clocks.late = True
+            self._waits = None
             self._remember()
             return
         # Before the request: if its answer is lost, it may have created something.
@@ -296,11 +316,6 @@ class JobKeeper:
     def _keep_followers(self) -> None:
         for pod in list(self._state.followed()):
             self._keep_follower(pod)
-        if self._target.wanted > MOST_FOLLOWED:
-            text = (
-                f"over {MOST_FOLLOWED} pods: only the first, the last and failed ones are followed"
-            )
-            self._say(Notice(text))
         now = time.monotonic()
         for (uid, _), follower in self._followers.items():
             if uid not in self._state.pods:
@@ -338,8 +353,10 @@ class JobKeeper:
             LogReceiver(partial(self._pass_on, self._name_in_log(pod)), partial(self._heard, pod)),
             self._target.form,
         )
-        pause = _SLOW if self._target.wanted > _MANY else 0.0
-        source = LogSource(self._target.namespace, pod.name, box.name, box.id, pause)
+        wanted = self._target.wanted
+        pause = max(_SLOW, wanted / _EACH_SECOND) if wanted > _MANY else 0.0
+        idle = _RARE if pause else IDLE
+        source = LogSource(self._target.namespace, pod.name, box.name, box.id, pause, idle)
         follower = LogFollower(self._api, source, log, self._complain)
         self._followers[pod.uid, box.id] = follower
         if not self._target.ours:
@@ -516,10 +533,21 @@ class JobKeeper:
         """Write what the job waits for, or that it runs, when that has changed."""
         if self._over_at or time.monotonic() - self._shown_at < _SAY_PERIOD:
             return
-        text, self._shown_at = progress(self._state.view()), time.monotonic()
+        view = self._state.view()
+        text, self._shown_at = progress(view), time.monotonic()
         if text != self._shown:
             self._shown = text
             self._tell(text)
+        self._tell_supervisor(text if is_waiting(view) else "")
+
+    def _tell_supervisor(self, waits: str) -> None:
+        """Report why the job waits, "" if it does not, when that has changed."""
+        # Limited, since a server may find new words without end; that it runs is always reported.
+        if waits == self._waits or (waits and self._waits_told >= _MOST_NOTICES):
+            return
+        if give_order(self._folder, f"waits {waits[:400]}", _ORDER_LIMIT):
+            self._waits = waits
+            self._waits_told += 1
 
     def _tell(self, text: str) -> None:
         """Write a line about the job to the launcher's output."""
@@ -552,9 +580,24 @@ class JobKeeper:
             return  # the supervisor is gone; output of ranks still goes to their files
 
 
+def raise_open_files() -> None:
+    """Let this process and kubectl open as many files as the host allows: each log that is followed needs a few."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    except (OSError, ValueError):
+        return  # some systems allow less than they say; `open_files` has what it is now
+
+
+def open_files() -> int:
+    """How many files this process may open."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
 def keep(folder: RunFolder) -> int:
     """Keep the job whose settings are in this run folder; returns the job's exit code."""
     target = read_target(folder)
+    raise_open_files()
     proxy = Proxy(target.context)
     try:
         proxy.start()
@@ -594,6 +637,9 @@ def _refused(row: Mapping[str, Any]) -> str:
     try:
         target = Target(**row["target"])
         with Proxy(target.context) as proxy:
+            old = too_old(proxy.api.request("GET", "/version"))
+            if old:
+                return old
             create(proxy.api, placed(target, proxy), row["objects"], dry=True)
     except (KeyError, TypeError, ValueError) as error:
         return f"bad request: {error}"

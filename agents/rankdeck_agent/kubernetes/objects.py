@@ -273,6 +273,12 @@ def _index(labels: Object, names: Iterable[str]) -> Optional[int]:
     return int(text) if text.isdecimal() and len(text) < 8 else None
 
 
+def _place_in_job(labels: Object, annotations: Object) -> Optional[int]:
+    """The pod's number in its job; servers before 1.28 write it as an annotation only."""
+    found = _index(labels, _INDEX)
+    return _index(annotations, _INDEX) if found is None else found
+
+
 def pod_of(found: Object) -> Pod:
     """The Pod of an API object; values that are invalid are left empty."""
     meta, spec, status = (table_of(found.get(key)) for key in ("metadata", "spec", "status"))
@@ -288,7 +294,7 @@ def pod_of(found: Object) -> Pod:
         uid=text_of(meta, "uid", 63),
         node=text_of(spec, "nodeName", 63),
         host=text_of(spec, "hostname", 63) or name,
-        index=_index(labels, _INDEX),
+        index=_place_in_job(labels, table_of(meta.get("annotations"))),
         part=_labelled(labels, _PART).lower(),
         part_index=_index(labels, _PART_INDEX) or 0,
         role=_labelled(labels, _ROLE),
@@ -421,12 +427,15 @@ class JobKind:
         return f"/apis/{self.api_version}"
 
     def path(self, namespace: str) -> str:
-        """The API path of the jobs of a namespace."""
-        return f"{self.place}/namespaces/{namespace}/{self.plural}"
+        """The API path of the jobs of a namespace; of all for ""."""
+        inside = f"namespaces/{namespace}/" if namespace else ""
+        return f"{self.place}/{inside}{self.plural}"
 
 
 OPERATOR_LABEL = "training.kubeflow.org/operator-name"
-JOB = JobKind("Job", "batch", "v1", "jobs", "batch.kubernetes.io/job-name")
+_NEW_JOB_LABEL = "batch.kubernetes.io/job-name"
+JOB = JobKind("Job", "batch", "v1", "jobs", "job-name")
+"""Its label is the old one, which all servers set; the new one is there from 1.27 on."""
 MPIJOB = JobKind(
     "MPIJob", "kubeflow.org", "v2beta1", "mpijobs", "training.kubeflow.org/job-name", "mpi-operator"
 )
@@ -438,9 +447,25 @@ KINDS = (
     JobKind("TrainJob", "trainer.kubeflow.org", "v1alpha1", "trainjobs", "jobset.sigs.k8s.io/jobset-name"),
 )  # fmt: skip
 BY_NAME = {kind.name: kind for kind in KINDS}
-POD_LABELS = tuple(dict.fromkeys(kind.label for kind in reversed(KINDS)))
+POD_LABELS = (*dict.fromkeys(kind.label for kind in reversed(KINDS)), _NEW_JOB_LABEL)
 """Labels that name the job of a pod, the outermost job first: a JobSet's pods also have the label of their Job."""
 KUEUE = JobKind("Workload", "kueue.x-k8s.io", "v1beta1", "workloads", "")
+
+
+OLDEST = 24
+"""The oldest minor version of Kubernetes 1 for which Rankdeck is made."""
+
+
+def too_old(version: Object) -> str:
+    """The sentence if a server is too old, from its answer to /version; else ""."""
+    major, minor = (re.match(r"\d{0,4}", text_of(version, key, 10)) for key in ("major", "minor"))
+    if not (major and minor and major[0] and minor[0]) or (int(major[0]), int(minor[0])) >= (
+        1,
+        OLDEST,
+    ):
+        return ""
+    name = text_of(version, "gitVersion", 60)
+    return f"this server is Kubernetes {name}, and Rankdeck needs 1.{OLDEST} or newer: ranks may stay without output there"
 
 
 def kueue(api: Api) -> Optional[JobKind]:

@@ -8,8 +8,10 @@ from typing import Any, Optional
 
 from rankdeck_agent.kubernetes.api import Object, rows_of, whole
 from rankdeck_agent.kubernetes.objects import (
+    BY_NAME,
     FINISHED,
     ID_ANNOTATION,
+    JOB,
     KINDS,
     MPIJOB,
     OURS_LABEL,
@@ -37,6 +39,20 @@ class PodUse:
     job: str
     """`namespace/name` of its job; "" if it has none."""
     devices: Mapping[str, int] = field(default_factory=dict[str, int])
+    holder: Optional["Holder"] = None
+    """What the pod belongs to, if that is no job of a kind that Rankdeck follows and the pod has devices."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """What holds devices without being a job that Rankdeck follows: a RayCluster, a TFJob, a bare pod."""
+
+    kind: str
+    """As kubectl takes it: `RayCluster`; with its group if a followed kind has the same name (`Job.batch.volcano.sh`)."""
+    namespace: str
+    name: str
+    owner: str = field(default="", compare=False)
+    created: Optional[float] = field(default=None, compare=False)
 
 
 def pod_use(pod: Object) -> Optional[PodUse]:
@@ -44,7 +60,52 @@ def pod_use(pod: Object) -> Optional[PodUse]:
     node = text_of(part(pod, "spec"), "nodeName")
     if not node or part(pod, "status").get("phase") in FINISHED:
         return None
-    return PodUse(node, job_of_pod(pod), requested(part(pod, "spec")))
+    held = requested(part(pod, "spec"))
+    holder = holder_of(pod) if any(held.values()) else None
+    place = f"{holder.namespace}/{holder.kind.lower()}/{holder.name}" if holder else ""
+    return PodUse(node, place or job_of_pod(pod), held, holder)
+
+
+def holder_of(pod: Object) -> Optional[Holder]:
+    """What the pod belongs to; None if that is a job of a kind that Rankdeck follows."""
+    meta = part(pod, "metadata")
+    owners = rows_of(meta.get("ownerReferences"))
+    above = next((row for row in owners if row.get("controller") is True), meta)
+    bare = above is meta
+    if bare and job_of_pod(pod):
+        return None
+    kind = "Pod" if bare else text_of(above, "kind", 60)
+    group = "" if bare else text_of(above, "apiVersion", 120).rpartition("/")[0]
+    known = BY_NAME.get(kind)
+    if known is not None and known.group == group:
+        return None
+    return Holder(
+        kind if known is None else f"{kind}.{group}",
+        text_of(meta, "namespace", 63),
+        text_of(above, "name"),
+        _person(meta),
+        epoch(meta.get("creationTimestamp")),
+    )
+
+
+def holder_row(holder: Holder, uses: "Iterable[PodUse]") -> Object:
+    """The row of what holds devices, like that of a job; `held` is device -> count."""
+    known = list(uses)
+    held, _ = _taken(known)
+    nodes = sorted({use.node for use in known})
+    return {
+        "kind": holder.kind,
+        "namespace": holder.namespace,
+        "name": holder.name,
+        "owner": holder.owner or "unknown",
+        "created": holder.created,
+        "state": "running",
+        "why": "",
+        "pods": min(len(known), _MOST_PODS),
+        "ranks": min(len(known), _MOST_PODS),
+        "held": dict(list(held.items())[:MOST]),
+        "nodes": nodes[:_MOST_NODES],
+    }
 
 
 def requested(spec: Object) -> "dict[str, int]":
@@ -147,7 +208,7 @@ _BEGUN = ("Running", "SuccessCriteriaMet", "FailureTarget")
 _COUNTS = ("active", "succeeded", "failed", "terminating")
 _PEOPLE = ("owner", "user", "username", "created-by", "app.kubernetes.io/created-by", "submitter")
 """Labels and annotations that sites use for the user's name; the first that exists counts."""
-_MOST_PODS, _MOST_RANKS, _MOST_PARTS = 4096, 65536, 64
+_MOST_PODS, _MOST_RANKS, _MOST_PARTS, _MOST_NODES = 4096, 65536, 64, 1024
 _LONGEST_NOTE = 10_000
 
 
@@ -204,11 +265,9 @@ def job_state(found: Object) -> "tuple[str, str]":
 def owner(found: Object) -> str:
     """Who created the job, as far as the object says: a person (label), a controller, or the program that sent it."""
     meta = part(found, "metadata")
-    labels = {**part(meta, "annotations"), **part(meta, "labels")}
-    for key in _PEOPLE:
-        name = text_of(labels, key, 100)
-        if name:
-            return name
+    person = _person(meta)
+    if person:
+        return person
     for row in rows_of(meta.get("ownerReferences")):
         if row.get("controller") is True:
             return f"{text_of(row, 'kind', 60)} {text_of(row, 'name')}"
@@ -216,6 +275,31 @@ def owner(found: Object) -> str:
         if row.get("operation") == "Update" and row.get("subresource") in (None, ""):
             return f"somebody with {text_of(row, 'manager', 60)}"
     return "unknown"
+
+
+def _person(meta: Object) -> str:
+    """The user that a label or annotation names; "" if none does."""
+    labels = {**part(meta, "annotations"), **part(meta, "labels")}
+    return next(filter(None, (text_of(labels, key, 100) for key in _PEOPLE)), "")
+
+
+def above(found: Object) -> "tuple[str, str]":
+    """(kind, `namespace/name`) of the job of which this one is a part; ("", "") for others."""
+    meta = part(found, "metadata")
+    for row in rows_of(meta.get("ownerReferences")):
+        if row.get("controller") is True:
+            return text_of(row, "kind", 63), f"{text_of(meta, 'namespace')}/{text_of(row, 'name')}"
+    return "", ""
+
+
+def lacks_pods(kind: JobKind, found: Object) -> bool:
+    """Whether pods of a job that is not over have not been created, as far as its status counts them."""
+    if job_state(found)[0] == "pending":
+        return True
+    if kind != JOB or job_state(found)[0] != "running":
+        return False
+    status = part(found, "status")
+    return sum(whole(status.get(key)) for key in _COUNTS) < pods(kind, found)
 
 
 def pods(kind: JobKind, found: Object) -> int:

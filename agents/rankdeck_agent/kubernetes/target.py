@@ -24,6 +24,7 @@ from rankdeck_agent.kubernetes.api import (
 from rankdeck_agent.kubernetes.objects import (
     BY_NAME,
     FORMATS,
+    MPIJOB,
     OPERATOR_LABEL,
     OURS_LABEL,
     Pod,
@@ -105,6 +106,17 @@ class Target:
         return collection("v1", kind, self.namespace)
 
 
+MOST_FOLLOWED = 4096
+_SPARE_FILES = 100
+
+
+def most_followed(target: Target, files: int) -> int:
+    """How many pods of the job can be followed by a process that may open so many files: a stream, and two files per rank."""
+    mpi = target.kind == MPIJOB.name
+    free = max(0, files - _SPARE_FILES - (2 * target.ranks if mpi else 0))
+    return min(MOST_FOLLOWED, free // (1 if mpi else 1 + 2 * target.each))
+
+
 def collection(version: str, kind: str, namespace: str) -> str:
     """The API path of the objects of a kind in a namespace; raises ValueError for a kind that we do not create."""
     plural = BY_NAME[kind].plural if kind in BY_NAME else _CORE.get(kind)
@@ -141,7 +153,7 @@ def read_objects(file: Path) -> Sequence[Object]:
 
 
 def create(api: Api, target: Target, objects: Sequence[Object], *, dry: bool = False) -> None:
-    """Create all objects, the job last. `dry`: the server only checks them.
+    """Create all objects, the job last. `dry`: the server only checks them, and the pods that the job would have.
 
     The job becomes the owner of the others, so that Kubernetes deletes them with it.
     Raises ApiError after removing what was created; UnsureError if something may be left.
@@ -155,8 +167,37 @@ def create(api: Api, target: Target, objects: Sequence[Object], *, dry: bool = F
         if not dry and not _taken_back(api, target, made, sure=error.status not in _UNSURE):
             raise UnsureError(error.status, error.reason, error.message) from error
         raise
-    if not dry and made:
+    if dry and objects:
+        _try_pods(api, target, objects[-1])
+    elif made:
         _give_to(api, target, made[-1], made[:-1])
+
+
+def _try_pods(api: Api, target: Target, job: Object) -> None:
+    """Have the server check a pod of each template of the job, if the user may create pods; raises ApiError.
+
+    A job is taken although none of its pods will be: PodSecurity, quotas, LimitRanges, RuntimeClasses and most webhooks
+    look at pods only.
+    """
+    for template in templates_of(table_of(job.get("spec"))):
+        meta = {**table_of(template.get("metadata")), "generateName": f"{target.name}-"}
+        spec = {"restartPolicy": "Never", **table_of(template.get("spec"))}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+        params = {"fieldValidation": "Strict", "dryRun": "All"}
+        try:
+            api.request("POST", target.collection("Pod"), params, pod)
+        except ApiError as error:
+            if error.status == 403 and _RIGHTS.search(error.message):
+                return
+            if error.status in (403, 422, 400):
+                raise ApiError(error.status, error.reason, f"its pods: {error.message}") from error
+
+
+def templates_of(spec: Object) -> list[Object]:
+    """The pod templates in the spec of a Job or MPIJob, that of the launcher first."""
+    roles = table_of(spec.get("mpiReplicaSpecs"))
+    found = [table_of(roles.get(name)) for name in ("Launcher", "Worker")] if roles else [spec]
+    return [table_of(one["template"]) for one in found if "template" in one]
 
 
 def _taken_back(api: Api, target: Target, made: Iterable[Object], *, sure: bool) -> bool:

@@ -34,7 +34,7 @@ from rankdeck_agent.kubernetes.objects import (
     pod_of,
     text_of,
 )
-from rankdeck_agent.kubernetes.target import MANIFEST, Target, read_objects
+from rankdeck_agent.kubernetes.target import MANIFEST, Target, read_objects, templates_of
 from rankdeck_agent.older_python import without_suffix
 
 VOLUME = "logs"
@@ -44,16 +44,24 @@ LINES = 20_000
 """Most lines of a file that one pod prints: more would be lost to log rotation before they were read."""
 MOST_FILES = 1000
 """Most files that one pod prints: their names are arguments of its command."""
-_TEMPLATES = (("template", "spec"), ("mpiReplicaSpecs", "Worker", "template", "spec"))
 _KEPT = (
     "imagePullSecrets",
     "nodeSelector",
     "priorityClassName",
     "serviceAccountName",
     "tolerations",
+    "schedulerName",
     "securityContext",
 )
 """Fields copied from the job's pods: where and as which user a pod may run."""
+_KEPT_OF_BOX = ("image", "imagePullPolicy", "securityContext")
+_OF_CONTROLLERS = (
+    "controller-uid",
+    "job-name",
+    "batch.kubernetes.io/",
+    "training.kubeflow.org/",
+    "rankdeck/",
+)
 _LIVES = 900
 """Seconds after which Kubernetes ends the reader pod, in case nobody deletes it."""
 _SCRIPT = f"""folder=$1 lines=$2
@@ -77,7 +85,7 @@ def reader_pod(spec: Object, files: Iterable[str]) -> Optional[dict[str, Any]]:
 
     `files` look like `3/out:101`: rank, file, and the byte to begin at (counted from 1).
     """
-    pod = next(filter(None, (part(spec, *keys) for keys in _TEMPLATES)), _NOTHING)
+    pod = part(_template(spec), "spec")
     volumes = [one for one in rows_of(pod.get("volumes")) if one.get("name") == VOLUME]
     box = next(iter(rows_of(pod.get("containers"))), _NOTHING)
     mounts = [one for one in rows_of(box.get("volumeMounts")) if one.get("name") == VOLUME]
@@ -88,7 +96,8 @@ def reader_pod(spec: Object, files: Iterable[str]) -> Optional[dict[str, Any]]:
         "name": "reader",
         "command": ["sh", "-c", _SCRIPT, "reader", folder, str(LINES), *files],
         "volumeMounts": [{**mounts[0], "readOnly": True}],
-        **{key: box[key] for key in ("image", "imagePullPolicy") if key in box},
+        **{key: box[key] for key in _KEPT_OF_BOX if key in box},
+        **_shared(part(box, "resources")),
     }
     return {
         "restartPolicy": "Never",
@@ -98,6 +107,26 @@ def reader_pod(spec: Object, files: Iterable[str]) -> Optional[dict[str, Any]]:
         "volumes": volumes,
         **{key: pod[key] for key in _KEPT if key in pod},
     }
+
+
+def _template(spec: Object) -> Object:
+    """The template of the job's pods; that of the launcher for an MPIJob."""
+    return next(iter(templates_of(spec)), _NOTHING)
+
+
+def _shared(given: Object) -> dict[str, Any]:
+    """The field `resources` without devices, which would only keep them from others: under a quota a pod must have one."""
+    kept = {
+        what: {name: value for name, value in part(given, what).items() if "/" not in name}
+        for what in ("limits", "requests")
+    }
+    kept = {what: values for what, values in kept.items() if values}
+    return {"resources": kept} if kept else {}
+
+
+def _labels_of_site(labels: Object) -> dict[str, Any]:
+    """The labels that the job file gives its pods: with those of its controller, it would take the reader for one of them."""
+    return {name: value for name, value in labels.items() if not name.startswith(_OF_CONTROLLERS)}
 
 
 def claim_name(spec: Object) -> str:
@@ -282,12 +311,16 @@ class ClaimReader:
             self._delete(f"{path}/{name}")
 
     def _pod(self, name: str, files: Sequence[str]) -> dict[str, Any]:
+        marks = part(_template(self._spec), "metadata")
         labels = {
+            **_labels_of_site(part(marks, "labels")),
             "app.kubernetes.io/managed-by": "rankdeck",
             OURS_LABEL: self._target.name,
             ROLE_LABEL: READER,
         }
         meta: dict[str, Any] = {"name": name, "labels": labels}
+        if "annotations" in marks:
+            meta["annotations"] = marks["annotations"]
         if self._uid:
             kind = BY_NAME[self._target.kind]
             owner = {"apiVersion": kind.api_version, "kind": kind.name}

@@ -325,6 +325,14 @@ class Trouble:
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """Why parts of the job do not run yet (its queue, no node, an image that is pulled), in words; "" once all of it runs."""
+
+    KIND: ClassVar[str] = "waiting"
+    text: str = _has(_text(SENTENCE), "", always=True)
+
+
+@dataclass(frozen=True)
 class DiskSpace:
     """The output of the job finds no space on this node, or finds some again."""
 
@@ -530,7 +538,7 @@ class JobUnknown:
 EventBody = Union[
     SupervisorReady, RankStarted, RankExited, LauncherStarted, LauncherEnded, DaemonAsked, DaemonAnswered, Trouble,
     DiskSpace, SupervisorGone, MessagesRefused, CancelBegan, NodeClosed, SlurmReport, AttemptBegan, TaskReport, RanksReset,
-    Looks, Now, JobUnknown,
+    Waiting, Looks, Now, JobUnknown,
 ]  # fmt: skip
 CLASSES: "tuple[Any, ...]" = cast("Any", EventBody).__args__
 """The class of every kind of event."""
@@ -551,7 +559,7 @@ _ANY_NODE = frozenset(
 MAY_SAY: Mapping[tuple[Part, str], frozenset[str]] = {
     (Part.SUPERVISOR, ""): _ANY_NODE | {DaemonAsked.KIND, DaemonAnswered.KIND},
     (Part.KEEPER, "slurm"): _ANY_NODE | {SlurmReport.KIND, AttemptBegan.KIND, TaskReport.KIND},
-    (Part.KEEPER, "kubernetes"): _ANY_NODE | {RanksReset.KIND},
+    (Part.KEEPER, "kubernetes"): _ANY_NODE | {RanksReset.KIND, Waiting.KIND},
     (Part.KEEPER, ""): _ANY_NODE,
     (Part.RANK, ""): frozenset({RankStarted.KIND, RankExited.KIND, DaemonAsked.KIND}),
     (Part.BROWSE, ""): frozenset({OUTPUT, "end", "found", "no"}),

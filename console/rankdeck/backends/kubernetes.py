@@ -7,9 +7,9 @@ creates the objects, copies every rank's output to the run folder there, and del
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rankdeck.backends.base import Tell, say_nothing
 from rankdeck.backends.kubernetes_manifest import job_name, manifest_parts, objects
@@ -17,10 +17,10 @@ from rankdeck.backends.plan_options import document_plan, options, ranks_per_nod
 from rankdeck.backends.ssh import START_LIMIT, SshBackend
 from rankdeck.errors import LaunchError, NodeError, UnknownJobError
 from rankdeck.model.cluster import Capabilities, Cluster, capabilities
-from rankdeck.model.job import Abort, JobSpec, Launch, Plan
+from rankdeck.model.job import Abort, Job, JobSpec, Launch, Plan
 from rankdeck.model.safe_text import clean
 from rankdeck.model.schedulers import KubernetesJob, SlurmJob
-from rankdeck.model.text import integer, number
+from rankdeck.model.text import integer, number, read_table
 from rankdeck.remote.shell import control_host
 from rankdeck_agent.wire import AGENT_TOKEN, NodeFile, NodePlan, ProcessPlan
 
@@ -119,11 +119,58 @@ def find_listed(others: Sequence[OtherJob], text: str) -> OtherJob:
     return found[0]
 
 
+def find_followed(listed: Sequence[KubernetesJob], known: Sequence[Job], text: str) -> str:
+    """The id of the job with this place (`job/pi`, a Slurm number) that is followed already, also if its server no longer has it; else "".
+
+    `known`: the jobs of this console, newest first.
+    """
+    ids = [job.id for job in known]
+    there = [one for one in listed if text in _names(one)]
+    if there:
+        found = [one.ours or attach_id(one) for one in there]
+        return found[0] if len(found) == 1 and found[0] in ids else ""
+    numbers = ((job, job.slurm.id if job.slurm else place_of(job.plan)) for job in known)
+    return next((job.id for job, place in numbers if place == text), "")
+
+
+def place_of(plan: Plan) -> str:
+    """`mpijob/pi` for a job on Kubernetes; "" for others."""
+    asked = keeper_settings(plan)
+    kind, name = (clean(asked.get(key), 253) for key in ("kind", "name"))
+    return f"{kind.lower()}/{name}" if kind and name else ""
+
+
+def keeper_settings(plan: Plan) -> Mapping[str, Any]:
+    """What the keeper of a job is told (the agent's `target.Target`); empty for a job that has none."""
+    files = [file for node in plan.nodes[:1] for file in node.files if file.path == SETTINGS]
+    try:
+        return read_table(files[0].text.encode()) if files else {}
+    except ValueError:  # a plan that was read back from a host
+        return {}
+
+
+UNMARKED_LIMIT = 3.0
+"""Seconds for a rank of such a job to be heard before its launcher's output is shown in its place."""
+
+
+def is_untagged(plan: Plan) -> bool:
+    """Whether ranks of the job can be told apart only if its launcher was started with `--tag-output`."""
+    return keeper_settings(plan).get("form") == "openmpi"
+
+
 def _names(one: OtherJob) -> tuple[str, ...]:
     """The names by which an operator can choose the job."""
     if isinstance(one, SlurmJob):
         return (one.place, one.id, one.name)
     return (one.place, one.name, one.ours, attach_id(one))
+
+
+def cannot_follow(found: KubernetesJob) -> str:
+    """Why Rankdeck does not follow it, in a sentence; "" if it can."""
+    if found.is_followed:
+        return ""
+    kubectl = f"kubectl -n {found.namespace} get {found.place}"
+    return f"{found.place} {found.held_words}, and Rankdeck follows no {found.kind}: `{kubectl}`"
 
 
 def attach_plan(cluster: Cluster, found: KubernetesJob) -> Plan:

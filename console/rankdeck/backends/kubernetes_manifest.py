@@ -21,8 +21,10 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
+from rankdeck.backends.kubernetes_patch import patched, table_in, templates
 from rankdeck.backends.launchers import TORCHRUN_ENDS, script_command, without_given_options
 from rankdeck.backends.plan_options import gpus_per_node, options, ranks_per_node
 from rankdeck.backends.shell_words import shell_line
@@ -175,6 +177,7 @@ _DEFAULT_TTL = "86400"
 _LONGEST_NAME = 50
 """Most characters of a job's name: the pod `NAME-worker-99999` is also a host name, which has at most 63."""
 _DATA_LIMIT = 1 << 20
+_QUANTITY = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)(m|[kMGTPE]|[KMGTPE]i|)")
 _LABEL = re.compile(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?")
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _READ_BY_KUBERNETES = re.compile(r"\$(?=[$(])")
@@ -238,18 +241,54 @@ def objects(cluster: Cluster, spec: JobSpec, job: str) -> list[Object]:
         )
     wanted = _Wanted(cluster, spec, job, options(cluster, spec, "kubernetes"))
     make = _mpijob if spec.launch is Launch.MPI else _indexed_job
-    return _config_map(wanted) + make(wanted)
+    made = patched(_config_map(wanted) + make(wanted), wanted.parsed("patch") or ())
+    _check_requests(made[-1])
+    return made
+
+
+def _check_requests(workload: Object) -> None:
+    """Raise LaunchError if a container requests more than its limit: no such pod can be created, and no server says so of an MPIJob."""
+    boxes = [box for one in templates(workload) for box in one["spec"]["containers"]]
+    for box in boxes:
+        given = table_in(box.get("resources"))
+        limits = table_in(given.get("limits"))
+        for name, asked in table_in(given.get("requests")).items():
+            limit = limits.get(name)
+            if limit is not None and _amount(asked) > _amount(limit):
+                raise LaunchError(
+                    "plan",
+                    f"container `{box['name']}` requests {asked} of {name} and its limit is {limit}:"
+                    " raise `resources` or lower `requests`",
+                )
+
+
+_FACTORS = {"": 1, "m": Fraction(1, 1000), **{s: 1000**n for n, s in enumerate("kMGTPE", 1)},
+            **{f"{s}i": 1024**n for n, s in enumerate("KMGTPE", 1)}}  # fmt: skip
+
+
+def _amount(quantity: object) -> Fraction:
+    """The number that a quantity means: 500m, 64Gi; 0 if it is none, which the server refuses."""
+    found = _QUANTITY.fullmatch(str(quantity))
+    return Fraction(found[1]) * _FACTORS[found[2]] if found else Fraction(0)
 
 
 # ---- names ------------------------------------------------------------------------------
 
 
 def _labels(wanted: _Wanted) -> dict[str, str]:
-    return {"app.kubernetes.io/managed-by": "rankdeck", JOB_LABEL: wanted.name}
+    """The labels of all objects and pods: those of the site, and those by which Rankdeck finds them."""
+    own = {"app.kubernetes.io/managed-by": "rankdeck", JOB_LABEL: wanted.name}
+    return {**(wanted.parsed("labels") or {}), **own}
+
+
+def _marks(wanted: _Wanted) -> Object:
+    """Labels and annotations of all objects and pods."""
+    notes = wanted.parsed("annotations")
+    return {"labels": _labels(wanted), **({"annotations": notes} if notes else {})}
 
 
 def _meta(wanted: _Wanted) -> Object:
-    meta: Object = {"name": wanted.name, "labels": _labels(wanted)}
+    meta: Object = {"name": wanted.name, **_marks(wanted)}
     if namespace := wanted.word("namespace"):
         meta["namespace"] = namespace
     return meta
@@ -261,6 +300,7 @@ def _workload_meta(wanted: _Wanted) -> Object:
     if queue := wanted.word("queue"):
         meta["labels"][QUEUE_LABEL] = queue
     annotations = {
+        **meta.get("annotations", {}),
         JOB_ANNOTATION: wanted.job,
         SPEC_ANNOTATION: json.dumps(_spec_note(wanted), separators=(",", ":")),
     }
@@ -342,9 +382,9 @@ _NODE: Object = {"name": NODE_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": 
 
 
 def _container(
-    wanted: _Wanted, command: Sequence[str], *, devices: bool, env: Mapping[str, str] | None = None
+    wanted: _Wanted, command: Sequence[str], given: Object, env: Mapping[str, str] | None = None
 ) -> Object:
-    """The only container of a pod; without a command it runs the image's. `devices`: request GPUs and resources."""
+    """The only container of a pod, with these `resources`; without a command it runs the image's."""
     spec = wanted.spec
     assert spec.container is not None
     container: Object = {"name": "rank", "image": spec.container.image}
@@ -355,22 +395,27 @@ def _container(
     container["env"] = [*_env(wanted, env or {}), _NODE]
     if folder := spec.container.workdir or spec.workdir:
         container["workingDir"] = _inside(folder)
-    if devices and (resources := _resources(wanted)):
-        container["resources"] = {"limits": resources}
-        if any(map(_RDMA.search, resources)):
-            container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
+    if given:
+        container["resources"] = given
+    security: Object = wanted.parsed("security") or {}
+    if any(map(_RDMA.search, given.get("limits") or {})):
+        security = {"capabilities": {"add": ["IPC_LOCK"]}, **security}
+    if security:
+        container["securityContext"] = security
     container["volumeMounts"] = [volume.mount for volume in _volumes(wanted)]
     return container
 
 
-def _resources(wanted: _Wanted) -> dict[str, str | int]:
-    """The resources that a pod with ranks requests."""
+def _rank_resources(wanted: _Wanted) -> Object:
+    """The `resources` of a container with ranks."""
     spec = wanted.spec
     gpus = gpus_per_node(wanted.cluster, spec, wanted.word("gpus"))
     vendor = spec.container.gpu if spec.container else ""
     name = GPU_RESOURCES.get(vendor, "nvidia.com/gpu")
-    asked: dict[str, str | int] = {name: gpus} if gpus else {}
-    return {**asked, **(wanted.parsed("resources") or {})}
+    asked: Object = {name: gpus} if gpus else {}
+    limits = {**asked, **table_in(wanted.parsed("resources"))}
+    both: Object = {"limits": limits, "requests": wanted.parsed("requests")}
+    return {key: value for key, value in both.items() if value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,11 +482,13 @@ def _template(wanted: _Wanted, container: Object, **more: object) -> Object:
         "containers": [container],
         "volumes": [volume.source for volume in _volumes(wanted)],
     }
-    return {"metadata": {"labels": _labels(wanted)}, "spec": pod}
+    return {"metadata": _marks(wanted), "spec": pod}
 
 
-def _on_nodes(wanted: _Wanted, template: Object) -> Object:
-    """The template for pods with ranks: placed on the nodes of `on`, one per node, and on none of `exclude`."""
+def _of_ranks(wanted: _Wanted, template: Object) -> Object:
+    """The template for pods with ranks: with their runtime class, on the nodes of `on`, one per node, on none of `exclude`."""
+    if runtime := wanted.word("runtime_class"):
+        template = {**template, "spec": {"runtimeClassName": runtime, **template["spec"]}}
     named, excluded = wanted.spec.on, wanted.word("exclude")
     if named:
         terms = [_matching("In", [name]) for name in named]
@@ -451,13 +498,13 @@ def _on_nodes(wanted: _Wanted, template: Object) -> Object:
         return template
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     affinity: Object = {"nodeAffinity": {required: {"nodeSelectorTerms": terms}}}
-    labels = template["metadata"]["labels"]
+    meta = template["metadata"]
     if named:
         ours = {RANKS_LABEL: wanted.name}
         apart = {"labelSelector": {"matchLabels": ours}, "topologyKey": "kubernetes.io/hostname"}
         affinity["podAntiAffinity"] = {required: [apart]}
-        labels = {**labels, **ours}
-    return {"metadata": {"labels": labels}, "spec": {**template["spec"], "affinity": affinity}}
+        meta = {**meta, "labels": {**meta["labels"], **ours}}
+    return {"metadata": meta, "spec": {**template["spec"], "affinity": affinity}}
 
 
 def _matching(operator: str, names: Sequence[str]) -> Object:
@@ -467,15 +514,20 @@ def _matching(operator: str, names: Sequence[str]) -> Object:
 
 
 def _placing(wanted: _Wanted) -> Object:
-    """The fields of a pod that say where it may run, and under which service account."""
+    """The fields of a pod that say where it may run, by whose choice, and as whom."""
     pod: Object = {}
     for key, field in (
         ("service_account", "serviceAccountName"),
         ("priority", "priorityClassName"),
+        ("scheduler", "schedulerName"),
     ):
         if word := wanted.word(key):
             pod[field] = word
-    for key, field in (("node_selector", "nodeSelector"), ("tolerations", "tolerations")):
+    for key, field in (
+        ("node_selector", "nodeSelector"),
+        ("tolerations", "tolerations"),
+        ("pod_security", "securityContext"),
+    ):
         if value := wanted.parsed(key):
             pod[field] = value
     if secrets := wanted.parsed("pull_secrets"):
@@ -491,10 +543,9 @@ def _placing(wanted: _Wanted) -> Object:
 def _mpijob(wanted: _Wanted) -> list[Object]:
     spec = wanted.spec
     slots = ranks_per_node(wanted.cluster, spec)
-    launcher = _container(
-        wanted, _mpirun(wanted, slots), devices=False, env=_MPI_ENV.get(spec.mpi.flavour)
-    )
-    worker = _container(wanted, (), devices=True)
+    given = table_in(wanted.parsed("launcher"))
+    launcher = _container(wanted, _mpirun(wanted, slots), given, _MPI_ENV.get(spec.mpi.flavour))
+    worker = _container(wanted, (), _rank_resources(wanted))
     job: Object = {
         "slotsPerWorker": slots,
         "mpiImplementation": IMPLEMENTATIONS[spec.mpi.flavour],
@@ -506,7 +557,7 @@ def _mpijob(wanted: _Wanted) -> list[Object]:
         },
         "mpiReplicaSpecs": {
             "Launcher": _replicas(1, _template(wanted, launcher)),
-            "Worker": _replicas(spec.nodes, _on_nodes(wanted, _template(wanted, worker))),
+            "Worker": _replicas(spec.nodes, _of_ranks(wanted, _template(wanted, worker))),
         },
     }
     if path := wanted.word("ssh_path"):
@@ -552,12 +603,13 @@ def _mpirun(wanted: _Wanted, slots: int) -> list[str]:
 def _indexed_job(wanted: _Wanted) -> list[Object]:
     spec, name = wanted.spec, wanted.name
     line = _LINES[spec.launch](wanted, wanted.word("port", _DEFAULT_PORT))
-    container = _container(wanted, ("sh", "-c", line), devices=True)
+    container = _container(wanted, ("sh", "-c", line), _rank_resources(wanted))
     template = _template(wanted, container, subdomain=name, restartPolicy="Never")
     service: Object = {
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
-        "selector": {"batch.kubernetes.io/job-name": name},
+        # Our own label: servers before 1.27 do not set `batch.kubernetes.io/job-name`.
+        "selector": {JOB_LABEL: name},
     }
     job: Object = {
         "completionMode": "Indexed",
@@ -565,7 +617,7 @@ def _indexed_job(wanted: _Wanted) -> list[Object]:
         "parallelism": spec.nodes,
         "backoffLimit": 0,
         "ttlSecondsAfterFinished": int(wanted.word("ttl", _DEFAULT_TTL)),
-        "template": _on_nodes(wanted, template),
+        "template": _of_ranks(wanted, template),
     }
     meta = _workload_meta(wanted)
     return [

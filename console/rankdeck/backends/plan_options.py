@@ -1,5 +1,6 @@
 """What all backends read from a job to make its plan: sizes, options, the job's id. No I/O."""
 
+import json
 from collections.abc import Sequence
 from datetime import datetime
 from secrets import token_hex
@@ -49,7 +50,19 @@ def options(cluster: Cluster, spec: JobSpec, backend: str) -> dict[str, str]:
     """The backend's options: those of the cluster file, overridden by those of the job file."""
     prefix = f"{backend}."
     own = {k.removeprefix(prefix): v for k, v in spec.options.items() if k.startswith(prefix)}
-    return {**cluster.options, **own}
+    both = own.keys() & cluster.options.keys() & _ADDED.get(backend, set())
+    joined = {key: _joined(cluster.options[key], own[key]) for key in both}
+    return {**cluster.options, **own, **joined}
+
+
+_ADDED = {"kubernetes": {"labels", "annotations", "pod_security", "security", "patch"}}
+"""Backend -> options of the job file that come on top of the cluster file's: what the site asks of all jobs stays."""
+
+
+def _joined(site: str, own: str) -> str:
+    """Two options as JSON: of two tables each key, of two lists all elements; those of the job win."""
+    first, second = json.loads(site), json.loads(own)
+    return json.dumps(first + second if isinstance(first, list) else {**first, **second})
 
 
 def document_plan(cluster: Cluster, spec: JobSpec, job: str, parts: Sequence[PlanPart]) -> Plan:

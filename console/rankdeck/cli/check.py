@@ -11,6 +11,7 @@ from rankdeck.config.clusters import cluster_from
 from rankdeck.config.document import Entry, finish, load
 from rankdeck.config.jobs import KEYS as JOB_KEYS
 from rankdeck.config.jobs import job_from
+from rankdeck.config.manifests import read_manifest, refuse_manifest
 from rankdeck.config.user import Use, allow, uses_of
 from rankdeck.errors import ConfigError, Problem
 from rankdeck.model.cluster import Cluster
@@ -25,7 +26,7 @@ def check(options: argparse.Namespace, _open_console: object) -> int:
         output.say_object({"files": [file_shape(*result) for result in results]})
     else:
         for name, kind, problems, uses in results:
-            output.say("\n".join(map(str, problems)) or f"{name}: {kind} ok")
+            output.say("\n".join(map(str, problems)) or f"{name}: {_found_words(name, kind)}")
             for use in uses:
                 agreed = "agreed" if use.allowed else "not agreed to: `rankdeck trust`"
                 output.say(f"{use} ({agreed})")
@@ -52,6 +53,7 @@ async def _ask(path: Path, options: argparse.Namespace) -> int:
     return output.TROUBLE if about.trouble or about.missing(*NEEDED) else output.OK
 
 
+MANIFEST = "manifest"
 NEEDED = ("launch", "see", "follow", "cancel")
 """Features without which no job can run."""
 _FEATURES = {
@@ -101,10 +103,20 @@ def _right_line(about: ClusterAbout, need: str, kind: str) -> str:
 def _read(path: Path) -> tuple[str, tuple[Problem, ...], tuple[Use, ...]]:
     """(kind of the file, its mistakes, what it would run and read)."""
     try:
+        if read_manifest(path) is not None:
+            return MANIFEST, (), ()
         document, uses = look_at(path)
     except ConfigError as error:
         return "", error.problems, ()
     return ("cluster" if isinstance(document, Cluster) else "job"), (), uses
+
+
+def _found_words(name: str, kind: str) -> str:
+    """What a file without mistakes is, and for a manifest what can be done with it."""
+    found = read_manifest(Path(name)) if kind == MANIFEST else None
+    if found is None:
+        return f"{kind} ok"
+    return f"a manifest of Kubernetes ({found.words}): `rankdeck run {name}` applies and follows it"
 
 
 def trust(options: argparse.Namespace, _open_console: object) -> int:
@@ -120,6 +132,7 @@ def trust(options: argparse.Namespace, _open_console: object) -> int:
 
 def look_at(path: Path) -> tuple[Cluster | JobSpec, tuple[Use, ...]]:
     """The cluster or job in `path`, and what it would run and read (nothing is run); raises ConfigError with all mistakes."""
+    refuse_manifest(path)
     root = load(path)
     document = job_from(root) if _is_job(root) else cluster_from(root)
     uses = uses_of(root)

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -10,10 +11,12 @@ from rankdeck.cli import output
 from rankdeck.cli.output import UsageError
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.files import config_folder, find_cluster, read_regular
+from rankdeck.config.schedulers import NAMESPACE
 from rankdeck.config.user import allow
 from rankdeck.errors import UntrustedError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.nodeset import expand, fold
+from rankdeck.model.schedulers import ALL_NAMESPACES
 
 if TYPE_CHECKING:
     from rankdeck.demo.cluster import DemoStatus
@@ -54,6 +57,8 @@ def read_file_or_stdin(name: str, limit: int) -> bytes:
 
 
 VARIABLE = "RANKDECK_CLUSTER"
+NAMESPACE_VARIABLE = "RANKDECK_NAMESPACE"
+"""The namespace of Kubernetes; the option `--namespace` sets it for one command."""
 
 
 def is_named(given: str) -> bool:
@@ -65,9 +70,23 @@ def cluster(given: str) -> Cluster:
     """The cluster of this file or name; for "" the one that is meant if none is named."""
     name = given or os.environ.get(VARIABLE, "")
     if name == "demo":
-        return read_cluster(_demo_file())
-    file = find_cluster(name) if name else _only_cluster()
-    return agreed(lambda: read_cluster(file))
+        found = read_cluster(_demo_file())
+    else:
+        file = find_cluster(name) if name else _only_cluster()
+        found = agreed(lambda: read_cluster(file))
+    namespace = os.environ.get(NAMESPACE_VARIABLE, "")
+    return in_namespace(found, namespace) if namespace else found
+
+
+def in_namespace(found: Cluster, namespace: str) -> Cluster:
+    """The cluster as it is seen from this namespace; raises UsageError if it is not on Kubernetes, or for no namespace."""
+    if not found.can.states_rights:
+        raise UsageError(
+            f"`{found.name}` is not on Kubernetes: leave out the namespace `{namespace[:63]}` (--namespace, {NAMESPACE_VARIABLE})"
+        )
+    if namespace != ALL_NAMESPACES and not NAMESPACE.fullmatch(namespace):
+        raise UsageError(f"`{namespace[:63]}` is not the name of a namespace")
+    return replace(found, options={**found.options, "namespace": namespace})
 
 
 def nodes(cluster: Cluster, text: str) -> tuple[str, ...]:

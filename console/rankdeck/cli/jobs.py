@@ -25,7 +25,7 @@ from rankdeck.model.job import CancelReport, Explained, FirstFailure, Job, State
 from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.process import uses_of
 from rankdeck.model.rank import how_it_ended
-from rankdeck.model.schedulers import KubernetesJob, SlurmJob, queue_words
+from rankdeck.model.schedulers import ALL_NAMESPACES, KubernetesJob, SlurmJob, queue_words
 from rankdeck.rules.inspect import Inspection, Look, StackGroup
 from rankdeck.rules.job_news import note_words, when
 from rankdeck.session import ASK_LIMIT, LOOK_LIMIT, Session
@@ -37,7 +37,8 @@ COMING = "output still coming"
 def sentence(job: Job) -> str:
     """The state of a job in one line."""
     coming = f"; {COMING}" if job.output_coming and job.state.final else ""
-    queue = f"; {waits}" if job.slurm and (waits := queue_words(job.slurm, time.time())) else ""
+    waits = queue_words(job.slurm, time.time()) if job.slurm else job.waits
+    queue = f"; {waits}" if waits else ""
     number = f" (Slurm {job.slurm.id})" if job.slurm and job.slurm.id else ""
     return f"{job.id}: {job.state}{coming}{number} on {fold(job.nodes)}; {job.unit}s: {job.rank_counts or 'none yet'}{queue}"
 
@@ -76,6 +77,9 @@ def proof(report: CancelReport) -> str:
 
 DAY = 86400.0
 MOST_KEPT = f"the newest {KEEP} jobs are kept, and those that run: older ones were removed"
+NAMESPACES = (
+    "`--namespace NAME` before a command looks there: `rankdeck --namespace NAME logs job/x`"
+)
 READ_BACK = "`rankdeck jobs --from-nodes` reads back what the nodes still have"
 
 
@@ -83,7 +87,10 @@ def jobs(options: argparse.Namespace, _open_console: object) -> int:
     """List the jobs of a cluster, newest first."""
     if options.live and not options.json:
         raise output.UsageError("--live goes with --json; `ps --job JOB` is the table")
-    return until_done(_jobs(choose.cluster(options.cluster), options))
+    cluster = choose.cluster(options.cluster)
+    if options.all_namespaces:
+        cluster = choose.in_namespace(cluster, ALL_NAMESPACES)
+    return until_done(_jobs(cluster, options))
 
 
 async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
@@ -114,6 +121,8 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
     for remark in filter(None, remarks):
         output.progress(remark)
     code = output.TROUBLE if unread else output.OK
+    if options.all_namespaces and others and not options.json:
+        output.progress(NAMESPACES)
     if options.json:
         for job in known:
             live = {"live": uses[job.id]} if job.id in uses else {}
@@ -161,7 +170,7 @@ def _table(
             ("JOB", "STATE", "RANKS", "NODES", "STARTED", "FIRST FAILURE / STALL"),
             [
                 *(row for job in jobs for row in (_row(job), *_task_rows(job))),
-                *map(_other_row, others),
+                *(_other_row(one, apart=options.all_namespaces) for one in others),
             ],
         )
     elif not parts:
@@ -198,15 +207,17 @@ def _task_rows(job: Job) -> Iterable[tuple[str, ...]]:
         yield f"  task {rank.rank}", rank.state.value, "1", rank.node, started, why
 
 
-def _other_row(job: KubernetesJob | SlurmJob) -> tuple[str, ...]:
-    """The row of a job that this console does not follow; `logs` and `cancel` accept its first column."""
+def _other_row(job: KubernetesJob | SlurmJob, *, apart: bool = False) -> tuple[str, ...]:
+    """The row of a job that this console does not follow; `logs` and `cancel` accept its first column. `apart`: name its namespace."""
     started = _clock(job.created)
     if isinstance(job, SlurmJob):
         queued = job.end_words or queue_words(job.status, time.time())
         text = "; ".join(filter(None, (job.whose, job.name, queued)))
         return job.place, job.state, "-", job.status.nodes or "-", started, text
-    why = "; ".join(filter(None, (job.whose, job.why)))
-    return job.ours or job.place, job.state, str(job.ranks), "-", started, why
+    where = f"in namespace {job.namespace}" if apart else ""
+    why = "; ".join(filter(None, (job.whose, where, job.held_words, job.why)))
+    nodes = fold(job.nodes) if job.nodes else "-"
+    return job.ours or job.place, job.state, str(job.ranks), nodes, started, why
 
 
 def _why(job: Job) -> str:
@@ -215,6 +226,7 @@ def _why(job: Job) -> str:
     explained = job.explained if first is None else first.explained
     parts = [first.sentence] if first else [stall.text for stall in job.stalled]
     parts += [job.not_started] if job.not_started else []
+    parts += [job.waits] if job.waits else []
     parts = [job.plan.owner, *parts] if job.plan.owner else parts
     if job.slurm and not job.state.final:
         parts += filter(None, (queue_words(job.slurm, time.time()),))

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter, itemgetter
 
+from rankdeck.backends.kubernetes import UNMARKED_LIMIT, is_untagged
 from rankdeck.backends.node_stream import STREAMS
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import hear_nodes, job_of, opened, until_done
@@ -170,6 +171,54 @@ def show_nothing(_node: str, _line: Line) -> None:
     """Print nothing, if the only output is the result."""
 
 
+class LauncherLines:
+    """The launcher's lines of a job in whose output ranks may not be marked: shown if no rank can be told apart, else not.
+
+    mpirun marks ranks only with `--tag-output`; a job that somebody else started may be without.
+    """
+
+    def __init__(self, job: Job, show: Print) -> None:
+        self._show, self._waits = show, is_untagged(job.plan)
+        self._held: list[tuple[str, Line]] = []
+        self._since: float | None = None
+        """When the first line was held back (monotonic seconds); None while none is."""
+
+    def ranks(self, asked: Sequence[int]) -> list[int]:
+        """The ranks to read for these."""
+        return [*asked, LAUNCHER] if self._waits else list(asked)
+
+    def show(self, node: str, line: Line) -> None:
+        """Take one line of a rank or the launcher."""
+        if line.rank != LAUNCHER:
+            self._waits = False
+            self._held.clear()
+            self._show(node, line)
+        elif self._waits:
+            self._held.append((node, line))
+            self._since = self._since or time.monotonic()
+            self.look()
+
+    def look(self) -> None:
+        """Show what is held back if no rank has spoken for UNMARKED_LIMIT seconds."""
+        if self._since is not None and time.monotonic() - self._since > UNMARKED_LIMIT:
+            self.finish()
+
+    def before(self, then: Callable[[], None]) -> Callable[[], None]:
+        """A function that looks, and then calls `then`."""
+
+        def look() -> None:
+            self.look()
+            then()
+
+        return look
+
+    def finish(self) -> None:
+        """Show what is held back, as no rank spoke."""
+        for node, line in self._held if self._waits else ():
+            self._show(node, line)
+        self._held.clear()
+
+
 async def print_until_finished(
     session: Session, job_id: str, printer: Printer, look: Callable[[], None] = lambda: None
 ) -> Job:
@@ -257,13 +306,15 @@ class OutputReader:
         self._session, self._job, self._ranks, self._wanted = session, job, ranks, wanted
         self.logs: Mapping[int, RankLog] = {rank: session.jobs.log(job.id, rank) for rank in ranks}
 
-    async def read(self, show: Print, *, follow: bool = False) -> None:
+    async def read(
+        self, show: Print, *, follow: bool = False, look: Callable[[], None] = lambda: None
+    ) -> None:
         """Call `show` with each line: all that is there now; all of its output if it has ended, or with `follow`."""
         session, job = self._session, self._job
         session.watch(job.id, self._ranks, None)
         printer = Printer(session, job, self._ranks, show, self._wanted)
         if follow or job.state.final:
-            await print_until_finished(session, job.id, printer)
+            await print_until_finished(session, job.id, printer, look)
         else:
             await print_what_there_is(session, job.id, printer)
 
@@ -427,11 +478,17 @@ async def _logs(cluster: Cluster, options: argparse.Namespace) -> int:
         job = await job_of(session, options.job)
         ranks = [LAUNCHER] if options.launcher else _ranks(job, options.rank)
         wanted = await _wanted(session, job, options)
-        reader = OutputReader(session, job, ranks, wanted)
         if view:
-            await _VIEWS[view](reader, job, options)
+            await _VIEWS[view](OutputReader(session, job, ranks, wanted), job, options)
+            return output.OK
+        show = show_object if options.json else show_text
+        if not options.launcher and not options.rank:
+            held = LauncherLines(job, show)
+            reader = OutputReader(session, job, held.ranks(ranks), wanted)
+            await reader.read(held.show, follow=options.follow, look=held.look)
+            held.finish()
         else:
-            show = show_object if options.json else show_text
+            reader = OutputReader(session, job, ranks, wanted)
             await reader.read(show, follow=options.follow)
     return output.OK
 

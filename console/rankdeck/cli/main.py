@@ -59,6 +59,8 @@ def _dispatch(argv: Sequence[str], open_console: OpenConsole) -> int:
     if options.version:
         output.say(f"rankdeck {rankdeck_agent.__version__}")
         return 0
+    if options.namespace:
+        os.environ[import_module("rankdeck.cli.choose").NAMESPACE_VARIABLE] = options.namespace
     if options.verb is None:
         return _open(options.cluster, open_console)
     module, name = options.target.split(":")

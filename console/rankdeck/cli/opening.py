@@ -47,7 +47,7 @@ async def job_of(session: Session, text: str) -> Job:
     try:
         return session.jobs.find(text)
     except UnknownJobError as error:
-        if not session.others() and not session.slurm.asked:
+        if not session.chooses_nodes:
             raise
         return session.jobs.job(await _attached(session, text, error))
 
@@ -167,10 +167,20 @@ def _read_line() -> str:
 
 def job_meant(options: argparse.Namespace) -> tuple[Cluster, Path, JobSpec]:
     """The cluster, the job file and the job that a command names, with its `--on` and `--set`; raises UsageError."""
+    cluster, file = file_meant(options)
+    return cluster, file, job_in(file, options)
+
+
+def file_meant(options: argparse.Namespace) -> tuple[Cluster, Path]:
+    """The cluster and the job file that a command names."""
     cluster = choose.cluster(options.cluster)
-    file = find_job(options.file, cluster.file)
+    return cluster, find_job(options.file, cluster.file)
+
+
+def job_in(file: Path, options: argparse.Namespace) -> JobSpec:
+    """The job of a file, with the `--on` and `--set` of a command; raises UsageError."""
     spec = choose.agreed(lambda: read_job(file))
-    return cluster, file, _changed(spec, options.on, options.set)
+    return _changed(spec, options.on, options.set)
 
 
 def _changed(spec: JobSpec, on: str, changes: Sequence[str]) -> JobSpec:

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from rankdeck.backends.plan_text import plan_text
@@ -11,12 +12,23 @@ from rankdeck.cli import choose, logs, output
 from rankdeck.cli.jobs import proof, sentence, summary
 from rankdeck.cli.logs import News
 from rankdeck.cli.main import OpenConsole
+from rankdeck.cli.manifests import run_manifest
 from rankdeck.cli.nodes import CopyProgress
-from rankdeck.cli.opening import Interrupts, hear_nodes, job_meant, job_of, opened, until_done
+from rankdeck.cli.opening import (
+    Interrupts,
+    file_meant,
+    hear_nodes,
+    job_in,
+    job_meant,
+    job_of,
+    opened,
+    until_done,
+)
 from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import finding_shape, job_shape, plan_shape
 from rankdeck.cli.status import of_job
 from rankdeck.config.files import expanded, write_private
+from rankdeck.config.manifests import read_manifest
 from rankdeck.errors import UnknownJobError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
@@ -123,7 +135,12 @@ SECOND_THOUGHTS = 2.0
 
 def run(options: argparse.Namespace, _open_console: object) -> int:
     """Launch the job of a file, or print what a launch would do."""
-    cluster, _, spec = job_meant(options)
+    cluster, file = file_meant(options)
+    manifest = read_manifest(file)
+    if manifest is not None:
+        show = partial(_show_followed, as_json=options.json)
+        return until_done(run_manifest(cluster, manifest, options, show))
+    spec = job_in(file, options)
     if options.export:
         return until_done(_export(cluster, spec, options.export))
     work = _show_plan if options.dry_run else _launch
@@ -191,8 +208,8 @@ async def _show_until_end(
 ) -> int:
     """Print what the job writes until it ends or Ctrl-C; returns the exit code."""
     job = session.jobs.job(job_id)
-    ranks = [rank.rank for rank in job.ranks]
-    show = logs.show_nothing if as_json else logs.show_text
+    held = logs.LauncherLines(job, logs.show_nothing if as_json else logs.show_text)
+    ranks, show = held.ranks([rank.rank for rank in job.ranks]), held.show
     if not as_json:
         session.watch(job_id, ranks, None)
     printer = logs.Printer(session, job, ranks, show)
@@ -200,7 +217,7 @@ async def _show_until_end(
     session.hear(job.nodes)
     with Interrupts() as interrupts:
         async with asyncio.TaskGroup() as tasks:
-            look = (lambda: None) if as_json else news.look
+            look = held.look if as_json else held.before(news.look)
             ends = tasks.create_task(logs.print_until_finished(session, job_id, printer, look))
             asks = tasks.create_task(interrupts.next())
             await asyncio.wait((ends, asks), return_when=asyncio.FIRST_COMPLETED)
@@ -209,6 +226,7 @@ async def _show_until_end(
                 code = await _interrupted(session, job_id, interrupts, may_cancel=may_cancel)
                 ends.cancel()
                 return code
+    held.finish()
     if not as_json:
         news.finish()
     await session.look_at_nodes()
@@ -245,10 +263,15 @@ def attach(options: argparse.Namespace, open_console: Callable[[Cluster, str], i
 async def _follow(cluster: Cluster, options: argparse.Namespace) -> int:
     async with opened(cluster) as session:
         job = await _meant(session, options.job)
-        code = await _show_until_end(session, job.id, as_json=options.json, may_cancel=False)
-        if options.json:
-            output.say_object(job_shape(session.jobs.job(job.id)))
-        return code
+        return await _show_followed(session, job.id, as_json=options.json)
+
+
+async def _show_followed(session: Session, job_id: str, *, as_json: bool) -> int:
+    """Print what a job that this command did not start writes until it ends; returns the exit code."""
+    code = await _show_until_end(session, job_id, as_json=as_json, may_cancel=False)
+    if as_json:
+        output.say_object(job_shape(session.jobs.job(job_id)))
+    return code
 
 
 async def _meant(session: Session, given: str) -> Job:

@@ -59,6 +59,7 @@ def job_shape(job: Job) -> Shape:
         "refused": dict(job.refused),
         "explained": explained_shape(job.explained),
         "stalled": [stall_shape(stall) for stall in job.stalled],
+        "waits": job.waits,
         "progress": _progress_shape(job.progress),
         "phases": [asdict(phase) for phase in phases(job)],
         "slurm": _followed_shape(job),
@@ -325,7 +326,7 @@ def _use_shape(use: Use) -> Shape:
 
 
 def file_shape(file: str, kind: str, problems: tuple[Problem, ...], uses: tuple[Use, ...]) -> Shape:
-    """One checked file; `kind` is cluster, job or ""."""
+    """One checked file; `kind` is cluster, job, manifest (of Kubernetes) or ""."""
     return {
         "file": file,
         "kind": kind,

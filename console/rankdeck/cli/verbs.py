@@ -208,6 +208,7 @@ VERBS = (
                 "write the job as a shell script that needs no Rankdeck; - is stdout", "FILE"
             ),
             "--no-preflight": _flag("start it without checking first"),
+            "--yes": _flag("apply and follow a manifest of Kubernetes without asking"),
             "--on": _ON,
             "--set": _SET,
         },
@@ -332,6 +333,7 @@ VERBS = (
                 "also ended jobs that only their nodes know: read them back into the history"
             ),
             "--live": _flag("with --json: also what each rank of a running job uses now"),
+            "--all-namespaces": _flag("Kubernetes: jobs of others in all namespaces"),
             "--ended": _flag(
                 "Slurm: also jobs of all users that ended within a day, from its accounting"
             ),
@@ -628,7 +630,7 @@ def _offer(action: Any, offers: Offers) -> None:  # noqa: ANN401 - argparse know
 
 
 def _add_common(parser: argparse.ArgumentParser, offers: Offers, *, default: bool) -> None:
-    """Add `-c` and `--json`, which may stand before or after the command."""
+    """Add `-c`, `--json` and `--namespace`, which may stand before or after the command."""
     hidden: dict[str, Any] = {} if default else {"default": argparse.SUPPRESS}
     cluster = parser.add_argument(
         "-c",
@@ -639,3 +641,9 @@ def _add_common(parser: argparse.ArgumentParser, offers: Offers, *, default: boo
     )
     _offer(cluster, offers)
     parser.add_argument("--json", action="store_true", help="JSON on stdout", **hidden)
+    parser.add_argument(
+        "--namespace",
+        metavar="NAME",
+        help="of Kubernetes, in place of that of the cluster file",
+        **(hidden or {"default": ""}),
+    )

@@ -64,6 +64,18 @@ def compose(text: str) -> yaml.Node | None:
     return root
 
 
+def compose_all(text: str) -> list[yaml.Node]:
+    """The roots of all documents in `text` that are not empty; raises YAMLError, with a position if known."""
+    loader: Any = _Bounded(text)
+    roots: list[yaml.Node] = []
+    try:
+        while loader.check_node():
+            roots.append(loader.get_node())
+    finally:
+        loader.dispose()
+    return [root for root in roots if not str(root.tag).endswith(":null")]
+
+
 SIZE_LIMIT = 1 << 20
 MOST_PROBLEMS = 100
 """Most mistakes of one file that are reported: more do not help, and finding them takes time."""
@@ -242,6 +254,29 @@ class Entry:
     def table(self) -> dict[str, str]:
         """A table of words."""
         return {key: entry.word() for key, entry in self.fields().items()}
+
+
+_CONSTRUCTOR: Any = yaml.constructor.SafeConstructor()
+
+
+def raw_value(entry: Entry) -> Any:  # noqa: ANN401 - whatever JSON has
+    """The value with all below it as JSON has it; what JSON does not have (a date) is reported."""
+    if entry.kind == "map":
+        return {key: raw_value(value) for key, value in entry.fields().items()}
+    if entry.kind == "seq":
+        return [raw_value(item) for item in entry.items()]
+    if entry.kind not in ("str", "int", "float", "bool", "null"):
+        entry.report(f"{entry.found} is no value that JSON has; put it in quotes")
+        return None
+    try:
+        value: Any = _CONSTRUCTOR.construct_object(entry.node)
+    except (ValueError, OverflowError) as error:
+        entry.report(f"`{entry.raw[:60]}` cannot be read: {error}")
+        return None
+    if isinstance(value, float) and not math.isfinite(value):
+        entry.report(f"`{entry.raw[:60]}` is no number that JSON has; put it in quotes")
+        return None
+    return value
 
 
 def printable(text: str) -> str:

@@ -8,6 +8,20 @@ import re
 from collections.abc import Callable, Mapping
 
 from rankdeck.config.document import Entry
+from rankdeck.config.kubernetes_policies import (
+    CALLED,
+    LABEL_KEY,
+    named_fields,
+    read_annotations,
+    read_label_value,
+    read_labels,
+    read_launcher,
+    read_patches,
+    read_pod_security,
+    read_quantity,
+    read_requests,
+    read_security,
+)
 from rankdeck.model.cluster import LOCAL
 
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -140,13 +154,8 @@ _SLURM: Mapping[str, Callable[[Entry], str]] = {
 """Every option, in the order in which they are listed to the user."""
 
 
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_KEY = re.compile(
-    r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-)
-_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
-_QUANTITY = re.compile(r"\d{1,18}(\.\d{1,9})?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
 _CONTEXT = re.compile(r"[^\s-]\S{0,252}")
 _YEAR = 366 * 86400
 TOLERATION_KEYS = ("key", "operator", "value", "effect", "seconds")
@@ -156,7 +165,9 @@ CLEANUPS = ("running", "all", "none")
 
 def kubernetes_options(entry: Entry, *, job: bool) -> dict[str, str]:
     """Name -> value of each option; mistakes are in `entry.problems`. A job file must not name the login node."""
-    refused = {"login": "belongs into the cluster file: `kubernetes: {login: HOST}`"} if job else {}
+    refused = {key: f"`{key}` is called {name} here" for key, name in CALLED.items()}
+    if job:
+        refused["login"] = "belongs into the cluster file: `kubernetes: {login: HOST}`"
     known = [key for key in _KUBERNETES if key not in refused]
     table = entry.section(known, refused=refused)
     found = {key: _KUBERNETES[key](value) for key, value in table.items()}
@@ -187,15 +198,6 @@ def _truth(entry: Entry) -> str:
     return "true" if entry.truth() else ""
 
 
-def _quantity(entry: Entry) -> str:
-    word = entry.word()
-    if not word or not _QUANTITY.fullmatch(word):
-        if entry.kind in ("str", "int", "float"):
-            entry.report(f"`{word[:60]}` is not a quantity; write it as 1, 500m, 64Gi")
-        return ""
-    return word
-
-
 def _folder(entry: Entry) -> str:
     text = entry.text()
     if entry.kind == "str" and not (text.startswith("/") and text.isprintable()):
@@ -208,11 +210,7 @@ def _table(read: Callable[[Entry], str]) -> Callable[[Entry], str]:
     """A reader of a table whose keys are names of labels or resources, and whose values `read` reads."""
 
     def table(entry: Entry) -> str:
-        fields = entry.fields()
-        for key, value in fields.items():
-            if not _KEY.fullmatch(key):
-                value.report(f"`{key[:60]}` is not a name as Kubernetes has: prefix/name or name")
-        return json.dumps({key: read(value) for key, value in fields.items()})
+        return json.dumps({key: read(value) for key, value in named_fields(entry).items()})
 
     return table
 
@@ -253,10 +251,9 @@ def _toleration(entry: Entry) -> dict[str, str | int]:
     return found
 
 
-_label = _matching(_LABEL, "a name as Kubernetes has: a-z, 0-9 and `-`, 63 at most")
+_label = _matching(NAMESPACE, "a name as Kubernetes has: a-z, 0-9 and `-`, 63 at most")
 _name = _matching(_NAME, "a name as Kubernetes has: a-z, 0-9, `-` and `.`")
-_value = _matching(_VALUE, "a value of a label")
-_SHAPES = {"key": _matching(_KEY, "the key of a taint"), "value": _value}
+_SHAPES = {"key": _matching(LABEL_KEY, "the key of a taint"), "value": read_label_value}
 
 _KUBERNETES: Mapping[str, Callable[[Entry], str]] = {
     "login": _matching(_HOST, "the name of a host"),
@@ -265,12 +262,20 @@ _KUBERNETES: Mapping[str, Callable[[Entry], str]] = {
     "queue": _name,
     "logs": _name,
     "gpus": _count(0, 1024),
-    "resources": _table(_quantity),
-    "shm": _quantity,
-    "node_selector": _table(_value),
+    "resources": _table(read_quantity),
+    "requests": read_requests,
+    "launcher": read_launcher,
+    "shm": read_quantity,
+    "node_selector": _table(read_label_value),
     "exclude": _excluded,
     "tolerations": _tolerations,
     "priority": _name,
+    "scheduler": _name,
+    "runtime_class": _name,
+    "labels": read_labels,
+    "annotations": read_annotations,
+    "pod_security": read_pod_security,
+    "security": read_security,
     "pull_policy": _choice("Always", "IfNotPresent", "Never"),
     "pull_secrets": _names,
     "service_account": _name,
@@ -279,6 +284,7 @@ _KUBERNETES: Mapping[str, Callable[[Entry], str]] = {
     "port": _count(1, 65535),
     "cleanup": _choice(*CLEANUPS),
     "ttl": _count(0, _YEAR),
+    "patch": read_patches,
 }
 """Every option, in the order in which they are listed to the user."""
 

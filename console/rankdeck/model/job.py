@@ -428,6 +428,10 @@ class Job:
     explained: tuple[Explained, ...] = ()
     """What the launcher's last lines mean; only for a job that failed without a first failure."""
     stalled: tuple[Stall, ...] = ()
+    waits: str = ""
+    """On Kubernetes: why parts of it do not run yet (its queue, no node, an image); "" if all run."""
+    waited: float = 0.0
+    """When it last began or stopped to wait, epoch seconds."""
     progress: Progress | None = None
     marks: Mapping[str, float] = field(default_factory=dict[str, float])
     """Phase (ready, started, output, step) -> epoch seconds of its end; see rules/progress.py."""

@@ -344,8 +344,18 @@ class SlurmJob:
         return self.status.text or code or self.status.state.lower()
 
 
+ALL_NAMESPACES = "*"
+"""In place of a namespace: all of them. The agent takes it, too."""
 JOB, MPIJOB = "Job", "MPIJob"
 """The kinds of Kubernetes jobs that Rankdeck starts."""
+FOLLOWED_KINDS = {
+    JOB: "batch",
+    MPIJOB: "kubeflow.org",
+    "PyTorchJob": "kubeflow.org",
+    "JobSet": "jobset.x-k8s.io",
+    "TrainJob": "trainer.kubeflow.org",
+}
+"""Kinds of jobs that Rankdeck follows -> their API group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,7 +424,7 @@ class KubernetesNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesJob:
-    """A Job, MPIJob, JobSet, TrainJob or PyTorchJob that the API server lists."""
+    """A Job, MPIJob, JobSet, TrainJob or PyTorchJob that the API server lists; or something else whose pods hold devices."""
 
     backend: ClassVar[str] = "kubernetes"
     kind: str
@@ -433,6 +443,10 @@ class KubernetesJob:
     ranks: int = 1
     parts: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     """For a job with several parts: part -> (number of its first pod, pods in each Job of the part)."""
+    held: Mapping[str, int] = field(default_factory=dict[str, int])
+    """For what is no job that Rankdeck follows (a RayCluster, a bare pod): device -> how many its pods hold."""
+    nodes: tuple[str, ...] = ()
+    """For the same: the nodes of these pods."""
     ours: str = ""
     """Rankdeck's job id, if a Rankdeck console started it; else ""."""
     spec: Mapping[str, Any] | None = None
@@ -447,6 +461,19 @@ class KubernetesJob:
     def whose(self) -> str:
         """`MPIJob of alice`."""
         return f"{self.kind} of {self.owner or 'unknown'}"
+
+    @property
+    def held_words(self) -> str:
+        """`holds 8 nvidia.com/gpu in 2 pods`; "" for a job."""
+        if not self.held:
+            return ""
+        devices = ", ".join(f"{count} {name}" for name, count in self.held.items())
+        return f"holds {devices} in {self.pods} pod{'s' if self.pods > 1 else ''}"
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether it is a job of a kind that Rankdeck follows."""
+        return self.kind in FOLLOWED_KINDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,7 +232,8 @@ def stalls(job: Job, now: float, known: KnownOfJob) -> tuple[Stall, ...]:
         return tuple(one for one in found if one is not None)
     halted = [raised(signs, known), stopped(signs), in_device(signs)]
     found = [_not_begun(job, now, known.launcher), *halted]
-    if not any(halted):
+    if not any(halted) and not job.waits:
+        # While some pods wait, the others wait for them.
         found.append(
             held_back(signs, job.stalled)
             or _all_silent(signs, known, job.stalled)
@@ -255,7 +256,7 @@ def _with_those_that_left(stall: Stall, job: Job) -> Stall:
 def _may_begin(job: Job) -> float | None:
     """Since when its ranks could have begun (epoch seconds); None while it waits in a queue, which is no stall."""
     if job.slurm is None:
-        return job.created
+        return None if job.waits else max(job.created, job.waited)
     return None if job.slurm.waits else max(job.created, job.slurm.start or 0.0)
 
 

@@ -33,6 +33,7 @@ from rankdeck_agent.wire.job_events import (
     SupervisorReady,
     TaskReport,
     Trouble,
+    Waiting,
 )
 
 SCHEDULER = "scheduler"
@@ -381,6 +382,10 @@ def _note_trouble(record: JobRecord, node: NodeRecord, event: NodeEvent, said: T
         record.note(f"{node.name}: {said.text}")
 
 
+def _note_waiting(record: JobRecord, node: NodeRecord, event: NodeEvent, said: Waiting) -> None:
+    record.waits, record.waited = said.text, event.at
+
+
 def _note_disk(record: JobRecord, node: NodeRecord, event: NodeEvent, said: DiskSpace) -> None:
     record.note(f"{node.name}: {said.text}")
     if said.full:
@@ -508,6 +513,7 @@ HANDLERS: Mapping[type, Callable[[JobRecord, NodeRecord, NodeEvent, Any], None]]
     Looks: looked,
     LauncherEnded: _end_launcher,
     Trouble: _note_trouble,
+    Waiting: _note_waiting,
     DiskSpace: _note_disk,
     MessagesRefused: _note_refused,
     SupervisorGone: _lose_supervisor,

@@ -191,6 +191,8 @@ def snapshot(record: JobRecord) -> Job:
         full_disks=tuple(record.full_disks),
         explained=_explained(record) if state is State.FAILED and not first else (),
         stalled=() if state.final else record.stalled,
+        waits="" if state.final else record.waits,
+        waited=record.waited,
         progress=record.reader.now if record.reader else None,
         marks=dict(record.marks),
         slurm=slurm_with_tasks(record),

@@ -132,6 +132,10 @@ class JobRecord:
     judged: bool = False
     """Whether nothing has arrived since the last judgement that could change it."""
     stalled: tuple[Stall, ...] = ()
+    waits: str = ""
+    """Why parts of it do not run yet, in the words of its keeper; "" if all run."""
+    waited: float = 0.0
+    """When it last began or stopped to wait, epoch seconds."""
     slurm: SlurmStatus | None = None
     tasks: dict[int, SlurmTask] = field(default_factory=dict[int, SlurmTask])
     """Number of a task of an array -> its state in Slurm."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rankdeck.config.document import documents
+from rankdeck.config.manifests import Manifest
 from rankdeck.errors import AgentError, NodeError, RankdeckError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.safe_text import clean
@@ -53,6 +54,7 @@ class KubernetesClient:
         self.asked = cluster.can.states_rights
         """Whether there is an API server to ask."""
         self._context = cluster.options.get("context", "")
+        self._namespace = cluster.options.get("namespace", "")
         chosen = {key: cluster.options.get(key, "") for key in ("context", "namespace")}
         self._config = json.dumps(chosen).encode() + b"\n"
 
@@ -94,6 +96,26 @@ class KubernetesClient:
         return "\n".join(
             clean(line, _WORD) for line in result.out.decode("utf-8", "replace").splitlines()
         )
+
+    async def apply_manifest(self, manifest: Manifest, *, dry: bool) -> tuple[str, ...]:
+        """Apply a user's manifest as the user would; returns what kubectl calls each object (`job.batch/pi`), in their order.
+
+        `dry`: the server only checks it. Objects that the server names are created. Raises NodeError with kubectl's words.
+        """
+        where = [f"--context={self._context}"] if self._context else []
+        names = {part.namespace for part in manifest.parts} - {"", self._namespace}
+        if self._namespace and not names:
+            where.append(f"--namespace={self._namespace}")
+        verb = "apply" if all(part.name for part in manifest.parts) else "create"
+        checks = ("--dry-run=server",) if dry else ()
+        argv = ("kubectl", *where, verb, *checks, "--output=name", "-f", "-")
+        stdin = manifest.text.encode()
+        result = await run(self._agents.shell, self._host, argv, stdin, ASK_LIMIT)
+        if result.code != 0:
+            said = clean(result.err.decode("utf-8", "replace"), _SENTENCE)
+            raise AgentError(self._host, f"{manifest.file}: kubectl {verb}: {said}")
+        lines = result.out.decode("utf-8", "replace").split()
+        return tuple(clean(line, _WORD) for line in lines)
 
     async def _ask(self, verb: str) -> ProgramResult:
         answer = await self._agents.call(
@@ -205,6 +227,8 @@ def job_of(row: Mapping[str, Any]) -> KubernetesJob:
         pods=min(max(pods, 1), _MOST_PODS) if integer(pods) else 1,
         ranks=min(max(ranks, 1), _MOST_RANKS) if integer(ranks) else 1,
         parts=dict(filter(None, map(_part, _items(row.get("parts"))))),
+        held={name: count for name, count in _items(row.get("held")) if integer(count)},
+        nodes=_words(row.get("nodes")),
         state=state if state in _STATES else "pending",
         spec=spec if is_table(spec) else None,
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from tests.support.kubernetes import defaults, discovery, protobuf, status
 from tests.support.kubernetes.access import Access
+from tests.support.kubernetes.admission import Admission
 from tests.support.kubernetes.http import CutError, Reply, Request
 from tests.support.kubernetes.kinds import BUILT_IN, JOB, NAMESPACE, POD, Kind
 from tests.support.kubernetes.logs import serve_log
@@ -47,6 +48,8 @@ class Faults:
     watch_cuts: int = 0
     """Counter; adding one breaks all watches."""
     log_cuts: int = 0
+    log_sticks: int = 0
+    """Counter; adding one silences all follows that are open."""
 
     def __post_init__(self) -> None:
         self.answers = self.answers or []
@@ -63,6 +66,7 @@ class Api:
 
     def __init__(self, store: Store, access: Access, kinds: tuple[Kind, ...], logs: dict) -> None:
         self.store, self.access, self.faults = store, access, Faults()
+        self.admission = Admission(store)
         self.kinds = (*BUILT_IN, *kinds)
         self.logs = logs
         """Logs of pods by (namespace, pod name)."""
@@ -158,6 +162,7 @@ class Api:
         made = _body(request)
         warning = defaults.check(target.kind, made, request.one("fieldValidation"))
         made = defaults.completed(target.kind, made, target.namespace)
+        made = self.admission.admit(target.kind, made)
         defaults.check_quota(target.kind, made, self.store)
         made = self.store.create(target.kind, made, dry=bool(request.one("dryRun")))
         await reply.send(201, made, warning=warning)

@@ -217,7 +217,12 @@ def _job_causes(made: Json) -> Causes:
         )  # fmt: skip
     last = f"{made['metadata'].get('name', '')}-{max(spec.get('completions') or 1, 1) - 1}"
     causes += _pod_causes(pod, "spec.template.spec")
-    if spec.get("completionMode") == "Indexed" and (not _LABEL.fullmatch(last) or len(last) > 63):
+    named = bool(made["metadata"].get("name"))
+    if (
+        named
+        and spec.get("completionMode") == "Indexed"
+        and (not _LABEL.fullmatch(last) or len(last) > 63)
+    ):
         name = made["metadata"].get("name", "")
         words = f"will not able to create pod with invalid DNS label: {last}"
         causes.append(("FieldValueInvalid", "metadata.name", f'Invalid value: "{name}": {words}'))
@@ -265,12 +270,14 @@ _CHECKS = {
 
 
 def check_quota(kind: Kind, made: Json, store: Store) -> None:
-    """Refuse a pod that would exceed a ResourceQuota of its namespace."""
+    """Refuse a pod that would exceed a ResourceQuota of its namespace on devices; see `admission` for CPU and memory."""
     if kind is not POD:
         return
     namespace = made["metadata"]["namespace"]
     for quota in store.all(QUOTA, namespace):
         for name, hard in quota["spec"]["hard"].items():
+            if "/" not in name:
+                continue
             wanted = requested(made, name.removeprefix("requests."))
             used = sum(
                 requested(p, name.removeprefix("requests.")) for p in store.all(POD, namespace)

@@ -15,6 +15,7 @@ import yaml
 from tests.support.certificates import Authority
 from tests.support.kubernetes import defaults, garbage, scheduler
 from tests.support.kubernetes.access import ADMIN, Access
+from tests.support.kubernetes.admission import Hook
 from tests.support.kubernetes.api import Api
 from tests.support.kubernetes.http import CutError, Reply, Request, Server
 from tests.support.kubernetes.jobs import Jobs
@@ -64,7 +65,8 @@ class Double:
         self._processes = Processes(self.store, folder / "pods") if processes else None
         self._scripts = Scripts()
         self.kubelet = Kubelet(self.store, self.logs, self._processes or self._scripts)
-        self.jobs, self.mpijobs = Jobs(self.store), MpiJobs(self.store)
+        admit = self.api.admission.admit
+        self.jobs, self.mpijobs = Jobs(self.store, admit), MpiJobs(self.store, admit)
         self._authority = Authority(folder, "kube-ca")
         self.under = ""
         """The path below which it answers, as behind Rancher: `/k8s/clusters/c-1`."""
@@ -228,12 +230,31 @@ class Double:
         """Set what pretended pods do, by a pattern of their names."""
         self.do(self._scripts.use, pattern, script)
 
+    def hook(self, name: str, how: Hook) -> None:
+        """Put a webhook of the site before all new objects."""
+        self.do(self.api.admission.hooks.__setitem__, name, how)
+
     def claim(self, name: str, namespace: str = "default") -> Path:
         """Make a volume claim; the folder that it is on this machine."""
         self.create("persistentvolumeclaims", {"metadata": {"name": name, "namespace": namespace}})
         folder = claim_folder(self.folder / "pods", namespace, name)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+    def be_version(self, minor: int) -> None:
+        """Answer and label as Kubernetes 1.x did."""
+        found = {"major": "1", "minor": str(minor), "gitVersion": f"v1.{minor}.0-double"}
+        self.jobs.minor = minor
+        self.answer("GET", "/version", 200, found)
+
+    def stick_logs(self) -> None:
+        """Every follow that is open falls silent without ending, as with kubelets before 1.30 when they rotate a log."""
+
+        def stick() -> None:
+            self.api.faults.log_sticks += 1
+            self._wake_logs()
+
+        self.do(stick)
 
     # ---- faults -----------------------------------------------------------------------
 

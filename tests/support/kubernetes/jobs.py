@@ -5,9 +5,10 @@ import datetime
 import time
 
 from tests.support.kubernetes import defaults, status
+from tests.support.kubernetes.admission import Admit
 from tests.support.kubernetes.garbage import end
 from tests.support.kubernetes.kinds import JOB, POD
-from tests.support.kubernetes.store import Store, deleting, is_true, labels, now, owned, owner
+from tests.support.kubernetes.store import Store, deleting, is_true, now, owned, owner
 
 Json = dict
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -22,12 +23,14 @@ _REASONS = {
 class Jobs:
     """Brings Jobs one step further on each call."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, admit: Admit) -> None:
+        self._store, self._admit = store, admit
         self.settle = 0.1
         """Seconds after its end until a pod is counted; the real controller waits one second."""
         self.late = 0.0
         """Seconds from a Job's creation to that of its pods."""
+        self.minor = 36
+        """Of the version 1.x."""
         self._seen: dict[str, float] = {}
 
     def reconcile(self) -> None:
@@ -173,10 +176,19 @@ class Jobs:
         ]
         return [pod for pod in made if pod]
 
+    def as_of(self, pod: Json) -> Json:
+        """The pod as a server of this version makes it: the index is a label from 1.28 on, the new names of labels from 1.27."""
+        names = pod["metadata"]["labels"]
+        old = [n for n in names if n.startswith("batch.kubernetes.io/")] if self.minor < 27 else []
+        for name in (*old, *([INDEX] if self.minor < 28 else [])):
+            names.pop(name, None)
+        return pod
+
     def _create(self, job: Json, index: int) -> Json | None:
-        wanted = pod_of(job, index)
+        wanted = self.as_of(pod_of(job, index))
         try:
             wanted = defaults.completed(POD, wanted, job["metadata"]["namespace"])
+            wanted = self._admit(POD, wanted)
             defaults.check_quota(POD, wanted, self._store)
             pod = self._store.create(POD, wanted)
         except status.RefusedError as refusal:
@@ -215,7 +227,7 @@ def _kept(pod: Json, known: dict[str, Json]) -> bool:
 
 
 def _index(pod: Json) -> int:
-    return int(labels(pod).get(INDEX, 0))
+    return int(pod["metadata"].get("annotations", {}).get(INDEX, 0))
 
 
 def _ended(pod: Json) -> bool:

@@ -49,6 +49,8 @@ class Kept:
         job["spec"]["template"]["metadata"] = {"labels": {"rankdeck/job": JOB}}
         (path / "manifest.json").write_text(json.dumps([job]))
         self.process: subprocess.Popen[bytes] | None = None
+        self.files = 0
+        """How many files the keeper may open; 0: as this process."""
 
     def manifest(self) -> dict[str, Any]:
         """The Job that the keeper would create."""
@@ -63,8 +65,18 @@ class Kept:
 
     def start(self) -> "Kept":
         with (self.folder / "launcher/out").open("ab") as out:
+            limited = ["sh", "-c", f'ulimit -n {self.files}; exec "$@"', "sh"] if self.files else []
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "rankdeck_agent", "kubernetes", "keep", JOB, "here"],
+                [
+                    *limited,
+                    sys.executable,
+                    "-m",
+                    "rankdeck_agent",
+                    "kubernetes",
+                    "keep",
+                    JOB,
+                    "here",
+                ],
                 env=self.environment,
                 stdout=out,
                 stderr=subprocess.STDOUT,

@@ -46,6 +46,8 @@ SECRET = _core("secrets", "Secret", sub=())
 EVENT = _core("events", "Event", "ev", sub=())
 CLAIM = _core("persistentvolumeclaims", "PersistentVolumeClaim", "pvc")
 QUOTA = _core("resourcequotas", "ResourceQuota", "quota")
+LIMIT_RANGE = _core("limitranges", "LimitRange", "limits", sub=())
+RUNTIME_CLASS = Kind("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", (), False, ())
 JOB = Kind("batch", "v1", "jobs", "Job")
 DAEMON_SET = Kind("apps", "v1", "daemonsets", "DaemonSet", ("ds",))
 MPIJOB = Kind("kubeflow.org", "v2beta1", "mpijobs", "MPIJob", ("mj",))
@@ -59,6 +61,8 @@ BUILT_IN = (
     EVENT,
     CLAIM,
     QUOTA,
+    LIMIT_RANGE,
+    RUNTIME_CLASS,
     _core("serviceaccounts", "ServiceAccount", "sa", sub=()),
     JOB,
     DAEMON_SET,

@@ -98,15 +98,18 @@ async def serve_log(request: Request, reply: Reply, pod: Json, logs: dict, fault
 
 
 async def _follow(request: Request, reply: Reply, log: ContainerLog, faults) -> None:
-    cuts, rotated = faults.log_cuts, log.rotated
+    cuts, rotated, sticks = faults.log_cuts, log.rotated, faults.log_sticks
     sent = _first(request, log)
     while True:
-        if not log.silent:
+        if not log.silent and sticks == faults.log_sticks:
             await reply.part(_text(request, log.lines, sent))
             sent = len(log.lines)
         if cuts != faults.log_cuts:
             raise CutError
-        if rotated != log.rotated or (log.over and not log.silent and sent == len(log.lines)):
+        if sticks != faults.log_sticks:
+            if log.over:
+                return
+        elif rotated != log.rotated or (log.over and not log.silent and sent == len(log.lines)):
             return
         await log.wait()
 

@@ -6,6 +6,7 @@ import copy
 import asyncssh
 
 from tests.support.kubernetes import defaults, garbage, status
+from tests.support.kubernetes.admission import Admit
 from tests.support.kubernetes.kinds import CONFIG_MAP, JOB, MPIJOB, POD, SECRET, SERVICE, Kind
 from tests.support.kubernetes.store import (
     Store,
@@ -47,8 +48,8 @@ _SLOTS = {
 class MpiJobs:
     """Advances every MPIJob by one step at each call of `reconcile`."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, admit: Admit) -> None:
+        self._store, self._admit = store, admit
 
     def reconcile(self) -> None:
         """One round over all MPIJobs."""
@@ -129,7 +130,7 @@ class MpiJobs:
         search = {"searches": [f"{job['metadata']['name']}.{namespace}.svc.cluster.local"]}
         spec["dnsConfig"] = search
         try:
-            made = defaults.completed(POD, template, namespace)
+            made = self._admit(POD, defaults.completed(POD, template, namespace))
             defaults.check_quota(POD, made, self._store)
             return self._store.create(POD, made)
         except status.RefusedError as refusal:
@@ -148,7 +149,12 @@ class MpiJobs:
         )
         if found is None and (suspended or not waits or ready):
             made = defaults.completed(JOB, _launcher_job(job, name, suspended), meta["namespace"])
-            found = self._store.create(JOB, made)
+            try:
+                found = self._store.create(JOB, self._admit(JOB, made))
+            except status.RefusedError as refusal:
+                words = f"launcher pod created failed: {refusal}"
+                self._store.event(MPIJOB, job, "MPIJobFailed", words, by=BY, warning=True)
+                return None
         if found is not None and found["spec"]["suspend"] != suspended:
             found = self._store.change(
                 JOB, found, lambda new: new["spec"].update(suspend=suspended)

@@ -32,7 +32,7 @@ class Scripts:
         self._scripts: list[tuple[str, Script]] = []
 
     def use(self, pattern: str, script: Script) -> None:
-        """Pods whose name matches do as the script says; the newest rule counts."""
+        """Pods whose name matches do as the script says, or one of their containers (`POD/CONTAINER`); the newest rule counts."""
         self._scripts.insert(0, (pattern, script))
 
     def missing(self, pod: Json) -> str:
@@ -44,7 +44,8 @@ class Scripts:
 
     async def start(self, pod: Json, container: Json, address: str, log: ContainerLog):
         name = pod["metadata"]["name"]
-        found = (s for p, s in self._scripts if re.fullmatch(p, name))
+        names = (name, f"{name}/{container['name']}")
+        found = (s for p, s in self._scripts if any(re.fullmatch(p, one) for one in names))
         return _Pretended(next(iter(found), None) or told(pod, container), name, log)
 
 

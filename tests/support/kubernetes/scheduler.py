@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 from tests.support.kubernetes.defaults import requested
-from tests.support.kubernetes.kinds import CLAIM, NODE, POD
+from tests.support.kubernetes.kinds import CLAIM, JOB, NODE, POD
 from tests.support.kubernetes.store import Store, deleting, is_true, labels, now
 
 Json = dict[str, Any]
@@ -41,11 +41,32 @@ def ready(value: str) -> Json:
     return {"type": "Ready", "status": value, **times, "reason": reason, "message": message}
 
 
+VOLCANO, _MEMBERS = "volcano", "scheduling.volcano.sh/group-min-member"
+
+
 def reconcile(store: Store) -> None:
-    """Assign a node to each waiting pod, or write its event FailedScheduling."""
+    """Assign a node to each waiting pod, or write its event FailedScheduling; pods of other schedulers wait."""
     for pod in store.all(POD):
-        if not pod["spec"].get("nodeName") and not deleting(pod):
+        if not pod["spec"].get("nodeName") and not deleting(pod) and _is_due(store, pod):
             _place(store, pod)
+
+
+def _is_due(store: Store, pod: Json) -> bool:
+    """Whether a scheduler would look at the pod: Volcano waits until a group has the members that its Job says (`group-min-member`)."""
+    name = pod["spec"].get("schedulerName", BY)
+    if name != VOLCANO:
+        return name == BY
+    owners = {one["uid"] for one in pod["metadata"].get("ownerReferences", [])}
+    jobs = [job for job in store.all(JOB) if job["metadata"]["uid"] in owners]
+    wanted = max(
+        (int(job["metadata"].get("annotations", {}).get(_MEMBERS, 1)) for job in jobs), default=1
+    )
+    group = [
+        one
+        for one in store.all(POD)
+        if owners & {o["uid"] for o in one["metadata"].get("ownerReferences", [])}
+    ]
+    return len(group) >= wanted
 
 
 def _place(store: Store, pod: Json) -> None:

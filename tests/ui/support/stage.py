@@ -52,7 +52,7 @@ from rankdeck.state.fleet_history import Messages
 from rankdeck.state.history import HistoryState
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.job.browse import LogSearch, RegexQuery, TextQuery, read
-from rankdeck_agent.wire import NodePlan, ProcessPlan
+from rankdeck_agent.wire import LAUNCHER, NodePlan, ProcessPlan
 from tests.support.acceptance_run import Port
 from tests.support.judged_fleet import JudgedFleet
 from tests.support.node_events import node_event
@@ -331,13 +331,19 @@ class SessionDouble:
         return OnNode(job_id, self.on_node[rank])
 
     def _place(self, plan: Plan) -> None:
-        """Note which node each rank writes from."""
+        """Note which node each rank, and the launcher, writes from."""
+        self._node_of[plan.job, LAUNCHER] = plan.nodes[0].node
         for node in plan.nodes:
             self._node_of |= {(plan.job, rank): node.node for rank in node.ranks}
 
 
 class Stage(SessionDouble):
     """A session whose jobs a test fills by hand."""
+
+    def follow(self, plan: Plan) -> None:
+        """Add a job of others that is followed."""
+        self._place(plan)
+        self.jobs.add(plan, time.time())
 
     def start(self, job_id: str, nodes: int = 2, per_node: int = 4) -> str:
         """A job with all its ranks running."""

@@ -6,9 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.kubernetes.job_state import Clocks, JobState, holding, progress, verdict
-from rankdeck_agent.kubernetes.objects import LogPiece
-from rankdeck_agent.kubernetes.target import Target
+from rankdeck_agent.kubernetes.job_state import (
+    Clocks,
+    JobState,
+    holding,
+    is_waiting,
+    progress,
+    verdict,
+)
+from rankdeck_agent.kubernetes.objects import LogPiece, pod_of, too_old
+from rankdeck_agent.kubernetes.target import Target, most_followed
 from rankdeck_agent.rules.scheduler_verdict import VerdictKind
 
 DATA = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "kubernetes"
@@ -291,6 +298,64 @@ def test_the_verdict_on_a_rank_a_time_limit_or_nothing_known_says_so() -> None:
 )  # fmt: skip
 def test_what_it_waits_for_is_one_line(pods: list, words: str) -> None:
     assert progress(state_of(*pods).view()) == words
+
+
+@pytest.mark.parametrize(
+    ("pods", "waits"),
+    [
+        ([], True),
+        ([pod(0), pod(1), pod(2, "Pending", box={"waiting": {"reason": "ContainerCreating"}})], True),
+        ([pod(0), pod(1), pod(2)], False),
+        ([pod(0), ended(1, 3)], False),
+        ([pod(0), ended(1, 0), pod(2, "Pending", box={})], False),
+    ],
+)  # fmt: skip
+def test_only_a_job_whose_pods_have_yet_to_begin_waits(pods: list, waits: bool) -> None:
+    assert is_waiting(state_of(*pods).view()) is waits
+
+
+def test_a_suspended_job_waits() -> None:
+    assert is_waiting(state_of(condition="Suspended").view())
+
+
+def test_the_number_of_a_pod_is_read_from_its_annotation_too() -> None:
+    """Servers before 1.28 set no such label."""
+    found = pod(2)
+    found["metadata"] |= {"annotations": found["metadata"].pop("labels"), "labels": {}}
+
+    assert pod_of(found).index == 2
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        ({"major": "1", "minor": "23+", "gitVersion": "v1.23.17-eks"}, "this server is Kubernetes v1.23.17-eks, and Rankdeck needs 1.24 or newer"),
+        ({"major": "1", "minor": "24"}, ""),
+        ({"major": "2", "minor": "0"}, ""),
+        ({"major": "", "minor": "x"}, ""),
+        ({"major": 1, "minor": None}, ""),
+    ],
+)  # fmt: skip
+def test_a_server_that_is_too_old_is_named(version: dict, words: str) -> None:
+    said = too_old(version)
+    assert said.startswith(words)
+    assert bool(said) is bool(words)
+
+
+@pytest.mark.parametrize(
+    ("target", "files", "most"),
+    [
+        (replace(JOB, each=1), 1024, 308),
+        (replace(JOB, each=8), 1024, 54),
+        (replace(JOB, kind="MPIJob", ranks=400), 1024, 124),
+        (JOB, 1 << 20, 4096),
+        (JOB, 64, 0),
+    ],
+)
+def test_how_many_pods_are_followed_goes_by_the_files_of_the_host(
+    target: Target, files: int, most: int
+) -> None:
+    assert most_followed(target, files) == most
 
 
 def test_a_job_whose_operator_is_down_says_for_whom_it_waits() -> None:

@@ -1,5 +1,6 @@
 """The job screen: a strip of ranks, and the job's output in five views to search, filter, mark and save."""
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -7,6 +8,7 @@ from typing import ClassVar
 
 from textual.widget import Widget
 
+from rankdeck.backends.kubernetes import UNMARKED_LIMIT, is_untagged
 from rankdeck.config.files import expanded
 from rankdeck.errors import UnknownJobError
 from rankdeck.logs.view import EVENT, GOALS, Goal, choose, goal_of, troubles
@@ -70,6 +72,8 @@ class JobScreen(BaseScreen):
         self.now: JobView = self.wall
         self.main = self.wall.widget
         self._turning = False
+        self._unmarked_at: float | None = None
+        """Since when a rank is waited for whose output is marked (monotonic); inf: no longer."""
         self.view.display = self.table.display = False
 
     def body(self) -> Iterable[Widget]:
@@ -98,8 +102,19 @@ class JobScreen(BaseScreen):
         self.head.show(lines, self.now.note(job))
         self.key_bar.about(self.now.name)
         self._show_strip(job)
+        self._show_launcher_of_unmarked(job)
         self.now.show(job)
         self._work_on()
+
+    def _show_launcher_of_unmarked(self, job: Job) -> None:
+        """Show the launcher's output, once, if no rank of the job can be told apart: its mpirun marks none."""
+        if self._unmarked_at is None:
+            self._unmarked_at = time.monotonic() if is_untagged(job.plan) else float("inf")
+        late = time.monotonic() - self._unmarked_at > UNMARKED_LIMIT
+        if late and self.now is self.wall and not any(rank.lines for rank in job.ranks):
+            self._unmarked_at = float("inf")
+            self.say("its ranks cannot be told apart (mpirun without --tag-output)", "dim")
+            self.zoom(LAUNCHER)
 
     def _work_on(self) -> None:
         """While the view is busy, call its `show` again soon, with keys and painting in between."""

@@ -116,6 +116,7 @@ def head_lines(job: Job, mark: Mark, size: Size, before: Job | None = None) -> l
     if large and phases(job):
         lines.append(_phase_line(job, before))
     lines += [*_slurm_lines(job.slurm), *_granted_lines(job), *_owner_lines(job, roomy=roomy)]
+    lines += [[(f" {printable(one)}", "text")] for one in (job.waits,) if one]
     if job.countdown is not None:
         lines.append(_countdown_line(job.countdown))
     if job.first_failure is not None:

@@ -112,8 +112,9 @@ class JobsScreen(SortedScreen):
             stall = job.stalled[0]
             what = "slow" if stall.kind == "slow" else "stalled"
             return [*runs, (f"{what}: {printable(stall.text)}", "warn")]
-        if job.slurm and (waits := queue_words(job.slurm, time.time())):
-            runs.append((f"{printable(waits)} ", "warn" if job.slurm.stuck else "text"))
+        if waits := queue_words(job.slurm, time.time()) if job.slurm else job.waits:
+            stuck = job.slurm is not None and job.slurm.stuck
+            runs.append((f"{printable(waits)} ", "warn" if stuck else "text"))
         if job.progress and job.progress.share is not None and not job.state.final:
             runs.append((f"{job.progress.share:.0%} ", "ok"))
         return [*runs, (job.rank_counts, "dim")]
@@ -266,6 +267,8 @@ def _count(job: Job) -> str:
 
 def _listed_words(job: Job) -> Runs:
     """What is known about a job that is listed but not followed."""
+    if job.slurm is None and job.plan.text:
+        return [(printable(job.plan.text), "text")]
     if job.slurm is None:
         return [("not followed: enter reads it", "dim")]
     if job.slurm.over:
@@ -309,7 +312,7 @@ def _listed(one: KubernetesJob | SlurmJob) -> Job:
         backend=one.backend,
         nodes=(),
         owner=one.whose,
-        text=one.end_words if isinstance(one, SlurmJob) else "",
+        text=one.end_words if isinstance(one, SlurmJob) else one.held_words or one.why,
     )
     state = State(one.state)
     return Job(

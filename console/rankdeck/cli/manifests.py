@@ -1,0 +1,106 @@
+"""`rankdeck run` on a manifest of Kubernetes: say that it is one, ask, apply it with kubectl, and follow its job."""
+
+import argparse
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from rankdeck.cli import output
+from rankdeck.cli.opening import agrees, opened
+from rankdeck.cli.output import UsageError
+from rankdeck.config.manifests import Manifest, ManifestPart
+from rankdeck.errors import UnknownJobError
+from rankdeck.model.cluster import Cluster
+from rankdeck.model.schedulers import FOLLOWED_KINDS
+from rankdeck.session import Session
+
+Show = Callable[[Session, str], Awaitable[int]]
+"""Prints what a job writes until it ends; returns the exit code."""
+_NO_EFFECT = {
+    "export": "--export",
+    "on": "--on",
+    "set": "--set",
+    "server": "--server",
+}
+
+
+async def run_manifest(
+    cluster: Cluster, manifest: Manifest, options: argparse.Namespace, show: Show
+) -> int:
+    """Apply a manifest if the user agrees, and follow its first job."""
+    _check(cluster, manifest, options)
+    jobs = followed(manifest)
+    cluster = _in_namespace(cluster, manifest, jobs)
+    async with opened(cluster) as session:
+        if options.dry_run:
+            for line in await session.apply_manifest(manifest, dry=True):
+                output.say(f"{line} would be applied")
+            return output.OK
+        if not options.yes and not await agrees(_question(cluster, manifest, jobs)):
+            raise UsageError(
+                f"{manifest.file} is a manifest of Kubernetes ({manifest.words}), nothing was applied:"
+                " `rankdeck run --yes` applies and follows it, `--dry-run` has the server check it"
+            )
+        made = await session.apply_manifest(manifest)
+        for name in made:
+            output.progress(f"{name}: applied")
+        if not jobs:
+            output.progress(
+                f"{manifest.file}: no job in it that Rankdeck follows ({manifest.words});"
+                " `rankdeck jobs` lists pods that hold GPUs"
+            )
+            return output.OK
+        place = f"{jobs[0].kind.lower()}/{made[manifest.parts.index(jobs[0])].rpartition('/')[2]}"
+        for other in jobs[1:]:
+            output.progress(f"{other.words} is not shown here: `rankdeck logs` and `attach` do it")
+        return await _follow(session, place, options, show)
+
+
+async def _follow(session: Session, place: str, options: argparse.Namespace, show: Show) -> int:
+    silent = await session.find_running()
+    for node, why in silent.items():
+        raise UnknownJobError(f"{place} was applied, and {node} cannot list it: {why}")
+    job = await session.attach(place)
+    output.progress(f"{job}: followed; Ctrl-C leaves it running, `rankdeck cancel {job}` ends it")
+    if options.detach:
+        output.say(job)
+        return output.OK
+    return await show(session, job)
+
+
+def followed(manifest: Manifest) -> tuple[ManifestPart, ...]:
+    """The objects of a manifest that are jobs which Rankdeck can follow."""
+    return tuple(
+        part
+        for part in manifest.parts
+        if FOLLOWED_KINDS.get(part.kind, "-") == part.version.partition("/")[0]
+    )
+
+
+def _check(cluster: Cluster, manifest: Manifest, options: argparse.Namespace) -> None:
+    """Raise UsageError if the cluster is not on Kubernetes, or for options that are of job files only."""
+    if not cluster.can.states_rights:
+        raise UsageError(
+            f"{manifest.file} is a manifest of Kubernetes ({manifest.words}), and cluster `{cluster.name}` starts"
+            f" jobs by {cluster.backend}: name one with `backend: kubernetes` (-c FILE)"
+        )
+    given = [word for key, word in _NO_EFFECT.items() if getattr(options, key)]
+    if given:
+        raise UsageError(
+            f"{manifest.file} is a manifest of Kubernetes: {', '.join(given)} is for job files only"
+        )
+
+
+def _in_namespace(cluster: Cluster, manifest: Manifest, jobs: tuple[ManifestPart, ...]) -> Cluster:
+    """The cluster with the namespace that the job in the manifest names."""
+    names = [part.namespace for part in jobs or manifest.parts if part.namespace]
+    if not names:
+        return cluster
+    return replace(cluster, options={**cluster.options, "namespace": names[0]})
+
+
+def _question(cluster: Cluster, manifest: Manifest, jobs: tuple[ManifestPart, ...]) -> str:
+    where = cluster.options.get("namespace") or "kubectl's current namespace"
+    then = f" and follow {jobs[0].words}" if jobs else ""
+    return (
+        f"{manifest.file} is a manifest of Kubernetes: {manifest.words}. Apply it in {where}{then}?"
+    )
