@@ -3,7 +3,7 @@
 Invisible is what draws nothing, by its properties in Unicode, not by a list of names: controls, formats (zero width,
 text direction, tags), private use, surrogates, unassigned code points, separators of lines, and what is drawn only
 where it is not known (Default_Ignorable_Code_Point). One is left out instead: the selector that asks for the coloured
-form of a sign (`⚠` and U+FE0F), because terminals do not agree how wide that is. No other is excepted, not even where it
+form of a sign (U+FE0F), because terminals do not agree how wide that is. No other is excepted, not even where it
 joins letters or emoji: `<U+200D>` between them is legible, and the same bytes look the same in every place.
 """
 
