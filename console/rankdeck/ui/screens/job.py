@@ -1,8 +1,7 @@
 """The job screen: a strip of ranks, and the job's output in five views to search, filter, mark and save."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import aclosing
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -11,29 +10,27 @@ from textual.widget import Widget
 from rankdeck.backends.kubernetes import UNMARKED_LIMIT, is_untagged
 from rankdeck.config.files import expanded
 from rankdeck.errors import UnknownJobError
-from rankdeck.logs.view import EVENT, GOALS, Goal, choose, goal_of, troubles
+from rankdeck.logs.view import EVENT, choose, troubles
 from rankdeck.model.job import Job
 from rankdeck.model.safe_text import printable
 from rankdeck.rules.progress import last_run
-from rankdeck.ui import actions, formatting
+from rankdeck.ui import formatting
 from rankdeck.ui.actions import OnScreen, next_of
 from rankdeck.ui.operations import (
     ask_cancel,
     errors_shown,
-    in_background,
     log_folder,
     page,
     rank_shell,
 )
-from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.screens.job_head import JobHead, description, head_lines
+from rankdeck.ui.screens.log_search import NO_LOG, LogSearchScreen
 from rankdeck.ui.themes import worst
 from rankdeck.ui.views.base import JobView, Scene
 from rankdeck.ui.views.collapsed import CollapsedView, DiffView
-from rankdeck.ui.views.logs import MergedView, OneView, search_ranks
 from rankdeck.ui.views.wall import LogWall, WallView
 from rankdeck.ui.widgets.canvas import Runs
-from rankdeck.ui.widgets.logview import STAMPS, LogView, marked, stamp
+from rankdeck.ui.widgets.logview import STAMPS, stamp
 from rankdeck.ui.widgets.vtable import CellMap, FoldList
 from rankdeck_agent.wire import LAUNCHER
 
@@ -41,7 +38,6 @@ STREAMS = {"": "stdout and stderr", "err": "only stderr", "out": "only stdout"}
 """Stream of a filter -> what is shown then, in the order of the key."""
 REPLAY_STEP = 10.0
 """One step in a replay, in seconds of the job."""
-NO_LOG = f"open a rank ({actions.key('zoom')}) or the merged log ({actions.key('merged')}) first"
 PAINT = 0.1
 BETWEEN = 0.02
 """Seconds between two calls of `show` while the view is busy."""
@@ -49,27 +45,22 @@ WIDE_STRIP = 20
 """On screens of at least this many lines the strip may have three lines."""
 
 
-class JobScreen(BaseScreen):
+class JobScreen(LogSearchScreen):
     """The job screen, with its views: wall, merged, collapsed, diff and one rank."""
 
     screen_name: ClassVar[str] = "job"
     paint_period: ClassVar[float] = PAINT
 
     def __init__(self, job_id: str) -> None:
-        super().__init__()
+        super().__init__(Scene(self.console, job_id))
         self.job_id = job_id
-        self.job: Job | None = None
-        self.scene = Scene(self.console, job_id)
         self.head = JobHead(id="head")
         self.strip = CellMap(worst, id="strip")
-        self.view = LogView(id="view")
         self.table = FoldList(id="table")
         self.wall = WallView(self.scene)
-        self.one = OneView(self.scene, self.view)
-        self.merged = MergedView(self.scene, self.view)
         self.collapsed = CollapsedView(self.scene, self.table)
         self.diff = DiffView(self.scene, self.table)
-        self.now: JobView = self.wall
+        self.now = self.wall
         self.main = self.wall.widget
         self._turning = False
         self._unmarked_at: float | None = None
@@ -395,11 +386,6 @@ class JobScreen(BaseScreen):
             self.wall.resize(self.job, step)
             self.refresh_now()
 
-    def _has_log(self) -> bool:
-        if not self.view.display:
-            self.say(NO_LOG, "dim")
-        return self.view.display
-
     # ---- the prompt
 
     def typed(self, text: str) -> None:
@@ -422,138 +408,15 @@ class JobScreen(BaseScreen):
                 "save to ": self._save,
             }[mode](text)
 
-    # ---- moving in a log
-
-    def action_goto(self) -> None:
-        if self._has_log():
-            self.prompt.ask("#", "", GOALS)
-
-    def go_to(self, text: str) -> None:
-        """Go to the line, time or place of the log that was typed."""
-        if self.job is None or not text:
-            return
-        now = self.job.clock or self.job.ended or self.console.fleet.wall()
-        try:
-            goal = goal_of(text, now)
-        except ValueError as error:
-            self.say(str(error), "warn")
-            return
-        if self.now is self.one:
-            in_background(self, "deep", self._reach(goal), "warn")
-        elif not self._has_log() or not self.view.reach(goal):
-            self.refuse("no line")
-
-    async def _reach(self, goal: Goal) -> None:
-        self.say(await self.one.reach(goal), "dim")
-
-    def action_follow(self) -> None:
-        self.view.start_following()
-
-    def action_search(self) -> None:
-        if not self.view.display:
-            self.bring(self.merged)
-        before = self.view.search.text if self.view.search else ""
-        where = "this rank" if self.now is self.one else "all ranks shown"
-        self.prompt.ask(
-            "/", before, f"in {where}: text or regular expression; capitals make it exact"
-        )
-
-    def action_next_match(self) -> None:
-        self._jump(back=False)
-
-    def action_previous_match(self) -> None:
-        self._jump(back=True)
-
-    def _jump(self, *, back: bool) -> None:
-        self.when_read(lambda: self._jump_now(back=back))
-
-    def when_read(self, act: Callable[[], None]) -> None:
-        """Call `act` once filter and search have seen all lines that are on this machine."""
-        if self.view.busy:
-            work = self._read_on(act)
-            self.run_worker(work, group="reading", exclusive=True)
-        else:
-            act()
-
-    async def _read_on(self, act: Callable[[], None]) -> None:
-        now = self.now
-        if await self.view.read_all() and self.now is now:
-            act()
-
-    def _jump_now(self, *, back: bool) -> None:
-        search = self.view.search
-        if search is None:
-            self.say(f"nothing searched yet; press {actions.key('search')}", "dim")
-        elif not self.view.jump(back=back, around=self.now is not self.one):
-            whole = self.now is not self.one or self.one.whole
-            deep = self._find_in_ranks if whole else self._find
-            self.say("searching on the nodes…", "dim")
-            in_background(self, "deep", deep(search.text, back=back), "warn")
-
-    def on_log_view_edge(self, message: LogView.Edge) -> None:
-        """Fetch the part of the log before or after the lines that are on this machine."""
-        if self.now is self.one and self.job is not None:
-            part = self.one.read_on(self.job, back=message.back, far=message.far)
-            in_background(self, "deep", part, "warn")
-
-    async def _find(self, text: str, *, back: bool) -> None:
-        async with aclosing(self.one.find(text, back=back)) as found:
-            async for sentence in found:
-                self.say(sentence, "dim")
-        if self.one.exhausted:
-            await self._find_in_ranks(text, back=back)
-
-    async def _find_in_ranks(self, text: str, *, back: bool) -> None:
-        """Search the whole output of the ranks shown, or of those after this one, and show the line that is found."""
-        if self.job is None:
-            return
-        ranks = [*self.scene.numbers(self.job)][:: -1 if back else 1]
-        if self.now is self.one and self.one.rank in ranks:
-            at = ranks.index(self.one.rank)
-            ranks = [*ranks[at + 1 :], *ranks[:at]]
-        async with aclosing(search_ranks(self.scene, text, ranks, back=back)) as found:
-            async for one in found:
-                self.say(one.words(text), "dim")
-                if one.hit is not None:
-                    self.zoom(one.hit.rank)
-                    await self.one.show_line(one.hit)
-                    return
-        self.view.jump(back=back)
-
-    def action_previous_error(self) -> None:
-        if self._has_log():
-            self.view.look_for(troubles())
-            self.when_read(lambda: self._go_next("no line reports an error", back=True))
-
-    def _go_next(self, nothing: str, *, back: bool) -> None:
-        if not self.view.go_next(back=back):
-            self.say(nothing, "dim")
-
-    def action_mark(self) -> None:
-        if self._has_log():
-            marked = self.view.mark()
-            sentences = {
-                True: f"marked; {actions.key('next_mark')} goes to it",
-                False: "no longer marked",
-                None: "no line",
-            }
-            self.say(sentences[marked], "dim")
-
-    def action_next_mark(self) -> None:
-        if self._has_log():
-            nothing = f"no line is marked; {actions.key('mark')} marks one"
-            self.view.look_for(marked(self.view.marks))
-            self.when_read(lambda: self._go_next(nothing, back=False))
-
     # ---- which lines
 
     def action_filter_in(self) -> None:
-        if self._has_log():
+        if self.has_log():
             before = " ".join(self.view.wanted.within)
             self.prompt.ask("&", before, "only lines with this text; empty: all again")
 
     def action_filter_out(self) -> None:
-        if self._has_log():
+        if self.has_log():
             before = " ".join(self.view.wanted.without)
             self.prompt.ask("V", before, "without lines with this text; empty: all again")
 
@@ -569,7 +432,7 @@ class JobScreen(BaseScreen):
         if self.now is self.wall and self.wall.rank is not None:
             stream = "err"
             self.zoom(self.wall.rank)
-        if self._has_log():
+        if self.has_log():
             self.view.want(replace(self.view.wanted, stream=stream))
             self.say(STREAMS[stream], "dim")
 
@@ -613,7 +476,7 @@ class JobScreen(BaseScreen):
         self.repaint()
 
     def action_lofi(self) -> None:
-        if not self._has_log():
+        if not self.has_log():
             return
         plain = not self.view.plain
         self.view.plain = plain
