@@ -35,11 +35,15 @@ from rankdeck.model.schedulers import (
     JOB,
     MPIJOB,
     ClusterAbout,
+    JobChange,
+    JobOrder,
     KubernetesJob,
     LogRun,
     ServiceChange,
     ServiceOrder,
+    SlurmJob,
     SlurmNode,
+    SlurmPages,
     SlurmPartition,
 )
 from rankdeck.preflight.doctor import examine, lacking, server_finding
@@ -96,8 +100,6 @@ LAUNCH_LIMIT = 120.0
 """Seconds that a cancel waits for another console that is starting the job."""
 HEAR_AFTER = 1.0
 """Seconds after which a command that shows a job also receives telemetry from the job's nodes."""
-
-
 Kept = tuple[HistoryThread, AcceptanceRuns]
 """The user's stored data: history of jobs, and acceptance runs."""
 
@@ -250,10 +252,8 @@ class Session:
         A job that was found while one of its nodes did not answer gets the ranks of that node now.
         """
         if self.chooses_nodes:
-            return {
-                **await self.slurm.list(),
-                **await self._kubernetes_client.list(self.kubernetes),
-            }
+            asked = await self.slurm.list()
+            return {**asked, **await self._kubernetes_client.list(self.kubernetes)}
         names = [node.name for node in self.cluster.nodes]
         found, silent = await ask_what_runs(
             self._agents, self.cluster.name, names, limit, ended=ended
@@ -297,9 +297,9 @@ class Session:
         """Slurm's partitions, with their idle nodes; empty without Slurm."""
         return self.slurm.state.partitions()
 
-    def left_out_jobs(self) -> str:
-        """A sentence if Slurm's queue is longer than `others` can be; else ""."""
-        return self.slurm.state.left_out_words
+    def queue_words(self) -> str:
+        """A sentence if `others` is not all of Slurm's queue, or is old; else ""."""
+        return self.slurm.state.words(time.time())
 
     async def service(self, order: ServiceOrder, agreed: str = "") -> ServiceChange:
         """Take nodes out of service in Slurm, or return them. Returns the command line that this needs.
@@ -307,6 +307,18 @@ class Session:
         It runs only if it equals `agreed`, the line that the user agreed to. Raises RankdeckError.
         """
         return await self.slurm.service(order, agreed)
+
+    async def change_jobs(self, order: JobOrder, agreed: str = "") -> JobChange:
+        """Like `service`, for jobs in Slurm's queue: hold, release, requeue, new time limit. Raises RankdeckError."""
+        return await self.slurm.change(order, agreed)
+
+    async def ask_slurm(self, what: str, jobs: Sequence[str] = ()) -> SlurmPages:
+        """What Slurm itself says; see `SlurmClient.ask`. Raises RankdeckError."""
+        return await self.slurm.ask(what, jobs)
+
+    def queued(self, number: str) -> SlurmJob | None:
+        """The job of this number in Slurm's queue, also one that this console follows; None if it has none."""
+        return self.slurm.state.job(number)
 
     async def attach(self, text: str) -> str:
         """Follow one of `others` (`pi`, `mpijob/pi`, a Slurm job number) without changing it; returns its Rankdeck id.
@@ -611,8 +623,7 @@ class Session:
             self._start(self._hear([node for node in nodes if node in known]))
 
     async def _hear(self, nodes: Sequence[str]) -> None:
-        # A short job must not be delayed by telemetry.
-        await asyncio.sleep(HEAR_AFTER)
+        await asyncio.sleep(HEAR_AFTER)  # a short job must not be delayed by telemetry
         try:
             async with open_link(self.cluster, self.fleet) as link:
                 self._attach(link, nodes)

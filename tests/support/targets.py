@@ -48,6 +48,7 @@ from rankdeck.remote.clean import cleaned
 from rankdeck.remote.command import AgentRows
 from rankdeck.remote.shell import ProgramResult
 from rankdeck.rules.progress import ProgressReader
+from rankdeck.rules.query import QueryError, Subject, parse
 from rankdeck.state.fleet import Fleet, KubernetesState, SlurmCluster, Switches
 from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
@@ -65,7 +66,6 @@ from rankdeck.telemetry.mqtt_packets import (
     read_publish,
 )
 from rankdeck.ui import fleet_views, node_page, snapshots
-from rankdeck.ui.query import QueryError, Subject, parse
 from rankdeck.ui.themes import UNICODE, painted
 from rankdeck_agent import config as agent_config
 from rankdeck_agent.collectors.base import Reading

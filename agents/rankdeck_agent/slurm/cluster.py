@@ -12,11 +12,12 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
 from rankdeck_agent.files import private_folder, readable, replace_private, user_name
 from rankdeck_agent.slurm.commands import (
+    BETWEEN,
     LIMIT,
     NO_TASK,
     QUEUE_CALLS,
@@ -30,11 +31,14 @@ from rankdeck_agent.slurm.commands import (
     cluster_period,
     cut,
     cut_nodes,
+    gpus_of,
     known,
+    memory_of,
     moment,
     one_line,
+    patience_in,
+    slurm_in,
     span,
-    variables_in,
 )
 from rankdeck_agent.slurm.folder import KeeperWatch, keeper_folder, touched
 from rankdeck_agent.slurm.verdict import FINAL, EndWords, status, verdict, waits_for
@@ -67,14 +71,14 @@ SINFO = (
     "--Format=" + ",".join(f"{name}:{width}" for name, width in NODE_COLUMNS.items()),
 )  # fmt: skip
 """The command for nodes and partitions: prints a line for each node of each partition."""
-_FIELDS = "AFKTuPDCSeVlrNj"
-"""Fields of `squeue -o`: job, array's job and task, state, user, partition, nodes, CPUs, start, end, submission, limit,
-reason, node list, name."""
-QUEUE_FIELDS = (
-    "squeue", "--local", "--noheader", "--all", "--sort=-p,i",
-    "--format=" + "|".join(f"%{letter}" for letter in _FIELDS),
+QUEUE_COLUMNS = (
+    "JobID", "ArrayJobID", "ArrayTaskID", "State", "UserName", "Partition", "NumNodes", "NumCPUs", "StartTime", "EndTime",
+    "SubmitTime", "TimeLimit", "Reason", "NodeList", "Account", "QOS", "PriorityLong", "tres-alloc", "tres-per-job",
+    "tres-per-node", "tres-per-task", "NumTasks", "HetJobID", "HetJobOffset", "Name",
 )  # fmt: skip
-"""The command for everybody's jobs that are not over, highest priority first. The name is last: it may contain anything."""
+"""Fields of `squeue -O`. The name is last: it may contain anything."""
+QUEUE_FIELDS = ("squeue", "--local", "--noheader", "--all", "--sort=-p,i")
+"""The command for everybody's jobs that are not over, highest priority first; see `Slurm.ask_columns`."""
 _SYMBOLS = {
     "*": "not responding",
     "~": "powered down",
@@ -186,27 +190,59 @@ def _count(partition: Row, cells: Mapping[str, str]) -> None:
 
 
 def job_rows(text: str) -> Iterator[Row]:
-    """The jobs in the output of QUEUE_FIELDS, with their places in the queue; other lines are skipped."""
+    """The jobs in the answer for QUEUE_COLUMNS, with their places in the queue; other lines are skipped.
+
+    A het job is one row, with its `components`.
+    """
     places: dict[str, int] = {}
     waiting: list[Row] = []
-    found: list[Row] = []
+    found: dict[str, list[Row]] = {}
     for line in text.splitlines():
-        words = line.split("|", len(_FIELDS) - 1)
-        if len(words) < len(_FIELDS) or not words[0].isdecimal():
+        words = line.split(BETWEEN)
+        if len(words) != len(QUEUE_COLUMNS) or not words[0].isdecimal():
             continue
-        cells = {key: plain(word, _LIMITS.get(key, 300)) for key, word in zip(_FIELDS, words)}
+        cells = {key: plain(word, _LIMITS.get(key, 300)) for key, word in zip(QUEUE_COLUMNS, words)}
         row = _job(cells)
         if row["state"] == "PENDING":
             row["position"] = max(_join_queues(row["partition"], places))
             waiting.append(row)
-        found.append(row)
+        found.setdefault(_het_id(cells) or row["id"], []).append(row)
     for row in waiting:
         row["waiting"] = max(places[name] for name in row["partition"].split(","))
-    yield from found
+    for number, parts in found.items():
+        yield parts[0] if parts[0]["offset"] is None else _het_job(number, parts)
 
 
-_LIMITS = {"N": 1 << 16}
-"""Field of `squeue -o` -> most characters of it, where that is not 300: a node list is read before it is cut."""
+_LIMITS = {"NodeList": 1 << 16}
+"""Column -> most characters of it, where that is not 300: a node list is read before it is cut."""
+
+
+def _het_id(cells: Mapping[str, str]) -> str:
+    """The number of the het job whose component this row is; "" for any other job."""
+    number = cells["HetJobID"]
+    return number if number.isdecimal() and number != "0" else ""
+
+
+def _het_job(number: str, parts: Sequence[Row]) -> Row:
+    """The row of a het job: as its first component, with what all of them have, and each of them in `components`."""
+    ordered = sorted(parts, key=lambda part: part["offset"])
+    shared = {
+        key: sum(part[key] for part in ordered) for key in ("count", "cpus", "gpus", "memory")
+    }
+    return {
+        **ordered[0],
+        **shared,
+        "id": number,
+        "shown": number,
+        "nodes": ",".join(filter(None, (part["nodes"] for part in ordered))),
+        "components": [
+            {**{key: part[key] for key in _OF_COMPONENT}, "id": f"{number}+{part['offset']}"}
+            for part in ordered
+        ],
+    }
+
+
+_OF_COMPONENT = ("state", "partition", "nodes", "count", "cpus", "gpus", "memory", "text")
 
 
 def _join_queues(partitions: str, places: dict[str, int]) -> Iterator[int]:
@@ -224,27 +260,46 @@ def shown_jobs_of(rows: Iterable[Row], user: str) -> tuple[list[Row], int]:
 
 
 def _job(cells: Mapping[str, str]) -> Row:
-    task = "" if cells["K"] in NO_TASK else known(cells["K"])
-    seen = SlurmJobRow(cells["A"], cells["T"], known(cells["r"]))
+    task = "" if cells["ArrayTaskID"] in NO_TASK else known(cells["ArrayTaskID"])
+    number = cells["JobID"]
+    seen = SlurmJobRow(number, cells["State"], known(cells["Reason"]))
     why = waits_for(seen)
     return {
-        "id": cells["A"],
-        "shown": f"{cells['F']}_{_tasks(task)}" if task else cells["A"],
-        "state": cells["T"],
-        "user": cells["u"],
-        "name": cells["j"],
-        "partition": cells["P"],
-        "count": _number(cells["D"]),
-        "cpus": _number(cells["C"]),
-        "start": moment(cells["S"]),
-        "end": moment(cells["e"]),
-        "submitted": moment(cells["V"]),
-        "limit": span(cells["l"]),
+        "id": number,
+        "shown": f"{cells['ArrayJobID']}_{_tasks(task)}" if task else number,
+        "offset": _number(cells["HetJobOffset"]) if _het_id(cells) else None,
+        "state": cells["State"],
+        "user": cells["UserName"],
+        "name": cells["Name"],
+        "partition": cells["Partition"],
+        "account": known(cells["Account"]),
+        "qos": known(cells["QOS"]),
+        "priority": _number(cells["PriorityLong"]),
+        "count": _number(cells["NumNodes"]),
+        "cpus": _number(cells["NumCPUs"]),
+        "gpus": _gpus(cells),
+        "memory": memory_of(cells["tres-alloc"]),
+        "start": moment(cells["StartTime"]),
+        "end": moment(cells["EndTime"]),
+        "submitted": moment(cells["SubmitTime"]),
+        "limit": span(cells["TimeLimit"]),
         "reason": seen.reason,
         "text": why.text,
+        "do": why.do,
         "stuck": why.stuck,
-        "nodes": known(cells["N"]),
+        "nodes": known(cells["NodeList"]),
     }
+
+
+def _gpus(cells: Mapping[str, str]) -> int:
+    """GPUs that the job has or asks for: of all its nodes."""
+    times = {
+        "tres-per-node": _number(cells["NumNodes"]),
+        "tres-per-task": _number(cells["NumTasks"]),
+    }
+    asked = ("tres-alloc", "tres-per-job", "tres-per-node", "tres-per-task")
+    found = ((name, gpus_of(cells[name])) for name in asked)
+    return next((count * max(times.get(name, 1), 1) for name, count in found if count), 0)
 
 
 def _tasks(task: str) -> str:
@@ -289,8 +344,8 @@ def _range(word: str) -> Iterable[str]:
 
 
 WANTED, NODES, QUEUE = "wanted", "cluster.nodes", "cluster.queue"
-QUESTIONS: Mapping[str, tuple[str, ...]] = {NODES: SINFO, QUEUE: QUEUE_FIELDS}
-"""File -> the command whose answer it has."""
+QUESTIONS = (QUEUE, NODES)
+"""Files with the answers of Slurm, that to squeue first: it is what most people wait for."""
 TOUCH = 10.0
 """Seconds between two touches by a console that wants the answers."""
 FORGOTTEN = 35.0
@@ -302,7 +357,10 @@ class SlurmAnswer(NamedTuple):
 
     at: float
     text: str
+    """With an error: what Slurm answered last."""
     error: str = ""
+    told: float = 0.0
+    """When Slurm told the text; 0.0: never."""
 
 
 class ClusterPoll:
@@ -333,8 +391,12 @@ class ClusterPoll:
             row = table((keeper_folder() / WANTED).read_text()) or {}
         except OSError:
             return
-        self.slurm = Slurm(variables_in(row))
+        self.slurm = slurm_in(row)
         self.most = calls_a_minute(row)
+
+    def want_queue(self, at: float) -> None:
+        """Ask for everybody's jobs no later than at this time, as far as the budget allows: one of ours has changed."""
+        self._rhythms[QUEUE].want(at)
 
     def ask(self, slurm: Slurm, budget: Budget, now: float, *, reserve: int) -> str:
         """Ask what is due while `reserve` calls remain; returns the new text of everybody's jobs, "" if not asked for."""
@@ -354,14 +416,23 @@ class ClusterPoll:
 
 def answer_to(name: str, slurm: Slurm) -> SlurmAnswer:
     """Ask Slurm one of QUESTIONS, by name."""
-    ask = slurm.ask_rows if name == QUEUE else slurm.ask
-    reply = ask(*QUESTIONS[name])
-    return SlurmAnswer(time.time(), reply.out if reply.well else "", reply.error)
+    if name == QUEUE:
+        reply = slurm.ask_columns(*QUEUE_FIELDS, columns=QUEUE_COLUMNS)
+    else:
+        reply = slurm.ask(*SINFO)
+    now = time.time()
+    return SlurmAnswer(now, reply.out, "", now) if reply.well else SlurmAnswer(now, "", reply.error)
 
 
 def leave(name: str, answer: SlurmAnswer) -> None:
-    """Write an answer to the file where consoles read it; errors are ignored, since Slurm is asked again later."""
-    head = json.dumps({"at": answer.at, "error": answer.error})
+    """Write an answer to the file where consoles read it, with an error the text of the last one.
+
+    Errors of the file system are ignored, since Slurm is asked again later.
+    """
+    before = read(name) if answer.error else None
+    if before is not None:
+        answer = answer._replace(text=before.text, told=before.told)
+    head = json.dumps({"at": answer.at, "error": answer.error, "told": answer.told})
     with contextlib.suppress(OSError):
         replace_private(keeper_folder() / name, f"{head}\n{answer.text}".encode("utf-8", "replace"))
 
@@ -373,10 +444,10 @@ def read(name: str) -> Optional[SlurmAnswer]:
     except OSError:
         return None
     row = table(head) or {}
-    at, error = row.get("at"), row.get("error")
-    if not isinstance(at, float) or not isinstance(error, str):
+    at, error, told = row.get("at"), row.get("error"), row.get("told")
+    if not isinstance(at, float) or not isinstance(error, str) or not isinstance(told, float):
         return None
-    return SlurmAnswer(at, text, error)
+    return SlurmAnswer(at, text, error, told)
 
 
 def want(settings: Mapping[str, object]) -> None:
@@ -395,7 +466,9 @@ def named(by: str) -> str:
 
 _TURN = 1.0
 _FRESH = 90.0
-"""Most seconds of age of an answer that `list` uses."""
+"""Most seconds of age of an answer that `list` uses while a newer one may come."""
+_FIRST_WAIT = 75.0
+"""Seconds for which `list` waits if nothing is known yet: two slow commands, one after the other."""
 _LONGEST = 1 << 20
 _KEYS = {"node": "name", "partition": "name", "job": "id"}
 """Kind of row -> the key that identifies a row."""
@@ -406,6 +479,9 @@ class SlurmView:
 
     def __init__(self) -> None:
         self._stamps: dict[str, float] = {}
+        self._told: dict[str, float] = {}
+        """Question -> when Slurm told what is known of its answer."""
+        self._told_age = 0.0
         self._nodes: list[Row] = []
         self._partitions: list[Row] = []
         self._user = named(str(os.getuid()))
@@ -419,7 +495,12 @@ class SlurmView:
     @property
     def complete(self) -> bool:
         """Whether every question was answered, perhaps with an error."""
-        return self._stamps.keys() == QUESTIONS.keys()
+        return self._stamps.keys() == set(QUESTIONS)
+
+    @property
+    def trouble(self) -> str:
+        """Why Slurm has not answered a question, one sentence; "" if it has."""
+        return next(filter(None, self._errors.values()), "")
 
     def take(self, name: str, answer: SlurmAnswer) -> None:
         """Use an answer; does nothing if it was used before."""
@@ -427,8 +508,9 @@ class SlurmView:
             return
         self._stamps[name] = answer.at
         self._errors[name] = answer.error
-        if answer.error:
+        if not answer.told or self._told.get(name) == answer.told:
             return  # keep what is known
+        self._told[name] = answer.told
         if name == NODES:
             self._nodes, self._partitions = node_rows(answer.text)
         else:
@@ -454,7 +536,10 @@ class SlurmView:
         if self._left_out != self._told_left_out:
             self._told_left_out = self._left_out
             yield {"left_out": self._left_out}
-        trouble = next(filter(None, self._errors.values()), "")
+        if self._told.get(QUEUE, 0.0) != self._told_age:
+            self._told_age = self._told[QUEUE]
+            yield {"queue_age": max(time.time() - self._told_age, 0.0)}
+        trouble = self.trouble
         if trouble != self._trouble:
             self._trouble = trouble
             yield {"trouble": f"Slurm does not answer: {trouble}" if trouble else ""}
@@ -481,23 +566,31 @@ def watch() -> int:
 
 
 def list_all() -> int:
-    """Print them once, at most _FRESH seconds old, or with {"now": true} as they are now; returns the exit code."""
+    """Print them once, at most _FRESH seconds old, or with {"now": true} as they are now; returns the exit code.
+
+    A slow Slurm is waited for; what it has not told by then is printed as it was known before, with its age.
+    """
     settings = _settings()
     want(settings)
     say({"about": {"user": named(str(os.getuid()))}})
     if settings.get("now") is True:
         for name in QUESTIONS:
-            leave(name, answer_to(name, Slurm(variables_in(settings))))
-    view, keeper, deadline = SlurmView(), KeeperWatch(), time.monotonic() + LIMIT
-    while not view.complete and time.monotonic() < deadline:
+            leave(name, answer_to(name, slurm_in(settings)))
+    view, keeper = SlurmView(), KeeperWatch()
+    known_before = all(read(name) is not None for name in QUESTIONS)
+    wait = (LIMIT if known_before else _FIRST_WAIT) * patience_in(settings)
+    deadline = time.monotonic() + wait
+    while not view.complete and not view.trouble and time.monotonic() < deadline:
         keeper.ensure()
         _look(view, time.time() - _FRESH)
         if not view.complete:
             time.sleep(_TURN / 5)
+    late = not view.complete and not view.trouble
+    _look(view)
     for row in view.news():
         say(row)
-    if not view.complete:
-        say({"trouble": "Slurm was not heard: the keeper left no answer"})
+    if late:
+        say({"trouble": f"Slurm has not told all of its queue and nodes within {wait:.0f} s"})
     return 0
 
 
@@ -534,7 +627,7 @@ def ended() -> int:
     settings = _settings()
     answer = read(ENDED)
     if answer is None or not 0 <= time.time() - answer.at < _ENDED_FRESH:
-        answer = _ask(Slurm(variables_in(settings)))
+        answer = _ask(slurm_in(settings))
     for found in ended_rows(answer.text):
         say({"ended": found})
     say({"trouble": _sentence(answer.error)})
@@ -545,8 +638,11 @@ def _ask(slurm: Slurm) -> SlurmAnswer:
     mark = os.urandom(8).hex()
     reply = slurm.ask(*SACCT, f"--delimiter={mark}", limit=_LIMIT)
     rows = (line.replace(mark, "|") for line in reply.out.split("\n") if mark in line)
-    answer = SlurmAnswer(
-        time.time(), "\n".join(map(one_line, rows)) if reply.well else "", reply.error
+    now = time.time()
+    answer = (
+        SlurmAnswer(now, "\n".join(map(one_line, rows)), "", now)
+        if reply.well
+        else SlurmAnswer(now, "", reply.error)
     )
     private_folder(keeper_folder())
     leave(ENDED, answer)

@@ -26,7 +26,7 @@ from rankdeck_agent.job.folder import (
     run_folder,
 )
 from rankdeck_agent.older_python import delete
-from rankdeck_agent.slurm.commands import Slurm, SlurmJobRow, is_later, variables_in
+from rankdeck_agent.slurm.commands import Slurm, SlurmJobRow, is_later, slurm_in
 from rankdeck_agent.text import plain
 from rankdeck_agent.wire.job_events import JobEvent, Trouble
 
@@ -110,7 +110,8 @@ def read_id(folder: RunFolder) -> tuple[str, str]:
 def slurm_of(folder: RunFolder) -> Slurm:
     """Slurm's commands with the environment that the cluster file gives to this job."""
     _, path = read_id(folder)
-    return Slurm({**variables_in(settings(folder)), **({"PATH": path} if path else {})})
+    slurm = slurm_in(settings(folder))
+    return slurm._replace(variables={**slurm.variables, **({"PATH": path} if path else {})})
 
 
 def submit_time(folder: RunFolder) -> float:

@@ -16,6 +16,7 @@ from rankdeck_agent.job.folder import RunFolder, is_closed
 from rankdeck_agent.slurm.array import ArrayRun
 from rankdeck_agent.slurm.cluster import ClusterPoll, Row, job_rows, named
 from rankdeck_agent.slurm.commands import (
+    BETWEEN,
     JOB_CALLS,
     LIMIT,
     QUEUE_CALLS,
@@ -94,7 +95,7 @@ class Keeper:
             self._ask(now)
         if watched:
             self._ask_for_cluster(now, busy=busy)
-        self._let_go()
+        self._let_go(now)
         if self._runs or self._unsubmitted or watched:
             self._empty = now
         return now - self._empty < _LINGER
@@ -123,6 +124,7 @@ class Keeper:
         self._runs[str(folder.path)] = run
         self._most = calls_a_minute(settings(folder))
         self._rhythm.want(now + _FIRST)
+        self._cluster.want_queue(now + _FIRST)
 
     def _wait_for_id(self, folder: RunFolder, now: float) -> None:
         """Wait while `sbatch` runs; if it was killed before it printed the id, the queue shows the job."""
@@ -138,15 +140,17 @@ class Keeper:
         with _apart(run):
             if run.turn(now):
                 self._rhythm.want(now + _AFTER_END)
+                self._cluster.want_queue(now + _AFTER_END)
             if run.over:  # a cancel has seen its end
                 run.close()
 
-    def _let_go(self) -> None:
+    def _let_go(self, now: float) -> None:
         for key, run in list(self._runs.items()):
             if run.closed:
                 run.end()
                 unregister_job(run.folder)
                 del self._runs[key]
+                self._cluster.want_queue(now)
 
     # ---- Slurm
 
@@ -163,7 +167,7 @@ class Keeper:
             return
         self._take_places(text)
         lasts = {run.id: run.track.last for run in self._runs.values()}
-        lines = (line for line in text.splitlines() if line.partition("|")[0] in lasts)
+        lines = (line for line in text.splitlines() if line.partition(BETWEEN)[0] in lasts)
         rows = {row["id"]: row for row in job_rows("\n".join(lines))}
         arrays = any(isinstance(run, ArrayRun) for run in self._runs.values())
         same = all(last and is_same(rows.get(name), last) for name, last in lasts.items())

@@ -12,7 +12,8 @@ from textual.widget import Widget
 
 from rankdeck.config.files import write_new
 from rankdeck.model.safe_text import printable
-from rankdeck.ui import actions, formatting, query
+from rankdeck.rules import query
+from rankdeck.ui import actions, formatting
 from rankdeck.ui.actions import OVER, OnScreen
 from rankdeck.ui.snapshots import step
 from rankdeck.ui.widgets.bars import FilterBar, KeyBar, Prompt, TopBar, TourBar
