@@ -254,10 +254,8 @@ class Session:
         if self.chooses_nodes:
             asked = await self.slurm.list()
             return {**asked, **await self._kubernetes_client.list(self.kubernetes)}
-        names = [node.name for node in self.cluster.nodes]
-        found, silent = await ask_what_runs(
-            self._agents, self.cluster.name, names, limit, ended=ended
-        )
+        names, cluster = [node.name for node in self.cluster.nodes], self.cluster.name
+        found, silent = await ask_what_runs(self._agents, cluster, names, limit, ended=ended)
         kept = await self._history.ask(lambda history: set(filter(history.knows, found)))
         for plan, created in found.values():
             if not self.jobs.knows(plan.job) and plan.job not in kept:
@@ -419,9 +417,9 @@ class Session:
     def command(
         self, nodes: Sequence[str], command: str, limit: float = USUAL_LIMIT, fan_out: int = FAN_OUT
     ) -> CommandRun:
-        """Run a shell command on these nodes, `fan_out` nodes at a time and at most `limit` seconds on each.
+        """Run a shell command on these nodes, `fan_out` nodes at a time and at most `limit` seconds on each; returns at once.
 
-        Returns at once; the `state` of the result shows the progress. Raises RankdeckError on Kubernetes: no SSH login.
+        The `state` of the result shows the progress. Raises RankdeckError on Kubernetes: no SSH login.
         """
         self._need_ssh()
         run = CommandRun(self._agents, CommandState(command, nodes), limit, fan_out)

@@ -22,6 +22,7 @@ from rankdeck_agent.slurm.cluster import (
 )
 from rankdeck_agent.slurm.commands import Slurm, slurm_in
 from rankdeck_agent.slurm.control import DENIED
+from rankdeck_agent.slurm.keeper import is_unknown
 from rankdeck_agent.slurm.verdict import FINAL, span_text
 from rankdeck_agent.text import plain, say, table
 
@@ -139,7 +140,7 @@ def _answer(asked: JobOrder, slurm: Slurm) -> Row:
     reply = slurm.ask_columns(
         *QUEUE_FIELDS, "--states=all", f"--jobs={','.join(bases)}", columns=QUEUE_COLUMNS
     )
-    if not reply.well and "Invalid job id" not in reply.error:
+    if not reply.well and not is_unknown(reply):
         return {"error": f"Slurm does not answer: {reply.error}"}
     rows = list(job_rows(reply.out))
     reasons = {name: refused(asked, rows_of(name, rows)) for name in asked.jobs}

@@ -10,11 +10,10 @@ from rankdeck.cli import choose, output
 from rankdeck.cli.opening import agrees, opened, until_done
 from rankdeck.errors import RankdeckError, UnknownJobError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.schedulers import JobChange, JobOrder, SlurmPages
+from rankdeck.model.schedulers import JobChange, JobOrder, SlurmPages, SlurmStatus
 from rankdeck.session import Session
 
 _SLURM_JOB = re.compile(r"\d{1,11}(?:_(?:\d{1,9}|\[[\d,:-]+(?:%\d+)?\]))?\Z", re.ASCII)
-_AT_ONCE = re.compile(r"%\d+(?=\]\Z)")
 _OF_JOBS = ("job", "efficiency")
 
 
@@ -65,7 +64,7 @@ def slurm_names(session: Session, texts: Sequence[str]) -> tuple[str, ...]:
 
 def _slurm_name(session: Session, text: str) -> str:
     if _SLURM_JOB.match(text):
-        return _AT_ONCE.sub("", text)
+        return SlurmStatus(id=text).name
     job = session.jobs.find(text)
     if job.slurm is None or not job.slurm.id:
         raise UnknownJobError(f"Slurm has no job {job.id}")

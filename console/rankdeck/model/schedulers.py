@@ -1,5 +1,6 @@
 """What Slurm and Kubernetes report: nodes, partitions, queues, jobs and the user's rights."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -70,6 +71,10 @@ class SlurmTask:
         return self.over and self.state not in OWN_ENDS
 
 
+_AT_ONCE = re.compile(r"%\d+(?=\]\Z)")
+"""How many tasks of an array may run at once, at the end of a row."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmStatus:
     """A job as Slurm reports it. Times are epoch seconds on the console's clock."""
@@ -115,6 +120,11 @@ class SlurmStatus:
     """Task numbers of a job array in sbatch's syntax, `0-9%2`; "" for other jobs. Rank N is task N."""
     tasks: tuple[SlurmTask, ...] = ()
     """Tasks that Slurm has reported on, in the order of their numbers."""
+
+    @property
+    def name(self) -> str:
+        """As Slurm's commands take it: `4711`, `48_3`, `48_[2-5]` of the row `48_[2-5%2]`."""
+        return _AT_ONCE.sub("", self.id)
 
     @property
     def waits(self) -> bool:

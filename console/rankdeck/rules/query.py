@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from rankdeck.model.job import Job
 from rankdeck.model.nodeset import expand
 from rankdeck.model.rank import State
-from rankdeck.model.schedulers import SlurmJob, SlurmStatus
 from rankdeck_agent.wire import METRICS
+
+if TYPE_CHECKING:  # the first picture needs no jobs
+    from rankdeck.model.job import Job
+    from rankdeck.model.schedulers import SlurmJob, SlurmStatus
 
 SHORT = {
     "cpu": "cpu.used",
@@ -63,7 +66,7 @@ class Subject:
     """One of JOB_WORDS, `state` or `node` -> the further values of this line."""
 
 
-def of_job(job: Job, queued: SlurmJob | None, more: str) -> Subject:
+def of_job(job: "Job", queued: "SlurmJob | None", more: str) -> Subject:
     """A job that the console follows, as filters see it; `queued`: the same in Slurm's queue, `more`: further words."""
     words = (job.id, job.name, job.plan.part_of, job.plan.owner, job.state, *job.nodes, more)
     status, user = (queued.status, queued.user) if queued else (job.slurm, "")
@@ -72,7 +75,7 @@ def of_job(job: Job, queued: SlurmJob | None, more: str) -> Subject:
 
 
 def job_values(
-    status: SlurmStatus | None, user: str, nodes: Iterable[str] = ()
+    status: "SlurmStatus | None", user: str, nodes: Iterable[str] = ()
 ) -> Callable[[str], Iterable[str]]:
     """`Subject.values` of a job: of this user, with these nodes besides those that Slurm names."""
 

@@ -131,7 +131,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("at_node", "at", "node", ("job", "acceptance"), "The node of this line, at its time; escape comes back", True, LOGS),
     Action("mark", "space", "mark", ("fleet", "jobs", "job"), "Mark this node, job or line, or unmark it", True, NOWHERE),
     Action("mark_all", "asterisk", "mark all", ("fleet", "jobs"), "Mark all nodes or jobs that are shown, or unmark them"),
-    Action("scheduler", "Q", "slurm", ("jobs", "job"), "What Slurm says of this job: all its settings, the parts of its priority, how it used what it had"),
+    Action("scheduler", "Q", "slurm", ("jobs", "job"), "What Slurm says of this job: all its settings, the parts of its priority, how it used what it had", True, NOWHERE),
     Action("next_mark", "apostrophe", "next mark", ("job",), "Go to the next marked line"),
     Action("wrap", "W", "wrap", ("job",), "Wrap long lines", True, LOGS),
     Action("lofi", "L", "plain", ("job",), "Show only the lines, mouse off: select and copy with the terminal"),

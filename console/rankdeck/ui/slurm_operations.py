@@ -3,7 +3,6 @@
 Each change shows its exact command line first; nothing runs unless the user agrees.
 """
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -16,11 +15,8 @@ from rankdeck.ui.screens.modals import WIDE, Question, Whole
 from rankdeck.ui.widgets.canvas import Runs, broken
 
 if TYPE_CHECKING:
-    from rankdeck.model.job import Job
     from rankdeck.model.schedulers import JobChange, JobOrder, SlurmPages
     from rankdeck.ui.protocols import Console
-    from rankdeck.ui.screens.job import JobScreen
-    from rankdeck.ui.screens.jobs import JobsScreen
 
 _MOST_LEFT = 8
 TITLES = {
@@ -30,27 +26,15 @@ TITLES = {
     "timelimit": "Change the time limit?",
 }
 """What is done with jobs -> the title of the question."""
-_AT_ONCE = re.compile(r"%\d+(?=\]\Z)")
-
-
-def slurm_name(job: "Job") -> str:
-    """Slurm's name of a job, as its commands take it: `4711`, `48_3`, `48_[2-5]`; "" if it is not known."""
-    return _AT_ONCE.sub("", job.slurm.id) if job.slurm else ""
 
 
 def chosen_jobs(console: "Console") -> tuple[str, ...]:
     """Slurm's names of the marked jobs, else of the one under the cursor or on screen; raises CommandError if there are none."""
     screen = cast("base.BaseScreen | None", console.top_screen)
-    names: Sequence[str] = ()
-    if screen is not None and screen.screen_name == "job":
-        job = cast("JobScreen", screen).job
-        names = (slurm_name(job),) if job else ()
-    elif screen is not None and screen.screen_name == "jobs":
-        names = cast("JobsScreen", screen).chosen_jobs
-    known = tuple(filter(None, names))
-    if not known:
+    names = screen.chosen_jobs if screen is not None else ()
+    if not names:
         raise CommandError("choose a job of Slurm on Jobs first, or open one")
-    return known
+    return names
 
 
 # ---- questions that Slurm answers

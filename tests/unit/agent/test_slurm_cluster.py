@@ -378,3 +378,81 @@ def test_the_number_for_no_task_is_no_task() -> None:
     (row,) = job_rows(queued(7, ArrayTaskID="4294967294"))
 
     assert row["shown"] == "7"
+
+
+def test_a_het_job_is_one_row_with_what_all_its_components_have() -> None:
+    text = "\n".join([
+        queued(8, HetJobID="7", HetJobOffset="1", NodeList="n2", NumCPUs="8", **{"tres-per-node": "gres/gpu:2", "tres-alloc": "cpu=8,mem=1G"}),
+        queued(7, HetJobID="7", HetJobOffset="0", NumCPUs="2", **{"tres-alloc": "cpu=2,mem=500M"}),
+        queued(9),
+    ])  # fmt: skip
+
+    het, other = job_rows(text)
+
+    assert (het["id"], het["shown"], het["nodes"], het["cpus"]) == ("7", "7", "n1,n2", 10)
+    assert (het["gpus"], het["memory"], het["count"]) == (2, 1524.0, 2)
+    parts = [(part["id"], part["nodes"], part["gpus"]) for part in het["components"]]
+    assert parts == [("7+0", "n1", 0), ("7+1", "n2", 2)]
+    assert (other["id"], other["offset"], "components" in other) == ("9", None, False)
+
+
+def test_a_component_that_is_left_alone_stands_for_its_het_job() -> None:
+    (het,) = job_rows(queued(8, HetJobID="7", HetJobOffset="1"))
+
+    assert (het["id"], [part["id"] for part in het["components"]]) == ("7", ["7+1"])
+
+
+@pytest.mark.parametrize(("cells", "gpus"), [
+    ({"tres-alloc": "cpu=4,gres/gpu=2,gres/gpu:a100=2", "tres-per-node": "gres/gpu:a100:1"}, 2),
+    ({"tres-per-node": "gres/gpu:a100:4", "NumNodes": "3"}, 12), ({"tres-per-job": "gres/gpu:5", "NumNodes": "3"}, 5),
+    ({"tres-per-task": "gres/gpu=1", "NumTasks": "6"}, 6), ({"tres-per-node": "gres/nic:2"}, 0), ({}, 0),
+])  # fmt: skip
+def test_gpus_are_those_of_all_nodes_however_they_were_asked_for(
+    cells: dict[str, str], gpus: int
+) -> None:
+    (row,) = job_rows(queued(7, **cells))
+
+    assert row["gpus"] == gpus
+
+
+def test_what_was_known_stays_with_its_age_when_slurm_does_not_answer(
+    slurm: Slurm, tmp_path: Path
+) -> None:
+    keeper_folder().mkdir(parents=True)
+    answers(tmp_path, "squeue", f"{queued(7)}\t")
+    poll = ClusterPoll()
+    poll.ask(slurm, Budget(), 0.0, reserve=0)
+    before = read(QUEUE)
+    assert before is not None
+    (tmp_path / "squeue").write_text("#!/bin/sh\necho 'squeue: error: timed out' >&2; exit 1\n")
+
+    cluster.leave(QUEUE, cluster.answer_to(QUEUE, slurm))
+
+    now = read(QUEUE)
+    assert now is not None
+    assert (now.error, now.told, now.text) == ("timed out", before.told, before.text)
+    assert now.at > before.at
+    view = SlurmView()
+    view.take(QUEUE, now)
+    rows = {next(iter(row)): row for row in view.news()}
+    assert rows["job"]["job"]["id"] == "7"
+    assert 0 <= rows["queue_age"]["queue_age"] < 60
+    assert rows["trouble"]["trouble"] == "Slurm does not answer: timed out"
+
+
+def test_after_a_change_of_ours_the_queue_is_asked_at_once_within_the_budget(
+    slurm: Slurm, tmp_path: Path
+) -> None:
+    keeper_folder().mkdir(parents=True)
+    poll, budget = ClusterPoll(), Budget(USUAL)
+    poll.ask(slurm, budget, 0.0, reserve=0)
+    first = asked(tmp_path).count("squeue")
+
+    poll.ask(slurm, budget, 5.0, reserve=0)
+    assert asked(tmp_path).count("squeue") == first
+    poll.want_queue(6.0)
+    poll.ask(slurm, budget, 6.0, reserve=0)
+    assert asked(tmp_path).count("squeue") == first + 1
+    poll.want_queue(7.0)
+    poll.ask(slurm, budget, 7.0, reserve=0)
+    assert asked(tmp_path).count("squeue") == first + 1, "the budget of the minute is spent"

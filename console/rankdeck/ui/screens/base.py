@@ -168,6 +168,11 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         return ()
 
     @property
+    def chosen_jobs(self) -> tuple[str, ...]:
+        """Slurm's names of the jobs that a command about jobs applies to on this screen."""
+        return ()
+
+    @property
     def marked(self) -> tuple[str, ...]:
         """The nodes that are marked on this screen, in the order of the cluster file."""
         return ()

@@ -17,7 +17,6 @@ from rankdeck.ui.operations import ask_cancel, attach, forget
 from rankdeck.ui.screens.base import Details, ListFilter, SortedScreen, no_match
 from rankdeck.ui.screens.job_head import description, duration, failure_text, head_lines
 from rankdeck.ui.screens.modals import row_lines
-from rankdeck.ui.slurm_operations import slurm_name
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, length
 from rankdeck.ui.widgets.vtable import Column, VTable
 
@@ -231,6 +230,9 @@ class JobsScreen(SortedScreen):
                 "inspect",
                 "scheduler",
             )
+        return (*self._idle_on(row, job), *(() if job.slurm else ("scheduler",)))
+
+    def _idle_on(self, row: str, job: Job) -> tuple[str, ...]:
         if row in self._others:
             return ("logs", "clone", "replay", "cancel", "inspect")
         if job.plan.replay_of:
@@ -240,7 +242,10 @@ class JobsScreen(SortedScreen):
     def whole(self) -> tuple[str, Sequence[Runs]]:
         row = self.table.cursor
         if row in self._others or row not in self._jobs:
-            return row, row_lines(self.table.whole(row)) if row else ()
+            cells = (
+                [*self.table.whole(row), *_component_cells(self._queued.get(row))] if row else []
+            )
+            return row, row_lines(cells)
         return row, description(self.console, self._jobs[row], self.size.width - 12)
 
     def details(self) -> tuple[str, Sequence[Runs]]:
@@ -257,7 +262,7 @@ class JobsScreen(SortedScreen):
         """Slurm's names of the marked jobs, in the order of the table, else of the one under the cursor."""
         marked = [row for row in self.table.rows if row in self._marks]
         chosen = (self._jobs.get(row) for row in marked or [self.table.cursor])
-        return tuple(slurm_name(job) for job in chosen if job)
+        return tuple(job.slurm.name for job in chosen if job and job.slurm and job.slurm.id)
 
     def mark(self, rows: Iterable[str]) -> None:
         """Mark exactly these jobs."""
@@ -319,6 +324,25 @@ class JobsScreen(SortedScreen):
         text = self.list_filter.text
         self.table.empty = no_match("job") if text else NO_JOBS
         self._arrange()
+
+
+def _component_cells(job: SlurmJob | None) -> list[tuple[str, str]]:
+    """A line for each component of a het job: its name, and what it is."""
+    cells: list[tuple[str, str]] = []
+    for part in job.components if job else ():
+        gpus = f"{part.gpus} GPU{'s' if part.gpus > 1 else ''}" if part.gpus else ""
+        memory = formatting.size(part.memory * (1 << 20)) if part.memory else ""
+        words = (
+            part.state.lower(),
+            part.nodes,
+            part.partition,
+            f"{part.cpus} CPUs",
+            gpus,
+            memory,
+            part.text,
+        )
+        cells.append((part.id, ", ".join(filter(None, words))))
+    return cells
 
 
 def _whose(job: Job) -> list[Run]:
