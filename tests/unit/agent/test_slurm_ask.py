@@ -1,9 +1,12 @@
 """How well jobs used what they had, reckoned as seff does from what sacct prints, and what is read of resource lists."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from rankdeck_agent.slurm.ask import cpu_time, efficiencies
-from rankdeck_agent.slurm.commands import gpus_of, memory_of
+from rankdeck_agent.slurm.commands import Slurm, gpus_of, memory_of, slurm_in
 
 USED = """\
 4711|4711|COMPLETED|600|8|2|01:00:00|billing=8,cpu=8,gres/gpu:a100=4,gres/gpu=4,mem=16G,node=2|
@@ -51,3 +54,20 @@ def test_gpus_are_counted_with_their_type_and_without(text: str, count: int) -> 
 ])  # fmt: skip
 def test_memory_is_read_with_its_unit(text: str, megabytes: float) -> None:
     assert memory_of(text) == megabytes
+
+
+def test_limits_follow_the_patience_of_the_user(tmp_path: Path) -> None:
+    program = tmp_path / "squeue"
+    program.write_text("#!/bin/sh\nsleep 0.6; echo here\n")
+    program.chmod(0o755)
+    path = {"PATH": f"{tmp_path}:{os.defpath}"}
+
+    late = Slurm(path).ask("squeue", limit=0.2)
+    waited = slurm_in({"environment": path, "patience": 20}).ask("squeue", limit=0.2)
+
+    assert (late.late, waited.out) == (True, "here\n")
+
+
+@pytest.mark.parametrize(("given", "patience"), [(2.5, 2.5), (0.1, 1.0), (1e9, 60.0), ("x", 1.0), (None, 1.0), (True, 1.0)])  # fmt: skip
+def test_a_patience_that_makes_no_sense_is_the_usual_one(given: object, patience: float) -> None:
+    assert slurm_in({"patience": given}).patience == patience
