@@ -86,8 +86,9 @@ from rankdeck_agent.kubernetes.objects import (
 )
 from rankdeck_agent.kubernetes.target import Target as KubernetesTarget
 from rankdeck_agent.rules.mpi_daemon import daemon_of, in_place
-from rankdeck_agent.slurm import array, control, verdict
+from rankdeck_agent.slurm import array, change, control, verdict
 from rankdeck_agent.slurm import cluster as slurm_cluster
+from rankdeck_agent.slurm.ask import efficiencies
 from rankdeck_agent.slurm.cluster import SlurmView, ended_rows
 from rankdeck_agent.slurm.commands import account_rows, output_files, queue_rows, shown_jobs
 from rankdeck_agent.slurm.folder import read as read_mark
@@ -492,9 +493,12 @@ def slurm_answers() -> Take:
         tasks = array.Tasks(range(4))
         tasks.take_rows(seen), tasks.settle(seen, patient=False), array.whole(seen, "1")
         output_files(text), verdict.places(text), control.job_numbers(text), read_mark(text)
-        [*ended_rows(text)]
+        [*ended_rows(text)], efficiencies(text)
+        rows = [*slurm_cluster.job_rows(text)]
+        for name in ("4711", "4711_3", "4711_[0-9]"):
+            change.rows_of(name, rows)
         for name in slurm_cluster.QUESTIONS:
-            view.take(name, slurm_cluster.SlurmAnswer(at, text))
+            view.take(name, slurm_cluster.SlurmAnswer(at, text, told=at))
         for row in view.news():
             tell(json.dumps(row).encode() + b"\n")
 

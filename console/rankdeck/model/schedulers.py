@@ -449,7 +449,7 @@ class SlurmComponent:
 
 def slurm_owner(user: str, components: int) -> str:
     """`Slurm job of alice`, or `Slurm job of alice, 2 components`."""
-    parts = f", {components} components" if components else ""
+    parts = f", {components} component{'s' if components > 1 else ''}" if components else ""
     return f"Slurm job of {user or 'unknown'}{parts}"
 
 
