@@ -15,7 +15,7 @@ from rankdeck.model.schedulers import (
     SlurmStatus,
 )
 from tests.ui.support.stage import Stage
-from tests.ui.test_screens import console, lacks, shows, text_of, type_in
+from tests.ui.test_screens import JOB, console, lacks, shows, text_of, type_in
 from tests.ui.test_slurm_screens import CLUSTER
 
 HELD = SlurmStatus(
@@ -72,6 +72,20 @@ async def test_a_het_job_is_one_row_with_its_components_inside() -> None:
         await pilot.press("G", "d")
         await shows(app, pilot, "running, n1, 4 CPUs, 2.0G")
         await shows(app, pilot, "running, n2, gpu, 8 CPUs, 1 GPU")
+
+
+async def test_a_job_of_ours_has_what_the_queue_says_among_its_details() -> None:
+    made = stage()
+    made.start(JOB, 2, 1)
+    node = made.jobs.job(JOB).plan.nodes[0].node
+    made.tell(JOB, node, "slurm", id="4712", state="RUNNING", account="research")
+    async with console(made) as (app, pilot):
+        await pilot.press("2")
+        await shows(app, pilot, JOB)
+        await filtered(app, pilot, f"account=research & {JOB}")
+        await shows(app, pilot, JOB)
+        await pilot.press("d")
+        await shows(app, pilot, "1200")
 
 
 @pytest.mark.long

@@ -246,7 +246,12 @@ class JobsScreen(SortedScreen):
                 [*self.table.whole(row), *_component_cells(self._queued.get(row))] if row else []
             )
             return row, row_lines(cells)
-        return row, description(self.console, self._jobs[row], self.size.width - 12)
+        known = description(self.console, self._jobs[row], self.size.width - 12)
+        queued = self._queued.get(row)
+        if queued is None:
+            return row, known
+        cells = [(title, words(queued)) for title, *_, words in _SLURM_COLUMNS]
+        return row, [*row_lines([*cells, *_component_cells(queued)]), [], *known]
 
     def details(self) -> tuple[str, Sequence[Runs]]:
         row = self.table.cursor
