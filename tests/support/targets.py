@@ -92,6 +92,7 @@ from rankdeck_agent.slurm.ask import efficiencies
 from rankdeck_agent.slurm.cluster import SlurmView, ended_rows
 from rankdeck_agent.slurm.commands import account_rows, output_files, queue_rows, shown_jobs
 from rankdeck_agent.slurm.folder import read as read_mark
+from rankdeck_agent.slurm.queue import job_rows
 from rankdeck_agent.text import plain, shown
 from rankdeck_agent.wire import NodePlan, WireError, decode, node_plan
 from tests.support import hostile
@@ -494,7 +495,7 @@ def slurm_answers() -> Take:
         tasks.take_rows(seen), tasks.settle(seen, patient=False), array.whole(seen, "1")
         output_files(text), verdict.places(text), control.job_numbers(text), read_mark(text)
         [*ended_rows(text)], efficiencies(text)
-        rows = [*slurm_cluster.job_rows(text)]
+        rows = [*job_rows(text)]
         for name in ("4711", "4711_3", "4711_[0-9]"):
             change.rows_of(name, rows)
         for name in slurm_cluster.QUESTIONS:

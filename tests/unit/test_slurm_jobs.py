@@ -531,6 +531,18 @@ def test_a_row_of_an_array_stands_for_its_own_tasks(place: str, tasks: str) -> N
     assert json.loads(node.files[0].text)["tasks"] == tasks
 
 
+@pytest.mark.parametrize(("place", "parts", "tasks", "owner"), [
+    ("", 0, 6, "Slurm job of ann, 6 tasks"), ("48_[2-5]", 0, 4, "Slurm job of ann"), ("", 2, 2, "Slurm job of ann, 2 components"),
+    ("", 0, 1, "Slurm job of ann"),
+])  # fmt: skip
+def test_the_owner_of_a_job_comes_with_how_many_end_with_it(
+    place: str, parts: int, tasks: int, owner: str
+) -> None:
+    seen = SlurmLook(id="48", user="ann", components=parts, tasks=tasks)
+
+    assert attach_plan(CLUSTER, seen, place).owner == owner
+
+
 def test_a_row_whose_tasks_slurm_has_cut_is_refused() -> None:
     with pytest.raises(LaunchError, match="Slurm cuts the list of its tasks"):
         attach_plan(CLUSTER, SlurmLook(id="48"), "48_[2-5,7,9,11,...]")

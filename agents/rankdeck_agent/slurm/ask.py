@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Optional, cast
 
-from rankdeck_agent.slurm.cluster import Row
 from rankdeck_agent.slurm.commands import (
     Slurm,
     gpus_of,
@@ -23,6 +22,7 @@ from rankdeck_agent.slurm.commands import (
     slurm_in,
     span,
 )
+from rankdeck_agent.slurm.queue import Row
 from rankdeck_agent.slurm.verdict import FINAL
 from rankdeck_agent.text import say, shown, table
 

@@ -15,8 +15,8 @@ from typing import Any, cast
 from rankdeck_agent import LAUNCHER
 from rankdeck_agent.files import replace_private
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.slurm.cluster import QUEUE_COLUMNS, QUEUE_FIELDS, job_rows
 from rankdeck_agent.slurm.commands import output_files, shown_job, slurm_in
+from rankdeck_agent.slurm.queue import QUEUE_COLUMNS, QUEUE_FIELDS, job_rows, jobs_in
 from rankdeck_agent.text import say, table
 
 _LONGEST = 1 << 20
@@ -46,14 +46,20 @@ def look() -> int:
     seen = shown_job(reply.out) if reply.well else None
     # A job's name may imitate the fields that scontrol writes after it: the owner comes from squeue.
     listed = slurm.ask_columns(*QUEUE_FIELDS, "--states=all", f"--jobs={number}", columns=QUEUE_COLUMNS)  # fmt: skip
-    row = next(job_rows(listed.out), None)
+    rows = list(job_rows(listed.out))
+    row = rows[0] if rows else None
     if seen is None or row is None:
         return say({"error": f"Slurm tells nothing of job {number}: {reply.error or 'no answer'}"})
     if row["offset"] is not None and row["id"] != number:
         return say({"error": _PART.format(number, row["id"])})
     out, err = output_files(reply.out)
     known = {key: row[key] for key in ("name", "user", "state", "submitted")}
-    known.update(id=seen.id, array=seen.array, components=len(row.get("components", ())))
+    known.update(
+        id=seen.id,
+        array=seen.array,
+        components=len(row.get("components", ())),
+        tasks=sum(map(jobs_in, rows)),
+    )
     split = 1 < seen.tasks <= MOST_RANKS and is_labelled(_head(out), seen.tasks)
     return say({**known, "out": out, "err": err, "ranks": seen.tasks if split else 1})
 

@@ -10,19 +10,18 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Optional, cast
 
-from rankdeck_agent.slurm.array import numbers
-from rankdeck_agent.slurm.cluster import (
-    QUEUE,
-    QUEUE_COLUMNS,
-    QUEUE_FIELDS,
-    Row,
-    answer_to,
-    job_rows,
-    leave,
-)
+from rankdeck_agent.slurm.cluster import QUEUE, answer_to, leave
 from rankdeck_agent.slurm.commands import Slurm, slurm_in
 from rankdeck_agent.slurm.control import DENIED
 from rankdeck_agent.slurm.keeper import is_unknown
+from rankdeck_agent.slurm.queue import (
+    QUEUE_COLUMNS,
+    QUEUE_FIELDS,
+    Row,
+    job_rows,
+    jobs_in,
+    tasks_named,
+)
 from rankdeck_agent.slurm.verdict import FINAL, span_text
 from rankdeck_agent.text import plain, say, table
 
@@ -98,18 +97,9 @@ def refused(asked: JobOrder, rows: Sequence[Row]) -> str:
 
 def rows_of(name: str, rows: Sequence[Row]) -> list[Row]:
     """The rows in the queue that a job, a task of an array or a range of tasks stands for."""
-    job, tasks = _split(name)
-    split = ((row, *_split(row["shown"])) for row in rows)
+    job, tasks = tasks_named(name)
+    split = ((row, *tasks_named(row["shown"])) for row in rows)
     return [row for row, base, here in split if base == job and (not tasks or tasks & here)]
-
-
-def _split(name: str) -> "tuple[str, set[int]]":
-    """(number, tasks) of `48_3` or `48_[2-5%2]`; no tasks for another job, and where Slurm has cut their list."""
-    job, _, tasks = name.partition("_")
-    try:
-        return job, set(numbers(tasks.strip("[]").partition("%")[0]))
-    except ValueError:
-        return job, set()
 
 
 def command(asked: JobOrder, jobs: Sequence[str]) -> "tuple[str, ...]":
@@ -152,18 +142,12 @@ def _answer(asked: JobOrder, slurm: Slurm) -> Row:
     argv = command(asked, jobs)
     answer["line"] = " ".join(argv)
     hit = {row["shown"]: row for name in jobs for row in rows_of(name, rows)}
-    answer["hits"] = sum(map(_size, hit.values()))
+    answer["hits"] = sum(map(jobs_in, hit.values()))
     if not asked.agreed:
         return answer
     if asked.agreed != answer["line"]:
         return {**answer, "error": "Slurm says something else of these jobs by now: look again"}
     return {**answer, **_carry_out(jobs, slurm, argv)}
-
-
-def _size(row: Row) -> int:
-    """How many jobs of Slurm this row is: the tasks of an array that wait together, the components of a het job."""
-    _, tasks = _split(row["shown"])
-    return max(len(tasks), len(row.get("components", ())), 1)
 
 
 def _carry_out(jobs: Sequence[str], slurm: Slurm, argv: "tuple[str, ...]") -> Row:

@@ -10,6 +10,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, Optional, cast
 
 from rankdeck_agent.files import readable
@@ -584,6 +585,23 @@ _GPUS = re.compile(
 """An entry such as `gres/gpu:a100=2`, `gpu:a100:2`, `gres/gpu=2` or `gpu`, which is one."""
 _MEMORY = re.compile(r"(?:^|,)mem=([0-9]{1,15}(?:\.[0-9]+)?)([KMGTP]?)")
 _MEGABYTES = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
+
+
+def count_of(text: str) -> int:
+    """The number in this text; 0 if it is none."""
+    return int(text) if text.isdecimal() and len(text) < 12 else 0
+
+
+def numbers(text: str) -> list[int]:
+    """The numbers in `0-2,7,10-20:5`, at most 10,000; raises ValueError."""
+    steps = (part.partition(":") for part in text.split(",") if part)
+    spans = ((span.partition("-"), int(step or 1) or 1) for span, _, step in steps)
+    every = (n for (a, _, b), step in spans for n in range(int(a), int(b or a) + 1, step))
+    return list(islice(every, _MOST_NUMBERS))
+
+
+_MOST_NUMBERS = 10_000
+"""Most tasks named at once."""
 
 
 def gpus_of(tres: str) -> int:

@@ -38,8 +38,8 @@ from rankdeck_agent.job.folder import (
 from rankdeck_agent.job.ranks import environment, make, unlink_links
 from rankdeck_agent.machine import local_addresses
 from rankdeck_agent.older_python import is_ascii, without_prefix
-from rankdeck_agent.slurm.array import covers, numbers
-from rankdeck_agent.slurm.cluster import SINFO, Row, node_rows
+from rankdeck_agent.slurm.array import covers
+from rankdeck_agent.slurm.cluster import SINFO, node_rows
 from rankdeck_agent.slurm.commands import (
     CLOCKS,
     SQUEUE,
@@ -47,6 +47,7 @@ from rankdeck_agent.slurm.commands import (
     SlurmJobRow,
     SlurmReply,
     login_environment,
+    numbers,
     queue_rows,
     run,
     shown_job,
@@ -72,6 +73,7 @@ from rankdeck_agent.slurm.folder import (
     write_id,
 )
 from rankdeck_agent.slurm.keeper import ask_for_job, is_unknown
+from rankdeck_agent.slurm.queue import Row
 from rankdeck_agent.slurm.run import restored
 from rankdeck_agent.slurm.verdict import FINAL
 from rankdeck_agent.text import plain, say, shown, table

@@ -14,7 +14,7 @@ from typing import Optional
 from rankdeck_agent.files import mark_agent_used
 from rankdeck_agent.job.folder import RunFolder, is_closed
 from rankdeck_agent.slurm.array import ArrayRun
-from rankdeck_agent.slurm.cluster import ClusterPoll, Row, job_rows, named
+from rankdeck_agent.slurm.cluster import ClusterPoll, named
 from rankdeck_agent.slurm.commands import (
     BETWEEN,
     JOB_CALLS,
@@ -45,6 +45,7 @@ from rankdeck_agent.slurm.folder import (
     unregister_job,
     write_id,
 )
+from rankdeck_agent.slurm.queue import Row, job_rows
 from rankdeck_agent.slurm.run import Run
 from rankdeck_agent.slurm.verdict import FINAL, PLACES, places
 

@@ -57,7 +57,7 @@ def attach_plan(cluster: Cluster, found: SlurmLook, place: str = "") -> Plan:
         grace=_GRACE,
         abort=Abort(enabled=False),
         text=" and ".join(dict.fromkeys(filter(None, (found.out, found.err)))),
-        owner=slurm_owner(found.user, found.components),
+        owner=slurm_owner(found.user, found.components, 1 if tasks else found.tasks),
     )
 
 

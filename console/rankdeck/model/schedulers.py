@@ -427,6 +427,8 @@ class SlurmLook:
     """Number of ranks whose lines can be told apart; 1 if lines are not labelled."""
     components: int = 0
     """Number of components of a het job, which all end with it; 0 for other jobs."""
+    tasks: int = 1
+    """Number of tasks of an array that its name stands for and that have not ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -447,9 +449,10 @@ class SlurmComponent:
     memory: float = 0.0
 
 
-def slurm_owner(user: str, components: int) -> str:
-    """`Slurm job of alice`, or `Slurm job of alice, 2 components`."""
-    parts = f", {components} component{'s' if components > 1 else ''}" if components else ""
+def slurm_owner(user: str, components: int, tasks: int = 1) -> str:
+    """`Slurm job of alice`, `Slurm job of alice, 2 components`: also how many jobs of Slurm end with it, if not one."""
+    several = f", {tasks} tasks" if tasks > 1 else ""
+    parts = f", {components} component{'s' if components > 1 else ''}" if components else several
     return f"Slurm job of {user or 'unknown'}{parts}"
 
 

@@ -452,7 +452,7 @@ def _is_count(value: object) -> bool:
 
 _LOOK = {
     "id": text(40), "array": text(60), "name": text(_WORD), "user": text(64), "state": text(40), "submitted": or_null(stamp),
-    "ranks": _is_count, "error": text(_SENTENCE), "components": integer,
+    "ranks": _is_count, "error": text(_SENTENCE), "components": integer, "tasks": integer,
 }  # fmt: skip
 _JOB = {
     "id": text(40), "name": text(_WORD), "user": text(64), "cpus": integer, "count": integer, "gpus": integer,

@@ -177,6 +177,20 @@ def test_a_het_job_is_one_row_and_its_cancel_counts_what_it_hits(
     assert [line.split()[0] for line in queue(user)] == [other]
 
 
+def test_a_cancel_of_a_whole_array_counts_the_tasks_that_it_hits(user: Operator) -> None:
+    array = submit(user, "-n1 --mem=50M --array=0-5%2")
+    other = submit(user, "-n1 --hold")
+    begun = lambda: sum("RUNNING" in line for line in queue(user)) == 2  # noqa: E731
+    assert eventually(begun), queue(user)
+
+    done = user.lab.rankdeck("-c", user.file, "cancel", array, limit=120)
+
+    assert (done.returncode, "is a Slurm job of lab, 6 tasks" in done.stderr) == (2, True)
+    (report,) = user.objects("cancel", array, "--yes", "--grace", "2")
+    assert report["left"] == []
+    assert [line.split()[0] for line in queue(user)] == [other]
+
+
 @pytest.mark.parametrize("place", ["/nowhere/%j.out", "/root/%j.out"])
 def test_a_job_whose_output_file_cannot_be_opened_is_told_in_words(
     user: Operator, place: str

@@ -10,8 +10,9 @@ import pytest
 
 from rankdeck_agent.slurm import change
 from rankdeck_agent.slurm.change import JobOrder, command, job_order, refused, rows_of
-from rankdeck_agent.slurm.cluster import QUEUE, job_rows, read
+from rankdeck_agent.slurm.cluster import QUEUE, read
 from rankdeck_agent.slurm.commands import Slurm
+from rankdeck_agent.slurm.queue import job_rows
 from tests.unit.agent.test_slurm_cluster import WAITS, answers, queued
 
 NO_SENSE: list[Mapping[str, Any]] = [

@@ -12,11 +12,9 @@ from rankdeck_agent.slurm.cluster import (
     NODE_COLUMNS,
     NODES,
     QUEUE,
-    QUEUE_COLUMNS,
     ClusterPoll,
     SlurmAnswer,
     SlurmView,
-    job_rows,
     node_rows,
     place_jobs,
     read,
@@ -34,6 +32,7 @@ from rankdeck_agent.slurm.commands import (
 )
 from rankdeck_agent.slurm.folder import keeper_folder
 from rankdeck_agent.slurm.keeper import is_same
+from rankdeck_agent.slurm.queue import MOST_JOBS, QUEUE_COLUMNS, job_rows, shown_jobs_of
 
 IDLE = {
     "NodeHost": "n1", "PartitionName": "debug", "Partition": "debug*", "StateLong": "mixed", "Gres": "gpu:a100:4",
@@ -341,7 +340,7 @@ def test_a_job_on_many_scattered_nodes_stands_at_each_of_them() -> None:
     nodes = [{"name": name, "jobs": []} for name in names]
 
     place_jobs(nodes, [row])
-    (shown,), left_out = cluster.shown_jobs_of([row], "bob")
+    (shown,), left_out = shown_jobs_of([row], "bob")
 
     assert all(node["jobs"] == ["7 ann"] for node in nodes)
     assert (shown["nodes"][-11:], len(shown["nodes"]) <= 2000, left_out) == (f"{shown['nodes'][-11:-2]},…", True, 0)  # fmt: skip
@@ -352,9 +351,9 @@ def test_ones_own_jobs_are_first_in_a_queue_that_is_too_long() -> None:
         *job_rows("\n".join([*(queued(n) for n in range(1, 6001)), queued(6001, UserName="bob")]))
     ]
 
-    shown, left_out = cluster.shown_jobs_of(rows, "bob")
+    shown, left_out = shown_jobs_of(rows, "bob")
 
-    assert (shown[0]["id"], len(shown), left_out) == ("6001", cluster.MOST_JOBS, 1001)
+    assert (shown[0]["id"], len(shown), left_out) == ("6001", MOST_JOBS, 1001)
 
 
 def test_a_job_that_waits_in_several_partitions_waits_in_each() -> None:
