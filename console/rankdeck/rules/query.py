@@ -68,10 +68,12 @@ class Subject:
 
 def of_job(job: "Job", queued: "SlurmJob | None", more: str) -> Subject:
     """A job that the console follows, as filters see it; `queued`: the same in Slurm's queue, `more`: further words."""
-    words = (job.id, job.name, job.plan.part_of, job.plan.owner, job.state, *job.nodes, more)
+    nodes, state = job.nodes, job.state.value
+    text = (
+        f"{job.id} {job.name} {job.plan.part_of} {job.plan.owner} {state} {' '.join(nodes)} {more}"
+    )
     status, user = (queued.status, queued.user) if queued else (job.slurm, "")
-    values = job_values(status, user, job.nodes)
-    return Subject(" ".join(map(str, words)), str(job.state), lambda _: None, values=values)
+    return Subject(text, state, lambda _: None, values=job_values(status, user, nodes))
 
 
 def job_values(

@@ -34,6 +34,10 @@ ORDER = {
 }
 
 
+_Listed = tuple[KubernetesJob | SlurmJob, Job]
+"""A job that the scheduler lists, and its row."""
+
+
 class JobsScreen(SortedScreen):
     """The table of jobs, newest first."""
 
@@ -47,6 +51,7 @@ class JobsScreen(SortedScreen):
         self._jobs: dict[str, Job] = {}
         self._others: dict[str, Job] = {}
         """Jobs in the scheduler's queue that this console does not follow, by their names there."""
+        self._listed: dict[str, _Listed] = {}
         self._queued: dict[str, SlurmJob] = {}
         """Row -> the job as Slurm's queue has it, also if this console follows it."""
         self._marks: frozenset[str] = frozenset()
@@ -148,7 +153,9 @@ class JobsScreen(SortedScreen):
         jobs.take_changes()
         known = self._jobs
         others = {one.place: one for one in self.console.need_session().others()}
-        self._others = {name: _listed(one) for name, one in others.items()}
+        # A queue may be long, and most of it is as it was a moment ago.
+        self._listed = {name: self._row_of(name, one) for name, one in others.items()}
+        self._others = {name: row for name, (_, row) in self._listed.items()}
         self._strangers = frozenset(
             name for name, one in others.items() if isinstance(one, SlurmJob) and not one.mine
         )
@@ -160,6 +167,10 @@ class JobsScreen(SortedScreen):
             self.table.refresh()
         self._arrange()
         self.table.touch(frozenset(self._jobs))
+
+    def _row_of(self, name: str, one: KubernetesJob | SlurmJob) -> "_Listed":
+        known = self._listed.get(name)
+        return known if known is not None and known[0] is one else (one, _listed(one))
 
     def _find_queued(self, others: Mapping[str, KubernetesJob | SlurmJob]) -> dict[str, SlurmJob]:
         session = self.console.need_session()
@@ -186,15 +197,18 @@ class JobsScreen(SortedScreen):
         shown = [
             job
             for job in self._jobs.values()
-            if self.list_filter.matches(self._subject(job)) and not self._is_left_out(job)
+            if self._is_wanted(job) and not self._is_left_out(job)
         ]
         shown.sort(key=self._key, reverse=self.turned)
         self.table.sorted_by, self.table.turned = (self.order,), self.turned
         self.table.show([job.id for job in shown])
 
-    def _subject(self, job: Job) -> query.Subject:
-        """The job as the filter sees it."""
-        return query.of_job(job, self._queued.get(job.id), failure_text(job))
+    def _is_wanted(self, job: Job) -> bool:
+        """Whether the filter, if there is one, keeps this job."""
+        if not self.list_filter.text:
+            return True
+        subject = query.of_job(job, self._queued.get(job.id), failure_text(job))
+        return self.list_filter.matches(subject)
 
     def _is_left_out(self, job: Job) -> bool:
         """Whether this job is hidden: an acceptance run has hundreds of jobs, which only a filter shows."""
