@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Optional, cast
 from rankdeck_agent.slurm.cluster import QUEUE, answer_to, leave
 from rankdeck_agent.slurm.commands import Slurm, slurm_in
 from rankdeck_agent.slurm.control import DENIED
+from rankdeck_agent.slurm.folder import note_change
 from rankdeck_agent.slurm.keeper import is_unknown
 from rankdeck_agent.slurm.queue import (
     QUEUE_COLUMNS,
@@ -154,6 +155,7 @@ def _carry_out(jobs: Sequence[str], slurm: Slurm, argv: "tuple[str, ...]") -> Ro
     result = slurm.ask(*argv)
     fresh = answer_to(QUEUE, slurm)
     leave(QUEUE, fresh)
+    note_change()
     rows = list(job_rows(fresh.text))
     now = {name: _words(rows_of(name, rows)) for name in jobs}
     if not result.well:

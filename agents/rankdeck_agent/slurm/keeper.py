@@ -42,6 +42,7 @@ from rankdeck_agent.slurm.folder import (
     not_taken,
     read_id,
     settings,
+    take_change,
     unregister_job,
     write_id,
 )
@@ -114,6 +115,8 @@ class Keeper:
         if self._open_jobs.rung:
             for run in self._runs.values():
                 run.hurry()
+            if take_change():
+                self._rhythm.want(now)
 
     def _open(self, folder: RunFolder, now: float) -> None:
         self._unsubmitted.pop(str(folder.path), None)

@@ -12,6 +12,7 @@ from rankdeck_agent.slurm import change
 from rankdeck_agent.slurm.change import JobOrder, command, job_order, refused, rows_of
 from rankdeck_agent.slurm.cluster import QUEUE, read
 from rankdeck_agent.slurm.commands import Slurm
+from rankdeck_agent.slurm.folder import take_change
 from rankdeck_agent.slurm.queue import job_rows
 from tests.unit.agent.test_slurm_cluster import WAITS, answers, queued
 
@@ -104,6 +105,7 @@ def test_only_the_line_that_was_agreed_to_is_run_and_the_queue_is_fresh_afterwar
 
     assert (run["done"], (tmp_path / "done").read_text()) == (True, "hold 2,48_[2-5]\n")
     assert run["now"]["2"].startswith("PENDING")
+    assert [take_change(), take_change()] == [True, False]
     fresh = read(QUEUE)
     assert fresh is not None
     assert [row["id"] for row in job_rows(fresh.text)] == ["2", "3", "1"]
