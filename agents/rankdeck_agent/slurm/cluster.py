@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, Optional
 
 from rankdeck_agent.files import private_folder, readable, replace_private, user_name
 from rankdeck_agent.slurm.commands import (
-    LIMIT,
     QUEUE_CALLS,
     SACCT_FIELDS,
     Budget,
@@ -334,6 +333,8 @@ _FRESH = 90.0
 """Most seconds of age of an answer that `list` uses while a newer one may come."""
 _FIRST_WAIT = 75.0
 """Seconds for which `list` waits if nothing is known yet: two slow commands, one after the other."""
+_NEXT_WAIT = 12.0
+"""The same if something is known, be it old: the calls of this minute may be spent."""
 _LONGEST = 1 << 20
 _KEYS = {"node": "name", "partition": "name", "job": "id"}
 """Kind of row -> the key that identifies a row."""
@@ -443,18 +444,17 @@ def list_all() -> int:
             leave(name, answer_to(name, slurm_in(settings)))
     view, keeper = SlurmView(), KeeperWatch()
     known_before = all(read(name) is not None for name in QUESTIONS)
-    wait = (LIMIT if known_before else _FIRST_WAIT) * patience_in(settings)
+    wait = (_NEXT_WAIT if known_before else _FIRST_WAIT) * patience_in(settings)
     deadline = time.monotonic() + wait
     while not view.complete and not view.trouble and time.monotonic() < deadline:
         keeper.ensure()
         _look(view, time.time() - _FRESH)
         if not view.complete:
             time.sleep(_TURN / 5)
-    late = not view.complete and not view.trouble
     _look(view)
     for row in view.news():
         say(row)
-    if late:
+    if not view.complete and not view.trouble:
         say({"trouble": f"Slurm has not told all of its queue and nodes within {wait:.0f} s"})
     return 0
 

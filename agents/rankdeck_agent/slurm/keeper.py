@@ -84,6 +84,8 @@ class Keeper:
         self._placed = float("-inf")
         self._empty = time.monotonic()
         self._told_silence = False
+        self._changed = False
+        """The user has just changed a job: one question about that does not wait for the budget, as none of `cancel` does."""
 
     def turn(self, now: float) -> bool:
         """One round; `now` in monotonic seconds. False once there has been nothing to do for _LINGER seconds."""
@@ -116,6 +118,7 @@ class Keeper:
             for run in self._runs.values():
                 run.hurry()
             if take_change():
+                self._changed = True
                 self._rhythm.want(now)
 
     def _open(self, folder: RunFolder, now: float) -> None:
@@ -198,8 +201,9 @@ class Keeper:
         # For others' jobs scontrol is not trusted: a job's name may imitate the fields after it.
         alone = len(runs) == 1 and not self._unsubmitted and not runs[0].attached
         lone = runs[0] if alone else None
-        if not self._budget.allows(JOB_CALLS if lone else QUEUE_CALLS, now):
+        if not self._changed and not self._budget.allows(JOB_CALLS if lone else QUEUE_CALLS, now):
             return
+        self._changed = False
         if lone:
             self._ask_for_one(lone, now)
         else:
