@@ -172,6 +172,8 @@ _SLURM: Mapping[str, tuple[str, str]] = {
     "hear": ("control", "hear"),
     "tell": ("control", "tell"),
     "ended": ("cluster", "ended"),
+    "change": ("change", "change"),
+    "ask": ("ask", "ask"),
 }
 """Command of `slurm` -> (module, function); imported only when used, because the keeper must stay small."""
 _SLURM_ARGUMENTS = {"beside": 1, "hear": 2}

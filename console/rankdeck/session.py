@@ -27,7 +27,6 @@ from rankdeck.backends.remote_log import Player, Ranges, RemoteLogs, as_replay, 
 from rankdeck.backends.ssh import ask_what_runs, completed, inspect_job
 from rankdeck.config.files import job_folders, state_folder
 from rankdeck.config.jobs import read_job
-from rankdeck.config.manifests import Manifest
 from rankdeck.errors import BrokerError, HostKeyError, LaunchError, RankdeckError
 from rankdeck.following import BACKLOG, DISK_LIMIT, Following, until
 from rankdeck.images.bring import ImageDistributor
@@ -42,12 +41,15 @@ from rankdeck.model.process import NodeProcess
 from rankdeck.model.schedulers import (
     JOB,
     MPIJOB,
-    ClusterAbout,
+    JobChange,
+    JobOrder,
     KubernetesJob,
     LogRun,
     ServiceChange,
     ServiceOrder,
+    SlurmJob,
     SlurmNode,
+    SlurmPages,
     SlurmPartition,
 )
 from rankdeck.preflight.doctor import examine, lacking, server_finding
@@ -104,8 +106,6 @@ LAUNCH_LIMIT = 120.0
 """Seconds that a cancel waits for another console that is starting the job."""
 HEAR_AFTER = 1.0
 """Seconds after which a command that shows a job also receives telemetry from the job's nodes."""
-
-
 Kept = tuple[HistoryThread, AcceptanceRuns]
 """The user's stored data: history of jobs, and acceptance runs."""
 
@@ -133,7 +133,7 @@ class Session:
         )
         self.images = ImageDistributor(agents)
         self._backend: Backend = plugins.find("backends", cluster.backend)(agents)
-        self._kubernetes_client = KubernetesClient(agents, cluster)
+        self.kubernetes_client = KubernetesClient(agents, cluster)
         self.slurm = SlurmClient(agents, cluster, self.fleet)
         self._log_reader = RemoteLogs(agents)
         self._history, self._accepted = history, _ = kept
@@ -187,9 +187,9 @@ class Session:
     async def doctor(self, tell: TellFinding = tell_nobody) -> tuple[Finding, ...]:
         """What the nodes lack for any job; `tell` is called with each finding."""
         findings = await examine(self.cluster, self._agents, tell)
-        if not self._kubernetes_client.asked:
+        if not self.kubernetes_client.asked:
             return findings
-        server = await server_finding(self.about_kubernetes)
+        server = await server_finding(self.kubernetes_client.check)
         tell(server)
         return (*findings, server)
 
@@ -216,7 +216,7 @@ class Session:
         """
         await find_mpi(self._tools, spec)
         plan = self._plan(spec) if anywhere else self.plan(spec)
-        await self._kubernetes_client.learn_rights(self.kubernetes)
+        await self.kubernetes_client.learn_rights(self.kubernetes)
         if why := self.why_not("launch", spec):
             raise LaunchError("start", why)
         if not self.chooses_nodes:
@@ -258,14 +258,10 @@ class Session:
         A job that was found while one of its nodes did not answer gets the ranks of that node now.
         """
         if self.chooses_nodes:
-            return {
-                **await self.slurm.list(),
-                **await self._kubernetes_client.list(self.kubernetes),
-            }
-        names = [node.name for node in self.cluster.nodes]
-        found, silent = await ask_what_runs(
-            self._agents, self.cluster.name, names, limit, ended=ended
-        )
+            asked = await self.slurm.list()
+            return {**asked, **await self.kubernetes_client.list(self.kubernetes)}
+        names, cluster = [node.name for node in self.cluster.nodes], self.cluster.name
+        found, silent = await ask_what_runs(self._agents, cluster, names, limit, ended=ended)
         kept = await self._history.ask(lambda history: set(filter(history.knows, found)))
         for plan, created in found.values():
             if not self.jobs.knows(plan.job) and plan.job not in kept:
@@ -305,9 +301,9 @@ class Session:
         """Slurm's partitions, with their idle nodes; empty without Slurm."""
         return self.slurm.state.partitions()
 
-    def left_out_jobs(self) -> str:
-        """A sentence if Slurm's queue is longer than `others` can be; else ""."""
-        return self.slurm.state.left_out_words
+    def queue_words(self) -> str:
+        """A sentence if `others` is not all of Slurm's queue, or is old; else ""."""
+        return self.slurm.state.words(time.time())
 
     async def service(self, order: ServiceOrder, agreed: str = "") -> ServiceChange:
         """Take nodes out of service in Slurm, or return them. Returns the command line that this needs.
@@ -315,6 +311,18 @@ class Session:
         It runs only if it equals `agreed`, the line that the user agreed to. Raises RankdeckError.
         """
         return await self.slurm.service(order, agreed)
+
+    async def change_jobs(self, order: JobOrder, agreed: str = "") -> JobChange:
+        """Like `service`, for jobs in Slurm's queue: hold, release, requeue, new time limit. Raises RankdeckError."""
+        return await self.slurm.change(order, agreed)
+
+    async def ask_slurm(self, what: str, jobs: Sequence[str] = ()) -> SlurmPages:
+        """What Slurm itself says; see `SlurmClient.ask`. Raises RankdeckError."""
+        return await self.slurm.ask(what, jobs)
+
+    def queued(self, number: str) -> SlurmJob | None:
+        """The job of this number in Slurm's queue, also one that this console follows; None if it has none."""
+        return self.slurm.state.job(number)
 
     async def attach(self, text: str) -> str:
         """Follow one of `others` (`pi`, `mpijob/pi`, a Slurm job number) without changing it; returns its Rankdeck id. Raises UnknownJobError, and LaunchError if it cannot be followed."""
@@ -357,18 +365,6 @@ class Session:
         kind = self.kubernetes.kind_of(what) or owned or started
         return self.kubernetes.refused(need, "see", kind=kind)
 
-    async def about_kubernetes(self) -> ClusterAbout:
-        """Ask Kubernetes now for its version, the kinds of jobs and the user's rights; raises NodeError."""
-        return await self._kubernetes_client.check()
-
-    async def kubectl_apply(self, text: str) -> str:
-        """Pass YAML documents to `kubectl apply`; returns what it prints. Raises NodeError."""
-        return await self._kubernetes_client.apply(text)
-
-    async def apply_manifest(self, manifest: Manifest, *, dry: bool = False) -> tuple[str, ...]:
-        """Apply a user's manifest to Kubernetes; see `KubernetesClient`. Raises NodeError."""
-        return await self._kubernetes_client.apply_manifest(manifest, dry=dry)
-
     def _keep(self, job: Job) -> None:
         self._recorder.save(job, time.time())
 
@@ -393,7 +389,7 @@ class Session:
         job = self.jobs.job(job_id)
         if job.plan.replay_of:
             raise RankdeckError(f"{job_id} is a replay: nothing of it runs")
-        await self._kubernetes_client.learn_rights(self.kubernetes)
+        await self.kubernetes_client.learn_rights(self.kubernetes)
         if why := self.why_not("cancel", job_id):
             raise RankdeckError(f"{job_id} cannot be cancelled from here: {why}")
         self.following.stop_counting(job_id)
@@ -416,9 +412,9 @@ class Session:
     def command(
         self, nodes: Sequence[str], command: str, limit: float = USUAL_LIMIT, fan_out: int = FAN_OUT
     ) -> CommandRun:
-        """Run a shell command on these nodes, `fan_out` nodes at a time and at most `limit` seconds on each.
+        """Run a shell command on these nodes, `fan_out` nodes at a time and at most `limit` seconds on each; returns at once.
 
-        Returns at once; the `state` of the result shows the progress. Raises RankdeckError on Kubernetes: no SSH login.
+        The `state` of the result shows the progress. Raises RankdeckError on Kubernetes: no SSH login.
         """
         self._need_ssh()
         run = CommandRun(self._agents, CommandState(command, nodes), limit, fan_out)
@@ -603,8 +599,8 @@ class Session:
             self._start(collect(self.cluster, self.switches))
             self._start(self.find_running(LOOK_LIMIT))
             listed = self.fleet.open and self.slurm.asked
-            self.fleet.await_nodes(awaited=self._kubernetes_client.asked or listed)
-            self._start(self._kubernetes_client.watch(self.fleet, self.kubernetes))
+            self.fleet.await_nodes(awaited=self.kubernetes_client.asked or listed)
+            self._start(self.kubernetes_client.watch(self.fleet, self.kubernetes))
             self._start(self.slurm.watch())
             self._attach(link, [node.name for node in self.cluster.nodes], brief=brief)
 
@@ -620,8 +616,7 @@ class Session:
             self._start(self._hear([node for node in nodes if node in known]))
 
     async def _hear(self, nodes: Sequence[str]) -> None:
-        # A short job must not be delayed by telemetry.
-        await asyncio.sleep(HEAR_AFTER)
+        await asyncio.sleep(HEAR_AFTER)  # a short job must not be delayed by telemetry
         try:
             async with open_link(self.cluster, self.fleet) as link:
                 self._attach(link, nodes)

@@ -20,6 +20,7 @@ from rankdeck import plugins
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import JobSpec
 from rankdeck.remote.agent import bundle
+from rankdeck_agent.slurm.cluster import NODE_COLUMNS
 from rankdeck_agent.slurm.commands import COLUMNS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -60,6 +61,15 @@ class Login:
         )  # fmt: skip
         assert b"Traceback" not in done.stderr, done.stderr[-2000:]
         return json.loads(done.stdout)
+
+    def listed(self, **settings: object) -> list[dict[str, Any]]:
+        """The rows of `slurm list`, as a console asks for them."""
+        done = subprocess.run(
+            [sys.executable, str(self._agent), "slurm", "list"], env=self._env,
+            input=json.dumps(settings).encode() + b"\n", capture_output=True, timeout=300, check=False,
+        )  # fmt: skip
+        assert b"Traceback" not in done.stderr, done.stderr[-2000:]
+        return [json.loads(line) for line in done.stdout.splitlines()]
 
     def cancel(self) -> dict[str, Any]:
         done = subprocess.run(
@@ -234,6 +244,69 @@ def test_what_plug_ins_say_of_a_job_that_was_taken_is_noted_whole(
 
     told = [event["text"] for event in scripted.events() if event["kind"] == "trouble"]
     assert told[:3] == ["sbatch: lua: 3 h left", "bye", "welcome"]
+
+
+QUEUE = "7|7|N/A|RUNNING|ann|debug|1|1|0|0|0|1:00|None|n1|(null)|(null)|1|cpu=1,mem=1G|N/A|N/A|N/A|1|N/A|N/A|a|"
+"""A row of squeue whose cells end with the mark that each `--Format` names."""
+NODE = {
+    "NodeHost": "n1", "PartitionName": "debug", "Partition": "debug*", "StateLong": "idle", "CPUsState": "0/4/0/4",
+    "Available": "up", "Reason": "none",
+}  # fmt: skip
+
+
+def answers_after(folder: Path, seconds: float) -> None:
+    """Have squeue and sinfo answer, but not before so many seconds."""
+    row = QUEUE.replace("|", "${mark}")
+    find = "for word; do case $word in --Format=*) mark=${word#*:0}; mark=${mark%%,*} ;; esac; done"
+    answer(folder, "squeue", f'sleep {seconds}\n{find}\necho "{row}"')
+    node = "".join(NODE.get(name, "").ljust(width) for name, width in NODE_COLUMNS.items())
+    answer(folder, "sinfo", f"sleep {seconds}\necho '{node}'")
+
+
+def kinds(rows: list[dict[str, Any]]) -> list[str]:
+    return [next(iter(row)) for row in rows]
+
+
+def test_a_controller_that_needs_16_s_for_each_command_is_waited_for(
+    scripted: Login, tmp_path: Path
+) -> None:
+    answers_after(tmp_path, 16)
+
+    rows = scripted.listed(rpcs_per_minute=60)
+
+    assert kinds(rows) == ["about", "partition", "node", "job", "queue_age"]
+
+
+def test_a_queue_that_is_known_is_listed_though_the_nodes_are_not_told(
+    scripted: Login, tmp_path: Path
+) -> None:
+    answers_after(tmp_path, 0)
+    answer(tmp_path, "sinfo", "echo 'sinfo: error: Zero Bytes were transmitted or received' >&2; exit 1")  # fmt: skip
+
+    rows = scripted.listed(rpcs_per_minute=60)
+
+    assert kinds(rows) == ["about", "job", "queue_age", "trouble"]
+    assert "Zero Bytes were transmitted" in rows[-1]["trouble"]
+
+
+def test_what_slurm_told_long_ago_is_listed_with_its_age_if_it_is_silent_now(
+    scripted: Login, tmp_path: Path
+) -> None:
+    answers_after(tmp_path, 0)
+    scripted.listed(rpcs_per_minute=60)
+    for file in (scripted.state / "slurm").glob("cluster.*"):
+        head, _, text = file.read_text().partition("\n")
+        row = json.loads(head)
+        file.write_text(json.dumps({**row, "at": row["at"] - 900, "told": row["told"] - 900}) + f"\n{text}")  # fmt: skip
+    for name in ("squeue", "sinfo"):
+        answer(tmp_path, name, f"echo '{name}: error: Unable to contact slurm controller' >&2; exit 1")  # fmt: skip
+
+    rows = scripted.listed(rpcs_per_minute=60)
+
+    told = {next(iter(row)): next(iter(row.values())) for row in rows}
+    assert told["job"]["id"] == "7"
+    assert 899 < told["queue_age"] < 1000
+    assert "Unable to contact slurm controller" in told["trouble"]
 
 
 def test_a_job_whose_number_nobody_told_is_found_by_its_folder(

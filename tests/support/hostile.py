@@ -110,7 +110,8 @@ NODE_FIELDS = (
 )  # fmt: skip
 JOB_FIELDS = (
     "kind", "uid", "label", "owner", "created", "state", "why", "pods", "ranks", "parts", "ours", "spec", "shown", "user", "cpus",
-    "count", "start", "end", "submitted", "limit", "reason", "text", "stuck", "nodes",
+    "count", "start", "end", "submitted", "limit", "reason", "text", "stuck", "nodes", "do", "partition", "account", "qos",
+    "gpus", "memory", "priority", "components",
 )  # fmt: skip
 """Rows about nodes and jobs in which the agent passes on a scheduler's answers."""
 _cells = odd_text | st.sampled_from(
@@ -136,13 +137,14 @@ def slurm_line(cells):
     widths = (20, 20, 80, 24, 100, 12, 8, 24, 24, 24)
     return st.sampled_from([
         "|".join(cells),
+        "\t".join([*cells, *["4711"] * 25][:25]),
         "".join(cell.ljust(width)[:width] for cell, width in zip(cells, widths, strict=False)),
         " ".join(f"{name}={cell}" for name, cell in zip(names, cells, strict=False)),
     ])  # fmt: skip
 
 
 slurm_answers = st.lists(
-    st.lists(_cells, min_size=1, max_size=15).flatmap(slurm_line), min_size=1, max_size=4
+    st.lists(_cells, min_size=1, max_size=25).flatmap(slurm_line), min_size=1, max_size=4
 ).map(lambda lines: "\n".join(lines).encode("utf-8", "replace"))
 """Output of a Slurm command."""
 _conditions = st.lists(

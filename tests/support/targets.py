@@ -48,6 +48,7 @@ from rankdeck.remote.clean import cleaned
 from rankdeck.remote.command import AgentRows
 from rankdeck.remote.shell import ProgramResult
 from rankdeck.rules.progress import ProgressReader
+from rankdeck.rules.query import QueryError, Subject, parse
 from rankdeck.state.fleet import Fleet, KubernetesState, SlurmCluster, Switches
 from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
@@ -65,7 +66,6 @@ from rankdeck.telemetry.mqtt_packets import (
     read_publish,
 )
 from rankdeck.ui import fleet_views, node_page, snapshots
-from rankdeck.ui.query import QueryError, Subject, parse
 from rankdeck.ui.themes import UNICODE, painted
 from rankdeck_agent import config as agent_config
 from rankdeck_agent.collectors.base import Reading
@@ -86,11 +86,13 @@ from rankdeck_agent.kubernetes.objects import (
 )
 from rankdeck_agent.kubernetes.target import Target as KubernetesTarget
 from rankdeck_agent.rules.mpi_daemon import daemon_of, in_place
-from rankdeck_agent.slurm import array, control, verdict
+from rankdeck_agent.slurm import array, change, control, verdict
 from rankdeck_agent.slurm import cluster as slurm_cluster
+from rankdeck_agent.slurm.ask import efficiencies
 from rankdeck_agent.slurm.cluster import SlurmView, ended_rows
 from rankdeck_agent.slurm.commands import account_rows, output_files, queue_rows, shown_jobs
 from rankdeck_agent.slurm.folder import read as read_mark
+from rankdeck_agent.slurm.queue import job_rows
 from rankdeck_agent.text import plain, shown
 from rankdeck_agent.wire import NodePlan, WireError, decode, node_plan
 from tests.support import hostile
@@ -492,9 +494,12 @@ def slurm_answers() -> Take:
         tasks = array.Tasks(range(4))
         tasks.take_rows(seen), tasks.settle(seen, patient=False), array.whole(seen, "1")
         output_files(text), verdict.places(text), control.job_numbers(text), read_mark(text)
-        [*ended_rows(text)]
+        [*ended_rows(text)], efficiencies(text)
+        rows = [*job_rows(text)]
+        for name in ("4711", "4711_3", "4711_[0-9]"):
+            change.rows_of(name, rows)
         for name in slurm_cluster.QUESTIONS:
-            view.take(name, slurm_cluster.SlurmAnswer(at, text))
+            view.take(name, slurm_cluster.SlurmAnswer(at, text, told=at))
         for row in view.news():
             tell(json.dumps(row).encode() + b"\n")
 

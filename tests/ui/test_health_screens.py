@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rankdeck.model.health import Level
-from rankdeck.ui import query
+from rankdeck.rules import query
 from rankdeck_agent.wire import Event
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage

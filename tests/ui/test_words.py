@@ -13,8 +13,9 @@ from rankdeck.logs.view import MergedLog, Search
 from rankdeck.model.job import Chunk
 from rankdeck.model.rank import Activity
 from rankdeck.model.safe_text import printable
+from rankdeck.rules import query
 from rankdeck.state.lines import RankLog
-from rankdeck.ui import actions, command_actions, formatting, query
+from rankdeck.ui import actions, command_actions, formatting
 from rankdeck.ui.themes import ASCII, UNICODE
 from rankdeck.ui.views import wall
 from rankdeck.ui.widgets.canvas import bar, fit, in_ascii, sparkline

@@ -132,8 +132,21 @@ def test_an_endless_line_is_cut_for_display_and_its_offset_stays_true() -> None:
         log.add(chunk(i * 10_000, b"x" * 10_000))
     log.add(chunk(200_000, b"\nnext\n"))
 
-    assert len(log.lines[0].text) == SHOWN + 1
-    assert (log.lines[1].text, log.lines[1].offset) == ("next", 200_001)
+    assert (len(log.lines[0].text), log.lines[0].cut) == (SHOWN + 1, True)
+    assert (log.lines[1].text, log.lines[1].offset, log.lines[1].cut) == ("next", 200_001, False)
+
+
+def test_a_line_that_has_no_end_yet_and_one_full_of_colours_say_that_they_were_cut() -> None:
+    log = RankLog(0)
+    log.add(chunk(0, b"x" * (SHOWN + 1)))
+    coloured = b"\x1b[31mr\x1b[0m" * SHOWN
+    other = RankLog(1)
+    other.add(chunk(0, coloured + b"\n"))
+    whole = RankLog(2)
+    whole.add(chunk(0, b"x" * SHOWN + b"\n"))
+
+    assert log.partial is not None
+    assert (log.partial.cut, other.lines[0].cut, whole.lines[0].cut) == (True, True, False)
 
 
 def test_control_codes_go_and_colours_stay() -> None:

@@ -182,3 +182,38 @@ def test_ansible_itself_tells_hosts_groups_and_variables(
     assert found.nodes == (Node(name="gpu01", port=2200), Node(name="gpu02", port=2200))
     assert run(["nodes", "--import", str(tmp_path / "inventory")], None) == 0
     assert "port: 2200" in capsys.readouterr().out
+
+
+ALLOCATED = """\
+case "$*" in *-n*) printf 'NODELIST CPUS\\nn3 8\\nn4 8\\n' ;; *) printf 'NODELIST CPUS\\nn1 8\\nn2 8\\nn3 8\\nn4 8\\n' ;; esac"""
+
+
+def test_inside_an_allocation_its_nodes_are_first_or_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(tmp_path, monkeypatch, "sinfo", ALLOCATED)
+    program(tmp_path, monkeypatch, "squeue", f'echo "$@" >{tmp_path}/asked; echo "n[3-4]"')
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[3-4]")
+
+    every, own = cluster(tmp_path, "slurm"), cluster(tmp_path, "allocation")
+    other = cluster(tmp_path, "allocation 48_3")
+
+    assert [node.name for node in every.nodes] == ["n3", "n4", "n1", "n2"]
+    assert [node.name for node in own.nodes] == ["n3", "n4"]
+    assert own.nodes == other.nodes
+    assert "-j 48_3 " in (tmp_path / "asked").read_text()
+
+
+def test_without_an_allocation_the_sentence_says_how_to_get_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    program(tmp_path, monkeypatch, "squeue", "exit 0")
+    for source, why in (
+        ("allocation", "start inside `salloc`, or name a job of yours that runs"),
+        ("allocation x;id", "there is no allocation here"),
+        ("allocation 4711", "job 4711 does not run: it has no nodes"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            cluster(tmp_path, source)

@@ -531,6 +531,36 @@ def test_a_row_of_an_array_stands_for_its_own_tasks(place: str, tasks: str) -> N
     assert json.loads(node.files[0].text)["tasks"] == tasks
 
 
+@pytest.mark.parametrize(("place", "parts", "tasks", "owner"), [
+    ("", 0, 6, "Slurm job of ann, 6 tasks"), ("48_[2-5]", 0, 4, "Slurm job of ann"), ("", 2, 2, "Slurm job of ann, 2 components"),
+    ("", 0, 1, "Slurm job of ann"),
+])  # fmt: skip
+def test_the_owner_of_a_job_comes_with_how_many_end_with_it(
+    place: str, parts: int, tasks: int, owner: str
+) -> None:
+    seen = SlurmLook(id="48", user="ann", components=parts, tasks=tasks)
+
+    assert attach_plan(CLUSTER, seen, place).owner == owner
+
+
 def test_a_row_whose_tasks_slurm_has_cut_is_refused() -> None:
     with pytest.raises(LaunchError, match="Slurm cuts the list of its tasks"):
         attach_plan(CLUSTER, SlurmLook(id="48"), "48_[2-5,7,9,11,...]")
+
+
+@pytest.mark.parametrize(
+    ("own", "inside", "word"),
+    [("/w", "", "--container-workdir=/w"), ("/w", "/in", "--container-workdir=/in"), ("", "", "")],
+)
+def test_a_jobs_folder_is_that_of_its_container_too(
+    tmp_path, own: str, inside: str, word: str
+) -> None:
+    file = tmp_path / "job.yaml"
+    rows = [f"workdir: {own}"] if own else []
+    box = f"{{runtime: enroot, image: a.sqsh{f', workdir: {inside}' if inside else ''}}}"
+    file.write_text("\n".join(["job: x", "launch: plain", "command: [a]", f"container: {box}", *rows]))  # fmt: skip
+    plan = SlurmBackend(None).plan(CLUSTER, read_job(file), "x-1")
+
+    (line,) = [one for one in plan.text.splitlines() if one.startswith("srun")]
+    found = [part for part in line.split() if part.startswith("--container-workdir")]
+    assert found == ([word] if word else [])

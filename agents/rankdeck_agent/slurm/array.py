@@ -1,7 +1,6 @@
 """The tasks of a Slurm job array: for Slurm each is a job of its own; in the run folder it is the rank with the task's number."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import islice
 from typing import Any, Callable, Optional
 
 from rankdeck_agent.job.folder import RunFolder, all_events
@@ -10,8 +9,6 @@ from rankdeck_agent.slurm.folder import BATCH, RunMark
 from rankdeck_agent.slurm.run import Event, Run, Track, status_row
 from rankdeck_agent.slurm.verdict import FINAL, EndWords, SlurmVerdict, again, lost, verdict
 
-_MOST = 10_000
-"""Most tasks named at once."""
 _MISSES = 2
 """A task must be missing from this many answers of Slurm in a row before we ask accounting for it."""
 
@@ -211,14 +208,6 @@ def _within(part: str, number: int) -> bool:
         return False
     every = int(step or 1) or 1
     return int(first) <= number <= int(last or first) and not (number - int(first)) % every
-
-
-def numbers(text: str) -> list[int]:
-    """The numbers in `0-2,7,10-20:5`, at most 10,000; raises ValueError."""
-    steps = (part.partition(":") for part in text.split(",") if part)
-    spans = ((span.partition("-"), int(step or 1) or 1) for span, _, step in steps)
-    every = (n for (a, _, b), step in spans for n in range(int(a), int(b or a) + 1, step))
-    return list(islice(every, _MOST))
 
 
 def whole(rows: Collection[SlurmJobRow], number: str) -> SlurmJobRow:

@@ -15,8 +15,8 @@ from typing import Any, cast
 from rankdeck_agent import LAUNCHER
 from rankdeck_agent.files import replace_private
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.slurm.cluster import QUEUE_FIELDS, job_rows
-from rankdeck_agent.slurm.commands import Slurm, output_files, shown_job, variables_in
+from rankdeck_agent.slurm.commands import output_files, shown_job, slurm_in
+from rankdeck_agent.slurm.queue import QUEUE_COLUMNS, QUEUE_FIELDS, job_rows, jobs_in
 from rankdeck_agent.text import say, table
 
 _LONGEST = 1 << 20
@@ -32,6 +32,7 @@ _LABEL = re.compile(rb" *(\d{1,6}): ?")
 _NUMBER = re.compile(r"[0-9]{1,11}(?:_[0-9]{1,9})?\Z")
 """Slurm's number of a job, or of a task of an array."""
 _COPIED = "copied.json"
+_PART = "job {0} is a component of the het job {1}, which begins and ends as a whole: name {1}"
 
 
 def look() -> int:
@@ -40,16 +41,25 @@ def look() -> int:
     number = row.get("id")
     if not isinstance(number, str) or not _NUMBER.match(number):
         return say({"error": "no id of a job"})
-    slurm = Slurm(variables_in(row))
+    slurm = slurm_in(row)
     reply = slurm.ask("scontrol", "--local", "--oneliner", "show", "job", number)
     seen = shown_job(reply.out) if reply.well else None
     # A job's name may imitate the fields that scontrol writes after it: the owner comes from squeue.
-    row = next(job_rows(slurm.ask_rows(*QUEUE_FIELDS, "--states=all", f"--jobs={number}").out), None)  # fmt: skip
+    listed = slurm.ask_columns(*QUEUE_FIELDS, "--states=all", f"--jobs={number}", columns=QUEUE_COLUMNS)  # fmt: skip
+    rows = list(job_rows(listed.out))
+    row = rows[0] if rows else None
     if seen is None or row is None:
         return say({"error": f"Slurm tells nothing of job {number}: {reply.error or 'no answer'}"})
+    if row["offset"] is not None and row["id"] != number:
+        return say({"error": _PART.format(number, row["id"])})
     out, err = output_files(reply.out)
     known = {key: row[key] for key in ("name", "user", "state", "submitted")}
-    known.update(id=seen.id, array=seen.array)
+    known.update(
+        id=seen.id,
+        array=seen.array,
+        components=len(row.get("components", ())),
+        tasks=sum(map(jobs_in, rows)),
+    )
     split = 1 < seen.tasks <= MOST_RANKS and is_labelled(_head(out), seen.tasks)
     return say({**known, "out": out, "err": err, "ranks": seen.tasks if split else 1})
 

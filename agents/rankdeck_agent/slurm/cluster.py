@@ -17,31 +17,29 @@ from typing import Any, NamedTuple, Optional
 
 from rankdeck_agent.files import private_folder, readable, replace_private, user_name
 from rankdeck_agent.slurm.commands import (
-    LIMIT,
-    NO_TASK,
     QUEUE_CALLS,
     SACCT_FIELDS,
     Budget,
     QueueTimer,
     Slurm,
-    SlurmJobRow,
     account_rows,
     calls_a_minute,
     cluster_period,
+    count_of,
     cut,
-    cut_nodes,
     known,
     moment,
     one_line,
+    patience_in,
+    slurm_in,
     span,
-    variables_in,
 )
 from rankdeck_agent.slurm.folder import KeeperWatch, keeper_folder, touched
-from rankdeck_agent.slurm.verdict import FINAL, EndWords, status, verdict, waits_for
+from rankdeck_agent.slurm.queue import QUEUE_COLUMNS, QUEUE_FIELDS, Row, job_rows, shown_jobs_of
+from rankdeck_agent.slurm.verdict import FINAL, EndWords, status, verdict
 from rankdeck_agent.text import plain, say, table
 
-Row = dict[str, Any]
-MOST_NODES, MOST_JOBS, MOST_PARTITIONS = 20_000, 5_000, 1_000
+MOST_NODES, MOST_PARTITIONS = 20_000, 1_000
 _JOBS_OF_NODE = 64
 NODE_COLUMNS = {
     "NodeHost": 64,
@@ -67,14 +65,6 @@ SINFO = (
     "--Format=" + ",".join(f"{name}:{width}" for name, width in NODE_COLUMNS.items()),
 )  # fmt: skip
 """The command for nodes and partitions: prints a line for each node of each partition."""
-_FIELDS = "AFKTuPDCSeVlrNj"
-"""Fields of `squeue -o`: job, array's job and task, state, user, partition, nodes, CPUs, start, end, submission, limit,
-reason, node list, name."""
-QUEUE_FIELDS = (
-    "squeue", "--local", "--noheader", "--all", "--sort=-p,i",
-    "--format=" + "|".join(f"%{letter}" for letter in _FIELDS),
-)  # fmt: skip
-"""The command for everybody's jobs that are not over, highest priority first. The name is last: it may contain anything."""
 _SYMBOLS = {
     "*": "not responding",
     "~": "powered down",
@@ -127,8 +117,8 @@ def _node(cells: Mapping[str, str]) -> Row:
         "gres_used": _gres(cells["GresUsed"]),
         "cpus": total,
         "cpus_used": busy,
-        "memory": _number(cells["Memory"]),
-        "memory_used": _number(cells["AllocMem"]),
+        "memory": count_of(cells["Memory"]),
+        "memory_used": count_of(cells["AllocMem"]),
         "jobs": [],
     }
 
@@ -143,11 +133,7 @@ _CPUS = 4
 def _numbers(text: str) -> tuple[int, ...]:
     """(allocated, idle, other, total) in `4/0/0/4`."""
     words = text.split("/")
-    return tuple(map(_number, words)) if len(words) == _CPUS else (0,) * _CPUS
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdecimal() and len(text) < 12 else 0
+    return tuple(map(count_of, words)) if len(words) == _CPUS else (0,) * _CPUS
 
 
 _GRES = re.compile(r"([A-Za-z0-9_.+-]+(?::[A-Za-z0-9_.+-]+)?):(\d{1,9})(?:[KMGT])?(?:\(|,|$)")
@@ -183,73 +169,6 @@ def _count(partition: Row, cells: Mapping[str, str]) -> None:
     partition["nodes"] += 1
     partition["usable"] += usable
     partition["idle"] += usable and word.startswith("idle")
-
-
-def job_rows(text: str) -> Iterator[Row]:
-    """The jobs in the output of QUEUE_FIELDS, with their places in the queue; other lines are skipped."""
-    places: dict[str, int] = {}
-    waiting: list[Row] = []
-    found: list[Row] = []
-    for line in text.splitlines():
-        words = line.split("|", len(_FIELDS) - 1)
-        if len(words) < len(_FIELDS) or not words[0].isdecimal():
-            continue
-        cells = {key: plain(word, _LIMITS.get(key, 300)) for key, word in zip(_FIELDS, words)}
-        row = _job(cells)
-        if row["state"] == "PENDING":
-            row["position"] = max(_join_queues(row["partition"], places))
-            waiting.append(row)
-        found.append(row)
-    for row in waiting:
-        row["waiting"] = max(places[name] for name in row["partition"].split(","))
-    yield from found
-
-
-_LIMITS = {"N": 1 << 16}
-"""Field of `squeue -o` -> most characters of it, where that is not 300: a node list is read before it is cut."""
-
-
-def _join_queues(partitions: str, places: dict[str, int]) -> Iterator[int]:
-    """The place of a job that waits in each of these partitions (`gpu,debug`), and note that it is there."""
-    for name in partitions.split(","):
-        places[name] = places.get(name, 0) + 1
-        yield places[name]
-
-
-def shown_jobs_of(rows: Iterable[Row], user: str) -> tuple[list[Row], int]:
-    """(the rows that a console is sent, how many are left out): at most MOST_JOBS, those of this user first."""
-    ordered = sorted(rows, key=lambda row: row["user"] != user)
-    shown = [{**row, "nodes": cut_nodes(row["nodes"])} for row in ordered[:MOST_JOBS]]
-    return shown, len(ordered) - len(shown)
-
-
-def _job(cells: Mapping[str, str]) -> Row:
-    task = "" if cells["K"] in NO_TASK else known(cells["K"])
-    seen = SlurmJobRow(cells["A"], cells["T"], known(cells["r"]))
-    why = waits_for(seen)
-    return {
-        "id": cells["A"],
-        "shown": f"{cells['F']}_{_tasks(task)}" if task else cells["A"],
-        "state": cells["T"],
-        "user": cells["u"],
-        "name": cells["j"],
-        "partition": cells["P"],
-        "count": _number(cells["D"]),
-        "cpus": _number(cells["C"]),
-        "start": moment(cells["S"]),
-        "end": moment(cells["e"]),
-        "submitted": moment(cells["V"]),
-        "limit": span(cells["l"]),
-        "reason": seen.reason,
-        "text": why.text,
-        "stuck": why.stuck,
-        "nodes": known(cells["N"]),
-    }
-
-
-def _tasks(task: str) -> str:
-    """`3`, or `[4-9]` for tasks that wait together."""
-    return task if task.isdecimal() else f"[{task}]"
 
 
 def place_jobs(nodes: Iterable[Row], jobs: Iterable[Row]) -> None:
@@ -289,8 +208,8 @@ def _range(word: str) -> Iterable[str]:
 
 
 WANTED, NODES, QUEUE = "wanted", "cluster.nodes", "cluster.queue"
-QUESTIONS: Mapping[str, tuple[str, ...]] = {NODES: SINFO, QUEUE: QUEUE_FIELDS}
-"""File -> the command whose answer it has."""
+QUESTIONS = (QUEUE, NODES)
+"""Files with the answers of Slurm, that to squeue first: it is what most people wait for."""
 TOUCH = 10.0
 """Seconds between two touches by a console that wants the answers."""
 FORGOTTEN = 35.0
@@ -302,7 +221,10 @@ class SlurmAnswer(NamedTuple):
 
     at: float
     text: str
+    """With an error: what Slurm answered last."""
     error: str = ""
+    told: float = 0.0
+    """When Slurm told the text; 0.0: never."""
 
 
 class ClusterPoll:
@@ -333,8 +255,12 @@ class ClusterPoll:
             row = table((keeper_folder() / WANTED).read_text()) or {}
         except OSError:
             return
-        self.slurm = Slurm(variables_in(row))
+        self.slurm = slurm_in(row)
         self.most = calls_a_minute(row)
+
+    def want_queue(self, at: float) -> None:
+        """Ask for everybody's jobs no later than at this time, as far as the budget allows: one of ours has changed."""
+        self._rhythms[QUEUE].want(at)
 
     def ask(self, slurm: Slurm, budget: Budget, now: float, *, reserve: int) -> str:
         """Ask what is due while `reserve` calls remain; returns the new text of everybody's jobs, "" if not asked for."""
@@ -354,14 +280,23 @@ class ClusterPoll:
 
 def answer_to(name: str, slurm: Slurm) -> SlurmAnswer:
     """Ask Slurm one of QUESTIONS, by name."""
-    ask = slurm.ask_rows if name == QUEUE else slurm.ask
-    reply = ask(*QUESTIONS[name])
-    return SlurmAnswer(time.time(), reply.out if reply.well else "", reply.error)
+    if name == QUEUE:
+        reply = slurm.ask_columns(*QUEUE_FIELDS, columns=QUEUE_COLUMNS)
+    else:
+        reply = slurm.ask(*SINFO)
+    now = time.time()
+    return SlurmAnswer(now, reply.out, "", now) if reply.well else SlurmAnswer(now, "", reply.error)
 
 
 def leave(name: str, answer: SlurmAnswer) -> None:
-    """Write an answer to the file where consoles read it; errors are ignored, since Slurm is asked again later."""
-    head = json.dumps({"at": answer.at, "error": answer.error})
+    """Write an answer to the file where consoles read it, with an error the text of the last one.
+
+    Errors of the file system are ignored, since Slurm is asked again later.
+    """
+    before = read(name) if answer.error else None
+    if before is not None:
+        answer = answer._replace(text=before.text, told=before.told)
+    head = json.dumps({"at": answer.at, "error": answer.error, "told": answer.told})
     with contextlib.suppress(OSError):
         replace_private(keeper_folder() / name, f"{head}\n{answer.text}".encode("utf-8", "replace"))
 
@@ -373,10 +308,10 @@ def read(name: str) -> Optional[SlurmAnswer]:
     except OSError:
         return None
     row = table(head) or {}
-    at, error = row.get("at"), row.get("error")
-    if not isinstance(at, float) or not isinstance(error, str):
+    at, error, told = row.get("at"), row.get("error"), row.get("told")
+    if not isinstance(at, float) or not isinstance(error, str) or not isinstance(told, float):
         return None
-    return SlurmAnswer(at, text, error)
+    return SlurmAnswer(at, text, error, told)
 
 
 def want(settings: Mapping[str, object]) -> None:
@@ -395,7 +330,11 @@ def named(by: str) -> str:
 
 _TURN = 1.0
 _FRESH = 90.0
-"""Most seconds of age of an answer that `list` uses."""
+"""Most seconds of age of an answer that `list` uses while a newer one may come."""
+_FIRST_WAIT = 75.0
+"""Seconds for which `list` waits if nothing is known yet: two slow commands, one after the other."""
+_NEXT_WAIT = 12.0
+"""The same if something is known, be it old: the calls of this minute may be spent."""
 _LONGEST = 1 << 20
 _KEYS = {"node": "name", "partition": "name", "job": "id"}
 """Kind of row -> the key that identifies a row."""
@@ -406,6 +345,9 @@ class SlurmView:
 
     def __init__(self) -> None:
         self._stamps: dict[str, float] = {}
+        self._told: dict[str, float] = {}
+        """Question -> when Slurm told what is known of its answer."""
+        self._told_age = 0.0
         self._nodes: list[Row] = []
         self._partitions: list[Row] = []
         self._user = named(str(os.getuid()))
@@ -419,7 +361,12 @@ class SlurmView:
     @property
     def complete(self) -> bool:
         """Whether every question was answered, perhaps with an error."""
-        return self._stamps.keys() == QUESTIONS.keys()
+        return self._stamps.keys() == set(QUESTIONS)
+
+    @property
+    def trouble(self) -> str:
+        """Why Slurm has not answered a question, one sentence; "" if it has."""
+        return next(filter(None, self._errors.values()), "")
 
     def take(self, name: str, answer: SlurmAnswer) -> None:
         """Use an answer; does nothing if it was used before."""
@@ -427,8 +374,9 @@ class SlurmView:
             return
         self._stamps[name] = answer.at
         self._errors[name] = answer.error
-        if answer.error:
+        if not answer.told or self._told.get(name) == answer.told:
             return  # keep what is known
+        self._told[name] = answer.told
         if name == NODES:
             self._nodes, self._partitions = node_rows(answer.text)
         else:
@@ -454,7 +402,10 @@ class SlurmView:
         if self._left_out != self._told_left_out:
             self._told_left_out = self._left_out
             yield {"left_out": self._left_out}
-        trouble = next(filter(None, self._errors.values()), "")
+        if self._told.get(QUEUE, 0.0) != self._told_age:
+            self._told_age = self._told[QUEUE]
+            yield {"queue_age": max(time.time() - self._told_age, 0.0)}
+        trouble = self.trouble
         if trouble != self._trouble:
             self._trouble = trouble
             yield {"trouble": f"Slurm does not answer: {trouble}" if trouble else ""}
@@ -481,23 +432,30 @@ def watch() -> int:
 
 
 def list_all() -> int:
-    """Print them once, at most _FRESH seconds old, or with {"now": true} as they are now; returns the exit code."""
+    """Print them once, at most _FRESH seconds old, or with {"now": true} as they are now; returns the exit code.
+
+    A slow Slurm is waited for; what it has not told by then is printed as it was known before, with its age.
+    """
     settings = _settings()
     want(settings)
     say({"about": {"user": named(str(os.getuid()))}})
     if settings.get("now") is True:
         for name in QUESTIONS:
-            leave(name, answer_to(name, Slurm(variables_in(settings))))
-    view, keeper, deadline = SlurmView(), KeeperWatch(), time.monotonic() + LIMIT
-    while not view.complete and time.monotonic() < deadline:
+            leave(name, answer_to(name, slurm_in(settings)))
+    view, keeper = SlurmView(), KeeperWatch()
+    known_before = all(read(name) is not None for name in QUESTIONS)
+    wait = (_NEXT_WAIT if known_before else _FIRST_WAIT) * patience_in(settings)
+    deadline = time.monotonic() + wait
+    while not view.complete and not view.trouble and time.monotonic() < deadline:
         keeper.ensure()
         _look(view, time.time() - _FRESH)
         if not view.complete:
             time.sleep(_TURN / 5)
+    _look(view)
     for row in view.news():
         say(row)
-    if not view.complete:
-        say({"trouble": "Slurm was not heard: the keeper left no answer"})
+    if not view.complete and not view.trouble:
+        say({"trouble": f"Slurm has not told all of its queue and nodes within {wait:.0f} s"})
     return 0
 
 
@@ -534,7 +492,7 @@ def ended() -> int:
     settings = _settings()
     answer = read(ENDED)
     if answer is None or not 0 <= time.time() - answer.at < _ENDED_FRESH:
-        answer = _ask(Slurm(variables_in(settings)))
+        answer = _ask(slurm_in(settings))
     for found in ended_rows(answer.text):
         say({"ended": found})
     say({"trouble": _sentence(answer.error)})
@@ -545,8 +503,11 @@ def _ask(slurm: Slurm) -> SlurmAnswer:
     mark = os.urandom(8).hex()
     reply = slurm.ask(*SACCT, f"--delimiter={mark}", limit=_LIMIT)
     rows = (line.replace(mark, "|") for line in reply.out.split("\n") if mark in line)
-    answer = SlurmAnswer(
-        time.time(), "\n".join(map(one_line, rows)) if reply.well else "", reply.error
+    now = time.time()
+    answer = (
+        SlurmAnswer(now, "\n".join(map(one_line, rows)), "", now)
+        if reply.well
+        else SlurmAnswer(now, "", reply.error)
     )
     private_folder(keeper_folder())
     leave(ENDED, answer)

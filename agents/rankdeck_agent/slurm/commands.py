@@ -9,7 +9,8 @@ import re
 import signal
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, Optional, cast
 
 from rankdeck_agent.files import readable
@@ -32,7 +33,8 @@ _DEFAULTS = frozenset(
 )  # fmt: skip
 """Variables of sbatch by which a site says what holds where a job file says nothing; the others change what is run."""
 _BANNER = 20
-_LONGEST_ROW = 4096
+_LONGEST_ROW = 1 << 16
+"""Most characters of a cell: a node list is read before it is cut."""
 
 
 class SlurmReply(NamedTuple):
@@ -56,26 +58,48 @@ class Slurm(NamedTuple):
 
     variables: Mapping[str, str] = {}
     """The variables of the cluster file, such as PATH and SLURM_CONF; they come before those of the login."""
+    patience: float = 1.0
+    """By how much longer than usual Slurm has to answer; the cluster file's `connect_limit` says so."""
 
     def ask(self, *argv: str, limit: float = LIMIT) -> SlurmReply:
         """Run one command; never raises."""
-        return run(argv, login_environment(os.environ, self.variables), limit=limit)
+        env = login_environment(os.environ, self.variables)
+        return run(argv, env, limit=limit * self.patience)
 
-    def ask_rows(self, *argv: str) -> SlurmReply:
-        """Run a command with `--format=…`; returns only the lines that begin with a random mark added to that format.
+    def ask_columns(self, *argv: str, columns: Sequence[str]) -> SlurmReply:
+        """Run squeue for these columns, none of them cut: a line for each job, with a tab between cells.
 
-        Names of other users' jobs may contain newlines and text that looks like rows of any job.
+        Each cell ends with a random mark: names of other users' jobs, the last column, may contain newlines and text
+        that looks like rows of any job.
         """
-        mark = f"{os.urandom(8).hex()}|"
-        marked = (word.replace("--format=", f"--format={mark}", 1) for word in argv)
-        reply = self.ask(*marked)
-        rows = (line[len(mark) :] for line in reply.out.split("\n") if line.startswith(mark))
-        return reply._replace(out="\n".join(map(one_line, rows)))
+        mark = f"|{os.urandom(8).hex()}|"
+        reply = self.ask(*argv, f"--Format={','.join(f'{name}:0{mark}' for name in columns)}")
+        rows = (line.split(mark)[: len(columns)] for line in reply.out.split("\n"))
+        lines = (BETWEEN.join(map(one_line, row)) for row in rows if len(row) == len(columns))
+        return reply._replace(out="\n".join(lines))
+
+
+BETWEEN = "\t"
+"""Between the cells of a row; `one_line` leaves none in a cell."""
 
 
 def one_line(row: str) -> str:
-    """The row without characters that another reader might take for a newline."""
+    """The row without characters that another reader might take for a newline or the end of a cell."""
     return row if row.isprintable() else plain(row, _LONGEST_ROW)
+
+
+def slurm_in(row: Mapping[str, Any]) -> Slurm:
+    """Slurm's commands as a question, or the settings of a job, want them asked: its `environment` and `patience`."""
+    return Slurm(variables_in(row), patience_in(row))
+
+
+def patience_in(row: Mapping[str, Any]) -> float:
+    """The `patience` of a question or of the settings of a job, from 1."""
+    given = row.get("patience")
+    return min(max(float(given), 1.0), _MOST_PATIENCE) if isinstance(given, (int, float)) else 1.0
+
+
+_MOST_PATIENCE = 60.0
 
 
 def variables_in(row: Mapping[str, Any]) -> dict[str, str]:
@@ -553,6 +577,43 @@ def is_earlier(seen: SlurmJobRow, submitted: float) -> bool:
 def known(text: str) -> str:
     """`text`, or "" if it is one of Slurm's words for nothing."""
     return "" if text in _NOTHING else text
+
+
+_GPUS = re.compile(
+    r"(?:^|,)(?:gres[/:])?gpu(:(?![0-9]+(?:[,(]|$))[^,:=(]+)?(?:[:=]([0-9]{1,7}))?(?=[,(]|$)"
+)
+"""An entry such as `gres/gpu:a100=2`, `gpu:a100:2`, `gres/gpu=2` or `gpu`, which is one."""
+_MEMORY = re.compile(r"(?:^|,)mem=([0-9]{1,15}(?:\.[0-9]+)?)([KMGTP]?)")
+_MEGABYTES = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
+
+
+def count_of(text: str) -> int:
+    """The number in this text; 0 if it is none."""
+    return int(text) if text.isdecimal() and len(text) < 12 else 0
+
+
+def numbers(text: str) -> list[int]:
+    """The numbers in `0-2,7,10-20:5`, at most 10,000; raises ValueError."""
+    steps = (part.partition(":") for part in text.split(",") if part)
+    spans = ((span.partition("-"), int(step or 1) or 1) for span, _, step in steps)
+    every = (n for (a, _, b), step in spans for n in range(int(a), int(b or a) + 1, step))
+    return list(islice(every, _MOST_NUMBERS))
+
+
+_MOST_NUMBERS = 10_000
+"""Most tasks named at once."""
+
+
+def gpus_of(tres: str) -> int:
+    """The number of GPUs in a list of trackable resources, where they may stand with their type and without."""
+    found = [(kind, int(count or 1)) for kind, count in _GPUS.findall(tres)]
+    return sum(n for kind, n in found if not kind) or sum(n for _, n in found)
+
+
+def memory_of(tres: str) -> float:
+    """Megabytes of memory in a list of trackable resources such as `cpu=4,mem=1800M,node=1`; 0.0 if it has none."""
+    found = _MEMORY.search(tres)
+    return round(float(found[1]) * _MEGABYTES[found[2]], 3) if found else 0.0
 
 
 def _count(text: str) -> int:

@@ -38,8 +38,8 @@ from rankdeck_agent.job.folder import (
 from rankdeck_agent.job.ranks import environment, make, unlink_links
 from rankdeck_agent.machine import local_addresses
 from rankdeck_agent.older_python import is_ascii, without_prefix
-from rankdeck_agent.slurm.array import covers, numbers
-from rankdeck_agent.slurm.cluster import SINFO, Row, node_rows
+from rankdeck_agent.slurm.array import covers
+from rankdeck_agent.slurm.cluster import SINFO, node_rows
 from rankdeck_agent.slurm.commands import (
     CLOCKS,
     SQUEUE,
@@ -47,13 +47,14 @@ from rankdeck_agent.slurm.commands import (
     SlurmJobRow,
     SlurmReply,
     login_environment,
+    numbers,
     queue_rows,
     run,
     shown_job,
     shown_jobs,
+    slurm_in,
     submit_environment,
     these_jobs,
-    variables_in,
 )
 from rankdeck_agent.slurm.folder import (
     ASKED,
@@ -72,6 +73,7 @@ from rankdeck_agent.slurm.folder import (
     write_id,
 )
 from rankdeck_agent.slurm.keeper import ask_for_job, is_unknown
+from rankdeck_agent.slurm.queue import Row
 from rankdeck_agent.slurm.run import restored
 from rankdeck_agent.slurm.verdict import FINAL
 from rankdeck_agent.text import plain, say, shown, table
@@ -116,7 +118,7 @@ def cancel(folder: RunFolder, grace: float, by: str, tasks: str = "") -> dict[st
     return {"left": [_left(f"Slurm job {number}: {why}")] if why else [], "ended": _count(folder)}
 
 
-_DENIED = ("Access/permission denied", "Invalid user id", "Unauthorized")
+DENIED = ("Access/permission denied", "Invalid user id", "Unauthorized")
 """Errors of scancel and scontrol that mean: this user is not permitted."""
 
 
@@ -126,7 +128,7 @@ def _refused(folder: RunFolder, by: str) -> str:
     if by != "user":
         return f"Slurm job {number} was not submitted here: nothing but an operator ends it"
     asked = slurm_of(folder).ask("scancel", _followed_tasks(folder) or number)
-    if not any(word in asked.error for word in _DENIED):
+    if not any(word in asked.error for word in DENIED):
         return ""
     return f"Slurm ends job {number} for its owner or an operator of Slurm only ({asked.error})"
 
@@ -280,7 +282,7 @@ def line(argv: Sequence[str]) -> str:
 
 def complaint(asked: Order, error: str) -> str:
     """A sentence for an error with which Slurm refused the command."""
-    if any(word in error for word in _DENIED):
+    if any(word in error for word in DENIED):
         verb = "take nodes out of service" if asked.do == DRAIN else "give nodes back"
         return f"you may not {verb}: that takes an operator or administrator of Slurm ({error})"
     return f"Slurm refused it: {error}"
@@ -293,7 +295,7 @@ def service() -> int:
     if asked is None:
         answer: Row = {"error": "this order makes no sense"}
     else:
-        answer = _serve(asked, Slurm(variables_in(row)))
+        answer = _serve(asked, slurm_in(row))
     return say(answer)
 
 
@@ -563,7 +565,7 @@ def _submit(plan: NodePlan, folder: RunFolder) -> dict[str, Any]:
     path = env.get("PATH", os.defpath)
     argv = tuple(folder.plan_text(word) for word in plan.processes[0].argv)
     reply = run(argv, env, limit=_LIMIT, cwd=str(folder.path))
-    slurm = Slurm({**variables_in(settings(folder)), "PATH": path})
+    slurm = slurm_of(folder)._replace(variables={**slurm_of(folder).variables, "PATH": path})
     taken = _taken(folder, slurm, reply)
     if taken is None and reply.well:
         taken, answered = _find_in_queue(folder, slurm)

@@ -7,6 +7,7 @@ Login nodes share the state folder. The keeper writes its identity to `slurm/kee
 seconds. A process that sees, by its own clock, that the file is no longer touched may take over.
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -26,7 +27,7 @@ from rankdeck_agent.job.folder import (
     run_folder,
 )
 from rankdeck_agent.older_python import delete
-from rankdeck_agent.slurm.commands import Slurm, SlurmJobRow, is_later, variables_in
+from rankdeck_agent.slurm.commands import Slurm, SlurmJobRow, is_later, slurm_in
 from rankdeck_agent.text import plain
 from rankdeck_agent.wire.job_events import JobEvent, Trouble
 
@@ -110,7 +111,8 @@ def read_id(folder: RunFolder) -> tuple[str, str]:
 def slurm_of(folder: RunFolder) -> Slurm:
     """Slurm's commands with the environment that the cluster file gives to this job."""
     _, path = read_id(folder)
-    return Slurm({**variables_in(settings(folder)), **({"PATH": path} if path else {})})
+    slurm = slurm_in(settings(folder))
+    return slurm._replace(variables={**slurm.variables, **({"PATH": path} if path else {})})
 
 
 def submit_time(folder: RunFolder) -> float:
@@ -219,6 +221,27 @@ def register_job(folder: RunFolder) -> None:
     fresh = _open_jobs() / f".{os.getpid()}"
     fresh.touch(mode=0o600)
     fresh.replace(_open_jobs() / f"{folder.job}@{folder.node}")  # which changes the folder
+
+
+def note_change() -> None:
+    """Have the keeper ask Slurm soon about the user's jobs, some of which were changed; errors are ignored."""
+    with contextlib.suppress(OSError):
+        private_folder(_open_jobs())
+        (keeper_folder() / _CHANGED).touch(mode=0o600)
+        bell = _open_jobs() / f".{os.getpid()}"
+        bell.touch(mode=0o600)
+        delete(bell)  # the folder has changed, which the keeper sees
+
+
+def take_change() -> bool:
+    """Whether jobs were changed since the last call."""
+    noted = (keeper_folder() / _CHANGED).exists()
+    if noted:
+        delete(keeper_folder() / _CHANGED)
+    return noted
+
+
+_CHANGED = "changed"
 
 
 def unregister_job(folder: RunFolder) -> None:

@@ -14,8 +14,9 @@ from typing import Optional
 from rankdeck_agent.files import mark_agent_used
 from rankdeck_agent.job.folder import RunFolder, is_closed
 from rankdeck_agent.slurm.array import ArrayRun
-from rankdeck_agent.slurm.cluster import ClusterPoll, Row, job_rows, named
+from rankdeck_agent.slurm.cluster import ClusterPoll, named
 from rankdeck_agent.slurm.commands import (
+    BETWEEN,
     JOB_CALLS,
     LIMIT,
     QUEUE_CALLS,
@@ -41,9 +42,11 @@ from rankdeck_agent.slurm.folder import (
     not_taken,
     read_id,
     settings,
+    take_change,
     unregister_job,
     write_id,
 )
+from rankdeck_agent.slurm.queue import Row, job_rows
 from rankdeck_agent.slurm.run import Run
 from rankdeck_agent.slurm.verdict import FINAL, PLACES, places
 
@@ -81,6 +84,8 @@ class Keeper:
         self._placed = float("-inf")
         self._empty = time.monotonic()
         self._told_silence = False
+        self._changed = False
+        """The user has just changed a job: one question about that does not wait for the budget, as none of `cancel` does."""
 
     def turn(self, now: float) -> bool:
         """One round; `now` in monotonic seconds. False once there has been nothing to do for _LINGER seconds."""
@@ -94,7 +99,7 @@ class Keeper:
             self._ask(now)
         if watched:
             self._ask_for_cluster(now, busy=busy)
-        self._let_go()
+        self._let_go(now)
         if self._runs or self._unsubmitted or watched:
             self._empty = now
         return now - self._empty < _LINGER
@@ -112,6 +117,9 @@ class Keeper:
         if self._open_jobs.rung:
             for run in self._runs.values():
                 run.hurry()
+            if take_change():
+                self._changed = True
+                self._rhythm.want(now)
 
     def _open(self, folder: RunFolder, now: float) -> None:
         self._unsubmitted.pop(str(folder.path), None)
@@ -123,6 +131,7 @@ class Keeper:
         self._runs[str(folder.path)] = run
         self._most = calls_a_minute(settings(folder))
         self._rhythm.want(now + _FIRST)
+        self._cluster.want_queue(now + _FIRST)
 
     def _wait_for_id(self, folder: RunFolder, now: float) -> None:
         """Wait while `sbatch` runs; if it was killed before it printed the id, the queue shows the job."""
@@ -138,15 +147,17 @@ class Keeper:
         with _apart(run):
             if run.turn(now):
                 self._rhythm.want(now + _AFTER_END)
+                self._cluster.want_queue(now + _AFTER_END)
             if run.over:  # a cancel has seen its end
                 run.close()
 
-    def _let_go(self) -> None:
+    def _let_go(self, now: float) -> None:
         for key, run in list(self._runs.items()):
             if run.closed:
                 run.end()
                 unregister_job(run.folder)
                 del self._runs[key]
+                self._cluster.want_queue(now)
 
     # ---- Slurm
 
@@ -163,7 +174,7 @@ class Keeper:
             return
         self._take_places(text)
         lasts = {run.id: run.track.last for run in self._runs.values()}
-        lines = (line for line in text.splitlines() if line.partition("|")[0] in lasts)
+        lines = (line for line in text.splitlines() if line.partition(BETWEEN)[0] in lasts)
         rows = {row["id"]: row for row in job_rows("\n".join(lines))}
         arrays = any(isinstance(run, ArrayRun) for run in self._runs.values())
         same = all(last and is_same(rows.get(name), last) for name, last in lasts.items())
@@ -190,8 +201,9 @@ class Keeper:
         # For others' jobs scontrol is not trusted: a job's name may imitate the fields after it.
         alone = len(runs) == 1 and not self._unsubmitted and not runs[0].attached
         lone = runs[0] if alone else None
-        if not self._budget.allows(JOB_CALLS if lone else QUEUE_CALLS, now):
+        if not self._changed and not self._budget.allows(JOB_CALLS if lone else QUEUE_CALLS, now):
             return
+        self._changed = False
         if lone:
             self._ask_for_one(lone, now)
         else:

@@ -122,8 +122,18 @@ def verdict(seen: SlurmJobRow, words: EndWords, *, ours: str = "") -> SlurmVerdi
 def _own(seen: SlurmJobRow, words: EndWords, ours: str) -> SlurmVerdict:
     if words.memory and seen.state == "FAILED":
         return _out_of_memory(seen, words, ours)
-    why, do = _REASONS.get(seen.reason, ("", ""))
+    why, do = _REASONS.get(seen.reason) or _NEVER_BEGAN.get(seen.signal) or ("", "")
     return SlurmVerdict(seen.state, why, do, code=status(seen))
+
+
+_NEVER_BEGAN = {
+    53: (
+        "it never began: its output file could not be opened on the node (exit 0:53), because the folder is missing there"
+        " or not writable for its user",
+        "make that folder before the job is submitted, where the nodes see it under the same path, or choose another `--output`",
+    ),
+}
+"""The signal with which Slurm says that it could not start a batch script -> (what it means, what to do)."""
 
 
 def status(seen: SlurmJobRow) -> Optional[int]:

@@ -20,7 +20,7 @@ from rankdeck.backends.plan_text import export_lines, exports_part, file_parts, 
 from rankdeck.backends.shell_words import SHIM, shell_line, shell_word, whole_file
 from rankdeck.backends.slurm_settings import ASKED, GRANTED, SETTINGS, is_attached
 from rankdeck.backends.ssh import CANCEL_LIMIT, START_LIMIT, SshBackend, left_there
-from rankdeck.config.schedulers import OFF, calls_allowed
+from rankdeck.config.schedulers import OFF, keeper_settings
 from rankdeck.errors import AgentError, LaunchError, NodeError, RankdeckError, suggest_or_list
 from rankdeck.model.cluster import Capabilities, Cluster, capabilities
 from rankdeck.model.job import Abort, CancelReport, Job, JobSpec, Launch, Plan, State
@@ -100,8 +100,7 @@ class SlurmBackend(SshBackend):
         if not login:
             return plan
         asked: dict[str, object] = {
-            **calls_allowed(cluster.options),
-            "environment": dict(cluster.environment),
+            **keeper_settings(cluster),
             ASKED: {key: chosen[key] for key in GRANTED if chosen.get(key, OFF) != OFF},
         }
         ranks = tuple(range(plan.world_size))
@@ -448,7 +447,8 @@ def _pyxis(step: _Step) -> list[str]:
         return []
     mounts = ",".join([f"{RUN_TOKEN}:{RUN_TOKEN}", *container.mounts])
     words = [f"--container-image={container.image}", f"--container-mounts={mounts}"]
-    words += [f"--container-workdir={container.workdir}"] if container.workdir else []
+    workdir = container.workdir or step.spec.workdir
+    words += [f"--container-workdir={workdir}"] if workdir else []
     names = ",".join(["RANKDECK_JOB", "RANKDECK_RUN", *_variables(step)])
     args = [
         _named(word, container.image) if before == _NAME or word.startswith(f"{_NAME}=") else shell_word(word)

@@ -6,11 +6,11 @@ import re
 import time
 
 from rankdeck.backends.slurm_settings import ATTACHED, SETTINGS
-from rankdeck.config.schedulers import calls_allowed
+from rankdeck.config.schedulers import keeper_settings
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Abort, Plan
-from rankdeck.model.schedulers import SlurmLook
+from rankdeck.model.schedulers import SlurmLook, slurm_owner
 from rankdeck_agent.wire import NodeFile, NodePlan, ProcessPlan
 
 _GRACE = 30.0
@@ -35,8 +35,7 @@ def attach_plan(cluster: Cluster, found: SlurmLook, place: str = "") -> Plan:
         "tasks": tasks,
         "out": found.out,
         "err": found.err,
-        "environment": dict(cluster.environment),
-        **calls_allowed(cluster.options),
+        **keeper_settings(cluster),
     }
     reader = NodePlan(
         job=job,
@@ -58,7 +57,7 @@ def attach_plan(cluster: Cluster, found: SlurmLook, place: str = "") -> Plan:
         grace=_GRACE,
         abort=Abort(enabled=False),
         text=" and ".join(dict.fromkeys(filter(None, (found.out, found.err)))),
-        owner=f"Slurm job of {found.user or 'unknown'}",
+        owner=slurm_owner(found.user, found.components, 1 if tasks else found.tasks),
     )
 
 

@@ -60,7 +60,7 @@ def _daemon_set(cluster: Cluster, options: argparse.Namespace) -> int:
 
 async def _apply(cluster: Cluster, text: str) -> int:
     async with opened(cluster) as session:
-        answer = await session.kubectl_apply(text)
+        answer = await session.kubernetes_client.apply(text)
     output.say(answer.rstrip())
     return output.OK
 

@@ -47,7 +47,7 @@ async def _ask(path: Path, options: argparse.Namespace) -> int:
     from rankdeck.cli.opening import opened
 
     async with opened(cluster) as session:
-        about = await session.about_kubernetes()
+        about = await session.kubernetes_client.check()
     shape = {"file": str(path), **asdict(about)}
     output.say_result(shape, "\n".join(live_lines(about)), as_json=options.json)
     return output.TROUBLE if about.trouble or about.missing(*NEEDED) else output.OK

@@ -12,6 +12,7 @@ from rankdeck.cli.shapes import (
     Shape,
     job_shape,
     other_shape,
+    queued_shape,
     rank_use_shape,
     report_shape,
     slurm_job_shape,
@@ -26,10 +27,12 @@ from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.process import uses_of
 from rankdeck.model.rank import how_it_ended
 from rankdeck.model.schedulers import ALL_NAMESPACES, KubernetesJob, SlurmJob, queue_words
+from rankdeck.rules import query
 from rankdeck.rules.inspect import Inspection, Look, StackGroup
 from rankdeck.rules.job_news import note_words, when
 from rankdeck.session import ASK_LIMIT, LOOK_LIMIT, Session
 from rankdeck.state.history import KEEP
+from rankdeck_agent.rules.units import size
 
 COMING = "output still coming"
 
@@ -87,13 +90,17 @@ def jobs(options: argparse.Namespace, _open_console: object) -> int:
     """List the jobs of a cluster, newest first."""
     if options.live and not options.json:
         raise output.UsageError("--live goes with --json; `ps --job JOB` is the table")
+    try:
+        wanted = query.parse(options.where)
+    except query.QueryError as error:
+        raise output.UsageError(f"--where: {error}") from error
     cluster = choose.cluster(options.cluster)
     if options.all_namespaces:
         cluster = choose.in_namespace(cluster, ALL_NAMESPACES)
-    return until_done(_jobs(cluster, options))
+    return until_done(_jobs(cluster, options, wanted))
 
 
-async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
+async def _jobs(cluster: Cluster, options: argparse.Namespace, wanted: query.Query) -> int:
     async with opened(cluster) as session:
         limit = LOOK_LIMIT if options.from_nodes else ASK_LIMIT
         silent = await session.find_running(limit, ended=options.from_nodes)
@@ -105,7 +112,12 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
             (job for job in session.jobs.all() if (job.ended or time.time()) >= oldest),
             key=lambda job: -job.created,
         )
-        others, left_out = session.others(), session.left_out_jobs()
+        queued = {
+            job.id: one for job in known if job.slurm and (one := session.queued(job.slurm.id))
+        }
+        known = [job for job in known if wanted(query.of_job(job, queued.get(job.id), _why(job)))]
+        others = [one for one in session.others() if wanted(_listed_subject(one))]
+        queue = session.queue_words()
         running = [job for job in known if not job.state.final] if options.live else []
         uses = await _uses(session, running)
     unread = session.history_state.unread
@@ -115,7 +127,7 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
         MOST_KEPT if options.all and len(known) >= KEEP else "",
         READ_BACK if damaged and not options.from_nodes else "",
         forgotten,
-        left_out,
+        queue,
         *(f"{node}: not asked what runs there: {why}" for node, why in silent.items()),
     )
     for remark in filter(None, remarks):
@@ -126,7 +138,9 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace) -> int:
     if options.json:
         for job in known:
             live = {"live": uses[job.id]} if job.id in uses else {}
-            output.say_object({**job_shape(job), **live})
+            output.say_object(
+                {**job_shape(job), **live, "queued": queued_shape(queued.get(job.id))}
+            )
         for other in others:
             is_slurm = isinstance(other, SlurmJob)
             output.say_object(slurm_job_shape(other) if is_slurm else other_shape(other))
@@ -174,7 +188,18 @@ def _table(
             ],
         )
     elif not parts:
-        output.progress(f"no jobs on {cluster.name}" + ("" if options.all else " in the last day"))
+        which = "no job matches the filter" if options.where else "no jobs"
+        output.progress(f"{which} on {cluster.name}" + ("" if options.all else " in the last day"))
+
+
+def _listed_subject(one: KubernetesJob | SlurmJob) -> query.Subject:
+    """A job that this console does not follow, as a filter sees it."""
+    if isinstance(one, SlurmJob):
+        text = f"{one.place} {one.name} {one.whose} {one.end_words}"
+        return query.Subject(
+            text, one.state, lambda _: None, values=query.job_values(one.status, one.user)
+        )
+    return query.Subject(f"{one.place} {one.name} {one.whose} {one.why}", one.state, lambda _: None)
 
 
 def _clock(at: float) -> str:
@@ -212,12 +237,26 @@ def _other_row(job: KubernetesJob | SlurmJob, *, apart: bool = False) -> tuple[s
     started = _clock(job.created)
     if isinstance(job, SlurmJob):
         queued = job.end_words or queue_words(job.status, time.time())
-        text = "; ".join(filter(None, (job.whose, job.name, queued)))
+        text = "; ".join(filter(None, (job.whose, job.name, resources(job), queued)))
         return job.place, job.state, "-", job.status.nodes or "-", started, text
     where = f"in namespace {job.namespace}" if apart else ""
     why = "; ".join(filter(None, (job.whose, where, job.held_words, job.why)))
     nodes = fold(job.nodes) if job.nodes else "-"
     return job.ours or job.place, job.state, str(job.ranks), nodes, started, why
+
+
+def resources(job: SlurmJob) -> str:
+    """`gpu, account research, QOS normal, priority 1200, 8 GPUs, 64 GB`: what Slurm says that a job has or asks for."""
+    status = job.status
+    parts = (
+        status.partition,
+        f"account {status.account}" if status.account else "",
+        f"QOS {status.qos}" if status.qos else "",
+        f"priority {job.priority}" if job.priority and status.waits else "",
+        f"{job.gpus} GPU{'s' if job.gpus > 1 else ''}" if job.gpus else "",
+        size(round(job.memory * (1 << 20))) if job.memory else "",
+    )
+    return ", ".join(filter(None, parts))
 
 
 def _why(job: Job) -> str:

@@ -33,7 +33,7 @@ from rankdeck.model.nodeset import fold, fold_ranks
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.job_news import countdown, news_between
 from rankdeck.session import Session
-from rankdeck.state.lines import Line, RankLog
+from rankdeck.state.lines import SHOWN, Line, RankLog
 from rankdeck_agent.wire import LAUNCHER
 from rankdeck_agent.wire.job_events import RankStarted
 
@@ -47,6 +47,8 @@ REMOVED = (
     "is gone (`rankdeck clean` or somebody removed it, or its file system is not mounted):"
     " what its ranks wrote there cannot be shown"
 )
+
+CUT_LINES = f"its lines of more than {SHOWN:,} characters are cut here and end with `…`: the log on the node has them whole"
 
 Print = Callable[[str, Line], None]
 
@@ -68,6 +70,8 @@ class Printer:
         self._seen = dict.fromkeys(ranks, 0)
         self._show, self._wanted = show, wanted
         self._said_lost: set[str] = set()
+        self._said_cut: set[int] = set()
+        """Ranks with a line that was cut, which is said once."""
         self._gone: set[str] = set()
         """Nodes that do not know the job."""
         session.following.listen(job.id, self._hear)
@@ -137,8 +141,13 @@ class Printer:
         return log.lines[max(0, seen - log.first) :]
 
     def _print(self, line: Line) -> None:
-        if self._wanted(line):
-            self._show(self._nodes.get(line.rank, ""), line)
+        if not self._wanted(line):
+            return
+        self._show(self._nodes.get(line.rank, ""), line)
+        if line.cut and line.rank not in self._said_cut:
+            self._said_cut.add(line.rank)
+            who = "launcher" if line.rank == LAUNCHER else f"rank {line.rank}"
+            output.progress(f"{who}: {CUT_LINES}")
 
 
 def _places(job: Job) -> dict[int, str]:
@@ -163,6 +172,7 @@ def show_object(node: str, line: Line) -> None:
             "at": line.at,
             "offset": line.offset,
             "text": strip_controls(line.text),
+            "cut": line.cut,
         }
     )
 

@@ -32,7 +32,7 @@ async def run_manifest(
     cluster = _in_namespace(cluster, manifest, jobs)
     async with opened(cluster) as session:
         if options.dry_run:
-            for line in await session.apply_manifest(manifest, dry=True):
+            for line in await session.kubernetes_client.apply_manifest(manifest, dry=True):
                 output.say(f"{line} would be applied")
             return output.OK
         if not options.yes and not await agrees(_question(cluster, manifest, jobs)):
@@ -40,7 +40,7 @@ async def run_manifest(
                 f"{manifest.file} is a manifest of Kubernetes ({manifest.words}), nothing was applied:"
                 " `rankdeck run --yes` applies and follows it, `--dry-run` has the server check it"
             )
-        made = await session.apply_manifest(manifest)
+        made = await session.kubernetes_client.apply_manifest(manifest, dry=False)
         for name in made:
             output.progress(f"{name}: applied")
         if not jobs:

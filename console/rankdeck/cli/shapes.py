@@ -96,6 +96,18 @@ def slurm_job_shape(job: SlurmJob) -> Shape:
     return {**shape, "job": job.place, "state": job.state, "slurm": slurm_shape(job.status)}
 
 
+def queued_shape(job: SlurmJob | None) -> Shape | None:
+    """What Slurm's queue says of a job that this console follows; null if it is not in the queue."""
+    if job is None:
+        return None
+    shape = asdict(job)
+    kept = ("user", "cpus", "count", "gpus", "memory", "priority", "components")
+    return {
+        **{key: shape[key] for key in kept},
+        **{key: getattr(job.status, key) for key in ("account", "qos")},
+    }
+
+
 def other_shape(job: KubernetesJob) -> Shape:
     """A job on Kubernetes that this console does not follow; `ours` is its id if Rankdeck started it."""
     shape = asdict(job)

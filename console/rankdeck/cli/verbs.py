@@ -58,6 +58,7 @@ _FOR = {
     "--off": _flag("end it now"),
 }  # fmt: skip
 _NODESET = _option("e.g. n[01-04]", metavar="NODESET")
+_SLURM_JOBS = _option("jobs, by their names here or in Slurm", metavar="JOB", nargs="+")
 _SERVICE = {"--dry-run": _flag("print the exact command, do nothing"), "--yes": _flag("do not ask")}
 
 VERBS = (
@@ -125,6 +126,47 @@ VERBS = (
             "nodes": _NODESET,
             "--anyway": _flag("also those that somebody else, or Slurm, drained"),
             **_SERVICE,
+        },
+    ),
+    Verb(
+        "hold",
+        "hold jobs of Slurm: shows the exact command, asks, runs it",
+        "rankdeck.cli.slurm:hold",
+        {"jobs": _SLURM_JOBS, **_SERVICE},
+    ),
+    Verb(
+        "release",
+        "release jobs of Slurm that are held",
+        "rankdeck.cli.slurm:release",
+        {"jobs": _SLURM_JOBS, **_SERVICE},
+    ),
+    Verb(
+        "requeue",
+        "stop jobs of Slurm and put them back into its queue",
+        "rankdeck.cli.slurm:requeue",
+        {"jobs": _SLURM_JOBS, **_SERVICE},
+    ),
+    Verb(
+        "timelimit",
+        "give jobs of Slurm another time limit",
+        "rankdeck.cli.slurm:timelimit",
+        {
+            "to": _option("as Slurm writes it: 02:00:00, 90, +30", metavar="TIME"),
+            "jobs": _SLURM_JOBS,
+            **_SERVICE,
+        },
+    ),
+    Verb(
+        "slurm",
+        "print what Slurm says of jobs, priorities, shares and its controller, and how well jobs used what they had",
+        "rankdeck.cli.slurm:ask",
+        {
+            "what": _option(
+                "job, priority, efficiency, shares (fairshare) or controller (sdiag)",
+                metavar="QUESTION",
+                choices=("job", "priority", "efficiency", "shares", "controller"),
+            ),
+            "jobs": {**_SLURM_JOBS, "nargs": "*"},
         },
     ),
     Verb(
@@ -334,6 +376,10 @@ VERBS = (
             ),
             "--live": _flag("with --json: also what each rank of a running job uses now"),
             "--all-namespaces": _flag("Kubernetes: jobs of others in all namespaces"),
+            "--where": _text(
+                "only jobs that match this filter, as after `/` on Jobs: 'user=ann & reason=Priority'",
+                "FILTER",
+            ),
             "--ended": _flag(
                 "Slurm: also jobs of all users that ended within a day, from its accounting"
             ),

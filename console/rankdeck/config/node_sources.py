@@ -16,6 +16,7 @@ from rankdeck.config.files import expanded
 from rankdeck.config.site_lists import FORMATS, SiteList, read_inventory, read_site_list
 from rankdeck.config.user import may, reads
 from rankdeck.errors import ConfigError, RankdeckError, suggest_or_list
+from rankdeck.model.nodeset import expand
 from rankdeck.model.safe_text import clean
 
 LIMIT = 15.0
@@ -59,8 +60,39 @@ def _slurm(_: Entry, partition: str) -> SiteList:
     if partition and not _PARTITION.fullmatch(partition):
         raise SourceError(f"`{partition[:60]}` is no partition")
     of = ("-p", partition) if partition else ()
-    said = ask(("sinfo", "-N", "-o", "%N %c", *of), "sinfo")
-    return _listed(said, "sinfo", "sinfo", "sinfo names no nodes")
+    said = ask((*_SINFO, *of), "sinfo")
+    return _listed(_allocated_first(said), "sinfo", "sinfo", "sinfo names no nodes")
+
+
+_SINFO = ("sinfo", "-N", "-o", "%N %c")
+
+
+def _allocated_first(said: str) -> str:
+    """The lines of sinfo, those of the nodes of the allocation first in which we run (`salloc`)."""
+    try:
+        own = frozenset(expand(os.environ.get(_NODELIST, "")))
+    except ValueError:
+        own = frozenset[str]()
+    head, *rows = said.splitlines() or [""]
+    return "\n".join([head, *sorted(rows, key=lambda row: row.split(" ")[0] not in own)])
+
+
+_JOB, _NODELIST = "SLURM_JOB_ID", "SLURM_JOB_NODELIST"
+"""Variables that Slurm sets inside an allocation."""
+_NUMBER = re.compile(r"[0-9]{1,11}(?:_[0-9]{1,9})?\Z")
+
+
+def _allocation(_: Entry, number: str) -> SiteList:
+    """The nodes of a Slurm job of the user, else of the allocation in which we run."""
+    number = number or os.environ.get(_JOB, "")
+    if not _NUMBER.match(number):
+        where = "start inside `salloc`, or name a job of yours that runs: `allocation 4711`"
+        raise SourceError(f"there is no allocation here ({_JOB} is not set): {where}")
+    nodes = ask(("squeue", "-h", "-j", number, "-t", "RUNNING", "-o", "%N"), "squeue").strip()
+    if not nodes:
+        raise SourceError(f"job {number} does not run: it has no nodes")
+    said = ask((*_SINFO, "-n", nodes), "sinfo")
+    return _listed(said, "sinfo", "sinfo", f"sinfo does not know the nodes of job {number}")
 
 
 def _ansible(entry: Entry, what: str) -> SiteList | None:
@@ -90,6 +122,7 @@ def _of_file(form: str) -> Callable[[Entry, str], SiteList | None]:
 SOURCES: Mapping[str, Callable[[Entry, str], SiteList | None]] = {
     "clush": _clush,
     "slurm": _slurm,
+    "allocation": _allocation,
     "ansible": _ansible,
     **{form: _of_file(form) for form in FORMATS if form not in ("ansible", "sinfo", "kubectl")},
 }

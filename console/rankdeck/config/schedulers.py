@@ -22,7 +22,7 @@ from rankdeck.config.kubernetes_policies import (
     read_requests,
     read_security,
 )
-from rankdeck.model.cluster import LOCAL
+from rankdeck.model.cluster import LOCAL, Cluster
 
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _MEMORY = re.compile(r"\d{1,12}(?:\.\d+)?[KMGTkmgt]?")
@@ -289,9 +289,15 @@ _KUBERNETES: Mapping[str, Callable[[Entry], str]] = {
 """Every option, in the order in which they are listed to the user."""
 
 
-def calls_allowed(options: Mapping[str, str]) -> dict[str, int]:
-    """The setting `rpcs_per_minute` for the keeper, from a cluster's options; empty if the cluster file does not have it."""
-    return {key: int(options[key]) for key in ("rpcs_per_minute",) if key in options}
+def keeper_settings(cluster: Cluster) -> dict[str, object]:
+    """How the agent asks Slurm: `environment`, and if the cluster file sets them `rpcs_per_minute` and `patience`."""
+    calls = cluster.options.get("rpcs_per_minute")
+    patience = cluster.access.patience
+    return {
+        "environment": dict(cluster.environment),
+        **({"rpcs_per_minute": int(calls)} if calls else {}),
+        **({"patience": patience} if patience > 1 else {}),
+    }
 
 
 SECTIONS = {"slurm": slurm_options, "kubernetes": kubernetes_options}

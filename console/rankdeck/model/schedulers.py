@@ -1,5 +1,6 @@
 """What Slurm and Kubernetes report: nodes, partitions, queues, jobs and the user's rights."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -70,6 +71,10 @@ class SlurmTask:
         return self.over and self.state not in OWN_ENDS
 
 
+_AT_ONCE = re.compile(r"%\d+(?=\]\Z)")
+"""How many tasks of an array may run at once, at the end of a row."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmStatus:
     """A job as Slurm reports it. Times are epoch seconds on the console's clock."""
@@ -115,6 +120,11 @@ class SlurmStatus:
     """Task numbers of a job array in sbatch's syntax, `0-9%2`; "" for other jobs. Rank N is task N."""
     tasks: tuple[SlurmTask, ...] = ()
     """Tasks that Slurm has reported on, in the order of their numbers."""
+
+    @property
+    def name(self) -> str:
+        """As Slurm's commands take it: `4711`, `48_3`, `48_[2-5]` of the row `48_[2-5%2]`."""
+        return _AT_ONCE.sub("", self.id)
 
     @property
     def waits(self) -> bool:
@@ -269,6 +279,119 @@ class ServiceChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobOrder:
+    """Jobs in Slurm's queue that somebody wants to hold, release, requeue, or give another time limit."""
+
+    do: str
+    """`hold`, `release`, `requeue` or `timelimit`."""
+    jobs: tuple[str, ...]
+    """Slurm's names: `4711`, `48_3`, `48_[2-5]`."""
+    to: str = ""
+    """The new time limit, in Slurm's syntax."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobChange:
+    """The command for a `JobOrder`, and its result if it was run."""
+
+    line: str = ""
+    """The exact command line; "" if there is nothing to do."""
+    jobs: tuple[str, ...] = ()
+    """The jobs that the command changes."""
+    hits: int = 0
+    """How many they are, tasks of arrays and components of het jobs counted apart."""
+    left: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Job -> why it is not changed."""
+    done: bool = False
+    """Whether the command was run and succeeded."""
+    said: str = ""
+    """What the command printed when it succeeded; usually nothing."""
+    now: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Job -> what the queue says of it afterwards."""
+    error: str = ""
+    """Why the command was not run or failed, one sentence."""
+
+    @property
+    def hit_words(self) -> str:
+        """`1 job`, or how many jobs, tasks and components the command changes."""
+        names = len(self.jobs)
+        jobs = f"{names} job{'s' if names != 1 else ''}"
+        return jobs if self.hits <= names else f"{jobs}, with {self.hits} tasks or components"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmPage:
+    """What one command of Slurm printed."""
+
+    line: str = ""
+    """The command line."""
+    lines: tuple[str, ...] = ()
+    error: str = ""
+    """Why it failed, one sentence; "" if it did not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmEfficiency:
+    """How a job used what it had, reckoned as `seff` does; None: Slurm did not measure it."""
+
+    job: str = ""
+    state: str = ""
+    elapsed: float = 0.0
+    """Seconds that it ran."""
+    cpus: int = 0
+    nodes: int = 0
+    gpus: int = 0
+    cpu_used: float | None = None
+    """CPU seconds of all its steps."""
+    cpu: float | None = None
+    """Share of the CPU time that it had, 0 to 1."""
+    memory: float | None = None
+    """MB that it had."""
+    memory_used: float | None = None
+    """MB: the peaks of all tasks of the step that used most."""
+    memory_share: float | None = None
+    gpu: float | None = None
+    """Share of the time of its GPUs, 0 to 1."""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """`CPU     12 % of 1:04:00 …`: a line for each kind."""
+        had = self.elapsed * self.cpus
+        cpu = f"{_share(self.cpu)} of {_clock(had)} on {self.cpus} CPUs" if had else _UNKNOWN
+        used = f"{self.memory_used:,.0f} MB" if self.memory_used is not None else _UNKNOWN
+        of = f" of {self.memory:,.0f} MB" if self.memory else ""
+        gpu = f"{_share(self.gpu)} of {self.gpus} GPUs" if self.gpus else "none"
+        return (
+            f"job     {self.job} {self.state}, ran {_clock(self.elapsed)} on {self.nodes} nodes",
+            f"CPU     {cpu}",
+            f"memory  {_share(self.memory_share)}: {used}{of}",
+            f"GPU     {gpu}",
+        )
+
+
+_UNKNOWN = "not measured"
+
+
+def _share(share: float | None) -> str:
+    return _UNKNOWN if share is None else f"{share:.1%}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmPages:
+    """The answer to a question that Slurm itself answers."""
+
+    pages: tuple[SlurmPage, ...] = ()
+    efficiency: tuple[SlurmEfficiency, ...] = ()
+    error: str = ""
+    """Why nothing was asked, one sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmPartition:
     """A partition and its limits."""
 
@@ -302,6 +425,35 @@ class SlurmLook:
     """File of its stderr; "" if not known."""
     ranks: int = 1
     """Number of ranks whose lines can be told apart; 1 if lines are not labelled."""
+    components: int = 0
+    """Number of components of a het job, which all end with it; 0 for other jobs."""
+    tasks: int = 1
+    """Number of tasks of an array that its name stands for and that have not ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmComponent:
+    """One component of a het job, as the queue has it."""
+
+    id: str = ""
+    """`4711+1`."""
+    state: str = ""
+    partition: str = ""
+    nodes: str = ""
+    text: str = ""
+    """Why it waits."""
+    count: int = 0
+    """Number of nodes."""
+    cpus: int = 0
+    gpus: int = 0
+    memory: float = 0.0
+
+
+def slurm_owner(user: str, components: int, tasks: int = 1) -> str:
+    """`Slurm job of alice`, `Slurm job of alice, 2 components`: also how many jobs of Slurm end with it, if not one."""
+    several = f", {tasks} tasks" if tasks > 1 else ""
+    parts = f", {components} component{'s' if components > 1 else ''}" if components else several
+    return f"Slurm job of {user or 'unknown'}{parts}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,6 +470,12 @@ class SlurmJob:
     cpus: int = 0
     count: int = 0
     """Number of nodes."""
+    gpus: int = 0
+    memory: float = 0.0
+    """MB that it has or asks for, on all its nodes; 0: not told."""
+    priority: int = 0
+    components: tuple[SlurmComponent, ...] = ()
+    """The components of a het job; this job is all of them."""
     created: float = 0.0
     ended: float | None = None
     """When it ended; only for jobs read from Slurm's accounting."""
@@ -326,7 +484,7 @@ class SlurmJob:
     @property
     def whose(self) -> str:
         """`Slurm job of alice`."""
-        return f"Slurm job of {self.user or 'unknown'}"
+        return slurm_owner(self.user, len(self.components))
 
     @property
     def state(self) -> str:

@@ -566,6 +566,10 @@ class Switches:
 MOST_JOBS, MOST_PARTITIONS = 5_000, 1_000
 
 
+_QUEUE_IS_OLD = 200.0
+"""Seconds after which the age of Slurm's queue is told; while it answers, the queue is read at least every two minutes."""
+
+
 class SlurmCluster:
     """Slurm's queue, ended jobs and partitions; written only by `telemetry/slurm.py`, empty without Slurm."""
 
@@ -574,6 +578,8 @@ class SlurmCluster:
         """Why Slurm sends nothing new, one sentence; "" if it does."""
         self.user = ""
         """The user's name in Slurm."""
+        self.read_at: float | None = None
+        """When Slurm told the queue that is here, epoch seconds; None: never."""
         self.left_out = 0
         """Jobs in the queue that are not here: it is longer than MOST_JOBS; one's own come first."""
         self._jobs: dict[str, SlurmJob] = {}
@@ -581,14 +587,14 @@ class SlurmCluster:
         """Ended jobs from Slurm's accounting."""
         self._partitions: dict[str, SlurmPartition] = {}
 
-    @property
-    def left_out_words(self) -> str:
-        """A sentence if the queue is longer than what is shown; "" if it is not."""
-        if not self.left_out:
-            return ""
+    def words(self, now: float) -> str:
+        """A sentence if the queue is longer than what is shown, or if what is shown is old; "" if neither."""
         shown = len(self._jobs)
-        return (
-            f"{shown:,} of {shown + self.left_out:,} jobs in Slurm's queue are shown, yours first"
+        cut = f"{shown:,} of {shown + self.left_out:,} jobs in Slurm's queue are shown, yours first"
+        age = now - self.read_at if self.read_at is not None else 0.0
+        old = f"Slurm's queue as it was {age / 60:.0f} min ago: it has not answered since"
+        return "; ".join(
+            filter(None, (cut if self.left_out else "", old if age > _QUEUE_IS_OLD else ""))
         )
 
     def put(self, job: SlurmJob) -> None:
@@ -607,6 +613,10 @@ class SlurmCluster:
     def drop(self, number: str) -> None:
         """Remove a job that has left the queue."""
         self._jobs.pop(number, None)
+
+    def job(self, number: str) -> SlurmJob | None:
+        """The job of this number in the queue, or among the ended ones; None if neither has it."""
+        return self._jobs.get(number) or self._ended.get(number)
 
     def put_partition(self, partition: SlurmPartition) -> None:
         """Add or update a partition."""

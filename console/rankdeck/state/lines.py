@@ -33,6 +33,8 @@ class Line:
     offset: int
     """Offset of its first byte in the rank's file on the node."""
     text: str
+    cut: bool = False
+    """Whether the line is longer than `text`, which then ends with `…`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +48,12 @@ class Gap:
     """Number of the line after the gap, counted like `RankLog.total`."""
 
 
-def _shown(raw: bytes) -> str:
-    text = strip_codes(raw.decode("utf-8", "replace"))
-    return text if len(text) <= SHOWN else text[:SHOWN] + "…"
-
-
 def line_of(rank: int, entry: Entry) -> Line:
     """The line of a stored entry, decoded."""
     at, stream, offset, raw = entry
-    return Line(at, rank, stream, offset, _shown(raw))
+    text = strip_codes(raw.decode("utf-8", "replace"))
+    cut = len(text) > SHOWN or len(raw) >= _RAW
+    return Line(at, rank, stream, offset, text[:SHOWN] + "…" if cut else text, cut)
 
 
 class Lines(Sequence[Line]):
@@ -253,7 +252,7 @@ class RankLog:
         if not begun:
             return None
         stream = max(begun, key=lambda one: one.open_at)
-        return Line(stream.open_at, self.rank, stream.name, stream.open_offset, _shown(stream.open))
+        return line_of(self.rank, (stream.open_at, stream.name, stream.open_offset, stream.open))
 
     @property
     def last(self) -> str:

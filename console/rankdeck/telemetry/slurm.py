@@ -3,23 +3,30 @@
 import asyncio
 import json
 import logging
+import time
 import zlib
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, TypeGuard
 
-from rankdeck.config.schedulers import calls_allowed
+from rankdeck.config.schedulers import keeper_settings
 from rankdeck.errors import NodeError, RankdeckError, UnknownJobError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job, State
 from rankdeck.model.safe_text import clean
 from rankdeck.model.schedulers import (
+    JobChange,
+    JobOrder,
     ServiceChange,
     ServiceOrder,
+    SlurmComponent,
+    SlurmEfficiency,
     SlurmJob,
     SlurmLook,
     SlurmNode,
+    SlurmPage,
+    SlurmPages,
     SlurmPartition,
     SlurmStatus,
 )
@@ -44,10 +51,12 @@ from rankdeck.telemetry.link import Telemetry, shared_config
 from rankdeck_agent.wire import topic
 
 log = logging.getLogger(__name__)
-ASK_LIMIT, SERVICE_LIMIT = 60.0, 150.0
-"""Limits in seconds; within SERVICE_LIMIT the agent may ask Slurm up to five times."""
+ASK_LIMIT, LIST_LIMIT, SERVICE_LIMIT = 60.0, 100.0, 150.0
+"""Limits in seconds; within LIST_LIMIT the agent waits for two answers of Slurm, within SERVICE_LIMIT for up to five."""
 _WORD, _SENTENCE = 300, 600
 _LONGEST_NODES = 2000
+_LONGEST_JOB = 4200
+"""Most characters of a job's name in an order: the tasks of an array may be many."""
 _MOST = 1000
 _MOST_GRES, _MOST_CHANGED, _LONGEST_LINE = 64, 5000, 1 << 17
 _MOST_RANKS = 4096
@@ -68,17 +77,16 @@ class SlurmClient:
         self.state = SlurmCluster()
         self.asked = cluster.can.queue and bool(self._host)
         """Whether Slurm can be asked: the backend is Slurm and the cluster file names a login node."""
-        self._environment = dict(cluster.environment)
-        settings = {"environment": self._environment, **calls_allowed(cluster.options)}
-        self._config = json.dumps(settings).encode() + b"\n"
-        self._config_now = json.dumps({**settings, "now": True}).encode() + b"\n"
+        self._settings = keeper_settings(cluster)
+        self._config = json.dumps(self._settings).encode() + b"\n"
+        self._config_now = json.dumps({**self._settings, "now": True}).encode() + b"\n"
 
     async def list(self) -> dict[str, str]:
         """Read nodes, partitions and jobs, at most a minute old; returns {login node: why it failed}, or {}."""
         if not self.asked:
             return {}
         try:
-            answer = await self._ask("list", self._config)
+            answer = await self._ask("list", self._config, LIST_LIMIT)
         except NodeError as error:
             return {self._host: error.why}
         AgentRows(takes(self._fleet, self.state)).take(answer.out)
@@ -120,14 +128,34 @@ class SlurmClient:
 
         Raises RankdeckError if the login node does not answer or the cluster file names none.
         """
-        if not self.asked:
-            raise RankdeckError(
-                "nodes can be drained and resumed on Slurm only: the cluster file names no login node (`slurm: {login: HOST}`)"
-            )
+        self._need_login("nodes can be drained and resumed on Slurm only")
         row = await self._answer("service", {**asdict(order), "agreed": agreed}, SERVICE_LIMIT)
         change = change_of(row)
         self._take_now(as_tables(row.get("now"), _MOST_CHANGED))
         return change
+
+    async def change(self, order: JobOrder, agreed: str = "") -> JobChange:
+        """The command line for an order about jobs, given their present states; run only if it equals `agreed`.
+
+        Raises RankdeckError if the login node does not answer or the cluster file names none.
+        """
+        self._need_login("jobs are held, released and queued again on Slurm only")
+        row = await self._answer("change", {**asdict(order), "agreed": agreed}, SERVICE_LIMIT)
+        return job_change_of(row)
+
+    async def ask(self, what: str, jobs: Sequence[str] = ()) -> SlurmPages:
+        """What Slurm itself says: of a `job`, of the `priority` and `efficiency` of jobs, of `shares` and its `controller`.
+
+        Raises RankdeckError if the login node does not answer or the cluster file names none.
+        """
+        self._need_login("only Slurm answers this")
+        return pages_of(await self._answer("ask", {"what": what, "jobs": jobs}, SERVICE_LIMIT))
+
+    def _need_login(self, why: str) -> None:
+        if not self.asked:
+            raise RankdeckError(
+                f"{why}: the cluster file names no login node (`slurm: {{login: HOST}}`)"
+            )
 
     async def look(self, number: str) -> SlurmLook:
         """What Slurm knows about this job now, and where its output goes; raises NodeError, UnknownJobError."""
@@ -140,7 +168,7 @@ class SlurmClient:
 
     async def _answer(self, verb: str, question: Mapping[str, Any], limit: float) -> Row:
         """The one row with which the login node answers this question; raises NodeError."""
-        asked = json.dumps({**question, "environment": self._environment}).encode() + b"\n"
+        asked = json.dumps({**question, **self._settings}).encode() + b"\n"
         answer = await self._ask(verb, asked, limit)
         if not answer.row:
             raise NodeError(self._host, answer.complaint)
@@ -290,6 +318,9 @@ def takes(fleet: Fleet, state: SlurmCluster) -> Takes:
     def left_out(count: object) -> None:
         state.left_out = count if integer(count) else 0
 
+    def queue_age(seconds: object) -> None:
+        state.read_at = time.time() - float(seconds) if stamp(seconds) else None
+
     return {
         "about": about,
         "job": lambda found: state.put(job_of(as_table(found))),
@@ -299,6 +330,7 @@ def takes(fleet: Fleet, state: SlurmCluster) -> Takes:
         "partition": lambda found: state.put_partition(partition_of(as_table(found))),
         "partition_gone": lambda found: state.drop_partition(clean(found, _WORD)),
         "left_out": left_out,
+        "queue_age": queue_age,
         "ready": ready,
         "trouble": trouble,
     }
@@ -349,6 +381,49 @@ def change_of(row: Mapping[str, Any]) -> ServiceChange:
     )
 
 
+_JOB_CHANGE = {
+    "jobs": rows(text(_LONGEST_JOB), _MOST), "hits": integer, "done": flag, "said": text(_SENTENCE),
+    "error": text(_SENTENCE),
+}  # fmt: skip
+
+
+def job_change_of(row: Mapping[str, Any]) -> JobChange:
+    """The agent's answer to a `JobOrder`."""
+    line = row.get("line")
+    known: dict[str, Any] = {
+        **cleaned(row, _JOB_CHANGE),
+        "line": line if _shown_whole(line) else "",
+    }
+    left, now = (list(as_table(row.get(key)).items())[:_MOST] for key in ("left", "now"))
+    return JobChange(
+        **known,
+        left={clean(job, _LONGEST_JOB): clean(why, _SENTENCE) for job, why in left},
+        now={clean(job, _LONGEST_JOB): clean(state, _SENTENCE) for job, state in now},
+    )
+
+
+_MOST_PAGES, _MOST_PAGE_LINES, _LONGEST_PAGE_LINE = 200, 4001, 1000
+_PAGE = {
+    "line": text(_LONGEST_PAGE_LINE), "lines": rows(text(_LONGEST_PAGE_LINE), _MOST_PAGE_LINES), "error": text(_SENTENCE),
+}  # fmt: skip
+_EFFICIENCY = {
+    "job": text(80), "state": text(40), "elapsed": stamp, "cpus": integer, "nodes": integer, "gpus": integer,
+    "cpu_used": or_null(stamp), "cpu": or_null(stamp), "memory": or_null(stamp), "memory_used": or_null(stamp),
+    "memory_share": or_null(stamp), "gpu": or_null(stamp),
+}  # fmt: skip
+
+
+def pages_of(row: Mapping[str, Any]) -> SlurmPages:
+    """The agent's answer to a question that Slurm itself answers."""
+    pages = (cleaned(one, _PAGE) for one in as_tables(row.get("pages"), _MOST_PAGES))
+    used = (cleaned(one, _EFFICIENCY) for one in as_tables(row.get("efficiency"), _MOST))
+    return SlurmPages(
+        pages=tuple(SlurmPage(**one) for one in pages),
+        efficiency=tuple(SlurmEfficiency(**one) for one in used),
+        error=clean(row.get("error"), _SENTENCE),
+    )
+
+
 _PARTITION = {
     "name": text(_WORD), "usual": flag, "up": flag, "limit": or_null(stamp), "size": text(40),
     "nodes": integer, "idle": integer, "usable": integer,
@@ -365,7 +440,8 @@ _CHANGE = {
     "nodes": rows(text(253), _MOST_CHANGED), "done": flag, "said": text(_SENTENCE), "error": text(_SENTENCE),
 }  # fmt: skip
 _STATUS = {
-    "state": text(40), "reason": text(_WORD), "text": text(_SENTENCE), "stuck": flag, "partition": text(_WORD),
+    "state": text(40), "reason": text(_WORD), "text": text(_SENTENCE), "do": text(_SENTENCE), "stuck": flag,
+    "partition": text(_WORD), "account": text(_WORD), "qos": text(_WORD),
     "nodes": text(_LONGEST_NODES), "position": integer, "waiting": integer, "limit": or_null(stamp), "start": or_null(stamp),
 }  # fmt: skip
 
@@ -376,9 +452,23 @@ def _is_count(value: object) -> bool:
 
 _LOOK = {
     "id": text(40), "array": text(60), "name": text(_WORD), "user": text(64), "state": text(40), "submitted": or_null(stamp),
-    "ranks": _is_count, "error": text(_SENTENCE),
+    "ranks": _is_count, "error": text(_SENTENCE), "components": integer, "tasks": integer,
 }  # fmt: skip
-_JOB = {"id": text(40), "name": text(_WORD), "user": text(64), "cpus": integer, "count": integer}
+_JOB = {
+    "id": text(40), "name": text(_WORD), "user": text(64), "cpus": integer, "count": integer, "gpus": integer,
+    "memory": stamp, "priority": integer,
+}  # fmt: skip
+_COMPONENT = {
+    "id": text(40), "state": text(40), "partition": text(_WORD), "nodes": text(_LONGEST_NODES), "text": text(_SENTENCE),
+    "count": integer, "cpus": integer, "gpus": integer, "memory": stamp,
+}  # fmt: skip
+_MOST_COMPONENTS = 256
+
+
+def components_of(row: Mapping[str, Any]) -> tuple[SlurmComponent, ...]:
+    """The components of a het job; () for other jobs."""
+    found = (cleaned(one, _COMPONENT) for one in as_tables(row.get("components"), _MOST_COMPONENTS))
+    return tuple(SlurmComponent(**one) for one in found)
 
 
 def ended_of(row: Mapping[str, Any]) -> SlurmJob:
@@ -399,6 +489,7 @@ def job_of(row: Mapping[str, Any]) -> SlurmJob:
     return SlurmJob(
         **known,
         place=status.id or known["id"],
+        components=components_of(row),
         created=float(submitted) if stamp(submitted) else 0.0,
         status=status,
     )

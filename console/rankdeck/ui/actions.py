@@ -80,6 +80,7 @@ OF_THE_APP = frozenset(
         "goto_events",
         "goto_acceptance",
         "shell",
+        "scheduler",
     }
 )
 KEY_NAMES = {
@@ -131,8 +132,9 @@ ACTIONS: tuple[Action, ...] = (
     Action("fold", "F", "fold", ("job", "launch"), "Merged: fold equal lines of many ranks into one, or show each; Launch: show the files of the plan", True, ("merged",)),
     Action("events", "v", "events", ("job",), "Merged: show or hide the events of the nodes", True, ("merged",)),
     Action("at_node", "at", "node", ("job", "acceptance"), "The node of this line, at its time; escape comes back", True, LOGS),
-    Action("mark", "space", "mark", ("fleet", "job"), "Mark this node or line, or unmark it", True, NOWHERE),
-    Action("mark_all", "asterisk", "mark all", ("fleet",), "Mark all nodes that are shown, or unmark them"),
+    Action("mark", "space", "mark", ("fleet", "jobs", "job"), "Mark this node, job or line, or unmark it", True, NOWHERE),
+    Action("mark_all", "asterisk", "mark all", ("fleet", "jobs"), "Mark all nodes or jobs that are shown, or unmark them"),
+    Action("scheduler", "Q", "slurm", ("jobs", "job"), "What Slurm says of this job: all its settings, the parts of its priority, how it used what it had", True, NOWHERE),
     Action("next_mark", "apostrophe", "next mark", ("job",), "Go to the next marked line"),
     Action("wrap", "W", "wrap", ("job",), "Wrap long lines", True, LOGS),
     Action("lofi", "L", "plain", ("job",), "Show only the lines, mouse off: select and copy with the terminal"),
@@ -192,6 +194,7 @@ FILTERS: tuple[tuple[str, str], ...] = (
     ("cpu>50 & mem>90", "both; short names: cpu mem gpu temp load"),
     ("(state=bad | gpu>90) & !login", "either; not; parentheses"),
     ("node=n[01-04], check=disk.full", "one condition each: node set, check that fired"),
+    ("user=ann & partition=gpu", "Slurm; also account, qos, reason=Priority; state=timeout"),
 )
 
 
@@ -291,6 +294,11 @@ COMMANDS: tuple[Command, ...] = (
     Command("jobs", "", "All jobs"),
     Command("job", "ID", "One job"),
     Command("ended", "", "Slurm: also list jobs of all users that ended within a day"),
+    Command("hold", "", "Slurm: hold the marked jobs, else this one; shows the command, asks, runs it"),
+    Command("release", "", "Slurm: release the marked jobs, else this one"),
+    Command("requeue", "", "Slurm: stop the marked jobs, else this one, and put them back into the queue"),
+    Command("timelimit", "", "Slurm: another time limit for the marked jobs, else this one: 02:00:00, +30"),
+    Command("slurm", "QUESTION", "Slurm: what it says of this job, priority, efficiency; of shares, controller"),
     Command("launch", "FILE", "Start a job; without FILE, choose one"),
     Command("messages", "", "Messages of Rankdeck itself"),
     Command("events", "", "What happened on the nodes"),

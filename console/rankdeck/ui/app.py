@@ -389,6 +389,7 @@ class RankdeckApp(FrameDiff):
 
     action_inspect = command_actions.inspect
     action_clone = command_actions.clone
+    action_scheduler = command_actions.scheduler
     action_logs = command_actions.logs
     action_processes = command_actions.processes
     action_launch_on = command_actions.launch_on

@@ -2,14 +2,15 @@
 
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from rankdeck.config.files import expanded
 from rankdeck.model.nodeset import fold
 from rankdeck.model.safe_text import printable
-from rankdeck.ui import actions, fleet_views, formatting, query
+from rankdeck.rules import query
+from rankdeck.ui import actions, fleet_views, formatting
 from rankdeck.ui.actions import DEMO, ELSEWHERE, ENDED, FILE
 from rankdeck.ui.fleet_views import FleetView
 from rankdeck.ui.operations import (
@@ -52,16 +53,8 @@ def run(console: "Console", text: str) -> None:
 
 def choices(console: "Console", argument: str) -> list[str]:
     """The possible values of this argument of a command, for completion."""
-    if argument == "NODE":
-        return [node.name for node in console.cluster.nodes]
-    if argument == "THEME":
-        return sorted(console.palettes)
-    if argument == "VIEW":
-        return [*fleet_views.Views(console.views_file).all(), "save", "delete"]
-    if argument == "COLUMN":
-        return fleet_views.names()
-    if argument == "SORT":
-        return [*fleet_views.SORTS, *fleet_views.names()]
+    if argument in _CHOICES:
+        return _CHOICES[argument](console)
     session = console.session
     if session is None:
         return []
@@ -69,6 +62,17 @@ def choices(console: "Console", argument: str) -> list[str]:
         return [str(path) for path in session.job_files()]
     every = {"ID": True, "JOB": False}.get(argument)
     return [] if every is None else [j.id for j in session.jobs.all() if every or not j.state.final]
+
+
+_CHOICES: Mapping[str, Callable[["Console"], list[str]]] = {
+    "NODE": lambda console: [node.name for node in console.cluster.nodes],
+    "THEME": lambda console: sorted(console.palettes),
+    "VIEW": lambda console: [*fleet_views.Views(console.views_file).all(), "save", "delete"],
+    "COLUMN": lambda _: fleet_views.names(),
+    "SORT": lambda _: [*fleet_views.SORTS, *fleet_views.names()],
+    "QUESTION": lambda _: list(QUESTIONS),
+}
+"""Argument of a command -> its values, where they need no open cluster."""
 
 
 def _node(console: "Console", name: str) -> None:
@@ -247,6 +251,46 @@ def _drain(console: "Console", text: str) -> None:
     console.ask(question, lambda: console.copy("\n".join(lines), copied))
 
 
+def _change(do: str) -> Callable[["Console", str], None]:
+    """The command that does this to the chosen jobs of Slurm."""
+
+    def change(console: "Console", text: str) -> None:
+        from rankdeck.ui.slurm_operations import ask_change, chosen_jobs
+
+        if bool(text) != (do == "timelimit"):
+            raise actions.CommandError(f"write `{do}{' 02:00:00' if do == 'timelimit' else ''}`")
+        ask_change(console, do, chosen_jobs(console), text)
+
+    return change
+
+
+QUESTIONS = {
+    "job": True,
+    "priority": True,
+    "efficiency": True,
+    "shares": False,
+    "controller": False,
+}
+"""What Slurm can be asked -> whether about the chosen jobs."""
+
+
+def _slurm(console: "Console", text: str) -> None:
+    from rankdeck.ui.slurm_operations import ask_slurm, chosen_jobs
+
+    what = text or "job"
+    if what not in QUESTIONS:
+        raise actions.CommandError(f"write `slurm` and one of {', '.join(QUESTIONS)}")
+    ask_slurm(console, what, chosen_jobs(console) if QUESTIONS[what] else ())
+
+
+def scheduler(console: "Console") -> None:
+    """Show what Slurm says of the job under the cursor, or on screen, or that it has none."""
+    try:
+        _slurm(console, "job")
+    except actions.CommandError as error:
+        console.say(str(error), "warn")
+
+
 def _cp(console: "Console", text: str) -> None:
     words = shlex.split(text)
     if not 1 <= len(words) <= 2:
@@ -306,6 +350,8 @@ VERBS: dict[str, Callable[["Console", str], None]] = {
     "silence": lambda console, text: silence(console, _nodes(console), text),
     "drain": _drain,
     "resume": _resume,
+    **{do: _change(do) for do in ("hold", "release", "requeue", "timelimit")},
+    "slurm": _slurm,
     "cp": _cp,
     "view": _view,
     "columns": _columns,

@@ -17,9 +17,10 @@ from rankdeck.model.nodeset import fold
 from rankdeck.model.rank import State
 from rankdeck.model.safe_text import printable
 from rankdeck.model.text import is_table
+from rankdeck.rules import query
 from rankdeck.state.fleet import Fleet, NodeState
 from rankdeck.state.fleet_history import FleetPicture, Past
-from rankdeck.ui import formatting, query
+from rankdeck.ui import formatting
 from rankdeck.ui.themes import Glyphs
 from rankdeck.ui.widgets.canvas import Run, Runs, chart, chart_line, fit, fitted, sparkline
 from rankdeck_agent.rules.levels import SUMMARY, total

@@ -1,15 +1,15 @@
 """How every screen writes numbers, ages, signals, and the state of nodes and ranks."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from rankdeck.model.health import REMEMBERED, Level, Reason, Sentence
 from rankdeck.model.rank import Activity, signal_name, signal_of
 from rankdeck.model.safe_text import printable
 from rankdeck.model.text import day_time
+from rankdeck.rules.query import Subject
 from rankdeck.state.fleet import NodeState
-from rankdeck.ui.query import Subject
 from rankdeck_agent.rules.levels import by_cause
 
 NOTHING = "–"
@@ -177,8 +177,23 @@ def subject(node: NodeState) -> Subject:
     text = f"{node.name} {word} {why(node)} {_slurm_words(node)}"
     checks = frozenset(reason.check for reason in node.health.reasons)
     return Subject(
-        text, node.health.level.word, lambda metric: number(node, metric), node.name, checks
+        text,
+        node.health.level.word,
+        lambda metric: number(node, metric),
+        node.name,
+        checks,
+        lambda word: _slurm_values(node, word),
     )
+
+
+def _slurm_values(node: NodeState, word: str) -> Iterable[str]:
+    """The users with Slurm jobs on the node, its partitions, and why it is out of service, for the filter."""
+    view = node.slurm
+    if view is None:
+        return ()
+    if word == "user":
+        return (job.partition(" ")[2] for job in view.jobs)
+    return view.partitions if word == "partition" else (view.reason,) if word == "reason" else ()
 
 
 def _slurm_words(node: NodeState) -> str:

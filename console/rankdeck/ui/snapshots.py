@@ -6,11 +6,11 @@ from typing import Any, Protocol
 
 from rankdeck.model.health import Level, Reason
 from rankdeck.model.safe_text import printable
+from rankdeck.rules.query import Subject
 from rankdeck.state.fleet import Fleet, NodeState
 from rankdeck.state.fleet_history import PICTURED, FleetPicture
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.fleet_views import NUMBERS, NodeColumn, find
-from rankdeck.ui.query import Subject
 from rankdeck.ui.themes import Glyphs
 from rankdeck.ui.widgets.canvas import Runs, bar, cut, sparkline
 

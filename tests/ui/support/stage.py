@@ -34,11 +34,14 @@ from rankdeck.model.job import (
 from rankdeck.model.patterns import searched
 from rankdeck.model.process import NodeProcess
 from rankdeck.model.schedulers import (
+    JobChange,
+    JobOrder,
     KubernetesJob,
     LogRun,
     ServiceChange,
     ServiceOrder,
     SlurmJob,
+    SlurmPages,
     SlurmPartition,
 )
 from rankdeck.preflight.facts import Finding
@@ -145,6 +148,11 @@ class SessionDouble:
         self.ordered: list[tuple[ServiceOrder, str]] = []
         self.changes: list[ServiceChange] = []
         """Answers of Slurm to successive orders."""
+        self.job_orders: list[tuple[JobOrder, str]] = []
+        self.job_changes: list[JobChange] = []
+        """Answers of Slurm to successive orders about jobs."""
+        self.slurm_asked: list[tuple[str, tuple[str, ...]]] = []
+        self.slurm_says = SlurmPages()
         self.refused: dict[str, str] = {}
         """Refused operation -> why."""
         self.files: tuple[Path, ...] = ()
@@ -225,7 +233,7 @@ class SessionDouble:
         self.listed += self.ended
         return self.no_history
 
-    def left_out_jobs(self) -> str:
+    def queue_words(self) -> str:
         return self.left_out
 
     def partitions(self) -> list[SlurmPartition]:
@@ -234,6 +242,19 @@ class SessionDouble:
     async def service(self, order: ServiceOrder, agreed: str = "") -> ServiceChange:
         self.ordered.append((order, agreed))
         return self.changes.pop(0)
+
+    async def change_jobs(self, order: JobOrder, agreed: str = "") -> JobChange:
+        self.job_orders.append((order, agreed))
+        return self.job_changes.pop(0)
+
+    async def ask_slurm(self, what: str, jobs=()) -> SlurmPages:
+        self.slurm_asked.append((what, tuple(jobs)))
+        return self.slurm_says
+
+    def queued(self, number: str) -> SlurmJob | None:
+        return next(
+            (one for one in self.listed if isinstance(one, SlurmJob) and one.id == number), None
+        )
 
     async def attach(self, text: str) -> str:
         (found,) = [one for one in self.listed if one.place == text]

@@ -10,7 +10,7 @@ import pytest
 
 from rankdeck_agent.files import Names
 from rankdeck_agent.job.folder import RunFolder, all_events
-from rankdeck_agent.slurm.array import ArrayRun, Tasks, covers, numbers, whole
+from rankdeck_agent.slurm.array import ArrayRun, Tasks, covers, whole
 from rankdeck_agent.slurm.commands import (
     COLUMNS,
     QUEUE_CALLS,
@@ -22,6 +22,7 @@ from rankdeck_agent.slurm.commands import (
     account_rows,
     complaint,
     moment,
+    numbers,
     period,
     queue_rows,
     run,

@@ -15,16 +15,24 @@ from rankdeck_agent.slurm.cluster import (
     ClusterPoll,
     SlurmAnswer,
     SlurmView,
-    job_rows,
     node_rows,
     place_jobs,
     read,
     unfolded,
     want,
 )
-from rankdeck_agent.slurm.commands import QUEUE_CALLS, USUAL, WINDOW, Budget, Slurm, SlurmJobRow
+from rankdeck_agent.slurm.commands import (
+    BETWEEN,
+    QUEUE_CALLS,
+    USUAL,
+    WINDOW,
+    Budget,
+    Slurm,
+    SlurmJobRow,
+)
 from rankdeck_agent.slurm.folder import keeper_folder
 from rankdeck_agent.slurm.keeper import is_same
+from rankdeck_agent.slurm.queue import MOST_JOBS, QUEUE_COLUMNS, job_rows, shown_jobs_of
 
 IDLE = {
     "NodeHost": "n1", "PartitionName": "debug", "Partition": "debug*", "StateLong": "mixed", "Gres": "gpu:a100:4",
@@ -37,13 +45,28 @@ DRAINED = {
     **IDLE, "NodeHost": "n2", "StateLong": "draining*", "CPUsState": "1/0/3/4", "User": "root",
     "Timestamp": "1795371818", "Reason": "bad: cable | x",
 }  # fmt: skip
-QUEUED = """\
-3|3|0-3%2|PENDING|lab|debug|2|2|N/A|N/A|1795371815|UNLIMITED|Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions||wrap
-2|2|N/A|PENDING|lab|debug|1|1|1795371900|N/A|1795371815|1-00:00:00|Resources||wrap
-7|3|5|RUNNING|ann|debug|1|1|1795371815|NONE|1795371815|UNLIMITED|None|n2|wrap
-1|1|N/A|RUNNING|lab|debug|2|4|1795371815|1795372000|1795371815|UNLIMITED|None|n[1-2]|train|x
-squeue: a banner | of the site
-"""
+
+
+def queued(number: int, **more: str) -> str:
+    """A row of everybody's queue."""
+    cells = dict.fromkeys(QUEUE_COLUMNS, "N/A")
+    cells |= {
+        "JobID": str(number), "ArrayJobID": str(number), "State": "RUNNING", "UserName": "ann", "Partition": "debug",
+        "NumNodes": "1", "NumCPUs": "1", "TimeLimit": "1:00", "Reason": "None", "NodeList": "n1", "Name": "a",
+        "SubmitTime": "1795371815", "Account": "(null)", "HetJobID": "0", **more,
+    }  # fmt: skip
+    return BETWEEN.join(cells.values())
+
+
+WAITS = {"State": "PENDING", "UserName": "lab", "NodeList": "", "Name": "wrap"}
+QUEUED = "\n".join([
+    queued(3, **WAITS, ArrayTaskID="0-3%2", NumNodes="2", NumCPUs="2", TimeLimit="UNLIMITED", Reason=(
+        "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions")),
+    queued(2, **WAITS, StartTime="1795371900", TimeLimit="1-00:00:00", Reason="Resources"),
+    queued(7, ArrayJobID="3", ArrayTaskID="5", StartTime="1795371815", NodeList="n2"),
+    queued(1, UserName="lab", NumNodes="2", NumCPUs="4", EndTime="1795372000", NodeList="n[1-2]", Name="train|x"),
+    "squeue: a banner | of the site",
+])  # fmt: skip
 
 
 def sinfo(*rows: dict[str, str]) -> str:
@@ -139,7 +162,7 @@ def test_a_set_without_end_is_cut() -> None:
 
 
 def test_rubbish_gives_no_rows() -> None:
-    for text in ("", "\x1b[2J", "|" * 40, "7|" * 13, "x" * 5000):
+    for text in ("", "\x1b[2J", "|" * 40, "7\t" * 13, "x" * 5000):
         assert node_rows(text) == ([], [])
         assert list(job_rows(text)) == []
 
@@ -149,13 +172,15 @@ def test_rubbish_gives_no_rows() -> None:
 
 def test_only_what_changed_is_told() -> None:
     view = SlurmView()
-    view.take(NODES, SlurmAnswer(1.0, sinfo(IDLE, DRAINED)))
-    view.take(QUEUE, SlurmAnswer(1.0, QUEUED))
+    view.take(NODES, SlurmAnswer(1.0, sinfo(IDLE, DRAINED), told=1.0))
+    view.take(QUEUE, SlurmAnswer(1.0, QUEUED, told=1.0))
 
-    assert [next(iter(row)) for row in view.news()] == ["partition"] + ["node"] * 2 + ["job"] * 4
+    assert [next(iter(row)) for row in view.news()] == [
+        "partition", "node", "node", "job", "job", "job", "job", "queue_age",
+    ]  # fmt: skip
     assert list(view.news()) == []
 
-    view.take(NODES, SlurmAnswer(2.0, sinfo({**IDLE, "StateLong": "idle"})))
+    view.take(NODES, SlurmAnswer(2.0, sinfo({**IDLE, "StateLong": "idle"}), told=2.0))
     (gone, partition, node) = view.news()
     assert gone == {"node_gone": "n2"}
     assert partition["partition"]["nodes"] == 1
@@ -164,7 +189,7 @@ def test_only_what_changed_is_told() -> None:
 
 def test_an_answer_that_did_not_come_leaves_what_is_known_and_is_told_once() -> None:
     view = SlurmView()
-    view.take(QUEUE, SlurmAnswer(1.0, QUEUED))
+    view.take(QUEUE, SlurmAnswer(1.0, QUEUED, told=1.0))
     list(view.news())
 
     view.take(QUEUE, SlurmAnswer(2.0, "", "Unable to contact slurm controller"))
@@ -200,40 +225,38 @@ def test_a_job_is_the_same_while_everybodys_queue_says_what_was_told_of_it() -> 
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
     """Commands that write down that they were called."""
     monkeypatch.setenv("RANKDECK_STATE", str(tmp_path / "state"))
-    for name in ("sinfo", "squeue"):
-        answers(tmp_path, name, "answer")
+    answers(tmp_path, "sinfo", "answer")
+    answers(tmp_path, "squeue", queued(1))
     return Slurm({"PATH": f"{tmp_path}:{os.environ['PATH']}"})
 
 
 def answers(tmp_path: Path, name: str, *rows: str) -> None:
-    """A command that answers with these rows, and puts before each what its `--format` has before the first field."""
-    said = "".join(f"printf '%s%b\\n' \"$mark\" '{row}'\n" for row in rows)
+    """A command that answers with these rows; squeue puts the mark of its `--Format` in place of each tab."""
+    text = tmp_path / f"{name}.rows"
+    text.write_text("".join(f"{row}\n" for row in rows))
     program = tmp_path / name
     program.write_text(
         f"#!/bin/sh\necho {name} >>{tmp_path}/asked\nmark=\n"
-        "for word; do case $word in --format=*%*) mark=${word#--format=}; mark=${mark%%\\%*} ;; esac; done\n"
-        + said
+        "for word; do case $word in --Format=*:0*) mark=${word#*:0}; mark=${mark%%,*} ;; esac; done\n"
+        f'exec sed "s/\t/$mark/g" {text}\n'
     )
     program.chmod(0o755)
 
 
-FAKE = "999|N/A|N/A|RUNNING|root|debug|1|1|0|0|0|1:00|None|n2|fake"
-
-
-@pytest.mark.parametrize("end", ["\\n", "\\r", "\\v", "\\0342\\0200\\0250"])
+@pytest.mark.parametrize("end", ["\n", "\r", "\v", "\u2028"])
 def test_the_name_of_a_job_of_others_cannot_look_like_the_row_of_another_job(
     slurm: Slurm, tmp_path: Path, end: str
 ) -> None:
     keeper_folder().mkdir(parents=True)
-    true = "7|N/A|N/A|RUNNING|ann|debug|1|1|0|0|0|1:00|None|n1"
-    answers(tmp_path, "squeue", f"{true}|x{end}{FAKE}")
+    fake = queued(999, UserName="root").replace(BETWEEN, "|")
+    answers(tmp_path, "squeue", f"{queued(7)}{BETWEEN}", queued(8, Name=f"x{end}{fake}") + BETWEEN)
 
     text = ClusterPoll().ask(slurm, Budget(), 0.0, reserve=0)
 
-    assert [row["id"] for row in job_rows(text)] == ["7"]
+    assert [row["id"] for row in job_rows(text)] == ["7", "8"]
     kept = read(QUEUE)
     assert kept is not None
-    assert [row["user"] for row in job_rows(kept.text)] == ["ann"]
+    assert [row["user"] for row in job_rows(kept.text)] == ["ann", "ann"]
 
 
 def test_nor_in_what_accounting_tells_of_everybodys_jobs(tmp_path: Path, monkeypatch) -> None:
@@ -304,45 +327,39 @@ def test_the_answer_lies_where_consoles_look(slurm: Slurm) -> None:
     text = ClusterPoll().ask(slurm, Budget(), 0.0, reserve=0)
 
     left = read(QUEUE)
-    assert text == "answer"
+    assert [row["id"] for row in job_rows(text)] == ["1"]
     assert left is not None
-    assert (left.text, left.error) == ("answer", "")
+    assert (left.text, left.error, left.told) == (text, "", left.at)
     (keeper_folder() / NODES).write_text(json.dumps({"at": "soon"}) + "\nx")
     assert read(NODES) is None
 
 
-def queued(number: int, **more: str) -> str:
-    """A row of everybody's queue."""
-    cells = {
-        "A": str(number), "F": str(number), "K": "N/A", "T": "RUNNING", "u": "ann", "P": "debug", "D": "1", "C": "1",
-        "S": "N/A", "e": "N/A", "V": "N/A", "l": "1:00", "r": "None", "N": "n1", "j": "a", **more,
-    }  # fmt: skip
-    return "|".join(cells[letter] for letter in cluster._FIELDS)
-
-
 def test_a_job_on_many_scattered_nodes_stands_at_each_of_them() -> None:
     names = [f"gpu-{number:05}" for number in range(0, 1500, 2)]
-    (row,) = job_rows(queued(7, N=",".join(names)))
+    (row,) = job_rows(queued(7, NodeList=",".join(names)))
     nodes = [{"name": name, "jobs": []} for name in names]
 
     place_jobs(nodes, [row])
-    (shown,), left_out = cluster.shown_jobs_of([row], "bob")
+    (shown,), left_out = shown_jobs_of([row], "bob")
 
     assert all(node["jobs"] == ["7 ann"] for node in nodes)
     assert (shown["nodes"][-11:], len(shown["nodes"]) <= 2000, left_out) == (f"{shown['nodes'][-11:-2]},…", True, 0)  # fmt: skip
 
 
 def test_ones_own_jobs_are_first_in_a_queue_that_is_too_long() -> None:
-    rows = [*job_rows("\n".join([*(queued(n) for n in range(1, 6001)), queued(6001, u="bob")]))]
+    rows = [
+        *job_rows("\n".join([*(queued(n) for n in range(1, 6001)), queued(6001, UserName="bob")]))
+    ]
 
-    shown, left_out = cluster.shown_jobs_of(rows, "bob")
+    shown, left_out = shown_jobs_of(rows, "bob")
 
-    assert (shown[0]["id"], len(shown), left_out) == ("6001", cluster.MOST_JOBS, 1001)
+    assert (shown[0]["id"], len(shown), left_out) == ("6001", MOST_JOBS, 1001)
 
 
 def test_a_job_that_waits_in_several_partitions_waits_in_each() -> None:
     text = "\n".join([
-        queued(1, T="PENDING", P="gpu"), queued(2, T="PENDING", P="gpu,debug"), queued(3, T="PENDING", P="debug"),
+        queued(1, State="PENDING", Partition="gpu"), queued(2, State="PENDING", Partition="gpu,debug"),
+        queued(3, State="PENDING", Partition="debug"),
     ])  # fmt: skip
 
     assert [(row["position"], row["waiting"]) for row in job_rows(text)] == [(1, 2), (2, 2), (2, 2)]
@@ -357,6 +374,84 @@ def test_what_fills_its_column_loses_what_may_be_half_an_entry() -> None:
 
 
 def test_the_number_for_no_task_is_no_task() -> None:
-    (row,) = job_rows(queued(7, K="4294967294"))
+    (row,) = job_rows(queued(7, ArrayTaskID="4294967294"))
 
     assert row["shown"] == "7"
+
+
+def test_a_het_job_is_one_row_with_what_all_its_components_have() -> None:
+    text = "\n".join([
+        queued(8, HetJobID="7", HetJobOffset="1", NodeList="n2", NumCPUs="8", **{"tres-per-node": "gres/gpu:2", "tres-alloc": "cpu=8,mem=1G"}),
+        queued(7, HetJobID="7", HetJobOffset="0", NumCPUs="2", **{"tres-alloc": "cpu=2,mem=500M"}),
+        queued(9),
+    ])  # fmt: skip
+
+    het, other = job_rows(text)
+
+    assert (het["id"], het["shown"], het["nodes"], het["cpus"]) == ("7", "7", "n1,n2", 10)
+    assert (het["gpus"], het["memory"], het["count"]) == (2, 1524.0, 2)
+    parts = [(part["id"], part["nodes"], part["gpus"]) for part in het["components"]]
+    assert parts == [("7+0", "n1", 0), ("7+1", "n2", 2)]
+    assert (other["id"], other["offset"], "components" in other) == ("9", None, False)
+
+
+def test_a_component_that_is_left_alone_stands_for_its_het_job() -> None:
+    (het,) = job_rows(queued(8, HetJobID="7", HetJobOffset="1"))
+
+    assert (het["id"], [part["id"] for part in het["components"]]) == ("7", ["7+1"])
+
+
+@pytest.mark.parametrize(("cells", "gpus"), [
+    ({"tres-alloc": "cpu=4,gres/gpu=2,gres/gpu:a100=2", "tres-per-node": "gres/gpu:a100:1"}, 2),
+    ({"tres-per-node": "gres/gpu:a100:4", "NumNodes": "3"}, 12), ({"tres-per-job": "gres/gpu:5", "NumNodes": "3"}, 5),
+    ({"tres-per-task": "gres/gpu=1", "NumTasks": "6"}, 6), ({"tres-per-node": "gres/nic:2"}, 0), ({}, 0),
+])  # fmt: skip
+def test_gpus_are_those_of_all_nodes_however_they_were_asked_for(
+    cells: dict[str, str], gpus: int
+) -> None:
+    (row,) = job_rows(queued(7, **cells))
+
+    assert row["gpus"] == gpus
+
+
+def test_what_was_known_stays_with_its_age_when_slurm_does_not_answer(
+    slurm: Slurm, tmp_path: Path
+) -> None:
+    keeper_folder().mkdir(parents=True)
+    answers(tmp_path, "squeue", f"{queued(7)}\t")
+    poll = ClusterPoll()
+    poll.ask(slurm, Budget(), 0.0, reserve=0)
+    before = read(QUEUE)
+    assert before is not None
+    (tmp_path / "squeue").write_text("#!/bin/sh\necho 'squeue: error: timed out' >&2; exit 1\n")
+
+    cluster.leave(QUEUE, cluster.answer_to(QUEUE, slurm))
+
+    now = read(QUEUE)
+    assert now is not None
+    assert (now.error, now.told, now.text) == ("timed out", before.told, before.text)
+    assert now.at > before.at
+    view = SlurmView()
+    view.take(QUEUE, now)
+    rows = {next(iter(row)): row for row in view.news()}
+    assert rows["job"]["job"]["id"] == "7"
+    assert 0 <= rows["queue_age"]["queue_age"] < 60
+    assert rows["trouble"]["trouble"] == "Slurm does not answer: timed out"
+
+
+def test_after_a_change_of_ours_the_queue_is_asked_at_once_within_the_budget(
+    slurm: Slurm, tmp_path: Path
+) -> None:
+    keeper_folder().mkdir(parents=True)
+    poll, budget = ClusterPoll(), Budget(USUAL)
+    poll.ask(slurm, budget, 0.0, reserve=0)
+    first = asked(tmp_path).count("squeue")
+
+    poll.ask(slurm, budget, 5.0, reserve=0)
+    assert asked(tmp_path).count("squeue") == first
+    poll.want_queue(6.0)
+    poll.ask(slurm, budget, 6.0, reserve=0)
+    assert asked(tmp_path).count("squeue") == first + 1
+    poll.want_queue(7.0)
+    poll.ask(slurm, budget, 7.0, reserve=0)
+    assert asked(tmp_path).count("squeue") == first + 1, "the budget of the minute is spent"

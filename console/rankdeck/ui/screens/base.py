@@ -12,7 +12,8 @@ from textual.widget import Widget
 
 from rankdeck.config.files import write_new
 from rankdeck.model.safe_text import printable
-from rankdeck.ui import actions, formatting, query
+from rankdeck.rules import query
+from rankdeck.ui import actions, formatting
 from rankdeck.ui.actions import OVER, OnScreen
 from rankdeck.ui.snapshots import step
 from rankdeck.ui.widgets.bars import FilterBar, KeyBar, Prompt, TopBar, TourBar
@@ -164,6 +165,11 @@ class BaseScreen(Screen[None], inherit_bindings=False):
     @property
     def targets(self) -> tuple[str, ...]:
         """The nodes that a command or a shell applies to on this screen."""
+        return ()
+
+    @property
+    def chosen_jobs(self) -> tuple[str, ...]:
+        """Slurm's names of the jobs that a command about jobs applies to on this screen."""
         return ()
 
     @property

@@ -6,8 +6,9 @@ from typing import ClassVar
 from rankdeck.logs.view import GOALS, goal_of
 from rankdeck.model.health import Level, Occurrence
 from rankdeck.model.safe_text import printable
+from rankdeck.rules import query
 from rankdeck.state.fleet_history import LogMessage
-from rankdeck.ui import formatting, query, snapshots
+from rankdeck.ui import formatting, snapshots
 from rankdeck.ui.operations import acknowledge_reasons, unknown_reasons
 from rankdeck.ui.screens import modals
 from rankdeck.ui.screens.base import BaseScreen, Details, ListFilter, no_match

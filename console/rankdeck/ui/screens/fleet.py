@@ -11,9 +11,10 @@ from textual.widget import Widget
 from rankdeck.model.health import Level
 from rankdeck.model.nodeset import fold
 from rankdeck.model.safe_text import printable
+from rankdeck.rules import query
 from rankdeck.state.fleet import Changes, NodeState
 from rankdeck.state.fleet_history import FleetPicture
-from rankdeck.ui import fleet_views, formatting, query, snapshots
+from rankdeck.ui import fleet_views, formatting, snapshots
 from rankdeck.ui.actions import next_of
 from rankdeck.ui.fleet_views import FleetView
 from rankdeck.ui.operations import (

@@ -502,6 +502,11 @@ class JobScreen(LogSearchScreen):
         node = self._node_of(self.now.rank)
         return (node,) if node else ()
 
+    @property
+    def chosen_jobs(self) -> tuple[str, ...]:
+        slurm = self.job.slurm if self.job else None
+        return (slurm.name,) if slurm and slurm.id else ()
+
     def action_rank_shell(self) -> None:
         rank_shell(self.console, self.job, self.now.rank)
 

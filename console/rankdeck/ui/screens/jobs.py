@@ -1,7 +1,7 @@
 """The jobs screen: all jobs, running and ended."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from textual.widget import Widget
@@ -10,7 +10,8 @@ from rankdeck.model.job import Job, Plan, State
 from rankdeck.model.nodeset import fold
 from rankdeck.model.safe_text import printable
 from rankdeck.model.schedulers import KubernetesJob, SlurmJob, SlurmPartition, queue_words
-from rankdeck.ui import formatting, query
+from rankdeck.rules import query
+from rankdeck.ui import formatting
 from rankdeck.ui.formatting import since
 from rankdeck.ui.operations import ask_cancel, attach, forget
 from rankdeck.ui.screens.base import Details, ListFilter, SortedScreen, no_match
@@ -23,6 +24,7 @@ SORTS = ("AGE", "JOB", "STATE", "RANKS")
 PARTS = " {} jobs of acceptance runs are hidden: /accept shows them, 6 shows the runs"
 PARTITION_LINES, TALL, LOW = 3, 36, 16
 """Lines for partitions on a screen of at least TALL lines; from LOW lines on, they have one line."""
+FILTER_HINT = "words, or state=failed, user=ann & partition=gpu, reason=Priority, node=n[1-4]"
 NO_JOBS = "no jobs yet; press 3 to start one"
 ORDER = {
     state: place
@@ -30,6 +32,10 @@ ORDER = {
         (State.RUNNING, State.PENDING, State.LOST, State.FAILED, State.CANCELLED, State.DONE)
     )
 }
+
+
+_Listed = tuple[KubernetesJob | SlurmJob, Job]
+"""A job that the scheduler lists, and its row."""
 
 
 class JobsScreen(SortedScreen):
@@ -45,10 +51,14 @@ class JobsScreen(SortedScreen):
         self._jobs: dict[str, Job] = {}
         self._others: dict[str, Job] = {}
         """Jobs in the scheduler's queue that this console does not follow, by their names there."""
+        self._listed: dict[str, _Listed] = {}
+        self._queued: dict[str, SlurmJob] = {}
+        """Row -> the job as Slurm's queue has it, also if this console follows it."""
+        self._marks: frozenset[str] = frozenset()
         self._strangers: frozenset[str] = frozenset()
         """Keys of `_others` whose jobs belong to other users; listed after our own."""
         self.partitions = TextPage(id="partitions", can_focus=False)
-        self.list_filter = ListFilter(self, "words, or state=failed", self._narrowed)
+        self.list_filter = ListFilter(self, FILTER_HINT, self._narrowed)
         self.main = self.table = VTable(self._columns(), empty=NO_JOBS)
         self.below = Details(self.table)
 
@@ -81,6 +91,7 @@ class JobsScreen(SortedScreen):
                 right=True,
                 keep=5,
             ),
+            *self._slurm_columns(),
             Column("NODES", 18, lambda row, _: [(_where(self._jobs[row]), "text")], keep=6),
             Column(
                 "FIRST FAILURE / RANKS",
@@ -91,6 +102,25 @@ class JobsScreen(SortedScreen):
                 least=30,
             ),
         )
+
+    def _slurm_columns(self) -> tuple[Column, ...]:
+        """What Slurm's queue says of each job; only on a screen that is wide enough, and with all else of a row."""
+        if not self._queued:
+            return ()
+        return tuple(
+            Column(
+                title,
+                width,
+                lambda row, _, words=words: [(self._in_queue(row, words), "text")],
+                right=right,
+                keep=keep,
+            )
+            for title, width, right, keep, words in _SLURM_COLUMNS
+        )
+
+    def _in_queue(self, row: str, words: Callable[[SlurmJob], str]) -> str:
+        job = self._queued.get(row)
+        return printable(words(job)) if job else ""
 
     def _state(self, row: str) -> Runs:
         state = self._jobs[row].state
@@ -124,17 +154,30 @@ class JobsScreen(SortedScreen):
         jobs.take_changes()
         known = self._jobs
         others = {one.place: one for one in self.console.need_session().others()}
-        self._others = {name: _listed(one) for name, one in others.items()}
+        # A queue may be long, and most of it is as it was a moment ago.
+        self._listed = {name: self._row_of(name, one) for name, one in others.items()}
+        self._others = {name: row for name, (_, row) in self._listed.items()}
         self._strangers = frozenset(
             name for name, one in others.items() if isinstance(one, SlurmJob) and not one.mine
         )
         self._jobs = {**self._others, **{job.id: job for job in (*jobs.all(), *jobs.replays())}}
+        in_queue, self._queued = bool(self._queued), self._find_queued(others)
         self._show_partitions()
-        if self._jobs.keys() != known.keys():
+        if self._jobs.keys() != known.keys() or in_queue != bool(self._queued):
             self.table.columns = self._columns()
             self.table.refresh()
         self._arrange()
         self.table.touch(frozenset(self._jobs))
+
+    def _row_of(self, name: str, one: KubernetesJob | SlurmJob) -> "_Listed":
+        known = self._listed.get(name)
+        return known if known is not None and known[0] is one else (one, _listed(one))
+
+    def _find_queued(self, others: Mapping[str, KubernetesJob | SlurmJob]) -> dict[str, SlurmJob]:
+        session = self.console.need_session()
+        listed = {name: one for name, one in others.items() if isinstance(one, SlurmJob)}
+        ours = ((job.id, session.queued(job.slurm.id)) for job in self._jobs.values() if job.slurm)
+        return {**{name: one for name, one in ours if one}, **listed}
 
     def _show_partitions(self) -> None:
         """Show above the table what is free in each Slurm partition, and how many jobs are hidden."""
@@ -145,8 +188,8 @@ class JobsScreen(SortedScreen):
         shown = lines[: PARTITION_LINES if height >= TALL else 1 if height >= LOW else 0]
         parts = sum(1 for job in self._jobs.values() if self._is_left_out(job))
         shown += [[(PARTS.format(parts), "dim")]] if parts else []
-        left_out = self.console.need_session().left_out_jobs()
-        shown += [[(f" {left_out}", "warn")]] if left_out else []
+        queue = self.console.need_session().queue_words()
+        shown += [[(f" {queue}", "warn")]] if queue else []
         self.partitions.display = bool(shown)
         self.partitions.styles.height = len(shown)
         self.partitions.show(shown)
@@ -155,11 +198,18 @@ class JobsScreen(SortedScreen):
         shown = [
             job
             for job in self._jobs.values()
-            if self.list_filter.matches(_subject(job)) and not self._is_left_out(job)
+            if self._is_wanted(job) and not self._is_left_out(job)
         ]
         shown.sort(key=self._key, reverse=self.turned)
         self.table.sorted_by, self.table.turned = (self.order,), self.turned
         self.table.show([job.id for job in shown])
+
+    def _is_wanted(self, job: Job) -> bool:
+        """Whether the filter, if there is one, keeps this job."""
+        if not self.list_filter.text:
+            return True
+        subject = query.of_job(job, self._queued.get(job.id), failure_text(job))
+        return self.list_filter.matches(subject)
 
     def _is_left_out(self, job: Job) -> bool:
         """Whether this job is hidden: an acceptance run has hundreds of jobs, which only a filter shows."""
@@ -184,7 +234,20 @@ class JobsScreen(SortedScreen):
         row = self.table.cursor
         job = self._jobs.get(row)
         if job is None:
-            return ("open", "describe", "logs", "copy", "clone", "replay", "cancel", "inspect")
+            return (
+                "open",
+                "describe",
+                "logs",
+                "copy",
+                "clone",
+                "replay",
+                "cancel",
+                "inspect",
+                "scheduler",
+            )
+        return (*self._idle_on(row, job), *(() if job.slurm else ("scheduler",)))
+
+    def _idle_on(self, row: str, job: Job) -> tuple[str, ...]:
         if row in self._others:
             return ("logs", "clone", "replay", "cancel", "inspect")
         if job.plan.replay_of:
@@ -194,8 +257,16 @@ class JobsScreen(SortedScreen):
     def whole(self) -> tuple[str, Sequence[Runs]]:
         row = self.table.cursor
         if row in self._others or row not in self._jobs:
-            return row, row_lines(self.table.whole(row)) if row else ()
-        return row, description(self.console, self._jobs[row], self.size.width - 12)
+            cells = (
+                [*self.table.whole(row), *_component_cells(self._queued.get(row))] if row else []
+            )
+            return row, row_lines(cells)
+        known = description(self.console, self._jobs[row], self.size.width - 12)
+        queued = self._queued.get(row)
+        if queued is None:
+            return row, known
+        cells = [(title, words(queued)) for title, *_, words in _SLURM_COLUMNS]
+        return row, [*row_lines([*cells, *_component_cells(queued)]), [], *known]
 
     def details(self) -> tuple[str, Sequence[Runs]]:
         row = self.table.cursor
@@ -203,6 +274,37 @@ class JobsScreen(SortedScreen):
             return self.whole()
         job = self._jobs[row]
         return "Job", head_lines(job, self.console.glyphs.state(job.state), self.size)
+
+    # ---- marks, and what is done with the marked jobs
+
+    @property
+    def chosen_jobs(self) -> tuple[str, ...]:
+        """Slurm's names of the marked jobs, in the order of the table, else of the one under the cursor."""
+        marked = [row for row in self.table.rows if row in self._marks]
+        chosen = (self._jobs.get(row) for row in marked or [self.table.cursor])
+        return tuple(job.slurm.name for job in chosen if job and job.slurm and job.slurm.id)
+
+    def mark(self, rows: Iterable[str]) -> None:
+        """Mark exactly these jobs."""
+        self._marks = self.table.marked = frozenset(rows)
+        self.table.refresh()
+
+    def action_mark(self) -> None:
+        if self.table.cursor:
+            self.mark(self._marks ^ {self.table.cursor})
+            self.table.move(1)
+
+    def action_mark_all(self) -> None:
+        shown = frozenset(self.table.rows)
+        self.mark(self._marks - shown if shown <= self._marks else self._marks | shown)
+
+    def take_back(self) -> bool:
+        """Show all jobs again; if all are shown, unmark all."""
+        if super().take_back():
+            return True
+        marked = bool(self._marks)
+        self.mark(())
+        return marked
 
     # ---- actions
 
@@ -242,6 +344,25 @@ class JobsScreen(SortedScreen):
         text = self.list_filter.text
         self.table.empty = no_match("job") if text else NO_JOBS
         self._arrange()
+
+
+def _component_cells(job: SlurmJob | None) -> list[tuple[str, str]]:
+    """A line for each component of a het job: its name, and what it is."""
+    cells: list[tuple[str, str]] = []
+    for part in job.components if job else ():
+        gpus = f"{part.gpus} GPU{'s' if part.gpus > 1 else ''}" if part.gpus else ""
+        memory = formatting.size(part.memory * (1 << 20)) if part.memory else ""
+        words = (
+            part.state.lower(),
+            part.nodes,
+            part.partition,
+            f"{part.cpus} CPUs",
+            gpus,
+            memory,
+            part.text,
+        )
+        cells.append((part.id, ", ".join(filter(None, words))))
+    return cells
 
 
 def _whose(job: Job) -> list[Run]:
@@ -328,6 +449,13 @@ def _listed(one: KubernetesJob | SlurmJob) -> Job:
     )
 
 
-def _subject(job: Job) -> query.Subject:
-    text = f"{job.id} {job.name} {job.plan.part_of} {job.plan.owner} {job.state} {' '.join(job.nodes)} {failure_text(job)}"
-    return query.Subject(text, str(job.state), lambda metric: None)
+_SLURM_COLUMNS: tuple[tuple[str, int, bool, int, Callable[[SlurmJob], str]], ...] = (
+    ("USER", 8, False, 4, lambda job: job.user),
+    ("PARTITION", 9, False, 4, lambda job: job.status.partition),
+    ("ACCOUNT", 9, False, 2, lambda job: job.status.account),
+    ("QOS", 7, False, 1, lambda job: job.status.qos),
+    ("PRIO", 6, True, 2, lambda job: str(job.priority or "")),
+    ("GPUS", 4, True, 3, lambda job: str(job.gpus or "")),
+    ("MEM", 6, True, 1, lambda job: formatting.size(job.memory * (1 << 20)) if job.memory else ""),
+)
+"""Title, width, whether it is aligned right, `keep`, and the words of a job, of each column with what Slurm says."""

@@ -5,10 +5,16 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from rankdeck.model.nodeset import expand
 from rankdeck.model.rank import State
 from rankdeck_agent.wire import METRICS
+
+if TYPE_CHECKING:  # the first picture needs no jobs
+    from rankdeck.model.job import Job
+    from rankdeck.model.schedulers import SlurmJob, SlurmStatus
 
 SHORT = {
     "cpu": "cpu.used",
@@ -27,8 +33,15 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
 }
 CONDITION = re.compile(r"\s*([\w.]+)\s*(<=|>=|!=|==|=|<|>)\s*(\S+)\s*")
-STATES = ("ok", "unknown", "warn", "bad", *(str(state) for state in State))
-WORDS = ("state", "node", "check")
+SLURM_STATES = (
+    "completing", "completed", "timeout", "out_of_memory", "node_fail", "preempted", "suspended", "configuring",
+    "requeued", "deadline", "boot_fail", "stopped",
+)  # fmt: skip
+"""Words of Slurm for the state of a job that a filter may use beside ours."""
+STATES = ("ok", "unknown", "warn", "bad", *(str(state) for state in State), *SLURM_STATES)
+JOB_WORDS = ("user", "partition", "account", "qos", "reason")
+"""What Slurm says of a job, or of the jobs and partitions of a node."""
+WORDS = ("state", "node", "check", *JOB_WORDS)
 DEEPEST = 40
 
 
@@ -49,6 +62,54 @@ class Subject:
     number: Callable[[str], float | None]
     name: str = ""
     checks: frozenset[str] = frozenset()
+    values: Callable[[str], Iterable[str]] = lambda _: ()
+    """One of JOB_WORDS, `state` or `node` -> the further values of this line."""
+
+
+def of_job(job: "Job", queued: "SlurmJob | None", more: str) -> Subject:
+    """A job that the console follows, as filters see it; `queued`: the same in Slurm's queue, `more`: further words."""
+    nodes, state = job.nodes, job.state.value
+    text = (
+        f"{job.id} {job.name} {job.plan.part_of} {job.plan.owner} {state} {' '.join(nodes)} {more}"
+    )
+    status, user = (queued.status, queued.user) if queued else (job.slurm, "")
+    return Subject(text, state, lambda _: None, values=job_values(status, user, nodes))
+
+
+def job_values(
+    status: "SlurmStatus | None", user: str, nodes: Iterable[str] = ()
+) -> Callable[[str], Iterable[str]]:
+    """`Subject.values` of a job: of this user, with these nodes besides those that Slurm names."""
+
+    def values(word: str) -> Iterable[str]:
+        if word == "user":
+            return (user,)
+        if status is None:
+            return nodes if word == "node" else ()
+        if word == "node":
+            return (*nodes, *_names(status.nodes))
+        if word == "reason":
+            return (status.reason, *_FIRST_WORD.findall(status.reason))
+        return (
+            str(getattr(status, word)).split(",")
+            if word == "partition"
+            else (getattr(status, word),)
+        )
+
+    return values
+
+
+_FIRST_WORD = re.compile(r"\A\w+")
+"""`ReqNodeNotAvail` of `ReqNodeNotAvail, UnavailableNodes:n1`."""
+
+
+@lru_cache(maxsize=4096)
+def _names(nodes: str) -> tuple[str, ...]:
+    """The nodes of a set as Slurm writes it; () if it was cut or is none."""
+    try:
+        return tuple(expand(nodes.removesuffix(",…"))) if nodes else ()
+    except ValueError:
+        return ()
 
 
 Query = Callable[[Subject], bool]
@@ -153,7 +214,7 @@ def _nodes(text: str, column: int) -> Query:
         names = frozenset(expand(text))
     except ValueError as error:
         raise QueryError(str(error), column) from error
-    return lambda subject: subject.name in names
+    return lambda subject: subject.name in names or not names.isdisjoint(subject.values("node"))
 
 
 def _condition(found: "re.Match[str]", column: int) -> Query:
@@ -176,7 +237,12 @@ def _named(name: str, value: str, column: int) -> Query:
         return _nodes(value, column)
     if name == "check":
         return lambda subject: value in subject.checks
-    return lambda subject: subject.state == value.lower()
+    wanted = value.lower()
+    if name == "state":
+        return lambda subject: (
+            subject.state == wanted or wanted in map(str.lower, subject.values("state"))
+        )
+    return lambda subject: wanted in map(str.lower, subject.values(name))
 
 
 def _metric(found: "re.Match[str]", column: int) -> Query:

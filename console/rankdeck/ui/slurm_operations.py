@@ -1,0 +1,131 @@
+"""What a user may do with jobs in Slurm's queue: ask Slurm about them, hold, release and requeue them, change their limits.
+
+Each change shows its exact command line first; nothing runs unless the user agrees.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from rankdeck.model.safe_text import printable
+from rankdeck.ui.actions import CommandError
+from rankdeck.ui.formatting import many
+from rankdeck.ui.operations import in_background
+from rankdeck.ui.screens import base
+from rankdeck.ui.screens.modals import WIDE, ChangeQuestion, Whole
+from rankdeck.ui.widgets.canvas import Runs, broken
+
+if TYPE_CHECKING:
+    from rankdeck.model.schedulers import JobChange, JobOrder, SlurmPages
+    from rankdeck.ui.protocols import Console
+
+_MOST_LEFT = 8
+TITLES = {
+    "hold": "Hold back?",
+    "release": "Release?",
+    "requeue": "Stop, and put back into the queue?",
+    "timelimit": "Change the time limit?",
+}
+"""What is done with jobs -> the title of the question."""
+
+
+def chosen_jobs(console: "Console") -> tuple[str, ...]:
+    """Slurm's names of the marked jobs, else of the one under the cursor or on screen; raises CommandError if there are none."""
+    screen = cast("base.BaseScreen | None", console.top_screen)
+    names = screen.chosen_jobs if screen is not None else ()
+    if not names:
+        raise CommandError("choose a job of Slurm on Jobs first, or open one")
+    return names
+
+
+# ---- questions that Slurm answers
+
+
+def ask_slurm(console: "Console", what: str, jobs: Sequence[str] = ()) -> None:
+    """Show on a page what Slurm itself says; see `Session.ask_slurm`."""
+
+    async def ask() -> None:
+        answer = await console.need_session().ask_slurm(what, jobs)
+        if answer.error or not (answer.pages or answer.efficiency):
+            console.say(answer.error or "Slurm says nothing of it", "warn")
+            return
+        console.say("")
+        console.push_screen(Whole(_title(what, jobs), page_lines(answer)))
+
+    console.say("asking Slurm …", "dim")
+    in_background(console, "slurm", ask(), "warn")
+
+
+def _title(what: str, jobs: Sequence[str]) -> str:
+    names = jobs[0] if len(jobs) == 1 else many(len(jobs), "job")
+    return f"Slurm: {what} {names if jobs else ''}".rstrip()
+
+
+def page_lines(answer: "SlurmPages") -> list[Runs]:
+    """The lines of a page: how jobs used what they had, and each command with what it printed."""
+    lines: list[Runs] = []
+    for one in answer.efficiency:
+        lines += [*([(printable(line), "text")] for line in one.lines), []]
+    for page in answer.pages:
+        lines.append([(printable(page.line), "title")])
+        lines += [[(printable(line), "text")] for line in page.lines]
+        lines += [[(printable(page.error), "warn")]] if page.error else []
+        lines.append([])
+    return lines[:-1]
+
+
+# ---- changes
+
+
+def ask_change(console: "Console", do: str, jobs: Sequence[str], to: str = "") -> None:
+    """Find the command line that would do this to these jobs, ask, then run it."""
+    from rankdeck.model.schedulers import JobOrder
+
+    order = JobOrder(do=do, jobs=tuple(jobs), to=to)
+    console.say("asking Slurm …", "dim")
+    in_background(console, "change", _propose(console, order))
+
+
+async def _propose(console: "Console", order: "JobOrder") -> None:
+    change = await console.need_session().change_jobs(order)
+    if change.error or not change.line:
+        console.say(_why_nothing(change), "warn")
+        return
+    console.say("")
+
+    def begin() -> None:
+        console.say(f"{change.line} …", "dim")
+        in_background(console, "change", _carry_out(console, order, change.line), exclusive=False)
+
+    console.ask(change_question(order.do, change), begin)
+
+
+def change_question(do: str, change: "JobChange") -> ChangeQuestion:
+    """The question whether to run this command for jobs in Slurm, how many it changes, and which it leaves alone."""
+    lines: list[Runs] = list(broken([(printable(change.line), "title")], WIDE))
+    lines += [[], [(f"It is run on the login node, as you: {change.hit_words}.", "text")]]
+    left = list(change.left.items())
+    for job, why in left[:_MOST_LEFT]:
+        lines += broken([(printable(f"{job} is left alone: {why}"), "warn")], WIDE)
+    if more := left[_MOST_LEFT:]:
+        lines.append([(f"and {len(more)} more are left alone", "warn")])
+    return ChangeQuestion(TITLES[do], lines, "do it", "do nothing")
+
+
+async def _carry_out(console: "Console", order: "JobOrder", line: str) -> None:
+    change = await console.need_session().change_jobs(order, line)
+    if not change.done:
+        console.say(_why_nothing(change), "bad")
+        return
+    job, now = next(iter(change.now.items()), ("", ""))
+    more = f", and {len(change.now) - 1} more" if len(change.now) > 1 else ""
+    answer = f"; Slurm: {change.said}" if change.said else ""
+    console.say(printable(f"{job}: {now}{more}{answer}"), "ok")
+
+
+def _why_nothing(change: "JobChange") -> str:
+    """Why the command does not run: the reason for the first job, and how many more jobs there are."""
+    if change.error or not change.left:
+        return printable(f"not run: {change.error or 'nothing to do'}")
+    job, why = next(iter(change.left.items()))
+    more = f", and {len(change.left) - 1} more" if len(change.left) > 1 else ""
+    return printable(f"not run: {job}: {why}{more}")

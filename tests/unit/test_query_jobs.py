@@ -1,0 +1,38 @@
+"""Filters by what Slurm says of a job: user, partition, account, QOS, state, node and reason."""
+
+import pytest
+
+from rankdeck.model.schedulers import SlurmStatus
+from rankdeck.rules.query import QueryError, Subject, job_values, parse
+
+STATUS = SlurmStatus(
+    id="1", state="COMPLETING", reason="ReqNodeNotAvail, UnavailableNodes:n[7-8]", partition="gpu,debug", account="Research",
+    qos="high", nodes="n[1-3],m7",
+)  # fmt: skip
+JOB = Subject("1 train", "running", lambda _: None, values=job_values(STATUS, "ann", ("login",)))
+
+
+@pytest.mark.parametrize(("text", "fits"), [
+    ("user=ann", True), ("user=ANN", True), ("user=an", False), ("user!=bob", True),
+    ("partition=gpu", True), ("partition=debug", True), ("partition=gpu,debug", False),
+    ("account=research & qos=high", True), ("qos!=high", False),
+    ("reason=ReqNodeNotAvail", True), ("reason=Priority", False),
+    ("node=n2", True), ("node=n[3-9]", True), ("node=n4", False), ("node=login", True), ("n[1-1]", True),
+    ("state=running", True), ("state=completing", True), ("state=timeout", False), ("train & !user=bob", True),
+])  # fmt: skip
+def test_a_job_is_found_by_what_slurm_says_of_it(text: str, fits: bool) -> None:
+    assert parse(text)(JOB) is fits
+
+
+def test_a_job_without_slurm_and_a_list_of_nodes_that_was_cut_match_what_they_have() -> None:
+    plain = Subject("x", "done", lambda _: None, values=job_values(None, "", ("n1",)))
+    cut = Subject("x", "running", lambda _: None, values=job_values(SlurmStatus(nodes="n1,n5,…"), ""))  # fmt: skip
+
+    assert [parse(text)(plain) for text in ("node=n1", "user=ann", "reason=x")] == [True, False, False]  # fmt: skip
+    assert [parse(text)(cut) for text in ("node=n5", "node=n6")] == [True, False]
+
+
+@pytest.mark.parametrize("text", ["user>ann", "partition<3", "usr=ann"])
+def test_what_cannot_be_meant_is_said(text: str) -> None:
+    with pytest.raises(QueryError):
+        parse(text)
