@@ -138,9 +138,8 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace, wanted: query.Que
     if options.json:
         for job in known:
             live = {"live": uses[job.id]} if job.id in uses else {}
-            output.say_object(
-                {**job_shape(job), **live, "queued": queued_shape(queued.get(job.id))}
-            )
+            in_queue = {"queued": queued_shape(queued.get(job.id))} if job.slurm else {}
+            output.say_object({**job_shape(job), **live, **in_queue})
         for other in others:
             is_slurm = isinstance(other, SlurmJob)
             output.say_object(slurm_job_shape(other) if is_slurm else other_shape(other))

@@ -237,6 +237,7 @@ class JobsScreen(SortedScreen):
             return (
                 "open",
                 "describe",
+                "mark",
                 "logs",
                 "copy",
                 "clone",
