@@ -38,7 +38,6 @@ def _after_its_label(unit: str) -> str:
 
 
 TRAINERS: Mapping[str, Mapping[str, str]] = {
-    "rates after their labels": {name: _after_its_label(unit) for name, unit in _RATES.items()},
     "hugging face": {
         "loss": rf"'loss': '?{_NUMBER}",
         "epoch": rf"'epoch': '?{_NUMBER}",
@@ -68,6 +67,7 @@ TRAINERS: Mapping[str, Mapping[str, str]] = {
         "step": r"^\s*(\d+) of \d+\b",
         "steps": r"^\s*\d+ of (\d+)\b",
     },
+    "rates after their labels": {name: _after_its_label(unit) for name, unit in _RATES.items()},
     "plain": {
         "step": r"\b[Ss]teps?\b[ :=]+(\d+)",
         "steps": r"\b[Ss]teps?\b[ :=]+\d+\s*(?:/|of)\s*(\d+)",
