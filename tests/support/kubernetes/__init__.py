@@ -3,14 +3,17 @@
 import functools
 import hashlib
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.support.kubernetes.double import Double
 from tests.support.lab import rootless
+from tests.support.lab.processes import read
 
 _SCRIPT = Path(__file__).parent / "kubectl.sh"
 _CACHE = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
@@ -54,5 +57,16 @@ def kubernetes(tmp_path: Path) -> Iterator[Callable[..., Double]]:
         return double
 
     yield start
+    _end_keepers(tmp_path)
     for double in started:
         double.down()
+
+
+def _end_keepers(folder: Path) -> None:
+    """End what a test has left that goes on asking a double of this folder: the keepers of jobs that it follows."""
+    config = b"\0KUBECONFIG=" + bytes(folder) + b"/"
+    for path in Path("/proc").glob("[0-9]*"):
+        pid = int(path.name)
+        if pid != os.getpid() and config in b"\0" + read(pid, "environ"):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
