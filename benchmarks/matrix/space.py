@@ -312,6 +312,10 @@ def _digest(read: Callable[[int], bytes]) -> bytes:
     return found.digest()
 
 
+CUT = "rank 0: its lines of more than 10,000 characters are cut here"
+"""What `run` says of a line that it does not show whole."""
+
+
 @dataclass(frozen=True, slots=True)
 class NoNewline:
     """One rank that writes so many megabytes and no end of a line, then one line."""
@@ -327,9 +331,10 @@ class NoNewline:
             file = sites.demo.folder(scene.job, "sakuya") / "rank.0/out"
             missing = self.megabytes * (1 << 20) + len("\nthe end\n") - file.stat().st_size
             fine = len(shown) == 2 and shown[0].startswith("x" * 9000) and shown[1] == "the end"
-            wrong = [*untold(scene, SHARED)] + (
-                [] if fine else [f"shown: {[s[-40:] for s in shown]}"]
-            )
+            wrong = [*untold(scene, (*SHARED, CUT))]
+            wrong += [] if fine else [f"shown: {[s[-40:] for s in shown]}"]
+            told = any(re.match(CUT, one.text) for one in scene.said)
+            wrong += [] if told else ["that a line was cut is not said"]
             tally = ended(scene, state="done", seconds=None, wrong=wrong)
             return replace(tally, lost=max(missing, 0))
 

@@ -210,7 +210,9 @@ class MergedLog:
         if self._fold and line.rank >= 0 and self._fold_in(line):
             return
         self._newest[line.text] = self._last_of[line.rank] = self.total
-        self.lines.append(MergedLine(line.at, line.rank, line.stream, line.offset, line.text))
+        self.lines.append(
+            MergedLine(line.at, line.rank, line.stream, line.offset, line.text, line.cut)
+        )
         self.total += 1
 
     def _fold_in(self, line: Line) -> bool:
