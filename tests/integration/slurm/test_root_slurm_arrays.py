@@ -112,7 +112,8 @@ def test_tasks_that_wait_are_cancelled_with_their_array(user: Operator) -> None:
 def test_the_processes_of_a_task_end_together_and_write_one_log(user: Operator) -> None:
     command = (
         'echo "process $SLURM_PROCID of task $SLURM_ARRAY_TASK_ID"; '
-        "[ $SLURM_ARRAY_TASK_ID.$SLURM_PROCID != 1.3 ] || exit 7; [ $SLURM_ARRAY_TASK_ID = 0 ] || sleep 600"
+        # Not before the others have begun: srun ends the task at once.
+        "[ $SLURM_ARRAY_TASK_ID.$SLURM_PROCID != 1.3 ] || { sleep 8; exit 7; }; [ $SLURM_ARRAY_TASK_ID = 0 ] || sleep 600"
     )
 
     job = array(user, "0-1", ["sh", "-c", command], nodes=2, ranks_per_node=2, slurm={"mem": "200M"})  # fmt: skip
