@@ -11,7 +11,7 @@ from rankdeck.config.clusters import cluster_from
 from rankdeck.config.document import Entry, finish, load
 from rankdeck.config.jobs import KEYS as JOB_KEYS
 from rankdeck.config.jobs import job_from
-from rankdeck.config.manifests import read_manifest, refuse_manifest
+from rankdeck.config.manifests import manifest_named, read_manifest
 from rankdeck.config.user import Use, allow, uses_of
 from rankdeck.errors import ConfigError, Problem
 from rankdeck.model.cluster import Cluster
@@ -132,12 +132,12 @@ def trust(options: argparse.Namespace, _open_console: object) -> int:
 
 def look_at(path: Path) -> tuple[Cluster | JobSpec, tuple[Use, ...]]:
     """The cluster or job in `path`, and what it would run and read (nothing is run); raises ConfigError with all mistakes."""
-    refuse_manifest(path)
-    root = load(path)
-    document = job_from(root) if _is_job(root) else cluster_from(root)
-    uses = uses_of(root)
-    root.problems[:] = [p for p in root.problems if not isinstance(p, Use)]
-    finish(root)
+    with manifest_named(path):
+        root = load(path)
+        document = job_from(root) if _is_job(root) else cluster_from(root)
+        uses = uses_of(root)
+        root.problems[:] = [p for p in root.problems if not isinstance(p, Use)]
+        finish(root)
     return document, uses
 
 

@@ -10,7 +10,7 @@ from rankdeck import plugins
 from rankdeck.config import document
 from rankdeck.config.document import Entry, finish, load, read_text, take
 from rankdeck.config.files import expanded
-from rankdeck.config.manifests import refuse_manifest
+from rankdeck.config.manifests import manifest_named
 from rankdeck.config.schedulers import SECTIONS
 from rankdeck.config.user import reads, require
 from rankdeck.errors import ConfigError, suggest_or_list
@@ -52,11 +52,11 @@ _TO_NODES = " and lays it on the nodes"
 
 def read_job(path: Path) -> JobSpec:
     """The job in `path`; raises ConfigError with every mistake, UntrustedError without consent."""
-    refuse_manifest(path)
-    root = load(path)
-    spec = job_from(root)
-    require(root)
-    finish(root)
+    with manifest_named(path):
+        root = load(path)
+        spec = job_from(root)
+        require(root)
+        finish(root)
     return spec
 
 

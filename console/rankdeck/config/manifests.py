@@ -1,6 +1,7 @@
 """Manifests of Kubernetes that a user gives in place of a job file: recognised, and named in sentences. Nothing is run."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,12 +65,21 @@ def read_manifest(path: Path) -> Manifest | None:
     return Manifest(path, text, parts) if parts and {"apiVersion", "kind"} <= first.keys() else None
 
 
-def refuse_manifest(path: Path) -> None:
-    """Raise ConfigError with what to do if the file is a manifest of Kubernetes."""
-    found = read_manifest(path)
-    if found is not None:
+@contextmanager
+def manifest_named(path: Path) -> Generator[None]:
+    """If reading the file in this block raises ConfigError and it is a manifest of Kubernetes, raise one that says so.
+
+    Only a file with mistakes is read again: a manifest always has some, as it lacks the keys of our files.
+    """
+    try:
+        yield
+    except ConfigError:
+        found = read_manifest(path)
+        if found is None:
+            raise
         what = f"this is a manifest of Kubernetes ({found.words}) and no job file: `rankdeck run` applies and follows it"
-        raise ConfigError([Problem(str(path), found.parts[0].line, 1, "file", printable(what))])
+        problem = Problem(str(path), found.parts[0].line, 1, "file", printable(what))
+        raise ConfigError([problem]) from None
 
 
 def _parts(root: Entry) -> Iterator[ManifestPart]:
