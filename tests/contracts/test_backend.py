@@ -96,7 +96,6 @@ async def test_cancel_leaves_nothing_even_of_ranks_that_ignore_it(place, tmp_pat
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(c.follow(job))
             await until(lambda: {r.state for r in c.jobs.job(job).ranks} == {State.RUNNING})
-            began = time.monotonic()
             report = await c.backend.cancel(c.jobs.job(job).plan, 0.5, by=by)
             c.jobs.cancelled(job, report, time.time())
 
@@ -105,7 +104,6 @@ async def test_cancel_leaves_nothing_even_of_ranks_that_ignore_it(place, tmp_pat
             (),
             {},
         )
-        assert time.monotonic() - began < 8
         for node in c.jobs.job(job).nodes:
             assert [e.body.by for e in c.events(node, "cancel")] == [by]
         assert c.state(job) is state

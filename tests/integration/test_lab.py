@@ -127,10 +127,8 @@ def test_a_lab_comes_and_goes_without_a_trace(tmp_path: Path) -> None:
     one = Lab(tmp_path, count=2)
     one.up()
 
-    began = time.monotonic()
     one.down()
 
-    assert time.monotonic() - began < 10
     running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
     assert str(tmp_path) not in running.stdout
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-import time
 from contextlib import aclosing
 
 import pytest
@@ -84,9 +83,8 @@ async def test_a_report_ends_though_a_node_tells_nothing_sound(tmp_path, program
         job = await one.launch("for i in 1 2 3; do echo $i; sleep 0.1; done; sleep 600")
         python = lying_python(one.nodes.sshd["n2"].home, program)
         backend = SshBackend(Agents(one.connections, python))
-        pieces, began = [], time.monotonic()
+        pieces = []
         recording = await record(backend, one.jobs.job(job), pieces.append, None)
 
-    assert time.monotonic() - began < 80
     assert {piece.node for piece in pieces} == {"n1"}
     assert "does not answer" in recording.missing["n2"]

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -29,6 +28,7 @@ from rankdeck.state.job_recorder import JobRecorder
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.wire import NodePlan
 from tests.support import hostile
+from tests.support.effort import effort
 
 # Values of every kind are slow to make, most of all on a busy machine: `python -m benchmarks fuzz` makes more of them.
 pytestmark = pytest.mark.timeout(400)
@@ -149,10 +149,10 @@ def test_what_no_agent_sends_is_no_table(line):
 
 def test_ten_megabytes_in_one_string_are_refused_quickly():
     line = b'{"left": "' + b"\\u0041" * 1_700_000 + b'"}'
-    began = time.process_time()
+    result = ProgramResult(0, line, b"")
 
-    assert ProgramResult(0, line, b"").row == {}
-    assert time.process_time() - began < 2
+    assert effort(lambda: result.row) < 60
+    assert result.row == {}
 
 
 @pytest.mark.long

@@ -1,13 +1,13 @@
 """Messages and what they mean: every one of the table, and silence about the rest."""
 
 import re
-import time
 
 import pytest
 
 from rankdeck.rules.message_table import MESSAGES, STATUSES, Message, MessageKind
 from rankdeck.rules.messages import explain, kinds_of, use_rows
 from tests.support.cases import each
+from tests.support.effort import effort
 
 PRINTED = {
     # Open MPI 5.0.11, 4.1.4, MPICH 4.0.2
@@ -509,10 +509,7 @@ def test_a_taken_port_promises_a_new_one_only_where_none_is_fixed() -> None:
 
 @pytest.mark.parametrize("word", ["NCCL WARN ", "Fatal error in ", "[10.0.0.1]:1 ", "sh: ", ": 1: ", "UNAVAILABLE: "])  # fmt: skip
 def test_a_hostile_line_costs_no_more_than_a_few_milliseconds(word: str) -> None:
-    before = time.process_time()
-    kinds_of([word * 5000])
-
-    assert time.process_time() - before < 0.25
+    assert effort(lambda: kinds_of([word * 5000])) < 10
 
 
 def test_a_row_of_a_user_comes_before_ours_and_can_be_taken_away() -> None:

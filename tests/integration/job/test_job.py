@@ -627,9 +627,8 @@ def test_cancel_lets_a_rank_that_heeds_term_end_by_itself(node, job):
         [_rank("trap 'echo saved; exit 5' TERM; echo up; while :; do sleep 0.1; done")],
     )
     until(lambda: b"up" in node.log(job, 0))
-    began = time.monotonic()
-    assert node.cancel(job, 20)["left"] == []
-    assert time.monotonic() - began < 10
+    # A grace longer than this test may take: who heeds TERM is not made to wait for its end.
+    assert node.cancel(job, 600)["left"] == []
     assert node.log(job, 0) == b"up\nsaved\n"
     assert node.events(job, "exited")[0]["code"] == 5
 
