@@ -14,8 +14,8 @@ from rankdeck_agent.collectors.nvidia import DEADLINE
 from rankdeck_agent.config import ExpectError, read
 from rankdeck_agent.files import Tree, clean, reason
 from rankdeck_agent.machine import machine, name
-from rankdeck_agent.rules.derived import KEPT, SIZES, derive, is_kept
-from rankdeck_agent.rules.facts import EPOCH, Facts, Memory
+from rankdeck_agent.rules.derived import derive
+from rankdeck_agent.rules.facts import EPOCH, Facts, Memory, Table
 from rankdeck_agent.rules.judge import (
     LASTING,
     CheckResult,
@@ -27,6 +27,7 @@ from rankdeck_agent.rules.judge import (
 )
 from rankdeck_agent.rules.levels import NAGIOS, Expected, Health, Level, Reason, rates, summarize
 from rankdeck_agent.rules.report import JudgedSample, is_news, report, short
+from rankdeck_agent.seen_devices import SeenDevices, memory_of_this_boot
 from rankdeck_agent.text import complain
 from rankdeck_agent.wire import METRICS, Event, HealthReport, Number, Sample
 
@@ -263,11 +264,7 @@ def _silent(collector: Collector, why: str, waited: float = 0.0) -> Reading:
     return reading
 
 
-_LINKS = ("rdma.up", "net.up")
-MOST_SEEN = 4096
-"""Most devices that are remembered."""
 _COUNTERS = frozenset(name for name, metric in METRICS.items() if metric.kind == "counter")
-Table = dict[str, Mapping[str, Number]]
 _NONE: Mapping[str, Number] = {}
 
 
@@ -280,29 +277,26 @@ class NodeJudge:
     def __init__(
         self,
         expected: Expected,
-        boot: str,
+        seen: SeenDevices,
         heartbeat: float,
         *,
         brief: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._expected, self._boot, self._heartbeat = expected, boot, heartbeat
+        self._expected, self._seen, self._heartbeat = expected, seen, heartbeat
         self._brief, self._clock = brief, clock
         self._memory = Memory()
-        self._values: Table = {}
+        self._values: dict[str, Mapping[str, Number]] = {}
         self._before: tuple[float, Table] = (0.0, {})
         """Time and numbers of the sample before the newest."""
         self._at = 0.0
-        self._seen_up: frozenset[tuple[str, str]] = frozenset()
-        self._seen: frozenset[tuple[str, str]] = frozenset()
-        self._most: dict[str, Number] = {}
 
     def judge(
         self, sample: Sample, events: tuple[Event, ...], inventory: Mapping[str, str]
     ) -> HealthReport:
         """The whole judgement of this sample; `events` are those since the sample before."""
         self._take(sample)
-        self._notice(inventory)
+        self._seen.take(self._values, inventory)
         facts = self._facts(sample, events, inventory)
         health, memory = assess(facts, self._memory)
         if self._brief:
@@ -322,25 +316,6 @@ class NodeJudge:
             # An equal table is not replaced: the judge knows by its identity that nothing changed.
             if self._values.get(metric, _NONE) != numbers:
                 self._values[metric] = numbers
-        up = {(m, d) for m in _LINKS for d, up in self._values.get(m, {}).items() if up}
-        if not up <= self._seen_up:
-            self._seen_up |= up
-
-    def _notice(self, inventory: Mapping[str, str]) -> None:
-        """Remember what is there, so that what goes is noticed."""
-        known = self._seen
-        fresh = {
-            (metric, device)
-            for metric in KEPT
-            for device, number in self._values.get(metric, _NONE).items()
-            if (metric, device) not in known
-            and is_kept(metric, device, number, self._values, inventory)
-        }
-        if fresh and len(known) < MOST_SEEN:
-            self._seen = known | fresh
-        for metric in SIZES:
-            size = self._values.get(metric, _NONE).get("", 0)
-            self._most[metric] = max(size, self._most.get(metric, 0))
 
     def _facts(
         self, sample: Sample, events: tuple[Event, ...], inventory: Mapping[str, str]
@@ -353,12 +328,12 @@ class NodeJudge:
             failed=sample.failed,
             blind=frozenset(sample.blind),
             inventory=inventory,
-            boot=self._boot,
+            boot=self._seen.boot,
             uptime=_since_boot(inventory, sample.at),
             events=events,
-            seen_up=self._seen_up,
-            seen=self._seen,
-            most=self._most,
+            seen_up=self._seen.up,
+            seen=self._seen.present,
+            most=self._seen.most,
             expected=self._expected,
         )
 
@@ -513,7 +488,9 @@ def health(root: str, *, as_json: bool, expect: str = "") -> int:
     reading = take(root, _HEALTH_LIMIT)
     if root == "/":
         reading = _with_unanswered(reading)
-    judged, findings = judge(reading, _proc_uptime(Tree(root)), expected)
+    seen = SeenDevices("", memory_of_this_boot(root))
+    seen.take(reading.sample.values, reading.inventory)
+    judged, findings = judge(reading, _proc_uptime(Tree(root)), expected, seen)
     node = reading.node or "this node"
     if as_json:
         print(json.dumps(_health_object(node, judged, findings)))
@@ -530,12 +507,21 @@ def _with_unanswered(reading: NodeReading) -> NodeReading:
 
 
 def judge(
-    reading: NodeReading, uptime: Optional[float], expected: Expected
+    reading: NodeReading, uptime: Optional[float], expected: Expected, seen: SeenDevices
 ) -> tuple[Health, tuple[CheckResult, ...]]:
-    """Health, and the result of each of the 25 checks with its evidence; `uptime` in seconds."""
-    now = reading.sample.at
-    before = _facts(reading, replace(reading.first, at=now - LASTING), uptime, expected)
-    facts = _facts(reading, reading.sample, uptime, expected)
+    """Health, and the result of each check with its evidence; `uptime` in seconds, `seen`: what was there in this boot."""
+    facts = _facts(reading, uptime, expected, seen)
+    began = facts.now - LASTING
+    values = _machine_values(reading.first)
+    before = replace(
+        facts,
+        now=began,
+        at=began,
+        values=values,
+        failed=reading.first.failed,
+        absent=frozenset(reading.first.absent),
+        blind=frozenset(reading.first.blind),
+    )
     _, memory = assess(before)
     # A moment is too short to say that no counter grows: checks of growth do not count as judged.
     memory = replace(memory, settled=False)
@@ -545,20 +531,27 @@ def judge(
     return judged, found
 
 
-def _facts(
-    reading: NodeReading, sample: Sample, uptime: Optional[float], expected: Expected
-) -> Facts:
+def _machine_values(sample: Sample) -> Table:
     # Samples are not periodic here: a lag of 0 must not make a machine that cannot be read look fine.
-    values = {m: d for m, d in sample.values.items() if m != "agent.lag"}
+    return {m: d for m, d in sample.values.items() if m != "agent.lag"}
+
+
+def _facts(
+    reading: NodeReading, uptime: Optional[float], expected: Expected, seen: SeenDevices
+) -> Facts:
+    sample = reading.sample
     return Facts(
         now=sample.at,
         at=sample.at,
-        values=values,
+        values=_machine_values(sample),
         absent=frozenset(sample.absent),
         failed=sample.failed,
         blind=frozenset(sample.blind),
         inventory=reading.inventory,
         uptime=uptime,
+        seen_up=seen.up,
+        seen=seen.present,
+        most=seen.most,
         expected=expected,
         # Whether a job runs here is not known, so memory in use must not count as a leftover.
         busy=True,

@@ -26,6 +26,7 @@ from rankdeck_agent.collectors.simulated import SimulatedGpus, SimulatedHost, Si
 from rankdeck_agent.config import SIZE_LIMIT, AgentConfigError, Config, from_line
 from rankdeck_agent.files import clean
 from rankdeck_agent.sampler import HASTE, NodeJudge, Reporter
+from rankdeck_agent.seen_devices import SeenDevices
 from rankdeck_agent.telemetry import wanted
 from rankdeck_agent.text import complain, table
 from rankdeck_agent.wire import Hello, Message, Sample, encode, topic
@@ -62,7 +63,11 @@ class SimulatedNode:
         self._host = SimulatedHost(self.name)
         self._parts = (self._host, SimulatedGpus(self.name), SimulatedRdma(self.name))
         self._judge = NodeJudge(
-            config.expect, self._boot, config.heartbeat, brief=config.brief, clock=time.monotonic
+            config.expect,
+            SeenDevices(self._boot),
+            config.heartbeat,
+            brief=config.brief,
+            clock=time.monotonic,
         )
         self._reporter = Reporter(config.heartbeat)
         self._seq = 0

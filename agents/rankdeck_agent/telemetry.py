@@ -26,6 +26,7 @@ from rankdeck_agent.gpu_release import SIGNALS
 from rankdeck_agent.machine import machine
 from rankdeck_agent.relay import BrokerRelay
 from rankdeck_agent.sampler import LATE_SHARE, NodeJudge, Reporter, Sampler
+from rankdeck_agent.seen_devices import SeenDevices, memory_of_this_boot
 from rankdeck_agent.text import complain, table
 from rankdeck_agent.wire import Event, HealthReport, Hello, Message, Sample, encode, topic
 
@@ -196,7 +197,11 @@ class Destination(ABC):
 
 def publish(config: Config, lease: Lease, publisher: Destination) -> None:
     """Read, judge and publish once a period until the lease ends."""
-    judge = NodeJudge(config.expect, publisher.boot, config.heartbeat, brief=config.brief)
+    # A simulated device goes when the agent starts again without it.
+    seen = SeenDevices(
+        publisher.boot, None if config.simulate else memory_of_this_boot(config.root)
+    )
+    judge = NodeJudge(config.expect, seen, config.heartbeat, brief=config.brief)
     reporter = Reporter(config.heartbeat)
     made = _collectors(config)
     gpus = [one for one in made if isinstance(one, GpuCollector)]

@@ -7,6 +7,7 @@ from rankdeck.model.cluster import Node
 from rankdeck.state.fleet import Fleet
 from rankdeck_agent.rules.levels import Expected
 from rankdeck_agent.sampler import NodeJudge
+from rankdeck_agent.seen_devices import SeenDevices
 from rankdeck_agent.wire import Event, Hello, Message, Sample
 
 HEARTBEAT = 10.0
@@ -43,7 +44,7 @@ class JudgedFleet(Fleet):
             expected = Expected(node.gpus, node.rdma, node.interface, cluster.expect)
             self._agents[name] = _Agent(
                 lambda boot: NodeJudge(
-                    expected, boot, HEARTBEAT, brief=self._brief, clock=self._clock
+                    expected, SeenDevices(boot), HEARTBEAT, brief=self._brief, clock=self._clock
                 )
             )
         return self._agents[name]

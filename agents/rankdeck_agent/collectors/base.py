@@ -204,13 +204,13 @@ class BootMemory:
     def __init__(self, path: Path, boot: str) -> None:
         self._path, self._boot = path, boot
 
-    def recall(self, kind: str) -> dict[str, str]:
-        """Identity of a device of this kind -> its name; empty after a reboot, or if the file cannot be read."""
+    def recall(self, kind: str, most: int = DEVICE_LIMIT) -> dict[str, str]:
+        """Identity of a device of this kind -> its name, at most `most`; empty after a reboot, or if the file cannot be read."""
         known = table_in(self._path)
         names: Any = known.get(kind) if known.get("boot") == self._boot else None
         if not isinstance(names, dict):
             return {}
-        pairs: Iterable[Any] = islice(names.items(), DEVICE_LIMIT)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        pairs: Iterable[Any] = islice(names.items(), most)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
         return {one: name for one, name in pairs if isinstance(one, str) and isinstance(name, str)}
 
     def keep(self, kind: str, names: Mapping[str, str]) -> None:

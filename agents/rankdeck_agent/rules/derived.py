@@ -207,6 +207,8 @@ def matters(interface: str, values: Table, inventory: Mapping[str, str]) -> bool
 def _gone(facts: Facts, found: Derived) -> None:
     """What was there in this boot and is not any more."""
     for metric, device in facts.seen:
+        if f"rdma.{device.partition('/')[0]}.excluded" in facts.inventory and metric == "rdma.up":
+            continue
         group = next((names for names in _TOGETHER if metric in names), (metric,))
         if not _is_there(facts, group, device):
             _put_gone(metric, device, facts, found)

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from rankdeck_agent.collectors import collectors
+from rankdeck_agent.collectors.base import BootMemory
 from rankdeck_agent.collectors.disk import automatic_mounts, unmounted
 from rankdeck_agent.rules.levels import Expected
 from rankdeck_agent.sampler import NodeJudge, Sampler
+from rankdeck_agent.seen_devices import SeenDevices
 from rankdeck_agent.wire import Sample
 from tests.support.cases import each
 from tests.unit.agent.machines import MOUNTINFO, NET_DEV, STAT, make_machine, write
@@ -21,8 +23,9 @@ SCRATCH = "60 21 8:33 / /scratch rw - xfs /dev/sdc1 rw\n"
 class Node:
     """A node whose samples a test makes."""
 
-    def __init__(self, inventory=(), **expected):
-        self._judge = NodeJudge(Expected(**expected), "b", 10.0, clock=lambda: self.now)
+    def __init__(self, inventory=(), memory=None, **expected):
+        seen = SeenDevices("b", memory)
+        self._judge = NodeJudge(Expected(**expected), seen, 10.0, clock=lambda: self.now)
         self._inventory = dict(inventory)
         self.now = 1000.0
 
@@ -177,7 +180,7 @@ def test_a_machine_that_loses_a_part_is_not_well(tmp_path, monkeypatch, what, re
         monkeypatch.setattr(collector, "period", 0.0)
     now = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    judge = NodeJudge(Expected(), "b", 10.0, clock=lambda: now[0])
+    judge = NodeJudge(Expected(), SeenDevices("b"), 10.0, clock=lambda: now[0])
     sampler = Sampler(made, clock=lambda: now[0])
 
     def beats(count):
@@ -193,3 +196,43 @@ def test_a_machine_that_loses_a_part_is_not_well(tmp_path, monkeypatch, what, re
 
     assert reason not in before
     assert reason in after
+
+
+@pytest.mark.parametrize(("metric", "before", "after", "reason"), GONE)
+def test_an_agent_that_starts_again_knows_what_was_there(
+    tmp_path, metric, before, after, reason
+) -> None:
+    Node(memory=BootMemory(tmp_path / "seen", "boot-1")).told(of(metric, before))
+    now = of(metric, after) if after else {"cpu.load1": {"": 1}}
+    absent = () if after else (metric,)
+
+    again = Node(memory=BootMemory(tmp_path / "seen", "boot-1")).told(now, absent)
+    rebooted = Node(memory=BootMemory(tmp_path / "seen", "boot-2")).told(now, absent)
+
+    assert reason in again
+    assert reason[:2] not in {one[:2] for one in rebooted}
+
+
+def test_an_agent_that_starts_again_knows_how_many_processors_there_were(tmp_path) -> None:
+    Node(memory=BootMemory(tmp_path / "seen", "b")).told({"cpu.cores": {"": 16}})
+
+    again = Node(memory=BootMemory(tmp_path / "seen", "b")).told({"cpu.cores": {"": 8}})
+
+    assert ("cpu.count", "", BAD) in again
+
+
+def test_a_device_that_the_settings_leave_out_has_not_gone(tmp_path) -> None:
+    Node(memory=BootMemory(tmp_path / "seen", "b")).told(of("rdma.up", "mlx5_0/1 mlx5_1/1"))
+    inventory = {"rdma.mlx5_1.excluded": "by the agent's configuration"}
+
+    again = Node(inventory, BootMemory(tmp_path / "seen", "b")).told(of("rdma.up", "mlx5_0/1"))
+
+    assert again == set()
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"boot": "b"}', '{"boot": "b", "devices": 7}', '{"boot": "b", "devices": {"net.up": 1, "x/y": "up"}, "sizes": {"cpu.cores": "many", "y": "8"}}'])  # fmt: skip
+def test_a_memory_that_was_damaged_costs_only_the_memory(tmp_path, content) -> None:
+    (tmp_path / "seen").write_text(content)
+    node = Node(memory=BootMemory(tmp_path / "seen", "b"))
+
+    assert node.told({"net.up": {"eth0": 1}, "cpu.cores": {"": 8}}) == set()

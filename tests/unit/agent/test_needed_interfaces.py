@@ -9,6 +9,7 @@ from rankdeck_agent.collectors.rdma import RdmaCollector
 from rankdeck_agent.files import Tree
 from rankdeck_agent.rules.levels import Expected
 from rankdeck_agent.sampler import NodeJudge, Sampler
+from rankdeck_agent.seen_devices import SeenDevices
 from tests.unit.agent.machines import write
 
 NET = "sys/class/net"
@@ -26,7 +27,7 @@ class Machine:
     def __init__(self, root: Path) -> None:
         self.root, self.names = root, list[str]()
         self.now = 1000.0
-        self.judge = NodeJudge(Expected(), "b", 10.0, clock=lambda: self.now)
+        self.judge = NodeJudge(Expected(), SeenDevices("b"), 10.0, clock=lambda: self.now)
         self.sampler = Sampler([NetCollector(str(root))], clock=lambda: self.now)
         write(root, "proc/self/net/route", HEAD)
 

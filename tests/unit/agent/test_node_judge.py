@@ -17,6 +17,7 @@ from rankdeck_agent.collectors.simulated import SimulatedGpus, SimulatedRdma
 from rankdeck_agent.rules.levels import NODE_MORE, SUMMARY, Expected
 from rankdeck_agent.rules.report import fingerprint, health_of, short
 from rankdeck_agent.sampler import NodeJudge, Reporter
+from rankdeck_agent.seen_devices import SeenDevices
 from rankdeck_agent.wire import (
     BARE_LIMIT,
     REPORT_LIMIT,
@@ -53,7 +54,7 @@ class Pair:
         self.told = Fleet(cluster, self.clock, self.wall)
         self.intake = FleetUpdater("lab", self.told)
         wanted = Expected(node.get("gpus", 0), node.get("rdma", 0), "", expect)
-        self.judge = NodeJudge(wanted, "b", HEARTBEAT, clock=self.clock)
+        self.judge = NodeJudge(wanted, SeenDevices("b"), HEARTBEAT, clock=self.clock)
         self.reporter = Reporter(HEARTBEAT)
         self.sent: list[bytes] = []
         for fleet in (self.full, self.told):
@@ -353,7 +354,7 @@ def test_expectations_have_a_fingerprint_that_the_order_does_not_change() -> Non
 
 def test_whoever_looks_only_twice_is_told_what_is_wrong() -> None:
     clock = Clock()
-    judge = NodeJudge(Expected(), "b", HEARTBEAT, brief=True, clock=clock)
+    judge = NodeJudge(Expected(), SeenDevices("b"), HEARTBEAT, brief=True, clock=clock)
     hot = Sample(1, START, {"gpu.temp": {"0": 90.0}})
     first = judge.judge(hot, (), {})
     clock.now += 1

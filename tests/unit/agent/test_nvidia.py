@@ -15,6 +15,7 @@ from rankdeck_agent.collectors.gpu import GpuCollector
 from rankdeck_agent.collectors.nvidia_calls import CALLS, METRICS
 from rankdeck_agent.rules.levels import Expected
 from rankdeck_agent.sampler import NodeJudge, Sampler
+from rankdeck_agent.seen_devices import SeenDevices
 from rankdeck_agent.wire import Sample
 from tests.support import nvml
 from tests.unit.agent.machines import DATA
@@ -536,7 +537,7 @@ def test_a_gpu_that_may_not_be_seen_is_not_lost(gpus, machine, error):
 
     reading = until(gpus, answered)
     sample = Sample(0, 2e9, reading.values, (), reading.failed)
-    report = NodeJudge(Expected(), "b", 10.0).judge(sample, (), {})
+    report = NodeJudge(Expected(), SeenDevices("b"), 10.0).judge(sample, (), {})
 
     assert reading.values["gpu.lost"]["3"] == 0
     assert len(reading.failed["gpu.used/3"]) > len("NVML: some error: "), "it says what to do"
