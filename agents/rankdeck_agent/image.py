@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Optional, cast
 
@@ -292,18 +293,32 @@ def part_of(path: Path, sha: str) -> Path:
     return path.with_name(f".{path.name}.{sha[:16]}.part")
 
 
-def receive(image: str, base: str, size: int, sha: str, *, replace: bool) -> int:
-    """Receive an image of `size` bytes and SHA-256 `sha` on stdin; returns the exit code.
+PERMISSIONS = 0o777
+"""What of a file's mode is copied with it: never set-user-id, set-group-id or sticky."""
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """A file to receive: size in bytes, digest in hex, permissions; `replace` another file at that path."""
+
+    size: int
+    sha256: str
+    mode: int = 0o644
+    replace: bool = False
+
+
+def receive(path: Path, incoming: Incoming) -> int:
+    """Receive a file on stdin; returns the exit code.
 
     Prints `{"offset": n}`, from which the sender must start, then `{"ok": true}` when the file is complete, verified
-    and on disk. `replace`: overwrite another image at that path.
+    and on disk.
     """
-    path = place("none", image, base)
     try:
-        if _is_there(path, sha, replace=replace):
-            say({"offset": size})
+        if _is_there(path, incoming.sha256, replace=incoming.replace):
+            say({"offset": incoming.size})
+            _set_mode(path, incoming.mode)
         else:
-            _take(path, size, sha)
+            _take(path, incoming)
     except ReceiveError as error:
         say({"ok": False, "error": str(error)})
         return 1
@@ -312,6 +327,13 @@ def receive(image: str, base: str, size: int, sha: str, *, replace: bool) -> int
         return 1
     say({"ok": True})
     return 0
+
+
+def _set_mode(path: Path, mode: int) -> None:
+    """Give a file that is there already these permissions; another user's file keeps its own."""
+    if path.stat().st_mode & PERMISSIONS != mode & PERMISSIONS:
+        with suppress(PermissionError):
+            path.chmod(mode & PERMISSIONS)
 
 
 def _is_there(path: Path, sha: str, *, replace: bool) -> bool:
@@ -330,9 +352,9 @@ def _is_there(path: Path, sha: str, *, replace: bool) -> bool:
     return False
 
 
-def _take(path: Path, size: int, sha: str) -> None:
+def _take(path: Path, incoming: Incoming) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = part_of(path, sha)
+    part = part_of(path, incoming.sha256)
     try:
         handle = _open_part(part)
     except FileExistsError:
@@ -342,14 +364,14 @@ def _take(path: Path, size: int, sha: str) -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise ReceiveError(f"another copy to {path} is under way") from None
-        digest = _resume(file, size)
-        _check_room(path, size - file.tell())
+        digest = _resume(file, incoming.size)
+        _check_room(path, incoming.size - file.tell())
         say({"offset": file.tell()})
-        _append(file, digest, size)
-        if digest.hexdigest() != sha:
+        _append(file, digest, incoming.size)
+        if digest.hexdigest() != incoming.sha256:
             part.unlink()
             raise ReceiveError(f"what arrived for {path} is not what was sent: nothing was kept")
-        os.fchmod(file.fileno(), 0o644)
+        os.fchmod(file.fileno(), incoming.mode & PERMISSIONS)
         os.fsync(file.fileno())
         part.replace(path)
     _settle(path.parent)
@@ -423,17 +445,20 @@ _MOST_UNSIZED = 64 << 20
 
 
 def fetch(path: str) -> int:
-    """Write `{"size": n}`, n bytes of a file (its size when opened) and `{"sha256": hex}` to stdout; returns the exit code.
+    """Write `{"size": n, "mode": n}`, n bytes of a file (its size when opened) and `{"sha256": hex}` to stdout.
+
+    Returns the exit code.
 
     Raises OSError.
     """
     with _regular(place("none", path, "")) as file:
-        size = os.fstat(file.fileno()).st_size
+        opened = os.fstat(file.fileno())
+        size = opened.st_size
         first = file.read(PIECE if size else _MOST_UNSIZED + 1)
         if not size and len(first) > _MOST_UNSIZED:
             raise OSError(errno.EFBIG, f"{path} says no size and is larger than 64 MiB")
         size = size or len(first)
-        say({"size": size})
+        say({"size": size, "mode": opened.st_mode & PERMISSIONS})
         digest, left = hashlib.sha256(), size
         piece = first[:left]
         while piece:
@@ -478,6 +503,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("size", type=int)
     one.add_argument("sha256")
     one.add_argument("--base", default="")
+    one.add_argument("--mode", type=lambda text: int(text, 8), default=0o644)
     one.add_argument("--replace", action="store_true")
     return parser
 
@@ -492,7 +518,8 @@ def main(argv: list[str]) -> int:
             return fetch(asked.path)
         if asked.verb == "send":
             return send(asked.path, max(0, asked.offset))
-        return receive(asked.path, asked.base, asked.size, asked.sha256, replace=asked.replace)
+        incoming = Incoming(asked.size, asked.sha256, asked.mode, asked.replace)
+        return receive(place("none", asked.path, asked.base), incoming)
     except (OSError, ValueError) as error:
         where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
         why = error.strerror if isinstance(error, OSError) else ""

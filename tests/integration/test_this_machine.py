@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -75,9 +76,14 @@ def test_a_job_runs_in_the_home_folder_and_its_output_stays(home: Home) -> None:
     assert f"in {home.folder}" in home.rankdeck("logs", "hello").stdout
 
 
+def permissions(file: Path) -> int:
+    return stat.S_IMODE(file.stat().st_mode)
+
+
 def test_commands_and_copies_work(home: Home) -> None:
     said = home.rankdeck("sh", "head", "--", "pwd")
     (home.folder / "a").write_text("text")
+    (home.folder / "a").chmod(0o755)
     there = home.rankdeck("cp", "a", "head:sub/b")
     back = home.rankdeck("cp", "head:sub/b", "got")
 
@@ -85,6 +91,23 @@ def test_commands_and_copies_work(home: Home) -> None:
     assert (there.returncode, back.returncode) == (0, 0), there.stderr + back.stderr
     assert (home.folder / "sub/b").read_text() == "text"
     assert (home.folder / "got/b.head").read_text() == "text"
+    assert permissions(home.folder / "sub/b") == permissions(home.folder / "got/b.head") == 0o755
+
+
+@pytest.mark.parametrize(("sent", "there", "back"), [(0o600, 0o600, 0o600), (0o4775, 0o775, 0o755), (0o444, 0o444, 0o644)])  # fmt: skip
+def test_a_copy_has_the_permissions_of_the_file_but_others_may_write_none_that_comes(
+    home: Home, sent: int, there: int, back: int
+) -> None:
+    (home.folder / "a").write_text("text")
+    (home.folder / "a").chmod(sent)
+    home.rankdeck("cp", "a", "head:b")
+    first = permissions(home.folder / "b")
+    home.rankdeck("cp", "head:b", "got")
+    (home.folder / "a").chmod(0o700)
+    home.rankdeck("cp", "a", "head:b")
+
+    assert (first, permissions(home.folder / "got/b.head")) == (there, back)
+    assert permissions(home.folder / "b") == 0o700, "the same bytes with other permissions"
 
 
 def test_a_job_outlives_a_console_that_is_killed_and_is_cancelled_by_the_next(home: Home) -> None:

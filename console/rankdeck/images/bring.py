@@ -234,7 +234,9 @@ class ImageDistributor:
     ) -> tuple[FilePlace, dict[str, NodeError]]:
         """Copy a local file to the path `to` on nodes ("": same name); returns (place, nodes that failed)."""
         source = LocalFile(file)
-        place = FilePlace(to or file.name, "", source.size, await sha256_of(file), overwrite)
+        place = FilePlace(
+            to or file.name, "", source.size, await sha256_of(file), overwrite, source.mode
+        )
         wanted = WantedImage("none", place.path)
         found = await self.look(nodes, wanted)
         receiving = _receiving(nodes, {n: r for n, r in found.items() if isinstance(r, ImageAt)})

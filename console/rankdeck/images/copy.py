@@ -82,7 +82,9 @@ class LocalFile:
     """A file on the console's machine, as an `ImageSource`."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self.size = path, path.stat().st_size
+        found = path.stat()
+        self._path, self.size = path, found.st_size
+        self.mode = found.st_mode & 0o777
 
     async def pump(self, offset: int, hand: Hand) -> None:
         """See `ImageSource.pump`; raises OSError."""
@@ -154,13 +156,14 @@ def _no_stall(node: str) -> AbstractAsyncContextManager[None]:
 
 @dataclass(frozen=True, slots=True)
 class FilePlace:
-    """Where a file must be on the nodes (`path`, relative to `base`), size and digest; `replace` an existing one."""
+    """Where a file must be on the nodes (`path`, relative to `base`), size, digest, permissions; `replace` an existing one."""
 
     path: str
     base: str
     size: int
     sha256: str
     replace: bool = False
+    mode: int = 0o644
 
 
 class ReceivedFile:
@@ -173,7 +176,7 @@ class ReceivedFile:
     async def open(self, stack: AsyncExitStack) -> int:
         """See `CopyTarget.open`; raises NodeError."""
         place = self._place
-        command = ("image", "receive", f"--base={place.base}", *(["--replace"] if place.replace else []),
+        command = ("image", "receive", f"--base={place.base}", f"--mode={place.mode:o}", *(["--replace"] if place.replace else []),
                 "--", place.path, str(place.size), place.sha256)  # fmt: skip
         self._talk = await stack.enter_async_context(self._agents.dialogue(self.node, command))
         offset = self._checked(await self._talk.hear(READY_LIMIT)).get("offset")
@@ -380,6 +383,8 @@ _CHATTER = 64 << 10
 """Most bytes that a login shell may print before and after a file."""
 _SLACK = 64 << 20
 """Bytes of disk space that must stay free on this machine."""
+OWN, NOT_FOR_OTHERS_TO_WRITE = 0o600, 0o755
+"""Permissions that every fetched file has, and the most that a node may give it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,6 +413,7 @@ class FetchedFile:
     def __init__(self, node: str, path: Path) -> None:
         self.node, self.path = node, path
         self.size, self.done, self.over = 0, 0, False
+        self._mode = OWN
         self._begun = False
         self._digest = hashlib.sha256()
         self._lines = b""
@@ -419,6 +425,7 @@ class FetchedFile:
             with replacing(self.path) as file:
                 await source.pump(0, lambda data: asyncio.to_thread(self._take, file, data))
                 self._check()
+            self.path.chmod(self._mode)
         except OSError as error:
             raise AgentError(self.node, f"{self.path}: {error.strerror or error}") from error
         finally:
@@ -440,9 +447,11 @@ class FetchedFile:
         before, self._lines = self._lines + data, b""
         while not self._begun and b"\n" in before:
             line, _, before = before.partition(b"\n")
-            announced = (table(line) or {}).get("size")
+            head = table(line) or {}
+            announced, mode = head.get("size"), head.get("mode")
             if type(announced) is int and 0 <= announced < 1 << 62:
                 self._begun, self.size = True, announced
+                self._mode = OWN | (mode & NOT_FOR_OTHERS_TO_WRITE if type(mode) is int else 0)
         if not self._begun:
             self._lines = before
             return b""
