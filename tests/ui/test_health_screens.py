@@ -120,7 +120,7 @@ async def test_the_node_page_has_every_check_with_its_evidence(size) -> None:
         assert title in seen
     assert re.search(r"✗ bad +4  Xid and SXid", seen)
     if size[0] > 100:
-        assert "disk.used[/scratch] 78% (warn ≥ 80%)" in seen
+        assert "/scratch: space used 78% (warn ≥ 80%)" in seen
 
 
 @pytest.mark.long

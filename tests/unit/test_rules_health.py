@@ -15,6 +15,7 @@ from rankdeck_agent.rules.derived import derive
 from rankdeck_agent.rules.facts import Facts, Memory
 from rankdeck_agent.rules.judge import assess, cover, coverage_words, explain
 from rankdeck_agent.rules.levels import Expected, Level
+from rankdeck_agent.rules.metric_words import WORDS
 from rankdeck_agent.rules.table import CHECKS, RULES
 from rankdeck_agent.wire import METRICS, Event
 from tests.support.cases import each
@@ -789,3 +790,12 @@ def test_what_cannot_be_read_is_named_in_words_before_its_metric(key, said) -> N
     (reason,) = found("agent.reads", **GPU_NODE, failed={key: "no"})
 
     assert reason.text.startswith(said)
+
+
+def test_each_number_of_a_rule_has_words_and_no_evidence_shows_the_name_of_a_metric() -> None:
+    read = {rule.metric for rule in RULES} | {rule.over for rule in RULES if rule.over}
+
+    assert read == set(WORDS)
+    assert not [
+        words for words in WORDS.values() if words in METRICS or "." in words or "_" in words
+    ]

@@ -29,6 +29,7 @@ from rankdeck_agent.rules.facts import (
     split,
 )
 from rankdeck_agent.rules.levels import Health, Level, Reason
+from rankdeck_agent.rules.metric_words import WORDS
 from rankdeck_agent.rules.table import BY_METRIC, CHECKS, IDLE_CHECKS, RULES, Rule
 from rankdeck_agent.rules.units import duration
 
@@ -155,7 +156,7 @@ def _state(why: Sequence[Reason], applies: bool, judged: bool) -> str:
 
 
 def _evidence(number: int, facts: Facts, derived: Derived, memory: Memory) -> Iterator[str]:
-    """For each metric that the check reads: the worst value, its device and the threshold."""
+    """For each metric that the check reads: its device, the metric in words, the worst value and the threshold."""
     metrics: set[str] = set()
     for row, rule in enumerate(RULES):
         if rule.part_of != number or rule.metric in metrics:
@@ -165,18 +166,19 @@ def _evidence(number: int, facts: Facts, derived: Derived, memory: Memory) -> It
             continue
         metrics.add(rule.metric)
         device, value = worst
-        where = f"[{device}]" if device else ""
+        name = f"GPU {device}" if rule.metric.startswith("gpu.") and device.isdigit() else device
+        where = f"{name}: " if name else ""
         sign = "≤" if rule.below else "≥"
         span = f" {rule.span}" if rule.span else ""
         yield (
-            f"{rule.metric}{where} {_amount(rule, value)}{span} "
+            f"{where}{WORDS[rule.metric]} {_amount(rule, value)}{span} "
             f"({rule.level.word} {sign} {_amount(rule, rule.enter)}{rule.held})"
         )
 
 
 def _amount(rule: Rule, number: float) -> str:
     """The number as the rule writes it; a share in percent, with digits enough to tell 99.9 from 100."""
-    return f"{number * 100:.3g}% of {rule.over}" if rule.over else rule.write(number)
+    return f"{number * 100:.3g}% of {WORDS[rule.over]}" if rule.over else rule.write(number)
 
 
 def _worst(
