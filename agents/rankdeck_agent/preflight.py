@@ -245,14 +245,15 @@ class _RequestedFacts:
         return [str(word) for word in words[:4096]]
 
     def programs(self) -> Facts:
-        """Name -> path ("" if there is none), size and digest of each program."""
+        """Name -> path ("" if there is none), size and digest of each program; `refused`: it is there, but may not be run."""
         names = self._words("programs")
         return {"programs": {name: self._program(name) for name in names}}
 
     def _program(self, name: str) -> Facts:
         path = self._find(name)
         if not path:
-            return {"path": ""}
+            place = self._place(name)
+            return {"path": "", "refused": plain(str(place)) if place and place.is_file() else ""}
         row = {"path": plain(path), "size": Path(path).stat().st_size, "digest": ""}
         try:
             # Programs are small, and often in home folders on a file server.
@@ -263,11 +264,17 @@ class _RequestedFacts:
 
     def _find(self, name: str) -> str:
         """The path of a command or a Python file; "" if there is none, or it cannot be run or read."""
-        if "/" not in name and not name.endswith(".py"):
+        place = self._place(name)
+        if place is None:
             return shutil.which(name, path=self._path) or ""
-        place = self._base / Path(name).expanduser()
         mode = os.R_OK if name.endswith(".py") else os.X_OK
         return str(place) if place.is_file() and os.access(place, mode) else ""
+
+    def _place(self, name: str) -> Optional[Path]:
+        """Where a program that is named by a path, or a Python file, must be; None for a command in PATH."""
+        if "/" not in name and not name.endswith(".py"):
+            return None
+        return self._base / Path(name).expanduser()
 
     def modules(self) -> Facts:
         """For each `PYTHON MODULE`: whether this interpreter finds the module; left out if it did not answer."""

@@ -460,6 +460,27 @@ def test_a_missing_runtime_is_named(lab: Lab) -> None:
     assert ("bad", "program", "n[1-3]") in troubles(said)
 
 
+def test_a_program_that_may_not_be_run_is_told_from_one_that_is_not_there(
+    lab: Lab, tmp_path: Path
+) -> None:
+    mine = tmp_path / "solver"
+    mine.write_text("#!/bin/sh\n")
+    mine.chmod(0o755)
+    lab.ssh("n1", f"mkdir -p {tmp_path} && printf x >{mine}")
+
+    said = look(lab, {"job": "x", **PLAIN, "command": [str(mine)]})
+
+    found = [one for one in said["findings"] if (one["check"], one["level"]) == ("program", "bad")]
+    (there,) = [one for one in found if "n1" in one["node"]]
+    (missing,) = [one for one in found if one is not there]
+    assert (there["text"], there["fix"]) == (
+        f"`{mine}` is there, but not executable",
+        f"`chmod +x {mine}` there, or ask its owner",
+    )
+    assert missing["node"] == "n[2-3]"
+    assert f"`rankdeck cp {mine} n[2-3]:{mine}`" in missing["fix"]
+
+
 # ---- before a launch -------------------------------------------------------------------
 
 

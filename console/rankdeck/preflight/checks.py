@@ -1,6 +1,7 @@
 """Checks of a job (its file, launcher, program, MPI, image) and of its nodes (clocks, cores, memory, disks, names, GPUs, telemetry)."""
 
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -127,7 +128,16 @@ _SERIES = re.compile(r"\d+\.\d+")
 def programs(case: JobContext) -> Iterable[Finding]:
     """Report a launcher, runtime or program that is missing on some node."""
     for name in programs_of(case.spec):
-        without = [p.node.name for p, f in case.answered if f.has(name) is False]
+        refused = [
+            p.node.name for p, f in case.answered if name in f.programs and f.programs[name].refused
+        ]
+        if refused:
+            yield _not_allowed(name, refused)
+        without = [
+            p.node.name
+            for p, f in case.answered
+            if f.has(name) is False and p.node.name not in refused
+        ]
         if not without:
             continue
         everywhere = len(without) == len(case.answered)
@@ -137,9 +147,17 @@ def programs(case: JobContext) -> Iterable[Finding]:
             "program",
             fold(without),
             text,
-            _how_to_get(case, name),
+            _how_to_get(case, name, without),
             *_other_runtime(case, name),
         )
+
+
+def _not_allowed(name: str, nodes: Sequence[str]) -> Finding:
+    """The finding for a program that is there, and that this user may not run."""
+    what, mode = ("readable", "+r") if name.endswith(".py") else ("executable", "+x")
+    text = f"`{name}` is there, but not {what}"
+    fix = f"`chmod {mode} {shlex.quote(name)}` there, or ask its owner"
+    return found(Level.BAD, "program", fold(nodes), text, fix)
 
 
 def modules(case: JobContext) -> Iterable[Finding]:
@@ -153,13 +171,16 @@ def modules(case: JobContext) -> Iterable[Finding]:
             )  # fmt: skip
 
 
-def _how_to_get(case: JobContext, name: str) -> str:
+def _how_to_get(case: JobContext, name: str, nodes: Sequence[str]) -> str:
     spec = case.spec
     key = {spec.mpi.path: "mpi.path", spec.torch.path: "torch.path"}.get(name)
     if spec.container is not None and name == spec.container.runtime:
         return f"install {name} there, or change `container.runtime`"
     if key is not None:
         return f"install it there, set `{key}` to its full path, or PATH in the cluster file's `environment`"
+    if name in case.programs_here:
+        copied = f"rankdeck cp {shlex.quote(name)} {fold(nodes)}:{shlex.quote(name)}"
+        return f"it is on this machine only: `{copied}`, or bring it with `files`"
     where = "a path from `workdir` or home" if "/" in name else "a command in PATH"
     return f"put it there ({where}), or bring it with `files`"
 

@@ -162,6 +162,8 @@ class Program:
     path: str
     size: int = 0
     digest: str = ""
+    refused: str = ""
+    """The path of a file that is there, but that this user may not run (a Python file: read)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +280,8 @@ def _count(value: object) -> int | None:
 
 def _program(raw: Raw) -> Program:
     size = _count(raw.get("size")) or 0
-    return Program(clean(raw.get("path"), 400), size, clean(raw.get("digest"), 80))
+    refused = clean(raw.get("refused"), 400)
+    return Program(clean(raw.get("path"), 400), size, clean(raw.get("digest"), 80), refused)
 
 
 def _name(raw: Raw) -> Name:
@@ -335,6 +338,8 @@ class JobContext:
     """Health from telemetry; a node that is missing was not judged."""
     image_here: int | None = None
     """Size of the image on the console's machine in bytes; None: it is not there."""
+    programs_here: frozenset[str] = frozenset()
+    """Those of the job's programs that are files on the console's machine."""
 
     @property
     def spec(self) -> JobSpec:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from rankdeck.backends.base import Backend
 from rankdeck.backends.launchers import Placement, lay_out
+from rankdeck.config.files import expanded
 from rankdeck.errors import AgentError, HostKeyError, LaunchError, NodeError, UnreachableError
 from rankdeck.images.bring import local_image, wanted_by
 from rankdeck.model.cluster import Cluster
@@ -271,6 +272,9 @@ class _Run:
             facts=facts,
             health=self._means.healths(),
             image_here=here.stat().st_size if here else None,
+            programs_here=frozenset(
+                name for name in programs_of(self._layout.spec) if _is_file_here(name)
+            ),
         )
         self._take(judge(case))
         self._did(len(CHECKS))
@@ -375,6 +379,11 @@ class _Run:
     async def _forget(self, node: str, job: str) -> None:
         """Remove the run folder of the probe."""
         await self._means.agents.call(node, ("job", "remove", job, node), limit=REMOVE_LIMIT)
+
+
+def _is_file_here(name: str) -> bool:
+    """Whether this program, named by its path, is a file on this machine."""
+    return "/" in name and expanded(name).is_file()
 
 
 def _can_launch(case: JobContext, node: str) -> bool:
