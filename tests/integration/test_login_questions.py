@@ -6,20 +6,20 @@ import pty
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.support.agent_file import put_agent
 from tests.support.asking_server import PASSWORD, AskingServer, asking_server
+from tests.support.person import Person, echoed, nodes_of, trusts
 from tests.support.polling import until, wait_until
 from tests.support.real_sshd import RealSshd, missing, real_sshd
 
 from rankdeck.model.cluster import Access, Cluster, Node
 from rankdeck.opening import open_session
 from rankdeck.remote.questions import Answers, LoginQuestion, Operator
-from rankdeck.remote.shell import Shell, on_each, run
+from rankdeck.remote.shell import run
 from rankdeck.remote.transports import reach
 
 pytestmark = pytest.mark.slow
@@ -31,38 +31,6 @@ WITH_PASSWORD = (
     f"sed 's|^lab:x:|lab:{HASH}:|' $SSHD_FOLDER/passwd >$SSHD_FOLDER/new; "
     "cat $SSHD_FOLDER/new >/etc/passwd"
 )
-
-
-class Person:
-    """Somebody who answers as `says` has it."""
-
-    def __init__(self, says: Callable[[LoginQuestion], Answers]) -> None:
-        self.questions: list[LoginQuestion] = []
-        self._says, self._busy = says, False
-
-    async def answer(self, question: LoginQuestion) -> Answers:
-        assert not self._busy, "two questions at a time"
-        self._busy = True
-        self.questions.append(question)
-        await asyncio.sleep(0.05)
-        self._busy = False
-        return self._says(question)
-
-
-async def trusts(_: object) -> bool:
-    return True
-
-
-@asynccontextmanager
-async def nodes_of(cluster: Cluster, person: Person | None) -> AsyncIterator[Shell]:
-    async with reach(cluster, trusts, person.answer if person else None) as shell:
-        yield shell
-
-
-async def echoed(shell: Shell, *nodes: str) -> tuple[set[bytes], dict[str, str]]:
-    """What the nodes print, and why others do not."""
-    done, failed = await on_each(nodes, lambda node: run(shell, node, ("echo", "in"), limit=120))
-    return {one.out for one in done.values()}, {node: error.why for node, error in failed.items()}
 
 
 # ---- passwords, with sshd

@@ -5,7 +5,7 @@ import logging
 import os
 import random
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 
 import asyncssh
 
-from rankdeck.config.files import expanded, read_regular
+from rankdeck.config.files import expanded
 from rankdeck.errors import HostKeyError, UnreachableError
 from rankdeck.model.cluster import Access, Cluster, Node
 from rankdeck.remote.control_socket import answers, has_sockets
@@ -23,10 +23,11 @@ from rankdeck.remote.identities import (
     KeyFile,
     Usable,
     agent_path,
+    certificates,
     from_agent,
-    from_files,
     remarks,
 )
+from rankdeck.remote.locked_keys import DeferredKey, KeyRing, LockedKeyError
 from rankdeck.remote.login_errors import (
     DROPS,
     FAILURES,
@@ -112,7 +113,8 @@ class _Route:
     """The host to give to asyncssh."""
     to: Destination
     hostkeys: HostKeys
-    files: tuple[KeyFile, ...] = ()
+    files: tuple[KeyFile, ...] | None = None
+    """The key files to use; None: asyncssh takes the usual ones."""
     jump: bool = False
     """Whether it is the login to a jump host."""
 
@@ -125,8 +127,8 @@ class _Route:
 class _Client(asyncssh.SSHClient):
     """One login: its keys, the host key that is not in known_hosts, and whether the server has sent its version."""
 
-    def __init__(self, route: _Route, talk: Conversation) -> None:
-        self._route, self.talk = route, talk
+    def __init__(self, route: _Route, talk: Conversation, ring: KeyRing) -> None:
+        self._route, self.talk, self._ring = route, talk, ring
         self.offered: OfferedKey | None = None
         self.in_use = False
         """Whether the login is done; before that, the one who logs in needs what a proxy said."""
@@ -134,7 +136,9 @@ class _Client(asyncssh.SSHClient):
         """Jump host or proxy that end with the connection."""
         self._connection: asyncssh.SSHClientConnection | None = None
         self.agent: asyncssh.SSHAgentClient | None = None
-        self._asked = False
+        self._offers = self._offer_keys()
+        self.locked: list[str] = []
+        """Why keys were not opened."""
         self.banner = ""
         """What the server said before the login, such as that only root may log in now."""
 
@@ -190,12 +194,53 @@ class _Client(asyncssh.SSHClient):
         return False
 
     async def public_key_auth_requested(self) -> Any:  # noqa: ANN401 - one of asyncssh's many forms of keys
-        settings = self._route.settings
-        if self._asked or settings is None:
-            return None
-        self._asked = True
-        own = await asyncio.to_thread(from_files, settings, self._route.files)
-        return [*await self._held(settings), *own]
+        return await anext(self._offers, None)
+
+    async def _offer_keys(self) -> AsyncGenerator[list[Usable]]:
+        """The keys in OpenSSH's order; each list when the server has refused those before it."""
+        files = self._route.files
+        if files is None:
+            return
+        certified = await asyncio.to_thread(certificates, self._route.settings, files)
+        ready = await self._held(files)
+        for file in files:
+            if file.sealed and not file.public:  # what to offer is in the part that is locked
+                if ready:
+                    yield ready
+                ready = []
+            ready += await self._usable(file, certified)
+        if ready:
+            yield ready
+
+    async def _usable(
+        self, file: KeyFile, certified: Mapping[bytes, asyncssh.SSHCertificate]
+    ) -> list[Usable]:
+        """The private key of a file, after its certificate; none if it has none or stays locked."""
+        public, private = file.public, file.private
+        if file.sealed and not public:
+            try:
+                public = private = await self._open(file)
+            except LockedKeyError:
+                return []
+        if public is None or not (private or file.sealed):
+            return []
+        certificate = certified.get(public.public_data)
+        if private:
+            return [(private, certificate), private] if certificate else [private]
+
+        async def sign(data: bytes, way: bytes) -> bytes:
+            return (await self._open(file)).sign(data, way)
+
+        found: list[Usable] = [DeferredKey(public, certificate, sign)] if certificate else []
+        return [*found, DeferredKey(public, None, sign)]
+
+    async def _open(self, file: KeyFile) -> asyncssh.SSHKey:
+        """The private key of a file with a passphrase. Raises LockedKeyError."""
+        try:
+            return (await self._ring.open(file, self.talk)).key
+        except LockedKeyError as error:
+            self.locked.append(str(error))
+            raise
 
     def auth_completed(self) -> None:
         self.talk.accepted()
@@ -211,12 +256,13 @@ class _Client(asyncssh.SSHClient):
     ) -> list[str] | None:
         return await self.talk.reply(f"{name} {instructions}".strip(), prompts)
 
-    async def _held(self, settings: HostSettings) -> list[Usable]:
+    async def _held(self, files: Sequence[KeyFile]) -> list[Usable]:
+        settings = self._route.settings
         if not (path := agent_path(settings)):
             return []
         try:
             self.agent = await asyncssh.connect_agent(path)
-            return await from_agent(self.agent, settings, self._route.files)
+            return await from_agent(self.agent, settings, files)
         except FAILURES:
             return []  # no agent listens there, as with OpenSSH
 
@@ -238,8 +284,7 @@ class Logins:
         """(jump host or "" for the nodes, user) -> what the operator answered."""
         self._jumps: dict[_JumpKey, _JumpHost] = {}
         self._hostkeys: dict[tuple[str, ...], HostKeys] = {}
-        self._identities = Identities()
-        self._identity: list[asyncssh.SSHKey] | None = None
+        self._identities, self._ring = Identities(), KeyRing()
         self._judged_lines: dict[str, bool] = {}
         """Line of an unknown host key -> whether the operator accepts it."""
         self._questions: dict[str, HostKeys] = {}
@@ -408,13 +453,19 @@ class Logins:
             return await self._follow(await self._route(node.name, settings), ())
         hostkeys = self._trusted(self._files_of(node, None))
         to = replace(of_node(node), user=self._access.user)
-        route = _Route(node.name, None, node.host, to, hostkeys)
+        own = (
+            (await self._identities.own(self._access.identity),) if self._access.identity else None
+        )
+        route = _Route(node.name, None, node.host, to, hostkeys, own)
         return await self._log_in(route, self._own_options(node), {})
 
     async def _route(self, node: str, settings: HostSettings, *, jump: bool = False) -> _Route:
-        files = await self._identities.files(settings)
+        own = "" if jump else self._access.identity
+        files = (
+            (await self._identities.own(own),) if own else await self._identities.files(settings)
+        )
         chosen = self._hosts_files(settings, jump=jump)
-        told = () if self._access.identity and not jump else remarks(settings, files)
+        told = () if own else remarks(settings, files)
         to = Destination(settings.host, settings.port, settings.user, told)
         if settings.one("stricthostkeychecking") == "false" and not self._said:
             self._said.add(settings.host)
@@ -435,8 +486,6 @@ class Logins:
         """Log in as OpenSSH's settings say; `chain`: the jump hosts that want this login."""
         settings = cast("HostSettings", route.settings)
         options = options_of(settings, route.hostkeys)
-        if self._access.identity and not chain:
-            options |= self._with_identity(route)
         carrier: dict[str, Any] = {}
         if jump := settings.one("proxyjump"):
             carrier["tunnel"], carrier["shared"] = await self._jump(route, jump, chain)
@@ -489,7 +538,7 @@ class Logins:
     async def _log_in(
         self, route: _Route, options: dict[str, Any], carrier: dict[str, Any]
     ) -> Login:
-        client = _Client(route, self._conversation(route))
+        client = _Client(route, self._conversation(route), self._ring)
         proxy: ProxyProgram | None = carrier.pop("proxy", None)
         own = None if carrier.pop("shared", False) else carrier.get("tunnel")
         client.carriers = [one for one in (proxy, own) if one is not None]
@@ -537,7 +586,7 @@ class Logins:
         if lost:
             return DroppedError(route.node, dropped(route.to, len(PAUSES) + 1))
         said = last_line(client.banner.encode())
-        remarks = (f"the server says: {said}" * bool(said), client.talk.remark)
+        remarks = (f"the server says: {said}" * bool(said), client.talk.remark, *client.locked[:2])
         to = replace(route.to, remarks=(*route.to.remarks, *filter(None, remarks)))
         return unreachable(route.node, error, to)
 
@@ -584,25 +633,8 @@ class Logins:
         if access.user:
             options["username"] = access.user
         if access.identity:
-            options["client_keys"] = self._keys()
+            options |= {"client_keys": None, "agent_path": None}  # the client gives them
         return options
-
-    def _with_identity(self, route: _Route) -> dict[str, Any]:
-        """The key of the cluster file, and the agent's."""
-        keys, settings = self._keys(), route.settings
-        found: dict[str, Any] = {"client_keys": keys, "agent_path": agent_path(settings)}
-        if settings is not None and settings.yes("identitiesonly"):
-            found["agent_identities"] = keys
-        return found
-
-    def _keys(self) -> list[asyncssh.SSHKey]:
-        if self._identity is None:
-            path = expanded(self._access.identity)
-            try:
-                self._identity = [asyncssh.import_private_key(read_regular(path))]
-            except OSError as error:
-                raise asyncssh.KeyImportError(f"{path}: {error.strerror or error}") from error
-        return self._identity
 
     def _probe(self, node: Node) -> asyncssh.SSHClientConnectionOptions:
         """The options for this node in ssh_config, as asyncssh reads it. Raises UnreachableError."""

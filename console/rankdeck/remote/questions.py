@@ -237,6 +237,18 @@ class Conversation:
         why = "what was given is refused" if self._account.refusals else "none was given"
         return f"the server takes {wanted}: {why}" + "; not asked again" * (not self._may_ask())
 
+    @property
+    def can_ask(self) -> bool:
+        """Whether there is somebody to ask."""
+        return self._ask is not None
+
+    async def ask(self, words: str, prompts: tuple[Prompt, ...], *, again: bool) -> Answers:
+        """Ask the operator, for this login. Raises TimeoutError if nobody answers."""
+        if self._ask is None:
+            return None
+        with WAITS.paused():
+            return await self._ask(LoginQuestion(self._node, self._whom, words, prompts, again))
+
     def _may_ask(self) -> bool:
         account = self._account
         return self._ask is not None and not account.declined and account.refusals < self.most
@@ -269,13 +281,11 @@ class Conversation:
         return password or ""
 
     async def _ask_operator(self, words: str, prompts: tuple[Prompt, ...]) -> Answers:
-        if self._ask is None or not self._may_ask():
+        if not self._may_ask():
             return None
-        question = LoginQuestion(self._node, self._whom, words, prompts, self._refused)
         self.asked = True
         try:
-            with WAITS.paused():
-                answers = await self._ask(question)
+            answers = await self.ask(words, prompts, again=self._refused)
         except TimeoutError:
             return None  # nobody is there: asked again when the node is tried again
         self._account.declined = answers is None or not any(answers)
