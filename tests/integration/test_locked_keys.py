@@ -12,7 +12,7 @@ from tests.support.person import Person, echoed, nodes_of
 from tests.support.polling import wait_until
 from tests.support.real_sshd import RealSshd, missing, real_sshd
 
-from rankdeck.model.cluster import Cluster, Node
+from rankdeck.model.cluster import Cluster, Node, Transport
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing())]
 PASSPHRASE = "open sesame"
@@ -28,6 +28,12 @@ KINDS = {
 @pytest.fixture(autouse=True)
 def no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+
+
+@pytest.fixture(params=tuple(Transport), ids=lambda one: one.value)
+def transport(request: pytest.FixtureRequest) -> Transport:
+    way: Transport = request.param
+    return way
 
 
 @pytest.fixture
@@ -76,10 +82,12 @@ def agent_with(key: Path) -> Generator[Path]:
         agent.wait(60)
 
 
-def by_config(sshd: RealSshd, *lines: str, **more: object) -> Cluster:
+def by_config(sshd: RealSshd, transport: Transport, *lines: str) -> Cluster:
     """Three nodes that an ssh_config leads to, whose first lines for them are these."""
     config = sshd.ssh_config("node*", lines)
-    access = sshd.access(user="", identity="", known_hosts="", config=str(config), **more)
+    access = sshd.access(
+        user="", identity="", known_hosts="", config=str(config), transport=transport
+    )
     nodes = tuple(Node(name=name, address=f"node{name}") for name in NODES)
     return Cluster(name="c", nodes=nodes, access=access)
 
@@ -91,11 +99,11 @@ def knows() -> Person:
 @pytest.mark.parametrize("public", [True, False], ids=["with .pub", "without"])
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_passphrase_is_asked_once_for_a_key_and_not_for_each_node(
-    sshd: RealSshd, kind: str, public: bool
+    sshd: RealSshd, transport: Transport, kind: str, public: bool
 ) -> None:
     key = lock_key(sshd, *KINDS[kind], public=public)
     person = knows()
-    async with nodes_of(by_config(sshd, f"IdentityFile {key}"), person) as shell:
+    async with nodes_of(by_config(sshd, transport, f"IdentityFile {key}"), person) as shell:
         said, failed = await echoed(shell, *NODES)
 
     assert (said, failed) == ({b"in\n"}, {})
@@ -106,21 +114,23 @@ async def test_a_passphrase_is_asked_once_for_a_key_and_not_for_each_node(
 
 @pytest.mark.parametrize("config", ["none", ""])
 async def test_the_key_of_the_cluster_file_may_have_a_passphrase(
-    sshd: RealSshd, config: str
+    sshd: RealSshd, transport: Transport, config: str
 ) -> None:
     key = lock_key(sshd)
     person = knows()
-    cluster = sshd.cluster(*NODES, identity=str(key), config=config)
+    cluster = sshd.cluster(*NODES, identity=str(key), config=config, transport=transport)
     async with nodes_of(cluster, person) as shell:
         said, failed = await echoed(shell, *NODES)
 
     assert (said, failed, len(person.questions)) == ({b"in\n"}, {}, 1)
 
 
-async def test_a_wrong_passphrase_is_told_and_goes_to_no_server(sshd: RealSshd) -> None:
+async def test_a_wrong_passphrase_is_told_and_goes_to_no_server(
+    sshd: RealSshd, transport: Transport
+) -> None:
     key = lock_key(sshd)
     person = Person(lambda question: (PASSPHRASE if question.again else "wrong",))
-    async with nodes_of(by_config(sshd, f"IdentityFile {key}"), person) as shell:
+    async with nodes_of(by_config(sshd, transport, f"IdentityFile {key}"), person) as shell:
         said, failed = await echoed(shell, *NODES)
 
     assert (said, failed) == ({b"in\n"}, {})
@@ -136,11 +146,11 @@ async def test_a_wrong_passphrase_is_told_and_goes_to_no_server(sshd: RealSshd) 
     ],
 )  # fmt: skip
 async def test_who_does_not_know_it_is_asked_no_more_and_the_file_is_named(
-    sshd: RealSshd, typed: str, times: int, expected: str
+    sshd: RealSshd, transport: Transport, typed: str, times: int, expected: str
 ) -> None:
     key = lock_key(sshd)
     person = Person(lambda _: (typed,))
-    cluster = by_config(sshd, f"IdentityFile {key}", "PasswordAuthentication no")
+    cluster = by_config(sshd, transport, f"IdentityFile {key}", "PasswordAuthentication no")
     async with nodes_of(cluster, person) as shell:
         _, failed = await echoed(shell, *NODES)
 
@@ -151,39 +161,44 @@ async def test_who_does_not_know_it_is_asked_no_more_and_the_file_is_named(
 
 async def test_where_nobody_can_be_asked_one_sentence_names_the_key_and_what_to_do(
     sshd: RealSshd,
+    transport: Transport,
 ) -> None:
     key = lock_key(sshd)
-    async with nodes_of(by_config(sshd, f"IdentityFile {key}"), None) as shell:
+    async with nodes_of(by_config(sshd, transport, f"IdentityFile {key}"), None) as shell:
         _, failed = await echoed(shell, "n1")
 
     assert f"{key} has a passphrase, and nobody can be asked here: add it to ssh-agent with `ssh-add {key}`" in failed["n1"]  # fmt: skip
 
 
-async def test_a_key_that_the_server_does_not_take_is_not_asked_for(sshd: RealSshd) -> None:
+async def test_a_key_that_the_server_does_not_take_is_not_asked_for(
+    sshd: RealSshd, transport: Transport
+) -> None:
     key = lock_key(sshd)
     (sshd.folder / "keys").write_text((sshd.folder / "id.pub").read_text())
     person = knows()
-    async with nodes_of(by_config(sshd, f"IdentityFile {key}"), person) as shell:
+    async with nodes_of(by_config(sshd, transport, f"IdentityFile {key}"), person) as shell:
         said, failed = await echoed(shell, *NODES)
 
     assert (said, failed, person.questions) == ({b"in\n"}, {}, [])
 
 
-async def test_a_certificate_of_a_locked_key_is_used(sshd: RealSshd) -> None:
+async def test_a_certificate_of_a_locked_key_is_used(sshd: RealSshd, transport: Transport) -> None:
     key = lock_key(sshd)
     certify(sshd, key)
     person = knows()
-    async with nodes_of(by_config(sshd, f"IdentityFile {key}"), person) as shell:
+    async with nodes_of(by_config(sshd, transport, f"IdentityFile {key}"), person) as shell:
         said, failed = await echoed(shell, *NODES)
 
     assert (said, failed, len(person.questions)) == ({b"in\n"}, {}, 1)
 
 
-async def test_an_agent_that_has_the_key_spares_the_question(sshd: RealSshd) -> None:
+async def test_an_agent_that_has_the_key_spares_the_question(
+    sshd: RealSshd, transport: Transport
+) -> None:
     key = lock_key(sshd)
     person = knows()
     with agent_with(key) as socket:
-        cluster = by_config(sshd, f"IdentityFile {key}", f"IdentityAgent {socket}")
+        cluster = by_config(sshd, transport, f"IdentityFile {key}", f"IdentityAgent {socket}")
         async with nodes_of(cluster, person) as shell:
             said, failed = await echoed(shell, *NODES)
 

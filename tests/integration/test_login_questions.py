@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tests.support.person import Person, echoed, nodes_of, trusts
 from tests.support.polling import until, wait_until
 from tests.support.real_sshd import RealSshd, missing, real_sshd
 
-from rankdeck.model.cluster import Access, Cluster, Node
+from rankdeck.model.cluster import Access, Cluster, Node, Transport
 from rankdeck.opening import open_session
 from rankdeck.remote.questions import Answers, LoginQuestion, Operator
 from rankdeck.remote.shell import run
@@ -25,6 +26,7 @@ from rankdeck.remote.transports import reach
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 needs_sshd = pytest.mark.skipif(bool(missing()), reason=missing())
+BOTH = pytest.mark.parametrize("transport", tuple(Transport), ids=lambda one: one.value)
 HASH = "$6$o/pSHmIBQikroghg$rneUBASnkf6r/LL.MvsGkM1JK0ZvKAT.N9QUir.44lkFHNKS2zmVF1es2GOLdNnAG2lgU1/wXo16SfCBrGTSb/"
 """The hash of PASSWORD."""
 WITH_PASSWORD = (
@@ -42,6 +44,7 @@ def sshd(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RealSshd]:
         yield server
 
 
+@BOTH
 @needs_sshd
 @pytest.mark.parametrize(
     "sshd",
@@ -49,9 +52,11 @@ def sshd(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RealSshd]:
     indirect=True,
     ids=["a password", "a password after a key"],
 )
-async def test_one_password_serves_all_nodes_and_is_asked_once(sshd: RealSshd) -> None:
+async def test_one_password_serves_all_nodes_and_is_asked_once(
+    sshd: RealSshd, transport: Transport
+) -> None:
     person = Person(lambda _: (PASSWORD,))
-    async with nodes_of(sshd.cluster("n1", "n2", "n3"), person) as shell:
+    async with nodes_of(sshd.cluster("n1", "n2", "n3", transport=transport), person) as shell:
         said, failed = await echoed(shell, "n1", "n2", "n3")
 
     assert (said, failed) == ({b"in\n"}, {})
@@ -60,10 +65,13 @@ async def test_one_password_serves_all_nodes_and_is_asked_once(sshd: RealSshd) -
     assert not question.prompts[0].echo
 
 
+@BOTH
 @needs_sshd
-async def test_a_wrong_password_goes_to_one_node_and_is_asked_again(sshd: RealSshd) -> None:
+async def test_a_wrong_password_goes_to_one_node_and_is_asked_again(
+    sshd: RealSshd, transport: Transport
+) -> None:
     person = Person(lambda question: (PASSWORD if question.again else "wrong",))
-    async with nodes_of(sshd.cluster("n1", "n2", "n3"), person) as shell:
+    async with nodes_of(sshd.cluster("n1", "n2", "n3", transport=transport), person) as shell:
         said, failed = await echoed(shell, "n1", "n2", "n3")
 
     assert (said, failed) == ({b"in\n"}, {})
@@ -71,10 +79,13 @@ async def test_a_wrong_password_goes_to_one_node_and_is_asked_again(sshd: RealSs
     assert sshd.log.count("Failed password") == 1
 
 
+@BOTH
 @needs_sshd
-async def test_after_three_wrong_passwords_no_node_is_asked_for(sshd: RealSshd) -> None:
+async def test_after_three_wrong_passwords_no_node_is_asked_for(
+    sshd: RealSshd, transport: Transport
+) -> None:
     person = Person(lambda _: ("wrong",))
-    async with nodes_of(sshd.cluster("n1", "n2", "n3"), person) as shell:
+    async with nodes_of(sshd.cluster("n1", "n2", "n3", transport=transport), person) as shell:
         _, failed = await echoed(shell, "n1", "n2", "n3")
 
     assert len(person.questions) == sshd.log.count("Failed password") == 3
@@ -84,21 +95,26 @@ async def test_after_three_wrong_passwords_no_node_is_asked_for(sshd: RealSshd) 
         assert "what was given is refused; not asked again" in why
 
 
+@BOTH
 @needs_sshd
-async def test_who_gives_no_answer_is_not_asked_for_the_next_node(sshd: RealSshd) -> None:
+async def test_who_gives_no_answer_is_not_asked_for_the_next_node(
+    sshd: RealSshd, transport: Transport
+) -> None:
     person = Person(lambda _: None)
-    async with nodes_of(sshd.cluster("n1", "n2"), person) as shell:
+    async with nodes_of(sshd.cluster("n1", "n2", transport=transport), person) as shell:
         _, failed = await echoed(shell, "n1", "n2")
 
     assert len(person.questions) == 1
+    assert "Failed password" not in sshd.log
     assert all("none was given; not asked again" in why for why in failed.values()), failed
 
 
+@BOTH
 @needs_sshd
 async def test_where_nobody_can_be_asked_it_is_said_what_is_wanted_and_what_is_left(
-    sshd: RealSshd,
+    sshd: RealSshd, transport: Transport
 ) -> None:
-    async with nodes_of(sshd.cluster("n1"), None) as shell:
+    async with nodes_of(sshd.cluster("n1", transport=transport), None) as shell:
         _, failed = await echoed(shell, "n1")
 
     assert re.search(
@@ -120,13 +136,16 @@ async def test_ssh_config_may_forbid_to_ask(sshd: RealSshd) -> None:
     assert person.questions == []
 
 
+@BOTH
 @needs_sshd
-async def test_who_types_slowly_is_waited_for(sshd: RealSshd) -> None:
+async def test_who_types_slowly_is_waited_for(sshd: RealSshd, transport: Transport) -> None:
     async def slow(_: LoginQuestion) -> Answers:
         await asyncio.sleep(4)
         return (PASSWORD,)
 
-    async with reach(sshd.cluster("n1", connect_limit=3.0), trusts, slow) as shell:
+    async with reach(
+        sshd.cluster("n1", connect_limit=3.0, transport=transport), trusts, slow
+    ) as shell:
         done = await run(shell, "n1", ("echo", "in"), limit=3.5)
 
     assert done.out == b"in\n"
@@ -204,12 +223,21 @@ async def known(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def at(servers: dict[str, AskingServer], folder: Path, config: str = "none") -> Cluster:
+def at(
+    servers: dict[str, AskingServer],
+    folder: Path,
+    config: str = "none",
+    transport: Transport | None = None,
+) -> Cluster:
     nodes = tuple(
         Node(name=name, address="127.0.0.1", port=one.port) for name, one in servers.items()
     )
     access = Access(
-        user="lab", config=config, known_hosts=str(folder / "known_hosts"), connect_limit=60.0
+        user="lab",
+        config=config,
+        known_hosts=str(folder / "known_hosts"),
+        connect_limit=60.0,
+        transport=transport,
     )
     return Cluster(name="c", nodes=nodes, access=access)
 
@@ -238,43 +266,56 @@ async def test_a_choice_that_a_server_offers_keeps_its_lines(known: Path) -> Non
     assert person.questions[0].words == "Two factors Choose:\n 1. push\n 2. phone"
 
 
-async def test_a_password_that_is_a_question_is_asked_once_for_all_nodes(known: Path) -> None:
+@BOTH
+async def test_a_password_that_is_a_question_is_asked_once_for_all_nodes(
+    known: Path, transport: Transport
+) -> None:
     person = Person(lambda _: (PASSWORD,))
     async with (
         asking_server(known) as one,
         asking_server(known) as two,
-        nodes_of(at({"n1": one, "n2": two}, known), person) as shell,
+        nodes_of(at({"n1": one, "n2": two}, known, transport=transport), person) as shell,
     ):
         said, failed = await echoed(shell, "n1", "n2")
 
     assert (said, failed, len(person.questions)) == ({b"in\n"}, {}, 1)
 
 
-async def test_a_refused_code_is_not_tried_at_other_nodes(known: Path) -> None:
+@BOTH
+async def test_a_refused_code_is_not_tried_at_other_nodes(
+    known: Path, transport: Transport
+) -> None:
     person = Person(lambda _: (PASSWORD, "old"))
     async with (
         asking_server(known, ["1"]) as one,
         asking_server(known, ["2"]) as two,
-        nodes_of(at({"n1": one, "n2": two}, known), person) as shell,
+        nodes_of(at({"n1": one, "n2": two}, known, transport=transport), person) as shell,
     ):
         _, failed = await echoed(shell, "n1", "n2")
 
-    assert len(person.questions) == 3
+    prompts = [prompt for question in person.questions for prompt in question.prompts]
+    assert len([one for one in prompts if "token" in one.text]) == 3
     assert {len(one.got), len(two.got)} == {0, 3}
     assert all("what was given is refused; not asked again" in why for why in failed.values())
 
 
-async def test_a_jump_host_asks_once_and_not_for_every_node(known: Path) -> None:
-    person = Person(lambda question: (PASSWORD, "1") if len(question.prompts) == 2 else (PASSWORD,))
+@BOTH
+async def test_a_jump_host_asks_once_and_not_for_every_node(
+    known: Path, transport: Transport
+) -> None:
+    """By ssh, where ssh_config has it hold the connection to the jump host open."""
+    answers = {"Password: ": PASSWORD}
+    person = Person(lambda asked: tuple(answers.get(one.text, "1") for one in asked.prompts))
     async with asking_server(known, ["1"]) as gate, asking_server(known) as node:
         config = known / "ssh_config"
         config.write_text(
             f"Host gate\n  HostName 127.0.0.1\n  Port {gate.port}\n  User lab\n"
             f"  UserKnownHostsFile {known}/known_hosts\n"
+            f"  ControlMaster auto\n  ControlPath {known}/gate\n  ControlPersist 30\n"
             "Host node*\n  HostName 127.0.0.1\n  ProxyJump gate\n"
         )
         nodes = tuple(Node(name=f"node{n}", port=node.port) for n in range(4))
-        access = Access(user="lab", config=str(config), known_hosts=str(known / "known_hosts"), connect_limit=60.0)  # fmt: skip
+        access = Access(user="lab", config=str(config), known_hosts=str(known / "known_hosts"), connect_limit=60.0, transport=transport)  # fmt: skip
         cluster = Cluster(name="c", nodes=nodes, access=access)
         async with nodes_of(cluster, person) as shell:
             said, failed = await echoed(shell, *(one.name for one in nodes))
@@ -282,4 +323,29 @@ async def test_a_jump_host_asks_once_and_not_for_every_node(known: Path) -> None
 
     assert (said, failed, after) == ({b"in\n"}, {}, {b"in\n"})
     assert (gate.let_in, node.let_in) == (1, 4)
-    assert [len(one.prompts) for one in person.questions] == [2, 1]
+    # ssh hands over the two prompts of the jump host one after the other.
+    by_ssh = transport is Transport.OPENSSH
+    assert [len(one.prompts) for one in person.questions] == ([1, 1, 1] if by_ssh else [2, 1])
+
+
+@pytest.mark.parametrize("says", ["yes", "no"])
+async def test_ssh_asks_about_the_host_key_of_a_jump_host_in_its_own_words(
+    known: Path, says: str
+) -> None:
+    person = Person(lambda asked: (says if asked.prompts[0].echo else PASSWORD,))
+    async with asking_server(known) as gate, asking_server(known) as node:
+        config = known / "ssh_config"
+        config.write_text(
+            f"Host gate\n  HostName 127.0.0.1\n  Port {gate.port}\n  User lab\n"
+            f"  UserKnownHostsFile {known}/new\n"
+            "Host node\n  HostName 127.0.0.1\n  ProxyJump gate\n"
+        )
+        one = at({"node": node}, known, str(config), Transport.OPENSSH)
+        cluster = replace(one, nodes=(replace(one.nodes[0], address="node"),))
+        async with nodes_of(cluster, person) as shell:
+            said, failed = await echoed(shell, "node")
+
+    first = person.questions[0].prompts[0]
+    assert "The authenticity of host" in first.text
+    assert first.echo
+    assert (said == {b"in\n"}) is (says == "yes"), failed

@@ -40,20 +40,18 @@ from rankdeck.remote.login_errors import (
 )
 from rankdeck.remote.proxy_command import ProxyProgram, start_proxy
 from rankdeck.remote.questions import (
-    ANSWER_LIMIT,
     KEY_LIMIT,
     MOST_TRIES,
     WAITS,
-    Account,
     Answer,
-    Answers,
+    Asker,
     Confirm,
     Conversation,
-    LoginQuestion,
 )
 from rankdeck.remote.shell import last_line
 from rankdeck.remote.ssh_config import HostSettings, SshConfig, SshConfigError
 from rankdeck.remote.ssh_options import options_of
+from rankdeck.remote.ssh_questions import SshConversation, same_machine
 from rankdeck.remote.user_ssh import text_file
 
 log = logging.getLogger(__name__)
@@ -278,13 +276,10 @@ class Logins:
         text = cluster.access.config_text
         self._agreed = None if text is None else text_file(text)
         self._ssh = SshConfig(self._config_file)
-        self._confirm, self._answer = confirm, answer
-        self._asking = asyncio.Lock()
-        self._accounts: dict[tuple[str, str], Account] = {}
-        """(jump host or "" for the nodes, user) -> what the operator answered."""
+        self._confirm, self.asker = confirm, Asker(answer)
         self._jumps: dict[_JumpKey, _JumpHost] = {}
         self._hostkeys: dict[tuple[str, ...], HostKeys] = {}
-        self._identities, self._ring = Identities(), KeyRing()
+        self._identities, self.ring = Identities(), KeyRing()
         self._judged_lines: dict[str, bool] = {}
         """Line of an unknown host key -> whether the operator accepts it."""
         self._questions: dict[str, HostKeys] = {}
@@ -330,7 +325,7 @@ class Logins:
         except HostKeyError as error:
             if not error.line or self._confirm is None:
                 raise
-            async with self._asking:
+            async with self.asker.asking:
                 if error.line not in self._judged_lines:
                     await self._judge_key(node, error, self._confirm)
             if not self._judged_lines.get(error.line):
@@ -349,23 +344,34 @@ class Logins:
         if accepted:
             self._accept(node, error.line)
 
-    async def _ask(self, question: LoginQuestion) -> Answers:
-        """What the operator answers. Raises TimeoutError if nobody does."""
-        async with self._asking, asyncio.timeout(ANSWER_LIMIT):
-            return await self._answer(question) if self._answer is not None else None
-
-    def _conversation(self, route: _Route) -> Conversation:
-        to = route.to
-        key = (to.where if route.jump else "", to.user)
-        account = self._accounts.setdefault(key, Account())
+    def conversation(
+        self, node: str, to: Destination, settings: HostSettings | None, *, jump: bool = False
+    ) -> Conversation:
+        """The questions of a login to a node, or to its jump host."""
         whom = f"{to.user}@{to.host}" if to.user else to.host
-        asks = self._answer is not None and not (
-            route.settings is not None and route.settings.yes("batchmode")
-        )
-        most = route.settings.one("numberofpasswordprompts") if route.settings else ""
-        talk = Conversation(account, self._ask if asks else None, route.node, whom)
+        talk = self.asker.conversation(to.where if jump else "", to.user, node, whom)
+        if settings is not None and settings.yes("batchmode"):
+            talk.silence()
+        most = settings.one("numberofpasswordprompts") if settings else ""
         talk.most = int(most) if most.isdecimal() and len(most) < 3 else MOST_TRIES
         return talk
+
+    async def talk_by_ssh(
+        self, node: Node, to: Destination, settings: HostSettings | None
+    ) -> SshConversation:
+        """The questions of a login by the program ssh."""
+        own = self._access.identity
+        if own:
+            files: Sequence[KeyFile] = (await self._identities.own(own),)
+        else:
+            files = await self._identities.files(settings) if settings else ()
+        return SshConversation(
+            self.conversation(node.name, to, settings),
+            same_machine(to, settings.alias if settings else ""),
+            files,
+            self.ring,
+            lambda whom: self.asker.conversation(whom, "", node.name, whom),
+        )
 
     def _accept(self, node: Node, line: str) -> None:
         hostkeys = self._questions[line]
@@ -538,7 +544,8 @@ class Logins:
     async def _log_in(
         self, route: _Route, options: dict[str, Any], carrier: dict[str, Any]
     ) -> Login:
-        client = _Client(route, self._conversation(route), self._ring)
+        talk = self.conversation(route.node, route.to, route.settings, jump=route.jump)
+        client = _Client(route, talk, self.ring)
         proxy: ProxyProgram | None = carrier.pop("proxy", None)
         own = None if carrier.pop("shared", False) else carrier.get("tunnel")
         client.carriers = [one for one in (proxy, own) if one is not None]
