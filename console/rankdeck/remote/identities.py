@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import asyncssh
@@ -16,6 +17,8 @@ from rankdeck.config.files import expanded, read_regular
 from rankdeck.remote.ssh_config import HostSettings, SshConfigError
 from rankdeck.remote.ssh_files import Stamp, stamp
 
+MODULES = frozenset(one for one in ("gssapi", "pkcs11", "fido2") if find_spec(one))
+"""Packages that are here by which asyncssh can do more; see the extras of pyproject.toml."""
 _MOST = 1 << 20
 """Most bytes of a key file."""
 Usable = asyncssh.SSHKey | asyncssh.SSHKeyPair | tuple[asyncssh.SSHKey, asyncssh.SSHCertificate]
@@ -30,6 +33,8 @@ class KeyFile:
     public: asyncssh.SSHKey | None = None
     sealed: bytes = b""
     """The bytes of a file that has a passphrase."""
+    needs_token: bool = False
+    """Whether a security key (FIDO) must be touched for it."""
     trouble: str = ""
     """Why the private key is not used; "" if it is, or if there is no such file."""
 
@@ -48,7 +53,7 @@ class Identities:
     async def own(self, named: str) -> KeyFile:
         """The key file that a cluster file names. Raises KeyImportError."""
         file = await asyncio.to_thread(self._file, expanded(named))
-        if file.trouble or not (file.public or file.sealed):
+        if not (file.public or file.sealed):
             raise asyncssh.KeyImportError(file.trouble or f"{file.path}: No such file or directory")
         return file
 
@@ -84,9 +89,12 @@ def read_key_file(path: Path) -> KeyFile:
             return KeyFile(path, public=public, trouble="" if public else f"{path}: {error}")
         trouble = f"{path} cannot be used ({error}): add it to ssh-agent with ssh-add"
         return KeyFile(path, public=public, trouble=trouble)
-    if key.get_algorithm().startswith("sk-"):
-        return KeyFile(path, public=key, trouble=f"{path} needs a token: add it to ssh-agent")
-    return KeyFile(path, key, key)
+    if not key.get_algorithm().startswith("sk-"):
+        return KeyFile(path, key, key)
+    if "fido2" in MODULES:
+        return KeyFile(path, key, key, needs_token=True)
+    trouble = f"{path} needs a security key: use `ssh: {{transport: openssh}}`, ssh-agent, or rankdeck[fido]"
+    return KeyFile(path, public=key, needs_token=True, trouble=trouble)
 
 
 def _public(path: Path) -> asyncssh.SSHKey | None:
@@ -144,6 +152,8 @@ async def from_agent(
 def remarks(settings: HostSettings, files: Sequence[KeyFile]) -> tuple[str, ...]:
     """What was not used for a login, for the sentence when it is refused."""
     found = [file.trouble for file in files if file.trouble]
-    if settings.one("pkcs11provider"):
-        found.append("keys of PKCS11Provider are used only from ssh-agent: `ssh-add -s`")
+    if settings.one("pkcs11provider") and "pkcs11" not in MODULES:
+        found.append(
+            "keys of PKCS11Provider need `ssh: {transport: openssh}`, ssh-agent (`ssh-add -s`), or rankdeck[pkcs11]"
+        )
     return tuple(found[:3])

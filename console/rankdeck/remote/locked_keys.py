@@ -1,7 +1,7 @@
 """Key files with a passphrase: it is asked for once per key, when a server has accepted the key; kept in memory only."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,13 +10,17 @@ import asyncssh
 from rankdeck.model.safe_text import clean
 from rankdeck.remote.identities import KeyFile
 from rankdeck.remote.questions import MOST_TRIES, Conversation, Prompt
+from rankdeck.remote.smart_cards import (
+    Card,
+    LockedKeyError,
+    cards_of,
+    keys_on_card,
+    public_part,
+    signed_by_card,
+)
 
 Sign = Callable[[bytes, bytes], Awaitable[bytes]]
 """Signs data in a way that is named by an algorithm; raises LockedKeyError."""
-
-
-class LockedKeyError(ValueError):
-    """A key stays locked; the text is a part of the sentence for the refused login."""
 
 
 class DeferredKey(asyncssh.SSHKeyPair):
@@ -34,6 +38,60 @@ class DeferredKey(asyncssh.SSHKeyPair):
     async def sign_async(self, data: bytes) -> bytes:
         """What asyncssh awaits for a signature."""
         return await self._sign(data, self.sig_algorithm)
+
+
+class Cards:
+    """Keys on smart cards (PKCS#11): the PIN is asked for once per card. One thing at a time is asked of a card."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._known: dict[Path, Sequence[asyncssh.SSHKeyPair]] = {}
+        self._refused: dict[str, str] = {}
+        """Label of a card -> why its PIN is not asked for again: a card locks itself after a few wrong ones."""
+
+    async def keys(self, provider: Path, talk: Conversation) -> Sequence[DeferredKey]:
+        """The keys of all cards that a library reaches. Raises LockedKeyError if there are none for some trouble."""
+        async with self._turn:
+            if provider not in self._known:
+                self._known[provider] = await self._load(provider, talk)
+        return [self._deferred(pair) for pair in self._known[provider]]
+
+    def _deferred(self, pair: asyncssh.SSHKeyPair) -> DeferredKey:
+        async def sign(data: bytes, way: bytes) -> bytes:
+            async with self._turn:
+                return await asyncio.to_thread(signed_by_card, pair, data, way)
+
+        return DeferredKey(public_part(pair), None, sign)
+
+    async def _load(self, provider: Path, talk: Conversation) -> Sequence[asyncssh.SSHKeyPair]:
+        found: list[asyncssh.SSHKeyPair] = []
+        for card in await asyncio.to_thread(cards_of, provider):
+            pin = await self._ask(card, talk) if card.wants_pin else None
+            try:
+                found += await asyncio.to_thread(keys_on_card, provider, card, pin)
+            except LockedKeyError as error:
+                self._refused[card.label] = str(error)
+                raise
+        return found
+
+    async def _ask(self, card: Card, talk: Conversation) -> str:
+        """The PIN that the operator types. Raises LockedKeyError."""
+        if card.label in self._refused:
+            raise LockedKeyError(f"{self._refused[card.label]}; not asked again")
+        why = f"no PIN was given for the card {card.label}"
+        if not talk.can_ask:
+            raise LockedKeyError(f"the card {card.label} wants a PIN, and nobody can be asked here")
+        try:
+            prompt = Prompt(f"PIN of {card.label}: ")
+            answers = await talk.ask(
+                f"The card {card.label} wants its PIN.", (prompt,), again=False
+            )
+        except TimeoutError:
+            raise LockedKeyError(f"{why} in time") from None
+        if not answers or not answers[0]:
+            self._refused[card.label] = why
+            raise LockedKeyError(why)
+        return answers[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +119,7 @@ class KeyRing:
 
     def __init__(self) -> None:
         self._locks: dict[Path, _Lock] = {}
+        self.cards = Cards()
 
     async def open(self, file: KeyFile, talk: Conversation) -> OpenedKey:
         """Ask for the passphrase of a file, unless it is known. Raises LockedKeyError."""

@@ -5,8 +5,7 @@ import logging
 import os
 import random
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -21,13 +20,10 @@ from rankdeck.remote.host_keys import NOWHERE, HostKeys, OfferedKey, unknown_key
 from rankdeck.remote.identities import (
     Identities,
     KeyFile,
-    Usable,
-    agent_path,
-    certificates,
-    from_agent,
     remarks,
 )
-from rankdeck.remote.locked_keys import DeferredKey, KeyRing, LockedKeyError
+from rankdeck.remote.locked_keys import KeyRing
+from rankdeck.remote.login_client import LoginClient, Route
 from rankdeck.remote.login_errors import (
     DROPS,
     FAILURES,
@@ -98,171 +94,6 @@ class _JumpHost:
     """Whether a login there asks the operator; None: not known yet."""
     login: Login | None = None
     """The login that all nodes use, where each would ask."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Route:
-    """What one login needs."""
-
-    node: str
-    settings: HostSettings | None
-    """None: asyncssh reads the configuration by itself, or there is none."""
-    host: str
-    """The host to give to asyncssh."""
-    to: Destination
-    hostkeys: HostKeys
-    files: tuple[KeyFile, ...] | None = None
-    """The key files to use; None: asyncssh takes the usual ones."""
-    jump: bool = False
-    """Whether it is the login to a jump host."""
-
-    @property
-    def strict(self) -> str:
-        """StrictHostKeyChecking, as OpenSSH prints it."""
-        return self.settings.one("stricthostkeychecking") if self.settings else "ask"
-
-
-class _Client(asyncssh.SSHClient):
-    """One login: its keys, the host key that is not in known_hosts, and whether the server has sent its version."""
-
-    def __init__(self, route: _Route, talk: Conversation, ring: KeyRing) -> None:
-        self._route, self.talk, self._ring = route, talk, ring
-        self.offered: OfferedKey | None = None
-        self.in_use = False
-        """Whether the login is done; before that, the one who logs in needs what a proxy said."""
-        self.carriers: list[asyncssh.SSHClientConnection | ProxyProgram] = []
-        """Jump host or proxy that end with the connection."""
-        self._connection: asyncssh.SSHClientConnection | None = None
-        self.agent: asyncssh.SSHAgentClient | None = None
-        self._offers = self._offer_keys()
-        self.locked: list[str] = []
-        """Why keys were not opened."""
-        self.banner = ""
-        """What the server said before the login, such as that only root may log in now."""
-
-    def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
-        self._connection = conn
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self.in_use:
-            self.release()
-
-    def finish(self, connection: asyncssh.SSHClientConnection | None) -> None:
-        """The login is over, with this connection; without one, what should carry it is not needed."""
-        if self.agent is not None:
-            self.agent.close()
-            self.agent = None
-        self.talk.end()
-        self.in_use = True
-        if connection is None or connection.is_closed():
-            self.release()
-
-    def release(self) -> None:
-        """End what carries the connection."""
-        for one in self.carriers:
-            if isinstance(one, ProxyProgram):
-                one.end()
-            else:
-                one.close()
-        self.carriers.clear()
-
-    def auth_banner_received(self, msg: str, lang: str) -> None:
-        self.banner = msg
-
-    @property
-    def greeted(self) -> bool:
-        """Whether the server sent its version."""
-        return bool(self._connection and self._connection.get_extra_info("server_version"))
-
-    def validate_host_public_key(
-        self, host: str, addr: str, port: int, key: asyncssh.SSHKey
-    ) -> bool:
-        route = self._route
-        alone = port == 22 or (route.settings is not None and route.settings.alias)
-        offered = OfferedKey((host, addr, None if alone else port), key)
-        if route.strict in ("false", "accept-new"):
-            # Only here: it looks through all known keys, and is asked again when a login is refused.
-            line = route.hostkeys.judge(route.node, offered).line
-            if line:
-                with suppress(OSError):  # as OpenSSH, which goes on if it cannot write there
-                    route.hostkeys.accept(line)
-            if line or route.strict == "false":
-                return True
-        self.offered = offered
-        return False
-
-    async def public_key_auth_requested(self) -> Any:  # noqa: ANN401 - one of asyncssh's many forms of keys
-        return await anext(self._offers, None)
-
-    async def _offer_keys(self) -> AsyncGenerator[list[Usable]]:
-        """The keys in OpenSSH's order; each list when the server has refused those before it."""
-        files = self._route.files
-        if files is None:
-            return
-        certified = await asyncio.to_thread(certificates, self._route.settings, files)
-        ready = await self._held(files)
-        for file in files:
-            if file.sealed and not file.public:  # what to offer is in the part that is locked
-                if ready:
-                    yield ready
-                ready = []
-            ready += await self._usable(file, certified)
-        if ready:
-            yield ready
-
-    async def _usable(
-        self, file: KeyFile, certified: Mapping[bytes, asyncssh.SSHCertificate]
-    ) -> list[Usable]:
-        """The private key of a file, after its certificate; none if it has none or stays locked."""
-        public, private = file.public, file.private
-        if file.sealed and not public:
-            try:
-                public = private = await self._open(file)
-            except LockedKeyError:
-                return []
-        if public is None or not (private or file.sealed):
-            return []
-        certificate = certified.get(public.public_data)
-        if private:
-            return [(private, certificate), private] if certificate else [private]
-
-        async def sign(data: bytes, way: bytes) -> bytes:
-            return (await self._open(file)).sign(data, way)
-
-        found: list[Usable] = [DeferredKey(public, certificate, sign)] if certificate else []
-        return [*found, DeferredKey(public, None, sign)]
-
-    async def _open(self, file: KeyFile) -> asyncssh.SSHKey:
-        """The private key of a file with a passphrase. Raises LockedKeyError."""
-        try:
-            return (await self._ring.open(file, self.talk)).key
-        except LockedKeyError as error:
-            self.locked.append(str(error))
-            raise
-
-    def auth_completed(self) -> None:
-        self.talk.accepted()
-
-    async def password_auth_requested(self) -> str | None:
-        return await self.talk.password()
-
-    async def kbdint_auth_requested(self) -> str | None:
-        return "" if await self.talk.begin() else None
-
-    async def kbdint_challenge_received(
-        self, name: str, instructions: str, lang: str, prompts: Sequence[tuple[str, bool]]
-    ) -> list[str] | None:
-        return await self.talk.reply(f"{name} {instructions}".strip(), prompts)
-
-    async def _held(self, files: Sequence[KeyFile]) -> list[Usable]:
-        settings = self._route.settings
-        if not (path := agent_path(settings)):
-            return []
-        try:
-            self.agent = await asyncssh.connect_agent(path)
-            return await from_agent(self.agent, settings, files)
-        except FAILURES:
-            return []  # no agent listens there, as with OpenSSH
 
 
 class Logins:
@@ -356,15 +187,20 @@ class Logins:
         talk.most = int(most) if most.isdecimal() and len(most) < 3 else MOST_TRIES
         return talk
 
+    async def key_files(self, node: Node, settings: HostSettings | None) -> tuple[KeyFile, ...]:
+        """The key files for a node. Raises UnreachableError."""
+        if not self._access.identity:
+            return await self._identities.files(settings) if settings else ()
+        try:
+            return (await self._identities.own(self._access.identity),)
+        except asyncssh.KeyImportError as error:
+            raise unreachable(node.name, error, of_node(node)) from error
+
     async def talk_by_ssh(
         self, node: Node, to: Destination, settings: HostSettings | None
     ) -> SshConversation:
         """The questions of a login by the program ssh."""
-        own = self._access.identity
-        if own:
-            files: Sequence[KeyFile] = (await self._identities.own(own),)
-        else:
-            files = await self._identities.files(settings) if settings else ()
+        files = await self.key_files(node, settings)
         return SshConversation(
             self.conversation(node.name, to, settings),
             same_machine(to, settings.alias if settings else ""),
@@ -462,10 +298,10 @@ class Logins:
         own = (
             (await self._identities.own(self._access.identity),) if self._access.identity else None
         )
-        route = _Route(node.name, None, node.host, to, hostkeys, own)
+        route = Route(node.name, None, node.host, to, hostkeys, own)
         return await self._log_in(route, self._own_options(node), {})
 
-    async def _route(self, node: str, settings: HostSettings, *, jump: bool = False) -> _Route:
+    async def _route(self, node: str, settings: HostSettings, *, jump: bool = False) -> Route:
         own = "" if jump else self._access.identity
         files = (
             (await self._identities.own(own),) if own else await self._identities.files(settings)
@@ -479,7 +315,7 @@ class Logins:
                 "%s: its host key is not checked, nor of others: ssh_config says StrictHostKeyChecking no",
                 node,
             )
-        return _Route(node, settings, settings.host, to, self._trusted(chosen), files, jump)
+        return Route(node, settings, settings.host, to, self._trusted(chosen), files, jump)
 
     def _hosts_files(self, settings: HostSettings, *, jump: bool) -> tuple[str, ...]:
         if self._access.known_hosts and not jump:
@@ -488,7 +324,7 @@ class Logins:
         found = (*own, *settings.paths("globalknownhostsfile"))
         return tuple(str(expanded(file)) for file in found)
 
-    async def _follow(self, route: _Route, chain: tuple[_JumpKey, ...]) -> Login:
+    async def _follow(self, route: Route, chain: tuple[_JumpKey, ...]) -> Login:
         """Log in as OpenSSH's settings say; `chain`: the jump hosts that want this login."""
         settings = cast("HostSettings", route.settings)
         options = options_of(settings, route.hostkeys)
@@ -500,7 +336,7 @@ class Logins:
         return await self._log_in(route, options, carrier)
 
     async def _jump(
-        self, route: _Route, named: str, chain: tuple[_JumpKey, ...]
+        self, route: Route, named: str, chain: tuple[_JumpKey, ...]
     ) -> tuple[asyncssh.SSHClientConnection, bool]:
         """The connection to the last of the jump hosts, through those before it; and whether other nodes use it too."""
         settings = cast("HostSettings", route.settings)
@@ -542,10 +378,10 @@ class Logins:
             return jump.login
 
     async def _log_in(
-        self, route: _Route, options: dict[str, Any], carrier: dict[str, Any]
+        self, route: Route, options: dict[str, Any], carrier: dict[str, Any]
     ) -> Login:
         talk = self.conversation(route.node, route.to, route.settings, jump=route.jump)
-        client = _Client(route, talk, self.ring)
+        client = LoginClient(route, talk, self.ring)
         proxy: ProxyProgram | None = carrier.pop("proxy", None)
         own = None if carrier.pop("shared", False) else carrier.get("tunnel")
         client.carriers = [one for one in (proxy, own) if one is not None]
@@ -576,7 +412,7 @@ class Logins:
         return Login(connection, route.to, client.talk.asked)
 
     async def _judged(
-        self, route: _Route, client: _Client, error: Exception, proxy: ProxyProgram | None
+        self, route: Route, client: LoginClient, error: Exception, proxy: ProxyProgram | None
     ) -> UnreachableError:
         """The error in our words, after a login has failed."""
         if client.offered is not None:
@@ -597,7 +433,7 @@ class Logins:
         to = replace(route.to, remarks=(*route.to.remarks, *filter(None, remarks)))
         return unreachable(route.node, error, to)
 
-    def _question(self, route: _Route, offered: OfferedKey) -> HostKeyError:
+    def _question(self, route: Route, offered: OfferedKey) -> HostKeyError:
         if route.strict in ("true", "yes"):
             return route.hostkeys.refusal(route.node, offered)
         error = route.hostkeys.judge(route.node, offered)
@@ -675,7 +511,7 @@ def _is_ssh(command: str) -> bool:
     return bool(words) and words[0].rpartition("/")[2] == "ssh"
 
 
-async def _proxy(route: _Route, command: str) -> tuple[ProxyProgram, Any]:
+async def _proxy(route: Route, command: str) -> tuple[ProxyProgram, Any]:
     settings = cast("HostSettings", route.settings)
     try:
         filled = settings.filled(command)

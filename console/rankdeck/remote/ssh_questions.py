@@ -15,9 +15,10 @@ from typing import BinaryIO
 
 from rankdeck.model.safe_text import clean
 from rankdeck.remote.identities import KeyFile
-from rankdeck.remote.locked_keys import KeyRing, LockedKeyError
+from rankdeck.remote.locked_keys import KeyRing
 from rankdeck.remote.login_errors import Destination
 from rankdeck.remote.questions import PASSWORDS, QUESTIONS, Conversation, Prompt, clean_lines
+from rankdeck.remote.smart_cards import LockedKeyError
 from rankdeck.remote.user_ssh import text_file
 
 log = logging.getLogger(__name__)
