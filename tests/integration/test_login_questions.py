@@ -106,7 +106,7 @@ async def test_who_gives_no_answer_is_not_asked_for_the_next_node(
 
     assert len(person.questions) == 1
     assert "Failed password" not in sshd.log
-    assert all("none was given; not asked again" in why for why in failed.values()), failed
+    assert all(why.startswith("not logged in: you stopped the questions") for why in failed.values()), failed  # fmt: skip
 
 
 @BOTH
@@ -179,8 +179,13 @@ async def test_the_console_asks_by_its_session(sshd: RealSshd) -> None:
 
 
 @needs_sshd
+@pytest.mark.parametrize(
+    ("typed", "code", "expected"),
+    [(f"{PASSWORD}\n", 0, b"inside"), ("\x03", 255, b"not logged in: you stopped the questions")],
+    ids=["a password", "Ctrl-C"],
+)
 def test_a_command_asks_at_the_terminal_and_does_not_show_the_password(
-    sshd: RealSshd, tmp_path: Path
+    sshd: RealSshd, tmp_path: Path, typed: str, code: int, expected: bytes
 ) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(
@@ -205,12 +210,12 @@ def test_a_command_asks_at_the_terminal_and_does_not_show_the_password(
         return what in said
 
     wait_until(lambda: heard(b"Password of lab@127.0.0.1:"), 120)
-    os.write(master, PASSWORD.encode() + b"\n")
+    os.write(master, typed.encode())
     wait_until(lambda: heard(b"nothing more"), 120)
     os.close(master)
 
-    assert command.wait(60) == 0, said
-    assert b"inside" in said
+    assert command.wait(60) == code, said
+    assert expected in said
     assert PASSWORD.encode() not in said
 
 
@@ -297,6 +302,33 @@ async def test_a_refused_code_is_not_tried_at_other_nodes(
     assert len([one for one in prompts if "token" in one.text]) == 3
     assert {len(one.got), len(two.got)} == {0, 3}
     assert all("what was given is refused; not asked again" in why for why in failed.values())
+
+
+@BOTH
+async def test_after_one_code_it_is_said_how_many_logins_will_ask_and_all_can_be_stopped(
+    known: Path, transport: Transport
+) -> None:
+    names = [f"n{number}" for number in range(12)]
+
+    def says(question: LoginQuestion) -> Answers:
+        answers = {"Password: ": PASSWORD}
+        found = tuple(answers.get(one.text, "1") for one in question.prompts)
+        return None if question.more else found
+
+    person = Person(says)
+    async with asking_server(known, ["1"]) as server:
+        cluster = at(dict.fromkeys(names, server), known, transport=transport)
+        async with nodes_of(cluster, person) as shell:
+            said, failed = await echoed(shell, *names)
+
+    assert said == {b"in\n"}
+    assert set(failed.values()) == {"not logged in: you stopped the questions; the server takes answers to its questions (a password or code)"}  # fmt: skip
+    assert len(failed) == 11
+    # Nobody's account is locked: no other login has sent anything that is wrong.
+    assert len(server.got) == server.let_in == 1
+    assert person.questions[-1].more == 10
+    assert "up to 10 more will ask" in person.questions[-1].warning
+    assert not any(one.warning for one in person.questions[:-1])
 
 
 @BOTH

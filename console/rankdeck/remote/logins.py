@@ -151,6 +151,10 @@ class Logins:
 
         Raises UnreachableError.
         """
+        with self.asker.counted():
+            return await self._with_known_key(node, log_in)
+
+    async def _with_known_key(self, node: Node, log_in: Callable[[], Awaitable[T]]) -> T:
         try:
             return await self.in_turn(node, log_in)
         except HostKeyError as error:
@@ -428,6 +432,8 @@ class Logins:
             return UnreachableError(route.node, why)
         if lost:
             return DroppedError(route.node, dropped(route.to, len(PAUSES) + 1))
+        if isinstance(error, asyncssh.PermissionDenied) and client.talk.stopped:
+            return UnreachableError(route.node, client.talk.stopped)
         said = last_line(client.banner.encode())
         remarks = (f"the server says: {said}" * bool(said), client.talk.remark, *client.locked[:2])
         to = replace(route.to, remarks=(*route.to.remarks, *filter(None, remarks)))

@@ -284,6 +284,8 @@ class OpenSsh:
         if refuses(text):
             await talk.note_refusal(text)
         to = replace(to, remarks=talk.remarks)
+        if talk.declined and (talk.stopped or refuses(text)):
+            raise UnreachableError(node.name, talk.declined)
         if talk.stopped:
             raise refused_login(node.name, to)
         error = from_ssh(node.name, text, to, len(PAUSES) + 1)

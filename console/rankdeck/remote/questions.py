@@ -45,6 +45,19 @@ class LoginQuestion:
     prompts: tuple[Prompt, ...]
     again: bool
     """Whether the last answer was refused."""
+    more: int = 0
+    """How many more logins will ask, as far as is known, where each wants an answer of its own."""
+
+    @property
+    def warning(self) -> str:
+        """How many more questions will come, and how there would be one; "" if there will be none."""
+        if not self.more:
+            return ""
+        return (
+            f"Each login wants an answer of its own; up to {self.more} more will ask. For one question, have ssh hold a "
+            "connection to a login host open (ControlMaster, ControlPersist), reach the nodes through it (ProxyJump), "
+            "and write `ssh: {transport: openssh}`."
+        )
 
 
 Answers = tuple[str, ...] | None
@@ -142,6 +155,8 @@ class Asker:
         self._answer = answer
         self.asking = asyncio.Lock()
         """Held while a question is shown."""
+        self.under_way = 0
+        """How many nodes are being logged in to, or wait for it."""
         self._accounts: dict[tuple[str, str], Account] = {}
         """(jump host or card, or "" for the nodes; user) -> what the operator answered."""
 
@@ -153,7 +168,18 @@ class Asker:
     def conversation(self, place: str, user: str, node: str, whom: str) -> "Conversation":
         """One login; `place`: "" for one to a node."""
         account = self._accounts.setdefault((place, user), Account())
-        return Conversation(account, self._ask if self._answer else None, node, whom)
+        talk = Conversation(account, self._ask if self._answer else None, node, whom)
+        talk.others = lambda: self.under_way - 1
+        return talk
+
+    @contextmanager
+    def counted(self) -> Generator[None]:
+        """Count a login until the end of the block."""
+        self.under_way += 1
+        try:
+            yield
+        finally:
+            self.under_way -= 1
 
     async def _ask(self, question: LoginQuestion) -> Answers:
         """What the operator answers. Raises TimeoutError if nobody does."""
@@ -170,6 +196,8 @@ class Account:
         self.password: str | None = None
         """The one that a server has accepted."""
         self.refusals = 0
+        self.used_once = 0
+        """How many answers were accepted that are of use only once, such as codes."""
         self.declined = False
         """Whether the operator gave no answer: nothing more is asked."""
 
@@ -190,6 +218,8 @@ class Conversation:
     def __init__(self, account: Account, ask: Answer | None, node: str, whom: str) -> None:
         self._account, self._ask, self._node, self._whom = account, ask, node, whom
         self.most = MOST_TRIES
+        self.others: Callable[[], int] = int
+        """How many other logins are under way."""
         self.asked = False
         """Whether the operator was asked."""
         self.wanted: set[str] = set()
@@ -199,6 +229,8 @@ class Conversation:
         self._password: str | None = None
         """The password that was sent and not refused."""
         self._typed = self._tried = self._refused = self._holds = False
+        self._once = False
+        """Whether an answer was sent that is of use only once."""
         self._begun = False
         """Whether the server was told that it may ask, and has not asked."""
 
@@ -241,6 +273,7 @@ class Conversation:
             self._account.password = self._password
         if self._typed:
             self._account.refusals = 0
+            self._account.used_once += self._once
         self._sent_for = ""
         self.end()
 
@@ -250,6 +283,14 @@ class Conversation:
         if self._holds:
             self._holds = False
             self._account.turn.release()
+
+    @property
+    def stopped(self) -> str:
+        """Why there is no login if the operator did not want to answer; "" otherwise."""
+        if not (self._account.declined and self.wanted):
+            return ""
+        wanted = " or ".join(way for way in (PASSWORDS, QUESTIONS) if way in self.wanted)
+        return f"not logged in: you stopped the questions; the server takes {wanted}"
 
     @property
     def remark(self) -> str:
@@ -279,7 +320,9 @@ class Conversation:
         if self._ask is None:
             return None
         with WAITS.paused():
-            return await self._ask(LoginQuestion(self._node, self._whom, words, prompts, again))
+            more = self.others() if self._account.used_once else 0
+            question = LoginQuestion(self._node, self._whom, words, prompts, again, more)
+            return await self._ask(question)
 
     @property
     def may_ask_again(self) -> bool:
@@ -313,7 +356,7 @@ class Conversation:
 
     def _send(self, way: str, password: str | None) -> str:
         """Note what the operator has typed: a password, or answers that are of use only once."""
-        self._sent_for, self._typed = way, True
+        self._sent_for, self._typed, self._once = way, True, password is None
         if password is not None:
             self._tried, self._password = True, password
         return password or ""

@@ -124,6 +124,11 @@ class SshConversation:
                 self.own.wanted.add(way)
 
     @property
+    def declined(self) -> str:
+        """Why there is no login if the operator did not want to answer; "" otherwise."""
+        return next((t.stopped for t in (self.own, *self._others.values()) if t.stopped), "")
+
+    @property
     def remarks(self) -> tuple[str, ...]:
         """What was wanted and not given, for the sentence when the login is refused."""
         wanted = [talk.remark for talk in (self.own, *self._others.values())]
