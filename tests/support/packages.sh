@@ -13,8 +13,11 @@ tools=(
     mpicc.mpich:libmpich-dev faketime:faketime chromium:chromium
 )
 servers=(sshd:openssh-server softhsm2-util:softhsm2 mosquitto:mosquitto prometheus:prometheus prometheus-node-exporter:prometheus-node-exporter)
-# file:package, of which nothing else is wanted
-files=(lib/openssh/regress/misc/sk-dummy/sk-dummy.so:openssh-tests)
+# file:package, of which nothing else is wanted: a stand-in for a security key, and Kerberos with its libraries
+files=(lib/openssh/regress/misc/sk-dummy/sk-dummy.so:openssh-tests sbin/krb5kdc:krb5-kdc sbin/kadmin.local:krb5-admin-server bin/kinit:krb5-user)
+for library in libkdb5-10 libkadm5srv-mit12 libkadm5clnt-mit12 libgssrpc4 libverto1 libverto-libev1 libev4; do
+    files+=("share/doc/$library:$library")
+done
 # With arguments only these servers: what benchmarks compare with.
 if [ $# -gt 0 ]; then tools=() files=() servers=("$@"); fi
 

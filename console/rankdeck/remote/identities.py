@@ -149,6 +149,29 @@ async def from_agent(
     return first if alone else [*first, *held.values()]
 
 
+def kerberos_remark(settings: HostSettings | None) -> Sequence[str]:
+    """What to do where Kerberos alone could have let somebody in."""
+    if (
+        settings is None
+        or not settings.yes("gssapiauthentication")
+        or not by_kerberos_alone(settings)
+    ):
+        return ()
+    return (
+        "Kerberos alone may let you in: get a ticket with `kinit`, and look at it with `klist`",
+    )
+
+
+_KERBEROS = frozenset(("gssapi-with-mic", "gssapi-keyex"))
+
+
+def by_kerberos_alone(settings: HostSettings) -> bool:
+    """Whether ssh_config leaves no other way to log in than Kerberos."""
+    asked = frozenset(filter(None, settings.one("preferredauthentications").split(",")))
+    no_keys = settings.one("pubkeyauthentication").lower() in ("no", "false")
+    return asked <= _KERBEROS if asked else no_keys
+
+
 def remarks(settings: HostSettings, files: Sequence[KeyFile]) -> tuple[str, ...]:
     """What was not used for a login, for the sentence when it is refused."""
     found = [file.trouble for file in files if file.trouble]
@@ -156,4 +179,4 @@ def remarks(settings: HostSettings, files: Sequence[KeyFile]) -> tuple[str, ...]
         found.append(
             "keys of PKCS11Provider need `ssh: {transport: openssh}`, ssh-agent (`ssh-add -s`), or rankdeck[pkcs11]"
         )
-    return tuple(found[:3])
+    return (*found[:3], *kerberos_remark(settings))

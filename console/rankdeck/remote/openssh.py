@@ -21,6 +21,7 @@ from rankdeck.errors import HostKeyError, UnreachableError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.remote.clock import ClockOffsets
 from rankdeck.remote.control_socket import answers
+from rankdeck.remote.identities import kerberos_remark
 from rankdeck.remote.login_errors import (
     Destination,
     DroppedError,
@@ -283,7 +284,7 @@ class OpenSsh:
             return master
         if refuses(text):
             await talk.note_refusal(text)
-        to = replace(to, remarks=talk.remarks)
+        to = replace(to, remarks=(*talk.remarks, *kerberos_remark(settings)))
         if talk.declined and (talk.stopped or refuses(text)):
             raise UnreachableError(node.name, talk.declined)
         if talk.stopped:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
 
 from rankdeck.model.cluster import Cluster, Transport
-from rankdeck.remote.identities import MODULES, KeyFile
+from rankdeck.remote.identities import MODULES, KeyFile, by_kerberos_alone
 from rankdeck.remote.logins import Logins
 from rankdeck.remote.openssh import OpenSsh
 from rankdeck.remote.questions import Answer, Confirm
@@ -25,7 +25,6 @@ from rankdeck.remote.ssh_config import HostSettings
 from rankdeck.remote.this_machine import login_leads_here, shell_here
 
 log = logging.getLogger(__name__)
-_KERBEROS = frozenset(("gssapi-with-mic", "gssapi-keyex"))
 
 
 def needs_openssh(
@@ -42,10 +41,8 @@ def needs_openssh(
     kept = [file for file in files if file.private or file.sealed or file.needs_token]
     if kept and "fido2" not in modules and all(file.needs_token for file in kept):
         return "IdentityFile (a security key)"
-    asked = frozenset(filter(None, settings.one("preferredauthentications").split(",")))
-    no_keys = settings.one("pubkeyauthentication").lower() in ("no", "false")
-    only = asked <= _KERBEROS if asked else no_keys
-    if settings.yes("gssapiauthentication") and only and "gssapi" not in modules:
+    kerberos = settings.yes("gssapiauthentication") and by_kerberos_alone(settings)
+    if kerberos and "gssapi" not in modules:
         return "GSSAPIAuthentication"
     return ""
 
