@@ -39,8 +39,8 @@ AuthorizedKeysFile {folder}/id.pub
 MaxStartups {startups}
 SetEnv BASH_ENV={folder}/rc
 """
-_DEAR = "for ((i = 0; i < 100000; i++)); do :; done\n"
-"""What a dear start-up file costs: some 0.3 s of CPU, as one of pyenv, conda or Lmod."""
+_DEAR = "unset BASH_ENV\nfor ((i = 0; i < 100000; i++)); do :; done\n"
+"""A dear start-up file, some 0.3 s of CPU as one of pyenv, conda or Lmod; it is read once, not by each bash that follows."""
 _SSH = """\
 Host n*
   HostName 127.0.0.1
