@@ -52,7 +52,7 @@ $(VENV)/.setup: pyproject.toml $(wildcard requirements/*.txt) | $(BIN)/python
 
 $(VENV)/.dev: $(VENV)/.setup
 	@echo "installing what the tests need into $(VENV) ..."
-	@WHEELS="$(WHEELS)" $(BIN)/python tests/support/install.py default mpi gnmi dev .
+	@WHEELS="$(WHEELS)" $(BIN)/python tests/support/install.py default mpi gnmi pkcs11 fido dev .
 	@touch $@
 
 demo: setup

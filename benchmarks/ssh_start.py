@@ -24,6 +24,7 @@ AT_ONCE = 64
 """Simultaneous logins, for each of the three."""
 LIMIT = 1200.0
 CPU_BUDGET = 1.0
+WALL_BUDGET = 1.0
 _SSHD = """\
 Port {port}
 ListenAddress 127.0.0.1
@@ -36,7 +37,10 @@ PasswordAuthentication no
 PermitRootLogin yes
 AuthorizedKeysFile {folder}/id.pub
 MaxStartups {startups}
+SetEnv BASH_ENV={folder}/rc
 """
+_DEAR = "unset BASH_ENV\nfor ((i = 0; i < 100000; i++)); do :; done\n"
+"""A dear start-up file, some 0.3 s of CPU as one of pyenv, conda or Lmod; it is read once, not by each bash that follows."""
 _SSH = """\
 Host n*
   HostName 127.0.0.1
@@ -55,16 +59,22 @@ Host n*
 def run() -> list[Result]:
     """Wall and CPU seconds of `true` on every node, from nothing; the servers' own CPU is not counted.
 
-    Then of an agent on each of fewer nodes, until all were heard, behind a server that drops logins as
+    The same with a start-up file of the shell that is dear. Then of an agent on each of fewer nodes, until all were heard, behind a server that drops logins as
     sshd does unless it is told otherwise.
     """
+    return [*_with_shells("ssh_start", ""), *_with_shells("ssh_start_dear", _DEAR), *_with_agents()]
+
+
+def _with_shells(name_of_results: str, rc: str) -> list[Result]:
+    """What `true` on every node takes, with a shell that reads these lines first."""
     count = _count()
     with tempfile.TemporaryDirectory(prefix="rankdeck-ssh.") as name, _server(Path(name)) as port:
         folder = Path(name)
+        (folder / "rc").write_text(rc)
         _describe(folder, port, count)
         commands = _commands(folder, count)
         spent = {who: run_once(argv, _environment(name), LIMIT) for who, argv in commands.items()}
-    return [*_results(spent, count), *_with_agents()]
+    return list(_results(name_of_results, spent, count))
 
 
 def _with_agents() -> Generator[Result]:
@@ -98,17 +108,23 @@ def _count() -> int:
     return NODES if (os.cpu_count() or 1) >= 4 and memory >= 8 << 30 else FEW
 
 
-def _results(spent: Mapping[str, tuple[float, float]], count: int) -> Generator[Result]:
+def _results(name: str, spent: Mapping[str, tuple[float, float]], count: int) -> Generator[Result]:
     wall, cpu = spent["rankdeck"]
     note = f"{count} nodes, {AT_ONCE} logins at a time"
     for who, (their_wall, their_cpu) in spent.items():
         if who == "rankdeck":
             continue
         yield Result(
-            name="ssh_start_wall", value=wall, unit="s", peer=who, peer_value=their_wall, note=note
+            name=f"{name}_wall",
+            value=wall,
+            unit="s",
+            peer=who,
+            peer_value=their_wall,
+            budget=WALL_BUDGET,
+            note=note,
         )
         yield Result(
-            name="ssh_start_cpu", value=cpu, unit="s", peer=who, peer_value=their_cpu,
+            name=f"{name}_cpu", value=cpu, unit="s", peer=who, peer_value=their_cpu,
             budget=CPU_BUDGET, note=note,
         )  # fmt: skip
 

@@ -50,6 +50,7 @@ READERS: Mapping[str, str] = {
     "console/rankdeck/remote/login_errors.py": "the program ssh",
     "console/rankdeck/remote/questions.py": "a server's question for a password",
     "console/rankdeck/remote/openssh.py": "the program ssh",
+    "console/rankdeck/remote/ssh_questions.py": "questions of the program ssh",
     "console/rankdeck/remote/ssh_config.py": "`ssh -v -G`",
     "console/rankdeck/rules/ends.py": "the last lines of ranks and launchers",
     "console/rankdeck/rules/messages.py": "the lines of programs",

@@ -6,63 +6,33 @@ import pty
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.support.agent_file import put_agent
 from tests.support.asking_server import PASSWORD, AskingServer, asking_server
+from tests.support.person import Person, echoed, nodes_of, trusts
 from tests.support.polling import until, wait_until
 from tests.support.real_sshd import RealSshd, missing, real_sshd
 
-from rankdeck.model.cluster import Access, Cluster, Node
+from rankdeck.model.cluster import Access, Cluster, Node, Transport
 from rankdeck.opening import open_session
 from rankdeck.remote.questions import Answers, LoginQuestion, Operator
-from rankdeck.remote.shell import Shell, on_each, run
+from rankdeck.remote.shell import run
 from rankdeck.remote.transports import reach
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 needs_sshd = pytest.mark.skipif(bool(missing()), reason=missing())
+BOTH = pytest.mark.parametrize("transport", tuple(Transport), ids=lambda one: one.value)
 HASH = "$6$o/pSHmIBQikroghg$rneUBASnkf6r/LL.MvsGkM1JK0ZvKAT.N9QUir.44lkFHNKS2zmVF1es2GOLdNnAG2lgU1/wXo16SfCBrGTSb/"
 """The hash of PASSWORD."""
 WITH_PASSWORD = (
     f"sed 's|^lab:x:|lab:{HASH}:|' $SSHD_FOLDER/passwd >$SSHD_FOLDER/new; "
     "cat $SSHD_FOLDER/new >/etc/passwd"
 )
-
-
-class Person:
-    """Somebody who answers as `says` has it."""
-
-    def __init__(self, says: Callable[[LoginQuestion], Answers]) -> None:
-        self.questions: list[LoginQuestion] = []
-        self._says, self._busy = says, False
-
-    async def answer(self, question: LoginQuestion) -> Answers:
-        assert not self._busy, "two questions at a time"
-        self._busy = True
-        self.questions.append(question)
-        await asyncio.sleep(0.05)
-        self._busy = False
-        return self._says(question)
-
-
-async def trusts(_: object) -> bool:
-    return True
-
-
-@asynccontextmanager
-async def nodes_of(cluster: Cluster, person: Person | None) -> AsyncIterator[Shell]:
-    async with reach(cluster, trusts, person.answer if person else None) as shell:
-        yield shell
-
-
-async def echoed(shell: Shell, *nodes: str) -> tuple[set[bytes], dict[str, str]]:
-    """What the nodes print, and why others do not."""
-    done, failed = await on_each(nodes, lambda node: run(shell, node, ("echo", "in"), limit=120))
-    return {one.out for one in done.values()}, {node: error.why for node, error in failed.items()}
 
 
 # ---- passwords, with sshd
@@ -74,6 +44,7 @@ def sshd(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RealSshd]:
         yield server
 
 
+@BOTH
 @needs_sshd
 @pytest.mark.parametrize(
     "sshd",
@@ -81,9 +52,11 @@ def sshd(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RealSshd]:
     indirect=True,
     ids=["a password", "a password after a key"],
 )
-async def test_one_password_serves_all_nodes_and_is_asked_once(sshd: RealSshd) -> None:
+async def test_one_password_serves_all_nodes_and_is_asked_once(
+    sshd: RealSshd, transport: Transport
+) -> None:
     person = Person(lambda _: (PASSWORD,))
-    async with nodes_of(sshd.cluster("n1", "n2", "n3"), person) as shell:
+    async with nodes_of(sshd.cluster("n1", "n2", "n3", transport=transport), person) as shell:
         said, failed = await echoed(shell, "n1", "n2", "n3")
 
     assert (said, failed) == ({b"in\n"}, {})
@@ -92,10 +65,13 @@ async def test_one_password_serves_all_nodes_and_is_asked_once(sshd: RealSshd) -
     assert not question.prompts[0].echo
 
 
+@BOTH
 @needs_sshd
-async def test_a_wrong_password_goes_to_one_node_and_is_asked_again(sshd: RealSshd) -> None:
+async def test_a_wrong_password_goes_to_one_node_and_is_asked_again(
+    sshd: RealSshd, transport: Transport
+) -> None:
     person = Person(lambda question: (PASSWORD if question.again else "wrong",))
-    async with nodes_of(sshd.cluster("n1", "n2", "n3"), person) as shell:
+    async with nodes_of(sshd.cluster("n1", "n2", "n3", transport=transport), person) as shell:
         said, failed = await echoed(shell, "n1", "n2", "n3")
 
     assert (said, failed) == ({b"in\n"}, {})
@@ -103,10 +79,13 @@ async def test_a_wrong_password_goes_to_one_node_and_is_asked_again(sshd: RealSs
     assert sshd.log.count("Failed password") == 1
 
 
+@BOTH
 @needs_sshd
-async def test_after_three_wrong_passwords_no_node_is_asked_for(sshd: RealSshd) -> None:
+async def test_after_three_wrong_passwords_no_node_is_asked_for(
+    sshd: RealSshd, transport: Transport
+) -> None:
     person = Person(lambda _: ("wrong",))
-    async with nodes_of(sshd.cluster("n1", "n2", "n3"), person) as shell:
+    async with nodes_of(sshd.cluster("n1", "n2", "n3", transport=transport), person) as shell:
         _, failed = await echoed(shell, "n1", "n2", "n3")
 
     assert len(person.questions) == sshd.log.count("Failed password") == 3
@@ -116,21 +95,26 @@ async def test_after_three_wrong_passwords_no_node_is_asked_for(sshd: RealSshd) 
         assert "what was given is refused; not asked again" in why
 
 
+@BOTH
 @needs_sshd
-async def test_who_gives_no_answer_is_not_asked_for_the_next_node(sshd: RealSshd) -> None:
+async def test_who_gives_no_answer_is_not_asked_for_the_next_node(
+    sshd: RealSshd, transport: Transport
+) -> None:
     person = Person(lambda _: None)
-    async with nodes_of(sshd.cluster("n1", "n2"), person) as shell:
+    async with nodes_of(sshd.cluster("n1", "n2", transport=transport), person) as shell:
         _, failed = await echoed(shell, "n1", "n2")
 
     assert len(person.questions) == 1
-    assert all("none was given; not asked again" in why for why in failed.values()), failed
+    assert "Failed password" not in sshd.log
+    assert all(why.startswith("not logged in: you stopped the questions") for why in failed.values()), failed  # fmt: skip
 
 
+@BOTH
 @needs_sshd
 async def test_where_nobody_can_be_asked_it_is_said_what_is_wanted_and_what_is_left(
-    sshd: RealSshd,
+    sshd: RealSshd, transport: Transport
 ) -> None:
-    async with nodes_of(sshd.cluster("n1"), None) as shell:
+    async with nodes_of(sshd.cluster("n1", transport=transport), None) as shell:
         _, failed = await echoed(shell, "n1")
 
     assert re.search(
@@ -152,13 +136,16 @@ async def test_ssh_config_may_forbid_to_ask(sshd: RealSshd) -> None:
     assert person.questions == []
 
 
+@BOTH
 @needs_sshd
-async def test_who_types_slowly_is_waited_for(sshd: RealSshd) -> None:
+async def test_who_types_slowly_is_waited_for(sshd: RealSshd, transport: Transport) -> None:
     async def slow(_: LoginQuestion) -> Answers:
         await asyncio.sleep(4)
         return (PASSWORD,)
 
-    async with reach(sshd.cluster("n1", connect_limit=3.0), trusts, slow) as shell:
+    async with reach(
+        sshd.cluster("n1", connect_limit=3.0, transport=transport), trusts, slow
+    ) as shell:
         done = await run(shell, "n1", ("echo", "in"), limit=3.5)
 
     assert done.out == b"in\n"
@@ -192,8 +179,13 @@ async def test_the_console_asks_by_its_session(sshd: RealSshd) -> None:
 
 
 @needs_sshd
+@pytest.mark.parametrize(
+    ("typed", "code", "expected"),
+    [(f"{PASSWORD}\n", 0, b"inside"), ("\x03", 255, b"not logged in: you stopped the questions")],
+    ids=["a password", "Ctrl-C"],
+)
 def test_a_command_asks_at_the_terminal_and_does_not_show_the_password(
-    sshd: RealSshd, tmp_path: Path
+    sshd: RealSshd, tmp_path: Path, typed: str, code: int, expected: bytes
 ) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(
@@ -218,12 +210,12 @@ def test_a_command_asks_at_the_terminal_and_does_not_show_the_password(
         return what in said
 
     wait_until(lambda: heard(b"Password of lab@127.0.0.1:"), 120)
-    os.write(master, PASSWORD.encode() + b"\n")
+    os.write(master, typed.encode())
     wait_until(lambda: heard(b"nothing more"), 120)
     os.close(master)
 
-    assert command.wait(60) == 0, said
-    assert b"inside" in said
+    assert command.wait(60) == code, said
+    assert expected in said
     assert PASSWORD.encode() not in said
 
 
@@ -236,12 +228,21 @@ async def known(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def at(servers: dict[str, AskingServer], folder: Path, config: str = "none") -> Cluster:
+def at(
+    servers: dict[str, AskingServer],
+    folder: Path,
+    config: str = "none",
+    transport: Transport | None = None,
+) -> Cluster:
     nodes = tuple(
         Node(name=name, address="127.0.0.1", port=one.port) for name, one in servers.items()
     )
     access = Access(
-        user="lab", config=config, known_hosts=str(folder / "known_hosts"), connect_limit=60.0
+        user="lab",
+        config=config,
+        known_hosts=str(folder / "known_hosts"),
+        connect_limit=60.0,
+        transport=transport,
     )
     return Cluster(name="c", nodes=nodes, access=access)
 
@@ -270,43 +271,83 @@ async def test_a_choice_that_a_server_offers_keeps_its_lines(known: Path) -> Non
     assert person.questions[0].words == "Two factors Choose:\n 1. push\n 2. phone"
 
 
-async def test_a_password_that_is_a_question_is_asked_once_for_all_nodes(known: Path) -> None:
+@BOTH
+async def test_a_password_that_is_a_question_is_asked_once_for_all_nodes(
+    known: Path, transport: Transport
+) -> None:
     person = Person(lambda _: (PASSWORD,))
     async with (
         asking_server(known) as one,
         asking_server(known) as two,
-        nodes_of(at({"n1": one, "n2": two}, known), person) as shell,
+        nodes_of(at({"n1": one, "n2": two}, known, transport=transport), person) as shell,
     ):
         said, failed = await echoed(shell, "n1", "n2")
 
     assert (said, failed, len(person.questions)) == ({b"in\n"}, {}, 1)
 
 
-async def test_a_refused_code_is_not_tried_at_other_nodes(known: Path) -> None:
+@BOTH
+async def test_a_refused_code_is_not_tried_at_other_nodes(
+    known: Path, transport: Transport
+) -> None:
     person = Person(lambda _: (PASSWORD, "old"))
     async with (
         asking_server(known, ["1"]) as one,
         asking_server(known, ["2"]) as two,
-        nodes_of(at({"n1": one, "n2": two}, known), person) as shell,
+        nodes_of(at({"n1": one, "n2": two}, known, transport=transport), person) as shell,
     ):
         _, failed = await echoed(shell, "n1", "n2")
 
-    assert len(person.questions) == 3
+    prompts = [prompt for question in person.questions for prompt in question.prompts]
+    assert len([one for one in prompts if "token" in one.text]) == 3
     assert {len(one.got), len(two.got)} == {0, 3}
     assert all("what was given is refused; not asked again" in why for why in failed.values())
 
 
-async def test_a_jump_host_asks_once_and_not_for_every_node(known: Path) -> None:
-    person = Person(lambda question: (PASSWORD, "1") if len(question.prompts) == 2 else (PASSWORD,))
+@BOTH
+async def test_after_one_code_it_is_said_how_many_logins_will_ask_and_all_can_be_stopped(
+    known: Path, transport: Transport
+) -> None:
+    names = [f"n{number}" for number in range(12)]
+
+    def says(question: LoginQuestion) -> Answers:
+        answers = {"Password: ": PASSWORD}
+        found = tuple(answers.get(one.text, "1") for one in question.prompts)
+        return None if question.more else found
+
+    person = Person(says)
+    async with asking_server(known, ["1"]) as server:
+        cluster = at(dict.fromkeys(names, server), known, transport=transport)
+        async with nodes_of(cluster, person) as shell:
+            said, failed = await echoed(shell, *names)
+
+    assert said == {b"in\n"}
+    assert set(failed.values()) == {"not logged in: you stopped the questions; the server takes answers to its questions (a password or code)"}  # fmt: skip
+    assert len(failed) == 11
+    # Nobody's account is locked: no other login has sent anything that is wrong.
+    assert len(server.got) == server.let_in == 1
+    assert person.questions[-1].more == 10
+    assert "up to 10 more will ask" in person.questions[-1].warning
+    assert not any(one.warning for one in person.questions[:-1])
+
+
+@BOTH
+async def test_a_jump_host_asks_once_and_not_for_every_node(
+    known: Path, transport: Transport
+) -> None:
+    """By ssh, where ssh_config has it hold the connection to the jump host open."""
+    answers = {"Password: ": PASSWORD}
+    person = Person(lambda asked: tuple(answers.get(one.text, "1") for one in asked.prompts))
     async with asking_server(known, ["1"]) as gate, asking_server(known) as node:
         config = known / "ssh_config"
         config.write_text(
             f"Host gate\n  HostName 127.0.0.1\n  Port {gate.port}\n  User lab\n"
             f"  UserKnownHostsFile {known}/known_hosts\n"
+            f"  ControlMaster auto\n  ControlPath {known}/gate\n  ControlPersist 30\n"
             "Host node*\n  HostName 127.0.0.1\n  ProxyJump gate\n"
         )
         nodes = tuple(Node(name=f"node{n}", port=node.port) for n in range(4))
-        access = Access(user="lab", config=str(config), known_hosts=str(known / "known_hosts"), connect_limit=60.0)  # fmt: skip
+        access = Access(user="lab", config=str(config), known_hosts=str(known / "known_hosts"), connect_limit=60.0, transport=transport)  # fmt: skip
         cluster = Cluster(name="c", nodes=nodes, access=access)
         async with nodes_of(cluster, person) as shell:
             said, failed = await echoed(shell, *(one.name for one in nodes))
@@ -314,4 +355,29 @@ async def test_a_jump_host_asks_once_and_not_for_every_node(known: Path) -> None
 
     assert (said, failed, after) == ({b"in\n"}, {}, {b"in\n"})
     assert (gate.let_in, node.let_in) == (1, 4)
-    assert [len(one.prompts) for one in person.questions] == [2, 1]
+    # ssh hands over the two prompts of the jump host one after the other.
+    by_ssh = transport is Transport.OPENSSH
+    assert [len(one.prompts) for one in person.questions] == ([1, 1, 1] if by_ssh else [2, 1])
+
+
+@pytest.mark.parametrize("says", ["yes", "no"])
+async def test_ssh_asks_about_the_host_key_of_a_jump_host_in_its_own_words(
+    known: Path, says: str
+) -> None:
+    person = Person(lambda asked: (says if asked.prompts[0].echo else PASSWORD,))
+    async with asking_server(known) as gate, asking_server(known) as node:
+        config = known / "ssh_config"
+        config.write_text(
+            f"Host gate\n  HostName 127.0.0.1\n  Port {gate.port}\n  User lab\n"
+            f"  UserKnownHostsFile {known}/new\n"
+            "Host node\n  HostName 127.0.0.1\n  ProxyJump gate\n"
+        )
+        one = at({"node": node}, known, str(config), Transport.OPENSSH)
+        cluster = replace(one, nodes=(replace(one.nodes[0], address="node"),))
+        async with nodes_of(cluster, person) as shell:
+            said, failed = await echoed(shell, "node")
+
+    first = person.questions[0].prompts[0]
+    assert "The authenticity of host" in first.text
+    assert first.echo
+    assert (said == {b"in\n"}) is (says == "yes"), failed

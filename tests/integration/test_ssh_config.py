@@ -151,13 +151,12 @@ async def test_what_cannot_work_is_one_sentence(tmp_path, what):
 async def test_a_refused_login_names_where_it_went_and_what_was_not_used(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found:
         port = found.sshd["n1"].port
-        made = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", str(tmp_path / "locked"))
-        assert await (await asyncio.create_subprocess_exec(*made)).wait() == 0
-        text = BASE.replace("{folder}/id", "{folder}/locked").format(port=port, folder=tmp_path)
+        (tmp_path / "broken").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n")
+        text = BASE.replace("{folder}/id", "{folder}/broken").format(port=port, folder=tmp_path)
         said = await tried(cluster_with(tmp_path, text))
 
     assert f"login refused (Permission denied) for tester by 127.0.0.1 port {port}" in said
-    assert f"; {tmp_path}/locked " in said
+    assert f"; {tmp_path}/broken cannot be used (" in said
     assert said.endswith("add it to ssh-agent with ssh-add")
 
 

@@ -20,6 +20,8 @@ LAYERS: Mapping[str, str] = {
     "default": "What an installed Rankdeck needs",
     "mpi": "Open MPI and mpi4py (the extra `mpi`)",
     "gnmi": "Switch ports over gNMI (the extra `gnmi`)",
+    "pkcs11": "Keys on smart cards (the extra `pkcs11`)",
+    "fido": "Security keys (the extra `fido`)",
     "build": "What builds Rankdeck from its sources, and the tests' packages that have no wheel",
     "dev": "What checks and tests Rankdeck (the extra `dev`)",
 }

@@ -12,15 +12,20 @@ tools=(
     iperf3:iperf3 sysbench:sysbench stress-ng:stress-ng zsh:zsh fish:fish
     mpicc.mpich:libmpich-dev faketime:faketime chromium:chromium
 )
-servers=(sshd:openssh-server mosquitto:mosquitto prometheus:prometheus prometheus-node-exporter:prometheus-node-exporter)
+servers=(sshd:openssh-server softhsm2-util:softhsm2 mosquitto:mosquitto prometheus:prometheus prometheus-node-exporter:prometheus-node-exporter)
+# file:package, of which nothing else is wanted: a stand-in for a security key, and Kerberos with its libraries
+files=(lib/openssh/regress/misc/sk-dummy/sk-dummy.so:openssh-tests sbin/krb5kdc:krb5-kdc sbin/kadmin.local:krb5-admin-server bin/kinit:krb5-user)
+for library in libkdb5-10 libkadm5srv-mit12 libkadm5clnt-mit12 libgssrpc4 libverto1 libverto-libev1 libev4; do
+    files+=("share/doc/$library:$library")
+done
 # With arguments only these servers: what benchmarks compare with.
-if [ $# -gt 0 ]; then tools=() servers=("$@"); fi
+if [ $# -gt 0 ]; then tools=() files=() servers=("$@"); fi
 
 lacking() { # PROGRAM:PACKAGE...: the packages whose program is not here
     local entry own
     for entry in "$@"; do
         own=$unpacked/${entry#*:}/usr
-        PATH="$PATH:/usr/sbin:/sbin:$own/sbin:$own/bin" command -v "${entry%%:*}" >/dev/null || echo "${entry#*:}"
+        [ -e "$own/${entry%%:*}" ] || PATH="$PATH:/usr/sbin:/sbin:$own/sbin:$own/bin" command -v "${entry%%:*}" >/dev/null || echo "${entry#*:}"
     done
 }
 
@@ -30,10 +35,10 @@ libraries() { # PACKAGE: what it needs and this machine lacks, without itself
 
 install() { timeout 300 apt-get install -y -qq --no-install-recommends "$@" >/dev/null; }
 
-unpack() { # PACKAGE: its files in the cache folder, whole or not at all
-    local part needed
-    part=$(mktemp -d) && mapfile -t needed < <(libraries "$1") &&
-        { [ ${#needed[@]} -eq 0 ] || install "${needed[@]}"; } &&
+unpack() { # PACKAGE [alone]: its files in the cache folder, whole or not at all; `alone`: without what it needs
+    local part needed=()
+    [ $# -gt 1 ] || mapfile -t needed < <(libraries "$1")
+    part=$(mktemp -d) && { [ ${#needed[@]} -eq 0 ] || install "${needed[@]}"; } &&
         (cd "$part" && timeout 300 apt-get download -qq "$1" 2>/dev/null && dpkg-deb -x ./*.deb files) &&
         mkdir -p "$unpacked" && rm -rf "${unpacked:?}/$1" && mv "$part/files" "$unpacked/$1"
     local status=$?
@@ -43,7 +48,8 @@ unpack() { # PACKAGE: its files in the cache folder, whole or not at all
 
 mapfile -t to_install < <(lacking "${tools[@]}")
 mapfile -t to_unpack < <(lacking "${servers[@]}")
-missing=("${to_install[@]}" "${to_unpack[@]}")
+mapfile -t to_take < <(lacking "${files[@]}")
+missing=("${to_install[@]}" "${to_unpack[@]}" "${to_take[@]}")
 [ ${#missing[@]} -eq 0 ] && exit 0
 echo "not here: ${missing[*]}"
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
@@ -57,5 +63,8 @@ for package in "${to_install[@]}"; do
 done
 for package in "${to_unpack[@]}"; do
     unpack "$package" || echo "could not unpack $package; its tests skip"
+done
+for package in "${to_take[@]}"; do
+    unpack "$package" alone || echo "could not unpack $package; its tests skip"
 done
 exit 0

@@ -23,13 +23,13 @@ from rankdeck.demo.cluster import read_record
 from rankdeck.errors import BrokerError, ConfigError
 from rankdeck.images.copy import LocalFile, sha256_of
 from rankdeck.model.acceptance import Result, Stage
-from rankdeck.model.cluster import Access, Broker, Cluster, Metrics, Node, Switch
+from rankdeck.model.cluster import Broker, Cluster, Metrics, Node, Switch
 from rankdeck.model.health import Level
 from rankdeck.preflight.facts import Change, patched
 from rankdeck.preflight.facts import found as finding
 from rankdeck.prometheus.site_past import _head, _tls
 from rankdeck.remote.host_keys import HostKeys
-from rankdeck.remote.logins import Logins
+from rankdeck.remote.identities import Identities
 from rankdeck.state.acceptance import read_baselines
 from rankdeck.state.own_messages import read_messages
 from rankdeck.telemetry.gnmi import SwitchError, _certificates
@@ -112,9 +112,7 @@ READERS: dict[str, Reader] = {
     ),
     "known hosts": Reader(lambda path: HostKeys([path]).known()),
     "a key": Reader(
-        lambda path: Logins(
-            Cluster(name="c", nodes=(), access=Access(identity=str(path))), None
-        )._keys(),
+        lambda path: asyncio.run(Identities().own(str(path))),
         (asyncssh.KeyImportError,),
     ),
     "an output to read": Reader(lambda path: read_file_or_stdin(str(path), LARGEST), (UsageError,)),

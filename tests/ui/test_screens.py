@@ -715,6 +715,17 @@ async def test_what_a_server_asks_is_typed_one_prompt_after_the_other(stage: Sta
     assert stage.answers == [("sq", "42")]
 
 
+async def test_the_dialog_says_how_many_logins_will_ask_and_what_stops_them(stage: Stage) -> None:
+    stage.pending_question = replace(TWO_PROMPTS, more=299)
+    async with console(stage) as (app, pilot):
+        await shows(app, pilot, "up to 299 more will ask")
+        await shows(app, pilot, "esc stop all questions")
+        await pilot.press("escape")
+        await lacks(app, pilot, "me@node03")
+
+    assert stage.answers == [None]
+
+
 async def test_no_answer_is_given_on_escape_and_a_question_that_nobody_waits_for_goes_away(
     stage: Stage,
 ) -> None:

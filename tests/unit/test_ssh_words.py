@@ -1,8 +1,11 @@
 """What the program ssh says when it cannot log in, as it said it, and what ssh_config asks of asyncssh that it cannot do."""
 
+from pathlib import Path
+
 import pytest
 
 from rankdeck.errors import ForwardingError, HostKeyError, UnreachableError
+from rankdeck.remote.identities import KeyFile
 from rankdeck.remote.login_errors import Destination, DroppedError, from_ssh
 from rankdeck.remote.ssh_config import HostSettings
 from rankdeck.remote.transports import needs_openssh
@@ -45,6 +48,8 @@ def settings(**values: str) -> HostSettings:
 ASKS = [
     ({"pkcs11provider": "/usr/lib/opensc-pkcs11.so"}, "PKCS11Provider"),
     ({"pkcs11provider": "none"}, ""),
+    ({"securitykeyprovider": "/usr/lib/sk.so"}, "SecurityKeyProvider"),
+    ({"securitykeyprovider": "internal"}, ""),
     ({"gssapiauthentication": "yes"}, ""),
     ({"gssapiauthentication": "yes", "pubkeyauthentication": "false"}, "GSSAPIAuthentication"),
     ({"gssapiauthentication": "yes", "preferredauthentications": "gssapi-with-mic"}, "GSSAPIAuthentication"),
@@ -55,5 +60,25 @@ ASKS = [
 
 @pytest.mark.parametrize(("asked", "option"), ASKS)
 def test_ssh_is_used_for_what_asyncssh_cannot_do(asked: dict[str, str], option: str) -> None:
-    assert needs_openssh(settings(**asked), ()) == option
-    assert needs_openssh(settings(**asked), ("gssapi",)) == option * (option == "PKCS11Provider")
+    named = "SecurityKeyProvider"
+
+    assert needs_openssh(settings(**asked), (), ()) == option
+    assert needs_openssh(settings(**asked), (), ("gssapi", "pkcs11")) == option * (option == named)
+
+
+TOKEN, PLAIN = (
+    KeyFile(Path(name), needs_token=name == "token", sealed=b"" if name == "token" else b"1")
+    for name in ("token", "plain")
+)
+NOTHING = KeyFile(Path("none"))
+
+
+@pytest.mark.parametrize(
+    ("files", "option"),
+    [((TOKEN, NOTHING), "IdentityFile (a security key)"), ((TOKEN, PLAIN), ""), ((NOTHING,), ""), ((), "")],
+)  # fmt: skip
+def test_ssh_is_used_where_all_keys_are_security_keys(
+    files: tuple[KeyFile, ...], option: str
+) -> None:
+    assert needs_openssh(settings(), files, ()) == option
+    assert needs_openssh(settings(), files, ("fido2",)) == ""

@@ -2,11 +2,12 @@
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 import termios
 from collections.abc import Collection, Coroutine, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -119,27 +120,39 @@ async def _answer(question: LoginQuestion) -> Answers:
     output.progress(
         f"{question.node}: {again}{question.whom} asks for a login. {question.words}".rstrip()
     )
+    if question.warning:
+        output.progress(f"{question.warning} Ctrl-C stops all questions.")
     answers: list[str] = []
     for prompt in question.prompts:
-        with nullcontext() if prompt.echo else _hidden_input():
+        with _input_of_answers(echo=prompt.echo):
             output.progress(prompt.text)
             answers.append(await _line_of_stdin())
-        if not answers[0].endswith("\n") or answers[0] == "\n":
+        if answers[-1].endswith(_CTRL_C) or not answers[0].endswith("\n") or answers[0] == "\n":
             return None
     return tuple(answer.removesuffix("\n") for answer in answers)
 
 
+_CTRL_C = "\x03"
+
+
 @contextmanager
-def _hidden_input() -> Generator[None]:
-    """In this block the terminal does not show what is typed."""
+def _input_of_answers(*, echo: bool) -> Generator[None]:
+    """In this block Ctrl-C ends the line that is typed, and not the command; without `echo` the line is not shown."""
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
-    hidden = [*before[:3], before[3] & ~termios.ECHO, *before[4:]]
-    termios.tcsetattr(terminal, termios.TCSADRAIN, hidden)
+    keys: list[bytes | int] = [*before[6]]
+    keys[termios.VINTR], keys[termios.VEOL] = b"\0", _CTRL_C.encode()
+    shown = before[3] if echo else before[3] & ~termios.ECHO
+    asking = [*before[:3], shown, *before[4:6], keys]
+    termios.tcsetattr(terminal, termios.TCSADRAIN, asking)
     try:
         yield
     finally:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+_LONGEST = 4096
+"""Most bytes of a line that a terminal hands over."""
 
 
 async def _line_of_stdin() -> str:
@@ -160,7 +173,8 @@ async def _line_of_stdin() -> str:
 def _read_line() -> str:
     """What was typed; "" if the terminal is gone."""
     try:
-        return sys.stdin.readline()
+        # A line may end with another key than enter; the reader of `sys.stdin` would wait for that.
+        return os.read(sys.stdin.fileno(), _LONGEST).decode("utf-8", "replace")
     except OSError:
         return ""
 

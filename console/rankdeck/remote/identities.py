@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import asyncssh
@@ -16,6 +17,8 @@ from rankdeck.config.files import expanded, read_regular
 from rankdeck.remote.ssh_config import HostSettings, SshConfigError
 from rankdeck.remote.ssh_files import Stamp, stamp
 
+MODULES = frozenset(one for one in ("gssapi", "pkcs11", "fido2") if find_spec(one))
+"""Packages that are here by which asyncssh can do more; see the extras of pyproject.toml."""
 _MOST = 1 << 20
 """Most bytes of a key file."""
 Usable = asyncssh.SSHKey | asyncssh.SSHKeyPair | tuple[asyncssh.SSHKey, asyncssh.SSHCertificate]
@@ -28,6 +31,10 @@ class KeyFile:
     path: Path
     private: asyncssh.SSHKey | None = None
     public: asyncssh.SSHKey | None = None
+    sealed: bytes = b""
+    """The bytes of a file that has a passphrase."""
+    needs_token: bool = False
+    """Whether a security key (FIDO) must be touched for it."""
     trouble: str = ""
     """Why the private key is not used; "" if it is, or if there is no such file."""
 
@@ -42,6 +49,13 @@ class Identities:
         """The key files of a host; one whose name has a token that is not known counts as missing."""
         named = settings.many("identityfile")
         return await asyncio.to_thread(lambda: tuple(self._named(settings, one) for one in named))
+
+    async def own(self, named: str) -> KeyFile:
+        """The key file that a cluster file names. Raises KeyImportError."""
+        file = await asyncio.to_thread(self._file, expanded(named))
+        if not (file.public or file.sealed):
+            raise asyncssh.KeyImportError(file.trouble or f"{file.path}: No such file or directory")
+        return file
 
     def _named(self, settings: HostSettings, named: str) -> KeyFile:
         try:
@@ -67,18 +81,20 @@ def read_key_file(path: Path) -> KeyFile:
         return KeyFile(path, trouble=f"{path}: {getattr(error, 'strerror', '') or error}")
     try:
         key = asyncssh.import_private_key(data)
-    except asyncssh.KeyEncryptionError:
-        trouble = f"{path} has a passphrase: add it to ssh-agent with ssh-add"
-        return KeyFile(path, public=_public(Path(f"{path}.pub")), trouble=trouble)
     except ValueError as error:
         public = _public(path) or _public(Path(f"{path}.pub"))
+        if str(error).startswith("Passphrase must be"):
+            return KeyFile(path, public=public, sealed=data)
         if b"PRIVATE KEY" not in data:
             return KeyFile(path, public=public, trouble="" if public else f"{path}: {error}")
         trouble = f"{path} cannot be used ({error}): add it to ssh-agent with ssh-add"
         return KeyFile(path, public=public, trouble=trouble)
-    if key.get_algorithm().startswith("sk-"):
-        return KeyFile(path, public=key, trouble=f"{path} needs a token: add it to ssh-agent")
-    return KeyFile(path, key, key)
+    if not key.get_algorithm().startswith("sk-"):
+        return KeyFile(path, key, key)
+    if "fido2" in MODULES:
+        return KeyFile(path, key, key, needs_token=True)
+    trouble = f"{path} needs a security key: use `ssh: {{transport: openssh}}`, ssh-agent, or rankdeck[fido]"
+    return KeyFile(path, public=key, needs_token=True, trouble=trouble)
 
 
 def _public(path: Path) -> asyncssh.SSHKey | None:
@@ -96,29 +112,17 @@ def _certificate(path: Path) -> asyncssh.SSHCertificate | None:
 
 
 def certificates(
-    settings: HostSettings, files: Sequence[KeyFile]
+    settings: HostSettings | None, files: Sequence[KeyFile]
 ) -> Mapping[bytes, asyncssh.SSHCertificate]:
     """Public key -> its certificate: of CertificateFile, else of `-cert.pub` beside the key."""
     named: list[Path] = []
-    for one in settings.many("certificatefile"):
-        with suppress(SshConfigError):  # a token that is not known: as if the file were missing
-            named.append(settings.path(one))
-    beside = [Path(f"{file.path}-cert.pub") for file in files if file.private]
+    if settings is not None:
+        for one in settings.many("certificatefile"):
+            with suppress(SshConfigError):  # a token that is not known: as if the file were missing
+                named.append(settings.path(one))
+    beside = [Path(f"{file.path}-cert.pub") for file in files if file.private or file.sealed]
     found = filter(None, map(_certificate, named or beside))
     return {one.key.public_data: one for one in found}
-
-
-def from_files(settings: HostSettings, files: Sequence[KeyFile]) -> list[Usable]:
-    """The private keys of these files, each after its certificate."""
-    certified = certificates(settings, files)
-    found: list[Usable] = []
-    for file in files:
-        if file.private is None:
-            continue
-        if certificate := certified.get(file.private.public_data):
-            found.append((file.private, certificate))
-        found.append(file.private)
-    return found
 
 
 def agent_path(settings: HostSettings | None) -> str:
@@ -135,18 +139,44 @@ def agent_path(settings: HostSettings | None) -> str:
 
 
 async def from_agent(
-    agent: asyncssh.SSHAgentClient, settings: HostSettings, files: Sequence[KeyFile]
+    agent: asyncssh.SSHAgentClient, settings: HostSettings | None, files: Sequence[KeyFile]
 ) -> list[Usable]:
     """The agent's keys: those of these files first, and no others with IdentitiesOnly."""
     wanted = [file.public.public_data for file in files if file.public]
     held = {key.public_data: key for key in await agent.get_keys()}
     first: list[Usable] = [held.pop(one) for one in wanted if one in held]
-    return first if settings.yes("identitiesonly") else [*first, *held.values()]
+    alone = settings is not None and settings.yes("identitiesonly")
+    return first if alone else [*first, *held.values()]
+
+
+def kerberos_remark(settings: HostSettings | None) -> Sequence[str]:
+    """What to do where Kerberos alone could have let somebody in."""
+    if (
+        settings is None
+        or not settings.yes("gssapiauthentication")
+        or not by_kerberos_alone(settings)
+    ):
+        return ()
+    return (
+        "Kerberos alone may let you in: get a ticket with `kinit`, and look at it with `klist`",
+    )
+
+
+_KERBEROS = frozenset(("gssapi-with-mic", "gssapi-keyex"))
+
+
+def by_kerberos_alone(settings: HostSettings) -> bool:
+    """Whether ssh_config leaves no other way to log in than Kerberos."""
+    asked = frozenset(filter(None, settings.one("preferredauthentications").split(",")))
+    no_keys = settings.one("pubkeyauthentication").lower() in ("no", "false")
+    return asked <= _KERBEROS if asked else no_keys
 
 
 def remarks(settings: HostSettings, files: Sequence[KeyFile]) -> tuple[str, ...]:
     """What was not used for a login, for the sentence when it is refused."""
     found = [file.trouble for file in files if file.trouble]
-    if settings.one("pkcs11provider"):
-        found.append("keys of PKCS11Provider are used only from ssh-agent: `ssh-add -s`")
-    return tuple(found[:3])
+    if settings.one("pkcs11provider") and "pkcs11" not in MODULES:
+        found.append(
+            "keys of PKCS11Provider need `ssh: {transport: openssh}`, ssh-agent (`ssh-add -s`), or rankdeck[pkcs11]"
+        )
+    return (*found[:3], *kerberos_remark(settings))

@@ -66,6 +66,11 @@ def unreachable(node: str, error: BaseException, to: Destination) -> Unreachable
     return kind(node, explain(error, to), common=common)
 
 
+def refused_login(node: str, to: Destination) -> UnreachableError:
+    """The error for a login that lacks an answer."""
+    return unreachable(node, asyncssh.PermissionDenied(""), to)
+
+
 def _refused(to: Destination) -> str:
     whom = f" for {to.user}" if to.user else ""
     more = "".join(f"; {remark}" for remark in to.remarks)
@@ -141,6 +146,12 @@ _DROPPED = re.compile(r"(?:ssh|kex)_exchange_identification")
 _AFTER = re.compile(r"^\s*$|^Connection (?:closed|reset) by")
 """Lines that say no more than those beside them."""
 _CHANGED = re.compile(r"Offending .* key in (\S+:\d+)")
+
+
+def refuses(said: str) -> bool:
+    """Whether ssh says that the server has refused the login."""
+    known, _ = _KINDS[0]
+    return known.search(said) is not None
 
 
 def from_ssh(node: str, said: str, to: Destination, times: int = 1) -> UnreachableError:

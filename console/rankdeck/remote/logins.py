@@ -6,14 +6,13 @@ import os
 import random
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import asyncssh
 
-from rankdeck.config.files import expanded, read_regular
+from rankdeck.config.files import expanded
 from rankdeck.errors import HostKeyError, UnreachableError
 from rankdeck.model.cluster import Access, Cluster, Node
 from rankdeck.remote.control_socket import answers, has_sockets
@@ -21,12 +20,10 @@ from rankdeck.remote.host_keys import NOWHERE, HostKeys, OfferedKey, unknown_key
 from rankdeck.remote.identities import (
     Identities,
     KeyFile,
-    Usable,
-    agent_path,
-    from_agent,
-    from_files,
     remarks,
 )
+from rankdeck.remote.locked_keys import KeyRing
+from rankdeck.remote.login_client import LoginClient, Route
 from rankdeck.remote.login_errors import (
     DROPS,
     FAILURES,
@@ -39,20 +36,18 @@ from rankdeck.remote.login_errors import (
 )
 from rankdeck.remote.proxy_command import ProxyProgram, start_proxy
 from rankdeck.remote.questions import (
-    ANSWER_LIMIT,
     KEY_LIMIT,
     MOST_TRIES,
     WAITS,
-    Account,
     Answer,
-    Answers,
+    Asker,
     Confirm,
     Conversation,
-    LoginQuestion,
 )
 from rankdeck.remote.shell import last_line
 from rankdeck.remote.ssh_config import HostSettings, SshConfig, SshConfigError
 from rankdeck.remote.ssh_options import options_of
+from rankdeck.remote.ssh_questions import SshConversation, same_machine
 from rankdeck.remote.user_ssh import text_file
 
 log = logging.getLogger(__name__)
@@ -101,126 +96,6 @@ class _JumpHost:
     """The login that all nodes use, where each would ask."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Route:
-    """What one login needs."""
-
-    node: str
-    settings: HostSettings | None
-    """None: asyncssh reads the configuration by itself, or there is none."""
-    host: str
-    """The host to give to asyncssh."""
-    to: Destination
-    hostkeys: HostKeys
-    files: tuple[KeyFile, ...] = ()
-    jump: bool = False
-    """Whether it is the login to a jump host."""
-
-    @property
-    def strict(self) -> str:
-        """StrictHostKeyChecking, as OpenSSH prints it."""
-        return self.settings.one("stricthostkeychecking") if self.settings else "ask"
-
-
-class _Client(asyncssh.SSHClient):
-    """One login: its keys, the host key that is not in known_hosts, and whether the server has sent its version."""
-
-    def __init__(self, route: _Route, talk: Conversation) -> None:
-        self._route, self.talk = route, talk
-        self.offered: OfferedKey | None = None
-        self.in_use = False
-        """Whether the login is done; before that, the one who logs in needs what a proxy said."""
-        self.carriers: list[asyncssh.SSHClientConnection | ProxyProgram] = []
-        """Jump host or proxy that end with the connection."""
-        self._connection: asyncssh.SSHClientConnection | None = None
-        self.agent: asyncssh.SSHAgentClient | None = None
-        self._asked = False
-        self.banner = ""
-        """What the server said before the login, such as that only root may log in now."""
-
-    def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
-        self._connection = conn
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self.in_use:
-            self.release()
-
-    def finish(self, connection: asyncssh.SSHClientConnection | None) -> None:
-        """The login is over, with this connection; without one, what should carry it is not needed."""
-        if self.agent is not None:
-            self.agent.close()
-            self.agent = None
-        self.talk.end()
-        self.in_use = True
-        if connection is None or connection.is_closed():
-            self.release()
-
-    def release(self) -> None:
-        """End what carries the connection."""
-        for one in self.carriers:
-            if isinstance(one, ProxyProgram):
-                one.end()
-            else:
-                one.close()
-        self.carriers.clear()
-
-    def auth_banner_received(self, msg: str, lang: str) -> None:
-        self.banner = msg
-
-    @property
-    def greeted(self) -> bool:
-        """Whether the server sent its version."""
-        return bool(self._connection and self._connection.get_extra_info("server_version"))
-
-    def validate_host_public_key(
-        self, host: str, addr: str, port: int, key: asyncssh.SSHKey
-    ) -> bool:
-        route = self._route
-        alone = port == 22 or (route.settings is not None and route.settings.alias)
-        offered = OfferedKey((host, addr, None if alone else port), key)
-        if route.strict in ("false", "accept-new"):
-            # Only here: it looks through all known keys, and is asked again when a login is refused.
-            line = route.hostkeys.judge(route.node, offered).line
-            if line:
-                with suppress(OSError):  # as OpenSSH, which goes on if it cannot write there
-                    route.hostkeys.accept(line)
-            if line or route.strict == "false":
-                return True
-        self.offered = offered
-        return False
-
-    async def public_key_auth_requested(self) -> Any:  # noqa: ANN401 - one of asyncssh's many forms of keys
-        settings = self._route.settings
-        if self._asked or settings is None:
-            return None
-        self._asked = True
-        own = await asyncio.to_thread(from_files, settings, self._route.files)
-        return [*await self._held(settings), *own]
-
-    def auth_completed(self) -> None:
-        self.talk.accepted()
-
-    async def password_auth_requested(self) -> str | None:
-        return await self.talk.password()
-
-    async def kbdint_auth_requested(self) -> str | None:
-        return "" if await self.talk.begin() else None
-
-    async def kbdint_challenge_received(
-        self, name: str, instructions: str, lang: str, prompts: Sequence[tuple[str, bool]]
-    ) -> list[str] | None:
-        return await self.talk.reply(f"{name} {instructions}".strip(), prompts)
-
-    async def _held(self, settings: HostSettings) -> list[Usable]:
-        if not (path := agent_path(settings)):
-            return []
-        try:
-            self.agent = await asyncssh.connect_agent(path)
-            return await from_agent(self.agent, settings, self._route.files)
-        except FAILURES:
-            return []  # no agent listens there, as with OpenSSH
-
-
 class Logins:
     """Logs in to the nodes of a cluster, with keys and known_hosts parsed once."""
 
@@ -232,14 +107,10 @@ class Logins:
         text = cluster.access.config_text
         self._agreed = None if text is None else text_file(text)
         self._ssh = SshConfig(self._config_file)
-        self._confirm, self._answer = confirm, answer
-        self._asking = asyncio.Lock()
-        self._accounts: dict[tuple[str, str], Account] = {}
-        """(jump host or "" for the nodes, user) -> what the operator answered."""
+        self._confirm, self.asker = confirm, Asker(answer)
         self._jumps: dict[_JumpKey, _JumpHost] = {}
         self._hostkeys: dict[tuple[str, ...], HostKeys] = {}
-        self._identities = Identities()
-        self._identity: list[asyncssh.SSHKey] | None = None
+        self._identities, self.ring = Identities(), KeyRing()
         self._judged_lines: dict[str, bool] = {}
         """Line of an unknown host key -> whether the operator accepts it."""
         self._questions: dict[str, HostKeys] = {}
@@ -280,12 +151,16 @@ class Logins:
 
         Raises UnreachableError.
         """
+        with self.asker.counted():
+            return await self._with_known_key(node, log_in)
+
+    async def _with_known_key(self, node: Node, log_in: Callable[[], Awaitable[T]]) -> T:
         try:
             return await self.in_turn(node, log_in)
         except HostKeyError as error:
             if not error.line or self._confirm is None:
                 raise
-            async with self._asking:
+            async with self.asker.asking:
                 if error.line not in self._judged_lines:
                     await self._judge_key(node, error, self._confirm)
             if not self._judged_lines.get(error.line):
@@ -304,23 +179,39 @@ class Logins:
         if accepted:
             self._accept(node, error.line)
 
-    async def _ask(self, question: LoginQuestion) -> Answers:
-        """What the operator answers. Raises TimeoutError if nobody does."""
-        async with self._asking, asyncio.timeout(ANSWER_LIMIT):
-            return await self._answer(question) if self._answer is not None else None
-
-    def _conversation(self, route: _Route) -> Conversation:
-        to = route.to
-        key = (to.where if route.jump else "", to.user)
-        account = self._accounts.setdefault(key, Account())
+    def conversation(
+        self, node: str, to: Destination, settings: HostSettings | None, *, jump: bool = False
+    ) -> Conversation:
+        """The questions of a login to a node, or to its jump host."""
         whom = f"{to.user}@{to.host}" if to.user else to.host
-        asks = self._answer is not None and not (
-            route.settings is not None and route.settings.yes("batchmode")
-        )
-        most = route.settings.one("numberofpasswordprompts") if route.settings else ""
-        talk = Conversation(account, self._ask if asks else None, route.node, whom)
+        talk = self.asker.conversation(to.where if jump else "", to.user, node, whom)
+        if settings is not None and settings.yes("batchmode"):
+            talk.silence()
+        most = settings.one("numberofpasswordprompts") if settings else ""
         talk.most = int(most) if most.isdecimal() and len(most) < 3 else MOST_TRIES
         return talk
+
+    async def key_files(self, node: Node, settings: HostSettings | None) -> tuple[KeyFile, ...]:
+        """The key files for a node. Raises UnreachableError."""
+        if not self._access.identity:
+            return await self._identities.files(settings) if settings else ()
+        try:
+            return (await self._identities.own(self._access.identity),)
+        except asyncssh.KeyImportError as error:
+            raise unreachable(node.name, error, of_node(node)) from error
+
+    async def talk_by_ssh(
+        self, node: Node, to: Destination, settings: HostSettings | None
+    ) -> SshConversation:
+        """The questions of a login by the program ssh."""
+        files = await self.key_files(node, settings)
+        return SshConversation(
+            self.conversation(node.name, to, settings),
+            same_machine(to, settings.alias if settings else ""),
+            files,
+            self.ring,
+            lambda whom: self.asker.conversation(whom, "", node.name, whom),
+        )
 
     def _accept(self, node: Node, line: str) -> None:
         hostkeys = self._questions[line]
@@ -408,13 +299,19 @@ class Logins:
             return await self._follow(await self._route(node.name, settings), ())
         hostkeys = self._trusted(self._files_of(node, None))
         to = replace(of_node(node), user=self._access.user)
-        route = _Route(node.name, None, node.host, to, hostkeys)
+        own = (
+            (await self._identities.own(self._access.identity),) if self._access.identity else None
+        )
+        route = Route(node.name, None, node.host, to, hostkeys, own)
         return await self._log_in(route, self._own_options(node), {})
 
-    async def _route(self, node: str, settings: HostSettings, *, jump: bool = False) -> _Route:
-        files = await self._identities.files(settings)
+    async def _route(self, node: str, settings: HostSettings, *, jump: bool = False) -> Route:
+        own = "" if jump else self._access.identity
+        files = (
+            (await self._identities.own(own),) if own else await self._identities.files(settings)
+        )
         chosen = self._hosts_files(settings, jump=jump)
-        told = () if self._access.identity and not jump else remarks(settings, files)
+        told = () if own else remarks(settings, files)
         to = Destination(settings.host, settings.port, settings.user, told)
         if settings.one("stricthostkeychecking") == "false" and not self._said:
             self._said.add(settings.host)
@@ -422,7 +319,7 @@ class Logins:
                 "%s: its host key is not checked, nor of others: ssh_config says StrictHostKeyChecking no",
                 node,
             )
-        return _Route(node, settings, settings.host, to, self._trusted(chosen), files, jump)
+        return Route(node, settings, settings.host, to, self._trusted(chosen), files, jump)
 
     def _hosts_files(self, settings: HostSettings, *, jump: bool) -> tuple[str, ...]:
         if self._access.known_hosts and not jump:
@@ -431,12 +328,10 @@ class Logins:
         found = (*own, *settings.paths("globalknownhostsfile"))
         return tuple(str(expanded(file)) for file in found)
 
-    async def _follow(self, route: _Route, chain: tuple[_JumpKey, ...]) -> Login:
+    async def _follow(self, route: Route, chain: tuple[_JumpKey, ...]) -> Login:
         """Log in as OpenSSH's settings say; `chain`: the jump hosts that want this login."""
         settings = cast("HostSettings", route.settings)
         options = options_of(settings, route.hostkeys)
-        if self._access.identity and not chain:
-            options |= self._with_identity(route)
         carrier: dict[str, Any] = {}
         if jump := settings.one("proxyjump"):
             carrier["tunnel"], carrier["shared"] = await self._jump(route, jump, chain)
@@ -445,7 +340,7 @@ class Logins:
         return await self._log_in(route, options, carrier)
 
     async def _jump(
-        self, route: _Route, named: str, chain: tuple[_JumpKey, ...]
+        self, route: Route, named: str, chain: tuple[_JumpKey, ...]
     ) -> tuple[asyncssh.SSHClientConnection, bool]:
         """The connection to the last of the jump hosts, through those before it; and whether other nodes use it too."""
         settings = cast("HostSettings", route.settings)
@@ -487,9 +382,10 @@ class Logins:
             return jump.login
 
     async def _log_in(
-        self, route: _Route, options: dict[str, Any], carrier: dict[str, Any]
+        self, route: Route, options: dict[str, Any], carrier: dict[str, Any]
     ) -> Login:
-        client = _Client(route, self._conversation(route))
+        talk = self.conversation(route.node, route.to, route.settings, jump=route.jump)
+        client = LoginClient(route, talk, self.ring)
         proxy: ProxyProgram | None = carrier.pop("proxy", None)
         own = None if carrier.pop("shared", False) else carrier.get("tunnel")
         client.carriers = [one for one in (proxy, own) if one is not None]
@@ -520,7 +416,7 @@ class Logins:
         return Login(connection, route.to, client.talk.asked)
 
     async def _judged(
-        self, route: _Route, client: _Client, error: Exception, proxy: ProxyProgram | None
+        self, route: Route, client: LoginClient, error: Exception, proxy: ProxyProgram | None
     ) -> UnreachableError:
         """The error in our words, after a login has failed."""
         if client.offered is not None:
@@ -536,12 +432,14 @@ class Logins:
             return UnreachableError(route.node, why)
         if lost:
             return DroppedError(route.node, dropped(route.to, len(PAUSES) + 1))
+        if isinstance(error, asyncssh.PermissionDenied) and client.talk.stopped:
+            return UnreachableError(route.node, client.talk.stopped)
         said = last_line(client.banner.encode())
-        remarks = (f"the server says: {said}" * bool(said), client.talk.remark)
+        remarks = (f"the server says: {said}" * bool(said), client.talk.remark, *client.locked[:2])
         to = replace(route.to, remarks=(*route.to.remarks, *filter(None, remarks)))
         return unreachable(route.node, error, to)
 
-    def _question(self, route: _Route, offered: OfferedKey) -> HostKeyError:
+    def _question(self, route: Route, offered: OfferedKey) -> HostKeyError:
         if route.strict in ("true", "yes"):
             return route.hostkeys.refusal(route.node, offered)
         error = route.hostkeys.judge(route.node, offered)
@@ -584,25 +482,8 @@ class Logins:
         if access.user:
             options["username"] = access.user
         if access.identity:
-            options["client_keys"] = self._keys()
+            options |= {"client_keys": None, "agent_path": None}  # the client gives them
         return options
-
-    def _with_identity(self, route: _Route) -> dict[str, Any]:
-        """The key of the cluster file, and the agent's."""
-        keys, settings = self._keys(), route.settings
-        found: dict[str, Any] = {"client_keys": keys, "agent_path": agent_path(settings)}
-        if settings is not None and settings.yes("identitiesonly"):
-            found["agent_identities"] = keys
-        return found
-
-    def _keys(self) -> list[asyncssh.SSHKey]:
-        if self._identity is None:
-            path = expanded(self._access.identity)
-            try:
-                self._identity = [asyncssh.import_private_key(read_regular(path))]
-            except OSError as error:
-                raise asyncssh.KeyImportError(f"{path}: {error.strerror or error}") from error
-        return self._identity
 
     def _probe(self, node: Node) -> asyncssh.SSHClientConnectionOptions:
         """The options for this node in ssh_config, as asyncssh reads it. Raises UnreachableError."""
@@ -636,7 +517,7 @@ def _is_ssh(command: str) -> bool:
     return bool(words) and words[0].rpartition("/")[2] == "ssh"
 
 
-async def _proxy(route: _Route, command: str) -> tuple[ProxyProgram, Any]:
+async def _proxy(route: Route, command: str) -> tuple[ProxyProgram, Any]:
     settings = cast("HostSettings", route.settings)
     try:
         filled = settings.filled(command)

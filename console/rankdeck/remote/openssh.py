@@ -8,11 +8,10 @@ import asyncio
 import logging
 import os
 import shutil
-import signal
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -22,7 +21,15 @@ from rankdeck.errors import HostKeyError, UnreachableError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.remote.clock import ClockOffsets
 from rankdeck.remote.control_socket import answers
-from rankdeck.remote.login_errors import Destination, DroppedError, from_ssh, of_node
+from rankdeck.remote.identities import kerberos_remark
+from rankdeck.remote.login_errors import (
+    Destination,
+    DroppedError,
+    from_ssh,
+    of_node,
+    refused_login,
+    refuses,
+)
 from rankdeck.remote.logins import (
     CLOSE_LIMIT,
     KEEPALIVE,
@@ -44,6 +51,7 @@ from rankdeck.remote.shell import (
     within,
 )
 from rankdeck.remote.ssh_config import HostSettings
+from rankdeck.remote.ssh_questions import AskProgram, SshConversation, end_group
 from rankdeck.remote.user_ssh import UserSsh, text_file
 
 log = logging.getLogger(__name__)
@@ -51,10 +59,16 @@ PERSIST = 600
 """Seconds without a session after which a master of ours ends by itself: it outlives a console that was killed."""
 _LONGEST_FOLDER = 60
 """Most bytes of the path of the sockets' folder: ssh makes names of up to 108 bytes from it."""
-_ALWAYS = ("BatchMode=yes", "ClearAllForwardings=yes", "RemoteCommand=none", "PermitLocalCommand=no", "ForwardX11=no")  # fmt: skip
-"""Options for master and clients: nobody answers questions here, and what the user's ssh_config opens is not ours."""
+_SILENT = "BatchMode=yes"
+"""Nobody answers questions."""
+_ASKS = ("NumberOfPasswordPrompts=1",)
+"""Each run asks once: whether it asks again is decided here, for all nodes."""
+_OWN = ("ClearAllForwardings=yes", "RemoteCommand=none", "PermitLocalCommand=no", "ForwardX11=no")
+"""What the user's ssh_config opens is not ours."""
+_ALWAYS = (_SILENT, *_OWN)
+"""Options of clients of a master, and of logins that only look what happens."""
 _MASTER = (
-    *_ALWAYS, f"ControlPersist={PERSIST}", "LogLevel=INFO",
+    *_OWN, f"ControlPersist={PERSIST}", "LogLevel=INFO",
     f"ServerAliveInterval={KEEPALIVE:.0f}", f"ServerAliveCountMax={KEEPALIVE_MISSES}",
 )  # fmt: skip
 _CLIENT = (*_ALWAYS, "ControlMaster=no", "ControlPersist=no", "LogLevel=ERROR")
@@ -152,6 +166,10 @@ class OpenSsh:
         self._clocks = ClockOffsets(self)
         self._folder: Path | None = None
         self._count = 0
+        self._user = cluster.access.user
+        self._first_jumps: dict[str, asyncio.Lock] = {}
+        self._tried_jumps: set[str] = set()
+        """Jump hosts through which somebody has tried to log in."""
 
     async def __aenter__(self) -> "OpenSsh":
         return self
@@ -226,27 +244,71 @@ class OpenSsh:
 
     async def _connect(self, node: Node) -> Master:
         settings = await self._logins.settings(node)
-        to = _destination(node, settings)
+        to = self._destination(node, settings)
         if settings is not None and (path := await self._logins.open_master(node)):
             return Master(node.name, path, ours=False, destination=to)
-        return await self._logins.with_known_key(node, lambda: self._log_in(node, settings, to))
+
+        async def log_in() -> Master:
+            jump = settings.one("proxyjump") if settings else ""
+            async with self._alone_at_first(jump):
+                return await self._log_in(node, settings, to)
+
+        return await self._logins.with_known_key(node, log_in)
+
+    @asynccontextmanager
+    async def _alone_at_first(self, jump: str) -> AsyncGenerator[None]:
+        """The first login through a jump host is alone: it may open a master there that spares the others a question."""
+        if not jump or jump in self._tried_jumps:
+            yield
+            return
+        async with self._first_jumps.setdefault(jump, asyncio.Lock()):
+            alone = jump not in self._tried_jumps
+            if alone:
+                try:
+                    yield
+                finally:
+                    self._tried_jumps.add(jump)
+        if not alone:
+            yield
 
     async def _log_in(self, node: Node, settings: HostSettings | None, to: Destination) -> Master:
         """Start a master of ours: ssh goes to the background when it has logged in. Raises UnreachableError."""
         self._count += 1
         master = Master(node.name, str(self._own_folder() / f"{self._count}"), True, to)
-        words = self._ssh.reach(node.name, ("-M", "-N", "-f", "-S", master.path), _MASTER)
-        with text_file("") as said:
-            code = await _run_to_background(node.name, words, said, self._logins.limit(settings))
-            if not code:
-                return master
-            text = _text(said)
+        talk = await self._logins.talk_by_ssh(node, to, settings)
+        code, text = await self._start_master(master, talk, settings)
+        while code and talk.worth_another_try and refuses(text):
+            code, text = await self._start_master(master, talk, settings)
+        talk.end(accepted=not code)
+        if not code:
+            return master
+        if refuses(text):
+            await talk.note_refusal(text)
+        to = replace(to, remarks=(*talk.remarks, *kerberos_remark(settings)))
+        if talk.declined and (talk.stopped or refuses(text)):
+            raise UnreachableError(node.name, talk.declined)
+        if talk.stopped:
+            raise refused_login(node.name, to)
         error = from_ssh(node.name, text, to, len(PAUSES) + 1)
         if _NOT_KNOWN in text and not isinstance(error, HostKeyError) and _asks(settings):
             raise await self._unknown_key(node, settings) or error
         if isinstance(error, DroppedError) and settings is not None and _has_proxy(settings):
             raise await self._try_alone(node.name) or error
         raise error
+
+    async def _start_master(
+        self, master: Master, talk: SshConversation, settings: HostSettings | None
+    ) -> tuple[int, str]:
+        """Start ssh for a master; returns its exit status, and what it said."""
+        options = (*(_ASKS if talk.own.can_ask else (_SILENT,)), *_MASTER)
+        words = self._ssh.reach(master.node, ("-M", "-N", "-f", "-S", master.path), options)
+        limit = self._logins.limit(settings)
+        with text_file("") as said:
+            if not talk.own.can_ask:
+                return await _run_to_background(master.node, words, said, limit), _text(said)
+            async with AskProgram(Path(f"{master.path}.ask"), talk) as asks:
+                code = await _run_to_background(master.node, words, said, limit, asks)
+            return code, _text(said)
 
     async def _unknown_key(self, node: Node, settings: HostSettings | None) -> HostKeyError | None:
         """The question about the key that the host has shown, which ssh itself writes down; None if it is another's."""
@@ -269,11 +331,16 @@ class OpenSsh:
         """Why a login without a master fails, in the words of ssh, a proxy or a jump host; None if it works."""
         node = self._nodes[name]
         settings = await self._logins.settings(node)
-        to = _destination(node, settings)
+        to = self._destination(node, settings)
         words = (*self._ssh.reach(name, ("-T",), _ALONE), "exit")
         with text_file("") as said:
             code = await _run_to_background(name, words, said, self._logins.limit(settings))
             return from_ssh(name, _text(said), to, len(PAUSES) + 1) if code else None
+
+    def _destination(self, node: Node, settings: HostSettings | None) -> Destination:
+        if settings is not None:
+            return Destination(settings.host, settings.port, settings.user)
+        return replace(of_node(node), user=self._user)
 
     def _own_folder(self) -> Path:
         """The folder of the sockets, which only this user can enter."""
@@ -286,22 +353,23 @@ class OpenSsh:
         return self._folder
 
 
-async def _run_to_background(node: str, words: Sequence[str], said: BinaryIO, limit: float) -> int:
+async def _run_to_background(
+    node: str, words: Sequence[str], said: BinaryIO, limit: float, asks: AskProgram | None = None
+) -> int:
     """Run a program until it, but not what it has left in the background, has ended; `said` gets its stderr."""
     null = asyncio.subprocess.DEVNULL
     try:
         process = await asyncio.create_subprocess_exec(
-            *words, stdin=null, stdout=null, stderr=said, start_new_session=True
-        )
+            *words, stdin=null, stdout=null, stderr=said, start_new_session=True,
+            env=asks.variables if asks else None,
+        )  # fmt: skip
     except OSError as error:
         raise UnreachableError(node, f"{words[0]} cannot be started: {error.strerror}") from error
     try:
         async with within(node, limit, f"no login by ssh within {limit:g} s"):
-            return await process.wait()
+            return await (asks.wait_for(process, said) if asks else process.wait())
     finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        end_group(process)
 
 
 async def _leave(master: Master) -> None:
@@ -310,10 +378,6 @@ async def _leave(master: Master) -> None:
     for what, *words in asked:
         with suppress(UnreachableError):
             await run(LocalShell(), master.node, master.command(what, *words), limit=CLOSE_LIMIT)
-
-
-def _destination(node: Node, settings: HostSettings | None) -> Destination:
-    return Destination(settings.host, settings.port, settings.user) if settings else of_node(node)
 
 
 def _asks(settings: HostSettings | None) -> bool:

@@ -45,6 +45,19 @@ class LoginQuestion:
     prompts: tuple[Prompt, ...]
     again: bool
     """Whether the last answer was refused."""
+    more: int = 0
+    """How many more logins will ask, as far as is known, where each wants an answer of its own."""
+
+    @property
+    def warning(self) -> str:
+        """How many more questions will come, and how there would be one; "" if there will be none."""
+        if not self.more:
+            return ""
+        return (
+            f"Each login wants an answer of its own; up to {self.more} more will ask. For one question, have ssh hold a "
+            "connection to a login host open (ControlMaster, ControlPersist), reach the nodes through it (ProxyJump), "
+            "and write `ssh: {transport: openssh}`."
+        )
 
 
 Answers = tuple[str, ...] | None
@@ -134,6 +147,46 @@ class Waits:
 WAITS = Waits()
 
 
+class Asker:
+    """Asks the operator for all logins of a cluster, one question at a time, and keeps what was answered."""
+
+    def __init__(self, answer: Answer | None) -> None:
+        """`answer`: who answers what servers ask at a login; None: nobody."""
+        self._answer = answer
+        self.asking = asyncio.Lock()
+        """Held while a question is shown."""
+        self.under_way = 0
+        """How many nodes are being logged in to, or wait for it."""
+        self._accounts: dict[tuple[str, str], Account] = {}
+        """(jump host or card, or "" for the nodes; user) -> what the operator answered."""
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether there is somebody to ask."""
+        return self._answer is not None
+
+    def conversation(self, place: str, user: str, node: str, whom: str) -> "Conversation":
+        """One login; `place`: "" for one to a node."""
+        account = self._accounts.setdefault((place, user), Account())
+        talk = Conversation(account, self._ask if self._answer else None, node, whom)
+        talk.others = lambda: self.under_way - 1
+        return talk
+
+    @contextmanager
+    def counted(self) -> Generator[None]:
+        """Count a login until the end of the block."""
+        self.under_way += 1
+        try:
+            yield
+        finally:
+            self.under_way -= 1
+
+    async def _ask(self, question: LoginQuestion) -> Answers:
+        """What the operator answers. Raises TimeoutError if nobody does."""
+        async with self.asking, asyncio.timeout(ANSWER_LIMIT):
+            return await self._answer(question) if self._answer is not None else None
+
+
 class Account:
     """What the operator has answered for one user of the nodes, or of a jump host."""
 
@@ -143,15 +196,17 @@ class Account:
         self.password: str | None = None
         """The one that a server has accepted."""
         self.refusals = 0
+        self.used_once = 0
+        """How many answers were accepted that are of use only once, such as codes."""
         self.declined = False
         """Whether the operator gave no answer: nothing more is asked."""
 
 
-_PASSWORDS, _QUESTIONS = "a password", "answers to its questions (a password or code)"
+PASSWORDS, QUESTIONS = "a password", "answers to its questions (a password or code)"
 """The two ways to ask, in words."""
 
 
-def _shown(text: str) -> str:
+def clean_lines(text: str) -> str:
     """Words of a server, line by line: some offer a choice of ways. Safe to show."""
     lines = [clean(line, _LONGEST_LINE) for line in text.splitlines()[:_MOST_LINES]]
     return "\n".join(lines).strip("\n")
@@ -163,31 +218,36 @@ class Conversation:
     def __init__(self, account: Account, ask: Answer | None, node: str, whom: str) -> None:
         self._account, self._ask, self._node, self._whom = account, ask, node, whom
         self.most = MOST_TRIES
+        self.others: Callable[[], int] = int
+        """How many other logins are under way."""
         self.asked = False
         """Whether the operator was asked."""
-        self._wanted: set[str] = set()
+        self.wanted: set[str] = set()
+        """In which ways the server asked."""
         self._sent_for = ""
         """The way in which an answer was sent that is not judged yet; "" if there is none."""
         self._password: str | None = None
         """The password that was sent and not refused."""
         self._typed = self._tried = self._refused = self._holds = False
+        self._once = False
+        """Whether an answer was sent that is of use only once."""
         self._begun = False
         """Whether the server was told that it may ask, and has not asked."""
 
-    async def password(self) -> str | None:
-        """The password to send; None: none."""
-        await self._take_turn(_PASSWORDS)
+    async def password(self, wanted: str = "") -> str | None:
+        """The password to send; None: none. `wanted`: the question, if it is not the usual one."""
+        await self._take_turn(PASSWORDS)
         if self._account.password is not None and not self._tried:
-            return self._send_known(_PASSWORDS, self._account.password)
-        answers = await self._ask_operator("", (Prompt(f"Password of {self._whom}: "),))
-        return None if answers is None else self._send(_PASSWORDS, answers[0])
+            return self._send_known(PASSWORDS, self._account.password)
+        answers = await self._ask_operator("", (Prompt(wanted or f"Password of {self._whom}: "),))
+        return None if answers is None else self._send(PASSWORDS, answers[0])
 
     async def begin(self) -> bool:
         """Whether the server may ask its questions; not if it asked none the last time."""
         if self._begun:
             return False
         self._begun = True
-        await self._take_turn(_QUESTIONS)
+        await self._take_turn(QUESTIONS)
         return self._may_ask() or (self._account.password is not None and not self._tried)
 
     async def reply(self, words: str, prompts: Sequence[tuple[str, bool]]) -> list[str] | None:
@@ -199,12 +259,12 @@ class Conversation:
             return None
         only = len(prompts) == 1 and not prompts[0][1] and _PASSWORD.fullmatch(prompts[0][0])
         if only and self._account.password is not None and not self._tried:
-            return [self._send_known(_QUESTIONS, self._account.password)]
-        shown = tuple(Prompt(_shown(text) or "Answer: ", echo) for text, echo in prompts)
-        answers = await self._ask_operator(_shown(words), shown)
+            return [self._send_known(QUESTIONS, self._account.password)]
+        shown = tuple(Prompt(clean_lines(text) or "Answer: ", echo) for text, echo in prompts)
+        answers = await self._ask_operator(clean_lines(words), shown)
         if answers is None:
             return None
-        self._send(_QUESTIONS, answers[0] if only else None)
+        self._send(QUESTIONS, answers[0] if only else None)
         return list(answers)
 
     def accepted(self) -> None:
@@ -213,6 +273,7 @@ class Conversation:
             self._account.password = self._password
         if self._typed:
             self._account.refusals = 0
+            self._account.used_once += self._once
         self._sent_for = ""
         self.end()
 
@@ -224,9 +285,17 @@ class Conversation:
             self._account.turn.release()
 
     @property
+    def stopped(self) -> str:
+        """Why there is no login if the operator did not want to answer; "" otherwise."""
+        if not (self._account.declined and self.wanted):
+            return ""
+        wanted = " or ".join(way for way in (PASSWORDS, QUESTIONS) if way in self.wanted)
+        return f"not logged in: you stopped the questions; the server takes {wanted}"
+
+    @property
     def remark(self) -> str:
         """What the server wanted, for the sentence when it refuses the login; "" if nothing."""
-        wanted = " or ".join(way for way in (_PASSWORDS, _QUESTIONS) if way in self._wanted)
+        wanted = " or ".join(way for way in (PASSWORDS, QUESTIONS) if way in self.wanted)
         if not wanted:
             return ""
         if self._ask is None:
@@ -237,12 +306,36 @@ class Conversation:
         why = "what was given is refused" if self._account.refusals else "none was given"
         return f"the server takes {wanted}: {why}" + "; not asked again" * (not self._may_ask())
 
+    @property
+    def can_ask(self) -> bool:
+        """Whether there is somebody to ask."""
+        return self._ask is not None
+
+    def silence(self) -> None:
+        """Ask nobody (BatchMode)."""
+        self._ask = None
+
+    async def ask(self, words: str, prompts: tuple[Prompt, ...], *, again: bool) -> Answers:
+        """Ask the operator, for this login. Raises TimeoutError if nobody answers."""
+        if self._ask is None:
+            return None
+        with WAITS.paused():
+            more = self.others() if self._account.used_once else 0
+            question = LoginQuestion(self._node, self._whom, words, prompts, again, more)
+            return await self._ask(question)
+
+    @property
+    def may_ask_again(self) -> bool:
+        """Whether the operator was asked, and may be once more if the answer is refused."""
+        typed = bool(self._sent_for) and self._typed
+        return self.asked and self._may_ask() and self._account.refusals + typed < self.most
+
     def _may_ask(self) -> bool:
         account = self._account
         return self._ask is not None and not account.declined and account.refusals < self.most
 
     async def _take_turn(self, way: str) -> None:
-        self._wanted.add(way)
+        self.wanted.add(way)
         # In another way than before, the server has accepted the answer and wants a second one.
         if self._sent_for == way:
             self._refuse()
@@ -263,19 +356,17 @@ class Conversation:
 
     def _send(self, way: str, password: str | None) -> str:
         """Note what the operator has typed: a password, or answers that are of use only once."""
-        self._sent_for, self._typed = way, True
+        self._sent_for, self._typed, self._once = way, True, password is None
         if password is not None:
             self._tried, self._password = True, password
         return password or ""
 
     async def _ask_operator(self, words: str, prompts: tuple[Prompt, ...]) -> Answers:
-        if self._ask is None or not self._may_ask():
+        if not self._may_ask():
             return None
-        question = LoginQuestion(self._node, self._whom, words, prompts, self._refused)
         self.asked = True
         try:
-            with WAITS.paused():
-                answers = await self._ask(question)
+            answers = await self.ask(words, prompts, again=self._refused)
         except TimeoutError:
             return None  # nobody is there: asked again when the node is tried again
         self._account.declined = answers is None or not any(answers)

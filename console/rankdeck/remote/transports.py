@@ -4,9 +4,9 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
-from importlib.util import find_spec
 
 from rankdeck.model.cluster import Cluster, Transport
+from rankdeck.remote.identities import MODULES, KeyFile, by_kerberos_alone
 from rankdeck.remote.logins import Logins
 from rankdeck.remote.openssh import OpenSsh
 from rankdeck.remote.questions import Answer, Confirm
@@ -25,19 +25,24 @@ from rankdeck.remote.ssh_config import HostSettings
 from rankdeck.remote.this_machine import login_leads_here, shell_here
 
 log = logging.getLogger(__name__)
-_KERBEROS = frozenset(("gssapi-with-mic", "gssapi-keyex"))
-_MODULES = ("gssapi",)
-"""Packages by which asyncssh can do more; see the extras of pyproject.toml."""
 
 
-def needs_openssh(settings: HostSettings, modules: Collection[str]) -> str:
-    """The option of ssh_config that only the program ssh can follow, with these of _MODULES; "" if there is none."""
-    if settings.one("pkcs11provider"):
+def needs_openssh(
+    settings: HostSettings, files: Sequence[KeyFile], modules: Collection[str]
+) -> str:
+    """The option of ssh_config that only the program ssh can follow, with these of MODULES; "" if there is none.
+
+    `files`: the key files for the host.
+    """
+    if settings.one("pkcs11provider") and "pkcs11" not in modules:
         return "PKCS11Provider"
-    asked = frozenset(filter(None, settings.one("preferredauthentications").split(",")))
-    no_keys = settings.one("pubkeyauthentication").lower() in ("no", "false")
-    only = asked <= _KERBEROS if asked else no_keys
-    if settings.yes("gssapiauthentication") and only and "gssapi" not in modules:
+    if settings.one("securitykeyprovider") not in ("", "internal"):
+        return "SecurityKeyProvider"
+    kept = [file for file in files if file.private or file.sealed or file.needs_token]
+    if kept and "fido2" not in modules and all(file.needs_token for file in kept):
+        return "IdentityFile (a security key)"
+    kerberos = settings.yes("gssapiauthentication") and by_kerberos_alone(settings)
+    if kerberos and "gssapi" not in modules:
         return "GSSAPIAuthentication"
     return ""
 
@@ -58,7 +63,6 @@ class Transports:
         if asks_here(cluster):
             self._chosen[THIS_MACHINE] = LocalShell()
         self._locks: dict[str, asyncio.Lock] = {}
-        self._modules = frozenset(one for one in _MODULES if find_spec(one))
         self._said: set[str] = set()
 
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> Channel:
@@ -92,7 +96,8 @@ class Transports:
             return self._here
         if settings is None:
             return self._connections
-        why = needs_openssh(settings, self._modules)
+        files = await self._logins.key_files(node, settings)
+        why = needs_openssh(settings, files, MODULES)
         if not why and await self._logins.open_master(node):
             why = "ControlPath"
         if why and why not in self._said:

@@ -48,6 +48,7 @@ class LoginAnswer(ModalScreen[Answers], inherit_bindings=False):
         ]
         if asked.again:
             lines += [[("The last answer was refused.", "warn")]]
+        lines += [[(part, "warn")] for part in wrap(asked.warning, WIDE)]
         lines += [[(part, "text")] for part in _wrapped(asked.words)]
         prompt = asked.prompts[len(self._answers)]
         *before, last = _wrapped(prompt.text) or [""]
@@ -56,7 +57,12 @@ class LoginAnswer(ModalScreen[Answers], inherit_bindings=False):
         lines += [
             [(f"{last} ", "text"), (typed[-WIDE:], "title"), ("▏", "dim")],
             [],
-            [("enter", "key"), (" send     ", "text"), ("esc", "key"), (" give no answer", "text")],
+            [
+                ("enter", "key"),
+                (" send     ", "text"),
+                ("esc", "key"),
+                (" stop all questions" if asked.more else " give no answer", "text"),
+            ],
             [("It is kept in memory only, until Rankdeck ends.", "dim")],
         ]
         self.query_one("#question").styles.height = min(len(lines), MOST_LINES) + 2
