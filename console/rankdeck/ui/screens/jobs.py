@@ -274,7 +274,7 @@ class JobsScreen(SortedScreen):
         if row in self._others or row not in self._jobs:
             return self.whole()
         job = self._jobs[row]
-        return "Job", head_lines(job, self.console.glyphs.state(job.state), self.size)
+        return "Job", head_lines(job, self.console.glyphs, self.size)
 
     # ---- marks, and what is done with the marked jobs
 
