@@ -22,8 +22,8 @@ from rankdeck.rules import query
 from rankdeck.state.fleet import Fleet, NodeState
 from rankdeck.state.fleet_history import FleetPicture, Past
 from rankdeck.ui import formatting
-from rankdeck.ui.themes import Glyphs
-from rankdeck.ui.widgets.canvas import Run, Runs, fit, fitted
+from rankdeck.ui.themes import CELL, RAMP_STEPS, Glyphs, Mark
+from rankdeck.ui.widgets.canvas import Run, Runs, cut, fit, fitted
 from rankdeck.ui.widgets.plots import (
     LABEL,
     Figure,
@@ -114,9 +114,10 @@ BY_TITLE = {column.title: column for column in NUMBERS}
 SORTS = ("STATE", "NODE", *(column.title for column in NUMBERS), "SEEN")
 SORTED = {title.split()[0]: title for title in SORTS}
 """Sort orders as the user types them, in one word -> title of the column."""
-MAPS = ("STATE", "CPU", "MEM", "GPU", "TEMP")
-HEAT = ((50.0, "dim"), (80.0, "ok"), (95.0, "warn"))
-"""Limit -> role on the map of a number below that limit; numbers above all limits are bad."""
+MAPS = ("STATE", "CPU", "MEM", "GPU", "TEMP", "POWER", "RDMA rx")
+_MAP_SCALES = {"TEMP": Scale(100.0, foot=20.0, ramp="hot"), "POWER": None, "RDMA rx": None}
+"""Scale of the map of a number; None: up to the highest of all nodes. All others are percentages."""
+_TENTHS = 10
 
 
 SAY: dict[str, Callable[[float | None], str]] = {
@@ -162,11 +163,48 @@ def needs_samples(view: "FleetView") -> bool:
     return not (shown <= SUMMARY.keys() and query.metrics(view.filter) <= formatting.LISTED)
 
 
-def heat(value: float | None) -> str:
-    """The role of a percentage or temperature on the map."""
+def map_scale(title: str, numbers: Iterable[float | None]) -> Scale:
+    """The scale of the map of a column, for nodes with these numbers."""
+    fixed = _MAP_SCALES.get(title, Scale(100.0))
+    highest = max((number for number in numbers if number is not None), default=0.0)
+    return fixed or Scale(round_up(highest))
+
+
+def heat(value: float | None, scale: Scale, mark: Mark) -> Mark:
+    """A node on the map of a number: filled with its colour, the sign of its state if it is not well, else tenths of the scale."""
     if value is None:
-        return "unknown"
-    return next((role for limit, role in HEAT if value < limit), "bad")
+        return Mark(mark.glyph, "unknown")
+    share = scale.share(value)
+    tenth = str(min(int(share * _TENTHS), _TENTHS - 1))
+    return Mark(tenth if mark.role == "ok" else mark.glyph, f"{CELL}{scale.role(share)}")
+
+
+def map_legend(title: str, scale: Scale) -> Runs:
+    """What the colours of the map mean."""
+    say = BY_TITLE[title].say
+    steps: list[Run] = [
+        (str(step * _TENTHS // RAMP_STEPS), f"{CELL}{scale.ramp}{step}")
+        for step in range(RAMP_STEPS)
+    ]
+    ends = f"{say(scale.foot)} ", f" {say(scale.top)}"
+    return [("   map ", "dim"), (f"{title} {ends[0]}", "text"), *steps, (ends[1], "text")]
+
+
+def map_row(
+    names: Sequence[str], leaves: Iterable[str], counts: Mapping[Level, int], glyphs: Glyphs
+) -> Runs:
+    """What stands beside a row of the map: its leaves, or its nodes, and how many of them are not well."""
+    group = ", ".join(leaves) or fold(names)
+    runs: list[Run] = [(f" {cut(printable(group), MAP_NAMES - 1, glyphs.more)}", "dim")]
+    for level in (Level.BAD, Level.WARN, Level.UNKNOWN):
+        if counts.get(level):
+            mark = glyphs.level(level)
+            runs.append((f" {mark.glyph}{counts[level]}", mark.role))
+    return runs
+
+
+MAP_NAMES = 18
+"""Cells of the name of a row of the map."""
 
 
 def name_cell(name: str, level: Level) -> Runs:
