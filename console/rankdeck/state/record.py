@@ -216,13 +216,15 @@ def listen(record: JobRecord, rank: int, at: float) -> None:
 
 
 def _newest(record: JobRecord, rank: int, at: float) -> list[tuple[str, float]]:
-    """(text, time) of the newest whole lines of this rank since the last search, a few at most; else a tail's line."""
+    """(text, time) of the newest whole lines of this rank since the last search, a few at most; else its progress bar, or a tail's line."""
     log = record.log("", rank)
     before = record.read_lines if record.read_lines <= log.total else 0
     fresh = min(log.total - before, _LOOK_LINES, len(log.lines))
     record.read_lines = log.total
     if fresh:
         return [(line.text, line.at) for line in log.lines[-fresh:]]
+    if bar := log.bar:
+        return [(bar.text, bar.at)]
     return [(log.last, at)] if log.partial is None else []
 
 
