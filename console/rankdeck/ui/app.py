@@ -23,6 +23,7 @@ from rankdeck.model.safe_text import printable
 from rankdeck.state.fleet import Fleet
 from rankdeck.ui import actions, command_actions, terminal, themes
 from rankdeck.ui.actions import Tour
+from rankdeck.ui.basic_colours import SixteenColours
 from rankdeck.ui.fleet_views import ViewError
 from rankdeck.ui.formatting import is_acknowledged
 from rankdeck.ui.garbage_collection import IdleTime, free_painted_lines, stop_full_collections
@@ -107,7 +108,7 @@ class RankdeckApp(FrameDiff):
     def set_alphabet(self, *, ascii_only: bool) -> None:
         """Draw with ASCII only, or with everything."""
         self.ascii = ascii_only
-        self.glyphs = themes.ASCII if ascii_only else themes.UNICODE
+        self.glyphs = themes.alphabet(os.environ, ascii_only=ascii_only)
         self.set_class(ascii_only, "-ascii")
 
     def _first_palette(self, settings: UiSettings) -> themes.Palette:
@@ -115,8 +116,10 @@ class RankdeckApp(FrameDiff):
         return self.palettes.get(settings.theme or default) or self.palettes[default]
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Remove all colours in a theme that has none."""
-        return [NoColor()] if self.palette.mono else []
+        """Remove all colours in a theme that has none; keep to the sixteen of a terminal that has no more."""
+        if self.palette.mono:
+            return [NoColor()]
+        return [SixteenColours()] if self.console.color_system == "standard" else []
 
     # ---- life
 

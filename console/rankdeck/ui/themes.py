@@ -182,7 +182,7 @@ class Palette:
         """A cell of this colour; without colours, what the role has for them."""
         if self.mono or style.color is None:
             return style
-        light = _luminance(style.color) > _LIGHT
+        light = luminance(style.color) > _LIGHT
         text = Color.parse("#000000" if light else "#ffffff")
         return Style(color=exact(text), bgcolor=style.color, bold=style.bold)
 
@@ -228,7 +228,7 @@ _LIGHT = 0.179
 """On colours of more than this luminance black stands out more than white; the contrast is always 4.5 or more."""
 
 
-def _luminance(colour: Color) -> float:
+def luminance(colour: Color) -> float:
     """The relative luminance of WCAG 2."""
     parts = [part / 255 for part in colour.get_truecolor()]
     red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
@@ -356,6 +356,13 @@ def _style(entry: Entry) -> Style:
     return style + Style(color=exact(style.color)) if style.color else style
 
 
+def alphabet(environment: Mapping[str, str], *, ascii_only: bool) -> "Glyphs":
+    """The signs that this terminal can show."""
+    if ascii_only:
+        return ASCII
+    return LINUX if environment.get("TERM") == "linux" else UNICODE
+
+
 def colourless(environment: Mapping[str, str]) -> bool:
     """Whether the user or the terminal wants no colour."""
     return bool(environment.get("NO_COLOR")) or environment.get("TERM", "") in COLOURLESS_TERMINALS
@@ -471,9 +478,24 @@ UNICODE = Glyphs(
 )
 LINUX = replace(
     UNICODE,
+    levels={Level.OK: "•", Level.UNKNOWN: "○", Level.WARN: "▲", Level.BAD: "X"},
+    acknowledged="◘",
+    states={
+        State.PENDING: "·",
+        State.RUNNING: "•",
+        State.DONE: "√",
+        State.FAILED: "X",
+        State.CANCELLED: "■",
+        State.LOST: "○",
+    },
     braille=False,
     steps="▄█",
+    full="═",
+    parts="",
     corners="┌┐└┘",
+    heavy="═",
+    more="»",
+    cursor="►",
 )
 """The signs that the font of the Linux console has, that of VGA: of blocks it has only halves."""
 ASCII = Glyphs(

@@ -26,7 +26,7 @@ from rankdeck.ui.operations import (
 )
 from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
 from rankdeck.ui.snapshots import Arrangement, PastFleet, PresentFleet, Snapshot, order
-from rankdeck.ui.themes import UNICODE, Mark
+from rankdeck.ui.themes import Mark
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, TextPage, fitted, length
 from rankdeck.ui.widgets.plots import Scale
 from rankdeck.ui.widgets.vtable import CellMap, Column, VTable
@@ -318,7 +318,7 @@ class FleetScreen(BaseScreen):
         self.table.show(names[::-1] if self.view.reversed else names)
 
     def _show_map(self, changed: Collection[str] = ()) -> None:
-        seen = (self.view.map, self.console.glyphs is UNICODE)
+        seen = (self.view.map, self.console.ascii)
         chosen = self._places.get(self.table.cursor, -1)
         if seen == self._map_seen and not self._outgrown(changed):
             if isinstance(self._instant, PresentFleet):

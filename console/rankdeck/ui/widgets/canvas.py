@@ -12,7 +12,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from rankdeck.ui import actions
-from rankdeck.ui.themes import Glyphs, Palette
+from rankdeck.ui.themes import LINUX, Glyphs, Palette
 
 if TYPE_CHECKING:
     from rankdeck.ui.protocols import Theme
@@ -106,6 +106,8 @@ class Canvas(Widget, inherit_bindings=False):
         runs, surface = self.line(y, width), self.surface_of(y)
         if self.theme.ascii:
             runs = [(in_ascii(text), role) for text, role in runs]
+        elif self.glyphs is LINUX:
+            runs = [(in_console_font(text), role) for text, role in runs]
         style, cells = self.palette.style, 0
         segments: list[Segment] = []
         for text, role in runs:
@@ -124,6 +126,24 @@ def in_ascii(text: str) -> str:
     text = text.replace("°C", " C")
     signs = (c if c.isascii() else PLAIN.get(c, "?") * cell_len(c) for c in text)
     return "".join(signs)
+
+
+def _is_in_console_font(sign: str) -> bool:
+    try:
+        sign.encode("cp437")
+    except UnicodeEncodeError:
+        return sign in _ALSO_THERE
+    return True
+
+
+_ALSO_THERE = "→←↑↓"
+"""Signs of the font that are no letters of its code page."""
+_CONSOLE_FONT = {ord(c): twin for c, twin in PLAIN.items() if not _is_in_console_font(c)}
+
+
+def in_console_font(text: str) -> str:
+    """`text` with the signs that we draw with as the Linux console's own font has them."""
+    return text if text.isascii() else text.translate(_CONSOLE_FONT)
 
 
 def merge(runs: Sequence[Run]) -> list[Run]:
