@@ -395,3 +395,17 @@ async def test_a_file_that_reads_elsewhere_is_asked_about_before_it_does(
         await shows(app, pilot, "mpirun -np" if agreed else "reads ")
 
     assert all(use.allowed is agreed for use in look_at(file)[1])
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_long_command_is_on_several_lines_beside_empty_rows(stage: Stage, size) -> None:
+    async with console(stage, size) as (app, pilot):
+        await pilot.press("3")
+        await shows(app, pilot, "mpirun -np 0 true")
+        await pilot.press("tab", "down", "down", "down")
+        await type_in(pilot, " " + "--data /a/long/path " * 5 + "--last-word")
+        await pilot.press("escape")
+        rows = text_of(app).splitlines()[7:]
+
+    assert any("--last-word" in row for row in rows), "the argument just typed"
+    assert sum(row.count("--data") for row in rows) == 5
