@@ -144,3 +144,15 @@ async def test_the_overview_follows_the_filter_and_the_paused_moment() -> None:
 
 def test_every_trend_is_remembered() -> None:
     assert {metric for trend in TRENDS for metric in trend.metrics} <= set(PICTURED)
+
+
+def test_while_nodes_are_still_connected_nobody_says_that_there_is_nothing() -> None:
+    stage, _ = sample.fleet(2)
+    stage.fleet.event_log.newest.clear()
+
+    opening = "\n".join(lines_of(scene_of(stage, opening="connecting to 1 more nodes")))
+
+    assert "no job" not in opening
+    assert "nothing has happened" not in opening
+    assert opening.count("connecting to 1 more nodes") == 2
+    assert "no job running or waiting" in "\n".join(lines_of(scene_of(stage)))

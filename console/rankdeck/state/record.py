@@ -119,6 +119,8 @@ class JobRecord:
     """Whether it was stopped because a part of it had failed."""
     asked_at: float | None = None
     """When the user told this console to cancel it, epoch seconds."""
+    kill_at: float | None = None
+    """When what is left of it is killed, epoch seconds; None once the cancel has ended."""
     over: bool = False
     """It has ended and all its output has arrived; output fetched again later does not change the verdict."""
     refused_launch: bool = False

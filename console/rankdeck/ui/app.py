@@ -431,6 +431,14 @@ class RankdeckApp(FrameDiff):
         except (actions.CommandError, ViewError, RankdeckError) as error:
             self.say(str(error), "warn")
 
+    def _begin_command(self, command: actions.Command) -> None:
+        """Run the command, or ask for its argument where it takes one."""
+        screen = self.screen
+        if command.argument and isinstance(screen, BaseScreen):
+            screen.prompt.ask(":", f"{command.name} ")
+        else:
+            self.run_command(command.name)
+
     def choose_theme(self, name: str) -> None:
         """Change the colours."""
         self.palette = self.palettes[name]
@@ -457,6 +465,10 @@ class RankdeckApp(FrameDiff):
                 run = partial(screen.run_action, action.target)
                 title = f"{action.label:<{LABELS}} {action.shown_key:<{KEYS}} {action.help}"
                 yield SystemCommand(title, "", run)
+        for command in actions.COMMANDS:
+            more = f"{command.name} {command.argument}".rstrip()
+            title = f"{':' + more:<{LABELS + KEYS + 1}} {command.help}"
+            yield SystemCommand(title, "", partial(self._begin_command, command))
         for name in sorted(self.palettes):
             choose = partial(self.choose_theme, name)
             yield SystemCommand(f"{'theme':<{LABELS + KEYS + 1}} {name}", "", choose)

@@ -385,6 +385,8 @@ class Overview:
     """How many jobs there are that this console does not follow."""
     moment: float | None = None
     """Epoch seconds; None: now."""
+    opening: str = ""
+    """What is still being asked, so that there may be more; "" if nothing."""
 
     def events(self, most: int) -> list[Occurrence]:
         """The newest events of these nodes, without those that are consequences of others; at most `most`."""
@@ -431,8 +433,10 @@ def overview(scene: Overview, room: Room, glyphs: Glyphs) -> list[Runs]:
     if width < _BESIDE:
         gap: list[Runs] = [[]] if jobs else []
         jobs = [*jobs[: left // 2], *gap]
-        return [*lines, *jobs, *_event_lines(happened, width, glyphs)][:height]
-    beside = zip_longest(jobs, _event_lines(happened, width - wide, glyphs), fillvalue=())
+        return [*lines, *jobs, *_event_lines(happened, scene.opening, width, glyphs)][:height]
+    beside = zip_longest(
+        jobs, _event_lines(happened, scene.opening, width - wide, glyphs), fillvalue=()
+    )
     lines += [[*fitted(one, wide, glyphs.more), *other] for one, other in beside]
     return lines[:height]
 
@@ -576,6 +580,8 @@ def _job_lines(scene: Overview, width: int, glyphs: Glyphs) -> list[Runs]:
     active = [job for job in newest if not job.state.final]
     parts = sum(1 for job in scene.jobs if job.plan.part_of and not job.state.final)
     shown = active[:_JOBS] or newest[:1]
+    if scene.opening and not shown:
+        return [[(" Jobs", "title"), (f"  {scene.opening}", "dim")]]
     count = formatting.many(len(active), "job") if active else "no job"
     beside = f", {formatting.many(scene.others, 'job')} not followed here" if scene.others else ""
     beside += (
@@ -608,11 +614,13 @@ def _job_line(job: "Job", width: int, glyphs: Glyphs) -> Runs:
     return fitted(runs, width, glyphs.more)
 
 
-def _event_lines(happened: Iterable[Occurrence], width: int, glyphs: Glyphs) -> list[Runs]:
+def _event_lines(
+    happened: Iterable[Occurrence], opening: str, width: int, glyphs: Glyphs
+) -> list[Runs]:
     """What happened on the nodes, in the order given."""
     head: Runs = [(" Events", "title"), ("  newest first", "dim")]
     lines = [_event_line(one, width, glyphs) for one in happened]
-    return [head, *(lines or [[("   nothing has happened yet", "dim")]])]
+    return [head, *(lines or [[(f"   {opening or 'nothing has happened yet'}", "dim")]])]
 
 
 def _event_line(one: Occurrence, width: int, glyphs: Glyphs) -> Runs:

@@ -248,8 +248,15 @@ class FleetScreen(BaseScreen):
             return
         self._overview_due = False
         nodes = tuple(self._states[name] for name in self.table.rows)
+        done, of = session.connecting
+        opening = f"connecting to {of - done:,} more nodes" if done < of else ""
         scene = fleet_views.Overview(
-            session.fleet, nodes, session.jobs.all(), len(session.others()), self.console.moment
+            session.fleet,
+            nodes,
+            session.jobs.all(),
+            len(session.others()),
+            self.console.moment,
+            opening,
         )
         self.overview.show(fleet_views.overview(scene, size, self.console.glyphs))
 

@@ -119,6 +119,7 @@ def head_lines(job: Job, glyphs: Glyphs, size: Size, before: Job | None = None) 
     lines += [[(f" {printable(one)}", "text")] for one in (job.waits,) if one]
     if job.countdown is not None:
         lines.append(_countdown_line(job.countdown))
+    lines += [[(f" {words}", "warn")] for words in (cancel_words(job),) if words]
     if job.first_failure is not None:
         lines += _failure_lines(job.first_failure, size)
     for stall in job.stalled[:2]:
@@ -199,6 +200,18 @@ def _countdown_line(countdown: Countdown) -> Runs:
         (" keeps them running", "dim"),
         optional(printable(countdown.why), "text"),
     ]
+
+
+def cancel_words(job: Job) -> str:
+    """What a cancel that is under way does and until when; "" if there is none."""
+    if job.kill_at is None:
+        return ""
+    left = max(-since(job.kill_at), 0.0)
+    return (
+        f"cancelling: told to end; what is left in {left:.0f} s is killed"
+        if left
+        else "cancelling: killing what is left"
+    )
 
 
 def _phase_line(job: Job, before: Job | None) -> list[Run]:
