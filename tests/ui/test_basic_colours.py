@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.color import Color, ColorType
-from rich.console import Console
 from rich.style import Style
 
 from rankdeck.ui import themes
@@ -65,9 +64,10 @@ def test_what_is_bad_does_not_look_like_what_is_well(palette) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("theme", [palette.name for palette in COLOURED])
-async def test_screens_on_sixteen_colours_can_be_read(monkeypatch, theme: str) -> None:
-    monkeypatch.setattr(Console, "color_system", "standard")
+async def test_screens_on_sixteen_colours_can_be_read(theme: str) -> None:
     async with console(scenes.failing(), (120, 40), theme=theme) as (app, pilot):
+        app.few_colours = True
+        app.paint_anew()
         for key in ("1", "2", "3", "5", "question_mark"):
             await pilot.press("escape", key)
             await pilot.pause(0.3)

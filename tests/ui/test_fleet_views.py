@@ -254,7 +254,7 @@ async def test_a_map_whose_signs_stand_for_several_nodes_says_so_whatever_is_mad
 
 
 def test_the_map_of_a_number_is_filled_by_a_scale_that_is_not_the_alarm_colour() -> None:
-    scale = fleet_views.map_scale("POWER", [None, 310.0, 720.0])
+    scale = fleet_views.map_scale(fleet_views.BY_TITLE["POWER"], [None, 310.0, 720.0])
     well, ill = Mark("●", "ok"), Mark("✗", "bad")
 
     assert (scale.foot, scale.top) == (0.0, 800.0)
@@ -262,8 +262,12 @@ def test_the_map_of_a_number_is_filled_by_a_scale_that_is_not_the_alarm_colour()
     assert fleet_views.heat(0.0, scale, well) == Mark("0", "cell/calm0")
     assert fleet_views.heat(310.0, scale, ill).glyph == "✗"
     assert fleet_views.heat(None, scale, well) == Mark("●", "unknown")
-    assert fleet_views.map_scale("TEMP", [31.0]).ramp == "hot"
-    assert "cell/calm" in str(fleet_views.map_legend("GPU", fleet_views.map_scale("GPU", ())))
+    assert fleet_views.map_scale(fleet_views.BY_TITLE["TEMP"], [31.0]).ramp == "hot"
+    rdma = fleet_views.map_column("RDMA")
+    assert rdma is fleet_views.BY_TITLE["RDMA rx"]
+    assert "cell/calm" in str(fleet_views.map_legend(rdma, fleet_views.map_scale(rdma, ())))
+    assert fleet_views.map_column("STATE") is None
+    assert all(fleet_views.map_column(name) for name in fleet_views.MAPS[1:])
 
 
 @pytest.mark.long

@@ -58,6 +58,8 @@ class RankdeckApp(FrameDiff):
     BINDINGS: ClassVar = []
     acknowledged: frozenset[str] = frozenset()
     """The nodes that are well only because what is wrong was acknowledged."""
+    few_colours = False
+    """Whether the terminal has no more than sixteen colours."""
     _counted: object = None
     """The fleet whose changes are counted in `summary`."""
 
@@ -119,7 +121,7 @@ class RankdeckApp(FrameDiff):
         """Remove all colours in a theme that has none; keep to the sixteen of a terminal that has no more."""
         if self.palette.mono:
             return [NoColor()]
-        return [SixteenColours()] if self.console.color_system == "standard" else []
+        return [SixteenColours()] if self.few_colours else []
 
     # ---- life
 
@@ -129,6 +131,7 @@ class RankdeckApp(FrameDiff):
         return self.home("fleet")
 
     def on_mount(self) -> None:
+        self.few_colours = self.console.color_system == "standard" and not self.is_headless
         self.app_resume_signal.subscribe(self, self._resumed)  # pyright: ignore[reportUnknownMemberType]
         self.set_interval(PAINT, self._look, name="look")
         if self._opener is not None:

@@ -114,9 +114,7 @@ BY_TITLE = {column.title: column for column in NUMBERS}
 SORTS = ("STATE", "NODE", *(column.title for column in NUMBERS), "SEEN")
 SORTED = {title.split()[0]: title for title in SORTS}
 """Sort orders as the user types them, in one word -> title of the column."""
-MAPS = ("STATE", "CPU", "MEM", "GPU", "TEMP", "POWER", "RDMA rx")
-_MAP_SCALES = {"TEMP": Scale(100.0, foot=20.0, ramp="hot"), "POWER": None, "RDMA rx": None}
-"""Scale of the map of a number; None: up to the highest of all nodes. All others are percentages."""
+MAPS = ("STATE", "CPU", "MEM", "GPU", "TEMP", "POWER", "RDMA")
 _TENTHS = 10
 
 
@@ -163,11 +161,19 @@ def needs_samples(view: "FleetView") -> bool:
     return not (shown <= SUMMARY.keys() and query.metrics(view.filter) <= formatting.LISTED)
 
 
-def map_scale(title: str, numbers: Iterable[float | None]) -> Scale:
+def map_column(name: str) -> NodeColumn | None:
+    """The column whose number the map of this name shows; None for the map of states."""
+    return next((one for one in NUMBERS if one.title.split()[0] == name), None)
+
+
+def map_scale(column: NodeColumn, numbers: Iterable[float | None]) -> Scale:
     """The scale of the map of a column, for nodes with these numbers."""
-    fixed = _MAP_SCALES.get(title, Scale(100.0))
-    highest = max((number for number in numbers if number is not None), default=0.0)
-    return fixed or Scale(round_up(highest))
+    say = column.say
+    if say is formatting.percent:
+        return Scale(100.0)
+    if say is formatting.celsius:
+        return Scale(100.0, foot=20.0, ramp="hot")
+    return Scale(round_up(max((number for number in numbers if number is not None), default=0.0)))
 
 
 def heat(value: float | None, scale: Scale, mark: Mark) -> Mark:
@@ -179,15 +185,15 @@ def heat(value: float | None, scale: Scale, mark: Mark) -> Mark:
     return Mark(tenth if mark.role == "ok" else mark.glyph, f"{CELL}{scale.role(share)}")
 
 
-def map_legend(title: str, scale: Scale) -> Runs:
+def map_legend(column: NodeColumn, scale: Scale) -> Runs:
     """What the colours of the map mean."""
-    say = BY_TITLE[title].say
+    say = column.say
     steps: list[Run] = [
         (str(step * _TENTHS // RAMP_STEPS), f"{CELL}{scale.ramp}{step}")
         for step in range(RAMP_STEPS)
     ]
     ends = f"{say(scale.foot)} ", f" {say(scale.top)}"
-    return [("   map ", "dim"), (f"{title} {ends[0]}", "text"), *steps, (ends[1], "text")]
+    return [("   map ", "dim"), (f"{column.title} {ends[0]}", "text"), *steps, (ends[1], "text")]
 
 
 def map_row(

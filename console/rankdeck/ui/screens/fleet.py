@@ -333,15 +333,15 @@ class FleetScreen(BaseScreen):
             self.map.choose(chosen)
             return
         self._map_seen = seen
-        if column := fleet_views.BY_TITLE.get(self.view.map):
+        if column := fleet_views.map_column(self.view.map):
             numbers = (self._instant.number(column, name) for name in self._states)
-            self._map_scale = fleet_views.map_scale(column.title, numbers)
+            self._map_scale = fleet_views.map_scale(column, numbers)
         self.map.show([self._mark(name) for name in self._states], chosen)
 
     def _mark(self, name: str) -> Mark:
         level, acknowledged = self._instant.level(name), self._instant.acknowledged(name)
         mark = self.console.glyphs.node(level, acknowledged=acknowledged)
-        column = fleet_views.BY_TITLE.get(self.view.map)
+        column = fleet_views.map_column(self.view.map)
         if column is None:
             # Nodes that are well are only dim dots, so that the others stand out.
             return Mark(self.console.glyphs.dot, "dim") if mark.role == "ok" else mark
@@ -356,7 +356,7 @@ class FleetScreen(BaseScreen):
 
     def _outgrown(self, names: Iterable[str]) -> bool:
         """Whether one of these nodes has a number above the scale of the map."""
-        column = fleet_views.BY_TITLE.get(self.view.map)
+        column = fleet_views.map_column(self.view.map)
         if column is None:
             return False
         numbers = (self._instant.number(column, name) for name in names)
@@ -385,8 +385,8 @@ class FleetScreen(BaseScreen):
         runs += [("   by ", "dim"), (titles, "text")]
         if self._marks:
             runs += [("   marked ", "dim"), (named(self.marked), "key")]
-        if view.map != "STATE":
-            runs += fleet_views.map_legend(view.map, self._map_scale)
+        if column := fleet_views.map_column(view.map):
+            runs += fleet_views.map_legend(column, self._map_scale)
         if self.map.size and self.map.per_cell > 1:
             runs += [("   map ", "dim"), (f"worst of {self.map.per_cell}", "text")]
         prefixes = sorted(+self._simulated)

@@ -538,14 +538,16 @@ class CellMap(Canvas):
         if lines:
             self.refresh(*(Region(0, y, width, 1) for y in lines))
 
-    def _per_line(self, width: int) -> int:
-        aside = BESIDE if self._has_words(width) else 0
+    def _per_line(self, width: int, count: int | None = None) -> int:
+        """How many marks a line shows; `count` if there are not as many as there will be."""
+        aside = BESIDE if self._has_words(width, count) else 0
         blocks = max((width - INDENT - aside) // (BLOCK + 1), 1)
         return min(blocks * BLOCK, max(width - INDENT, 1))
 
-    def _has_words(self, width: int) -> bool:
+    def _has_words(self, width: int, count: int | None = None) -> bool:
         """Whether there is something beside the lines."""
-        return self._beside is not None and width >= LEAST_WORDS and len(self._marks) > width
+        marks = len(self._marks) if count is None else count
+        return self._beside is not None and width >= LEAST_WORDS and marks > width
 
     @property
     def per_cell(self) -> int:
@@ -555,7 +557,7 @@ class CellMap(Canvas):
 
     def lines_for(self, count: int, width: int, most: int = 1000) -> int:
         """How many lines show `count` marks: one cell for each mark, if that takes at most `most` lines."""
-        lines = max(-(-count // self._per_line(width)), 1)
+        lines = max(-(-count // self._per_line(width, count)), 1)
         per_cell = -(-lines // most)
         return -(-lines // per_cell)
 
