@@ -395,8 +395,8 @@ class Session:
         self.following.stop_counting(job_id)
         # A rank that starts on a node after the cancel ran there would be left behind.
         await until(lambda: not is_launched(job_id), LAUNCH_LIMIT)
-        self.jobs.cancelling(job_id, time.time(), abort=by == "abort")
         grace = job.plan.grace if grace is None else grace
+        self.jobs.cancelling(job_id, time.time(), abort=by == "abort", grace=grace)
         report = await self._backend.cancel(job.plan, grace, by=by)
         if report.refused:
             self.jobs.not_cancelled(job_id)

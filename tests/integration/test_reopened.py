@@ -168,8 +168,8 @@ def apart(first: Session, second: Session, job_id: str) -> list[str]:
 
 def head_of(session: Session, job_id: str) -> list[str]:
     """The lines over the ranks on the job screen, without what the kernel of this machine said of others meanwhile."""
-    job, mark = replace(session.jobs.job(job_id), node_notes=()), UNICODE.state(State.FAILED)
-    lines = head_lines(job, mark, Size(200, 50), last_run(job, session.jobs.all()))
+    job = replace(session.jobs.job(job_id), node_notes=())
+    lines = head_lines(job, UNICODE, Size(200, 50), last_run(job, session.jobs.all()))
     return ["".join(text for text, _ in line) for line in lines]
 
 

@@ -9,7 +9,7 @@ from rankdeck.model.job import JobSpec, Launch, State
 from rankdeck.state.fleet_history import PICTURED
 from rankdeck.ui.fleet_views import TRENDS, Overview, overview
 from rankdeck.ui.themes import ASCII, UNICODE
-from rankdeck.ui.widgets.canvas import chart, length
+from rankdeck.ui.widgets.canvas import length
 from rankdeck_agent.wire import Sample
 from tests.ui.support import sample, scenes
 from tests.ui.test_fleet_views import steady
@@ -23,19 +23,6 @@ def lines_of(scene: Overview, width: int = 160, height: int = 30) -> list[str]:
 
 def scene_of(stage, **more) -> Overview:
     return Overview(stage.fleet, stage.fleet.nodes(), stage.jobs.all(), **more)
-
-
-def test_a_chart_is_as_high_as_it_is_told_and_leaves_gaps() -> None:
-    assert chart([0, None, 50, 100], 5, 2, UNICODE) == ["   ▁█", " ▁ ░░"]
-    assert chart([], 3, 2, UNICODE) == ["   ", "   "]
-    assert chart([50], 1, 1, UNICODE, top=100.0) == [chart([50, 100], 2, 1, UNICODE)[0][0]]
-
-
-@pytest.mark.parametrize("glyphs", [UNICODE, ASCII])
-def test_full_lines_below_each_other_never_fuse_to_a_slab(glyphs) -> None:
-    assert glyphs.spark[-1] not in chart([100.0] * 9, 9, 1, glyphs, top=100.0)[0]
-    *_, last = chart([100.0] * 9, 9, 4, glyphs, top=100.0)
-    assert last == glyphs.below * 9
 
 
 def test_all_nodes_and_each_have_a_line_with_mean_or_sum() -> None:
@@ -113,7 +100,7 @@ async def test_three_nodes_share_the_page_with_trends_jobs_and_events() -> None:
             await shows(app, pilot, title)
 
 
-@pytest.mark.parametrize(("size", "titles"), [((200, 50), 7), ((120, 40), 6), ((80, 24), 2)])
+@pytest.mark.parametrize(("size", "titles"), [((200, 50), 8), ((120, 40), 6), ((80, 24), 2)])
 async def test_trends_take_the_room_that_there_is(size: tuple[int, int], titles: int) -> None:
     stage, _ = sample.fleet(3)
     async with console(stage, size) as (app, pilot):
@@ -157,3 +144,15 @@ async def test_the_overview_follows_the_filter_and_the_paused_moment() -> None:
 
 def test_every_trend_is_remembered() -> None:
     assert {metric for trend in TRENDS for metric in trend.metrics} <= set(PICTURED)
+
+
+def test_while_nodes_are_still_connected_nobody_says_that_there_is_nothing() -> None:
+    stage, _ = sample.fleet(2)
+    stage.fleet.event_log.newest.clear()
+
+    opening = "\n".join(lines_of(scene_of(stage, opening="connecting to 1 more nodes")))
+
+    assert "no job" not in opening
+    assert "nothing has happened" not in opening
+    assert opening.count("connecting to 1 more nodes") == 2
+    assert "no job running or waiting" in "\n".join(lines_of(scene_of(stage)))

@@ -10,6 +10,7 @@ import pytest
 from textual.geometry import Region
 
 from rankdeck.model.health import Level, Occurrence
+from rankdeck.ui import fleet_views
 from rankdeck.ui.fleet_views import FleetView, ViewError, Views, checked
 from rankdeck.ui.themes import Mark
 from rankdeck.ui.widgets.vtable import CellMap
@@ -236,8 +237,8 @@ async def test_a_large_fleet_that_is_well_is_quiet_and_says_its_means_and_sums()
         await shows(app, pilot, "mean 50%")
         lines = text_of(app).splitlines()
 
-    signs = "".join(lines[1:7]).replace(" ", "")
-    assert (signs.count("·"), signs.count("◌")) == (995, 5)
+    signs = "".join(lines[1:8]).replace(" ", "")
+    assert (signs.count("·"), signs.count("◌")) == (995, 5 + 5), "on the map, and counted beside it"
     summed = next(line for line in lines if "of 1,000 nodes" in line)
     assert re.search(r"GPU POWER .+ sum \d+kW .+ RDMA rx\+tx .+ sum \d+Tb/s", summed)
 
@@ -250,3 +251,34 @@ async def test_a_map_whose_signs_stand_for_several_nodes_says_so_whatever_is_mad
     async with console(stage, (80, 24)) as (app, pilot):
         await shows(app, pilot, "map worst of 4")
         await shows(app, pilot, "SIMULATED")
+
+
+def test_the_map_of_a_number_is_filled_by_a_scale_that_is_not_the_alarm_colour() -> None:
+    scale = fleet_views.map_scale(fleet_views.BY_TITLE["POWER"], [None, 310.0, 720.0])
+    well, ill = Mark("●", "ok"), Mark("✗", "bad")
+
+    assert (scale.foot, scale.top) == (0.0, 800.0)
+    assert fleet_views.heat(720.0, scale, well) == Mark("9", "cell/calm5")
+    assert fleet_views.heat(0.0, scale, well) == Mark("0", "cell/calm0")
+    assert fleet_views.heat(310.0, scale, ill).glyph == "✗"
+    assert fleet_views.heat(None, scale, well) == Mark("●", "unknown")
+    assert fleet_views.map_scale(fleet_views.BY_TITLE["TEMP"], [31.0]).ramp == "hot"
+    rdma = fleet_views.map_column("RDMA")
+    assert rdma is fleet_views.BY_TITLE["RDMA rx"]
+    assert "cell/calm" in str(fleet_views.map_legend(rdma, fleet_views.map_scale(rdma, ())))
+    assert fleet_views.map_column("STATE") is None
+    assert all(fleet_views.map_column(name) for name in fleet_views.MAPS[1:])
+
+
+@pytest.mark.long
+async def test_the_map_of_a_thousand_nodes_names_its_rows_and_counts_what_is_not_well() -> None:
+    stage, _ = sample.fleet(1000)
+    async with console(stage, (200, 50)) as (app, pilot):
+        await shows(app, pilot, "node[0001-0150]")
+        first = text_of(app).splitlines()[1]
+        assert re.search(r"node\[0001-0150\] ◌1", first)
+        await pilot.press("m", "m", "m")
+        await shows(app, pilot, "map GPU 0% 013568 100%")
+        numbers = text_of(app).splitlines()[1]
+
+    assert len(set(numbers[1:160]) & set("0123456789")) > 5

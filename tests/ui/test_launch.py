@@ -342,7 +342,7 @@ async def test_progress_is_drawn_with_bar_and_line_and_in_ascii_without_question
     async with console(stage, (120, 40), ascii=True) as (app, pilot):
         app.open_job("train-1")
         await shows(app, pilot, "step 8/16 ##########---------- 50%")
-        await shows(app, pilot, "loss 1 @#*+=-._")
+        await shows(app, pilot, "loss 1 --....__")
 
 
 @pytest.mark.parametrize(
@@ -395,3 +395,17 @@ async def test_a_file_that_reads_elsewhere_is_asked_about_before_it_does(
         await shows(app, pilot, "mpirun -np" if agreed else "reads ")
 
     assert all(use.allowed is agreed for use in look_at(file)[1])
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_long_command_is_on_several_lines_beside_empty_rows(stage: Stage, size) -> None:
+    async with console(stage, size) as (app, pilot):
+        await pilot.press("3")
+        await shows(app, pilot, "mpirun -np 0 true")
+        await pilot.press("tab", "down", "down", "down")
+        await type_in(pilot, " " + "--data /a/long/path " * 5 + "--last-word")
+        await pilot.press("escape")
+        rows = text_of(app).splitlines()[7:]
+
+    assert any("--last-word" in row for row in rows), "the argument just typed"
+    assert sum(row.count("--data") for row in rows) == 5

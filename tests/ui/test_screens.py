@@ -788,3 +788,28 @@ async def test_behind_a_question_the_picture_goes_on(stage: Stage) -> None:
         tick = fleet.tick
         fleet.tick = lambda: (painted.append("fleet"), tick())
         await until(pilot, lambda: len(painted) > 2, "the fleet stands still")
+
+
+async def test_a_cancel_counts_down_to_the_kill_in_list_and_job(stage: Stage) -> None:
+    stage.start(JOB, 2, 2)
+    stage.jobs.cancelling(JOB, time.time(), abort=False, grace=60.0)
+    async with console(stage, (120, 40)) as (app, pilot):
+        await pilot.press("2")
+        await shows(app, pilot, "cancelling: told to end; what is left in")
+        app.open_job(JOB)
+        await shows(app, pilot, "cancelling: told to end; what is left in")
+        stage.jobs.not_cancelled(JOB)
+        await lacks(app, pilot, "cancelling")
+
+
+@pytest.mark.long
+async def test_the_palette_finds_commands_by_what_people_type(stage: Stage) -> None:
+    async with console(stage, (120, 40)) as (app, pilot):
+        await pilot.press("ctrl+p")
+        await type_in(pilot, "report")
+        await shows(app, pilot, ":report")
+        await pilot.press("escape", "escape", "ctrl+p")
+        await type_in(pilot, "What happened on the nodes")
+        await shows(app, pilot, ":events")
+        await pilot.press("down", "enter")
+        await shows(app, pilot, "WHAT")

@@ -121,6 +121,28 @@ def test_colours_are_the_same_on_256_colour_terminals(palette: themes.Palette) -
         assert number >= 16
 
 
+@pytest.mark.parametrize("ramp", themes.RAMPS)
+@pytest.mark.parametrize("palette", COLOURED, ids=lambda p: p.name)
+def test_a_ramp_goes_from_the_ground_to_what_stands_out(palette: themes.Palette, ramp: str) -> None:
+    ground = palette.surfaces["background"]
+    colours = [palette.colour(f"{ramp}{step}") for step in range(themes.RAMP_STEPS)]
+    contrasts = [contrast(colour, ground) for colour in colours]
+
+    assert contrasts[-1] > 2.4 * contrasts[0]
+    assert contrasts[0] >= 1.9
+    assert ramp == "hot" or contrasts == sorted(contrasts)
+    assert all(themes.exact(Color.parse(colour)).number is not None for colour in colours)
+    assert ramp == "hot" or palette.colour("bad") not in colours
+
+
+def test_a_theme_without_ramps_draws_plots_in_one_colour(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(with_value("accent", '"#00ffff"'))
+
+    mine = themes.read(tmp_path / "x.yaml")
+
+    assert {mine.colour(f"calm{step}") for step in range(themes.RAMP_STEPS)} == {"#00ffff"}
+
+
 def test_mono_keeps_states_apart_without_any_colour() -> None:
     mono = SHIPPED["mono"]
     styles = [mono.style(role) for role in ("ok", "warn", "bad")]
@@ -157,6 +179,7 @@ def with_value(name: str, value: str) -> str:
         (with_value("text", "'bold rgb(1 2,3,4)'"), "roles.text: not a style"),
         (with_value("text", r'"link \e[2J"'), "roles.text: a style has no link"),
         (with_value("text", "[" * 10_000), "nested too deeply"),
+        (with_value("bar", "'#000000'") + "ramps: {calm: ['#111111']}", "ramps.calm: a ramp has 6"),
         ("name: x\nmono: true\nroles: {text: ''}", "roles: `dim` is missing (and 11 more)"),
     ],
 )

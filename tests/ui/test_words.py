@@ -18,7 +18,7 @@ from rankdeck.state.lines import RankLog
 from rankdeck.ui import actions, command_actions, formatting
 from rankdeck.ui.themes import ASCII, UNICODE
 from rankdeck.ui.views import wall
-from rankdeck.ui.widgets.canvas import bar, fit, in_ascii, sparkline
+from rankdeck.ui.widgets.canvas import bar, fit, in_ascii
 from tests.support.cases import each
 
 
@@ -128,10 +128,6 @@ def test_bars_are_as_wide_as_asked_and_nothing_is_no_zero() -> None:
         for percent in (None, 0, 0.4, 37, 99.9, 100, 250):
             assert sum(len(text) for text, _ in bar(percent, 10, glyphs)) == 10
     assert bar(None, 4, UNICODE) != bar(0, 4, UNICODE)
-
-
-def test_a_sparkline_leaves_gaps_where_nothing_was_read() -> None:
-    assert sparkline([0, None, 100], 5, UNICODE) == "  ▁ ▇"
 
 
 @pytest.mark.parametrize(

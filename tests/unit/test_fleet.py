@@ -9,6 +9,7 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level
 from rankdeck.state import sanitize
 from rankdeck.state.fleet import LEAST, Fleet
+from rankdeck.state.fleet_history import FEW
 from rankdeck.state.node import ASKED
 from rankdeck_agent.rules.levels import highest, mean, total
 from rankdeck_agent.wire import Event, Hello, Sample, WireError, decode, encode
@@ -344,6 +345,34 @@ def test_a_picture_taken_in_parts_has_all_nodes_in_their_places() -> None:
     frame = fleet.past.frame(span[1])
     assert frame is not None
     assert [frame.number(p, "cpu.used") for p in range(len(names))] == list(range(len(names)))
+
+
+def test_a_small_fleet_has_a_picture_of_each_of_the_last_seconds_and_gaps() -> None:
+    clock = Clock()
+    fleet = JudgedFleet(Cluster(name="lab", nodes=(Node(name="n1"),)), clock, clock)
+    for second in range(8):
+        fleet.apply("n1", sample(cpu__used=second))
+        if second not in (3, 4, 5):
+            fleet.take_changes()
+        clock.now += 1.0
+    (_, end) = fleet.recent.span() or (0.0, 0.0)
+
+    columns = fleet.recent.columns(end, 9)
+
+    numbers = [None if one is None else one.number(0, "cpu.used") for one in columns]
+    # A picture that came late stands in for at most two others.
+    assert numbers == [None, 0, 1, 2, 2, 2, None, 6, 7]
+    assert len([one for one in columns if one is columns[-1]]) == 1
+
+
+def test_a_large_fleet_has_no_picture_each_second() -> None:
+    fleet, clock = made(*(f"n{place}" for place in range(FEW + 1)))
+    for _ in range(5):
+        fleet.take_changes()
+        clock.now += 1.0
+
+    assert fleet.recent.span() is None
+    assert fleet.past.span() is not None
 
 
 def test_a_metric_that_stops_is_dropped_in_parts_too() -> None:

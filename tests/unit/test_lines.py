@@ -70,12 +70,41 @@ def test_the_cuts_do_not_matter(parts: list[bytes], cuts: list[int]) -> None:
         )
 
 
-def test_a_progress_bar_gives_a_line_per_step() -> None:
+def test_a_progress_bar_is_one_live_line_until_it_ends() -> None:
     log = RankLog(0)
-    log.add(chunk(0, b"10%\r"))
-    log.add(chunk(4, b"20%\r\ndone\n"))
+    log.add(chunk(0, b"start\n  5%|#"))
+    assert (texts(log), log.bar) == (["start"], None)
+    seen: list[str] = []
+    for step in (b"\r 10%|##", b"\r 20%|####\r", b" 30%|######"):
+        log.add(chunk(log.read.at()["out"], step))
+        assert log.bar is not None
+        assert log.bar == log.partial
+        seen.append(log.bar.text)
+    assert seen == [" 10%|##", " 20%|####", " 30%|######"]
+    assert texts(log) == ["start"]
 
-    assert texts(log) == ["10%", "20%", "done"]
+    log.add(chunk(log.read.at()["out"], b"\r100%|########\r\ndone\n"))
+
+    assert texts(log) == ["start", "100%|########", "done"]
+    assert (log.partial, log.bar) == (None, None)
+    assert [line.offset for line in log.lines][1] == 6, "where the line begins on the node"
+
+
+def test_a_bar_that_its_program_wipes_leaves_no_line() -> None:
+    log = RankLog(0)
+    log.add(chunk(0, b" 50%\r    \rresult 7\n"))
+
+    assert texts(log) == ["result 7"]
+
+
+def test_a_bar_of_hours_needs_no_memory() -> None:
+    log = RankLog(0)
+    for step in range(20_000):
+        log.add(chunk(log.read.at()["out"], b"\r%6d of 20000" % step))
+
+    assert log.total == 0
+    assert log.partial is not None
+    assert log.partial.text == " 19999 of 20000"
 
 
 def test_out_and_err_do_not_mix_in_one_line() -> None:

@@ -19,7 +19,7 @@ from rankdeck.state.history_thread import HistoryThread
 from rankdeck.state.job_recorder import NodeNotes
 from rankdeck.state.jobs import Jobs
 from rankdeck.ui.screens.job_head import head_lines
-from rankdeck.ui.themes import Mark
+from rankdeck.ui.themes import UNICODE
 from rankdeck_agent.wire import Event, Sample
 from tests.support.judged_fleet import JudgedFleet
 from tests.unit.test_history import JOB, NODE, PLAN
@@ -218,7 +218,7 @@ def test_made_up_faults_say_so_everywhere():
     assert note.simulated
     assert "SIMULATED" in summary(job)
     assert job_shape(job)["nodes_said"][0]["simulated"] is True
-    assert "SIMULATED" in text_of(head_lines(job, Mark("x", "bad"), Size(120, 40)))
+    assert "SIMULATED" in text_of(head_lines(job, UNICODE, Size(120, 40)))
 
 
 def test_a_console_that_has_not_heard_the_node_leaves_what_another_noted() -> None:
@@ -246,7 +246,7 @@ def test_the_head_has_one_line_where_there_is_little_room_and_none_where_there_i
         event(FAILED, text="one"), event(FAILED + 1, text="two"), event(FAILED + 2, text="three")
     )
     job = replace(RAN, node_notes=notes)
-    heads = {h: text_of(head_lines(job, Mark("x", "bad"), Size(100, h))) for h in (18, 24, 40)}
+    heads = {h: text_of(head_lines(job, UNICODE, Size(100, h))) for h in (18, 24, 40)}
 
     assert "one" not in heads[18]
     assert "one" in heads[24]

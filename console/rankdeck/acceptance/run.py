@@ -351,6 +351,12 @@ def _command(run: AcceptanceRun, verdict: Verdict, nodes: Iterable[str]) -> str:
 _PARTNERS = 2
 
 
+def again_command(run: AcceptanceRun, cell: Cell) -> str:
+    """The command that measures this pair again."""
+    recipe = f" --recipe {cell.recipe}" if len(run.recipes) > 1 else ""
+    return f"{run.verb} {cell.sender},{cell.receiver} --only pairs{recipe}"
+
+
 def once_more(
     run: AcceptanceRun, nodes: Sequence[str], recipe: str
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:

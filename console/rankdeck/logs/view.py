@@ -10,6 +10,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Protocol
 
+from rankdeck.logs.bars import group_bars
 from rankdeck.logs.compare import mask
 from rankdeck.model.health import Occurrence, seconds_of
 from rankdeck.model.job import Job, RankState, State
@@ -104,7 +105,6 @@ class MergedLog:
     `events` gives node events to include; with `fold`, equal lines of ranks are shown as one; `keep` is the most lines.
     """
 
-    partial: Line | None = None
     gaps: tuple[Gap, ...] = ()
 
     def __init__(
@@ -146,6 +146,17 @@ class MergedLog:
     @property
     def first(self) -> int:
         return self.total - len(self.lines)
+
+    @property
+    def partial(self) -> Line | None:
+        """The progress bar that most ranks draw: the line of the slowest, with how far all of them are."""
+        groups = group_bars(bar for log in self._logs.values() if (bar := log.bar))
+        if not groups:
+            return None
+        group, line = groups[0], groups[0].bars[0].line
+        words = f"  ({len(group.bars)} ranks: {group.range_words})" if len(group.bars) > 1 else ""
+        text = f"{line.text}{words}"
+        return MergedLine(line.at, line.rank, line.stream, line.offset, text, line.cut)
 
     def update(self, most: int = SLICE) -> bool:
         """Add at most `most` of the lines that have arrived; returns whether more are waiting."""

@@ -415,6 +415,8 @@ class Job:
     countdown: Countdown | None = None
     kept: bool = False
     """The user keeps the other ranks running after a failure: no console stops them."""
+    kill_at: float | None = None
+    """While this console cancels it: when what is left of it is killed, epoch seconds."""
     notes: tuple[str, ...] = ()
     """Sentences for the operator, oldest first; nothing is decided by them."""
     mute: Mapping[str, str] = field(default_factory=dict[str, str])

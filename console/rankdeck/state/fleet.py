@@ -15,7 +15,7 @@ from rankdeck.model.health import Ack, Health, Level, Reason
 from rankdeck.model.safe_text import clean
 from rankdeck.model.schedulers import JOB, ClusterAbout, KubernetesJob, SlurmJob, SlurmPartition
 from rankdeck.rules.head_clock import REMEDY, describe, seconds_behind
-from rankdeck.state.fleet_history import EventLog, Past, Picture
+from rankdeck.state.fleet_history import EventLog, FleetPictures, Past
 from rankdeck.state.node import EPOCH, NodeState
 from rankdeck_agent.rules.levels import Expected, rates
 from rankdeck_agent.wire import Event, HealthReport, Hello, Message, Sample
@@ -90,7 +90,7 @@ class Fleet:
         }
         self._places = {name: place for place, name in enumerate(self._nodes)}
         self.event_log = EventLog()
-        self.past = Past(len(self._nodes))
+        self._pictures = FleetPictures(len(self._nodes))
         self._reasons: dict[str, tuple[Reason, ...]] = {}
         self._moved_in = set[str]()
         self._introduced, self._odd = set[str](), frozenset[str]()
@@ -107,8 +107,17 @@ class Fleet:
         self._head_behind, self._aheads = 0.0, list[float | None]()
         self._round: Iterator[NodeState] = iter(())
         """The nodes that are left of a round over all nodes."""
-        self._picture: Picture | None = None
         self._wanted: frozenset[str] | None = frozenset()
+
+    @property
+    def past(self) -> Past:
+        """Some hours, for looking back."""
+        return self._pictures.past
+
+    @property
+    def recent(self) -> Past:
+        """The last minutes, a picture a second, if there are few nodes."""
+        return self._pictures.recent
 
     def node(self, name: str) -> NodeState:
         """The node of that name; raises KeyError."""
@@ -449,9 +458,8 @@ class Fleet:
             state = next(self._round, None)
         if self._sweeping and done:
             self._note_head_clock(self._aheads)
-        if self._picture and done:
-            self.past.keep(self._picture)
-            self._picture = None
+        if done:
+            self._pictures.finish()
 
     def _visit(self, state: NodeState) -> None:
         """Do for one node what the present round is for."""
@@ -459,20 +467,17 @@ class Fleet:
             self._aheads.append(state.ahead)
             if state.drop_stale():
                 self._changed[state.name] = None
-        if self._picture:
-            self._picture.add(state)
+        self._pictures.add(state)
 
     def _begin_round(self) -> NodeState | None:
         """Begin a round if one is due; returns its first node."""
         now, wall = self._clock(), self._wall()
         self._sweeping = now - self._swept >= SWEEP
-        due = self.past.due(wall)
-        if not (self._sweeping or due):
+        taking = self._pictures.begin(wall, len(self._nodes))
+        if not (self._sweeping or taking):
             return None
         if self._sweeping:
             self._swept, self._aheads = now, []
-        self.past.fit(len(self._nodes))
-        self._picture = Picture(wall) if due else None
         self._round = iter(tuple(self._nodes.values()))
         return next(self._round, None)
 

@@ -156,9 +156,13 @@ def _line(at: float, node: str, kind: str, level: Level, reason: Reason) -> Occu
     return Occurrence(at, node, kind, level, reason.check, reason.device, reason.text)
 
 
-SPAN = 3 * 3600.0
-"""Seconds of the past that are kept."""
-SHORTEST = 10.0
+SPAN, SHORTEST = 3 * 3600.0, 10.0
+"""Seconds of the past that are kept, and between two pictures of it at least."""
+RECENT, SECOND = 600.0, 1.0
+"""The same for the last minutes, which plots show, of a fleet of at most so many nodes:"""
+FEW = 128
+HELD = 2.5
+"""A picture stands for at most so many periods, if the next ones were late."""
 LIMIT = 24 << 20
 """Most bytes of all pictures together."""
 LEAST_FRAMES = 60
@@ -222,22 +226,30 @@ class Picture:
 
 
 class Past:
-    """Pictures of the fleet, oldest first; written by Fleet."""
+    """Pictures of the fleet over `span` seconds, oldest first, at least `shortest` seconds apart; written by Fleet.
 
-    def __init__(self, nodes: int) -> None:
+    Of a fleet of more than `most` nodes it keeps none.
+    """
+
+    def __init__(
+        self, nodes: int, span: float = SPAN, shortest: float = SHORTEST, most: int | None = None
+    ) -> None:
+        self._span, self._shortest, self._most = span, shortest, most
+        self._kept = True
         self._frames: deque[FleetPicture] = deque()
         self.fit(nodes)
 
     def fit(self, nodes: int) -> None:
         """Set how many pictures are kept, and how often one is taken, for a fleet of `nodes` nodes."""
         size = max(nodes, 1) * (4 * len(PICTURED) + 1)
-        frames = max(min(int(SPAN / SHORTEST), LIMIT // size), LEAST_FRAMES)
-        self.period = SPAN / frames
+        frames = max(min(int(self._span / self._shortest), LIMIT // size), LEAST_FRAMES)
+        self.period = self._span / frames
+        self._kept = self._most is None or nodes <= self._most
         self._frames = deque(self._frames, maxlen=frames)
 
     def due(self, at: float) -> bool:
         """Whether it is time for another picture."""
-        return not self._frames or not 0 <= at - self._frames[-1].at < self.period
+        return self._kept and (not self._frames or not 0 <= at - self._frames[-1].at < self.period)
 
     def keep(self, picture: "Picture") -> None:
         """Store a picture that has all nodes."""
@@ -258,12 +270,53 @@ class Past:
         """The last `most` pictures, oldest first."""
         return list(islice(reversed(self._frames), most))[::-1]
 
-    def series(
-        self, place: int, metric: str, until: float, most: int | None = None
-    ) -> list[float | None]:
-        """The numbers of one node in the pictures up to a time, oldest first; only the last `most` of them if given."""
-        frames = islice((f for f in reversed(self._frames) if f.at <= until), most)
-        return [frame.number(place, metric) for frame in frames][::-1]
+    def series(self, place: int, metric: str, until: float) -> list[float | None]:
+        """The numbers of one node in the pictures up to a time, oldest first."""
+        return [frame.number(place, metric) for frame in self._frames if frame.at <= until]
+
+    def columns(self, until: float, most: int) -> list[FleetPicture | None]:
+        """The picture that stood in each of the last `most` periods up to a time, oldest first; None if there was none."""
+        frames = iter(reversed(self._frames))
+        frame = next(frames, None)
+        found: list[FleetPicture | None] = []
+        for back in range(most):
+            at = until - back * self.period
+            while frame is not None and frame.at > at:
+                frame = next(frames, None)
+            stands = frame is not None and at - frame.at < HELD * self.period
+            found.append(frame if stands else None)
+        return found[::-1]
+
+
+class FleetPictures:
+    """Takes the pictures of the fleet: over some hours, and each second if there are few nodes."""
+
+    def __init__(self, nodes: int) -> None:
+        self.past = Past(nodes)
+        self.recent = Past(nodes, RECENT, SECOND, FEW)
+        self._taken: Picture | None = None
+        self._for: tuple[Past, ...] = ()
+        """Where the picture goes that is being taken."""
+
+    def begin(self, at: float, nodes: int) -> bool:
+        """Begin a picture of so many nodes if one is due; returns whether it is."""
+        self._for = tuple(past for past in (self.past, self.recent) if past.due(at))
+        for past in (self.past, self.recent):
+            past.fit(nodes)
+        self._taken = Picture(at) if self._for else None
+        return self._taken is not None
+
+    def add(self, node: NodeState) -> None:
+        """Add the next node to the picture that is being taken."""
+        if self._taken:
+            self._taken.add(node)
+
+    def finish(self) -> None:
+        """Store the picture: it has all nodes."""
+        if self._taken:
+            for past in self._for:
+                past.keep(self._taken)
+            self._taken = None
 
 
 @dataclass(frozen=True, slots=True)

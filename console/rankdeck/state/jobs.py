@@ -184,6 +184,7 @@ def snapshot(record: JobRecord) -> Job:
         first_failure=None if state is State.DONE else first,
         countdown=None if state.final else record.countdown,
         kept=record.kept,
+        kill_at=None if state.final else record.kill_at,
         notes=tuple(record.notes),
         mute={node.name: node.mute for node in record.nodes.values() if node.mute},
         proofs=dict(record.proofs),
@@ -455,9 +456,13 @@ class Jobs:
             record.stalled = stalled
             self._touch(job_id)
 
-    def cancelling(self, job_id: str, at: float, *, abort: bool) -> None:
-        """Note that the job is being stopped: ranks that end from `at` (epoch seconds) on end because of that."""
+    def cancelling(self, job_id: str, at: float, *, abort: bool, grace: float = 0.0) -> None:
+        """Note that the job is being stopped: ranks that end from `at` (epoch seconds) on end because of that.
+
+        What has not ended `grace` seconds later is killed.
+        """
         record = self._record(job_id)
+        record.kill_at = at + grace
         record.asked_at = at if record.asked_at is None else record.asked_at
         record.cancelled, record.aborted = True, record.aborted or abort
         for name in record.nodes:
@@ -469,7 +474,8 @@ class Jobs:
     def not_cancelled(self, job_id: str) -> None:
         """Undo `cancelling`: the cancel was refused, and the job runs on as before."""
         record = self._record(job_id)
-        record.asked_at, record.cancelled, record.aborted = None, False, False
+        record.asked_at = record.kill_at = None
+        record.cancelled, record.aborted = False, False
         record.proofs.clear()
         self._touch_record(record)
 
@@ -481,6 +487,7 @@ class Jobs:
     def cancelled(self, job_id: str, report: CancelReport, at: float) -> None:
         """Apply the result of a cancel, which came `at` (epoch seconds)."""
         record = self._record(job_id)
+        record.kill_at = None
         record.proofs = {name: _proof(record, report, name, at) for name in record.nodes}
         for name, proof in record.proofs.items():
             if proof.state is not ProofState.UNVERIFIED:

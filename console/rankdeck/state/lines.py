@@ -1,6 +1,5 @@
 """The output of one rank: how far it was read, and its newest lines; bytes that arrive twice are taken once."""
 
-import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,6 @@ _ENTRY = 168
 SHOWN = 10_000
 """Most characters of a line that are shown; the node keeps the whole line."""
 _RAW = 4 * SHOWN
-_END = re.compile(rb"\r\n|\r|\n")
 Entry = tuple[float, str, int, bytes]
 
 
@@ -46,6 +44,11 @@ class Gap:
     end: int
     before: int
     """Number of the line after the gap, counted like `RankLog.total`."""
+
+
+def visible(raw: bytes) -> bytes:
+    """What a terminal shows of a line that was rewritten with carriage returns: its newest version."""
+    return raw.rstrip(b"\r").rpartition(b"\r")[2]
 
 
 def line_of(rank: int, entry: Entry) -> Line:
@@ -197,7 +200,8 @@ class _Stream:
     open: bytes = b""
     open_at: float = 0.0
     open_offset: int = 0
-    after_cr: bool = False
+    rewritten: bool = False
+    """Whether the open line has carriage returns: a progress bar."""
     lines: int = 0
     counted: int = 0
     """Number of lines on the node, as the node counted them."""
@@ -248,11 +252,19 @@ class RankLog:
     @property
     def partial(self) -> Line | None:
         """The newest line that has no line end yet, or None."""
-        begun = [stream for stream in self._streams.values() if stream.open]
+        return self._newest_open([*self._streams.values()])
+
+    @property
+    def bar(self) -> Line | None:
+        """The newest line that has no line end yet and that its program rewrites, or None."""
+        return self._newest_open([one for one in self._streams.values() if one.rewritten])
+
+    def _newest_open(self, streams: list[_Stream]) -> Line | None:
+        begun = [(one, raw) for one in streams if (raw := one.open.rstrip(b"\r"))]
         if not begun:
             return None
-        stream = max(begun, key=lambda one: one.open_at)
-        return line_of(self.rank, (stream.open_at, stream.name, stream.open_offset, stream.open))
+        stream, raw = max(begun, key=lambda pair: pair[0].open_at)
+        return line_of(self.rank, (stream.open_at, stream.name, stream.open_offset, raw))
 
     @property
     def last(self) -> str:
@@ -322,45 +334,35 @@ class RankLog:
 
     def _skip(self, stream: _Stream, before: int, offset: int) -> None:
         if stream.open:
-            self._append(stream, stream.open_at, stream.open)
+            self._append(stream, stream.open_at, visible(stream.open))
         if before > 0 or not stream.lines:
             self._gaps.append(Gap(stream.name, before, offset, self.total))
-        stream.open, stream.after_cr = b"", False
+        stream.open, stream.rewritten = b"", False
 
     def _split(self, stream: _Stream, new: Chunk) -> None:
-        data, offset = new.data, new.offset
-        if stream.after_cr and data.startswith(b"\n"):
-            data, offset = data[1:], offset + 1
+        """Take the lines of new bytes. A line that its program rewrites with carriage returns is one line, which stays open."""
         if not stream.open:
-            stream.open_offset = offset
-        stream.after_cr = data.endswith(b"\r")
-        if b"\r" in data:
-            self._split_any(stream, data, offset, new.at)
-            return
-        pieces = data.split(b"\n")
-        last = pieces.pop()
-        if pieces:
-            self._append(stream, new.at, stream.open + pieces[0])
-            stream.open = b""
-            stream.open_offset = offset + len(pieces[0]) + 1
-            for piece in pieces[1:]:
-                self._append(stream, new.at, piece)
-                stream.open_offset += len(piece) + 1
-        self._begin(stream, last, new.at)
-
-    def _split_any(self, stream: _Stream, data: bytes, offset: int, at: float) -> None:
-        begin = 0
-        for match in _END.finditer(data):
-            self._append(stream, at, stream.open + data[begin : match.start()])
-            stream.open = b""
-            begin = match.end()
-            stream.open_offset = offset + begin
-        self._begin(stream, data[begin:], at)
+            stream.open_offset = new.offset
+        returns = b"\r" in new.data or stream.rewritten
+        *ended, last = new.data.split(b"\n")
+        begin = new.offset
+        for piece in ended:
+            whole = stream.open + piece if stream.open else piece
+            self._append(stream, new.at, visible(whole) if returns else whole)
+            begin += len(piece) + 1
+            stream.open, stream.open_offset, stream.rewritten = b"", begin, False
+        if last:
+            self._begin(stream, last, new.at)
 
     def _begin(self, stream: _Stream, data: bytes, at: float) -> None:
-        if data:
-            stream.open = (stream.open + data)[:_RAW] if len(stream.open) < _RAW else stream.open
-            stream.open_at = at
+        stream.open_at = at
+        if stream.rewritten or b"\r" in data:
+            stream.rewritten = True
+            shown = visible(stream.open + data)[:_RAW]
+            # Whether the next bytes end this line or write over it is not known yet.
+            stream.open = shown + b"\r" if data.endswith(b"\r") else shown
+        elif len(stream.open) < _RAW:
+            stream.open = (stream.open + data)[:_RAW]
 
     def _append(self, stream: _Stream, at: float, raw: bytes) -> None:
         raw = raw[:_RAW]

@@ -119,6 +119,8 @@ class JobRecord:
     """Whether it was stopped because a part of it had failed."""
     asked_at: float | None = None
     """When the user told this console to cancel it, epoch seconds."""
+    kill_at: float | None = None
+    """When what is left of it is killed, epoch seconds; None once the cancel has ended."""
     over: bool = False
     """It has ended and all its output has arrived; output fetched again later does not change the verdict."""
     refused_launch: bool = False
@@ -216,13 +218,15 @@ def listen(record: JobRecord, rank: int, at: float) -> None:
 
 
 def _newest(record: JobRecord, rank: int, at: float) -> list[tuple[str, float]]:
-    """(text, time) of the newest whole lines of this rank since the last search, a few at most; else a tail's line."""
+    """(text, time) of the newest whole lines of this rank since the last search, a few at most; else its progress bar, or a tail's line."""
     log = record.log("", rank)
     before = record.read_lines if record.read_lines <= log.total else 0
     fresh = min(log.total - before, _LOOK_LINES, len(log.lines))
     record.read_lines = log.total
     if fresh:
         return [(line.text, line.at) for line in log.lines[-fresh:]]
+    if bar := log.bar:
+        return [(bar.text, bar.at)]
     return [(log.last, at)] if log.partial is None else []
 
 

@@ -23,6 +23,7 @@ from rankdeck.model.safe_text import printable
 from rankdeck.state.fleet import Fleet
 from rankdeck.ui import actions, command_actions, terminal, themes
 from rankdeck.ui.actions import Tour
+from rankdeck.ui.basic_colours import SixteenColours
 from rankdeck.ui.fleet_views import ViewError
 from rankdeck.ui.formatting import is_acknowledged
 from rankdeck.ui.garbage_collection import IdleTime, free_painted_lines, stop_full_collections
@@ -57,6 +58,8 @@ class RankdeckApp(FrameDiff):
     BINDINGS: ClassVar = []
     acknowledged: frozenset[str] = frozenset()
     """The nodes that are well only because what is wrong was acknowledged."""
+    few_colours = False
+    """Whether the terminal has no more than sixteen colours."""
     _counted: object = None
     """The fleet whose changes are counted in `summary`."""
 
@@ -107,7 +110,7 @@ class RankdeckApp(FrameDiff):
     def set_alphabet(self, *, ascii_only: bool) -> None:
         """Draw with ASCII only, or with everything."""
         self.ascii = ascii_only
-        self.glyphs = themes.ASCII if ascii_only else themes.UNICODE
+        self.glyphs = themes.alphabet(os.environ, ascii_only=ascii_only)
         self.set_class(ascii_only, "-ascii")
 
     def _first_palette(self, settings: UiSettings) -> themes.Palette:
@@ -115,8 +118,10 @@ class RankdeckApp(FrameDiff):
         return self.palettes.get(settings.theme or default) or self.palettes[default]
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Remove all colours in a theme that has none."""
-        return [NoColor()] if self.palette.mono else []
+        """Remove all colours in a theme that has none; keep to the sixteen of a terminal that has no more."""
+        if self.palette.mono:
+            return [NoColor()]
+        return [SixteenColours()] if self.few_colours else []
 
     # ---- life
 
@@ -126,6 +131,7 @@ class RankdeckApp(FrameDiff):
         return self.home("fleet")
 
     def on_mount(self) -> None:
+        self.few_colours = self.console.color_system == "standard" and not self.is_headless
         self.app_resume_signal.subscribe(self, self._resumed)  # pyright: ignore[reportUnknownMemberType]
         self.set_interval(PAINT, self._look, name="look")
         if self._opener is not None:
@@ -428,6 +434,14 @@ class RankdeckApp(FrameDiff):
         except (actions.CommandError, ViewError, RankdeckError) as error:
             self.say(str(error), "warn")
 
+    def _begin_command(self, command: actions.Command) -> None:
+        """Run the command, or ask for its argument where it takes one."""
+        screen = self.screen
+        if command.argument and isinstance(screen, BaseScreen):
+            screen.prompt.ask(":", f"{command.name} ")
+        else:
+            self.run_command(command.name)
+
     def choose_theme(self, name: str) -> None:
         """Change the colours."""
         self.palette = self.palettes[name]
@@ -454,6 +468,10 @@ class RankdeckApp(FrameDiff):
                 run = partial(screen.run_action, action.target)
                 title = f"{action.label:<{LABELS}} {action.shown_key:<{KEYS}} {action.help}"
                 yield SystemCommand(title, "", run)
+        for command in actions.COMMANDS:
+            more = f"{command.name} {command.argument}".rstrip()
+            title = f"{':' + more:<{LABELS + KEYS + 1}} {command.help}"
+            yield SystemCommand(title, "", partial(self._begin_command, command))
         for name in sorted(self.palettes):
             choose = partial(self.choose_theme, name)
             yield SystemCommand(f"{'theme':<{LABELS + KEYS + 1}} {name}", "", choose)

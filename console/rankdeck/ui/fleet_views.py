@@ -7,6 +7,7 @@ from functools import cache, lru_cache
 from itertools import chain, islice, zip_longest
 from math import inf
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from rankdeck.config.document import load_json
@@ -21,8 +22,17 @@ from rankdeck.rules import query
 from rankdeck.state.fleet import Fleet, NodeState
 from rankdeck.state.fleet_history import FleetPicture, Past
 from rankdeck.ui import formatting
-from rankdeck.ui.themes import Glyphs
-from rankdeck.ui.widgets.canvas import Run, Runs, chart, chart_line, fit, fitted, sparkline
+from rankdeck.ui.themes import CELL, RAMP_STEPS, Glyphs, Mark
+from rankdeck.ui.widgets.canvas import Run, Runs, cut, fit, fitted
+from rankdeck.ui.widgets.plots import (
+    LABEL,
+    Figure,
+    Scale,
+    columns_of,
+    framed,
+    round_up,
+    spark,
+)
 from rankdeck_agent.rules.levels import SUMMARY, total
 from rankdeck_agent.wire import METRICS
 
@@ -104,9 +114,8 @@ BY_TITLE = {column.title: column for column in NUMBERS}
 SORTS = ("STATE", "NODE", *(column.title for column in NUMBERS), "SEEN")
 SORTED = {title.split()[0]: title for title in SORTS}
 """Sort orders as the user types them, in one word -> title of the column."""
-MAPS = ("STATE", "CPU", "MEM", "GPU", "TEMP")
-HEAT = ((50.0, "dim"), (80.0, "ok"), (95.0, "warn"))
-"""Limit -> role on the map of a number below that limit; numbers above all limits are bad."""
+MAPS = ("STATE", "CPU", "MEM", "GPU", "TEMP", "POWER", "RDMA")
+_TENTHS = 10
 
 
 SAY: dict[str, Callable[[float | None], str]] = {
@@ -152,11 +161,56 @@ def needs_samples(view: "FleetView") -> bool:
     return not (shown <= SUMMARY.keys() and query.metrics(view.filter) <= formatting.LISTED)
 
 
-def heat(value: float | None) -> str:
-    """The role of a percentage or temperature on the map."""
+def map_column(name: str) -> NodeColumn | None:
+    """The column whose number the map of this name shows; None for the map of states."""
+    return next((one for one in NUMBERS if one.title.split()[0] == name), None)
+
+
+def map_scale(column: NodeColumn, numbers: Iterable[float | None]) -> Scale:
+    """The scale of the map of a column, for nodes with these numbers."""
+    say = column.say
+    if say is formatting.percent:
+        return Scale(100.0)
+    if say is formatting.celsius:
+        return Scale(100.0, foot=20.0, ramp="hot")
+    return Scale(round_up(max((number for number in numbers if number is not None), default=0.0)))
+
+
+def heat(value: float | None, scale: Scale, mark: Mark) -> Mark:
+    """A node on the map of a number: filled with its colour, the sign of its state if it is not well, else tenths of the scale."""
     if value is None:
-        return "unknown"
-    return next((role for limit, role in HEAT if value < limit), "bad")
+        return Mark(mark.glyph, "unknown")
+    share = scale.share(value)
+    tenth = str(min(int(share * _TENTHS), _TENTHS - 1))
+    return Mark(tenth if mark.role == "ok" else mark.glyph, f"{CELL}{scale.role(share)}")
+
+
+def map_legend(column: NodeColumn, scale: Scale) -> Runs:
+    """What the colours of the map mean."""
+    say = column.say
+    steps: list[Run] = [
+        (str(step * _TENTHS // RAMP_STEPS), f"{CELL}{scale.ramp}{step}")
+        for step in range(RAMP_STEPS)
+    ]
+    ends = f"{say(scale.foot)} ", f" {say(scale.top)}"
+    return [("   map ", "dim"), (f"{column.title} {ends[0]}", "text"), *steps, (ends[1], "text")]
+
+
+def map_row(
+    names: Sequence[str], leaves: Iterable[str], counts: Mapping[Level, int], glyphs: Glyphs
+) -> Runs:
+    """What stands beside a row of the map: its leaves, or its nodes, and how many of them are not well."""
+    group = ", ".join(leaves) or fold(names)
+    runs: list[Run] = [(f" {cut(printable(group), MAP_NAMES - 1, glyphs.more)}", "dim")]
+    for level in (Level.BAD, Level.WARN, Level.UNKNOWN):
+        if counts.get(level):
+            mark = glyphs.level(level)
+            runs.append((f" {mark.glyph}{counts[level]}", mark.role))
+    return runs
+
+
+MAP_NAMES = 18
+"""Cells of the name of a row of the map."""
 
 
 def name_cell(name: str, level: Level) -> Runs:
@@ -277,17 +331,26 @@ def _named(name: str, kept: Mapping[str, FleetView]) -> FleetView:
 _NAME, _MOST_NAME = 10, 20
 _TREND, _MOST_TREND = 30, 80
 """Least and most cells of one trend with its number."""
-_NUMBER = 9
-_LOWEST, _HIGHEST = 3, 10
-"""Lines of the plot of all nodes together: at least (if there are several rows of plots), and at most."""
+_LOWEST, _HIGHEST = 5, 12
+"""Lines of the figure of all nodes together: at least (if there are several rows of figures), and at most."""
 _BESIDE = 140
 """Jobs and events are side by side on screens of at least this width."""
 _JOBS = 6
 _SHORT = 12
 """Pictures of the past in the short trend of a large fleet."""
 Series = list[float | None]
+Frames = Sequence[FleetPicture | None]
+"""A picture of the fleet for each column of a plot, oldest first; None where none was taken."""
 Room = tuple[int, int]
 """Width in cells and height in lines."""
+
+
+ALL_NODES: Mapping[str, Callable[[list[float]], float]] = {
+    "sum": sum,
+    "mean": fmean,
+    "most": max,
+}
+"""How the numbers of nodes are combined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,20 +360,22 @@ class Trend:
     title: str
     metrics: tuple[str, ...]
     say: Callable[[float | None], str]
-    mean: bool = False
-    """Whether nodes are combined by their mean, or else by their sum."""
+    of_all: str = "sum"
+    """How nodes are combined, a word of ALL_NODES."""
     top: float = 0.0
-    """The upper end of the scale; 0: the highest number of all nodes."""
+    """The upper end of the scale; 0: the highest number, rounded up."""
+    ramp: str = "calm"
 
 
 TRENDS = (
-    Trend("CPU", ("cpu.used",), formatting.percent, mean=True, top=100.0),
-    Trend("GPU", ("gpu.used",), formatting.percent, mean=True, top=100.0),
+    Trend("CPU", ("cpu.used",), formatting.percent, "mean", top=100.0),
+    Trend("GPU", ("gpu.used",), formatting.percent, "mean", top=100.0),
     Trend("GPU POWER", ("gpu.power",), formatting.watts),
     Trend("RDMA rx+tx", ("rdma.rx", "rdma.tx"), formatting.traffic),
     Trend("NETWORK rx+tx", ("net.rx",), formatting.traffic),
-    Trend("MEMORY", ("mem.used",), formatting.percent, mean=True, top=100.0),
-    Trend("GPU MEMORY", ("gpu.mem_used",), formatting.percent, mean=True, top=100.0),
+    Trend("MEMORY", ("mem.used",), formatting.percent, "mean", top=100.0),
+    Trend("GPU MEMORY", ("gpu.mem_used",), formatting.percent, "mean", top=100.0),
+    Trend("GPU TEMP", ("gpu.temp",), formatting.celsius, "most", top=100.0, ramp="hot"),
 )
 """The most important first; as many are shown as fit."""
 
@@ -326,6 +391,8 @@ class Overview:
     """How many jobs there are that this console does not follow."""
     moment: float | None = None
     """Epoch seconds; None: now."""
+    opening: str = ""
+    """What is still being asked, so that there may be more; "" if nothing."""
 
     def events(self, most: int) -> list[Occurrence]:
         """The newest events of these nodes, without those that are consequences of others; at most `most`."""
@@ -334,21 +401,26 @@ class Overview:
         newest = islice((one for one in of_nodes if one.at <= self._until), 2 * most)
         return leading(list(newest), lambda one: one.kind)[:most]
 
-    def series(self, node: NodeState, metric: str, most: int) -> Series:
-        """At most `most` numbers, oldest first; the last is that of `moment`."""
-        now = [] if self.moment is not None else [self.now(node, metric)]
+    @property
+    def pictures(self) -> Past:
+        """What plots are drawn from: the last minutes, second by second, or else hours."""
+        live = self.moment is None and self.fleet.recent.span() is not None
+        return self.fleet.recent if live else self.fleet.past
+
+    def frames(self, most: int) -> Frames:
+        """The pictures of the last `most` columns of a plot up to `moment`; of now, all but the newest column."""
+        span = self.pictures.span()
+        end = self.moment if self.moment is not None else span[1] if span else 0.0
+        return self.pictures.columns(end, most if self.moment is not None else most - 1)
+
+    def series(self, node: NodeState, metric: str, frames: Frames) -> Series:
+        """The node's number in each picture, and now if that is what is shown."""
         place = self.fleet.place(node.name)
-        return [*self.fleet.past.series(place, metric, self._until, most - len(now)), *now]
+        past = [None if frame is None else frame.number(place, metric) for frame in frames]
+        return past if self.moment is not None else [*past, self.now(node, metric)]
 
     def now(self, node: NodeState, metric: str) -> float | None:
         return None if node.silent else node.summary(metric)
-
-    def span_words(self) -> str:
-        """How far the trends go back: `last 8m`."""
-        span = self.fleet.past.span()
-        return (
-            "now" if span is None else f"last {formatting.age(min(self._until, span[1]) - span[0])}"
-        )
 
     @property
     def _until(self) -> float:
@@ -367,8 +439,10 @@ def overview(scene: Overview, room: Room, glyphs: Glyphs) -> list[Runs]:
     if width < _BESIDE:
         gap: list[Runs] = [[]] if jobs else []
         jobs = [*jobs[: left // 2], *gap]
-        return [*lines, *jobs, *_event_lines(happened, width, glyphs)][:height]
-    beside = zip_longest(jobs, _event_lines(happened, width - wide, glyphs), fillvalue=())
+        return [*lines, *jobs, *_event_lines(happened, scene.opening, width, glyphs)][:height]
+    beside = zip_longest(
+        jobs, _event_lines(happened, scene.opening, width - wide, glyphs), fillvalue=()
+    )
     lines += [[*fitted(one, wide, glyphs.more), *other] for one, other in beside]
     return lines[:height]
 
@@ -393,13 +467,13 @@ def _grid(count: int, nodes: int, room: Room) -> _Grid:
     across = max(width // _TREND, 1)
     most = -(-count // across)
     tries = [(rows, each) for each in (nodes, 0) for rows in range(most, 0, -1)]
-    free = {rows: height // rows - 2 for rows, _ in tries}
+    free = {rows: height // rows - 1 for rows, _ in tries}
     fits = (
-        (rows, each) for rows, each in tries if free[rows] - each >= (_LOWEST if rows > 1 else 1)
+        (rows, each) for rows, each in tries if free[rows] - each >= (_LOWEST if rows > 1 else 3)
     )
     rows, each = next(fits, (1, 0))
     columns = min(across, -(-count // rows))
-    high = min(max(free[rows] - each, 1), _HIGHEST)
+    high = min(max(free[rows] - each, 3), _HIGHEST)
     return _Grid(rows, columns, min(width // columns, _MOST_TREND), high, bool(each))
 
 
@@ -411,13 +485,14 @@ def trends(scene: Overview, room: Room, glyphs: Glyphs) -> list[Runs]:
     trends_shown = [trend for trend in TRENDS if _is_reported(scene, trend)]
     if not trends_shown:
         return []
-    grid = _grid(len(trends_shown), len(names), (width - name_width - 2, height))
+    several = len(names) if len(names) > 1 else 0
+    grid = _grid(len(trends_shown), several, (width - name_width - 2, height))
+    frames = scene.frames(columns_of(grid.cells, glyphs))
+    heads = [f"all {several}" if several else names[0], *[""] * (grid.high - 1), *names[:several]]
     lines: list[Runs] = []
     for place in range(0, grid.rows * grid.columns, grid.columns):
         some = trends_shown[place : place + grid.columns]
-        drawn = [_drawn(scene, trend, grid, glyphs) for trend in some]
-        together = [*[""] * (grid.high - 1), f"all {len(names)}"] if len(names) > 1 else []
-        heads = ["" if place else scene.span_words(), *together, *names]
+        drawn = [_drawn(scene, trend, frames, grid, glyphs) for trend in some]
         lines += [
             [(f" {fit(name, name_width, glyphs.more)} ", "text"), *chain.from_iterable(line)]
             for name, line in zip(heads, zip(*drawn, strict=True), strict=False)
@@ -430,46 +505,43 @@ def _is_reported(scene: Overview, trend: Trend) -> bool:
     return any(scene.now(node, m) is not None for node in scene.nodes for m in trend.metrics)
 
 
-def _drawn(scene: Overview, trend: Trend, grid: _Grid, glyphs: Glyphs) -> list[Runs]:
-    """The title, the plot of all nodes together if there are several, the line of each node."""
-    wide = grid.cells - _NUMBER - 3
-    rows = [_stretched(_series(scene, node, trend, wide), wide) for node in scene.nodes]
+def _drawn(
+    scene: Overview, trend: Trend, frames: Frames, grid: _Grid, glyphs: Glyphs
+) -> list[Runs]:
+    """The figure of all nodes together, and the line of each node if there are several and the grid has room."""
+    rows = [_series(scene, node, trend, frames) for node in scene.nodes]
     whole = [_together(column, trend) for column in zip(*rows, strict=True)]
-    lines: list[Runs] = [_title(trend, whole, wide)]
-    if len(rows) > 1:
-        *above, last = chart(whole, wide, grid.high, glyphs, trend.top)
-        lines += [[*chart_line(line, glyphs), (" " * (_NUMBER + 3), "text")] for line in above]
-        lines.append(_numbered(chart_line(last, glyphs), trend, whole, "title"))
-    if len(rows) > 1 and not grid.each:
-        return lines
-    top = trend.top or max((v for row in rows for v in row if v is not None), default=0.0)
-    plots = ((row, [(sparkline(row, wide, glyphs, top), "accent")]) for row in rows)
-    return [*lines, *(_numbered(plot, trend, row, "text") for row, plot in plots)]
+    figure = Figure(
+        trend.title, _said(trend, whole), whole, trend.say, scene.pictures.period, _scale(trend, whole)
+    )  # fmt: skip
+    gap: Run = (" ", "text")
+    lines: list[Runs] = [
+        [*line, gap] for line in framed(figure, (grid.cells - 1, grid.high), glyphs)
+    ]
+    if len(rows) > 1 and grid.each:
+        scale = _scale(trend, [number for row in rows for number in row])
+        inner = grid.cells - 3 - LABEL
+        lines += [
+            [(f" {_said(trend, row):>{LABEL - 1}} ", "text"), *spark(row, inner, glyphs, scale), gap, gap]
+            for row in rows
+        ]  # fmt: skip
+    return lines
 
 
-def _title(trend: Trend, whole: Series, wide: int) -> Runs:
-    """What is plotted, and the upper end of the scale if it is not fixed."""
-    most = max((number for number in whole if number is not None), default=None)
-    top = f"up to {trend.say(most)}" if most and not trend.top else ""
-    gap = wide - len(trend.title) - len(top)
-    title = f"{trend.title}{top:>{len(top) + gap}}" if gap > 0 else trend.title
-    return [(fit(title, wide + _NUMBER + 3), "dim")]
+def _said(trend: Trend, row: Series) -> str:
+    return trend.say(row[-1] if row else None) or formatting.NOTHING
 
 
-def _numbered(plot: Runs, trend: Trend, row: Series, role: str) -> Runs:
-    number = trend.say(row[-1] if row else None) or formatting.NOTHING
-    return [*plot, (f" {number:>{_NUMBER}}  ", role)]
+def _scale(trend: Trend, numbers: Series) -> Scale:
+    """Up to the end of the scale that the trend has, else up to the highest number."""
+    highest = max((number for number in numbers if number is not None), default=0.0)
+    return Scale(trend.top or round_up(highest), ramp=trend.ramp)
 
 
-def _series(scene: Overview, node: NodeState, trend: Trend, most: int) -> Series:
-    """The last `most` numbers of a trend for one node."""
-    rows = [scene.series(node, metric, most) for metric in trend.metrics]
+def _series(scene: Overview, node: NodeState, trend: Trend, frames: Frames) -> Series:
+    """The numbers of a trend for one node."""
+    rows = [scene.series(node, metric, frames) for metric in trend.metrics]
     return [_sum(column) for column in zip(*rows, strict=True)]
-
-
-def _stretched(row: Series, wide: int) -> Series:
-    """The numbers stretched to `wide` by repeating them, so that they fill the plot."""
-    return [row[place * len(row) // wide] for place in range(wide)] if row else []
 
 
 def _sum(numbers: Sequence[float | None]) -> float | None:
@@ -478,32 +550,29 @@ def _sum(numbers: Sequence[float | None]) -> float | None:
 
 
 def _together(numbers: Sequence[float | None], trend: Trend) -> float | None:
-    total = _sum(numbers)
-    if total is None or not trend.mean:
-        return total
-    return total / sum(number is not None for number in numbers)
+    known = [number for number in numbers if number is not None]
+    return ALL_NODES[trend.of_all](known) if known else None
 
 
 def totals(past: Past, glyphs: Glyphs) -> list[Runs]:
     """All nodes of a large fleet together: each trend as a short plot with its newest number; empty at the start."""
-    frames = past.newest(_SHORT)
+    frames = past.newest(columns_of(_SHORT, glyphs))
     lines: list[Runs] = []
     for trend in TRENDS:
         row = [_total(frame, trend) for frame in frames]
         if row and row[-1] is not None:
-            plot = sparkline(row, len(row), glyphs, trend.top)
-            value = f" {'mean' if trend.mean else 'sum'} {trend.say(row[-1])}"
-            lines.append([(f"   {trend.title} ", "dim"), (plot, "accent"), (value, "text")])
+            cells = -(-len(row) // columns_of(1, glyphs))
+            drawn = spark(row, cells, glyphs, _scale(trend, row))
+            value = f" {trend.of_all} {trend.say(row[-1])}"
+            lines.append([(f"   {trend.title} ", "dim"), *drawn, (value, "text")])
     return lines
 
 
-@lru_cache(maxsize=_SHORT * len(TRENDS))
+@lru_cache(maxsize=2 * _SHORT * len(TRENDS))
 def _total(frame: FleetPicture, trend: Trend) -> float | None:
-    """Sum, or mean, of one trend over the nodes that have a number; None if none has."""
+    """One trend of all nodes that have a number; None if none has."""
     known = [number for metric in trend.metrics for number in frame.known(metric)]
-    if not known:
-        return None
-    return sum(known) / len(known) if trend.mean else sum(known)
+    return ALL_NODES[trend.of_all](known) if known else None
 
 
 # ---- jobs and events
@@ -517,6 +586,8 @@ def _job_lines(scene: Overview, width: int, glyphs: Glyphs) -> list[Runs]:
     active = [job for job in newest if not job.state.final]
     parts = sum(1 for job in scene.jobs if job.plan.part_of and not job.state.final)
     shown = active[:_JOBS] or newest[:1]
+    if scene.opening and not shown:
+        return [[(" Jobs", "title"), (f"  {scene.opening}", "dim")]]
     count = formatting.many(len(active), "job") if active else "no job"
     beside = f", {formatting.many(scene.others, 'job')} not followed here" if scene.others else ""
     beside += (
@@ -549,11 +620,13 @@ def _job_line(job: "Job", width: int, glyphs: Glyphs) -> Runs:
     return fitted(runs, width, glyphs.more)
 
 
-def _event_lines(happened: Iterable[Occurrence], width: int, glyphs: Glyphs) -> list[Runs]:
+def _event_lines(
+    happened: Iterable[Occurrence], opening: str, width: int, glyphs: Glyphs
+) -> list[Runs]:
     """What happened on the nodes, in the order given."""
     head: Runs = [(" Events", "title"), ("  newest first", "dim")]
     lines = [_event_line(one, width, glyphs) for one in happened]
-    return [head, *(lines or [[("   nothing has happened yet", "dim")]])]
+    return [head, *(lines or [[(f"   {opening or 'nothing has happened yet'}", "dim")]])]
 
 
 def _event_line(one: Occurrence, width: int, glyphs: Glyphs) -> Runs:

@@ -11,7 +11,8 @@ from rankdeck.state.node import NodeState
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.fleet_views import NUMBERS
 from rankdeck.ui.themes import Glyphs, Mark
-from rankdeck.ui.widgets.canvas import Run, Runs, bar, cut, fit, sparkline
+from rankdeck.ui.widgets.canvas import Run, Runs, bar, cut, fit
+from rankdeck.ui.widgets.plots import Scale, columns_of, round_up, spark
 from rankdeck_agent.rules.judge import CheckResult, coverage_words
 from rankdeck_agent.rules.levels import by_cause
 
@@ -319,13 +320,13 @@ def _gpu(node: NodeState, device: str, layout: GpuLayout, glyphs: Glyphs) -> Run
     filled = used / there * 100 if used is not None and there else None
     memory = f"{formatting.size(used)}/{formatting.size(there)}" if used is not None else ""
     load = node.value("gpu.used", device)
-    past = sparkline(values(node.series("gpu.used", device)), layout.wide, glyphs, _FULL)
+    past = spark(values(node.series("gpu.used", device)), layout.wide, glyphs, Scale(_FULL))
     mark = _device_mark(
         node, device, "gpu", glyphs, Level.OK if load is not None else Level.UNKNOWN
     )
     runs: list[Run] = [
         (f"   {mark.glyph} ", mark.role), (f"{fit(_gpu_name(node, device), layout.named, glyphs.more)} ", "text"),
-        (past, "accent"), number(formatting.percent(load), 5), (" ", "text"),
+        *past, number(formatting.percent(load), 5), (" ", "text"),
         *bar(filled, layout.wide, glyphs, high=98), number(memory, 12),
     ]  # fmt: skip
     ill = {
@@ -371,9 +372,11 @@ def traffic(node: NodeState, prefix: str, text: str, width: int, glyphs: Glyphs)
         most = _link_speed(node, prefix, device) / 8
         for way in ("rx", "tx"):
             metric = f"{prefix}.{way}"
-            spark = sparkline(values(node.series(metric, device)), wide, glyphs, most)
+            series = values(node.series(metric, device))
+            highest = max([most, *(rate for rate in series if rate is not None)])
+            drawn = spark(series, wide, glyphs, Scale(highest))
             rate = number(formatting.traffic(node.rate(metric, device)), 8)
-            runs += [(f" {way} ", "dim"), (spark, "accent"), rate]
+            runs += [(f" {way} ", "dim"), *drawn, rate]
         runs.append((f"  {_speed(node, prefix, device):<8}", "dim"))
         room = width - sum(len(piece) for piece, _ in runs) - 2
         troubles = cut(_troubles(node, prefix, device), room, glyphs.more)
@@ -411,7 +414,7 @@ def _troubles(node: NodeState, prefix: str, device: str) -> str:
 
 
 def values(series: Sequence[tuple[float, float]]) -> list[float | None]:
-    """The values of (time, value) pairs, for a sparkline."""
+    """The values of (time, value) pairs, for a plot."""
     return [value for _, value in series]
 
 
@@ -561,13 +564,14 @@ def _charts(found: PastNumbers, node: str, width: int, glyphs: Glyphs) -> list[R
         if series is None:
             continue
         sources.setdefault(_source(series), []).append(column.title)
-        cells = shrunk(series.values, wide)
+        numbers = shrunk(series.values, columns_of(wide, glyphs))
         most = max((value for value in series.values if value is not None), default=0.0)
-        top = _FULL if column.say is formatting.percent else 0.0
+        top = _FULL if column.say is formatting.percent else round_up(most)
+        cells = -(-len(numbers) // columns_of(1, glyphs))
         rows.append([
             (f"   {column.title:<8}", "dim"),
             (f"{column.say(series.values[-1]) or formatting.NOTHING:>8}  ", "text"),
-            (sparkline(cells, len(cells), glyphs, top), "simulated" if series.simulated else "accent"),
+            *spark(numbers, cells, glyphs, Scale(top, ramp="simulated" if series.simulated else "calm")),
             (f"  most {column.say(most)}", "dim"),
         ])  # fmt: skip
     if not rows:

@@ -12,7 +12,8 @@ from rankdeck.state.fleet_history import PICTURED, FleetPicture
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.fleet_views import NUMBERS, NodeColumn, find
 from rankdeck.ui.themes import Glyphs
-from rankdeck.ui.widgets.canvas import Runs, bar, cut, sparkline
+from rankdeck.ui.widgets.canvas import Runs, bar, cut
+from rankdeck.ui.widgets.plots import Scale, round_up, spark
 
 Order = tuple[Any, ...]
 Key = Callable[[str], Order]
@@ -235,8 +236,9 @@ def _numbers(
         if all(number is None for number in series):
             continue
         title, text = COLUMNS[metric].title, COLUMNS[metric].say(value) or formatting.NOTHING
-        spark = sparkline(series, wide, glyphs)
-        lines.append([(f"   {title:<8}", "dim"), (f"{text:>9}  ", "text"), (spark, "accent")])
+        most = max(number for number in series if number is not None)
+        drawn = spark(series, wide, glyphs, Scale(round_up(most)))
+        lines.append([(f"   {title:<8}", "dim"), (f"{text:>9}  ", "text"), *drawn])
     return lines
 
 

@@ -131,8 +131,13 @@ ROLES = (
     "text", "dim", "border", "title", "accent", "key", "ok", "warn", "bad", "unknown", "stderr", "match", "simulated"
 )  # fmt: skip
 SURFACES = ("background", "bar", "selection")
-_KEYS = ("name", "dark", "mono", "surfaces", "roles")
+RAMPS = ("calm", "hot")
+"""Colours of plots and maps, from little to much. `hot` is for temperatures alone: much of all else is good news."""
+RAMP_STEPS = 6
+_KEYS = ("name", "dark", "mono", "surfaces", "roles", "ramps")
 _LONGEST_NAME = 40
+CELL = "cell/"
+"""Before the name of a role: a cell filled with its colour, with text in black or white."""
 NO_STYLE = Style.null()
 MOST_MADE = 4096
 """Styles that are cached: a log may have any number of colours."""
@@ -166,10 +171,20 @@ class Palette:
         return style
 
     def _plain(self, role: str) -> Style:
+        if role.startswith(CELL):
+            return self._filled(self.roles.get(role.removeprefix(CELL), NO_STYLE))
         if not role.startswith(PREFIX):
             return self.roles.get(role, NO_STYLE)
         own = style_of(role, self._plain, mono=self.mono)
         return self.roles["text"] + own if own.color is None else own
+
+    def _filled(self, style: Style) -> Style:
+        """A cell of this colour; without colours, what the role has for them."""
+        if self.mono or style.color is None:
+            return style
+        light = luminance(style.color) > _LIGHT
+        text = Color.parse("#000000" if light else "#ffffff")
+        return Style(color=exact(text), bgcolor=style.color, bold=style.bold)
 
     def _ground(self, surface: str) -> Style:
         if self.mono:
@@ -207,6 +222,17 @@ class Palette:
             text_alpha=1.0,
             variables={"border": self.colour("border"), "border-blurred": self.colour("border")},
         )
+
+
+_LIGHT = 0.179
+"""On colours of more than this luminance black stands out more than white; the contrast is always 4.5 or more."""
+
+
+def luminance(colour: Color) -> float:
+    """The relative luminance of WCAG 2."""
+    parts = [part / 255 for part in colour.get_truecolor()]
+    red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def _on(style: Style, ground: Style) -> Style:
@@ -247,6 +273,7 @@ def read(path: Path) -> Palette:
     mono = table["mono"].truth() if "mono" in table else False
     if table and not mono and "surfaces" not in table:
         root.report("`surfaces` is missing")
+    roles = _each(table["roles"], ROLES, _style) if "roles" in table else {}
     palette = Palette(
         name=_name(table["name"]) if "name" in table else path.stem,
         dark=table["dark"].truth() if "dark" in table else True,
@@ -254,7 +281,7 @@ def read(path: Path) -> Palette:
         surfaces={}
         if mono or "surfaces" not in table
         else _each(table["surfaces"], SURFACES, _colour),
-        roles=_each(table["roles"], ROLES, _style) if "roles" in table else {},
+        roles={**_plain_ramps(roles), **roles, **_ramps(table)},
     )
     document.finish(root)
     return palette
@@ -268,6 +295,24 @@ def _each(
 ) -> dict[str, Value]:
     """Name -> value of a table that must have exactly these names."""
     return {name: read_one(one) for name, one in entry.section(names, names).items()}
+
+
+def _plain_ramps(roles: Mapping[str, Style]) -> dict[str, Style]:
+    """For a theme without ramps: plots have the colour of what is active."""
+    plain = roles.get("accent", NO_STYLE)
+    return {f"{ramp}{step}": plain for ramp in RAMPS for step in range(RAMP_STEPS)}
+
+
+def _ramps(table: Mapping[str, Entry]) -> dict[str, Style]:
+    """`calm0` to `calm5`, and the same of each other ramp that the theme gives."""
+    given = table["ramps"].section(RAMPS) if "ramps" in table else {}
+    roles: dict[str, Style] = {}
+    for ramp, entry in given.items():
+        styles = [_style(one) for one in entry.items()]
+        if len(styles) != RAMP_STEPS:
+            entry.report(f"a ramp has {RAMP_STEPS} colours, from little to much")
+        roles |= {f"{ramp}{step}": style for step, style in enumerate(styles)}
+    return roles
 
 
 def _name(entry: Entry) -> str:
@@ -311,6 +356,13 @@ def _style(entry: Entry) -> Style:
     return style + Style(color=exact(style.color)) if style.color else style
 
 
+def alphabet(environment: Mapping[str, str], *, ascii_only: bool) -> "Glyphs":
+    """The signs that this terminal can show."""
+    if ascii_only:
+        return ASCII
+    return LINUX if environment.get("TERM") == "linux" else UNICODE
+
+
 def colourless(environment: Mapping[str, str]) -> bool:
     """Whether the user or the terminal wants no colour."""
     return bool(environment.get("NO_COLOR")) or environment.get("TERM", "") in COLOURLESS_TERMINALS
@@ -340,10 +392,12 @@ class Glyphs:
     acknowledged: str
     """A node that is well but for what was acknowledged."""
     states: dict[State, str]
-    spark: str
-    """From nothing to full."""
-    below: str
-    """Fills a column below its end, in a chart of several lines."""
+    braille: bool
+    """Whether plots are drawn with the dots of braille; else with `steps` and `fill`."""
+    steps: str
+    """Columns of a plot, from nothing to full."""
+    fill: str
+    """Fills a column below its end, in a plot of several lines."""
     full: str
     parts: str
     """Fractions of a full cell, smallest first."""
@@ -406,8 +460,9 @@ UNICODE = Glyphs(
         State.CANCELLED: "■",
         State.LOST: "◌",
     },
-    spark="▁▂▃▄▅▆▇█",
-    below="░",
+    braille=True,
+    steps="▁▂▃▄▅▆▇█",
+    fill="█",
     full="━",
     parts="╸",
     empty="─",
@@ -421,6 +476,28 @@ UNICODE = Glyphs(
     down="↓",
     cursor="▸",
 )
+LINUX = replace(
+    UNICODE,
+    levels={Level.OK: "•", Level.UNKNOWN: "○", Level.WARN: "▲", Level.BAD: "X"},
+    acknowledged="◘",
+    states={
+        State.PENDING: "·",
+        State.RUNNING: "•",
+        State.DONE: "√",
+        State.FAILED: "X",
+        State.CANCELLED: "■",
+        State.LOST: "○",
+    },
+    braille=False,
+    steps="▄█",
+    full="═",
+    parts="",
+    corners="┌┐└┘",
+    heavy="═",
+    more="»",
+    cursor="►",
+)
+"""The signs that the font of the Linux console has, that of VGA: of blocks it has only halves."""
 ASCII = Glyphs(
     levels={Level.OK: "o", Level.UNKNOWN: "?", Level.WARN: "^", Level.BAD: "X"},
     acknowledged="a",
@@ -432,8 +509,9 @@ ASCII = Glyphs(
         State.CANCELLED: "#",
         State.LOST: "?",
     },
-    spark="_.-=+*#@",
-    below=":",
+    braille=False,
+    steps="_.-^",
+    fill=":",
     full="#",
     parts="",
     empty=".",

@@ -29,11 +29,8 @@ from rankdeck.model.text import figures
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.acceptance_page import (
     PROGRESS_ROLES,
-    ROLES,
-    PairMap,
     RunActions,
     RunChoice,
-    legend,
     plan_lines,
     run_line,
     seen_in,
@@ -46,10 +43,9 @@ from rankdeck.ui.screens import base
 from rankdeck.ui.screens.modals import WIDE, ChangeQuestion, row_lines
 from rankdeck.ui.themes import Mark
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, broken
+from rankdeck.ui.widgets.pair_map import LEAST_BESIDE, LEAST_ROOMY, ROLES, PairMap, legend
 from rankdeck.ui.widgets.vtable import CellMap, Column, VTable
 
-LEAST_BESIDE = 34
-"""Sentences are beside the map, not below it, if they get at least this many columns."""
 LEAST_BELOW, MOST_STRIP = 5, 6
 NOTHING = "no acceptance run yet: A asks the nodes and shows what would be done"
 
@@ -197,7 +193,7 @@ class AcceptanceScreen(base.BaseScreen):
         shown = close_up(run, whole) if large else whole
         self.map.show(shown)
         width = self._place(self.size.width, self.size.height - 6)
-        signs = legend(self._dot, seen_in(shown), self.map.is_wide)
+        signs = legend(run, shown, seen_in(shown), self.map.cell_width)
         self.sentences.show(sentence_lines(run, shown, width, signs, self._run_actions.excluded))
         self.head.show(self._head_lines(run))
 
@@ -211,9 +207,12 @@ class AcceptanceScreen(base.BaseScreen):
 
     def _place(self, width: int, height: int) -> int:
         """Put the sentences beside the map if there is room, else below it; returns their width."""
-        wide, tall = self.map.wanted(width - LEAST_BESIDE - 3)
-        beside = tall > 0 and wide < width - LEAST_BESIDE - 3 and not self._strip_lines
-        wide, tall = (wide, tall) if beside else self.map.wanted(width)
+        rooms = (width - max(LEAST_ROOMY, width // 3), width - LEAST_BESIDE - 3)
+        room = next((one for one in rooms if self.map.form(one, height).wide > 2), rooms[-1])
+        wide, tall = self.map.wanted(room, height)
+        beside = tall > 0 and wide < room and not self._strip_lines
+        if not beside:
+            wide, tall = self.map.wanted(width, height - self._strip_lines - LEAST_BELOW)
         self._picture.styles.layout = "horizontal" if beside else "vertical"
         pairs = self.query_one("#accept-map")
         pairs.styles.width = wide + 1 if beside else "100%"

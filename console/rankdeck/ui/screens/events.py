@@ -33,7 +33,7 @@ class EventsScreen(BaseScreen):
         self._seen: tuple[object, ...] = ()
         hint = "words, state=bad, node=n[01-04], check=disk.full"
         self.list_filter = ListFilter(self, hint, self._narrowed)
-        self.main = self.table = VTable(self._columns(), empty=NOTHING_YET)
+        self.main = self.table = VTable(self._columns(), empty=NOTHING_YET, on_top=True)
         self.below = Details(self.table)
         self.table.sorted_by = ("TIME",)
 

@@ -1,9 +1,9 @@
 """All nodes: a map of states, and a table, worst first."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import ClassVar
 
 from textual.widget import Widget
@@ -26,8 +26,9 @@ from rankdeck.ui.operations import (
 )
 from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
 from rankdeck.ui.snapshots import Arrangement, PastFleet, PresentFleet, Snapshot, order
-from rankdeck.ui.themes import UNICODE, Mark
+from rankdeck.ui.themes import Mark
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, TextPage, fitted, length
+from rankdeck.ui.widgets.plots import Scale
 from rankdeck.ui.widgets.vtable import CellMap, Column, VTable
 
 ROLE_RANK = {"bad": 4, "warn": 3, "unknown": 2, "ok": 1}
@@ -43,7 +44,7 @@ SORT_EVERY = 4
 
 def worst(marks: Sequence[Mark]) -> Mark:
     """The worst of several marks that share a cell."""
-    return max(marks, key=lambda mark: ROLE_RANK.get(mark.role, 0))
+    return max(marks, key=lambda mark: (ROLE_RANK.get(mark.role, 0), mark.role))
 
 
 class FleetLine(Canvas):
@@ -71,6 +72,7 @@ class FleetScreen(BaseScreen):
     _fleet: object = None
     """The fleet that is shown; it is replaced when the session is open."""
     _overview_due = True
+    _map_scale = Scale(100.0)
     _totalled: FleetPicture | None = None
     """The newest picture of the past that `_totals` has drawn."""
     _totals_said: Sequence[Runs] = ()
@@ -78,7 +80,7 @@ class FleetScreen(BaseScreen):
     def __init__(self) -> None:
         super().__init__()
         self._states: dict[str, NodeState] = {}
-        self._places: dict[str, int] = {}
+        self._places, self._leaves = dict[str, int](), dict[str, str]()
         self.view = FleetView()
         """The current view: columns, filter, order, map."""
         self.view_name = ""
@@ -102,7 +104,7 @@ class FleetScreen(BaseScreen):
         self._witnesses: dict[str, str] = {}
         """Metric of a usual column -> a node that has the metric, or should have it."""
         self._map_seen: tuple[object, ...] = ()
-        self.map = CellMap(worst, id="map")
+        self.map = CellMap(worst, self._map_row, id="map")
         self.info = FleetLine(id="info")
         self.main = self.table = VTable(
             self._columns(wide=False), empty=no_match("node"), on_top=True
@@ -216,6 +218,7 @@ class FleetScreen(BaseScreen):
             self._fleet, self._changes = fleet, fleet.follow()
             self._states = {node.name: node for node in fleet.nodes()}
             self._places = {name: place for place, name in enumerate(self._states)}
+            self._leaves = {node.name: node.leaf for node in self.console.cluster.nodes}
             self._map_seen = ()
             self._made_up, self._simulated, self._witnesses = {}, Counter(), {}
             self._instant = PresentFleet(self._states)
@@ -245,8 +248,15 @@ class FleetScreen(BaseScreen):
             return
         self._overview_due = False
         nodes = tuple(self._states[name] for name in self.table.rows)
+        done, of = session.connecting
+        opening = f"connecting to {of - done:,} more nodes" if done < of else ""
         scene = fleet_views.Overview(
-            session.fleet, nodes, session.jobs.all(), len(session.others()), self.console.moment
+            session.fleet,
+            nodes,
+            session.jobs.all(),
+            len(session.others()),
+            self.console.moment,
+            opening,
         )
         self.overview.show(fleet_views.overview(scene, size, self.console.glyphs))
 
@@ -314,25 +324,43 @@ class FleetScreen(BaseScreen):
         self.table.sorted_by, self.table.turned = self.view.sort, self.view.reversed
         self.table.show(names[::-1] if self.view.reversed else names)
 
-    def _show_map(self, changed: Iterable[str] = ()) -> None:
-        seen = (self.view.map, self.console.glyphs is UNICODE)
+    def _show_map(self, changed: Collection[str] = ()) -> None:
+        seen = (self.view.map, self.console.ascii)
         chosen = self._places.get(self.table.cursor, -1)
-        if seen == self._map_seen:
+        if seen == self._map_seen and not self._outgrown(changed):
             if isinstance(self._instant, PresentFleet):
                 self.map.change({self._places[name]: self._mark(name) for name in changed})
             self.map.choose(chosen)
             return
         self._map_seen = seen
+        if column := fleet_views.map_column(self.view.map):
+            numbers = (self._instant.number(column, name) for name in self._states)
+            self._map_scale = fleet_views.map_scale(column, numbers)
         self.map.show([self._mark(name) for name in self._states], chosen)
 
     def _mark(self, name: str) -> Mark:
         level, acknowledged = self._instant.level(name), self._instant.acknowledged(name)
         mark = self.console.glyphs.node(level, acknowledged=acknowledged)
-        column = fleet_views.BY_TITLE.get(self.view.map)
+        column = fleet_views.map_column(self.view.map)
         if column is None:
             # Nodes that are well are only dim dots, so that the others stand out.
             return Mark(self.console.glyphs.dot, "dim") if mark.role == "ok" else mark
-        return Mark(mark.glyph, fleet_views.heat(self._instant.number(column, name)))
+        return fleet_views.heat(self._instant.number(column, name), self._map_scale, mark)
+
+    def _map_row(self, start: int, end: int) -> Runs:
+        """What stands beside the nodes from one place to another."""
+        names = list(islice(self._states, start, end))
+        counts = Counter(self._instant.level(name) for name in names)
+        leaves = dict.fromkeys(self._leaves[name] for name in names if self._leaves.get(name))
+        return fleet_views.map_row(names, leaves, counts, self.console.glyphs)
+
+    def _outgrown(self, names: Iterable[str]) -> bool:
+        """Whether one of these nodes has a number above the scale of the map."""
+        column = fleet_views.map_column(self.view.map)
+        if column is None:
+            return False
+        numbers = (self._instant.number(column, name) for name in names)
+        return any(number is not None and number > self._map_scale.top for number in numbers)
 
     def _show_info(self) -> None:
         if self.console.moment is not None:
@@ -357,8 +385,8 @@ class FleetScreen(BaseScreen):
         runs += [("   by ", "dim"), (titles, "text")]
         if self._marks:
             runs += [("   marked ", "dim"), (named(self.marked), "key")]
-        if view.map != "STATE":
-            runs += [("   map ", "dim"), (f"{view.map} <50 <80 <95", "text")]
+        if column := fleet_views.map_column(view.map):
+            runs += fleet_views.map_legend(column, self._map_scale)
         if self.map.size and self.map.per_cell > 1:
             runs += [("   map ", "dim"), (f"worst of {self.map.per_cell}", "text")]
         prefixes = sorted(+self._simulated)

@@ -87,9 +87,8 @@ class JobScreen(LogSearchScreen):
             self.head.show([[(f" {error}", "warn")]])
             return
         self.job = job
-        mark = self.console.glyphs.state(job.state)
         before = last_run(job, self.console.need_session().jobs.all())
-        lines = head_lines(job, mark, self.size, before)
+        lines = head_lines(job, self.console.glyphs, self.size, before)
         self.head.show(lines, self.now.note(job))
         self.key_bar.about(self.now.name)
         self._show_strip(job)

@@ -28,8 +28,9 @@ from rankdeck.rules.job_news import note_words, when
 from rankdeck.rules.progress import phases
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.formatting import since
-from rankdeck.ui.themes import Mark
+from rankdeck.ui.themes import Glyphs, Mark
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, broken, length, optional, pressed
+from rankdeck.ui.widgets.plots import Scale, columns_of, spark
 from rankdeck_agent.rules import units
 
 if TYPE_CHECKING:
@@ -42,9 +43,8 @@ LARGE = 30
 SLOWER = 1.5
 """A phase is marked as slow if it took this many times as long as in the last run."""
 WIDE = 100
-"""On screens of at least this many columns, bars and sparklines have their full length."""
+"""On screens of at least this many columns, bars and plots have their full length."""
 BAR, SPARK = 20, 16
-CELLS = "▁▂▃▄▅▆▇█"
 _PLAN_ROLES = {
     LineKind.NODE: "accent",
     LineKind.NOTE: "dim",
@@ -102,23 +102,24 @@ class JobHead(Canvas):
         return [*pressed(self.lines[y], room, self.glyphs.more), (note, "key")]
 
 
-def head_lines(job: Job, mark: Mark, size: Size, before: Job | None = None) -> list[Runs]:
+def head_lines(job: Job, glyphs: Glyphs, size: Size, before: Job | None = None) -> list[Runs]:
     """The lines above the ranks: first the state, then the progress, then what went wrong.
 
     `before` is an earlier run of the same name, to compare with. In each line, the optional part that
     is left out first comes last.
     """
-    lines: list[Runs] = [_state_line(job, mark)]
+    lines: list[Runs] = [_state_line(job, glyphs.state(job.state))]
     large, roomy = size.height >= LARGE, size.height >= MEDIUM
     ill = job.first_failure is not None or bool(job.stalled)
     if (large or (roomy and not ill)) and job.progress and not job.state.final:
-        lines.append(_progress_line(job.progress, wide=size.width >= WIDE))
+        lines.append(_progress_line(job.progress, glyphs, wide=size.width >= WIDE))
     if large and phases(job):
         lines.append(_phase_line(job, before))
     lines += [*_slurm_lines(job.slurm), *_granted_lines(job), *_owner_lines(job, roomy=roomy)]
     lines += [[(f" {printable(one)}", "text")] for one in (job.waits,) if one]
     if job.countdown is not None:
         lines.append(_countdown_line(job.countdown))
+    lines += [[(f" {words}", "warn")] for words in (cancel_words(job),) if words]
     if job.first_failure is not None:
         lines += _failure_lines(job.first_failure, size)
     for stall in job.stalled[:2]:
@@ -201,6 +202,18 @@ def _countdown_line(countdown: Countdown) -> Runs:
     ]
 
 
+def cancel_words(job: Job) -> str:
+    """What a cancel that is under way does and until when; "" if there is none."""
+    if job.kill_at is None:
+        return ""
+    left = max(-since(job.kill_at), 0.0)
+    return (
+        f"cancelling: told to end; what is left in {left:.0f} s is killed"
+        if left
+        else "cancelling: killing what is left"
+    )
+
+
 def _phase_line(job: Job, before: Job | None) -> list[Run]:
     """`copy 1.2 s · start 3.0 s (last 1.1 s) · …`: phases of the run, slower ones marked."""
     last = {phase.name: _length(phase) for phase in phases(before)} if before else {}
@@ -225,9 +238,9 @@ def _length(phase: Phase) -> float | None:
     return None if phase.end is None else round(phase.end - phase.start, 1)
 
 
-def _progress_line(progress: Progress, *, wide: bool) -> list[Run]:
+def _progress_line(progress: Progress, glyphs: Glyphs, *, wide: bool) -> list[Run]:
     """`step 120/1000 ▓▓▓░░░ 12%  loss 2.31 ▃▂▁  tokens_s 11,800`."""
-    bar, spark = (BAR, SPARK) if wide else (BAR // 2, SPARK // 2)
+    bar, cells = (BAR, SPARK) if wide else (BAR // 2, SPARK // 2)
     runs: list[Run] = [(" ", "text")]
     if progress.step is not None:
         of = f"/{progress.steps:g}" if progress.steps else ""
@@ -240,15 +253,11 @@ def _progress_line(progress: Progress, *, wide: bool) -> list[Run]:
         runs.append(optional(f"{printable(name)} ", "dim"))
         runs.append((f"{value:,.6g}", "text"))
         if len(numbers := progress.series.get(name, ())) > 2:
-            runs.append((f" {_spark(numbers[-spark:])}", "accent"))
+            shown = numbers[-columns_of(cells, glyphs) :]
+            scale = Scale(max(shown), foot=min(shown))
+            room = -(-len(shown) // columns_of(1, glyphs))
+            runs += [(" ", "text"), *spark(shown, room, glyphs, scale)]
     return runs
-
-
-def _spark(numbers: Sequence[float]) -> str:
-    """A sparkline scaled from the least to the largest number."""
-    low, high = min(numbers), max(numbers)
-    span = (high - low) or 1.0
-    return "".join(CELLS[round((n - low) / span * (len(CELLS) - 1))] for n in numbers)
 
 
 def _stall_lines(stall: Stall, size: Size) -> list[Runs]:
@@ -326,7 +335,7 @@ def _evidence(failure: FirstFailure, room: int) -> list[str]:
 
 def description(console: "Console", job: Job, width: int) -> list[Runs]:
     """Everything about a job: its state or end, and the plan by which it was started."""
-    lines = head_lines(job, console.glyphs.state(job.state), Size(width, 50))
+    lines = head_lines(job, console.glyphs, Size(width, 50))
     times: Runs = [(" started ", "dim"), (formatting.day(job.created), "text")]
     if job.ended:
         times = [*times, ("  ended ", "dim"), (formatting.day(job.ended), "text")]

@@ -15,7 +15,13 @@ from rankdeck.ui import formatting
 from rankdeck.ui.formatting import since
 from rankdeck.ui.operations import ask_cancel, attach, forget
 from rankdeck.ui.screens.base import Details, ListFilter, SortedScreen, no_match
-from rankdeck.ui.screens.job_head import description, duration, failure_text, head_lines
+from rankdeck.ui.screens.job_head import (
+    cancel_words,
+    description,
+    duration,
+    failure_text,
+    head_lines,
+)
 from rankdeck.ui.screens.modals import row_lines
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, length
 from rankdeck.ui.widgets.vtable import Column, VTable
@@ -85,6 +91,12 @@ class JobsScreen(SortedScreen):
                 keep=7,
             ),
             Column(
+                "STARTED",
+                16,
+                lambda row, _: [(formatting.day(self._jobs[row].created), "dim")],
+                keep=1,
+            ),
+            Column(
                 "TIME",
                 8,
                 lambda row, _: [(formatting.lasted(duration(self._jobs[row])), "text")],
@@ -132,12 +144,12 @@ class JobsScreen(SortedScreen):
         runs = _whose(job)
         if row in self._others:
             return [*runs, *_listed_words(job)]
+        if words := cancel_words(job):
+            return [*runs, (words, "warn")]
         if job.countdown:
             runs.append((f"stops in {max(-since(job.countdown.deadline), 0):.0f} s ", "warn"))
-        if failure := failure_text(job):
-            return [*runs, (failure, "bad")]
-        if job.not_started:
-            return [*runs, (printable(job.not_started), "bad")]
+        if wrong := failure_text(job) or printable(job.not_started):
+            return [*runs, (wrong, "bad")]
         if job.stalled:
             stall = job.stalled[0]
             what = "slow" if stall.kind == "slow" else "stalled"
@@ -274,7 +286,7 @@ class JobsScreen(SortedScreen):
         if row in self._others or row not in self._jobs:
             return self.whole()
         job = self._jobs[row]
-        return "Job", head_lines(job, self.console.glyphs.state(job.state), self.size)
+        return "Job", head_lines(job, self.console.glyphs, self.size)
 
     # ---- marks, and what is done with the marked jobs
 

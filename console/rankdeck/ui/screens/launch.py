@@ -30,7 +30,7 @@ from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
 from rankdeck.ui.screens.job_head import plan_runs
 from rankdeck.ui.screens.modals import PASTED, file_question
 from rankdeck.ui.widgets.bars import Form
-from rankdeck.ui.widgets.canvas import Run, Runs, TextPage
+from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, broken
 from rankdeck.ui.widgets.vtable import Column, VTable
 
 FIELDS = (
@@ -74,6 +74,8 @@ class LaunchScreen(BaseScreen):
         """The nodes that were marked for the job; (): none."""
         self._compares, self._folds = False, True
         self._findings: list[Finding] = []
+        self._unbroken: Sequence[Runs] = ()
+        """The lines of the plan, before long ones are broken."""
         self._lacks: Mapping[str, str] = {}
         """File -> what its nodes lack to run it, "" for nothing."""
         self._next_look = 0.0
@@ -154,7 +156,7 @@ class LaunchScreen(BaseScreen):
         path = self._paths.get(self.files.cursor)
         if path is None:
             self._read = self._base = self._spec = None
-            self.plan.show(self._nothing())
+            self._put(self._nothing())
             return
         stamp = (str(path), _changed(path))
         if stamp == self._read:
@@ -170,7 +172,7 @@ class LaunchScreen(BaseScreen):
             self.form.fill({})
             # The file is under the cursor, so its folder can be left out.
             complaint = _complaint(str(error).replace(f"{path.parent}/", ""))
-            self.plan.show(complaint, restart=restart)
+            self._put(complaint, restart=restart)
             return
         self._findings = []
         self._fill(self._base)
@@ -209,7 +211,17 @@ class LaunchScreen(BaseScreen):
     # ---- what would be done
 
     def _show_plan(self, *, restart: bool = False) -> None:
-        self.plan.show(self._plan_lines(), restart=restart)
+        self._put(self._plan_lines(), restart=restart)
+
+    def _put(self, lines: Sequence[Runs], *, restart: bool = False) -> None:
+        """Show these lines, the long ones on several if there is room for all of them."""
+        self._unbroken = lines
+        width, height = self.plan.size
+        pieces = [piece for line in lines for piece in broken(line, max(width - 1, 1))]
+        self.plan.show(pieces if len(pieces) <= height else lines, restart=restart)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._put, self._unbroken)
 
     def _plan_lines(self) -> list[Runs]:
         self._spec = None

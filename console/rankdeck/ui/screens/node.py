@@ -15,7 +15,8 @@ from rankdeck.ui.node_page import names, number, switch_lines, title, values
 from rankdeck.ui.operations import answered, ask_command, ask_to_acknowledge, is_acknowledgeable
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.themes import Glyphs
-from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, bar, cut, fit, fitted, sparkline
+from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, bar, cut, fit, fitted
+from rankdeck.ui.widgets.plots import Scale, columns, spark
 from rankdeck_agent.rules.facts import is_beside
 from rankdeck_agent.rules.judge import coverage_words
 
@@ -222,8 +223,8 @@ def _cpu(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
          (f"   load {formatting.plain(node.value('cpu.load1'), 1) or formatting.NOTHING}   {formatting.celsius(node.value('cpu.temp'))}", "dim")],
         [("   Memory  ", "dim"), *bar(node.value("mem.used"), wide, glyphs), number(formatting.percent(node.value("mem.used")), 5), (f"   {memory}", "dim")],
     ]  # fmt: skip
-    history = sparkline(values(node.series("cpu.used", "")), wide, glyphs, 100)
-    rows.insert(1, [("   history ", "dim"), (history, "accent")])
+    history = spark(values(node.series("cpu.used", "")), wide, glyphs, Scale(100.0))
+    rows.insert(1, [("   history ", "dim"), *history])
     model = printable(node.hello.inventory.get("cpu.model", "")) if node.hello else ""
     made_of = [model, f"{len(cores)} cores" if cores else ""]
     after = ", ".join(filter(None, made_of))
@@ -237,10 +238,9 @@ def _cpu(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
 def _cores(cores: Sequence[float | None], width: int, glyphs: Glyphs) -> list[Runs]:
     """One cell per core, as high as the core is busy."""
     per_line = max(width - 14, 10)
-    text = sparkline(cores, len(cores), glyphs, 100) if cores else ""
-    pieces = [text[at : at + per_line] for at in range(0, len(text), per_line)]
+    pieces = [cores[at : at + per_line] for at in range(0, len(cores), per_line)]
     return [
-        [("   cores   " if not at else "           ", "dim"), (piece, "ok")]
+        [("   cores   " if not at else "           ", "dim"), *columns(piece, glyphs, Scale(100.0))]
         for at, piece in enumerate(pieces)
     ]
 

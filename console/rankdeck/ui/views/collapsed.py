@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 
+from rankdeck.logs.bars import group_bars
 from rankdeck.logs.compare import (
     BEHIND,
     Branch,
@@ -118,6 +119,7 @@ class CollapsedView(Rows):
         if silent:
             sentence: Runs = [(f" nothing yet from {fold_ranks(silent)}", "warn")]
             entries.append(ListEntry("silent", sentence, (), silent))
+        entries += self._bars()
         headed = False
         for row in rows[:SHOWN]:
             if not row.unusual and not headed and entries and not self.by_time:
@@ -127,6 +129,23 @@ class CollapsedView(Rows):
         if len(rows) > SHOWN:
             rest = f" {len(rows) - SHOWN:,} further kinds of lines"
             entries.append(ListEntry("rest", [(rest, "dim")]))
+        return entries
+
+    def _bars(self) -> list[ListEntry]:
+        """Each progress bar that ranks draw now, with how far each of them is, the slowest first."""
+        bars = (self._scene.log(rank).bar for rank in self._collapse.ranks)
+        entries: list[ListEntry] = []
+        for group in group_bars(bar for bar in bars if bar):
+            who = f"{len(group.bars)} of {len(self._collapse.ranks)}"
+            label = group.label or "progress"
+            head: Runs = [
+                (f" {who} ", "ok"), (f" {label}  ", "text"), (group.range_words, "title"), ("  now", "dim"),
+            ]  # fmt: skip
+            parts = group.by_percent()
+            more: list[Runs] = [
+                [(f"{said:>8} ", "accent"), (ranks, "text")] for said, ranks in parts[:OPEN_ROWS]
+            ]
+            entries.append(ListEntry(f"bar {label}", head, tuple(more), group.ranks))
         return entries
 
     def _entry(self, row: Folded, width: int) -> ListEntry:

@@ -389,7 +389,7 @@ class Form(Canvas, can_focus=True):
         head: list[Run] = [(f" {label:<{self._width}}", "key" if here else "dim")]
         text = self.values[key]
         if not here:
-            return [*head, (text, "text")]
+            return [*head, (cut(text, width - length(head), self.glyphs.more), "text")]
         # Long texts are cut so that the cursor stays in view.
         start = max(0, self._cursor - (width - self._width - 3))
         at = text[self._cursor : self._cursor + 1] or " "

@@ -12,7 +12,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from rankdeck.ui import actions
-from rankdeck.ui.themes import Glyphs, Palette
+from rankdeck.ui.themes import LINUX, Glyphs, Palette
 
 if TYPE_CHECKING:
     from rankdeck.ui.protocols import Theme
@@ -35,7 +35,7 @@ def optional(text: str, role: str) -> Run:
 
 PLAIN = {
     "–": "-", "…": "~", "°": "C", "·": "-", "’": "'", "±": "+", "━": "#", "─": "-",
-    "▁": "_", "▂": ".", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "#", "█": "@", "×": "x", "→": ">", "−": "-", "≥": ">", "≤": "<", "µ": "u", "▏": "|",
+    "×": "x", "→": ">", "←": "<", "↑": "^", "↓": "v", "−": "-", "≥": ">", "≤": "<", "µ": "u", "▏": "|",
 }  # fmt: skip
 """Signs that we draw with -> ASCII."""
 
@@ -106,6 +106,8 @@ class Canvas(Widget, inherit_bindings=False):
         runs, surface = self.line(y, width), self.surface_of(y)
         if self.theme.ascii:
             runs = [(in_ascii(text), role) for text, role in runs]
+        elif self.glyphs is LINUX:
+            runs = [(in_console_font(text), role) for text, role in runs]
         style, cells = self.palette.style, 0
         segments: list[Segment] = []
         for text, role in runs:
@@ -124,6 +126,24 @@ def in_ascii(text: str) -> str:
     text = text.replace("°C", " C")
     signs = (c if c.isascii() else PLAIN.get(c, "?") * cell_len(c) for c in text)
     return "".join(signs)
+
+
+def _is_in_console_font(sign: str) -> bool:
+    try:
+        sign.encode("cp437")
+    except UnicodeEncodeError:
+        return sign in _ALSO_THERE
+    return True
+
+
+_ALSO_THERE = "→←↑↓"
+"""Signs of the font that are no letters of its code page."""
+_CONSOLE_FONT = {ord(c): twin for c, twin in PLAIN.items() if not _is_in_console_font(c)}
+
+
+def in_console_font(text: str) -> str:
+    """`text` with the signs that we draw with as the Linux console's own font has them."""
+    return text if text.isascii() else text.translate(_CONSOLE_FONT)
 
 
 def merge(runs: Sequence[Run]) -> list[Run]:
@@ -178,42 +198,6 @@ def bar(percent: float | None, width: int, glyphs: Glyphs, *, high: float = HOT)
     text = glyphs.full * whole + (glyphs.parts[part - 1] if part and whole < width else "")
     role = "warn" if percent >= high else "ok"
     return [(text, role), (glyphs.empty * (width - len(text)), "border")]
-
-
-def sparkline(values: Sequence[float | None], width: int, glyphs: Glyphs, top: float = 0.0) -> str:
-    """The newest `width` values, one cell each, scaled up to `top`; a gap for None."""
-    return chart(values, width, 1, glyphs, top)[0]
-
-
-def chart(
-    values: Sequence[float | None], width: int, rows: int, glyphs: Glyphs, top: float = 0.0
-) -> list[str]:
-    """The newest `width` values as columns, `rows` lines high, the highest line first.
-
-    `top` is the end of the scale, unless a value is higher. None is drawn as a gap. If there is only one line,
-    it is never filled to its upper edge: it would merge with the line above.
-    """
-    shown = list(values[-width:])
-    scale = max(top, max((v for v in shown if v is not None), default=0.0)) or 1.0
-    steps = len(glyphs.spark) - (rows == 1)
-    most = rows * steps - 1
-    filled = [0 if v is None else 1 + round(max(v, 0.0) / scale * most) for v in shown]
-    return [
-        "".join(_column(cells - below, steps, glyphs) for cells in filled).rjust(width)
-        for below in range((rows - 1) * steps, -1, -steps)
-    ]
-
-
-def _column(cells: int, steps: int, glyphs: Glyphs) -> str:
-    """The character for a column that ends `steps` above the lower edge of its line."""
-    if cells > steps:
-        return glyphs.below
-    return glyphs.spark[cells - 1] if cells > 0 else " "
-
-
-def chart_line(line: str, glyphs: Glyphs) -> list[Run]:
-    """A line of a chart: the ends of columns are bright, the cells below are dim."""
-    return merge([(sign, "border" if sign == glyphs.below else "accent") for sign in line])
 
 
 class Scroller(Canvas, can_focus=True):

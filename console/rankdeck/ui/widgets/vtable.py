@@ -17,6 +17,7 @@ from rankdeck.ui.widgets.canvas import (
     Scroller,
     fit,
     fitted,
+    length,
     merge,
     pressed,
     shifted,
@@ -466,6 +467,8 @@ def column(text: str, width: int, role: str) -> Run:
 
 
 BLOCK = 10
+BESIDE, LEAST_WORDS = 30, 100
+"""Cells of what stands beside a line of the map, and the least width of a screen that has it."""
 """Cells between two gaps, which make it easy to count positions."""
 
 
@@ -486,9 +489,16 @@ class CellMap(Canvas):
         def control(self) -> "CellMap":
             return self.sender
 
-    def __init__(self, worst: Callable[[Sequence[Mark]], Mark], *, id: str | None = None) -> None:
+    def __init__(
+        self,
+        worst: Callable[[Sequence[Mark]], Mark],
+        beside: Callable[[int, int], Runs] | None = None,
+        *,
+        id: str | None = None,
+    ) -> None:
+        """`beside` gives what stands beside the items from one place to another, if there are several lines."""
         super().__init__(id=id)
-        self._worst = worst
+        self._worst, self._beside = worst, beside
         self._marks: list[Mark] = []
         self._summed: dict[int, Mark] = {}
         """First place of a cell that stands for several marks -> the mark to show."""
@@ -528,9 +538,16 @@ class CellMap(Canvas):
         if lines:
             self.refresh(*(Region(0, y, width, 1) for y in lines))
 
-    def _per_line(self, width: int) -> int:
-        blocks = max((width - INDENT) // (BLOCK + 1), 1)
+    def _per_line(self, width: int, count: int | None = None) -> int:
+        """How many marks a line shows; `count` if there are not as many as there will be."""
+        aside = BESIDE if self._has_words(width, count) else 0
+        blocks = max((width - INDENT - aside) // (BLOCK + 1), 1)
         return min(blocks * BLOCK, max(width - INDENT, 1))
+
+    def _has_words(self, width: int, count: int | None = None) -> bool:
+        """Whether there is something beside the lines."""
+        marks = len(self._marks) if count is None else count
+        return self._beside is not None and width >= LEAST_WORDS and marks > width
 
     @property
     def per_cell(self) -> int:
@@ -540,7 +557,7 @@ class CellMap(Canvas):
 
     def lines_for(self, count: int, width: int, most: int = 1000) -> int:
         """How many lines show `count` marks: one cell for each mark, if that takes at most `most` lines."""
-        lines = max(-(-count // self._per_line(width)), 1)
+        lines = max(-(-count // self._per_line(width, count)), 1)
         per_cell = -(-lines // most)
         return -(-lines // per_cell)
 
@@ -560,6 +577,11 @@ class CellMap(Canvas):
             runs.append((mark.glyph, f"{mark.role}@selection" if here else mark.role))
             if column % BLOCK == BLOCK - 1:
                 runs.append((" ", "text"))
+        start = y * per_line * per_cell
+        if self._beside and self._has_words(width) and start < len(self._marks):
+            end = min(start + per_line * per_cell, len(self._marks))
+            blank = per_line + per_line // BLOCK + INDENT - length(runs)
+            runs += [(" " * max(blank, 0), "text"), *self._beside(start, end)]
         return merge(runs)
 
     def _sum(self, start: int, group: Sequence[Mark]) -> Mark:
@@ -571,7 +593,7 @@ class CellMap(Canvas):
     def on_click(self, event: events.Click) -> None:
         x = event.x - INDENT
         block, inside = divmod(x, BLOCK + 1)
-        if x < 0 or inside == BLOCK:
+        if x < 0 or inside == BLOCK or block * BLOCK + inside >= self._per_line(self.size.width):
             return
         cell = event.y * self._per_line(self.size.width) + block * BLOCK + inside
         place = cell * self.per_cell

@@ -1,0 +1,190 @@
+"""Plots of numbers over time: filled areas of dots, blocks or ASCII, calm at their foot and hot at their top."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import floor, log10
+
+from rich.cells import cell_len
+
+from rankdeck.ui.themes import RAMP_STEPS, RAMPS, Glyphs
+from rankdeck.ui.widgets.canvas import Run, Runs, cut, length, merge
+
+_DOTS = ((0x00, 0x40, 0x44, 0x46, 0x47), (0x00, 0x80, 0xA0, 0xB0, 0xB8))
+"""Dots of braille for a column of 0 to 4 dots, in the left and in the right half of a cell."""
+_BRAILLE = 0x2800
+_NICE = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+LABEL = 8
+"""Cells of the numbers of an axis and the blank after them."""
+_FRAME = 2
+_LEAST_MIDDLE = 5
+"""Plots of at least this many lines have a number in their middle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What the foot and the top of a plot stand for, and its colours: a ramp of the theme, or one role."""
+
+    top: float
+    foot: float = 0.0
+    ramp: str = "calm"
+
+    def share(self, value: float) -> float:
+        """How high a value lies between foot and top, from 0 to 1."""
+        span = self.top - self.foot
+        return min(max((value - self.foot) / span, 0.0), 1.0) if span > 0 else 0.0
+
+    def role(self, share: float) -> str:
+        """The role of what lies this high."""
+        if self.ramp not in RAMPS:
+            return self.ramp
+        return f"{self.ramp}{min(int(share * RAMP_STEPS), RAMP_STEPS - 1)}"
+
+
+def round_up(number: float) -> float:
+    """The next number that is good for the end of an axis: one digit, or a 0 for nothing."""
+    if number <= 0:
+        return 0.0
+    tens = 10.0 ** floor(log10(number))
+    return next(step * tens for step in _NICE if step * tens >= number * 0.999_999)
+
+
+def columns_of(width: int, glyphs: Glyphs) -> int:
+    """How many numbers a plot shows in so many cells."""
+    return width * (2 if glyphs.braille else 1)
+
+
+def plot(
+    values: Sequence[float | None], room: tuple[int, int], glyphs: Glyphs, scale: Scale
+) -> list[Runs]:
+    """The newest numbers as a filled area in `room` (cells, lines), the newest at the right edge, the highest line first.
+
+    A number has at least one dot; only None leaves a gap. A single line of blocks is never filled to its upper edge:
+    it would merge with the line above.
+    """
+    width, rows = room
+    steps = 4 if glyphs.braille else len(glyphs.steps) - (rows == 1)
+    shown = values[-columns_of(width, glyphs) :] if width > 0 else ()
+    gaps: list[float | None] = [None] * (columns_of(width, glyphs) - len(shown))
+    shares = [None if v is None else scale.share(v) for v in (*gaps, *shown)]
+    heights = [0 if s is None else 1 + round(s * (rows * steps - 1)) for s in shares]
+    lines: list[Runs] = []
+    for row in reversed(range(rows)):
+        text = _line([height - row * steps for height in heights], steps, glyphs)
+        if rows > 1:
+            lines.append([(text, scale.role((row + 0.5) / rows))])
+        else:
+            lines.append(_coloured(text, shares, scale))
+    return lines
+
+
+def spark(values: Sequence[float | None], width: int, glyphs: Glyphs, scale: Scale) -> list[Run]:
+    """The same on one line."""
+    return list(plot(values, (width, 1), glyphs, scale)[0])
+
+
+def columns(values: Sequence[float | None], glyphs: Glyphs, scale: Scale) -> list[Run]:
+    """One cell for each of several things, as high as its number."""
+    most = len(glyphs.steps) - 2
+    shares = [None if value is None else scale.share(value) for value in values]
+    runs = ((_step(share, most, glyphs), scale.role(share or 0.0)) for share in shares)
+    return merge(list(runs))
+
+
+def _step(share: float | None, most: int, glyphs: Glyphs) -> str:
+    return " " if share is None else glyphs.steps[round(share * most)]
+
+
+def _line(heights: Sequence[int], steps: int, glyphs: Glyphs) -> str:
+    """One line of an area; the heights count from the lower edge of this line."""
+    if glyphs.braille:
+        dots = [min(max(height, 0), steps) for height in heights]
+        pairs = zip(dots[::2], dots[1::2], strict=True)
+        return "".join(_braille(left, right) for left, right in pairs)
+    return "".join(
+        glyphs.fill if height > steps else glyphs.steps[height - 1] if height > 0 else " "
+        for height in heights
+    )
+
+
+def _braille(left: int, right: int) -> str:
+    dots = _DOTS[0][left] | _DOTS[1][right]
+    return chr(_BRAILLE + dots) if dots else " "
+
+
+def _coloured(text: str, shares: Sequence[float | None], scale: Scale) -> list[Run]:
+    """A single line: each cell has the colour of the highest number in it."""
+    each = len(shares) // max(len(text), 1)
+    highest = (
+        max(share or 0.0 for share in shares[at * each : at * each + each])
+        for at in range(len(text))
+    )
+    return merge([(sign, scale.role(high)) for sign, high in zip(text, highest, strict=True)])
+
+
+# ---- with axes, in a frame
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A plot with what is written around it: its title, its newest number, how numbers are said, seconds in a column."""
+
+    title: str
+    newest: str
+    values: Sequence[float | None]
+    say: Callable[[float | None], str]
+    seconds: float
+    scale: Scale
+
+
+def framed(figure: Figure, room: tuple[int, int], glyphs: Glyphs) -> list[Runs]:
+    """The figure in a frame that fills `room` exactly: numbers beside the area, the time in the lower edge."""
+    width, height = room
+    rows = height - _FRAME
+    inner = width - _FRAME - LABEL
+    labels = {rows - 1: figure.say(figure.scale.foot), 0: figure.say(figure.scale.top)}
+    if rows >= _LEAST_MIDDLE:
+        labels[rows // 2] = figure.say((figure.scale.top + figure.scale.foot) / 2)
+    side = (glyphs.vertical, "border")
+    lines = plot(figure.values, (inner, rows), glyphs, figure.scale)
+    body = [
+        [side, (f"{labels.get(y, ''):>{LABEL - 1}} ", "dim"), *line, side]
+        for y, line in enumerate(lines)
+    ]
+    return [_upper_edge(figure, width, glyphs), *body, _lower_edge(figure, width, glyphs)]
+
+
+def _upper_edge(figure: Figure, width: int, glyphs: Glyphs) -> Runs:
+    newest = f" {figure.newest} " if figure.newest else ""
+    title = cut(figure.title, width - cell_len(newest) - 6, glyphs.more)
+    runs: list[Run] = [(glyphs.corners[0] + glyphs.horizontal, "border"), (f" {title} ", "title")]
+    left = width - length(runs) - cell_len(newest) - 2
+    return [
+        *runs,
+        (glyphs.horizontal * left, "border"),
+        (newest, "text"),
+        (glyphs.horizontal + glyphs.corners[1], "border"),
+    ]
+
+
+def _lower_edge(figure: Figure, width: int, glyphs: Glyphs) -> Runs:
+    """The time below the area: how long ago its left edge and its middle were, and now."""
+    inner = width - _FRAME - LABEL
+    span = columns_of(inner, glyphs) * figure.seconds
+    begin, middle, end = f" {_ago(span)} ", f" {_ago(span / 2)} ", " now "
+    edge = glyphs.horizontal
+    before = inner // 2 - len(begin) - len(middle) // 2
+    after = inner - len(begin) - before - len(middle) - len(end)
+    if before < 1 or after < 1:
+        middle, before, after = "", 0, max(inner - len(begin) - len(end), 0)
+    return [
+        (glyphs.corners[2] + edge * LABEL, "border"), (begin, "dim"), (edge * before, "border"),
+        (middle, "dim"), (edge * after, "border"), (end, "dim"), (glyphs.corners[3], "border"),
+    ]  # fmt: skip
+
+
+def _ago(seconds: float) -> str:
+    """`-80 s`, `-6 min`, `-3 h`."""
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"-{seconds / size:.0f} {unit}"
+    return f"-{seconds:.0f} s"
