@@ -807,9 +807,9 @@ async def test_the_palette_finds_commands_by_what_people_type(stage: Stage) -> N
     async with console(stage, (120, 40)) as (app, pilot):
         await pilot.press("ctrl+p")
         await type_in(pilot, "report")
-        await shows(app, pilot, ":report")
+        await shows(app, pilot, "report         ")
         await pilot.press("escape", "escape", "ctrl+p")
         await type_in(pilot, "What happened on the nodes")
-        await shows(app, pilot, ":events")
+        await shows(app, pilot, "events  ")
         await pilot.press("down", "enter")
         await shows(app, pilot, "WHAT")

@@ -469,8 +469,7 @@ class RankdeckApp(FrameDiff):
                 title = f"{action.label:<{LABELS}} {action.shown_key:<{KEYS}} {action.help}"
                 yield SystemCommand(title, "", run)
         for command in actions.COMMANDS:
-            more = f"{command.name} {command.argument}".rstrip()
-            title = f"{':' + more:<{LABELS + KEYS + 1}} {command.help}"
+            title = f"{command.name:<{LABELS}} {':':<{KEYS}} {command.help}"
             yield SystemCommand(title, "", partial(self._begin_command, command))
         for name in sorted(self.palettes):
             choose = partial(self.choose_theme, name)
