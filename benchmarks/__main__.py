@@ -1,4 +1,6 @@
-"""`python -m benchmarks [NAME…] [--json]`: run benchmarks and print the results; `scale`, `faults`, `acceptance_faults`, `matrix` and `fuzz` have their own options."""
+"""`python -m benchmarks [NAME…] [--json]`: run benchmarks and print the results; `scale`, `faults`,
+`acceptance_faults`, `matrix` and `fuzz` have their own options.
+"""
 
 import argparse
 import sys

@@ -1,4 +1,6 @@
-"""Cost of acceptance: a round of 500 simulated pairs with the real runner, and real iperf3 between eight namespace nodes."""
+"""Cost of acceptance: a round of 500 simulated pairs with the real runner, and
+real iperf3 between eight namespace nodes.
+"""
 
 import asyncio
 import shutil
@@ -15,7 +17,7 @@ from tests.support.shaped_lab import NODES, ShapedLab
 from benchmarks.measure import slower
 from benchmarks.result import MissingError, Result
 from rankdeck.acceptance import view
-from rankdeck.acceptance.run import RunPlan, StagePlan, plan_hash, plan_text
+from rankdeck.acceptance.run import RunPlan, StagePlan, acceptance_plan_json, plan_hash
 from rankdeck.acceptance.work import Setup
 from rankdeck.acceptance_runs.measure import RawOutputs
 from rankdeck.acceptance_runs.runner import Runner
@@ -50,14 +52,14 @@ def _simulated() -> Result:
     )
     with tempfile.TemporaryDirectory(prefix="rankdeck-bench.") as folder:
         store = AcceptanceRuns(Path(folder) / "acceptance.db")
-        store.begin(KeptRun("r", "c", 1.0, plan_hash(plan), body=plan_text(plan)))
+        store.begin(KeptRun("r", "c", 1.0, plan_hash(plan), body=acceptance_plan_json(plan)))
         means = SimulatedMeans(cluster, lambda _a, _b: 94.0)
         runner = Runner(
             means, store, RawOutputs(Path(folder)), Setup(cluster=cluster), lambda: None
         )
         begin = time.process_time()
         asyncio.run(runner.go("r", plan))
-        view.judged(plan, runner.done, {}, {})
+        view.judge_results(plan, runner.done, {}, {})
         spent = (time.process_time() - begin) / 3
         store.close()
     return Result(
@@ -85,7 +87,9 @@ def _real() -> list[Result]:
 
 
 def _bare(lab: ShapedLab) -> float:
-    """The same measurements without Rankdeck: seven rounds of four pairs, four repeats one after the other."""
+    """The same measurements without Rankdeck: seven rounds of four
+    pairs, four repeats one after the other.
+    """
     order = list(lab.nodes)
     begin = time.monotonic()
     for _ in range(len(order) - 1):
@@ -101,7 +105,9 @@ def _bare(lab: ShapedLab) -> float:
 
 
 def _four(lab: ShapedLab, first: str, last: str) -> str:
-    """Measure one pair twice in each direction, started on the head in the network namespaces of both nodes."""
+    """Measure one pair twice in each direction, started on the head in
+    the network namespaces of both nodes.
+    """
     lines: list[str] = []
     for sender, receiver in ((first, last), (last, first)) * 2:
         into = "nsenter --net=/run/netns/"

@@ -1,4 +1,6 @@
-"""`python -m benchmarks acceptance_faults [--runs N] [--nodes N] [FAULT…]`: plants faults in namespace nodes under CPU load; acceptance must name each fault and nothing else."""
+"""`python -m benchmarks acceptance_faults [--runs N] [--nodes N] [FAULT…]`: plants faults in
+namespace nodes under CPU load; acceptance must name each fault and nothing else.
+"""
 
 import argparse
 import itertools
@@ -20,7 +22,7 @@ import yaml
 from tests.support.lab import missing, processes, running
 from tests.support.shaped_lab import FULL, NODES, ShapedLab, parted, planted
 
-from rankdeck.config.document import documents
+from rankdeck.config.document import write_documents
 
 _LIMIT = 900
 """Most seconds of one run."""
@@ -297,12 +299,14 @@ def cluster_file(lab: ShapedLab, fault: Fault, at: At) -> Path:
             node["leaf"] = "B" if node["name"] in at.far else "A"
     if fault.twice:
         content["nodes"].append({**content["nodes"][0], "name": _SECOND})
-    file.write_text(documents([content]))
+    file.write_text(write_documents([content]))
     return file
 
 
 def one_run(lab: ShapedLab, fault: Fault, at: At) -> Run:
-    """One whole run with the fault in force; raises RuntimeError with the output if that is not a JSON object."""
+    """One whole run with the fault in force; raises RuntimeError with the
+    output if that is not a JSON object.
+    """
     file = cluster_file(lab, fault, at)
     words = ("accept", "--recipe", "iperf3", "--seconds", "1", "--json")
     with fault.plant(lab, at):

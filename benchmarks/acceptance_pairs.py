@@ -1,4 +1,6 @@
-"""Started by `acceptance` on the head of the lab: measures all pairs of a cluster file; prints seconds and the number of pairs."""
+"""Started by `acceptance` on the head of the lab: measures all pairs of a cluster
+file; prints seconds and the number of pairs.
+"""
 
 import asyncio
 import sys
@@ -8,12 +10,12 @@ from pathlib import Path
 from rankdeck.acceptance.run import Request
 from rankdeck.config.clusters import read_cluster
 from rankdeck.model.acceptance import Stage
-from rankdeck.opening import open_session
+from rankdeck.opening import open_cluster_session
 
 
 async def main(file: Path) -> None:
     """Plan first: the time to ask the nodes does not count."""
-    async with open_session(read_cluster(file), telemetry=False) as session:
+    async with open_cluster_session(read_cluster(file), telemetry=False) as session:
         await session.acceptance.plan(Request(recipes=("iperf3",), seconds=1, only=(Stage.PAIRS,)))
         begin = time.monotonic()
         run = await session.acceptance.start()

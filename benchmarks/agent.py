@@ -75,10 +75,14 @@ topic_structure=per-plugin
 BUDGETS = {"collectd": 1.3, "glances": 1 / 20}
 UNJUDGED = "agent_unjudged"
 OURS = {"agent": 0.15, "agent_watched": None, UNJUDGED: None, "agent_gpus": 0.5}
-"""Our agents and their budgets (percent of a core, times the machine factor): a bare machine; one on screen, which also
-sends full samples; one that sends them and does not judge; one with 8 GPUs and 8 RDMA ports, not on screen."""
+"""Our agents and their budgets (percent of a core, times the machine factor): a bare machine; one
+on screen, which also sends full samples; one that sends them and does not judge; one with 8 GPUs
+and 8 RDMA ports, not on screen.
+"""
 QUIET = 1 / 5
-"""Bytes of a node that nobody looks at, as a share of those of an agent that sends full samples and does not judge."""
+"""Bytes of a node that nobody looks at, as a share of those of an agent that
+sends full samples and does not judge.
+"""
 EXPORTER = "prometheus-node-exporter"
 _EXPORTER_PORT = free_port()
 UNPACK = ROOT / "tests/support/packages.sh"

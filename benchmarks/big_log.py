@@ -1,4 +1,6 @@
-"""A log of 1 GB on its node: time to its first screen, to a search result, and the longest freeze of the screen."""
+"""A log of 1 GB on its node: time to its first screen, to a search result,
+and the longest freeze of the screen.
+"""
 
 import asyncio
 import shutil
@@ -16,7 +18,7 @@ from benchmarks.result import MissingError, Result
 from rankdeck.config.jobs import read_job
 from rankdeck.config.user import UiSettings
 from rankdeck.model.cluster import Cluster
-from rankdeck.opening import open_session
+from rankdeck.opening import open_cluster_session
 from rankdeck.ui.app import RankdeckApp
 
 SIZE = 1 << 30
@@ -42,7 +44,7 @@ def run() -> list[Result]:
 async def _measure(folder: Path, lab: Cluster) -> list[Result]:
     file = folder / "big.yaml"
     file.write_text(JOB)
-    async with open_session(lab, telemetry=False) as session:
+    async with open_cluster_session(lab, telemetry=False) as session:
         job = await session.launch(read_job(file))
         await asyncio.wait_for(session.following.finished(job), LIMIT)
         out = await asyncio.to_thread(_grow, folder, job)

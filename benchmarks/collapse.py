@@ -1,4 +1,6 @@
-"""Collapse 40 lines of each of 512 ranks, then more lines: ours against a Counter of masked lines."""
+"""Collapse 40 lines of each of 512 ranks, then more lines: ours
+against a Counter of masked lines.
+"""
 
 import re
 import time
@@ -6,13 +8,15 @@ from collections import Counter
 from statistics import median
 
 from benchmarks.result import Result
-from rankdeck.logs.compare import Collapse, folded
+from rankdeck.logs.compare import Collapse, fold_groups
 from rankdeck.model.job import Chunk
 from rankdeck.state.lines import RankLog
 
 RANKS, LINES, ROUNDS = 512, 40, 5
 BUDGET = 0.1
-"""CPU seconds for all ranks, and no more than twice the peer, which keeps neither values nor ranks."""
+"""CPU seconds for all ranks, and no more than twice the peer,
+which keeps neither values nor ranks.
+"""
 
 
 def run() -> list[Result]:
@@ -26,7 +30,7 @@ def run() -> list[Result]:
         collapse = Collapse(logs)
         while collapse.update():
             pass
-        folded(collapse)
+        fold_groups(collapse)
         ours.append(time.process_time() - begin)
         for rank in range(125):
             _write(logs[rank], rank, 40)

@@ -54,7 +54,9 @@ def _of_stall(stall: dict[str, Any]) -> Blame | None:
 
 
 def answer_to(fault: Fault, job: Shape) -> Blame | None:
-    """Who failed first according to a job's JSON; where nobody is to blame, also a stall that names nobody, or a note."""
+    """Who failed first according to a job's JSON; where nobody is to blame, also
+    a stall that names nobody, or a note.
+    """
     if fault.right.what not in (NOBODY, NOTE):
         return blame_of(job)
     if fault.right.what == NOTE:
@@ -95,7 +97,9 @@ def who(blame: Blame | None) -> str:
 
 
 def same(job: Shape, code: int | None, others: Sequence[Shape]) -> bool:
-    """Whether `run`'s exit code and the JSON of every other console give the same answer as this job."""
+    """Whether `run`'s exit code and the JSON of every other console
+    give the same answer as this job.
+    """
     failure: dict[str, Any] | None = job.get("first_failure")
     if failure is not None and code is not None and job.get("state") == "failed":
         signal, exit_code = failure.get("signal"), failure.get("exit_code")

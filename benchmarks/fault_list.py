@@ -1,7 +1,8 @@
 """The faults: one row each. To try another one, add a row; nothing else has to change.
 
-A row says what runs (`job`, its program inside), what goes wrong (`prog` by itself, or `plant`), and who is
-to blame for it. Virtual nodes: ranks 0-1 on sakuya, 2-3 on sakura, 4-5 on koishi; n1, n2, n3 in the lab.
+A row says what runs (`job`, its program inside), what goes wrong (`prog` by itself, or `plant`),
+and who is to blame for it. Virtual nodes: ranks 0-1 on sakuya, 2-3 on sakura, 4-5 on koishi; n1,
+n2, n3 in the lab.
 """
 
 import signal
@@ -13,7 +14,7 @@ from tests.support import cpu_quota, mpich
 from benchmarks import fault_plants as plants
 from benchmarks import fault_programs as programs
 from benchmarks.fault_model import Answer, Fault, Kind
-from rankdeck.config.document import documents
+from rankdeck.config.document import write_documents
 
 BIN = Path(sys.executable).parent
 PLACE = "@PLACE@"
@@ -32,7 +33,7 @@ def _job(launch: str, text: str, **more: object) -> str:
         "abort": {"countdown": 2}, "files": {"prog.py": text},
         "command": ["python3", "${RANKDECK_RUN}/prog.py"],
     }  # fmt: skip
-    return documents([{**job, **more}])
+    return write_documents([{**job, **more}])
 
 
 def _mpi(text: str, **more: object) -> str:
@@ -163,7 +164,9 @@ def _deadlock(name: str, wrong: str, victims: tuple[int, ...]) -> Fault:
 
 
 def _wrapped(wrong: str) -> str:
-    """An Open MPI job whose ranks are started by a shell that ends with exit 0, however they end."""
+    """An Open MPI job whose ranks are started by a shell that ends
+    with exit 0, however they end.
+    """
     wrapper = 'python3 "$RANKDECK_RUN/prog.py"; exit 0'
     return _mpi(programs.mpi(wrong), command=["bash", "-c", wrapper])
 

@@ -26,8 +26,11 @@ class Answer:
     ranks: frozenset[int] = frozenset()
     node: str = ""
     what: str = "rank"
-    """rank, launcher or node; several are separated by |. `nobody`: that all wait must be said, and nobody named;
-    `note`: a note beside a job that is done must say it."""
+    """rank, launcher or node; several are separated by |.
+
+    `nobody`: that all wait must be said, and nobody named; `note`: a note beside a job that is done
+    must say it.
+    """
     word: str = ""
     """A pattern that the explanation must match."""
 
@@ -69,7 +72,9 @@ class Site(Protocol):
 
 
 Plant = Callable[[Site, str], float | None]
-"""(site, job id): plants the fault in a running job; returns its time (epoch seconds), None if the program reports it."""
+"""(site, job id): plants the fault in a running job; returns its time (epoch
+seconds), None if the program reports it.
+"""
 Prepare = Callable[[Site], Callable[[], None]]
 """Called before the launch; returns a function that undoes the preparation."""
 
@@ -103,7 +108,9 @@ class Fault:
     plant: Plant = itself
     prepare: Prepare = nothing
     at_start: bool = False
-    """The fault happens before the ranks report that they are at work, so the bench does not wait for that."""
+    """The fault happens before the ranks report that they are at work,
+    so the bench does not wait for that.
+    """
     lab: bool = False
     """Needs nodes that can be cut and crashed: the namespace lab."""
     lacking: Callable[[], str] = always

@@ -70,7 +70,10 @@ def processes(job: str) -> Iterator[Process]:
 
 
 def send(number: int, pids: Sequence[int], what: str) -> float:
-    """Send the signal; returns the time (epoch seconds). Raises RuntimeError if no process was found."""
+    """Send the signal; returns the time (epoch seconds).
+
+    Raises RuntimeError if no process was found.
+    """
     if not pids:
         raise RuntimeError(f"found no {what}")
     at = time.time()

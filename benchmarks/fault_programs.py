@@ -1,4 +1,5 @@
-"""The programs of the fault bench: real ranks that work in steps, and go wrong where they are told to.
+"""The programs of the fault bench: real ranks that work in steps,
+and go wrong where they are told to.
 
 A program says in its run folder that it is at work (`ready.RANK`) and when it goes wrong (`fault`).
 """
@@ -182,7 +183,9 @@ for step in range(20):
 meet()
 print("done", flush=True)
 """
-"""All ranks of a healthy job: they write a checkpoint, silent and for long, with much time in the kernel."""
+"""All ranks of a healthy job: they write a checkpoint, silent and for
+long, with much time in the kernel.
+"""
 
 
 def healthy_writes(pause: float) -> str:

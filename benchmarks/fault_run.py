@@ -184,7 +184,9 @@ class Run:
             self._notes.append(f"not planted: {error}")
 
     def _happened(self) -> bool:
-        """Note when the fault happened; for a fault at the start without a time: when the first rank ended."""
+        """Note when the fault happened; for a fault at the start without a
+        time: when the first rank ended.
+        """
         if self._at is None:
             self._at = self._told() or (self._first_end() if self._fault.at_start else None)
         return self._at is not None
@@ -208,7 +210,9 @@ class Run:
         return bool(seen) and judge.answer_to(self._fault, seen[-1].job) is not None
 
     def _await_answer(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait until the job has ended; if it goes on, until an answer has not changed for a while."""
+        """Wait until the job has ended; if it goes on, until an
+        answer has not changed for a while.
+        """
         over = process.poll
         wait(lambda: self._named() or over() is not None, ANSWER_LIMIT)
         if self._fault.kind is Kind.HANG and over() is None:

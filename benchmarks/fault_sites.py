@@ -1,4 +1,6 @@
-"""Clusters on which faults are planted: the embedded cluster, and the namespace lab, whose links can be cut."""
+"""Clusters on which faults are planted: the embedded cluster, and the
+namespace lab, whose links can be cut.
+"""
 
 import os
 import signal
@@ -65,8 +67,8 @@ class DemoSite:
     def mend(self) -> None:
         # A test gives each of its cases folders of its own; the cluster stays where it is.
         with _folders({name: self.variables[name] for name in XDG}):
-            if not demo.status().running:
-                demo.up()
+            if not demo.demo_status().running:
+                demo.start_demo()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +131,14 @@ def demo_site() -> Generator[DemoSite]:
         with _folders(own):
             try:
                 put_agent_in_demo()
-                file = demo.up()
+                file = demo.start_demo()
                 variables = {**os.environ, "PYTHONPATH": IMPORTS}
                 variables.pop("RANKDECK_STATE", None)
                 yield DemoSite(DemoFolders(file.parent), str(file), variables)
             finally:
                 # Again: a test that ended meanwhile has restored the earlier folders.
                 with _folders(own):
-                    demo.down()
+                    demo.stop_demo()
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""A console without a screen: follows jobs and prints what it shows of them, one JSON line a change.
+"""A console without a screen: follows jobs and prints what it
+shows of them, one JSON line a change.
 
 `python -m benchmarks.fault_watch CLUSTER_FILE`; orders are JSON lines on stdin:
 {"follow": JOB}, {"keep": JOB}, {"cancel": JOB}.
@@ -14,9 +15,9 @@ from typing import Any
 from rankdeck.cli.shapes import job_shape
 from rankdeck.config.clusters import read_cluster
 from rankdeck.errors import RankdeckError, UnknownJobError
-from rankdeck.following import until
+from rankdeck.following import wait_for_condition
 from rankdeck.model.job import Job
-from rankdeck.opening import open_session
+from rankdeck.opening import open_cluster_session
 from rankdeck.session import Session
 
 PERIOD = 0.05
@@ -45,7 +46,7 @@ class Watcher:
 
     async def _follow(self, name: str) -> None:
         """Jobs of other consoles are followed automatically: wait until this one is known."""
-        await until(lambda: self._knows(name), FIND_LIMIT)
+        await wait_for_condition(lambda: self._knows(name), FIND_LIMIT)
         if not self._knows(name):
             raise UnknownJobError(f"{name} is not in the history")
 
@@ -83,7 +84,7 @@ async def watch(file: Path) -> None:
     loop = asyncio.get_running_loop()
     orders = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
-    async with open_session(read_cluster(file), telemetry=False) as session:
+    async with open_cluster_session(read_cluster(file), telemetry=False) as session:
         watcher = Watcher(session)
         async with asyncio.TaskGroup() as tasks:
             teller = tasks.create_task(_tell(watcher))

@@ -26,7 +26,9 @@ Results = list[tuple[Fault, Outcome]]
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the faults and print the table; returns 1 if a fault was blamed on somebody else or on nobody."""
+    """Run the faults and print the table; returns 1 if a fault was
+    blamed on somebody else or on nobody.
+    """
     options = _options(words)
     faults = [fault for fault in chosen(options) if _can(fault)]
     results: Results = []

@@ -1,4 +1,6 @@
-"""From the start of the process to the first picture, in a terminal: ours, the smallest Textual app, top."""
+"""From the start of the process to the first picture, in a terminal:
+ours, the smallest Textual app, top.
+"""
 
 import os
 import shutil

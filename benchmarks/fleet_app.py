@@ -1,6 +1,7 @@
 """What fleet_ui measures, a process each: `python -m benchmarks.fleet_app deck|table NODES FILE`.
 
-FILE gets, once a second: clock, CPU seconds of everything, of taking samples in, of judging; samples.
+FILE gets, once a second: clock, CPU seconds of everything, of
+taking samples in, of judging; samples.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from benchmarks.publishers import CHECKS
 from rankdeck.config.user import UiSettings
 from rankdeck.state.fleet import Fleet
 from rankdeck.ui import fleet_views, formatting
-from rankdeck.ui.app import run
+from rankdeck.ui.app import run_console
 from rankdeck_agent.wire import HealthReport, Sample
 
 assert rankdeck.session, "held in memory as in the real console"
@@ -30,7 +31,9 @@ WORK = rankdeck.session.WORK
 SHARES = 20
 """Parts of a second in which different nodes send: agents do not all send at once."""
 DIFFERENT = 50
-"""Nodes with their own numbers; the others repeat them, because making numbers would cost more than the rest."""
+"""Nodes with their own numbers; the others repeat them, because making
+numbers would cost more than the rest.
+"""
 PAINT = 0.25
 
 
@@ -118,8 +121,8 @@ class Table(App[None]):
             self.table.update_cell(name, "STATE", node.health.level.word)
             for title, column in fleet_views.BY_TITLE.items():
                 self.table.update_cell(name, title, column.say(column.number(node)))
-            self.table.update_cell(name, "SEEN", formatting.age(node.heard_s()))
-            self.table.update_cell(name, "WHY", formatting.why(node))
+            self.table.update_cell(name, "SEEN", formatting.format_age(node.heard_s()))
+            self.table.update_cell(name, "WHY", formatting.describe_worst_reason(node))
 
 
 def deck(feed: Feed) -> None:
@@ -132,7 +135,7 @@ def deck(feed: Feed) -> None:
             yield feed.stage
             task.cancel()
 
-    run(cast("Any", open_session), UiSettings(theme_folders=()), cluster=feed.stage.cluster)
+    run_console(cast("Any", open_session), UiSettings(theme_folders=()), cluster=feed.stage.cluster)
 
 
 def main() -> None:

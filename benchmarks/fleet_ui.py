@@ -1,4 +1,6 @@
-"""1,000 and 5,000 nodes at 1 Hz on the fleet screen, in a terminal: ours and Textual's DataTable."""
+"""1,000 and 5,000 nodes at 1 Hz on the fleet screen, in a
+terminal: ours and Textual's DataTable.
+"""
 
 import sys
 import tempfile

@@ -1,4 +1,6 @@
-"""The size of the code, and the functions through which a line of output, a sample and a cancel pass: `make house`."""
+"""The size of the code, and the functions through which a line of output, a
+sample and a cancel pass: `make house`.
+"""
 
 import ast
 from collections import defaultdict
@@ -25,12 +27,12 @@ LINE: Walk = (
         "agent/job/logs.py:Stream._write",
     ),
     (
-        "agent/job/follow.py:follow",
+        "agent/job/follow.py:stream_frames",
         "agent/job/follow.py:NodeFollower.round",
         "agent/job/follow.py:NodeFollower._data",
         "agent/job/logs.py:LogReader.read",
         "agent/job/logs.py:data_frame",
-        "agent/job/logs.py:send",
+        "agent/job/logs.py:write_to_stdout",
     ),
     ("console/remote/shell.py:Receiver.data_received",),
     (
@@ -52,7 +54,7 @@ LINE: Walk = (
         "console/ui/screens/job.py:JobScreen.tick",
         "console/ui/views/wall.py:WallView.show",
         "console/ui/views/wall.py:LogWall.show",
-        "console/ui/views/wall.py:tail",
+        "console/ui/views/wall.py:newest_lines",
     ),
     (
         "console/ui/widgets/canvas.py:Canvas.painted",
@@ -68,14 +70,14 @@ SAMPLE: Walk = (
         "agent/collectors/base.py:Reading.put",
     ),
     (
-        "agent/telemetry.py:publish",
+        "agent/telemetry.py:publish_samples",
         "agent/sampler.py:Sampler.take",
         "agent/sampler.py:Sampler._join",
         "agent/sampler.py:NodeJudge.judge",
-        "agent/rules/judge.py:assess",
-        "agent/rules/judge.py:step",
+        "agent/rules/judge.py:assess_node",
+        "agent/rules/judge.py:apply_rules",
         "agent/telemetry.py:Publisher.sample",
-        "agent/wire/__init__.py:encode",
+        "agent/wire/__init__.py:encode_message",
     ),
     ("console/telemetry/client_sockets.py:SocketReader._read",),
     (
@@ -85,11 +87,11 @@ SAMPLE: Walk = (
     ),
     (
         "console/telemetry/link.py:FleetUpdater.take",
-        "agent/wire/__init__.py:decode",
+        "agent/wire/__init__.py:decode_message",
         "console/state/fleet.py:Fleet.apply",
         "console/state/node.py:NodeState.take_sample",
         "console/state/node.py:NodeState._take_numbers",
-        "console/state/sanitize.py:sane",
+        "console/state/sanitize.py:are_sane",
         "console/state/node.py:MetricValues.take",
     ),
     (
@@ -97,7 +99,7 @@ SAMPLE: Walk = (
         "console/state/fleet.py:Fleet.take_changes",
         "console/state/node.py:NodeState.judge",
         "console/state/judgement.py:NodeJudgement.judge",
-        "agent/rules/judge.py:combine",
+        "agent/rules/judge.py:combine_health",
     ),
     ("console/ui/screens/fleet.py:FleetScreen.tick", "console/ui/widgets/vtable.py:VTable.touch"),
     ("console/ui/widgets/vtable.py:VTable.line",),
@@ -113,20 +115,20 @@ CANCEL: Walk = (
         "console/remote/shell.py:on_each",
         "console/backends/ssh.py:SshBackend._cancel_node",
         "console/remote/agent.py:Agents.call",
-        "console/remote/shell.py:run",
+        "console/remote/shell.py:run_program",
         "console/remote/ssh.py:Connections.open",
     ),
     ("agent/job/control_cli.py:main",),
     (
-        "agent/job/cancel.py:cancel",
+        "agent/job/cancel.py:end_node_processes",
         "agent/job/cancel.py:_end",
         "agent/job/cancel.py:_Search.look",
-        "agent/job/processes.py:belonging",
-        "agent/job/processes.py:send",
+        "agent/job/processes.py:find_job_processes",
+        "agent/job/processes.py:signal_processes",
         "agent/job/cancel.py:_Search.wait",
         "agent/job/cancel.py:_force",
         "agent/job/cancel.py:_Search.answer",
-        "agent/job/processes.py:named",
+        "agent/job/processes.py:describe_left_process",
     ),
     (
         "console/backends/ssh.py:left_there",

@@ -1,7 +1,9 @@
-"""From a key to the paint it causes, in a real tmux: the fleet of 1,000 nodes and 16 live panes against less.
+"""From a key to the paint it causes, in a real tmux: the fleet of 1,000
+nodes and 16 live panes against less.
 
-Waits are as long as the machine is busy. What the console itself can keep a key waiting is its longest
-stretch of work without looking at the keyboard, in CPU time: that figure is the same on a busy machine.
+Waits are as long as the machine is busy. What the console itself can keep a key waiting is its
+longest stretch of work without looking at the keyboard, in CPU time: that figure is the same on a
+busy machine.
 """
 
 import os
@@ -51,7 +53,9 @@ class Found:
 
 
 def run() -> list[Result]:
-    """Milliseconds to the first byte of the paint, half of the keys and 99 of 100; the longest stretch of work."""
+    """Milliseconds to the first byte of the paint, half of the keys and 99
+    of 100; the longest stretch of work.
+    """
     if shutil.which("tmux") is None or shutil.which("less") is None:
         raise MissingError("tmux and less (apt-get install tmux less)")
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,7 @@
 """200 pods of 5 lines a second on a double of Kubernetes: our keeper beside `kubectl logs -f`.
 
-No container is run and no cluster is asked: pods pretend, the API server is `tests/support/kubernetes`. kubectl and its proxy are real.
+No container is run and no cluster is asked: pods pretend, the API server is
+`tests/support/kubernetes`. kubectl and its proxy are real.
 """
 
 import contextlib
@@ -40,7 +41,9 @@ _SELECTOR = f"batch.kubernetes.io/job-name={JOB}"
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of following: share of a core, MiB, seconds until every pod was heard, pods heard, processes."""
+    """Cost of following: share of a core, MiB, seconds until every pod
+    was heard, pods heard, processes.
+    """
 
     cpu: float
     memory: float
@@ -97,7 +100,9 @@ def _kept(folder: Path, kubectl: Path) -> Generator[Kept]:
 
 
 def _ours(kept: Kept) -> tuple[Cost, float, float]:
-    """The cost of the keeper, its proxy's share of a core, and seconds to the slowest pod's first line."""
+    """The cost of the keeper, its proxy's share of a core, and seconds
+    to the slowest pod's first line.
+    """
     begun = time.monotonic()
     kept.start()
     first = _first_lines(kept)

@@ -1,4 +1,6 @@
-"""Cost of a launch: the same 64 ranks with Rankdeck on a node of the embedded cluster, and without it."""
+"""Cost of a launch: the same 64 ranks with Rankdeck on a node of the
+embedded cluster, and without it.
+"""
 
 import asyncio
 import importlib.util
@@ -19,7 +21,7 @@ from rankdeck.config.clusters import read_cluster
 from rankdeck.demo import cluster as demo
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Launch, MpiOptions, TorchOptions
-from rankdeck.opening import open_session
+from rankdeck.opening import open_cluster_session
 from rankdeck.session import Session
 
 ROUNDS = 5
@@ -77,9 +79,9 @@ def _demo() -> Generator[Path]:
     with tempfile.TemporaryDirectory(prefix="rankdeck-bench.") as folder:
         os.environ["XDG_STATE_HOME"] = folder
         try:
-            yield demo.up()
+            yield demo.start_demo()
         finally:
-            demo.down()
+            demo.stop_demo()
             os.environ.pop("XDG_STATE_HOME")
             if before is not None:
                 os.environ["XDG_STATE_HOME"] = before
@@ -93,7 +95,7 @@ def _roomy(file: Path) -> Cluster:
 async def _measure(file: Path, specs: dict[str, JobSpec]) -> list[Result]:
     bare_env = environment(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     results: list[Result] = []
-    async with open_session(_roomy(file), telemetry=False) as session:
+    async with open_cluster_session(_roomy(file), telemetry=False) as session:
         for name, spec in specs.items():
             await _once(session, spec)  # connects and copies the agent
             ours: list[float] = []

@@ -77,7 +77,8 @@ async def pour(stage: Stage, file: Path, take: Callable[[Followed], object]) -> 
     while (gone := loop.time() - begin) < WARM + SECONDS:
         if gone >= WARM and not first:
             first, cpu, start = beats, time.process_time(), gone
-        # A program that cannot keep up gets one beat after the other, and is judged by what it handled.
+        # A program that cannot keep up gets one beat after the other,
+        # and is judged by what it handled.
         if beats * BEAT < gone:
             for item in feed.beat():
                 take(item)

@@ -20,7 +20,7 @@ from rankdeck.config.clusters import read_cluster
 from rankdeck.config.jobs import read_job
 from rankdeck.demo import cluster
 from rankdeck.model.cluster import Cluster
-from rankdeck.opening import open_session
+from rankdeck.opening import open_cluster_session
 from rankdeck.session import Session
 
 RANKS, SECONDS, RATE = 64, 10, 1000
@@ -67,11 +67,11 @@ def demo(folder: Path) -> Generator[Cluster]:
         os.environ[f"XDG_{name}_HOME"] = str(folder / name.lower())
     os.environ.pop("RANKDECK_STATE", None)
     try:
-        lab = read_cluster(cluster.up())
+        lab = read_cluster(cluster.start_demo())
         nodes = tuple(replace(node, slots=RANKS // 2) for node in lab.nodes)
         yield replace(lab, nodes=nodes)
     finally:
-        cluster.down()
+        cluster.stop_demo()
         os.environ.clear()
         os.environ.update(before)
 
@@ -79,7 +79,7 @@ def demo(folder: Path) -> Generator[Cluster]:
 async def _follow(folder: Path, lab: Cluster) -> tuple[float, int, str]:
     file = folder / "fanin.yaml"
     file.write_text(JOB.format(each=RANKS // 2, command=json.dumps(ARGV)))
-    async with open_session(lab, telemetry=False) as session:
+    async with open_cluster_session(lab, telemetry=False) as session:
         job = await session.launch(read_job(file))
         session.watch(job, range(RANKS), None)
         await session.following.started(job)

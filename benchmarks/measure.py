@@ -1,4 +1,6 @@
-"""CPU seconds, memory and wall time of processes, measured so that a shared machine does not distort ratios."""
+"""CPU seconds, memory and wall time of processes, measured so that a
+shared machine does not distort ratios.
+"""
 
 import json
 import os
@@ -17,7 +19,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PYTHONPATH = f"{ROOT}/console:{ROOT}/agents"
 LIMIT = 60.0
 REFERENCE = 48e-6
-"""CPU seconds in which the reference machine decodes the fixed document of `machine_factor`: the fastest of 600 rounds."""
+"""CPU seconds in which the reference machine decodes the fixed document of
+`machine_factor`: the fastest of 600 rounds.
+"""
 _DOCUMENT = json.dumps(
     {f"gpu.metric{n:02}": {str(d): 1e6 + n * d + 0.5 for d in range(8)} for n in range(24)}
 )
@@ -31,7 +35,9 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def machine_factor() -> float:
-    """How many times longer this core takes for a fixed JSON document than the reference machine's."""
+    """How many times longer this core takes for a fixed JSON
+    document than the reference machine's.
+    """
     rounds: list[float] = []
     for _ in range(_DECODE_ROUNDS):
         begin = time.thread_time()
@@ -71,7 +77,9 @@ def resident_of(pid: int) -> float:
 
 
 def proportional_of(pid: int) -> float:
-    """MiB of memory of a process (PSS): shared memory is divided among the processes that share it."""
+    """MiB of memory of a process (PSS): shared memory is divided
+    among the processes that share it.
+    """
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     return int(text.split("\nPss:")[1].split()[0]) / 1024
 

@@ -1,7 +1,7 @@
 """The console on made-up nodes for key_paint: `python -m benchmarks.paint_app FILE NODES`.
 
-Each stretch of work that held up the screen is written to FILE: clock, milliseconds of CPU, what ran.
-CPU of that thread alone: what other people do on the machine makes waits longer, not these.
+Each stretch of work that held up the screen is written to FILE: clock, milliseconds of CPU, what
+ran. CPU of that thread alone: what other people do on the machine makes waits longer, not these.
 """
 
 import asyncio

@@ -10,7 +10,7 @@ from statistics import median
 from tests.support.lab.rootless import Lab, missing
 
 from benchmarks.result import MissingError, Result
-from rankdeck.config.document import documents
+from rankdeck.config.document import write_documents
 
 NODES = 16
 ROUNDS = 3
@@ -37,7 +37,7 @@ def run() -> list[Result]:
 
 def _measured(lab: Lab) -> Result:
     job = lab.folder / "job.yaml"
-    job.write_text(documents([JOB]))
+    job.write_text(write_documents([JOB]))
     argv = ["-m", "rankdeck", "-c", str(lab.cluster_file(slots=1)), "preflight", str(job)]
     ours = [sys.executable, *argv]
     peer = ["bash", "-c", _loop(lab)]

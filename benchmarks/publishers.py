@@ -1,6 +1,7 @@
 """Many nodes in one process: each its own MQTT connection, one sample a second, staggered.
 
-`python -m benchmarks.publishers` with one line of JSON on stdin: {"port", "nodes": [[name, user, password], …], "seconds"}.
+`python -m benchmarks.publishers` with one line of JSON on stdin: {"port",
+"nodes": [[name, user, password], …], "seconds"}.
 """
 
 import json
@@ -11,7 +12,7 @@ import time
 from tests.support import mqtt
 
 from rankdeck.telemetry.mqtt_packets import Publish
-from rankdeck_agent.wire import HealthReport, Sample, Values, encode, topic
+from rankdeck_agent.wire import HealthReport, Sample, Values, encode_message, message_topic
 
 CLUSTER = "bench"
 KEEPALIVE = 120
@@ -33,7 +34,11 @@ def main() -> None:
     begin, step = time.monotonic(), 1 / len(connected)
     for beat in range(int(told["seconds"] * len(connected))):
         name, link = connected[beat % len(connected)]
-        link.sendall(mqtt.publish(Publish(topic(CLUSTER, name, "sample"), encode(_sample(beat)))))
+        link.sendall(
+            mqtt.publish(
+                Publish(message_topic(CLUSTER, name, "sample"), encode_message(_sample(beat)))
+            )
+        )
         time.sleep(max(0.0, begin + (beat + 1) * step - time.monotonic()))
     print("done", flush=True)
     sys.stdin.readline()

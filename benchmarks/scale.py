@@ -1,7 +1,9 @@
-"""`python -m benchmarks scale [--nodes N …] [--seconds S]`: a console end to end on a simulated fleet of 1,000, 5,000 and 20,000 nodes.
+"""`python -m benchmarks scale [--nodes N …] [--seconds S]`: a console end to end on a
+simulated fleet of 1,000, 5,000 and 20,000 nodes.
 
-One other process simulates the agents, with the code of the real agent. Up to MOST_PRIVATE nodes each has a connection
-to the broker inside the console; above that they publish to mosquitto. The console is the whole program in a terminal.
+One other process simulates the agents, with the code of the real agent. Up to MOST_PRIVATE nodes
+each has a connection to the broker inside the console; above that they publish to mosquitto. The
+console is the whole program in a terminal.
 """
 
 import argparse
@@ -61,7 +63,10 @@ class Console:
     folder: Path
 
     def ask(self, watch: float = 0.0) -> dict[str, Any]:
-        """Have the console measure for `watch` seconds; returns its answer. Its screen is read in that time."""
+        """Have the console measure for `watch` seconds; returns its answer.
+
+        Its screen is read in that time.
+        """
         self.begin(watch)
         return self.answer(watch + ANSWER)
 
@@ -175,7 +180,9 @@ def _storm(console: Console, factor: float) -> list[Result]:
 
 
 def _alike(answer: dict[str, Any]) -> bool:
-    """Whether the console has as many bad nodes as there are; of drift, a warning, only the console knows."""
+    """Whether the console has as many bad nodes as there are; of drift,
+    a warning, only the console knows.
+    """
     return answer["levels"][3] == answer["fleet"]["after"]["levels"][3]
 
 
@@ -191,7 +198,8 @@ def _keys(screen: Terminal) -> list[float]:
     """Milliseconds from each key to the first byte that it paints."""
     found: list[float] = []
     for _ in range(KEYS):
-        # From the top: at the lower end of the table rows move under a cursor that stays where it is.
+        # From the top: at the lower end of the table rows move under
+        # a cursor that stays where it is.
         screen.write(b"g")
         screen.read_for(PAUSE)
         begin = time.monotonic()

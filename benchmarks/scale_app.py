@@ -1,9 +1,12 @@
-"""The console on a simulated fleet, for `scale`: `python -m benchmarks.scale_app private|site NODES FOLDER [PORT]`.
+"""The console on a simulated fleet, for `scale`.
 
-`private`: the broker within this process, a connection for each node. `site`: mosquitto on PORT, agents installed.
-A file FOLDER/ask with one table in JSON says what to do; what came of it is then in FOLDER/answer:
-{"measure": seconds} watches, {"record": true} measures from now on each call of the event loop (which costs some
-percent of its time) for FOLDER/work, {"ill": share, "seconds": s} makes nodes ill, {"stop": true} leaves.
+Run as `python -m benchmarks.scale_app private|site NODES FOLDER [PORT]`.
+
+`private`: the broker within this process, a connection for each node. `site`: mosquitto on PORT,
+agents installed. A file FOLDER/ask with one table in JSON says what to do; what came of it is then
+in FOLDER/answer: {"measure": seconds} watches, {"record": true} measures from now on each call of
+the event loop (which costs some percent of its time) for FOLDER/work, {"ill": share, "seconds": s}
+makes nodes ill, {"stop": true} leaves.
 """
 
 import asyncio
@@ -27,7 +30,7 @@ from rankdeck.opening import Reach, open_session_on
 from rankdeck.session import Session
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.link import agent_config
-from rankdeck.ui.app import run
+from rankdeck.ui.app import run_console
 from rankdeck.ui.widgets.vtable import VTable
 from rankdeck_agent.wire import HealthReport, Message, Sample
 
@@ -39,8 +42,8 @@ PLAN = {"faults": 0.01}
 class Painted:
     """Measures the seconds from an agent's reading until it was judged and handed to the screen.
 
-    A row that changes without a message, as when a node falls silent or its numbers are dropped because it
-    has left the screen, does not count.
+    A row that changes without a message, as when a node falls silent or its numbers are dropped
+    because it has left the screen, does not count.
     """
 
     def __init__(self, known: Fleet) -> None:
@@ -173,7 +176,7 @@ def main() -> int:
         int(count), Broker(host="127.0.0.1", port=int(port[0])) if port else None
     )
     opener = {"private": private, "site": site}[way]
-    return run(
+    return run_console(
         partial(opener, cluster, Path(folder)), UiSettings(theme_folders=()), cluster=cluster
     )
 

@@ -1,4 +1,6 @@
-"""One scrape of `rankdeck export` for 1,000 nodes with 8 GPUs and 8 RDMA ports each: ours against prometheus_client."""
+"""One scrape of `rankdeck export` for 1,000 nodes with 8 GPUs and 8 RDMA
+ports each: ours against prometheus_client.
+"""
 
 import asyncio
 import subprocess
@@ -14,13 +16,15 @@ from benchmarks.measure import environment, slower
 from benchmarks.result import Result
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.prometheus.exporter import Exporter
-from rankdeck.prometheus.server import serve
+from rankdeck.prometheus.server import serve_metrics
 from rankdeck.state.fleet import Fleet
 from rankdeck_agent.wire import METRICS, Hello, Sample
 
 NODES, DEVICES, CORES = 1000, 8, 16
 PEER_SHARE = 10
-"""The peer keeps each series as an object: it gets every tenth node's, and its figure is multiplied."""
+"""The peer keeps each series as an object: it gets every tenth
+node's, and its figure is multiplied.
+"""
 CPU_BUDGET, STALL_BUDGET, MEMORY_BUDGET = 2.0, 0.020, 64.0
 _CLIENT = """
 import sys, time, urllib.request, zlib
@@ -66,7 +70,7 @@ class Scrape:
 
 
 async def _scrapes(exporter: Exporter) -> tuple[Scrape, Scrape]:
-    async with serve("127.0.0.1", 0, exporter.text) as port:
+    async with serve_metrics("127.0.0.1", 0, exporter.text) as port:
         await _scrape(port, packed=False)
         return await _scrape(port, packed=False), await _scrape(port, packed=True)
 

@@ -1,6 +1,8 @@
-"""Fifty jobs on a real Slurm in the root lab: what our keeper costs controller and login node, beside turm's way.
+"""Fifty jobs on a real Slurm in the root lab: what our keeper costs
+controller and login node, beside turm's way.
 
-turm, as other viewers of queues, calls squeue every two seconds. What the controller was asked is told by sdiag, by user.
+turm, as other viewers of queues, calls squeue every two seconds. What the
+controller was asked is told by sdiag, by user.
 """
 
 import re
@@ -17,7 +19,7 @@ from tests.support.lab.root import RootLab, missing, slurm
 from tests.support.lab.root.people import Operator, eventually
 
 from benchmarks.result import MissingError, Result
-from rankdeck.config.document import documents
+from rankdeck.config.document import write_documents
 
 JOBS = 50
 MEASURED = 60.0
@@ -88,7 +90,7 @@ def politely(user: Operator) -> Operator:
     file = Path(user.file)
     cluster = yaml.safe_load(file.read_text())
     del cluster["slurm"]["rpcs_per_minute"]
-    file.write_text(documents([cluster]))
+    file.write_text(write_documents([cluster]))
     return user
 
 
@@ -101,7 +103,9 @@ def calls(root: Operator, work: Callable[[], object]) -> int:
 
 
 def submit_many(user: Operator, count: int) -> list[str]:
-    """Submit that many jobs through the agent on the login node, as a console would; returns their ids."""
+    """Submit that many jobs through the agent on the login node, as a
+    console would; returns their ids.
+    """
     first = user.run("--detach", "--no-preflight", **_SPEC)["job"]
     script = (
         f"cd ~/.local/state/rankdeck/jobs/{first}/login && for i in $(seq 2 {count}); do "

@@ -1,8 +1,9 @@
-"""Brings up the nodes of a cluster file, from nothing: `python -m benchmarks.ssh_app FILE [agents]`.
+"""Brings up the nodes of a cluster file, from nothing: `python -m
+benchmarks.ssh_app FILE [agents]`.
 
-Logs in to every node, runs `true` there and keeps all connections until the last one stands; or, with
-`agents`, opens the cluster as the console does, until every node's agent was heard, says on standard error how far
-it is, and on standard output as JSON what it took, see `be_heard`.
+Logs in to every node, runs `true` there and keeps all connections until the last one stands; or,
+with `agents`, opens the cluster as the console does, until every node's agent was heard, says on
+standard error how far it is, and on standard output as JSON what it took, see `be_heard`.
 """
 
 import asyncio
@@ -15,8 +16,8 @@ from pathlib import Path
 from benchmarks.measure import resident_of
 from rankdeck.config.clusters import read_cluster
 from rankdeck.model.cluster import Cluster
-from rankdeck.opening import open_session
-from rankdeck.remote.shell import run
+from rankdeck.opening import open_cluster_session
+from rankdeck.remote.shell import run_program
 from rankdeck.remote.ssh import Connections
 from rankdeck.session import Session
 
@@ -30,17 +31,18 @@ async def come_up(cluster: Cluster) -> int:
     async with Connections(cluster) as connections:
         async with asyncio.TaskGroup() as tasks:
             for name in names:
-                tasks.create_task(run(connections, name, ("true",), limit=LIMIT))
+                tasks.create_task(run_program(connections, name, ("true",), limit=LIMIT))
         return sum(map(connections.connected, names))
 
 
 async def be_heard(cluster: Cluster) -> dict[str, float]:
     """Open the cluster until every agent is heard; prints why one was not.
 
-    Returns the number of nodes (`heard`), seconds (`wall`) and CPU seconds until then, MiB, and percent of a core afterwards.
+    Returns the number of nodes (`heard`), seconds (`wall`) and CPU seconds until
+    then, MiB, and percent of a core afterwards.
     """
     begin = time.monotonic()
-    async with open_session(cluster) as session, asyncio.TaskGroup() as tasks:
+    async with open_cluster_session(cluster) as session, asyncio.TaskGroup() as tasks:
         telling = tasks.create_task(_tell(session))
         await session.settle(LIMIT)
         wall, cpu = time.monotonic() - begin, time.process_time()

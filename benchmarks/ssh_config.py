@@ -1,4 +1,6 @@
-"""ssh_config for 1,000 hosts, each with a Host block of its own: the processor time of ours, with all calls of `ssh -G`, and of one `ssh -G` per host."""
+"""ssh_config for 1,000 hosts, each with a Host block of its own: the processor time of ours, with
+all calls of `ssh -G`, and of one `ssh -G` per host.
+"""
 
 import asyncio
 import os
@@ -21,7 +23,9 @@ BUDGET = 2.0
 
 
 def run() -> list[Result]:
-    """CPU seconds for all hosts, where names tell them apart, and where a pattern describes them all."""
+    """CPU seconds for all hosts, where names tell them apart, and
+    where a pattern describes them all.
+    """
     if shutil.which("ssh") is None:
         raise MissingError("needs ssh (openssh-client)")
     blocks = "".join(

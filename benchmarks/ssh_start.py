@@ -1,4 +1,6 @@
-"""Start over SSH: a command on 1,000 nodes (real sshd sessions on loopback), with ours, clush and pdsh."""
+"""Start over SSH: a command on 1,000 nodes (real sshd sessions on
+loopback), with ours, clush and pdsh.
+"""
 
 import json
 import os
@@ -19,7 +21,9 @@ NODES = 1000
 FEW = 200
 """Nodes on a machine of fewer than 4 cores or 8 GB; RANKDECK_BENCH_NODES sets another number."""
 AGENTS = 50
-"""Nodes on which agents are started as well, all on this machine, which an agent a node would fill; RANKDECK_BENCH_AGENTS says another number."""
+"""Nodes on which agents are started as well, all on this machine, which an agent a node would
+fill; RANKDECK_BENCH_AGENTS says another number.
+"""
 AT_ONCE = 64
 """Simultaneous logins, for each of the three."""
 LIMIT = 1200.0
@@ -40,7 +44,9 @@ MaxStartups {startups}
 SetEnv BASH_ENV={folder}/rc
 """
 _DEAR = "unset BASH_ENV\nfor ((i = 0; i < 100000; i++)); do :; done\n"
-"""A dear start-up file, some 0.3 s of CPU as one of pyenv, conda or Lmod; it is read once, not by each bash that follows."""
+"""A dear start-up file, some 0.3 s of CPU as one of pyenv, conda or Lmod; it is
+read once, not by each bash that follows.
+"""
 _SSH = """\
 Host n*
   HostName 127.0.0.1
@@ -57,10 +63,12 @@ Host n*
 
 
 def run() -> list[Result]:
-    """Wall and CPU seconds of `true` on every node, from nothing; the servers' own CPU is not counted.
+    """Wall and CPU seconds of `true` on every node, from nothing;
+    the servers' own CPU is not counted.
 
-    The same with a start-up file of the shell that is dear. Then of an agent on each of fewer nodes, until all were heard, behind a server that drops logins as
-    sshd does unless it is told otherwise.
+    The same with a start-up file of the shell that is dear. Then of an agent on each of fewer
+    nodes, until all were heard, behind a server that drops logins as sshd does unless it is told
+    otherwise.
     """
     return [*_with_shells("ssh_start", ""), *_with_shells("ssh_start_dear", _DEAR), *_with_agents()]
 

@@ -18,7 +18,7 @@ from benchmarks.result import MissingError, Result
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.private_broker import PrivateBroker
-from rankdeck_agent.wire import decode, split_topic
+from rankdeck_agent.wire import decode_message, split_topic
 
 NODES = 1000
 SECONDS = 6.0
@@ -57,7 +57,7 @@ async def _ours() -> float:
         nonlocal heard
         place = split_topic(topic)
         if place is not None:
-            fleet.apply(place[1], decode(place[2], payload))
+            fleet.apply(place[1], decode_message(place[2], payload))
             heard += 1
 
     broker = PrivateBroker(deliver, CLUSTER)

@@ -23,7 +23,8 @@ os.environ["PATH"] = search_path()
 # Keep compiled modules, as an installation does: this saves a third of the time of each command.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
-# Background jobs of a shell ignore SIGINT, programs under nohup SIGHUP. Without this, all programs that tests start
+# Background jobs of a shell ignore SIGINT, programs under nohup SIGHUP.
+# Without this, all programs that tests start
 # would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -46,7 +47,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Disable garbage collection while tests are collected, and exclude them from later collections: a third less work."""
+    """Disable garbage collection while tests are collected, and exclude them
+    from later collections: a third less work.
+    """
     gc.disable()
     try:
         return (yield)
@@ -57,7 +60,9 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark thorough tests, and run a failed slow test a second time: real programs have races of their own."""
+    """Mark thorough tests, and run a failed slow test a second time:
+    real programs have races of their own.
+    """
     for item in items:
         if is_thorough(item.nodeid):
             item.add_marker(pytest.mark.thorough)

@@ -6,7 +6,9 @@ This module has its version and constants that console and agent share.
 __version__ = "0.1.0"
 
 JOB_VARIABLE = "RANKDECK_JOB"
-"""Environment variable of every process of a job: the job's name; cancel finds the processes by it."""
+"""Environment variable of every process of a job: the job's name;
+cancel finds the processes by it.
+"""
 NODE_VARIABLE = "RANKDECK_NODE"
 """Environment variable of every process of a job: the node's name."""
 RUN_VARIABLE = "RANKDECK_RUN"
@@ -14,7 +16,9 @@ RUN_VARIABLE = "RANKDECK_RUN"
 RUN_TOKEN = "${RANKDECK_RUN}"
 """In a plan: replaced by the path of the run folder on the node."""
 AGENT_TOKEN = "${RANKDECK_AGENT}"
-"""As the first word of a command in a plan: run the agent itself, wherever its file is on that node."""
+"""As the first word of a command in a plan: run the agent itself,
+wherever its file is on that node.
+"""
 DRAIN_PREFIX = "rankdeck: "
 """How a drain reason that Rankdeck set in Slurm begins."""
 LAUNCHER = -1

@@ -58,9 +58,9 @@ def _run(module: str, name: str, *arguments: Any) -> int:  # noqa: ANN401 - func
 def _config(words: list[str]) -> int:
     if len(words) != 1 or not words[0]:
         return _wrong("--config takes one file")
-    from rankdeck_agent.telemetry import headless
+    from rankdeck_agent.telemetry import run_headless
 
-    return headless(words[0])
+    return run_headless(words[0])
 
 
 def _on_a_tree(words: list[str], verb: str) -> int:
@@ -77,12 +77,12 @@ def _on_a_tree(words: list[str], verb: str) -> int:
         else:
             return _wrong(f"{verb}: unknown argument {word[:40]!r}")
     if verb == "health":
-        from rankdeck_agent.sampler import health
+        from rankdeck_agent.sampler import print_health
 
-        return health(root, as_json=as_json, expect=expect)
-    from rankdeck_agent.sampler import sample
+        return print_health(root, as_json=as_json, expect=expect)
+    from rankdeck_agent.sampler import print_sample
 
-    return sample(root, as_json=as_json)
+    return print_sample(root, as_json=as_json)
 
 
 def _kernel_log(words: list[str]) -> int:
@@ -106,12 +106,12 @@ def _job(words: list[str]) -> int:
 
 
 def _slurm(words: list[str]) -> int:
-    from rankdeck_agent.files import keep_private
+    from rankdeck_agent.files import set_private_umask
 
     verb, arguments = "".join(words[:1]), words[1:]
     if verb not in _SLURM or len(arguments) != _SLURM_ARGUMENTS.get(verb, 0):
         return _wrong(f"slurm takes one of: {', '.join(_SLURM)}")
-    keep_private()
+    set_private_umask()
     module, name = _SLURM[verb]
     return _run(f"slurm.{module}", name, *arguments)
 
@@ -119,9 +119,9 @@ def _slurm(words: list[str]) -> int:
 def _ps(words: list[str]) -> int:
     if words not in ([], ["signal"]):
         return _wrong("ps takes nothing, or `signal` with its request on standard input")
-    from rankdeck_agent.command import ps
+    from rankdeck_agent.command import run_process_list
 
-    return ps(words)
+    return run_process_list(words)
 
 
 def _rdma_queue_pairs(words: list[str]) -> int:
@@ -135,9 +135,9 @@ def _rdma_queue_pairs(words: list[str]) -> int:
 def _forget(words: list[str]) -> int:
     if len(words) != 1:
         return _wrong("forget takes the agent's configuration file")
-    from rankdeck_agent.telemetry import forgotten
+    from rankdeck_agent.telemetry import erase_retained
 
-    return forgotten(words[0])
+    return erase_retained(words[0])
 
 
 def _version(_: list[str]) -> int:
@@ -161,21 +161,23 @@ def _wrong(why: str) -> int:
 
 
 _SLURM: Mapping[str, tuple[str, str]] = {
-    "submit": ("control", "submit"),
-    "keep": ("keeper", "keep"),
-    "watch": ("cluster", "watch"),
+    "submit": ("control", "submit_job"),
+    "keep": ("keeper", "keep_slurm_jobs"),
+    "watch": ("cluster", "watch_queue"),
     "list": ("cluster", "list_all"),
-    "service": ("control", "service"),
-    "attach": ("control", "attach"),
-    "look": ("attach", "look"),
-    "beside": ("control", "beside"),
-    "hear": ("control", "hear"),
-    "tell": ("control", "tell"),
-    "ended": ("cluster", "ended"),
-    "change": ("change", "change"),
-    "ask": ("ask", "ask"),
+    "service": ("control", "change_nodes"),
+    "attach": ("control", "attach_slurm_job"),
+    "look": ("attach", "print_slurm_job"),
+    "beside": ("control", "inspect_beside_ranks"),
+    "hear": ("control", "hear_job_nodes"),
+    "tell": ("control", "tell_telemetry"),
+    "ended": ("cluster", "print_ended_jobs"),
+    "change": ("change", "change_jobs"),
+    "ask": ("ask", "answer_question"),
 }
-"""Command of `slurm` -> (module, function); imported only when used, because the keeper must stay small."""
+"""Command of `slurm` -> (module, function); imported only when used,
+because the keeper must stay small.
+"""
 _SLURM_ARGUMENTS = {"beside": 1, "hear": 2}
 """Command of `slurm` -> number of its arguments, if not 0."""
 
@@ -190,10 +192,14 @@ _MAINS = {
 _ALONE = {
     "telemetry": (
         "telemetry",
-        "telemetry",
+        "run_telemetry",
         "telemetry takes its configuration on standard input, and no arguments",
     ),
-    "sh": ("command", "sh", "sh takes its command on standard input, and no arguments"),
+    "sh": (
+        "command",
+        "run_shell_command",
+        "sh takes its command on standard input, and no arguments",
+    ),
     "gpu-processes": ("collectors.gpu", "main", "gpu-processes takes no arguments"),
     "simulated-fleet": (
         "simulated_fleet",

@@ -1,4 +1,6 @@
-"""`sh` runs a command of the operator, with a time limit, and can end all its processes; `ps` lists processes by job and rank."""
+"""`sh` runs a command of the operator, with a time limit, and can end all its
+processes; `ps` lists processes by job and rank.
+"""
 
 import os
 import selectors
@@ -15,7 +17,7 @@ from rankdeck_agent import JOB_VARIABLE, NODE_VARIABLE, SIGNALS
 from rankdeck_agent.files import user_name
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.processes import Process, adopt_orphans, end_below
-from rankdeck_agent.text import complain, say, table
+from rankdeck_agent.text import parse_json_table, print_complaint, print_json_line
 
 _BLOCK = 65_536
 _LONGEST = 16_384
@@ -25,7 +27,9 @@ _GRACE, _PROOF = 5.0, 2.0
 """Seconds from SIGTERM to SIGKILL, and from SIGKILL to the last check."""
 _POLL = 0.05
 _DRAIN = 0.5
-"""Seconds after its end in which processes that it left in the background may still write output."""
+"""Seconds after its end in which processes that it left in the
+background may still write output.
+"""
 _STREAMS = ("out", "err")
 
 
@@ -78,19 +82,22 @@ class _Output:
             self.printed += len(line) + 1
             kept.append(line.decode("utf-8", "replace"))
         if kept:
-            say({name: kept})
+            print_json_line({name: kept})
 
 
-def sh() -> int:
-    """Run the command in the first line of stdin, `{"command": TEXT, "limit": SECONDS, "most": BYTES}`.
+def run_shell_command() -> int:
+    """Run the command in the first line of stdin, `{"command": TEXT,
+    "limit": SECONDS, "most": BYTES}`.
 
-    Prints one JSON object per line: `{"out": [LINE, …]}`, `{"err": [LINE, …]}`, and last `{"end": {…}}`. Anything else
-    on stdin, or its end, cancels the command: a console that is gone leaves nothing running. Returns 0, or 2 if the
-    request is not valid.
+    Prints one JSON object per line: `{"out": [LINE, …]}`, `{"err": [LINE, …]}`, and last `{"end":
+    {…}}`. Anything else on stdin, or its end, cancels the command: a console that is gone leaves
+    nothing running. Returns 0, or 2 if the request is not valid.
     """
     asked = _question()
     if asked is None:
-        return complain('rankdeck: sh needs {"command": …, "limit": …, "most": …} on stdin', 2)
+        return print_complaint(
+            'rankdeck: sh needs {"command": …, "limit": …, "most": …} on stdin', 2
+        )
     command, limit, most = asked
     began = time.monotonic()
     mark = f"sh-{os.getpid()}-{int(time.time() * 1e9)}"
@@ -109,7 +116,7 @@ def sh() -> int:
     code = process.poll()
     for descriptor in list(output.open):
         output.flush(descriptor)
-    say(
+    print_json_line(
         {
             "end": {
                 "code": 128 - code if code is not None and code < 0 else code,
@@ -131,7 +138,7 @@ def _question() -> Optional[tuple[str, float, int]]:
         if not more:
             break
         data += more
-    raw = table(data.decode("utf-8", "replace")) or {}
+    raw = parse_json_table(data.decode("utf-8", "replace")) or {}
     command, limit, most = raw.get("command"), raw.get("limit"), raw.get("most")
     if isinstance(command, str) and isinstance(limit, (int, float)) and isinstance(most, int):
         return command, float(limit), most
@@ -139,7 +146,9 @@ def _question() -> Optional[tuple[str, float, int]]:
 
 
 def _follow(process: "subprocess.Popen[bytes]", output: _Output, deadline: float) -> str:
-    """Print the output until the command has ended; returns "", or why it must be ended ("limit", "cancelled")."""
+    """Print the output until the command has ended; returns "", or why it
+    must be ended ("limit", "cancelled").
+    """
     chosen = selectors.DefaultSelector()
     chosen.register(0, selectors.EVENT_READ)
     for pipe, name in zip((process.stdout, process.stderr), _STREAMS):
@@ -171,7 +180,7 @@ def _read(chosen: selectors.BaseSelector, output: _Output) -> bool:
 
 
 def _running(mark: str) -> dict[int, processes.Process]:
-    return processes.belonging(mark, "", os.getpid())
+    return processes.find_job_processes(mark, "", os.getpid())
 
 
 def _end(process: "subprocess.Popen[bytes]", mark: str) -> list[dict[str, Any]]:
@@ -182,14 +191,14 @@ def _end(process: "subprocess.Popen[bytes]", mark: str) -> list[dict[str, Any]]:
         deadline = time.monotonic() + patience
         while found and time.monotonic() < deadline:
             # Also signal processes that were started meanwhile.
-            processes.send(found, found.keys() - signalled, number)
+            processes.signal_processes(found, found.keys() - signalled, number)
             signalled |= found.keys()
             time.sleep(_POLL)
             process.poll()
             found = _running(mark)
     left = end_below(os.getpid(), (), _PROOF)
     named = {row["pid"] for row in left}
-    return left + [processes.named(found[pid]) for pid in found.keys() - named]
+    return left + [processes.describe_left_process(found[pid]) for pid in found.keys() - named]
 
 
 _PROC = Path("/proc")
@@ -205,20 +214,25 @@ RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "SLUR
 Row = dict[str, Any]
 
 
-def ps(given: list[str]) -> int:
-    """`ps` prints the processes as one JSON object; `ps signal` sends a signal. Returns the exit code."""
+def run_process_list(given: list[str]) -> int:
+    """`ps` prints the processes as one JSON object; `ps signal` sends a signal.
+
+    Returns the exit code.
+    """
     if given == ["signal"]:
         return _signal()
-    say({"at": time.time(), **look()})
+    print_json_line({"at": time.time(), **read_process_usage()})
     return 0
 
 
-def look() -> Row:
-    """The processes and what they use now: `rows`, how many were `left_out`, and `gpus`: why GPU use is not known, or ""."""
-    before, began = processes.everything(), time.monotonic()
+def read_process_usage() -> Row:
+    """The processes and what they use now: `rows`, how many were `left_out`, and
+    `gpus`: why GPU use is not known, or "".
+    """
+    before, began = processes.list_processes(), time.monotonic()
     read = {pid: _io(pid) for pid in before}
     time.sleep(_GAP)
-    rows = processes.everything()
+    rows = processes.list_processes()
     gap = time.monotonic() - began
     on_gpus, why = _on_gpus()
     own = processes.own_line(rows) - {1}
@@ -245,7 +259,7 @@ def _row(
 ) -> Row:
     same = before is not None and before.start == row.start
     ticks = row.computed - before.computed if before is not None and same else 0
-    marks = processes.environment(row.pid, (JOB_VARIABLE, *RANK_VARIABLES))
+    marks = processes.read_environment(row.pid, (JOB_VARIABLE, *RANK_VARIABLES))
     job = marks.get(JOB_VARIABLE, "")
     now = _io(row.pid)
     rates = (
@@ -257,7 +271,7 @@ def _row(
         "start": row.start,
         "user": _user(row.pid),
         "state": row.state,
-        "command": processes.command(row.pid),
+        "command": processes.command_line(row.pid),
         "cpu": round(max(ticks, 0) / _TICK / gap, 3),
         "rss": _rss(row.pid),
         "read": rates[0],
@@ -303,10 +317,10 @@ def _on_gpus() -> tuple[dict[int, dict[str, int]], str]:
     # Imported here: `sh` does not need the collectors.
     from rankdeck_agent.collectors import nvidia
 
-    if not nvidia.present("/"):
+    if not nvidia.has_nvidia_driver("/"):
         return {}, ""
     try:
-        rows = nvidia.running()
+        rows = nvidia.list_gpu_programs()
     except (OSError, ValueError) as error:
         return {}, str(error)[:200]
     found: dict[int, dict[str, int]] = {}
@@ -319,19 +333,24 @@ def _on_gpus() -> tuple[dict[int, dict[str, int]], str]:
 
 
 def _signal() -> int:
-    """Send the signal on stdin, `{"signal": NAME, "pids": [[PID, START], …]}`, to those that are still the same process."""
-    raw = table(sys.stdin.buffer.read(_QUESTION).decode("utf-8", "replace")) or {}
+    """Send the signal on stdin, `{"signal": NAME, "pids": [[PID, START], …]}`, to
+    those that are still the same process.
+    """
+    raw = parse_json_table(sys.stdin.buffer.read(_QUESTION).decode("utf-8", "replace")) or {}
     name, pids = raw.get("signal"), raw.get("pids")
     if name not in SIGNALS or not isinstance(pids, list):
-        return complain('rankdeck: ps signal needs {"signal": …, "pids": …} on stdin', 2)
+        return print_complaint('rankdeck: ps signal needs {"signal": …, "pids": …} on stdin', 2)
     number = signal.Signals[f"SIG{name}"]
     results = [_send(pair, number) for pair in cast("list[Any]", pids)]
-    say({"not": [row for row in results if row["why"]]})
+    print_json_line({"not": [row for row in results if row["why"]]})
     return 0
 
 
 def _send(pair: Any, number: int) -> Row:  # noqa: ANN401 - from JSON
-    """Send the signal to one process; `pair` is [pid, its start in clock ticks]. `why` is "" on success."""
+    """Send the signal to one process; `pair` is [pid, its start in clock ticks].
+
+    `why` is "" on success.
+    """
     if not isinstance(pair, list) or [type(n) for n in cast("list[Any]", pair)] != [int, int]:
         return {"pid": 0, "why": "not a pid and a start"}
     pid, start = cast("list[int]", pair)

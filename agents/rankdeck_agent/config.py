@@ -1,6 +1,7 @@
 """The agent's configuration: one line of JSON, or a file with `key = value` lines.
 
-Also reads the block `expect:` of a cluster file, without a YAML library: words, numbers and lists of words.
+Also reads the block `expect:` of a cluster file, without a YAML
+library: words, numbers and lists of words.
 """
 
 import json
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Callable, Union
 
-from rankdeck_agent.collectors.simulated import SIMULATED, chosen
+from rankdeck_agent.collectors.simulated import SIMULATED, choose_simulations
 from rankdeck_agent.rules.levels import Expected
 from rankdeck_agent.wire import NODE_VARIABLE
 
@@ -54,11 +55,15 @@ class Config:
     relay: bool = False
     """The broker is reached over standard input and output, not at `host` and `port`."""
     brief: bool = False
-    """The console reads only for a moment: a condition that holds in two readings counts as lasting."""
+    """The console reads only for a moment: a condition that holds in
+    two readings counts as lasting.
+    """
     expect: Expected = field(default_factory=Expected)
     """What this node should have."""
     simulate: tuple[str, ...] = ()
-    """What to simulate: `gpu`, `rdma`; with a fault `gpu:hot`, on one node only `rdma:flap@node7`."""
+    """What to simulate: `gpu`, `rdma`; with a fault `gpu:hot`, on
+    one node only `rdma:flap@node7`.
+    """
     rdma_exclude: tuple[str, ...] = ()
     """Patterns of RDMA devices whose counters are not read."""
     root: str = "/"
@@ -212,7 +217,7 @@ def _simulate(key: str, value: object) -> tuple[str, ...]:
         raise AgentConfigError(f"{key} must be a list of {', '.join(SIMULATED)}")
     names = [str(name) for name in given]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     try:
-        chosen(names, "")
+        choose_simulations(names, "")
     except ValueError as error:
         raise AgentConfigError(f"{key}: {error}") from error
     return tuple(dict.fromkeys(names))
@@ -227,7 +232,9 @@ def _patterns(key: str, value: object) -> tuple[str, ...]:
 
 
 def _expected(key: str, value: object) -> Expected:
-    """What is expected, from `{"gpus": 8, "rdma": 8, "interface": "eth0", "other": {"gpu_model": "A100"}}` or that as text."""
+    """What is expected, from `{"gpus": 8, "rdma": 8, "interface": "eth0", "other":
+    {"gpu_model": "A100"}}` or that as text.
+    """
     try:
         given: Any = json.loads(value) if isinstance(value, str) else value
         other = dict(given.get("other", {}))
@@ -293,8 +300,9 @@ class ExpectError(ValueError):
     """The file cannot be used; the text is one sentence with file and line."""
 
 
-def read(path: str) -> dict[str, Value]:
-    """The entries of the block `expect:` in a file, which may be a whole cluster file or only the block.
+def read_expectations(path: str) -> dict[str, Value]:
+    """The entries of the block `expect:` in a file, which may be a
+    whole cluster file or only the block.
 
     Raises ExpectError.
     """
@@ -342,7 +350,9 @@ def _entries(path: str, text: str) -> dict[str, Value]:
 
 
 def _block(text: str) -> Iterator[tuple[int, str]]:
-    """(number, line) of the non-empty lines of the block; of all lines if no line begins with `expect:`."""
+    """(number, line) of the non-empty lines of the block; of all lines
+    if no line begins with `expect:`.
+    """
     lines = [(n, _bare(line)) for n, line in enumerate(text.splitlines(), 1)]
     head = next((n for n, line in lines if _HEAD.fullmatch(line)), 0)
     if head:

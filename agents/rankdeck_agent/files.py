@@ -1,4 +1,6 @@
-"""Reads /proc and /sys below a root folder that tests can choose; writes private files; watches shared folders; names users."""
+"""Reads /proc and /sys below a root folder that tests can choose; writes private
+files; watches shared folders; names users.
+"""
 
 import contextlib
 import errno
@@ -15,7 +17,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rankdeck_agent.rules.visible import make_visible
-from rankdeck_agent.text import table
+from rankdeck_agent.text import parse_json_table
 
 CHUNK = 65536
 FILE_LIMIT = 1 << 20
@@ -28,8 +30,9 @@ MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EOPNOTSUPP, errno.ENODEV
 """Errors of the kernel for something that this machine does not have."""
 
 
-def readable(handles: Iterable[int], seconds: float) -> list[int]:
-    """Wait at most `seconds`; returns the descriptors that have data or have ended, empty if the time is over.
+def wait_readable(handles: Iterable[int], seconds: float) -> list[int]:
+    """Wait at most `seconds`; returns the descriptors that have data or
+    have ended, empty if the time is over.
 
     Does not use `select.select`, which refuses descriptors from 1024 on.
     """
@@ -42,7 +45,8 @@ def readable(handles: Iterable[int], seconds: float) -> list[int]:
 class Tree:
     """Reads files below a root; keeps them open and reads them again from the start.
 
-    Use a tree from one thread only. Opening a file again would take two thirds of the time of a reading.
+    Use a tree from one thread only. Opening a file again would take
+    two thirds of the time of a reading.
     """
 
     def __init__(self, root: str = "/") -> None:
@@ -84,7 +88,7 @@ class Tree:
 
     def text(self, name: str) -> str:
         """The file's text, stripped, printable and at most 256 characters; raises OSError."""
-        return clean(self.read(name).decode("utf-8", "replace").strip(), 256)
+        return clean_text(self.read(name).decode("utf-8", "replace").strip(), 256)
 
     def maybe(self, name: str) -> Optional[str]:
         """The text of the file, or None if it cannot be read."""
@@ -94,7 +98,10 @@ class Tree:
             return None
 
     def names(self, folder: str, limit: int = LIST_LIMIT) -> list[str]:
-        """At most `limit` sorted names in a folder; empty if there is no such folder. Raises OSError."""
+        """At most `limit` sorted names in a folder; empty if there is no such folder.
+
+        Raises OSError.
+        """
         try:
             found = os.listdir(self.path(folder))  # noqa: PTH208  no Path for each name
         except OSError as error:
@@ -146,17 +153,20 @@ def user_name(number: int) -> str:
 
 @lru_cache(256)
 def _known_name(number: int) -> str:
-    # A KeyError is not cached: a process that lives for weeks must not keep the answer of a directory that was down.
+    # A KeyError is not cached: a process that lives for weeks must not keep
+    # the answer of a directory that was down.
     return pwd.getpwuid(number).pw_name
 
 
-def clean(text: str, limit: int = NAME_LIMIT) -> str:
+def clean_text(text: str, limit: int = NAME_LIMIT) -> str:
     """`text` cut to `limit` characters, with code points of invisible ones."""
     return make_visible(text, limit)
 
 
-def reason(error: BaseException) -> str:
-    """A short text of why something could not be read: the system's message, with the name of the error."""
+def failure_reason(error: BaseException) -> str:
+    """A short text of why something could not be read: the system's
+    message, with the name of the error.
+    """
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
         code = errno.errorcode.get(error.errno or 0)
@@ -166,11 +176,13 @@ def reason(error: BaseException) -> str:
             if code is None or hasattr(error, "library")
             else f"{error.strerror} ({code})"
         )
-    return clean(text, 160) or type(error).__name__
+    return clean_text(text, 160) or type(error).__name__
 
 
-def state_folder() -> Path:
-    """The folder for the run folders of this machine: RANKDECK_STATE, else `rankdeck` in XDG_STATE_HOME or ~/.local/state."""
+def agent_state_folder() -> Path:
+    """The folder for the run folders of this machine: RANKDECK_STATE, else
+    `rankdeck` in XDG_STATE_HOME or ~/.local/state.
+    """
     chosen = os.environ.get("RANKDECK_STATE")
     if chosen:
         return Path(chosen)
@@ -187,7 +199,7 @@ _WHAT_TO_DO = {
 }
 
 
-def unwritable(path: Path, error: OSError) -> str:
+def unwritable_folder(path: Path, error: OSError) -> str:
     """A sentence about a folder that cannot be written: which, why, and what to do."""
     do = _WHAT_TO_DO.get(error.errno or 0)
     why = error.strerror or str(error)
@@ -198,8 +210,10 @@ WIDER = 0o077
 """Permission bits of group and others."""
 
 
-def keep_private() -> None:
-    """From now on only the owner can access the files and folders that this process makes (umask)."""
+def set_private_umask() -> None:
+    """From now on only the owner can access the files and folders
+    that this process makes (umask).
+    """
     os.umask(WIDER)
 
 
@@ -208,15 +222,17 @@ def leave_no_core() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
-def private_folder(path: Path) -> None:
-    """Make a folder, and those above it, that only the owner can access (even if it exists already). Raises OSError."""
+def make_private_folder(path: Path) -> None:
+    """Make a folder, and those above it, that only the owner can access (even
+    if it exists already). Raises OSError.
+    """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     seen = path.stat()
     if seen.st_uid == os.geteuid() and seen.st_mode & WIDER:
         path.chmod(0o700)
 
 
-def write_private(path: Path, data: bytes, *, program: bool = False) -> None:
+def write_private_file(path: Path, data: bytes, *, program: bool = False) -> None:
     """Write a file that only the owner can read (`program`: and run); raises OSError."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(handle, "wb") as file:
@@ -225,9 +241,12 @@ def write_private(path: Path, data: bytes, *, program: bool = False) -> None:
 
 
 def replace_private(path: Path, data: bytes) -> None:
-    """Write a private file under another name and rename it: readers see the old or the new file. Raises OSError."""
+    """Write a private file under another name and rename it: readers see the old or the new file.
+
+    Raises OSError.
+    """
     fresh = path.with_name(f"{path.name}.new")
-    write_private(fresh, data)
+    write_private_file(fresh, data)
     fresh.replace(path)
 
 
@@ -238,10 +257,10 @@ def write_all(handle: int, data: bytes) -> None:
         view = view[os.write(handle, view) :]
 
 
-def table_in(path: Path) -> dict[str, Any]:
+def read_json_table(path: Path) -> dict[str, Any]:
     """The JSON object in a file; empty if the file cannot be read, is torn, or has none."""
     try:
-        return table(path.read_text("utf-8")) or {}
+        return parse_json_table(path.read_text("utf-8")) or {}
     except (OSError, UnicodeDecodeError):
         return {}
 
@@ -250,7 +269,8 @@ _DAY = 86400.0
 
 
 def mark_agent_used() -> None:
-    """Touch the agent file that we run from, once a day: agent files that are not used for long are removed.
+    """Touch the agent file that we run from, once a day: agent files
+    that are not used for long are removed.
 
     For processes that run as long as a job. The home folder may be shared with other nodes.
     """
@@ -267,7 +287,9 @@ class Names:
     """
 
     _COARSE, _ANYWAY = 3.0, 60.0
-    """Seconds after a change in which another change may have the same time stamp; seconds after which it is listed in any case."""
+    """Seconds after a change in which another change may have the same time stamp;
+    seconds after which it is listed in any case.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

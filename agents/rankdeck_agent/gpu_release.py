@@ -1,4 +1,6 @@
-"""Asks the agents of this node to let the GPU driver go, for a reset of a GPU, or to read the GPUs again."""
+"""Asks the agents of this node to let the GPU driver go, for a reset
+of a GPU, or to read the GPUs again.
+"""
 
 import contextlib
 import os
@@ -20,7 +22,9 @@ STOPPED = (
 )
 """Why GPUs are not read meanwhile."""
 RELEASE_LIMIT = 20.0
-"""Seconds that agents have to let the driver go: the process that asks it ends after its present question."""
+"""Seconds that agents have to let the driver go: the process that asks
+it ends after its present question.
+"""
 _LOOK_EVERY = 0.1
 _PUBLISHES = frozenset({b"telemetry", b"--config", b"beside"})
 """Commands of agents that read GPUs."""
@@ -84,9 +88,11 @@ def _asks(process: Path, agent: int) -> bool:
 
 
 def tell_agents(command: str, proc: Path = Path("/proc")) -> dict[str, Any]:
-    """Send the signal of `command` (a key of SIGNALS) to all agents of this node, and wait for those that let go.
+    """Send the signal of `command` (a key of SIGNALS) to all agents of this
+    node, and wait for those that let go.
 
-    Returns `ok`, `did`, `notes` (an agent and what became of it, one sentence each) and, if not ok, `why`.
+    Returns `ok`, `did`, `notes` (an agent and what became of it, one
+    sentence each) and, if not ok, `why`.
     """
     told: list[RunningAgent] = []
     refused: list[str] = []

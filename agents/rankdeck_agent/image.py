@@ -1,4 +1,6 @@
-"""`image`: finds and hashes container images on this node, sends and receives copies; sends any file."""
+"""`image`: finds and hashes container images on this node, sends
+and receives copies; sends any file.
+"""
 
 import argparse
 import errno
@@ -18,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Optional, cast
 
-from rankdeck_agent.files import private_folder, write_private
-from rankdeck_agent.text import complain, plain, say, table
+from rankdeck_agent.files import make_private_folder, write_private_file
+from rankdeck_agent.text import parse_json_table, plain_line, print_complaint, print_json_line
 
 if TYPE_CHECKING:
     from hashlib import (
@@ -29,7 +31,9 @@ if TYPE_CHECKING:
 
 PIECE = 1 << 20
 SETTLED = 2.0
-"""Seconds: a file that changed less than this before it was read may change again with the same time stamp."""
+"""Seconds: a file that changed less than this before it was read may
+change again with the same time stamp.
+"""
 FAR_SETTLED = 900.0
 """The same for a file on a file server, whose clock may be wrong by that much."""
 _MOST_KEPT = 256
@@ -43,10 +47,11 @@ class TooSlowError(Exception):
 
 
 def file_digest(path: Path, limit: Optional[float] = None, *, settled: float = SETTLED) -> str:
-    """SHA-256 of a file in hex; from a cache if the file is certainly unchanged. Raises OSError, TooSlowError.
+    """SHA-256 of a file in hex; from a cache if the file is certainly
+    unchanged. Raises OSError, TooSlowError.
 
-    `limit`: seconds, None for no limit. A file that changed less than `settled` seconds ago is read each time. If it
-    changes while it is read, OSError (EBUSY) is raised.
+    `limit`: seconds, None for no limit. A file that changed less than `settled` seconds ago is read
+    each time. If it changes while it is read, OSError (EBUSY) is raised.
     """
     # Open it first: only then does a client of a file server ask for fresh attributes.
     with _regular(path) as file:
@@ -63,12 +68,16 @@ def file_digest(path: Path, limit: Optional[float] = None, *, settled: float = S
 
 
 def _vouches(row: list[Any], stamp: Stamp, now: float) -> bool:
-    """Whether a cached digest is valid: same stamp, and not from the future (a clock that was set back repeats stamps)."""
+    """Whether a cached digest is valid: same stamp, and not from the future (a
+    clock that was set back repeats stamps).
+    """
     return row[:-2] == stamp and row[-2] <= now
 
 
 def _is_settled(stamp: Stamp, read: float, wait: float) -> bool:
-    """Whether any later change will have another time stamp; not if the stamps are recent or in the future."""
+    """Whether any later change will have another time stamp; not if the
+    stamps are recent or in the future.
+    """
     return max(stamp[1], stamp[2]) / 1e9 + wait < read
 
 
@@ -84,7 +93,8 @@ def read_digest(file: BinaryIO, limit: Optional[float] = None) -> str:
 
 
 def folder_digest(path: Path) -> tuple[str, int]:
-    """(`tree:` and a SHA-256 over names, modes, sizes and link targets; the sum of the sizes). Raises OSError.
+    """(`tree:` and a SHA-256 over names, modes, sizes and link targets;
+    the sum of the sizes). Raises OSError.
 
     Contents are not read: an image folder has tens of thousands of files.
     """
@@ -98,7 +108,9 @@ def folder_digest(path: Path) -> tuple[str, int]:
 
 
 def _entries(root: str) -> Iterator[tuple[str, os.stat_result, str]]:
-    """(name in hex, stat, link target) of everything below, in an order that does not depend on the file system."""
+    """(name in hex, stat, link target) of everything below, in an order that
+    does not depend on the file system.
+    """
     waiting, seen = [""], 0
     while waiting and seen < _MOST_ENTRIES:
         folder = waiting.pop()
@@ -151,8 +163,8 @@ def _keep(name: str, row: list[Any]) -> None:
     store = _store()
     part = store.with_name(f"{store.name}.{os.getpid()}")
     try:
-        private_folder(store.parent)
-        write_private(part, json.dumps(newest).encode())
+        make_private_folder(store.parent)
+        write_private_file(part, json.dumps(newest).encode())
         part.replace(store)
     except OSError:
         return
@@ -168,18 +180,19 @@ _NETWORK = frozenset(
 Row = dict[str, Any]
 
 
-def look(runtime: str, image: str, base: str = "", limit: Optional[float] = None) -> Row:
+def describe_image(runtime: str, image: str, base: str = "", limit: Optional[float] = None) -> Row:
     """A row about an image on this node.
 
-    `kind`: file, folder, store, remote, missing or failed. `digest`: "" for a file that could not be read within
-    `limit` seconds. `free`: bytes free there. `mount`: the network file system that it is on, or "".
+    `kind`: file, folder, store, remote, missing or failed. `digest`: "" for a file that could not
+    be read within `limit` seconds. `free`: bytes free there. `mount`: the network file system that
+    it is on, or "".
     """
     if runtime in STORES:
         return _in_store(runtime, image)
     if "://" in image:
         return {"kind": "remote", "path": image}
-    path = place(runtime, image, base)
-    row: Row = {"path": str(path), **room(path)}
+    path = image_path(runtime, image, base)
+    row: Row = {"path": str(path), **free_room(path)}
     try:
         if path.is_dir():
             digest, size = folder_digest(path)
@@ -193,7 +206,7 @@ def look(runtime: str, image: str, base: str = "", limit: Optional[float] = None
             "digest": _digest(path, limit, row.get("mount", "")),
         }
     except OSError as error:
-        return {**row, "kind": "failed", "error": plain(f"{error.strerror or error}")}
+        return {**row, "kind": "failed", "error": plain_line(f"{error.strerror or error}")}
 
 
 def _digest(path: Path, limit: Optional[float], mount: str) -> str:
@@ -203,8 +216,10 @@ def _digest(path: Path, limit: Optional[float], mount: str) -> str:
         return ""
 
 
-def place(runtime: str, image: str, base: str) -> Path:
-    """The path where the runtime looks for the image: relative to `base`, which is relative to the home folder."""
+def image_path(runtime: str, image: str, base: str) -> Path:
+    """The path where the runtime looks for the image: relative to `base`,
+    which is relative to the home folder.
+    """
     path = Path.home() / Path(base or "~").expanduser() / Path(image).expanduser()
     if runtime == "enroot" and "/" not in image and not path.exists():
         data = os.environ.get("XDG_DATA_HOME") or Path("~/.local/share").expanduser()
@@ -212,8 +227,10 @@ def place(runtime: str, image: str, base: str) -> Path:
     return path
 
 
-def room(path: Path) -> Row:
-    """`free`, the bytes free where `path` is or would be, and `mount`, its network file system or ""; empty on error."""
+def free_room(path: Path) -> Row:
+    """`free`, the bytes free where `path` is or would be, and `mount`, its
+    network file system or ""; empty on error.
+    """
     folder = path
     while not folder.is_dir() and folder != folder.parent:
         folder = folder.parent
@@ -240,7 +257,7 @@ def _network_mount(folder: Path) -> str:
         inside = at == "/" or real == at or real.startswith(f"{at}/")
         if inside and len(at) >= len(best):
             best, source = at, words[0] if words[2] in _NETWORK else ""
-    return plain(source, 200)
+    return plain_line(source, 200)
 
 
 def _in_store(runtime: str, image: str) -> Row:
@@ -253,7 +270,7 @@ def _in_store(runtime: str, image: str) -> Row:
             ask, stdout=subprocess.PIPE, stderr=subprocess.PIPE, errors="replace", timeout=_STORE_LIMIT, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
-        return {"kind": "failed", "path": image, "error": plain(str(error))}
+        return {"kind": "failed", "path": image, "error": plain_line(str(error))}
     return _store_row(image, done.returncode, done.stdout, done.stderr)
 
 
@@ -261,8 +278,13 @@ def _store_row(image: str, code: int, out: str, err: str) -> Row:
     words = out.split()
     if code == 0 and len(words) == 2 and words[1].isdecimal():
         digest = words[0] if ":" in words[0] else f"sha256:{words[0]}"
-        return {"kind": "store", "path": image, "digest": plain(digest, 80), "size": int(words[1])}
-    error = plain(err.strip().splitlines()[-1] if err.strip() else f"exit status {code}")
+        return {
+            "kind": "store",
+            "path": image,
+            "digest": plain_line(digest, 80),
+            "size": int(words[1]),
+        }
+    error = plain_line(err.strip().splitlines()[-1] if err.strip() else f"exit status {code}")
     unknown = any(
         word in error.lower() for word in ("no such image", "not known", "no such object")
     )
@@ -276,7 +298,7 @@ def request_rows(request: Mapping[str, Any]) -> list[Row]:
     rows: list[Row] = []
     for item in cast("list[Any]", asked) if isinstance(asked, list) else []:
         runtime, image, base = (str(word) for word in item)
-        rows.append(look(runtime, image, base, limit))
+        rows.append(describe_image(runtime, image, base, limit))
     return rows
 
 
@@ -288,8 +310,10 @@ class ReceiveError(Exception):
     """An image cannot be received; the text is a sentence."""
 
 
-def part_of(path: Path, sha: str) -> Path:
-    """The file for an incomplete copy; it depends on the digest, so another image has another one."""
+def partial_image_path(path: Path, sha: str) -> Path:
+    """The file for an incomplete copy; it depends on the digest,
+    so another image has another one.
+    """
     return path.with_name(f".{path.name}.{sha[:16]}.part")
 
 
@@ -299,7 +323,9 @@ PERMISSIONS = 0o777
 
 @dataclass(frozen=True)
 class Incoming:
-    """A file to receive: size in bytes, digest in hex, permissions; `replace` another file at that path."""
+    """A file to receive: size in bytes, digest in hex, permissions;
+    `replace` another file at that path.
+    """
 
     size: int
     sha256: str
@@ -307,25 +333,25 @@ class Incoming:
     replace: bool = False
 
 
-def receive(path: Path, incoming: Incoming) -> int:
+def receive_image(path: Path, incoming: Incoming) -> int:
     """Receive a file on stdin; returns the exit code.
 
-    Prints `{"offset": n}`, from which the sender must start, then `{"ok": true}` when the file is complete, verified
-    and on disk.
+    Prints `{"offset": n}`, from which the sender must start, then `{"ok": true}` when
+    the file is complete, verified and on disk.
     """
     try:
         if _is_there(path, incoming.sha256, replace=incoming.replace):
-            say({"offset": incoming.size})
+            print_json_line({"offset": incoming.size})
             _set_mode(path, incoming.mode)
         else:
             _take(path, incoming)
     except ReceiveError as error:
-        say({"ok": False, "error": str(error)})
+        print_json_line({"ok": False, "error": str(error)})
         return 1
     except OSError as error:
-        say({"ok": False, "error": plain(f"{path}: {error.strerror or error}")})
+        print_json_line({"ok": False, "error": plain_line(f"{path}: {error.strerror or error}")})
         return 1
-    say({"ok": True})
+    print_json_line({"ok": True})
     return 0
 
 
@@ -337,7 +363,9 @@ def _set_mode(path: Path, mode: int) -> None:
 
 
 def _is_there(path: Path, sha: str, *, replace: bool) -> bool:
-    """Whether this image is there already; raises ReceiveError if another one is (unless `replace`) or a folder."""
+    """Whether this image is there already; raises ReceiveError if another
+    one is (unless `replace`) or a folder.
+    """
     if path.is_dir():
         raise ReceiveError(f"{path} is a folder there")
     if not path.exists():
@@ -354,7 +382,7 @@ def _is_there(path: Path, sha: str, *, replace: bool) -> bool:
 
 def _take(path: Path, incoming: Incoming) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = part_of(path, incoming.sha256)
+    part = partial_image_path(path, incoming.sha256)
     try:
         handle = _open_part(part)
     except FileExistsError:
@@ -366,7 +394,7 @@ def _take(path: Path, incoming: Incoming) -> None:
             raise ReceiveError(f"another copy to {path} is under way") from None
         digest = _resume(file, incoming.size)
         _check_room(path, incoming.size - file.tell())
-        say({"offset": file.tell()})
+        print_json_line({"offset": file.tell()})
         _append(file, digest, incoming.size)
         if digest.hexdigest() != incoming.sha256:
             part.unlink()
@@ -378,7 +406,9 @@ def _take(path: Path, incoming: Incoming) -> None:
 
 
 def _open_part(part: Path) -> int:
-    """Open the incomplete copy, or a new one if there is none or another user or program laid something there."""
+    """Open the incomplete copy, or a new one if there is none or another
+    user or program laid something there.
+    """
     new = os.O_CREAT | os.O_EXCL
     with suppress(FileNotFoundError):
         seen = part.lstat()
@@ -400,7 +430,7 @@ def _resume(file: BinaryIO, size: int) -> "Hash":
 
 
 def _check_room(path: Path, needed: int) -> None:
-    free = room(path).get("free")
+    free = free_room(path).get("free")
     if free is not None and free < needed + _SLACK:
         raise ReceiveError(
             f"{path.parent} has {free >> 20} MiB free, the image needs {(needed + _SLACK) >> 20}"
@@ -430,8 +460,11 @@ def _settle(folder: Path) -> None:
         os.close(handle)
 
 
-def send(path: str, offset: int) -> int:
-    """Write the bytes of a file from `offset` on to stdout; returns the exit code. Raises OSError."""
+def send_file(path: str, offset: int) -> int:
+    """Write the bytes of a file from `offset` on to stdout; returns the exit code.
+
+    Raises OSError.
+    """
     with _regular(Path(path)) as file:
         file.seek(offset)
         for piece in iter(lambda: file.read(PIECE), b""):
@@ -444,21 +477,22 @@ _MOST_UNSIZED = 64 << 20
 """Most bytes of a file that has no size, as in /proc."""
 
 
-def fetch(path: str) -> int:
-    """Write `{"size": n, "mode": n}`, n bytes of a file (its size when opened) and `{"sha256": hex}` to stdout.
+def serve_file(path: str) -> int:
+    """Write `{"size": n, "mode": n}`, n bytes of a file (its size when
+    opened) and `{"sha256": hex}` to stdout.
 
     Returns the exit code.
 
     Raises OSError.
     """
-    with _regular(place("none", path, "")) as file:
+    with _regular(image_path("none", path, "")) as file:
         opened = os.fstat(file.fileno())
         size = opened.st_size
         first = file.read(PIECE if size else _MOST_UNSIZED + 1)
         if not size and len(first) > _MOST_UNSIZED:
             raise OSError(errno.EFBIG, f"{path} says no size and is larger than 64 MiB")
         size = size or len(first)
-        say({"size": size, "mode": opened.st_mode & PERMISSIONS})
+        print_json_line({"size": size, "mode": opened.st_mode & PERMISSIONS})
         digest, left = hashlib.sha256(), size
         piece = first[:left]
         while piece:
@@ -469,7 +503,7 @@ def fetch(path: str) -> int:
     if left:
         raise OSError(errno.EIO, f"{path} became shorter while it was read")
     sys.stdout.buffer.flush()
-    say({"sha256": digest.hexdigest()})
+    print_json_line({"sha256": digest.hexdigest()})
     return 0
 
 
@@ -515,15 +549,15 @@ def main(argv: list[str]) -> int:
         if asked.verb == "look":
             return _look()
         if asked.verb == "fetch":
-            return fetch(asked.path)
+            return serve_file(asked.path)
         if asked.verb == "send":
-            return send(asked.path, max(0, asked.offset))
+            return send_file(asked.path, max(0, asked.offset))
         incoming = Incoming(asked.size, asked.sha256, asked.mode, asked.replace)
-        return receive(place("none", asked.path, asked.base), incoming)
+        return receive_image(image_path("none", asked.path, asked.base), incoming)
     except (OSError, ValueError) as error:
         where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
         why = error.strerror if isinstance(error, OSError) else ""
-        return complain(f"rankdeck: {where}{why or error}", 1)
+        return print_complaint(f"rankdeck: {where}{why or error}", 1)
 
 
 _BUSY_PERIOD = 5.0
@@ -536,7 +570,7 @@ def _busy_sign() -> Generator[None, None, None]:
 
     def busy() -> None:
         while not over.wait(_BUSY_PERIOD):
-            say({"kind": "busy"})
+            print_json_line({"kind": "busy"})
 
     thread = threading.Thread(target=busy, daemon=True)
     thread.start()
@@ -548,9 +582,9 @@ def _busy_sign() -> Generator[None, None, None]:
 
 
 def _look() -> int:
-    request = table(sys.stdin.buffer.read(_LONGEST).decode("utf-8", "replace"))
+    request = parse_json_table(sys.stdin.buffer.read(_LONGEST).decode("utf-8", "replace"))
     if request is None:
         raise ValueError("look needs a request as JSON on stdin")
     with _busy_sign():
         rows = request_rows(request)
-    return say({"rows": rows})
+    return print_json_line({"rows": rows})

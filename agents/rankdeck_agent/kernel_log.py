@@ -1,4 +1,6 @@
-"""The kernel log: reads its records, and decides what each line and each Xid says about the health of a node."""
+"""The kernel log: reads its records, and decides what each line and each
+Xid says about the health of a node.
+"""
 
 import contextlib
 import json
@@ -9,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import BinaryIO, Callable, Optional
 
-from rankdeck_agent.files import clean, reason
-from rankdeck_agent.needed_texts import matches
+from rankdeck_agent.files import clean_text, failure_reason
+from rankdeck_agent.needed_texts import match_patterns
 from rankdeck_agent.rules.table import LET_GO, RESET
-from rankdeck_agent.text import complain
+from rankdeck_agent.text import print_complaint
 
 OFF_THE_BUS = 79
 _RECOVERY_CHANGED = 154
@@ -20,7 +22,10 @@ _RECOVERY_CHANGED = 154
 
 @dataclass(frozen=True)
 class Xid:
-    """What an Xid means. `level` is "bad", "warn", "info" or "ok"; `what` names the fault, `do` says what to do."""
+    """What an Xid means.
+
+    `level` is "bad", "warn", "info" or "ok"; `what` names the fault, `do` says what to do.
+    """
 
     level: str
     what: str
@@ -127,7 +132,10 @@ XIDS: Mapping[int, Xid] = {
     151: Xid("warn", "key rotation error", "restart the virtual machine"),
     159: Xid("warn", "CHI non-data error", "see the kernel log for UVM"),
 }  # fmt: skip
-"""Number -> meaning. Xids caused by an application (13, 31, 43, 45, 68, 94 …) are never "bad": the node is not at fault."""
+"""Number -> meaning.
+
+Xids caused by an application (13, 31, 43, 45, 68, 94 …) are never "bad": the node is not at fault.
+"""
 
 _UNKNOWN = Xid("warn", "unknown Xid", "look it up in NVIDIA's catalogue")
 
@@ -158,7 +166,9 @@ _RESET_BITS: Mapping[str, tuple[int, int]] = {
     "TREX": (0, 0x80000001),
     "NVLPW_CTRL": (0, 0x80000000),
 }
-"""Unit of NVLink 5 -> (bits of its error status for which NVIDIA asks for a reset, all bits that NVIDIA lists)."""
+"""Unit of NVLink 5 -> (bits of its error status for which NVIDIA asks for
+a reset, all bits that NVIDIA lists).
+"""
 _RESET_NUMBERS: Mapping[str, tuple[frozenset[int], frozenset[int]]] = {
     "NETIR_BER_EVENT": (frozenset(), frozenset({0, 1, 2, 3})),
     "NETIR_MFDE_EVENT": (frozenset({1, 4, 5, 7}), frozenset({1, 3, 4, 5, 7})),
@@ -179,13 +189,17 @@ _ACTIONS: Mapping[int, Xid] = {
     3: Xid("warn", "GPU recovery action changed", f"end jobs with peer traffic, then {RESET}"),
     4: Xid("bad", "GPU recovery action changed", _RESET),
 }
-"""Recovery action in Xid 154, numbered as in NVML -> meaning; 0 withdraws the action asked for before."""
+"""Recovery action in Xid 154, numbered as in NVML -> meaning; 0
+withdraws the action asked for before.
+"""
 _ACTION = re.compile(r"\bto 0x([0-9a-fA-F]{1,8})\b")
 _ANOTHER_ACTION = Xid("bad", "GPU recovery action changed", "do what it asks for")
 
 
-def judge(number: int, details: str) -> Xid:
-    """What Xid `number` means; `details`, the rest of its line, matters for NVLink 5 and Xid 154."""
+def judge_xid(number: int, details: str) -> Xid:
+    """What Xid `number` means; `details`, the rest of its line,
+    matters for NVLink 5 and Xid 154.
+    """
     if number in _NVLINK5:
         return _nvlink5(number, details)
     if number == _RECOVERY_CHANGED:
@@ -208,7 +222,9 @@ def _nvlink5(number: int, details: str) -> Xid:
 
 
 def _needs_reset(found: "re.Match[str]") -> bool:
-    """Whether NVIDIA's catalogue asks for a reset; for what it does not list, the driver's severity decides."""
+    """Whether NVIDIA's catalogue asks for a reset; for what it does not
+    list, the driver's severity decides.
+    """
     unit, fatal = found["unit"], found["severity"] == "Fatal"
     if unit.startswith(_ALWAYS_RESET):
         return True
@@ -235,13 +251,15 @@ def open_ring(path: str = RING) -> int:
     return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-def records(handle: int) -> Iterator[bytes]:
+def read_kernel_records(handle: int) -> Iterator[bytes]:
     """The records in the ring buffer now, without their further fields; raises OSError."""
     return (record.partition(b"\n")[0] for record in raw_records(handle, lambda: None))
 
 
 def raw_records(handle: int, lost: Callable[[], None]) -> Iterator[bytes]:
-    """The records in the ring buffer now; calls `lost` when some were overwritten before they were read. Raises OSError."""
+    """The records in the ring buffer now; calls `lost` when some were overwritten
+    before they were read. Raises OSError.
+    """
     while True:
         try:
             data = os.read(handle, _LONGEST)
@@ -278,8 +296,10 @@ class KernelLine:
     since: Optional[float] = None
 
 
-def strip(line: str) -> Optional[KernelLine]:
-    """The kernel's message in a line of /dev/kmsg, dmesg, journal or syslog; None if another program wrote it."""
+def strip_log_prefix(line: str) -> Optional[KernelLine]:
+    """The kernel's message in a line of /dev/kmsg, dmesg, journal or
+    syslog; None if another program wrote it.
+    """
     record = _RECORD.match(line)
     if record:
         # Above 7 it has a facility: a program wrote it to /dev/kmsg, not the kernel.
@@ -431,7 +451,8 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("disk", "bad", rf"megaraid_sas (?P<device>{_PCI}): .*\bFAULT state", "the controller of the disks failed: check it"),
     _pattern("edac", "bad", r"EDAC (?P<device>MC\d+): .*\bUE\b", _MEMORY),
     _pattern("edac", "warn", r"EDAC (?P<device>MC\d+): .*\bCE\b", _MEMORY),
-    # Bits of the status (linux arch/x86/include/asm/mce.h): 61 uncorrected (UC), 57 processor context corrupt (PCC).
+    # Bits of the status (linux arch/x86/include/asm/mce.h): 61 uncorrected
+    # (UC), 57 processor context corrupt (PCC).
     _pattern("mce", "bad", rf"(?:Machine Check(?: Exception| Event)?: *\w+ Bank \d+: |\bSTATUS:? ?)(?:0x)?{_UNCORRECTED}", "a hardware fault: drain the node"),
     _pattern("mce", "bad", r"\[Hardware Error\]: .*_STATUS\[[^\]]*\b(?:UE|UC|PCC)\b", "a hardware fault: drain the node"),
     _pattern("mce", "bad", r"\[Hardware Error\]: (?:Machine [Cc]heck: (?:Processor context corrupt|Overflowed|Invalid)|.*\bError \d+, type: (?:fatal|recoverable))", "a hardware fault: drain the node"),
@@ -504,36 +525,36 @@ _SXID = re.compile(
 _LINK = re.compile(r"\b[Ll]ink (-?\d{1,3})\b")
 
 
-def find(message: str) -> Optional[Found]:
+def find_kernel_event(message: str) -> Optional[Found]:
     """The event in one message of the kernel (without prefix); None if it is no event."""
-    message = clean(message[:LINE_LIMIT], LINE_LIMIT)
+    message = clean_text(message[:LINE_LIMIT], LINE_LIMIT)
     return _nvidia(message) or _listed(message)
 
 
 def _nvidia(message: str) -> Optional[Found]:
-    for place, found in matches(_NVIDIA_PATTERNS, message):
+    for place, found in match_patterns(_NVIDIA_PATTERNS, message):
         return _NVIDIA[place][1](found)
     return None
 
 
 def _xid(found: "re.Match[str]") -> Found:
     number = int(found["number"])
-    xid = judge(number, found["details"])
+    xid = judge_xid(number, found["details"])
     seen = f"Xid {number}, {xid.what}" + _after(found["details"])
-    device, link = address(found["pci"]), _link(found["details"])
+    device, link = event_pci_address(found["pci"]), _link(found["details"])
     return Found("xid", xid.level, _say(seen, xid.do), device, number, link)
 
 
 def _lost(found: "re.Match[str]") -> Found:
-    xid = judge(OFF_THE_BUS, "")
+    xid = judge_xid(OFF_THE_BUS, "")
     text = _say(f"Xid {OFF_THE_BUS}, {xid.what}", xid.do)
-    return Found("xid", xid.level, text, address(found["pci"] or ""), OFF_THE_BUS)
+    return Found("xid", xid.level, text, event_pci_address(found["pci"] or ""), OFF_THE_BUS)
 
 
 def _sxid(found: "re.Match[str]") -> Found:
     level, do = next(row[1:] for row in _SXIDS if found["details"].startswith(row[0]))
     text = _say(f"SXid {found['number']}" + _after(found["details"]), do)
-    device, link = address(found["pci"]), _link(found["details"])
+    device, link = event_pci_address(found["pci"]), _link(found["details"])
     return Found("sxid", level, text, device, int(found["number"]), link)
 
 
@@ -561,16 +582,16 @@ _ON_PCI = ("pcie", "mlx5", "bnxt", "gpu", "amdgpu", "ras", "nic", "iommu", "ther
 
 
 def _listed(message: str) -> Optional[Found]:
-    for place, found in matches(_LISTED_PATTERNS, message):
+    for place, found in match_patterns(_LISTED_PATTERNS, message):
         row = PATTERNS[place]
         device = found.groupdict().get("device") or ""
         if row.kind in _ON_PCI and ":" in device:
-            device = address(device)
+            device = event_pci_address(device)
         return Found(row.kind, row.level, _say(message.strip(), row.do), device)
     return None
 
 
-def address(pci: str) -> str:
+def event_pci_address(pci: str) -> str:
     """A PCI address as in events: domain, bus and slot, in lower case, without function."""
     short = pci.lower().partition(".")[0]
     if short and short.count(":") == 1:
@@ -589,26 +610,32 @@ def _say(seen: str, do: str) -> str:
 
 
 _MESSAGE = 4
-"""Lines after the one with the address that belong to the same message; for later lines the device is not known."""
+"""Lines after the one with the address that belong to the same message;
+for later lines the device is not known.
+"""
 
 
 class KernelLines:
-    """Finds events in one log, line by line: in some messages one line names the device and a later one the fault."""
+    """Finds events in one log, line by line: in some messages one line names
+    the device and a later one the fault.
+    """
 
     def __init__(self) -> None:
         self._spoken_of = ""
         self._lines_left = 0
 
     def take(self, line: str) -> "tuple[Optional[KernelLine], Optional[Found]]":
-        """(the line without prefix, None if the kernel did not write it; the event in it, or None)."""
-        stripped = strip(line[:LINE_LIMIT])
+        """(the line without prefix, None if the kernel did not write
+        it; the event in it, or None).
+        """
+        stripped = strip_log_prefix(line[:LINE_LIMIT])
         if stripped is None:
             return None, None
-        found = find(stripped.message)
+        found = find_kernel_event(stripped.message)
         named = _NAMED.search(stripped.message)
         self._lines_left -= 1
         if named and found is None:
-            self._spoken_of, self._lines_left = address(named[1]), _MESSAGE
+            self._spoken_of, self._lines_left = event_pci_address(named[1]), _MESSAGE
         elif found and found.xid == OFF_THE_BUS and not found.device and self._lines_left >= 0:
             found = replace(found, device=self._spoken_of)
         return stripped, found
@@ -618,7 +645,9 @@ _READ_LIMIT = 65536
 
 
 def kernel_log(path: str, *, as_json: bool) -> int:
-    """Print the events in a file, in standard input ("-") or in this machine's log (""); returns the exit code."""
+    """Print the events in a file, in standard input ("-") or in this
+    machine's log (""); returns the exit code.
+    """
     try:
         with contextlib.ExitStack() as stack:
             source = _open(path, stack)
@@ -627,7 +656,9 @@ def kernel_log(path: str, *, as_json: bool) -> int:
         # The reader has closed the pipe. Redirect stdout, or Python would complain when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        return complain(f"rankdeck-agent: {clean(path or RING, 200)}: {reason(error)}", 2)
+        return print_complaint(
+            f"rankdeck-agent: {clean_text(path or RING, 200)}: {failure_reason(error)}", 2
+        )
     return 0
 
 
@@ -637,7 +668,7 @@ def _open(path: str, stack: contextlib.ExitStack) -> Iterator[bytes]:
     if path in ("", RING):
         handle = open_ring()
         stack.callback(os.close, handle)
-        return records(handle)
+        return read_kernel_records(handle)
     return _lines(stack.enter_context(open(path, "rb")))  # noqa: PTH123  a Path costs an import
 
 
@@ -665,7 +696,7 @@ def _print_events(source: Iterator[bytes], *, as_json: bool) -> None:
 def _object(number: int, line: str, found: Found) -> str:
     return json.dumps(
         {
-            "line": clean(line, LINE_LIMIT),
+            "line": clean_text(line, LINE_LIMIT),
             "number": number,
             "kind": found.kind,
             "xid": found.xid,

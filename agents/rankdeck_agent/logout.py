@@ -1,7 +1,9 @@
-"""Whether systemd-logind ends what a user started over SSH when that login ends (`KillUserProcesses`), and a way out.
+"""Whether systemd-logind ends what a user started over SSH when that login
+ends (`KillUserProcesses`), and a way out.
 
-Where lingering is on for the user, the user's own manager of systemd runs without a login: a process that has a scope there
-stays. This is what `systemd-run --user --scope` does, but for a process that runs already.
+Where lingering is on for the user, the user's own manager of systemd runs without a login: a
+process that has a scope there stays. This is what `systemd-run --user --scope` does, but for a
+process that runs already.
 """
 
 import os
@@ -50,7 +52,10 @@ def judge_logout(facts: LogoutFacts) -> LogoutPlan:
 
 
 def logout_facts() -> LogoutFacts:
-    """The facts for this process; what cannot be found out is false. What decides nothing more is not asked."""
+    """The facts for this process; what cannot be found out is false.
+
+    What decides nothing more is not asked.
+    """
     session = _in_session()
     name = _own_name()
     kills = session and is_ended(name, _said_by((*_ASK, *_PROPERTIES)).splitlines())
@@ -59,7 +64,8 @@ def logout_facts() -> LogoutFacts:
 
 
 def leave_session(name: str) -> str:
-    """Give this process a scope of its own if the login would end it; returns why it will end all the same, or "".
+    """Give this process a scope of its own if the login would end it;
+    returns why it will end all the same, or "".
 
     `name`: for the scope; letters, digits, `-`.
     """
@@ -108,7 +114,9 @@ def _said_by(words: Sequence[str]) -> str:
 
 
 def is_ended(user: str, properties: Sequence[str]) -> bool:
-    """Whether logind ends this user's processes, by the properties as busctl prints them: a truth, and two lists of users."""
+    """Whether logind ends this user's processes, by the properties as busctl
+    prints them: a truth, and two lists of users.
+    """
     try:
         kills, only, spared = (shlex.split(line)[1:] for line in properties)
     except ValueError:

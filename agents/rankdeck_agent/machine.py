@@ -5,13 +5,15 @@ import re
 import socket
 from pathlib import Path
 
-from rankdeck_agent.files import Tree, clean
+from rankdeck_agent.files import Tree, clean_text
 
 _BOOT = re.compile(rb"^btime (\d{1,12})$", re.MULTILINE)
 
 
-def machine(tree: Tree) -> dict[str, str]:
-    """Inventory of the machine under the tree: kernel, os, boot.at; for this machine also kernel.build, arch and python."""
+def describe_machine(tree: Tree) -> dict[str, str]:
+    """Inventory of the machine under the tree: kernel, os, boot.at; for this
+    machine also kernel.build, arch and python.
+    """
     found = {"os": _system(tree)}
     if tree.root == "/":
         kernel = platform.release()
@@ -20,18 +22,18 @@ def machine(tree: Tree) -> dict[str, str]:
     else:
         kernel = tree.maybe("proc/sys/kernel/osrelease") or ""
     found["kernel"] = kernel
-    found["boot.at"] = booted(tree)
-    return {key: clean(value) for key, value in found.items() if value}
+    found["boot.at"] = read_boot_time(tree)
+    return {key: clean_text(value) for key, value in found.items() if value}
 
 
-def name(tree: Tree) -> str:
+def read_host_name(tree: Tree) -> str:
     """The host name of the machine under the tree, without domain; "" if not known."""
     if tree.root == "/":
-        return clean(platform.node().partition(".")[0])
-    return clean((tree.maybe("proc/sys/kernel/hostname") or "").partition(".")[0])
+        return clean_text(platform.node().partition(".")[0])
+    return clean_text((tree.maybe("proc/sys/kernel/hostname") or "").partition(".")[0])
 
 
-def booted(tree: Tree) -> str:
+def read_boot_time(tree: Tree) -> str:
     """Epoch seconds of the boot, by the machine's own clock, as text; "" if not known."""
     try:
         found = _BOOT.search(tree.read("proc/stat"))
@@ -48,7 +50,7 @@ def _system(tree: Tree) -> str:
     for line in text.splitlines():
         key, _, value = line.partition("=")
         if key == "PRETTY_NAME":
-            return clean(value.strip("\"'"))
+            return clean_text(value.strip("\"'"))
     return platform.system() if tree.root == "/" else ""
 
 
@@ -59,8 +61,8 @@ _LOCAL = re.compile(r"\|-- ([\d.]{7,15})\n\s+/32 host LOCAL")
 def local_addresses(proc: Path = Path("/proc")) -> list[str]:
     """This machine's IPv4 and IPv6 addresses without loopback; what cannot be read is left out.
 
-    From `net/fib_trie` (a local address has a `/32 host LOCAL` below its `|--` line) and `net/if_inet6` (each line
-    begins with 32 hexadecimal digits).
+    From `net/fib_trie` (a local address has a `/32 host LOCAL` below its `|--` line) and
+    `net/if_inet6` (each line begins with 32 hexadecimal digits).
     """
     found = [a for a in _LOCAL.findall(_text(proc / "net/fib_trie")) if not a.startswith("127.")]
     found += map(_ipv6, _text(proc / "net/if_inet6").splitlines())

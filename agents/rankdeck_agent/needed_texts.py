@@ -1,4 +1,6 @@
-"""Many regular expressions tried on one text, quickly: each only if a text is there that all of its matches have."""
+"""Many regular expressions tried on one text, quickly: each only if a text
+is there that all of its matches have.
+"""
 
 import re
 import sys
@@ -15,9 +17,11 @@ else:
 
 
 def words_of(pattern: "re.Pattern[str]") -> tuple[str, ...]:
-    """Texts of which each match has at least one; () if there are none, so that the pattern is always tried.
+    """Texts of which each match has at least one; () if there are none,
+    so that the pattern is always tried.
 
-    Looking for a text is much cheaper than trying a pattern. The texts follow from the pattern itself.
+    Looking for a text is much cheaper than trying a pattern. The
+    texts follow from the pattern itself.
     """
     return _texts(_parse(pattern.pattern))
 
@@ -51,10 +55,12 @@ def _tried(
     return tuple((pattern, words_of(pattern)) for pattern in patterns)
 
 
-def matches(
+def match_patterns(
     patterns: "tuple[re.Pattern[str], ...]", message: str
 ) -> "Iterator[tuple[int, re.Match[str]]]":
-    """(place, match) of each pattern that matches; a pattern is only tried if a text that it needs is there."""
+    """(place, match) of each pattern that matches; a pattern is only
+    tried if a text that it needs is there.
+    """
     # Loops and no `any`: this runs for each line and pattern.
     for place, (pattern, words) in enumerate(_tried(patterns)):
         for word in words:

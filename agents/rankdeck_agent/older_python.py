@@ -1,7 +1,7 @@
 """What Python 3.6 to 3.8 lack: here are functions for what newer versions have as methods.
 
-Other things are done in the older way where they are needed. Annotations and `dict[str, int]` may be written as newer
-versions have them: `older_source` takes them out.
+Other things are done in the older way where they are needed. Annotations and `dict[str, int]` may
+be written as newer versions have them: `older_source` takes them out.
 """
 
 import contextlib
@@ -30,12 +30,14 @@ def without_suffix(text: AnyStr, suffix: AnyStr) -> AnyStr:
     return text[: len(text) - len(suffix)] if text.endswith(suffix) else text
 
 
-def delete(path: Path) -> None:
+def delete_file(path: Path) -> None:
     """Remove a file, if it is there; raises OSError."""
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
 
 
-def code_of(status: int) -> int:
-    """The exit code in a status of `os.waitpid`; below 0: minus the signal that ended the process."""
+def wait_status_code(status: int) -> int:
+    """The exit code in a status of `os.waitpid`; below 0: minus
+    the signal that ended the process.
+    """
     return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)

@@ -1,8 +1,10 @@
-"""Loads the agent's modules in Python 3.6 to 3.8, without the types that these versions cannot evaluate.
+"""Loads the agent's modules in Python 3.6 to 3.8, without the types
+that these versions cannot evaluate.
 
-Annotations such as `list[int]`, which nobody reads at run time, are taken out when a module is compiled; elsewhere
-`dict[str, int]` becomes `dict`. Lines keep their numbers. Everything else in the agent is written as Python 3.6 has it
-(tests/hygiene/test_oldest_python.py), and this module entirely so.
+Annotations such as `list[int]`, which nobody reads at run time, are taken out when a module is
+compiled; elsewhere `dict[str, int]` becomes `dict`. Lines keep their numbers. Everything else in
+the agent is written as Python 3.6 has it (tests/hygiene/test_oldest_python.py), and this module
+entirely so.
 """
 
 import ast
@@ -67,7 +69,9 @@ class _TypeRemover(ast.NodeTransformer):
 
 
 class _Loader(ExecutionLoader):
-    """Loads one module from the agent file; used where its modules could not be compiled beside it."""
+    """Loads one module from the agent file; used where its modules
+    could not be compiled beside it.
+    """
 
     def __init__(self, found: zipimporter, path: str) -> None:
         self._found, self._path = found, path

@@ -19,10 +19,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, Optional, TypeVar, cast
 
-from rankdeck_agent.files import state_folder
+from rankdeck_agent.files import agent_state_folder
 from rankdeck_agent.image import FAR_SETTLED, TooSlowError, file_digest, request_rows
 from rankdeck_agent.logout import judge_logout, logout_facts
-from rankdeck_agent.text import complain, plain, say, table
+from rankdeck_agent.text import parse_json_table, plain_line, print_complaint, print_json_line
 
 PAYLOAD = 32 << 10
 """Bytes sent after the token: several packets of the largest usual size."""
@@ -35,8 +35,10 @@ _DONE = b"ok"
 T = TypeVar("T")
 
 
-def interfaces() -> list[dict[str, Any]]:
-    """A row per network interface: `name`, IPv4 `address` as a.b.c.d/n or "", `mtu`, and whether it is `up`."""
+def list_interfaces() -> list[dict[str, Any]]:
+    """A row per network interface: `name`, IPv4 `address` as a.b.c.d/n or
+    "", `mtu`, and whether it is `up`.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         return [_interface(probe, name) for _, name in socket.if_nameindex()[:256]]
 
@@ -46,7 +48,7 @@ def _interface(probe: socket.socket, name: str) -> dict[str, Any]:
     address, mask = _ask(probe, _ADDRESS, name), _ask(probe, _MASK, name)
     state = struct.unpack("H", flags[16:18])[0] if flags else 0
     row = {
-        "name": plain(name, 32),
+        "name": plain_line(name, 32),
         "up": bool(state & _UP and state & _RUNNING),
         "mtu": struct.unpack("i", mtu[16:20])[0] if mtu else 0,
         "address": "",
@@ -64,7 +66,7 @@ def _ask(probe: socket.socket, what: int, name: str) -> Optional[bytes]:
         return None
 
 
-def resolve(name: str) -> list[str]:
+def resolve_name(name: str) -> list[str]:
     """The addresses of a host name, as resolved on this node; raises OSError, UnicodeError."""
     found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     return sorted({str(row[4][0]) for row in found})[:8]
@@ -78,7 +80,7 @@ def port_trouble(port: int) -> str:
             probe.bind(("", port))
             probe.listen(1)
     except OSError as error:
-        return plain(error.strerror or str(error))
+        return plain_line(error.strerror or str(error))
     return ""
 
 
@@ -145,8 +147,10 @@ def _exactly(peer: socket.socket, size: int) -> bytes:
     return data
 
 
-def connect(token: str, host: str, port: int) -> dict[str, str]:
-    """One attempt to reach a Listener: `error` ("" if all bytes arrived), `local` (our address), `stage` (connect or data)."""
+def try_connection(token: str, host: str, port: int) -> dict[str, str]:
+    """One attempt to reach a Listener: `error` ("" if all bytes arrived), `local`
+    (our address), `stage` (connect or data).
+    """
     try:
         peer = socket.create_connection((host, port), CONNECT_LIMIT)
     except OSError as error:
@@ -164,11 +168,13 @@ def connect(token: str, host: str, port: int) -> dict[str, str]:
 def _why(error: OSError) -> str:
     if isinstance(error, (TimeoutError, socket.timeout)):
         return f"no answer within {CONNECT_LIMIT:g} s"
-    return plain(error.strerror or str(error))
+    return plain_line(error.strerror or str(error))
 
 
 def side_by_side(work: Callable[[T], Any], items: Iterable[T], limit: float) -> list[Any]:
-    """The results of `work` for all items, in order, run in threads; None for those not done within `limit` seconds."""
+    """The results of `work` for all items, in order, run in threads; None for
+    those not done within `limit` seconds.
+    """
     todo: Sequence[T] = list(items)
     found: list[Any] = [None] * len(todo)
     waiting: queue.Queue[int] = queue.Queue()
@@ -209,7 +215,7 @@ _FIND = (
 Facts = dict[str, Any]
 
 
-def gather(request: Mapping[str, Any]) -> Facts:
+def gather_facts(request: Mapping[str, Any]) -> Facts:
     """All facts; what could not be read is missing or has an `error`.
 
     Keys of the request: base, path, programs, modules, versions, images, hosts, port and gpus.
@@ -219,7 +225,7 @@ def gather(request: Mapping[str, Any]) -> Facts:
     asked = _RequestedFacts(request, base, path)
     jobs = (
         *(asked.programs, asked.modules, asked.versions),
-        *(asked.images, asked.names, asked.gpus, machine),
+        *(asked.images, asked.names, asked.gpus, gather_machine_facts),
     )
     found: Facts = {}
     for facts in side_by_side(lambda job: job(), jobs, 15.0):
@@ -227,7 +233,7 @@ def gather(request: Mapping[str, Any]) -> Facts:
     port = int(request.get("port") or 0)
     return {
         **found,
-        "base": {"path": plain(str(base)), "there": base.is_dir()},
+        "base": {"path": plain_line(str(base)), "there": base.is_dir()},
         "port": port_trouble(port) if port else "",
         "at": time.time(),
     }
@@ -245,7 +251,9 @@ class _RequestedFacts:
         return [str(word) for word in words[:4096]]
 
     def programs(self) -> Facts:
-        """Name -> path ("" if there is none), size and digest of each program; `refused`: it is there, but may not be run."""
+        """Name -> path ("" if there is none), size and digest of each program;
+        `refused`: it is there, but may not be run.
+        """
         names = self._words("programs")
         return {"programs": {name: self._program(name) for name in names}}
 
@@ -253,8 +261,11 @@ class _RequestedFacts:
         path = self._find(name)
         if not path:
             place = self._place(name)
-            return {"path": "", "refused": plain(str(place)) if place and place.is_file() else ""}
-        row = {"path": plain(path), "size": Path(path).stat().st_size, "digest": ""}
+            return {
+                "path": "",
+                "refused": plain_line(str(place)) if place and place.is_file() else "",
+            }
+        row = {"path": plain_line(path), "size": Path(path).stat().st_size, "digest": ""}
         try:
             # Programs are small, and often in home folders on a file server.
             row["digest"] = file_digest(Path(path).resolve(), _DIGEST_LIMIT, settled=FAR_SETTLED)
@@ -263,7 +274,9 @@ class _RequestedFacts:
         return row
 
     def _find(self, name: str) -> str:
-        """The path of a command or a Python file; "" if there is none, or it cannot be run or read."""
+        """The path of a command or a Python file; "" if there is
+        none, or it cannot be run or read.
+        """
         place = self._place(name)
         if place is None:
             return shutil.which(name, path=self._path) or ""
@@ -271,13 +284,17 @@ class _RequestedFacts:
         return str(place) if place.is_file() and os.access(place, mode) else ""
 
     def _place(self, name: str) -> Optional[Path]:
-        """Where a program that is named by a path, or a Python file, must be; None for a command in PATH."""
+        """Where a program that is named by a path, or a Python file,
+        must be; None for a command in PATH.
+        """
         if "/" not in name and not name.endswith(".py"):
             return None
         return self._base / Path(name).expanduser()
 
     def modules(self) -> Facts:
-        """For each `PYTHON MODULE`: whether this interpreter finds the module; left out if it did not answer."""
+        """For each `PYTHON MODULE`: whether this interpreter finds the
+        module; left out if it did not answer.
+        """
         wanted: dict[str, list[str]] = {}
         for word in self._words("modules"):
             python, _, name = word.rpartition(" ")
@@ -310,7 +327,7 @@ class _RequestedFacts:
         found = side_by_side(_resolved, [*hosts, own], _RESOLVE_LIMIT)
         late = {"error": f"no answer within {_RESOLVE_LIMIT:g} s"}
         rows = [row or late for row in found]
-        return {"names": dict(zip(hosts, rows)), "own": {"name": plain(own), **rows[-1]}}
+        return {"names": dict(zip(hosts, rows)), "own": {"name": plain_line(own), **rows[-1]}}
 
     def gpus(self) -> Facts:
         """GPUs and the processes on them, if the request asks for them."""
@@ -326,21 +343,21 @@ def _expanded(name: str) -> list[str]:
 
 def _resolved(name: str) -> Facts:
     try:
-        return {"addresses": resolve(name)}
+        return {"addresses": resolve_name(name)}
     except (OSError, UnicodeError) as error:
-        return {"error": plain(getattr(error, "strerror", "") or str(error))}
+        return {"error": plain_line(getattr(error, "strerror", "") or str(error))}
 
 
-def machine() -> Facts:
+def gather_machine_facts() -> Facts:
     """The facts that do not depend on the request."""
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     return {
         "machine": platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "memlock": None if soft == resource.RLIM_INFINITY else soft,
-        "interfaces": interfaces(),
+        "interfaces": list_interfaces(),
         "spaces": {
-            "run": _space(state_folder()),
+            "run": _space(agent_state_folder()),
             "tmp": _space(Path("/tmp")),
             "shm": _space(Path("/dev/shm")),
         },
@@ -357,9 +374,9 @@ def _space(path: Path) -> Facts:
     try:
         found = os.statvfs(path)
     except OSError as error:
-        return {"path": plain(str(path)), "error": plain(error.strerror or str(error))}
+        return {"path": plain_line(str(path)), "error": plain_line(error.strerror or str(error))}
     return {
-        "path": plain(str(path)),
+        "path": plain_line(str(path)),
         "total": found.f_blocks * found.f_frsize,
         "free": found.f_bavail * found.f_frsize,
         # Some file systems do not count inodes: 0 of 0 does not mean that none is left.
@@ -369,7 +386,9 @@ def _space(path: Path) -> Facts:
 
 
 def _first_line(argv: list[str], silent: str = "") -> str:
-    """The first line that a program prints; `silent` if it succeeds without output, "" if it fails."""
+    """The first line that a program prints; `silent` if it succeeds
+    without output, "" if it fails.
+    """
     try:
         done = subprocess.run(
             argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=_PROGRAM_LIMIT, check=False, stdin=subprocess.DEVNULL,
@@ -377,18 +396,20 @@ def _first_line(argv: list[str], silent: str = "") -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
-    return plain(lines[0]) if lines else silent if done.returncode == 0 else ""
+    return plain_line(lines[0]) if lines else silent if done.returncode == 0 else ""
 
 
 def _gpus() -> Facts:
-    """`rows`, the GPUs according to nvidia-smi, and `users`, the processes on them; or an `error`."""
+    """`rows`, the GPUs according to nvidia-smi, and `users`, the
+    processes on them; or an `error`.
+    """
     try:
         rows = _table(_GPU, "--query-gpu")
         users = _table(_USERS, "--query-compute-apps")
     except FileNotFoundError:
         return {"error": "no nvidia-smi here"}
     except (OSError, subprocess.SubprocessError) as error:
-        return {"error": plain(_error_text(error))}
+        return {"error": plain_line(_error_text(error))}
     return {"rows": rows, "users": users}
 
 
@@ -405,7 +426,7 @@ def _table(fields: str, question: str) -> list[Facts]:
     names = fields.split(",")
     found: list[Facts] = []
     for line in done.stdout.decode("utf-8", "replace").splitlines()[:512]:
-        cells = [plain(cell, 100) for cell in line.split(",", len(names) - 1)]
+        cells = [plain_line(cell, 100) for cell in line.split(",", len(names) - 1)]
         if len(cells) == len(names):
             found.append(dict(zip(names, cells)))
     return found
@@ -417,30 +438,32 @@ _ROUND_LIMIT = 8.0
 
 
 def main() -> int:
-    """Read the request, print the facts, then on a second request connect to the other nodes; returns the exit code."""
+    """Read the request, print the facts, then on a second request connect to
+    the other nodes; returns the exit code.
+    """
     request = _read_request()
     if request is None:
-        return complain("rankdeck: preflight needs a request as JSON on stdin", 2)
+        return print_complaint("rankdeck: preflight needs a request as JSON on stdin", 2)
     # End soon if the console is gone, so that nobody has to clean up.
     signal.alarm(max(1, min(int(request.get("seconds") or 20), _MOST_SECONDS)))
     token = str(request.get("token") or "")
     listen = Listener(token).port if len(token) >= 16 else 0
-    say({**gather(request), "listen": listen})
+    print_json_line({**gather_facts(request), "listen": listen})
     order = _read_request()
     if order is not None:
-        say({"connected": _connect(token, order.get("connect"))})
+        print_json_line({"connected": _connect(token, order.get("connect"))})
         sys.stdin.buffer.read(1)
     return 0
 
 
 def _read_request() -> Any:  # noqa: ANN401 - decoded JSON
     line = sys.stdin.buffer.readline(_LONGEST)
-    return table(line.decode("utf-8", "replace")) if line else None
+    return parse_json_table(line.decode("utf-8", "replace")) if line else None
 
 
 def _connect(token: str, targets: object) -> dict[str, Any]:
     rows = cast("list[Any]", targets) if isinstance(targets, list) else []
     asked = [(str(name), str(host), int(port)) for name, host, port in rows]
-    found = side_by_side(lambda row: connect(token, row[1], row[2]), asked, _ROUND_LIMIT)
+    found = side_by_side(lambda row: try_connection(token, row[1], row[2]), asked, _ROUND_LIMIT)
     late = {"error": f"no answer within {_ROUND_LIMIT:g} s", "local": "", "stage": "connect"}
     return {row[0]: answer or late for row, answer in zip(asked, found)}

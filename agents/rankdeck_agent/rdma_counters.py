@@ -1,4 +1,6 @@
-"""RDMA counters by their kernel names: which are added up to common metrics, and which saturate or wrap around."""
+"""RDMA counters by their kernel names: which are added up to common
+metrics, and which saturate or wrap around.
+"""
 
 from collections.abc import Mapping
 
@@ -31,7 +33,8 @@ def _names(text: str, *with_spaces: str) -> tuple[str, ...]:
 
 
 SUMS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    # Without *_cqe_error: every normal end of a program flushes requests. Without discards: they mean congestion.
+    # Without *_cqe_error: every normal end of a program flushes requests.
+    # Without discards: they mean congestion.
     ("rdma.errors", _names(
         "symbol_error link_error_recovery link_downed port_rcv_errors port_rcv_remote_physical_errors "
         "port_xmit_constraint_errors port_rcv_constraint_errors "
@@ -100,11 +103,15 @@ SUMS: tuple[tuple[str, tuple[str, ...]], ...] = (
 # efa: hw/efa/efa_verbs.c
 # erdma: hw/erdma/erdma_verbs.c
 # hns: hw/hns/hns_roce_main.c
-# ionic: hw/ionic/ionic_hw_stats.c (asks the firmware for names: those that AMD's node-scraper lists)
-# irdma: hw/irdma/verbs.c (two spellings: with ip4/tcp/iw before, and since GEN3 without and with spaces)
+# ionic: hw/ionic/ionic_hw_stats.c (asks the firmware for names:
+# those that AMD's node-scraper lists)
+# irdma: hw/irdma/verbs.c (two spellings: with ip4/tcp/iw before, and
+# since GEN3 without and with spaces)
 # mana: hw/mana/counters.c
-# mlx4: hw/mlx4/main.c (rq_num_*, sq_num_*; counters_ext only with Mellanox's own driver (MLNX_OFED))
-# mlx5: hw/mlx5/counters.c (vport_* on representors; cc_* and rdma_* are optional: collectors/rdma.py)
+# mlx4: hw/mlx4/main.c (rq_num_*, sq_num_*; counters_ext only with
+# Mellanox's own driver (MLNX_OFED))
+# mlx5: hw/mlx5/counters.c (vport_* on representors; cc_* and rdma_*
+# are optional: collectors/rdma.py)
 # rxe: sw/rxe/rxe_hw_counters.c
 _WIDTHS: Mapping[int, str] = {
     4: "local_link_integrity_errors excessive_buffer_overrun_errors",
@@ -116,7 +123,9 @@ _WIDTHS: Mapping[int, str] = {
 TOPS: Mapping[str, int] = {
     name: (1 << bits) - 1 for bits, names in _WIDTHS.items() for name in names.split()
 }
-"""Kernel name -> value at which a counter in a port's `counters/` saturates (linux drivers/infiniband/core/sysfs.c)."""
+"""Kernel name -> value at which a counter in a port's `counters/` saturates
+(linux drivers/infiniband/core/sysfs.c).
+"""
 
 _QUEUES = _names(
     "rx_write_requests rx_read_requests rx_atomic_requests rx_dct_connect out_of_buffer out_of_sequence "
@@ -132,13 +141,17 @@ _DIAGNOSTICS = _names(
     "sq_num_rnr rq_num_oos sq_num_oos rq_num_dup sq_num_to num_cqovf rq_num_udsdprd"
 )
 WRAPS = frozenset((*_QUEUES, *(f"vport_{name}" for name in _QUEUES), *_DIAGNOSTICS))
-"""Counters of 32 bits that wrap around: mlx5's queue counters (its own, and vport_* of a representor), mlx4's diagnostics."""
+"""Counters of 32 bits that wrap around: mlx5's queue counters (its own, and
+vport_* of a representor), mlx4's diagnostics.
+"""
 
 TWINS: Mapping[str, str] = {
     "cc_rx_ce_pkts": "np_ecn_marked_roce_packets",
     "cc_rx_cnp_pkts": "rp_cnp_handled",
 }
-"""Counter -> another one that counts the same packets; the first is in no sum if the other exists."""
+"""Counter -> another one that counts the same packets; the first
+is in no sum if the other exists.
+"""
 
 COUNTED: Mapping[str, frozenset[str]] = {
     name: frozenset(metric for metric, names in SUMS if name in names)

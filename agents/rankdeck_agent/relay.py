@@ -1,6 +1,8 @@
-"""Carries the connection to the broker over standard output and input, where the SSH server opens no ports.
+"""Carries the connection to the broker over standard output and input,
+where the SSH server opens no ports.
 
-The publisher connects to a port of this process on loopback; each row of JSON carries bytes of one such connection.
+The publisher connects to a port of this process on loopback; each row of
+JSON carries bytes of one such connection.
 """
 
 import base64
@@ -21,8 +23,8 @@ SEND_LIMIT = 10.0
 class BrokerRelay:
     """Listens on loopback, and passes one connection after the other on.
 
-    Rows on stdout and stdin: `{"relay": {"id": 1, "data": "…"}}` has bytes in base64, a row without `data` says that the
-    connection has ended.
+    Rows on stdout and stdin: `{"relay": {"id": 1, "data": "…"}}` has bytes in base64, a row
+    without `data` says that the connection has ended.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,6 @@
-"""Joins the readings of the collectors into samples, without those that hang, and judges them; `sample` and `health`."""
+"""Joins the readings of the collectors into samples, without those that hang,
+and judges them; `sample` and `health`.
+"""
 
 import json
 import threading
@@ -8,27 +10,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Callable, Optional
 
-from rankdeck_agent.collectors import collectors
+from rankdeck_agent.collectors import make_collectors
 from rankdeck_agent.collectors.base import Collector, Reading
 from rankdeck_agent.collectors.nvidia import DEADLINE
-from rankdeck_agent.config import ExpectError, read
-from rankdeck_agent.files import Tree, clean, reason
-from rankdeck_agent.machine import machine, name
-from rankdeck_agent.rules.derived import derive
+from rankdeck_agent.config import ExpectError, read_expectations
+from rankdeck_agent.files import Tree, clean_text, failure_reason
+from rankdeck_agent.machine import describe_machine, read_host_name
+from rankdeck_agent.rules.derived import derive_numbers
 from rankdeck_agent.rules.facts import EPOCH, Facts, Memory, Table
 from rankdeck_agent.rules.judge import (
     LASTING,
     CheckResult,
     as_lasting,
-    assess,
-    cover,
+    assess_node,
+    cover_checks,
     coverage_words,
-    explain,
+    explain_checks,
 )
-from rankdeck_agent.rules.levels import NAGIOS, Expected, Health, Level, Reason, rates, summarize
-from rankdeck_agent.rules.report import JudgedSample, is_news, report, short
+from rankdeck_agent.rules.levels import (
+    NAGIOS,
+    Expected,
+    Health,
+    Level,
+    Reason,
+    growth_rates,
+    summarize_numbers,
+)
+from rankdeck_agent.rules.report import JudgedSample, build_health_report, is_news, shorten_report
 from rankdeck_agent.seen_devices import SeenDevices, memory_of_this_boot
-from rankdeck_agent.text import complain
+from rankdeck_agent.text import print_complaint
 from rankdeck_agent.wire import METRICS, Event, HealthReport, Number, Sample
 
 PATIENCE = 10.0
@@ -44,8 +54,9 @@ FAILURES = (
     AttributeError,
     RuntimeError,
 )
-"""Exceptions of a collector that cost only its own numbers. Any other exception ends its thread, which then counts as
-hanging; samples go on in both cases."""
+"""Exceptions of a collector that cost only its own numbers. Any other exception ends its thread,
+which then counts as hanging; samples go on in both cases.
+"""
 
 
 class Batch:
@@ -78,8 +89,9 @@ class Batch:
 class Worker:
     """A thread that runs some collectors one after the other at each `kick`.
 
-    `results` (collector name -> its newest reading) belongs to the thread while it is busy, otherwise to the sampler.
-    A thread that hangs delays no later sample: a sample waits only for the threads that it has started.
+    `results` (collector name -> its newest reading) belongs to the thread while it is busy,
+    otherwise to the sampler. A thread that hangs delays no later sample: a sample waits only for
+    the threads that it has started.
     """
 
     def __init__(self, members: Sequence[Collector]) -> None:
@@ -97,7 +109,9 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def kick(self, now: float, batch: Batch) -> None:
-        """Start the next reading; does nothing if the last one still runs or no collector is due."""
+        """Start the next reading; does nothing if the last one
+        still runs or no collector is due.
+        """
         if self.busy or not any(self._due(c, now) for c in self.members):
             return
         self.busy, self.since, self._batch = True, now, batch
@@ -122,7 +136,7 @@ class Worker:
                 try:
                     reading = collector.collect(now)
                 except FAILURES as error:
-                    reading = _silent(collector, reason(error))
+                    reading = _silent(collector, failure_reason(error))
                 if collector.name in results:
                     _keep_unsampled(reading, results[collector.name])
                 results[collector.name] = reading
@@ -131,7 +145,9 @@ class Worker:
 
 
 def _keep_unsampled(reading: Reading, before: Reading) -> None:
-    """Add to `reading` what no sample has included of the reading before it: its events, and numbers that are missing now."""
+    """Add to `reading` what no sample has included of the reading before it: its
+    events, and numbers that are missing now.
+    """
     reading.events[:0] = before.events
     if before.sampled:
         return
@@ -170,7 +186,9 @@ class Sampler:
         self._seq = 0
 
     def take(self, *, limit: float, lag: float = 0.0) -> Collected:
-        """Read everything that is due, wait at most `limit` seconds for it; `lag`: how late this sample is, in seconds."""
+        """Read everything that is due, wait at most `limit` seconds for it; `lag`:
+        how late this sample is, in seconds.
+        """
         now = self._clock()
         batch = Batch()
         for worker in self._workers:
@@ -191,7 +209,9 @@ class Sampler:
         return Collected(sample, joined.events, self._inventory(), pending)
 
     def _of(self, worker: Worker) -> list[tuple[Collector, Optional[Reading], str]]:
-        """For each collector of a thread: its reading (or None) and what is wrong with it ("" if nothing). Empty if it is late."""
+        """For each collector of a thread: its reading (or None) and what is wrong with
+        it ("" if nothing). Empty if it is late.
+        """
         if not worker.busy:
             results = worker.results
             return [(c, results.get(c.name), _trouble(results.get(c.name))) for c in worker.members]
@@ -240,15 +260,15 @@ def _by_lane(collectors: Sequence[Collector]) -> list[list[Collector]]:
 def _trouble(reading: Optional[Reading]) -> str:
     """Why a collector failed as a whole; "" if it did not, even if some of its values failed."""
     if reading is None or reading.trouble:
-        return clean(reading.trouble, 200) if reading else ""
+        return clean_text(reading.trouble, 200) if reading else ""
     if reading.blind or reading.values or reading.pending or not reading.failed:
         return ""
-    return clean(next(iter(reading.failed.values())), 200)
+    return clean_text(next(iter(reading.failed.values())), 200)
 
 
 def _hanging(current: Optional[Collector], waited: float) -> str:
     doing = current.doing if current else ""
-    return f"no answer for {waited:.0f} s" + (f", asking {clean(doing, 80)}" if doing else "")
+    return f"no answer for {waited:.0f} s" + (f", asking {clean_text(doing, 80)}" if doing else "")
 
 
 _ANSWER = "gpu.answer"
@@ -256,7 +276,9 @@ _ANSWER = "gpu.answer"
 
 
 def _silent(collector: Collector, why: str, waited: float = 0.0) -> Reading:
-    """A reading in which all has failed; `waited`: seconds without an answer, if the collector hangs."""
+    """A reading in which all has failed; `waited`: seconds without
+    an answer, if the collector hangs.
+    """
     reading = Reading()
     reading.failed = dict.fromkeys(collector.metrics, why)
     if waited and reading.failed.pop(_ANSWER, ""):
@@ -298,14 +320,18 @@ class NodeJudge:
         self._take(sample)
         self._seen.take(self._values, inventory)
         facts = self._facts(sample, events, inventory)
-        health, memory = assess(facts, self._memory)
+        health, memory = assess_node(facts, self._memory)
         if self._brief:
-            health, memory = assess(facts, as_lasting(memory))
+            health, memory = assess_node(facts, as_lasting(memory))
         self._memory = memory
         judged = JudgedSample(
-            facts, memory, health, cover(facts, memory.settled), summarize(self._current)
+            facts,
+            memory,
+            health,
+            cover_checks(facts, memory.settled),
+            summarize_numbers(self._current),
         )
-        return report(judged, self._heartbeat)
+        return build_health_report(judged, self._heartbeat)
 
     def _take(self, sample: Sample) -> None:
         self._before = (self._at, dict(self._values))
@@ -342,18 +368,22 @@ class NodeJudge:
         if metric not in _COUNTERS:
             return numbers
         at, before = self._before
-        return rates(before.get(metric, {}), numbers, self._at - at)
+        return growth_rates(before.get(metric, {}), numbers, self._at - at)
 
 
 def _since_boot(inventory: Mapping[str, str], at: float) -> Optional[float]:
-    """Seconds from `boot.at` of the inventory to `at`, by the node's own clock; None if not known."""
+    """Seconds from `boot.at` of the inventory to `at`, by the
+    node's own clock; None if not known.
+    """
     text = inventory.get("boot.at", "")
     booted = float(text) if text.replace(".", "", 1).isdecimal() else 0.0
     return at - booted if booted and at > EPOCH else None
 
 
 class Reporter:
-    """Decides when health is sent: on changes, at most once a second, and as a heartbeat every `heartbeat` seconds."""
+    """Decides when health is sent: on changes, at most once a second, and as a
+    heartbeat every `heartbeat` seconds.
+    """
 
     def __init__(self, heartbeat: float) -> None:
         self._heartbeat = heartbeat
@@ -363,12 +393,13 @@ class Reporter:
     def due(self, whole: HealthReport, now: float) -> Optional[HealthReport]:
         """The report to send now, shortened, or None; `now` is in seconds of a monotonic clock.
 
-        A heartbeat without reasons differs from the message before only in its time, so that consoles need not decode it.
+        A heartbeat without reasons differs from the message before only in its
+        time, so that consoles need not decode it.
         """
         passed = now - self._at
         if self._sent is not None and passed < SOONEST:
             return None
-        cut = short(whole)
+        cut = shorten_report(whole)
         if self._sent is None or is_news(self._sent, cut):
             return cut
         if passed < self._heartbeat - HASTE:
@@ -385,9 +416,13 @@ class Reporter:
 
 
 SOONEST = 0.95
-"""Least seconds between two messages: a little less than a second, because a period may end a little early."""
+"""Least seconds between two messages: a little less than a second,
+because a period may end a little early.
+"""
 HASTE = 0.5
-"""Seconds by which a heartbeat may be early: otherwise it would wait for the next period and be late."""
+"""Seconds by which a heartbeat may be early: otherwise it would
+wait for the next period and be late.
+"""
 
 
 _BETWEEN = 0.2
@@ -395,9 +430,13 @@ _BETWEEN = 0.2
 _LIMIT = 6.0
 """Seconds for collectors and network mounts to answer."""
 _DRIVER_LIMIT = DEADLINE
-"""Seconds without an answer after which `health` takes the GPU driver to hang: cold drivers of many GPUs take up to ten."""
+"""Seconds without an answer after which `health` takes the GPU driver to hang:
+cold drivers of many GPUs take up to ten.
+"""
 _HEALTH_LIMIT = _DRIVER_LIMIT + 10.0
-"""Seconds that `health` waits at most: on a busy node it takes a while until the driver is asked at all."""
+"""Seconds that `health` waits at most: on a busy node it takes a
+while until the driver is asked at all.
+"""
 
 
 @dataclass(frozen=True)
@@ -415,13 +454,14 @@ class NodeReading:
     """Recent events from the kernel log, and those of GPUs since boot."""
 
 
-def take(root: str, limit: float = _LIMIT) -> NodeReading:
-    """Read the machine under `root`: until every metric has a value if it is this machine ("/"), once if it is a recording.
+def read_node(root: str, limit: float = _LIMIT) -> NodeReading:
+    """Read the machine under `root`: until every metric has a value if it is this
+    machine ("/"), once if it is a recording.
 
     At most `limit` seconds; what has not answered by then counts as hanging.
     """
     patience = min(limit, _DRIVER_LIMIT + _BETWEEN)
-    sampler = Sampler(collectors(root), patience=patience - _BETWEEN)
+    sampler = Sampler(make_collectors(root), patience=patience - _BETWEEN)
     deadline = time.monotonic() + limit
     first = collected = sampler.take(limit=patience)
     events, values = collected.events, dict(collected.sample.values)
@@ -432,17 +472,17 @@ def take(root: str, limit: float = _LIMIT) -> NodeReading:
         events = events + collected.events
         values.update(collected.sample.values)
     tree = Tree(root)
-    inventory = {**machine(tree), **collected.inventory}
+    inventory = {**describe_machine(tree), **collected.inventory}
     pending = tuple(sorted(collected.pending - set(values)))
     taken = replace(collected.sample, values=values)
-    return NodeReading(name(tree), first.sample, taken, pending, inventory, tuple(events))
+    return NodeReading(read_host_name(tree), first.sample, taken, pending, inventory, tuple(events))
 
 
-def sample(root: str, *, as_json: bool) -> int:
+def print_sample(root: str, *, as_json: bool) -> int:
     """Print one sample of the machine under `root`; 0, or 2 if there is no such folder."""
     if not Tree(root).exists(""):
-        return complain(f"rankdeck-agent: {clean(root, 200)}: no such folder", 2)
-    reading = take(root)
+        return print_complaint(f"rankdeck-agent: {clean_text(root, 200)}: no such folder", 2)
+    reading = read_node(root)
     print(json.dumps(_object(reading)) if as_json else "\n".join(_table(reading)))
     return 0
 
@@ -475,22 +515,24 @@ def _table(reading: NodeReading) -> list[str]:
     return lines
 
 
-def health(root: str, *, as_json: bool, expect: str = "") -> int:
-    """Print the judgement; returns 0 ok, 1 warn, 2 bad, 3 unknown (also: no such folder, or a wrong `expect` file)."""
+def print_health(root: str, *, as_json: bool, expect: str = "") -> int:
+    """Print the judgement; returns 0 ok, 1 warn, 2 bad, 3 unknown (also: no
+    such folder, or a wrong `expect` file).
+    """
     if not Tree(root).exists(""):
-        print(f"RANKDECK UNKNOWN: {clean(root, 200)}: no such folder")
+        print(f"RANKDECK UNKNOWN: {clean_text(root, 200)}: no such folder")
         return NAGIOS[Level.UNKNOWN][0]
     try:
-        expected = Expected(other=read(expect) if expect else {})
+        expected = Expected(other=read_expectations(expect) if expect else {})
     except ExpectError as error:
-        print(f"RANKDECK UNKNOWN: {clean(str(error), 300)}")
+        print(f"RANKDECK UNKNOWN: {clean_text(str(error), 300)}")
         return NAGIOS[Level.UNKNOWN][0]
-    reading = take(root, _HEALTH_LIMIT)
+    reading = read_node(root, _HEALTH_LIMIT)
     if root == "/":
         reading = _with_unanswered(reading)
     seen = SeenDevices("", memory_of_this_boot(root))
     seen.take(reading.sample.values, reading.inventory)
-    judged, findings = judge(reading, _proc_uptime(Tree(root)), expected, seen)
+    judged, findings = judge_reading(reading, _proc_uptime(Tree(root)), expected, seen)
     node = reading.node or "this node"
     if as_json:
         print(json.dumps(_health_object(node, judged, findings)))
@@ -500,16 +542,20 @@ def health(root: str, *, as_json: bool, expect: str = "") -> int:
 
 
 def _with_unanswered(reading: NodeReading) -> NodeReading:
-    """The reading, in which what was not answered in time has failed: it is not known to be well."""
+    """The reading, in which what was not answered in time has
+    failed: it is not known to be well.
+    """
     unanswered = dict.fromkeys(reading.pending, "no answer in time")
     taken = reading.sample
     return replace(reading, sample=replace(taken, failed={**unanswered, **taken.failed}))
 
 
-def judge(
+def judge_reading(
     reading: NodeReading, uptime: Optional[float], expected: Expected, seen: SeenDevices
 ) -> tuple[Health, tuple[CheckResult, ...]]:
-    """Health, and the result of each check with its evidence; `uptime` in seconds, `seen`: what was there in this boot."""
+    """Health, and the result of each check with its evidence; `uptime` in
+    seconds, `seen`: what was there in this boot.
+    """
     facts = _facts(reading, uptime, expected, seen)
     began = facts.now - LASTING
     values = _machine_values(reading.first)
@@ -522,17 +568,18 @@ def judge(
         absent=frozenset(reading.first.absent),
         blind=frozenset(reading.first.blind),
     )
-    _, memory = assess(before)
+    _, memory = assess_node(before)
     # A moment is too short to say that no counter grows: checks of growth do not count as judged.
     memory = replace(memory, settled=False)
-    covered = cover(facts, settled=False)
-    judged, memory = assess(replace(facts, events=reading.events), memory)
-    found = explain(facts, derive(facts), memory, covered, judged.reasons)
+    covered = cover_checks(facts, settled=False)
+    judged, memory = assess_node(replace(facts, events=reading.events), memory)
+    found = explain_checks(facts, derive_numbers(facts), memory, covered, judged.reasons)
     return judged, found
 
 
 def _machine_values(sample: Sample) -> Table:
-    # Samples are not periodic here: a lag of 0 must not make a machine that cannot be read look fine.
+    # Samples are not periodic here: a lag of 0 must not make a
+    # machine that cannot be read look fine.
     return {m: d for m, d in sample.values.items() if m != "agent.lag"}
 
 

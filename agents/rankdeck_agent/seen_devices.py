@@ -1,4 +1,6 @@
-"""What a machine has shown since it booted: what goes is noticed, also by an agent that starts again."""
+"""What a machine has shown since it booted: what goes is noticed,
+also by an agent that starts again.
+"""
 
 import os
 from collections.abc import Mapping
@@ -6,7 +8,7 @@ from pathlib import Path
 from typing import Optional
 
 from rankdeck_agent.collectors.base import BootMemory, Tree
-from rankdeck_agent.files import state_folder
+from rankdeck_agent.files import agent_state_folder
 from rankdeck_agent.rules.derived import KEPT, SIZES, is_kept
 from rankdeck_agent.rules.facts import Number, Table
 
@@ -30,13 +32,15 @@ def memory_of_this_boot(root: str) -> Optional[BootMemory]:
     except OSError:
         return None
     name = ".".join(map(str, ("seen", os.uname().nodename, *view)))
-    return BootMemory(state_folder() / name, boot)
+    return BootMemory(agent_state_folder() / name, boot)
 
 
 class SeenDevices:
-    """Devices that were there, links that were up and the largest sizes. Use it from one thread only.
+    """Devices that were there, links that were up and the largest
+    sizes. Use it from one thread only.
 
-    `boot` names the boot. What `memory` has is there from the beginning, and what is new is kept in it.
+    `boot` names the boot. What `memory` has is there from the
+    beginning, and what is new is kept in it.
     """
 
     def __init__(self, boot: str, memory: Optional[BootMemory] = None) -> None:

@@ -1,4 +1,6 @@
-"""`service`: installs the agent as a systemd service on this node, removes it, or reports its state."""
+"""`service`: installs the agent as a systemd service on this node,
+removes it, or reports its state.
+"""
 
 import contextlib
 import grp
@@ -19,12 +21,14 @@ from typing import Any, Callable, Optional
 
 from rankdeck_agent.config import SIZE_LIMIT, AgentConfigError, from_mapping
 from rankdeck_agent.gpu_release import SIGNALS, tell_agents
-from rankdeck_agent.text import complain, say
+from rankdeck_agent.text import print_complaint, print_json_line
 
 UNIT = "rankdeck-agent.service"
 USER = "rankdeck-agent"
 GROUPS = ("adm", "systemd-journal", "video", "render")
-"""Groups that the service joins, if they exist: for the kernel log, AMD GPUs and the firmware of a Raspberry Pi."""
+"""Groups that the service joins, if they exist: for the kernel log, AMD
+GPUs and the firmware of a Raspberry Pi.
+"""
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class File:
     mode: int
 
 
-def place(root: Path, home: Path, *, system: bool) -> InstallPlace:
+def place_installation(root: Path, home: Path, *, system: bool) -> InstallPlace:
     """The paths of an installation."""
     if system:
         return InstallPlace(
@@ -68,7 +72,7 @@ def place(root: Path, home: Path, *, system: bool) -> InstallPlace:
     )
 
 
-def files(
+def list_service_files(
     at: InstallPlace, python: str, archive: bytes, config: Mapping[str, Any], groups: str
 ) -> tuple[File, ...]:
     """The files to write, in this order, the unit last; `groups` as returned by `_groups`."""
@@ -76,11 +80,11 @@ def files(
     return (
         File(at.agent, archive, 0o755),
         File(at.config, text.encode(), 0o600),
-        File(at.unit, unit(at, python, groups).encode(), 0o644),
+        File(at.unit, write_unit_text(at, python, groups).encode(), 0o644),
     )
 
 
-def unit(at: InstallPlace, python: str, groups: str = "") -> str:
+def write_unit_text(at: InstallPlace, python: str, groups: str = "") -> str:
     """The text of the systemd unit."""
     command = " ".join(_quoted(word) for word in (python, "-I", str(at.agent), "--config", "-"))
     hardened = _SYSTEM.format(user=USER, groups=groups) if at.system else ""
@@ -162,13 +166,16 @@ class InstallStep:
     argv: tuple[str, ...] = ()
 
 
-def command(*argv: str, needed: bool = True) -> InstallStep:
+def command_step(*argv: str, needed: bool = True) -> InstallStep:
     """The step that runs a command."""
     return InstallStep("run", " ".join(argv), needed=needed, argv=argv)
 
 
-def do(steps: Sequence[InstallStep], contents: "dict[str, File]") -> None:
-    """Carry out the steps in order; raises InstallError at the first needed one that fails. `contents`: path -> file to write."""
+def do_steps(steps: Sequence[InstallStep], contents: "dict[str, File]") -> None:
+    """Carry out the steps in order; raises InstallError at the first needed one that fails.
+
+    `contents`: path -> file to write.
+    """
     for step in steps:
         if step.what == "write":
             _write(contents[step.text])
@@ -219,7 +226,7 @@ def _run(step: InstallStep) -> None:
         raise InstallError(f"`{step.text}`: {why}")
 
 
-def ask(words: Sequence[str]) -> str:
+def command_output(words: Sequence[str]) -> str:
     """The stdout of a command; "" if it cannot be run."""
     try:
         done = subprocess.run(
@@ -247,11 +254,14 @@ class Site:
 
 
 def main(given: Sequence[str]) -> int:
-    """Run install, uninstall or status; prints one line of JSON (except after wrong usage). Returns the exit code."""
+    """Run install, uninstall or status; prints one line of JSON (except after wrong usage).
+
+    Returns the exit code.
+    """
     words = set(given[1:])
     scope = words & {"--system", "--user"}
     if not given or given[0] not in _NAMES or len(scope) != 1:
-        return complain(_USAGE, 2)
+        return print_complaint(_USAGE, 2)
     system, dry = "--system" in words, "--dry-run" in words
     if system and os.geteuid() != 0 and given[0] != "status":
         return _as_root(given)
@@ -261,7 +271,7 @@ def main(given: Sequence[str]) -> int:
         answer = {"ok": False, "why": str(error)}
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         answer = {"ok": False, "why": f"{type(error).__name__}: {error}"}
-    return say(answer)
+    return print_json_line(answer)
 
 
 def _as_root(given: Sequence[str]) -> int:
@@ -269,7 +279,7 @@ def _as_root(given: Sequence[str]) -> int:
     sudo = shutil.which("sudo")
     if sudo is None:
         why = "a system service needs root, and there is no sudo; log in as root or use --user"
-        return say({"ok": False, "why": why})
+        return print_json_line({"ok": False, "why": why})
     again = ("-n", sys.executable, "-I", str(_archive_path()), "service", *given)
     os.execv(sudo, (sudo, *again))
     return 1
@@ -284,7 +294,7 @@ def _archive_path() -> Path:
 
 def _site(*, system: bool) -> Site:
     root = Path(os.environ.get(ROOT_VARIABLE, "/"))
-    at = place(root, Path.home(), system=system)
+    at = place_installation(root, Path.home(), system=system)
     return Site(at, root, _archive_path().read_bytes())
 
 
@@ -295,7 +305,7 @@ def _install(site: Site, dry: bool) -> dict[str, Any]:
     at = site.at
     _need_systemd(site)
     config = _config()
-    wanted = files(at, sys.executable, site.archive, config, _groups())
+    wanted = list_service_files(at, sys.executable, site.archive, config, _groups())
     changed = [file for file in wanted if not _is_there(file)]
     old, new = _label(_read(at.agent)), _label(site.archive)
     steps = _steps(at, changed)
@@ -303,7 +313,7 @@ def _install(site: Site, dry: bool) -> dict[str, Any]:
         steps = _steps(at, list(wanted))
         return {"ok": True, "did": "dry run", "old": old, "new": new, **_steps_row(steps)}
     if changed or _state(at)["ActiveState"] != "active":
-        do(steps, {str(file.path): file for file in changed})
+        do_steps(steps, {str(file.path): file for file in changed})
     did = "installed" if not old else "upgraded" if old != new else "changed"
     return {
         "ok": True,
@@ -316,7 +326,9 @@ def _install(site: Site, dry: bool) -> dict[str, Any]:
 
 
 def _config() -> dict[str, Any]:
-    """The agent's configuration from standard input, as JSON; raises AgentConfigError, ValueError if it is not valid."""
+    """The agent's configuration from standard input, as JSON; raises
+    AgentConfigError, ValueError if it is not valid.
+    """
     text = sys.stdin.buffer.read(SIZE_LIMIT + 1)
     raw = json.loads(text[:SIZE_LIMIT])
     from_mapping(raw)
@@ -330,12 +342,12 @@ def _groups() -> str:
 
 
 def _steps(at: InstallPlace, changed: Sequence[File]) -> list[InstallStep]:
-    steps = [command(*_useradd())] if at.system and not _has_user() else []
+    steps = [command_step(*_useradd())] if at.system and not _has_user() else []
     for file in changed:
         shown = "" if file.path == at.agent else _readable(file)
         steps.append(InstallStep("write", str(file.path), shown))
     tail = (("daemon-reload",), ("enable", UNIT), ("restart", UNIT))
-    return steps + [command(*at.systemctl, *words) for words in tail]
+    return steps + [command_step(*at.systemctl, *words) for words in tail]
 
 
 def _readable(file: File) -> str:
@@ -354,7 +366,7 @@ def _notes(at: InstallPlace) -> list[str]:
     if at.system:
         return []
     name = pwd.getpwuid(os.getuid()).pw_name
-    answer = ask(("loginctl", "show-user", name, "--property=Linger"))
+    answer = command_output(("loginctl", "show-user", name, "--property=Linger"))
     if "Linger=yes" in answer:
         return []
     return [
@@ -370,25 +382,27 @@ def _uninstall(site: Site, dry: bool) -> dict[str, Any]:
     there = [path for path in (at.unit, at.config, at.agent) if path.exists()]
     old = _label(_read(at.agent))
     steps = [
-        command(*at.systemctl, "disable", "--now", UNIT, needed=False),
-        command(*_forget(at), needed=False),
+        command_step(*at.systemctl, "disable", "--now", UNIT, needed=False),
+        command_step(*_forget(at), needed=False),
         *(InstallStep("remove", str(path)) for path in there),
-        command(*at.systemctl, "daemon-reload", needed=False),
-        command(*at.systemctl, "reset-failed", UNIT, needed=False),
+        command_step(*at.systemctl, "daemon-reload", needed=False),
+        command_step(*at.systemctl, "reset-failed", UNIT, needed=False),
     ]
     if at.system and _has_user():
-        steps.append(command("userdel", USER, needed=False))
+        steps.append(command_step("userdel", USER, needed=False))
     if dry:
         return {"ok": True, "did": "dry run", "old": old, **_steps_row(steps)}
     if not there:
         return {"ok": True, "did": "was not there", "old": old, "notes": []}
     _need_systemd(site)
-    do(steps, {})
+    do_steps(steps, {})
     return {"ok": True, "did": "removed", "old": old, "notes": []}
 
 
 def _forget(at: InstallPlace) -> tuple[str, ...]:
-    """The command that erases the node's retained messages on the broker, so that no console waits for the node."""
+    """The command that erases the node's retained messages on the broker, so
+    that no console waits for the node.
+    """
     return (sys.executable, "-I", str(at.agent), "forget", str(at.config))
 
 
@@ -410,7 +424,7 @@ def _status(site: Site, dry: bool) -> dict[str, Any]:
         "state": shown["ActiveState"],
         "enabled": shown["UnitFileState"] == "enabled",
         "restarts": int(shown["NRestarts"] or 0),
-        "says": ask(journal).strip()[:300] if failed else "",
+        "says": command_output(journal).strip()[:300] if failed else "",
     }
 
 
@@ -418,7 +432,7 @@ def _state(at: InstallPlace) -> dict[str, str]:
     keys = ("ActiveState", "UnitFileState", "NRestarts")
     found: dict[str, str] = dict.fromkeys(keys, "")
     show = (*at.systemctl, "show", UNIT, *(f"--property={key}" for key in keys))
-    for line in ask(show).splitlines():
+    for line in command_output(show).splitlines():
         key, _, value = line.partition("=")
         if key in found:
             found[key] = value

@@ -1,12 +1,15 @@
-"""`simulated-fleet`: simulates the agents of many nodes in one process, for demo, teaching and benchmarks.
+"""`simulated-fleet`: simulates the agents of many nodes in one
+process, for demo, teaching and benchmarks.
 
-Standard input has lines `NODE JSON`: what the agent of that node would get on its own standard input, first its
-configuration, then lines like `{"samples": true}`; a line with only `NODE` ends that agent. A line ` JSON` (with a leading
-blank) changes the fleet (see `FleetPlan`); ` {"ask": true}` is answered by one line of JSON on standard output. The end of
-standard input ends everything.
+Standard input has lines `NODE JSON`: what the agent of that node would get on its own standard
+input, first its configuration, then lines like `{"samples": true}`; a line with only `NODE` ends
+that agent. A line ` JSON` (with a leading blank) changes the fleet (see `FleetPlan`); ` {"ask":
+true}` is answered by one line of JSON on standard output. The end of standard input ends
+everything.
 
-The readings are simulated; judgement and messages are those of the real agent. Connections speak MQTT 3.1.1, only publish
-and need no threads: messages wait in a buffer, and the broker's answers are dropped. Nodes with one account share them.
+The readings are simulated; judgement and messages are those of the real agent. Connections speak
+MQTT 3.1.1, only publish and need no threads: messages wait in a buffer, and the broker's answers
+are dropped. Nodes with one account share them.
 """
 
 import heapq
@@ -24,12 +27,12 @@ from rankdeck_agent import __version__
 from rankdeck_agent.collectors.base import Reading
 from rankdeck_agent.collectors.simulated import SimulatedGpus, SimulatedHost, SimulatedRdma
 from rankdeck_agent.config import SIZE_LIMIT, AgentConfigError, Config, from_line
-from rankdeck_agent.files import clean
+from rankdeck_agent.files import clean_text
 from rankdeck_agent.sampler import HASTE, NodeJudge, Reporter
 from rankdeck_agent.seen_devices import SeenDevices
-from rankdeck_agent.telemetry import wanted
-from rankdeck_agent.text import complain, table
-from rankdeck_agent.wire import Hello, Message, Sample, encode, topic
+from rankdeck_agent.telemetry import samples_wanted
+from rankdeck_agent.text import parse_json_table, print_complaint
+from rankdeck_agent.wire import Hello, Message, Sample, encode_message, message_topic
 
 SILENT = "silent"
 FAULTS = (
@@ -38,7 +41,9 @@ FAULTS = (
 )  # fmt: skip
 """(part of the node, fault as in `simulate:`) of each possible fault."""
 WATCHED = 90.0
-"""Seconds after a fault in which the node is read every second, so that the end of its reasons is seen."""
+"""Seconds after a fault in which the node is read every second, so
+that the end of its reasons is seen.
+"""
 FIRST = 4.0
 """Seconds after the start in which the node is read every second: rates need two readings."""
 ODD, KERNEL = 500, "6.5.0-made-up"
@@ -50,7 +55,9 @@ Publish = Callable[[str, Message], None]
 
 
 class SimulatedNode:
-    """The simulated agent of one node; the fleet calls `beat` at the time `due` (monotonic seconds, as all times here)."""
+    """The simulated agent of one node; the fleet calls `beat` at the time `due`
+    (monotonic seconds, as all times here).
+    """
 
     def __init__(self, config: Config, publish: Publish, now: float, *, installed: bool) -> None:
         self.name, self.cluster = config.node, config.cluster
@@ -212,7 +219,10 @@ class BrokerLine:
         keepalive: int = 60,
         will: Optional[tuple[str, bytes]] = None,
     ) -> None:
-        """`will`: (topic, payload) that the broker publishes, retained, if we disappear. `keepalive` in seconds."""
+        """`will`: (topic, payload) that the broker publishes, retained, if we disappear.
+
+        `keepalive` in seconds.
+        """
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -321,7 +331,9 @@ LOOK = 1.0
 """Seconds between two checks for connections that need a ping."""
 _LONGEST_PAUSE = 0.5
 _TURN = 0.5
-"""Most seconds of beats before connections are served again: a broker ends a connection that is silent for long."""
+"""Most seconds of beats before connections are served again: a broker ends
+a connection that is silent for long.
+"""
 
 
 @dataclass(frozen=True)
@@ -440,7 +452,9 @@ class SimulatedFleet:
         elif node is None:
             self._begin(name, from_line(payload), now)
         else:
-            node.wanted = wanted(table(payload.decode("utf-8", "replace")) or {}, node.wanted)
+            node.wanted = samples_wanted(
+                parse_json_table(payload.decode("utf-8", "replace")) or {}, node.wanted
+            )
             self._expect(node, now)
 
     def _command(self, request: dict[str, Any]) -> None:
@@ -500,7 +514,11 @@ class SimulatedFleet:
         first = connection.nodes[0]
         alone = bool(login[0]) and len(connection.nodes) == 1
         cluster = first.cluster
-        will = (topic(cluster, first.name, "hello"), encode(first.goodbye())) if alone else None
+        will = (
+            (message_topic(cluster, first.name, "hello"), encode_message(first.goodbye()))
+            if alone
+            else None
+        )
         connection.line = BrokerLine(
             (host, port),
             f"rankdeck-{cluster}-{first.name}",
@@ -531,7 +549,7 @@ class SimulatedFleet:
     def _lose(self, connection: SharedConnection, why: str) -> None:
         if connection.line is None:
             return
-        self.trouble = clean(why, 200)
+        self.trouble = clean_text(why, 200)
         self._selector.unregister(connection.line)
         connection.line.close()
         connection.line = None
@@ -543,10 +561,13 @@ class SimulatedFleet:
         line = connection.line
         if line is None:
             return
-        payload, waited = encode(message), line.waits
+        payload, waited = encode_message(message), line.waits
         try:
             line.publish(
-                topic(node.cluster, node.name, kind), payload, qos=QOS[kind], retain=kind in KEPT
+                message_topic(node.cluster, node.name, kind),
+                payload,
+                qos=QOS[kind],
+                retain=kind in KEPT,
             )
         except LineError as error:
             self._lose(connection, str(error))
@@ -558,7 +579,9 @@ class SimulatedFleet:
             self._selector.modify(line, EVENT_READ | EVENT_WRITE, connection)
 
     def _end(self, name: str) -> None:
-        """End the agent of a node, with a goodbye; does nothing if the agents are installed as services."""
+        """End the agent of a node, with a goodbye; does nothing if the
+        agents are installed as services.
+        """
         if self.plan.installed:
             return
         node, connection = self._nodes.pop(name, None), self._of.get(name)
@@ -616,7 +639,9 @@ class SimulatedFleet:
             self._keep_alive(now)
 
     def _keep_alive(self, now: float) -> None:
-        """Send a ping on connections where nothing was sent for `keepalive` seconds, as paho does."""
+        """Send a ping on connections where nothing was sent for
+        `keepalive` seconds, as paho does.
+        """
         for connection in [one for many in self._connections.values() for one in many]:
             if connection.line is None or now - connection.spoke < connection.keepalive:
                 continue
@@ -647,4 +672,4 @@ def main() -> int:
     try:
         return SimulatedFleet().run()
     except (AgentConfigError, ValueError) as error:
-        return complain(f"rankdeck-agent: {clean(str(error), 500)}", 2)
+        return print_complaint(f"rankdeck-agent: {clean_text(str(error), 500)}", 2)

@@ -1,4 +1,6 @@
-"""`telemetry`: publishes health, samples and events of this node over MQTT until stdin is closed or the service stops."""
+"""`telemetry`: publishes health, samples and events of this node over MQTT
+until stdin is closed or the service stops.
+"""
 
 import base64
 import contextlib
@@ -17,18 +19,26 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Optional
 
 from rankdeck_agent import __version__
-from rankdeck_agent.collectors import Collector, collectors
+from rankdeck_agent.collectors import Collector, make_collectors
 from rankdeck_agent.collectors.gpu import GpuCollector
-from rankdeck_agent.collectors.simulated import chosen
+from rankdeck_agent.collectors.simulated import choose_simulations
 from rankdeck_agent.config import SIZE_LIMIT, AgentConfigError, Config, from_file, from_line
-from rankdeck_agent.files import Tree, clean, leave_no_core, readable, reason
+from rankdeck_agent.files import Tree, clean_text, failure_reason, leave_no_core, wait_readable
 from rankdeck_agent.gpu_release import SIGNALS
-from rankdeck_agent.machine import machine
+from rankdeck_agent.machine import describe_machine
 from rankdeck_agent.relay import BrokerRelay
 from rankdeck_agent.sampler import LATE_SHARE, NodeJudge, Reporter, Sampler
 from rankdeck_agent.seen_devices import SeenDevices, memory_of_this_boot
-from rankdeck_agent.text import complain, table
-from rankdeck_agent.wire import Event, HealthReport, Hello, Message, Sample, encode, topic
+from rankdeck_agent.text import parse_json_table, print_complaint
+from rankdeck_agent.wire import (
+    Event,
+    HealthReport,
+    Hello,
+    Message,
+    Sample,
+    encode_message,
+    message_topic,
+)
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessageInfo
@@ -39,10 +49,12 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Lease:
-    """How long the agent runs: until a signal (SIGTERM, SIGINT, SIGHUP), or with `stdin` until standard input ends.
+    """How long the agent runs: until a signal (SIGTERM, SIGINT, SIGHUP), or
+    with `stdin` until standard input ends.
 
-    A line `{"samples": true}` or `{"samples": false}` on standard input turns full samples on or off, a line with
-    `relay` is for the relay, and the SIGNALS of `gpu_release` turn the reading of GPUs on or off.
+    A line `{"samples": true}` or `{"samples": false}` on standard input turns full samples on or
+    off, a line with `relay` is for the relay, and the SIGNALS of `gpu_release` turn the reading of
+    GPUs on or off.
     """
 
     def __init__(
@@ -65,11 +77,13 @@ class Lease:
         self.gpus = gpus
 
     def wait(self, seconds: float) -> bool:
-        """Sleep at most `seconds`, reading standard input meanwhile; True at once if the lease has ended."""
+        """Sleep at most `seconds`, reading standard input meanwhile;
+        True at once if the lease has ended.
+        """
         deadline = time.monotonic() + seconds
         while True:
             left = max(0.0, deadline - time.monotonic())
-            ready = readable(self._watched, left)
+            ready = wait_readable(self._watched, left)
             if not ready:
                 return False
             if self._bell in ready or not self._read():
@@ -81,14 +95,14 @@ class Lease:
         *lines, rest = (self._line + data).split(b"\n")
         self._line = rest[-SIZE_LIMIT:]
         for line in lines:
-            request = table(line.decode("utf-8", "replace")) or {}
-            self.samples = wanted(request, self.samples)
+            request = parse_json_table(line.decode("utf-8", "replace")) or {}
+            self.samples = samples_wanted(request, self.samples)
             if self._relay is not None and isinstance(request.get("relay"), dict):
                 self._relay.take(request["relay"])
         return bool(data)
 
 
-def wanted(request: Mapping[str, Any], before: bool) -> bool:
+def samples_wanted(request: Mapping[str, Any], before: bool) -> bool:
     """Whether full samples are wanted after this request; `before` if it does not say."""
     found = request.get("samples")
     return found if isinstance(found, bool) else before
@@ -100,8 +114,11 @@ def _ring(handle: int) -> None:
         os.write(handle, b".")
 
 
-def telemetry() -> int:
-    """Publish until standard input ends; its first line is the configuration. Returns the exit code."""
+def run_telemetry() -> int:
+    """Publish until standard input ends; its first line is the configuration.
+
+    Returns the exit code.
+    """
     leave_no_core()
     try:
         config = from_line(read_line(0))
@@ -112,47 +129,56 @@ def telemetry() -> int:
         relay = BrokerRelay()
         relay.start()
         config = replace(config, host="127.0.0.1", port=relay.port)
-    return run(config, Lease(stdin=True, samples=config.samples, relay=relay))
+    return publish_until_end(config, Lease(stdin=True, samples=config.samples, relay=relay))
 
 
-def headless(path: str) -> int:
-    """Publish until a signal, with the configuration file `path`, as the installed service. Returns the exit code."""
+def run_headless(path: str) -> int:
+    """Publish until a signal, with the configuration file `path`, as the installed service.
+
+    Returns the exit code.
+    """
     leave_no_core()
     try:
         config = from_file(path)
     except AgentConfigError as error:
         return _refuse(str(error))
-    return run(config, Lease(stdin=False, samples=config.samples), installed=True)
+    return publish_until_end(config, Lease(stdin=False, samples=config.samples), installed=True)
 
 
-def forgotten(path: str) -> int:
-    """Erase what the broker retains of this node, with the configuration file `path`. Returns the exit code."""
+def erase_retained(path: str) -> int:
+    """Erase what the broker retains of this node, with the configuration file `path`.
+
+    Returns the exit code.
+    """
     try:
         config = from_file(path)
-        why = forget(config)
+        why = forget_retained(config)
     except AgentConfigError as error:
         return _refuse(str(error))
     return _refuse(why) if why else 0
 
 
-def run(config: Config, lease: Lease, *, installed: bool = False) -> int:
+def publish_until_end(config: Config, lease: Lease, *, installed: bool = False) -> int:
     """Publish until the lease ends. Returns the exit code."""
     try:
-        publisher = Publisher(config, hello(config, installed=installed))
+        publisher = Publisher(config, make_hello(config, installed=installed))
     except ImportError as error:
         return _refuse(f"paho-mqtt 2 is needed to publish: {error}")
     except (OSError, ValueError) as error:
         # Before a connection is made, only reading the certificates can fail like this.
         where = f"ca_file {config.ca_file!r}" if config.ca_file else "ca"
-        return _refuse(f"{where}: {reason(error)}")
+        return _refuse(f"{where}: {failure_reason(error)}")
     publisher.start()
-    publish(config, lease, publisher)
+    publish_samples(config, lease, publisher)
     publisher.stop()
     return 0
 
 
 class Destination(ABC):
-    """Takes the messages of a node, and keeps what the node has announced. No method waits for the network."""
+    """Takes the messages of a node, and keeps what the node has announced.
+
+    No method waits for the network.
+    """
 
     def __init__(self, hello: Hello) -> None:
         self._hello = hello
@@ -169,7 +195,9 @@ class Destination(ABC):
         return self._hello.inventory
 
     def describe(self, inventory: Mapping[str, str]) -> None:
-        """Announce the hardware that the collectors found, added to the machine's own, if it has changed."""
+        """Announce the hardware that the collectors found, added to the
+        machine's own, if it has changed.
+        """
         known = {**self._machine, **inventory}
         if known != self._hello.inventory:
             self._hello = replace(self._hello, inventory=known)
@@ -181,7 +209,9 @@ class Destination(ABC):
 
     @abstractmethod
     def health(self, reporter: Reporter, report: HealthReport, now: float) -> None:
-        """Send the health if `reporter` says that it is due; `now` in seconds of a monotonic clock."""
+        """Send the health if `reporter` says that it is due; `now`
+        in seconds of a monotonic clock.
+        """
 
     @abstractmethod
     def sample(self, sample: Sample) -> None:
@@ -195,7 +225,7 @@ class Destination(ABC):
         return replace(self._hello, up=False, inventory={})
 
 
-def publish(config: Config, lease: Lease, publisher: Destination) -> None:
+def publish_samples(config: Config, lease: Lease, publisher: Destination) -> None:
     """Read, judge and publish once a period until the lease ends."""
     # A simulated device goes when the agent starts again without it.
     seen = SeenDevices(
@@ -270,10 +300,12 @@ def _trim() -> None:
 
 
 def _collectors(config: Config) -> list[Collector]:
-    return collectors(config.root, config.simulate, config.node, rdma_exclude=config.rdma_exclude)
+    return make_collectors(
+        config.root, config.simulate, config.node, rdma_exclude=config.rdma_exclude
+    )
 
 
-def hello(config: Config, *, installed: bool = False) -> Hello:
+def make_hello(config: Config, *, installed: bool = False) -> Hello:
     """The `Hello` of this node, with what is known before the first reading."""
     tree = Tree(config.root)
     boot = tree.maybe("proc/sys/kernel/random/boot_id") or os.urandom(8).hex()
@@ -281,24 +313,28 @@ def hello(config: Config, *, installed: bool = False) -> Hello:
         node=config.node,
         up=True,
         at=time.time(),
-        boot=clean(boot.replace("/", "")),
+        boot=clean_text(boot.replace("/", "")),
         agent=__version__,
         period=max(config.period, config.sample_period),
-        inventory=machine(tree),
-        simulated=tuple(chosen(config.simulate, config.node)),
+        inventory=describe_machine(tree),
+        simulated=tuple(choose_simulations(config.simulate, config.node)),
         installed=installed,
         heartbeat=config.heartbeat,
     )
 
 
 def _phase(config: Config) -> float:
-    """Seconds until the first sample; differs by node, so that nodes started together do not send together."""
+    """Seconds until the first sample; differs by node, so that nodes
+    started together do not send together.
+    """
     share = zlib.crc32(config.node.encode()) % 1000 / 1000
     return min(0.25, config.period / 2) + share * min(config.period, 1.0)
 
 
 def read_line(handle: int) -> bytes:
-    """The first line of a file descriptor, without reading past it; raises AgentConfigError if it is too long."""
+    """The first line of a file descriptor, without reading past it; raises
+    AgentConfigError if it is too long.
+    """
     parts: list[bytes] = []
     while len(parts) <= SIZE_LIMIT:
         part = os.read(handle, 1)
@@ -309,7 +345,7 @@ def read_line(handle: int) -> bytes:
 
 
 def _refuse(why: str) -> int:
-    return complain(f"rankdeck-agent: {clean(why, 500)}", 2)
+    return print_complaint(f"rankdeck-agent: {clean_text(why, 500)}", 2)
 
 
 CONNECT_LIMIT = 5.0
@@ -333,7 +369,8 @@ _REFUSED = {
 class Publisher(Destination):
     """Sends hello, health, samples and events of one node to the broker, and keeps the connection.
 
-    paho's thread does the network; problems are printed to stderr, each once per outage. Raises ImportError without paho.
+    paho's thread does the network; problems are printed to stderr, each once per
+    outage. Raises ImportError without paho.
     """
 
     def __init__(self, config: Config, hello: Hello) -> None:
@@ -383,20 +420,22 @@ class Publisher(Destination):
             return
         due = reporter.due(report, now)
         if due is not None:
-            self._client.publish(self._topic("health"), encode(due), qos=1, retain=True)
+            self._client.publish(self._topic("health"), encode_message(due), qos=1, retain=True)
             reporter.sent(due, now)
 
     def sample(self, sample: Sample) -> None:
         """Send a sample; without a connection, or behind a slow one, it is dropped."""
         if self._client.is_connected() and not self._client.want_write():
-            self._client.publish(self._topic("sample"), encode(sample), qos=0)
+            self._client.publish(self._topic("sample"), encode_message(sample), qos=0)
 
     def event(self, event: Event) -> None:
         """Send an event; without a connection it waits for one."""
-        self._client.publish(self._topic("event"), encode(event), qos=1)
+        self._client.publish(self._topic("event"), encode_message(event), qos=1)
 
     def stop(self) -> None:
-        """Send the goodbye, wait at most GOODBYE_LIMIT seconds for the broker to take it, and disconnect."""
+        """Send the goodbye, wait at most GOODBYE_LIMIT seconds for the
+        broker to take it, and disconnect.
+        """
         if not self._client.is_connected():
             return
         message = self._client.publish(self._topic("hello"), self._goodbye(), qos=1, retain=True)
@@ -406,13 +445,13 @@ class Publisher(Destination):
 
     def _send_hello(self) -> None:
         hello = replace(self._hello, at=time.time())
-        self._client.publish(self._topic("hello"), encode(hello), qos=1, retain=True)
+        self._client.publish(self._topic("hello"), encode_message(hello), qos=1, retain=True)
 
     def _goodbye(self) -> bytes:
-        return encode(self._farewell())
+        return encode_message(self._farewell())
 
     def _topic(self, kind: str) -> str:
-        return topic(self._config.cluster, self._config.node, kind)
+        return message_topic(self._config.cluster, self._config.node, kind)
 
     def _on_connect(
         self,
@@ -471,15 +510,16 @@ class Publisher(Destination):
             return
         self._complaints.add(what)
         where = f"broker {self._config.host}:{self._config.port}"
-        print(f"rankdeck-agent: {clean(f'{where} {what}', 400)}", file=sys.stderr, flush=True)
+        print(f"rankdeck-agent: {clean_text(f'{where} {what}', 400)}", file=sys.stderr, flush=True)
 
 
 class StdoutPublisher(Destination):
-    """Writes hello, health, samples and events of one node as lines to stdout, which srun passes on.
+    """Writes hello, health, samples and events of one node as lines
+    to stdout, which srun passes on.
 
-    A message is compressed, encoded in base64 and cut into lines
-    `{"beside": {"node": …, "kind": …, "of": 3, "part": 0, "data": …}}`: srun keeps lines of up to 1,024 bytes whole
-    even if others write too. Raises BrokenPipeError when srun is gone.
+    A message is compressed, encoded in base64 and cut into lines `{"beside": {"node": …, "kind": …,
+    "of": 3, "part": 0, "data": …}}`: srun keeps lines of up to 1,024 bytes whole even if others
+    write too. Raises BrokenPipeError when srun is gone.
     """
 
     _LONGEST = 700
@@ -504,7 +544,7 @@ class StdoutPublisher(Destination):
         self._say("event", event)
 
     def _say(self, kind: str, message: Message) -> None:
-        data = base64.b64encode(zlib.compress(encode(message))).decode()
+        data = base64.b64encode(zlib.compress(encode_message(message))).decode()
         parts = [data[at : at + self._LONGEST] for at in range(0, len(data), self._LONGEST)]
         head = {"node": self._hello.node, "kind": kind, "of": len(parts)}
         rows = ({**head, "part": number, "data": part} for number, part in enumerate(parts))
@@ -512,7 +552,7 @@ class StdoutPublisher(Destination):
         sys.stdout.flush()
 
 
-def forget(config: Config) -> str:
+def forget_retained(config: Config) -> str:
     """Erase the hello and health that the broker retains of this node; "", or why it failed."""
     try:
         client = _client(config)
@@ -520,7 +560,7 @@ def forget(config: Config) -> str:
     except (OSError, ValueError) as error:
         return f"broker {config.host}:{config.port} {_unreached(error)}"
     client.loop_start()
-    kept = (topic(config.cluster, config.node, kind) for kind in ("health", "hello"))
+    kept = (message_topic(config.cluster, config.node, kind) for kind in ("health", "hello"))
     messages = [client.publish(name, b"", qos=1, retain=True) for name in kept]
     for one in messages:
         one.wait_for_publish(GOODBYE_LIMIT)
@@ -537,7 +577,7 @@ def _unreached(error: Optional[BaseException]) -> str:
     verify = getattr(error, "verify_message", "")
     if verify:
         return f"shows a certificate that we do not accept: {verify}"
-    return f"cannot be reached: {reason(error)}" if error else "cannot be reached"
+    return f"cannot be reached: {failure_reason(error)}" if error else "cannot be reached"
 
 
 def _lost(short: int, client_id: str) -> str:
@@ -554,7 +594,9 @@ def _wait(info: "MQTTMessageInfo", limit: float) -> None:
 
 
 def _client(config: Config, client_id: str = "") -> "Client":
-    """A client for the broker, not yet connected; raises OSError or ValueError if its certificates cannot be loaded."""
+    """A client for the broker, not yet connected; raises OSError or ValueError
+    if its certificates cannot be loaded.
+    """
     with contextlib.ExitStack() as stack:
         if not config.tls:
             stack.enter_context(_without_openssl())

@@ -1,4 +1,6 @@
-"""Makes text and JSON from other programs safe to keep and to show; prints the answer of a command."""
+"""Makes text and JSON from other programs safe to keep and to
+show; prints the answer of a command.
+"""
 
 import json
 import re
@@ -16,18 +18,20 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 """Control characters and line ends."""
 
 
-def plain(text: str, limit: int = 400) -> str:
-    """`text` on one line: control characters become blanks, other invisible ones their code points; at most `limit` characters."""
+def plain_line(text: str, limit: int = 400) -> str:
+    """`text` on one line: control characters become blanks, other invisible ones their
+    code points; at most `limit` characters.
+    """
     return make_visible(_CONTROLS.sub(" ", text[: limit * 2]).strip(), limit)
 
 
-def table(text: str) -> Optional[dict[str, Any]]:
+def parse_json_table(text: str) -> Optional[dict[str, Any]]:
     """The JSON object in `text`, or None if it is not one."""
     value = _parsed(text)
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
-def array(text: str) -> Optional[list[Any]]:
+def parse_json_array(text: str) -> Optional[list[Any]]:
     """The JSON array in `text`, or None if it is not one."""
     value = _parsed(text)
     return cast("list[Any]", value) if isinstance(value, list) else None
@@ -40,20 +44,24 @@ def _parsed(text: str) -> object:
         return None
 
 
-def say(row: Mapping[str, Any]) -> int:
-    """Print `row` as a line of JSON at once; returns the exit code: 1 if its `ok` is false, otherwise 0."""
+def print_json_line(row: Mapping[str, Any]) -> int:
+    """Print `row` as a line of JSON at once; returns the exit code: 1
+    if its `ok` is false, otherwise 0.
+    """
     print(json.dumps(row), flush=True)
     return 0 if row.get("ok", True) else 1
 
 
-def complain(why: str, code: int) -> int:
+def print_complaint(why: str, code: int) -> int:
     """Print a sentence on stderr; returns `code`, the exit code of the command that failed."""
     print(why, file=sys.stderr)
     return code
 
 
-def shown(text: str, limit: int) -> str:
-    """One line of `text` as a terminal would show it: without escape sequences, with its indentation."""
+def shown_line(text: str, limit: int) -> str:
+    """One line of `text` as a terminal would show it: without escape
+    sequences, with its indentation.
+    """
     if not text.isprintable():
         text = _ESCAPES.sub("", text[: limit * 4]).expandtabs(4)
         text = _CONTROLS.sub(" ", text)

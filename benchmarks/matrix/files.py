@@ -1,4 +1,6 @@
-"""Rows of the matrix: files of colleagues that are made to hurt, and words that a shell would obey."""
+"""Rows of the matrix: files of colleagues that are made to hurt,
+and words that a shell would obey.
+"""
 
 import ast
 import json
@@ -22,7 +24,7 @@ from benchmarks.matrix.model import Group, Row, Tally
 from benchmarks.matrix.sites import Sites
 from benchmarks.measure import ROOT
 from benchmarks.result import MissingError
-from rankdeck.config.document import documents
+from rankdeck.config.document import write_documents
 
 SECONDS = 3.0
 """CPU seconds that reading one file may cost, the start of the console included."""
@@ -52,7 +54,9 @@ finally:
     sys.stdout.flush()
     os.write(report, ("\n" + repr((code, os.times()[0] + os.times()[1], int(peak.split()[1]) / 1024, events))).encode())
 """
-"""`rankdeck` in a process that notes what it runs and writes, and what it cost: the last line it prints."""
+"""`rankdeck` in a process that notes what it runs and writes, and
+what it cost: the last line it prints.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +301,7 @@ def _job(place: Path, launcher: str) -> Path:
         "workdir": str(place / FOLDER),
     }
     path = place / "job.yaml"
-    path.write_text(documents([spec]))
+    path.write_text(write_documents([spec]))
     return path
 
 
@@ -316,7 +320,7 @@ def _cluster(site: LabSite, place: Path) -> Path:
     content["ssh"]["python"] = str(python)
     content["environment"] = {**content.get("environment", {}), "OTHER": VALUE}
     path = place / "cluster.yaml"
-    path.write_text(documents([content]))
+    path.write_text(write_documents([content]))
     return path
 
 

@@ -1,4 +1,6 @@
-"""Rows in which a rank or a node says what it may not: of the ranks of others, as a scheduler, as the console."""
+"""Rows in which a rank or a node says what it may not: of the ranks of
+others, as a scheduler, as the console.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -28,7 +30,9 @@ FAILS, CODE = 2, 5
 
 
 def script(forges: Sequence[str]) -> str:
-    """Rank 1 writes these messages, then rank 2 fails; the others end later, with a code that nobody forges."""
+    """Rank 1 writes these messages, then rank 2 fails; the others end
+    later, with a code that nobody forges.
+    """
     writes = "; ".join(f'echo "{one}" > $RANKDECK_RUN/control' for one in forges) or ":"
     return (
         f'[ "$RANKDECK_RANK" != 1 ] || {{ sleep 1; {writes}; }}; '

@@ -1,4 +1,6 @@
-"""Rows that stop one process for a while (SIGSTOP, then SIGCONT): nothing false may be said after it."""
+"""Rows that stop one process for a while (SIGSTOP, then SIGCONT):
+nothing false may be said after it.
+"""
 
 import signal
 import time

@@ -1,4 +1,5 @@
-"""Readers given wrong input without end, by two engines: small changes of the corpus, and hypothesis.
+"""Readers given wrong input without end, by two engines: small
+changes of the corpus, and hypothesis.
 
 `python -m benchmarks fuzz [--seconds S] [--count N] [--only NAME,…] [--seed WORD] [--keep]`
 
@@ -33,7 +34,9 @@ EXAMPLES = 50
 SLOW = 5.0
 """CPU seconds that no input may take."""
 ROOM = 4 << 30
-"""Bytes of memory for all of it: an input that wants more breaks its reader, and not the machine."""
+"""Bytes of memory for all of it: an input that wants more breaks
+its reader, and not the machine.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,6 @@
-"""Rows of the matrix: every reader of what others write, given the corpus and millions of wrong inputs."""
+"""Rows of the matrix: every reader of what others write, given the
+corpus and millions of wrong inputs.
+"""
 
 import json
 import os
@@ -26,7 +28,9 @@ COUNT = 10_000_000
 PATIENCE = 90.0
 """Seconds without a word after which a reader hangs; a block takes a second or two."""
 _STARVED = 4
-"""So many times PATIENCE: on a machine that others use, a program with this niceness may not get its turn."""
+"""So many times PATIENCE: on a machine that others use, a program with
+this niceness may not get its turn.
+"""
 _NICE = 10
 _CHUNK = 1 << 16
 

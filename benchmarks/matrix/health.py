@@ -1,4 +1,6 @@
-"""Rows about the health that agents tell by themselves: hostile, untrue, old, stopped and lost words."""
+"""Rows about the health that agents tell by themselves: hostile,
+untrue, old, stopped and lost words.
+"""
 
 import asyncio
 import json
@@ -28,11 +30,11 @@ from benchmarks.matrix.steered import KEYS, QUIT_LIMIT, opened, pressed
 from benchmarks.matrix.steering import SHOWN, planted, reached
 from benchmarks.matrix.telemetry import BROKER, CONSOLE, broker, password_of, restart
 from rankdeck.config.clusters import read_cluster
-from rankdeck.following import until
+from rankdeck.following import wait_for_condition
 from rankdeck.model.health import Level
-from rankdeck.opening import open_session
+from rankdeck.opening import open_cluster_session
 from rankdeck.session import Session
-from rankdeck_agent.wire import HealthReport, Sample, encode, topic
+from rankdeck_agent.wire import HealthReport, Sample, encode_message, message_topic
 
 PAUSE = 0.02
 """Seconds between two hostile messages: fifty times as many as an honest agent sends."""
@@ -126,14 +128,16 @@ def repeating(client: Client, name: str, many: Sequence[bytes]) -> Generator[Cal
 
 
 def _name(site: DemoSite, kind: str) -> str:
-    return topic(read_cluster(Path(site.cluster)).name, LIAR, kind)
+    return message_topic(read_cluster(Path(site.cluster)).name, LIAR, kind)
 
 
 # ---- the rows ---------------------------------------------------------------------------
 
 
 def told_anything(sites: Sites) -> Tally:
-    """One node tells all that is hostile, many times a second, while screens and verbs look at it."""
+    """One node tells all that is hostile, many times a second,
+    while screens and verbs look at it.
+    """
     with (
         broker(sites.demo, unlimited=True) as (site, mosquitto),
         publishing(mosquitto, LIAR) as liar,
@@ -172,8 +176,8 @@ def _looked_at(site: DemoSite, ready: Callable[[], bool]) -> tuple[list[str], fl
 @asynccontextmanager
 async def _unwatched(site: DemoSite) -> AsyncGenerator[Session]:
     """A console that asks for no samples: all that it knows is what agents say of themselves."""
-    async with open_session(read_cluster(Path(site.cluster))) as session:
-        await until(lambda: _all_known(session), START_LIMIT)
+    async with open_cluster_session(read_cluster(Path(site.cluster))) as session:
+        await wait_for_condition(lambda: _all_known(session), START_LIMIT)
         yield session
 
 
@@ -193,7 +197,7 @@ def _others(session: Session) -> dict[str, Level]:
 async def _took(true: Callable[[], bool], limit: float = START_LIMIT) -> float | None:
     """Seconds until it is so; None: it did not become so in time."""
     began = time.monotonic()
-    await until(true, limit)
+    await wait_for_condition(true, limit)
     return time.monotonic() - began if true() else None
 
 
@@ -280,8 +284,8 @@ async def _untrue(site: DemoSite, session: Session, liar: Client) -> AsyncGenera
     numbers: dict[str, dict[str, float]] = {"disk.used": {"/": 99.9}, "gpu.temp": {"0": 120.0}}
     session.want(frozenset({LIAR}))
     sample = Sample(1, time.time(), numbers, report=fine)
-    liar.publish(_name(site, "health"), encode(fine), qos=1)
-    liar.publish(_name(site, "sample"), encode(sample), qos=1)
+    liar.publish(_name(site, "health"), encode_message(fine), qos=1)
+    liar.publish(_name(site, "sample"), encode_message(sample), qos=1)
     if await _took(lambda: node.value("disk.used", "/") == 99.9, 5) is None:
         yield "its numbers are not shown as they were sent"
 
@@ -289,7 +293,7 @@ async def _untrue(site: DemoSite, session: Session, liar: Client) -> AsyncGenera
 async def _replayed(site: DemoSite, session: Session, liar: Client) -> AsyncGenerator[str]:
     node = session.fleet.node(LIAR)
     old = HealthReport(time.time() - HOUR, 3, 10.0, 6, 6, (("gpu.held", 3, "7", 1.0, SHOWN),))
-    liar.publish(_name(site, "health"), encode(old), qos=1, retain=True)
+    liar.publish(_name(site, "health"), encode_message(old), qos=1, retain=True)
     if await _took(lambda: any(r.check == "gpu.held" for r in node.health.reasons), 10) is None:
         yield "the old word did not arrive: nothing was tried"
     gone = await _took(lambda: not any(r.check == "gpu.held" for r in node.health.reasons), 20)

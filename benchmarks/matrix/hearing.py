@@ -1,6 +1,8 @@
-"""Rows about what a console hears of its nodes while their links or the jump host go away and come back.
+"""Rows about what a console hears of its nodes while their links or
+the jump host go away and come back.
 
-The console itself: `python -m benchmarks.matrix.hearing CLUSTER_FILE` prints one JSON object a look.
+The console itself: `python -m benchmarks.matrix.hearing
+CLUSTER_FILE` prints one JSON object a look.
 """
 
 import asyncio
@@ -33,7 +35,7 @@ from benchmarks.matrix.wires import (
     restart_jump_host,
 )
 from rankdeck.config.clusters import read_cluster
-from rankdeck.opening import open_session
+from rankdeck.opening import open_cluster_session
 
 PERIOD = 0.25
 HEARD_LIMIT = 60.0
@@ -46,7 +48,7 @@ LASTS = 30.0
 
 async def hear(file: Path) -> None:
     """Print of each node how many samples came and how it is, until it is ended."""
-    async with open_session(read_cluster(file)) as session:
+    async with open_cluster_session(read_cluster(file)) as session:
         session.want(None)
         while True:
             nodes = {

@@ -18,7 +18,7 @@ from benchmarks.fault_plants import family, words_of
 from benchmarks.fault_sites import DemoSite
 from benchmarks.matrix.meter import metered
 from benchmarks.measure import ROOT
-from rankdeck.remote.agent import bundle
+from rankdeck.remote.agent import build_bundle
 
 LIAR = "koishi"
 PROGRAM = ROOT / "tests/support/liar.py"
@@ -50,7 +50,7 @@ def lying(
     The agent's file stays as it is, or the console would bring it anew: what lies is the Python
     that the cluster file names, on the node that has the program.
     """
-    agent, folder = bundle(), place(site)
+    agent, folder = build_bundle(), place(site)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     lie: dict[str, object] = {
         "kind": kind,

@@ -13,7 +13,9 @@ STATE_LIMIT = 20.0
 MEMORY_LIMIT = 250.0
 """MiB that a console may hold."""
 KEY_LIMIT = 100.0
-"""Milliseconds from a key to its picture, with one whole core for the console; times the machine factor."""
+"""Milliseconds from a key to its picture, with one whole core for the
+console; times the machine factor.
+"""
 
 
 @cache

@@ -232,7 +232,9 @@ def _fault(victim: Victim) -> Fault:
 
 
 def crash(nodes: Sequence[str], sites: Sites) -> Tally:
-    """Kill nodes with all that runs there; once they are back, it is said what became of the job."""
+    """Kill nodes with all that runs there; once they are back, it
+    is said what became of the job.
+    """
     site = sites.demo
     with playing(site, writers("plain", 1000, FAST, abort={"enabled": False})) as scene:
         began(scene)

@@ -1,4 +1,6 @@
-"""What the head remembers: versions, damage, locks, removed files, wrong clocks, floods, and a year of use."""
+"""What the head remembers: versions, damage, locks, removed files,
+wrong clocks, floods, and a year of use.
+"""
 
 import random
 import signal

@@ -126,7 +126,10 @@ class Scene:
     # ---- what is done
 
     def start(self, *, short: bool = False) -> None:
-        """Wait until all ranks run; of a `short` job some may have ended by then. Raises RuntimeError."""
+        """Wait until all ranks run; of a `short` job some may have ended by then.
+
+        Raises RuntimeError.
+        """
         if not wait(lambda: self.job or self.over(), START_LIMIT) or not self.job:
             raise RuntimeError(f"no job was started: {self.words()}")
         self.watch.order(follow=self.job)

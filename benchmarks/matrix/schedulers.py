@@ -1,4 +1,6 @@
-"""Rows with schedulers that break or lie: Slurm's commands, kubectl, and an API server (the double of the tests)."""
+"""Rows with schedulers that break or lie: Slurm's commands, kubectl, and an
+API server (the double of the tests).
+"""
 
 import json
 import os
@@ -27,7 +29,7 @@ from benchmarks.matrix.model import Group, Row, Tally
 from benchmarks.matrix.scene import END_LIMIT, START_LIMIT, elapsed
 from benchmarks.matrix.sites import Sites
 from benchmarks.matrix.steering import SHOWN, planted, reached
-from rankdeck.config.document import documents
+from rankdeck.config.document import write_documents
 
 LOGIN = "sakuya"
 LIMIT = 90.0
@@ -82,7 +84,7 @@ def _cluster(site: DemoSite, kind: str) -> str:
     content["slurm"] = {"login": LOGIN, "rpcs_per_minute": 600}
     content["environment"] = {"PATH": path}
     file = Path(site.cluster).with_name(f"slurm-{kind}.yaml")
-    file.write_text(documents([content]))
+    file.write_text(write_documents([content]))
     return str(file)
 
 

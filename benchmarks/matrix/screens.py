@@ -1,4 +1,6 @@
-"""Consoles on terminals: one of which every byte is kept, and one whose keys are pressed and timed under load."""
+"""Consoles on terminals: one of which every byte is kept, and one whose
+keys are pressed and timed under load.
+"""
 
 import fcntl
 import os
@@ -70,13 +72,17 @@ class Screen:
         return True
 
     def after(self, keys: str, *words: str, limit: float = LIMIT) -> float | None:
-        """Press these keys; seconds until the words are in the picture, None where they do not come."""
+        """Press these keys; seconds until the words are in the
+        picture, None where they do not come.
+        """
         began = time.monotonic()
         self.press(keys)
         return time.monotonic() - began if self.shows(*words, limit=limit) else None
 
     def leaves(self, limit: float) -> float | None:
-        """Press q until it has ended; the seconds from the last q, None where it did not in time."""
+        """Press q until it has ended; the seconds from the last q,
+        None where it did not in time.
+        """
         began = time.monotonic()
         self.press("q")
         try:
@@ -156,7 +162,9 @@ class ConsoleInPty:
             self.terminal.read_for(_PAUSE)
 
     def screen(self, seconds: float) -> str:
-        """What stands on the screen after so many more seconds; a picture of all of it is asked for."""
+        """What stands on the screen after so many more seconds; a
+        picture of all of it is asked for.
+        """
         page = pyte.Screen(SIZE[1], SIZE[0])
         stream = pyte.ByteStream(page)
         self.terminal.write(b"\x0c")

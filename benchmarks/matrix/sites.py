@@ -43,7 +43,9 @@ class Sites:
 
     @cached_property
     def kubernetes(self) -> Site:
-        """The tests' double of Kubernetes, with pods that pretend, and the real kubectl; raises MissingError."""
+        """The tests' double of Kubernetes, with pods that pretend, and the
+        real kubectl; raises MissingError.
+        """
         kubectl, why = kubectl_or_why()
         if kubectl is None:
             raise MissingError(why)

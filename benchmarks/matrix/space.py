@@ -1,4 +1,6 @@
-"""Space and floods: full disks on nodes and on the head, logs without end, and all ranks failing at once."""
+"""Space and floods: full disks on nodes and on the head, logs without
+end, and all ranks failing at once.
+"""
 
 import hashlib
 import json
@@ -69,7 +71,9 @@ int mkdir(const char *path, mode_t mode) {
     return done;
 }
 """
-"""Preloaded: a small disk says what a file system with quotas says; few kernels of labs have these."""
+"""Preloaded: a small disk says what a file system with quotas
+says; few kernels of labs have these.
+"""
 
 
 # ---- a small disk on a node -------------------------------------------------------------
@@ -256,7 +260,9 @@ class BigLog:
 
 @dataclass(frozen=True, slots=True)
 class KeptLog:
-    """A log of so many lines, which stays on its node: a screen shows its end and its beginning, and searches it."""
+    """A log of so many lines, which stays on its node: a screen shows its
+    end and its beginning, and searches it.
+    """
 
     lines: int
     limit: float
@@ -340,7 +346,9 @@ class NoNewline:
 
 
 def garbage(sites: Sites) -> Tally:
-    """Every byte there is, in any order: none but text reaches the terminal, and the log is whole."""
+    """Every byte there is, in any order: none but text reaches the
+    terminal, and the log is whole.
+    """
     size = 4 << 20
     writer = f"head -c {size} /dev/urandom | tee sent; echo; echo the end"
     with playing(sites.demo, _plain(f'cd "$RANKDECK_RUN"; {writer}')) as scene:

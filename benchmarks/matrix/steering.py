@@ -54,7 +54,8 @@ _MOST = 8
 
 
 def reached(written: bytes, *, screen: bool) -> Sequence[str]:
-    """What of these bytes steers the terminal and is not ours: descriptions, none where all is well.
+    """What of these bytes steers the terminal and is not ours:
+    descriptions, none where all is well.
 
     `screen`: CSI sequences as Textual writes them are known; else only colours are.
     """

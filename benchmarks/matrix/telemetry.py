@@ -22,9 +22,9 @@ from benchmarks.matrix.processes import FIRST_LINES, NODE, began, counted, misst
 from benchmarks.matrix.scene import START_LIMIT, ended, playing, untold
 from benchmarks.matrix.sites import Sites
 from rankdeck.config.clusters import read_cluster
-from rankdeck.config.document import documents
-from rankdeck.following import until
-from rankdeck.opening import open_session
+from rankdeck.config.document import write_documents
+from rankdeck.following import wait_for_condition
+from rankdeck.opening import open_cluster_session
 from rankdeck.session import Session
 
 COUNT, PAUSE = 400, 0.1
@@ -52,14 +52,14 @@ def harmed(site: DemoSite, harm: Harm, allowed: Sequence[str] = ()) -> Tally:
 
 async def _heard_again(site: DemoSite, harm: Callable[[], None]) -> float | None:
     """Seconds from the end of the harm to new samples of every node; None: they never came."""
-    async with open_session(read_cluster(Path(site.cluster))) as session:
+    async with open_cluster_session(read_cluster(Path(site.cluster))) as session:
         session.want(None)
         await session.settle(START_LIMIT)
         await asyncio.to_thread(harm)
         begin = time.monotonic()
         await asyncio.sleep(UNDERWAY)
         before = _samples(session)
-        await until(lambda: _grown(before, _samples(session)), START_LIMIT)
+        await wait_for_condition(lambda: _grown(before, _samples(session)), START_LIMIT)
         grown = _grown(before, _samples(session))
         return time.monotonic() - begin if grown else None
 
@@ -156,7 +156,7 @@ def _cluster(site: DemoSite, folder: Path, block: dict[str, str], nodes: dict[st
     }
     # In the folder of the keys: a cluster file that reads elsewhere is asked about first.
     file = Path(site.cluster).with_name("broker.yaml")
-    file.write_text(documents([content]))
+    file.write_text(write_documents([content]))
     return str(file)
 
 

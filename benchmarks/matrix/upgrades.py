@@ -20,15 +20,16 @@ from benchmarks.matrix.processes import began, counted, misstated, writers, wrot
 from benchmarks.matrix.scene import START_LIMIT, ask, ended, playing
 from benchmarks.matrix.sites import Sites
 from benchmarks.measure import ROOT
-from rankdeck.config.files import state_folder
+from rankdeck.config.files import console_state_folder
 from rankdeck.model.job import Job
 from rankdeck.state.history import History
 
 OLDER = "b6e0a5c"
 """The commit whose jobs these consoles must be able to go on with."""
 LENIENT = "2f05c15f"
-"""The first one whose consoles leave out what newer ones write, and read nodes that were over before
-they asked: these must go on with our jobs."""
+"""The first one whose consoles leave out what newer ones write, and read nodes that were over
+before they asked: these must go on with our jobs.
+"""
 JOBS = 2_000
 RANKS = 6
 _GIT_LIMIT = 60.0
@@ -113,7 +114,7 @@ def long_history(_: Sites) -> Tally:
         with playing(site, writers("plain", 10, PAUSE)) as scene:
             scene.start()
             scene.finish()
-        _copy_jobs(state_folder() / "history.db")
+        _copy_jobs(console_state_folder() / "history.db")
         begin = time.monotonic()
         listed = ask(site, "jobs", "--all", "--json", limit=3 * STATE_LIMIT)
         took = time.monotonic() - begin

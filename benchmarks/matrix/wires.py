@@ -1,4 +1,6 @@
-"""Wires and clocks: links cut, slow, one way or flapping; jump hosts, names, clocks and homes that go."""
+"""Wires and clocks: links cut, slow, one way or flapping; jump
+hosts, names, clocks and homes that go.
+"""
 
 import json
 import os
@@ -28,7 +30,7 @@ from benchmarks.matrix.scene import (
     writing,
 )
 from benchmarks.matrix.sites import Sites
-from rankdeck.config.document import documents
+from rankdeck.config.document import write_documents
 
 VICTIM = "n2"
 PAUSE = 0.01
@@ -241,7 +243,7 @@ def know_names(site: LabSite) -> None:
 
 def _clustered(site: LabSite, name: str, content: object) -> LabSite:
     file = site.lab.folder / name
-    file.write_text(documents([content]))
+    file.write_text(write_documents([content]))
     return replace(site, cluster=str(file))
 
 
@@ -286,7 +288,9 @@ time_t time(time_t *at) {
     return now.tv_sec;
 }
 """
-"""Preloaded: the clock of the day goes as many seconds ahead as the file CLOCK_AHEAD says (a long)."""
+"""Preloaded: the clock of the day goes as many seconds ahead as
+the file CLOCK_AHEAD says (a long).
+"""
 HOUR = 3600
 
 

@@ -2,9 +2,9 @@
 
 import sys
 
-from rankdeck.python_releases import refusal
+from rankdeck.python_releases import python_refusal
 
-if (sentence := refusal(sys.version_info, sys.executable)) and "doctor" not in sys.argv:
+if (sentence := python_refusal(sys.version_info, sys.executable)) and "doctor" not in sys.argv:
     sys.exit(f"rankdeck: {sentence}")  # `doctor` lists it, with what else is missing
 
 import os
@@ -14,15 +14,17 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rankdeck.cli.main import run
+from rankdeck.cli.main import run_command_line
 from rankdeck.cli.output import require_terminal
-from rankdeck.config.files import keep_private
+from rankdeck.config.files import make_files_private
 
 if TYPE_CHECKING:
     from rankdeck.model.cluster import Cluster
 
 MOST_FILES = 1 << 16
-"""Highest limit of open files that is requested; the private broker and its clients use at most half of them."""
+"""Highest limit of open files that is requested; the private broker and
+its clients use at most half of them.
+"""
 
 
 def open_console(
@@ -30,18 +32,19 @@ def open_console(
 ) -> int:
     """Show the console until the user closes it; returns the exit code.
 
-    `job` is shown first if given, as a replay if `replay` (its speed) is not 0. `simulated`: on simulated nodes.
+    `job` is shown first if given, as a replay if `replay` (its speed) is
+    not 0. `simulated`: on simulated nodes.
     """
     from rankdeck.ui.garbage_collection import stop_full_collections
 
     require_terminal(os.environ)
     stop_full_collections()  # Importing the modules below would cause three full garbage collections.
     from rankdeck.config.user import read_settings
-    from rankdeck.ui.app import run as show
-    from rankdeck.ui.opening import open_session, open_simulated
+    from rankdeck.ui.app import run_console as show
+    from rankdeck.ui.opening import open_console_session, open_simulated
 
     return show(
-        partial(open_simulated if simulated else open_session, cluster),
+        partial(open_simulated if simulated else open_console_session, cluster),
         read_settings(),
         cluster=cluster,
         job=job,
@@ -50,14 +53,18 @@ def open_console(
 
 
 def take_descriptors() -> None:
-    """Raise the limit of open files, up to MOST_FILES: each node and each MQTT client needs some."""
+    """Raise the limit of open files, up to MOST_FILES: each node
+    and each MQTT client needs some.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def silence_libraries() -> None:
-    """Keep warnings of libraries, which mean nothing to an operator, off the terminal; `-W` and PYTHONWARNINGS win."""
+    """Keep warnings of libraries, which mean nothing to an operator, off the
+    terminal; `-W` and PYTHONWARNINGS win.
+    """
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
 
@@ -66,10 +73,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     given = sys.argv[1:] if argv is None else argv
     if given[:1] != ["agent"]:  # other users may need to read an agent that is installed here
-        keep_private()
+        make_files_private()
         take_descriptors()
     silence_libraries()
-    return run(given, open_console)
+    return run_command_line(given, open_console)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,12 @@ class RankdeckError(Exception):
     """Base of all errors that are shown as a sentence instead of a traceback."""
 
 
-def leaves(error: BaseException) -> Iterator[BaseException]:
+def leaf_errors(error: BaseException) -> Iterator[BaseException]:
     """The errors in a group of groups; a single error is its own leaf."""
     if isinstance(error, BaseExceptionGroup):
         # For pyright: isinstance leaves the type of the leaves unknown.
         for part in cast("BaseExceptionGroup[Any]", error).exceptions:
-            yield from leaves(part)
+            yield from leaf_errors(part)
     else:
         yield error
 
@@ -44,7 +44,9 @@ class ConfigError(RankdeckError):
 
 
 class UntrustedError(ConfigError):
-    """A file would run or read something that the user has not agreed to; `file` is the path of that file."""
+    """A file would run or read something that the user has not agreed
+    to; `file` is the path of that file.
+    """
 
     def __init__(self, file: str, problems: Sequence[Problem]) -> None:
         super().__init__(problems)
@@ -72,7 +74,9 @@ class NodeError(RankdeckError):
 
 
 class UnreachableError(NodeError):
-    """No SSH connection to the node; `common` is `why` with HOST in place of its address, to join equal ones."""
+    """No SSH connection to the node; `common` is `why` with HOST in place
+    of its address, to join equal ones.
+    """
 
     def __init__(self, node: str, why: str, *, common: str = "") -> None:
         super().__init__(node, why)
@@ -80,16 +84,22 @@ class UnreachableError(NodeError):
 
 
 class ForwardingError(UnreachableError):
-    """The SSH server of the node opens no port (AllowTcpForwarding, PermitListen); commands run there."""
+    """The SSH server of the node opens no port (AllowTcpForwarding,
+    PermitListen); commands run there.
+    """
 
 
 class HostKeyError(UnreachableError):
-    """The host key is unknown, or differs from the known one (possible man-in-the-middle attack)."""
+    """The host key is unknown, or differs from the known one
+    (possible man-in-the-middle attack).
+    """
 
     def __init__(self, node: str, why: str, *, fingerprint: str = "", line: str = "") -> None:
         super().__init__(node, why)
         self.fingerprint, self.line = fingerprint, line
-        """`line` is the known_hosts line that accepting the key would add; "" if the key differs from the known one."""
+        """`line` is the known_hosts line that accepting the key would add; "" if
+        the key differs from the known one.
+        """
 
 
 class AgentError(NodeError):
@@ -110,7 +120,9 @@ class LaunchError(RankdeckError):
     def __init__(self, stage: str, why: str, nodes: Mapping[str, str] | None = None) -> None:
         self.stage = stage
         self.nodes = nodes or {}
-        """Node -> why the job could not start there; only failures that a job without this node would avoid."""
+        """Node -> why the job could not start there; only failures that a
+        job without this node would avoid.
+        """
         super().__init__(why)
 
 
@@ -133,7 +145,7 @@ class UnknownJobError(RankdeckError):
 _LONGEST_WORD = 80
 
 
-def suggest(word: str, known: Collection[str]) -> str:
+def suggest_word(word: str, known: Collection[str]) -> str:
     """`; did you mean …?` with the closest known word; "" if none is close."""
     if len(word) > _LONGEST_WORD:
         return ""
@@ -142,5 +154,5 @@ def suggest(word: str, known: Collection[str]) -> str:
 
 
 def suggest_or_list(word: str, known: Collection[str]) -> str:
-    """Like `suggest`, but lists all known words if none is close."""
-    return suggest(word, known) or f"; there are: {', '.join(known) or 'none'}"
+    """Like `suggest_word`, but lists all known words if none is close."""
+    return suggest_word(word, known) or f"; there are: {', '.join(known) or 'none'}"

@@ -1,4 +1,7 @@
-"""Followers of running jobs: pass nodes' reports to `Jobs` and the history. Judges stalls, carries out gang aborts."""
+"""Followers of running jobs: pass nodes' reports to `Jobs` and the history.
+
+Judges stalls, carries out gang aborts.
+"""
 
 import asyncio
 import logging
@@ -15,8 +18,8 @@ from rankdeck.model.job import Countdown, Followed, Job, Stall, State
 from rankdeck.model.job_events import Lost, NodeEvent
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.remote.questions import WAITS
-from rankdeck.rules.gang_abort import countdown_for, is_anybody_left, reason
-from rankdeck.rules.stall import gpus_busy, is_idle, stalls
+from rankdeck.rules.gang_abort import abort_reason, countdown_for, is_anybody_left
+from rankdeck.rules.stall import find_stalls, gpus_busy, is_idle
 from rankdeck.rules.stragglers import KnownOfJob
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import WrittenJob
@@ -29,10 +32,12 @@ _LAST_LINES = 20
 
 
 def notice_stalls(jobs: Jobs, fleet: Fleet, job_ids: Iterable[str], now: float) -> None:
-    """Judge which ranks of these jobs are stalled at `now` (epoch seconds); a new stall is also logged."""
+    """Judge which ranks of these jobs are stalled at `now` (epoch
+    seconds); a new stall is also logged.
+    """
     for job_id in job_ids:
         job = jobs.job(job_id)
-        found = stalls(job, now, _known(jobs, fleet, job))
+        found = find_stalls(job, now, _known(jobs, fleet, job))
         before = _kinds(job.stalled)
         for stall in found:
             if (stall.kind, stall.ranks) not in before:
@@ -70,7 +75,9 @@ def _is_heard(fleet: Fleet, name: str) -> bool:
 
 
 def _gpus(fleet: Fleet, name: str) -> Sequence[float]:
-    """How busy each GPU is in percent (or only their mean); empty if the node is silent or has simulated parts."""
+    """How busy each GPU is in percent (or only their mean); empty if the
+    node is silent or has simulated parts.
+    """
     if not _is_heard(fleet, name) or any(fleet.node(name).simulated):
         return ()
     node = fleet.node(name)
@@ -96,7 +103,9 @@ def _idle(fleet: Fleet, job: Job, name: str) -> bool | None:
 TICK = 0.25
 LOOK_PERIOD = 0.02
 ASLEEP, HEAR = 10.0, 3.0
-"""A gap of ASLEEP seconds between two looks means that the console was suspended; it needs HEAR seconds to catch up."""
+"""A gap of ASLEEP seconds between two looks means that the console was
+suspended; it needs HEAR seconds to catch up.
+"""
 START_LIMIT = 75.0
 """Seconds that `started` waits: longer than a launch agent waits for its daemon."""
 CATCH_UP_LIMIT = 12.0
@@ -111,13 +120,16 @@ Start = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
 class Cancel(Protocol):
-    """Ends every process of a job; `by` is who wants that: "user", "abort" or "system" (wire.py)."""
+    """Ends every process of a job; `by` is who wants that: "user",
+    "abort" or "system" (wire.py).
+    """
 
     def __call__(self, job_id: str, *, by: str) -> Awaitable[object]: ...
 
 
-async def until(condition: Callable[[], bool], limit: float) -> None:
-    """Wait until the condition holds, at most `limit` seconds; does not say which of the two happened.
+async def wait_for_condition(condition: Callable[[], bool], limit: float) -> None:
+    """Wait until the condition holds, at most `limit` seconds; does
+    not say which of the two happened.
 
     While the operator is asked something, the limit stands still.
     """
@@ -136,7 +148,10 @@ class PauseWatch:
     _since: float = 0.0
 
     def look(self, now: float) -> bool:
-        """Whether it has caught up. Call it once a second; `now` is epoch seconds, which go on during a suspend."""
+        """Whether it has caught up.
+
+        Call it once a second; `now` is epoch seconds, which go on during a suspend.
+        """
         if now - self._looked > ASLEEP:
             self._since = now
         self._looked = now
@@ -144,7 +159,9 @@ class PauseWatch:
 
 
 class Following:
-    """The owner of all followers of one session; `start` starts a task that ends with the session at the latest."""
+    """The owner of all followers of one session; `start` starts a task that
+    ends with the session at the latest.
+    """
 
     def __init__(
         self, jobs: Jobs, fleet: Fleet, recorder: JobRecorder, backend: Backend, start: Start
@@ -166,11 +183,14 @@ class Following:
         """Limits for nodes to answer are multiplied by it; see `Access.patience`."""
 
     def begin(self, cancel: Cancel) -> None:
-        """Start judging jobs for gang aborts; `cancel` is called to end a job after a part of it has failed."""
+        """Start judging jobs for gang aborts; `cancel` is called to end a
+        job after a part of it has failed.
+        """
         self._start(self._judge(cancel))
 
     def play(self, job_id: str, player: Player) -> str:
-        """Play this replay, from its position; if it is playing already, restart it. `finished` waits for its end.
+        """Play this replay, from its position; if it is playing already,
+        restart it. `finished` waits for its end.
 
         Returns its id.
         """
@@ -184,14 +204,18 @@ class Following:
             self._pumps.pop(job_id).cancel()
 
     def forget(self, job_id: str) -> None:
-        """Remove this replay, here and from the history; the job itself stays. Raises UnknownJobError."""
+        """Remove this replay, here and from the history; the job itself stays.
+
+        Raises UnknownJobError.
+        """
         if self.jobs.job(job_id).plan.replay_of:
             self._stop_playing(job_id)
             self.jobs.forget(job_id)
             self._recorder.forget(job_id)
 
     def wind(self, job_id: str, seconds: float) -> bool:
-        """Move this replay forward, or back, by `seconds` of the job's time; 0 pauses it or lets it go on.
+        """Move this replay forward, or back, by `seconds` of the job's
+        time; 0 pauses it or lets it go on.
 
         Returns whether it is paused now; False, without any effect, for a job that is no replay.
         """
@@ -218,7 +242,8 @@ class Following:
         self.jobs.set_countdown(job_id, None)
 
     def watch(self, job_id: str, ranks: Iterable[int], backlog: int | None = BACKLOG) -> None:
-        """Fetch the full output of these ranks from now on, and only the last line of others; no effect on a replay.
+        """Fetch the full output of these ranks from now on, and only the last
+        line of others; no effect on a replay.
 
         `backlog` is how many bytes of earlier output are fetched; None fetches all of it.
         """
@@ -230,7 +255,9 @@ class Following:
         self._followers[job_id].watch(tuple(ranks), backlog)
 
     def listen(self, job_id: str, hear: Callable[[Followed], None]) -> None:
-        """Call `hear` with each item of this job, after `Jobs` has applied it and without what arrived before."""
+        """Call `hear` with each item of this job, after `Jobs` has applied
+        it and without what arrived before.
+        """
         self._listeners[job_id] = hear
 
     async def finished(self, job_id: str) -> Job:
@@ -242,10 +269,10 @@ class Following:
     async def started(self, job_id: str, limit: float = START_LIMIT) -> None:
         """Wait until every rank has begun or the job is over, at most `limit` seconds.
 
-        Until then an MPI job needs this console, which starts the daemons. A job of Slurm or Kubernetes needs none
-        once the scheduler has reported anything about it.
+        Until then an MPI job needs this console, which starts the daemons. A job of Slurm or
+        Kubernetes needs none once the scheduler has reported anything about it.
         """
-        await until(lambda: self._has_started(job_id), limit * self.patience)
+        await wait_for_condition(lambda: self._has_started(job_id), limit * self.patience)
 
     def _has_started(self, job_id: str) -> bool:
         job = self.jobs.job(job_id)
@@ -259,7 +286,8 @@ class Following:
     async def caught_up(
         self, limit: float = CATCH_UP_LIMIT, silent: Collection[str] = ()
     ) -> set[str]:
-        """Wait until the nodes have sent everything that they know about their jobs, at most `limit` seconds.
+        """Wait until the nodes have sent everything that they know about
+        their jobs, at most `limit` seconds.
 
         Returns the nodes that have not. Does not wait for nodes that are known to be `silent`.
         """
@@ -267,7 +295,7 @@ class Following:
         def behind() -> set[str]:
             return {name for f in self._followers.values() for name in f.behind.difference(silent)}
 
-        await until(lambda: not behind(), limit * self.patience)
+        await wait_for_condition(lambda: not behind(), limit * self.patience)
         return behind()
 
     def follow(self, job: Job) -> None:
@@ -284,7 +312,9 @@ class Following:
             await asyncio.wait((pump,))
 
     def take_up(self, job: Job, seen: Mapping[str, int]) -> None:
-        """Restore a job from the history, and follow it unless it has ended; `seen` is `History.last_seen` of it."""
+        """Restore a job from the history, and follow it unless it has ended;
+        `seen` is `History.last_seen` of it.
+        """
         self.jobs.restore(job, seen=seen)
         if not job.state.final:
             self.follow(job)
@@ -322,7 +352,8 @@ class Following:
     def _is_missed(self, event: Followed) -> bool:
         """Whether a node was lost after the job had ended: do not wait for this node.
 
-        If the end is known only from another console, the nodes have LINGER seconds to report it here.
+        If the end is known only from another console, the nodes have
+        LINGER seconds to report it here.
         """
         if not isinstance(event, NodeEvent) or not isinstance(event.body, Lost):
             return False
@@ -342,7 +373,7 @@ class Following:
                     self._begin_countdown(job, now)
                 elif now >= job.countdown.deadline:
                     await self._stop_others(job.id, cancel)
-                elif (why := reason(job)) != job.countdown.why:
+                elif (why := abort_reason(job)) != job.countdown.why:
                     self._correct_countdown(job, job.countdown, why)
 
     async def _stop_others(self, job_id: str, cancel: Cancel) -> None:
@@ -373,7 +404,10 @@ class Following:
             self.jobs.note(job_id, f"could not stop the others: {error}")
 
     async def save(self, now: float) -> None:
-        """Judge stalls, save every followed job, apply what other consoles wrote. Call it once a second."""
+        """Judge stalls, save every followed job, apply what other consoles wrote.
+
+        Call it once a second.
+        """
         if self._pause.look(now):
             self.notice_stalls()
         for job_id in tuple(self._followers):
@@ -389,7 +423,9 @@ class Following:
                 self._start(follower.close())
 
     async def _exchange(self, limit: float) -> None:
-        """Write what is due and apply what other consoles wrote; waits at most `limit` seconds for a disk that hangs."""
+        """Write what is due and apply what other consoles wrote; waits at most
+        `limit` seconds for a disk that hangs.
+        """
         # Not cancelled after the limit: what was read would be lost.
         await asyncio.wait((self._start(self._exchange_with_consoles()),), timeout=limit)
 

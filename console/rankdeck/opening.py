@@ -1,4 +1,6 @@
-"""Opens a cluster: the user's records, the connections, telemetry, and the session that owns them all."""
+"""Opens a cluster: the user's records, the connections, telemetry,
+and the session that owns them all.
+"""
 
 import asyncio
 import logging
@@ -7,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 
-from rankdeck.config.files import state_folder
+from rankdeck.config.files import console_state_folder
 from rankdeck.model.cluster import Cluster
 from rankdeck.remote.questions import Operator, Questions
 from rankdeck.remote.shell import Shell
@@ -21,7 +23,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How nodes are reached, and whether their telemetry is received; see `open_session` for the parameters."""
+    """How nodes are reached, and whether their telemetry is received; see
+    `open_cluster_session` for the parameters.
+    """
 
     shell: Callable[[Questions], AbstractAsyncContextManager[Shell]]
     telemetry: bool = True
@@ -29,7 +33,7 @@ class Reach:
 
 
 @asynccontextmanager
-async def open_session(
+async def open_cluster_session(
     cluster: Cluster,
     *,
     telemetry: bool = True,
@@ -37,21 +41,22 @@ async def open_session(
     operator: Operator | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> AsyncGenerator[Session]:
-    """Open a cluster: follow the running jobs of earlier sessions again. SSH connections open when needed.
+    """Open a cluster: follow the running jobs of earlier sessions
+    again. SSH connections open when needed.
 
-    With `telemetry`, health messages of all nodes are received; with `brief` (for commands that run a moment) full
-    samples of all, and a problem in two samples counts as lasting. `operator` is asked about unknown host keys and what
-    servers ask at a login; without one, the question is in `Session.pending_question`. `progress` is called with lines
-    for the user.
-    Raises BrokerError if the private broker cannot listen.
+    With `telemetry`, health messages of all nodes are received; with `brief` (for commands that run
+    a moment) full samples of all, and a problem in two samples counts as lasting. `operator` is
+    asked about unknown host keys and what servers ask at a login; without one, the question is in
+    `Session.pending_question`. `progress` is called with lines for the user. Raises BrokerError if
+    the private broker cannot listen.
     """
 
     def over_ssh(questions: Questions) -> AbstractAsyncContextManager[Shell]:
         # asyncssh is slow to load, and a simulated fleet does not need it.
-        from rankdeck.remote.transports import reach
+        from rankdeck.remote.transports import reach_cluster
 
         asked = operator or Operator(questions.confirm, questions.ask)
-        return reach(cluster, asked.confirm, asked.answer)
+        return reach_cluster(cluster, asked.confirm, asked.answer)
 
     reach = Reach(over_ssh, telemetry=telemetry, brief=brief)
     async with open_session_on(cluster, reach, progress or (lambda _: None)) as session:
@@ -62,10 +67,15 @@ async def open_session(
 async def open_session_on(
     cluster: Cluster, reach: Reach, tell: Callable[[str], None] = lambda _: None
 ) -> AsyncGenerator[Session]:
-    """Like `open_session`, but `reach` may replace SSH, e.g. with simulated nodes. `tell` gets lines for the user."""
+    """Like `open_cluster_session`, but `reach` may replace SSH, e.g. with simulated nodes.
+
+    `tell` gets lines for the user.
+    """
     async with AsyncExitStack() as stack:
-        history = await stack.enter_async_context(open_history(state_folder() / "history.db"))
-        accepted = await asyncio.to_thread(AcceptanceRuns, state_folder() / "acceptance.db")
+        history = await stack.enter_async_context(
+            open_history(console_state_folder() / "history.db")
+        )
+        accepted = await asyncio.to_thread(AcceptanceRuns, console_state_folder() / "acceptance.db")
         stack.enter_context(closing(accepted))
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         questions = Questions()

@@ -57,14 +57,18 @@ RECIPES = {
 _TABLES = {"backends": BACKENDS, "runtimes": RUNTIMES, "recipes": RECIPES}
 
 
-def names(kind: str) -> tuple[str, ...]:
-    """All names of one kind ("backends", "runtimes", "recipes"), including those from other packages."""
+def plugin_names(kind: str) -> tuple[str, ...]:
+    """All names of one kind ("backends", "runtimes", "recipes"),
+    including those from other packages.
+    """
     extra = (point.name for point in _points(kind))
     return tuple(dict.fromkeys((*_TABLES[kind], *extra)))
 
 
-def find(kind: str, name: str) -> Any:  # noqa: ANN401 - the caller knows the Protocol
-    """The class registered as `name` in this kind ("backends", "runtimes", "recipes"); raises UnknownPluginError."""
+def find_plugin(kind: str, name: str) -> Any:  # noqa: ANN401 - the caller knows the Protocol
+    """The class registered as `name` in this kind ("backends", "runtimes",
+    "recipes"); raises UnknownPluginError.
+    """
     target = _TABLES[kind].get(name)
     if target is not None:
         module, attribute = target.split(":")
@@ -72,14 +76,16 @@ def find(kind: str, name: str) -> Any:  # noqa: ANN401 - the caller knows the Pr
     for point in _points(kind):
         if point.name == name:
             return point.load()
-    known, word = names(kind), name[:60].casefold()
+    known, word = plugin_names(kind), name[:60].casefold()
     near = difflib.get_close_matches(word, known, 1) or [one for one in known if one in word]
     hint = f"did you mean `{near[0]}`? " if near else ""
     raise UnknownPluginError(f"no {kind[:-1]} `{name[:60]}`; {hint}there are: {', '.join(known)}")
 
 
 def _points(kind: str) -> "EntryPoints":
-    """The plugins that other packages register; slow, because it reads the metadata of all installed packages."""
+    """The plugins that other packages register; slow, because it reads the
+    metadata of all installed packages.
+    """
     from importlib.metadata import entry_points
 
     return entry_points(group=f"rankdeck.{kind}")

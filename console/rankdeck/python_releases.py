@@ -1,4 +1,6 @@
-"""Releases of Python with which Rankdeck is not started: each has a known fault in what Rankdeck needs."""
+"""Releases of Python with which Rankdeck is not started: each has a
+known fault in what Rankdeck needs.
+"""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -24,7 +26,7 @@ class Version(Protocol):
     def releaselevel(self) -> str: ...
 
 
-def refusal(version: Version, python: str) -> str:
+def python_refusal(version: Version, python: str) -> str:
     """Why this interpreter, whose path is `python`, is refused, and what to do; "" if it is not."""
     release = (version.major, version.minor, version.micro)
     named = ".".join(map(str, release))

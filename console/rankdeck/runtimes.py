@@ -18,12 +18,15 @@ class Runtime(Protocol):
     has_store: ClassVar[bool]
     """Whether it keeps images in its own store; if not, images are files or folders."""
     has_server: ClassVar[bool]
-    """Whether a server starts its containers, outside the cgroup of the process that requested it."""
+    """Whether a server starts its containers, outside the cgroup
+    of the process that requested it.
+    """
 
     def wrap(
         self, argv: Sequence[str], container: Container, env: Mapping[str, str], launch: Launch
     ) -> tuple[str, ...]:
-        """The command to run on the host. `env` has the variables that the job sets inside the container.
+        """The command to run on the host. `env` has the variables that
+        the job sets inside the container.
 
         The command must not contain values of `env`: every user of the node can read arguments.
         """
@@ -34,20 +37,24 @@ class Runtime(Protocol):
         ...
 
     def launcher_args(self, flavour: str) -> tuple[str, ...]:
-        """Arguments for mpirun of this flavour (`openmpi5`, `mpich`, …) if its ranks run in containers."""
+        """Arguments for mpirun of this flavour (`openmpi5`, `mpich`, …)
+        if its ranks run in containers.
+        """
         ...
 
     def shell(self, container: Container, job: str, rank: int) -> tuple[str, ...]:
-        """The command that opens a shell in the container of this rank; it needs a terminal on the node.
+        """The command that opens a shell in the container of this rank;
+        it needs a terminal on the node.
 
-        () if there is none. A runtime that cannot enter a running container starts a new one of the same image.
+        () if there is none. A runtime that cannot enter a running container
+        starts a new one of the same image.
         """
         ...
 
 
 def find_runtime(name: str) -> Runtime:
     """The runtime with this name; raises UnknownPluginError."""
-    return plugins.find("runtimes", name)()
+    return plugins.find_plugin("runtimes", name)()
 
 
 def has_store(runtime: str) -> bool:
@@ -61,7 +68,9 @@ LAUNCHER_VARIABLES = (
     "|ROLE_WORLD_SIZE|ROLE_NAME|MASTER_ADDR|MASTER_PORT|TF_CONFIG|OMP_NUM_THREADS"
     "|PYTHONUNBUFFERED|HWLOC_COMPONENTS|CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES"
 )
-"""Pattern of variables that a launcher sets for each rank; their values are known only when the rank starts."""
+"""Pattern of variables that a launcher sets for each rank; their values
+are known only when the rank starts.
+"""
 FORWARD = (
     f"for n in $(env | sed -nE 's/^({LAUNCHER_VARIABLES})=.*/\\1/p'); "
     'do set -- "--env=$n" "$@"; done'
@@ -75,10 +84,12 @@ _HOST_MPI = (
 )  # fmt: skip
 """Variables with paths of the host's MPI: set for every rank, and wrong for the MPI of an image."""
 _NO_SINGLE_COPY = {"btl_vader_single_copy_mechanism": "none", "smsc": "^cma"}
-"""The parameters of Open MPI 4 and of 5: the version in the image may differ from the launcher's."""
+"""The parameters of Open MPI 4 and of 5: the version in the
+image may differ from the launcher's.
+"""
 
 
-def mounts(container: Container, launch: Launch) -> tuple[str, ...]:
+def container_mounts(container: Container, launch: Launch) -> tuple[str, ...]:
     """The mounts (`source:target`) that every rank needs, and those of the job.
 
     MPI ranks connect to their daemon, and to each other, through files under /tmp.
@@ -143,7 +154,7 @@ class Apptainer:
         self, argv: Sequence[str], container: Container, env: Mapping[str, str], launch: Launch
     ) -> tuple[str, ...]:
         """The variables are passed through the environment, see `variables`."""
-        options = [f"--bind={mount}" for mount in mounts(container, launch)]
+        options = [f"--bind={mount}" for mount in container_mounts(container, launch)]
         options += _APPTAINER_GPU.get(container.gpu, ())
         if container.workdir:
             options.append(f"--pwd={container.workdir}")
@@ -152,7 +163,9 @@ class Apptainer:
         return (*without_host_mpi(launch), *command, container.image, *argv)
 
     def variables(self, env: Mapping[str, str]) -> dict[str, str]:
-        """Each variable under its prefixed name, which overrides the image's; `--env` would show the values."""
+        """Each variable under its prefixed name, which overrides the
+        image's; `--env` would show the values.
+        """
         return {f"{self.prefix}{key}": value for key, value in env.items()}
 
     def launcher_args(self, flavour: str) -> tuple[str, ...]:
@@ -160,7 +173,9 @@ class Apptainer:
         return no_single_copy(flavour)
 
     def shell(self, container: Container, job: str, rank: int) -> tuple[str, ...]:
-        """A new container of the same image: the container of a rank has no name by which to enter it."""
+        """A new container of the same image: the container of a rank
+        has no name by which to enter it.
+        """
         binds = [f"--bind={mount}" for mount in container.mounts]
         gpu = _APPTAINER_GPU.get(container.gpu, ())
         return (self.name, "--quiet", "shell", *binds, *gpu, container.image)
@@ -216,7 +231,10 @@ class _Engine:
         self, argv: Sequence[str], container: Container, env: Mapping[str, str], launch: Launch
     ) -> tuple[str, ...]:
         """All variables by name only: every user of the node can read arguments."""
-        options = [*self._always, *(f"--volume={mount}" for mount in mounts(container, launch))]
+        options = [
+            *self._always,
+            *(f"--volume={mount}" for mount in container_mounts(container, launch)),
+        ]
         options += [f"--env={name}" for name in env]
         options += self._gpu.get(container.gpu, ())
         if container.workdir:
@@ -230,11 +248,15 @@ class _Engine:
         return {}
 
     def launcher_args(self, flavour: str) -> tuple[str, ...]:
-        """No single-copy transfers: Podman gives each rank a user namespace, Docker's seccomp forbids them."""
+        """No single-copy transfers: Podman gives each rank a user
+        namespace, Docker's seccomp forbids them.
+        """
         return no_single_copy(flavour)
 
     def shell(self, container: Container, job: str, rank: int) -> tuple[str, ...]:
-        """Enters the rank's own container: the one with the job's label whose launcher variable has this rank."""
+        """Enters the rank's own container: the one with the job's label
+        whose launcher variable has this rank.
+        """
         return (
             "sh",
             "-c",
@@ -293,7 +315,10 @@ _ENROOT_GPU = {
         "--env=NVIDIA_DRIVER_CAPABILITIES=compute,utility",
     )
 }
-"""Without the first there is no GPU, without the second no CUDA. AMD's devices are in the host's /dev."""
+"""Without the first there is no GPU, without the second no CUDA.
+
+AMD's devices are in the host's /dev.
+"""
 
 
 class Enroot:
@@ -307,8 +332,10 @@ class Enroot:
     def wrap(
         self, argv: Sequence[str], container: Container, env: Mapping[str, str], launch: Launch
     ) -> tuple[str, ...]:
-        """Enroot has no option for the working folder, so a line of sh inside the image changes to it."""
-        options = [f"--mount={mount}" for mount in mounts(container, launch)]
+        """Enroot has no option for the working folder, so a line of sh
+        inside the image changes to it.
+        """
+        options = [f"--mount={mount}" for mount in container_mounts(container, launch)]
         options += [f"--env={name}" for name in env]
         options += _ENROOT_GPU.get(container.gpu, ())
         inside = tuple(argv)

@@ -1,4 +1,6 @@
-"""The session of one open cluster: its state, its background tasks, and all operations of screens and commands."""
+"""The session of one open cluster: its state, its background tasks, and
+all operations of screens and commands.
+"""
 
 import asyncio
 import logging
@@ -12,23 +14,23 @@ from typing import TYPE_CHECKING, Any
 from rankdeck import plugins
 from rankdeck.backends import slurm, slurm_attach
 from rankdeck.backends.base import Backend
-from rankdeck.backends.export import export
+from rankdeck.backends.export import write_export
 from rankdeck.backends.kubernetes import (
     OtherJob,
     attach_id,
-    attach_plan,
     cannot_follow,
     find_followed,
     find_listed,
+    kubernetes_attach_plan,
 )
-from rankdeck.backends.launchers import placed
+from rankdeck.backends.launchers import place_job
 from rankdeck.backends.plan_options import new_job_id
 from rankdeck.backends.remote_log import Player, Ranges, RemoteLogs, as_replay, read_replay
-from rankdeck.backends.ssh import ask_what_runs, completed, inspect_job
-from rankdeck.config.files import job_folders, state_folder
+from rankdeck.backends.ssh import ask_what_runs, complete_plan, inspect_job
+from rankdeck.config.files import console_state_folder, job_folders
 from rankdeck.config.jobs import read_job
 from rankdeck.errors import BrokerError, HostKeyError, LaunchError, RankdeckError
-from rankdeck.following import BACKLOG, DISK_LIMIT, Following, until
+from rankdeck.following import BACKLOG, DISK_LIMIT, Following, wait_for_condition
 from rankdeck.images.bring import ImageDistributor
 from rankdeck.images.copy import Failed, TellFetch, TellLaunch
 from rankdeck.images.copy import Tell as TellCopy
@@ -36,7 +38,7 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Ack, PastView
 from rankdeck.model.job import CancelReport, Job, JobSpec, Launch, Plan
 from rankdeck.model.leftovers import CleanOrder, CleanReport
-from rankdeck.model.nodeset import fold
+from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.process import NodeProcess
 from rankdeck.model.schedulers import (
     JOB,
@@ -52,9 +54,9 @@ from rankdeck.model.schedulers import (
     SlurmPages,
     SlurmPartition,
 )
-from rankdeck.preflight.doctor import examine, lacking, server_finding
+from rankdeck.preflight.doctor import examine_nodes, lacking_tools, server_finding
 from rankdeck.preflight.facts import Finding, Step, TellFinding, no_step, tell_nobody
-from rankdeck.preflight.run import Tools, find_mpi, preflight
+from rankdeck.preflight.run import Tools, find_mpi, run_all_checks
 from rankdeck.prometheus.site_past import SitePast
 from rankdeck.remote.agent import Agents, Installer
 from rankdeck.remote.clean import clean_up
@@ -80,7 +82,7 @@ from rankdeck.state.history_thread import HistoryThread, KeptRecords
 from rankdeck.state.job_recorder import JobRecorder, NodeNotes
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.launch_lock import is_launched, launch_of
-from rankdeck.telemetry.gnmi import collect
+from rankdeck.telemetry.gnmi import collect_switches
 from rankdeck.telemetry.kubernetes import KubernetesClient
 from rankdeck.telemetry.link import Link, Telemetry, open_link
 from rankdeck.telemetry.slurm import SlurmClient
@@ -95,9 +97,13 @@ LOOK = 0.1
 WORK = 0.005
 """Seconds that one round of judging may take, so that key presses are not delayed."""
 MOST_BUSY = 256
-"""If running jobs use more nodes than this, full samples are not requested for them; health messages are enough."""
+"""If running jobs use more nodes than this, full samples are not requested
+for them; health messages are enough.
+"""
 ASK_LIMIT, LOOK_LIMIT = 3.0, 20.0
-"""Seconds that nodes have to report their jobs: while a person waits for something else, and otherwise."""
+"""Seconds that nodes have to report their jobs: while a person waits
+for something else, and otherwise.
+"""
 FOUND = "found on its nodes: another console, or one whose history is gone, started it"
 NOT_ASKED = "did not answer when the job was found: ranks of the job there are not shown"
 MOST_COMMANDS = 10
@@ -122,7 +128,9 @@ class Session:
         self.kubernetes = KubernetesState()
         self.jobs, self.messages = Jobs(), Messages()
         self.commands: tuple[CommandRun, ...] = ()
-        """Shell commands that this session ran on nodes, newest last; the last MOST_COMMANDS are kept."""
+        """Shell commands that this session ran on nodes, newest last;
+        the last MOST_COMMANDS are kept.
+        """
         self._connections = connections
         self._agents = agents = Agents(
             connections,
@@ -132,7 +140,7 @@ class Session:
             patience=cluster.access.patience,
         )
         self.images = ImageDistributor(agents)
-        self._backend: Backend = plugins.find("backends", cluster.backend)(agents)
+        self._backend: Backend = plugins.find_plugin("backends", cluster.backend)(agents)
         self.kubernetes_client = KubernetesClient(agents, cluster)
         self.slurm = SlurmClient(agents, cluster, self.fleet)
         self._log_reader = RemoteLogs(agents)
@@ -167,11 +175,14 @@ class Session:
         return read_job(path)
 
     def plan(self, spec: JobSpec, job: str = "") -> Plan:
-        """Exactly what `launch` would do, with job id `job` or a new one; contacts no node. Raises LaunchError."""
+        """Exactly what `launch` would do, with job id `job` or a new one; contacts no node.
+
+        Raises LaunchError.
+        """
         return self._plan(self._placed(spec), job)
 
     def _placed(self, spec: JobSpec) -> JobSpec:
-        return placed(self.cluster, spec, self.excluded(), self.fleet.bad, self.fleet.busy)
+        return place_job(self.cluster, spec, self.excluded(), self.fleet.bad, self.fleet.busy)
 
     def _plan(self, spec: JobSpec, job: str = "") -> Plan:
         spec = self._tools.with_mpi(spec)
@@ -181,12 +192,15 @@ class Session:
     async def preflight(
         self, spec: JobSpec, tell: TellFinding = tell_nobody, step: Step = no_step
     ) -> tuple[Finding, ...]:
-        """What would go wrong with this job now. `tell` is called with each finding, `step` with the progress."""
-        return await preflight(self._tools, spec, tell, step)
+        """What would go wrong with this job now.
+
+        `tell` is called with each finding, `step` with the progress.
+        """
+        return await run_all_checks(self._tools, spec, tell, step)
 
     async def doctor(self, tell: TellFinding = tell_nobody) -> tuple[Finding, ...]:
         """What the nodes lack for any job; `tell` is called with each finding."""
-        findings = await examine(self.cluster, self._agents, tell)
+        findings = await examine_nodes(self.cluster, self._agents, tell)
         if not self.kubernetes_client.asked:
             return findings
         server = await server_finding(self.kubernetes_client.check)
@@ -195,24 +209,29 @@ class Session:
 
     async def lacking(self, specs: Sequence[JobSpec]) -> dict[str, str]:
         """Job file -> what its nodes lack to run it, "" for nothing; see `preflight.doctor`."""
-        return await lacking(self._tools, specs)
+        return await lacking_tools(self._tools, specs)
 
     async def check(self, plan: Plan) -> str:
-        """Why the scheduler would refuse this plan now; "" if it would take it. Raises NodeError."""
+        """Why the scheduler would refuse this plan now; "" if it would take it.
+
+        Raises NodeError.
+        """
         return await self._backend.check(plan)
 
     def export(self, spec: JobSpec) -> str:
         """The job as a shell script that needs no Rankdeck; raises LaunchError."""
-        return export(self.plan(spec), self.cluster)
+        return write_export(self.plan(spec), self.cluster)
 
     async def launch(
         self, spec: JobSpec, tell: TellLaunch = lambda _: None, *, anywhere: bool = False
     ) -> str:
-        """Start the job on its nodes and return its id. Raises LaunchError; then nothing is left running.
+        """Start the job on its nodes and return its id. Raises
+        LaunchError; then nothing is left running.
 
-        With `anywhere`, excluded nodes are used too. The image is first copied to nodes that lack it. `tell` is called
-        with the progress of the copy and, if the launch fails, with the reason before what had started is ended.
-        The job is saved in the history before anything starts, so that no unknown job is left if the console is killed.
+        With `anywhere`, excluded nodes are used too. The image is first copied to nodes that lack
+        it. `tell` is called with the progress of the copy and, if the launch fails, with the reason
+        before what had started is ended. The job is saved in the history before anything starts, so
+        that no unknown job is left if the console is killed.
         """
         await find_mpi(self._tools, spec)
         plan = self._plan(spec) if anywhere else self.plan(spec)
@@ -252,10 +271,12 @@ class Session:
     async def find_running(
         self, limit: float = ASK_LIMIT, *, ended: bool = False
     ) -> dict[str, str]:
-        """Find jobs on the nodes that are missing in the history, and follow them. With a scheduler: update `others`.
+        """Find jobs on the nodes that are missing in the history, and follow
+        them. With a scheduler: update `others`.
 
-        Returns node -> why it did not answer within `limit` seconds. With `ended`, jobs that are over are read back too.
-        A job that was found while one of its nodes did not answer gets the ranks of that node now.
+        Returns node -> why it did not answer within `limit` seconds. With `ended`, jobs that are
+        over are read back too. A job that was found while one of its nodes did not answer gets the
+        ranks of that node now.
         """
         if self.chooses_nodes:
             asked = await self.slurm.list()
@@ -267,7 +288,7 @@ class Session:
             if not self.jobs.knows(plan.job) and plan.job not in kept:
                 self._add_found(plan, created, silent)
             elif self.jobs.knows(plan.job):
-                whole = completed(self.jobs.job(plan.job).plan, plan)
+                whole = complete_plan(self.jobs.job(plan.job).plan, plan)
                 if whole is not None:
                     await self.following.stop(plan.job)
                     self._recorder.forget(plan.job)
@@ -278,7 +299,7 @@ class Session:
         self.jobs.add(plan, created)
         self.jobs.note(plan.job, FOUND)
         if silent:
-            self.jobs.note(plan.job, f"{fold(silent)} {NOT_ASKED}")
+            self.jobs.note(plan.job, f"{fold_nodes(silent)} {NOT_ASKED}")
         self._keep(self.jobs.job(plan.job))
         self.following.follow(self.jobs.job(plan.job))
 
@@ -287,14 +308,19 @@ class Session:
         return await self.slurm.nodes_now()
 
     def others(self) -> tuple[OtherJob, ...]:
-        """Jobs of the scheduler that this console does not follow: those of other users and of other consoles."""
+        """Jobs of the scheduler that this console does not follow: those of
+        other users and of other consoles.
+        """
         if self.slurm.asked:
             return self.slurm.state.jobs({job.slurm.id for job in self.jobs.all() if job.slurm})
         known = {job.id for job in self.jobs.all()}
         return tuple(one for one in self.kubernetes.jobs(known) if attach_id(one) not in known)
 
     async def list_ended(self) -> str:
-        """Add jobs that ended within a day to `others`. Returns why it is impossible, or "". Raises RankdeckError."""
+        """Add jobs that ended within a day to `others`. Returns why it is impossible, or "".
+
+        Raises RankdeckError.
+        """
         return await self.slurm.list_ended()
 
     def partitions(self) -> tuple[SlurmPartition, ...]:
@@ -306,14 +332,18 @@ class Session:
         return self.slurm.state.words(time.time())
 
     async def service(self, order: ServiceOrder, agreed: str = "") -> ServiceChange:
-        """Take nodes out of service in Slurm, or return them. Returns the command line that this needs.
+        """Take nodes out of service in Slurm, or return them. Returns
+        the command line that this needs.
 
         It runs only if it equals `agreed`, the line that the user agreed to. Raises RankdeckError.
         """
         return await self.slurm.service(order, agreed)
 
     async def change_jobs(self, order: JobOrder, agreed: str = "") -> JobChange:
-        """Like `service`, for jobs in Slurm's queue: hold, release, requeue, new time limit. Raises RankdeckError."""
+        """Like `service`, for jobs in Slurm's queue: hold, release, requeue, new time limit.
+
+        Raises RankdeckError.
+        """
         return await self.slurm.change(order, agreed)
 
     async def ask_slurm(self, what: str, jobs: Sequence[str] = ()) -> SlurmPages:
@@ -321,11 +351,15 @@ class Session:
         return await self.slurm.ask(what, jobs)
 
     def queued(self, number: str) -> SlurmJob | None:
-        """The job of this number in Slurm's queue, also one that this console follows; None if it has none."""
+        """The job of this number in Slurm's queue, also one that this
+        console follows; None if it has none.
+        """
         return self.slurm.state.job(number)
 
     async def attach(self, text: str) -> str:
-        """Follow one of `others` (`pi`, `mpijob/pi`, a Slurm job number) without changing it; returns its Rankdeck id. Raises UnknownJobError, and LaunchError if it cannot be followed."""
+        """Follow one of `others` (`pi`, `mpijob/pi`, a Slurm job number) without changing it;
+        returns its Rankdeck id. Raises UnknownJobError, and LaunchError if it cannot be followed.
+        """
         if self.slurm.asked:
             await self.following.caught_up()
         if followed := find_followed(self.kubernetes.jobs(), self.jobs.all(), text):
@@ -337,23 +371,27 @@ class Session:
         return plan.job
 
     async def _plan_to_read(self, text: str) -> tuple[Plan, float | None]:
-        """The plan to follow a job of others, and when the job was created. Asks Slurm for jobs not in `others` too."""
+        """The plan to follow a job of others, and when the job was created.
+
+        Asks Slurm for jobs not in `others` too.
+        """
         number, place = slurm_attach.job_named(text) if self.slurm.asked else ("", "")
         if not number:
             found = find_listed(self.others(), text)
             if isinstance(found, KubernetesJob):
                 if why := cannot_follow(found) or self.why_not("follow", found.place):
                     raise LaunchError("start", why)
-                return attach_plan(self.cluster, found), found.created
+                return kubernetes_attach_plan(self.cluster, found), found.created
             number, place = found.id, found.place
         seen = await self.slurm.look(number)
-        return slurm_attach.attach_plan(self.cluster, seen, place), seen.submitted
+        return slurm_attach.slurm_attach_plan(self.cluster, seen, place), seen.submitted
 
     def why_not(self, need: str, what: JobSpec | str) -> str:
         """Why this user lacks the right to do `need`; "" if no reason is known.
 
-        `need` is "launch" (`what`: a JobSpec), "follow" or "cancel" (`what`: a job id, or its place in Kubernetes).
-        Only Kubernetes has such rights; elsewhere, a user who can log in may do all three.
+        `need` is "launch" (`what`: a JobSpec), "follow" or "cancel" (`what`: a job id, or its place
+        in Kubernetes). Only Kubernetes has such rights; elsewhere, a user who can log in may do all
+        three.
         """
         if isinstance(what, JobSpec):
             kind = MPIJOB if what.launch is Launch.MPI else JOB
@@ -369,7 +407,9 @@ class Session:
         self._recorder.save(job, time.time())
 
     async def _write_history(self) -> None:
-        """Write what was noted; waits at most DISK_LIMIT seconds for a disk that hangs, which then goes on writing."""
+        """Write what was noted; waits at most DISK_LIMIT seconds for a disk
+        that hangs, which then goes on writing.
+        """
         await asyncio.wait((self._start(self._recorder.write()),), timeout=DISK_LIMIT)
 
     async def cancel_tasks(
@@ -383,8 +423,8 @@ class Session:
     ) -> CancelReport:
         """End every process of the job on every node, and check that none is left.
 
-        `grace` is the seconds between SIGTERM and SIGKILL; None takes the job's own. Raises UnknownJobError, and
-        RankdeckError for a replay, or if this user may not cancel the job.
+        `grace` is the seconds between SIGTERM and SIGKILL; None takes the job's own. Raises
+        UnknownJobError, and RankdeckError for a replay, or if this user may not cancel the job.
         """
         job = self.jobs.job(job_id)
         if job.plan.replay_of:
@@ -394,7 +434,7 @@ class Session:
             raise RankdeckError(f"{job_id} cannot be cancelled from here: {why}")
         self.following.stop_counting(job_id)
         # A rank that starts on a node after the cancel ran there would be left behind.
-        await until(lambda: not is_launched(job_id), LAUNCH_LIMIT)
+        await wait_for_condition(lambda: not is_launched(job_id), LAUNCH_LIMIT)
         grace = job.plan.grace if grace is None else grace
         self.jobs.cancelling(job_id, time.time(), abort=by == "abort", grace=grace)
         report = await self._backend.cancel(job.plan, grace, by=by)
@@ -412,9 +452,11 @@ class Session:
     def command(
         self, nodes: Sequence[str], command: str, limit: float = USUAL_LIMIT, fan_out: int = FAN_OUT
     ) -> CommandRun:
-        """Run a shell command on these nodes, `fan_out` nodes at a time and at most `limit` seconds on each; returns at once.
+        """Run a shell command on these nodes, `fan_out` nodes at a time and at most
+        `limit` seconds on each; returns at once.
 
-        The `state` of the result shows the progress. Raises RankdeckError on Kubernetes: no SSH login.
+        The `state` of the result shows the progress. Raises
+        RankdeckError on Kubernetes: no SSH login.
         """
         self._need_ssh()
         run = CommandRun(self._agents, CommandState(command, nodes), limit, fan_out)
@@ -423,7 +465,8 @@ class Session:
         return run
 
     def shell_command(self, node: str, words: Sequence[str] = ()) -> tuple[str, ...]:
-        """The command line of the user's own ssh to that node: opens a shell, or runs `words` on a terminal.
+        """The command line of the user's own ssh to that node: opens a
+        shell, or runs `words` on a terminal.
 
         Raises RankdeckError where nodes are not reached over SSH.
         """
@@ -431,28 +474,43 @@ class Session:
         return UserSsh(self.cluster).command(node, words)
 
     async def processes(self, nodes: Iterable[str]) -> FoundProcesses:
-        """The processes on these nodes, and the nodes that did not answer. Raises RankdeckError on Kubernetes."""
+        """The processes on these nodes, and the nodes that did not answer.
+
+        Raises RankdeckError on Kubernetes.
+        """
         self._need_ssh()
         return await find_processes(self._agents, nodes)
 
     async def clean(self, nodes: Sequence[str], order: CleanOrder) -> CleanReport:
-        """Remove what ended jobs and older consoles left on these nodes and here; with `dry`, only ask what that is."""
+        """Remove what ended jobs and older consoles left on these nodes and
+        here; with `dry`, only ask what that is.
+        """
         return await clean_up(self._agents, nodes, order)
 
     async def log_run(self, job_id: str, number: int) -> LogRun:
-        """Which part of the output belongs to run `number` (from 0) of a requeued Slurm job; raises RankdeckError."""
+        """Which part of the output belongs to run `number` (from 0) of a
+        requeued Slurm job; raises RankdeckError.
+        """
         return await slurm.log_run(self._agents, self.jobs.job(job_id), number)
 
     async def signal(self, name: str, some: Sequence[NodeProcess]) -> dict[str, str]:
-        """Send a signal (`name`: TERM, KILL, …) to these processes; returns `NODE PID` -> why it was not sent."""
+        """Send a signal (`name`: TERM, KILL, …) to these processes; returns
+        `NODE PID` -> why it was not sent.
+        """
         return await send_signal(self._agents, name, some)
 
     async def copy_file(self, file: Path, to: str, nodes: Sequence[str], tell: TellCopy) -> Failed:
-        """Copy a local file to the path `to` on nodes ("": same name). Returns failed nodes. Raises OSError."""
+        """Copy a local file to the path `to` on nodes ("": same name). Returns failed nodes.
+
+        Raises OSError.
+        """
         return (await self.images.push(file, to, nodes, tell))[1]
 
     async def fetch(self, path: str, nodes: Sequence[str], to: Path, tell: TellFetch) -> Failed:
-        """Copy `path` from nodes into the local folder `to`, as NAME.NODE. Returns failed nodes. Raises OSError."""
+        """Copy `path` from nodes into the local folder `to`, as NAME.NODE. Returns failed nodes.
+
+        Raises OSError.
+        """
         return await self.images.fetch(path, nodes, to, tell)
 
     def _need_ssh(self) -> None:
@@ -468,10 +526,11 @@ class Session:
     async def report(
         self, job_id: str, path: Path, *, page: bool, full: bool = False
     ) -> Mapping[str, str]:
-        """Write a report on the job to `path`, secrets masked; returns node -> why its part is missing.
+        """Write a report on the job to `path`, secrets masked; returns
+        node -> why its part is missing.
 
-        With `page`, one HTML page; else an archive (.tar.gz) with the last megabyte of each log, or with
-        `full` the whole logs. Raises RankdeckError.
+        With `page`, one HTML page; else an archive (.tar.gz) with the last megabyte of each log, or
+        with `full` the whole logs. Raises RankdeckError.
         """
         source = await report_source(
             self.jobs.job(job_id), self._history, self.fleet, self._past, self.cluster.environment
@@ -483,7 +542,8 @@ class Session:
     async def replay(self, job_id: str, speed: float = 1.0, *, keep: bool = True) -> str:
         """Replay a job from what its nodes kept, or restart a replay. `speed` 2.0 is twice as fast.
 
-        Returns the id of the replay. With `keep`, a finished job's replay is also saved in the history.
+        Returns the id of the replay. With `keep`, a finished job's
+        replay is also saved in the history.
         """
         shown = as_replay(self.jobs.job(job_id))
         of = shown.plan.replay_of
@@ -507,7 +567,9 @@ class Session:
         return self._history.state
 
     def past(self, node: str, hours: float, until: float | None = None) -> PastView | None:
-        """A node's numbers of the `hours` before `until`, from the site's Prometheus; see `SitePast.view`."""
+        """A node's numbers of the `hours` before `until`, from the site's
+        Prometheus; see `SitePast.view`.
+        """
         return self._past.view(node, hours, until)
 
     def hold(self, job_id: str) -> None:
@@ -523,12 +585,16 @@ class Session:
         return self._log_reader.of(self.jobs.job(job_id), rank)
 
     def want(self, nodes: frozenset[str] | None) -> None:
-        """Request full samples from these nodes, instead of those of the last call; None: from all nodes."""
+        """Request full samples from these nodes, instead of those of the
+        last call; None: from all nodes.
+        """
         self._on_screen = nodes
         self._ask_for_samples()
 
     def _ask_for_samples(self) -> None:
-        """Request full samples from nodes on screen and, to judge stalls, from nodes of running jobs."""
+        """Request full samples from nodes on screen and, to judge
+        stalls, from nodes of running jobs.
+        """
         wanted = self._on_screen
         if wanted is not None and len(self.fleet.busy) <= MOST_BUSY:
             wanted |= self.fleet.busy
@@ -538,14 +604,19 @@ class Session:
 
     async def settle(self, limit: float) -> None:
         """Wait until every node has sent telemetry or failed, at most `limit` seconds."""
-        await until(self.fleet.settled, limit)
+        await wait_for_condition(self.fleet.settled, limit)
 
     def installer(self, *, system: bool, dry: bool = False) -> Installer:
-        """Installs agents on nodes as a service, or removes them; `dry` only reports what it would do."""
+        """Installs agents on nodes as a service, or removes them;
+        `dry` only reports what it would do.
+        """
         return Installer(self._agents, system=system, dry=dry)
 
     async def acknowledge(self, *acks: Ack) -> None:
-        """Store these acknowledgements of problems; an `until` in the past withdraws one. Raises HistoryError."""
+        """Store these acknowledgements of problems; an `until` in the past withdraws one.
+
+        Raises HistoryError.
+        """
 
         def store(_: History) -> None:
             for ack in acks:
@@ -558,16 +629,23 @@ class Session:
 
     @property
     def acceptance(self) -> "Acceptance":
-        """Starts and keeps acceptance runs; see `acceptance_runs/acceptance.py`. Made at first use."""
+        """Starts and keeps acceptance runs; see `acceptance_runs/acceptance.py`.
+
+        Made at first use.
+        """
         if self._acceptance is None:
             # Loading the recipes takes time, and most sessions need none.
             from rankdeck.acceptance_runs.acceptance import Acceptance
 
-            self._acceptance = Acceptance(self, self._accepted, state_folder() / "acceptance")
+            self._acceptance = Acceptance(
+                self, self._accepted, console_state_folder() / "acceptance"
+            )
         return self._acceptance
 
     def starting_often(self) -> AbstractAsyncContextManager[None]:
-        """Inside this block, jobs start faster: a helper stays on each node and starts the next job there."""
+        """Inside this block, jobs start faster: a helper stays on each
+        node and starts the next job there.
+        """
         return self._agents.starting_often()
 
     @property
@@ -583,7 +661,9 @@ class Session:
     # ---- opening and closing
 
     def begin(self, kept: KeptRecords, link: Link | None, *, brief: bool = False) -> None:
-        """Take up the jobs and events of earlier sessions; with a `link`, start to receive the telemetry of every node."""
+        """Take up the jobs and events of earlier sessions; with a `link`, start to
+        receive the telemetry of every node.
+        """
         self.following.begin(self.cancel)
         for job in reversed(kept.jobs):
             self.following.take_up(job, kept.seen.get(job.id, {}))
@@ -596,7 +676,7 @@ class Session:
         self._start(self._serve_screens())
         self._start(self._keep_time())
         if link is not None:
-            self._start(collect(self.cluster, self.switches))
+            self._start(collect_switches(self.cluster, self.switches))
             self._start(self.find_running(LOOK_LIMIT))
             listed = self.fleet.open and self.slurm.asked
             self.fleet.await_nodes(awaited=self.kubernetes_client.asked or listed)
@@ -607,7 +687,8 @@ class Session:
     def hear(self, nodes: Iterable[str]) -> None:
         """Receive the telemetry of these nodes in the background, while the session is open.
 
-        Only the first call has an effect, and none in a session opened with telemetry: it hears every node.
+        Only the first call has an effect, and none in a session opened
+        with telemetry: it hears every node.
         """
         if not self._listens:
             self._listens = True
@@ -635,7 +716,10 @@ class Session:
         self._start(self.slurm.hear(self._telemetry, self.jobs))
 
     async def look_at_nodes(self) -> None:
-        """Save new node events, and add node events to the jobs that they concern. One call at a time."""
+        """Save new node events, and add node events to the jobs that they concern.
+
+        One call at a time.
+        """
         now = time.time()
         await self._exchange_node_events(now)
         for job in await self._node_notes.notice(now):
@@ -681,12 +765,16 @@ class Session:
 
     @property
     def connecting(self) -> tuple[int, int]:
-        """(done, all) of the nodes asked for telemetry; a node is done once it has answered or failed."""
+        """(done, all) of the nodes asked for telemetry; a node is done
+        once it has answered or failed.
+        """
         return self._telemetry.connecting if self._telemetry else (0, 0)
 
     @property
     def pending_question(self) -> HostKeyError | LoginQuestion | None:
-        """The unknown host key that the operator must accept or refuse now, or what a server asks; None if nothing."""
+        """The unknown host key that the operator must accept or refuse now, or
+        what a server asks; None if nothing.
+        """
         return self.questions.pending
 
     def answer_question(self, answers: Answers) -> None:

@@ -8,7 +8,7 @@ import yaml
 from rankdeck import plugins
 from rankdeck.backends.launchers import plan_job
 from rankdeck.config.clusters import read_cluster
-from rankdeck.model.cluster import Capabilities, Cluster, Node, capabilities
+from rankdeck.model.cluster import Capabilities, Cluster, Node, capabilities_of
 from rankdeck.model.job import Container, JobSpec, Launch, Plan
 
 NODES = tuple(Node(name=f"n{i}", slots=4, gpus=4) for i in range(3))
@@ -29,7 +29,7 @@ def planned(backend: str, launch: Launch) -> Plan:
     )
     if backend == "ssh":
         return plan_job(cluster, spec, "t-1")
-    made = plugins.find("backends", backend)
+    made = plugins.find_plugin("backends", backend)
     return made(None).plan(cluster, spec, "t-1")
 
 
@@ -65,7 +65,7 @@ def test_an_sbatch_script_begins_with_its_interpreter(launch: Launch) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_what_a_backend_can_do_is_known_by_its_name(backend: str) -> None:
-    assert plugins.find("backends", backend).can is capabilities(backend)
+    assert plugins.find_plugin("backends", backend).can is capabilities_of(backend)
 
 
 def test_a_backend_of_another_package_is_asked_what_it_can_do(
@@ -90,4 +90,4 @@ def test_a_backend_of_another_package_is_asked_what_it_can_do(
 
 
 def test_of_a_backend_that_is_not_installed_nothing_special_is_known() -> None:
-    assert capabilities("was-removed") == Capabilities()
+    assert capabilities_of("was-removed") == Capabilities()

@@ -43,7 +43,7 @@ FILES = (
 
 def check(reading: Reading, metrics: tuple[str, ...]) -> None:
     sample = wire.Sample(0, 1.0, reading.values, tuple(reading.absent(metrics)), reading.failed)
-    assert wire.decode("sample", wire.encode(sample))
+    assert wire.decode_message("sample", wire.encode_message(sample))
     for metric in reading.values:
         assert metric in wire.METRICS or metric.startswith("rdma.")
     for why in reading.failed.values():

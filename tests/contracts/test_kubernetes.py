@@ -1,6 +1,8 @@
-"""Rankdeck on Kubernetes, by its command line: on the double, or unchanged on the cluster that RANKDECK_TEST_KUBECONFIG names.
+"""Rankdeck on Kubernetes, by its command line: on the double, or unchanged on the
+cluster that RANKDECK_TEST_KUBECONFIG names.
 
-See tests/support/kubernetes/site.py for the variables. Tests marked `needs_kubelet` want containers that really run.
+See tests/support/kubernetes/site.py for the variables. Tests marked
+`needs_kubelet` want containers that really run.
 """
 
 import json

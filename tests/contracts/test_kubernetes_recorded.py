@@ -1,6 +1,7 @@
 """The Kubernetes double behaves like a recorded real control plane.
 
-The transcripts are of Kubernetes 1.36.2 and mpi-operator 0.8.2; the nodes and the kubelet were pretended there, too.
+The transcripts are of Kubernetes 1.36.2 and mpi-operator 0.8.2; the nodes
+and the kubelet were pretended there, too.
 """
 
 import json

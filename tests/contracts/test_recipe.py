@@ -9,19 +9,19 @@ from rankdeck.errors import UnknownPluginError
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
 
-NAMES = plugins.names("recipes")
+NAMES = plugins.plugin_names("recipes")
 PAIR = Endpoints(nodes=("n1", "n2"), addresses={"n2": "10.0.0.2"}, ranks_per_node=2, port=18520)
 JUNK = ("x", "{", "{}", "[]", "#", "# size busbw\n1", "#bytes #iterations\n-1 2", "1 2 3 4\n" * 50)
 
 
 @pytest.fixture(params=NAMES)
 def recipe(request: pytest.FixtureRequest) -> Recipe:
-    return plugins.find("recipes", request.param)()
+    return plugins.find_plugin("recipes", request.param)()
 
 
 def test_it_is_registered_by_its_own_name(recipe: Recipe) -> None:
     assert recipe.name in NAMES
-    assert type(recipe) is plugins.find("recipes", recipe.name)
+    assert type(recipe) is plugins.find_plugin("recipes", recipe.name)
 
 
 def test_it_says_its_unit_and_how_long_it_takes(recipe: Recipe) -> None:
@@ -72,4 +72,4 @@ def test_nothing_is_expected_of_what_is_not_known(recipe: Recipe) -> None:
 def test_an_unknown_recipe_is_named_with_those_that_are_near() -> None:
     for wrong, near in (("nccl-test", "nccl-tests"), ("OSU_BW", "osu"), ("IMB-MPI1", "imb")):
         with pytest.raises(UnknownPluginError, match=f"did you mean `{near}`"):
-            plugins.find("recipes", wrong)
+            plugins.find_plugin("recipes", wrong)

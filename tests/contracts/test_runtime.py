@@ -11,7 +11,7 @@ from rankdeck.model.job import GPUS, Container, Launch
 from rankdeck.runtimes import Runtime, has_store
 from rankdeck_agent.image import STORES
 
-NAMES = plugins.names("runtimes")
+NAMES = plugins.plugin_names("runtimes")
 REAL = [name for name in NAMES if name != "none"]
 ENV = {"A": "1,2 3"}
 ARGV = ("app", "a b", "it's", "$HOME", "", "--gpus")
@@ -39,7 +39,7 @@ RANK = {
 
 
 def wrap(name: str, launch: Launch = Launch.PLAIN, **options: object) -> tuple[str, ...]:
-    runtime: Runtime = plugins.find("runtimes", name)()
+    runtime: Runtime = plugins.find_plugin("runtimes", name)()
     container = Container(image="img:1", runtime=name, **options)  # type: ignore[arg-type]
     return runtime.wrap(ARGV, container, ENV, launch)
 
@@ -133,7 +133,7 @@ def test_no_command_shows_the_value_of_a_variable(name: str, launch: Launch) -> 
 def test_a_runtime_that_wants_other_names_says_so(name: str) -> None:
     wanted = {f"{PREFIXED[name]}A": "1,2 3"} if name in PREFIXED else {}
 
-    assert plugins.find("runtimes", name)().variables(ENV) == wanted
+    assert plugins.find_plugin("runtimes", name)().variables(ENV) == wanted
 
 
 @pytest.mark.parametrize("vendor", GPUS)
@@ -153,14 +153,14 @@ def test_mpi_ranks_share_tmp_with_their_daemon(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("flavour", ["openmpi5", "openmpi4", "mpich", "unknown"])
 def test_launcher_arguments_are_words(name: str, flavour: str) -> None:
-    words = plugins.find("runtimes", name)().launcher_args(flavour)
+    words = plugins.find_plugin("runtimes", name)().launcher_args(flavour)
 
     assert all(isinstance(word, str) for word in words)
 
 
 @pytest.mark.parametrize("flavour", ["openmpi4", "openmpi5"])
 def test_single_copy_is_switched_off_in_both_mpis_words(flavour: str) -> None:
-    words = " ".join(plugins.find("runtimes", "apptainer")().launcher_args(flavour))
+    words = " ".join(plugins.find_plugin("runtimes", "apptainer")().launcher_args(flavour))
 
     assert "--mca btl_vader_single_copy_mechanism none" in words
     assert "--mca smsc ^cma" in words

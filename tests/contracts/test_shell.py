@@ -1,4 +1,6 @@
-"""Each way to a node keeps the contract of `shell.Shell`: on this machine, by asyncssh and by ssh, with a real sshd."""
+"""Each way to a node keeps the contract of `shell.Shell`: on this machine, by
+asyncssh and by ssh, with a real sshd.
+"""
 
 import asyncio
 import contextlib
@@ -11,7 +13,7 @@ import pytest
 from rankdeck.errors import AgentError, UnreachableError
 from rankdeck.remote.logins import Logins
 from rankdeck.remote.openssh import OpenSsh
-from rankdeck.remote.shell import Shell, run
+from rankdeck.remote.shell import Shell, run_program
 from rankdeck.remote.ssh import Connections
 from rankdeck.remote.this_machine import shell_here
 from tests.support.polling import until
@@ -53,8 +55,8 @@ def sh(text: str) -> tuple[str, str, str]:
 async def test_arguments_input_output_and_status_arrive_as_they_are(server, way):
     words = ("a b", "$HOME", "'\"`", "*", "", "ä", "!x", "\\", "two\nlines", "%h")
     async with shell_to(server, way) as shell:
-        said = await run(shell, "n1", ("printf", "%s|", *words), limit=120)
-        echoed = await run(
+        said = await run_program(shell, "n1", ("printf", "%s|", *words), limit=120)
+        echoed = await run_program(
             shell, "n1", sh("cat; echo oops >&2; exit 7"), b"\0\xff" * 500_000, limit=120
         )
 
@@ -74,7 +76,7 @@ async def test_arguments_input_output_and_status_arrive_as_they_are(server, way)
 )
 async def test_every_end_is_told_as_a_shell_tells_it(server, way, text, code):
     async with shell_to(server, way) as shell:
-        assert (await run(shell, "n1", sh(text), limit=120)).code == code
+        assert (await run_program(shell, "n1", sh(text), limit=120)).code == code
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -117,18 +119,18 @@ async def test_output_waits_while_it_is_paused(server, way):
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_limit_ends_the_wait_and_the_next_program_runs(server, way):
     async with shell_to(server, way) as shell:
-        await run(shell, "n1", ("true",), limit=120)
+        await run_program(shell, "n1", ("true",), limit=120)
         with pytest.raises(UnreachableError, match="no answer within"):
-            await run(shell, "n1", ("sleep", "600"), limit=1)
-        assert (await run(shell, "n1", ("echo", "on"), limit=120)).out == b"on\n"
+            await run_program(shell, "n1", ("sleep", "600"), limit=1)
+        assert (await run_program(shell, "n1", ("echo", "on"), limit=120)).out == b"on\n"
 
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_program_that_sends_too_much_is_refused_and_ended(server, way):
     async with shell_to(server, way) as shell:
         with pytest.raises(AgentError, match="sent more than 32 MB"):
-            await run(shell, "n1", ("yes",), limit=300)
-        assert (await run(shell, "n1", ("echo", "on"), limit=120)).out == b"on\n"
+            await run_program(shell, "n1", ("yes",), limit=300)
+        assert (await run_program(shell, "n1", ("echo", "on"), limit=120)).out == b"on\n"
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -147,12 +149,12 @@ async def test_a_closed_channel_ends_a_program_that_reads_or_writes(server, way)
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_cancelled_start_leaves_a_shell_that_works(server, way):
     async with shell_to(server, way) as shell, asyncio.TaskGroup() as tasks:
-        started = tasks.create_task(run(shell, "n1", ("sleep", "600"), limit=120))
+        started = tasks.create_task(run_program(shell, "n1", ("sleep", "600"), limit=120))
         await asyncio.sleep(0.05)
         started.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await started
-        assert (await run(shell, "n1", ("echo", "on"), limit=120)).out == b"on\n"
+        assert (await run_program(shell, "n1", ("echo", "on"), limit=120)).out == b"on\n"
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -167,7 +169,7 @@ async def test_a_tunnel_leads_back(server, way):
     text = "exec 3<>/dev/tcp/127.0.0.1/$0; cat <&3"
     async with listening, shell_to(server, way) as shell:
         there = await shell.reverse_tunnel("n1", "127.0.0.1", port)
-        said = await run(shell, "n1", ("bash", "-c", text, str(there)), limit=120)
+        said = await run_program(shell, "n1", ("bash", "-c", text, str(there)), limit=120)
 
     assert said.out == b"from the console\n"
     assert way == "here" or there != port
@@ -186,7 +188,7 @@ async def test_one_login_serves_many_programs_at_once(tmp_path, way):
     with real_sshd(tmp_path) as server:
         async with shell_to(server, way) as shell:
             done = await asyncio.gather(
-                *(run(shell, "n1", ("echo", str(one)), limit=120) for one in range(8))
+                *(run_program(shell, "n1", ("echo", str(one)), limit=120) for one in range(8))
             )
         assert [one.out for one in done] == [f"{one}\n".encode() for one in range(8)]
         assert server.logins == 1
@@ -205,14 +207,14 @@ async def test_a_cut_connection_is_told_and_opened_again(tmp_path, way):
                     await channel.wait()
             await channel.close()
             await until(lambda: not shell.connected("n1"))
-            assert (await run(shell, "n1", ("echo", "back"), limit=120)).out == b"back\n"
+            assert (await run_program(shell, "n1", ("echo", "back"), limit=120)).out == b"back\n"
 
 
 @pytest.mark.parametrize("way", OVER_SSH)
 async def test_a_node_that_the_cluster_does_not_have_is_named(server, way):
     async with shell_to(server, way) as shell:
         with pytest.raises(UnreachableError, match="n9: no node of that name"):
-            await run(shell, "n9", ("true",))
+            await run_program(shell, "n9", ("true",))
 
 
 @pytest.mark.parametrize("way", OVER_SSH)

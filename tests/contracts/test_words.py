@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from rankdeck import plugins
-from rankdeck.backends.export import export
-from rankdeck.backends.kubernetes_manifest import FOLDER, POD_SHIM, objects
+from rankdeck.backends.export import write_export
+from rankdeck.backends.kubernetes_manifest import FOLDER, POD_SHIM, job_objects
 from rankdeck.backends.launchers import plan_job
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions
@@ -128,7 +128,7 @@ def test_a_real_launcher_gives_its_rank_every_byte(
 
     runs(
         tmp_path,
-        export(plan_job(CLUSTER, spec, job), CLUSTER),
+        write_export(plan_job(CLUSTER, spec, job), CLUSTER),
         {"record": RECORD + keep, "ssh": SSH},
     )
 
@@ -155,7 +155,7 @@ def test_a_batch_script_gives_its_command_every_byte(
     cluster = replace(CLUSTER, backend="slurm")
     command = [str(tmp_path / "record"), *words]
     spec = spec_of(launch, command, env={"V": value}, files={"a folder/f": text})
-    plan = plugins.find("backends", "slurm")(None).plan(cluster, spec, "t-1")
+    plan = plugins.find_plugin("backends", "slurm")(None).plan(cluster, spec, "t-1")
 
     runs(tmp_path, plan.text, {"record": RECORD, "srun": SRUN})
 
@@ -167,7 +167,7 @@ def test_a_batch_script_gives_its_command_every_byte(
 
 @pytest.mark.long
 @pytest.mark.parametrize("launch", Launch)
-@pytest.mark.parametrize("name", [n for n in plugins.names("runtimes") if n != "none"])
+@pytest.mark.parametrize("name", [n for n in plugins.plugin_names("runtimes") if n != "none"])
 @settings(BOUNDED, max_examples=8)
 @given(words=st.lists(WORDS, max_size=4), value=WORDS, place=WORDS)
 def test_a_container_runtime_gets_every_byte(
@@ -177,7 +177,9 @@ def test_a_container_runtime_gets_every_byte(
     container = Container(
         image="img", runtime=name, mounts=(mount,), workdir=workdir, args=(place or "-",)
     )  # fmt: skip
-    argv = plugins.find("runtimes", name)().wrap(("app", *words), container, {"V": value}, launch)
+    argv = plugins.find_plugin("runtimes", name)().wrap(
+        ("app", *words), container, {"V": value}, launch
+    )
     record = tmp_path / name
     record.write_text(f"#!/bin/sh\nprintf '%s\\0' \"$@\" >{tmp_path}/record.said\n")
     record.chmod(0o755)
@@ -236,7 +238,7 @@ def test_an_exported_script_says_which_node_takes_nothing_and_leaves_nothing(
     job = f"t-{tmp_path.name}"
     spec = replace(spec_of(Launch.PLAIN, ["true"]), nodes=2)
     script = tmp_path / "job.sh"
-    script.write_text(export(plan_job(two, spec, job), two))
+    script.write_text(write_export(plan_job(two, spec, job), two))
     (tmp_path / "ssh").write_text(ONE_NODE_IS_FULL)
     (tmp_path / "ssh").chmod(0o755)
 
@@ -253,7 +255,7 @@ def test_an_exported_script_says_which_node_takes_nothing_and_leaves_nothing(
 def test_what_mpirun_asks_for_waits_until_the_exported_script_reads_it(tmp_path: Path) -> None:
     two = replace(CLUSTER, nodes=(*CLUSTER.nodes, Node(name="far", slots=1, address="127.0.0.2")))
     spec = replace(spec_of(Launch.MPI, ["true"]), nodes=2)
-    text = export(plan_job(two, spec, "t-1"), two)
+    text = write_export(plan_job(two, spec, "t-1"), two)
     agent = tmp_path / "launch-agent"
     said = text.partition("cat > launch-agent <<'EOF'\n")[2].partition("\nEOF\n")[0]
     agent.write_text(said.replace("/tmp/rankdeck.t-1", str(tmp_path)))
@@ -285,7 +287,7 @@ def test_an_exported_script_starts_and_ends_its_ranks_through_any_login_shell(
     job = f"t-{tmp_path.name}"
     spec = spec_of(Launch.PLAIN, ["sh", "-c", program], env={"V": "it's!"})
     script = tmp_path / "job.sh"
-    script.write_text(export(plan_job(CLUSTER, spec, job), CLUSTER))
+    script.write_text(write_export(plan_job(CLUSTER, spec, job), CLUSTER))
     (tmp_path / "ssh").write_text(SSH.replace("exec sh", f"exec {shell}"))
     (tmp_path / "ssh").chmod(0o755)
 
@@ -310,7 +312,7 @@ def workload(launch: Launch, words: Sequence[str], value: str) -> dict[str, Any]
     """The Job or MPIJob of one rank."""
     image = Container(image="i:1")
     spec = spec_of(launch, words, env={"V": value}, container=image)
-    return objects(replace(CLUSTER, backend="kubernetes"), spec, "t-1")[-1]
+    return job_objects(replace(CLUSTER, backend="kubernetes"), spec, "t-1")[-1]
 
 
 def container_env(container: Mapping[str, Any]) -> dict[str, str]:

@@ -1,4 +1,6 @@
-"""Text that our own code made is never read again: only the words of other programs are, where a row here says whose."""
+"""Text that our own code made is never read again: only the words of other
+programs are, where a row here says whose.
+"""
 
 import ast
 import functools
@@ -104,7 +106,9 @@ class Reading:
 
 
 def sentences(node: ast.expr, known: Mapping[str, str]) -> Iterator[str]:
-    """The sentences in an expression: literals, and constants that are sentences or tables of them."""
+    """The sentences in an expression: literals, and constants that
+    are sentences or tables of them.
+    """
     text = text_of(node)
     if " " in text.strip() and re.search("[A-Za-z]", text):
         yield text
@@ -152,7 +156,9 @@ def path_of(module: str) -> Path | None:
 
 @functools.cache
 def known_in(path: Path, steps: int = 2) -> dict[str, str]:
-    """The sentences that have a name in this module: name -> the first; its own, and what it imports, over so many steps."""
+    """The sentences that have a name in this module: name -> the first; its own,
+    and what it imports, over so many steps.
+    """
     known: dict[str, str] = {}
     for node in tree_of(path).body:
         if steps and isinstance(node, ast.ImportFrom) and (source := path_of(node.module or "")):
@@ -184,7 +190,9 @@ def assigned(node: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
 
 
 def operands(node: ast.AST) -> list[ast.expr]:
-    """What is looked for: the first argument of a method or of a function of `re`, or what is compared."""
+    """What is looked for: the first argument of a method or of a
+    function of `re`, or what is compared.
+    """
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         of_re = isinstance(node.func.value, ast.Name) and node.func.value.id == "re"
         return node.args[:1] if of_re or node.func.attr in METHODS else []

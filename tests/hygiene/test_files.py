@@ -1,4 +1,6 @@
-"""Files are read and written in one place, `config/files.py`: other code that opens a file has a row here with its reason."""
+"""Files are read and written in one place, `config/files.py`: other code that
+opens a file has a row here with its reason.
+"""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -13,7 +15,9 @@ METHODS = (
     "read_text", "read_bytes", "write_text", "write_bytes", "touch", "safe_load", "safe_load_all", "NamedTemporaryFile",
     "mkstemp", "copyfile", "copyfileobj", "read_private_key",
 )  # fmt: skip
-"""Methods that open the file of a path, or functions of a module that open the file that they are given."""
+"""Methods that open the file of a path, or functions of a module that
+open the file that they are given.
+"""
 OF_MODULES = (
     ("os", "open"),
     ("json", "load"),

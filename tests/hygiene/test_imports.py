@@ -95,7 +95,7 @@ import json, sys, types
 import rankdeck.__main__, rankdeck.cli.choose
 import rankdeck.ui.app, rankdeck.ui.screens.fleet
 out = sys.stdout
-rankdeck.ui.app.run = lambda *_, **__: print(json.dumps(sorted(sys.modules)), file=out)
+rankdeck.ui.app.run_console = lambda *_, **__: print(json.dumps(sorted(sys.modules)), file=out)
 sys.stdin = sys.stdout = types.SimpleNamespace(isatty=lambda: True)
 rankdeck.__main__.open_console(None)
 sys.stdout = out

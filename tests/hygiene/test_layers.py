@@ -32,7 +32,9 @@ def test_every_import_points_down() -> None:
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    """Imports for types only count, too: whoever reads one file should not have to read them all."""
+    """Imports for types only count, too: whoever reads one file
+    should not have to read them all.
+    """
     grimp = pytest.importorskip("grimp")
     graph = grimp.build_graph("rankdeck", "rankdeck_agent")
 

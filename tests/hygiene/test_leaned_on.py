@@ -1,4 +1,6 @@
-"""What Rankdeck takes from others beyond their documented interface is on one list, with its reason and the releases seen."""
+"""What Rankdeck takes from others beyond their documented interface is on one
+list, with its reason and the releases seen.
+"""
 
 import sys
 from collections.abc import Sequence

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from tests.support.cases import each
 
-from rankdeck.remote.agent import bundle
+from rankdeck.remote.agent import build_bundle
 from rankdeck_agent.older_source import without_types
 
-FILE = zipfile.ZipFile(BytesIO(bundle().data))
+FILE = zipfile.ZipFile(BytesIO(build_bundle().data))
 MODULES = [name for name in FILE.namelist() if name.endswith(".py")]
 ALLOWED = {
     "os.posix_spawn": "only from 3.8 on (collectors/disk.py)",

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from rankdeck.cli.check import look_at
-from rankdeck.config.files import shipped
+from rankdeck.config.files import find_shipped
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec
 
-SAMPLES = shipped("sample-clusters")
+SAMPLES = find_shipped("sample-clusters")
 PROGRAMS = SAMPLES / "jobs" / "programs"
 MPIRUN = Path(sys.executable).parent / "mpirun"
 

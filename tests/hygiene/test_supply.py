@@ -10,7 +10,7 @@ from tests.support.install import LOCK, ROOT
 from tests.support.lock import LAYERS, blocks, project
 from tests.support.sbom import canonical, closure, sbom
 
-from rankdeck.remote.agent import _zip, bundle
+from rankdeck.remote.agent import _zip, build_bundle
 
 
 def lines_of(layer: str) -> str:
@@ -33,13 +33,13 @@ def test_the_bill_of_materials_names_exactly_what_is_installed() -> None:
 def test_the_bill_of_materials_has_the_hash_of_the_agent() -> None:
     (agent,) = [one for one in sbom()["components"] if one["type"] == "file"]
 
-    assert agent["hashes"] == [{"alg": "SHA-256", "content": bundle().digest}]
+    assert agent["hashes"] == [{"alg": "SHA-256", "content": build_bundle().digest}]
 
 
 def test_the_agent_is_the_same_bytes_whenever_it_is_built() -> None:
-    first = bundle.__wrapped__()
+    first = build_bundle.__wrapped__()
 
-    assert first == bundle.__wrapped__()
+    assert first == build_bundle.__wrapped__()
     assert _zip({"b": b"1", "a": b"2"}) == _zip({"a": b"2", "b": b"1"})
 
 

@@ -1,4 +1,6 @@
-"""`rankdeck accept` with real iperf3 between namespace nodes of 100 Mbit/s: what is planted is named, and nothing else."""
+"""`rankdeck accept` with real iperf3 between namespace nodes of 100 Mbit/s:
+what is planted is named, and nothing else.
+"""
 
 import json
 import shutil
@@ -131,7 +133,8 @@ def test_what_moved_since_the_declared_run_is_named_also_where_that_was_carried_
     assert first["run"] in run["baseline"]
     most, *others = sorted(run["drift"], key=lambda one: one["change"])
     assert most["subject"] == "n2 sends"
-    # A machine that is busier in one of the runs moves every path by some percent: that is named as well.
+    # A machine that is busier in one of the runs moves every path by
+    # some percent: that is named as well.
     assert [one for one in others if one["change"] < most["change"] + PLANTED / 2] == []
     again = shaped.rankdeck("-c", str(elsewhere), "accept", "--baseline", "declare", run["run"], limit=LIMIT)  # fmt: skip
     listed = shaped.rankdeck("-c", str(elsewhere), "jobs", limit=LIMIT)

@@ -69,7 +69,7 @@ def run_quietly(
 
 
 def planned(name: str, where: Endpoints, folder: Path) -> tuple[Recipe, Commands]:
-    recipe: Recipe = plugins.find("recipes", name)()
+    recipe: Recipe = plugins.find_plugin("recipes", name)()
     commands = recipe.commands(where)
     for file, text in commands.files.items():
         (folder / file).write_text(text)
@@ -134,7 +134,9 @@ def test_iperf3_measures_from_the_first_node_to_the_last(tmp_path: Path) -> None
 
 
 def listens(port: int) -> bool:
-    """Whether somebody listens there, without connecting: iperf3 -1 would take that for its client."""
+    """Whether somebody listens there, without connecting: iperf3 -1
+    would take that for its client.
+    """
     wanted = f":{port:04X} "
     lines = [
         *Path("/proc/net/tcp").read_text().splitlines(),

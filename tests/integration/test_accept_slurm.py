@@ -1,4 +1,6 @@
-"""`rankdeck accept` through a real Slurm: who is not given to us is left out, real programs run, in a container too."""
+"""`rankdeck accept` through a real Slurm: who is not given to us is left out,
+real programs run, in a container too.
+"""
 
 import json
 import time
@@ -17,7 +19,9 @@ from tests.support.polling import eventually
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 LIMIT = 400
 PAUSES = (1, 5, 10, 20, 30, 40, 50, 60)
-"""Seconds before each further attempt: other tests share the CPUs, and the ranks wait for each other there."""
+"""Seconds before each further attempt: other tests share the CPUs, and
+the ranks wait for each other there.
+"""
 RECIPE = ("--recipe", "mpi4py.bench", "--repeats", "2")
 
 
@@ -48,7 +52,9 @@ def accept(user: Operator, *words: str) -> tuple[int, dict[str, Any]]:
 
 
 def measured(user: Operator, *words: str) -> tuple[int, dict[str, Any]]:
-    """The same; on a machine that is busy with other tests once more, until it is quiet enough to tell."""
+    """The same; on a machine that is busy with other tests once more,
+    until it is quiet enough to tell.
+    """
     code, run = accept(user, *words)
     for pause in PAUSES:
         if not any("the nodes were busy" in one["text"] for one in run["results"]):

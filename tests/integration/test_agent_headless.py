@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from rankdeck.remote.agent import bundle
+from rankdeck.remote.agent import build_bundle
 from rankdeck_agent import wire
 
 pytestmark = pytest.mark.slow
@@ -28,7 +28,7 @@ def port():
 @pytest.fixture
 def agent(tmp_path):
     path = tmp_path / "agent.pyz"
-    path.write_bytes(bundle().data)
+    path.write_bytes(build_bundle().data)
     return path
 
 
@@ -88,7 +88,7 @@ def heard(port, count, *, topic="rankdeck/#", limit=60):
     for line in done.stdout.splitlines():
         name, _, payload = line.partition(b" ")
         _, node, kind = wire.split_topic(name.decode())
-        messages.append((node, wire.decode(kind, payload)))
+        messages.append((node, wire.decode_message(kind, payload)))
     return messages
 
 

@@ -20,9 +20,9 @@ from tests.support.sshd import nodes
 from rankdeck.cli import agent, choose
 from rankdeck.cli.output import UsageError
 from rankdeck.model.cluster import Broker
-from rankdeck.opening import open_session
+from rankdeck.opening import open_cluster_session
 from rankdeck.telemetry.link import INSTALLED
-from rankdeck_agent.service import place, unit
+from rankdeck_agent.service import place_installation, write_unit_text
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 FAKE = Path(__file__).resolve().parents[1] / "support/systemctl.py"
@@ -79,7 +79,7 @@ async def site(tmp_path, own_folders):
 
 async def verb(site, monkeypatch, capsys, name, given="", **options):
     """One verb of the command line; its exit code and its JSON."""
-    monkeypatch.setattr(choose, "cluster", lambda _: site.cluster)
+    monkeypatch.setattr(choose, "choose_cluster", lambda _: site.cluster)
     values = {"system": False, "dry_run": False, "json": True, "kubernetes": False, **options}
     namespace = argparse.Namespace(cluster="", nodes=given, **values)
     code = await asyncio.to_thread(getattr(agent, name), namespace, None)
@@ -160,7 +160,7 @@ async def test_a_console_starts_no_second_agent_beside_an_installed_one(
     topic = "rankdeck/1/test/n1/hello"
     assert await asyncio.to_thread(site.broker.heard, *CONSOLE, topic, 1, 40)
 
-    async with open_session(site.cluster) as session:
+    async with open_cluster_session(site.cluster) as session:
         # n2 has none: there the console starts one, with the node's own account.
         await until(lambda: session.fleet.node("n2").heard_s() is not None)
         await until(lambda: session.fleet.node("n1").attach == INSTALLED)
@@ -175,7 +175,7 @@ async def test_a_console_starts_no_second_agent_beside_an_installed_one(
 async def test_a_console_that_came_first_ends_its_own_agent_for_the_installed_one(
     site, monkeypatch, capsys
 ) -> None:
-    async with open_session(site.cluster) as session:
+    async with open_cluster_session(site.cluster) as session:
         session.want(None)
         node = session.fleet.node("n1")
         await until(lambda: node.heard_s() is not None)
@@ -266,8 +266,8 @@ async def test_without_a_broker_of_the_site_nothing_is_installed(site, monkeypat
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
 @pytest.mark.parametrize("system", [True, False])
 def test_systemd_takes_the_units_as_they_are(tmp_path, system) -> None:
-    at = place(tmp_path, tmp_path, system=system)
-    text = unit(at, sys.executable, "SupplementaryGroups=root\n" if system else "")
+    at = place_installation(tmp_path, tmp_path, system=system)
+    text = write_unit_text(at, sys.executable, "SupplementaryGroups=root\n" if system else "")
     file = tmp_path / "rankdeck-agent.service"
     file.write_text(text.replace("User=rankdeck-agent", "User=root"))
 

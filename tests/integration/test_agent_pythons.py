@@ -1,4 +1,6 @@
-"""The agent runs on every Python from 3.6 on: numbers, health, a job from its start to its end, a cancel, processes."""
+"""The agent runs on every Python from 3.6 on: numbers, health, a job from its
+start to its end, a cancel, processes.
+"""
 
 import subprocess
 from dataclasses import replace
@@ -10,7 +12,7 @@ from tests.support.pythons import AbsentError, python_of
 from tests.support.sshd import nodes
 
 from rankdeck.model.job import JobSpec, Launch, State
-from rankdeck.opening import open_session
+from rankdeck.opening import open_cluster_session
 
 pytestmark = pytest.mark.slow
 VERSIONS = tuple(f"3.{minor}" for minor in range(6, 15))
@@ -30,7 +32,7 @@ async def test_a_node_with_this_python_sends_numbers_and_runs_and_cancels_jobs(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     async with nodes(tmp_path) as found:
         access = replace(found.cluster.access, pythons=(str(python),))
-        async with open_session(replace(found.cluster, access=access)) as session:
+        async with open_cluster_session(replace(found.cluster, access=access)) as session:
             session.want(frozenset({"n1", "n2"}))
             # On a busy machine the first numbers come without those of a collector that is late.
             await until(

@@ -13,7 +13,7 @@ from tests.support import mqtt
 from tests.support.polling import until
 
 from rankdeck.errors import BrokerError
-from rankdeck.telemetry.mqtt_packets import PacketKind, Publish, Refusal, packet
+from rankdeck.telemetry.mqtt_packets import PacketKind, Publish, Refusal, make_packet
 from rankdeck.telemetry.private_broker import CONNECTIONS, PrivateBroker, most_connections
 
 
@@ -46,7 +46,7 @@ async def raw_login(broker, login, keepalive=0, client_id="raw", will=b""):
     if will:
         body += mqtt.string("rankdeck/1/lab/n1/hello") + mqtt.string(will)
     body += mqtt.string(login[0]) + mqtt.string(login[1])
-    writer.write(packet(PacketKind.CONNECT, body))
+    writer.write(make_packet(PacketKind.CONNECT, body))
     answer = await asyncio.wait_for(reader.readexactly(4), 5)
     return reader, writer, answer[3]
 
@@ -196,7 +196,7 @@ async def test_mqtt_5_is_refused_with_the_return_code_for_it() -> None:
     async with running() as broker:
         reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
         body = mqtt.string("MQTT") + bytes((5, 2, 0, 60, 0)) + mqtt.string("five")
-        writer.write(packet(PacketKind.CONNECT, body))
+        writer.write(make_packet(PacketKind.CONNECT, body))
         answer = await closed(reader)
 
     assert answer == bytes((0x20, 2, 0, 1))

@@ -13,7 +13,7 @@ from tests.support.polling import until as eventually
 from tests.support.polling import wait_until
 
 from rankdeck.model.cluster import Broker, Cluster, Node
-from rankdeck.remote.agent import bundle
+from rankdeck.remote.agent import build_bundle
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.link import open_link
 
@@ -40,7 +40,7 @@ def broker(tmp_path, authority, **more):
 @contextmanager
 def agent(tmp_path, broker, **more):
     """The agent as a service runs it: a configuration file and a password file."""
-    (tmp_path / "agent.pyz").write_bytes(bundle().data)
+    (tmp_path / "agent.pyz").write_bytes(build_bundle().data)
     (tmp_path / "password").write_text(more.pop("password", "one") + "\n")
     config = {
         "cluster": "lab", "node": "n1", "host": "127.0.0.1", "port": broker.port, "tls": True,

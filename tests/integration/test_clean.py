@@ -1,4 +1,6 @@
-"""`rankdeck clean` on the embedded cluster: what it says, what it removes, and what a removed job says of itself."""
+"""`rankdeck clean` on the embedded cluster: what it says, what it removes,
+and what a removed job says of itself.
+"""
 
 import json
 import os

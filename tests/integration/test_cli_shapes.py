@@ -5,9 +5,9 @@ import json
 import pytest
 
 from rankdeck.cli import shapes
-from rankdeck.cli.jobs import proof, summary
+from rankdeck.cli.jobs import cancel_proof, job_summary
 from rankdeck.cli.output import _safe
-from rankdeck.cli.status import of_job
+from rankdeck.cli.status import job_exit_code
 from rankdeck.model.job import (
     CancelReport,
     FirstFailure,
@@ -18,7 +18,7 @@ from rankdeck.model.job import (
     State,
 )
 from rankdeck.model.rank import how_it_ended
-from rankdeck.state.jobs import exit_code
+from rankdeck.state.jobs import run_exit_code
 from rankdeck_agent.wire import NodePlan, ProcessPlan
 
 PLAN = Plan(
@@ -73,7 +73,7 @@ def test_a_report_has_the_documented_shape() -> None:
         "left": [{"node": "n1", "pid": 7, "command": "bmt"}],
         "unverified": {"n2": "no answer"},
     }
-    assert "left on n1: 7 bmt" in proof(report)
+    assert "left on n1: 7 bmt" in cancel_proof(report)
 
 
 def test_a_plan_is_json_with_every_command() -> None:
@@ -111,13 +111,13 @@ def test_a_plan_is_json_with_every_command() -> None:
 def test_the_exit_code_is_that_of_the_first_failure(
     state: State, failure: FirstFailure | None, code: int
 ) -> None:
-    ended = job(state, failure, exit_code=exit_code(state, failure))
+    ended = job(state, failure, exit_code=run_exit_code(state, failure))
 
-    assert of_job(ended) == code
+    assert job_exit_code(ended) == code
 
 
 def test_the_summary_names_the_rank_that_failed_first() -> None:
-    text = summary(job())
+    text = job_summary(job())
 
     assert "first failure: rank 2 on n2, exit 3" in text
     assert "  | boom" in text

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.unit.test_history import JOB
 
-from rankdeck.config.files import state_folder
+from rankdeck.config.files import console_state_folder
 from rankdeck.state.history import History
 
 CLUSTER = "cluster: c\nnodes:\n  - {name: sakuya, address: 127.0.0.1}\n  - {name: koishi, address: 127.0.0.2}\n"
@@ -51,7 +51,7 @@ def test_verbs_and_options_are_completed() -> None:
 
 
 def test_nodes_jobs_and_job_files_are_offered_by_name(file: Path) -> None:
-    with History(state_folder() / "history.db") as history:
+    with History(console_state_folder() / "history.db") as history:
         history.save(replace(JOB, id="himeno-1"))
 
     assert completed(f"rankdeck -c {file} health s") == ["sakuya"]

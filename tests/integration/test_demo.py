@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from rankdeck.demo import cluster
-from rankdeck.demo.cluster import MARKER, marked
+from rankdeck.demo.cluster import MARKER, marked_processes
 
 pytestmark = pytest.mark.slow
 
@@ -27,9 +27,9 @@ Content = dict[str, object]
 @pytest.fixture
 def demo(own_folders: Path) -> Iterator[Path]:
     try:
-        yield cluster.up().parent
+        yield cluster.start_demo().parent
     finally:
-        cluster.down()
+        cluster.stop_demo()
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def connect(demo: Path, name: str, **changed: object):
 
 
 def isolated() -> bool:
-    return all(node.isolated for node in cluster.status().nodes)
+    return all(node.isolated for node in cluster.demo_status().nodes)
 
 
 async def test_each_node_has_its_own_name_home_and_tmp(demo: Path) -> None:
@@ -177,34 +177,34 @@ def test_secrets_are_readable_by_their_owner_only(demo: Path) -> None:
 
 
 def test_up_again_keeps_what_runs_and_replaces_what_died(demo: Path) -> None:
-    before = {node.name: node for node in cluster.status().nodes}
+    before = {node.name: node for node in cluster.demo_status().nodes}
     os.kill(before["sakura"].pid, signal.SIGKILL)
-    while cluster.status().running:
+    while cluster.demo_status().running:
         time.sleep(0.01)
 
-    cluster.up()
+    cluster.start_demo()
 
-    after = {node.name: node for node in cluster.status().nodes}
+    after = {node.name: node for node in cluster.demo_status().nodes}
     assert after["sakuya"] == before["sakuya"]
     assert after["sakura"].pid != before["sakura"].pid
-    assert cluster.status().running
+    assert cluster.demo_status().running
 
 
 def test_down_leaves_no_process_and_can_be_said_twice(demo: Path) -> None:
-    assert cluster.down() is True
+    assert cluster.stop_demo() is True
 
-    assert list(marked("RANKDECK_DEMO", str(demo))) == []
-    assert cluster.status().nodes == ()
-    assert cluster.down() is False
+    assert list(marked_processes("RANKDECK_DEMO", str(demo))) == []
+    assert cluster.demo_status().nodes == ()
+    assert cluster.stop_demo() is False
 
 
 def test_a_record_of_another_process_is_not_believed(demo: Path) -> None:
-    cluster.down()
+    cluster.stop_demo()
     record = demo / "nodes/sakuya/running.json"
     record.write_text(f'{{"pid": {os.getpid()}, "start": 1, "port": 9, "way": ""}}')
 
-    assert cluster.down() is False
-    assert not cluster.status().running
+    assert cluster.stop_demo() is False
+    assert not cluster.demo_status().running
 
 
 @dataclass(frozen=True)
@@ -253,8 +253,8 @@ def test_without_namespaces_the_nodes_run_and_say_what_is_missing(
     own_folders: Path,
 ) -> None:
     code = (
-        "from rankdeck.demo import cluster as c; c.up(); s = c.status(); "
-        "print(s.running, {n.isolated for n in s.nodes}, s.note); print(c.down())"
+        "from rankdeck.demo import cluster as c; c.start_demo(); s = c.demo_status(); "
+        "print(s.running, {n.isolated for n in s.nodes}, s.note); print(c.stop_demo())"
     )
     barred = "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set -all --inh-caps -all"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -288,7 +288,7 @@ def test_without_namespaces_the_nodes_run_and_say_what_is_missing(
 def test_a_console_that_lost_its_terminal_leaves_the_nodes_and_no_agent(
     demo: Path,
 ) -> None:
-    before = set(marked(MARKER, str(demo)))
+    before = set(marked_processes(MARKER, str(demo)))
     master, slave = pty.openpty()
     console = subprocess.Popen(
         [sys.executable, "-m", "rankdeck", "-c", "demo"],
@@ -302,7 +302,7 @@ def test_a_console_that_lost_its_terminal_leaves_the_nodes_and_no_agent(
     os.close(slave)
     deadline = time.monotonic() + 40
     # Each node has an agent: a shell of the login, and what it runs.
-    while len(set(marked(MARKER, str(demo)))) < len(before) + 6:
+    while len(set(marked_processes(MARKER, str(demo)))) < len(before) + 6:
         assert time.monotonic() < deadline
         if select.select((master,), (), (), 0.1)[0]:
             os.read(master, 1 << 16)
@@ -310,7 +310,7 @@ def test_a_console_that_lost_its_terminal_leaves_the_nodes_and_no_agent(
     os.close(master)
 
     assert console.wait(60) == 128 + signal.SIGHUP
-    while set(marked(MARKER, str(demo))) != before:
+    while set(marked_processes(MARKER, str(demo))) != before:
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    assert cluster.status().running
+    assert cluster.demo_status().running

@@ -21,7 +21,9 @@ CASES = {
     "at two looks": (0, {"gpu:nvlink": "gpu.nvlink", "gpu:pcie": "gpu.pcie", "gpu:hot": "gpu.temp"}),
     "after seconds": (45, {"rdma:down": "rdma.link", "rdma:errors": "rdma.phys_errors", "rdma:retx": "rdma.retx", "gpu:hang": "gpu.driver"}),
 }  # fmt: skip
-"""How long is watched, and fault -> check; test_simulated_faults.py has all faults, also those that take minutes."""
+"""How long is watched, and fault -> check; test_simulated_faults.py has all
+faults, also those that take minutes.
+"""
 LEVELS = {"rdma.retx": "warn"}
 
 
@@ -31,7 +33,7 @@ def demo(own_folders: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        cluster.down()
+        cluster.stop_demo()
 
 
 def asked(verb: str, watch: float):
@@ -45,7 +47,7 @@ def asked(verb: str, watch: float):
 def test_a_fault_is_told_with_level_check_and_exit_code(case: str) -> None:
     watch, faults = CASES[case]
     places = tuple(zip(itertools.cycle(NODES), faults.items(), strict=False))
-    cluster.up([f"{fault}@{node}" for node, (fault, _) in places])
+    cluster.start_demo([f"{fault}@{node}" for node, (fault, _) in places])
 
     code, nodes = asked("health", watch)
 
@@ -57,7 +59,7 @@ def test_a_fault_is_told_with_level_check_and_exit_code(case: str) -> None:
 
 
 def test_status_says_the_same_as_health() -> None:
-    cluster.up(["gpu:nvlink@sakura"])
+    cluster.start_demo(["gpu:nvlink@sakura"])
 
     code, nodes = asked("status", 0)
 
@@ -68,7 +70,7 @@ def test_status_says_the_same_as_health() -> None:
 
 
 def test_a_healthy_demo_is_ok_and_every_check_that_applies_is_judged() -> None:
-    cluster.up()
+    cluster.start_demo()
 
     _, nodes = asked("health", 8)
 

@@ -1,4 +1,6 @@
-"""The wheel works with the lowest and with the newest releases that its ranges allow: others install it without our lock."""
+"""The wheel works with the lowest and with the newest releases that its ranges
+allow: others install it without our lock.
+"""
 
 import re
 import subprocess

@@ -1,4 +1,6 @@
-"""Faults planted for real on the embedded cluster: who is blamed, and that every console says the same."""
+"""Faults planted for real on the embedded cluster: who is blamed,
+and that every console says the same.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

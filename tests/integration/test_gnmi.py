@@ -19,7 +19,7 @@ from rankdeck.model.cluster import Cluster, Node, Switch
 from rankdeck.prometheus.exporter import Exporter
 from rankdeck.state.fleet import PATIENCE, Fleet, Switches
 from rankdeck.telemetry import gnmi
-from rankdeck.telemetry.gnmi import NO_EXTRA, collect
+from rankdeck.telemetry.gnmi import NO_EXTRA, collect_switches
 from rankdeck_agent.wire import Hello, Sample
 
 pytestmark = pytest.mark.slow
@@ -47,7 +47,7 @@ class Lab:
     async def __aenter__(self):
         self.group = asyncio.TaskGroup()
         await self.group.__aenter__()
-        self.task = self.group.create_task(collect(self.cluster, self.switches))
+        self.task = self.group.create_task(collect_switches(self.cluster, self.switches))
         return self.switches
 
     async def __aexit__(self, *error):
@@ -56,7 +56,9 @@ class Lab:
 
 
 def server(**login):
-    """A gRPC server; its library is loaded where it is used: it takes a fifth of a second in each worker."""
+    """A gRPC server; its library is loaded where it is used: it takes a
+    fifth of a second in each worker.
+    """
     from tests.support.gnmi_target import Target
 
     return Target(**login)
@@ -157,16 +159,16 @@ async def test_without_the_extra_it_says_what_to_install(monkeypatch) -> None:
 )  # fmt: skip
 def test_what_is_no_counter_is_left_out(leaf, value) -> None:
     lab = Lab(1)
-    gnmi.take(lab.switches, "leaf1", "Ethernet1", leaf, value)
-    gnmi.take(lab.switches, "leaf1", "Ethernet77", "in-octets", 1)
+    gnmi.take_leaf(lab.switches, "leaf1", "Ethernet1", leaf, value)
+    gnmi.take_leaf(lab.switches, "leaf1", "Ethernet77", "in-octets", 1)
 
     assert first(lab.switches).values == {}
 
 
 def test_an_old_report_is_no_report() -> None:
     lab = Lab(1)
-    gnmi.take(lab.switches, "leaf1", "Ethernet1", "oper-status", "UP")
-    gnmi.take(lab.switches, "leaf1", "Ethernet1", "in-octets", 5)
+    gnmi.take_leaf(lab.switches, "leaf1", "Ethernet1", "oper-status", "UP")
+    gnmi.take_leaf(lab.switches, "leaf1", "Ethernet1", "in-octets", 5)
     lab.clock.now += PATIENCE + 1
 
     assert (first(lab.switches).up, first(lab.switches).values) == (None, {})
@@ -175,7 +177,7 @@ def test_an_old_report_is_no_report() -> None:
 def test_status_and_prometheus_have_the_ports() -> None:
     lab = Lab(1)
     for leaf, value in (("oper-status", "UP"), ("in-octets", 7), ("out-discards", 3)):
-        gnmi.take(lab.switches, "leaf1", "Ethernet1", leaf, value)
+        gnmi.take_leaf(lab.switches, "leaf1", "Ethernet1", leaf, value)
     fleet = Fleet(lab.cluster)
 
     shape = switch_shapes(lab.switches)[0]
@@ -208,7 +210,7 @@ async def test_a_port_named_in_the_cluster_file_stands_on_the_screen_of_its_node
     stage.fleet.apply("n1", Sample(1, now, {"rdma.up": {"mlx5_0/1": 1}}))
 
     async with asyncio.TaskGroup() as tasks, console(stage) as (app, pilot):
-        following = tasks.create_task(collect(stage.cluster, stage.switches))
+        following = tasks.create_task(collect_switches(stage.cluster, stage.switches))
         target.tell("Ethernet1", "oper-status", string_val="UP")
         target.tell("Ethernet1", "counters/in-discards", uint_val=7)
         await pilot.press("enter")

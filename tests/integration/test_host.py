@@ -1,4 +1,6 @@
-"""The host collectors against the real kernel: a mount that hangs, a process that is killed for memory."""
+"""The host collectors against the real kernel: a mount that hangs, a
+process that is killed for memory.
+"""
 
 import json
 import os

@@ -1,4 +1,6 @@
-"""Stuck ranks, explained failures, reports and scripts: through the command line, on the embedded cluster."""
+"""Stuck ranks, explained failures, reports and scripts: through the
+command line, on the embedded cluster.
+"""
 
 import collections
 import json

@@ -41,7 +41,7 @@ def asleep(folder: RunFolder) -> dict:
     """The row of rank 0 once it sleeps."""
     deadline = time.monotonic() + 20
     while True:
-        answer = inspect.inspect(folder)
+        answer = inspect.inspect_node_ranks(folder)
         (row,) = answer["ranks"]
         if row["state"] == "S" and "sleep" in row["wchan"] + str(row["stacks"]) + "sleep" * (
             row["cpu"] == 0
@@ -79,7 +79,7 @@ def test_py_spy_names_the_function_it_sleeps_in(folder, monkeypatch) -> None:
 def test_without_py_spy_it_is_said(folder, monkeypatch) -> None:
     monkeypatch.setattr(inspect, "_find_spy", lambda pids: "")
 
-    assert "py-spy is not on the PATH" in inspect.inspect(folder)["spy"]
+    assert "py-spy is not on the PATH" in inspect.inspect_node_ranks(folder)["spy"]
 
 
 class Ras(socketserver.StreamRequestHandler):

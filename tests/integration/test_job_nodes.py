@@ -1,4 +1,6 @@
-"""A job that fails on a sick node: run, jobs and an open console all tell of the node; real agents."""
+"""A job that fails on a sick node: run, jobs and an open console
+all tell of the node; real agents.
+"""
 
 import asyncio
 import json
@@ -13,7 +15,7 @@ from tests.support.polling import until
 from rankdeck.cli import choose
 from rankdeck.cli.shapes import job_shape
 from rankdeck.demo import cluster
-from rankdeck.opening import open_session
+from rankdeck.opening import open_cluster_session
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -36,10 +38,10 @@ def console(own_folders: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cons
     console.env |= {"XDG_STATE_HOME": str(own_folders / "state")}
     try:
         put_agent_in_demo()
-        cluster.up(["gpu:xid79@sakura", "gpu:hot@koishi"])
+        cluster.start_demo(["gpu:xid79@sakura", "gpu:hot@koishi"])
         yield console
     finally:
-        cluster.down()
+        cluster.stop_demo()
 
 
 def of_gpus(notes: list[dict]) -> dict[tuple[str, str], dict]:
@@ -69,7 +71,7 @@ async def test_an_open_console_notes_it_for_a_job_of_the_command_line(
     console: Console,
 ) -> None:
     file = console.file("sick.yaml", JOB.format(lasts=1))
-    async with open_session(choose.cluster("demo")) as session:
+    async with open_cluster_session(choose.choose_cluster("demo")) as session:
         await session.settle(20)
         result = await asyncio.to_thread(console.run, "run", file, "--json", "--no-preflight")
         job_id = json.loads(result.stdout.splitlines()[-1])["job"]
@@ -81,14 +83,15 @@ async def test_an_open_console_notes_it_for_a_job_of_the_command_line(
         await until(lambda: ("sakura", "kernel.xid") in noted())
         await until(lambda: session.jobs.job(job_id).state.final)
         shown = noted()
-    async with open_session(choose.cluster("demo"), telemetry=False) as again:
+    async with open_cluster_session(choose.choose_cluster("demo"), telemetry=False) as again:
         kept = of_gpus(job_shape(again.jobs.job(job_id))["nodes_said"])
 
     assert told(kept) == told(shown)
 
 
 def told(notes: dict) -> dict:
-    """What two consoles say alike: `run` looks at a node later, and hears the simulated fault again.
+    """What two consoles say alike: `run` looks at a node later, and
+    hears the simulated fault again.
 
     Of their clocks, counts and of what was there before, that of the one that saw more is kept.
     """

@@ -1,4 +1,6 @@
-"""Logins by Kerberos, with MIT's KDC and a real sshd: by asyncssh with the extra `gssapi`, by ssh, and without a ticket."""
+"""Logins by Kerberos, with MIT's KDC and a real sshd: by asyncssh with the extra
+`gssapi`, by ssh, and without a ticket.
+"""
 
 import logging
 from collections.abc import Iterator

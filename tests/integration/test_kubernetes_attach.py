@@ -1,4 +1,6 @@
-"""Jobs that others started on Kubernetes: listed, read, cancelled; by the command line on the double."""
+"""Jobs that others started on Kubernetes: listed, read, cancelled;
+by the command line on the double.
+"""
 
 import json
 import os
@@ -83,7 +85,9 @@ VERSIONS = {"jobsets": "jobset.x-k8s.io/v1alpha2", "trainjobs": "trainer.kubeflo
 
 
 def of_jobset(part: str, job_index: int, each: int) -> list[tuple[str, dict[str, str]]]:
-    """Names and labels of the pods of one Job of a JobSet, as jobset 0.10 and the Job controller set them."""
+    """Names and labels of the pods of one Job of a JobSet, as jobset
+    0.10 and the Job controller set them.
+    """
     job = f"pi-{part}-{job_index}"
     common = {
         "jobset.sigs.k8s.io/jobset-name": "pi",
@@ -140,7 +144,9 @@ def others(tmp_path: Path, kubernetes, kubectl) -> tuple[Console, Double]:
 
 
 def started(double: Double, plural: str) -> list[str]:
-    """Somebody's job `pi` with its pods, which run; names of the pods with ranks, in the order of the ranks."""
+    """Somebody's job `pi` with its pods, which run; names of the pods
+    with ranks, in the order of the ranks.
+    """
     spec, groups = KINDS[plural]
     meta = {"name": "pi", "namespace": "default", "labels": {"user": "alice"}}
     kind = {"apiVersion": VERSIONS[plural], "kind": PODS[plural]}

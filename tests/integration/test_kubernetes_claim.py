@@ -1,4 +1,6 @@
-"""What nobody here followed: jobs whose keeper was killed, and lines that only their volume claim has."""
+"""What nobody here followed: jobs whose keeper was killed, and lines
+that only their volume claim has.
+"""
 
 import contextlib
 import os
@@ -39,7 +41,9 @@ def gated(site: Site, name: str, **options: object) -> str:
 
 
 def open_gate() -> None:
-    """Let the job go on: end the `sleep` of each of its ranks, which are processes of this machine."""
+    """Let the job go on: end the `sleep` of each of its ranks,
+    which are processes of this machine.
+    """
 
     def waiting() -> list[int]:
         found: list[int] = []
@@ -55,7 +59,9 @@ def open_gate() -> None:
 
 
 def kill_all_that_keeps(site: Site, job: str) -> int:
-    """kill -9 of the supervisor, the keeper and kubectl, as when their machine loses power; how many."""
+    """kill -9 of the supervisor, the keeper and kubectl, as when
+    their machine loses power; how many.
+    """
     folder = next((site.folder / "home").glob(f".local/state/rankdeck/jobs/{job}/*"))
     pids = [int((folder / "supervisor.pid").read_text().split()[0])]
     marks = (f"RANKDECK_JOB={job}\0".encode(), f"HOME={site.folder}/home\0".encode())

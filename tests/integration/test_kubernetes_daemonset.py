@@ -1,4 +1,6 @@
-"""The DaemonSet of `agent install --kubernetes`, by the real kubectl and the double's strict validation."""
+"""The DaemonSet of `agent install --kubernetes`, by the real kubectl
+and the double's strict validation.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,6 @@
-"""What goes wrong around a Kubernetes job, by the command line: exit codes, sentences, every line once."""
+"""What goes wrong around a Kubernetes job, by the command line: exit
+codes, sentences, every line once.
+"""
 
 import json
 import os

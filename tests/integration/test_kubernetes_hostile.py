@@ -1,4 +1,6 @@
-"""The keeper of Kubernetes jobs where the server is slow, lies or talks nonsense, and where a node falls silent."""
+"""The keeper of Kubernetes jobs where the server is slow, lies or talks
+nonsense, and where a node falls silent.
+"""
 
 import re
 from pathlib import Path

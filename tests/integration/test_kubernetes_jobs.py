@@ -116,7 +116,8 @@ def gpu_pod(name: str, gpus: int, owner: Json | None = None, **labels: str) -> J
 
 def test_what_else_holds_gpus_is_listed_with_what_it_holds(site: Site) -> None:
     double = double_of(site)
-    # Kinds that are not served here; an owner of that uid must be there, else the collector deletes the pods.
+    # Kinds that are not served here; an owner of that uid must be there,
+    # else the collector deletes the pods.
     kept = double.create("configmaps", {"metadata": {"name": "owner", "namespace": "default"}})
     uid = {"uid": kept["metadata"]["uid"]}
     ray = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "train-x7k2p", **uid}

@@ -1,4 +1,6 @@
-"""The keeper of Kubernetes jobs through the real `kubectl proxy`, on the double, while things break."""
+"""The keeper of Kubernetes jobs through the real `kubectl proxy`,
+on the double, while things break.
+"""
 
 import contextlib
 import json

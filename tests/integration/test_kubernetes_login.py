@@ -1,4 +1,6 @@
-"""kubectl on another machine, over a real SSH connection: launch, follow, cancel, reattach, and the connection cut."""
+"""kubectl on another machine, over a real SSH connection: launch, follow,
+cancel, reattach, and the connection cut.
+"""
 
 import asyncio
 import os
@@ -44,7 +46,9 @@ class Login:
 
 @pytest.fixture
 def login(tmp_path: Path, kubernetes, kubectl) -> Iterator[tuple[Site, Login]]:
-    """A console whose cluster file names a login node; kubectl and its configuration are there alone."""
+    """A console whose cluster file names a login node; kubectl and
+    its configuration are there alone.
+    """
     where = doubled(kubernetes(processes=False), pretends=True)
     path = f"{kubectl.parent}:{os.environ['PATH']}"
     server = Login(tmp_path / "head", {"PATH": path, "KUBECONFIG": str(where.kubeconfig)})

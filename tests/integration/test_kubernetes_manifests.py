@@ -1,4 +1,6 @@
-"""A user's own manifest in place of a job file: recognised, applied by the real kubectl after a yes, and followed."""
+"""A user's own manifest in place of a job file: recognised, applied by the
+real kubectl after a yes, and followed.
+"""
 
 import json
 import sys

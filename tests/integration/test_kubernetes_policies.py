@@ -1,4 +1,6 @@
-"""Sites with policies: the same job is refused or waits without the cluster file of sample-clusters/, and runs with it."""
+"""Sites with policies: the same job is refused or waits without the cluster
+file of sample-clusters/, and runs with it.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +15,10 @@ from tests.support.kubernetes.pretend import Script
 from tests.support.kubernetes.scheduler import node
 from tests.support.kubernetes.site import Endpoints, Site
 
-from rankdeck.config.files import shipped
+from rankdeck.config.files import find_shipped
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
-SAMPLES = shipped("sample-clusters")
+SAMPLES = find_shipped("sample-clusters")
 Json = dict[str, Any]
 MARKED = "[rank {n} exit] 0"
 
@@ -28,7 +30,8 @@ def restrict(double: Double) -> None:
 
 def demand_labels(double: Double) -> None:
     def team(kind: Kind, made: Json) -> str | None:
-        # The Job of an MPIJob's launcher has none of its labels, so sites that have the operator ask pods and users only.
+        # The Job of an MPIJob's launcher has none of its labels, so sites that have
+        # the operator ask pods and users only.
         if kind is JOB and made["metadata"].get("ownerReferences"):
             return None
         missing = {"team", "cost-center"} - made["metadata"].get("labels", {}).keys()
@@ -83,7 +86,9 @@ SITES: dict[str, tuple[Callable[[Double], None], str]] = {
 
 @pytest.fixture
 def made(tmp_path: Path, kubernetes, kubectl) -> Callable[..., Site]:
-    """`made(policy)`: a site with this policy, whose user may do all; its pods pretend to run a rank each."""
+    """`made(policy)`: a site with this policy, whose user may do all;
+    its pods pretend to run a rank each.
+    """
 
     def make(policy: Callable[[Double], None]) -> Site:
         nodes = [node("w1", gpus=1), node("w2", gpus=1)]
@@ -104,7 +109,9 @@ def made(tmp_path: Path, kubernetes, kubectl) -> Callable[..., Site]:
 
 
 def use(site: Site, sample: str) -> None:
-    """Take the cluster file of a sample as it is, with two nodes of one slot (an API server gives no slots)."""
+    """Take the cluster file of a sample as it is, with two nodes of one
+    slot (an API server gives no slots).
+    """
     content = yaml.safe_load((SAMPLES / f"{sample}.yaml").read_text())
     (site.folder / "k8s.yaml").write_text(yaml.safe_dump(content))
 

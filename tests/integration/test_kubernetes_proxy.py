@@ -1,4 +1,6 @@
-"""`kubectl proxy` and our client over its socket: real kubectl, the double, and every complaint in words."""
+"""`kubectl proxy` and our client over its socket: real kubectl, the
+double, and every complaint in words.
+"""
 
 import os
 import signal
@@ -25,11 +27,11 @@ from rankdeck_agent.kubernetes.api import (
     Proxy,
     ProxyError,
     Watch,
-    each,
+    describe_api_refusal,
     in_words,
-    refusal,
+    start_watch_thread,
 )
-from rankdeck_agent.kubernetes.target import Target, create, leftovers
+from rankdeck_agent.kubernetes.target import Target, create_objects, list_left_objects
 
 pytestmark = pytest.mark.slow
 AGENTS = str(Path(__file__).resolve().parents[2] / "agents")
@@ -118,7 +120,7 @@ def test_a_server_that_is_not_kubernetes_is_no_refusal_of_the_job(
 def no_answer(proxy: Proxy) -> str:
     with pytest.raises(ApiError) as caught:
         proxy.api.request("GET", PODS)
-    return refusal(caught.value)
+    return describe_api_refusal(caught.value)
 
 
 @pytest.fixture
@@ -179,7 +181,7 @@ def watched(path: str) -> Iterator[list[tuple[str, str]]]:
     seen: list[tuple[str, str]] = []
     with Proxy() as proxy:
         watch = Watch(proxy.api, path, {})
-        thread = each(
+        thread = start_watch_thread(
             watch,
             lambda kind, found: seen.append((kind, found.get("metadata", {}).get("name", ""))),
         )
@@ -237,19 +239,19 @@ def test_the_server_checks_a_job_and_creates_nothing(double) -> None:
     target = Target("j", namespace="default")
     job = indexed_job("j", ["true"])
     with Proxy() as proxy:
-        create(proxy.api, target, [job], dry=True)
+        create_objects(proxy.api, target, [job], dry=True)
         bad = job | {"spec": job["spec"] | {"completionMod": "Indexed"}}
         with pytest.raises(ApiError, match="completionMod"):
-            create(proxy.api, target, [bad], dry=True)
+            create_objects(proxy.api, target, [bad], dry=True)
 
-        assert leftovers(proxy.api, target) == []
+        assert list_left_objects(proxy.api, target) == []
 
 
 def test_a_kind_that_the_cluster_does_not_know_is_explained(kubernetes, double) -> None:
     mpijob = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": {"name": "m"}}
     double.answer("POST", ".*/mpijobs", 404, "404 page not found")
     with Proxy() as proxy, pytest.raises(ApiError, match="knows no MPIJob: the operator"):
-        create(proxy.api, Target("m", kind="MPIJob", namespace="default"), [mpijob])
+        create_objects(proxy.api, Target("m", kind="MPIJob", namespace="default"), [mpijob])
 
 
 def test_a_busy_server_is_asked_again_after_the_pause_that_it_asks_for(double) -> None:
@@ -264,7 +266,7 @@ def test_what_a_refusal_is_about_is_not_taken_for_a_missing_right(double) -> Non
     refused = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": ending}
     double.answer("POST", ".*/jobs", 403, refused)
     with Proxy() as proxy, pytest.raises(ApiError) as told:
-        create(proxy.api, Target("j", namespace="default"), [indexed_job("j", ["true"])])
+        create_objects(proxy.api, Target("j", namespace="default"), [indexed_job("j", ["true"])])
     assert told.value.message == ending
 
 
@@ -298,7 +300,7 @@ def test_why_kubectl_cannot_ask_is_one_sentence(double, monkeypatch, tmp_path, u
     with Proxy() as proxy, pytest.raises(ApiError) as refused:
         proxy.api.request("GET", PODS)
 
-    assert words in refusal(refused.value)
+    assert words in describe_api_refusal(refused.value)
 
 
 def test_what_a_plug_in_says_is_quoted_first(double, monkeypatch, tmp_path) -> None:
@@ -312,7 +314,7 @@ def test_what_a_plug_in_says_is_quoted_first(double, monkeypatch, tmp_path) -> N
     with Proxy() as proxy, pytest.raises(ApiError) as refused:
         proxy.api.request("GET", PODS)
 
-    said = refusal(refused.value)
+    said = describe_api_refusal(refused.value)
     assert "kubectl could not log in" in said
     assert "(the plug-in says: The SSO session has expired: run aws sso login; " in said
 
@@ -330,7 +332,7 @@ def test_a_configuration_that_chooses_no_context_is_told_as_such(
     with Proxy() as proxy, pytest.raises((ProxyError, ApiError)) as refused:
         proxy.api.request("GET", PODS) if namespace else proxy.namespace()
 
-    said = refusal(refused.value)
+    said = describe_api_refusal(refused.value)
     assert "kubectl's configuration chooses no context" in said
     assert said.endswith("there are: a")
 

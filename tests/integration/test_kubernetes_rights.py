@@ -1,4 +1,6 @@
-"""What a user may not do on Kubernetes is refused before anything is sent; the documented Role is enough, and no more."""
+"""What a user may not do on Kubernetes is refused before anything is sent; the
+documented Role is enough, and no more.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +40,8 @@ def test_every_right_of_the_smallest_role_is_used_and_no_other_is_asked_for(site
     double.script("unreachable-.*", Script("out", lasting=600))
     assert site.rankdeck("run", site.steps("short", run=6)).returncode == 0
     mpi = site.detached(site.job_file("mpi", "mpi", command=["x"], ranks_per_node=1))
-    # Some without an owner, as a start that was killed leaves it: the collector does not come before us.
+    # Some without an owner, as a start that was killed leaves it: the
+    # collector does not come before us.
     (labels,) = [one["metadata"]["labels"] for one in double.all("mpijobs")]
     double.post(
         "services", {"metadata": {"name": "left", "labels": labels}, "spec": {"clusterIP": "None"}}

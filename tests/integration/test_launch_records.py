@@ -12,11 +12,11 @@ from tests.support.polling import until
 from tests.support.sshd import Nodes, nodes_with_agent
 
 from rankdeck.backends.follow import BELIEVE_AFTER
-from rankdeck.config.files import state_folder
+from rankdeck.config.files import console_state_folder
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job, JobSpec, Launch, Plan, State
-from rankdeck.opening import open_session
+from rankdeck.opening import open_cluster_session
 from rankdeck.session import FOUND, NOT_ASKED, Session
 from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
@@ -39,19 +39,19 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @asynccontextmanager
 async def opened(cluster: Cluster) -> AsyncIterator[Session]:
-    async with open_session(cluster, telemetry=False) as session:
+    async with open_cluster_session(cluster, telemetry=False) as session:
         yield session
 
 
 def written(cluster: Cluster) -> tuple[Job, ...]:
-    with History(state_folder() / "history.db") as history:
+    with History(console_state_folder() / "history.db") as history:
         return history.load(cluster.name)
 
 
 def planned(session: Session, created: float = 0.0) -> Plan:
     """A job as a console that was killed before any node got it leaves it."""
     plan = session.plan(SLEEPS)
-    with History(state_folder() / "history.db") as history:
+    with History(console_state_folder() / "history.db") as history:
         history.save(Jobs().add(plan, created or time.time()))
     return plan
 

@@ -20,10 +20,10 @@ from rankdeck.model.health import Level
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.link import installed_config, open_link
 from rankdeck.telemetry.private_broker import PrivateBroker
-from rankdeck.ui.screens.node import page
+from rankdeck.ui.screens.node import live_node_page
 from rankdeck.ui.themes import UNICODE
 from rankdeck_agent.config import from_mapping
-from rankdeck_agent.wire import HealthReport, Hello, Sample, encode, topic
+from rankdeck_agent.wire import HealthReport, Hello, Sample, encode_message, message_topic
 
 SAMPLE = Sample(1, 1.0, {"cpu.used": {"": 12.5}}, report=HealthReport(1.0, 0, 10.0))
 
@@ -47,9 +47,9 @@ async def test_an_agent_with_its_configuration_is_heard_through_the_private_brok
         config = link.agent_config("n1")
         async with agent(config) as client:
             await client.publish(
-                topic("lab", "n1", "hello"), encode(Hello("n1", True)), retain=True
+                message_topic("lab", "n1", "hello"), encode_message(Hello("n1", True)), retain=True
             )
-            await client.publish(topic("lab", "n1", "sample"), encode(SAMPLE))
+            await client.publish(message_topic("lab", "n1", "sample"), encode_message(SAMPLE))
             await until(lambda: fleet.node("n1").heard_s() is not None)
 
     assert link.private
@@ -70,9 +70,9 @@ async def test_unusable_messages_are_counted_and_said_once(caplog) -> None:
             b'{"seq":1,"at":2,"values":{"a":{"b":"c"}}}',
             b"[" * 5000,
         ):
-            await client.publish(topic("lab", "n1", "sample"), junk, qos=1)
+            await client.publish(message_topic("lab", "n1", "sample"), junk, qos=1)
         await client.publish("rankdeck/1/lab/n1/nonsense", b"{}", qos=1)
-        await client.publish(topic("lab", "n1", "sample"), encode(SAMPLE), qos=1)
+        await client.publish(message_topic("lab", "n1", "sample"), encode_message(SAMPLE), qos=1)
 
     assert link.intake.refused == {"n1": 6}
     assert len([r for r in caplog.records if "unusable" in r.message]) == 1
@@ -83,9 +83,9 @@ async def test_other_clusters_and_unknown_nodes_are_ignored() -> None:
     site = cluster()
     fleet = Fleet(site)
     async with open_link(site, fleet) as link:
-        link.intake.take("rankdeck/1/other/n1/sample", encode(SAMPLE))
-        link.intake.take("rankdeck/1/lab/n9/sample", encode(SAMPLE))
-        link.intake.take("rankdeck/1/lab/n1/sample", encode(SAMPLE), retained=True)
+        link.intake.take("rankdeck/1/other/n1/sample", encode_message(SAMPLE))
+        link.intake.take("rankdeck/1/lab/n9/sample", encode_message(SAMPLE))
+        link.intake.take("rankdeck/1/lab/n1/sample", encode_message(SAMPLE), retained=True)
 
     assert link.intake.refused == {"another cluster": 1, "unknown nodes": 1}
     assert fleet.node("n1").heard_s() is None
@@ -138,7 +138,7 @@ async def test_an_unreachable_broker_is_a_sentence_and_is_tried_again() -> None:
         await until(lambda: not link.trouble)
         login = {"host": "127.0.0.1", "port": port, "username": "", "password": ""}
         async with agent(login) as client:
-            await client.publish(topic("lab", "n1", "sample"), encode(SAMPLE))
+            await client.publish(message_topic("lab", "n1", "sample"), encode_message(SAMPLE))
             await until(lambda: fleet.node("n1").heard_s() is not None)
         broker.terminate()
         await broker.wait()
@@ -242,15 +242,15 @@ async def test_a_site_broker_with_tls_and_a_password_feeds_the_fleet(mosquitto, 
             *sends,
             "-r",
             "-t",
-            topic("lab", "n1", "hello"),
+            message_topic("lab", "n1", "hello"),
             "-m",
-            encode(Hello("n1", True, boot="b1")).decode(),
+            encode_message(Hello("n1", True, boot="b1")).decode(),
         ]
         await until(lambda: call(*hello))
         await until(lambda: fleet.node("n1").hello)
         assert fleet.node("n1").health.level is Level.UNKNOWN
-        number = encode(SAMPLE).decode()
-        assert call(*sends, "-t", topic("lab", "n1", "sample"), "-m", number)
+        number = encode_message(SAMPLE).decode()
+        assert call(*sends, "-t", message_topic("lab", "n1", "sample"), "-m", number)
         await until(lambda: fleet.node("n1").heard_s() is not None)
 
     assert not link.private
@@ -291,10 +291,14 @@ async def test_a_huge_retained_message_is_said_of_its_node_and_the_others_are_he
         fleet.want(None)
         client = aiomqtt.Client("127.0.0.1", port, timeout=60)
         async with client:
-            await client.publish(topic("lab", "n2", "hello"), bytes(5 << 20), retain=True, qos=1)
+            await client.publish(
+                message_topic("lab", "n2", "hello"), bytes(5 << 20), retain=True, qos=1
+            )
             async with open_link(site, fleet) as link:
                 await until(lambda: link.intake.refused)
-                await client.publish(topic("lab", "n1", "sample"), encode(SAMPLE), qos=1)
+                await client.publish(
+                    message_topic("lab", "n1", "sample"), encode_message(SAMPLE), qos=1
+                )
                 await until(lambda: fleet.node("n1").heard_s() is not None)
 
     assert (link.trouble, link.intake.refused) == ("", {"n2": 1})
@@ -304,7 +308,9 @@ async def test_a_huge_retained_message_is_said_of_its_node_and_the_others_are_he
 
 @asynccontextmanager
 async def speaking_3_1_1_only(behind):
-    """In front of that broker: refuses MQTT 5 as brokers do that do not speak it; gives the port and the versions asked for."""
+    """In front of that broker: refuses MQTT 5 as brokers do that do not speak it;
+    gives the port and the versions asked for.
+    """
     asked: list[int] = []
 
     async def serve(reader, writer):
@@ -397,7 +403,7 @@ async def test_of_two_consoles_the_one_that_installed_the_agent_last_is_judged_b
                 await until(
                     lambda: "agent.expect" in checks(a) and "agent.expect" not in checks(b), 30
                 )
-                shown = str(page(a.node("n1"), 100, UNICODE))
+                shown = str(live_node_page(a.node("n1"), 100, UNICODE))
                 assert "its agent judges by another `expect:` than this cluster file" in shown
 
 

@@ -11,32 +11,34 @@ from tests.support.polling import until
 from rankdeck.errors import AgentError, UnreachableError
 from rankdeck.model.cluster import Cluster
 from rankdeck.remote.agent import Agents, Dialogue
-from rankdeck.remote.shell import THIS_MACHINE, LocalShell, run
-from rankdeck.remote.transports import reach
+from rankdeck.remote.shell import THIS_MACHINE, LocalShell, run_program
+from rankdeck.remote.transports import reach_cluster
 
 
 async def test_a_program_gets_its_input_and_gives_output_and_status() -> None:
-    done = await run(LocalShell(), "here", ("sh", "-c", "cat; echo bad >&2; exit 3"), b"text")
+    done = await run_program(
+        LocalShell(), "here", ("sh", "-c", "cat; echo bad >&2; exit 3"), b"text"
+    )
 
     assert (done.code, done.out, done.err) == (3, b"text", b"bad\n")
 
 
 async def test_a_signal_is_told_as_a_shell_tells_it() -> None:
-    done = await run(LocalShell(), "here", ("sh", "-c", "kill -9 $$"))
+    done = await run_program(LocalShell(), "here", ("sh", "-c", "kill -9 $$"))
 
     assert done.code == 128 + signal.SIGKILL
 
 
 async def test_a_program_that_is_not_there_and_one_that_does_not_end_are_named() -> None:
     with pytest.raises(UnreachableError, match="nosuch cannot be started"):
-        await run(LocalShell(), "here", ("nosuch",))
+        await run_program(LocalShell(), "here", ("nosuch",))
     with pytest.raises(UnreachableError, match="no answer within"):
-        await run(LocalShell(), "here", ("sleep", "60"), limit=0.2)
+        await run_program(LocalShell(), "here", ("sleep", "60"), limit=0.2)
 
 
 async def test_a_program_that_sends_without_end_is_refused_before_its_time_is_over() -> None:
     with pytest.raises(AgentError, match="sent more than 32 MB"):
-        await run(LocalShell(), "here", ("yes",), limit=60)
+        await run_program(LocalShell(), "here", ("yes",), limit=60)
 
 
 async def test_what_is_closed_ends_with_all_that_it_started() -> None:
@@ -76,13 +78,13 @@ async def test_this_machine_has_a_name_among_the_nodes_and_gets_the_agent(tmp_pa
     monkeypatch.setenv("HOME", str(tmp_path))
 
     cluster = Cluster(name="c", nodes=(), backend="kubernetes")
-    async with reach(cluster, never) as shell:
+    async with reach_cluster(cluster, never) as shell:
         answer = await Agents(shell).call(THIS_MACHINE, ("--version",), limit=60)
 
         assert answer.out.startswith(b"rankdeck-agent ")
         assert list(tmp_path.rglob("agent-*.pyz"))
         with pytest.raises(UnreachableError, match="no node"):
-            await run(shell, "n1", ("true",))
+            await run_program(shell, "n1", ("true",))
 
 
 async def never(_: object) -> bool:

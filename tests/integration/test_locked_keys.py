@@ -1,4 +1,6 @@
-"""Key files with a passphrase, with a real sshd: asked once for a key, by a command and by the console; never stored."""
+"""Key files with a passphrase, with a real sshd: asked once for a key, by a
+command and by the console; never stored.
+"""
 
 import os
 import re

@@ -1,4 +1,6 @@
-"""Whole logs read and searched on their nodes over real SSH, from the screen and the command line."""
+"""Whole logs read and searched on their nodes over real SSH, from
+the screen and the command line.
+"""
 
 import collections
 import time
@@ -11,8 +13,8 @@ from tests.ui.test_screens import shows, type_in
 
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.user import UiSettings
-from rankdeck.demo.cluster import status
-from rankdeck.opening import open_session
+from rankdeck.demo.cluster import demo_status
+from rankdeck.opening import open_cluster_session
 from rankdeck.ui.app import RankdeckApp
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -106,9 +108,9 @@ async def test_the_screen_reads_and_searches_the_whole_log_on_its_node(
     for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, console.env[name])
     monkeypatch.delenv("RANKDECK_STATE", raising=False)
-    cluster = read_cluster(status().file)
+    cluster = read_cluster(demo_status().file)
     app = RankdeckApp(cluster, UiSettings(theme_folders=()))
-    app.open_with(partial(open_session, cluster))
+    app.open_with(partial(open_cluster_session, cluster))
     async with app.run_test(size=(120, 40)) as pilot:
         deadline = time.monotonic() + 60
         while app.session is None or not app.session.jobs.knows(job):

@@ -1,4 +1,6 @@
-"""Passwords and what servers ask at a login: real sshd for passwords, a server of asyncssh for questions and codes."""
+"""Passwords and what servers ask at a login: real sshd for passwords, a
+server of asyncssh for questions and codes.
+"""
 
 import asyncio
 import os
@@ -18,10 +20,10 @@ from tests.support.polling import until, wait_until
 from tests.support.real_sshd import RealSshd, missing, real_sshd
 
 from rankdeck.model.cluster import Access, Cluster, Node, Transport
-from rankdeck.opening import open_session
+from rankdeck.opening import open_cluster_session
 from rankdeck.remote.questions import Answers, LoginQuestion, Operator
-from rankdeck.remote.shell import run
-from rankdeck.remote.transports import reach
+from rankdeck.remote.shell import run_program
+from rankdeck.remote.transports import reach_cluster
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
@@ -143,10 +145,10 @@ async def test_who_types_slowly_is_waited_for(sshd: RealSshd, transport: Transpo
         await asyncio.sleep(4)
         return (PASSWORD,)
 
-    async with reach(
+    async with reach_cluster(
         sshd.cluster("n1", connect_limit=3.0, transport=transport), trusts, slow
     ) as shell:
-        done = await run(shell, "n1", ("echo", "in"), limit=3.5)
+        done = await run_program(shell, "n1", ("echo", "in"), limit=3.5)
 
     assert done.out == b"in\n"
 
@@ -159,7 +161,9 @@ async def test_a_wait_for_the_cluster_stands_still_while_somebody_types(sshd: Re
 
     await asyncio.to_thread(put_agent, [sshd.home])
     cluster = sshd.cluster("n1")
-    async with open_session(cluster, brief=True, operator=Operator(trusts, slow)) as session:
+    async with open_cluster_session(
+        cluster, brief=True, operator=Operator(trusts, slow)
+    ) as session:
         began = asyncio.get_running_loop().time()
         await session.settle(2.5)
 
@@ -168,9 +172,11 @@ async def test_a_wait_for_the_cluster_stands_still_while_somebody_types(sshd: Re
 
 @needs_sshd
 async def test_the_console_asks_by_its_session(sshd: RealSshd) -> None:
-    async with open_session(sshd.cluster("n1"), telemetry=False) as session:
+    async with open_cluster_session(sshd.cluster("n1"), telemetry=False) as session:
         async with asyncio.TaskGroup() as tasks:
-            asked = tasks.create_task(run(session._agents.shell, "n1", ("echo", "in"), limit=120))
+            asked = tasks.create_task(
+                run_program(session._agents.shell, "n1", ("echo", "in"), limit=120)
+            )
             await until(lambda: session.pending_question is not None)
             assert isinstance(session.pending_question, LoginQuestion)
             session.answer_question((PASSWORD,))
@@ -253,7 +259,7 @@ async def test_what_the_server_asks_is_asked_in_its_words_made_safe(known: Path)
         asking_server(known, ["1234"]) as server,
         nodes_of(at({"n1": server}, known), person) as shell,
     ):
-        assert (await run(shell, "n1", ("true",), limit=120)).out == b"in\n"
+        assert (await run_program(shell, "n1", ("true",), limit=120)).out == b"in\n"
 
     (question,) = person.questions
     assert question.words == "Two factors Hello lab"
@@ -266,7 +272,7 @@ async def test_a_choice_that_a_server_offers_keeps_its_lines(known: Path) -> Non
         asking_server(known, says="Choose:\r\n 1. push\n 2. phone\n") as server,
         nodes_of(at({"n1": server}, known), person) as shell,
     ):
-        await run(shell, "n1", ("true",), limit=120)
+        await run_program(shell, "n1", ("true",), limit=120)
 
     assert person.questions[0].words == "Two factors Choose:\n 1. push\n 2. phone"
 

@@ -1,4 +1,6 @@
-"""Lines of a rank that are too long to be shown whole: `logs` says so, and the node has them whole."""
+"""Lines of a rank that are too long to be shown whole: `logs` says
+so, and the node has them whole.
+"""
 
 import json
 from pathlib import Path

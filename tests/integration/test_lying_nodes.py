@@ -9,7 +9,7 @@ from tests.support.jobs import console
 
 from rankdeck.backends import follow
 from rankdeck.backends.follow import SshFollower
-from rankdeck.backends.remote_log import record
+from rankdeck.backends.remote_log import record_job
 from rankdeck.backends.ssh import SshBackend
 from rankdeck.model.job_events import NodeEvent
 from rankdeck.remote.agent import Agents
@@ -27,7 +27,9 @@ time.sleep(600)"""
 
 
 def lying_python(home, program):
-    """A Python that runs this program where it should run the agent; tells the truth of the file."""
+    """A Python that runs this program where it should run the
+    agent; tells the truth of the file.
+    """
     python, script = home / "python", home / "liar.py"
     script.write_text(program)
     python.write_text(
@@ -84,7 +86,7 @@ async def test_a_report_ends_though_a_node_tells_nothing_sound(tmp_path, program
         python = lying_python(one.nodes.sshd["n2"].home, program)
         backend = SshBackend(Agents(one.connections, python))
         pieces = []
-        recording = await record(backend, one.jobs.job(job), pieces.append, None)
+        recording = await record_job(backend, one.jobs.job(job), pieces.append, None)
 
     assert {piece.node for piece in pieces} == {"n1"}
     assert "does not answer" in recording.missing["n2"]

@@ -70,7 +70,9 @@ class Console:
         return found
 
     def told(self, job_id: str) -> str:
-        """The next that `attach` says of a job beside its output; "" where it is over, or nothing comes."""
+        """The next that `attach` says of a job beside its output; ""
+        where it is over, or nothing comes.
+        """
         with self.start("attach", job_id) as process:
             end = Timer(LIMIT, process.kill)
             end.start()

@@ -1,4 +1,6 @@
-"""All that needs no other program, in minimal Debians: an ordinary user, a folder with a space, no `ps` and no `kill`."""
+"""All that needs no other program, in minimal Debians: an ordinary user, a
+folder with a space, no `ps` and no `kill`.
+"""
 
 import os
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Launcher and program of different MPIs, for real: every rank says that it is alone, and the launcher says 0."""
+"""Launcher and program of different MPIs, for real: every rank says that
+it is alone, and the launcher says 0.
+"""
 
 import json
 import os

@@ -1,4 +1,6 @@
-"""What `rankdeck export` tells of this machine, against a real node_exporter; and what its best known dashboard draws."""
+"""What `rankdeck export` tells of this machine, against a real node_exporter;
+and what its best known dashboard draws.
+"""
 
 import asyncio
 import shutil
@@ -16,9 +18,9 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.series import is_offered
 from rankdeck.prometheus.exporter import Exporter
 from rankdeck.state.fleet import Fleet
-from rankdeck_agent.collectors import collectors
+from rankdeck_agent.collectors import make_collectors
 from rankdeck_agent.files import Tree
-from rankdeck_agent.machine import machine
+from rankdeck_agent.machine import describe_machine
 from rankdeck_agent.sampler import Sampler
 from rankdeck_agent.wire import Hello
 
@@ -114,7 +116,9 @@ node_timex_tick_seconds node_udp_queues node_vmstat_oom_kill node_vmstat_pgfault
 node_vmstat_pgmajfault node_vmstat_pgpgin node_vmstat_pgpgout node_vmstat_pswpin
 node_vmstat_pswpout
 """
-"""Series in the panels of Node Exporter Full (rfmoz/grafana-dashboards 4b1729d, prometheus/node-exporter-full.json)."""
+"""Series in the panels of Node Exporter Full (rfmoz/grafana-dashboards
+4b1729d, prometheus/node-exporter-full.json).
+"""
 NOT_OFFERED = """
 node_arp_entries node_cooling_device_cur_state node_cooling_device_max_state
 node_cpu_scaling_frequency_hertz node_cpu_scaling_frequency_max_hertz
@@ -181,13 +185,13 @@ def asked(url):
 
 def ours():
     """The text of one sample of this machine."""
-    sampler = Sampler(collectors("/"))
+    sampler = Sampler(make_collectors("/"))
     sampler.take(limit=30)
     time.sleep(0.2)
     collected = sampler.take(limit=30)
     cluster = Cluster(name="lab", nodes=(Node(name="n1"),))
     fleet = Fleet(cluster)
-    inventory = {**machine(Tree("/")), **collected.inventory}
+    inventory = {**describe_machine(Tree("/")), **collected.inventory}
     fleet.apply("n1", Hello("n1", True, 1.0, "b", "0.1.0", 1.0, inventory))
     fleet.apply("n1", collected.sample)
     return by_name(asyncio.run(whole(Exporter(cluster, fleet))))
@@ -205,7 +209,8 @@ def test_series_and_values_are_those_of_a_real_node_exporter() -> None:
     names = {name for name, _ in told} - LOOSE
     theirs = {key for key in before if key[0] in names}
     assert len(names) >= 100
-    # By default node_exporter leaves out what is mounted below /dev; before version 1.6 also two rows.
+    # By default node_exporter leaves out what is mounted below /dev;
+    # before version 1.6 also two rows.
     later = {"node_netstat_TcpExt_TCPOFOQueue", "node_netstat_TcpExt_TCPRcvQDrop"}
     more = {key for key in told if key[0] in names - later and key not in before}
     assert [key for key in more if ("mountpoint", "/dev/shm") not in key[1]] == []
@@ -219,7 +224,9 @@ def test_series_and_values_are_those_of_a_real_node_exporter() -> None:
 
 
 def within(name, before, value, after) -> bool:
-    """Whether a value lies between two of node_exporter, which moved meanwhile; rows are read every ten seconds."""
+    """Whether a value lies between two of node_exporter, which moved
+    meanwhile; rows are read every ten seconds.
+    """
     least, most = min(before, after), max(before, after)
     slack = 0.25 * max(abs(least), abs(most)) + 64 if name.startswith(MOVING) else 0.01
     return least - slack <= value <= most + slack

@@ -1,4 +1,6 @@
-"""Nodes on which python3 is too old, has another name, or is missing; over SSH, and the rest of the cluster goes on."""
+"""Nodes on which python3 is too old, has another name, or is missing; over
+SSH, and the rest of the cluster goes on.
+"""
 
 import sys
 from dataclasses import replace
@@ -12,7 +14,7 @@ from rankdeck.errors import UnreachableError
 from rankdeck.model.cluster import Access
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch
-from rankdeck.opening import open_session
+from rankdeck.opening import open_cluster_session
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.node_python import install_command
 from rankdeck.remote.ssh import Connections
@@ -55,7 +57,7 @@ async def test_a_node_without_python_is_told_and_the_others_go_on(
     async with nodes(tmp_path) as found:
         first, second = found.cluster.nodes
         ours = (first, replace(second, pythons=("python-x",)))
-        async with open_session(replace(found.cluster, nodes=ours)) as session:
+        async with open_cluster_session(replace(found.cluster, nodes=ours)) as session:
             session.want(frozenset({"n1", "n2"}))
             await until(lambda: session.fleet.node("n1").values)
             spec = JobSpec(name="t", launch=Launch.PLAIN, command=("true",), nodes=2)

@@ -1,4 +1,6 @@
-"""Faults planted in the rootless lab, one at a time: preflight names each, and is silent without."""
+"""Faults planted in the rootless lab, one at a time: preflight
+names each, and is silent without.
+"""
 
 import json
 import sys

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from tests.support.sshd import nodes
 
-from rankdeck.config.files import private_file, private_folder
+from rankdeck.config.files import create_private_folder, private_file
 from rankdeck.state.acceptance import AcceptanceRuns
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -130,7 +130,7 @@ def test_what_was_open_to_others_is_narrowed(tmp_path: Path) -> None:
     (folder / "history.db").touch()
     assert len(open_to_others(folder)) == 2
 
-    private_folder(folder)
+    create_private_folder(folder)
     private_file(folder / "history.db")
 
     assert open_to_others(folder) == []

@@ -1,4 +1,6 @@
-"""A program that draws a progress bar, under a real job: one live line on every view, as it came on disk."""
+"""A program that draws a progress bar, under a real job: one live line
+on every view, as it came on disk.
+"""
 
 import contextlib
 import os
@@ -14,8 +16,8 @@ from tests.ui.test_screens import lacks, shows, text_of
 
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.user import UiSettings
-from rankdeck.demo.cluster import status
-from rankdeck.opening import open_session
+from rankdeck.demo.cluster import demo_status
+from rankdeck.opening import open_cluster_session
 from rankdeck.ui.app import RankdeckApp
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -69,9 +71,9 @@ async def test_a_bar_is_one_live_line_in_every_view_and_as_it_came_on_disk(
     for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, console.env[name])
     monkeypatch.delenv("RANKDECK_STATE", raising=False)
-    cluster = read_cluster(status().file)
+    cluster = read_cluster(demo_status().file)
     app = RankdeckApp(cluster, UiSettings(theme_folders=()))
-    app.open_with(partial(open_session, cluster))
+    app.open_with(partial(open_cluster_session, cluster))
     async with app.run_test(size=(160, 44)) as pilot:
         deadline = time.monotonic() + 60
         while app.session is None:

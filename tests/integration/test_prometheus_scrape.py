@@ -43,9 +43,9 @@ scrape_configs:
 @pytest.fixture
 def demo(own_folders):
     try:
-        yield cluster.up()
+        yield cluster.start_demo()
     finally:
-        cluster.down()
+        cluster.stop_demo()
 
 
 @contextmanager

@@ -1,4 +1,6 @@
-"""What the head remembers is removed, damaged or locked: it is said, the nodes are not accused, and what they know comes back."""
+"""What the head remembers is removed, damaged or locked: it is said, the nodes are
+not accused, and what they know comes back.
+"""
 
 import json
 import random
@@ -60,7 +62,8 @@ def test_jobs_whose_history_was_removed_are_read_back_from_their_nodes(console: 
         assert [r["exit_code"] for r in back[name]["ranks"]] == [
             r["exit_code"] for r in before[name]["ranks"]
         ]
-    # All three fail in the same moment: which was first is only as sure as the clocks, measured each time.
+    # All three fail in the same moment: which was first is only as sure
+    # as the clocks, measured each time.
     assert before["ill"]["first_failure"]["rank"] in may_be_first(back["ill"])
     assert listed(console).keys() >= {"well", "ill"}
     assert console.run("logs", back["well"]["job"]).stdout.count("here") == 3

@@ -1,4 +1,6 @@
-"""What is said of a job is the same while it ends, from another console, and after all were closed and opened again."""
+"""What is said of a job is the same while it ends, from another console, and
+after all were closed and opened again.
+"""
 
 import asyncio
 import json
@@ -20,7 +22,7 @@ from rankdeck.cli import choose
 from rankdeck.cli.shapes import job_shape
 from rankdeck.demo import cluster as demo
 from rankdeck.model.job import Job, ProofState, State
-from rankdeck.opening import open_session
+from rankdeck.opening import open_cluster_session
 from rankdeck.rules.progress import last_run
 from rankdeck.session import Session
 from rankdeck.ui.screens.job_head import head_lines
@@ -93,17 +95,19 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
 
 @pytest.fixture
 def folders(console: Console, monkeypatch: pytest.MonkeyPatch) -> Iterator[Console]:
-    """The same folders for this process as for the command line; a node that was crashed is up again after it."""
+    """The same folders for this process as for the command line; a node
+    that was crashed is up again after it.
+    """
     for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, console.env[name])
     monkeypatch.delenv("RANKDECK_STATE", raising=False)
     yield console
-    demo.up()
+    demo.start_demo()
 
 
 @asynccontextmanager
 async def opened() -> AsyncIterator[Session]:
-    async with open_session(choose.cluster("demo")) as session:
+    async with open_cluster_session(choose.choose_cluster("demo")) as session:
         yield session
 
 
@@ -112,7 +116,9 @@ def shape(job: Job) -> Shape:
 
 
 def without_kernel(job: Shape) -> Shape:
-    """Without the kernel log: that of this machine may speak of another test at any moment, also after the job."""
+    """Without the kernel log: that of this machine may speak of another
+    test at any moment, also after the job.
+    """
     return {**job, "nodes_said": [one for one in job["nodes_said"] if not of_kernel(one["check"])]}
 
 
@@ -153,7 +159,9 @@ def unlike(one: object, other: object, where: str = "") -> list[str]:
 
 
 def apart(first: Session, second: Session, job_id: str) -> list[str]:
-    """What these consoles do not say alike of a job; what its nodes said reaches each at its next look."""
+    """What these consoles do not say alike of a job; what its nodes
+    said reaches each at its next look.
+    """
     one, other = quiet(first.jobs.job(job_id)), quiet(second.jobs.job(job_id))
     asked = {node for job in (one, other) for node, proof in job.proofs.items() if proof.state is ProofState.NOT_ASKED}  # fmt: skip
     return [
@@ -167,7 +175,9 @@ def apart(first: Session, second: Session, job_id: str) -> list[str]:
 
 
 def head_of(session: Session, job_id: str) -> list[str]:
-    """The lines over the ranks on the job screen, without what the kernel of this machine said of others meanwhile."""
+    """The lines over the ranks on the job screen, without what the kernel of
+    this machine said of others meanwhile.
+    """
     job = replace(session.jobs.job(job_id), node_notes=())
     lines = head_lines(job, UNICODE, Size(200, 50), last_run(job, session.jobs.all()))
     return ["".join(text for text, _ in line) for line in lines]
@@ -188,7 +198,7 @@ async def everybody_wrote(session: Session, job_id: str) -> None:
 
 async def crash(node: str) -> None:
     """End every process of a virtual node at once."""
-    (record,) = [one for one in demo.status().nodes if one.name == node]
+    (record,) = [one for one in demo.demo_status().nodes if one.name == node]
     os.kill(record.pid, signal.SIGKILL)
 
 
@@ -227,7 +237,7 @@ async def test_what_is_said_of_a_job_is_the_same_in_every_console_and_after_reop
         seen["reopened, looked at"] = await looked_at(again, job_id)
         assert head_of(again, job_id) == head
     if kind.how == "crash":
-        await asyncio.to_thread(demo.up)
+        await asyncio.to_thread(demo.start_demo)
     after = without_kernel(await asyncio.to_thread(folders.job, job_id))
 
     shapes = {who: shape(job) for who, job in seen.items()} | {"jobs": listed, "then": after}
@@ -255,7 +265,9 @@ time.sleep(600)
 
 
 APART = 0.1
-"""Seconds between two consoles' times of one event: each measures the clocks of the nodes for itself."""
+"""Seconds between two consoles' times of one event: each measures
+the clocks of the nodes for itself.
+"""
 
 
 def stalls(shape: Shape) -> list[Shape]:

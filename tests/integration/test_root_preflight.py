@@ -1,4 +1,6 @@
-"""Faults of real containers, planted in the root lab: preflight names each before the job is started."""
+"""Faults of real containers, planted in the root lab: preflight
+names each before the job is started.
+"""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,6 @@
-"""A machine is judged twice by an agent that runs only for a moment: the second knows what the first has seen."""
+"""A machine is judged twice by an agent that runs only for a moment: the
+second knows what the first has seen.
+"""
 
 import json
 import os

@@ -8,13 +8,13 @@ from tests.support.node_events import node_event
 
 from rankdeck.backends import remote_log
 from rankdeck.config.clusters import read_cluster
-from rankdeck.config.files import state_folder
+from rankdeck.config.files import console_state_folder
 from rankdeck.config.jobs import read_job
 from rankdeck.errors import UnknownJobError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job, Plan, State
 from rankdeck.model.job_events import NodeEvent
-from rankdeck.opening import open_session
+from rankdeck.opening import open_cluster_session
 from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
 
@@ -34,13 +34,13 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 async def test_a_job_that_ran_when_the_console_closed_is_followed_again(
     tmp_path: Path, cluster: Cluster
 ) -> None:
-    async with open_session(cluster, telemetry=False) as first:
+    async with open_cluster_session(cluster, telemetry=False) as first:
         plan = first.plan(read_job(tmp_path / "hello.yaml"))
         job = first.jobs.add(plan, time.time())
-    with History(state_folder() / "history.db") as history:
+    with History(console_state_folder() / "history.db") as history:
         history.save(job)
 
-    async with open_session(cluster, telemetry=False) as second:
+    async with open_cluster_session(cluster, telemetry=False) as second:
         await second.following.caught_up(limit=0.0)
         assert [job.id for job in second.jobs.all()] == [plan.job]
         assert not second.jobs.job(plan.job).state.final
@@ -68,20 +68,20 @@ async def test_a_replay_is_listed_after_reopening_played_anew_and_forgotten(
     tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote_log, "LIMIT", 0.2)  # three times it waits for the node in vain
-    async with open_session(cluster, telemetry=False) as session:
+    async with open_cluster_session(cluster, telemetry=False) as session:
         job, events = ended(session.plan(read_job(tmp_path / "hello.yaml")))
-    with History(state_folder() / "history.db") as history:
+    with History(console_state_folder() / "history.db") as history:
         history.save(job)
         history.add_events(events)
 
-    async with open_session(cluster, telemetry=False) as first:
+    async with open_cluster_session(cluster, telemetry=False) as first:
         name = await first.replay(job.id, 1e6)
         await first.following.finished(name)
         passing = await first.replay(job.id, 1e6, keep=False)
         assert {one.id for one in first.jobs.replays()} == {name, passing}
         assert name.startswith("replay-")
 
-    async with open_session(cluster, telemetry=False) as second:
+    async with open_cluster_session(cluster, telemetry=False) as second:
         (kept,) = second.jobs.replays()
         assert (kept.id, kept.state, kept.clock) == (name, State.FAILED, None)
         assert kept.plan.replay_of == job.id
@@ -99,6 +99,6 @@ async def test_a_replay_is_listed_after_reopening_played_anew_and_forgotten(
             second.forget(name)
         assert [one.id for one in second.jobs.all()] == [job.id]
 
-    async with open_session(cluster, telemetry=False) as third:
+    async with open_cluster_session(cluster, telemetry=False) as third:
         assert third.jobs.replays() == ()
         assert [one.id for one in third.jobs.all()] == [job.id]

@@ -1,4 +1,6 @@
-"""A rank writes what is invisible: every command that prints it shows the same on a terminal, and a pipe gets it as it came."""
+"""A rank writes what is invisible: every command that prints it shows the same on
+a terminal, and a pipe gets it as it came.
+"""
 
 import os
 import pty

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.cli.main import run
+from rankdeck.cli.main import run_command_line
 from rankdeck.cli.verbs import VERBS
 
 JOB = "job: j\nlaunch: plain\nnodes: 1\nranks_per_node: 1\ncommand: [hostname]\ncontainer: {image: busybox}\n"
@@ -78,7 +78,7 @@ def test_a_cluster_of_which_nothing_answers_is_never_well(
     cluster.write_text(SILENT[silent])
     places = {"FILE": str(cluster), "JOB": str(files / "job.yaml")}
 
-    code = run([places.get(word, word) for word in JUDGES[verb]], no_console)
+    code = run_command_line([places.get(word, word) for word in JUDGES[verb]], no_console)
 
     said = capsys.readouterr()
     assert code != 0, said
@@ -94,7 +94,7 @@ def test_health_is_unknown_and_names_the_reason(
     cluster = files / "c.yaml"
     cluster.write_text(SILENT[silent])
 
-    code = run(["health", "-c", str(cluster), "--wait", "6", "--json"], no_console)
+    code = run_command_line(["health", "-c", str(cluster), "--wait", "6", "--json"], no_console)
 
     told = json.loads(capsys.readouterr().out)
     assert (code, told["code"], told["level"]) == (3, 3, "unknown")

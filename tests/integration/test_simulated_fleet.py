@@ -12,7 +12,7 @@ from rankdeck.cli.output import UsageError
 from rankdeck.demo.fleet import FleetProcess, fleet_cluster
 from rankdeck.errors import AgentError
 from rankdeck.opening import Reach, open_session_on
-from rankdeck.remote.shell import run
+from rankdeck.remote.shell import run_program
 
 NODES = 20
 LIMIT = 60.0
@@ -49,7 +49,7 @@ async def test_a_fleet_is_heard_marked_as_made_up_and_falls_ill_on_demand() -> N
         assert told["levels"] == [NODES // 2, 0, 0, NODES // 2]
         assert 0 < told["bytes"]["health"] <= 600 * told["sent"]["health"]
         with pytest.raises(AgentError, match="it is simulated: nothing can be run there"):
-            await run(fleet, "sim001", ("true",))
+            await run_program(fleet, "sim001", ("true",))
     assert not lives(fleet.pid)
 
 
@@ -84,4 +84,4 @@ async def test_faults_come_and_go_by_chance() -> None:
 def test_a_fleet_that_cannot_be_is_refused_in_one_sentence(more, why) -> None:
     plain = {"action": None, "fault": [], "json": False}
     with pytest.raises(UsageError, match=why):
-        demo.demo(argparse.Namespace(**{**plain, **more}), lambda *_, **__: 0)
+        demo.run_demo(argparse.Namespace(**{**plain, **more}), lambda *_, **__: 0)

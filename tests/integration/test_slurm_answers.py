@@ -1,4 +1,6 @@
-"""What the agent makes of a Slurm that answers nonsense, of another cluster, or not at all: the job ends or is refused with a sentence, in a few lines."""
+"""What the agent makes of a Slurm that answers nonsense, of another cluster, or not at all: the job
+ends or is refused with a sentence, in a few lines.
+"""
 
 import contextlib
 import json
@@ -19,7 +21,7 @@ from tests.support.slurm import KINDS, lying_slurm
 from rankdeck import plugins
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import JobSpec
-from rankdeck.remote.agent import bundle
+from rankdeck.remote.agent import build_bundle
 from rankdeck_agent.slurm.cluster import NODE_COLUMNS
 from rankdeck_agent.slurm.commands import COLUMNS
 
@@ -39,7 +41,7 @@ def plan(**environment: str) -> bytes:
         environment=environment,
     )  # fmt: skip
     spec = JobSpec(name="t", launch="mpi", command=("true",), nodes=1, ranks_per_node=1)
-    planned = plugins.find("backends", "slurm")(None).plan(cluster, spec, "t-1")
+    planned = plugins.find_plugin("backends", "slurm")(None).plan(cluster, spec, "t-1")
     return json.dumps(asdict(planned.nodes[0])).encode()
 
 
@@ -49,7 +51,7 @@ class Login:
     def __init__(self, folder: Path, path: str) -> None:
         self.state = folder / "state"
         self._agent = folder / "agent.pyz"
-        self._agent.write_bytes(bundle().data)
+        self._agent.write_bytes(build_bundle().data)
         self._env = {**os.environ, "PATH": path, "RANKDECK_STATE": str(self.state)}
 
     def submit(self, sent: bytes = b"", **login: str) -> dict[str, Any]:

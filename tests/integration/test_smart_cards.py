@@ -1,4 +1,6 @@
-"""Keys on a smart card (SoftHSM by PKCS#11) and on a security key (OpenSSH's stand-in for one), with a real sshd."""
+"""Keys on a smart card (SoftHSM by PKCS#11) and on a security key
+(OpenSSH's stand-in for one), with a real sshd.
+"""
 
 import asyncio
 import gc

@@ -1,4 +1,6 @@
-"""What everybody does first, with each Python that users have: demo, nodes, an MPI job, a failed one, cancel, console."""
+"""What everybody does first, with each Python that users have: demo, nodes, an
+MPI job, a failed one, cancel, console.
+"""
 
 import subprocess
 import sys

@@ -1,4 +1,6 @@
-"""ssh_config means what OpenSSH says it means: every text that `ssh` accepts leads to the node, or says in one sentence why not."""
+"""ssh_config means what OpenSSH says it means: every text that `ssh` accepts leads to
+the node, or says in one sentence why not.
+"""
 
 import asyncio
 import logging
@@ -17,7 +19,7 @@ from tests.support.sshd import nodes
 from rankdeck.errors import UnreachableError
 from rankdeck.model.cluster import Access, Cluster, Node
 from rankdeck.remote import logins, ssh_config
-from rankdeck.remote.shell import run
+from rankdeck.remote.shell import run_program
 from rankdeck.remote.ssh import Connections
 from rankdeck.remote.ssh_config import SshConfig, SshConfigError
 from rankdeck.remote.ssh_files import SshFiles
@@ -62,7 +64,7 @@ async def tried(cluster, confirm=None):
     """The output of a command on the node, or the sentence that says why there is none."""
     async with Connections(cluster, confirm) as connections:
         try:
-            return (await run(connections, "n1", ("echo", "here"))).out.decode().strip()
+            return (await run_program(connections, "n1", ("echo", "here"))).out.decode().strip()
         except UnreachableError as error:
             return str(error)
 
@@ -216,10 +218,10 @@ async def test_host_keys_that_ssh_config_does_not_check_are_accepted_and_this_is
         text = nowhere.format(port=found.sshd["n1"].port, folder=tmp_path)
         with caplog.at_level(logging.WARNING, "rankdeck"):
             async with Connections(cluster_with(tmp_path, text)) as connections:
-                await run(connections, "n1", ("true",))
+                await run_program(connections, "n1", ("true",))
                 connections.drop("n1")
                 await until(lambda: not connections.connected("n1"))
-                said = (await run(connections, "n1", ("echo", "here"))).out
+                said = (await run_program(connections, "n1", ("echo", "here"))).out
 
     assert said == b"here\n"
     assert [
@@ -240,10 +242,10 @@ async def test_an_accepted_key_without_a_file_is_kept_until_the_end(tmp_path):
         text = BASE.replace("{folder}/known_hosts", "/dev/null")
         cluster = cluster_with(tmp_path, text.format(port=found.sshd["n1"].port, folder=tmp_path))
         async with Connections(cluster, confirm) as connections:
-            await run(connections, "n1", ("true",))
+            await run_program(connections, "n1", ("true",))
             connections.drop("n1")
             await until(lambda: not connections.connected("n1"))
-            await run(connections, "n1", ("true",))
+            await run_program(connections, "n1", ("true",))
 
     assert len(asked) == 1
 

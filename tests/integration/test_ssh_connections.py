@@ -14,12 +14,12 @@ from tests.support.polling import until
 from tests.support.sshd import nodes
 
 from rankdeck.errors import AgentError, ForwardingError, HostKeyError, UnreachableError
-from rankdeck.images.bring import WantedImage, look
+from rankdeck.images.bring import WantedImage, look_for_images
 from rankdeck.model.cluster import Access, Cluster, Node
 from rankdeck.remote import logins
-from rankdeck.remote.agent import Agents, AgentSetup, bundle
+from rankdeck.remote.agent import Agents, AgentSetup, build_bundle
 from rankdeck.remote.logins import FAN_OUT, JUMP_FAN_OUT, Logins
-from rankdeck.remote.shell import run
+from rankdeck.remote.shell import run_program
 from rankdeck.remote.ssh import Connections
 
 
@@ -34,15 +34,17 @@ def with_node(cluster, **values):
 async def failure(cluster, confirm=None):
     async with Connections(cluster, confirm) as connections:
         with pytest.raises(UnreachableError) as caught:
-            await run(connections, cluster.nodes[0].name, ("true",))
+            await run_program(connections, cluster.nodes[0].name, ("true",))
     return caught.value
 
 
 async def test_arguments_arrive_as_they_are_and_one_connection_serves_all(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         words = ("a b", "$HOME", "'\"`", "*", "", "ä")
-        result = await run(c, "n1", ("printf", "%s|", *words))
-        echoed = await run(c, "n1", ("sh", "-c", "cat; echo oops >&2; exit 7"), b"\0\xff" * 100_000)
+        result = await run_program(c, "n1", ("printf", "%s|", *words))
+        echoed = await run_program(
+            c, "n1", ("sh", "-c", "cat; echo oops >&2; exit 7"), b"\0\xff" * 100_000
+        )
 
         assert result.out.decode() == "".join(f"{word}|" for word in words)
         assert (echoed.code, echoed.out, echoed.err) == (
@@ -55,17 +57,17 @@ async def test_arguments_arrive_as_they_are_and_one_connection_serves_all(tmp_pa
 
 async def test_a_lost_connection_is_opened_again(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
-        await run(c, "n1", ("true",))
+        await run_program(c, "n1", ("true",))
         found.sshd["n1"].cut()
         await until(lambda: not c.connected("n1"))
 
-        assert (await run(c, "n1", ("echo", "back"))).out == b"back\n"
+        assert (await run_program(c, "n1", ("echo", "back"))).out == b"back\n"
 
 
 async def test_many_channels_share_out_over_connections(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         channels = [await c.open("n1", ("cat",), lambda _: None) for _ in range(10)]
-        await run(c, "n1", ("true",))
+        await run_program(c, "n1", ("true",))
         for channel in channels:
             await channel.close()
 
@@ -75,7 +77,7 @@ async def test_many_channels_share_out_over_connections(tmp_path):
 async def test_a_command_has_a_limit(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         with pytest.raises(UnreachableError, match="no answer within"):
-            await run(c, "n1", ("sleep", "60"), limit=0.3)
+            await run_program(c, "n1", ("sleep", "60"), limit=0.3)
 
 
 async def test_an_answer_without_end_is_cut_off_and_its_program_ended(tmp_path):
@@ -83,10 +85,10 @@ async def test_an_answer_without_end_is_cut_off_and_its_program_ended(tmp_path):
     endless = ("sh", "-c", f"echo $$ >{pid}; exec cat /dev/zero")
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         with pytest.raises(AgentError, match="n1: sent more than 32 MB as an answer"):
-            await run(c, "n1", endless, limit=600)
+            await run_program(c, "n1", endless, limit=600)
 
         await until(lambda: not Path(f"/proc/{int(pid.read_text())}").exists())
-        assert (await run(c, "n1", ("echo", "on"))).out == b"on\n"
+        assert (await run_program(c, "n1", ("echo", "on"))).out == b"on\n"
 
 
 async def test_an_unknown_host_key_is_asked_about_once_and_remembered(tmp_path):
@@ -100,7 +102,7 @@ async def test_an_unknown_host_key_is_asked_about_once_and_remembered(tmp_path):
         (tmp_path / "known_hosts").write_text("other ssh-ed25519 AAAA")
         for _ in range(2):
             async with Connections(found.cluster, confirm) as c:
-                await run(c, "n1", ("true",))
+                await run_program(c, "n1", ("true",))
 
         assert len(asked) == 1
         assert asked[0].fingerprint == found.sshd["n1"].host_key.get_fingerprint()
@@ -160,7 +162,7 @@ async def test_a_login_that_the_server_drops_at_once_is_tried_again(tmp_path, mo
         server = found.sshd["n1"]
         server.dropping = 3
         async with Connections(found.cluster) as connections:
-            await run(connections, "n1", ("true",))
+            await run_program(connections, "n1", ("true",))
         assert server.dropping == 0
 
         server.dropping = 9
@@ -239,15 +241,15 @@ _TAG = "import sys; print(sys.implementation.cache_tag)"
 @pytest.mark.long
 async def test_the_agent_is_put_on_a_node_once(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
-        path = found.sshd["n1"].home / ".cache/rankdeck" / bundle().name
+        path = found.sshd["n1"].home / ".cache/rankdeck" / build_bundle().name
         words = await Agents(c)._path("n1")
         before = path.stat().st_ino
         again = await Agents(c)._path("n1")
 
         assert words == again == ("python3", str(path))
-        assert path.read_bytes() == bundle().data
+        assert path.read_bytes() == build_bundle().data
         assert path.stat().st_ino == before
-        tag = (await run(c, "n1", ("python3", "-c", _TAG))).out.decode().strip()
+        tag = (await run_program(c, "n1", ("python3", "-c", _TAG))).out.decode().strip()
         beside = f"{path.name}.{tag}"
         assert sorted(file.name for file in path.parent.iterdir()) == [path.name, beside]
 
@@ -256,10 +258,10 @@ async def test_the_agent_is_put_on_a_node_once(tmp_path):
 async def test_the_agent_loads_modules_that_were_compiled_when_it_was_put_there(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         python, path = await Agents(c)._path("n1")
-        fast = await run(c, "n1", (python, "-v", path, "--version"))
+        fast = await run_program(c, "n1", (python, "-v", path, "--version"))
         (compiled,) = Path(path).parent.glob("*.pyz.*")
         compiled.write_bytes(b"not a zip file")
-        slow = await run(c, "n1", (python, path, "--version"))
+        slow = await run_program(c, "n1", (python, path, "--version"))
 
         assert f"{compiled}/rankdeck_agent".encode() in fast.err
         assert f"{path}/rankdeck_agent".encode() not in fast.err
@@ -286,7 +288,9 @@ async def test_agents_that_nobody_used_for_long_go_when_another_is_put_there(tmp
         await until_runs(b"agent-000000000002.pyz")
         _, path = await Agents(c)._path("n1")
         left = sorted(
-            file.name for file in folder.glob("*.pyz*") if not file.name.startswith(bundle().name)
+            file.name
+            for file in folder.glob("*.pyz*")
+            if not file.name.startswith(build_bundle().name)
         )
         there = [str(file) for file in folder.iterdir()]
         await running.close()
@@ -322,13 +326,13 @@ async def test_an_agent_that_is_looked_for_counts_as_used(tmp_path):
 @pytest.mark.long
 async def test_an_agent_with_other_bytes_of_the_same_length_is_replaced(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
-        path = found.sshd["n1"].home / ".cache/rankdeck" / bundle().name
+        path = found.sshd["n1"].home / ".cache/rankdeck" / build_bundle().name
         await Agents(c)._path("n1")
-        path.write_bytes(b"#" * len(bundle().data))
+        path.write_bytes(b"#" * len(build_bundle().data))
 
         await Agents(c)._path("n1")
 
-        assert path.read_bytes() == bundle().data
+        assert path.read_bytes() == build_bundle().data
 
 
 @pytest.mark.long
@@ -338,7 +342,9 @@ async def test_an_agent_that_is_changed_on_its_way_is_not_started(tmp_path, monk
         Agents, "_put", lambda self, n, path, data: sent(self, n, path, data[:-1] + b"x")
     )
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
-        with pytest.raises(AgentError, match=f"is not what was sent .SHA-256 {bundle().digest}"):
+        with pytest.raises(
+            AgentError, match=f"is not what was sent .SHA-256 {build_bundle().digest}"
+        ):
             await Agents(c)._path("n1")
 
 
@@ -396,12 +402,12 @@ async def test_an_ssh_config_that_changes_while_it_is_used_is_not_followed(tmp_p
     async with nodes(tmp_path, ["n1"]) as found:
         agreed = with_access(found.cluster, config=str(config), config_text=config.read_text())
         async with Connections(agreed) as c:
-            await run(c, "n1", ("true",))
+            await run_program(c, "n1", ("true",))
             config.write_text(f"ProxyCommand sh -c 'touch {proof}; nc %h %p'\n")
             found.sshd["n1"].cut()
             await until(lambda: not c.connected("n1"))
 
-            again = await run(c, "n1", ("echo", "here"))
+            again = await run_program(c, "n1", ("echo", "here"))
 
     assert again.out == b"here\n"
     assert not proof.exists()
@@ -426,7 +432,7 @@ def slow_python(folder, first):
 async def looked(found, python):
     async with Connections(found.cluster) as c:
         wanted = WantedImage("apptainer", "/none.sif")
-        return (await look(Agents(c, python), ["n1"], wanted))["n1"]
+        return (await look_for_images(Agents(c, python), ["n1"], wanted))["n1"]
 
 
 @pytest.mark.long
@@ -456,7 +462,7 @@ async def test_no_more_logins_are_under_way_than_allowed(tmp_path, logins):
         cluster = with_access(found.cluster, logins=logins)
         async with Connections(cluster) as c, asyncio.TaskGroup() as tasks:
             for name in names:
-                tasks.create_task(run(c, name, ("true",)))
+                tasks.create_task(run_program(c, name, ("true",)))
 
         assert 1 <= found.logins.most <= logins
         assert sum(server.sessions for server in found.sshd.values()) == len(names)

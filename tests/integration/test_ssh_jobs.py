@@ -96,7 +96,9 @@ async def test_nothing_is_left_half_launched(tmp_path):
 
 
 def _starters(home: Path) -> set[int]:
-    """The programs below this home that stay to start one job after the other, not those that they fork for one."""
+    """The programs below this home that stay to start one job after the
+    other, not those that they fork for one.
+    """
     found = {one.name: one for one in Path("/proc").glob("[0-9]*") if _stays(one, home)}
     return {int(name) for name, one in found.items() if _parent(one) not in found}
 

@@ -1,4 +1,6 @@
-"""Servers that forbid things, and what is left: with a real sshd, by asyncssh and by the program ssh."""
+"""Servers that forbid things, and what is left: with a real sshd,
+by asyncssh and by the program ssh.
+"""
 
 import asyncio
 import subprocess
@@ -12,11 +14,11 @@ from tests.support.real_sshd import missing, real_sshd
 
 from rankdeck.errors import AgentError, HostKeyError
 from rankdeck.model.cluster import Cluster, Node, Transport
-from rankdeck.opening import open_session
-from rankdeck.preflight.doctor import examine
+from rankdeck.opening import open_cluster_session
+from rankdeck.preflight.doctor import examine_nodes
 from rankdeck.remote.agent import Agents
-from rankdeck.remote.shell import on_each, run
-from rankdeck.remote.transports import reach
+from rankdeck.remote.shell import on_each, run_program
+from rankdeck.remote.transports import reach_cluster
 
 pytestmark = [
     pytest.mark.slow,
@@ -33,7 +35,7 @@ async def test_where_no_port_may_be_opened_numbers_come_over_the_agents_output(
     with real_sshd(tmp_path, f"{limits}\nMaxSessions 1") as server:
         await asyncio.to_thread(put_agent, [server.home])
         cluster = server.cluster("n1", transport=transport)
-        async with open_session(cluster) as session:
+        async with open_cluster_session(cluster) as session:
             session.want(frozenset({"n1"}))
             await until(lambda: session.fleet.node("n1").values, 300)
             first = session.fleet.node("n1").heard_at
@@ -46,12 +48,14 @@ async def test_where_few_sessions_are_allowed_programs_run_on_more_connections_a
     tmp_path: Path, transport: Transport, most: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     with real_sshd(tmp_path, f"MaxSessions {most}") as server:
-        async with reach(server.cluster("n1", transport=transport), refuse) as shell:
+        async with reach_cluster(server.cluster("n1", transport=transport), refuse) as shell:
             both = [await shell.open("n1", ("cat",), lambda _: None) for _ in range(most)]
-            done = [await run(shell, "n1", ("echo", str(one)), limit=300) for one in range(4)]
+            done = [
+                await run_program(shell, "n1", ("echo", str(one)), limit=300) for one in range(4)
+            ]
             for channel in both:
                 await channel.close()
-            after = await run(shell, "n1", ("echo", "after"), limit=300)
+            after = await run_program(shell, "n1", ("echo", "after"), limit=300)
             logins = server.logins
 
     assert [one.out for one in (*done, after)] == [b"0\n", b"1\n", b"2\n", b"3\n", b"after\n"]
@@ -68,8 +72,8 @@ async def test_doctor_names_a_server_that_allows_few_sessions(
     with real_sshd(tmp_path, f"MaxSessions {most}") as server:
         await asyncio.to_thread(put_agent, [server.home])
         cluster = server.cluster("n1", transport=transport)
-        async with reach(cluster, refuse) as shell:
-            found = await examine(cluster, Agents(shell, patience=6), lambda _: None)
+        async with reach_cluster(cluster, refuse) as shell:
+            found = await examine_nodes(cluster, Agents(shell, patience=6), lambda _: None)
 
     texts = [one.text for one in found if one.check == "sessions"]
     assert bool(texts) is said, found
@@ -88,7 +92,7 @@ async def test_nodes_that_share_a_home_get_the_agent_once(
     monkeypatch.setattr(Agents, "_put", noted)
     names = [f"n{number}" for number in range(6)]
     with real_sshd(tmp_path) as server:
-        async with reach(server.cluster(*names), refuse) as shell:
+        async with reach_cluster(server.cluster(*names), refuse) as shell:
             agents = Agents(shell)
             done, failed = await on_each(
                 names, lambda node: agents.call(node, ("--version",), limit=300)
@@ -100,7 +104,7 @@ async def test_nodes_that_share_a_home_get_the_agent_once(
 
 async def test_the_agent_lies_in_the_folder_that_the_cluster_file_names(tmp_path: Path) -> None:
     with real_sshd(tmp_path) as server:
-        async with reach(server.cluster("n1"), refuse) as shell:
+        async with reach_cluster(server.cluster("n1"), refuse) as shell:
             agents = Agents(shell, folder="~/on/scratch")
             first = await agents.call("n1", ("--version",), limit=300)
             refused = Agents(shell, folder="/proc/none")
@@ -121,8 +125,8 @@ async def test_an_open_master_of_the_user_is_used_and_left(tmp_path: Path) -> No
         ssh = ["ssh", "-F", str(config)]
         await called([*ssh, "-MNf", "node1"])
         try:
-            async with reach(cluster, refuse) as shell:
-                said = await run(shell, "n1", ("echo", "here"), limit=300)
+            async with reach_cluster(cluster, refuse) as shell:
+                said = await run_program(shell, "n1", ("echo", "here"), limit=300)
                 await shell.reverse_tunnel("n1", "127.0.0.1", 9)
             left = await called([*ssh, "-O", "check", "node1"])
         finally:
@@ -161,10 +165,10 @@ async def test_an_unknown_host_key_is_asked_about_and_remembered(
             access = server.access(known_hosts=str(known), transport=transport)
             node = Node(name="n1", address="127.0.0.1", port=server.port)
         cluster = Cluster(name="c", nodes=(node,), access=access)
-        async with reach(cluster, accept) as shell:
-            first = await run(shell, "n1", ("echo", "in"), limit=120)
-        async with reach(cluster, accept) as shell:
-            second = await run(shell, "n1", ("echo", "in"), limit=120)
+        async with reach_cluster(cluster, accept) as shell:
+            first = await run_program(shell, "n1", ("echo", "in"), limit=120)
+        async with reach_cluster(cluster, accept) as shell:
+            second = await run_program(shell, "n1", ("echo", "in"), limit=120)
         key = (tmp_path / "hostkey.pub").read_text().split()[1]
 
     assert (first.out, second.out) == (b"in\n", b"in\n")
@@ -186,9 +190,9 @@ async def test_a_host_key_that_is_not_accepted_is_asked_about_once(
     with real_sshd(tmp_path) as server:
         known = str(tmp_path / "new")
         cluster = server.cluster("n1", known_hosts=known, transport=transport)
-        async with reach(cluster, no) as shell:
+        async with reach_cluster(cluster, no) as shell:
             for _ in range(2):
                 with pytest.raises(HostKeyError, match="its host key is not known: SHA256:"):
-                    await run(shell, "n1", ("echo", "in"), limit=120)
+                    await run_program(shell, "n1", ("echo", "in"), limit=120)
 
     assert len(asked) == 1

@@ -1,4 +1,6 @@
-"""What a login comes to: (setting of the server × setting of the client) -> the agent runs there, or one sentence; real sshd."""
+"""What a login comes to: (setting of the server × setting of the client) -> the
+agent runs there, or one sentence; real sshd.
+"""
 
 import asyncio
 import re
@@ -14,7 +16,7 @@ from rankdeck.errors import NodeError
 from rankdeck.model.cluster import Cluster, Node, Transport
 from rankdeck.remote import logins
 from rankdeck.remote.agent import Agents
-from rankdeck.remote.transports import reach
+from rankdeck.remote.transports import reach_cluster
 
 pytestmark = [
     pytest.mark.slow,
@@ -29,7 +31,9 @@ READ_ONLY = "mount -o remount,bind,ro /run/home"
 
 @dataclass(frozen=True)
 class Row:
-    """One server and one client; `expected` is what `--version` of the agent prints, or the error."""
+    """One server and one client; `expected` is what `--version` of
+    the agent prints, or the error.
+    """
 
     expected: str
     server: str = ""
@@ -170,7 +174,7 @@ async def outcome(server: RealSshd, row: Row, transport: Transport) -> tuple[str
         user="", identity="", known_hosts="", config=str(config), transport=transport
     )
     cluster = Cluster(name="c", nodes=(Node(name="n1", address="node1"),), access=access)
-    async with reach(cluster, refuse) as shell:
+    async with reach_cluster(cluster, refuse) as shell:
         agents = Agents(shell)
         try:
             done = await agents.call("n1", ("--version",), limit=300)

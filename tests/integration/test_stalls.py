@@ -58,7 +58,9 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
 
 @pytest.fixture(autouse=True, scope="module")
 def busy() -> Iterator[None]:
-    """Somebody else computes on the machine, on as many cores as it has: other tests, where they run beside this one."""
+    """Somebody else computes on the machine, on as many cores as it has: other
+    tests, where they run beside this one.
+    """
     alone = "PYTEST_XDIST_WORKER" not in os.environ
     burners = [
         subprocess.Popen(["sh", "-c", "while :; do :; done"])

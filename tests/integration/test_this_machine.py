@@ -1,4 +1,6 @@
-"""A node, or a login node, that is this machine: every flow works without sshd, ssh, keys or a port."""
+"""A node, or a login node, that is this machine: every flow works
+without sshd, ssh, keys or a port.
+"""
 
 import asyncio
 import json
@@ -16,8 +18,8 @@ from tests.support.commands import COMMANDS
 from tests.support.polling import wait_until
 
 from rankdeck.model.cluster import Access, Cluster, Node
-from rankdeck.remote.shell import run
-from rankdeck.remote.transports import reach
+from rankdeck.remote.shell import run_program
+from rankdeck.remote.transports import reach_cluster
 from rankdeck_agent.slurm.cluster import NODE_COLUMNS
 
 pytestmark = pytest.mark.slow
@@ -161,8 +163,8 @@ async def test_a_login_node_that_is_this_machine_is_used_without_ssh(
     bin_with_sbatch: Path, login: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "rankdeck")
-    async with reach(with_login(login, bin_with_sbatch), never) as shell:
-        done = await run(shell, login, ("sh", "-c", "echo $PPID"))
+    async with reach_cluster(with_login(login, bin_with_sbatch), never) as shell:
+        done = await run_program(shell, login, ("sh", "-c", "echo $PPID"))
 
         assert int(done.out) == os.getpid()
         assert shell.way(login).here
@@ -181,8 +183,10 @@ async def test_a_login_node_that_may_be_another_machine_is_reached_over_ssh(
         from rankdeck.model.cluster import Transport
 
         cluster = with_login("localhost", path, transport=Transport.ASYNCSSH)
-    async with reach(cluster, never) as shell:
-        asked = await asyncio.gather(run(shell, "localhost", ("true",)), return_exceptions=True)
+    async with reach_cluster(cluster, never) as shell:
+        asked = await asyncio.gather(
+            run_program(shell, "localhost", ("true",)), return_exceptions=True
+        )
 
         assert not shell.way("localhost").here, asked
 

@@ -14,7 +14,7 @@ from tests.support.polling import until
 from rankdeck.cli import choose
 from rankdeck.cli.shapes import job_shape
 from rankdeck.model.job import Job, State
-from rankdeck.opening import open_session
+from rankdeck.opening import open_cluster_session
 from rankdeck.session import Session
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -50,7 +50,7 @@ def folders(console: Console, monkeypatch: pytest.MonkeyPatch) -> Console:
 
 @asynccontextmanager
 async def opened() -> AsyncIterator[Session]:
-    async with open_session(choose.cluster("demo"), telemetry=False) as session:
+    async with open_cluster_session(choose.choose_cluster("demo"), telemetry=False) as session:
         yield session
 
 

@@ -1,4 +1,5 @@
-"""Two small computers, sakuya and sakura: Apptainer, an old Open MPI outside, a slightly other one inside.
+"""Two small computers, sakuya and sakura: Apptainer, an old Open MPI
+outside, a slightly other one inside.
 
 What their owner does: look whether both are there, run hello world on eight ranks, run the stencil,
 watch both get busy, and read the MFLOPS.

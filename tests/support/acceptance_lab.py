@@ -1,4 +1,6 @@
-"""A simulated cluster for acceptance: values as from iperf3, with planted faults, noise and disturbance."""
+"""A simulated cluster for acceptance: values as from iperf3, with
+planted faults, noise and disturbance.
+"""
 
 import random
 from collections.abc import Mapping
@@ -14,7 +16,9 @@ LINK = 96.0
 
 @dataclass(frozen=True, kw_only=True)
 class Lab:
-    """The bandwidth of a pair is the minimum of sender, receiver, path and its share of the uplink, in Gb/s."""
+    """The bandwidth of a pair is the minimum of sender, receiver, path
+    and its share of the uplink, in Gb/s.
+    """
 
     sends: Mapping[str, float] = field(default_factory=dict)
     receives: Mapping[str, float] = field(default_factory=dict)

@@ -1,4 +1,6 @@
-"""A session without real jobs: the output of ranks is made up from a simulated network and the real script of each job."""
+"""A session without real jobs: the output of ranks is made up from a simulated
+network and the real script of each job.
+"""
 
 import asyncio
 import re
@@ -28,7 +30,9 @@ from tests.support.node_events import node_event
 
 _STEP = re.compile(r"^    (ask|serve) (\d+) \d+ (.*)$", re.MULTILINE)
 Speed = Callable[[str, str], float | None]
-"""(sender, receiver) -> Gb/s, None if it hangs; for a program without a server its first and its last node."""
+"""(sender, receiver) -> Gb/s, None if it hangs; for a program without a
+server its first and its last node.
+"""
 
 
 @dataclass

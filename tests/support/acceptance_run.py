@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from rankdeck.acceptance.judge import judge
+from rankdeck.acceptance.judge import judge_measurements
 from rankdeck.acceptance.run import (
     AcceptanceRun,
     Drift,
@@ -84,7 +84,7 @@ def judged(run: AcceptanceRun) -> AcceptanceRun:
         if one.outcome in READ and one.receiver
     ]  # fmt: skip
     context = Context(unit="Gb/s", leaves=run.plan.leaves, left_out=run.plan.left_out)
-    found = judge(done, context)
+    found = judge_measurements(done, context)
     return replace(
         run, judgements={RECIPE: found}, verdicts=found.verdicts,
         answers={**found.nodes, **dict.fromkeys(run.plan.left_out, Answer.LEFT_OUT)},

@@ -1,7 +1,8 @@
-"""Puts the compiled agent into the homes of nodes before their first command: this saves half a second of CPU per node.
+"""Puts the compiled agent into the homes of nodes before their first command:
+this saves half a second of CPU per node.
 
-Only code that starts nodes for other tests calls this. The copy by the console is tested with empty homes
-(tests/integration/test_ssh_connections.py).
+Only code that starts nodes for other tests calls this. The copy by the console is tested with
+empty homes (tests/integration/test_ssh_connections.py).
 """
 
 import asyncio
@@ -13,17 +14,21 @@ from pathlib import Path
 
 from rankdeck.config.files import demo_folder
 from rankdeck.demo.cluster import NODES, DemoFolders
-from rankdeck.remote.agent import Agents, bundle
+from rankdeck.remote.agent import Agents, build_bundle
 from tests.support.local import local_shell
 from tests.support.programs import UNPACKED
 
 _KEPT = UNPACKED.parent / f"home.{sys.implementation.cache_tag}"
-"""A home to which the console has brought the agent: it stays for the next run, and so do agents of 30 days."""
+"""A home to which the console has brought the agent: it stays for the
+next run, and so do agents of 30 days.
+"""
 _PLACE = Path(".cache/rankdeck")
 
 
 def put_agent(homes: Iterable[Path]) -> None:
-    """Copy the agent, as the console puts it there, into homes of nodes with this interpreter; not in an event loop."""
+    """Copy the agent, as the console puts it there, into homes of nodes with
+    this interpreter; not in an event loop.
+    """
     files = _brought()
     for home in homes:
         (home / ".cache").mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -33,7 +38,9 @@ def put_agent(homes: Iterable[Path]) -> None:
 
 
 def put_agent_in_demo(root: Path | None = None) -> None:
-    """The same in the homes of the embedded cluster, whose folder is `root`, else as the environment says."""
+    """The same in the homes of the embedded cluster, whose folder is
+    `root`, else as the environment says.
+    """
     demo = DemoFolders(root or demo_folder())
     put_agent(demo.node(name) / "home" for name in NODES)
 
@@ -43,7 +50,7 @@ def _brought() -> tuple[Path, ...]:
     _KEPT.mkdir(parents=True, exist_ok=True)
     asyncio.run(_bring())
     # By name: other processes compile there at the same time, and rename complete files.
-    name = bundle().name
+    name = build_bundle().name
     files = (name, f"{name}.{sys.implementation.cache_tag}")
     return tuple(path for file in files if (path := _KEPT / _PLACE / file).exists())
 

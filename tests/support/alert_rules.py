@@ -80,7 +80,9 @@ def _alert(check: str, level: Level, words: Sentence) -> Alert:
 
 
 def _with_threshold(rule: Rule) -> str:
-    """The sentence of a rule for any reading: with its threshold, and "…" for what only the reading tells."""
+    """The sentence of a rule for any reading: with its threshold, and
+    "…" for what only the reading tells.
+    """
     side = "at most" if rule.below else "at least"
     share = f"{rule.enter * 100:.3g}% of {rule.over}" if rule.over else rule.write(rule.enter)
     said = rule.text.format(

@@ -1,4 +1,6 @@
-"""An SSH server on loopback that asks questions at a login (keyboard-interactive), and opens tunnels for a jump."""
+"""An SSH server on loopback that asks questions at a login
+(keyboard-interactive), and opens tunnels for a jump.
+"""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

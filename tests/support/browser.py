@@ -1,4 +1,6 @@
-"""A real headless browser that opens the pages of Rankdeck; tests are skipped, and say so, without one."""
+"""A real headless browser that opens the pages of Rankdeck; tests
+are skipped, and say so, without one.
+"""
 
 import shutil
 import subprocess
@@ -16,7 +18,8 @@ def rendered(page: Path) -> str:
     program = next((found for name in _NAMES if (found := shutil.which(name))), None)
     if program is None:
         pytest.skip(f"no browser: none of {', '.join(_NAMES)} on PATH")
-    # The browser's helper processes may still write into the folder: ignore errors when it is removed.
+    # The browser's helper processes may still write into the folder:
+    # ignore errors when it is removed.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         options = (
             *("--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}"),

@@ -1,4 +1,6 @@
-"""Many cases of one rule in one test: a separate test for each would cost more than the case itself."""
+"""Many cases of one rule in one test: a separate test for each
+would cost more than the case itself.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Any

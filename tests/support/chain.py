@@ -1,4 +1,5 @@
-"""A chain of processes: each forks the next and ends, so that a search finds only pids that are already gone.
+"""A chain of processes: each forks the next and ends, so that a search
+finds only pids that are already gone.
 
 Run as a program: `chain.py MARK PAUSE session|group stay|leave`. It touches MARK in each of its
 processes and ends by itself after 20 seconds; its first process stays as long, or leaves at once.

@@ -1,7 +1,8 @@
-"""Rankdeck's commands in forks of one process that has loaded its modules: half of a short command's CPU time is loading.
+"""Rankdeck's commands in forks of one process that has loaded its modules: half
+of a short command's CPU time is loading.
 
-Each command is a process of its own all the same, with its own environment, output and exit status. Tests of
-starting, of signals and of terminals start `python -m rankdeck` themselves.
+Each command is a process of its own all the same, with its own environment, output and exit status.
+Tests of starting, of signals and of terminals start `python -m rankdeck` themselves.
 """
 
 import atexit
@@ -39,7 +40,9 @@ class Commands:
     def run(
         self, arguments: Sequence[str], env: Mapping[str, str], limit: float, cwd: Path | str = ""
     ) -> subprocess.CompletedProcess[str]:
-        """Run `rankdeck` with these arguments in the folder `cwd`; raises TimeoutExpired after `limit` seconds."""
+        """Run `rankdeck` with these arguments in the folder `cwd`; raises
+        TimeoutExpired after `limit` seconds.
+        """
         request = json.dumps({"arguments": arguments, "env": dict(env), "cwd": str(cwd)}).encode()
         out, err = (os.fdopen(os.memfd_create(name), "w+b") for name in ("out", "err"))
         reply, theirs = socket.socketpair()
@@ -142,7 +145,9 @@ def _serve(channel: socket.socket) -> None:
 
 
 def _leave(code: object) -> NoReturn:
-    """End as an interpreter does, but without freeing the modules: that would first copy the shared memory."""
+    """End as an interpreter does, but without freeing the modules: that
+    would first copy the shared memory.
+    """
     threading._shutdown()
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

@@ -1,4 +1,7 @@
-"""CPU quotas for processes of tests and benchmarks, by a real control group, v1 or v2. Needs root or a delegated group."""
+"""CPU quotas for processes of tests and benchmarks, by a real control group, v1 or v2.
+
+Needs root or a delegated group.
+"""
 
 import os
 from contextlib import suppress
@@ -16,7 +19,10 @@ def lacking() -> str:
 
 
 def limit_cpu(pids: list[int], share: float, name: str) -> Path:
-    """Give these processes together `share` of one core, in a new control group; returns it. Raises OSError."""
+    """Give these processes together `share` of one core, in a new control group; returns it.
+
+    Raises OSError.
+    """
     parent = _parent()
     if parent is None:
         raise OSError(lacking())

@@ -19,7 +19,8 @@ def cpu_seconds(run: Callable[[], object]) -> float:
 
 
 def effort(run: Callable[[], object]) -> float:
-    """How often this process could have written 200,000 numbers as text (some 25 ms) while `run` ran.
+    """How often this process could have written 200,000 numbers as
+    text (some 25 ms) while `run` ran.
 
     Measured before and after, so that what slows the machine meanwhile slows the measure as well.
     """

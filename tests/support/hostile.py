@@ -28,7 +28,9 @@ anything = st.recursive(
 
 
 def table_with(*keys, **known):
-    """A JSON object with some of these keys, each mostly with a wrong value; of `known` also right ones."""
+    """A JSON object with some of these keys, each mostly with a wrong
+    value; of `known` also right ones.
+    """
     wrong = dict.fromkeys(keys, anything)
     return st.fixed_dictionaries({}, optional=wrong | {k: v | anything for k, v in known.items()})
 
@@ -121,7 +123,9 @@ _cells = odd_text | st.sampled_from(
 
 
 def slurm_line(cells):
-    """The cells as `sacct` parts them, as `squeue` and `sinfo` pad them, or as `scontrol` names them."""
+    """The cells as `sacct` parts them, as `squeue` and `sinfo` pad
+    them, or as `scontrol` names them.
+    """
     names = (
         "JobId",
         "ArrayJobId",

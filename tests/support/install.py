@@ -1,7 +1,9 @@
-"""`PYTHON tests/support/install.py LAYER... [.]`: installs layers of the lock, and with `.` Rankdeck in place, into that Python.
+"""`PYTHON tests/support/install.py LAYER... [.]`: installs layers of the lock, and
+with `.` Rankdeck in place, into that Python.
 
-Installs exactly what `requirements/LAYER.txt` names, with `build` first, and checks hashes. `WHEELS=FOLDER`: takes the files from a folder,
-without network. If it fails, it says why in one sentence. Standard library only: it runs before anything is installed.
+Installs exactly what `requirements/LAYER.txt` names, with `build` first, and checks hashes.
+`WHEELS=FOLDER`: takes the files from a folder, without network. If it fails, it says why in one
+sentence. Standard library only: it runs before anything is installed.
 """
 
 import os

@@ -1,4 +1,6 @@
-"""A fleet whose nodes have agents: the agent's own code judges each sample before the console takes it."""
+"""A fleet whose nodes have agents: the agent's own code judges each
+sample before the console takes it.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -1,4 +1,6 @@
-"""A Kerberos realm on loopback with MIT's own programs, in a private folder: its KDC, one user, and a server's keytab."""
+"""A Kerberos realm on loopback with MIT's own programs, in a private folder:
+its KDC, one user, and a server's keytab.
+"""
 
 import os
 import shutil
@@ -108,7 +110,9 @@ def realm(folder: Path, user: str, host: str) -> Iterator[Realm]:
 
 
 def _libraries(folder: Path) -> Path:
-    """A folder with the unpacked libraries of Kerberos: one of them looks for its parts beside itself."""
+    """A folder with the unpacked libraries of Kerberos: one of them
+    looks for its parts beside itself.
+    """
     found = folder / "lib"
     found.mkdir()
     for library in UNPACKED.glob("lib*/usr/lib/*-linux-gnu/*.so*"):

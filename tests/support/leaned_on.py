@@ -1,6 +1,8 @@
-"""What our code takes from others beyond their documented interface: found in the sources, and in classes that extend theirs.
+"""What our code takes from others beyond their documented interface: found in the
+sources, and in classes that extend theirs.
 
-`rows` gives the place and the name of each. tests/hygiene/test_leaned_on.py has the list of those that we know.
+`rows` gives the place and the name of each.
+tests/hygiene/test_leaned_on.py has the list of those that we know.
 """
 
 import ast
@@ -84,7 +86,9 @@ class _Source:
                         yield one.name
 
     def _reached(self) -> Iterator[str]:
-        """Private attributes of objects of others, by a dot or by a text in a function that reaches by text."""
+        """Private attributes of objects of others, by a dot or by a text
+        in a function that reaches by text.
+        """
         reaches = any(map(_by_text, self._nodes))
         for node in self._nodes:
             if isinstance(node, ast.Attribute) and not _is_self(node.value):
@@ -111,7 +115,9 @@ class _Source:
                 yield from self._patched(node, known)
 
     def _paused(self) -> Iterator[str]:
-        """A transport that is paused as soon as it is there: not every release of Python starts it paused."""
+        """A transport that is paused as soon as it is there: not every
+        release of Python starts it paused.
+        """
         for node in self._nodes:
             if isinstance(node, ast.FunctionDef) and node.name == "connection_made":
                 for one in ast.walk(node):
@@ -129,7 +135,9 @@ def _is_self(node: ast.expr) -> bool:
 
 
 def _is_changed(node: ast.AST) -> TypeGuard[ast.Attribute]:
-    """Whether it is an attribute that is assigned, or `sys.modules`, which only loads of modules should change."""
+    """Whether it is an attribute that is assigned, or `sys.modules`, which
+    only loads of modules should change.
+    """
     if not isinstance(node, ast.Attribute):
         return False
     return isinstance(node.ctx, ast.Store) or (node.attr == "modules" and _root(node) == "sys")
@@ -185,7 +193,9 @@ def _defined(nodes: Iterable[ast.AST]) -> Iterator[str]:
 
 
 def _inherited(path: Path, folder: str) -> Iterator[str]:
-    """Private names of a class of others that a class of ours, which extends it, uses or defines again."""
+    """Private names of a class of others that a class of ours, which
+    extends it, uses or defines again.
+    """
     tree = ast.parse(path.read_text())
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.bases]
     if not classes:
@@ -208,7 +218,9 @@ def _names_of(base: type) -> frozenset[str]:
 
 @cache
 def _stored(module: str) -> Mapping[str, set[str]]:
-    """Class -> the attributes that its methods give its objects, for a module of others; empty if it is written in C."""
+    """Class -> the attributes that its methods give its objects, for a module
+    of others; empty if it is written in C.
+    """
     file = getattr(import_module(module), "__file__", None) or ""
     if not file.endswith(".py"):
         return {}

@@ -198,7 +198,7 @@ def publish(lie):
     sys.path.insert(0, REAL)
     from rankdeck_agent import wire
 
-    honest, topic = wire.encode, wire.topic
+    honest, topic = wire.encode_message, wire.message_topic
     change = valued(lie)
 
     def encode(message):
@@ -207,9 +207,9 @@ def publish(lie):
         made = {"long": b"x" * LONG, "cut": b'{"seq":', "noise": os.urandom(5000)}
         return other(made.get(lie["kind"], honest(message)), lie)
 
-    wire.encode = encode
+    wire.encode_message = encode
     if lie["kind"] == "other":
-        wire.topic = lambda *parts: other(topic(*parts).encode(), lie).decode()
+        wire.message_topic = lambda *parts: other(topic(*parts).encode(), lie).decode()
     from rankdeck_agent.__main__ import main
 
     return main(["telemetry"])

@@ -1,4 +1,6 @@
-"""Programs of a node run right here: the real agent on real pipes, and every byte it sends counted."""
+"""Programs of a node run right here: the real agent on real pipes,
+and every byte it sends counted.
+"""
 
 import asyncio
 import os

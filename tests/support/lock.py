@@ -1,8 +1,10 @@
-"""The lock: every project that Rankdeck and its tests are installed from, exactly, with the SHA-256 of its files.
+"""The lock: every project that Rankdeck and its tests are installed from,
+exactly, with the SHA-256 of its files.
 
-`python -m tests.support.lock` (first step of `make update`) has uv find the newest versions that fit together for every
-supported Python, and writes them in layers, `requirements/LAYER.txt`. Each project is in the first layer that needs it.
-It installs nothing. torch is apart: tests/support/torch.sh.
+`python -m tests.support.lock` (first step of `make update`) has uv find the newest versions that
+fit together for every supported Python, and writes them in layers, `requirements/LAYER.txt`. Each
+project is in the first layer that needs it. It installs nothing. torch is apart:
+tests/support/torch.sh.
 """
 
 import itertools
@@ -27,7 +29,9 @@ LAYERS: Mapping[str, str] = {
 }
 """Name of each layer -> what is in it. A layer needs those before it."""
 BUILD = ("editables", "setuptools")
-"""What hatchling asks for beside itself to install a folder in place, and what builds FROM_SOURCE."""
+"""What hatchling asks for beside itself to install a folder in
+place, and what builds FROM_SOURCE.
+"""
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 MACHINES = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28")
 _LIMIT = 300
@@ -49,7 +53,10 @@ def resolve(wanted: Sequence[str], *options: str) -> str:
 
 
 def uv(verb: str, *words: str, given: Sequence[str] = ()) -> str:
-    """The output of `uv pip VERB`, with `given` as the lines of its input. Raises CalledProcessError."""
+    """The output of `uv pip VERB`, with `given` as the lines of its input.
+
+    Raises CalledProcessError.
+    """
     done = subprocess.run(
         [sys.executable, "-m", "uv", "pip", verb, *words],
         input="\n".join(given),
@@ -92,7 +99,9 @@ def write() -> int:
 
 
 def verify() -> None:
-    """Raise CalledProcessError if a file is missing for a Python or a machine, or has another hash."""
+    """Raise CalledProcessError if a file is missing for a Python or
+    a machine, or has another hash.
+    """
     files = [f"--requirements={LOCK / name}.txt" for name in LAYERS]
     only = (
         "--require-hashes",

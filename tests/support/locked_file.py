@@ -18,7 +18,9 @@ sys.stdin.read()
 
 @contextmanager
 def locked(history: Path) -> Generator[subprocess.Popen[str]]:
-    """Keep the history locked until the block ends, or until `communicate` of the process is called."""
+    """Keep the history locked until the block ends, or until
+    `communicate` of the process is called.
+    """
     pipe = subprocess.PIPE
     argv = [sys.executable, "-c", HOLDS, str(history)]
     with subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True) as holder:

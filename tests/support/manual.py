@@ -1,4 +1,6 @@
-"""The manual page of `rankdeck`, from the options of its verbs: `python -m tests.support.manual FILE` (`make man`)."""
+"""The manual page of `rankdeck`, from the options of its verbs: `python -m
+tests.support.manual FILE` (`make man`).
+"""
 
 import os
 import re

@@ -5,7 +5,10 @@ import subprocess
 
 
 def lacking() -> str:
-    """What is missing, in one line; "" if nothing is. The compiler wrapper may be there without the headers."""
+    """What is missing, in one line; "" if nothing is.
+
+    The compiler wrapper may be there without the headers.
+    """
     compiler = shutil.which("mpicc.mpich")
     if compiler is None or shutil.which("mpiexec.mpich") is None:
         return "needs mpiexec.mpich and mpicc.mpich (Debian: mpich)"

@@ -2,7 +2,7 @@
 
 import struct
 
-from rankdeck.telemetry.mqtt_packets import PacketKind, Publish, packet
+from rankdeck.telemetry.mqtt_packets import PacketKind, Publish, make_packet
 
 
 def string(text: str | bytes) -> bytes:
@@ -15,7 +15,7 @@ def publish(message: Publish) -> bytes:
     """A PUBLISH packet."""
     number = struct.pack("!H", message.packet_id) if message.qos else b""
     flags = message.qos << 1 | message.retain
-    return packet(PacketKind.PUBLISH, string(message.topic) + number + message.payload, flags)
+    return make_packet(PacketKind.PUBLISH, string(message.topic) + number + message.payload, flags)
 
 
 def connect(client_id: str, keepalive: int, username: str, password: bytes) -> bytes:
@@ -25,7 +25,7 @@ def connect(client_id: str, keepalive: int, username: str, password: bytes) -> b
     if username:
         body += string(username)
         body += string(password) if password else b""
-    return packet(PacketKind.CONNECT, body)
+    return make_packet(PacketKind.CONNECT, body)
 
 
 def subscribe(number: int, topic_filter: str) -> bytes:

@@ -35,7 +35,9 @@ def node_event(
 
 
 def planned_event(plan: Plan, node: str, kind: str, at: float, **fields: Any) -> NodeEvent:
-    """As `node_event`, from a sender that may say only what this plan lets it; raises EventError."""
+    """As `node_event`, from a sender that may say only what this
+    plan lets it; raises EventError.
+    """
     (part,) = (part for part in plan.nodes if part.node == node)
     origin = origin_of(part, plan.backend)
     return node_event(plan.job, node, kind, at, origin=origin, **fields)

@@ -17,7 +17,7 @@ def read(
     recipe: str, output: str | bytes, known: HardwareFacts | None = None
 ) -> tuple[OutputReading, ...]:
     raw = output if isinstance(output, bytes) else output.encode()
-    return read_output(plugins.find("recipes", recipe)(), raw, known=known)
+    return read_output(plugins.find_plugin("recipes", recipe)(), raw, known=known)
 
 
 def values(recipe: str, output: str | bytes) -> list[float | None]:

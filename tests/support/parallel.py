@@ -1,7 +1,8 @@
 """How pytest-xdist distributes the tests: which stay together, which come first.
 
-A file is one group: its tests run in one process, in their order, and share its clusters. Some files share one
-cluster between them, so they are one group; the tests of others share nothing, so each goes to the next free worker.
+A file is one group: its tests run in one process, in their order, and share its clusters. Some
+files share one cluster between them, so they are one group; the tests of others share nothing, so
+each goes to the next free worker.
 """
 
 from collections.abc import Mapping
@@ -86,7 +87,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return group(nodeid)
 
         def remove_node(self, node: Any) -> str | None:
-            # pytest-xdist 3.8 distributes a crashed worker's finished groups again: a worker that gets one waits for ever.
+            # pytest-xdist 3.8 distributes a crashed worker's finished groups again: a
+            # worker that gets one waits for ever.
             if work := self.assigned_work.get(node):
                 self.assigned_work[node] = {
                     name: tests for name, tests in work.items() if not all(tests.values())
@@ -94,7 +96,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return super().remove_node(node)
 
         def _assign_work_unit(self, node: Any) -> None:
-            # Sending to a worker that has just crashed fails: its groups are distributed again once that is known.
+            # Sending to a worker that has just crashed fails: its groups are
+            # distributed again once that is known.
             with suppress(OSError):
                 super()._assign_work_unit(node)
 

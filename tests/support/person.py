@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 from rankdeck.model.cluster import Cluster
 from rankdeck.remote.questions import Answers, LoginQuestion
-from rankdeck.remote.shell import Shell, on_each, run
-from rankdeck.remote.transports import reach
+from rankdeck.remote.shell import Shell, on_each, run_program
+from rankdeck.remote.transports import reach_cluster
 
 
 class Person:
@@ -32,11 +32,13 @@ async def trusts(_: object) -> bool:
 
 @asynccontextmanager
 async def nodes_of(cluster: Cluster, person: Person | None) -> AsyncIterator[Shell]:
-    async with reach(cluster, trusts, person.answer if person else None) as shell:
+    async with reach_cluster(cluster, trusts, person.answer if person else None) as shell:
         yield shell
 
 
 async def echoed(shell: Shell, *nodes: str) -> tuple[set[bytes], dict[str, str]]:
     """What the nodes print, and why others do not."""
-    done, failed = await on_each(nodes, lambda node: run(shell, node, ("echo", "in"), limit=120))
+    done, failed = await on_each(
+        nodes, lambda node: run_program(shell, node, ("echo", "in"), limit=120)
+    )
     return {one.out for one in done.values()}, {node: error.why for node, error in failed.items()}

@@ -22,7 +22,8 @@ async def until(condition, limit=LIMIT, what="the condition"):
 def eventually(condition: Callable[[], Any], limit: float = LIMIT) -> Any:
     """The first true value of the condition, or its last one after `limit` seconds.
 
-    A slow check, such as a command, is called less often: the awaited thing needs the processor, too.
+    A slow check, such as a command, is called less often: the
+    awaited thing needs the processor, too.
     """
     deadline = time.monotonic() + limit
     while True:
@@ -47,7 +48,9 @@ def seen_until(look: Callable[[], T], true: Callable[[T], object], limit: float 
 
 
 def wait_until(condition, limit=LIMIT, what="the condition"):
-    """Like `eventually`, but fails if the condition does not become true; `what` names it in the message."""
+    """Like `eventually`, but fails if the condition does not become
+    true; `what` names it in the message.
+    """
     value = eventually(condition, limit)
     assert value, f"{what} did not come true in {limit} s"
     return value

@@ -1,4 +1,6 @@
-"""Finds the programs that tests run: on PATH, in the folders of the system, or unpacked by packages.sh."""
+"""Finds the programs that tests run: on PATH, in the folders of the
+system, or unpacked by packages.sh.
+"""
 
 import os
 import shutil
@@ -11,7 +13,9 @@ UNPACKED = Path(_CACHE, "rankdeck-tests/servers")
 
 
 def search_path() -> str:
-    """A PATH with all of them: first the folder of this interpreter, because `python3` may be a script of pyenv, then the PATH of the user."""
+    """A PATH with all of them: first the folder of this interpreter, because `python3` may be
+    a script of pyenv, then the PATH of the user.
+    """
     interpreter = str(Path(sys.executable).resolve().parent)
     unpacked = map(str, sorted(UNPACKED.glob("*/usr/*bin")))
     mine = os.environ.get("PATH", os.defpath).split(os.pathsep)
@@ -19,7 +23,9 @@ def search_path() -> str:
 
 
 def python_script(text: str) -> str:
-    """A script of this Python, to be written to a file that is started: the path of the Python may have blanks."""
+    """A script of this Python, to be written to a file that is started: the
+    path of the Python may have blanks.
+    """
     return f"#!/bin/sh\n'''exec' '{sys.executable}' \"$0\" \"$@\"\n' '''\n{text}"
 
 

@@ -1,7 +1,8 @@
-"""Other Pythons of this machine, each with an environment from the lock: Rankdeck's dependencies and Open MPI.
+"""Other Pythons of this machine, each with an environment from the lock:
+Rankdeck's dependencies and Open MPI.
 
-An environment is made once, in the cache folder, and keyed by the interpreter and the lock. Rankdeck itself is not in it:
-its code comes from this checkout, by PYTHONPATH.
+An environment is made once, in the cache folder, and keyed by the interpreter and the lock.
+Rankdeck itself is not in it: its code comes from this checkout, by PYTHONPATH.
 """
 
 import fcntl
@@ -27,7 +28,10 @@ class AbsentError(Exception):
 
 
 def python_of(version: str) -> Path:
-    """An interpreter of this version, such as 3.12, that can make environments. Raises AbsentError."""
+    """An interpreter of this version, such as 3.12, that can make environments.
+
+    Raises AbsentError.
+    """
     for place in _places(version):
         if _made_by(place) == version:
             return place

@@ -1,7 +1,9 @@
-"""One real OpenSSH server on loopback with settings of its own, for an ordinary user in a user namespace.
+"""One real OpenSSH server on loopback with settings of its own, for
+an ordinary user in a user namespace.
 
-It needs no root. Its user `lab` has the home `home` below the server's folder; `setup` are shell lines that run as the root of
-that namespace before it starts, for a file system that is full or read-only.
+It needs no root. Its user `lab` has the home `home` below the server's folder; `setup` are shell
+lines that run as the root of that namespace before it starts, for a file system that is full or
+read-only.
 """
 
 import re
@@ -121,7 +123,9 @@ class RealSshd:
 
 @contextmanager
 def real_sshd(folder: Path, settings: str = "", setup: str = "") -> Generator[RealSshd]:
-    """A server with these lines of sshd_config before the usual ones, until the end of the block."""
+    """A server with these lines of sshd_config before the usual
+    ones, until the end of the block.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     files.lay(folder, {"home": ""}, sshd().parents[1] / "lib/openssh")
     helpers = [

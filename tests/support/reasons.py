@@ -1,4 +1,6 @@
-"""Problems of a node that shares this machine with others, without those of the machine itself or from other tests."""
+"""Problems of a node that shares this machine with others, without those of
+the machine itself or from other tests.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +10,9 @@ _OF_THE_MACHINE = ("disk.", "cpu.", "mem.", "psi.", "net.", "kernel.oom", "kerne
 
 
 def reasons(node: Mapping[str, Any]) -> dict[str, str]:
-    """Check -> level of a node in the JSON of `status` or `health`; empty: it is heard and healthy."""
+    """Check -> level of a node in the JSON of `status` or `health`;
+    empty: it is heard and healthy.
+    """
     return {
         reason["check"]: reason["level"]
         for reason in node["reasons"]

@@ -1,7 +1,8 @@
 """The software bill of materials: what an installed Rankdeck is made of, as CycloneDX 1.6 in JSON.
 
-`python -m tests.support.sbom FILE` (`make sbom`) writes what is installed beside it: the default dependencies
-and theirs, with versions, licences, places on PyPI, and the SHA-256 of the agent that is carried to nodes.
+`python -m tests.support.sbom FILE` (`make sbom`) writes what is installed beside it: the default
+dependencies and theirs, with versions, licences, places on PyPI, and the SHA-256 of the agent that
+is carried to nodes.
 """
 
 import json
@@ -14,7 +15,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from rankdeck.remote.agent import bundle
+from rankdeck.remote.agent import build_bundle
 
 ROOT = "rankdeck"
 
@@ -33,7 +34,9 @@ def needed(name: str) -> Iterator[str]:
 
 
 def closure(root: str = ROOT) -> Mapping[str, tuple[str, ...]]:
-    """Project -> its dependencies, for all that the root needs; without projects that are not installed."""
+    """Project -> its dependencies, for all that the root needs;
+    without projects that are not installed.
+    """
     found: dict[str, tuple[str, ...]] = {}
     waiting = [root]
     while waiting:
@@ -77,7 +80,7 @@ def _licence(one: Distribution) -> str:
 
 def sbom() -> dict[str, Any]:
     """The whole document: always the same for the same installation."""
-    known, agent = closure(), bundle()
+    known, agent = closure(), build_bundle()
     carried = {
         "type": "file",
         "bom-ref": agent.name,

@@ -1,4 +1,6 @@
-"""Eight namespace nodes with links limited by tc to rates that do not depend on the CPU; tests plant faults in them."""
+"""Eight namespace nodes with links limited by tc to rates that do not depend
+on the CPU; tests plant faults in them.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -29,7 +31,9 @@ class ShapedLab(Lab):
         self.as_root([*self._queue("replace", node, towards_head=sending), *queue])
 
     def as_roots(self, script: str) -> list[str]:
-        """The command, for Popen, of a shell script on the head that may enter the networks of the nodes."""
+        """The command, for Popen, of a shell script on the head that may
+        enter the networks of the nodes.
+        """
         return self._on_head(["sh", "-c", script])
 
     def narrow(self, node: str, other: str, rate: str) -> None:
@@ -47,7 +51,8 @@ class ShapedLab(Lab):
         """Drop this share of the packets to a node, at random."""
         run = self._aside(node, FULL, towards_head=False)
         run("qdisc", "add", "parent", "1:2", "blackhole")
-        # Classic BPF: a packet goes to the class that drops if its random number is not above the limit.
+        # Classic BPF: a packet goes to the class that drops if its
+        # random number is not above the limit.
         most = int(share * (1 << 32))
         program = f"4,32 0 0 4294963256,37 1 0 {most},6 0 0 4294967295,6 0 0 0"
         run(
@@ -65,7 +70,9 @@ class ShapedLab(Lab):
         )
 
     def _aside(self, node: str, rate: str, *, towards_head: bool) -> Callable[..., None]:
-        """Add a class 1:2 of this rate; returns the function that runs tc on this end of the link of a node."""
+        """Add a class 1:2 of this rate; returns the function that runs tc
+        on this end of the link of a node.
+        """
         self.as_root(self._queue("delete", node, towards_head=towards_head))
         space = ["nsenter", f"--net=/run/netns/{node}"] if towards_head else []
         device = "eth0" if towards_head else f"v{self._number(node)}"
@@ -99,7 +106,9 @@ class ShapedLab(Lab):
         self.as_root(["tc", "qdisc", "replace", "dev", f"w{self._number(node)}", *queue])
 
     def part(self, nodes: Iterable[str], rate: str) -> None:
-        """Put these nodes on another switch; `rate` limits the sum of what goes to the other nodes, and from them."""
+        """Put these nodes on another switch; `rate` limits the sum of what
+        goes to the other nodes, and from them.
+        """
         bridge = ["ip", "link", "set"]
         self.as_root(["ip", "link", "add", "br1", "type", "bridge"])
         self.as_root(["ip", "link", "add", "up0", "type", "veth", "peer", "name", "up1"])
@@ -136,8 +145,9 @@ def parted(lab: ShapedLab, rate: str, *nodes: str) -> Iterator[None]:
 
 @contextmanager
 def planted(lab: ShapedLab, *faults: tuple[str, ...]) -> Iterator[None]:
-    """Faults of the lab until the end of the block: (`sends` or `receives`, node, rate), (`path`, node, other, rate),
-    (`blocked`, node, other) of what the first sends, or (`loses`, node, share) of what it receives.
+    """Faults of the lab until the end of the block: (`sends` or `receives`, node, rate), (`path`,
+    node, other, rate), (`blocked`, node, other) of what the first sends, or (`loses`, node, share)
+    of what it receives.
     """  # fmt: skip
     try:
         for kind, node, *more in faults:

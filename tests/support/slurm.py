@@ -1,4 +1,6 @@
-"""Scripts in place of Slurm's commands, whose answers have control characters or megabytes, or are none."""
+"""Scripts in place of Slurm's commands, whose answers have control
+characters or megabytes, or are none.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +10,9 @@ from tests.support.programs import python_script
 MUCH = 10 << 20
 COMMANDS = ("sbatch", "squeue", "scontrol", "scancel", "srun", "sacct")
 KINDS = ("refused", "refused-10m", "id", "id-10m", "queue", "queue-10m")
-"""Which command lies (`queue`: squeue, scontrol and sacct), and whether with one text or with 10 MB."""
+"""Which command lies (`queue`: squeue, scontrol and sacct), and
+whether with one text or with 10 MB.
+"""
 PROGRAM = """\
 import pathlib, sys
 name, kind, here = {name!r}, {kind!r}, pathlib.Path({here!r})

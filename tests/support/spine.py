@@ -1,4 +1,6 @@
-"""A person who uses Rankdeck with one Python: the demo, its nodes, jobs, and the console in a terminal."""
+"""A person who uses Rankdeck with one Python: the demo, its nodes,
+jobs, and the console in a terminal.
+"""
 
 import json
 import os
@@ -17,7 +19,9 @@ NODES = ("sakuya", "sakura", "koishi")
 
 @dataclass(frozen=True)
 class Person:
-    """Runs commands of Rankdeck; `start` are the words that begin each, such as a Python and `-m rankdeck`."""
+    """Runs commands of Rankdeck; `start` are the words that begin each,
+    such as a Python and `-m rankdeck`.
+    """
 
     start: Sequence[str]
     env: Mapping[str, str]

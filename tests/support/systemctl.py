@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""A stand-in for systemctl, for machines without systemd: reads the unit that was written, starts its command and stops it."""
+"""A stand-in for systemctl, for machines without systemd: reads the unit that was
+written, starts its command and stops it.
+"""
 
 import configparser
 import contextlib

@@ -29,26 +29,26 @@ from rankdeck.cli.shapes import clean_shape, reading_shape
 from rankdeck.config import user
 from rankdeck.errors import AgentError, ConfigError, LaunchError, MetricsError
 from rankdeck.images.bring import image_rows
-from rankdeck.logs.view import choose
+from rankdeck.logs.view import choose_ranks
 from rankdeck.model.cluster import Cluster, Metrics, Node, Switch
 from rankdeck.model.health import Times
 from rankdeck.model.job import JobSpec, Plan
-from rankdeck.model.leftovers import CleanOrder, CleanReport, total
-from rankdeck.model.nodeset import expand, expand_ranks
-from rankdeck.model.patterns import BadPatternError, compiled
-from rankdeck.model.safe_text import clean, printable, strip_controls
+from rankdeck.model.leftovers import CleanOrder, CleanReport, total_leftovers
+from rankdeck.model.nodeset import expand_nodes, expand_ranks
+from rankdeck.model.patterns import BadPatternError, compile_pattern
+from rankdeck.model.safe_text import clean_line, printable_line, strip_controls
 from rankdeck.model.series import Choice, of_counter
-from rankdeck.model.text import DEEPEST, table
+from rankdeck.model.text import DEEPEST, parse_table
 from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.trial_run import MARK, _rank_answers
 from rankdeck.prometheus.exporter import Families, openmetrics_head, text_head
 from rankdeck.prometheus.server import HttpServer, read_request
 from rankdeck.prometheus.site_past import Response, data_of, read_head, read_matrix
-from rankdeck.remote.clean import cleaned
+from rankdeck.remote.clean import parse_cleaned
 from rankdeck.remote.command import AgentRows
 from rankdeck.remote.shell import ProgramResult
 from rankdeck.rules.progress import ProgressReader
-from rankdeck.rules.query import QueryError, Subject, parse
+from rankdeck.rules.query import QueryError, Subject, parse_query
 from rankdeck.state.fleet import Fleet, KubernetesState, SlurmCluster, Switches
 from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
@@ -66,7 +66,7 @@ from rankdeck.telemetry.mqtt_packets import (
     read_publish,
 )
 from rankdeck.ui import fleet_views, node_page, snapshots
-from rankdeck.ui.themes import UNICODE, painted
+from rankdeck.ui.themes import UNICODE, paint_line
 from rankdeck_agent import config as agent_config
 from rankdeck_agent.collectors.base import Reading
 from rankdeck_agent.collectors.nvidia import Nvidia
@@ -82,19 +82,19 @@ from rankdeck_agent.kubernetes.objects import (
     START,
     LogPosition,
     Splitter,
-    stamped,
+    split_time_stamp,
 )
 from rankdeck_agent.kubernetes.target import Target as KubernetesTarget
 from rankdeck_agent.rules.mpi_daemon import daemon_of, in_place
 from rankdeck_agent.slurm import array, change, control, verdict
 from rankdeck_agent.slurm import cluster as slurm_cluster
-from rankdeck_agent.slurm.ask import efficiencies
+from rankdeck_agent.slurm.ask import job_efficiencies
 from rankdeck_agent.slurm.cluster import SlurmView, ended_rows
 from rankdeck_agent.slurm.commands import account_rows, output_files, queue_rows, shown_jobs
-from rankdeck_agent.slurm.folder import read as read_mark
+from rankdeck_agent.slurm.folder import parse_run_mark as read_mark
 from rankdeck_agent.slurm.queue import job_rows
-from rankdeck_agent.text import plain, shown
-from rankdeck_agent.wire import NodePlan, WireError, decode, node_plan
+from rankdeck_agent.text import plain_line, shown_line
+from rankdeck_agent.wire import NodePlan, WireError, decode_message, node_plan
 from tests.support import hostile
 
 CORPUS = Path(__file__).resolve().parents[1] / "corpus"
@@ -113,7 +113,9 @@ class Target:
 
     name: str
     begin: Callable[[], Take]
-    """Makes a fresh reader; it gets a thousand inputs one after the other, and may keep state between them."""
+    """Makes a fresh reader; it gets a thousand inputs one after the
+    other, and may keep state between them.
+    """
     own: tuple[type[Exception], ...]
     """The errors that it may raise."""
     made: st.SearchStrategy[bytes]
@@ -122,7 +124,9 @@ class Target:
     """Words with a meaning for the reader."""
 
     def seeds(self) -> dict[str, bytes]:
-        """The corpus by file name: small files that we wrote, and inputs that once broke the reader."""
+        """The corpus by file name: small files that we wrote, and
+        inputs that once broke the reader.
+        """
         return {path.name: path.read_bytes() for path in sorted((CORPUS / self.name).iterdir())}
 
 
@@ -222,9 +226,9 @@ def pages_of(fleet: Fleet, node: NodeState):
     """What the screens show about this node, now and in the past."""
     now = snapshots.PresentFleet({node.name: node})
     yield [now.cell(column, node.name, 20, UNICODE) for column in fleet_views.NUMBERS]
-    yield node_page.reasons(node, 100, UNICODE)
-    yield node_page.findings(node, 100, UNICODE)
-    yield snapshots.page(fleet, node, fleet.wall(), 100, UNICODE)
+    yield node_page.reason_lines(node, 100, UNICODE)
+    yield node_page.finding_lines(node, 100, UNICODE)
+    yield snapshots.past_node_page(fleet, node, fleet.wall(), 100, UNICODE)
 
 
 @target("telemetry", made=MESSAGES, words=TELEMETRY)
@@ -256,7 +260,7 @@ def telemetry() -> Take:
 def wire() -> Take:
     def take(raw: bytes) -> None:
         kind, _, body = raw.partition(b" ")
-        decode(text_of(kind), body)
+        decode_message(text_of(kind), body)
 
     return take
 
@@ -271,7 +275,7 @@ def depth(value: object) -> int:
 @target("border", made=lines_of(hostile.anything), words=JSON)
 def border() -> Take:
     def take(raw: bytes) -> None:
-        found = table(raw)
+        found = parse_table(raw)
         assert found is None or depth(found) <= DEEPEST
         json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
 
@@ -306,7 +310,7 @@ def answers() -> Take:
 )
 def facts() -> Take:
     def take(raw: bytes) -> None:
-        assert node_facts(table(raw) or {}, 1.0, 2.0).listen >= 0
+        assert node_facts(parse_table(raw) or {}, 1.0, 2.0).listen >= 0
         _rank_answers({(0, "out"): MARK + text_of(raw)})
 
     return take
@@ -336,8 +340,8 @@ CLEANED = hostile.table_with(
 )
 def cleaned_nodes() -> Take:
     def take(raw: bytes) -> None:
-        found = cleaned("n1", ProgramResult(0, raw, b""))
-        count, size = total((found,), dry=True)
+        found = parse_cleaned("n1", ProgramResult(0, raw, b""))
+        count, size = total_leftovers((found,), dry=True)
         assert count >= 0 <= size
         report = CleanReport(found, {"n1": found}, {})
         assert not STEERING.search(json.dumps(clean_shape("c", CleanOrder(dry=True), report)))
@@ -413,12 +417,12 @@ def daemons() -> Take:
 )
 def screen() -> Take:
     makers = (
-        clean,
-        printable,
+        clean_line,
+        printable_line,
         strip_controls,
-        plain,
-        lambda text: shown(text, 200),
-        lambda text: "".join(piece for piece, _ in painted(text, "text")),
+        plain_line,
+        lambda text: shown_line(text, 200),
+        lambda text: "".join(piece for piece, _ in paint_line(text, "text")),
     )
 
     def take(raw: bytes) -> None:
@@ -433,13 +437,15 @@ def screen() -> Take:
 
 
 def shown_fleet(*, kubernetes: bool) -> Callable[[bytes], None]:
-    """The console's end of `cluster watch` or `slurm watch`: takes rows of the agent, and shows what came of them."""
+    """The console's end of `cluster watch` or `slurm watch`: takes rows of
+    the agent, and shows what came of them.
+    """
     fleet = Fleet(Cluster(name="c", nodes=(Node(name="n1"), Node(name="n2"))), wall=lambda: 1.7e9)
     state = KubernetesState() if kubernetes else SlurmCluster()
     takes = (
-        kubernetes_rows.takes(fleet, state)
+        kubernetes_rows.kubernetes_takes(fleet, state)
         if isinstance(state, KubernetesState)
-        else slurm_rows.takes(fleet, state)
+        else slurm_rows.slurm_takes(fleet, state)
     )
     reader, looks = AgentRows(takes), count()
 
@@ -487,17 +493,17 @@ def slurm_answers() -> Take:
     def take(raw: bytes) -> None:
         nonlocal at
         text, at = text_of(raw), at + 1.0
-        said = verdict.read_words(text.splitlines())
+        said = verdict.read_slurm_words(text.splitlines())
         seen = [*queue_rows(text), *shown_jobs(text), *account_rows(text)]
         for one in seen:
-            verdict.waits_for(one), verdict.verdict(one, said)
+            verdict.slurm_wait_reason(one), verdict.judge_slurm_job(one, said)
         tasks = array.Tasks(range(4))
-        tasks.take_rows(seen), tasks.settle(seen, patient=False), array.whole(seen, "1")
-        output_files(text), verdict.places(text), control.job_numbers(text), read_mark(text)
-        [*ended_rows(text)], efficiencies(text)
+        tasks.take_rows(seen), tasks.settle(seen, patient=False), array.join_array_rows(seen, "1")
+        output_files(text), verdict.queue_places(text), control.job_numbers(text), read_mark(text)
+        [*ended_rows(text)], job_efficiencies(text)
         rows = [*job_rows(text)]
         for name in ("4711", "4711_3", "4711_[0-9]"):
-            change.rows_of(name, rows)
+            change.rows_of_job(name, rows)
         for name in slurm_cluster.QUESTIONS:
             view.take(name, slurm_cluster.SlurmAnswer(at, text, told=at))
         for row in view.news():
@@ -520,7 +526,7 @@ def kubernetes() -> Take:
     what = (kubernetes_cluster.NODES, kubernetes_cluster.PODS, kubernetes_cluster.EVENTS, *KINDS)
 
     def take(raw: bytes) -> None:
-        event = table(raw) or {}
+        event = parse_table(raw) or {}
         kind, found = (
             text_of(str(event.get("type")).encode("utf-8", "replace")),
             event.get("object"),
@@ -531,7 +537,11 @@ def kubernetes() -> Take:
         for hear in (state.take_job, state.take_workload, state.take_pod, state.take_event):
             hear(kind, found)
         told = state.view()
-        job_state.progress(told), job_state.verdict(told), job_state.holding(told.pods)
+        (
+            job_state.describe_progress(told),
+            job_state.judge_ended_job(told),
+            job_state.describe_running_pods(told.pods),
+        )
         [*state.unrecorded(), *state.followed(), *state.aside(), state.runs, state.over]
         for row in view.take_changes():
             tell(json.dumps(row).encode() + b"\n")
@@ -552,7 +562,7 @@ def container_log() -> Take:
 
     def take(raw: bytes) -> None:
         for line in raw.split(b"\n"):
-            moment, text = stamped(line)
+            moment, text = split_time_stamp(line)
             if moment is not None:
                 place.fresh(moment)
             for form, splitter in splitters:
@@ -561,7 +571,7 @@ def container_log() -> Take:
                         state.take_piece(piece, 1.0, "n1")
                 splitter.parts = splitter.parts[-8:]
         assert not place.since or len(place.since) >= len("1-1-1T00:00:00Z")
-        job_state.progress(state.view())
+        job_state.describe_progress(state.view())
         # The only error of a reader here; of all else nothing comes out.
         Chunks().feed(raw)
 
@@ -572,7 +582,7 @@ def container_log() -> Take:
     "accept",
     made=st.builds(
         lambda name, lines: f"{name}\n{lines}".encode("utf-8", "replace"),
-        st.sampled_from(plugins.names("recipes")),
+        st.sampled_from(plugins.plugin_names("recipes")),
         st.text(max_size=200),
     ),
     words=JSON
@@ -580,7 +590,9 @@ def container_log() -> Take:
     b"FAILED Rank 0 Pid 1 on n1 device [0x14] error end results | Pass Triad: Gosa : 9999999999999999999999999",
 )
 def accept() -> Take:
-    recipes = {name: plugins.find("recipes", name)() for name in plugins.names("recipes")}
+    recipes = {
+        name: plugins.find_plugin("recipes", name)() for name in plugins.plugin_names("recipes")
+    }
 
     def take(raw: bytes) -> None:
         first, _, rest = raw.partition(b"\n")
@@ -653,13 +665,15 @@ def gnmi_answers() -> Take:
         with suppress(DecodeError):
             answer = stream._gnmi.SubscribeResponse.FromString(raw)
             for port, leaf, value in stream._read(answer):
-                gnmi.take(switches, "s", port, leaf, value)
+                gnmi.take_leaf(switches, "s", port, leaf, value)
 
     return take
 
 
 class Driver:
-    """NVML as pynvml offers it, with whatever answers the bytes hold: errors, huge numbers, odd text."""
+    """NVML as pynvml offers it, with whatever answers the bytes
+    hold: errors, huge numbers, odd text.
+    """
 
     class NVMLError(Exception):
         """An error of NVML: its number is `value`."""
@@ -860,7 +874,7 @@ def agent_configuration() -> Take:
 )
 def plan() -> Take:
     def take(raw: bytes) -> None:
-        if (read := table(raw)) is not None:
+        if (read := parse_table(raw)) is not None:
             node_plan(read)
 
     return take
@@ -919,7 +933,7 @@ EXPOSITION = re.compile(
 )
 def prometheus() -> Take:
     def take(raw: bytes) -> None:
-        series, families = of_counter(clean(text_of(raw), 64)), Families(Choice())
+        series, families = of_counter(clean_line(text_of(raw), 64)), Families(Choice())
         if series is None:
             return
         labels = {"device": text_of(raw)}
@@ -961,7 +975,7 @@ def http() -> Take:
 def patterns() -> Take:
     line = "loss 0.5 " + "a" * 500
 
-    return lambda raw: compiled(text_of(raw)).first_group(line)
+    return lambda raw: compile_pattern(text_of(raw)).first_group(line)
 
 
 @target(
@@ -972,7 +986,7 @@ def node_sets() -> Take:
     jobs = Jobs()
     jobs.add(PLAN, 1000.0)
     ranks = jobs.job("j").ranks
-    readers = (expand, expand_ranks, lambda text: choose(text, ranks))
+    readers = (expand_nodes, expand_ranks, lambda text: choose_ranks(text, ranks))
 
     def take(raw: bytes) -> None:
         for read in readers:
@@ -988,4 +1002,4 @@ def node_sets() -> Take:
 def filters() -> Take:
     subject = Subject("n1 gpu", "ok", lambda _: 1.0, "n1")
 
-    return lambda raw: parse(text_of(raw))(subject)
+    return lambda raw: parse_query(text_of(raw))(subject)

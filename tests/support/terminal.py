@@ -43,7 +43,9 @@ class Terminal:
         os.write(self._master, keys.encode())
 
     def wait_for(self, text: str) -> float:
-        """Come back when `text` is sent, since a key was last pressed; gives the seconds since the start."""
+        """Come back when `text` is sent, since a key was last pressed;
+        gives the seconds since the start.
+        """
         with self._lock:
             self._waiting = (text.encode(), threading.Event())
             self._look()

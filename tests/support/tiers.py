@@ -1,7 +1,8 @@
 """Which tests `make test` leaves to `make thorough`: CI runs both.
 
-`make test` is for developers: every capability once, with real programs, in about ten minutes. Long tests that go further
-are left out: another runtime, launcher or version, another fault or accident, the matrix.
+`make test` is for developers: every capability once, with real programs, in about ten minutes. Long
+tests that go further are left out: another runtime, launcher or version, another fault or accident,
+the matrix.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -136,7 +137,9 @@ THOROUGH: Mapping[str, Sequence[str]] = {
         "test_an_exported_script_starts_and_ends_its_ranks_through_any_login_shell[/usr/bin/sh-*",
     ),
 }
-"""File below `tests` -> its thorough tests; a name that ends with `*` means all tests that begin with it."""
+"""File below `tests` -> its thorough tests; a name that ends with `*`
+means all tests that begin with it.
+"""
 
 
 KEPT: Mapping[str, Sequence[str]] = {
@@ -319,7 +322,9 @@ KEPT: Mapping[str, Sequence[str]] = {
 
 
 def is_thorough(test: str) -> bool:
-    """Whether the test with this id (`tests/unit/test_x.py::test_it[a]`) is left to `make thorough`."""
+    """Whether the test with this id
+    (`tests/unit/test_x.py::test_it[a]`) is left to `make thorough`.
+    """
     file, _, name = test.partition("::")
     path = file.removeprefix("tests/").removesuffix(".py")
     return not named(name, KEPT[path]) if path in KEPT else named(name, THOROUGH.get(path, ()))

@@ -1,4 +1,6 @@
-"""Every reader of a file that a user has or got from somebody, and files that were made to hurt it."""
+"""Every reader of a file that a user has or got from somebody, and
+files that were made to hurt it.
+"""
 
 import asyncio
 import os
@@ -25,8 +27,8 @@ from rankdeck.images.copy import LocalFile, sha256_of
 from rankdeck.model.acceptance import Result, Stage
 from rankdeck.model.cluster import Broker, Cluster, Metrics, Node, Switch
 from rankdeck.model.health import Level
-from rankdeck.preflight.facts import Change, patched
-from rankdeck.preflight.facts import found as finding
+from rankdeck.preflight.facts import Change, patch_job_file
+from rankdeck.preflight.facts import make_finding as finding
 from rankdeck.prometheus.site_past import _head, _tls
 from rankdeck.remote.host_keys import HostKeys
 from rankdeck.remote.identities import Identities
@@ -75,7 +77,7 @@ def broker(path: Path, **more: str) -> object:
 
 def fix(path: Path) -> str:
     change = Change("mpi.flavour", "openmpi4")
-    return patched(path, [finding(Level.BAD, "mpi", "", "x", "y", change)])
+    return patch_job_file(path, [finding(Level.BAD, "mpi", "", "x", "y", change)])
 
 
 READERS: dict[str, Reader] = {
@@ -93,8 +95,8 @@ READERS: dict[str, Reader] = {
     ),
     "settings": Reader(read_settings, (ConfigError,)),
     "own messages": Reader(read_messages, (ConfigError,)),
-    "a theme": Reader(themes.read, (ConfigError,)),
-    "the themes of a folder": Reader(lambda path: themes.load([path.parent])),
+    "a theme": Reader(themes.read_theme, (ConfigError,)),
+    "the themes of a folder": Reader(lambda path: themes.load_themes([path.parent])),
     "saved views": Reader(lambda path: Views(path).all(), (ViewError,)),
     "accounts of agents": Reader(lambda path: read_accounts(str(path)), (BrokerError,)),
     "certificates of a broker": Reader(lambda path: broker(path, ca_file=""), (BrokerError,)),

@@ -1,8 +1,8 @@
 """Draw docs/rankdeck.svg: the real screen on the embedded cluster, with a job that failed.
 
 Run: `.venv/bin/python -m tests.ui.picture` while `rankdeck demo up`. With a file of recorded pairs
-(`../shared/data/acceptance/pairs/slow-transmit-n5.jsonl`) it draws docs/heatmap.svg instead: the acceptance screen on
-what real iperf3 measured between namespace nodes.
+(`../shared/data/acceptance/pairs/slow-transmit-n5.jsonl`) it draws docs/heatmap.svg instead: the
+acceptance screen on what real iperf3 measured between namespace nodes.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from pathlib import Path
 
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.user import UiSettings
-from rankdeck.demo.cluster import status
+from rankdeck.demo.cluster import demo_status
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.opening import open_session
+from rankdeck.opening import open_cluster_session
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.screens.job import JobScreen
 from tests.support.acceptance_run import Port, judged, made_run, result
@@ -27,9 +27,9 @@ LIMIT = 40.0
 
 
 async def draw() -> str:
-    cluster = read_cluster(status().file)
+    cluster = read_cluster(demo_status().file)
     app = RankdeckApp(cluster, UiSettings())
-    app.open_with(partial(open_session, cluster))
+    app.open_with(partial(open_cluster_session, cluster))
     async with app.run_test(size=(120, 32)) as pilot:
         await pilot.pause(4)
         await pilot.press("3", "j")

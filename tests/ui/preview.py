@@ -1,4 +1,6 @@
-"""Open the console on made-up nodes and a chatty job: `python -m tests.ui.preview [NODES] [THEME] [--ascii] [--patient]`."""
+"""Open the console on made-up nodes and a chatty job: `python -m
+tests.ui.preview [NODES] [THEME] [--ascii] [--patient]`.
+"""
 
 import asyncio
 import contextlib
@@ -8,7 +10,7 @@ from collections.abc import AsyncGenerator
 
 from rankdeck.config.user import UiSettings
 from rankdeck.ui import terminal
-from rankdeck.ui.app import run
+from rankdeck.ui.app import run_console
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, cluster_of
 
@@ -36,7 +38,8 @@ def main() -> int:
     theme = next((word for word in sys.argv[2:] if not word.startswith("-")), "")
     cluster = cluster_of(count, "preview")
     if "--patient" in sys.argv:
-        # It must end by itself: on a busy machine that may come too late for the alarm that ends it otherwise.
+        # It must end by itself: on a busy machine that may come too late
+        # for the alarm that ends it otherwise.
         terminal.LIMIT = 60.0
 
     @contextlib.asynccontextmanager
@@ -48,7 +51,7 @@ def main() -> int:
             yield stage
             task.cancel()
 
-    return run(
+    return run_console(
         open_session,
         UiSettings(theme=theme, ascii="--ascii" in sys.argv),
         cluster=cluster,

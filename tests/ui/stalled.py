@@ -1,6 +1,8 @@
-"""The console on a terminal, with a chatty job; tells what its model knows, once a line comes on stdin.
+"""The console on a terminal, with a chatty job; tells what its
+model knows, once a line comes on stdin.
 
-Run by test_stopped_terminal.py: `python -m tests.ui.stalled FILE`, the number of lines goes to FILE.
+Run by test_stopped_terminal.py: `python -m tests.ui.stalled
+FILE`, the number of lines goes to FILE.
 """
 
 import asyncio

@@ -1,4 +1,6 @@
-"""The acceptance screen: plan, map, sentences and raw outputs, at every size and in every alphabet."""
+"""The acceptance screen: plan, map, sentences and raw outputs, at
+every size and in every alphabet.
+"""
 
 import time
 from dataclasses import replace

@@ -1,4 +1,6 @@
-"""On terminals with sixteen colours all text can be read, whatever the theme; the Linux console gets signs that its font has."""
+"""On terminals with sixteen colours all text can be read, whatever the theme; the
+Linux console gets signs that its font has.
+"""
 
 import itertools
 
@@ -10,7 +12,7 @@ from rich.style import Style
 
 from rankdeck.ui import themes
 from rankdeck.ui.app import RankdeckApp
-from rankdeck.ui.basic_colours import VGA, XTERM, contrast, in_sixteen
+from rankdeck.ui.basic_colours import VGA, XTERM, colour_contrast, in_sixteen
 from rankdeck.ui.themes import CELL, LINUX, RAMP_STEPS, RAMPS, ROLES, SURFACES
 from rankdeck.ui.widgets.canvas import PLAIN, in_console_font
 from tests.ui.support import scenes
@@ -25,7 +27,9 @@ ALSO = "→←↑↓▲►•○◘■"
 
 
 def numbers(style: Style) -> tuple[int, int]:
-    """The numbers of text and ground of the sixteen, as they are sent: bold text of a dark colour is shown bright."""
+    """The numbers of text and ground of the sixteen, as they are sent: bold
+    text of a dark colour is shown bright.
+    """
     sent = in_sixteen(style)
     assert sent.color is not None
     assert sent.bgcolor is not None
@@ -38,7 +42,7 @@ def numbers(style: Style) -> tuple[int, int]:
 
 def is_legible(style: Style) -> bool:
     text, ground = numbers(style)
-    return all(contrast(kind[text], kind[ground]) >= 4.5 for kind in (VGA, XTERM))
+    return all(colour_contrast(kind[text], kind[ground]) >= 4.5 for kind in (VGA, XTERM))
 
 
 @given(COLOURS, COLOURS, st.booleans())
@@ -99,9 +103,9 @@ def test_the_linux_console_gets_signs_that_its_font_has(monkeypatch: pytest.Monk
     assert is_in_console_font(in_console_font(signs))
     assert len(in_console_font(signs)) == len(signs)
     assert is_in_console_font("".join(drawn))
-    assert themes.alphabet({"TERM": "linux"}, ascii_only=False) is LINUX
-    assert themes.alphabet({"TERM": "linux"}, ascii_only=True) is themes.ASCII
-    assert themes.alphabet({"TERM": "xterm-256color"}, ascii_only=False) is themes.UNICODE
+    assert themes.terminal_glyphs({"TERM": "linux"}, ascii_only=False) is LINUX
+    assert themes.terminal_glyphs({"TERM": "linux"}, ascii_only=True) is themes.ASCII
+    assert themes.terminal_glyphs({"TERM": "xterm-256color"}, ascii_only=False) is themes.UNICODE
 
 
 @pytest.mark.long

@@ -1,4 +1,6 @@
-"""All text of all screens, as it is painted, stands out from what it lies on, in every theme with colours."""
+"""All text of all screens, as it is painted, stands out from what it
+lies on, in every theme with colours.
+"""
 
 import pytest
 from rich.segment import Segment

@@ -7,9 +7,9 @@ import pytest
 
 from rankdeck.model.job import JobSpec, Launch, State
 from rankdeck.state.fleet_history import PICTURED
-from rankdeck.ui.fleet_views import TRENDS, Overview, overview
+from rankdeck.ui.fleet_views import TRENDS, Overview, overview_lines
 from rankdeck.ui.themes import ASCII, UNICODE
-from rankdeck.ui.widgets.canvas import length
+from rankdeck.ui.widgets.canvas import measure_runs
 from rankdeck_agent.wire import Sample
 from tests.ui.support import sample, scenes
 from tests.ui.test_fleet_views import steady
@@ -17,7 +17,7 @@ from tests.ui.test_screens import console, lacks, shows, text_of, type_in, until
 
 
 def lines_of(scene: Overview, width: int = 160, height: int = 30) -> list[str]:
-    drawn = overview(scene, (width, height), UNICODE)
+    drawn = overview_lines(scene, (width, height), UNICODE)
     return ["".join(text for text, _ in runs) for runs in drawn]
 
 
@@ -64,10 +64,10 @@ def test_it_never_takes_more_than_its_room(glyphs, width: int, height: int) -> N
     stage = scenes.hanging()
     stage.fleet.take_changes()
 
-    drawn = overview(scene_of(stage), (width, height), glyphs)
+    drawn = overview_lines(scene_of(stage), (width, height), glyphs)
 
     assert 0 < len(drawn) <= height
-    assert all(length(runs) <= width for runs in drawn)
+    assert all(measure_runs(runs) <= width for runs in drawn)
 
 
 def test_jobs_of_an_acceptance_run_are_counted_and_not_listed() -> None:

@@ -1,4 +1,6 @@
-"""Saved views, chosen columns, several keys of order, and lists in the past: keys in, screen out."""
+"""Saved views, chosen columns, several keys of order, and lists
+in the past: keys in, screen out.
+"""
 
 import json
 import re
@@ -11,7 +13,7 @@ from textual.geometry import Region
 
 from rankdeck.model.health import Level, Occurrence
 from rankdeck.ui import fleet_views
-from rankdeck.ui.fleet_views import FleetView, ViewError, Views, checked
+from rankdeck.ui.fleet_views import FleetView, ViewError, Views, check_view
 from rankdeck.ui.themes import Mark
 from rankdeck.ui.widgets.vtable import CellMap
 from rankdeck_agent.wire import HealthReport, Sample
@@ -124,7 +126,7 @@ def test_a_bad_name_is_refused(tmp_path: Path, name: str) -> None:
 
 def test_a_view_of_known_things_is_allowed() -> None:
     view = FleetView("gpu>5", ("SEEN", "gpu.power"), True, ("CPU", "rdma.rx"), "GPU")
-    assert checked(view) == view
+    assert check_view(view) == view
 
 
 def steady(stage: Stage) -> None:
@@ -258,10 +260,10 @@ def test_the_map_of_a_number_is_filled_by_a_scale_that_is_not_the_alarm_colour()
     well, ill = Mark("●", "ok"), Mark("✗", "bad")
 
     assert (scale.foot, scale.top) == (0.0, 800.0)
-    assert fleet_views.heat(720.0, scale, well) == Mark("9", "cell/calm5")
-    assert fleet_views.heat(0.0, scale, well) == Mark("0", "cell/calm0")
-    assert fleet_views.heat(310.0, scale, ill).glyph == "✗"
-    assert fleet_views.heat(None, scale, well) == Mark("●", "unknown")
+    assert fleet_views.heat_role(720.0, scale, well) == Mark("9", "cell/calm5")
+    assert fleet_views.heat_role(0.0, scale, well) == Mark("0", "cell/calm0")
+    assert fleet_views.heat_role(310.0, scale, ill).glyph == "✗"
+    assert fleet_views.heat_role(None, scale, well) == Mark("●", "unknown")
     assert fleet_views.map_scale(fleet_views.BY_TITLE["TEMP"], [31.0]).ramp == "hot"
     rdma = fleet_views.map_column("RDMA")
     assert rdma is fleet_views.BY_TITLE["RDMA rx"]

@@ -13,7 +13,7 @@ from rankdeck.model.job import JobSpec, Launch, State
 from rankdeck.model.process import CommandEnd
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.screens.base import BaseScreen
-from rankdeck.ui.screens.job_head import duration
+from rankdeck.ui.screens.job_head import job_duration
 from rankdeck.ui.widgets.canvas import in_ascii
 from rankdeck_agent.wire import Event
 from tests.support.acceptance_run import Port, judged, made_run
@@ -259,8 +259,8 @@ async def test_a_replay_in_the_list_of_jobs_says_so_and_of_what_moment() -> None
 def test_a_replay_beyond_the_end_of_its_job_lasts_no_longer_than_the_job() -> None:
     job = replayed().jobs.job(scenes.JOB)
     over = replace(job, ended=job.created + 8, clock=job.created + 600)
-    assert duration(over) == 8
-    assert duration(replace(over, clock=job.created + 2)) == 2
+    assert job_duration(over) == 8
+    assert job_duration(replace(over, clock=job.created + 2)) == 2
 
 
 async def test_an_ended_job_has_no_ranks_to_inspect() -> None:

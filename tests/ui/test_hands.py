@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.model.cluster import Access, Cluster, Node, capabilities
+from rankdeck.model.cluster import Access, Cluster, Node, capabilities_of
 from rankdeck.model.job import RemainingProcess
 from rankdeck.model.process import CommandEnd
 from rankdeck.remote.user_ssh import UserSsh
@@ -283,7 +283,7 @@ async def test_draining_is_proposed_where_there_is_a_scheduler(stage: Stage) -> 
 
 
 def test_a_reason_to_drain_cannot_become_a_command() -> None:
-    (drain, back) = drain_lines(capabilities("slurm"), ["n1", "n2"], 'fan"; rm -rf $HOME `x`')
+    (drain, back) = drain_lines(capabilities_of("slurm"), ["n1", "n2"], 'fan"; rm -rf $HOME `x`')
 
     assert drain == 'scontrol update nodename=n[1-2] state=drain reason="fan   rm -rf  HOME  x"'
     assert back.startswith("scontrol update nodename=n[1-2] state=resume")

@@ -37,7 +37,7 @@ def subject(name="n07", state="ok", checks=(), **numbers) -> query.Subject:
     ],
 )
 def test_a_filter_means_what_it_says(text: str, matches: bool) -> None:
-    assert query.parse(text)(subject(checks=["disk.full"], gpu_temp=90)) is matches
+    assert query.parse_query(text)(subject(checks=["disk.full"], gpu_temp=90)) is matches
 
 
 @pytest.mark.parametrize(
@@ -56,10 +56,10 @@ def test_a_filter_means_what_it_says(text: str, matches: bool) -> None:
 )
 def test_a_mistake_is_pointed_at(text: str, column: int) -> None:
     with pytest.raises(query.QueryError) as caught:
-        query.parse(text)
+        query.parse_query(text)
 
     assert caught.value.column == column
-    assert query.pointed(caught.value, 200).startswith(" " * column + "^ ")
+    assert query.point_at_mistake(caught.value, 200).startswith(" " * column + "^ ")
 
 
 def sick() -> Stage:

@@ -1,4 +1,6 @@
-"""The job screen as it looked when somebody looked: who is in trouble stands first, at every size."""
+"""The job screen as it looked when somebody looked: who is in
+trouble stands first, at every size.
+"""
 
 import re
 

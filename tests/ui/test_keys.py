@@ -26,9 +26,9 @@ NAMED = [
 
 def is_move(key: str) -> bool:
     return (
-        actions.steps(key, PAGE) is not None
-        or actions.aside(key, CELLS) is not None
-        or actions.beside(key) is not None
+        actions.key_steps(key, PAGE) is not None
+        or actions.key_sidestep(key, CELLS) is not None
+        or actions.key_grid_step(key) is not None
     )
 
 
@@ -65,14 +65,14 @@ def test_help_has_every_key_that_moves() -> None:
     told = " ".join(key for key, _ in actions.MOVES).split()
     every = [*map(chr, range(33, 127)), "space", "pageup", "pagedown", "home", "end"]
     for key in filter(is_move, every):
-        assert actions.shown(key) in told
+        assert actions.key_label(key) in told
 
 
 @pytest.mark.parametrize("screen", actions.EVERYWHERE)
 def test_every_action_can_be_done_on_its_screens(screen: str) -> None:
     for action in actions.for_screen(screen):
         of_the_app = action.id in actions.OF_THE_APP
-        place = RankdeckApp if of_the_app else base.kind(screen)
+        place = RankdeckApp if of_the_app else base.screen_kind(screen)
         assert hasattr(place, f"action_{action.id.partition('(')[0]}"), action
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.backends.kubernetes import UNMARKED_LIMIT, attach_plan
+from rankdeck.backends.kubernetes import UNMARKED_LIMIT, kubernetes_attach_plan
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.schedulers import Condition, DeviceCount, KubernetesJob, KubernetesNode
 from rankdeck.ui.screens.job import JobScreen
@@ -89,10 +89,10 @@ async def test_why_pods_are_missing_and_what_else_holds_gpus_is_in_the_list() ->
 
 async def test_the_launcher_of_an_mpijob_is_shown_if_no_rank_can_be_told_apart() -> None:
     made = stage()
-    plan = attach_plan(CLUSTER, replace(PI, pods=2))
+    plan = kubernetes_attach_plan(CLUSTER, replace(PI, pods=2))
     made.follow(plan)
     made.write(plan.job, LAUNCHER, "pi is about 3.14\n")
-    tagged = attach_plan(CLUSTER, replace(PI, name="tagged", uid="2", pods=2))
+    tagged = kubernetes_attach_plan(CLUSTER, replace(PI, name="tagged", uid="2", pods=2))
     made.follow(tagged)
     made.write(tagged.job, LAUNCHER, "a word of mpirun\n")
     made.write(tagged.job, 0, "step 1\n")

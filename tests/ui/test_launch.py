@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rankdeck.cli.check import look_at
-from rankdeck.config.jobs import filled, form_of, read_job
+from rankdeck.config.jobs import fill_form, form_of, read_job
 from rankdeck.config.user import UiSettings
 from rankdeck.images.copy import CopyState
 from rankdeck.model.health import Level
@@ -149,9 +149,9 @@ def test_a_form_left_alone_changes_nothing() -> None:
         nodes=2,
     )
 
-    assert filled(spec, form_of(spec)) == spec
-    assert filled(spec, {**form_of(spec), "on": "n[3-5]"}).nodes == 3
-    assert filled(spec, {**form_of(spec), "env": "A=1 B='2 3'"}).env == {
+    assert fill_form(spec, form_of(spec)) == spec
+    assert fill_form(spec, {**form_of(spec), "on": "n[3-5]"}).nodes == 3
+    assert fill_form(spec, {**form_of(spec), "env": "A=1 B='2 3'"}).env == {
         "A": "1",
         "B": "2 3",
     }

@@ -10,7 +10,7 @@ from rankdeck.cli import status
 from rankdeck.model.cluster import Cluster, Metrics, Node
 from rankdeck.model.health import Level, PastNumbers, PastSeries, PastView, Times
 from rankdeck.ui.app import RankdeckApp
-from rankdeck.ui.node_page import shrunk
+from rankdeck.ui.node_page import shrink_values
 from rankdeck_agent.collectors.kernel_log import LOG_CLOSED
 from rankdeck_agent.collectors.simulated import SimulatedGpus, SimulatedRdma
 from rankdeck_agent.wire import Hello, Sample
@@ -19,7 +19,9 @@ from tests.ui.test_screens import console, shows, text_of, until
 
 
 def machine(*, gpu: str = "", rdma: str = "", seconds: int = 40) -> Stage:
-    """A node with four GPUs and two ports, sick in these ways for so long; its clock then stands still."""
+    """A node with four GPUs and two ports, sick in these ways for so
+    long; its clock then stands still.
+    """
     at = 1000.0
     cluster = Cluster(name="lab", nodes=(Node(name="gpu01", gpus=4, rdma=2),))
     stage = Stage(cluster, clock=lambda: at)
@@ -241,9 +243,9 @@ async def test_a_narrow_chart_has_the_highest_of_neighbours_and_the_whole_time()
         await shows(app, pilot, "The last 6 hours")
         await shows(app, pilot, "most 80%")
 
-    assert shrunk(values, 40)[-1] == 80.0
-    assert len(shrunk(values, 40)) == 40
-    assert shrunk((None, None, 1.0, None), 2) == [None, 1.0]
+    assert shrink_values(values, 40)[-1] == 80.0
+    assert len(shrink_values(values, 40)) == 40
+    assert shrink_values((None, None, 1.0, None), 2) == [None, 1.0]
 
 
 async def test_a_site_that_does_not_answer_is_one_sentence_on_the_page() -> None:

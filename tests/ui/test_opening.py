@@ -1,4 +1,6 @@
-"""While the cluster is being opened: every screen says so, no key asks for anything; and the double that stands for a session."""
+"""While the cluster is being opened: every screen says so, no key asks for anything;
+and the double that stands for a session.
+"""
 
 import asyncio
 import contextlib
@@ -56,7 +58,7 @@ async def test_the_console_opens_whatever_lies_among_the_themes_and_names_it(
     async with app.run_test(size=(200, 40)) as pilot:
         await shows(app, pilot, "pipe.yaml:1:1: file: cannot be read: is a pipe")
 
-    assert set(app.palettes) == set(themes.load([themes.shipped_folder()])[0])
+    assert set(app.palettes) == set(themes.load_themes([themes.shipped_folder()])[0])
 
 
 @pytest.mark.parametrize("key", HOMES)

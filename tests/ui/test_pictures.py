@@ -1,6 +1,8 @@
-"""Every screen looks as it did when somebody looked at it, at three sizes, in letters and in colours.
+"""Every screen looks as it did when somebody looked at it, at
+three sizes, in letters and in colours.
 
-`make pictures` draws all of them again. Look at what changed (`git diff tests/ui/pictures`) before it is committed.
+`make pictures` draws all of them again. Look at what changed (`git diff
+tests/ui/pictures`) before it is committed.
 """
 
 import logging
@@ -60,7 +62,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def fleet(clock: Clock, count: int, seconds: int = 60) -> Stage:
-    """Nodes that were watched for a while: one silent, one hot; a job that failed and one that runs."""
+    """Nodes that were watched for a while: one silent, one hot; a
+    job that failed and one that runs.
+    """
     stage = Stage(cluster_of(count))
     simulation = Simulation(stage)
     event = Event(

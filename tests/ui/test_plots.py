@@ -1,4 +1,6 @@
-"""Plots have the resolution of the terminal, keep gaps apart from zero, and say what their axes mean."""
+"""Plots have the resolution of the terminal, keep gaps apart from
+zero, and say what their axes mean.
+"""
 
 import pytest
 from hypothesis import given
@@ -6,16 +8,16 @@ from hypothesis import strategies as st
 
 from rankdeck.ui import formatting
 from rankdeck.ui.themes import ASCII, LINUX, UNICODE
-from rankdeck.ui.widgets.canvas import in_ascii, length
+from rankdeck.ui.widgets.canvas import in_ascii, measure_runs
 from rankdeck.ui.widgets.plots import (
     Figure,
     Scale,
-    columns,
     columns_of,
-    framed,
-    plot,
+    draw_columns,
+    draw_frame,
+    draw_plot,
+    draw_spark,
     round_up,
-    spark,
 )
 
 ALPHABETS = (UNICODE, LINUX, ASCII)
@@ -25,7 +27,7 @@ NUMBERS = st.lists(st.none() | st.floats(-10, 1e12), max_size=60)
 def drawn(values, room, glyphs, scale=None) -> list[str]:
     return [
         "".join(text for text, _ in line)
-        for line in plot(values, room, glyphs, scale or Scale(100.0))
+        for line in draw_plot(values, room, glyphs, scale or Scale(100.0))
     ]
 
 
@@ -48,10 +50,10 @@ def test_the_newest_number_is_at_the_right_edge_and_the_oldest_go_first() -> Non
 @pytest.mark.parametrize("glyphs", ALPHABETS)
 @given(values=NUMBERS, width=st.integers(1, 20), rows=st.integers(1, 9), top=st.floats(0, 1e9))
 def test_a_plot_fills_its_room_and_only_a_gap_is_blank(glyphs, values, width, rows, top) -> None:
-    lines = plot(values, (width, rows), glyphs, Scale(top))
+    lines = draw_plot(values, (width, rows), glyphs, Scale(top))
 
     assert len(lines) == rows
-    assert all(length(line) == width for line in lines)
+    assert all(measure_runs(line) == width for line in lines)
     foot = "".join(text for text, _ in lines[-1])
     shown = values[-columns_of(width, glyphs) :]
     each = columns_of(1, glyphs)
@@ -76,12 +78,12 @@ def test_nearly_equal_numbers_look_nearly_equal() -> None:
 
 
 def test_colours_go_from_calm_to_hot_with_the_height_and_with_the_number() -> None:
-    high = [line[0][1] for line in plot([100] * 8, (4, 6), UNICODE, Scale(100, ramp="hot"))]
-    flat = spark([0, 0, 50, 50, 100, 100], 3, UNICODE, Scale(100))
+    high = [line[0][1] for line in draw_plot([100] * 8, (4, 6), UNICODE, Scale(100, ramp="hot"))]
+    flat = draw_spark([0, 0, 50, 50, 100, 100], 3, UNICODE, Scale(100))
 
     assert high == ["hot5", "hot4", "hot3", "hot2", "hot1", "hot0"]
     assert [role for _, role in flat] == ["calm0", "calm3", "calm5"]
-    assert {role for _, role in spark([1, 9], 1, UNICODE, Scale(9, ramp="simulated"))} == {
+    assert {role for _, role in draw_spark([1, 9], 1, UNICODE, Scale(9, ramp="simulated"))} == {
         "simulated"
     }
 
@@ -90,7 +92,7 @@ def test_colours_go_from_calm_to_hot_with_the_height_and_with_the_number() -> No
 def test_full_lines_of_blocks_below_each_other_never_fuse_to_a_slab(glyphs) -> None:
     (one,) = drawn([100.0] * 9, (4, 1), glyphs)
     assert glyphs.fill not in one or glyphs.braille
-    cores = "".join(text for text, _ in columns([0, None, 100], glyphs, Scale(100.0)))
+    cores = "".join(text for text, _ in draw_columns([0, None, 100], glyphs, Scale(100.0)))
     assert cores[1] == " "
     assert cores[2] != glyphs.steps[-1]
 
@@ -103,12 +105,12 @@ def test_an_axis_ends_at_a_round_number(number: float, end: float) -> None:
 @pytest.mark.parametrize("glyphs", ALPHABETS)
 @pytest.mark.parametrize(("width", "height"), [(40, 12), (30, 5), (29, 3), (60, 8)])
 def test_a_figure_fills_its_room_and_names_its_axes(glyphs, width: int, height: int) -> None:
-    figure = Figure("CPU", "82%", [82.0] * 99, formatting.percent, 1.0, Scale(100.0))
+    figure = Figure("CPU", "82%", [82.0] * 99, formatting.format_percent, 1.0, Scale(100.0))
 
-    lines = framed(figure, (width, height), glyphs)
+    lines = draw_frame(figure, (width, height), glyphs)
 
     assert len(lines) == height
-    assert all(length(line) == width for line in lines)
+    assert all(measure_runs(line) == width for line in lines)
     text = ["".join(part for part, _ in line) for line in lines]
     assert "CPU" in text[0]
     assert "82%" in text[0]

@@ -1,4 +1,6 @@
-"""Jobs of Slurm on the screen: what the queue says of them, filters, marks, the page with Slurm's words, and changes."""
+"""Jobs of Slurm on the screen: what the queue says of them, filters, marks,
+the page with Slurm's words, and changes.
+"""
 
 import time
 from dataclasses import replace

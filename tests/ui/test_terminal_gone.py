@@ -41,12 +41,14 @@ async def open_session():
     {hang}
 
 app.LEAVE_LIMIT = {limit}
-sys.exit(app.run(open_session, UiSettings(), cluster=cluster_of(3, "preview")))
+sys.exit(app.run_console(open_session, UiSettings(), cluster=cluster_of(3, "preview")))
 """
 
 
 def never_closes(hang: str, limit: float = 5) -> tuple[str, ...]:
-    """A console whose session does this when it is closed; `limit` is the console's patience in seconds."""
+    """A console whose session does this when it is closed; `limit` is
+    the console's patience in seconds.
+    """
     script = NEVER_CLOSES.replace("{hang}", hang).replace("{limit}", str(limit))
     return sys.executable, "-c", script
 
@@ -89,7 +91,9 @@ class Console:
         ignore: bool = True,
         inputs: Pair | None = None,
     ) -> None:
-        """`own`: it controls the console; `ignore`: SIGHUP is, from before; `inputs`: keys come from there."""
+        """`own`: it controls the console; `ignore`: SIGHUP is, from
+        before; `inputs`: keys come from there.
+        """
         self.master, slave = new_terminal()
         self.name, self.attributes = os.ttyname(slave), termios.tcgetattr(slave)[:4]
         self.inputs, keys = inputs or (self.master, slave)

@@ -9,7 +9,7 @@ from rich.color import Color
 from rankdeck.ui import themes
 from rankdeck.ui.themes import ASCII, UNICODE
 
-SHIPPED, FAULTS = themes.load([themes.shipped_folder()])
+SHIPPED, FAULTS = themes.load_themes([themes.shipped_folder()])
 COLOURED = [palette for palette in SHIPPED.values() if not palette.mono]
 TEXTS = (
     "text",
@@ -116,7 +116,7 @@ def test_colours_are_the_same_on_256_colour_terminals(palette: themes.Palette) -
         *palette.surfaces.values(),
         *(palette.colour(role) for role in TEXTS),
     ):
-        number = themes.exact(Color.parse(colour)).number
+        number = themes.exact_colour(Color.parse(colour)).number
         assert number is not None, colour
         assert number >= 16
 
@@ -131,14 +131,14 @@ def test_a_ramp_goes_from_the_ground_to_what_stands_out(palette: themes.Palette,
     assert contrasts[-1] > 2.4 * contrasts[0]
     assert contrasts[0] >= 1.9
     assert ramp == "hot" or contrasts == sorted(contrasts)
-    assert all(themes.exact(Color.parse(colour)).number is not None for colour in colours)
+    assert all(themes.exact_colour(Color.parse(colour)).number is not None for colour in colours)
     assert ramp == "hot" or palette.colour("bad") not in colours
 
 
 def test_a_theme_without_ramps_draws_plots_in_one_colour(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(with_value("accent", '"#00ffff"'))
 
-    mine = themes.read(tmp_path / "x.yaml")
+    mine = themes.read_theme(tmp_path / "x.yaml")
 
     assert {mine.colour(f"calm{step}") for step in range(themes.RAMP_STEPS)} == {"#00ffff"}
 
@@ -188,7 +188,7 @@ def test_a_bad_theme_is_a_sentence_and_the_others_stay(
 ) -> None:
     (tmp_path / "x.yaml").write_text(text)
 
-    found, wrong = themes.load([themes.shipped_folder(), tmp_path])
+    found, wrong = themes.load_themes([themes.shipped_folder(), tmp_path])
 
     assert set(found) == set(SHIPPED)
     assert len(wrong) == 1
@@ -206,4 +206,4 @@ def test_a_bad_theme_is_a_sentence_and_the_others_stay(
 def test_no_color_and_old_terminals_get_no_colour(
     environment: dict[str, str], answer: bool
 ) -> None:
-    assert themes.colourless(environment) is answer
+    assert themes.wants_no_colour(environment) is answer

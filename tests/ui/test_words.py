@@ -12,13 +12,13 @@ from rankdeck.config.user import lacks_unicode
 from rankdeck.logs.view import MergedLog, Search
 from rankdeck.model.job import Chunk
 from rankdeck.model.rank import Activity
-from rankdeck.model.safe_text import printable
+from rankdeck.model.safe_text import printable_line
 from rankdeck.rules import query
 from rankdeck.state.lines import RankLog
 from rankdeck.ui import actions, command_actions, formatting
 from rankdeck.ui.themes import ASCII, UNICODE
 from rankdeck.ui.views import wall
-from rankdeck.ui.widgets.canvas import bar, fit, in_ascii
+from rankdeck.ui.widgets.canvas import draw_bar, fit_text, in_ascii
 from tests.support.cases import each
 
 
@@ -34,7 +34,7 @@ def subject(text: str = "node01", state: str = "ok", **numbers: float) -> query.
     ],
 )  # fmt: skip
 def test_a_filter_says_which_nodes_are_shown(text: str, matches: bool) -> None:
-    assert query.parse(text)(subject(gpu_temp=90, cpu_used=12)) is matches
+    assert query.parse_query(text)(subject(gpu_temp=90, cpu_used=12)) is matches
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_filter_says_which_nodes_are_shown(text: str, matches: bool) -> None:
 )
 def test_a_filter_that_cannot_be_read_says_what_to_write(text: str, complaint: str) -> None:
     with pytest.raises(query.QueryError, match=complaint):
-        query.parse(text)
+        query.parse_query(text)
 
 
 def test_the_start_of_a_command_is_enough() -> None:
@@ -69,7 +69,7 @@ def test_completion_gives_names_and_then_values() -> None:
 def test_panes_cover_the_wall_and_never_overlap(count: int, width: int, height: int) -> None:
     cells = [
         (x, y)
-        for box in wall.boxes(count, width, height)
+        for box in wall.pane_boxes(count, width, height)
         for x in range(box.x, box.x + box.width)
         for y in range(box.y, box.y + box.height)
     ]
@@ -126,8 +126,8 @@ def test_merged_logs_are_in_order_of_time() -> None:
 def test_bars_are_as_wide_as_asked_and_nothing_is_no_zero() -> None:
     for glyphs in (UNICODE, ASCII):
         for percent in (None, 0, 0.4, 37, 99.9, 100, 250):
-            assert sum(len(text) for text, _ in bar(percent, 10, glyphs)) == 10
-    assert bar(None, 4, UNICODE) != bar(0, 4, UNICODE)
+            assert sum(len(text) for text, _ in draw_bar(percent, 10, glyphs)) == 10
+    assert draw_bar(None, 4, UNICODE) != draw_bar(0, 4, UNICODE)
 
 
 @pytest.mark.parametrize(
@@ -142,24 +142,24 @@ def test_bars_are_as_wide_as_asked_and_nothing_is_no_zero() -> None:
     ],
 )
 def test_sizes_have_three_digits_at_most(value: float | None, text: str) -> None:
-    assert formatting.size(value) == text
+    assert formatting.format_size(value) == text
 
 
 def test_a_signal_behind_a_shell_is_named() -> None:
-    assert formatting.ending(137, None) == "exit 137 (SIGKILL)"
-    assert formatting.ending(None, 9) == "SIGKILL"
+    assert formatting.describe_ending(137, None) == "exit 137 (SIGKILL)"
+    assert formatting.describe_ending(None, 9) == "SIGKILL"
 
 
 @given(st.text(max_size=30), st.integers(1, 20))
 def test_a_cell_is_exactly_as_wide_as_its_column(text: str, width: int) -> None:
     from rich.cells import cell_len
 
-    assert cell_len(fit(printable(text), width)) == width
+    assert cell_len(fit_text(printable_line(text), width)) == width
 
 
 @given(st.text())
 def test_ascii_mode_sends_ascii(text: str) -> None:
-    assert in_ascii(printable(text)).isascii()
+    assert in_ascii(printable_line(text)).isascii()
 
 
 def test_every_command_in_the_table_does_something() -> None:
@@ -183,9 +183,9 @@ def test_only_a_utf_8_locale_draws_more_than_ascii(environment, lacks):
 
 def test_what_a_rank_does_is_said_shortly() -> None:
     def doing(state: str, wchan: str, cores: float) -> str:
-        return formatting.doing(Activity(state, wchan, cores, None, 1.0))
+        return formatting.describe_activity(Activity(state, wchan, cores, None, 1.0))
 
-    assert formatting.doing(None) == ""
+    assert formatting.describe_activity(None) == ""
     assert doing("S", "ep_poll", 0.0) == "in ep_poll"
     assert doing("S", "", 0.0) == "in state S"
     assert doing("R", "", 0.98) == "computes 0.98 cores"
@@ -221,4 +221,4 @@ def test_every_sign_in_our_words_has_one_in_ascii() -> None:
     ],
 )
 def test_power_is_short(value: float, said: str) -> None:
-    assert formatting.watts(value) == said
+    assert formatting.format_watts(value) == said

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rankdeck.model.job import Abort, FirstFailure, Job, Plan, RankState, State
-from rankdeck.rules.gang_abort import countdown_for, reason
+from rankdeck.rules.gang_abort import abort_reason, countdown_for
 from rankdeck_agent.wire import NodePlan
 
 PLAN = Plan(
@@ -70,7 +70,7 @@ def test_a_job_of_which_no_node_answers_is_left_alone() -> None:
 def test_the_countdown_names_the_culprit_and_not_the_rank_that_ended_first() -> None:
     job = replace(with_rank(JOB, 0, state=State.FAILED, exit_code=14), first_failure=FAILURE)
 
-    assert reason(job) == "rank 1 on n2: exit 3"
+    assert abort_reason(job) == "rank 1 on n2: exit 3"
 
 
 @pytest.mark.parametrize("left", [State.DONE, State.FAILED, State.CANCELLED])

@@ -1,4 +1,6 @@
-"""Outputs as the field has them: other layouts, reports on the way, and texts that only speak of a result."""
+"""Outputs as the field has them: other layouts, reports on the way,
+and texts that only speak of a result.
+"""
 
 import json
 import quopri

@@ -8,7 +8,14 @@ import pytest
 
 from rankdeck.acceptance import view
 from rankdeck.acceptance.run import RunPlan, StagePlan
-from rankdeck.acceptance.schedule import Group, GroupBlame, bisect, groups_of, next_groups, sizes
+from rankdeck.acceptance.schedule import (
+    Group,
+    GroupBlame,
+    bisect_groups,
+    group_sizes,
+    groups_of,
+    next_groups,
+)
 from rankdeck.model.acceptance import Answer, Outcome, Result, Stage
 
 NODES = tuple(f"n{number}" for number in range(64))
@@ -18,7 +25,7 @@ SLOW, GOOD = NODES[:32], NODES[32:]
 def blamed(good: Callable[[Group], bool]) -> GroupBlame:
     results: dict[Group, bool] = {}
     for _ in range(20):
-        answer = bisect(SLOW, GOOD, results)
+        answer = bisect_groups(SLOW, GOOD, results)
         if isinstance(answer, GroupBlame):
             return answer
         for group in answer:
@@ -32,7 +39,7 @@ def blamed(good: Callable[[Group], bool]) -> GroupBlame:
     [(2, ()), (4, (4,)), (16, (4, 8, 16)), (20, (4, 8, 16, 20)), (1000, (16, 64, 256, 1000))],
 )
 def test_groups_grow_to_all_nodes(count: int, steps: tuple[int, ...]) -> None:
-    assert sizes(count) == steps
+    assert group_sizes(count) == steps
 
 
 def test_all_groups_of_a_size_run_at_once_and_no_node_is_in_two() -> None:
@@ -106,7 +113,7 @@ def test_nodes_of_which_only_groups_were_measured_are_good_where_one_with_them_i
     good = replace(lost, outcome=Outcome.MEASURED, value=9.9)
 
     def answers(*results: Result) -> dict[str, Answer]:
-        return dict(view.judged(plan, results, {}, {}).answers)
+        return dict(view.judge_results(plan, results, {}, {}).answers)
 
     assert answers(good) == dict.fromkeys(four, Answer.GOOD)
     assert answers(lost) == dict.fromkeys(four, Answer.NOT_MEASURED)

@@ -1,4 +1,6 @@
-"""Acceptance runs on disk: kept at once and once, baselines declared, carried elsewhere, and drift from them."""
+"""Acceptance runs on disk: kept at once and once, baselines declared,
+carried elsewhere, and drift from them.
+"""
 
 import json
 from contextlib import closing
@@ -7,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.acceptance.run import BaselineValue, changed_since, drifts
+from rankdeck.acceptance.run import BaselineValue, changed_since, list_drifts
 from rankdeck.acceptance_runs.measure import RawOutputs
 from rankdeck.errors import ConfigError, HistoryError
 from rankdeck.model.acceptance import Outcome, Result, Stage
@@ -139,7 +141,7 @@ THEN = {f"n{number}": BaselineValue(96.0, 0.4) for number in range(1, 17)}
 def test_one_node_that_lost_15_percent_is_named_and_no_other() -> None:
     now = {name: 96.2 if int(name[1:]) % 2 else 95.8 for name in THEN} | {"n3": 81.6}
 
-    (one,) = drifts(now, THEN, unit="Mb/s")
+    (one,) = list_drifts(now, THEN, unit="Mb/s")
 
     assert (one.subject, one.sentence) == ("n3", "n3: 81.6 Mb/s, was 96 (−15.0 %)")
 
@@ -150,7 +152,7 @@ def test_a_small_loss_on_all_is_seen_by_its_sign_with_what_changed() -> None:
         {name: one | {"driver": "570.12"} for name, one in facts.items()}, facts
     )
 
-    (whole,) = drifts(dict.fromkeys(THEN, 94.5), THEN, changed)
+    (whole,) = list_drifts(dict.fromkeys(THEN, 94.5), THEN, changed)
 
     assert whole.sentence == "−1.6 % on 16 of 16; changed since: driver 550.90 → 570.12 on n[1-16]"
 
@@ -158,7 +160,7 @@ def test_a_small_loss_on_all_is_seen_by_its_sign_with_what_changed() -> None:
 def test_what_did_not_move_and_what_is_new_says_nothing() -> None:
     now = {name: 96.1 if int(name[1:]) % 2 else 95.9 for name in THEN} | {"n99": 10.0}
 
-    assert drifts(now, THEN) == ()
+    assert list_drifts(now, THEN) == ()
     assert changed_since({"n1": {"a": "1"}}, {"n1": {"b": "2"}, "n2": {"a": "3"}}) == ""
 
 

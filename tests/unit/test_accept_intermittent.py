@@ -1,8 +1,10 @@
-"""What is full and not good: packets that are lost and sent again, and what was slow once and is full when measured again."""
+"""What is full and not good: packets that are lost and sent again, and what was
+slow once and is full when measured again.
+"""
 
 from collections.abc import Callable
 
-from rankdeck.acceptance.judge import judge
+from rankdeck.acceptance.judge import judge_measurements
 from rankdeck.acceptance.schedule import Options, Schedule
 from rankdeck.acceptance.suspects import Context, Suspects
 from rankdeck.model.acceptance import Answer, Measurement, PathEnd, Stage, measurement_of
@@ -24,7 +26,7 @@ def runs(resent: Share, value: float = 95.0, nodes: tuple[str, ...] = NODES) -> 
 
 
 def test_a_node_to_which_packets_are_lost_at_full_speed_is_not_good() -> None:
-    found = judge(runs(lambda _, b, __: LOST if b == "n3" else 0.0), Context())
+    found = judge_measurements(runs(lambda _, b, __: LOST if b == "n3" else 0.0), Context())
 
     (verdict,) = found.verdicts
     assert verdict.sentence == (
@@ -33,17 +35,25 @@ def test_a_node_to_which_packets_are_lost_at_full_speed_is_not_good() -> None:
     )
     assert {node for node, answer in found.nodes.items() if not answer.accepted} == {"n3"}
     assert found.flaws["n1", "n3"] is Answer.UNSTEADY
-    both = judge(runs(lambda a, b, _: LOST if "n3" in (a, b) else 0.0), Context())
+    both = judge_measurements(runs(lambda a, b, _: LOST if "n3" in (a, b) else 0.0), Context())
     assert [one.sentence.split(",")[0] for one in both.verdicts] == [
         "n3 sends and receives at full speed"
     ]
 
 
 def test_packets_lost_everywhere_now_and_then_or_on_one_path_blame_no_node() -> None:
-    everywhere = judge(runs(lambda a, _, __: LOST if a == "n3" else LOST / 2), Context())
-    once = judge(runs(lambda _, b, repeat: LOST if b == "n3" and not repeat else 0.0), Context())
-    path = judge(runs(lambda a, b, _: LOST if (a, b) == ("n3", "n5") else 0.0), Context())
-    two = judge(runs(lambda a, *_: LOST if a == "n1" else 0.0, nodes=NODES[:2]), Context())
+    everywhere = judge_measurements(
+        runs(lambda a, _, __: LOST if a == "n3" else LOST / 2), Context()
+    )
+    once = judge_measurements(
+        runs(lambda _, b, repeat: LOST if b == "n3" and not repeat else 0.0), Context()
+    )
+    path = judge_measurements(
+        runs(lambda a, b, _: LOST if (a, b) == ("n3", "n5") else 0.0), Context()
+    )
+    two = judge_measurements(
+        runs(lambda a, *_: LOST if a == "n1" else 0.0, nodes=NODES[:2]), Context()
+    )
 
     assert everywhere.verdicts == once.verdicts == path.verdicts == two.verdicts == ()
     assert path.notes == (
@@ -61,7 +71,7 @@ def test_a_node_that_is_slow_has_one_sentence_also_where_it_loses_packets() -> N
         for one in runs(lambda *_: 0.0)
     ]  # fmt: skip
 
-    (verdict,) = judge(slow, Context()).verdicts
+    (verdict,) = judge_measurements(slow, Context()).verdicts
 
     assert verdict.sentence.startswith("n3 receives at 40 (others 95) with 7 of 7 partners")
 
@@ -84,7 +94,7 @@ def test_what_was_slow_with_most_and_is_full_when_measured_again_is_said() -> No
     ]  # fmt: skip
     again = Measurement(stage=Stage.CONFIRM, sender="n5", receiver="n1", value=95.0, round=9)
 
-    found = judge([*slow, again], Context())
+    found = judge_measurements([*slow, again], Context())
 
     assert found.verdicts == ()
     assert not found.accepted  # its other pairs are still to be measured again

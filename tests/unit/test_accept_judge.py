@@ -1,4 +1,6 @@
-"""Node, direction, pair, leaf, uplink, rail or configuration: each planted fault is named, and nothing else."""
+"""Node, direction, pair, leaf, uplink, rail or configuration: each
+planted fault is named, and nothing else.
+"""
 
 import json
 import random
@@ -11,9 +13,9 @@ from typing import Any
 import pytest
 
 from rankdeck.acceptance.baseline import kinds_of_hardware
-from rankdeck.acceptance.judge import Judgement, judge
+from rankdeck.acceptance.judge import Judgement, judge_measurements
 from rankdeck.acceptance.recipe import ExpectedResult
-from rankdeck.acceptance.schedule import Options, Round, Schedule, circle, pair_rounds
+from rankdeck.acceptance.schedule import Options, Round, Schedule, circle_rounds, pair_rounds
 from rankdeck.acceptance.suspects import Context
 from rankdeck.model.acceptance import (
     Answer,
@@ -21,14 +23,16 @@ from rankdeck.model.acceptance import (
     Measurement,
     Outcome,
     Stage,
-    differing,
-    population,
+    describe_differing,
+    measure_population,
 )
 from tests.support.acceptance_lab import LINK, Lab
 from tests.support.targets import CORPUS
 
 PAIRS = CORPUS.parent / "recorded" / "pairs"
-"""iperf3 between eight namespaces on two bridges, 100 Mbit/s each, on a machine with load 10 to 20."""
+"""iperf3 between eight namespaces on two bridges, 100 Mbit/s each,
+on a machine with load 10 to 20.
+"""
 EIGHT = tuple(f"n{number}" for number in range(1, 9))
 TWO_LEAVES = {node: "A" if node < "n5" else "B" for node in EIGHT}
 MEGABITS = Context(unit="Mb/s")
@@ -53,7 +57,7 @@ def named(judged: Judgement) -> list[tuple[Kind, str]]:
 
 
 def test_a_healthy_cluster_on_a_busy_machine_is_accepted() -> None:
-    judged = judge(recorded("healthy"), MEGABITS)
+    judged = judge_measurements(recorded("healthy"), MEGABITS)
 
     assert judged.accepted
     assert judged.nodes == dict.fromkeys(EIGHT, Answer.GOOD)
@@ -61,12 +65,12 @@ def test_a_healthy_cluster_on_a_busy_machine_is_accepted() -> None:
 
 @pytest.mark.parametrize("fault", ["slow-node-n3", "slow-transmit-n5"])
 def test_how_fast_virtual_nodes_of_one_machine_are_with_each_other_is_a_note(fault: str) -> None:
-    judged = judge(recorded(fault), replace(MEGABITS, virtual=frozenset(EIGHT)))
-    partly = judge(recorded(fault), replace(MEGABITS, virtual=frozenset(EIGHT[:2])))
+    judged = judge_measurements(recorded(fault), replace(MEGABITS, virtual=frozenset(EIGHT)))
+    partly = judge_measurements(recorded(fault), replace(MEGABITS, virtual=frozenset(EIGHT[:2])))
 
     assert judged.accepted
     assert judged.notes[-1].endswith("what else ran on the machine that they share, no network")
-    assert named(partly) == named(judge(recorded(fault), MEGABITS))
+    assert named(partly) == named(judge_measurements(recorded(fault), MEGABITS))
 
 
 @pytest.mark.parametrize("count", [3, 8])
@@ -79,9 +83,9 @@ def test_between_virtual_nodes_of_one_machine_only_failures_are_suspected(count:
     ]  # fmt: skip
     broken = [replace(one, value=None, status=Outcome.FAILED) if one.value == 20.0 else one for one in once]  # fmt: skip
 
-    assert judge(once, MEGABITS).open.paths
-    assert judge(once, shared).accepted
-    assert not judge(broken, shared).accepted
+    assert judge_measurements(once, MEGABITS).open.paths
+    assert judge_measurements(once, shared).accepted
+    assert not judge_measurements(broken, shared).accepted
 
 
 def test_three_virtual_nodes_are_not_called_unsteady_and_what_fails_between_them_is_told() -> None:
@@ -97,9 +101,9 @@ def test_three_virtual_nodes_are_not_called_unsteady_and_what_fails_between_them
         for one in fine
     ]  # fmt: skip
 
-    assert named(judge(shaky, MEGABITS)) == [(Kind.PAIR, "n1→n2")]
-    assert judge(shaky, shared).accepted
-    assert [one.answer for one in judge(broken, shared).verdicts] == [Answer.FAILED]
+    assert named(judge_measurements(shaky, MEGABITS)) == [(Kind.PAIR, "n1→n2")]
+    assert judge_measurements(shaky, shared).accepted
+    assert [one.answer for one in judge_measurements(broken, shared).verdicts] == [Answer.FAILED]
 
 
 RECORDED = (
@@ -114,7 +118,7 @@ RECORDED = (
 def test_a_fault_among_real_pairs_is_named_and_nothing_else(
     name: str, kind: Kind, subject: str, words: str
 ) -> None:
-    judged = judge(recorded(name), MEGABITS)
+    judged = judge_measurements(recorded(name), MEGABITS)
 
     assert named(judged) == [(kind, subject)]
     assert words in judged.verdicts[0].sentence
@@ -132,7 +136,8 @@ def test_a_slow_pair_is_named_once_it_was_slow_twice() -> None:
     other = [replace(one, port=1, value=LINK) for one in again]
 
     first, second, third = (
-        judge(runs, MEGABITS) for runs in (once, [*once, *again], [*once, *again, *other])
+        judge_measurements(runs, MEGABITS)
+        for runs in (once, [*once, *again], [*once, *again, *other])
     )
 
     assert first.verdicts == ()
@@ -181,7 +186,9 @@ def test_eight_nodes_have_each_fault_named_and_nothing_else_in_20_runs(fault: st
 
 
 class Disturbed(Lab):
-    """Something slows one pair until it was measured on another port: n-1 rounds, one to confirm, that one."""
+    """Something slows one pair until it was measured on another port:
+    n-1 rounds, one to confirm, that one.
+    """
 
     def speed(self, sender: str, receiver: str, one: Round, chance: random.Random) -> float:
         meant = {sender, receiver} == {"n2", "n6"} and one.number < len(EIGHT)
@@ -208,7 +215,7 @@ def test_what_else_is_odd_about_a_node_stands_in_its_sentence() -> None:
     identity = {
         node: {"mtu": "1500" if node == "n7" else "9000", "kernel": "6.1"} for node in EIGHT
     }
-    context = replace(MEGABITS, notes=differing(identity))
+    context = replace(MEGABITS, notes=describe_differing(identity))
 
     judged, _, _ = Lab(broken=frozenset({"n7"})).run(Options(nodes=EIGHT), context)
 
@@ -263,16 +270,18 @@ def railed(
     return [
         Measurement(stage=Stage.PAIRS, sender=a, receiver=b, round=number, repeat=repeat, rail=rail,
                     value=value if slow_ends & {(a, rail), (b, rail)} else 97.0)
-        for number, pairs in enumerate(circle(EIGHT)) for pair in pairs for a, b in (pair, pair[::-1])
+        for number, pairs in enumerate(circle_rounds(EIGHT)) for pair in pairs for a, b in (pair, pair[::-1])
         for rail in range(rails) for repeat in (0, 1)
     ]  # fmt: skip
 
 
 def test_one_port_of_a_node_is_told_from_the_rail_of_all() -> None:
-    port = judge(railed({("n3", 2)}), MEGABITS)
-    trickle = judge(railed({("n3", 2)}, 2.0), MEGABITS)
-    rail = judge(railed({(node, 2) for node in EIGHT}), replace(MEGABITS, leaves=TWO_LEAVES))
-    whole = judge(railed({("n3", rail) for rail in range(4)}), MEGABITS)
+    port = judge_measurements(railed({("n3", 2)}), MEGABITS)
+    trickle = judge_measurements(railed({("n3", 2)}, 2.0), MEGABITS)
+    rail = judge_measurements(
+        railed({(node, 2) for node in EIGHT}), replace(MEGABITS, leaves=TWO_LEAVES)
+    )
+    whole = judge_measurements(railed({("n3", rail) for rail in range(4)}), MEGABITS)
 
     assert named(port) == named(trickle) == [(Kind.HCA, "n3")]
     assert "on port 2 alone: that HCA" in port.verdicts[0].sentence
@@ -286,7 +295,7 @@ def test_of_one_port_each_direction_is_told_apart() -> None:
     done = railed({("n3", 2)})
     sends = [one if one.sender == "n3" else replace(one, value=97.0) for one in done]
 
-    (verdict,) = judge(sends, MEGABITS).verdicts
+    (verdict,) = judge_measurements(sends, MEGABITS).verdicts
     assert verdict.kind is Kind.HCA
     assert verdict.sentence.startswith("n3 sends at 40 Mb/s (others 97 Mb/s) with 7 of 7 partners")
     assert "on port 2 alone: it receives at full speed: that HCA" in verdict.sentence
@@ -297,7 +306,9 @@ def test_one_node_with_another_network_card_says_so_on_any_number_of_rails(rails
     slower = {("n8", rail) for rail in range(rails)}
     notes = {"n8": "its link rate is 100 Gb/s, 7 of 8 have 200 Gb/s"}
 
-    (verdict,) = judge(railed(slower, rails=rails), replace(MEGABITS, notes=notes)).verdicts
+    (verdict,) = judge_measurements(
+        railed(slower, rails=rails), replace(MEGABITS, notes=notes)
+    ).verdicts
     assert (verdict.kind, verdict.subject) == (Kind.NODE, "n8")
     assert verdict.sentence.endswith(notes["n8"])
 
@@ -333,14 +344,16 @@ def directed(speeds: Mapping[tuple[str, str], float]) -> list[Measurement]:
 
 def test_of_three_nodes_one_direction_is_the_path_where_both_ends_are_full_with_the_third() -> None:
     full = {(a, b): 95.0 for a in ("n1", "n2", "n3") for b in ("n1", "n2", "n3") if a != b}
-    (pair,) = judge(confirmed(directed(full | {("n1", "n2"): 80.0})), MEGABITS).verdicts
+    (pair,) = judge_measurements(
+        confirmed(directed(full | {("n1", "n2"): 80.0})), MEGABITS
+    ).verdicts
     sender = full | {("n1", "n2"): 80.0, ("n1", "n3"): 80.0}
 
     assert pair.subject == "n1→n2"
     assert "back 95 Mb/s, both are full with n3: one path between them" in pair.sentence
     assert all(
         "one direction of one of the two" in one.sentence
-        for one in judge(confirmed(directed(sender)), MEGABITS).verdicts
+        for one in judge_measurements(confirmed(directed(sender)), MEGABITS).verdicts
     )
 
 
@@ -349,7 +362,7 @@ def test_of_three_nodes_behind_two_leaves_the_others_are_those_that_are_not_slow
     leaves = replace(MEGABITS, leaves={"n1": "A", "n2": "B", "n3": "B"})
     runs = directed(speeds | {("n2", "n3"): 95.0, ("n3", "n2"): 95.0})
 
-    (verdict,) = judge([*runs, *confirmed(runs)], leaves).verdicts
+    (verdict,) = judge_measurements([*runs, *confirmed(runs)], leaves).verdicts
 
     assert verdict.sentence.startswith("n1 reaches 57 Mb/s (others 95 Mb/s) with 2 of 2 partners")
 
@@ -367,9 +380,9 @@ def test_of_three_nodes_a_path_that_was_slow_once_is_measured_again_before_it_is
     ]
     slow = [one for one in once if {one.sender, one.receiver} == pair]
 
-    doubt = judge(once, MEGABITS)
-    calm = judge([*once, *confirmed(slow, value=95.0)], MEGABITS)
-    sure = judge([*once, *confirmed(slow)], MEGABITS)
+    doubt = judge_measurements(once, MEGABITS)
+    calm = judge_measurements([*once, *confirmed(slow, value=95.0)], MEGABITS)
+    sure = judge_measurements([*once, *confirmed(slow)], MEGABITS)
 
     assert (doubt.verdicts, doubt.accepted) == ((), False)
     assert {frozenset((a.node, b.node)) for a, b in doubt.open.paths} == {frozenset(pair)}
@@ -381,8 +394,8 @@ def test_two_nodes_are_judged_rail_by_rail() -> None:
     pair = [one for one in railed({("n1", 2)}) if {one.sender, one.receiver} == {"n1", "n2"}]
     named_rails = replace(MEGABITS, rails=("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"))
 
-    once = judge(pair, named_rails)
-    judged = judge([*pair, *confirmed(pair)], named_rails)
+    once = judge_measurements(pair, named_rails)
+    judged = judge_measurements([*pair, *confirmed(pair)], named_rails)
 
     assert (once.verdicts, once.accepted) == ((), False)
     assert [one.subject for one in judged.verdicts] == [
@@ -398,7 +411,7 @@ def test_a_wrong_value_fails_whatever_the_speed() -> None:
             return one
         return replace(one, value=None, status=Outcome.FAILED, text="wrong values: 3")
 
-    judged = judge(map(spoilt, recorded("healthy")), MEGABITS)
+    judged = judge_measurements(map(spoilt, recorded("healthy")), MEGABITS)
 
     assert judged.nodes["n4"] is Answer.WRONG_VALUES
     assert "n4 gives wrong values with 7 of 7 partners" in judged.verdicts[0].sentence
@@ -409,7 +422,9 @@ def test_a_node_that_nobody_measured_is_never_accepted() -> None:
         gone = "n4" in (one.sender, one.receiver)
         return replace(one, value=None, status=Outcome.NOT_MEASURED) if gone else one
 
-    judged = judge(map(lost, recorded("healthy")), replace(MEGABITS, left_out={"n9": "busy"}))
+    judged = judge_measurements(
+        map(lost, recorded("healthy")), replace(MEGABITS, left_out={"n9": "busy"})
+    )
 
     assert judged.nodes["n4"] is Answer.NOT_MEASURED
     assert judged.nodes["n9"] is Answer.LEFT_OUT
@@ -427,10 +442,12 @@ def test_a_path_that_drops_twice_is_measured_again_and_unsteady_if_it_drops_agai
     calm = [*twice, again, *[replace(again, value=95.0)] * 3]
     shaky = [*twice, again, again, *[replace(again, value=95.0)] * 2]
 
-    assert judge([*healthy, drop], MEGABITS).accepted
-    assert [(a.node, b.node) for a, b in judge(twice, MEGABITS).open.paths] == [("n2", "n6")]
-    assert judge(calm, MEGABITS).accepted
-    assert [one.answer for one in judge(shaky, MEGABITS).verdicts] == [Answer.UNSTEADY]
+    assert judge_measurements([*healthy, drop], MEGABITS).accepted
+    assert [(a.node, b.node) for a, b in judge_measurements(twice, MEGABITS).open.paths] == [
+        ("n2", "n6")
+    ]
+    assert judge_measurements(calm, MEGABITS).accepted
+    assert [one.answer for one in judge_measurements(shaky, MEGABITS).verdicts] == [Answer.UNSTEADY]
 
 
 def test_a_node_that_drops_with_most_partners_is_unsteady_and_not_its_paths() -> None:
@@ -441,7 +458,7 @@ def test_a_node_that_drops_with_most_partners_is_unsteady_and_not_its_paths() ->
     two = [one for one in runs if one.sender == "n4" and one.receiver in ("n1", "n2")]
     again = confirmed([*two, *(replace(one, value=30.0) for one in two)])
 
-    (verdict,) = judge([*runs, *again], MEGABITS).verdicts
+    (verdict,) = judge_measurements([*runs, *again], MEGABITS).verdicts
 
     assert (verdict.kind, verdict.answer, verdict.nodes) == (Kind.SENDS, Answer.UNSTEADY, ("n4",))
     assert "n4 sends between 30 Mb/s and" in verdict.sentence
@@ -454,7 +471,7 @@ def test_a_node_to_which_next_to_nothing_gets_through_is_told_to_look_at_its_mtu
         for one in recorded("healthy")
     ]
 
-    (verdict,) = judge(runs, MEGABITS).verdicts
+    (verdict,) = judge_measurements(runs, MEGABITS).verdicts
 
     assert (verdict.subject, verdict.nodes) == ("n3", ("n3",))
     assert "packets are lost; compare the MTU" in verdict.sentence
@@ -471,7 +488,7 @@ def fails(one: Measurement, text: str = "it hung") -> Measurement:
 def test_where_everything_fails_nobody_is_good(nodes: tuple[str, ...]) -> None:
     runs = [fails(one) for one in recorded("healthy") if {one.sender, one.receiver} <= {*nodes}]
 
-    judged = judge(runs, MEGABITS)
+    judged = judge_measurements(runs, MEGABITS)
 
     assert judged.nodes == dict.fromkeys(nodes, Answer.FAILED)
     assert judged.verdicts
@@ -486,7 +503,7 @@ def test_a_pair_of_three_nodes_that_fails_is_named_and_its_nodes_are_not() -> No
         if {one.sender, one.receiver} <= {"n1", "n2", "n3"}
     ]
 
-    judged = judge(runs, MEGABITS)
+    judged = judge_measurements(runs, MEGABITS)
 
     assert named(judged) == [(Kind.PAIR, "n1–n2")]
     assert judged.verdicts[0].answer is Answer.FAILED
@@ -499,7 +516,7 @@ def test_nodes_that_fail_are_no_population_for_those_that_work() -> None:
         for one in recorded("healthy")
     ]
 
-    judged = judge(runs, MEGABITS)
+    judged = judge_measurements(runs, MEGABITS)
 
     assert [node for node, answer in judged.nodes.items() if answer.accepted] == ["n3", "n4"]
     assert not judged.accepted
@@ -511,9 +528,9 @@ def test_one_run_of_a_path_that_fails_is_measured_again_and_named_if_it_fails_ag
     once = [*healthy[:place], fails(healthy[place]), *healthy[place + 1 :]]
     again = replace(healthy[place], stage=Stage.CONFIRM, round=9)
 
-    first = judge(once, MEGABITS)
-    calm = judge([*once, again, again], MEGABITS)
-    bad = judge([*once, again, fails(again)], MEGABITS)
+    first = judge_measurements(once, MEGABITS)
+    calm = judge_measurements([*once, again, again], MEGABITS)
+    bad = judge_measurements([*once, again, fails(again)], MEGABITS)
 
     assert [(a.node, b.node) for a, b in first.open.paths] == [("n2", "n6")]
     assert not first.accepted
@@ -529,7 +546,7 @@ def test_one_wrong_value_among_full_runs_is_enough() -> None:
     place = next(n for n, one in enumerate(healthy) if (one.sender, one.receiver) == ("n2", "n6"))
     healthy[place] = fails(healthy[place], "wrong values: 3")
 
-    judged = judge(healthy, MEGABITS)
+    judged = judge_measurements(healthy, MEGABITS)
 
     assert [one.answer for one in judged.verdicts] == [Answer.WRONG_VALUES]
     assert judged.open.paths == ()
@@ -539,7 +556,9 @@ def test_one_wrong_value_among_full_runs_is_enough() -> None:
 def test_a_wrong_value_counts_wherever_it_comes_from(more: dict[str, Any]) -> None:
     healthy = recorded("healthy")
 
-    judged = judge([*healthy, replace(fails(healthy[0], "wrong values: 3"), **more)], MEGABITS)
+    judged = judge_measurements(
+        [*healthy, replace(fails(healthy[0], "wrong values: 3"), **more)], MEGABITS
+    )
 
     assert [one.answer for one in judged.verdicts] == [Answer.WRONG_VALUES]
     assert not judged.accepted
@@ -551,7 +570,7 @@ def test_a_node_that_fails_now_and_then_with_most_partners_is_the_node() -> None
         for one in recorded("healthy")
     ]
 
-    judged = judge(runs, MEGABITS)
+    judged = judge_measurements(runs, MEGABITS)
 
     assert named(judged) == [(Kind.NODE, "n4")]
     assert judged.nodes["n4"] is Answer.FAILED
@@ -564,7 +583,7 @@ def test_leaves_between_which_nothing_passes_are_named() -> None:
         for one in recorded("healthy")
     ]
 
-    judged = judge(runs, replace(MEGABITS, leaves=TWO_LEAVES))
+    judged = judge_measurements(runs, replace(MEGABITS, leaves=TWO_LEAVES))
 
     assert named(judged) == [(Kind.UPLINK, "leaves A, B")]
     assert judged.verdicts[0].answer is Answer.FAILED
@@ -724,7 +743,7 @@ def test_one_direction_of_an_uplink_is_one_verdict(known: bool) -> None:
 
     context = replace(MEGABITS, leaves=TWO_LEAVES) if known else MEGABITS
 
-    judged = judge(map(one_way, recorded("healthy")), context)
+    judged = judge_measurements(map(one_way, recorded("healthy")), context)
 
     assert named(judged) == [(Kind.UPLINK, "leaf A")]
     assert "pairs across from it reach 47 Mb/s" in judged.verdicts[0].sentence
@@ -735,7 +754,7 @@ def test_one_direction_of_an_uplink_is_one_verdict(known: bool) -> None:
 
 
 def test_the_limit_of_a_mixed_population_does_not_sink() -> None:
-    found = population([95.0] * 24 + [46.0, 60.0, 78.0, 80.0] * 8, 0.10)
+    found = measure_population([95.0] * 24 + [46.0, 60.0, 78.0, 80.0] * 8, 0.10)
 
     assert found is not None
     assert found.mixed
@@ -744,7 +763,8 @@ def test_the_limit_of_a_mixed_population_does_not_sink() -> None:
 
 def test_the_limit_follows_the_noise_of_a_healthy_population() -> None:
     steady, noisy = (
-        population([100.0 + width * (n % 5 - 2) for n in range(56)], 0.05) for width in (0.1, 2.0)
+        measure_population([100.0 + width * (n % 5 - 2) for n in range(56)], 0.05)
+        for width in (0.1, 2.0)
     )
 
     assert steady is not None
@@ -758,7 +778,7 @@ def test_the_limit_follows_the_noise_of_a_healthy_population() -> None:
 def test_the_circle_pairs_each_with_each_other_once(count: int) -> None:
     nodes = [f"n{number}" for number in range(count)]
 
-    rounds = list(circle(nodes))
+    rounds = list(circle_rounds(nodes))
 
     assert len(rounds) == count - 1 + count % 2
     assert Counter(frozenset(pair) for pairs in rounds for pair in pairs) == {
@@ -792,7 +812,7 @@ def key(one: Measurement) -> tuple[object, ...]:
 def test_a_slow_majority_of_crossing_pairs_does_not_make_itself_normal() -> None:
     crossing, inside = [4.7] * 128, [9.4] * 112
 
-    found = population([*crossing, *inside], 0.10)
+    found = measure_population([*crossing, *inside], 0.10)
 
     assert found is not None
     assert found.mixed

@@ -1,4 +1,6 @@
-"""Before a run: who takes part, with which recipes, what it will do; and what one node says of itself."""
+"""Before a run: who takes part, with which recipes, what it will do;
+and what one node says of itself.
+"""
 
 import json
 import os
@@ -15,18 +17,25 @@ from rankdeck.acceptance.gate import (
     Identity,
     Network,
     OutsideFacts,
-    gate,
+    admit_nodes,
     job_address,
     kept_by_slurm,
     read_identity,
 )
-from rankdeck.acceptance.planning import LEAF, Participants, choose, fabric_of, plan_run, rails_of
+from rankdeck.acceptance.planning import (
+    LEAF,
+    Participants,
+    choose_recipes,
+    fabric_of,
+    plan_run,
+    rails_of,
+)
 from rankdeck.acceptance.recipe import HardwareFacts
-from rankdeck.acceptance.recipes import program
+from rankdeck.acceptance.recipes import node_program_text
 from rankdeck.acceptance.recipes.facts import cpu_heat, nccl
-from rankdeck.acceptance.run import Request, RunPlan, plan_text, read_plan
+from rankdeck.acceptance.run import Request, RunPlan, acceptance_plan_json, read_plan
 from rankdeck.acceptance.schedule import next_groups
-from rankdeck.acceptance.view import judged
+from rankdeck.acceptance.view import judge_results
 from rankdeck.acceptance.work import (
     MARK,
     Setup,
@@ -34,15 +43,15 @@ from rankdeck.acceptance.work import (
     Work,
     by_side,
     command_lines,
-    find,
+    find_recipe,
     known_of,
     never_began,
+    pair_script,
     results_of,
-    script,
     spec_of,
     step_outputs,
 )
-from rankdeck.backends.launchers import choose_nodes, placed, without
+from rankdeck.backends.launchers import choose_nodes, exclude_nodes, place_job
 from rankdeck.errors import LaunchError, RankdeckError
 from rankdeck.model.acceptance import Answer, Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster, Node
@@ -75,7 +84,7 @@ SAID = {name: node(name) for name in NODES}
 def admitted(
     said: dict[str, Identity], around: OutsideFacts | None = None, include: tuple[str, ...] = ()
 ) -> Admitted:
-    return gate(CLUSTER, NODES, said, around or OutsideFacts(), include)
+    return admit_nodes(CLUSTER, NODES, said, around or OutsideFacts(), include)
 
 
 def test_what_a_node_says_of_itself_is_read() -> None:
@@ -83,7 +92,7 @@ def test_what_a_node_says_of_itself_is_read() -> None:
         {"programs": ["sh", "no-such-program"], "modules": ["json"], "mpirun": "no-mpirun"}
     )
     done = subprocess.run(
-        [sys.executable, "-c", program(PROGRAM), question],
+        [sys.executable, "-c", node_program_text(PROGRAM), question],
         capture_output=True,
         timeout=30,
         check=True,
@@ -171,7 +180,7 @@ def test_an_excluded_node_is_measured_and_that_is_said() -> None:
 def chosen(has: frozenset[str], **more: object) -> dict[Stage, list[str]]:
     said = {name: node(name, has=has) for name in NODES}
     found: dict[Stage, list[str]] = {}
-    for one in choose(NODES, said, **{"virtual": False, "gbps": 1.0, **more}):  # type: ignore[arg-type]
+    for one in choose_recipes(NODES, said, **{"virtual": False, "gbps": 1.0, **more}):  # type: ignore[arg-type]
         found.setdefault(one.stage, []).append(one.recipe)
     return found
 
@@ -225,7 +234,7 @@ def test_gpus_of_a_node_are_measured_with_each_other_before_the_pairs() -> None:
     setup = Setup(cluster=replace(CLUSTER, nodes=nodes), gpus={"n1": 8}, like=like)
     assert spec_of(work, setup).ranks_per_node == 8
     assert ", GPUs full for about " in plan.notes[-1]
-    assert read_plan(plan_text(plan)) == plan
+    assert read_plan(acceptance_plan_json(plan)) == plan
 
 
 def test_gpus_for_which_the_cluster_file_has_no_slots_are_named() -> None:
@@ -244,20 +253,22 @@ def of_gpus(stage: Stage, value: float, sender: str, receiver: str = "") -> Resu
 def test_gpus_that_are_slow_on_every_node_alike_are_slow() -> None:
     results = [of_gpus(Stage.SINGLE, 120.0, name) for name in NODES]
 
-    found = judged(gpu_plan(8), results, {}, {})
+    found = judge_results(gpu_plan(8), results, {}, {})
 
     assert found.answers == dict.fromkeys(NODES, Answer.SLOW)
     assert found.verdicts[0].sentence.startswith(
         "n1 alone reaches 120 GB/s of nccl-tests (one direction of NVLink carries 300): look at NVLink"
     )
-    fine = judged(gpu_plan(8), [of_gpus(Stage.SINGLE, 231.0, name) for name in NODES], {}, {})
+    fine = judge_results(
+        gpu_plan(8), [of_gpus(Stage.SINGLE, 231.0, name) for name in NODES], {}, {}
+    )
     assert fine.verdicts == ()
 
 
 def test_one_node_whose_gpus_are_slower_with_each_other_is_named() -> None:
     results = [of_gpus(Stage.SINGLE, 180.0 if name == "n3" else 235.0, name) for name in NODES]
 
-    (verdict,) = judged(gpu_plan(8), results, {}, {}).verdicts
+    (verdict,) = judge_results(gpu_plan(8), results, {}, {}).verdicts
 
     assert verdict.sentence == (
         "n3 alone reaches 180 GB/s of nccl-tests (others 235): the links between its GPUs, their clocks or their power"
@@ -279,7 +290,7 @@ def test_collectives_that_are_slow_everywhere_are_configuration(
     plan = replace(gpu_plan(8), node_gbps=gbps)
     pairs = [(a, b) for a in NODES for b in NODES if a < b]
 
-    found = judged(plan, [of_gpus(Stage.PAIRS, value, a, b) for a, b in pairs], {}, {})
+    found = judge_results(plan, [of_gpus(Stage.PAIRS, value, a, b) for a, b in pairs], {}, {})
 
     assert [said in one.sentence for one in found.verdicts] == ([True] if said else [])
 
@@ -302,7 +313,7 @@ def test_rdma_that_is_slow_everywhere_is_configuration(count: int, value: float,
     ]  # fmt: skip
 
     plan = plan_run(Request(), parts)
-    found = judged(plan, results, {}, {})
+    found = judge_results(plan, results, {}, {})
 
     assert plan.gpus == 1
     assert [said in one.sentence for one in found.verdicts] == ([True] if said else [])
@@ -312,7 +323,9 @@ def test_where_nothing_can_be_run_the_plan_says_who_lacks_what() -> None:
     said = {**SAID, "n3": node("n3", has=frozenset())}
 
     (why,) = [
-        one.why for one in choose(NODES, said, virtual=False, gbps=1.0) if one.stage is Stage.PAIRS
+        one.why
+        for one in choose_recipes(NODES, said, virtual=False, gbps=1.0)
+        if one.stage is Stage.PAIRS
     ]
 
     assert why == "no recipe that every node can run: n3 lacks iperf3"
@@ -356,7 +369,7 @@ def test_the_plan_says_rounds_minutes_bytes_and_commands_and_comes_back_from_dis
     assert any("iperf3 -c" in line for line in pairs.commands)
     assert plan.notes[-1].startswith("4 of 4 nodes, 5 rounds, about ")
     assert plan.notes[-1].endswith("; nothing is written to disks")
-    assert read_plan(plan_text(plan)) == plan
+    assert read_plan(acceptance_plan_json(plan)) == plan
 
 
 def test_only_and_from_leave_stages_out() -> None:
@@ -377,12 +390,12 @@ def test_a_run_that_measures_nothing_says_why() -> None:
     nodes, cluster = NODES[:3], replace(CLUSTER, nodes=CLUSTER.nodes[:3])
     said = {name: SAID[name] for name in nodes}
     parts = Participants(
-        admitted=gate(cluster, nodes, said, OutsideFacts(), ()),
+        admitted=admit_nodes(cluster, nodes, said, OutsideFacts(), ()),
         identities=said, setup=Setup(cluster=cluster), leaves={}, seed=5,
     )  # fmt: skip
 
     def notes(request: Request) -> tuple[str, ...]:
-        return judged(plan_run(request, parts), [], {}, {}).notes
+        return judge_results(plan_run(request, parts), [], {}, {}).notes
 
     assert notes(Request(begin=Stage.GROUPS)) == (
         "groups not measured: fewer than four nodes: the pairs are all there is",
@@ -410,7 +423,7 @@ def test_a_plan_says_of_leaves_that_it_cannot_measure_why(request_, count, leaf)
     nodes, cluster = NODES[:count], replace(CLUSTER, nodes=CLUSTER.nodes[:count])
     said = {name: SAID[name] for name in nodes}
     parts = Participants(
-        admitted=gate(cluster, nodes, said, OutsideFacts(), ()),
+        admitted=admit_nodes(cluster, nodes, said, OutsideFacts(), ()),
         identities=said, setup=Setup(cluster=cluster), leaves={}, seed=5,
     )  # fmt: skip
 
@@ -439,7 +452,7 @@ def test_both_ranks_of_a_pair_run_one_script_and_take_turns(tmp_path) -> None:
         Step(1, 1, ("sh", "-c", "exit 3"), ("true",), 5),
     ]
     file = tmp_path / "steps.sh"
-    file.write_text(script(steps, ["unable to connect"]))
+    file.write_text(pair_script(steps, ["unable to connect"]))
 
     outputs = [
         subprocess.run(["sh", str(file)], env={"RANK": str(rank), "PATH": "/usr/bin:/bin"}, capture_output=True, timeout=30, check=True).stdout
@@ -457,7 +470,7 @@ def test_both_ranks_of_a_pair_run_one_script_and_take_turns(tmp_path) -> None:
 def test_each_rank_takes_the_side_of_its_node_whatever_its_number(tmp_path) -> None:
     steps = [Step(0, 0, ("echo", "to", "rankdeck-peer"), ("true",), 5)]
     file = tmp_path / "steps.sh"
-    file.write_text(script(steps, [], ("n10", "n2"), pods=True))
+    file.write_text(pair_script(steps, [], ("n10", "n2"), pods=True))
 
     def output(node: str, rank: str) -> bytes:
         env = {"RANKDECK_NODE": node, "JOB_COMPLETION_INDEX": rank, "RANKDECK_SERVICE": "job-7"}
@@ -529,7 +542,9 @@ def test_what_is_no_whole_step_has_no_end(text: str) -> None:
 
 
 def grouped(slow: str) -> list[str]:
-    """The sentences of the stage of groups over 16 nodes, one of which spoils each group that it is in."""
+    """The sentences of the stage of groups over 16 nodes, one of which
+    spoils each group that it is in.
+    """
     nodes = tuple(f"n{number}" for number in range(16))
     results: list[Result] = []
     for _ in range(30):
@@ -566,19 +581,19 @@ def test_jobs_pass_over_excluded_nodes_and_refuse_them_by_name() -> None:
     spec = JobSpec(name="j", launch=Launch.PLAIN, command=("true",), nodes=2)
     excluded = {"n1": "excluded until tomorrow: slow"}
 
-    assert without(CLUSTER, spec, excluded).on == ("n2", "n3")
-    assert without(CLUSTER, spec, {}) == spec
+    assert exclude_nodes(CLUSTER, spec, excluded).on == ("n2", "n3")
+    assert exclude_nodes(CLUSTER, spec, {}) == spec
     for backend in ("slurm", "kubernetes"):
         cluster, key = replace(CLUSTER, backend=backend), f"{backend}.exclude"
-        assert without(cluster, spec, excluded).options == {key: "n1"}
+        assert exclude_nodes(cluster, spec, excluded).options == {key: "n1"}
         own = replace(spec, options={key: "n3"})
-        assert without(cluster, own, excluded).options == {key: "n3,n1"}
+        assert exclude_nodes(cluster, own, excluded).options == {key: "n3,n1"}
     with pytest.raises(
         LaunchError, match="`n1` is excluded until tomorrow: slow; take it back with"
     ):
-        without(CLUSTER, replace(spec, on=("n1", "n2")), excluded)
+        exclude_nodes(CLUSTER, replace(spec, on=("n1", "n2")), excluded)
     with pytest.raises(LaunchError, match="wants 4 nodes, 3 are left: n1 excluded"):
-        without(CLUSTER, replace(spec, nodes=4), excluded)
+        exclude_nodes(CLUSTER, replace(spec, nodes=4), excluded)
 
 
 def test_a_bad_node_is_passed_over_as_long_as_a_good_one_is_free() -> None:
@@ -588,10 +603,10 @@ def test_a_bad_node_is_passed_over_as_long_as_a_good_one_is_free() -> None:
     def chosen(
         spec: JobSpec, bad: frozenset[str], busy: frozenset[str], *excluded: str
     ) -> list[str]:
-        placed_spec = placed(CLUSTER, spec, dict.fromkeys(excluded, "slow"), bad, busy)
+        placed_spec = place_job(CLUSTER, spec, dict.fromkeys(excluded, "slow"), bad, busy)
         return [node.name for node in choose_nodes(CLUSTER, placed_spec)]
 
-    assert placed(CLUSTER, spec, {}, none, none) == spec
+    assert place_job(CLUSTER, spec, {}, none, none) == spec
     assert chosen(spec, bad, none) == ["n3", "n2"]
     assert chosen(spec, bad, frozenset({"n3"})) == ["n4", "n2"]
     assert chosen(spec, bad, frozenset({"n3", "n4"})) == ["n1", "n2"]
@@ -624,7 +639,7 @@ def test_gpus_that_are_held_down_are_named_before_anything_runs(tmp_path: Path) 
     smi = tmp_path / "nvidia-smi"
     smi.write_text(SMI)
     smi.chmod(0o755)
-    (tmp_path / "facts.py").write_text(program(PROGRAM))
+    (tmp_path / "facts.py").write_text(node_program_text(PROGRAM))
     done = subprocess.run(
         [sys.executable, tmp_path / "facts.py", '{"programs": [], "modules": [], "mpirun": "mpirun"}'],
         env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, capture_output=True, timeout=30, check=True,
@@ -632,7 +647,7 @@ def test_gpus_that_are_held_down_are_named_before_anything_runs(tmp_path: Path) 
     one = read_identity(done.stdout)
     assert one is not None
     cluster = Cluster(name="c", nodes=(Node(name="n1"),))
-    admitted = gate(cluster, ("n1",), {"n1": one}, OutsideFacts(), ("n1",))
+    admitted = admit_nodes(cluster, ("n1",), {"n1": one}, OutsideFacts(), ("n1",))
 
     held = "held by the power brake: GPU 0; limited to 300 of 400 W: GPU 1"
     assert one.facts["gpu limits"] == held
@@ -716,5 +731,5 @@ def test_each_rail_has_its_own_devices_ports_and_rate() -> None:
     assert ["-d mlx5_1 -i 2" in line for line in lines] == [True, False, False, True]
     assert ["-d mlx5_4" in line for line in lines] == [False, True, True, False]
     assert {one.rail for one in work.pending()} == {1}
-    assert known_of(find("ib_write_bw"), 1.0, 400.0).link_gbps == 400.0
-    assert known_of(find("iperf3"), 1.0, 400.0).link_gbps == 1.0
+    assert known_of(find_recipe("ib_write_bw"), 1.0, 400.0).link_gbps == 400.0
+    assert known_of(find_recipe("iperf3"), 1.0, 400.0).link_gbps == 1.0

@@ -1,4 +1,6 @@
-"""What real programs wrote, and every trap in it: only a complete, valid result of those asked for has a value."""
+"""What real programs wrote, and every trap in it: only a complete, valid
+result of those asked for has a value.
+"""
 
 import codecs
 import html
@@ -22,13 +24,13 @@ RECORDED = {
 
 def read(recipe: str, output: str | bytes, **asked: object) -> OutputReading:
     raw = output if isinstance(output, bytes) else output.encode()
-    (one,) = read_output(plugins.find("recipes", recipe)(), raw, Asked(**asked))  # type: ignore[arg-type]
+    (one,) = read_output(plugins.find_plugin("recipes", recipe)(), raw, Asked(**asked))  # type: ignore[arg-type]
     return one
 
 
 def recorded(file: str) -> tuple[OutputReading, ...]:
     recipe, _, raw = RECORDED[file].partition(b"\n")
-    return read_output(plugins.find("recipes", recipe.decode())(), raw)
+    return read_output(plugins.find_plugin("recipes", recipe.decode())(), raw)
 
 
 MEASURED = (
@@ -334,7 +336,9 @@ def test_the_json_of_nccl_tests_is_read_and_its_environment_is_not() -> None:
 
 
 def split_json(**changes: object) -> str:
-    """Two pairs of hosts from one launch, as nccl-tests 2.19.2 writes it; the second pair takes twice the time."""
+    """Two pairs of hosts from one launch, as nccl-tests 2.19.2 writes it;
+    the second pair takes twice the time.
+    """
     devices = [
         {"rank": rank, "group": rank // 2, "hostname": f"n{rank + 1}", "device_info": "H100"}
         for rank in range(4)
@@ -354,7 +358,7 @@ def split_json(**changes: object) -> str:
 
 
 def test_each_group_of_split_mode_has_its_own_number_from_one_launch() -> None:
-    found = read_output(plugins.find("recipes", "nccl-tests")(), split_json().encode())
+    found = read_output(plugins.find_plugin("recipes", "nccl-tests")(), split_json().encode())
 
     assert [(one.status, one.hosts, one.ranks) for one in found] == [
         (Outcome.MEASURED, ("n1", "n2"), 2),
@@ -370,7 +374,8 @@ def test_each_group_of_split_mode_has_its_own_number_from_one_launch() -> None:
 )
 def test_split_mode_without_the_times_of_every_process_is_refused(times: object) -> None:
     (one,) = read_output(
-        plugins.find("recipes", "nccl-tests")(), split_json(per_process_max_times_us=times).encode()
+        plugins.find_plugin("recipes", "nccl-tests")(),
+        split_json(per_process_max_times_us=times).encode(),
     )
 
     assert (one.status, one.value) == (REFUSED, None)
@@ -459,7 +464,7 @@ def test_gosa_off_its_curve_is_a_wrong_value() -> None:
 
 def test_a_link_rate_that_nobody_gave_is_called_a_guess() -> None:
     (guessed,) = read_output(
-        plugins.find("recipes", "ib_write_bw")(), RECORDED["write-bw"].partition(b"\n")[2]
+        plugins.find_plugin("recipes", "ib_write_bw")(), RECORDED["write-bw"].partition(b"\n")[2]
     )
 
     assert "that a 25 Gb/s link (a guess from the value) carries at MTU 1024" in guessed.text
@@ -468,7 +473,7 @@ def test_a_link_rate_that_nobody_gave_is_called_a_guess() -> None:
 def test_a_number_that_cannot_be_is_not_measured() -> None:
     output = RECORDED["write-bw"].partition(b"\n")[2]
     link = HardwareFacts(link_gbps=25)
-    recipe = plugins.find("recipes", "ib_write_bw")()
+    recipe = plugins.find_plugin("recipes", "ib_write_bw")()
 
     (absurd,) = read_output(recipe, output.replace(b"23.14 ", b"2314.0 "), known=link)
     (slow,) = read_output(recipe, output.replace(b"23.14 ", b"12.00 "), known=link)
@@ -496,7 +501,8 @@ def test_a_huge_output_is_read_in_little_time(piece: str) -> None:
 
     # pytest's limit of a minute ends a pattern that looks again and again.
     readings = [
-        read_output(plugins.find("recipes", name)(), raw)[0] for name in plugins.names("recipes")
+        read_output(plugins.find_plugin("recipes", name)(), raw)[0]
+        for name in plugins.plugin_names("recipes")
     ]
 
     assert {one.status for one in readings} == {NOT_MEASURED}
@@ -504,7 +510,7 @@ def test_a_huge_output_is_read_in_little_time(piece: str) -> None:
 
 def test_files_of_json_one_after_another_are_a_result_each() -> None:
     two = nccl_json().rstrip() + "\n" + nccl_json().replace('"n2"', '"n3"')
-    recipe = plugins.find("recipes", "nccl-tests")()
+    recipe = plugins.find_plugin("recipes", "nccl-tests")()
 
     for text in (two, f"$ cat out.json.0 out.json.1\n{two}", f"# nThread 1\n{NCCL}{two}"):
         found = read_output(recipe, text.encode())
@@ -527,7 +533,7 @@ def test_why_a_thousand_runs_were_cut_is_looked_for_once() -> None:
     )
 
     # pytest's limit of a minute ends a look through all of it for each run.
-    readings = read_output(plugins.find("recipes", "nccl-tests")(), (run * 1000).encode())
+    readings = read_output(plugins.find_plugin("recipes", "nccl-tests")(), (run * 1000).encode())
 
     assert {one.status for one in readings} == {NOT_MEASURED}
 
@@ -636,15 +642,15 @@ STRANGE = {
 def test_what_stands_around_the_lines_changes_nothing(change: str) -> None:
     for file, seed in RECORDED.items():
         recipe, _, raw = seed.partition(b"\n")
-        found = read_output(plugins.find("recipes", recipe.decode())(), STRANGE[change](raw))
+        found = read_output(plugins.find_plugin("recipes", recipe.decode())(), STRANGE[change](raw))
         assert [_meant(one) for one in found] == [_meant(one) for one in recorded(file)], file
 
 
 @pytest.mark.long
 def test_lines_without_end_that_say_nothing_are_read_in_little_time() -> None:
     for raw in (b"\n" * (1 << 24), b"n1: x\n" * 100_000 + b"x", b"{\n" * 100_000, b" " * (1 << 19)):
-        read_output(plugins.find("recipes", "iperf3")(), raw)
-        read_output(plugins.find("recipes", "nccl-tests")(), b"# nThread \n" + raw)
+        read_output(plugins.find_plugin("recipes", "iperf3")(), raw)
+        read_output(plugins.find_plugin("recipes", "nccl-tests")(), b"# nThread \n" + raw)
 
 
 def _meant(one: OutputReading) -> tuple[Outcome, float | None, int | None]:
@@ -659,7 +665,9 @@ def test_a_file_that_ends_early_never_gives_another_value(row: tuple) -> None:
     lines = raw.splitlines(keepends=True)
     step = max(1, len(lines) // 60)
     for count in range(0, len(lines), step):
-        found = read_output(plugins.find("recipes", recipe.decode())(), b"".join(lines[:count]))
+        found = read_output(
+            plugins.find_plugin("recipes", recipe.decode())(), b"".join(lines[:count])
+        )
         assert {one.value for one in found} <= {None, *whole}, count
 
 
@@ -680,7 +688,7 @@ WHOLE = [
 
 
 def values_of(recipe: str, raw: bytes) -> set[float]:
-    found = read_output(plugins.find("recipes", recipe)(), raw)
+    found = read_output(plugins.find_plugin("recipes", recipe)(), raw)
     return {one.value for one in found if one.value is not None}
 
 
@@ -731,7 +739,7 @@ def test_two_outputs_line_by_line_give_a_value_of_one_of_them_or_none(
 def test_perftest_of_today_says_mebibytes() -> None:
     rows = RECORDED["write-bw-all"].partition(b"\n")[2].replace(b"[MB/sec]", b"[MiB/sec]")
 
-    (one,) = read_output(plugins.find("recipes", "ib_write_bw")(), rows)
+    (one,) = read_output(plugins.find_plugin("recipes", "ib_write_bw")(), rows)
 
     assert one.value == pytest.approx(6.93 * 8 * 2**20 / 1e9)
 
@@ -745,7 +753,7 @@ ONE_AFTER_ANOTHER = (
 @pytest.mark.parametrize("file", ONE_AFTER_ANOTHER)
 def test_each_run_in_a_file_is_a_result_of_its_own(file: str) -> None:
     recipe, _, raw = RECORDED[file].partition(b"\n")
-    found = read_output(plugins.find("recipes", recipe.decode())(), raw + b"\n" + raw)
+    found = read_output(plugins.find_plugin("recipes", recipe.decode())(), raw + b"\n" + raw)
 
     assert [_meant(one) for one in found] == 2 * [_meant(one) for one in recorded(file)]
 
@@ -762,7 +770,7 @@ def test_each_run_in_a_file_is_a_result_of_its_own(file: str) -> None:
 def test_a_run_that_was_cut_off_does_not_hide_behind_the_next(file: str, last: bytes) -> None:
     recipe, _, raw = RECORDED[file].partition(b"\n")
     begin = raw[: raw.rindex(last)].rstrip(b"-")
-    found = read_output(plugins.find("recipes", recipe.decode())(), begin + b"\n" + raw)
+    found = read_output(plugins.find_plugin("recipes", recipe.decode())(), begin + b"\n" + raw)
 
     assert begin != raw
     assert any(one.status is not Outcome.MEASURED for one in found)
@@ -774,10 +782,11 @@ def test_copies_on_a_host_each_are_refused_however_their_lines_fall() -> None:
     other = raw
     for host in hosts:
         other = other.replace(host.encode(), b"elsewhere")
-    (behind,) = read_output(plugins.find("recipes", "nccl-tests")(), raw + other)
+    (behind,) = read_output(plugins.find_plugin("recipes", "nccl-tests")(), raw + other)
     lines = zip(raw.splitlines(keepends=True), other.splitlines(keepends=True), strict=True)
     (mixed,) = read_output(
-        plugins.find("recipes", "nccl-tests")(), b"".join(line for both in lines for line in both)
+        plugins.find_plugin("recipes", "nccl-tests")(),
+        b"".join(line for both in lines for line in both),
     )
 
     assert (behind.status, mixed.status) == (Outcome.REFUSED, Outcome.REFUSED)

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rankdeck.acceptance.heatmap import headline
+from rankdeck.acceptance.heatmap import outcome_headline
 from rankdeck.acceptance.planning import stages_of
-from rankdeck.acceptance.run import AcceptanceRun, RunState, cells, next_step
-from rankdeck.cli.accept import outcome, request_of
+from rankdeck.acceptance.run import AcceptanceRun, RunState, measured_cells, next_step
+from rankdeck.cli.accept import acceptance_outcome, request_of
 from rankdeck.cli.verbs import make_parser
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Answer, Kind, Outcome, Stage, Verdict
@@ -167,21 +167,21 @@ def narrow(a: str, b: str) -> float | None:
 
 def test_pairs_that_cross_a_narrow_uplink_are_slow_cells_and_the_headline_says_so() -> None:
     run = replace(made_run(8, narrow, LEAVES), progress=RunState.DONE)
-    shown = cells(run, "iperf3")
+    shown = measured_cells(run, "iperf3")
 
     assert {(LEAVES[a] == LEAVES[b], cell.answer) for (a, b), cell in shown.items()} == {
         (True, Answer.GOOD),
         (False, Answer.SLOW),
     }
     assert {round(cell.share or 0, 1) for cell in shown.values()} == {1.0, 0.5}
-    assert headline(run) == "accepted except leaves A, B (slow), n99 (left out)"
+    assert outcome_headline(run) == "accepted except leaves A, B (slow), n99 (left out)"
 
 
 def test_suspects_that_were_not_confirmed_are_named() -> None:
     run = made_run(8, lambda a, b: 2.0 if (a, b) == ("n2", "n6") else healthy(a, b))
 
     assert "iperf3: suspected and not confirmed: n2→n6." in acceptance_page(run, 0.0)
-    printed = outcome(run, Cluster(name="lab", nodes=()))
+    printed = acceptance_outcome(run, Cluster(name="lab", nodes=()))
     assert "suspected, and not measured again: n2→n6 (iperf3)" in printed
 
 
@@ -284,7 +284,9 @@ ATTRIBUTES = {
     "skipped": (set(), {"type", "message"}),
     "system-out": (set(), set()),
 }
-"""Element -> attributes that it must have, and those that it may have: what Jenkins' and GitLab's readers agree on."""
+"""Element -> attributes that it must have, and those that it may have: what
+Jenkins' and GitLab's readers agree on.
+"""
 
 
 def junit(run: AcceptanceRun) -> ET.Element:

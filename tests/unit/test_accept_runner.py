@@ -1,4 +1,6 @@
-"""The runner through the real schedule, judge and store: rounds, hung pairs, killed consoles, nodes taken out."""
+"""The runner through the real schedule, judge and store: rounds, hung
+pairs, killed consoles, nodes taken out.
+"""
 
 import asyncio
 import re
@@ -10,7 +12,14 @@ from pathlib import Path
 import pytest
 
 from rankdeck.acceptance import view
-from rankdeck.acceptance.run import Request, RunPlan, RunState, StagePlan, plan_hash, plan_text
+from rankdeck.acceptance.run import (
+    Request,
+    RunPlan,
+    RunState,
+    StagePlan,
+    acceptance_plan_json,
+    plan_hash,
+)
 from rankdeck.acceptance.work import Setup, Work, spec_of
 from rankdeck.acceptance_runs import measure
 from rankdeck.acceptance_runs import runner as runner_module
@@ -18,7 +27,14 @@ from rankdeck.acceptance_runs.acceptance import Acceptance
 from rankdeck.acceptance_runs.measure import RawOutputs
 from rankdeck.acceptance_runs.runner import Runner
 from rankdeck.errors import RankdeckError
-from rankdeck.model.acceptance import LINK_ERRORS, REBOOTS, Outcome, Result, Stage, differing
+from rankdeck.model.acceptance import (
+    LINK_ERRORS,
+    REBOOTS,
+    Outcome,
+    Result,
+    Stage,
+    describe_differing,
+)
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.state.acceptance import AcceptanceRuns, KeptRun
 from rankdeck_agent.collectors.rdma import RdmaCollector
@@ -43,7 +59,7 @@ class Site:
         self.cluster = Cluster(name="c", nodes=tuple(Node(name=name, slots=2) for name in nodes))
         self.store = AcceptanceRuns(folder / "acceptance.db")
         self.raw = RawOutputs(folder / "raw")
-        self.store.begin(KeptRun("r1", "c", 1.0, plan_hash(PLAN), body=plan_text(PLAN)))
+        self.store.begin(KeptRun("r1", "c", 1.0, plan_hash(PLAN), body=acceptance_plan_json(PLAN)))
 
     def runner(self, speed: Speed, **more: object) -> tuple[Runner, SimulatedMeans]:
         means = SimulatedMeans(self.cluster, speed, **more)  # type: ignore[arg-type]
@@ -57,7 +73,7 @@ class Site:
         return list(self.store.measurements("r1"))
 
     def said(self, plan: RunPlan = PLAN) -> list[str]:
-        return [one.sentence for one in view.judged(plan, self.results(), {}, {}).verdicts]
+        return [one.sentence for one in view.judge_results(plan, self.results(), {}, {}).verdicts]
 
 
 @pytest.fixture
@@ -83,7 +99,9 @@ def test_every_pair_is_measured_both_ways_with_its_output_on_disk(site: Site) ->
     }
     assert {one.outcome for one in results} == {Outcome.MEASURED}
     assert all('"bits_per_second"' in site.raw.read(one, 5000) for one in results)
-    assert view.judged(PLAN, results, {}, {}).answers == dict.fromkeys(NODES, view.Answer.GOOD)
+    assert view.judge_results(PLAN, results, {}, {}).answers == dict.fromkeys(
+        NODES, view.Answer.GOOD
+    )
 
 
 def test_a_node_that_sends_slowly_is_named_and_no_other(site: Site) -> None:
@@ -148,7 +166,7 @@ def test_a_path_of_which_nothing_was_learned_is_named_and_not_accepted(site: Sit
         for one in site.results()
     ]  # fmt: skip
 
-    (verdict,) = view.judged(PLAN, lost, {}, {}).verdicts
+    (verdict,) = view.judge_results(PLAN, lost, {}, {}).verdicts
 
     assert verdict.sentence == "n2→n6: iperf3 was not measured: it never began: refused"
     assert (verdict.answer, verdict.nodes) == (view.Answer.NOT_MEASURED, ())
@@ -169,7 +187,7 @@ def test_paths_of_few_nodes_of_which_nothing_was_learned_are_one_sentence(
         for one in site.results()
     ]  # fmt: skip
 
-    found = view.judged(plan, lost, {}, {})
+    found = view.judge_results(plan, lost, {}, {})
 
     (verdict,) = found.verdicts
     assert "iperf3 was not measured: it never began: timed out: look at addresses, firewall" in verdict.sentence  # fmt: skip
@@ -189,7 +207,7 @@ def test_a_node_that_dies_meanwhile_is_not_good_and_its_paths_are_one_sentence(
         for one in site.results()
     ]  # fmt: skip
 
-    found = view.judged(PLAN, lost, {}, {})
+    found = view.judge_results(PLAN, lost, {}, {})
 
     assert [one.nodes for one in found.verdicts] == [(node,) for node in sorted(gone)]
     assert "partners: it rests: no route" in found.verdicts[0].sentence
@@ -202,7 +220,7 @@ def test_a_measurement_that_its_scheduler_never_starts_is_no_fault_of_the_nodes(
     means.chooses_nodes = True
     spec = spec_of(Work(stage=Stage.PAIRS, recipe="iperf3", nodes=("n1", "n2"), runs=(("n1", "n2", 0, 0),)), Setup(cluster=means.cluster))  # fmt: skip
 
-    done = asyncio.run(measure.measured(means, spec, lambda: 0.0, {}, queue=0.05))
+    done = asyncio.run(measure.measure_job(means, spec, lambda: 0.0, {}, queue=0.05))
 
     assert done.refused == "it did not start within 0 s and was cancelled"
     assert means.cancelled == [done.job]
@@ -269,7 +287,7 @@ def test_a_node_that_is_lost_in_the_last_round_is_not_accepted_for_what_it_reach
     means.speed = speed
     asyncio.run(runner.go("r1", PLAN))
 
-    said = view.judged(PLAN, site.results(), {}, {})
+    said = view.judge_results(PLAN, site.results(), {}, {})
     (one,) = said.verdicts
     assert said.answers == {**dict.fromkeys(NODES, view.Answer.GOOD), "n3": one.answer}
     assert one.answer is view.Answer.NOT_MEASURED
@@ -293,7 +311,7 @@ def test_a_login_node_that_cannot_be_asked_is_none_of_those_that_are_measured(
 
     assert set(runner.resting) == {"login"}
     assert {node for one in site.results() for node in one.nodes} == set(NODES)
-    assert view.judged(PLAN, site.results(), {}, {}).verdicts
+    assert view.judge_results(PLAN, site.results(), {}, {}).verdicts
 
 
 @pytest.mark.parametrize("died_after", [1, 9, 17, 27])
@@ -386,7 +404,7 @@ def test_a_soak_of_which_nothing_is_learned_ends_and_does_not_go_round_until_its
 
     assert [one.outcome for one in site.results()] == [Outcome.NOT_MEASURED]
     assert len(means.launched) == 1
-    assert [one.answer for one in view.judged(PLAN, site.results(), {}, {}).verdicts] == [
+    assert [one.answer for one in view.judge_results(PLAN, site.results(), {}, {}).verdicts] == [
         view.Answer.NOT_MEASURED
     ]
 
@@ -407,7 +425,7 @@ def test_low_clocks_of_a_cpu_are_compared_with_those_of_nodes_alike(site: Site) 
 
     seen = "its cpu clock under load is 900 of 2400 MHz, 4 of 5 have full"
     assert runner.odd == {"n5": seen}
-    (verdict,) = view.judged(PLAN, site.results(), runner.odd, {}).verdicts
+    (verdict,) = view.judge_results(PLAN, site.results(), runner.odd, {}).verdicts
     assert verdict.sentence.endswith(seen)
 
 
@@ -425,9 +443,9 @@ def test_cores_that_another_program_keeps_busy_stand_in_the_sentence_and_are_kep
     asyncio.run(runner.go("r1", PLAN))
 
     seen = "its busy cores are 97 % (4 % on most), 7 of 8 have no more"
-    (verdict,) = view.judged(PLAN, site.results(), runner.odd, {}).verdicts
+    (verdict,) = view.judge_results(PLAN, site.results(), runner.odd, {}).verdicts
     assert verdict.sentence.endswith(seen)
-    assert differing(site.store.identity("r1")) == {"n5": seen}
+    assert describe_differing(site.store.identity("r1")) == {"n5": seen}
 
 
 def test_a_node_that_was_rebooted_between_two_measurements_is_named(site: Site) -> None:
@@ -444,14 +462,18 @@ def test_a_node_that_was_rebooted_between_two_measurements_is_named(site: Site) 
     asyncio.run(runner.go("r1", PLAN))
 
     seen = "it rebooted during this run, 7 of 8 did not"
-    assert differing(site.store.identity("r1")) == differing(runner.identity) == {"n3": seen}
+    assert (
+        describe_differing(site.store.identity("r1"))
+        == describe_differing(runner.identity)
+        == {"n3": seen}
+    )
 
 
 def test_what_an_earlier_console_heard_of_a_node_stays(site: Site) -> None:
     seen = {"n3": {REBOOTS: "1 or more in this run"}, "n4": {LINK_ERRORS: "mlx5_0/1: 40 symbol or CRC errors"}}  # fmt: skip
     well = {node: {REBOOTS: "none", LINK_ERRORS: "none"} for node in NODES}
     site.store.identify("r1", {node: {**well[node], **seen.get(node, {})} for node in NODES})
-    before = differing(site.store.identity("r1"))
+    before = describe_differing(site.store.identity("r1"))
     runner, means = site.runner(full)
 
     def boot(count: int) -> None:
@@ -463,7 +485,11 @@ def test_what_an_earlier_console_heard_of_a_node_stays(site: Site) -> None:
     asyncio.run(runner.go("r1", PLAN))
 
     assert set(before) == {"n3", "n4"}
-    assert differing(site.store.identity("r1")) == differing(runner.identity) == before
+    assert (
+        describe_differing(site.store.identity("r1"))
+        == describe_differing(runner.identity)
+        == before
+    )
     assert runner.odd == before
 
 
@@ -481,9 +507,9 @@ def test_low_clocks_under_load_stand_in_the_sentence_and_are_kept(site: Site) ->
 
     seen = "its gpu clocks under load are GPU 0 at 900 of 1410 MHz, 7 of 8 have full"
     assert runner.odd == {"n5": seen}
-    (verdict,) = view.judged(PLAN, site.results(), runner.odd, {}).verdicts
+    (verdict,) = view.judge_results(PLAN, site.results(), runner.odd, {}).verdicts
     assert verdict.sentence.endswith(seen)
-    assert differing(site.store.identity("r1")) == {"n5": seen}
+    assert describe_differing(site.store.identity("r1")) == {"n5": seen}
 
 
 # ---- what links count meanwhile
@@ -492,7 +518,9 @@ PORT = "sys/class/infiniband/mlx5_0/ports/1"
 
 
 class Ports:
-    """Each node has the ports that were recorded; `counts` says what a file of a node shows after the first reading."""
+    """Each node has the ports that were recorded; `counts` says what a file of
+    a node shows after the first reading.
+    """
 
     def __init__(self, folder: Path, counts: dict[str, dict[str, int]], nodes=NODES) -> None:
         self._folder, self._counts, self._nodes = folder, counts, nodes
@@ -527,12 +555,12 @@ def test_what_links_count_while_they_are_measured_stands_in_the_sentence(
     asyncio.run(runner.go("r1", PLAN))
 
     # Congestion and a few packets sent again are everywhere: that is no fault of one node.
-    (verdict,) = view.judged(PLAN, site.results(), runner.odd, {}).verdicts
+    (verdict,) = view.judge_results(PLAN, site.results(), runner.odd, {}).verdicts
     assert verdict.sentence.endswith(
         "; its link errors under load are mlx5_0/1: 40 symbol or CRC errors, "
         "mlx5_0/1: 512,148 packets sent again or out of sequence, 7 of 8 have none"
     )
-    assert set(differing(site.store.identity("r1"))) == {"n5"}
+    assert set(describe_differing(site.store.identity("r1"))) == {"n5"}
 
 
 def test_of_two_nodes_a_slow_pair_says_what_both_of_their_ports_counted(
@@ -548,7 +576,7 @@ def test_of_two_nodes_a_slow_pair_says_what_both_of_their_ports_counted(
     means.after = Ports(tmp_path, counts, NODES[:2]).tell(means)
     asyncio.run(runner.go("r1", plan))
 
-    (verdict,) = view.judged(plan, site.results(), runner.odd, {}).verdicts
+    (verdict,) = view.judge_results(plan, site.results(), runner.odd, {}).verdicts
     assert verdict.subject == "n1→n2"
     assert verdict.sentence.endswith(
         "; n1: its link errors under load are mlx5_0/1: 569 packets sent again or out of sequence"
@@ -567,7 +595,7 @@ def test_a_pair_that_fails_says_what_the_ports_of_both_counted(site: Site, tmp_p
     means.after = Ports(tmp_path, counts).tell(means)
     asyncio.run(runner.go("r1", PLAN))
 
-    (verdict,) = view.judged(PLAN, site.results(), runner.odd, {}).verdicts
+    (verdict,) = view.judge_results(PLAN, site.results(), runner.odd, {}).verdicts
     assert verdict.ends == ("n2", "n6")
     assert verdict.sentence.endswith(
         "; n6: its link errors under load are mlx5_0/1: 1 failures of the link, 7 of 8 have none"
@@ -762,7 +790,7 @@ def test_a_node_measured_alone_again_counts_by_its_best_value_and_a_wrong_one_st
     def answer(*of_n1: Result) -> tuple[view.Answer, int]:
         others = [alone(node, 4000.0) for node in NODES[1:]]
         plan = replace(PLAN, stages=(StagePlan(stage=Stage.SINGLE, recipe="sysbench"),))
-        found = view.judged(plan, [*of_n1, *others], {}, {})
+        found = view.judge_results(plan, [*of_n1, *others], {}, {})
         return found.answers["n1"], len(found.verdicts)
 
     slow, failed = alone("n1", 2000.0), alone("n1", None, text="it crashed")

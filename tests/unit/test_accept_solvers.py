@@ -1,4 +1,6 @@
-"""Outputs of HPCG and of the NAS Parallel Benchmarks: a rate counts only where the program calls it right."""
+"""Outputs of HPCG and of the NAS Parallel Benchmarks: a rate counts
+only where the program calls it right.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""Two faults at once, and nodes that are slow now and then: each is named by its kind, and nothing else."""
+"""Two faults at once, and nodes that are slow now and then: each is
+named by its kind, and nothing else.
+"""
 
 import random
 import re
@@ -9,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from rankdeck.acceptance.judge import Judgement, judge
+from rankdeck.acceptance.judge import Judgement, judge_measurements
 from rankdeck.acceptance.leaves import Leaves
-from rankdeck.acceptance.schedule import Options, Round, circle
+from rankdeck.acceptance.schedule import Options, Round, circle_rounds
 from rankdeck.acceptance.suspects import Context
 from rankdeck.model.acceptance import Answer, Kind, Measurement, Stage
 from tests.support.acceptance_lab import LINK, Lab
@@ -196,7 +198,7 @@ def test_a_pair_whose_ends_are_full_with_nobody_is_not_said_to_be_full_with_othe
         for a, b in (way.split(), way.split()[::-1])
     ]
 
-    (verdict,) = judge(done, MEGABITS).verdicts
+    (verdict,) = judge_measurements(done, MEGABITS).verdicts
 
     assert verdict.sentence == "n1–n2 at 40 Mb/s twice, others 95 Mb/s: n1, or the path"
 
@@ -218,7 +220,7 @@ def test_nodes_that_are_slow_on_all_rails_make_no_rail_slow() -> None:
         for rail, of_rail in enumerate(slow)
     ]
 
-    found = judge(done, MEGABITS)
+    found = judge_measurements(done, MEGABITS)
 
     assert {one.subject for one in found.verdicts} == {"n1", "n2", "n4"}
 
@@ -234,7 +236,7 @@ def test_pairs_that_others_slowed_twice_are_measured_again_before_they_share_a_c
         for repeat in range(2)
     ]  # fmt: skip
 
-    found = judge(done, MEGABITS)
+    found = judge_measurements(done, MEGABITS)
 
     assert found.verdicts == ()
     assert {(a.node, b.node) for a, b in found.open.paths} == slow
@@ -352,7 +354,7 @@ def healthy(stage: Stage, number: int, speed: Callable[[str, str], float]) -> li
 def all_pairs(speed: Callable[[str, str, int], float]) -> list[Measurement]:
     return [
         Measurement(stage=Stage.PAIRS, sender=a, receiver=b, value=speed(a, b, repeat), round=number, repeat=repeat)
-        for number, pairs in enumerate(circle(EIGHT))
+        for number, pairs in enumerate(circle_rounds(EIGHT))
         for pair in pairs
         for a, b in (pair, pair[::-1])
         for repeat in range(2)
@@ -368,12 +370,12 @@ def test_an_uplink_that_is_full_pair_by_pair_is_named_by_the_round_in_which_all_
     crossing = healthy(Stage.CROSSING, 8, lambda _a, _b: 76.0)
     context = replace(MEGABITS, leaves=TWO_LEAVES if known else {})
 
-    found = judge([*pairs, *inside, *crossing], context)
+    found = judge_measurements([*pairs, *inside, *crossing], context)
 
     assert named(found) == ([UPLINK] if known else [])
     if known:
         assert "reach 76 Mb/s, inside 95 Mb/s" in found.verdicts[0].sentence
-        assert judge([*pairs, *inside], context).accepted
+        assert judge_measurements([*pairs, *inside], context).accepted
 
 
 FLAPPED = {
@@ -387,7 +389,7 @@ FLAPPED = {
 def test_a_node_that_flaps_is_not_said_to_receive_slowly() -> None:
     pairs = all_pairs(lambda a, b, repeat: FLAPPED.get((a, b), (95, 95))[repeat])
 
-    found = judge(pairs, MEGABITS)
+    found = judge_measurements(pairs, MEGABITS)
 
     # It is measured again with proven partners first.
     assert found.verdicts == ()

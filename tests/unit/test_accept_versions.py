@@ -774,7 +774,8 @@ def test_losses_stand_behind_the_value_of_udp_in_its_text_too() -> None:
     assert "(9.9 % lost)" in one.text
 
 
-# ---- programs that say why they did not run, or were ended: real words of iperf3 3.12, stress-ng 0.15 and sysbench 1.0
+# ---- programs that say why they did not run, or were ended: real words of
+# iperf3 3.12, stress-ng 0.15 and sysbench 1.0
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,15 @@
-"""What an operator knows of is listed, but colours nothing until it gets worse or the time is over."""
+"""What an operator knows of is listed, but colours nothing until
+it gets worse or the time is over.
+"""
 
 import pytest
 
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.health import Ack, Health, Level, Occurrence, Reason, seconds_of
+from rankdeck.model.health import Ack, Health, Level, Occurrence, Reason, parse_duration
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.fleet_history import FLOOD, HOUR, MOST_AN_HOUR
 from rankdeck.state.history import History
-from rankdeck.state.judgement import acknowledged
+from rankdeck.state.judgement import apply_acknowledgements
 from rankdeck_agent.wire import Event, Hello, Sample
 from tests.support.judged_fleet import JudgedFleet
 
@@ -20,7 +22,9 @@ def health(*reasons: Reason) -> Health:
 
 
 def test_an_acknowledged_reason_is_listed_last_and_no_longer_counted() -> None:
-    muted = acknowledged(health(FULL, HOT), (Ack("n1", "disk.full", 100, "ann", "ordered"),), 50)
+    muted = apply_acknowledgements(
+        health(FULL, HOT), (Ack("n1", "disk.full", 100, "ann", "ordered"),), 50
+    )
 
     assert muted.level is Level.WARN
     assert [r.check for r in muted.reasons] == ["cpu.temp", "disk.full"]
@@ -40,26 +44,29 @@ def test_an_acknowledged_reason_is_listed_last_and_no_longer_counted() -> None:
     ],
 )
 def test_an_acknowledgement_covers_what_it_names(ack: Ack, counts: bool) -> None:
-    assert (acknowledged(health(FULL), (ack,), 50).level is Level.BAD) is counts
+    assert (apply_acknowledgements(health(FULL), (ack,), 50).level is Level.BAD) is counts
 
 
 def test_a_silenced_node_that_is_silent_is_not_ok() -> None:
     gone = Reason("node.silent", Level.UNKNOWN, "silent for 9 s · a · b")
 
-    assert acknowledged(health(gone), (Ack("n1", "", 100, "ann"),), 50).level is Level.UNKNOWN
+    assert (
+        apply_acknowledgements(health(gone), (Ack("n1", "", 100, "ann"),), 50).level
+        is Level.UNKNOWN
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "seconds"), [("90s", 90), ("30m", 1800), ("4h", 14400), ("2d", 172800)]
 )
 def test_a_span_of_time_is_read(text: str, seconds: float) -> None:
-    assert seconds_of(text) == seconds
+    assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "4", "0h", "h", "-1h", "99999h"])
 def test_what_is_no_span_of_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="no time from 1s"):
-        seconds_of(text)
+        parse_duration(text)
 
 
 # ---- kept in SQLite

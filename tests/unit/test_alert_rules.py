@@ -1,4 +1,6 @@
-"""The alert rules that are shipped: those of the health checks, valid for Prometheus, and firing on what export serves."""
+"""The alert rules that are shipped: those of the health checks, valid for
+Prometheus, and firing on what export serves.
+"""
 
 import json
 import shutil

@@ -1,4 +1,6 @@
-"""Whatever a node answers over SSH: nothing but our own errors comes out, and nothing grows without end."""
+"""Whatever a node answers over SSH: nothing but our own errors comes
+out, and nothing grows without end.
+"""
 
 import asyncio
 import json
@@ -16,11 +18,11 @@ from rankdeck.errors import AgentError, UnreachableError
 from rankdeck.images.bring import image_rows
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Plan, State
-from rankdeck.model.text import DEEPEST, table
+from rankdeck.model.text import DEEPEST, parse_table
 from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.trial_run import MARK, _rank_answers
 from rankdeck.remote.agent import Agents
-from rankdeck.remote.node_python import check, parse
+from rankdeck.remote.node_python import check_python, parse_found_python
 from rankdeck.remote.shell import ProgramResult
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history_thread import open_history
@@ -30,7 +32,8 @@ from rankdeck_agent.wire import NodePlan
 from tests.support import hostile
 from tests.support.effort import effort
 
-# Values of every kind are slow to make, most of all on a busy machine: `python -m benchmarks fuzz` makes more of them.
+# Values of every kind are slow to make, most of all on a busy machine: `python
+# -m benchmarks fuzz` makes more of them.
 pytestmark = pytest.mark.timeout(400)
 LAX = settings(deadline=None, suppress_health_check=list(HealthCheck))
 PLAN = Plan(
@@ -41,7 +44,9 @@ CLUSTER = Cluster(name="c", nodes=(Node(name="n1"), Node(name="n2")))
 
 
 async def hear(*lines):
-    """The record and the history of a job whose first node sent these lines, at once written down."""
+    """The record and the history of a job whose first node sent
+    these lines, at once written down.
+    """
     jobs = Jobs()
     jobs.add(PLAN, 1000.0)
     stream = NodeStream(PLAN.nodes[0], -1, jobs.positions_of("j"), "ssh")
@@ -117,7 +122,7 @@ def depth(value):
 @LAX
 @given(hostile.anything)
 def test_what_comes_through_the_border_can_be_written_anywhere(value):
-    found = table(hostile.line(value))
+    found = parse_table(hostile.line(value))
 
     assert found is None or depth(found) <= DEEPEST
     json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
@@ -131,7 +136,7 @@ def test_what_an_agent_sends_comes_through_unchanged(text, whole, part):
         "t": {"[": None},
     }
 
-    assert table(json.dumps(row).encode()) == row
+    assert parse_table(json.dumps(row).encode()) == row
 
 
 @pytest.mark.parametrize(
@@ -144,7 +149,7 @@ def test_what_an_agent_sends_comes_through_unchanged(text, whole, part):
     ids=range(13),
 )  # fmt: skip
 def test_what_no_agent_sends_is_no_table(line):
-    assert table(line) is None
+    assert parse_table(line) is None
 
 
 def test_ten_megabytes_in_one_string_are_refused_quickly():
@@ -192,7 +197,7 @@ def test_a_node_that_names_processes_of_nobody_has_proven_nothing():
 @LAX
 @given(hostile.facts)
 def test_whatever_preflight_hears_of_a_node_is_facts(facts):
-    told = node_facts(table(hostile.line(facts)) or {}, 1.0, 2.0)
+    told = node_facts(parse_table(hostile.line(facts)) or {}, 1.0, 2.0)
 
     assert told.listen >= 0
     assert told.cores >= 0
@@ -219,7 +224,7 @@ def test_a_port_that_is_none_is_refused(said):
 def test_a_version_that_is_none_is_said_of_the_node(version):
     said = f"rankdeck|{version}|0|python3|||0|/x\n".encode()
     with pytest.raises(AgentError, match="version"):
-        check("n1", parse("n1", said, b""), ())
+        check_python("n1", parse_found_python("n1", said, b""), ())
 
 
 @pytest.mark.parametrize(
@@ -228,7 +233,7 @@ def test_a_version_that_is_none_is_said_of_the_node(version):
 )
 def test_an_answer_without_a_path_is_said_of_the_node(said):
     with pytest.raises(AgentError, match="no usable answer"):
-        parse("n1", said.encode(), b"")
+        parse_found_python("n1", said.encode(), b"")
 
 
 def test_the_answer_is_found_among_what_the_login_prints():

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.model.health import Occurrence, leading
+from rankdeck.model.health import Occurrence, leading_events
 from rankdeck_agent.rules.levels import CAUSES, Level, Reason, by_cause
 from rankdeck_agent.rules.table import RULES
 
@@ -71,8 +71,8 @@ def test_of_events_that_belong_together_the_cause_is_told() -> None:
         event("gpu.slowdown", 161.0, kind="ended"),
     ]
 
-    assert leading([*brought, hot, *others], lambda one: one.kind) == [hot, *others]
-    assert leading(brought) == brought[1:]
+    assert leading_events([*brought, hot, *others], lambda one: one.kind) == [hot, *others]
+    assert leading_events(brought) == brought[1:]
 
 
 def test_the_table_names_real_checks_and_what_is_a_cause_of_all_comes_first() -> None:

@@ -8,14 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from rankdeck.cli.main import run
+from rankdeck.cli.main import run_command_line
 from tests.support.targets import CORPUS
 
 KEYS = {"recipe", "status", "size", "value", "out_of_place", "in_place", "unit", "ranks", "hosts", "text"}  # fmt: skip
 
 
 def accept(*words: str) -> int:
-    return run(["accept", *words], lambda *_, **__: 0)
+    return run_command_line(["accept", *words], lambda *_, **__: 0)
 
 
 @pytest.fixture

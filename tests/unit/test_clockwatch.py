@@ -1,4 +1,6 @@
-"""A node whose clock is set in mid-job gives times by the new clock, and a slow link is no clock that was set."""
+"""A node whose clock is set in mid-job gives times by the new clock, and
+a slow link is no clock that was set.
+"""
 
 import json
 import time

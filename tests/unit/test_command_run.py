@@ -8,7 +8,7 @@ import pytest
 
 from rankdeck.errors import AgentError, UnreachableError
 from rankdeck.model.process import CommandEnd
-from rankdeck.remote.agent import Agents, bundle
+from rankdeck.remote.agent import Agents, build_bundle
 from rankdeck.remote.command import CommandRun, CommandState
 from rankdeck.remote.shell import ClockOffset, OnData, Way
 from tests.support.local import LocalChannel
@@ -94,7 +94,7 @@ class Nodes:
             raise UnreachableError(node, "does not answer; is the node up?")
         if argv[-1] == "sh":
             return Channel(self, node, on_data)
-        on_data(f"rankdeck|3.11|{bundle().digest}|python3|||0|/a.pyz\n".encode())
+        on_data(f"rankdeck|3.11|{build_bundle().digest}|python3|||0|/a.pyz\n".encode())
         return Ended()
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:

@@ -208,7 +208,7 @@ def test_clusters_are_found_by_name_the_users_own_first(
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    assert files.find_cluster("demo") == files.shipped("sample-clusters") / "demo.yaml"
+    assert files.find_cluster("demo") == files.find_shipped("sample-clusters") / "demo.yaml"
     folder = files.config_folder() / "clusters"
     folder.mkdir(parents=True)
     own = write(folder, CLUSTER, "demo.yaml")

@@ -21,7 +21,7 @@ from rankdeck.ui.snapshots import Arrangement
 from rankdeck.ui.themes import Mark
 from rankdeck.ui.widgets.vtable import CellMap
 from rankdeck_agent.simulated_fleet import BrokerLine, LineError
-from rankdeck_agent.wire import HealthReport, Sample, decode, encode, split_time
+from rankdeck_agent.wire import HealthReport, Sample, decode_message, encode_message, split_time
 from tests.support.polling import until
 
 NODES = 500
@@ -102,9 +102,11 @@ def test_a_node_whose_samples_stopped_is_heard_by_its_next_word_once_they_are_no
 def test_a_heartbeat_that_says_the_same_is_not_read_and_keeps_the_node_alive(monkeypatch) -> None:
     lab = Fleeting(monkeypatch)
     intake, read = FleetUpdater("lab", lab.fleet), []
-    monkeypatch.setattr(link, "decode", lambda *told: read.append(told) or decode(*told))
+    monkeypatch.setattr(
+        link, "decode_message", lambda *told: read.append(told) or decode_message(*told)
+    )
     for turn in range(3):
-        told = encode(replace(WELL, at=START + turn / 100))
+        told = encode_message(replace(WELL, at=START + turn / 100))
         for number in range(NODES):
             intake.take(f"rankdeck/1/lab/n{number:04}/health", told)
         lab.wait(30)
@@ -121,7 +123,7 @@ def test_a_heartbeat_that_says_something_else_is_read(monkeypatch) -> None:
     topic, levels = "rankdeck/1/lab/n0005/health", []
     ill = replace(WELL, level=3, reasons=(FULL,))
     for told in (WELL, ill, ill, WELL, WELL):
-        intake.take(topic, encode(told))
+        intake.take(topic, encode_message(told))
         lab.wait(1)
         levels.append(lab.fleet.node("n0005").health.level.word)
 
@@ -161,11 +163,11 @@ def test_a_clock_that_moves_is_seen_though_heartbeats_say_the_same(monkeypatch) 
     lab = Fleeting(monkeypatch)
     intake = FleetUpdater("lab", lab.fleet)
     for _ in range(3):
-        intake.take("rankdeck/1/lab/n0005/health", encode(WELL))
+        intake.take("rankdeck/1/lab/n0005/health", encode_message(WELL))
         lab.wait(10)
     assert lab.fleet.node("n0005").health.level.word == "ok"
     for _ in range(3):
-        intake.take("rankdeck/1/lab/n0005/health", encode(replace(WELL, at=START + 3600)))
+        intake.take("rankdeck/1/lab/n0005/health", encode_message(replace(WELL, at=START + 3600)))
         lab.wait(10)
 
     reasons = [reason.check for reason in lab.fleet.node("n0005").health.reasons]
@@ -177,8 +179,8 @@ def test_a_clock_that_moves_is_seen_though_heartbeats_say_the_same(monkeypatch) 
 def test_a_heartbeat_with_an_odd_time_is_read_whole_and_judged_by_that(monkeypatch, at) -> None:
     lab = Fleeting(monkeypatch)
     intake = FleetUpdater("lab", lab.fleet)
-    intake.take("rankdeck/1/lab/n0005/health", encode(WELL))
-    said = encode(WELL).partition(b",")[2]
+    intake.take("rankdeck/1/lab/n0005/health", encode_message(WELL))
+    said = encode_message(WELL).partition(b",")[2]
     intake.take("rankdeck/1/lab/n0005/health", b'{"at":' + at + b"," + said)
 
     assert split_time(b'{"at":' + at + b"," + said)[0] is None
@@ -188,10 +190,10 @@ def test_a_heartbeat_with_an_odd_time_is_read_whole_and_judged_by_that(monkeypat
 def test_a_node_that_fell_silent_is_judged_again_at_the_same_words(monkeypatch) -> None:
     lab = Fleeting(monkeypatch)
     intake = FleetUpdater("lab", lab.fleet)
-    intake.take("rankdeck/1/lab/n0005/health", encode(WELL))
+    intake.take("rankdeck/1/lab/n0005/health", encode_message(WELL))
     lab.wait(90)
     assert lab.fleet.node("n0005").health.level.word == "unknown"
-    intake.take("rankdeck/1/lab/n0005/health", encode(replace(WELL, at=START + 90)))
+    intake.take("rankdeck/1/lab/n0005/health", encode_message(replace(WELL, at=START + 90)))
     lab.wait(1)
 
     assert lab.fleet.node("n0005").health.level.word == "ok"

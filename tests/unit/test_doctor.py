@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from rankdeck.cli.main import run
+from rankdeck.cli.main import run_command_line
 from rankdeck.errors import HostKeyError, UnreachableError
 from rankdeck.model.cluster import Cluster, Node, Switch
 from rankdeck.model.health import Level
 from rankdeck.preflight.doctor import Machine, judge_here, judge_nodes, this_machine
 from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.run import all_unreachable
-from rankdeck.remote.login_errors import Destination, unreachable
+from rankdeck.remote.login_errors import Destination, unreachable_error
 from tests.unit.test_preflight import GOOD
 
 CLUSTER = Cluster(
@@ -109,7 +109,7 @@ def test_a_node_that_did_not_answer_lacks_nothing_that_is_known() -> None:
 
 def test_nodes_that_fail_in_the_same_way_share_a_finding() -> None:
     def closed(name: str, host: str) -> UnreachableError:
-        return unreachable(name, ConnectionRefusedError(), Destination(host, 22))
+        return unreachable_error(name, ConnectionRefusedError(), Destination(host, 22))
 
     failed = {f"n{n}": closed(f"n{n}", f"10.0.0.{n}") for n in range(1, 301)}
     key = HostKeyError("k1", "its host key is not known: SHA256:x")
@@ -130,9 +130,9 @@ def test_without_any_cluster_this_machine_alone_is_looked_at(
 ) -> None:
     monkeypatch.delenv("RANKDECK_CLUSTER", raising=False)
 
-    run(["doctor", "--json"], lambda *_, **__: 0)
+    run_command_line(["doctor", "--json"], lambda *_, **__: 0)
     told = capsys.readouterr()
-    refused = run(["-c", "nowhere", "doctor"], lambda *_, **__: 0)
+    refused = run_command_line(["-c", "nowhere", "doctor"], lambda *_, **__: 0)
 
     assert {one["check"] for one in json.loads(told.out)["findings"]} == {"here"}
     assert told.err.startswith("rankdeck: only this machine is looked at: no cluster: say -c FILE")

@@ -1,12 +1,14 @@
-"""What is expected of nodes: learnt from most of them, kept in the cluster file, and who differs."""
+"""What is expected of nodes: learnt from most of them, kept in
+the cluster file, and who differs.
+"""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rankdeck.config.clusters import block, read_cluster, with_block, write_block
+from rankdeck.config.clusters import expect_block, read_cluster, with_block, write_block
 from rankdeck.errors import ConfigError
-from rankdeck.rules.nodes import NodeSight, Peers, learn
+from rankdeck.rules.nodes import NodeSight, Peers, learn_expectations
 
 
 def seen(
@@ -31,7 +33,7 @@ def seen(
 
 
 def test_what_most_nodes_have_is_expected_and_who_differs_is_named() -> None:
-    learnt = learn([seen("n1"), seen("n2"), seen("n3", gpus=1, driver="535.2")])
+    learnt = learn_expectations([seen("n1"), seen("n2"), seen("n3", gpus=1, driver="535.2")])
 
     assert learnt.values == {
         "gpu_count": 2, "gpu_model": "A100", "gpu_driver": "550.1", "rdma_count": 2,
@@ -41,14 +43,16 @@ def test_what_most_nodes_have_is_expected_and_who_differs_is_named() -> None:
 
 
 def test_where_nodes_are_halved_nothing_is_expected() -> None:
-    learnt = learn([seen("n1"), seen("n2", driver="535.2")])
+    learnt = learn_expectations([seen("n1"), seen("n2", driver="535.2")])
 
     assert "gpu_driver" not in learnt.values
     assert learnt.notes["gpu_driver"] == "nodes differ: 550.1 on n1; 535.2 on n2"
 
 
 def test_what_is_simulated_is_not_learnt() -> None:
-    assert not [key for key in learn([seen("n1", simulated=("gpu",))]).values if "gpu" in key]
+    assert not [
+        key for key in learn_expectations([seen("n1", simulated=("gpu",))]).values if "gpu" in key
+    ]
 
 
 FILE = """# our cluster
@@ -71,9 +75,9 @@ def test_only_the_block_is_replaced_and_comments_stay(tmp_path) -> None:
     write_block(path, {"gpu_model": "A100", "gpu_count": 2}, {"gpu_count": "not so on n2"})
     text = path.read_text()
 
-    assert text.replace(block(read_cluster(path).expect, {"gpu_count": "not so on n2"}), "@") == (
-        FILE.replace('expect:\n  gpu_model: V100   # old\n  kernel: "6.1"\n', "@")
-    )
+    assert text.replace(
+        expect_block(read_cluster(path).expect, {"gpu_count": "not so on n2"}), "@"
+    ) == (FILE.replace('expect:\n  gpu_model: V100   # old\n  kernel: "6.1"\n', "@"))
     assert read_cluster(path).expect == {
         "gpu_model": "A100",
         "kernel": "6.1",
@@ -101,7 +105,7 @@ def test_a_file_that_is_wrong_is_left_alone(tmp_path) -> None:
     ],
 )
 def test_a_block_is_added_or_replaced_wherever_it_is(before: str) -> None:
-    text = with_block(before, block({"gpu_count": 8}, {}))
+    text = with_block(before, expect_block({"gpu_count": 8}, {}))
 
     assert text.count("expect:") == 1
     assert "  gpu_count: 8\n" in text

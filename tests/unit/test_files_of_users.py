@@ -1,4 +1,6 @@
-"""Files of users: whatever lies there, a reader answers at once, and a writer writes its own new file or says why not."""
+"""Files of users: whatever lies there, a reader answers at once, and a writer
+writes its own new file or says why not.
+"""
 
 import asyncio
 import json
@@ -14,7 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck.config.clusters import read_cluster, write_accounts, write_block
-from rankdeck.config.files import append_lines, read_regular, replacing, write_new, write_private
+from rankdeck.config.files import (
+    append_lines,
+    read_regular,
+    replace_file,
+    write_new,
+    write_user_file,
+)
 from rankdeck.config.jobs import read_job
 from rankdeck.config.user import read_settings
 from rankdeck.errors import BrokerError, ConfigError, NodeError, RankdeckError, UntrustedError
@@ -100,7 +108,7 @@ def test_a_bad_theme_is_one_warning_and_all_others_are_there(tmp_path: Path) -> 
     good = (themes.shipped_folder() / "dark.yaml").read_text().replace("name: dark", "name: mine")
     (tmp_path / "zz.yaml").write_text(good)
 
-    found, wrong = themes.load([themes.shipped_folder(), tmp_path])
+    found, wrong = themes.load_themes([themes.shipped_folder(), tmp_path])
 
     assert {"dark", "mono", "mine"} <= set(found)
     assert len(wrong) == len(KINDS) - 1
@@ -121,7 +129,7 @@ def test_no_colour_or_style_of_a_theme_breaks_the_console(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "x.yaml")
         path.write_text(json.dumps({"name": name, "surfaces": surfaces, "roles": roles}))
-        found, wrong = themes.load([Path(folder)])
+        found, wrong = themes.load_themes([Path(folder)])
 
     assert len(found) + len(wrong) == 1
     assert all(one.isprintable() for one in wrong)
@@ -168,7 +176,7 @@ def fetch(path: Path) -> None:
 
 WRITERS: dict[str, Callable[[Path], object]] = {
     "accept --report": lambda path: write_reports(made_run(4), Outputs(), path.parent),
-    "a script": lambda path: write_private(path, "text", program=True),
+    "a script": lambda path: write_user_file(path, "text", program=True),
     "cp from a node": fetch,
     "saved views": lambda path: Views(path).save("hot", FleetView()),
     "accounts of agents": lambda path: write_accounts(str(path), {"n1": "x"}),
@@ -265,7 +273,7 @@ def test_after_an_error_the_old_file_is_whole_and_nothing_new_stays(tmp_path: Pa
     path = tmp_path / "file"
     path.write_text("old")
 
-    with suppress(ValueError), replacing(path) as file:
+    with suppress(ValueError), replace_file(path) as file:
         file.write(b"half")
         raise ValueError
 
@@ -277,7 +285,7 @@ def test_what_appears_while_a_file_is_written_is_not_replaced(tmp_path: Path) ->
     path = tmp_path / "file"
 
     def meanwhile() -> None:
-        with replacing(path) as file:
+        with replace_file(path) as file:
             file.write(b"text")
             os.mkfifo(path)
 
@@ -304,7 +312,7 @@ def test_a_new_file_replaces_nothing_and_leaves_nothing_where_it_cannot_be_writt
 def test_a_name_as_long_as_a_name_may_be_can_be_written(tmp_path: Path) -> None:
     path = tmp_path / ("ü" * 127)
 
-    write_private(path, "text")
+    write_user_file(path, "text")
 
     assert path.read_text() == "text"
 

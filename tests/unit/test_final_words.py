@@ -1,4 +1,6 @@
-"""What the last lines of a rank mean: its own fault or that of another; whole chains, no warnings."""
+"""What the last lines of a rank mean: its own fault or that of
+another; whole chains, no warnings.
+"""
 
 import pytest
 

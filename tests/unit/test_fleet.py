@@ -11,8 +11,8 @@ from rankdeck.state import sanitize
 from rankdeck.state.fleet import LEAST, Fleet
 from rankdeck.state.fleet_history import FEW
 from rankdeck.state.node import ASKED
-from rankdeck_agent.rules.levels import highest, mean, total
-from rankdeck_agent.wire import Event, Hello, Sample, WireError, decode, encode
+from rankdeck_agent.rules.levels import highest_of, mean_of, sum_of
+from rankdeck_agent.wire import Event, Hello, Sample, WireError, decode_message, encode_message
 from tests.support.judged_fleet import JudgedFleet
 
 
@@ -107,7 +107,7 @@ def test_counters_become_rates_by_the_clock_of_the_node() -> None:
     node = fleet.node("n1")
 
     assert node.rate("net.rx", "eth0") == 1000
-    assert total("net.rx")(node.current) == 1000
+    assert sum_of("net.rx")(node.current) == 1000
     assert node.devices("net.rx") == ("eth0", "eth1")
     assert [value for _, value in node.series("net.rx", "eth0")] == [1000]
 
@@ -266,7 +266,7 @@ def test_no_message_of_a_node_raises(kind, fields, known) -> None:
     }
     raw = {**({name: {} for name in required[kind]} if known else {}), **fields}
     try:
-        message = decode(kind, json.dumps(raw).encode())
+        message = decode_message(kind, json.dumps(raw).encode())
     except WireError:
         return
     fleet.apply("n1", message)
@@ -290,10 +290,10 @@ def test_a_fired_rule_needs_its_time_and_its_distance_to_end() -> None:
 
 def test_samples_survive_the_wire() -> None:
     fleet, _ = made()
-    fleet.apply("n1", decode("sample", encode(sample(cpu__used=1.5))))
+    fleet.apply("n1", decode_message("sample", encode_message(sample(cpu__used=1.5))))
 
-    assert mean("cpu.used")(fleet.node("n1").current) == 1.5
-    assert highest("cpu.used")(fleet.node("n1").current) == 1.5
+    assert mean_of("cpu.used")(fleet.node("n1").current) == 1.5
+    assert highest_of("cpu.used")(fleet.node("n1").current) == 1.5
 
 
 def test_silence_is_told_to_each_follower_once() -> None:

@@ -1,4 +1,6 @@
-"""A history that is damaged, removed, locked or of another version: nothing is lost that can be read, and it is said."""
+"""A history that is damaged, removed, locked or of another version: nothing is
+lost that can be read, and it is said.
+"""
 
 import random
 import sqlite3
@@ -113,7 +115,9 @@ def test_another_history_in_its_place_gets_what_ours_had(path: Path) -> None:
 
 
 def test_two_versions_on_one_home_lose_nothing(path: Path) -> None:
-    """Version 2 cannot use the tables of version 1 and puts the file aside, while a console of version 1 has it open."""
+    """Version 2 cannot use the tables of version 1 and puts the file aside,
+    while a console of version 1 has it open.
+    """
     with History(path) as older:
         for number in range(3):
             older.save(job(number))

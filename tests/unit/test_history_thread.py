@@ -1,4 +1,6 @@
-"""The history in its thread: what is due is written in order, a locked file holds up nobody, nothing is lost by it."""
+"""The history in its thread: what is due is written in order, a locked file
+holds up nobody, nothing is lost by it.
+"""
 
 import asyncio
 import sqlite3
@@ -39,7 +41,8 @@ async def test_the_loop_goes_on_while_the_file_is_locked_and_all_is_written_late
             thread.due.jobs[JOB.id] = JOB
             thread.due.events.extend(EVENTS)
             writing = asyncio.create_task(thread.write())
-            # If the loop waited for the file itself, it would come back only after the write has given up.
+            # If the loop waited for the file itself, it would come back
+            # only after the write has given up.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             assert not writing.done()

@@ -1,4 +1,6 @@
-"""Files that a colleague sent: each is one clear answer with its place, in little time and memory."""
+"""Files that a colleague sent: each is one clear answer with its
+place, in little time and memory.
+"""
 
 import json
 import os

@@ -1,4 +1,6 @@
-"""Whatever a node publishes: nothing raises, nothing grows without end, nothing steers a terminal."""
+"""Whatever a node publishes: nothing raises, nothing grows
+without end, nothing steers a terminal.
+"""
 
 import json
 import math
@@ -17,7 +19,7 @@ from rankdeck.state.node import NodeState
 from rankdeck.telemetry import gnmi
 from rankdeck.telemetry.link import FleetUpdater
 from rankdeck_agent.rules.table import CHECKS
-from rankdeck_agent.wire import METRICS, decode
+from rankdeck_agent.wire import METRICS, decode_message
 from tests.support import hostile
 from tests.support.targets import pages_of
 from tests.ui.support.stage import Stage
@@ -225,7 +227,7 @@ def test_what_counters_grew_by_fills_no_memory() -> None:
     sample = {"seq": 1, "at": 1.7e9, "values": {}, "report": {**REPORT, "grown": grown}}
     console.hear("sample", sample)
 
-    told = sanitize.report(decode("sample", sent(sample)).report)
+    told = sanitize.checked_report(decode_message("sample", sent(sample)).report)
     assert 0 < sum(map(len, told.grown.values())) <= sanitize.NUMBERS
 
 
@@ -291,7 +293,8 @@ async def test_nothing_of_it_steers_the_screens() -> None:
 
 
 def test_what_a_switch_nests_deeply_is_left_out() -> None:
-    # Newer versions of Python read what is nested thousands of levels deep, and cannot walk through it.
+    # Newer versions of Python read what is nested thousands of levels
+    # deep, and cannot walk through it.
     deep, brackets = (b'{"a": ' * 3000 + b"1" + b"}" * 3000, b"[" * 40 + b"]" * 40)
 
     def told(text: bytes) -> list[tuple[str, object]]:

@@ -12,7 +12,7 @@ import pytest
 from rankdeck.backends.follow import SshFollower
 from rankdeck.backends.remote_log import RemoteLogs
 from rankdeck.backends.ssh import SshBackend
-from rankdeck.following import Following, until
+from rankdeck.following import Following, wait_for_condition
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Abort, LogPlace, Plan, State
 from rankdeck.model.job_events import NodeEvent
@@ -23,7 +23,7 @@ from rankdeck.state.job_recorder import JobRecorder
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.lines import JobPositions
 from rankdeck_agent.job import processes
-from rankdeck_agent.job.ranks import make, unlink_links
+from rankdeck_agent.job.ranks import make_run_folder, unlink_links
 from rankdeck_agent.wire import NodePlan
 from tests.support.local import local_shell
 from tests.support.node_events import node_event
@@ -63,7 +63,7 @@ class Console:
 
     async def shows(self, text: str) -> None:
         # Not `last`: that may only have been told, before any output was asked for.
-        await until(lambda: self._newest() == text, 60.0)
+        await wait_for_condition(lambda: self._newest() == text, 60.0)
         assert self._newest() == text
 
     def _newest(self) -> str:
@@ -79,13 +79,13 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A job with one rank and a huge log, as it lies on its node."""
     monkeypatch.setenv("RANKDECK_STATE", str(tmp_path))
     plan = NodePlan(f"huge-{os.getpid()}", "n1", (0,))
-    folder = make(plan)
+    folder = make_run_folder(plan)
     with (folder.place(0) / "out").open("wb") as file:
         file.truncate(SIZE - BACKLOG)  # a hole, as a log that somebody emptied begins
         file.seek(0, 2)
         file.write(b"." * BACKLOG + b"\nthe end\n")
     (folder / "events").write_text("\n".join(EVENTS) + "\n")
-    here = processes.process(os.getpid())
+    here = processes.find_process(os.getpid())
     (folder / "supervisor.pid").write_text(f"{here.pid} {here.start}")
     yield folder
     unlink_links(folder)
@@ -208,7 +208,7 @@ async def test_the_output_of_a_job_that_another_console_saw_end_comes_though_its
         with (job.place(0) / "out").open("ab") as file:
             file.write(b"and more\n")
         console.jobs.tell(replace(console.jobs.job(job.job), state=State.DONE))
-        await until(lambda: any(event.kind == "lost" for event in heard), 40.0)
+        await wait_for_condition(lambda: any(event.kind == "lost" for event in heard), 40.0)
         agent.send_signal(signal.SIGCONT)
 
         await console.shows("and more")
@@ -258,9 +258,9 @@ async def test_what_a_quiet_rank_says_does_not_wait_behind_a_flood(
 ) -> None:
     monkeypatch.setenv("RANKDECK_STATE", str(tmp_path))
     node = NodePlan(f"flood-{os.getpid()}", "n1", (0, 1))
-    folder, before = make(node), 0
+    folder, before = make_run_folder(node), 0
     (folder / "events").write_text("\n".join(EVENTS) + "\n")
-    here = processes.process(os.getpid())
+    here = processes.find_process(os.getpid())
     (folder / "supervisor.pid").write_text(f"{here.pid} {here.start}")
     with (folder.place(0) / "out").open("wb") as file:
         file.truncate(SIZE)

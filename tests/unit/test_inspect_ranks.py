@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.rules.inspect import Look, conclude, group, look_of
+from rankdeck.rules.inspect import Look, conclude_inspection, group_stacks, look_of
 
 REDUCE = (
     (
@@ -28,7 +28,7 @@ def look(rank: int, *stacks, per_node: int = 8, **more) -> Look:
 def test_one_of_512_in_another_call_is_named() -> None:
     looks = [look(n, LOAD if n == 137 else REDUCE) for n in range(512)]
 
-    found = conclude("j", 0.0, looks, {})
+    found = conclude_inspection("j", 0.0, looks, {})
 
     assert found.odd == (137,)
     assert found.answer == (
@@ -39,7 +39,7 @@ def test_one_of_512_in_another_call_is_named() -> None:
 def test_who_is_not_in_the_collective_stands_out_even_where_it_is_the_majority() -> None:
     looks = [look(n, REDUCE if n < 3 else LOAD) for n in range(16)]
 
-    found = conclude("j", 0.0, looks, {})
+    found = conclude_inspection("j", 0.0, looks, {})
 
     assert found.odd == tuple(range(3, 16))
 
@@ -54,7 +54,7 @@ def test_ranks_that_poll_are_together_however_they_were_caught() -> None:
         look(3, test),
     ]
 
-    found = conclude("j", 0.0, looks, {})
+    found = conclude_inspection("j", 0.0, looks, {})
 
     assert [one.ranks for one in found.groups] == [(0, 1, 3), (2,)]
     assert found.odd == (2,)
@@ -66,7 +66,7 @@ def test_without_stacks_the_kernel_tells_them_apart() -> None:
         for n in range(4)
     ]
 
-    found = conclude("j", 0.0, looks, {"n9": "no answer"})
+    found = conclude_inspection("j", 0.0, looks, {"n9": "no answer"})
 
     assert found.odd == (2,)
     assert found.answer == (
@@ -76,14 +76,14 @@ def test_without_stacks_the_kernel_tells_them_apart() -> None:
 
 
 def test_where_all_are_together_nobody_stands_out() -> None:
-    found = conclude("j", 0.0, [look(n, REDUCE) for n in range(8)], {})
+    found = conclude_inspection("j", 0.0, [look(n, REDUCE) for n in range(8)], {})
 
     assert found.odd == ()
     assert found.answer == "8 in all_reduce (train.py:8)"
 
 
 def test_no_rank_at_all_is_said() -> None:
-    assert conclude("j", 0.0, [], {}).answer == "no running rank could be looked at"
+    assert conclude_inspection("j", 0.0, [], {}).answer == "no running rank could be looked at"
 
 
 @given(
@@ -98,7 +98,7 @@ def test_no_rank_at_all_is_said() -> None:
 def test_every_rank_is_in_exactly_one_group(samples) -> None:
     looks = [look(n, *stacks, state="S") for n, stacks in enumerate(samples)]
 
-    grouped = [rank for one in group(looks) for rank in one.ranks]
+    grouped = [rank for one in group_stacks(looks) for rank in one.ranks]
 
     assert sorted(grouped) == list(range(len(samples)))
 
@@ -126,7 +126,7 @@ def test_whatever_a_node_sends_becomes_a_look_or_nothing(raw) -> None:
     found = look_of("n1", raw, {})
 
     if found is not None:
-        conclude("j", 0.0, [found], {})
+        conclude_inspection("j", 0.0, [found], {})
         assert found.last.isprintable() or not found.last
         json.dumps(found.rank)
 
@@ -137,7 +137,7 @@ def test_where_all_are_at_one_place_who_fell_silent_first_is_named() -> None:
         for n, s in enumerate([31.0, 31.2, 33.5, 31.1])
     ]
 
-    answer = conclude("j", 0.0, looks, {}).answer
+    answer = conclude_inspection("j", 0.0, looks, {}).answer
     assert answer == "4 waiting in futex; silent first: rank 2 on n2"
     lively = [replace(look, silent=(look.silent or 0) - 30) for look in looks]
-    assert conclude("j", 0.0, lively, {}).answer == "4 waiting in futex"
+    assert conclude_inspection("j", 0.0, lively, {}).answer == "4 waiting in futex"

@@ -1,4 +1,6 @@
-"""Nodes that their own agent judges, on the console: what it adds, what it believes, what it asks for."""
+"""Nodes that their own agent judges, on the console: what it adds,
+what it believes, what it asks for.
+"""
 
 import json
 from dataclasses import replace
@@ -9,12 +11,12 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import UNHEARD, Ack, Level, Occurrence
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.link import FleetUpdater, Telemetry
-from rankdeck.ui.formatting import worst_of
+from rankdeck.ui.formatting import describe_worst_cause
 from rankdeck_agent.rules.levels import Expected
-from rankdeck_agent.rules.report import fingerprint
+from rankdeck_agent.rules.report import expectations_fingerprint
 from rankdeck_agent.rules.table import CHECKS
-from rankdeck_agent.telemetry import wanted
-from rankdeck_agent.wire import Event, HealthReport, Hello, Sample, encode
+from rankdeck_agent.telemetry import samples_wanted
+from rankdeck_agent.wire import Event, HealthReport, Hello, Sample, encode_message
 
 START = 2e9
 FULL = ("disk.full", 3, "/", 5.0, "/ is 99% full · jobs fail when they write · free space")
@@ -152,7 +154,10 @@ def test_what_was_bad_when_the_console_was_closed_stands_as_remembered_until_it_
         lab.hear()
 
     assert (before.level, before.reasons[0].check) == (Level.BAD, "gpu.temp")
-    assert (begun.level, worst_of(begun.reasons)) == (Level.BAD, "remembered: GPU 1 is at 95 °C")
+    assert (begun.level, describe_worst_cause(begun.reasons)) == (
+        Level.BAD,
+        "remembered: GPU 1 is at 95 °C",
+    )
     assert [one.check for one in begun.reasons] == ["gpu.temp", "node.remembered"]
     lab.wait(8)
     lab.hear()
@@ -248,7 +253,7 @@ def test_a_kind_of_message_that_is_not_known_is_refused_and_the_node_stays_as_it
     lab = Lab()
     intake = FleetUpdater("lab", lab.fleet)
     lab.hear(FULL)
-    intake.take("rankdeck/1/lab/n1/later", encode(HealthReport(START, 0, 10.0)))
+    intake.take("rankdeck/1/lab/n1/later", encode_message(HealthReport(START, 0, 10.0)))
 
     assert (lab.checks(), intake.refused) == (["disk.full"], {"n1": 1})
 
@@ -259,7 +264,7 @@ def test_other_expectations_are_said_and_never_leave_a_node_ok() -> None:
     assert (lab.health().level, lab.checks()) == (Level.UNKNOWN, ["agent.expect"])
     assert lab.fleet.node("n1").older_expectations
 
-    lab.hear(expect=fingerprint(Expected(other={"gpu_model": "A100"})))
+    lab.hear(expect=expectations_fingerprint(Expected(other={"gpu_model": "A100"})))
     assert lab.health().level is Level.OK
 
 
@@ -378,7 +383,7 @@ def test_agents_learn_by_their_lease_whether_samples_are_wanted() -> None:
     telemetry = Telemetry(None, link, lab.fleet)
 
     def writer(name):
-        return lambda line: written.append((name, wanted(json.loads(line), before=False)))
+        return lambda line: written.append((name, samples_wanted(json.loads(line), before=False)))
 
     for name in ("n1", "n2"):
         telemetry.started(name, writer(name))
@@ -395,7 +400,9 @@ def test_agents_learn_by_their_lease_whether_samples_are_wanted() -> None:
 def test_a_line_of_the_lease_that_says_nothing_changes_nothing() -> None:
     requests = ({}, {"samples": 1}, {"other": True})
 
-    assert {(wanted(one, True), wanted(one, False)) for one in requests} == {(True, False)}
+    assert {(samples_wanted(one, True), samples_wanted(one, False)) for one in requests} == {
+        (True, False)
+    }
 
 
 def test_a_heartbeat_that_is_too_long_hides_no_silence() -> None:

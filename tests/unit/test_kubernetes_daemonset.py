@@ -9,7 +9,7 @@ import yaml
 
 from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Broker, Cluster, Node
-from rankdeck.remote.agent import Bundle, bundle
+from rankdeck.remote.agent import Bundle, build_bundle
 from rankdeck.telemetry.kubernetes import daemon_set
 from rankdeck.telemetry.link import installed_config
 from rankdeck_agent import config as agent
@@ -21,7 +21,7 @@ CLUSTER = Cluster(name="k", nodes=(), backend="kubernetes", broker=Broker(host="
 def objects(*nodes: str) -> dict[str, dict[str, Any]]:
     assert CLUSTER.broker is not None
     configs = {node: installed_config(CLUSTER, CLUSTER.broker, node) for node in nodes}
-    text = daemon_set("python:3", "ops", bundle(), configs)
+    text = daemon_set("python:3", "ops", build_bundle(), configs)
     return {one["kind"]: one for one in yaml.load_all(text, LOADER)}
 
 
@@ -34,7 +34,7 @@ def container(made: dict[str, dict[str, Any]]) -> dict[str, Any]:
 def test_the_agent_is_in_it_byte_for_byte() -> None:
     made = objects("")
 
-    assert base64.b64decode(made["ConfigMap"]["binaryData"]["agent.pyz"]) == bundle().data
+    assert base64.b64decode(made["ConfigMap"]["binaryData"]["agent.pyz"]) == build_bundle().data
     assert {one["metadata"]["namespace"] for one in made.values()} == {"ops"}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rankdeck.backends.kubernetes_manifest import POD_SHIM, job_name, objects
+from rankdeck.backends.kubernetes_manifest import POD_SHIM, job_name, job_objects
 from rankdeck.backends.launchers import plan_job
 from rankdeck.cli.check import look_at
 from rankdeck.config.clusters import read_cluster
@@ -55,12 +55,14 @@ kubernetes:
 def planned(folder: Path, cluster: str = CLUSTER, job: str = JOB) -> list[dict[str, Any]]:
     (folder / "c.yaml").write_text(cluster)
     (folder / "j.yaml").write_text(job)
-    return objects(read_cluster(folder / "c.yaml"), read_job(folder / "j.yaml"), "t-1")
+    return job_objects(read_cluster(folder / "c.yaml"), read_job(folder / "j.yaml"), "t-1")
 
 
 def made(spec: JobSpec, job: str = "t-1", **options: str) -> list[dict[str, Any]]:
     nodes = (Node(name="w1", slots=2),)
-    return objects(Cluster(name="k", nodes=nodes, backend="kubernetes", options=options), spec, job)
+    return job_objects(
+        Cluster(name="k", nodes=nodes, backend="kubernetes", options=options), spec, job
+    )
 
 
 def pod_of(workload: Mapping[str, Any]) -> dict[str, Any]:

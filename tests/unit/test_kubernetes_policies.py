@@ -1,11 +1,13 @@
-"""Options for the policies of a site: what they put into the manifest, the strategic merge, and what is refused where."""
+"""Options for the policies of a site: what they put into the manifest, the
+strategic merge, and what is refused where.
+"""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rankdeck.backends.kubernetes_manifest import objects
+from rankdeck.backends.kubernetes_manifest import job_objects
 from rankdeck.cli.check import look_at
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.jobs import read_job
@@ -18,11 +20,13 @@ JOB = 'job: t\nlaunch: LAUNCH\nnodes: 2\ncommand: [app]\ncontainer: {image: "i:1
 def made(
     folder: Path, job: str = "", cluster: str = "", launch: str = "plain"
 ) -> list[dict[str, Any]]:
-    """The objects of a job, with these lines in the `kubernetes:` section of the job and of the cluster."""
+    """The objects of a job, with these lines in the `kubernetes:`
+    section of the job and of the cluster.
+    """
     section = "kubernetes:\n"
     (folder / "c.yaml").write_text(CLUSTER + (section + cluster if cluster else ""))
     (folder / "j.yaml").write_text(JOB.replace("LAUNCH", launch) + (section + job if job else ""))
-    return objects(read_cluster(folder / "c.yaml"), read_job(folder / "j.yaml"), "t-1")
+    return job_objects(read_cluster(folder / "c.yaml"), read_job(folder / "j.yaml"), "t-1")
 
 
 def template(workload: dict[str, Any], role: str = "") -> dict[str, Any]:

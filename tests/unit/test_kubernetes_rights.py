@@ -1,4 +1,6 @@
-"""What a user may not do on Kubernetes is said, with what to do, and counts as trouble where no job can run."""
+"""What a user may not do on Kubernetes is said, with what to do, and
+counts as trouble where no job can run.
+"""
 
 from dataclasses import replace
 
@@ -6,7 +8,7 @@ from rankdeck.cli.check import live_lines
 from rankdeck.model.schedulers import ClusterAbout, KubernetesJob, Permission
 from rankdeck.remote.command import AgentRows
 from rankdeck.state.fleet import KubernetesState
-from rankdeck.telemetry.kubernetes import takes
+from rankdeck.telemetry.kubernetes import kubernetes_takes
 
 ABOUT = ClusterAbout(
     kubectl="v1.36.4",
@@ -57,7 +59,7 @@ def test_a_right_for_one_kind_of_jobs_says_nothing_of_the_others() -> None:
 
 def test_jobs_come_and_go_by_the_rows_of_the_agent_and_nonsense_is_left_out() -> None:
     state = KubernetesState()
-    reader = AgentRows(takes(None, state))
+    reader = AgentRows(kubernetes_takes(None, state))
 
     reader.take(
         b'{"job": {"kind": "Job", "namespace": "t", "name": "a", "ranks": "x", "pods": 1e999}}\n'

@@ -8,7 +8,7 @@ import pytest
 from rankdeck.model.job import Container, JobSpec, Launch
 from rankdeck.preflight.doctor import lack_of
 from rankdeck.preflight.facts import modules_of, node_facts
-from rankdeck_agent.preflight import gather
+from rankdeck_agent.preflight import gather_facts
 
 PROGRAM = """
 import os, numpy.linalg as la
@@ -52,7 +52,7 @@ def test_nothing_is_said_of_what_cannot_be_known(spec: JobSpec) -> None:
 def test_the_interpreter_of_the_node_tells_which_packages_it_finds() -> None:
     words = ["python3 json", "python3 no_such_package", "python9 json"]
 
-    assert gather({"modules": words})["modules"] == {
+    assert gather_facts({"modules": words})["modules"] == {
         "python3 json": True,
         "python3 no_such_package": False,
     }

@@ -19,9 +19,9 @@ from rankdeck.model.leftovers import (
     CleanOrder,
     CleanReport,
     LeftoverGroup,
-    total,
+    total_leftovers,
 )
-from rankdeck.remote.clean import cleaned
+from rankdeck.remote.clean import parse_cleaned
 from rankdeck.remote.shell import ProgramResult
 from rankdeck_agent.wire.leftovers import Ground
 
@@ -42,8 +42,8 @@ def test_a_dry_run_counts_a_shared_folder_once_and_what_stays_not_at_all() -> No
         group(""),
     ]
 
-    assert total(machines, dry=True) == (8, 8000)
-    assert total(machines, dry=False) == (10, 10_000)
+    assert total_leftovers(machines, dry=True) == (8, 8000)
+    assert total_leftovers(machines, dry=False) == (10, 10_000)
 
 
 def answered(row: object) -> ProgramResult:
@@ -68,7 +68,7 @@ def test_an_answer_is_believed_only_in_what_it_may_say() -> None:
         {**row, "count": True, "names": ["\x1b[31mred", 7, *["x"] * 50]},
     ]
     clock = {"trusted": False, "newest": "j\x07/n1", "ahead": "long", "console": 5}
-    found = cleaned(
+    found = parse_cleaned(
         "n1", answered({"ok": True, "rows": rows, "failed": [{"why": "no"}], "clock": clock})
     )
 
@@ -86,7 +86,7 @@ def test_an_answer_is_believed_only_in_what_it_may_say() -> None:
 )
 def test_what_is_no_answer_is_an_error_of_the_node(row: object) -> None:
     with pytest.raises(AgentError, match="n1: no such command"):
-        cleaned("n1", answered(row))
+        parse_cleaned("n1", answered(row))
 
 
 def test_the_json_has_no_place_and_a_total() -> None:

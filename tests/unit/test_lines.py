@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rankdeck.model.job import Chunk, Tail
 from rankdeck.model.safe_text import strip_controls
-from rankdeck.state.lines import SHOWN, RankLog, share
+from rankdeck.state.lines import SHOWN, RankLog, line_memory_share
 
 
 def chunk(offset: int, data: bytes, stream: str = "out", at: float = 1.0) -> Chunk:
@@ -140,7 +140,7 @@ def test_memory_is_bounded_by_bytes_too() -> None:
 @pytest.mark.long
 def test_a_large_chunk_is_kept_until_the_next_and_512_ranks_stay_in_their_share() -> None:
     tracemalloc.start()
-    logs = [RankLog(rank, keep_bytes=share(512)) for rank in range(512)]
+    logs = [RankLog(rank, keep_bytes=line_memory_share(512)) for rank in range(512)]
     for turn in range(12):
         text = "".join(f"step {turn * 60 + n} loss 2.5 tok/s\n" for n in range(60))
         for log in logs:

@@ -10,9 +10,9 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch, TorchOptions
 from rankdeck.preflight import checks
-from rankdeck.preflight.check_network import foreign_host, listens_on, meeting
+from rankdeck.preflight.check_network import foreign_host, listens_on, meeting_place
 from rankdeck.preflight.facts import Change, Finding, JobContext, node_facts
-from rankdeck.preflight.run import judge
+from rankdeck.preflight.run import judge_case
 
 NODES = tuple(Node(name=f"n{i}", address=f"10.0.0.{i}", slots=2) for i in (1, 2))
 CLUSTER = Cluster(name="c", nodes=NODES)
@@ -32,7 +32,7 @@ def judged(spec: JobSpec, cluster: Cluster = CLUSTER, **told: Any) -> list[Findi
     """What is found about port and meeting; `n2={...}` is what a node told."""
     facts = {n.name: node_facts(told.get(n.name, {}), 0.0, 1.0) for n in cluster.nodes}
     case = JobContext(layout=lay_out(cluster, spec, "j"), facts=facts, health={})
-    found = [f for f in judge(case) if f.check in ("port", "meeting")]
+    found = [f for f in judge_case(case) if f.check in ("port", "meeting")]
     return [f for f in found if f.level is not Level.OK]
 
 
@@ -57,7 +57,7 @@ def test_what_is_fixed_is_read_from_arguments_and_variables(
     spec: JobSpec, host: str, port: int, node: str
 ) -> None:
     layout = lay_out(CLUSTER, spec, "j")
-    met = meeting(layout)
+    met = meeting_place(layout)
 
     assert (met.host, met.number, listens_on(layout)) == (host, port, node)
 
@@ -65,7 +65,7 @@ def test_what_is_fixed_is_read_from_arguments_and_variables(
 def test_the_cluster_files_variables_count_as_well() -> None:
     cluster = replace(CLUSTER, environment={"MASTER_PORT": "29500"})
 
-    assert meeting(lay_out(cluster, PLAIN, "j")).number == 29500
+    assert meeting_place(lay_out(cluster, PLAIN, "j")).number == 29500
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_only_names_are_asked_for() -> None:
 
 
 def test_variables_that_torchrun_sets_itself_are_told() -> None:
-    findings = checks.judge(replace(TORCH, env={"MASTER_PORT": "29500"}))
+    findings = checks.check_job_file(replace(TORCH, env={"MASTER_PORT": "29500"}))
 
     assert [(f.level, f.check) for f in findings] == [(Level.WARN, "environment")]
     assert findings[0].patch == (Change("env.MASTER_PORT", None),)

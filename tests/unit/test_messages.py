@@ -5,7 +5,7 @@ import re
 import pytest
 
 from rankdeck.rules.message_table import MESSAGES, STATUSES, Message, MessageKind
-from rankdeck.rules.messages import explain, kinds_of, use_rows
+from rankdeck.rules.messages import explain_end, kinds_of, use_rows
 from tests.support.cases import each
 from tests.support.effort import effort
 
@@ -420,7 +420,7 @@ ORDINARY = (
 
 @each(SAID.items())
 def test_a_message_is_put_into_plain_words(line: str, means: tuple[str, str]) -> None:
-    found = explain(["step 1 loss 2.3", line])
+    found = explain_end(["step 1 loss 2.3", line])
 
     assert means[0] in found[0].means
     assert found[0].remedy
@@ -440,7 +440,7 @@ def test_a_warning_tells_nothing_of_who_failed(line: str) -> None:
 def test_a_warning_explains_only_where_its_row_says_so() -> None:
     line = "UserWarning: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized"
 
-    assert [one.line for one in explain(["KeyError: 'a'", line, UNLIKE_A_REASON])] == [
+    assert [one.line for one in explain_end(["KeyError: 'a'", line, UNLIKE_A_REASON])] == [
         line,
         "KeyError: 'a'",
     ]
@@ -460,7 +460,7 @@ def test_kinds_come_newest_first_and_only_of_known_lines() -> None:
 
 
 def test_the_newest_message_comes_first_and_each_once() -> None:
-    found = explain(["EADDRINUSE", "No space left on device", "EADDRINUSE again"])
+    found = explain_end(["EADDRINUSE", "No space left on device", "EADDRINUSE again"])
 
     assert [one.line for one in found] == [
         "EADDRINUSE again",
@@ -470,7 +470,7 @@ def test_the_newest_message_comes_first_and_each_once() -> None:
 
 def test_what_only_says_that_others_failed_comes_last() -> None:
     lines = ["MemoryError", "prterun noticed that process rank 1 with PID 7 on node n1 exited on"]
-    found = explain(lines, 137)
+    found = explain_end(lines, 137)
 
     assert [one.means.split(":")[0] for one in found] == [
         "no memory was left for it on that node",
@@ -481,19 +481,19 @@ def test_what_only_says_that_others_failed_comes_last() -> None:
 
 @pytest.mark.parametrize("status", STATUSES)
 def test_an_exit_status_speaks_where_the_lines_do_not(status: int) -> None:
-    (found,) = explain(["step 7"], status)
+    (found,) = explain_end(["step 7"], status)
 
     assert found.line == ""
 
 
 @each(ORDINARY)
 def test_an_ordinary_line_means_nothing(line: str) -> None:
-    assert explain([line], 1) == ()
+    assert explain_end([line], 1) == ()
 
 
 def test_every_row_has_a_line_that_it_explains() -> None:
     for row in MESSAGES:
-        assert explain([row.example])[0].means == row.means
+        assert explain_end([row.example])[0].means == row.means
 
 
 @each([row.remedy for row in MESSAGES] + [remedy for _, remedy in STATUSES.values()])
@@ -502,7 +502,7 @@ def test_advice_leaves_nothing_for_the_reader_to_fill_in(remedy: str) -> None:
 
 
 def test_a_taken_port_promises_a_new_one_only_where_none_is_fixed() -> None:
-    (found,) = explain(["EADDRINUSE"])
+    (found,) = explain_end(["EADDRINUSE"])
 
     assert "without `torch.port`" in found.remedy
 
@@ -519,9 +519,9 @@ def test_a_row_of_a_user_comes_before_ours_and_can_be_taken_away() -> None:
     line = "KeyError: licence 7 denied"
     use_rows((row,))
     try:
-        assert [one.means for one in explain([line])] == ["no licence"]
+        assert [one.means for one in explain_end([line])] == ["no licence"]
         assert kinds_of([line]) == (("service", line),)
     finally:
         use_rows(())
 
-    assert [one.means for one in explain([line])] != ["no licence"]
+    assert [one.means for one in explain_end([line])] != ["no licence"]

@@ -17,7 +17,9 @@ COMMANDS = {
     path.name: path.read_text().removesuffix("\n")
     for path in sorted((Path(__file__).parent / "mpi_commands").iterdir())
 }
-"""What launchers really sent, written down with `launch-agent` in the place of ssh (Intel's: as its -v shows it, not tried here)."""
+"""What launchers really sent, written down with `launch-agent` in the place of ssh
+(Intel's: as its -v shows it, not tried here).
+"""
 DAEMONS = {
     "openmpi-5": "prted",
     "openmpi-4": "orted",

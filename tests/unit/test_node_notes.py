@@ -7,13 +7,20 @@ from pathlib import Path
 from textual.geometry import Size
 
 from rankdeck.backends.remote_log import Recording
-from rankdeck.cli.jobs import summary
+from rankdeck.cli.jobs import job_summary
 from rankdeck.cli.shapes import job_shape
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Ack, Level, Occurrence
 from rankdeck.model.job import FirstFailure, NodeNote, RankState, State
 from rankdeck.reports.job import ReportSource, _texts, secrets_of
-from rankdeck.rules.job_news import MOST, NodeHistory, node_notes, note_words, when, with_reasons
+from rankdeck.rules.job_news import (
+    MOST,
+    NodeHistory,
+    node_notes,
+    note_words,
+    time_of_note,
+    with_reasons,
+)
 from rankdeck.state.history import History
 from rankdeck.state.history_thread import HistoryThread
 from rankdeck.state.job_recorder import NodeNotes
@@ -97,7 +104,7 @@ def test_an_xid_shortly_before_the_failure_is_told_with_its_distance():
     (note,) = noted(event(FAILED - 3))
 
     assert note_words(note) == "n1: 0000:3b:00.0: Xid 79, GPU has fallen off the bus"
-    assert when(note, RAN) == "3 s before the failure"
+    assert time_of_note(note, RAN) == "3 s before the failure"
 
 
 def test_what_was_bad_on_the_culprits_node_is_a_reason_for_the_verdict_and_once() -> None:
@@ -167,7 +174,7 @@ def test_a_warning_that_was_there_when_its_node_was_first_looked_at_says_nothing
     assert noted(began(START + 3, level=Level.WARN), first_heard=first) == ()
     (bad,) = noted(began(START + 3), first_heard=first)
     (later,) = noted(began(START + 40, level=Level.WARN), first_heard=first)
-    assert when(bad, RAN) == "there when the node was first looked at"
+    assert time_of_note(bad, RAN) == "there when the node was first looked at"
     assert not later.before
 
 
@@ -186,7 +193,7 @@ def test_what_is_bad_since_long_before_is_told_as_such_once():
         job=replace(RUNS, node_notes=(note,)), present=[replace(present, at=START - 4999.7)]
     )
 
-    assert when(note, RUNS) == "since before the job"
+    assert time_of_note(note, RUNS) == "since before the job"
     assert again == (note,)
 
 
@@ -216,7 +223,7 @@ def test_made_up_faults_say_so_everywhere():
     job = replace(RAN, node_notes=(note,))
 
     assert note.simulated
-    assert "SIMULATED" in summary(job)
+    assert "SIMULATED" in job_summary(job)
     assert job_shape(job)["nodes_said"][0]["simulated"] is True
     assert "SIMULATED" in text_of(head_lines(job, UNICODE, Size(120, 40)))
 

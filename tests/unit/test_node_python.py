@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from rankdeck.errors import AgentError
-from rankdeck.remote.node_python import FoundPython, check, install_command, look, parse
+from rankdeck.remote.node_python import (
+    FoundPython,
+    check_python,
+    install_command,
+    parse_found_python,
+    python_look_command,
+)
 
 
 class Node:
@@ -26,12 +32,12 @@ class Node:
         python.chmod(0o755)
 
     def find(self, *named: str) -> FoundPython:
-        _, *words = look("agent-1.pyz", named)
+        _, *words = python_look_command("agent-1.pyz", named)
         env = {"HOME": str(self.home), "PATH": str(self.programs)}
         done = subprocess.run(
             ["/bin/sh", *words], env=env, capture_output=True, timeout=60, check=True
         )
-        return parse("n1", done.stdout, done.stderr)
+        return parse_found_python("n1", done.stdout, done.stderr)
 
 
 @pytest.fixture
@@ -72,14 +78,14 @@ def test_a_program_that_is_no_python_is_said_to_be_none(node: Node) -> None:
     node.has("python3", "welcome")
 
     with pytest.raises(AgentError, match="`python3` gives no version"):
-        check("n1", node.find(), ())
+        check_python("n1", node.find(), ())
 
 
 def test_an_old_python_is_named_if_there_is_no_other(node: Node) -> None:
     node.has("python3", "3.4|")
 
     with pytest.raises(AgentError, match=r"`python3` is 3\.4, too old"):
-        check("n1", node.find(), ())
+        check_python("n1", node.find(), ())
 
 
 def test_without_any_python_the_system_is_told_and_one_sentence_says_what_to_install(
@@ -90,7 +96,7 @@ def test_without_any_python_the_system_is_told_and_one_sentence_says_what_to_ins
     assert found.version == ""
     assert "ID=" in found.system
     with pytest.raises(AgentError, match=r"no Python there: .*install"):
-        check("n1", found, ())
+        check_python("n1", found, ())
 
 
 @pytest.mark.parametrize(
@@ -123,7 +129,7 @@ def test_the_command_is_that_of_the_distribution(system: str, command: str) -> N
 )  # fmt: skip
 def test_an_account_that_runs_no_commands_is_quoted(out: bytes, err: bytes, said: str) -> None:
     with pytest.raises(AgentError) as refused:
-        parse("n1", out, err)
+        parse_found_python("n1", out, err)
 
     assert f"no usable answer: it says `{said}`" in refused.value.why
     assert "name another user" in refused.value.why

@@ -1,4 +1,6 @@
-"""Nodes that a cluster file takes from elsewhere: groups of ClusterShell, Slurm, inventories, lists in files."""
+"""Nodes that a cluster file takes from elsewhere: groups of
+ClusterShell, Slurm, inventories, lists in files.
+"""
 
 import os
 import shutil
@@ -6,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.cli.main import run
+from rankdeck.cli.main import run_command_line
 from rankdeck.config import node_sources
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.site_lists import read_inventory
-from rankdeck.config.user import allow
+from rankdeck.config.user import allow_uses
 from rankdeck.errors import ConfigError, UntrustedError
 from rankdeck.model.cluster import Cluster, Node
 
@@ -176,11 +178,11 @@ def test_ansible_itself_tells_hosts_groups_and_variables(
     (tmp_path / "inventory").write_text(INVENTORY + "[gpu:vars]\nansible_port=2200\n")
     with pytest.raises(UntrustedError) as caught:
         cluster(tmp_path, "ansible inventory gpu")
-    allow(caught.value.problems)
+    allow_uses(caught.value.problems)
     found = cluster(tmp_path, "ansible inventory gpu")
 
     assert found.nodes == (Node(name="gpu01", port=2200), Node(name="gpu02", port=2200))
-    assert run(["nodes", "--import", str(tmp_path / "inventory")], None) == 0
+    assert run_command_line(["nodes", "--import", str(tmp_path / "inventory")], None) == 0
     assert "port: 2200" in capsys.readouterr().out
 
 

@@ -1,4 +1,6 @@
-"""A user's own messages: read once, before ours; a mistake names its line and never stops the verdict."""
+"""A user's own messages: read once, before ours; a mistake names its
+line and never stops the verdict.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rankdeck.errors import ConfigError
-from rankdeck.rules.messages import explain, kinds_of, use_rows
+from rankdeck.rules.messages import explain_end, kinds_of, use_rows
 from rankdeck.state.own_messages import read_messages, use_own_messages
 
 ROW = """messages:
@@ -32,7 +34,7 @@ def test_a_row_of_the_user_explains_before_ours(own: Path) -> None:
     own.write_text(ROW)
 
     assert use_own_messages() is None
-    (found,) = explain(["KeyError: licence cfd denied"])
+    (found,) = explain_end(["KeyError: licence cfd denied"])
     assert (found.means, found.remedy) == ("the licence server has none left", "ask who uses it")
     assert kinds_of([found.line]) == (("service", found.line),)
 
@@ -60,4 +62,4 @@ def test_a_mistake_is_told_with_its_place_and_no_row_is_used(
     with pytest.raises(ConfigError, match=why):
         read_messages(own)
     assert use_own_messages().problems[0].line > 1
-    assert explain(["licence cfd denied"]) == ()
+    assert explain_end(["licence cfd denied"]) == ()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rankdeck.backends.free_port import with_port
 from rankdeck.backends.launchers import plan_job
-from rankdeck.backends.plan_text import plan_text
+from rankdeck.backends.plan_text import write_plan
 from rankdeck.backends.shell_words import at_run_time, shell_line
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Access, Cluster, Node
@@ -116,7 +116,7 @@ def test_a_free_port_is_asked_for_only_where_one_is_needed() -> None:
 def test_the_port_is_filled_in_everywhere() -> None:
     plan = with_port(plan_job(CLUSTER, replace(SPEC, launch=Launch.TORCHRUN), "t-1"), 4711)
 
-    assert "RANKDECK_PORT" not in plan_text(plan)
+    assert "RANKDECK_PORT" not in write_plan(plan)
     assert all("--master-port=4711" in node.processes[0].argv for node in plan.nodes)
 
 
@@ -180,5 +180,5 @@ def test_the_run_folder_is_found_where_the_rank_runs(words: list[str]) -> None:
 def test_the_text_of_a_plan_is_a_script() -> None:
     for launch in Launch:
         spec = replace(SPEC, launch=launch, files={"f": "EOF\n$x ${RANKDECK_RUN}\n"})
-        text = plan_text(plan_job(CLUSTER, spec, "t-1"))
+        text = write_plan(plan_job(CLUSTER, spec, "t-1"))
         assert subprocess.run(["sh", "-n"], input=text, text=True, check=False).returncode == 0

@@ -9,16 +9,16 @@ import pytest
 
 from rankdeck import plugins
 from rankdeck.backends.launchers import plan_job
-from rankdeck.backends.plan_text import plan_text
+from rankdeck.backends.plan_text import write_plan
 from rankdeck.backends.slurm import SlurmBackend
 from rankdeck.config.clusters import read_cluster
-from rankdeck.config.files import shipped
+from rankdeck.config.files import find_shipped
 from rankdeck.config.jobs import read_job
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions, Plan
 from rankdeck.remote.agent import Agents
 
-SAMPLES = shipped("sample-clusters")
+SAMPLES = find_shipped("sample-clusters")
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 JOBS = sorted(path.stem for path in (SAMPLES / "jobs").glob("*.yaml"))
 IMAGE = Container(image="registry.example.org/hpc:1", runtime="enroot", gpu="nvidia")
@@ -34,7 +34,9 @@ def planned(cluster: Cluster, spec: JobSpec) -> Plan:
     if cluster.backend == "ssh":
         return plan_job(cluster, spec, f"{spec.name}-1")
     spec = replace(spec, container=IMAGE, ranks_per_node=spec.ranks_per_node or RANKS)
-    return plugins.find("backends", cluster.backend)(None).plan(cluster, spec, f"{spec.name}-1")
+    return plugins.find_plugin("backends", cluster.backend)(None).plan(
+        cluster, spec, f"{spec.name}-1"
+    )
 
 
 def compare(name: str, text: str) -> None:
@@ -51,7 +53,7 @@ def test_a_sample_job_is_planned_to_the_letter(cluster: str, job: str) -> None:
 
     compare(
         f"{cluster}.{job}",
-        plan_text(planned(read_cluster(SAMPLES / f"{cluster}.yaml"), spec)),
+        write_plan(planned(read_cluster(SAMPLES / f"{cluster}.yaml"), spec)),
     )
 
 
@@ -62,11 +64,11 @@ def test_every_mpi_is_spoken_to_in_its_own_words(flavour: str, launcher: str) ->
     spec = replace(spec, mpi=MpiOptions(flavour=flavour, launcher=launcher))
     cluster = read_cluster(SAMPLES / "two-pis.yaml")
 
-    compare(f"mpi.{flavour}.{launcher}", plan_text(plan_job(cluster, spec, "hello-1")))
+    compare(f"mpi.{flavour}.{launcher}", write_plan(plan_job(cluster, spec, "hello-1")))
 
 
 @pytest.mark.parametrize("launch", Launch)
-@pytest.mark.parametrize("runtime", plugins.names("runtimes"))
+@pytest.mark.parametrize("runtime", plugins.plugin_names("runtimes"))
 def test_every_launcher_in_every_runtime_is_planned_to_the_letter(
     runtime: str, launch: Launch
 ) -> None:
@@ -89,7 +91,7 @@ def test_every_launcher_in_every_runtime_is_planned_to_the_letter(
     )
     cluster = read_cluster(SAMPLES / "roce-pair.yaml")
 
-    compare(f"container.{launch}.{runtime}", plan_text(plan_job(cluster, spec, "cell-1")))
+    compare(f"container.{launch}.{runtime}", write_plan(plan_job(cluster, spec, "cell-1")))
 
 
 def test_nccl_tests_of_16_gpus_through_pyxis_are_planned_to_the_letter() -> None:
@@ -112,7 +114,7 @@ def test_nccl_tests_of_16_gpus_through_pyxis_are_planned_to_the_letter() -> None
     )  # fmt: skip
     plan = SlurmBackend(cast("Agents", None)).plan(read_cluster(SAMPLES / "slurm-a100.yaml"), spec, "nccl-1")  # fmt: skip
 
-    compare("slurm-a100.pyxis-nccl", plan_text(plan))
+    compare("slurm-a100.pyxis-nccl", write_plan(plan))
 
 
 EVERY_OPTION = (

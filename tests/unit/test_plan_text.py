@@ -6,16 +6,16 @@ from typing import cast
 import pytest
 
 from rankdeck.backends.kubernetes import KubernetesBackend
-from rankdeck.backends.kubernetes_manifest import manifest_parts, objects
+from rankdeck.backends.kubernetes_manifest import job_objects, manifest_parts
 from rankdeck.backends.plan_text import (
     DiffKind,
     parts_text,
     plan_difference,
-    plan_lines,
-    plan_text,
+    write_plan,
+    write_plan_lines,
 )
 from rankdeck.backends.slurm import SlurmBackend
-from rankdeck.config.document import documents
+from rankdeck.config.document import write_documents
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Container, JobSpec, Launch, Plan
 from rankdeck.model.plan_part import LineKind, PlanLine
@@ -39,7 +39,7 @@ def plan(job: str = "a-1", *, argv: tuple[str, ...] = ("mpirun", "-np", "4"), **
 
 
 def rows(plan: Plan, *, folded: bool) -> list[tuple[str, str]]:
-    return [(str(line.kind), line.text) for line in plan_lines(plan, folded=folded)]
+    return [(str(line.kind), line.text) for line in write_plan_lines(plan, folded=folded)]
 
 
 def test_files_and_variables_fold_into_a_line_each_and_commands_are_told_from_the_rest() -> None:
@@ -60,7 +60,7 @@ def test_files_and_variables_fold_into_a_line_each_and_commands_are_told_from_th
 def test_whole_it_has_every_line_of_the_text() -> None:
     whole = rows(plan(), folded=False)
 
-    assert "".join(f"{text}\n" for _, text in whole) == plan_text(plan())
+    assert "".join(f"{text}\n" for _, text in whole) == write_plan(plan())
     head = whole.index(("setup", "cat > hosts <<'EOF_'"))
     assert whole[head : head + 3] == [
         ("setup", "cat > hosts <<'EOF_'"),
@@ -114,7 +114,7 @@ SPEC = JobSpec(
 def test_a_script_to_submit_by_hand_is_told_apart_and_folded() -> None:
     made = SlurmBackend(AGENTS).plan(replace(CLUSTER, backend="slurm"), SPEC, "t-1")
 
-    assert plan_text(made) == made.text
+    assert write_plan(made) == made.text
     folded = rows(made, folded=True)
     assert folded[:2] == [("note", "#!/bin/bash"), ("command", "#SBATCH --job-name=t")]
     assert ("setup", 'cat > "$RANKDECK_RUN"/app.py  # 2 lines') in folded
@@ -127,13 +127,13 @@ def test_a_script_to_submit_by_hand_is_told_apart_and_folded() -> None:
 @pytest.mark.parametrize("launch", Launch)
 def test_a_manifest_shows_the_fields_of_each_object_and_what_is_in_them(launch: Launch) -> None:
     cluster, spec = replace(CLUSTER, backend="kubernetes"), replace(SPEC, launch=launch)
-    made = objects(cluster, spec, "t-1")
+    made = job_objects(cluster, spec, "t-1")
     parts = manifest_parts(made)
 
-    assert parts_text(parts) == documents(made)
+    assert parts_text(parts) == write_documents(made)
     plan = KubernetesBackend(AGENTS).plan(cluster, spec, "t-1")
-    lines = plan_lines(plan, folded=True)
-    assert plan_text(plan) == plan.text == documents(made)
+    lines = write_plan_lines(plan, folded=True)
+    assert write_plan(plan) == plan.text == write_documents(made)
     assert lines.count(PlanLine("---", NOTE)) == len(made) - 1
     assert [line.text for line in lines if line.kind is FIELD][:3] == ["apiVersion: v1", "kind: ConfigMap", "metadata:"]  # fmt: skip
     assert PlanLine("  app.py: |-", FILE) in lines
@@ -143,5 +143,5 @@ def test_a_document_of_an_older_history_has_lines_of_one_kind() -> None:
     old = plan(text="#!/bin/bash\nsrun a\n")
     old = replace(old, backend="slurm", nodes=(replace(old.nodes[0], processes=()),))
 
-    assert plan_text(old) == old.text
+    assert write_plan(old) == old.text
     assert rows(old, folded=True) == [("file", "#!/bin/bash"), ("file", "srun a")]

@@ -1,4 +1,6 @@
-"""The shim that starts ranks in pods, by the sh of this machine: numbers, streams, ends, signals."""
+"""The shim that starts ranks in pods, by the sh of this machine:
+numbers, streams, ends, signals.
+"""
 
 import os
 import shutil

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from rankdeck import preflight
 from rankdeck.backends.launchers import lay_out
 from rankdeck.images import bring
-from rankdeck.images.bring import ImageAt, difference, image_rows
+from rankdeck.images.bring import ImageAt, describe_versions, image_rows
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Health, Level, Reason
 from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions
 from rankdeck.preflight import check_network, checks
 from rankdeck.preflight.checks import flavour_of
-from rankdeck.preflight.facts import Change, JobContext, changed, node_facts, programs_of
-from rankdeck.preflight.run import judge
+from rankdeck.preflight.facts import Change, JobContext, apply_change, node_facts, programs_of
+from rankdeck.preflight.run import judge_case
 from rankdeck.preflight.trial_run import ProbeOutcome, RankAnswer, judge_probe
 
 NODES = tuple(Node(name=f"n{i}", address=f"10.0.0.{i}", slots=2) for i in (1, 2, 3))
@@ -62,20 +62,20 @@ def found(judged):
 
 
 def test_good_facts_have_nothing_against_them():
-    assert found(judge(case())) == []
+    assert found(judge_case(case())) == []
 
 
 def test_a_node_that_ends_processes_with_the_login_is_named():
-    assert found(judge(case(n2={"logout": True}))) == [("warn", "logout", "n2")]
+    assert found(judge_case(case(n2={"logout": True}))) == [("warn", "logout", "n2")]
 
 
 @given(st.dictionaries(KEYS, ANYTHING, max_size=6))
 def test_whatever_a_node_tells_is_judged_and_fit_to_show(raw):
     looked = case(n2=raw)
-    findings = [*judge(looked), *check_network.interfaces(looked)]
+    findings = [*judge_case(looked), *check_network.check_interfaces(looked)]
 
     assert all(f.text.isprintable() for f in findings)
-    assert check_network.targets(looked)["n1"]
+    assert check_network.connection_targets(looked)["n1"]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_whatever_a_node_tells_is_judged_and_fit_to_show(raw):
     [(100.0, []), (101.9, []), (3700.0, ["n2"]), (40.0, ["n2"])],
 )
 def test_a_clock_is_off_only_where_it_is_certain(at, expected):
-    judged = judge(case(n2={"at": at}))
+    judged = judge_case(case(n2={"at": at}))
 
     assert [node for _, check, node in found(judged) if check == "clock"] == expected
 
@@ -91,7 +91,7 @@ def test_a_clock_is_off_only_where_it_is_certain(at, expected):
 def test_health_is_told_and_stops_nothing():
     health = {"n1": Health(Level.BAD, (Reason("gpu", Level.BAD, "GPU 3 fell off"),))}
 
-    assert ("warn", "health", "n1") in found(judge(case(health=health)))
+    assert ("warn", "health", "n1") in found(judge_case(case(health=health)))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_gpus_that_lack_ail_or_work_for_others_are_told(gpus, expected):
     good = {"gpus": {"rows": [{"name": "H100"}] * 2}}
     told = case(cluster=replace(CLUSTER, nodes=nodes), n1=good, n2={"gpus": gpus}, n3=good)
 
-    assert [level for level, check, _ in found(judge(told)) if check == "gpu"] == expected
+    assert [level for level, check, _ in found(judge_case(told)) if check == "gpu"] == expected
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_an_mpi_is_known_by_its_first_line(line, flavour):
 
 def test_the_arguments_that_place_ranks_again_are_taken_out():
     spec = replace(MPI, mpi=MpiOptions(args=("-np", "4", "--mca", "pml", "ob1", "-host", "a,b")))
-    (finding,) = checks.judge(spec)
+    (finding,) = checks.check_job_file(spec)
 
     assert finding.level is Level.BAD
     assert finding.patch == (Change("mpi.args", ["--mca", "pml", "ob1"]),)
@@ -137,25 +137,25 @@ def test_the_arguments_that_place_ranks_again_are_taken_out():
 
 def test_mapping_by_slot_is_what_the_plan_does_in_either_spelling():
     args = ("-bind-to", "core", "-map-by", "slot", "--map-by=slot")
-    assert [*checks.judge(replace(MPI, mpi=MpiOptions(args=args)))] == []
+    assert [*checks.check_job_file(replace(MPI, mpi=MpiOptions(args=args)))] == []
 
-    (finding,) = checks.judge(replace(MPI, mpi=MpiOptions(args=("-map-by", "node"))))
+    (finding,) = checks.check_job_file(replace(MPI, mpi=MpiOptions(args=("-map-by", "node"))))
     assert finding.patch == (Change("mpi.args", []),)
 
 
 def test_a_clean_environment_is_refused_under_mpi():
     box = Container(image="a.sif", args=("--cleanenv", "--nv"))
-    (finding,) = checks.judge(replace(MPI, container=box))
+    (finding,) = checks.check_job_file(replace(MPI, container=box))
 
     assert "rank 0 of 1" in finding.text
     assert finding.patch == (Change("container.args", ["--nv"]),)
-    assert checks.judge(replace(SPEC, container=box)) == []
+    assert checks.check_job_file(replace(SPEC, container=box)) == []
 
 
 def test_words_of_an_older_mpi_and_debugging_left_on_are_told():
     args = ("--mca", "btl_vader_single_copy_mechanism", "none", "-v")
     spec = replace(MPI, mpi=MpiOptions(args=args), env={"NCCL_DEBUG": "TRACE"})
-    vader, noise = checks.judge(spec)
+    vader, noise = checks.check_job_file(spec)
 
     assert vader.patch == (Change("mpi.args", ["--mca", "smsc", "^cma", "-v"]),)
     assert noise.patch == (Change("env.NCCL_DEBUG", "WARN"),)
@@ -195,8 +195,10 @@ def test_versions_that_differ_are_told_although_they_work():
 
 def test_everybody_tries_everybody_up_to_a_limit_and_evenly_beyond():
     nodes = tuple(Node(name=f"m{i}", address=f"10.0.{i // 200}.{i % 200}") for i in range(200))
-    few = check_network.targets(case())
-    many = check_network.targets(case(replace(SPEC, nodes=200), replace(CLUSTER, nodes=nodes)))
+    few = check_network.connection_targets(case())
+    many = check_network.connection_targets(
+        case(replace(SPEC, nodes=200), replace(CLUSTER, nodes=nodes))
+    )
 
     assert {a: {t[0] for t in row} for a, row in few.items()}["n1"] == {"n2", "n3"}
     assert {len({t[0] for t in row} - {a}) for a, row in many.items()} == {64}
@@ -217,7 +219,7 @@ def test_two_versions_of_an_image_are_one_sentence(rows, expected):
         for i, d in enumerate(rows, 1)
     }
 
-    assert difference(found_rows) == expected
+    assert describe_versions(found_rows) == expected
 
 
 @pytest.mark.parametrize(
@@ -227,7 +229,7 @@ def test_two_versions_of_an_image_are_one_sentence(rows, expected):
 def test_a_missing_container_of_enroot_says_what_makes_it(image, fix):
     spec = replace(SPEC, container=Container(image=image, runtime="enroot"))
     nowhere = {"images": [{"kind": "missing", "path": image}]}
-    judged = judge(case(spec, n1=nowhere, n2=nowhere, n3=nowhere))
+    judged = judge_case(case(spec, n1=nowhere, n2=nowhere, n3=nowhere))
     (finding,) = [one for one in judged if one.check == "image"]
 
     assert (finding.level, finding.node) == (Level.BAD, "n[1-3]")
@@ -273,7 +275,7 @@ command: [a]
     ],
 )
 def test_a_change_of_a_job_file_changes_that_alone(key, value):
-    text = changed(JOB, Change(key, value))
+    text = apply_change(JOB, Change(key, value))
     expected = yaml.safe_load(JOB)
     *way, last = key.split(".")
     table = expected
@@ -333,7 +335,7 @@ def test_the_command_that_brings_an_image_is_complete(box, rows, fix):
         f"n{i}": {"images": [{"kind": "file" if d else "missing", "digest": d or "", "path": "/home/u/a.sif", "size": 7}]}
         for i, d in enumerate(rows, 1)
     }  # fmt: skip
-    judged = judge(case(replace(SPEC, container=box), **told))
+    judged = judge_case(case(replace(SPEC, container=box), **told))
 
     assert [f.fix for f in judged if f.check == "image" and fix in f.fix]
 
@@ -341,7 +343,7 @@ def test_the_command_that_brings_an_image_is_complete(box, rows, fix):
 def test_an_image_of_a_registry_is_pulled_by_a_complete_command():
     box = Container(image="docker://nvcr.io/nvidia/pytorch:24.01")
     told = {f"n{i}": {"images": [{"kind": "remote", "path": box.image}]} for i in (1, 2, 3)}
-    judged = judge(case(replace(SPEC, container=box), **told))
+    judged = judge_case(case(replace(SPEC, container=box), **told))
 
     assert [f.fix for f in judged if f.check == "image"] == [
         "pull it once, `apptainer pull pytorch-24.01.sif docker://nvcr.io/nvidia/pytorch:24.01`, and name that file"
@@ -361,7 +363,8 @@ def test_an_interface_that_is_down_or_differs_is_named_in_the_command():
         "n3": {"interfaces": [row("eth1", 9000)]},
     }
     fixes = [
-        f.fix for f in check_network.interfaces(case(cluster=replace(CLUSTER, nodes=nodes), **told))
+        f.fix
+        for f in check_network.check_interfaces(case(cluster=replace(CLUSTER, nodes=nodes), **told))
     ]
 
     assert fixes[0].startswith("`ip link set ib0 up` there")

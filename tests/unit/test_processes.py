@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankdeck.model.process import NodeProcess, process_of, uses_of
+from rankdeck.model.process import NodeProcess, process_of, rank_uses
 from tests.ui.support.stage import Stage, cluster_of
 
 JOB = "train-1122-000000-0000"
@@ -24,7 +24,7 @@ def test_a_rank_takes_what_all_below_its_program_take() -> None:
         process(900, ppid=1),
         process(901, job="other", rank=0, cpu=9),
     ]
-    uses = uses_of(stage.jobs.job(JOB), found)
+    uses = rank_uses(stage.jobs.job(JOB), found)
 
     assert [one.pid for one in uses[0].processes] == [100, 201]
     assert (uses[0].cpu, uses[0].rss, uses[0].state) == (1.0, 30, "R")
@@ -39,7 +39,7 @@ def test_parents_in_a_circle_end() -> None:
     stage.start(JOB, 1, 1)
     found = [process(5, ppid=6), process(6, ppid=5)]
 
-    assert uses_of(stage.jobs.job(JOB), found)[0].processes == ()
+    assert rank_uses(stage.jobs.job(JOB), found)[0].processes == ()
 
 
 @pytest.mark.parametrize("row", [{}, {"pid": "1", "start": 2}, {"pid": -1, "start": 2}, {"pid": 1}])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.rules.progress import _DEFAULTS, ProgressReader, numbers_in, pace
+from rankdeck.rules.progress import _DEFAULTS, ProgressReader, named_numbers, step_pace
 from tests.support.effort import effort
 
 LINES = [
@@ -30,7 +30,7 @@ LINES = [
 
 @pytest.mark.parametrize(("line", "wanted"), LINES)
 def test_the_numbers_of_a_line_are_found(line: str, wanted: dict[str, float]) -> None:
-    found = numbers_in(line, _DEFAULTS)
+    found = named_numbers(line, _DEFAULTS)
 
     assert {name: found.get(name) for name in wanted} == pytest.approx(wanted)
 
@@ -124,4 +124,4 @@ def test_a_line_that_is_not_unicode_is_searched_all_the_same() -> None:
 def test_the_seconds_of_a_step_are_those_between_the_lines_that_tell_steps(
     lines: list[tuple[float, str]], told: tuple[float | None, float | None]
 ) -> None:
-    assert pace(lines) == told
+    assert step_pace(lines) == told

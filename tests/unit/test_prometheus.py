@@ -12,7 +12,7 @@ import pytest
 
 from rankdeck.model.cluster import Cluster, Node, Switch
 from rankdeck.prometheus.exporter import Exporter
-from rankdeck.prometheus.server import AT_ONCE, HEAD_LIMIT, ListenError, serve
+from rankdeck.prometheus.server import AT_ONCE, HEAD_LIMIT, ListenError, serve_metrics
 from rankdeck.state.fleet import COUNTERS, Switches
 from rankdeck_agent.wire import METRICS, Hello, Sample
 from tests.support.judged_fleet import JudgedFleet
@@ -366,7 +366,7 @@ async def nothing(_choice, *, openmetrics):
 
 @asynccontextmanager
 async def served(write=None):
-    async with serve("127.0.0.1", 0, write or Lab().exporter.text) as port:
+    async with serve_metrics("127.0.0.1", 0, write or Lab().exporter.text) as port:
         yield port
 
 
@@ -499,7 +499,7 @@ async def test_requests_that_never_end_keep_nobody_out() -> None:
 async def test_an_address_in_use_is_one_sentence() -> None:
     async with served() as port:
         with pytest.raises(ListenError, match=f"cannot listen on 127.0.0.1:{port}: "):
-            async with serve("127.0.0.1", port, nothing):
+            async with serve_metrics("127.0.0.1", port, nothing):
                 pass
 
 

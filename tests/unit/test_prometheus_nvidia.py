@@ -1,10 +1,12 @@
-"""GPUs all the way to Prometheus: the real nvidia-ml-py on a stand-in library, agent, fleet, exporter."""
+"""GPUs all the way to Prometheus: the real nvidia-ml-py on a
+stand-in library, agent, fleet, exporter.
+"""
 
 import time
 
 import pytest
 
-from rankdeck_agent.wire import Hello, Sample, decode, encode
+from rankdeck_agent.wire import Hello, Sample, decode_message, encode_message
 from tests.unit.agent.test_nvidia import answered, gpus, library, machine, until
 from tests.unit.test_prometheus import Lab, value_of
 
@@ -16,9 +18,9 @@ def told(lab, collector, reading):
     """Send what was read over the wire, as a node does."""
     absent = tuple(reading.absent(collector.metrics))
     hello = Hello("n1", True, time.time(), "b", "0.1.0", 1.0, reading.inventory)
-    lab.fleet.apply("n1", decode("hello", encode(hello)))
+    lab.fleet.apply("n1", decode_message("hello", encode_message(hello)))
     sample = Sample(1, time.time(), reading.values, absent, reading.failed)
-    lab.fleet.apply("n1", decode("sample", encode(sample)))
+    lab.fleet.apply("n1", decode_message("sample", encode_message(sample)))
     return lab.read()
 
 

@@ -7,7 +7,7 @@ from collections import namedtuple
 
 import pytest
 
-from rankdeck.python_releases import BROKEN, refusal
+from rankdeck.python_releases import BROKEN, python_refusal
 
 Version = namedtuple("Version", "major minor micro releaselevel")
 _START = """
@@ -24,17 +24,17 @@ def test_a_broken_release_is_refused_by_name_with_the_release_that_works(
     release: tuple[int, int, int],
 ) -> None:
     major, minor, micro = release
-    said = refusal(Version(*release, "final"), "/usr/bin/python3")
+    said = python_refusal(Version(*release, "final"), "/usr/bin/python3")
 
     assert said.startswith(f"Python {major}.{minor}.{micro} (/usr/bin/python3) ")
     assert said.endswith(f": install Rankdeck with {major}.{minor}.{micro + 1} or newer")
-    assert not refusal(Version(major, minor, micro + 1, "final"), "python3")
+    assert not python_refusal(Version(major, minor, micro + 1, "final"), "python3")
 
 
 def test_a_release_that_is_not_final_is_refused_and_others_are_not() -> None:
-    assert "is a candidate release" in refusal(Version(3, 15, 0, "candidate"), "python3")
-    assert not refusal(sys.version_info, sys.executable)
-    assert not refusal(Version(3, 11, 2, "final"), "Debian's")
+    assert "is a candidate release" in python_refusal(Version(3, 15, 0, "candidate"), "python3")
+    assert not python_refusal(sys.version_info, sys.executable)
+    assert not python_refusal(Version(3, 11, 2, "final"), "Debian's")
 
 
 @pytest.mark.long

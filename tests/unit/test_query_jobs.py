@@ -3,7 +3,7 @@
 import pytest
 
 from rankdeck.model.schedulers import SlurmStatus
-from rankdeck.rules.query import QueryError, Subject, job_values, parse
+from rankdeck.rules.query import QueryError, Subject, job_values, parse_query
 
 STATUS = SlurmStatus(
     id="1", state="COMPLETING", reason="ReqNodeNotAvail, UnavailableNodes:n[7-8]", partition="gpu,debug", account="Research",
@@ -21,18 +21,18 @@ JOB = Subject("1 train", "running", lambda _: None, values=job_values(STATUS, "a
     ("state=running", True), ("state=completing", True), ("state=timeout", False), ("train & !user=bob", True),
 ])  # fmt: skip
 def test_a_job_is_found_by_what_slurm_says_of_it(text: str, fits: bool) -> None:
-    assert parse(text)(JOB) is fits
+    assert parse_query(text)(JOB) is fits
 
 
 def test_a_job_without_slurm_and_a_list_of_nodes_that_was_cut_match_what_they_have() -> None:
     plain = Subject("x", "done", lambda _: None, values=job_values(None, "", ("n1",)))
     cut = Subject("x", "running", lambda _: None, values=job_values(SlurmStatus(nodes="n1,n5,…"), ""))  # fmt: skip
 
-    assert [parse(text)(plain) for text in ("node=n1", "user=ann", "reason=x")] == [True, False, False]  # fmt: skip
-    assert [parse(text)(cut) for text in ("node=n5", "node=n6")] == [True, False]
+    assert [parse_query(text)(plain) for text in ("node=n1", "user=ann", "reason=x")] == [True, False, False]  # fmt: skip
+    assert [parse_query(text)(cut) for text in ("node=n5", "node=n6")] == [True, False]
 
 
 @pytest.mark.parametrize("text", ["user>ann", "partition<3", "usr=ann"])
 def test_what_cannot_be_meant_is_said(text: str) -> None:
     with pytest.raises(QueryError):
-        parse(text)
+        parse_query(text)

@@ -1,6 +1,6 @@
 """Who wants to be looked at, and in which order ranks come."""
 
-from rankdeck.logs.view import ordered, rank_statuses
+from rankdeck.logs.view import order_ranks, rank_statuses
 from rankdeck.model.job import Stall
 from rankdeck.model.rank import RankStatus
 from tests.ui.support import scenes
@@ -27,13 +27,13 @@ def test_where_all_are_silent_only_who_fell_silent_first_stands_out() -> None:
 
 def test_who_failed_first_comes_first_and_victims_keep_their_places() -> None:
     job = scenes.failing().jobs.job(JOB)
-    order = ordered(job.ranks, "unusual", lambda rank: 0, rank_statuses(job))
+    order = order_ranks(job.ranks, "unusual", lambda rank: 0, rank_statuses(job))
 
     assert [one.rank for one in order] == [5, *(r for r in range(16) if r != 5)]
 
 
 def test_without_trouble_the_unusual_order_is_that_of_the_numbers() -> None:
     job = scenes.training().jobs.job(JOB)
-    order = ordered(job.ranks, "unusual", lambda rank: 0, rank_statuses(job))
+    order = order_ranks(job.ranks, "unusual", lambda rank: 0, rank_statuses(job))
 
     assert [one.rank for one in order] == list(range(16))

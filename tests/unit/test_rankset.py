@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankdeck.logs.view import choose
+from rankdeck.logs.view import choose_ranks
 from rankdeck.model.job import RankState, State
 
 RANKS = tuple(
@@ -30,7 +30,7 @@ RANKS = tuple(
     ],
 )
 def test_a_set_is_what_its_parts_name(text: str, ranks: object) -> None:
-    assert choose(text, RANKS) == tuple(ranks)  # type: ignore[call-overload]
+    assert choose_ranks(text, RANKS) == tuple(ranks)  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(
@@ -48,4 +48,4 @@ def test_a_set_is_what_its_parts_name(text: str, ranks: object) -> None:
 )
 def test_what_cannot_be_read_is_a_sentence(text: str, why: str) -> None:
     with pytest.raises(ValueError, match="^.*" + why.replace("[", r"\[")):
-        choose(text, RANKS)
+        choose_ranks(text, RANKS)

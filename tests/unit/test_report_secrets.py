@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rankdeck.backends.remote_log import Recording
 from rankdeck.model.health import Level
 from rankdeck.model.job import Chunk, JobSpec, Launch, NodeNote
-from rankdeck.reports.job import Logs, ReportSource, pack
+from rankdeck.reports.job import Logs, ReportSource, pack_report
 from rankdeck.rules.secrets import Secrets
 from rankdeck_agent.wire import NodeFile, ProcessPlan
 from tests.support.node_events import node_event
@@ -41,7 +41,9 @@ SECRETS = st.text(
 
 
 def planted(text: str, value: str) -> tuple[ReportSource, Recording, list[Chunk]]:
-    """A job with the text in its fields and output; `value` is that of a variable with a telling name."""
+    """A job with the text in its fields and output; `value` is that
+    of a variable with a telling name.
+    """
     said = node_event("j-1", "n1", "trouble", 1.0, seq=1, text=text)
     argv = ("sh", "-c", f"run {text}", text)
     node = replace(
@@ -85,7 +87,7 @@ def archived(text: str, value: str) -> bytes:
         for chunk in chunks:
             logs.take(chunk)
         with (folder / "r.tar.gz").open("wb") as file:
-            pack(source, recording, logs, file)
+            pack_report(source, recording, logs, file)
         with tarfile.open(folder / "r.tar.gz") as archive:
             files = [(entry.name, archive.extractfile(entry)) for entry in archive]
             return b"".join(n.encode() + f.read() for n, f in files if f is not None)
@@ -123,7 +125,7 @@ def test_what_a_file_of_the_job_assigns_is_masked_in_the_output_too() -> None:
         logs = Logs(folder / "logs")
         logs.take(replace(chunks[0], data=b"connected with blue7horse\n"))
         with (folder / "r.tar.gz").open("wb") as file:
-            pack(replace(source, job=job), recording, logs, file)
+            pack_report(replace(source, job=job), recording, logs, file)
         with tarfile.open(folder / "r.tar.gz") as archive:
             files = [archive.extractfile(entry) for entry in archive]
             text = b"".join(file.read() for file in files if file is not None)

@@ -3,7 +3,7 @@
 import pytest
 
 from rankdeck.rules.ends import LAUNCHER_ENDINGS, End
-from rankdeck.rules.root_cause import FailedJob, judge
+from rankdeck.rules.root_cause import FailedJob, find_cause
 from rankdeck_agent.kubernetes import job_state as kubernetes
 from rankdeck_agent.kubernetes.objects import JobOutcome, Pod, RankContainer
 from rankdeck_agent.rules.scheduler_verdict import OUTSIDE, SchedulerVerdict, VerdictKind
@@ -45,7 +45,7 @@ def lost(node: str, heard: float) -> End:
 
 
 def blamed(one: FailedJob) -> int | str | None:
-    verdict = judge(one)
+    verdict = find_cause(one)
     if verdict is None:
         return None
     end = verdict.end
@@ -58,7 +58,7 @@ def test_nothing_failed_where_all_ended_well_or_go_on() -> None:
 
 def test_a_crash_is_the_cause_though_a_neighbour_lost_its_peer_milliseconds_earlier() -> None:
     one = case(rank(1, 10.000, 14), rank(5, 10.003, signal=11), rank(2, 10.1, signal=15))
-    verdict = judge(one)
+    verdict = find_cause(one)
 
     assert blamed(one) == 5
     assert verdict.victims == (1, 2)
@@ -72,7 +72,7 @@ def test_a_program_that_crashed_in_a_shell_that_ended_well_is_the_cause() -> Non
     one = case(rank(5, 10.0, 0, inside=crashed), rank(0, 10.2, 14), rank(1, 10.3, signal=15))
 
     assert blamed(one) == 5
-    assert judge(one).evidence[0] == (
+    assert find_cause(one).evidence[0] == (
         "it ended with exit 0, but the program in its shell (python3 prog.py)"
         " ended with signal 11 (SIGSEGV)"
     )
@@ -111,7 +111,7 @@ def test_a_rank_that_the_launcher_killed_later_is_a_victim() -> None:
     one = case(rank(3, 10.0, 3), rank(5, 12.0, signal=9), rank(6, 12.0, signal=9))
 
     assert blamed(one) == 3
-    assert judge(one).victims == (5, 6)
+    assert find_cause(one).victims == (5, 6)
 
 
 def test_mpich_kills_at_once_so_the_rank_that_says_it_aborted_is_the_cause() -> None:
@@ -155,10 +155,11 @@ def test_a_rank_that_left_with_exit_0_is_the_cause_where_others_still_needed_it(
     one = case(rank(2, 10.0, 0), *(rank(n, 10.2, signal=15) for n in (0, 1, 3, 4, 5, 6, 7)))
 
     assert blamed(one) == 2
-    assert "exit 0 while 7 ranks still needed it" in judge(one).evidence[0]
+    assert "exit 0 while 7 ranks still needed it" in find_cause(one).evidence[0]
 
 
-# As a busy machine left them: mpirun kills a shim that is slow to take SIGTERM, and nobody sees its rank end.
+# As a busy machine left them: mpirun kills a shim that is slow to take
+# SIGTERM, and nobody sees its rank end.
 GONE = End(rank=0, node="n1", at=839.88, slack=0.005)
 LEFT_BEHIND = (rank(1, 838.31, signal=15), *(rank(n, 838.1, 14) for n in (2, 3, 5)))
 
@@ -204,8 +205,8 @@ def test_siblings_that_torchrun_ended_while_they_waited_are_told_apart_by_what_t
     one = case(*waited, *told, asleep, world=4, ending=TORCHRUN)
 
     assert blamed(one) == 2
-    assert judge(one).tied == ()
-    assert "it was in S hrtimer_nanosleep, they in S ep_poll" in judge(one).evidence
+    assert find_cause(one).tied == ()
+    assert "it was in S hrtimer_nanosleep, they in S ep_poll" in find_cause(one).evidence
 
 
 def test_a_barrier_that_names_the_missing_rank_is_believed() -> None:
@@ -238,7 +239,7 @@ def test_a_lost_node_corrects_the_survivor_that_ended_first() -> None:
 
     assert before == 1
     assert blamed(after) == "node n2"
-    assert "rank 1 ended 1.1 s later" in judge(after).evidence[1]
+    assert "rank 1 ended 1.1 s later" in find_cause(after).evidence[1]
 
 
 def test_a_node_that_goes_away_long_after_the_failure_is_not_blamed() -> None:
@@ -298,7 +299,7 @@ def test_the_out_of_memory_killer_names_the_rank() -> None:
     )
 
     assert blamed(one) == 5
-    assert "the kernel says: Memory cgroup" in judge(one).evidence[0]
+    assert "the kernel says: Memory cgroup" in find_cause(one).evidence[0]
 
 
 def test_the_odd_error_is_the_cause_and_many_alike_are_not() -> None:
@@ -320,7 +321,7 @@ def test_where_all_lost_their_peers_the_node_that_they_name_is_the_cause() -> No
     one = case(*ends, ending=TORCHRUN)
 
     assert blamed(one) == "node n2"
-    assert "4 ranks on other nodes name n2" in judge(one).evidence[0]
+    assert "4 ranks on other nodes name n2" in find_cause(one).evidence[0]
 
 
 def test_ranks_that_ended_after_a_cancel_are_nobodys_fault() -> None:
@@ -335,7 +336,7 @@ KEEPER = launcher("localhost", 11.0, name="the job", code=143)
 def kept(*pods: Pod, reason: str = "") -> SchedulerVerdict:
     """What the keeper of a Kubernetes job that failed notes about its end."""
     view = kubernetes.JobSnapshot("ns/t", 2, pods=pods, outcome=JobOutcome("failed", reason, "why"))
-    return kubernetes.verdict(view).found
+    return kubernetes.judge_ended_job(view).found
 
 
 @pytest.mark.parametrize(
@@ -353,7 +354,7 @@ def test_what_kubernetes_did_to_a_pod_is_the_cause_and_no_rank_that_ended_by_it(
     one = case(rank(0, 10.0, 1), rank(4, 10.5, signal=9), launchers=(KEEPER,), scheduler=found)
 
     assert blamed(one) == 4
-    assert judge(one).evidence[0].startswith("pod t-1-y ")
+    assert find_cause(one).evidence[0].startswith("pod t-1-y ")
 
 
 def test_a_verdict_about_a_node_without_an_ended_rank_blames_the_launcher() -> None:
@@ -386,27 +387,27 @@ def test_a_time_limit_of_a_kubernetes_job_is_the_cause_and_no_rank_that_it_kille
     one = case(rank(0, 10.0, signal=9), rank(4, 10.0, 1), launchers=(KEEPER,), scheduler=found)
 
     assert blamed(one) == "launcher localhost"
-    assert judge(one).evidence[0].startswith("its time limit (activeDeadlineSeconds) was over")
+    assert find_cause(one).evidence[0].startswith("its time limit (activeDeadlineSeconds) was over")
 
 
 def test_ranks_that_somebody_else_told_to_end_are_named_as_such() -> None:
     one = case(rank(4, 10.0, signal=15), rank(5, 10.5, signal=15))
 
     assert blamed(one) == 4
-    assert "not by Rankdeck" in judge(one).evidence[0]
+    assert "not by Rankdeck" in find_cause(one).evidence[0]
 
 
 def test_within_the_clocks_uncertainty_equals_are_tied() -> None:
     one = case(rank(0, 10.000, 4), rank(5, 10.002, 5))
 
-    assert (blamed(one), judge(one).tied) == (0, (5,))
+    assert (blamed(one), find_cause(one).tied) == (0, (5,))
 
 
 def test_a_launcher_that_blames_another_rank_is_quoted() -> None:
     said = ("process rank 0 with PID 9 on node n1 calling abort",)
     one = case(rank(5, 10.0, 3), launchers=(launcher("n1", 10.2, said, name="mpirun", code=3),))
 
-    assert "mpirun itself names rank 0" in judge(one).evidence
+    assert "mpirun itself names rank 0" in find_cause(one).evidence
 
 
 TRACE = ("Traceback (most recent call last):",)
@@ -574,19 +575,19 @@ FIRST_OF_ALL = {
 
 @each(list(FIRST_OF_ALL.values()))
 def test_the_first_clear_end_is_the_cause(one: FailedJob, culprit: int) -> None:
-    assert blamed(one) == culprit, judge(one)
+    assert blamed(one) == culprit, find_cause(one)
 
 
 def test_nothing_but_lost_peers_points_at_the_network() -> None:
     ends = [rank(n, 10.0 + n, 1, said=("RuntimeError: Socket Timeout",)) for n in range(2)]
 
-    assert "look at the network" in judge(case(*ends, ending=PLAIN, world=2)).evidence[-1]
+    assert "look at the network" in find_cause(case(*ends, ending=PLAIN, world=2)).evidence[-1]
 
 
 def test_beside_a_sure_answer_stand_at_most_two_suspects() -> None:
     ends = [rank(n, 10.0 + n / 100, 1, said=("KeyError: 'x'",)) for n in range(6)]
 
-    assert len(judge(case(*ends)).others) == 2
+    assert len(find_cause(case(*ends)).others) == 2
 
 
 def test_a_rank_that_aborted_later_is_the_cause_where_the_others_only_had_an_unknown_error() -> (
@@ -603,7 +604,9 @@ def test_ranks_that_could_not_reach_a_loopback_address_are_told_apart_from_their
     own = "[socket.cc:84] timed out connecting: SO_ERROR: Connection refused, remote=[127.0.0.1]:1"
     ends = [rank(n, 10.0, 1, said=(failed.format(n) + "[pair.cc:144] no error",)) for n in (0, 1)]
 
-    verdict = judge(case(*ends, rank(4, 10.3, 1, said=(failed.format(4) + own,)), ending=PLAIN))
+    verdict = find_cause(
+        case(*ends, rank(4, 10.3, 1, said=(failed.format(4) + own,)), ending=PLAIN)
+    )
 
     assert verdict is not None
     assert (verdict.end.rank, verdict.victims) == (4, (0, 1))

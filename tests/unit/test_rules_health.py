@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from rankdeck_agent.collectors.kernel_log import LOG_CLOSED
 from rankdeck_agent.collectors.rdma import SATURATED
-from rankdeck_agent.rules.derived import derive
+from rankdeck_agent.rules.derived import derive_numbers
 from rankdeck_agent.rules.facts import Facts, Memory
-from rankdeck_agent.rules.judge import assess, cover, coverage_words, explain
+from rankdeck_agent.rules.judge import assess_node, cover_checks, coverage_words, explain_checks
 from rankdeck_agent.rules.levels import Expected, Level
 from rankdeck_agent.rules.metric_words import WORDS
 from rankdeck_agent.rules.table import CHECKS, RULES
@@ -22,7 +22,7 @@ from tests.support.cases import each
 
 
 def judged(**facts):
-    return assess(Facts(now=0.0, **facts), Memory())[0]
+    return assess_node(Facts(now=0.0, **facts), Memory())[0]
 
 
 def found(check, **facts):
@@ -33,7 +33,7 @@ def held(seconds, **facts):
     """Health after the same facts held for so long."""
     memory = Memory()
     for now in range(seconds + 1):
-        health, memory = assess(Facts(now=float(now), **facts), memory)
+        health, memory = assess_node(Facts(now=float(now), **facts), memory)
     return health
 
 
@@ -61,8 +61,8 @@ def test_there_are_25_checks_and_a_node_without_gpus_has_fewer() -> None:
 
 def test_growth_is_not_judged_by_one_reading() -> None:
     facts = Facts(now=0.0, values={"rdma.retx": {"a": 5}, "mem.used": {"": 5}})
-    first, memory = assess(facts, Memory())
-    second, _ = assess(facts, memory)
+    first, memory = assess_node(facts, Memory())
+    second, _ = assess_node(facts, memory)
 
     assert (first.evaluated, second.evaluated) == (1, 2)
 
@@ -75,8 +75,8 @@ def test_coverage_adds_up(there, absent) -> None:
         values={name: {"": 0} for name in there - absent},
         absent=frozenset(absent),
     )
-    covered = cover(facts, settled=True)
-    findings = explain(facts, derive(facts), Memory(), covered, ())
+    covered = cover_checks(facts, settled=True)
+    findings = explain_checks(facts, derive_numbers(facts), Memory(), covered, ())
     states = [finding.state for finding in findings]
 
     assert covered.judged <= covered.applicable
@@ -92,7 +92,7 @@ DERIVED = frozenset({
     "gpu.hangs", "gpu.gone", "nvme.gone", "cpu.missing", "mem.missing", "gpu.missing", "gpu.unlisted", "gpu.action", "gpu.fabric_fault", "gpu.nvlinks_down", "gpu.slowed_now", "gpu.brake_now", "gpu.slow", "gpu.capped", "rdma.down", "rdma.odd", "rdma.missing", "rdma.slow", "net.down", "net.slow",
     "disk.unmounted", "node.skew", "node.unlike", "node.like",
 })  # fmt: skip
-"""Metrics of the table that `derive` makes; a row of any other is read from the wire."""
+"""Metrics of the table that `derive_numbers` makes; a row of any other is read from the wire."""
 
 
 @each([row for row, rule in enumerate(RULES) if rule.metric not in DERIVED])
@@ -118,10 +118,10 @@ def test_every_row_fires_ends_and_speaks(row) -> None:
             (11.0 + rule.hold, bad * (1.01 if not rule.below else 1)),
         ]
     for now, number in steps:
-        health, memory = assess(facts(now, number), memory)
+        health, memory = assess_node(facts(now, number), memory)
     over = steps[-1][0] + rule.window + rule.linger + 1
     for now in (over, over + 1, over + 2 + rule.linger):
-        ended, memory = assess(facts(now, good if not rule.window else steps[-1][1]), memory)
+        ended, memory = assess_node(facts(now, good if not rule.window else steps[-1][1]), memory)
 
     assert any(r.check == rule.check and r.level >= rule.level for r in health.reasons)
     assert not [r for r in ended.reasons if r.check == rule.check and r.level is rule.level]
@@ -145,7 +145,7 @@ def test_between_the_two_lines_nothing_changes(temperatures) -> None:
         memory, levels = Memory(), []
         for now, value in enumerate([start] * 62 + temperatures):
             facts = Facts(now=float(now), values={"gpu.temp": {"0": value}})
-            health, memory = assess(facts, memory)
+            health, memory = assess_node(facts, memory)
             levels.append(bool(told(health, "gpu.temp")))
         return set(levels[62:])
 
@@ -169,7 +169,7 @@ def test_the_order_of_metrics_makes_no_difference(order) -> None:
         memory = Memory()
         for now in (0.0, 100.0):
             facts = Facts(now=now, values={n: numbers[n] for n in names}, seen_up=seen)
-            health, memory = assess(facts, memory)
+            health, memory = assess_node(facts, memory)
         return health
 
     assert run(order) == run(sorted(numbers))
@@ -258,7 +258,7 @@ def counted(readings, metric="rdma.retries_exhausted", **facts):
     memory = Memory()
     for now, number in readings:
         values = {metric: {"mlx5_0/1": number}}
-        health, memory = assess(Facts(now=float(now), values=values, **facts), memory)
+        health, memory = assess_node(Facts(now=float(now), values=values, **facts), memory)
     return health
 
 
@@ -367,7 +367,7 @@ def test_a_port_that_comes_back_is_good_only_after_two_minutes() -> None:
             values={"rdma.up": {"a": int(now > 20)}},
             expected=Expected(rdma=1),
         )
-        health, memory = assess(facts, memory)
+        health, memory = assess_node(facts, memory)
         levels[now] = bool(told(health, "rdma.link"))
 
     assert [levels[now] for now in (14, 15, 30, 139, 141)] == [
@@ -456,7 +456,7 @@ def test_a_full_fabric_is_a_warning_with_its_own_words_and_no_error(metric, each
     memory = Memory()
     for minute in range(6):
         values = {"rdma.errors": {"a/1": 0}, metric: {"a/1": minute * each_minute}}
-        health, memory = assess(Facts(now=minute * 60.0, values=values), memory)
+        health, memory = assess_node(Facts(now=minute * 60.0, values=values), memory)
 
     (reason,) = health.reasons
     assert reason.level is Level.WARN
@@ -469,8 +469,8 @@ def test_a_full_fabric_is_a_warning_with_its_own_words_and_no_error(metric, each
 def after(*events, later=0.0, boot="a", ends="a"):
     values = {"mem.used": {"": 1}}
     facts = Facts(now=0.0, at=2e9, values=values, events=events, boot=boot)
-    _, memory = assess(facts, Memory())
-    return assess(Facts(now=later, at=2e9 + later, values=values, boot=ends), memory)[0]
+    _, memory = assess_node(facts, Memory())
+    return assess_node(Facts(now=later, at=2e9 + later, values=values, boot=ends), memory)[0]
 
 
 def xid(number, level="bad", at=2e9, device="0000:18:00"):
@@ -571,7 +571,7 @@ def test_the_past_that_an_agent_tells_again_ages_as_it_should() -> None:
     st.text(max_size=20), st.text(max_size=40), st.text(max_size=10)), max_size=200))  # fmt: skip
 def test_no_flood_of_events_fills_the_memory(events) -> None:
     facts = Facts(now=0.0, at=2e9, values={"mem.used": {"": 1}}, events=tuple(events))
-    health, memory = assess(facts, Memory())
+    health, memory = assess_node(facts, Memory())
 
     assert len(memory.happened) <= 64
     assert len(health.reasons) <= 64
@@ -582,7 +582,7 @@ def test_no_flood_of_events_fills_the_memory(events) -> None:
 
 def test_one_function_judges_one_sample() -> None:
     values = {"disk.used": {"/": 99}, "mem.used": {"": 5}}
-    health, memory = assess(Facts(now=0.0, values=values, boot="x"))
+    health, memory = assess_node(Facts(now=0.0, values=values, boot="x"))
 
     assert (health.level, health.reasons[0].check) == (Level.BAD, "disk.full")
     assert memory.boot == "x"
@@ -708,12 +708,12 @@ def test_a_growing_error_counter_is_bad_beside_one_that_sticks() -> None:
     for now, errors in ((0.0, 15), (60.0, 915)):
         values = {**CLEAN_PORT, "rdma.phys_errors": {"mlx5_0/1": errors}}
         facts = Facts(now=now, values=values, failed=failed, blind=stuck(failed))
-        health, memory = assess(facts, memory)
+        health, memory = assess_node(facts, memory)
 
     assert health.level is Level.BAD
     assert "excessive_buffer_overrun_errors" in health.limits
-    covered = cover(facts, memory.settled)
-    found = explain(facts, derive(facts), memory, covered, health.reasons)
+    covered = cover_checks(facts, memory.settled)
+    found = explain_checks(facts, derive_numbers(facts), memory, covered, health.reasons)
     assert "blind: excessive_buffer_overrun_errors of mlx5_0/1" in found[10].evidence
 
 

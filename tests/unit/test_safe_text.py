@@ -1,4 +1,6 @@
-"""What is invisible is shown as its code point, and eight combining marks stay: one rule for all text from nodes."""
+"""What is invisible is shown as its code point, and eight combining marks
+stay: one rule for all text from nodes.
+"""
 
 import io
 import re
@@ -13,14 +15,14 @@ from rich.cells import cell_len
 
 from rankdeck.cli import output
 from rankdeck.model.safe_text import (
-    clean,
-    printable,
+    clean_line,
+    printable_line,
     show_invisible,
     strip_codes,
     strip_controls,
 )
 from rankdeck.reports import html
-from rankdeck.ui.themes import painted
+from rankdeck.ui.themes import paint_line
 from rankdeck_agent.rules.visible import MOST_MARKS, count_cells
 
 COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
@@ -57,7 +59,7 @@ def as_told(sign: str) -> str:
 
 
 def on_screen(text: str) -> str:
-    return "".join(piece for piece, _ in painted(text, "text"))
+    return "".join(piece for piece, _ in paint_line(text, "text"))
 
 
 def longest_pile(text: str) -> int:
@@ -66,7 +68,7 @@ def longest_pile(text: str) -> int:
     return max(map(len, marks.split("-")))
 
 
-SHOWN_BY: tuple[Callable[[str], str], ...] = (clean, printable, show_invisible, on_screen)
+SHOWN_BY: tuple[Callable[[str], str], ...] = (clean_line, printable_line, show_invisible, on_screen)
 """The ways of text to an operator's eyes."""
 colourful = st.lists(
     st.text(max_size=30)
@@ -77,7 +79,7 @@ colourful = st.lists(
 
 
 @pytest.mark.parametrize("what", HIDDEN)
-@pytest.mark.parametrize("show", [clean, show_invisible])
+@pytest.mark.parametrize("show", [clean_line, show_invisible])
 def test_what_is_invisible_is_shown_as_its_code_point(
     what: str, show: Callable[[str], str]
 ) -> None:
@@ -104,7 +106,7 @@ def test_every_character_is_visible_or_becomes_its_code_point() -> None:
 
 @given(st.text())
 def test_no_control_character_survives_cleaning(text: str) -> None:
-    for show in (clean, printable, on_screen):
+    for show in (clean_line, printable_line, on_screen):
         assert show(text).isprintable()
 
 
@@ -149,15 +151,15 @@ def test_a_space_of_another_width_is_blank(space: str, shown: str) -> None:
 
 
 def test_a_text_that_is_cut_says_so() -> None:
-    assert clean("x" * 500, 10) == "x" * 9 + "…"
-    assert clean("\u200b" * 5, 10) == "<U+200B><…"
-    assert clean("a" + "\u0301" * 1000, 64) == "a" + "\u0301" * 8 + "<+55 marks>…"
-    assert html.text("a" + "\u0301" * 1000, 64).endswith("marks&gt;…")
+    assert clean_line("x" * 500, 10) == "x" * 9 + "…"
+    assert clean_line("\u200b" * 5, 10) == "<U+200B><…"
+    assert clean_line("a" + "\u0301" * 1000, 64) == "a" + "\u0301" * 8 + "<+55 marks>…"
+    assert html.text_html("a" + "\u0301" * 1000, 64).endswith("marks&gt;…")
 
 
 def test_cleaning_leaves_letters_and_gives_text_for_a_number_only() -> None:
-    assert clean("T4 \x1b[31m\n\tµ é 雪") == "T4 <U+001B>[31m<U+000A><U+0009>µ é 雪"
-    assert (clean(None), clean(7), clean({"a": 1})) == ("", "7", "")
+    assert clean_line("T4 \x1b[31m\n\tµ é 雪") == "T4 <U+001B>[31m<U+000A><U+0009>µ é 雪"
+    assert (clean_line(None), clean_line(7), clean_line({"a": 1})) == ("", "7", "")
 
 
 @pytest.mark.parametrize(
@@ -173,7 +175,7 @@ def test_cleaning_leaves_letters_and_gives_text_for_a_number_only() -> None:
     ],
 )
 def test_escapes_are_taken_out_and_other_controls_shown(raw: str, shown: str) -> None:
-    assert printable(raw) == shown
+    assert printable_line(raw) == shown
 
 
 @pytest.mark.parametrize("mark", "\u061c\u200e\u200f\u2028\u202e\u2067")
@@ -203,9 +205,9 @@ def said(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(sys, "stdout", stream)
     monkeypatch.setattr(sys, "stderr", stream)
     output.say_line("[0] ", NASTY)
-    output.say(NASTY)
+    output.print_text(NASTY)
     output.say_table(("NAME",), [(NASTY,)])
-    output.progress(NASTY)
+    output.print_progress(NASTY)
     return stream.getvalue()
 
 
@@ -241,13 +243,13 @@ def test_columns_of_a_table_stand_below_each_other(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("text", ["⚠️ hot", "❤️", "✔️ done", "1️⃣ first", "‼️", "☀️☁️", "🅰️"])
 def test_a_coloured_form_is_left_out_where_terminals_disagree_how_wide_it_is(text: str) -> None:
-    shown = printable(text)
+    shown = printable_line(text)
 
     assert shown == text.replace("\ufe0f", "")
     assert cell_len(shown) == sum(map(cell_len, shown))
-    assert "".join(part for part, _ in painted(text, "text")) == shown
+    assert "".join(part for part, _ in paint_line(text, "text")) == shown
 
 
 @pytest.mark.parametrize("text", ["node\ufe0f", "⚠\ufe0f\ufe0f", "\ufe0f", "1\ufe0f2"])
 def test_a_selector_that_hides_in_a_name_is_shown(text: str) -> None:
-    assert "<U+FE0F>" in printable(text)
+    assert "<U+FE0F>" in printable_line(text)

@@ -1,4 +1,6 @@
-"""Every job comes out of the history as it went in, whatever is in it and whichever version wrote it."""
+"""Every job comes out of the history as it went in, whatever is in
+it and whichever version wrote it.
+"""
 
 import json
 import sqlite3

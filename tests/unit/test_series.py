@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.state.node import SIZE, WIDEST, Chart, growth, rates
+from rankdeck.state.node import SIZE, WIDEST, Chart, counter_growth, growth_rates
 
 AT = 1_700_000_000.0
 
@@ -51,13 +51,13 @@ def test_a_stamp_that_is_no_number_is_no_point() -> None:
 def test_growth_leaves_out_resets_gaps_and_steps_back_in_time() -> None:
     readings = [(0.0, 10.0), (2.0, 30.0), (3.0, 5.0), (50.0, 9.0), (49.0, 10.0), (50.0, 11.0)]
 
-    assert growth(readings, longest=15.0) == [(2.0, 10.0), (50.0, 1.0)]
+    assert counter_growth(readings, longest=15.0) == [(2.0, 10.0), (50.0, 1.0)]
 
 
 def test_rates_leave_out_new_devices_and_resets() -> None:
-    assert rates({"a": 10, "b": 10}, {"a": 30, "b": 5, "c": 1}, 2.0) == {"a": 10.0}
+    assert growth_rates({"a": 10, "b": 10}, {"a": 30, "b": 5, "c": 1}, 2.0) == {"a": 10.0}
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0])
 def test_no_time_no_rate(seconds) -> None:
-    assert rates({"a": 1}, {"a": 2}, seconds) == {}
+    assert growth_rates({"a": 1}, {"a": 2}, seconds) == {}

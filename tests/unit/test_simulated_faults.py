@@ -6,7 +6,7 @@ from rankdeck.demo.cluster import EXPECTED
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level
 from rankdeck_agent.collectors.simulated import FAULTS, SimulatedGpus, SimulatedRdma
-from rankdeck_agent.wire import Hello, Sample, decode, encode
+from rankdeck_agent.wire import Hello, Sample, decode_message, encode_message
 from tests.support.judged_fleet import JudgedFleet
 
 EPOCH = 1.7e9
@@ -49,9 +49,9 @@ class Watch:
         values = {m: d for r in readings for m, d in r.values.items()}
         failed = {key: why for r in readings for key, why in r.failed.items()}
         for event in (e for reading in readings for e in reading.events):
-            self.fleet.apply("n", decode("event", encode(event)))
+            self.fleet.apply("n", decode_message("event", encode_message(event)))
         sample = Sample(1, EPOCH + self.now, values, (), failed)
-        self.fleet.apply("n", decode("sample", encode(sample)))
+        self.fleet.apply("n", decode_message("sample", encode_message(sample)))
         self.fleet.take_changes()
         self.now += 1
 

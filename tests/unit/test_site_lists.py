@@ -1,12 +1,14 @@
-"""Lists of nodes that a site has already become cluster files; what is no list is named with its line."""
+"""Lists of nodes that a site has already become cluster files; what
+is no list is named with its line.
+"""
 
 from pathlib import Path
 
 import pytest
 
-from rankdeck.cli.main import run
+from rankdeck.cli.main import run_command_line
 from rankdeck.config.clusters import read_cluster
-from rankdeck.config.document import documents
+from rankdeck.config.document import write_documents
 from rankdeck.config.site_lists import FORMATS, read_site_list
 from rankdeck.errors import ConfigError
 from tests.unit.test_cli_acks import no_console
@@ -129,7 +131,7 @@ def test_a_list_is_known_by_its_text_and_becomes_a_cluster_file(
 ) -> None:
     found = read_site_list(Path("list"), text)
     file = tmp_path / "site.yaml"
-    file.write_text(documents([found.cluster_table("site")]))
+    file.write_text(write_documents([found.cluster_table("site")]))
 
     assert found.format == form
     assert found.cluster_table("site")["nodes"] == rows
@@ -180,13 +182,13 @@ def test_the_command_prints_a_cluster_file_and_says_how_the_list_was_read(
     file = tmp_path / "hosts.ini"
     file.write_text("[gpu]\nn1 ansible_user=a\nn2 ansible_user=b\n")
 
-    assert run(["nodes", "--import", str(file)], no_console) == 0
+    assert run_command_line(["nodes", "--import", str(file)], no_console) == 0
     out, err = capsys.readouterr()
     assert out == "cluster: hosts\nnodes:\n- name: n[1-2]\n"
     assert "2 nodes, read as an Ansible inventory" in err
     assert "n1: the list logs in as a" in err
 
-    assert run(["nodes", "--import", str(file), "--format", "word"], no_console) == 2
+    assert run_command_line(["nodes", "--import", str(file), "--format", "word"], no_console) == 2
     assert "`word` is none of ansible" in capsys.readouterr().err
-    assert run(["nodes", "--import", str(tmp_path / "none")], no_console) == 2
+    assert run_command_line(["nodes", "--import", str(tmp_path / "none")], no_console) == 2
     assert "none: No such file" in capsys.readouterr().err

@@ -12,13 +12,13 @@ import pytest
 
 from rankdeck.errors import MetricsError
 from rankdeck.model.cluster import Cluster, Metrics, Node
-from rankdeck.model.health import Times, times
+from rankdeck.model.health import Times, times_between
 from rankdeck.prometheus import site_past
 from rankdeck.prometheus.site_past import (
     _ROWS,
     SitePast,
-    expression,
-    node_of,
+    node_of_label,
+    past_expression,
     past_numbers,
     read_matrix,
 )
@@ -52,7 +52,7 @@ def read(*rows):
 
 
 def test_times_are_whole_multiples_of_their_step_so_that_the_server_can_cache() -> None:
-    found = times(1_000_003.0, 1_003_603.0)
+    found = times_between(1_000_003.0, 1_003_603.0)
 
     assert found.step == 30.0
     assert found.start % 30 == 0
@@ -61,11 +61,11 @@ def test_times_are_whole_multiples_of_their_step_so_that_the_server_can_cache() 
 
 
 def test_a_moment_has_one_time() -> None:
-    assert times(5.0, 5.0) == Times(5.0, 1.0, 1)
+    assert times_between(5.0, 5.0) == Times(5.0, 1.0, 1)
 
 
 def test_the_question_names_every_node_by_name_and_address_and_what_tells_clusters_apart() -> None:
-    asked = expression(replace(SITE, labels={"cluster": 'a"b\\'}), NODES, TIMES)
+    asked = past_expression(replace(SITE, labels={"cluster": 'a"b\\'}), NODES, TIMES)
 
     assert 'instance=~"[[]?(gpu-01|10[.]0[.]0[.]1|n2[.]lab)[]]?' in asked
     assert 'Hostname=~"' in asked
@@ -74,7 +74,7 @@ def test_the_question_names_every_node_by_name_and_address_and_what_tells_cluste
 
 
 def test_means_and_growths_look_back_over_more_than_one_scrape() -> None:
-    asked = expression(replace(SITE, interval=60), NODES, TIMES)
+    asked = past_expression(replace(SITE, interval=60), NODES, TIMES)
 
     assert "[120s])" in asked
     assert "[240s])" in asked
@@ -96,14 +96,14 @@ def test_means_and_growths_look_back_over_more_than_one_scrape() -> None:
     ],
 )
 def test_a_label_names_a_node_with_or_without_domain_and_port(value: str, node) -> None:
-    assert node_of(value, NODES) == node
+    assert node_of_label(value, NODES) == node
 
 
 def test_a_label_may_hold_an_ipv6_address() -> None:
     nodes = (Node(name="six", address="fd00::7"),)
 
-    assert node_of("[fd00::7]:9100", nodes) == "six"
-    assert node_of("fd00::7", nodes) == "six"
+    assert node_of_label("[fd00::7]:9100", nodes) == "six"
+    assert node_of_label("fd00::7", nodes) == "six"
 
 
 # ---- answers
@@ -203,7 +203,9 @@ def test_control_characters_in_labels_and_warnings_reach_nobody() -> None:
 
 @asynccontextmanager
 async def server(answer, **options):
-    """Something that answers every question with these bytes; yields where, and what it was asked."""
+    """Something that answers every question with these bytes;
+    yields where, and what it was asked.
+    """
     asked: deque[bytes] = deque()
 
     async def serve(reader, writer) -> None:

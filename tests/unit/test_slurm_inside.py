@@ -13,7 +13,7 @@ from rankdeck.telemetry.slurm import MessageParts
 from rankdeck_agent.config import AgentConfigError
 from rankdeck_agent.slurm.control import own_config
 from rankdeck_agent.telemetry import StdoutPublisher
-from rankdeck_agent.wire import Hello, Sample, encode
+from rankdeck_agent.wire import Hello, Sample, encode_message
 
 LARGE = Sample(1, 1.0, {f"gpu.{n}": {str(g): n * g / 7 for g in range(8)} for n in range(200)})  # fmt: skip
 
@@ -46,7 +46,7 @@ def test_what_two_nodes_say_at_once_comes_whole(monkeypatch) -> None:
     assert [(node, kind) for node, kind, _ in heard] == [
         ("n1", "hello"), ("n2", "hello"), ("n1", "sample"), ("n2", "sample"),
     ]  # fmt: skip
-    assert heard[-1][2] == encode(LARGE)
+    assert heard[-1][2] == encode_message(LARGE)
 
 
 def bad(row: dict[str, object]) -> Iterator[dict[str, object]]:

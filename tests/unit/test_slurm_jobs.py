@@ -1,4 +1,6 @@
-"""Jobs of Slurm in the console: what a job file asks for, and what becomes of the state when Slurm speaks."""
+"""Jobs of Slurm in the console: what a job file asks for, and what
+becomes of the state when Slurm speaks.
+"""
 
 import json
 import subprocess
@@ -7,8 +9,8 @@ from typing import cast
 
 import pytest
 
-from rankdeck.backends.slurm import SlurmBackend, script
-from rankdeck.backends.slurm_attach import attach_plan
+from rankdeck.backends.slurm import SlurmBackend, batch_script
+from rankdeck.backends.slurm_attach import slurm_attach_plan
 from rankdeck.backends.slurm_settings import granted_instead
 from rankdeck.config.jobs import read_job
 from rankdeck.errors import ConfigError, LaunchError
@@ -32,7 +34,7 @@ def asked(tmp_path: Path, slurm: str, launch: str = "plain") -> str:
     """The script of a job file with this `slurm:` section."""
     file = tmp_path / "job.yaml"
     file.write_text(f"job: x\nlaunch: {launch}\ncommand: [a]\nranks_per_node: 2\nslurm: {slurm}\n")
-    return script(CLUSTER, read_job(file), "x-1", watched=True)
+    return batch_script(CLUSTER, read_job(file), "x-1", watched=True)
 
 
 @pytest.mark.parametrize(("slurm", "lines"), [
@@ -72,7 +74,7 @@ def test_pyxis_is_another_name_of_enroot(tmp_path) -> None:
         file.write_text(
             f"job: x\nlaunch: plain\ncommand: [a]\nranks_per_node: 2\ncontainer: {box}\n"
         )
-        said.append(script(CLUSTER, read_job(file), "x-1"))
+        said.append(batch_script(CLUSTER, read_job(file), "x-1"))
 
     assert said[0] == said[1]
     assert "--container-image=nvcr.io#nvidia/pytorch:24.06-py3" in said[0]
@@ -94,7 +96,7 @@ def test_a_preflight_is_the_first_step_and_knows_the_gpus_of_the_job(tmp_path) -
     assert json.loads(files["expect.json"]) == {"gpu_count": 3}
     assert json.loads(files["slurm.json"])["preflight"]
     assert "health" not in asked(tmp_path, "{preflight: false}")
-    assert "left out" in script(CLUSTER, spec, "x-1")
+    assert "left out" in batch_script(CLUSTER, spec, "x-1")
 
 
 @pytest.mark.parametrize(("slurm", "why"), [
@@ -170,11 +172,11 @@ def test_the_processes_of_one_task_of_an_array_are_one_rank(more, line: str) -> 
 
 
 def test_an_array_submitted_by_hand_writes_a_file_for_each_task() -> None:
-    assert '--output="$RANKDECK_RUN"/%a.out' in script(CLUSTER, array("0-3"), "x-1")
-    assert '--output="$RANKDECK_RUN"/%a.%t.out' in script(
+    assert '--output="$RANKDECK_RUN"/%a.out' in batch_script(CLUSTER, array("0-3"), "x-1")
+    assert '--output="$RANKDECK_RUN"/%a.%t.out' in batch_script(
         CLUSTER, array("0-3", ranks_per_node=2), "x-1"
     )
-    assert "/%a.%t.out" in script(CLUSTER, array("0-3", nodes=2), "x-1")
+    assert "/%a.%t.out" in batch_script(CLUSTER, array("0-3", nodes=2), "x-1")
 
 
 def test_pyxis_gets_what_gpus_and_pmix_need_and_our_variables_win() -> None:
@@ -190,8 +192,8 @@ def test_pyxis_gets_what_gpus_and_pmix_need_and_our_variables_win() -> None:
         env={"A": "1"},
     )
 
-    told = script(CLUSTER, spec, "x-1", watched=True)
-    other = script(CLUSTER, JobSpec(name="x", launch=Launch.MPI, command=("a",), ranks_per_node=1,
+    told = batch_script(CLUSTER, spec, "x-1", watched=True)
+    other = batch_script(CLUSTER, JobSpec(name="x", launch=Launch.MPI, command=("a",), ranks_per_node=1,
                                     container=Container(image="reg#a/b:2", runtime="enroot", args=image.args)), "x-1")  # fmt: skip
 
     names = "RANKDECK_JOB,RANKDECK_RUN,NVIDIA_VISIBLE_DEVICES,NVIDIA_DRIVER_CAPABILITIES,PMIX_MCA_gds,SITE,A"
@@ -207,7 +209,7 @@ def test_pyxis_gets_what_gpus_and_pmix_need_and_our_variables_win() -> None:
 def test_an_image_file_made_anew_in_its_place_gets_a_new_container(tmp_path, words) -> None:
     file = tmp_path / "an image.sqsh"
     box = Container(image=str(file), runtime="enroot", args=words)
-    told = script(CLUSTER, JobSpec(name="x", launch=Launch.PLAIN, command=("a",), container=box), "x-1")  # fmt: skip
+    told = batch_script(CLUSTER, JobSpec(name="x", launch=Launch.PLAIN, command=("a",), container=box), "x-1")  # fmt: skip
     (line,) = [line for line in told.splitlines() if line.startswith("srun")]
 
     def name() -> str:
@@ -491,7 +493,9 @@ async def test_a_cancel_is_refused_by_a_field_of_the_answer_and_by_no_text(left,
 
 
 def test_the_options_are_words_of_the_command_line_too(tmp_path) -> None:
-    """Variables of the login (`SBATCH_PARTITION`) win over `#SBATCH` lines, not over the command line."""
+    """Variables of the login (`SBATCH_PARTITION`) win over `#SBATCH`
+    lines, not over the command line.
+    """
     file = tmp_path / "job.yaml"
     file.write_text(
         "job: x\nlaunch: plain\ncommand: [a]\nslurm: {partition: gpu, args: ['--comment=a b']}\n"
@@ -526,7 +530,7 @@ def test_what_slurm_granted_instead_is_told(tmp_path, asked: str, given, instead
     ("48", ""), ("48_3", "48_3"), ("48_[2-5%2]", "48_[2-5]"), ("48_[0,7-9:2]", "48_[0,7-9:2]"),
 ])  # fmt: skip
 def test_a_row_of_an_array_stands_for_its_own_tasks(place: str, tasks: str) -> None:
-    (node,) = attach_plan(CLUSTER, SlurmLook(id="48", name="a"), place).nodes
+    (node,) = slurm_attach_plan(CLUSTER, SlurmLook(id="48", name="a"), place).nodes
 
     assert json.loads(node.files[0].text)["tasks"] == tasks
 
@@ -540,12 +544,12 @@ def test_the_owner_of_a_job_comes_with_how_many_end_with_it(
 ) -> None:
     seen = SlurmLook(id="48", user="ann", components=parts, tasks=tasks)
 
-    assert attach_plan(CLUSTER, seen, place).owner == owner
+    assert slurm_attach_plan(CLUSTER, seen, place).owner == owner
 
 
 def test_a_row_whose_tasks_slurm_has_cut_is_refused() -> None:
     with pytest.raises(LaunchError, match="Slurm cuts the list of its tasks"):
-        attach_plan(CLUSTER, SlurmLook(id="48"), "48_[2-5,7,9,11,...]")
+        slurm_attach_plan(CLUSTER, SlurmLook(id="48"), "48_[2-5,7,9,11,...]")
 
 
 @pytest.mark.parametrize(

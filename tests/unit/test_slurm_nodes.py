@@ -12,7 +12,7 @@ from rankdeck.model.schedulers import SlurmJob, SlurmNode, SlurmStatus
 from rankdeck.remote.command import AgentRows
 from rankdeck.rules.nodes import with_slurm
 from rankdeck.state.fleet import Fleet, SlurmCluster
-from rankdeck.telemetry.slurm import ended_of, takes
+from rankdeck.telemetry.slurm import ended_of, slurm_takes
 from rankdeck_agent.wire import Hello, Sample
 from tests.support.judged_fleet import JudgedFleet
 
@@ -49,7 +49,7 @@ def told(fleet: Fleet) -> list[tuple[Level, str]]:
 def test_a_fleet_without_names_has_the_nodes_that_slurm_lists_once_all_are_told() -> None:
     fleet = Fleet(replace(CLUSTER, nodes=()))
     fleet.await_nodes(awaited=True)
-    rows = AgentRows(takes(fleet, SlurmCluster()))
+    rows = AgentRows(slurm_takes(fleet, SlurmCluster()))
     rows.take(b'{"about": {"user": "ann"}}\n{"node": {"name": "n1", "state": "idle"}}\n')
     before = fleet.settled()
     rows.take(b'{"node": {"name": "n2", "state": "idle"}}\n{"ready": true}\n')
@@ -177,7 +177,7 @@ def test_a_job_that_ended_says_how_and_comes_after_those_of_the_queue() -> None:
 
 def test_rows_of_the_login_node_are_taken_and_nonsense_is_left_out() -> None:
     state, fleet = SlurmCluster(), fleet_of(IDLE)
-    rows = AgentRows(takes(fleet, state))
+    rows = AgentRows(slurm_takes(fleet, state))
 
     rows.take(b'{"about": {"user": "ann"}}\n{"node": {"name": "n1", "state": "drained", "jobs": ["7 x"], "gres": {"gpu": 4, "b": -1}}}\n')  # fmt: skip
     rows.take(b'{"job": {"id": "7", "shown": "5_2", "user": "ann", "state": "RUNNING", "end": 2e9, "count": "x"}}\n')  # fmt: skip

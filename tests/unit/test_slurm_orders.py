@@ -1,8 +1,10 @@
-"""What the console makes of the agent's answers about jobs in Slurm's queue, also if they are odd."""
+"""What the console makes of the agent's answers about jobs in
+Slurm's queue, also if they are odd.
+"""
 
 import pytest
 
-from rankdeck.cli.jobs import resources
+from rankdeck.cli.jobs import job_resources
 from rankdeck.model.schedulers import (
     JobChange,
     SlurmEfficiency,
@@ -11,7 +13,7 @@ from rankdeck.model.schedulers import (
     queue_words,
 )
 from rankdeck.state.fleet import SlurmCluster
-from rankdeck.telemetry.slurm import components_of, job_change_of, job_of, pages_of
+from rankdeck.telemetry.slurm import components_of, job_change_of, pages_of, slurm_job_of
 
 
 def test_a_change_has_only_a_line_that_can_be_shown_whole() -> None:
@@ -57,7 +59,7 @@ def test_components_and_numbers_that_are_odd_are_left_out() -> None:
     row = {"id": "7", "shown": "7", "state": "RUNNING", "gpus": -1, "memory": "1G", "priority": 4294967295,
            "components": [{"id": "7+0", "gpus": 2, "state": 5}, "x"]}  # fmt: skip
 
-    job = job_of(row)
+    job = slurm_job_of(row)
 
     assert (job.memory, job.priority) == (0.0, 4294967295)
     assert [(part.id, part.gpus, part.state) for part in job.components] == [("7+0", 2, "")]
@@ -69,7 +71,7 @@ def test_a_row_says_what_the_job_has_or_asks_for() -> None:
     status = SlurmStatus(id="1", state="PENDING", partition="gpu", account="ops", qos="high", text="waits", reason="Priority")  # fmt: skip
     job = SlurmJob(id="1", place="1", status=status, gpus=8, memory=65536.0, priority=1200)
 
-    assert resources(job) == "gpu, account ops, QOS high, priority 1200, 8 GPUs, 64 GiB"
+    assert job_resources(job) == "gpu, account ops, QOS high, priority 1200, 8 GPUs, 64 GiB"
     assert queue_words(status, 0.0) == "waits (Priority)"
 
 
@@ -77,7 +79,7 @@ def test_the_age_of_a_queue_is_told_once_it_is_older_than_a_healthy_one_can_be()
     state = SlurmCluster()
     assert state.words(1000.0) == ""
     state.read_at = 1000.0
-    state.put(job_of({"id": "7", "state": "RUNNING"}))
+    state.put(slurm_job_of({"id": "7", "state": "RUNNING"}))
 
     assert state.words(1120.0) == ""
     assert state.words(1600.0) == "Slurm's queue as it was 10 min ago: it has not answered since"

@@ -1,4 +1,6 @@
-"""What the program ssh says when it cannot log in, as it said it, and what ssh_config asks of asyncssh that it cannot do."""
+"""What the program ssh says when it cannot log in, as it said it, and what
+ssh_config asks of asyncssh that it cannot do.
+"""
 
 from pathlib import Path
 

@@ -6,8 +6,8 @@ from rankdeck.following import ASLEEP, HEAR, PauseWatch
 from rankdeck.model.job import FirstFailure, Job, Launch, Plan, RankState, State
 from rankdeck.model.rank import Activity
 from rankdeck.model.schedulers import SlurmStatus
-from rankdeck.rules.progress import last_run, phases
-from rankdeck.rules.stall import BUSY, START, UNSURE, is_idle, stalls
+from rankdeck.rules.progress import job_phases, last_run
+from rankdeck.rules.stall import BUSY, START, UNSURE, find_stalls, is_idle
 from rankdeck.rules.stragglers import QUIET, KnownOfJob
 from rankdeck_agent.wire import NodePlan
 
@@ -36,7 +36,7 @@ def test_the_one_silent_rank_of_512_is_named() -> None:
     now = 1000.0
     ranks = [rank(n, 600.0 if n == 137 else now - n % 5) for n in range(512)]
 
-    (found,) = stalls(job(ranks), now, unknown)
+    (found,) = find_stalls(job(ranks), now, unknown)
 
     assert (found.kind, found.ranks) == ("rank", (137,))
     assert found.text == "rank 137 on n18 silent for 6 min 30 s while 511 others go on"
@@ -46,17 +46,17 @@ def test_after_a_pause_of_all_not_every_rank_writes_at_once() -> None:
     now = 1000.0
     ranks = [rank(n, 966.0 if n == 2 else now - 2, 1000, resumed=990.0) for n in range(6)]
 
-    assert stalls(job(ranks), now, unknown) == ()
+    assert find_stalls(job(ranks), now, unknown) == ()
 
     later = [rank(n, 966.0 if n == 2 else 1024.0, 1000, resumed=990.0) for n in range(6)]
-    (found,) = stalls(job(later), 1025.0, unknown)
+    (found,) = find_stalls(job(later), 1025.0, unknown)
     assert found.ranks == (2,)
 
 
 def test_ranks_that_pause_often_go_on_after_each_pause() -> None:
     ranks = [rank(n, 300.0 if n == 2 else 995.0, lines=70, resumed=995.0) for n in range(6)]
 
-    (found,) = stalls(job(ranks), 1000.0, unknown)
+    (found,) = find_stalls(job(ranks), 1000.0, unknown)
 
     assert found.ranks == (2,)
 
@@ -69,15 +69,15 @@ def test_the_tasks_of_an_array_wait_for_nobody() -> None:
         looks={137: [Activity("T", "do_signal_stop", 0.0, None, at) for at in (990.0, 995.0)]}
     )
 
-    assert stalls(array, now, unknown) == ()
-    assert [found.kind for found in stalls(array, now, stuck)] == ["stopped"]
+    assert find_stalls(array, now, unknown) == ()
+    assert [found.kind for found in find_stalls(array, now, stuck)] == ["stopped"]
 
 
 def test_512_that_wait_for_one_are_noticed_and_the_first_silent_is_named() -> None:
     now = 1000.0
     ranks = [rank(n, 800.0 if n == 137 else 850.0 + n % 7) for n in range(512)]
 
-    (found,) = stalls(job(ranks), now, idle)
+    (found,) = find_stalls(job(ranks), now, idle)
 
     assert found.kind == "all"
     assert found.first == (137,)
@@ -89,15 +89,15 @@ def test_512_that_wait_for_one_are_noticed_and_the_first_silent_is_named() -> No
 def test_the_longer_the_nodes_may_be_computing_the_longer_one_waits(load, patience) -> None:
     ranks = [rank(n, 100.0) for n in range(8)]
 
-    assert not stalls(job(ranks), 100.0 + patience - 1, load)
-    assert stalls(job(ranks), 100.0 + patience + 1, load)
+    assert not find_stalls(job(ranks), 100.0 + patience - 1, load)
+    assert find_stalls(job(ranks), 100.0 + patience + 1, load)
 
 
 def test_on_busy_nodes_one_that_fell_silent_before_the_rest_is_told_soon() -> None:
     ranks = [rank(n, 98.0 if n == 2 else 100.0) for n in range(8)]
 
-    assert not stalls(job(ranks), 100.0 + UNSURE - 1, busy)
-    (found,) = stalls(job(ranks), 100.0 + UNSURE + 1, busy)
+    assert not find_stalls(job(ranks), 100.0 + UNSURE - 1, busy)
+    (found,) = find_stalls(job(ranks), 100.0 + UNSURE + 1, busy)
 
     assert found.first == (2,)
     assert found.text.endswith("the nodes are busy; rank 2 on n1 fell silent first")
@@ -113,7 +113,7 @@ def test_one_that_wrote_a_line_less_half_a_pause_before_the_rest_is_named(
     ranks = [rank(n, 8.0 + spread * (n == 5), lines=12) for n in range(6)]
     ranks[2] = rank(2, 7.55, lines=lines)
 
-    (found,) = stalls(job(ranks), 60.0, idle)
+    (found,) = find_stalls(job(ranks), 60.0, idle)
 
     assert found.first == first
     assert ("rank 2 on n1 fell silent first" in found.text) is bool(first)
@@ -122,21 +122,21 @@ def test_one_that_wrote_a_line_less_half_a_pause_before_the_rest_is_named(
 def test_ranks_that_write_every_minute_may_be_silent_for_ten() -> None:
     ranks = [rank(n, 6000.0) for n in range(8)]  # 100 lines in 6000 s
 
-    assert not stalls(job(ranks), 6000.0 + 599, idle)
-    assert stalls(job(ranks), 6000.0 + 601, idle)
+    assert not find_stalls(job(ranks), 6000.0 + 599, idle)
+    assert find_stalls(job(ranks), 6000.0 + 601, idle)
 
 
 def test_where_only_rank_0_reports_the_others_are_not_stuck() -> None:
     ranks = [rank(0, 999.0), *(rank(n, 20.0, lines=9) for n in range(1, 16))]
 
-    assert not stalls(job(ranks), 1000.0, idle)
+    assert not find_stalls(job(ranks), 1000.0, idle)
 
 
 def test_ranks_that_never_began_are_named_with_the_launchers_words() -> None:
     ranks = [rank(n, 0.0, state=State.PENDING, started=None) for n in range(4)]
     said = ["ssh: Could not resolve hostname n2: Name or service not known"]
 
-    (found,) = stalls(job(ranks), START + 10, KnownOfJob(launcher=said))
+    (found,) = find_stalls(job(ranks), START + 10, KnownOfJob(launcher=said))
 
     assert found.kind == "start"
     assert found.text.startswith(
@@ -152,23 +152,23 @@ def test_a_job_on_kubernetes_that_waits_for_nodes_or_an_image_is_not_stalled() -
     mixed = job([rank(0, now - 900), *waiting], waits="pending: 2 of 3 pods: starting")
     put_aside = job(waiting, waits="queued by Kueue: no quota")
 
-    assert stalls(mixed, now, idle) == ()
-    assert stalls(put_aside, now, idle) == ()
+    assert find_stalls(mixed, now, idle) == ()
+    assert find_stalls(put_aside, now, idle) == ()
 
 
 def test_ranks_that_do_not_begin_once_nothing_is_waited_for_are_stalled_from_then_on() -> None:
     now = 3600.0
     waiting = [rank(n, 0.0, state=State.PENDING, started=None) for n in (0, 1)]
 
-    assert stalls(job(waiting, waited=now - START / 2), now, idle) == ()
-    (stall,) = stalls(job(waiting, waited=now - START - 1), now, idle)
+    assert find_stalls(job(waiting, waited=now - START / 2), now, idle) == ()
+    (stall,) = find_stalls(job(waiting, waited=now - START - 1), now, idle)
     assert (stall.kind, stall.since) == ("start", now - START - 1)
 
 
 def test_some_that_never_began_are_named() -> None:
     ranks = [rank(0, 99.0), rank(1, 99.0, state=State.PENDING, started=None)]
 
-    (found,) = stalls(job(ranks), 100.0, unknown)
+    (found,) = find_stalls(job(ranks), 100.0, unknown)
 
     assert found.text.startswith("rank 1 on n1 has not begun")
 
@@ -177,8 +177,8 @@ def test_a_job_that_failed_or_ended_is_not_stalled() -> None:
     ranks = [rank(n, 0.0) for n in range(4)]
     failure = FirstFailure(rank=0, node="n1", exit_code=1, signal=None, at=1.0)
 
-    assert not stalls(job(ranks, first_failure=failure), 1e6, idle)
-    assert not stalls(job(ranks, state=State.DONE), 1e6, idle)
+    assert not find_stalls(job(ranks, first_failure=failure), 1e6, idle)
+    assert not find_stalls(job(ranks, state=State.DONE), 1e6, idle)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_phases_follow_the_marks_and_never_run_back() -> None:
     marks = {"ready": 2.0, "started": 5.0, "output": 4.9, "step": 9.0}
     done = job([rank(0, 9.0)], marks=marks, created=1.0, ended=20.0, state=State.DONE)
 
-    found = phases(done)
+    found = job_phases(done)
 
     assert [(p.name, p.start, p.end) for p in found] == [
         ("copy", 1.0, 2.0), ("start", 2.0, 5.0), ("rendezvous", 5.0, 5.0), ("first step", 5.0, 9.0), ("running", 9.0, 20.0),

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rankdeck.model.rank import Activity
-from rankdeck.rules.stall import BUSY, SPEECHLESS, UNSURE, stalls
+from rankdeck.rules.stall import BUSY, SPEECHLESS, UNSURE, find_stalls
 from rankdeck.rules.stragglers import QUIET, KnownOfJob
 from tests.unit.test_stall import job, rank
 
@@ -31,7 +31,7 @@ def silent(number: int, since: float = SINCE, **more: object):
 
 
 def judged(ranks, known, now=NOW, **more):
-    return stalls(job(ranks, **more), now, known)
+    return find_stalls(job(ranks, **more), now, known)
 
 
 def all_but(usual, count, **odd):

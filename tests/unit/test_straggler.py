@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck.model.rank import Activity
-from rankdeck.rules.stall import stalls
+from rankdeck.rules.stall import find_stalls
 from rankdeck.rules.stragglers import KnownOfJob
 from tests.unit.test_stall import job, rank
 from tests.unit.test_stall_by_looks import NOW, looks
@@ -20,7 +20,7 @@ POLLS = looks("R", "", 0.98, 0.7, count=8)
 def judged(some, known=None, **more):
     ranks = [rank(n, NOW - 1) for n in range(len(some))]
     known = known or KnownOfJob(looks=dict(enumerate(some)))
-    return stalls(job(ranks, **more), NOW, known)
+    return find_stalls(job(ranks, **more), NOW, known)
 
 
 def test_who_computes_while_the_others_sleep_is_named() -> None:

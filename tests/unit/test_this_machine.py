@@ -1,4 +1,6 @@
-"""When the login node is this machine, what a cluster file says of it, and what programs on it get to see."""
+"""When the login node is this machine, what a cluster file says of it,
+and what programs on it get to see.
+"""
 
 from dataclasses import replace
 from pathlib import Path

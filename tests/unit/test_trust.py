@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from rankdeck.cli.check import look_at
-from rankdeck.cli.main import run
+from rankdeck.cli.main import run_command_line
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.files import config_folder
 from rankdeck.config.jobs import read_job
-from rankdeck.config.user import allow
+from rankdeck.config.user import allow_uses
 from rankdeck.errors import UntrustedError
 
 JOB = "job: x\nlaunch: plain\ncommand: [a]\nfiles: {copy: {from: %s}}\n"
@@ -56,7 +56,7 @@ def test_a_job_file_reads_nothing_outside_its_folder_before_it_is_agreed(
     secret = folder.parent / "secret"
 
     assert asked(file) == [f"4:22: files.copy.from: reads {secret} and lays it on the nodes"]
-    allow(look_at(file)[1])
+    allow_uses(look_at(file)[1])
     assert read_job(file).files == {"copy": "s3cret"}
 
 
@@ -75,7 +75,7 @@ def test_files_beside_the_job_need_no_question(folder: Path) -> None:
 def test_what_was_agreed_to_is_asked_again_where_it_is_another_file(
     folder: Path,
 ) -> None:
-    allow(look_at(wrote(folder, JOB % "../secret"))[1])
+    allow_uses(look_at(wrote(folder, JOB % "../secret"))[1])
 
     assert asked(wrote(folder, "# a comment\n" + JOB % "../secret")) == []
     assert len(asked(wrote(folder, JOB % "../other"))) == 1
@@ -94,7 +94,7 @@ def test_an_ssh_config_is_told_with_the_commands_in_it(folder: Path) -> None:
 def test_an_ssh_config_that_changed_is_asked_about_again(folder: Path) -> None:
     (folder / "ssh").write_text(SSH)
     file = wrote(folder, cluster(f"ssh: {{config: {folder}/ssh}}"))
-    allow(look_at(file)[1])
+    allow_uses(look_at(file)[1])
     assert asked(file) == []
     assert look_at(file)[0].access.config_text == SSH
 
@@ -141,7 +141,7 @@ def test_without_a_terminal_a_verb_refuses_and_names_the_way(
 ) -> None:
     file = wrote(folder, cluster("broker: {url: 'mqtt://evil', password_env: TOKEN}"))
 
-    code = run(["status", "-c", str(file)], pytest.fail)
+    code = run_command_line(["status", "-c", str(file)], pytest.fail)
 
     assert code == 2
     assert f"`rankdeck trust {file}`" in capsys.readouterr().err
@@ -152,7 +152,7 @@ def test_check_lists_what_a_file_would_do_and_does_none_of_it(
 ) -> None:
     file = wrote(folder, JOB % "/dev/zero")
 
-    assert run(["check", str(file)], pytest.fail) == 0
+    assert run_command_line(["check", str(file)], pytest.fail) == 0
 
     out = capsys.readouterr().out
     assert "reads /dev/zero and lays it on the nodes (not agreed to" in out
@@ -161,7 +161,7 @@ def test_check_lists_what_a_file_would_do_and_does_none_of_it(
 def test_trust_says_what_it_agrees_to(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = wrote(folder, JOB % "../secret")
 
-    assert run(["trust", str(file)], pytest.fail) == 0
+    assert run_command_line(["trust", str(file)], pytest.fail) == 0
 
     assert f"reads {folder.parent / 'secret'}" in capsys.readouterr().out
     assert asked(file) == []

@@ -1,4 +1,6 @@
-"""Who may say what of a job: every kind of event from every origin, and sequences that a hostile node sends."""
+"""Who may say what of a job: every kind of event from every origin, and
+sequences that a hostile node sends.
+"""
 
 import json
 import os
@@ -208,7 +210,9 @@ HONEST = (
 
 
 def played(rows: list[tuple[int, dict[str, object]]]) -> Job:
-    """The job after the honest rows, and these of n0, each before the honest row with that number."""
+    """The job after the honest rows, and these of n0, each before
+    the honest row with that number.
+    """
     jobs, streams = running()
     jobs.cancelling("j-1", 1.0, abort=False)
     jobs.cancelled("j-1", CancelReport("j-1", State.LOST, (), {"n1": "no answer"}), 1.5)

@@ -19,7 +19,7 @@ from rankdeck_agent.collectors.net import EthtoolCollector, NetCollector
 from rankdeck_agent.collectors.raid import RaidCollector
 from rankdeck_agent.collectors.rdma import RdmaCollector
 from rankdeck_agent.collectors.sensors import HeatCollector, PiCollector, SensorCollector
-from rankdeck_agent.collectors.simulated import SIMULATED, chosen
+from rankdeck_agent.collectors.simulated import SIMULATED, choose_simulations
 
 COLLECTORS: tuple[Callable[..., Collector], ...] = (
     CpuCollector,
@@ -43,15 +43,16 @@ COLLECTORS: tuple[Callable[..., Collector], ...] = (
 )
 
 
-def collectors(
+def make_collectors(
     root: str = "/", simulate: Sequence[str] = (), seed: str = "", rdma_exclude: Sequence[str] = ()
 ) -> list[Collector]:
-    """All collectors for the machine under `root`; those that `simulate` names return simulated numbers.
+    """All collectors for the machine under `root`; those that
+    `simulate` names return simulated numbers.
 
-    `seed` is the node's name (a simulated fault may be for one node only). `rdma_exclude` goes to the RDMA collector.
-    Raises ValueError if `simulate` cannot be understood.
+    `seed` is the node's name (a simulated fault may be for one node only). `rdma_exclude` goes to
+    the RDMA collector. Raises ValueError if `simulate` cannot be understood.
     """
-    made_up = chosen(simulate, seed)
+    made_up = choose_simulations(simulate, seed)
     made = [
         make(root, rdma_exclude) if make is RdmaCollector else make(root) for make in COLLECTORS
     ]
@@ -59,4 +60,4 @@ def collectors(
     return real + [SIMULATED[name](seed, faults) for name, faults in made_up.items()]
 
 
-__all__ = ["COLLECTORS", "SIMULATED", "Collector", "Reading", "collectors"]
+__all__ = ["COLLECTORS", "SIMULATED", "Collector", "Reading", "make_collectors"]

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 from rankdeck_agent.files import (
     MISSING,
     Tree,
-    clean,
-    private_folder,
-    reason,
+    agent_state_folder,
+    clean_text,
+    failure_reason,
+    make_private_folder,
+    read_json_table,
     replace_private,
-    state_folder,
-    table_in,
 )
 from rankdeck_agent.wire import METRICS, Event, Sample, Values
 
@@ -47,7 +47,9 @@ _OF_UNIT = {
     "B": (0.0, 2.0**60),
     "": (0.0, 2.0**32 - 2),
 }
-"""Unit -> least and most that a GPU can have; drivers that have no number say one with all bits set."""
+"""Unit -> least and most that a GPU can have; drivers that have no
+number say one with all bits set.
+"""
 _GPU_LIMITS = {
     name: _OF_UNIT[metric.unit]
     for name, metric in METRICS.items()
@@ -57,7 +59,9 @@ _GPU_LIMITS = {
 
 
 class BlindError(ValueError):
-    """A number that cannot be seen though nothing is at fault: a saturated counter, a missing permission. The text says why."""
+    """A number that cannot be seen though nothing is at fault: a saturated counter,
+    a missing permission. The text says why.
+    """
 
 
 class Reading:
@@ -75,7 +79,10 @@ class Reading:
         self.pending: set[str] = set()
         """Metrics that need a second reading first, such as shares of time."""
         self.trouble = ""
-        """What is wrong with the collector as a whole, one sentence; "" if nothing. It may still have numbers."""
+        """What is wrong with the collector as a whole, one sentence; "" if nothing.
+
+        It may still have numbers.
+        """
         self.blind: set[str] = set()
         """Those keys of `failed` whose error was a BlindError."""
         self.inventory: Mapping[str, str] = {}
@@ -86,7 +93,9 @@ class Reading:
         """Whether a sample has included this reading."""
 
     def put(self, metric: str, value: Union[int, float], device: str = "") -> None:
-        """Store a number in base units (wire.METRICS); a number that is not finite counts as failed."""
+        """Store a number in base units (wire.METRICS); a number that
+        is not finite counts as failed.
+        """
         if not (math.isfinite(value) and abs(value) <= LARGEST):
             self._fail(metric, device, "not a number of 64 bits")
             return
@@ -117,7 +126,7 @@ class Reading:
         if isinstance(error, OSError) and error.errno in MISSING:
             return
         for metric in metrics:
-            self._fail(metric, device, reason(error), blind=isinstance(error, BlindError))
+            self._fail(metric, device, failure_reason(error), blind=isinstance(error, BlindError))
 
     def _fail(self, metric: str, device: str, why: str, *, blind: bool = False) -> None:
         if len(self.failed) < FAILED_LIMIT:
@@ -127,7 +136,9 @@ class Reading:
                 self.blind.add(key)
 
     def say_cut(self, key: str, what: str, there: int, most: int) -> None:
-        """Note that only `most` of the `there` devices are read, if there are more; `key`: one of rules.facts.CUT."""
+        """Note that only `most` of the `there` devices are read, if there are
+        more; `key`: one of rules.facts.CUT.
+        """
         if there > most:
             self.failed[key] = f"{most} of {there} {what} are read"
             self.blind.add(key)
@@ -138,7 +149,9 @@ class Reading:
         self.blind |= other.blind
 
     def as_sample(self, seq: int, at: float, absent: Iterable[str]) -> Sample:
-        """The sample of this reading, before it is judged; `absent`: metrics that this machine does not have."""
+        """The sample of this reading, before it is judged; `absent`:
+        metrics that this machine does not have.
+        """
         blind = tuple(sorted(self.blind))
         return Sample(seq, at, self.values, tuple(sorted(absent)), self.failed, blind=blind)
 
@@ -165,26 +178,30 @@ class Collector(Protocol):
     period: float
     """Seconds from one reading to the next; 0: for every sample."""
     metrics: tuple[str, ...]
-    """Metrics (wire.METRICS) of this kind of hardware: one that a reading lacks counts as absent. A reading may hold others too."""
+    """Metrics (wire.METRICS) of this kind of hardware: one that a reading lacks counts as absent.
+
+    A reading may hold others too.
+    """
     doing: str
     """What it is reading now; shown if it hangs."""
 
     def collect(self, now: float) -> Reading:
         """Read everything once; `now` is in seconds of a monotonic clock.
 
-        Called in the thread of the lane, never twice at once. It may block: samples are sent without it, and after ten
-        seconds the agent reports the collector as hanging. Note with `Reading.fail` what cannot be read; an exception
-        marks all metrics of the collector as failed.
+        Called in the thread of the lane, never twice at once. It may block: samples are sent
+        without it, and after ten seconds the agent reports the collector as hanging. Note with
+        `Reading.fail` what cannot be read; an exception marks all metrics of the collector as
+        failed.
         """
         ...  # noqa: PIE790 - ruff does not see that this is a protocol
 
 
-def whole(data: bytes) -> int:
+def parse_unsigned(data: bytes) -> int:
     """`data` as an unsigned number; raises ValueError if it is anything else."""
     found = _DIGITS.match(data)
     if found is None:
         raise ValueError(
-            f"not a number: {clean(data[:40].decode('utf-8', 'replace').strip(), 40)!r}"
+            f"not a number: {clean_text(data[:40].decode('utf-8', 'replace').strip(), 40)!r}"
         )
     value = int(found.group(1))
     if value > LARGEST:
@@ -192,21 +209,25 @@ def whole(data: bytes) -> int:
     return value
 
 
-def signed(data: bytes) -> int:
+def parse_signed(data: bytes) -> int:
     """`data` as a number with or without a minus sign; raises ValueError if it is anything else."""
     text = data.strip()
-    return -whole(text[1:]) if text.startswith(b"-") else whole(text)
+    return -parse_unsigned(text[1:]) if text.startswith(b"-") else parse_unsigned(text)
 
 
 class BootMemory:
-    """Names of devices, kept in a file for one boot: an agent that starts again calls each as the one before did."""
+    """Names of devices, kept in a file for one boot: an agent that starts
+    again calls each as the one before did.
+    """
 
     def __init__(self, path: Path, boot: str) -> None:
         self._path, self._boot = path, boot
 
     def recall(self, kind: str, most: int = DEVICE_LIMIT) -> dict[str, str]:
-        """Identity of a device of this kind -> its name, at most `most`; empty after a reboot, or if the file cannot be read."""
-        known = table_in(self._path)
+        """Identity of a device of this kind -> its name, at most `most`; empty after a
+        reboot, or if the file cannot be read.
+        """
+        known = read_json_table(self._path)
         names: Any = known.get(kind) if known.get("boot") == self._boot else None
         if not isinstance(names, dict):
             return {}
@@ -215,10 +236,10 @@ class BootMemory:
 
     def keep(self, kind: str, names: Mapping[str, str]) -> None:
         """Keep these names; a folder that cannot be written costs only the memory."""
-        known = table_in(self._path)
+        known = read_json_table(self._path)
         others = known if known.get("boot") == self._boot else {}
         with contextlib.suppress(OSError):
-            private_folder(self._path.parent)
+            make_private_folder(self._path.parent)
             shape = {**others, "boot": self._boot, kind: dict(names)}
             replace_private(self._path, json.dumps(shape).encode())
 
@@ -228,11 +249,14 @@ def own_memory(root: str) -> Optional[BootMemory]:
     boot = Tree("/").maybe("proc/sys/kernel/random/boot_id") if root == "/" else None
     if not boot:
         return None
-    return BootMemory(state_folder() / f"devices.{os.uname().nodename}", boot)
+    return BootMemory(agent_state_folder() / f"devices.{os.uname().nodename}", boot)
 
 
 class KeptNames:
-    """Gives each device a name once: none gets the name of another that has gone. Used from one thread."""
+    """Gives each device a name once: none gets the name of another that has gone.
+
+    Used from one thread.
+    """
 
     def __init__(self, kind: str, memory: Optional[BootMemory]) -> None:
         self._kind, self._memory = kind, memory
@@ -240,7 +264,8 @@ class KeptNames:
         """Identity of a device -> its name."""
 
     def name(self, identity: str, wanted: Iterable[str]) -> str:
-        """The name of the device with this identity (UUID, serial, address); a new one gets the first of `wanted` that is free.
+        """The name of the device with this identity (UUID, serial, address); a new one
+        gets the first of `wanted` that is free.
 
         Raises LookupError if none is free.
         """
@@ -249,14 +274,14 @@ class KeptNames:
             taken = set(self._names.values())
             known = next((name for name in wanted if name not in taken), None)
             if known is None:
-                raise LookupError(f"no name is left for {clean(identity, 80)}")
+                raise LookupError(f"no name is left for {clean_text(identity, 80)}")
             self._names[identity] = known
             if self._memory:
                 self._memory.keep(self._kind, self._names)
         return known
 
 
-def spread(names: Sequence[str], count: int) -> Sequence[str]:
+def pick_evenly(names: Sequence[str], count: int) -> Sequence[str]:
     """At most `count` of the names, evenly distributed."""
     return names[:: max(1, len(names) // count)][:count]
 
@@ -267,6 +292,8 @@ def memory_sizes(meminfo: bytes) -> dict[bytes, int]:
 
 
 def memory_in_use(meminfo: bytes) -> tuple[int, int]:
-    """(bytes in use, bytes in all) of the machine, as for a GPU without memory of its own; raises KeyError."""
+    """(bytes in use, bytes in all) of the machine, as for a GPU without
+    memory of its own; raises KeyError.
+    """
     sizes = memory_sizes(meminfo)
     return sizes[b"MemTotal"] - sizes[b"MemAvailable"], sizes[b"MemTotal"]

@@ -13,12 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Callable, Union
 
-from rankdeck_agent.collectors.base import DEVICE_LIMIT, Reading, whole
-from rankdeck_agent.files import Tree, clean, reason
+from rankdeck_agent.collectors.base import DEVICE_LIMIT, Reading, parse_unsigned
+from rankdeck_agent.files import Tree, clean_text, failure_reason
 
 _STAT = "/usr/bin/stat" if os.access("/usr/bin/stat", os.X_OK) else "/bin/stat"
 COMMAND = (_STAT, "-f", "-c", "%b %f %a %S %c %d", "--")
-"""The command for a mount; prints blocks: total, free, free for users, size; inodes: total, free."""
+"""The command for a mount; prints blocks: total, free, free for
+users, size; inodes: total, free.
+"""
 _EVERY = 15.0
 """Seconds between two questions to a network mount."""
 _DEADLINE = 5.0
@@ -43,7 +45,9 @@ class MountSpace:
     inodes_free: int
 
     def put(self, reading: Reading, path: str) -> None:
-        """Store the metrics of a mount; as in df, space reserved for root does not count as free."""
+        """Store the metrics of a mount; as in df, space reserved
+        for root does not count as free.
+        """
         used = self.blocks - self.free
         usable = used + self.available
         if usable > 0:
@@ -59,7 +63,9 @@ class MountSpace:
 
 
 class Probe:
-    """One question to one mount, asked by a child process; raises OSError if that cannot be started."""
+    """One question to one mount, asked by a child process; raises
+    OSError if that cannot be started.
+    """
 
     def __init__(self, command: tuple[str, ...], path: str, now: float) -> None:
         self.since = now
@@ -73,7 +79,9 @@ class Probe:
             os.close(writing)
 
     def answer(self) -> Union[MountSpace, ValueError, None]:
-        """The answer of the mount, or a ValueError that says why it failed; None while it has not answered."""
+        """The answer of the mount, or a ValueError that says why it
+        failed; None while it has not answered.
+        """
         pid, status = os.waitpid(self._pid, os.WNOHANG)
         if pid == 0:
             return None
@@ -82,9 +90,9 @@ class Probe:
         if status:
             return ValueError(_last_words(output))
         try:
-            return MountSpace(*map(whole, output.split()))
+            return MountSpace(*map(parse_unsigned, output.split()))
         except (ValueError, TypeError) as error:
-            return ValueError(reason(error))
+            return ValueError(failure_reason(error))
 
 
 def _spawn(command: tuple[str, ...], out: int) -> int:
@@ -115,11 +123,13 @@ def _fork(command: tuple[str, ...], out: int) -> int:
 def _last_words(complaint: bytes) -> str:
     """The end of "stat: cannot read file system information for '/x': Stale file handle"."""
     text = complaint.decode("utf-8", "replace").strip().rpartition(": ")[2]
-    return clean(text, 160) or "cannot be asked"
+    return clean_text(text, 160) or "cannot be asked"
 
 
 class NetworkMounts:
-    """Asks each network mount every _EVERY seconds, never twice at once; a child that hangs is not touched."""
+    """Asks each network mount every _EVERY seconds, never twice at once;
+    a child that hangs is not touched.
+    """
 
     def __init__(self, command: tuple[str, ...] = COMMAND) -> None:
         self._command = command
@@ -128,7 +138,9 @@ class NetworkMounts:
         self._answers: dict[str, Union[MountSpace, ValueError]] = {}
 
     def put(self, reading: Reading, paths: Sequence[str], now: float) -> None:
-        """Store what is known about the mounts, and ask those that are due; `now` in monotonic seconds."""
+        """Store what is known about the mounts, and ask those that are
+        due; `now` in monotonic seconds.
+        """
         for path in paths[:_MOUNTS]:
             reading.put("disk.mounted", 1, path)
             self._take_answer(path)
@@ -150,7 +162,9 @@ class NetworkMounts:
         try:
             self._probes[path] = Probe(self._command, path, now)
         except OSError as error:
-            self._answers[path] = ValueError(f"{self._command[0]} cannot be run: {reason(error)}")
+            self._answers[path] = ValueError(
+                f"{self._command[0]} cannot be run: {failure_reason(error)}"
+            )
 
     def _put(self, reading: Reading, path: str, now: float) -> None:
         probe, answer = self._probes.get(path), self._answers.get(path)
@@ -204,7 +218,9 @@ _COLUMNS: tuple[tuple[str, int, float], ...] = (
     ("disk.flushes", 15, 1),
     ("disk.flush_time", 16, 1e-3),
 )
-"""(metric, column of diskstats after the name, factor); older kernels have fewer (linux Documentation/admin-guide/iostats.rst)."""
+"""(metric, column of diskstats after the name, factor); older kernels have fewer
+(linux Documentation/admin-guide/iostats.rst).
+"""
 _DISKS = (*(metric for metric, _, _ in _COLUMNS), "disk.io_stuck")
 _UNCOUNTED = 1 << 31
 """Requests in flight from which on the count is wrong: it fell below 0."""
@@ -334,7 +350,7 @@ class DiskCollector:
             self._automatic = automatic_mounts(raw)
         # Read each time: an administrator may take a mount out of it.
         table = self._tree.maybe("etc/fstab") or ""
-        self._unmounted = unmounted(table, raw) if table else ()
+        self._unmounted = find_unmounted(table, raw) if table else ()
 
     def _ask(self, reading: Reading, mount: Mount) -> None:
         found = os.statvfs(self._tree.path(mount.path))
@@ -385,13 +401,13 @@ def parse_diskstats(data: bytes) -> list[Disk]:
     return found
 
 
-def unmounted(table: str, data: bytes) -> tuple[str, ...]:
+def find_unmounted(table: str, data: bytes) -> tuple[str, ...]:
     """The paths in fstab that are mounted at boot, and on which nothing is mounted by mountinfo."""
     there = {mount.path for mount in _mounts_in(data)}
     wanted = (line.split() for line in table.splitlines())
     rows = [row for row in wanted if len(row) >= 4 and row[0][0] != "#" and row[1][0] == "/"]
     paths = [_ESCAPE.sub(_unescaped, row[1]) for row in rows if not _BY_HAND & {*row[3].split(",")}]
-    found = [path.rstrip("/") or "/" for path in paths if clean(path, 256) == path]
+    found = [path.rstrip("/") or "/" for path in paths if clean_text(path, 256) == path]
     return tuple(path for path in dict.fromkeys(found) if path not in there)[:_MOUNT_LIMIT]
 
 
@@ -409,7 +425,7 @@ def automatic_mounts(data: bytes) -> tuple[str, ...]:
 
 def _file_systems(data: bytes, paths: Sequence[str]) -> dict[str, str]:
     """Inventory: kind of the file system on each of the paths, and what is mounted there."""
-    found = {m.path: clean(f"{m.kind} {m.source}", 160) for m in _mounts_in(data)}
+    found = {m.path: clean_text(f"{m.kind} {m.source}", 160) for m in _mounts_in(data)}
     return {f"mount.{path}": found[path] for path in paths}
 
 
@@ -429,7 +445,7 @@ def _is_remote(mount: Mount) -> bool:
     if mount.kind == _AUTOMATIC or _OURS.fullmatch(mount.kind):
         return False
     known = mount.kind in _LOCAL or mount.kind in _PSEUDO
-    return not known and clean(mount.path, 256) == mount.path
+    return not known and clean_text(mount.path, 256) == mount.path
 
 
 def local_mounts(data: bytes) -> tuple[Mount, ...]:
@@ -467,7 +483,7 @@ def _unescaped(found: "re.Match[str]") -> str:
 
 
 def _wanted(mount: Mount) -> bool:
-    if mount.kind not in _LOCAL or clean(mount.path, 256) != mount.path:
+    if mount.kind not in _LOCAL or clean_text(mount.path, 256) != mount.path:
         return False
     return mount.kind not in ("tmpfs", "overlay") or mount.path in _MEMORY_MOUNTS
 
@@ -483,7 +499,9 @@ _IDENTITY = (("model", "model"), ("firmware", "firmware_rev"), ("serial", "seria
 
 
 _STATES = {"live": 1, "new": 0.5, "resetting": 0.5, "connecting": 0.5}
-"""State of a controller -> nvme.live (linux drivers/nvme/host/core.c); those between 0 and 1 pass, unless something is wrong."""
+"""State of a controller -> nvme.live (linux drivers/nvme/host/core.c); those
+between 0 and 1 pass, unless something is wrong.
+"""
 
 
 class NvmeCollector:
@@ -506,7 +524,7 @@ class NvmeCollector:
         reading.say_cut("nvme.drives", "NVMe drives", len(names), _LIMIT)
         for name in names[:_LIMIT]:
             self.doing = name
-            device = clean(name)
+            device = clean_text(name)
             reading.attempt(
                 self.metrics, lambda n=name, d=device: self._state(reading, n, d), device
             )  # fmt: skip
@@ -520,7 +538,7 @@ class NvmeCollector:
         if f"nvme.{device}.model" not in self._inventory:
             for what, file in _IDENTITY:
                 text = self._tree.maybe(f"{_BASE}/{name}/{file}") or ""
-                self._inventory[f"nvme.{device}.{what}"] = clean(text)
+                self._inventory[f"nvme.{device}.{what}"] = clean_text(text)
             if (self._tree.maybe(f"{_BASE}/{name}/transport") or "pcie") != "pcie":
                 self._inventory[f"nvme.{device}.kind"] = "fabric"
         if self._inventory.get(f"nvme.{device}.state") != state:
@@ -537,7 +555,9 @@ _KELVIN = 273
 _UNIT = 512_000
 """Bytes per data unit of the health log."""
 _LASTING = 0b101100
-"""Bits of the critical warning that mean a failing drive: reliability degraded, read-only, persistent memory region lost."""
+"""Bits of the critical warning that mean a failing drive: reliability degraded,
+read-only, persistent memory region lost.
+"""
 
 
 class NvmeHealthCollector:
@@ -572,7 +592,7 @@ class NvmeHealthCollector:
         reading = Reading()
         for name in self._tree.names(_BASE)[:_LIMIT] if self._ask else ():
             # A controller that is not live would block us until its time limit.
-            if clean(name) == name and self._tree.maybe(f"{_BASE}/{name}/state") == "live":
+            if clean_text(name) == name and self._tree.maybe(f"{_BASE}/{name}/state") == "live":
                 self.doing = name
                 reading.attempt(self.metrics, lambda n=name: self._health(reading, n), name)
         self.doing = ""
@@ -587,11 +607,13 @@ class NvmeHealthCollector:
             # Not root: the metrics are absent, and the inventory says why.
             reading.inventory = {**reading.inventory, f"nvme.{name}.health": "not read: needs root"}
             return
-        reading.put_all(parsed(log), name)
+        reading.put_all(parse_health_log(log), name)
 
 
-def parsed(log: bytes) -> Mapping[str, int]:
-    """The numbers of a health log (NVM Express base specification, log page 02h); raises ValueError."""
+def parse_health_log(log: bytes) -> Mapping[str, int]:
+    """The numbers of a health log (NVM Express base specification,
+    log page 02h); raises ValueError.
+    """
     if len(log) < LOG_SIZE:
         raise ValueError(f"a health log of {len(log)} bytes")
     warning, kelvin, spare, _, worn = struct.unpack_from("<BHBBB", log)
@@ -615,7 +637,9 @@ def parsed(log: bytes) -> Mapping[str, int]:
 
 
 def health_log(name: str) -> bytes:
-    """The health log of a controller of this machine, such as nvme0; raises OSError, PermissionError without root."""
+    """The health log of a controller of this machine, such as nvme0; raises
+    OSError, PermissionError without root.
+    """
     handle = os.open(f"/dev/{name}", os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = array.array("B", bytes(LOG_SIZE))

@@ -1,10 +1,12 @@
-"""GPUs of all vendors under one set of metrics: NVIDIA through NVML, AMD, Intel and Jetson from /sys.
+"""GPUs of all vendors under one set of metrics: NVIDIA through
+NVML, AMD, Intel and Jetson from /sys.
 
-Intel (xe, i915): linux Documentation/ABI/testing/sysfs-driver-intel-{xe,i915}-hwmon, drivers/gpu/drm/xe/xe_gt_{freq,idle,throttle}.c,
-drivers/gpu/drm/i915/gt/intel_gt_sysfs_pm.c. Usage is computed from the time that the GPU was not asleep.
+Intel (xe, i915): linux Documentation/ABI/testing/sysfs-driver-intel-{xe,i915}-hwmon,
+drivers/gpu/drm/xe/xe_gt_{freq,idle,throttle}.c, drivers/gpu/drm/i915/gt/intel_gt_sysfs_pm.c. Usage
+is computed from the time that the GPU was not asleep.
 
-Jetson (Tegra), for which NVML reports little or nothing: paths differ by board and release; jetson_stats
-(jtop/core/gpu.py, power.py, temperature.py) lists the same ones.
+Jetson (Tegra), for which NVML reports little or nothing: paths differ by board and release;
+jetson_stats (jtop/core/gpu.py, power.py, temperature.py) lists the same ones.
 """
 
 import contextlib
@@ -24,12 +26,12 @@ from rankdeck_agent.collectors.base import (
     Reading,
     memory_in_use,
     own_memory,
-    signed,
-    whole,
+    parse_signed,
+    parse_unsigned,
 )
-from rankdeck_agent.files import Tree, clean, reason, user_name
+from rankdeck_agent.files import Tree, clean_text, failure_reason, user_name
 from rankdeck_agent.gpu_release import STOPPED
-from rankdeck_agent.text import complain
+from rankdeck_agent.text import print_complaint
 
 _CARDS = "sys/class/drm"
 _AMD = "0x1002"
@@ -137,8 +139,8 @@ class Amd:
     def _first(self, paths: list[str]) -> int:
         for path in paths[:-1]:
             if self.tree.exists(path):
-                return whole(self.tree.read(path))
-        return whole(self.tree.read(paths[-1]))
+                return parse_unsigned(self.tree.read(path))
+        return parse_unsigned(self.tree.read(paths[-1]))
 
     def _heat(self, reading: Reading, card: AmdCard) -> None:
         core = card.sensors.get("edge") or card.sensors.get("junction")
@@ -178,13 +180,15 @@ class Amd:
 
 
 def _degrees(tree: Tree, file: str) -> float:
-    return round(signed(tree.read(file)) / 1e3, 3)
+    return round(parse_signed(tree.read(file)) / 1e3, 3)
 
 
 def _put_margin(
     reading: Reading, metric: str, tree: Tree, sensors: Iterable[Optional[str]], device: str
 ) -> None:
-    """Store how many degrees the nearest of the sensors is below its own limit; nothing if none has a limit."""
+    """Store how many degrees the nearest of the sensors is below its own
+    limit; nothing if none has a limit.
+    """
     left: list[float] = []
     for sensor in filter(None, sensors):
         files = [f"{sensor}_{name}" for name in _LIMITS]
@@ -204,9 +208,9 @@ _LIMITS = ("crit", "emergency")
 def _cards(tree: Tree, prefix: str, names: KeptNames) -> Iterable[AmdCard]:
     # In the order of PCI addresses, as the vendor's own tools number them.
     ours = [c for c in _card_names(tree) if tree.maybe(f"{_CARDS}/{c}/device/vendor") == _AMD]
-    for number, card in enumerate(sorted(ours, key=lambda c: place(tree, c))[:_LIMIT]):
+    for number, card in enumerate(sorted(ours, key=lambda c: card_place(tree, c))[:_LIMIT]):
         path = f"{_CARDS}/{card}/device"
-        pci = place(tree, card)[0]
+        pci = card_place(tree, card)[0]
         key = names.name(_identity(tree, path, pci), _numbers(number, prefix))
         hwmon = next(iter(tree.names(f"{path}/hwmon")), "")
         sensors = _sensors(tree, f"{path}/hwmon/{hwmon}") if hwmon else {}
@@ -218,7 +222,9 @@ def _cards(tree: Tree, prefix: str, names: KeptNames) -> Iterable[AmdCard]:
 
 
 def _identity(tree: Tree, device: str, pci: str) -> str:
-    """What tells a card from all others: its UUID or serial number with its PCI address, or its path."""
+    """What tells a card from all others: its UUID or serial number
+    with its PCI address, or its path.
+    """
     made = tree.maybe(f"{device}/unique_id") or tree.maybe(f"{device}/serial_number") or ""
     return f"{made} {pci or device}"
 
@@ -233,7 +239,7 @@ def _card_names(tree: Tree) -> list[str]:
     return [n for n in tree.names(_CARDS) if re.fullmatch(r"card\d{1,4}", n)]
 
 
-def place(tree: Tree, card: str) -> tuple[str, int]:
+def card_place(tree: Tree, card: str) -> tuple[str, int]:
     """(PCI address or "", number) of a card, to sort by."""
     uevent = tree.maybe(f"{_CARDS}/{card}/device/uevent") or ""
     slot = re.search(r"PCI_SLOT_NAME=([0-9a-f:.]+)", uevent)
@@ -256,7 +262,7 @@ def _inventory(tree: Tree, cards: Iterable[AmdCard]) -> dict[str, str]:
         for what, name in _NAMES:
             text = tree.maybe(f"{card.path}/{name}")
             if text:
-                found[f"gpu.{card.key}.{what}"] = clean(text)
+                found[f"gpu.{card.key}.{what}"] = clean_text(text)
         found.setdefault(f"gpu.{card.key}.model", "AMD GPU")
         found[f"gpu.{card.key}.index"] = str(card.index)
         if card.pci:
@@ -266,7 +272,8 @@ def _inventory(tree: Tree, cards: Iterable[AmdCard]) -> dict[str, str]:
 
 _INTEL = "0x8086"
 _PERIOD = 2.0
-# (metric, factor, files of which the first that exists is read); {hwmon}, {device}, {card} are folders.
+# (metric, factor, files of which the first that exists is read);
+# {hwmon}, {device}, {card} are folders.
 _INTEL_ROWS: tuple[tuple[str, float, tuple[str, ...]], ...] = (
     ("gpu.temp", 1e-3, ("{hwmon}/temp2_input", "{hwmon}/temp1_input")),  # xe: package; i915
     ("gpu.mem_temp", 1e-3, ("{hwmon}/temp3_input",)),
@@ -317,7 +324,9 @@ class Intel:
         self.cards: list[IntelCard] = []
 
     def collect(self, reading: Reading, now: float, prefix: str) -> None:
-        """Add what is due to the reading; `prefix` distinguishes the device numbers from those of other vendors."""
+        """Add what is due to the reading; `prefix` distinguishes the device
+        numbers from those of other vendors.
+        """
         if now - self._looked >= _LOOK_AGAIN:
             self._looked = now
             reading.attempt(INTEL_METRICS, lambda: self._look(prefix))
@@ -334,9 +343,9 @@ class Intel:
 
     def _look(self, prefix: str) -> None:
         names = [n for n in _card_names(self.tree) if self._discrete(n)]
-        names = sorted(names, key=lambda n: place(self.tree, n))[:_LIMIT]
+        names = sorted(names, key=lambda n: card_place(self.tree, n))[:_LIMIT]
         known = {card.key: card for card in self.cards}
-        slots = [place(self.tree, name)[0] for name in names]
+        slots = [card_place(self.tree, name)[0] for name in names]
         found = [
             self._card(name, self._names.name(slot or name, _numbers(number, prefix)))
             for number, (name, slot) in enumerate(zip(names, slots))
@@ -350,9 +359,9 @@ class Intel:
             self._inventory[f"gpu.{card.key}.index"] = str(number)
             driver = self.tree.link(f"{_CARDS}/{name}/device/driver")
             kind = self.tree.maybe(f"{_CARDS}/{name}/device/device") or ""
-            self._inventory[f"gpu.{card.key}.model"] = clean(f"Intel GPU {kind}".strip())
-            self._inventory[f"gpu.{card.key}.pci"] = place(self.tree, name)[0]
-            self._inventory[f"gpu.{card.key}.driver"] = clean(driver)
+            self._inventory[f"gpu.{card.key}.model"] = clean_text(f"Intel GPU {kind}".strip())
+            self._inventory[f"gpu.{card.key}.pci"] = card_place(self.tree, name)[0]
+            self._inventory[f"gpu.{card.key}.driver"] = clean_text(driver)
 
     def _discrete(self, name: str) -> bool:
         """Whether it is a discrete GPU: only those have sensors (i915_hwmon.c, xe_hwmon.c)."""
@@ -384,7 +393,7 @@ class Intel:
     def _read(self, reading: Reading, card: IntelCard, now: float) -> None:
         for metric, (file, factor) in card.files.items():
             reading.measure(
-                metric, lambda f=file, x=factor: signed(self.tree.read(f)) * x, card.key
+                metric, lambda f=file, x=factor: parse_signed(self.tree.read(f)) * x, card.key
             )
         energy = reading.values.get("gpu.energy", {}).get(card.key)
         if energy is not None:
@@ -406,7 +415,9 @@ class Intel:
             reading.measure("gpu.throttle_reasons", lambda: self._reasons(card), card.key)
 
     def _active(self, reading: Reading, card: IntelCard, now: float) -> None:
-        asleep = _rate(card, "gpu.active", now, whole(self.tree.read(card.idle or "")) / 1e3)
+        asleep = _rate(
+            card, "gpu.active", now, parse_unsigned(self.tree.read(card.idle or "")) / 1e3
+        )
         if asleep is not None:
             reading.put("gpu.active", round(100 * min(1.0, max(0.0, 1 - asleep)), 1), card.key)
 
@@ -419,7 +430,9 @@ class Intel:
 
 
 def _rate(card: IntelCard, metric: str, now: float, number: float) -> Optional[float]:
-    """Growth of a counter per second since the last reading; None at the first, or if it was reset."""
+    """Growth of a counter per second since the last reading; None
+    at the first, or if it was reset.
+    """
     before = card.before.get(metric)
     card.before[metric] = now, number
     if before is None or now <= before[0] or number < before[1]:
@@ -487,7 +500,7 @@ class Jetson:
         self._rail = self._find_rail()
         model = (tree.maybe("proc/device-tree/model") or "NVIDIA Jetson").rstrip("?\0")
         self._inventory = {
-            f"gpu.{_ONLY}.model": clean(model),
+            f"gpu.{_ONLY}.model": clean_text(model),
             f"gpu.{_ONLY}.memory": SHARED_MEMORY,
         }
 
@@ -504,17 +517,17 @@ class Jetson:
     def _read(self, reading: Reading) -> None:
         read = self.tree.read
         # In per mille.
-        reading.measure("gpu.used", lambda: whole(read(self.load)) / 10, _ONLY)
+        reading.measure("gpu.used", lambda: parse_unsigned(read(self.load)) / 10, _ONLY)
         if self._clock:
-            reading.measure("gpu.clock", lambda: whole(read(self._clock)), _ONLY)
+            reading.measure("gpu.clock", lambda: parse_unsigned(read(self._clock)), _ONLY)
         if self._heat:
-            reading.measure("gpu.temp", lambda: signed(read(self._heat)) / 1e3, _ONLY)
+            reading.measure("gpu.temp", lambda: parse_signed(read(self._heat)) / 1e3, _ONLY)
         if self._rail:
             reading.measure("gpu.power", self._watts, _ONLY)
         reading.attempt(("gpu.mem_used", "gpu.mem_total"), lambda: self._memory(reading), _ONLY)
 
     def _watts(self) -> float:
-        volts, amperes = (whole(self.tree.read(file)) / 1e3 for file in self._rail or ())
+        volts, amperes = (parse_unsigned(self.tree.read(file)) / 1e3 for file in self._rail or ())
         return round(volts * amperes, 3)
 
     def _memory(self, reading: Reading) -> None:
@@ -545,7 +558,7 @@ class GpuCollector:
         self.released = False
         """Set from another thread: nothing of a GPU may be held open, so nothing is read."""
         self._nvidia: Optional[nvidia.Nvidia] = None
-        self._amd = Amd(root, "amd" if nvidia.present(root) else "", self._memory)
+        self._amd = Amd(root, "amd" if nvidia.has_nvidia_driver(root) else "", self._memory)
         self._intel = Intel(root, self._memory)
         self._jetson = Jetson(root)
 
@@ -555,7 +568,7 @@ class GpuCollector:
         if now - self._looked >= _LOOK_AGAIN:
             self._looked = now
             # A Jetson has the driver's files, but NVML cannot read its GPU.
-            there = nvidia.present(self._root) and not self._jetson.look(now)
+            there = nvidia.has_nvidia_driver(self._root) and not self._jetson.look(now)
             if self._nvidia is None and there:
                 self._nvidia = nvidia.Nvidia(self._memory)
             there_now = on_bus(self._tree) if self._nvidia else 0
@@ -609,7 +622,9 @@ _HIDDEN = (
 
 
 def _fail_hidden(reading: Reading, there: int) -> None:
-    """Mark all metrics as failed if the driver answers but lists no GPU: what may not be seen is not known to be well."""
+    """Mark all metrics as failed if the driver answers but lists no GPU: what
+    may not be seen is not known to be well.
+    """
     answered = "gpu.driver" in reading.inventory
     listed = {"gpu.lost", "gpu.used"} & {*reading.values, *reading.pending, *reading.failed}
     if answered and not listed:
@@ -636,16 +651,17 @@ _COMMAND_LIMIT = 200
 
 
 def main() -> int:
-    """`gpu-processes`: print a JSON object per process: gpu, instance (MIG), pid, bytes, use (percent), user, command.
+    """`gpu-processes`: print a JSON object per process: gpu, instance (MIG),
+    pid, bytes, use (percent), user, command.
 
     Returns the exit code.
     """
-    if not nvidia.present("/"):
-        return complain("rankdeck-agent: no NVIDIA driver on this machine", 2)
+    if not nvidia.has_nvidia_driver("/"):
+        return print_complaint("rankdeck-agent: no NVIDIA driver on this machine", 2)
     try:
-        found = nvidia.running()
+        found = nvidia.list_gpu_programs()
     except (OSError, ValueError) as error:
-        return complain(f"rankdeck-agent: {reason(error)}", 1)
+        return print_complaint(f"rankdeck-agent: {failure_reason(error)}", 1)
     for row in found:
         print(json.dumps({**row, **_who(int(row["pid"]))}))
     return 0
@@ -656,7 +672,7 @@ def _who(pid: int) -> dict[str, Any]:
     folder = Path("/proc") / str(pid)
     try:
         words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").strip()
-        command = clean(words.decode("utf-8", "replace"), _COMMAND_LIMIT)
+        command = clean_text(words.decode("utf-8", "replace"), _COMMAND_LIMIT)
         return {"user": user_name(folder.stat().st_uid), "command": command}
     except OSError:
         return {"user": None, "command": None}

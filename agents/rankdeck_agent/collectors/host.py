@@ -1,4 +1,6 @@
-"""The host: its CPUs (time, load, clock, pressure), tasks that hang, memory, EDAC errors, and the limits of the agent's cgroup."""
+"""The host: its CPUs (time, load, clock, pressure), tasks that hang, memory, EDAC
+errors, and the limits of the agent's cgroup.
+"""
 
 import os
 import re
@@ -11,11 +13,11 @@ from rankdeck_agent.collectors.base import (
     LARGEST,
     Reading,
     memory_sizes,
-    signed,
-    spread,
-    whole,
+    parse_signed,
+    parse_unsigned,
+    pick_evenly,
 )
-from rankdeck_agent.files import MISSING, Tree, clean
+from rankdeck_agent.files import MISSING, Tree, clean_text
 from rankdeck_agent.older_python import is_ascii
 
 _SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "soc_thermal")
@@ -62,7 +64,9 @@ Times = tuple[int, int, int, int]
 
 
 class CpuCollector:
-    """CPU time as shares between two readings; load, number of cores, temperature, clock and pressure."""
+    """CPU time as shares between two readings; load, number of cores,
+    temperature, clock and pressure.
+    """
 
     name = "cpu"
     lane = "proc"
@@ -112,7 +116,7 @@ class CpuCollector:
 
     def _look(self) -> None:
         self._temps = _sensors(self._tree) or [f"{zone}/temp" for zone in cpu_zones(self._tree)]
-        self._clocks = spread(_clock_files(self._tree), _CLOCKS)
+        self._clocks = pick_evenly(_clock_files(self._tree), _CLOCKS)
         self._inventory = {"cpu.model": _model(self._tree)}
 
     def _loads(self, reading: Reading) -> None:
@@ -148,7 +152,7 @@ class CpuCollector:
         numbers: list[int] = []
         for name in files:
             try:
-                numbers.append(signed(self._tree.read(name)))
+                numbers.append(parse_signed(self._tree.read(name)))
             except (OSError, ValueError) as error:  # noqa: PERF203  each file for itself
                 reading.fail((metric,), error)
         if numbers:
@@ -157,7 +161,9 @@ class CpuCollector:
 
 
 def _columns(data: bytes) -> dict[str, list[int]]:
-    """Core ("" for all of them) -> its clock ticks in each of _MODES, from /proc/stat; raises ValueError."""
+    """Core ("" for all of them) -> its clock ticks in each of _MODES,
+    from /proc/stat; raises ValueError.
+    """
     found: dict[str, list[int]] = {}
     for line in data.split(b"\n"):
         if not line.startswith(b"cpu"):
@@ -182,7 +188,8 @@ def _times(ticks: Sequence[int]) -> Times:
 def _put_modes(reading: Reading, columns: Mapping[str, Sequence[int]]) -> None:
     cores = [core for core in columns if core][:DEVICE_LIMIT]
     for metric, ticks in zip(_MODE_TIMES, zip(*(columns[core] for core in cores))):
-        # Without a check of each: a large machine has thousands of them, and they are whole numbers.
+        # Without a check of each: a large machine has thousands of
+        # them, and they are whole numbers.
         seconds = [tick / _TICKS if tick else 0 for tick in ticks]
         if max(seconds) <= LARGEST:
             reading.values[metric] = dict(zip(cores, seconds))
@@ -195,7 +202,7 @@ def _put_tasks(reading: Reading, data: bytes) -> None:
     for line in data[max(0, data.rfind(b"\nctxt ")) :].splitlines():
         name, _, number = line.partition(b" ")
         if name in _TASK_ROWS:
-            reading.put(_TASK_ROWS[name], whole(number))
+            reading.put(_TASK_ROWS[name], parse_unsigned(number))
 
 
 def _put_shares(reading: Reading, core: str, before: Times, now: Times) -> None:
@@ -224,7 +231,8 @@ def _sensors(tree: Tree) -> list[str]:
         # The first input is the package; reading the others costs an interrupt per core.
         path = f"sys/class/hwmon/{name}/temp1_input"
         if tree.maybe(f"sys/class/hwmon/{name}/temp2_label") == "Tdie":
-            # The first is then Tctl, which some processors report up to 27 degrees too high (k10temp.c).
+            # The first is then Tctl, which some processors report up to
+            # 27 degrees too high (k10temp.c).
             path = f"sys/class/hwmon/{name}/temp2_input"
         if tree.maybe(f"sys/class/hwmon/{name}/name") in _SENSORS and tree.exists(path):
             found.append(path)
@@ -268,7 +276,9 @@ Task = tuple[str, bytes]
 
 
 class TaskCollector:
-    """How many processes have been in state D for long; those of NVIDIA's driver are counted apart."""
+    """How many processes have been in state D for long; those of
+    NVIDIA's driver are counted apart.
+    """
 
     name = "tasks"
     lane = "slow"
@@ -333,7 +343,10 @@ _ARC = re.compile(rb"^(c_min|size) +4 +(\d{1,20})$", re.MULTILINE)
 
 
 class MemoryCollector:
-    """Memory in bytes, and out-of-memory kills. Not free memory: only available memory is meaningful."""
+    """Memory in bytes, and out-of-memory kills.
+
+    Not free memory: only available memory is meaningful.
+    """
 
     name = "memory"
     lane = "proc"
@@ -367,7 +380,9 @@ class MemoryCollector:
             reading.put("mem.swap_used", max(0, sizes[b"SwapTotal"] - sizes[b"SwapFree"]))
 
     def _used(self, reading: Reading, meminfo: bytes, total: int, free: int) -> None:
-        """The share in use of what programs can get: huge pages are set aside, and ZFS gives its cache back."""
+        """The share in use of what programs can get: huge pages are set
+        aside, and ZFS gives its cache back.
+        """
         rows = {name: int(number) for name, number in _HUGE.findall(meminfo)}
         page = rows.get(b"Hugepagesize", 0) * 1024
         # Of all sizes together, since Linux 4.19; the others count only pages of the default size.
@@ -410,7 +425,9 @@ _OF_ROWS = ("edac.row_ce", "edac.row_ue")
 
 
 class EdacCollector:
-    """Corrected and uncorrected memory errors since the driver was loaded, per DIMM, controller and chip-select row."""
+    """Corrected and uncorrected memory errors since the driver was loaded, per
+    DIMM, controller and chip-select row.
+    """
 
     name = "edac"
     lane = "slow"
@@ -438,7 +455,7 @@ class EdacCollector:
     def _read(self, reading: Reading, metrics: Sequence[str], rows: Mapping[str, Counts]) -> None:
         for device, files in rows.items():
             for metric, file in zip(metrics, files):
-                reading.measure(metric, lambda f=file: whole(self._tree.read(f)), device)
+                reading.measure(metric, lambda f=file: parse_unsigned(self._tree.read(f)), device)
 
     def _look(self) -> None:
         files: dict[str, Counts] = {}
@@ -460,7 +477,7 @@ def _controller(tree: Tree, name: str, taken: set[str]) -> dict[str, Counts]:
     kind = "noinfo_count" if dimms else "count"
     files = {name: (f"{base}/ce_{kind}", f"{base}/ue_{kind}")}
     for dimm in dimms:
-        label = clean(tree.maybe(f"{base}/{dimm}/dimm_label") or "")
+        label = clean_text(tree.maybe(f"{base}/{dimm}/dimm_label") or "")
         free = label and label not in taken and label not in files
         device = label if free else f"{name}/{dimm}"
         files[device] = (f"{base}/{dimm}/dimm_ce_count", f"{base}/{dimm}/dimm_ue_count")
@@ -468,7 +485,9 @@ def _controller(tree: Tree, name: str, taken: set[str]) -> dict[str, Counts]:
 
 
 def _chip_select_rows(tree: Tree, name: str) -> dict[str, Counts]:
-    """Counts of the older kernel interface (Documentation/ABI/testing/sysfs-devices-edac); `unknown`: not of a known row."""
+    """Counts of the older kernel interface
+    (Documentation/ABI/testing/sysfs-devices-edac); `unknown`: not of a known row.
+    """
     base = f"{_EDAC}/{name}"
     rows = [n for n in tree.names(base) if _ROW.fullmatch(n)][:_DIMMS]
     counts = {f"{name}/{row}": (f"{base}/{row}/ce_count", f"{base}/{row}/ue_count") for row in rows}
@@ -561,7 +580,9 @@ class Groups:
                 yield folder, data
 
     def beside(self, folder: str, files: Files) -> Optional[bytes]:
-        """The file, with its v2 or v1 name, in a folder that `read` returned; None if there is none."""
+        """The file, with its v2 or v1 name, in a folder that `read`
+        returned; None if there is none.
+        """
         data = self._file(f"{folder}/{files.second}")
         return self._file(f"{folder}/{files.first}") if data is None else data
 
@@ -580,7 +601,9 @@ def _upwards(base: str, path: str) -> Iterator[str]:
 
 def _memory(reading: Reading, groups: Groups) -> None:
     limits = [
-        (whole(data), folder) for folder, data in groups.read(_LIMIT) if data.strip() != b"max"
+        (parse_unsigned(data), folder)
+        for folder, data in groups.read(_LIMIT)
+        if data.strip() != b"max"
     ]
     limit, folder = min(limits, default=(_NO_LIMIT, ""))
     if limit >= _NO_LIMIT:
@@ -588,7 +611,7 @@ def _memory(reading: Reading, groups: Groups) -> None:
     reading.put("cgroup.mem_limit", limit)
     used = groups.beside(folder, _USED)
     if used is not None:
-        reading.put("cgroup.mem_used", whole(used))
+        reading.put("cgroup.mem_used", parse_unsigned(used))
 
 
 def _cores(reading: Reading, groups: Groups) -> None:
@@ -615,7 +638,7 @@ def _listed(data: bytes) -> int:
 
 def _throttled(reading: Reading, groups: Groups) -> None:
     counts = [
-        whole(line.partition(b" ")[2])
+        parse_unsigned(line.partition(b" ")[2])
         for _, data in groups.read(_STAT)
         for line in data.splitlines()
         if line.startswith(b"nr_throttled ")

@@ -1,4 +1,6 @@
-"""Collects events from the kernel log: lines that match a pattern; a flood of lines becomes a few events."""
+"""Collects events from the kernel log: lines that match a pattern; a
+flood of lines becomes a few events.
+"""
 
 import errno
 import os
@@ -11,17 +13,22 @@ from typing import Callable, Optional
 from rankdeck_agent.collectors.base import BlindError, Reading
 from rankdeck_agent.files import Tree
 from rankdeck_agent.kernel_log import Found, KernelLines, open_ring, raw_records
-from rankdeck_agent.machine import booted
-from rankdeck_agent.rules.facts import kind_of
+from rankdeck_agent.machine import read_boot_time
+from rankdeck_agent.rules.facts import event_kind
 from rankdeck_agent.wire import Event
 
 _RING = "dev/kmsg"
 _RECORD = 8192
 _AT_ONCE = 2000
-"""Most records read for one sample. The rest stays in the ring buffer, and until it is read `kernel.events` is pending."""
+"""Most records read for one sample.
+
+The rest stays in the ring buffer, and until it is read `kernel.events` is pending.
+"""
 _TRY_AGAIN = 60.0
 _RECENT = 600.0
-"""Seconds before the start of the agent from which `info` events are still sent; other events are sent while they count."""
+"""Seconds before the start of the agent from which `info` events are still sent;
+other events are sent while they count.
+"""
 _SAME = 5.0
 """Seconds in which equal lines about the same device become one event."""
 _BURST = 30
@@ -36,7 +43,8 @@ Key = tuple[str, Optional[int], str, Optional[int]]
 class Folding:
     """Lets events through until there are too many; reports later how many it dropped.
 
-    The last event of each kind and device is never dropped: a server that answers again, a link that is up again.
+    The last event of each kind and device is never dropped: a server that
+    answers again, a link that is up again.
     """
 
     def __init__(self) -> None:
@@ -116,7 +124,10 @@ LOG_CLOSED = {
     errno.EPERM: "the kernel log may not be read: set kernel.dmesg_restrict=0, or install the agent (it gets CAP_SYSLOG)",
     errno.EACCES: "the kernel log may not be read: add the user to the group of /dev/kmsg, often adm",
 }
-"""errno -> why `kernel.events` cannot be read. A missing permission means fewer checks, not a fault of the node."""
+"""errno -> why `kernel.events` cannot be read.
+
+A missing permission means fewer checks, not a fault of the node.
+"""
 
 
 class KernelLogCollector:
@@ -175,7 +186,10 @@ class KernelLogCollector:
         reading.events.append(Event(self._clock(), "warn", "kernel.log", text))
 
     def _open(self, now: float) -> int:
-        """The log's descriptor. If opening it failed, raises that error again until the next try, after _TRY_AGAIN seconds."""
+        """The log's descriptor.
+
+        If opening it failed, raises that error again until the next try, after _TRY_AGAIN seconds.
+        """
         if self._handle is not None:
             return self._handle
         if self._refused is not None and now - self._tried < _TRY_AGAIN:
@@ -191,8 +205,10 @@ class KernelLogCollector:
         return self._handle
 
     def _boot(self) -> float:
-        """Epoch seconds of the boot, from the kernel: so a line has the same time each time the agent starts."""
-        return float(booted(self._tree) or self._clock() - time.monotonic())
+        """Epoch seconds of the boot, from the kernel: so a line has the
+        same time each time the agent starts.
+        """
+        return float(read_boot_time(self._tree) or self._clock() - time.monotonic())
 
     def _take(self, reading: Reading, data: bytes, boot: float) -> None:
         *lines, self._cut = (self._cut + data).split(b"\n")
@@ -218,4 +234,4 @@ class KernelLogCollector:
 
 def _counts(found: Found) -> float:
     """Seconds for which the event counts."""
-    return _RECENT if found.level == "info" else kind_of(f"kernel.{found.kind}").lasts
+    return _RECENT if found.level == "info" else event_kind(f"kernel.{found.kind}").lasts

@@ -1,9 +1,11 @@
-"""Tables of the kernel that no check needs and dashboards show, under its own names: memory, protocols, sockets, open files."""
+"""Tables of the kernel that no check needs and dashboards show, under its own
+names: memory, protocols, sockets, open files.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
 
-from rankdeck_agent.collectors.base import Reading, signed, whole
+from rankdeck_agent.collectors.base import Reading, parse_signed, parse_unsigned
 from rankdeck_agent.files import Tree
 
 _PROTOCOLS = ("proc/net/snmp", "proc/net/netstat")
@@ -70,7 +72,7 @@ class KernelTableCollector:
         reading.attempt(("net.sockets",), lambda: self._sockets(reading))
         reading.attempt(("kernel.files",), lambda: self._files(reading))
         for metric, row, file in _NUMBERS:
-            reading.measure(metric, lambda f=file: whole(self._tree.read(f)), row)
+            reading.measure(metric, lambda f=file: parse_unsigned(self._tree.read(f)), row)
         return reading
 
     def _memory(self, reading: Reading) -> None:
@@ -93,18 +95,20 @@ class KernelTableCollector:
             words = rest.split()
             for name, number in zip(words[::2], words[1::2]):
                 row = f"{protocol}_{name}"
-                reading.put("net.sockets", whole(number.encode()), row)
+                reading.put("net.sockets", parse_unsigned(number.encode()), row)
                 if row in _PAGES:
                     reading.put("net.sockets", int(number) * _PAGE, f"{row}_bytes")
 
     def _files(self, reading: Reading) -> None:
-        allocated, _, most = map(whole, self._tree.read(_FILES).split())
+        allocated, _, most = map(parse_unsigned, self._tree.read(_FILES).split())
         reading.put("kernel.files", allocated, "allocated")
         reading.put("kernel.files", most, "maximum")
 
 
 def protocol_rows(data: bytes) -> Iterator[tuple[str, str, int]]:
-    """(protocol, row, number) for _ROWS, from a file with a line of names and one of numbers for each protocol."""
+    """(protocol, row, number) for _ROWS, from a file with a line of names
+    and one of numbers for each protocol.
+    """
     lines = data.splitlines()
     for heads, numbers in zip(lines[::2], lines[1::2]):
         protocol, _, names = heads.partition(b": ")
@@ -114,4 +118,4 @@ def protocol_rows(data: bytes) -> Iterator[tuple[str, str, int]]:
             names.split(), counts.split() if wanted and same == protocol else ()
         ):
             if name in wanted:
-                yield protocol.decode(), name.decode(), signed(number)
+                yield protocol.decode(), name.decode(), parse_signed(number)

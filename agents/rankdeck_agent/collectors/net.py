@@ -1,4 +1,6 @@
-"""Network interfaces: bytes, errors, link and speed; pause frames and drops that only the driver counts (as in `ethtool -S`)."""
+"""Network interfaces: bytes, errors, link and speed; pause frames and drops that
+only the driver counts (as in `ethtool -S`).
+"""
 
 import array
 import contextlib
@@ -10,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
-from rankdeck_agent.collectors.base import Reading, whole
-from rankdeck_agent.files import Tree, clean
+from rankdeck_agent.collectors.base import Reading, parse_unsigned
+from rankdeck_agent.files import Tree, clean_text
 from rankdeck_agent.older_python import is_ascii
 from rankdeck_agent.rules.derived import UNWATCHED
 
@@ -55,7 +57,9 @@ _STATISTICS: Mapping[int, tuple[str, ...]] = {
     15: ("tx_compressed",),
     14: ("tx_carrier_errors", "tx_aborted_errors", "tx_window_errors", "tx_heartbeat_errors"),
 }
-"""Column -> files in /sys/class/net/*/statistics that add up to it, as in linux net/core/net-procfs.c."""
+"""Column -> files in /sys/class/net/*/statistics that add up to it,
+as in linux net/core/net-procfs.c.
+"""
 _COUNTERS = tuple(metric for metric, _ in _COLUMNS)
 _FILES = (("net.mtu", "mtu"), ("net.carrier_changes", "carrier_changes"))
 _LIMIT = 64
@@ -70,7 +74,9 @@ _BY_ITSELF = re.compile(rb"0000FEA9|fe80|ff[0-9a-f]{2}")
 _ABOVE = 4
 """Most interfaces (bridge, VLAN, bond) on top of each other."""
 _SELDOM = 10.0
-"""Seconds between two readings of the speed, for which the kernel takes a lock and asks the driver."""
+"""Seconds between two readings of the speed, for which the kernel
+takes a lock and asks the driver.
+"""
 _IDENTITY_EVERY = 60.0
 
 
@@ -97,7 +103,9 @@ class NetCollector:
         """Interfaces with a route; None if the tables of routes cannot be read."""
         self._routes_read = -_SELDOM
         self._needed: set[str] = set()
-        """Interfaces that were needed when they were last up: the routes of one that goes down vanish."""
+        """Interfaces that were needed when they were last up: the
+        routes of one that goes down vanish.
+        """
         self._identified = -_IDENTITY_EVERY
         self._inventory: dict[str, str] = {}
 
@@ -129,7 +137,7 @@ class NetCollector:
         try:
             return parse_net_dev(self._read())
         except OSError:
-            names = [name for name in self._tree.names("sys/class/net") if clean(name) == name]
+            names = [name for name in self._tree.names("sys/class/net") if clean_text(name) == name]
             if not names:
                 raise
         return [(name, self._statistics(name)) for name in names if self._wanted(name)]
@@ -146,7 +154,7 @@ class NetCollector:
         try:
             for column, files in _STATISTICS.items():
                 paths = [f"sys/class/net/{name}/statistics/{file}" for file in files]
-                numbers[column] = sum(whole(self._tree.read(path)) for path in paths)
+                numbers[column] = sum(parse_unsigned(self._tree.read(path)) for path in paths)
         except (OSError, ValueError):
             return []
         return numbers
@@ -179,7 +187,7 @@ class NetCollector:
         facts = InterfaceFacts(now, up)
         for metric, file in _FILES:
             try:
-                facts.values[metric] = whole(self._tree.read(f"{base}/{file}"))
+                facts.values[metric] = parse_unsigned(self._tree.read(f"{base}/{file}"))
             except (OSError, ValueError) as error:  # noqa: PERF203  each for itself
                 facts.errors[metric] = error
         facts.values.update(self._use(name, now, up=up))
@@ -191,7 +199,7 @@ class NetCollector:
     def _use(self, name: str, now: float, *, up: bool) -> dict[str, int]:
         """The metrics of _USE that are known of an interface."""
         if now - self._routes_read >= _SELDOM:
-            self._routes_read, self._routed = now, routed(self._tree)
+            self._routes_read, self._routed = now, routed_interfaces(self._tree)
         base, found = f"sys/class/net/{name}", dict[str, int]()
         bond = self._tree.link(f"{base}/master")
         if bond and self._tree.exists(f"{base}/bonding_slave"):
@@ -222,7 +230,9 @@ class NetCollector:
         return found
 
     def _is_used(self, leg: str, bond: str) -> bool:
-        """Whether a bond uses this leg: its link is up, and with LACP its partner is that of the bond."""
+        """Whether a bond uses this leg: its link is up, and with LACP
+        its partner is that of the bond.
+        """
         base = f"sys/class/net/{leg}/bonding_slave"
         if (self._tree.maybe(f"{base}/mii_status") or "up") != "up":
             return False
@@ -232,7 +242,7 @@ class NetCollector:
 
     def _speed(self, file: str) -> Optional[int]:
         try:
-            return whole(self._tree.read(file)) * 1_000_000
+            return parse_unsigned(self._tree.read(file)) * 1_000_000
         except (OSError, ValueError):
             # -1 or EINVAL: the driver does not know it, as for most virtual cards.
             return None
@@ -240,7 +250,9 @@ class NetCollector:
 
 @dataclass
 class InterfaceFacts:
-    """What is read seldom from an interface: MTU, carrier changes, speed; `asked` in monotonic seconds."""
+    """What is read seldom from an interface: MTU, carrier changes,
+    speed; `asked` in monotonic seconds.
+    """
 
     asked: float
     up: bool
@@ -248,7 +260,7 @@ class InterfaceFacts:
     errors: dict[str, Exception] = field(default_factory=dict[str, Exception])
 
 
-def routed(tree: Tree) -> Optional[frozenset[str]]:
+def routed_interfaces(tree: Tree) -> Optional[frozenset[str]]:
     """Interfaces with a route that somebody has set; None if no table of routes can be read."""
     tables: list[bytes] = []
     for paths in _ROUTES:
@@ -267,7 +279,7 @@ def routed(tree: Tree) -> Optional[frozenset[str]]:
             continue
         name, destination = (words[-1], words[0]) if ipv6 else (words[0], words[1])
         if not _BY_ITSELF.match(destination):
-            found.add(clean(name.decode("utf-8", "replace")))
+            found.add(clean_text(name.decode("utf-8", "replace")))
     return frozenset(found)
 
 
@@ -285,12 +297,14 @@ def _identities(tree: Tree, names: Sequence[str]) -> dict[str, str]:
             "rdma": " ".join(_listed(tree, f"{base}/device/infiniband")),
             "kind": _kind(tree, base),
         }
-        found.update({f"net.{name}.{k}": clean(v) for k, v in rows.items() if v})
+        found.update({f"net.{name}.{k}": clean_text(v) for k, v in rows.items() if v})
     return found
 
 
 def _kind(tree: Tree, base: str) -> str:
-    """What an interface is: wifi, bond, vf (a virtual function), usb, virtual (no device below it); "" for a card."""
+    """What an interface is: wifi, bond, vf (a virtual function), usb, virtual
+    (no device below it); "" for a card.
+    """
     for kind, file in _KINDS:
         if tree.exists(f"{base}/{file}"):
             return kind
@@ -323,7 +337,7 @@ def parse_net_dev(data: bytes) -> list[tuple[str, list[int]]]:
 
 
 def _plausible(name: str, fields: Sequence[str]) -> bool:
-    if not name or clean(name) != name or "/" in name or len(fields) < 16:
+    if not name or clean_text(name) != name or "/" in name or len(fields) < 16:
         return False
     return all(f.isdecimal() and is_ascii(f) and len(f) <= 20 for f in fields[:16])
 
@@ -345,7 +359,9 @@ _SLACK = 65536
 
 @dataclass(frozen=True)
 class CounterSum:
-    """A metric and the counters that add up to it: those of the first group that matches any, plus all of `beside`."""
+    """A metric and the counters that add up to it: those of the first group
+    that matches any, plus all of `beside`.
+    """
 
     metric: str
     factor: float
@@ -373,7 +389,9 @@ _LINK_DURATION = _any(
 
 
 def _frames(way: str) -> tuple[tuple[re.Pattern[str], re.Pattern[str]], re.Pattern[str]]:
-    """Patterns of: PFC frames by priority, or their total if a driver has only that; pause frames for the whole link."""
+    """Patterns of: PFC frames by priority, or their total if a driver has only
+    that; pause frames for the whole link.
+    """
     by_priority = _any(
         rf"{way}_prio{_N}_pause",  # mlx5
         rf"{way}_pause_prio_(?P<prio2>[0-7])",  # mlx4
@@ -428,7 +446,9 @@ _DROPS = (
     ),
 )  # fmt: skip
 _OVER_LIMIT = re.compile("(?:bw_in|bw_out|pps|conntrack|linklocal)_allowance_exceeded")
-"""ena: amazon/ena/ena_ethtool.c; packets that were held back or dropped because of the cloud's limits for this machine."""
+"""ena: amazon/ena/ena_ethtool.c; packets that were held back or dropped because
+of the cloud's limits for this machine.
+"""
 SUMS: tuple[CounterSum, ...] = (
     CounterSum("net.paused", 1e-6, (_DURATION,), _LINK_DURATION),
     CounterSum("net.pause_frames", 1, *_frames("rx")),
@@ -438,7 +458,8 @@ SUMS: tuple[CounterSum, ...] = (
 )
 """Names of counters: linux drivers/net/ethernet, in the file beside each.
 
-Packets that a card drops because the host had no buffer ready count as `net.drops`, if the driver reports them.
+Packets that a card drops because the host had no buffer ready count as
+`net.drops`, if the driver reports them.
 """
 PRIORITIES = {"net.paused": "net.prio_paused", "net.pause_frames": "net.prio_frames"}
 """Metric -> the metric of the same by priority, whose devices are like `eth0/3`."""
@@ -448,7 +469,9 @@ _NOTHING: list[tuple[str, int]] = []
 
 
 class EthtoolCollector:
-    """Pause frames and drops of the interfaces whose drivers count them; only on this machine, not of a recording."""
+    """Pause frames and drops of the interfaces whose drivers count them; only
+    on this machine, not of a recording.
+    """
 
     name = "ethtool"
     lane = "slow"
@@ -478,7 +501,7 @@ class EthtoolCollector:
         return [n for n in names if self._tree.exists(f"sys/class/net/{n}/device")][:_MOST_COUNTERS]
 
     def _sums(self, reading: Reading, handle: int, name: str) -> None:
-        for metric, by_priority in added_up(statistics(handle, name)).items():
+        for metric, by_priority in added_up(read_driver_counters(handle, name)).items():
             for priority, number in by_priority.items():
                 reading.put(metric, number, f"{name}/{priority}" if priority else name)
 
@@ -509,8 +532,11 @@ def _priority(match: "re.Match[str]") -> str:
     return next(filter(None, match.groups()), "")
 
 
-def statistics(handle: int, interface: str) -> dict[str, int]:
-    """Name -> number of all counters of an interface's driver; `handle` is any socket's descriptor. Raises OSError."""
+def read_driver_counters(handle: int, interface: str) -> dict[str, int]:
+    """Name -> number of all counters of an interface's driver; `handle` is any socket's descriptor.
+
+    Raises OSError.
+    """
     head = struct.pack("=IIQ", _GSSET_INFO, 0, 1 << _SS_STATS)
     (count,) = struct.unpack("=I", _ask(handle, interface, head, 4))
     if not 0 < count <= _MOST:

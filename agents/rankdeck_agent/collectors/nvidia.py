@@ -16,7 +16,7 @@ import rankdeck_agent
 from rankdeck_agent.collectors import nvidia_calls
 from rankdeck_agent.collectors.base import BootMemory, Reading
 from rankdeck_agent.collectors.nvidia_reader import BOARD
-from rankdeck_agent.files import CHUNK, clean, readable, reason
+from rankdeck_agent.files import CHUNK, clean_text, failure_reason, wait_readable
 
 LIBRARY_VARIABLE = "RANKDECK_NVML"
 """Environment variable: folder of libnvidia-ml.so.1, if the loader does not find it by itself."""
@@ -39,14 +39,19 @@ _PROGRAM = (
 )
 
 
-def present(root: str) -> bool:
-    """Whether there is an NVIDIA driver to ask: on this machine (`root` is "/"), or named by LIBRARY_VARIABLE."""
+def has_nvidia_driver(root: str) -> bool:
+    """Whether there is an NVIDIA driver to ask: on this machine (`root` is
+    "/"), or named by LIBRARY_VARIABLE.
+    """
     named = LIBRARY_VARIABLE in os.environ
     return named or (root == "/" and any(map(os.path.exists, _DRIVER)))
 
 
 class NvmlProcess:
-    """The only process that calls NVML. It is never killed, because that can freeze a GPU. Raises OSError."""
+    """The only process that calls NVML. It is never killed, because that can freeze a GPU.
+
+    Raises OSError.
+    """
 
     def __init__(self, request: Mapping[str, Any]) -> None:
         self.started = time.monotonic()
@@ -84,7 +89,7 @@ class NvmlProcess:
 
     def wait(self, seconds: float) -> None:
         """Wait until there is something to read, at most `seconds`."""
-        readable([self._out], seconds)
+        wait_readable([self._out], seconds)
 
     def lines(self) -> list[bytes]:
         """The complete lines since the last call; does not wait."""
@@ -103,10 +108,12 @@ class NvmlProcess:
         return whole
 
     def waiting(self) -> tuple[float, str]:
-        """(seconds that the driver has not answered, 0 if it is not being asked; what it was asked)."""
+        """(seconds that the driver has not answered, 0 if it is not
+        being asked; what it was asked).
+        """
         since, what = BOARD.unpack(os.pread(self._board.fileno(), BOARD.size, 0))
         text = what.rstrip(b"\0").decode("utf-8", "replace")
-        return (max(0.0, time.monotonic() - since), clean(text)) if since else (0.0, "")
+        return (max(0.0, time.monotonic() - since), clean_text(text)) if since else (0.0, "")
 
     def ended(self) -> Optional[str]:
         """How the process ended; None while it runs."""
@@ -160,7 +167,9 @@ class Nvidia:
             self._process = None
 
     def start_again(self) -> None:
-        """Start a new process at the next reading, because NVML lists only the GPUs that were there when it started."""
+        """Start a new process at the next reading, because NVML lists only the
+        GPUs that were there when it started.
+        """
         self.close()
         self._retry = 0.0
 
@@ -180,7 +189,7 @@ class Nvidia:
         try:
             self._process = NvmlProcess({"known": self._known})
         except OSError as error:
-            why = f"no process to ask NVML with: {reason(error)}"
+            why = f"no process to ask NVML with: {failure_reason(error)}"
             self._last.failed = dict.fromkeys(METRICS, why)
             return
         self._process.wait(FIRST_ANSWER)
@@ -249,7 +258,9 @@ def _fits(shape: "dict[str, Any]") -> bool:
 
 
 def left_behind() -> int:
-    """Pid of the NVML process of an earlier agent that still runs, stuck in the driver; 0 if there is none."""
+    """Pid of the NVML process of an earlier agent that still runs, stuck
+    in the driver; 0 if there is none.
+    """
     for folder in Path("/proc").iterdir():
         # Processes of other users and of containers cannot be checked.
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -259,7 +270,9 @@ def left_behind() -> int:
 
 
 def _waiting_of(pid: int) -> float:
-    """Seconds that the driver has not answered this process of an earlier agent; 0 if that is not known."""
+    """Seconds that the driver has not answered this process of an
+    earlier agent; 0 if that is not known.
+    """
     with contextlib.suppress(OSError, ValueError, IndexError, struct.error):
         folder = Path("/proc") / str(pid)
         words = (folder / "cmdline").read_bytes().split(b"\0")
@@ -287,8 +300,10 @@ def _environment() -> dict[str, str]:
     return {**os.environ, name: found} if found else dict(os.environ)
 
 
-def running() -> list[dict[str, Any]]:
-    """The processes that compute on GPUs: rows of gpu, instance, pid, bytes, use; raises OSError, ValueError."""
+def list_gpu_programs() -> list[dict[str, Any]]:
+    """The processes that compute on GPUs: rows of gpu, instance, pid,
+    bytes, use; raises OSError, ValueError.
+    """
     process = NvmlProcess({"once": True})
     deadline = process.started + DEADLINE
     lines: list[bytes] = []

@@ -1,7 +1,7 @@
 """The calls to NVML: which metrics each gives, in base units, and how often it is made.
 
-Also the activity of the parts of a GPU between two readings, without DCGM: by NVML's GPM on Hopper and later, by byte
-counters on earlier GPUs.
+Also the activity of the parts of a GPU between two readings, without DCGM: by NVML's GPM on
+Hopper and later, by byte counters on earlier GPUs.
 """
 
 import time
@@ -17,9 +17,13 @@ Number = float
 LOAD, HEAT, CARE = 2.0, 10.0, 30.0
 """Seconds between two calls: for values that change fast, slowly, seldom."""
 NOT_HERE = frozenset({3, 13, 21, 25, 26})
-"""NVML errors (not supported, no such function, no data, other version, deprecated) after which a call is never made again."""
+"""NVML errors (not supported, no such function, no data, other version,
+deprecated) after which a call is never made again.
+"""
 GONE = frozenset({1, 9, 18})
-"""NVML errors (not initialised, driver not loaded, library and driver differ) after which NVML must be started again."""
+"""NVML errors (not initialised, driver not loaded, library and driver differ)
+after which NVML must be started again.
+"""
 LOST = 15
 RESET_REQUIRED = 16
 INVALID_ARGUMENT = 2
@@ -41,14 +45,16 @@ class Call:
     ask: Callable[[Library, Handle], Sequence[Number]]
 
 
-def code(error: BaseException) -> int:
+def nvml_error_number(error: BaseException) -> int:
     """NVML's number of an error; 999 (unknown) if it has none."""
     value = getattr(error, "value", 999)
     return value if isinstance(value, int) else 999
 
 
-def first_of(nvml: Library, handle: Handle, *ways: tuple[str, tuple[Any, ...]]) -> Any:  # noqa: ANN401 - NVML has no types
-    """The answer of the first (function, arguments) that library and driver both know; raises UnsupportedError, NVMLError."""
+def ask_first_known(nvml: Library, handle: Handle, *ways: tuple[str, tuple[Any, ...]]) -> Any:  # noqa: ANN401 - NVML has no types
+    """The answer of the first (function, arguments) that library and driver both
+    know; raises UnsupportedError, NVMLError.
+    """
     for name, arguments in ways:
         ask = getattr(nvml, name, None)
         if ask is None:
@@ -56,7 +62,7 @@ def first_of(nvml: Library, handle: Handle, *ways: tuple[str, tuple[Any, ...]]) 
         try:
             return ask(handle, *arguments)
         except nvml.NVMLError as error:
-            if code(error) not in _OTHER_SPELLING:
+            if nvml_error_number(error) not in _OTHER_SPELLING:
                 raise
     raise UnsupportedError
 
@@ -66,29 +72,30 @@ def _used(nvml: Library, handle: Handle) -> Sequence[Number]:
     return rates.gpu, rates.memory
 
 
-def memory(nvml: Library, handle: Handle) -> Sequence[Number]:
-    """`(used, total, reserved)` in bytes, as nvidia-smi counts: reserved memory is neither used nor free.
+def read_gpu_memory(nvml: Library, handle: Handle) -> Sequence[Number]:
+    """`(used, total, reserved)` in bytes, as nvidia-smi counts:
+    reserved memory is neither used nor free.
 
     The older call includes reserved memory in `used`; then the result is only `(used, total)`.
     """
     name = "nvmlDeviceGetMemoryInfo"
     newer = getattr(nvml, "nvmlMemory_v2", 0x02000028)
-    found = first_of(nvml, handle, (name, (newer,)), (name, ()))
+    found = ask_first_known(nvml, handle, (name, (newer,)), (name, ()))
     reserved = (found.reserved,) if hasattr(found, "reserved") else ()
     return (found.used, found.total, *reserved)
 
 
 def _temperature(nvml: Library, handle: Handle) -> Sequence[Number]:
     names = ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature")
-    return (first_of(nvml, handle, *((name, (0,)) for name in names)),)
+    return (ask_first_known(nvml, handle, *((name, (0,)) for name in names)),)
 
 
 def _margin(nvml: Library, handle: Handle) -> Sequence[Number]:
     name, slowdown = "nvmlDeviceGetMarginTemperature", 1
     try:
-        return (first_of(nvml, handle, (name, ())),)
+        return (ask_first_known(nvml, handle, (name, ())),)
     except (nvml.NVMLError, UnsupportedError) as error:
-        if not isinstance(error, UnsupportedError) and code(error) not in NOT_HERE:
+        if not isinstance(error, UnsupportedError) and nvml_error_number(error) not in NOT_HERE:
             raise
     limit = nvml.nvmlDeviceGetTemperatureThreshold(handle, slowdown)
     if not 0 < limit < ABSURD:
@@ -104,7 +111,7 @@ ABSURD = 200
 def _reasons(nvml: Library, handle: Handle) -> Sequence[Number]:
     name = "nvmlDeviceGetCurrentClocks{}Reasons"
     ways = ((name.format(word), ()) for word in ("Event", "Throttle"))
-    return (first_of(nvml, handle, *ways),)
+    return (ask_first_known(nvml, handle, *ways),)
 
 
 def _clock(kind: int) -> Callable[[Library, Handle], Sequence[Number]]:
@@ -136,16 +143,18 @@ def _retired(nvml: Library, handle: Handle) -> Sequence[Number]:
     )
 
 
-def links(nvml: Library, handle: Handle) -> list[int]:
-    """For each NVLink of the GPU: 1 if it is up, otherwise 0; raises UnsupportedError, NVMLError."""
+def read_nvlink_states(nvml: Library, handle: Handle) -> list[int]:
+    """For each NVLink of the GPU: 1 if it is up, otherwise 0;
+    raises UnsupportedError, NVMLError.
+    """
     found: list[int] = []
     for link in range(_LINKS):
         try:
             found.append(nvml.nvmlDeviceGetNvLinkState(handle, link))
         except nvml.NVMLError as error:  # noqa: PERF203  each link for itself
-            if not link and code(error) != INVALID_ARGUMENT:
+            if not link and nvml_error_number(error) != INVALID_ARGUMENT:
                 raise
-            if code(error) not in NOT_HERE | {INVALID_ARGUMENT}:
+            if nvml_error_number(error) not in NOT_HERE | {INVALID_ARGUMENT}:
                 raise
             break
     if not found:
@@ -154,20 +163,21 @@ def links(nvml: Library, handle: Handle) -> list[int]:
 
 
 def _links(nvml: Library, handle: Handle) -> Sequence[Number]:
-    found = links(nvml, handle)
+    found = read_nvlink_states(nvml, handle)
     return len(found), sum(found)
 
 
-# Field numbers of CRC, replay and recovery errors: totals, or per link on newer GPUs; NVLink 5 has others.
+# Field numbers of CRC, replay and recovery errors: totals, or per link
+# on newer GPUs; NVLink 5 has others.
 _LINK_TOTALS = (38, 45, 52, 59)
 _LINK_ERRORS = ((161, 162, 163), (208, 211, 214))
 
 
 def _link_errors(nvml: Library, handle: Handle) -> Sequence[Number]:
-    found = answers(nvml, handle, _LINK_TOTALS)
+    found = read_field_values(nvml, handle, _LINK_TOTALS)
     for fields in _LINK_ERRORS if not found else ():
-        many = len(links(nvml, handle))
-        found = answers(nvml, handle, [(f, n) for f in fields for n in range(many)])
+        many = len(read_nvlink_states(nvml, handle))
+        found = read_field_values(nvml, handle, [(f, n) for f in fields for n in range(many)])
         if found:
             break
     if not found:
@@ -213,10 +223,12 @@ def _pcie(nvml: Library, handle: Handle) -> Sequence[Number]:
     )
 
 
-def processes(nvml: Library, handle: Handle) -> list[tuple[int, int, Optional[int]]]:
-    """`(pid, bytes, MIG instance)` of each process that computes on the GPU; -1 bytes if the driver does not know."""
+def list_compute_processes(nvml: Library, handle: Handle) -> list[tuple[int, int, Optional[int]]]:
+    """`(pid, bytes, MIG instance)` of each process that computes on the GPU;
+    -1 bytes if the driver does not know.
+    """
     names = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses_v2")
-    found = first_of(nvml, handle, *((name, ()) for name in names))
+    found = ask_first_known(nvml, handle, *((name, ()) for name in names))
     return [
         (p.pid, -1 if p.usedGpuMemory is None else p.usedGpuMemory, _instance(p)) for p in found
     ]
@@ -234,7 +246,9 @@ _PARTS = (("sm", "smUtil"), ("memory", "memUtil"), ("encoder", "encUtil"), ("dec
 
 
 def process_use(nvml: Library, handle: Handle) -> dict[int, dict[str, int]]:
-    """Pid -> part (sm, memory, encoder, decoder) -> percent, from its newest sample; empty if the driver has no samples."""
+    """Pid -> part (sm, memory, encoder, decoder) -> percent, from its newest
+    sample; empty if the driver has no samples.
+    """
     try:
         samples = nvml.nvmlDeviceGetProcessUtilization(handle, 0)
     except (nvml.NVMLError, AttributeError):
@@ -244,8 +258,10 @@ def process_use(nvml: Library, handle: Handle) -> dict[int, dict[str, int]]:
     return {s.pid: {ours: getattr(s, theirs) for ours, theirs in _PARTS} for s in ordered}
 
 
-def answers(nvml: Library, handle: Handle, fields: Sequence[Any]) -> dict[Any, Number]:
-    """Field -> value, for the fields that this GPU supports; raises NVMLError for any other error."""
+def read_field_values(nvml: Library, handle: Handle, fields: Sequence[Any]) -> dict[Any, Number]:
+    """Field -> value, for the fields that this GPU supports;
+    raises NVMLError for any other error.
+    """
     found: dict[Any, Number] = {}
     for field, value in zip(fields, nvml.nvmlDeviceGetFieldValues(handle, list(fields))):
         if value.nvmlReturn == 0:
@@ -264,7 +280,7 @@ def _field(metric: str, every: float, factor: float, *numbers: int) -> Call:
     """A call for the first of several field numbers that the GPU supports, times `factor`."""
 
     def ask(nvml: Library, handle: Handle) -> Sequence[Number]:
-        found = answers(nvml, handle, numbers)
+        found = read_field_values(nvml, handle, numbers)
         for number in numbers:
             if number in found:
                 return (found[number] * factor,)
@@ -284,7 +300,7 @@ def _memory_heat(nvml: Library, handle: Handle) -> Sequence[Number]:
     try:
         limit = nvml.nvmlDeviceGetTemperatureThreshold(handle, _MEMORY_LIMIT)
     except nvml.NVMLError as error:
-        if code(error) not in NOT_HERE:
+        if nvml_error_number(error) not in NOT_HERE:
             raise
         return (degrees,)
     return (degrees, limit - degrees) if 0 < limit < ABSURD else (degrees,)
@@ -292,7 +308,7 @@ def _memory_heat(nvml: Library, handle: Handle) -> Sequence[Number]:
 
 CALLS: tuple[Call, ...] = (
     Call(("gpu.used", "gpu.mem_busy"), LOAD, _used),
-    Call(("gpu.mem_used", "gpu.mem_total", "gpu.mem_reserved"), LOAD, memory),
+    Call(("gpu.mem_used", "gpu.mem_total", "gpu.mem_reserved"), LOAD, read_gpu_memory),
     Call(("gpu.temp",), LOAD, _temperature),
     Call(("gpu.power",), LOAD, lambda n, h: (n.nvmlDeviceGetPowerUsage(h) / 1e3,)),
     Call(("gpu.clock",), LOAD, _clock(1)),
@@ -327,7 +343,7 @@ CALLS: tuple[Call, ...] = (
     Call(("gpu.fabric", "gpu.fabric_status", "gpu.fabric_health"), CARE, _fabric),
     Call(LINK, CARE, _pcie),
     Call(("gpu.pcie_replays",), CARE, lambda n, h: (n.nvmlDeviceGetPcieReplayCounter(h),)),
-    Call(("gpu.processes",), CARE, lambda n, h: (len({p[0] for p in processes(n, h)}),)),
+    Call(("gpu.processes",), CARE, lambda n, h: (len({p[0] for p in list_compute_processes(n, h)}),)),
 )  # fmt: skip
 
 METRICS: tuple[str, ...] = (
@@ -364,8 +380,9 @@ _COUNTS: tuple[tuple[Any, str, float, int], ...] = (
     (197, "gpu.pcie_tx", 1, 1 << 32),
     (198, "gpu.pcie_rx", 1, 1 << 32),
 )
-"""(field in nvml.h (NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_*, _PCIE_COUNT_*_BYTES) with its scope, metric, bytes per count,
-value at which it wraps around or 0)."""
+"""(field in nvml.h (NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_*, _PCIE_COUNT_*_BYTES) with its scope,
+metric, bytes per count, value at which it wraps around or 0).
+"""
 
 
 class GpuActivity:
@@ -378,7 +395,8 @@ class GpuActivity:
         self._counted: Optional[Counted] = None if instance is not None else Counted()
 
     def read(self, nvml: Library, handle: Handle) -> Mapping[str, float]:
-        """Metric -> mean since the last call; empty at the first call. Raises UnsupportedError, NVMLError.
+        """Metric -> mean since the last call; empty at the first call.
+        Raises UnsupportedError, NVMLError.
 
         `handle` is of the whole GPU, even for an instance.
         """
@@ -437,7 +455,7 @@ class Counted:
 
     def read(self, nvml: Library, handle: Handle) -> Mapping[str, float]:
         """Metric -> bytes per second since the last call; raises UnsupportedError, NVMLError."""
-        numbers = answers(nvml, handle, [row[0] for row in self._wanted])
+        numbers = read_field_values(nvml, handle, [row[0] for row in self._wanted])
         self._wanted = tuple(row for row in self._wanted if row[0] in numbers)
         if not self._wanted:
             raise UnsupportedError

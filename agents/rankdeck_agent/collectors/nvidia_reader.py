@@ -29,24 +29,30 @@ from rankdeck_agent.collectors.nvidia_calls import (
     Handle,
     Library,
     UnsupportedError,
-    code,
-    memory,
+    list_compute_processes,
+    nvml_error_number,
     process_use,
-    processes,
+    read_gpu_memory,
 )
-from rankdeck_agent.files import clean, readable
-from rankdeck_agent.text import complain
+from rankdeck_agent.files import clean_text, wait_readable
+from rankdeck_agent.text import print_complaint
 
 GPU_LIMIT = 64
 _INSTANCES = 64
 BOARD = struct.Struct("=d120s")
-"""(since when the driver is being asked, in monotonic seconds, 0 if it is not; what it is asked)."""
+"""(since when the driver is being asked, in monotonic seconds, 0
+if it is not; what it is asked).
+"""
 _UNIFIED = ("GB10", "Thor", "Orin")
-"""Parts of the names of chips whose GPU shares the machine's memory: NVML does not know how much there is."""
+"""Parts of the names of chips whose GPU shares the machine's memory:
+NVML does not know how much there is.
+"""
 
 
 class StatusPage:
-    """A shared file that says what the driver is being asked; the agent can read it even if we are stuck."""
+    """A shared file that says what the driver is being asked; the agent
+    can read it even if we are stuck.
+    """
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
@@ -101,7 +107,10 @@ class NvmlDevice:
 
 
 class NvmlReader:
-    """Makes the calls that are due, one `round` after the other. Raises NVMLError if NVML cannot be started."""
+    """Makes the calls that are due, one `round` after the other.
+
+    Raises NVMLError if NVML cannot be started.
+    """
 
     def __init__(self, nvml: Library, board: StatusPage, known: Mapping[str, str]) -> None:
         self._nvml = nvml
@@ -125,7 +134,7 @@ class NvmlReader:
                 uuid = _text(nvml.nvmlDeviceGetUUID(handle))
             except nvml.NVMLError as error:
                 # This GPU fell off the bus: go on with the others.
-                if code(error) in GONE:
+                if nvml_error_number(error) in GONE:
                     raise
                 refused.append((index, error))
                 continue
@@ -163,7 +172,10 @@ class NvmlReader:
         return found
 
     def round(self, now: float) -> Reading:
-        """Make the calls that are due; `now` in monotonic seconds. Raises NVMLError if NVML must be started again."""
+        """Make the calls that are due; `now` in monotonic seconds.
+
+        Raises NVMLError if NVML must be started again.
+        """
         reading = Reading()
         self._board.slowest = 0.0
         for device in self.devices:
@@ -217,7 +229,7 @@ class NvmlReader:
         except (UnsupportedError, AttributeError):
             device.unsupported.add(number)
         except nvml.NVMLError as refused:
-            error = code(refused)
+            error = nvml_error_number(refused)
             if error in GONE:
                 raise
             self._refused(reading, device, number, call, refused)
@@ -234,7 +246,7 @@ class NvmlReader:
         call: Call,
         error: Any,  # noqa: ANN401 - NVML has no types
     ) -> None:
-        if code(error) not in NOT_HERE:
+        if nvml_error_number(error) not in NOT_HERE:
             for metric in call.metrics:
                 device.failed[f"{metric}/{device.number}"] = _why(error)
             return
@@ -254,7 +266,9 @@ class NvmlReader:
             for instance in _instances(nvml, device.handle) if on else ():
                 names.append(_text(nvml.nvmlDeviceGetName(instance)).rpartition(" ")[2])
                 numbers.append(nvml.nvmlDeviceGetGpuInstanceId(instance))
-                sizes = zip(("gpu.mig_mem_used", "gpu.mig_mem_total"), memory(nvml, instance))
+                sizes = zip(
+                    ("gpu.mig_mem_used", "gpu.mig_mem_total"), read_gpu_memory(nvml, instance)
+                )
                 reading.put_all(dict(sizes), f"{device.number}:{numbers[-1]}")
         except (nvml.NVMLError, UnsupportedError, AttributeError):
             on = 0
@@ -296,7 +310,10 @@ class NvmlReader:
     def _measure(
         self, reading: Reading, device: NvmlDevice, activity: GpuActivity, key: str
     ) -> str:
-        """Store the activity of a GPU or an instance; returns why it cannot be read now, or "". Raises UnsupportedError."""
+        """Store the activity of a GPU or an instance; returns why it cannot be read now, or "".
+
+        Raises UnsupportedError.
+        """
         nvml = self._nvml
         self._board.asking(f"GPU {key}, activity")
         try:
@@ -304,9 +321,9 @@ class NvmlReader:
         except AttributeError as error:
             raise UnsupportedError from error
         except nvml.NVMLError as error:
-            if code(error) in GONE:
+            if nvml_error_number(error) in GONE:
                 raise
-            if code(error) in NOT_HERE:
+            if nvml_error_number(error) in NOT_HERE:
                 raise UnsupportedError from error
             return _why(error)
         finally:
@@ -329,7 +346,7 @@ class NvmlReader:
                     "bytes": size if size >= 0 else None,
                     "use": use.get(pid),
                 }
-                for pid, size, instance in processes(self._nvml, device.handle)
+                for pid, size, instance in list_compute_processes(self._nvml, device.handle)
             ]
         self._board.idle()
         print(json.dumps(found), flush=True)
@@ -337,10 +354,12 @@ class NvmlReader:
 
 
 def _missing(number: str, error: Any) -> NvmlDevice:  # noqa: ANN401 - NVML has no types
-    """A GPU without a handle; `error`: the NVMLError when its handle was asked for, None if it was not listed."""
+    """A GPU without a handle; `error`: the NVMLError when its handle was
+    asked for, None if it was not listed.
+    """
     if error is None:
         return NvmlDevice(number, "")
-    return NvmlDevice(number, "", gone=_why(error), refused=code(error))
+    return NvmlDevice(number, "", gone=_why(error), refused=nvml_error_number(error))
 
 
 def _instances(nvml: Library, handle: Handle) -> Iterable[Handle]:
@@ -348,7 +367,7 @@ def _instances(nvml: Library, handle: Handle) -> Iterable[Handle]:
         try:
             yield nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
         except nvml.NVMLError as error:  # noqa: PERF203  a place without instance
-            if code(error) not in {6, INVALID_ARGUMENT}:
+            if nvml_error_number(error) not in {6, INVALID_ARGUMENT}:
                 raise
 
 
@@ -374,7 +393,9 @@ def _free(wanted: str, taken: Iterable[str]) -> str:
 
 _UNKNOWN_ERROR = 999
 _IS_LOST = frozenset({LOST, _UNKNOWN_ERROR})
-"""Errors with which NVML gives no handle of a GPU that is lost; others say that it may not be seen, or not now."""
+"""Errors with which NVML gives no handle of a GPU that is lost; others say
+that it may not be seen, or not now.
+"""
 _DO: Mapping[int, str] = {
     2: "it is not given to this process: a MIG or vGPU setup, or the device cgroup of a job or container",
     4: "this process may not see it: permissions of /dev/nvidia*, or the device cgroup of a job or container",
@@ -386,24 +407,24 @@ _DO: Mapping[int, str] = {
 
 
 def _why(error: BaseException) -> str:
-    words = f"NVML: {clean(str(error), 100)}"
-    what = _DO.get(code(error), "")
+    words = f"NVML: {clean_text(str(error), 100)}"
+    what = _DO.get(nvml_error_number(error), "")
     return f"{words}: {what}" if what else words
 
 
 def _text(value: object) -> str:
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-    return clean(text)
+    return clean_text(text)
 
 
 def main(argv: Sequence[str]) -> int:
     """Print readings until standard input ends; returns the exit code.
 
-    `argv`: the descriptor of the StatusPage, the pid of the agent. The first line on standard input is
-    {"known": UUID -> number} or {"once": true} (print the processes instead).
+    `argv`: the descriptor of the StatusPage, the pid of the agent. The first line on standard input
+    is {"known": UUID -> number} or {"once": true} (print the processes instead).
     """
     if len(argv) != 2 or not argv[0].isdecimal():
-        return complain("nvml is started by the agent itself", 2)
+        return print_complaint("nvml is started by the agent itself", 2)
     board = StatusPage(int(argv[0]))
     request = json.loads(sys.stdin.buffer.readline() or b"{}")
     try:
@@ -431,7 +452,7 @@ def _serve(reader: NvmlReader) -> int:
 
 
 def _ended(until: float) -> bool:
-    return bool(readable([0], max(0.0, until - time.monotonic())))
+    return bool(wait_readable([0], max(0.0, until - time.monotonic())))
 
 
 def _give_up(why: str) -> int:

@@ -1,17 +1,21 @@
-"""The PCIe link of a device below /sys: the one in its slot, not that of a switch on the card itself."""
+"""The PCIe link of a device below /sys: the one in its slot, not
+that of a switch on the card itself.
+"""
 
 import os
 import re
 from dataclasses import dataclass
 from typing import Optional
 
-from rankdeck_agent.collectors.base import Reading, whole
-from rankdeck_agent.files import Tree, clean
+from rankdeck_agent.collectors.base import Reading, parse_unsigned
+from rankdeck_agent.files import Tree, clean_text
 from rankdeck_agent.older_python import without_suffix
 
 METRICS = ("gpu.pcie_gen", "gpu.pcie_gen_max", "gpu.pcie_width", "gpu.pcie_width_max")
 WIDTHS = frozenset({1, 2, 4, 8, 12, 16, 32})
-"""Numbers of lanes that a link can have; virtual functions say 0, devices that are gone 63 or 255."""
+"""Numbers of lanes that a link can have; virtual functions say 0,
+devices that are gone 63 or 255.
+"""
 _GENERATIONS = {"2.5": 1, "5": 2, "8": 3, "16": 4, "32": 5, "64": 6}
 """Gigatransfers per second -> PCIe generation."""
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
@@ -22,20 +26,25 @@ _DEEPEST = 8
 
 @dataclass(frozen=True)
 class Slot:
-    """Folders of the two ends of the link to a card; `port` is "" if the kernel does not show it, as in a virtual machine."""
+    """Folders of the two ends of the link to a card; `port` is "" if the kernel
+    does not show it, as in a virtual machine.
+    """
 
     card: str
     port: str
 
 
 def slot_of(tree: Tree, device: str) -> Slot:
-    """The slot of the card that a device belongs to; `device` is a folder below the root or a link to one."""
+    """The slot of the card that a device belongs to; `device` is a
+    folder below the root or a link to one.
+    """
     root = os.path.realpath(tree.root).rstrip("/")
     here = os.path.realpath(tree.path(device))
     vendor = tree.maybe(f"{device}/vendor")
     for _ in range(_DEEPEST):
         above = _parent(here)
-        # The ports of a switch on the card are bridges of the same vendor; a root port, which may be too, has no device above.
+        # The ports of a switch on the card are bridges of the same vendor; a root
+        # port, which may be too, has no device above.
         ours = above and tree.maybe(f"{above[len(root) :]}/vendor") == vendor
         bridge = (tree.maybe(f"{above[len(root) :]}/class") or "").startswith(_BRIDGE)
         if not (ours and bridge and _parent(above)):
@@ -55,7 +64,7 @@ def read_link(reading: Reading, tree: Tree, slot: Slot, device: str) -> None:
 
     Raises OSError, ValueError.
     """
-    width = whole(tree.read(f"{slot.card}/current_link_width"))
+    width = parse_unsigned(tree.read(f"{slot.card}/current_link_width"))
     if width not in WIDTHS:
         return
     widths = [_lanes(tree, end) for end in (slot.card, slot.port)]
@@ -71,19 +80,21 @@ def read_link(reading: Reading, tree: Tree, slot: Slot, device: str) -> None:
 def _lanes(tree: Tree, end: str) -> int:
     """The most lanes of one end of a link; 0 if not known."""
     text = tree.maybe(f"{end}/max_link_width") if end else None
-    lanes = whole(text.encode()) if text else 0
+    lanes = parse_unsigned(text.encode()) if text else 0
     return lanes if lanes in WIDTHS else 0
 
 
 def _speed(tree: Tree, end: str, file: str) -> Optional[int]:
-    """The generation of one end of a link; None if the kernel does not know it, as in a virtual machine."""
+    """The generation of one end of a link; None if the kernel does not
+    know it, as in a virtual machine.
+    """
     text = tree.maybe(f"{end}/{file}") if end else None
-    return None if text is None or text.startswith("Unknown") else generation(text)
+    return None if text is None or text.startswith("Unknown") else pcie_generation(text)
 
 
-def generation(speed: str) -> int:
+def pcie_generation(speed: str) -> int:
     """The PCIe generation in "16.0 GT/s PCIe"; raises ValueError."""
     found = _GENERATIONS.get(without_suffix(speed.partition(" ")[0], ".0"))
     if found is None:
-        raise ValueError(f"not a PCIe speed: {clean(speed, 40)!r}")
+        raise ValueError(f"not a PCIe speed: {clean_text(speed, 40)!r}")
     return found

@@ -1,6 +1,8 @@
-"""Software RAID (md): members that are missing, arrays that do not work, and how far a rebuild or check has come.
+"""Software RAID (md): members that are missing, arrays that do not work,
+and how far a rebuild or check has come.
 
-From /sys/block/md*/md (linux Documentation/admin-guide/md.rst), or from /proc/mdstat where that is not to be seen.
+From /sys/block/md*/md (linux Documentation/admin-guide/md.rst), or from
+/proc/mdstat where that is not to be seen.
 """
 
 import re
@@ -8,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Optional
 
-from rankdeck_agent.collectors.base import DEVICE_LIMIT, Reading, whole
-from rankdeck_agent.files import Tree, clean
+from rankdeck_agent.collectors.base import DEVICE_LIMIT, Reading, parse_unsigned
+from rankdeck_agent.files import Tree, clean_text
 
 _BLOCK = "sys/block"
 _MDSTAT = "proc/mdstat"
@@ -47,7 +49,9 @@ class Array:
 
     @property
     def failed(self) -> bool:
-        """Whether it does not work: it could not be started, or more members are missing than it can do without."""
+        """Whether it does not work: it could not be started, or more members
+        are missing than it can do without.
+        """
         most = _SPARE.get(self.level, (self.wanted or 1) - 1)
         return not self.works or (self.wanted is not None and self.missing > most)
 
@@ -89,7 +93,10 @@ def _put(reading: Reading, array: Array) -> None:
 
 
 def _array(tree: Tree, name: str) -> Optional[Array]:
-    """The array of a block device; None for what is no array by itself. Raises OSError, ValueError."""
+    """The array of a block device; None for what is no array by itself.
+
+    Raises OSError, ValueError.
+    """
     base = f"{_BLOCK}/{name}/md"
     level, state = tree.maybe(f"{base}/level") or "", tree.text(f"{base}/array_state")
     if state in _NONE or not level.startswith(("raid", "linear", "multipath")):
@@ -97,13 +104,13 @@ def _array(tree: Tree, name: str) -> Optional[Array]:
         return None
     wanted, missing = None, 0
     if tree.exists(f"{base}/degraded"):
-        wanted = whole(tree.read(f"{base}/raid_disks"))
-        missing = whole(tree.read(f"{base}/degraded"))
+        wanted = parse_unsigned(tree.read(f"{base}/raid_disks"))
+        missing = parse_unsigned(tree.read(f"{base}/degraded"))
     doing = tree.maybe(f"{base}/sync_action") or ""
     done = _COMPLETED.fullmatch(tree.maybe(f"{base}/sync_completed") or "")
     percent = round(100.0 * int(done["done"]) / max(1, int(done["all"])), 1) if done else None
     works = state not in _GONE
-    return Array(clean(name), level, works, wanted, missing, doing, percent)
+    return Array(clean_text(name), level, works, wanted, missing, doing, percent)
 
 
 def parse_mdstat(text: str) -> Iterable[Array]:

@@ -1,4 +1,6 @@
-"""InfiniBand and RoCE ports: link state, rate, and every counter of the kernel, from files or netlink, under its kernel name."""
+"""InfiniBand and RoCE ports: link state, rate, and every counter of the kernel,
+from files or netlink, under its kernel name.
+"""
 
 import errno
 import json
@@ -13,10 +15,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Callable, Optional
 
-from rankdeck_agent.collectors.base import BlindError, Reading, whole
-from rankdeck_agent.files import Tree, clean, reason
+from rankdeck_agent.collectors.base import BlindError, Reading, parse_unsigned
+from rankdeck_agent.files import Tree, clean_text, failure_reason
 from rankdeck_agent.rdma_counters import BYTES, SUMS, TOPS, TWINS, WRAPS
-from rankdeck_agent.text import complain
+from rankdeck_agent.text import print_complaint
 
 # linux include/uapi/rdma/rdma_netlink.h, include/uapi/linux/netlink.h
 _NETLINK_RDMA, _NLDEV = 20, 5
@@ -59,7 +61,10 @@ class QueuePairs:
 
 
 class RdmaNetlink:
-    """A netlink socket to the kernel's RDMA devices; every method raises OSError. Use it from one thread."""
+    """A netlink socket to the kernel's RDMA devices; every method raises OSError.
+
+    Use it from one thread.
+    """
 
     def __init__(self, asked: Optional[socket.socket] = None) -> None:
         kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
@@ -85,7 +90,9 @@ class RdmaNetlink:
         return found
 
     def counters(self, device: int, port: int) -> dict[str, int]:
-        """Kernel name -> value, for all counters of a port that are switched on, even those without a file."""
+        """Kernel name -> value, for all counters of a port that are
+        switched on, even those without a file.
+        """
         answers = self._ask(_STAT_GET, 0, (_DEV_INDEX, device), (_PORT_INDEX, port))
         return {k: v for answer in answers for k, v in _values(dict(answer)).items()}
 
@@ -110,7 +117,7 @@ class RdmaNetlink:
                 if kind in (_ERROR, _DONE):
                     _refused(part)
                     return found
-                found.append(list(attributes(part)))
+                found.append(list(parse_netlink_attributes(part)))
             if found and not flags:
                 break
         return found
@@ -133,7 +140,7 @@ def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
         at += (size + 3) & ~3
 
 
-def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+def parse_netlink_attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
     """`(type, payload)` of each netlink attribute; an incomplete last one is left out."""
     at = 0
     while at + _ATTRIBUTE.size <= len(data):
@@ -145,8 +152,8 @@ def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _hwcounters(answer: Mapping[int, bytes]) -> Iterator[Mapping[int, bytes]]:
-    for _, entry in list(attributes(answer.get(_HWCOUNTERS, b"")))[:_MOST]:
-        yield dict(attributes(entry))
+    for _, entry in list(parse_netlink_attributes(answer.get(_HWCOUNTERS, b"")))[:_MOST]:
+        yield dict(parse_netlink_attributes(entry))
 
 
 def _values(answer: Mapping[int, bytes]) -> dict[str, int]:
@@ -156,9 +163,12 @@ def _values(answer: Mapping[int, bytes]) -> dict[str, int]:
 
 def _bound(answer: Attributes) -> Iterator[QueuePairs]:
     """The counter sets in one message of a dump."""
-    for _, entry in attributes(dict(answer).get(_COUNTER, b"")):
-        row = dict(attributes(entry))
-        pairs = [dict(attributes(pair)) for _, pair in attributes(row.get(_RES_QP, b""))]
+    for _, entry in parse_netlink_attributes(dict(answer).get(_COUNTER, b"")):
+        row = dict(parse_netlink_attributes(entry))
+        pairs = [
+            dict(parse_netlink_attributes(pair))
+            for _, pair in parse_netlink_attributes(row.get(_RES_QP, b""))
+        ]
         yield QueuePairs(
             port=_whole(row.get(_PORT_INDEX, b"")),
             id=_whole(row.get(_COUNTER_ID, b"")),
@@ -174,7 +184,7 @@ def _whole(data: bytes) -> int:
 
 
 def _text(data: bytes) -> str:
-    return clean(data.partition(b"\0")[0].decode("utf-8", "replace"))
+    return clean_text(data.partition(b"\0")[0].decode("utf-8", "replace"))
 
 
 _NOT_BOUND = (
@@ -184,27 +194,29 @@ _NOT_BOUND = (
 
 
 def main(device: str) -> int:
-    """`rdma-queue-pairs`: print the counters of queue pairs, one JSON object per line; returns the exit code.
+    """`rdma-queue-pairs`: print the counters of queue pairs, one JSON
+    object per line; returns the exit code.
 
-    `device`: an RDMA device, "" for all. Keys: device, port, counter, mode, pid, command, queue_pairs, values.
+    `device`: an RDMA device, "" for all. Keys: device, port, counter,
+    mode, pid, command, queue_pairs, values.
     """
     try:
         kernel = RdmaNetlink()
         known = kernel.devices()
         if device and device not in known:
-            raise FileNotFoundError(0, f"no RDMA device {clean(device)!r} here")
+            raise FileNotFoundError(0, f"no RDMA device {clean_text(device)!r} here")
         for name, index in known.items():
             if device in ("", name):
                 _print_all(name, kernel.queue_pairs(index))
     except OSError as error:
-        return complain(f"rankdeck-agent: {_why(error)}", 1)
-    return 0 if known else complain("rankdeck-agent: no RDMA device on this machine", 0)
+        return print_complaint(f"rankdeck-agent: {_why(error)}", 1)
+    return 0 if known else print_complaint("rankdeck-agent: no RDMA device on this machine", 0)
 
 
 def _why(error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
         return error.strerror or ""
-    return f"the kernel was asked for RDMA counters: {reason(error)}"
+    return f"the kernel was asked for RDMA counters: {failure_reason(error)}"
 
 
 def _print_all(name: str, bound: list[QueuePairs]) -> None:
@@ -219,7 +231,7 @@ def _print_all(name: str, bound: list[QueuePairs]) -> None:
 
 def _command(pid: Optional[int]) -> Optional[str]:
     try:
-        return clean(
+        return clean_text(
             Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
         )
     except OSError:
@@ -234,7 +246,10 @@ _MAPPED = re.compile(r"0000:0000:0000:0000:0000:ffff:([0-9a-f]{4}):([0-9a-f]{4})
 
 
 SATURATED = "saturated at {}: counts no more, perfquery -R clears it"
-"""Why an RDMA counter is not used: it reached its maximum. The metrics that include it go on without it."""
+"""Why an RDMA counter is not used: it reached its maximum.
+
+The metrics that include it go on without it.
+"""
 
 
 @dataclass
@@ -268,7 +283,9 @@ class RdmaCounter:
     summed: bool = False
     """Whether it is part of sums."""
     base: int = 0
-    """Its value when it joined sums that had been reported without it: only growth after that counts."""
+    """Its value when it joined sums that had been reported without
+    it: only growth after that counts.
+    """
 
 
 Sum = tuple[str, list[tuple[RdmaCounter, int]]]
@@ -301,7 +318,11 @@ def _find_ports(tree: Tree, exclude: Sequence[str] = ()) -> list[Port]:
     """The ports of this machine with their counters, which are not read yet."""
     found: list[Port] = []
     for device in tree.names(BASE):
-        if clean(device) != device or excluded(device, exclude) or _unassigned(tree, device):
+        if (
+            clean_text(device) != device
+            or is_excluded_device(device, exclude)
+            or _unassigned(tree, device)
+        ):
             continue
         numbers = [n for n in tree.names(f"{BASE}/{device}/ports") if n.isdecimal()]
         for number in ("", *numbers):
@@ -313,12 +334,14 @@ def _find_ports(tree: Tree, exclude: Sequence[str] = ()) -> list[Port]:
 
 
 def _unassigned(tree: Tree, device: str) -> bool:
-    """Whether it is a virtual function to which nobody has given a GUID: its ports are never ACTIVE."""
+    """Whether it is a virtual function to which nobody has given a
+    GUID: its ports are never ACTIVE.
+    """
     guid = tree.maybe(f"{BASE}/{device}/node_guid")
     return bool(guid and not guid.strip("0:")) and tree.exists(f"{BASE}/{device}/device/physfn")
 
 
-def excluded(device: str, patterns: Sequence[str]) -> bool:
+def is_excluded_device(device: str, patterns: Sequence[str]) -> bool:
     """Whether the configuration excludes this device."""
     return any(fnmatchcase(device, pattern) for pattern in patterns)
 
@@ -328,7 +351,7 @@ def _counters(tree: Tree, port: Port) -> list[RdmaCounter]:
     taken: set[str] = set()
     for folder in ("counters", "counters_ext", "hw_counters"):
         for name in tree.names(f"{port.path}/{folder}"):
-            metric = f"rdma.{folder}.{clean(name).replace('/', '?')}"
+            metric = f"rdma.{folder}.{clean_text(name).replace('/', '?')}"
             if metric in taken:
                 continue
             taken.add(metric)
@@ -339,14 +362,14 @@ def _counters(tree: Tree, port: Port) -> list[RdmaCounter]:
     return found[:_COUNTER_LIMIT]
 
 
-def inventory(root: str, ports: Iterable[Port], exclude: Sequence[str]) -> dict[str, str]:
+def describe_ports(root: str, ports: Iterable[Port], exclude: Sequence[str]) -> dict[str, str]:
     """Firmware, type, GIDs and network device of each port."""
     # A separate tree: files that are read once need not stay open.
     tree = Tree(root)
     found: dict[str, str] = {}
     for device in tree.names(BASE):
-        if excluded(device, exclude):
-            found[f"rdma.{clean(device)}.excluded"] = "by the agent's configuration"
+        if is_excluded_device(device, exclude):
+            found[f"rdma.{clean_text(device)}.excluded"] = "by the agent's configuration"
     for port in ports:
         found.update(_identity(tree, port) if port.number else {})
     tree.close()
@@ -364,7 +387,7 @@ def _identity(tree: Tree, port: Port) -> dict[str, str]:
     texts = {what: tree.maybe(path) for what, path in rows}
     if tree.exists(f"{BASE}/{port.device}/device/physfn"):
         texts["kind"] = "vf"
-    found = {f"rdma.{port.key}.{what}": clean(t) for what, t in texts.items() if t}
+    found = {f"rdma.{port.key}.{what}": clean_text(t) for what, t in texts.items() if t}
     for index, gid in _gids(tree, port):
         found[f"rdma.{port.key}.gid.{index}"] = gid
     return found
@@ -383,7 +406,7 @@ def _gids(tree: Tree, port: Port) -> list[tuple[str, str]]:
         if kind.endswith("RoCE v1") and _ethernet(tree, port):
             continue
         device = tree.maybe(f"{port.path}/gid_attrs/ndevs/{index}") or ""
-        found.append((index, clean(" ".join(filter(None, (kind, address(gid), device))))))
+        found.append((index, clean_text(" ".join(filter(None, (kind, gid_address(gid), device))))))
     return found
 
 
@@ -391,7 +414,7 @@ def _ethernet(tree: Tree, port: Port) -> bool:
     return tree.maybe(f"{port.path}/link_layer") == "Ethernet"
 
 
-def address(gid: str) -> str:
+def gid_address(gid: str) -> str:
     """The GID, or the IPv4 address that it contains."""
     found = _MAPPED.fullmatch(gid)
     if found is None:
@@ -493,12 +516,14 @@ class RdmaCollector:
         self._ports = ports
         self.period = 0.0 if ports else _LOOK_AGAIN
         if changed or self._is_due("who", now, _WHO_AGAIN):
-            self._inventory = inventory(self._root, ports, self._exclude)
+            self._inventory = describe_ports(self._root, ports, self._exclude)
         if changed:
             self._due["link"] = self._due["counters"] = 0.0
 
     def _take(self, reading: Reading, what: str, read: Callable[[Reading, Port], None]) -> None:
-        """Read one kind of data from every port; failures stay in the samples until it is read again."""
+        """Read one kind of data from every port; failures stay in the
+        samples until it is read again.
+        """
         part = Reading()
         for port in self._ports:
             self.doing = port.key
@@ -517,14 +542,14 @@ class RdmaCollector:
         text = self._tree.text(f"{port.path}/{file}")
         found = _STATE.match(text)
         if found is None:
-            raise ValueError(f"not a state: {clean(text, 40)!r}")
+            raise ValueError(f"not a state: {clean_text(text, 40)!r}")
         return int(found.group(1))
 
     def _rate(self, reading: Reading, port: Port) -> None:
         text = self._tree.text(f"{port.path}/rate")
         found = _RATE.match(text)
         if found is None:
-            raise ValueError(f"not a rate: {clean(text, 40)!r}")
+            raise ValueError(f"not a rate: {clean_text(text, 40)!r}")
         reading.put("rdma.rate", float(found.group(1)) * 1e9, port.key)
         if found.group(2):
             reading.put("rdma.lanes", int(found.group(2)), port.key)
@@ -556,7 +581,7 @@ class RdmaCollector:
         counter.asked = now
         try:
             data = self._tree.read(counter.path)
-            number = None if data.startswith(b"N/A") else whole(data)
+            number = None if data.startswith(b"N/A") else parse_unsigned(data)
         except (OSError, ValueError) as error:
             counter.value, counter.error = None, ValueError(_unread(counter, error))
             counter.failures += 1
@@ -569,10 +594,11 @@ class RdmaCollector:
 
 
 class Optionals:
-    """Optional counters of a port (mlx5's cc_*), switched on by `rdma statistic set link … optional-counters`.
+    """Optional counters of a port (mlx5's cc_*), switched on by `rdma
+    statistic set link … optional-counters`.
 
-    They have no files (linux drivers/infiniband/core/sysfs.c leaves them out). Netlink is asked for their values only
-    if one is on.
+    They have no files (linux drivers/infiniband/core/sysfs.c leaves them out). Netlink
+    is asked for their values only if one is on.
     """
 
     def __init__(self, connect: Callable[[], RdmaNetlink] = RdmaNetlink) -> None:
@@ -583,7 +609,10 @@ class Optionals:
         """Port -> (number of its device, names of the counters that are on)."""
 
     def read(self, port: Port, now: float) -> Mapping[str, int]:
-        """Kernel name -> number; empty if none is on or the kernel cannot say. `now` in monotonic seconds."""
+        """Kernel name -> number; empty if none is on or the kernel cannot say.
+
+        `now` in monotonic seconds.
+        """
         if not port.number:
             return {}
         try:
@@ -622,13 +651,15 @@ def _adopt(port: Port, counters: Mapping[str, int]) -> None:
 
 
 def _unread(counter: RdmaCounter, error: Exception) -> str:
-    """Why a counter cannot be read; if the driver refuses it, also the setting that leaves its device out."""
+    """Why a counter cannot be read; if the driver refuses it, also the
+    setting that leaves its device out.
+    """
     refused = isinstance(error, OSError) and error.errno in _REFUSED
     device = counter.path[len(BASE) + 1 :].partition("/")[0]
     hint = (
         f"; if it never counts: `rdma_exclude: [{device}]` leaves the device out" if refused else ""
     )
-    return f"{reason(error)}{hint}"
+    return f"{failure_reason(error)}{hint}"
 
 
 _REFUSED = frozenset({errno.EINVAL, errno.EIO, errno.EREMOTEIO, errno.EOPNOTSUPP})
@@ -637,7 +668,8 @@ _REFUSED = frozenset({errno.EINVAL, errno.EIO, errno.EREMOTEIO, errno.EOPNOTSUPP
 
 def _store(counter: RdmaCounter, number: int) -> None:
     if number == _TOP_64 and not counter.top:
-        # ionic says this if the firmware gives no number (ionic_hw_stats.c), others after a failed request.
+        # ionic says this if the firmware gives no number
+        # (ionic_hw_stats.c), others after a failed request.
         counter.value, counter.error = None, ValueError("the driver has no number for it")
         return
     if counter.top and number in (counter.top, _TOP_64):
@@ -657,7 +689,9 @@ def _store(counter: RdmaCounter, number: int) -> None:
 
 
 def _arrange(port: Port) -> None:
-    """Decide which counters make up each common metric; a counter that could never be read is in no sum."""
+    """Decide which counters make up each common metric; a counter that
+    could never be read is in no sum.
+    """
     for counter in port.counters:
         if counter.ever and not counter.summed:
             counter.summed, counter.base = True, counter.held if port.sums else 0
@@ -687,7 +721,10 @@ def _grown(counter: RdmaCounter) -> int:
 def _put_sum(
     reading: Reading, key: str, metric: str, parts: Sequence[tuple[RdmaCounter, int]]
 ) -> None:
-    """Put a sum; a counter that can no longer be read stays in it with its last value. Fails only if all fail."""
+    """Put a sum; a counter that can no longer be read stays in it with its last value.
+
+    Fails only if all fail.
+    """
     if any(counter.value is not None for counter, _ in parts):
         reading.put(metric, sum(_grown(counter) * factor for counter, factor in parts), key)
         return

@@ -1,4 +1,6 @@
-"""Sensors under /sys/class/hwmon: temperatures, fans, voltages; CPU throttling; the Raspberry Pi's firmware."""
+"""Sensors under /sys/class/hwmon: temperatures, fans, voltages; CPU
+throttling; the Raspberry Pi's firmware.
+"""
 
 import fcntl
 import os
@@ -10,9 +12,16 @@ from functools import partial
 from itertools import chain
 from typing import Optional
 
-from rankdeck_agent.collectors.base import KeptNames, Reading, own_memory, signed, spread, whole
+from rankdeck_agent.collectors.base import (
+    KeptNames,
+    Reading,
+    own_memory,
+    parse_signed,
+    parse_unsigned,
+    pick_evenly,
+)
 from rankdeck_agent.collectors.host import cpu_zones
-from rankdeck_agent.files import Tree, clean
+from rankdeck_agent.files import Tree, clean_text
 
 _HWMON = "sys/class/hwmon"
 _CPUS = "sys/devices/system/cpu"
@@ -109,7 +118,7 @@ class HeatCollector:
         refused: list[Exception] = []
         for file in chip.inputs:
             try:
-                temps.append(signed(self._tree.read(file)))
+                temps.append(parse_signed(self._tree.read(file)))
             except (OSError, ValueError) as error:  # noqa: PERF203  each for itself
                 refused.append(error)
         if temps:
@@ -118,34 +127,42 @@ class HeatCollector:
             raise refused[0]
 
     def _total(self, files: tuple[str, ...]) -> int:
-        return sum(whole(self._tree.read(file)) for file in files)
+        return sum(parse_unsigned(self._tree.read(file)) for file in files)
 
     def _raised(self, chip: Chip) -> int:
-        raised = (file for file in chip.alarms if whole(self._tree.read(file)))
+        raised = (file for file in chip.alarms if parse_unsigned(self._tree.read(file)))
         return int(any(self._has_limit(file.rpartition("_")[0]) for file in raised))
 
     def _has_limit(self, file: str) -> bool:
-        """Whether the limit that an alarm is about is one: some boards leave 0, or more than any part endures."""
+        """Whether the limit that an alarm is about is one: some boards leave
+        0, or more than any part endures.
+        """
         text = self._tree.maybe(file)
         if text is None or "/temp" not in file:
             return True
-        return 0 < signed(text.encode()) < _ABSURD
+        return 0 < parse_signed(text.encode()) < _ABSURD
 
     def _warned(self, chip: Chip, metric: str) -> int:
         files = [(sensor, file) for of, sensor, file in chip.warnings if of == metric]
-        raised = [s for s, file in files if whole(self._tree.read(file)) and self._outside(s, file)]
+        raised = [
+            s
+            for s, file in files
+            if parse_unsigned(self._tree.read(file)) and self._outside(s, file)
+        ]
         return int(bool(raised))
 
     def _outside(self, sensor: str, file: str) -> bool:
-        """Whether the value is really outside its limits: boards without valid limits raise alarms for ever."""
+        """Whether the value is really outside its limits: boards without
+        valid limits raise alarms for ever.
+        """
         texts = [self._tree.maybe(f"{sensor}_{part}") for part in ("input", "min", "max")]
         if file.endswith("_fault") or texts[0] is None or texts[1:] == [None, None]:
             return True
-        now, low, high = (signed((text or "0").encode()) for text in texts)
+        now, low, high = (parse_signed((text or "0").encode()) for text in texts)
         return (low > 0 and now < low) or (high > low and now > high)
 
     def _margin(self, reading: Reading, now: str, limit: str) -> None:
-        temp, crit = (signed(self._tree.read(file)) for file in (now, limit))
+        temp, crit = (parse_signed(self._tree.read(file)) for file in (now, limit))
         # 0 or an absurd one means that the board has no limit.
         if 0 < crit < _ABSURD:
             left = (crit - temp) / 1e3
@@ -154,7 +171,9 @@ class HeatCollector:
 
 
 def _zone_limits(tree: Tree) -> Iterator[tuple[str, str]]:
-    """(temperature, critical temperature) of the thermal zones of the CPU, for machines without a chip of it (Grace, ARM boards)."""
+    """(temperature, critical temperature) of the thermal zones of the CPU, for machines
+    without a chip of it (Grace, ARM boards).
+    """
     for zone in cpu_zones(tree):
         for number in range(_TRIPS):
             point = f"{zone}/trip_point_{number}"
@@ -169,7 +188,7 @@ _TRIPS = 12
 def _chips(tree: Tree, names: KeptNames) -> Iterator[Chip]:
     for folder in tree.names(_HWMON)[:_CHIPS]:
         base = f"{_HWMON}/{folder}"
-        name = clean(tree.maybe(f"{base}/name") or folder)
+        name = clean_text(tree.maybe(f"{base}/name") or folder)
         of = _device_of(tree, folder) or folder
         numbered = (f"{name}.{number}" for number in range(2, 100 * _CHIPS))
         device = names.name(f"{name} {of}", chain((name,), numbered))
@@ -213,14 +232,15 @@ def _throttles(tree: Tree) -> dict[str, tuple[str, ...]]:
         count = f"{base}/thermal_throttle/package_throttle_count"
         if tree.exists(count):
             package = tree.maybe(f"{base}/topology/physical_package_id") or "0"
-            found.setdefault(f"package{clean(package, 8)}", (count,))
+            found.setdefault(f"package{clean_text(package, 8)}", (count,))
             cores.append(f"{base}/thermal_throttle/core_throttle_count")
     if cores:
-        found["cores"] = tuple(spread(cores, _CORES))
+        found["cores"] = tuple(pick_evenly(cores, _CORES))
     return found
 
 
-# Start of the file name -> (metric, factor to base units) (linux Documentation/hwmon/sysfs-interface.rst).
+# Start of the file name -> (metric, factor to base units) (linux
+# Documentation/hwmon/sysfs-interface.rst).
 _KINDS = {
     "temp": ("sensor.temp", 1e-3),
     "fan": ("sensor.fan", 1),
@@ -235,7 +255,9 @@ _NOT_IN_NAMES = re.compile(r"[^a-z0-9:_]")
 
 
 class SensorCollector:
-    """Temperatures, fans, voltages, currents and power of each sensor; the device is `chip/sensor`."""
+    """Temperatures, fans, voltages, currents and power of each
+    sensor; the device is `chip/sensor`.
+    """
 
     name = "sensors"
     lane = "slow"
@@ -264,7 +286,7 @@ class SensorCollector:
 
     def _read(self, reading: Reading, metric: str, factor: float, device: str, file: str) -> None:
         try:
-            number = signed(self._tree.read(file))
+            number = parse_signed(self._tree.read(file))
         except (OSError, ValueError):
             # Empty slots and sleeping sensors always fail; `hwmon.*` reports what matters.
             return
@@ -274,7 +296,7 @@ class SensorCollector:
         self._files, self._inventory = [], {}
         for name in self._tree.names(_HWMON)[:_CHIPS]:
             chip = self._chip(name)
-            self._inventory[f"sensor.{chip}.name"] = clean(
+            self._inventory[f"sensor.{chip}.name"] = clean_text(
                 self._tree.maybe(f"{_HWMON}/{name}/name") or name
             )
             self._files += self._of(f"{_HWMON}/{name}", chip)
@@ -291,10 +313,12 @@ class SensorCollector:
         return list(found.values())
 
     def _chip(self, name: str) -> str:
-        """A name such as `platform_coretemp_0`: bus and device, which stay the same after a reboot."""
+        """A name such as `platform_coretemp_0`: bus and device,
+        which stay the same after a reboot.
+        """
         device = _device_of(self._tree, name)
         parts = [_plain(part) for part in device.split("/")[-2:]]
-        return clean("_".join(filter(None, parts)) or _plain(name))
+        return clean_text("_".join(filter(None, parts)) or _plain(name))
 
 
 def _plain(name: str) -> str:
@@ -323,7 +347,9 @@ _SEEN = ("pi.undervolt_seen", "pi.throttled_seen")
 
 
 class PiCollector:
-    """Undervoltage and throttling of a Raspberry Pi: the firmware's throttle word, or the kernel's alarm if there is none."""
+    """Undervoltage and throttling of a Raspberry Pi: the firmware's throttle word,
+    or the kernel's alarm if there is none.
+    """
 
     name = "pi"
     lane = "slow"
@@ -360,7 +386,7 @@ class PiCollector:
             reading.put(f"{metric}_seen", int(seen))
 
     def _volt(self, reading: Reading, alarm: str) -> None:
-        reading.put("pi.undervolt", int(whole(self._tree.read(alarm)) != 0))
+        reading.put("pi.undervolt", int(parse_unsigned(self._tree.read(alarm)) != 0))
         reading.failed.pop("pi.undervolt", None)
 
     def _remember(self, reading: Reading) -> None:

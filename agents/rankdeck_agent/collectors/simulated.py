@@ -1,4 +1,6 @@
-"""Simulated GPUs, RDMA ports and hosts, healthy or faulty, for demo and tests; always marked as simulated."""
+"""Simulated GPUs, RDMA ports and hosts, healthy or faulty, for demo
+and tests; always marked as simulated.
+"""
 
 import math
 import random
@@ -8,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Callable, Optional
 
 from rankdeck_agent.collectors.base import Collector, Reading
-from rankdeck_agent.kernel_log import find
+from rankdeck_agent.kernel_log import find_kernel_event
 from rankdeck_agent.wire import Event
 
 _GPUS = 4
@@ -40,19 +42,25 @@ GPU_FAULTS: Mapping[str, Mapping[str, float]] = {
     "pcie": {"gpu.pcie_width": 8},
     "hang": {},
 }  # fmt: skip
-"""Fault -> metrics in which the faulty GPU differs from a healthy one; code below adds more for some faults."""
+"""Fault -> metrics in which the faulty GPU differs from a healthy one;
+code below adds more for some faults.
+"""
 RDMA_FAULTS = ("down", "flap", "retx", "errors")
 _XID_79 = "NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, name=python, GPU has fallen off the bus."
 _FLAP_EVERY, _FLAP_DOWN = 60.0, 5.0
 
 
 class _Simulation:
-    """Base of the simulated collectors: load that rises and falls in waves, and faults that may be changed at any time."""
+    """Base of the simulated collectors: load that rises and falls in waves, and
+    faults that may be changed at any time.
+    """
 
     lane = "simulated"
     period = 0.0
     pace = 1.0
-    """Seconds of simulated work per real second; 0: the load is constant and without noise, and heat has settled."""
+    """Seconds of simulated work per real second; 0: the load is constant and
+    without noise, and heat has settled.
+    """
 
     def __init__(self, seed: str, faults: Sequence[str], salt: int) -> None:
         self.doing = ""
@@ -106,7 +114,7 @@ class SimulatedGpus(_Simulation):
         return reading
 
     def _events(self) -> list[Event]:
-        found = find(_XID_79) if "xid79" in self.faults else None
+        found = find_kernel_event(_XID_79) if "xid79" in self.faults else None
         if found is None:
             return []
         check = f"kernel.{found.kind}"
@@ -286,7 +294,7 @@ SIMULATED: Mapping[str, Callable[..., Collector]] = {"gpu": SimulatedGpus, "rdma
 FAULTS: Mapping[str, tuple[str, ...]] = {"gpu": (*GPU_FAULTS,), "rdma": RDMA_FAULTS}
 
 
-def wanted(entry: str) -> tuple[str, str, str]:
+def parse_simulation(entry: str) -> tuple[str, str, str]:
     """`(what, fault, node)` of `gpu`, `gpu:hot` or `gpu:hot@node7`; raises ValueError."""
     what, colon, rest = entry.partition(":")
     fault, _, node = rest.partition("@")
@@ -297,10 +305,12 @@ def wanted(entry: str) -> tuple[str, str, str]:
     return what, fault, node
 
 
-def chosen(entries: Iterable[str], node: str) -> dict[str, tuple[str, ...]]:
-    """What to simulate on this node -> its faults, from `entries` as for `wanted`; raises ValueError."""
+def choose_simulations(entries: Iterable[str], node: str) -> dict[str, tuple[str, ...]]:
+    """What to simulate on this node -> its faults, from `entries` as for
+    `parse_simulation`; raises ValueError.
+    """
     found: dict[str, tuple[str, ...]] = {}
-    for what, fault, place in map(wanted, entries):
+    for what, fault, place in map(parse_simulation, entries):
         if place in ("", node):
             found[what] = (*found.get(what, ()), fault) if fault else found.get(what, ())
     return found

@@ -1,4 +1,6 @@
-"""What the processes of each rank do: looked at every few seconds, written to a file that `job follow` reads."""
+"""What the processes of each rank do: looked at every few seconds,
+written to a file that `job follow` reads.
+"""
 
 import contextlib
 import json
@@ -14,37 +16,45 @@ from rankdeck_agent.files import replace_private
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.processes import (
     Process,
-    below,
+    busiest_process,
+    descendants_of,
+    find_process,
     group_of,
     is_marked,
     mount_point,
-    process,
-    trees,
-    word,
-    worker,
+    process_trees,
+    read_proc_word,
 )
-from rankdeck_agent.older_python import delete
-from rankdeck_agent.text import table
+from rankdeck_agent.older_python import delete_file
+from rankdeck_agent.text import parse_json_table
 from rankdeck_agent.wire.job_events import LastLook
 
 _PROC = Path("/proc")
 PERIOD = 5.0
 """Seconds between two looks at what the ranks do."""
 KEPT = 12
-"""Looks that are kept in the file, so that a console that was just opened has the last minute at once."""
+"""Looks that are kept in the file, so that a console that was just
+opened has the last minute at once.
+"""
 PLACE = "activity"
 """Name of that file in the run folder."""
 _MOST_RANKS = 1024
 _AFRESH = 12
-"""After this many looks all processes are read again, not only known and new ones: pids may have been reused."""
+"""After this many looks all processes are read again, not only known and
+new ones: pids may have been reused.
+"""
 _LITTLE = 0.02
 """If a rank used fewer cores than this, its share of system time means nothing."""
 _TICK = os.sysconf("SC_CLK_TCK")
 _CLIENTS = frozenset({"podman", "docker"})
-"""Programs whose containers are not their children, so that their own activity says nothing about the rank."""
+"""Programs whose containers are not their children, so that their own
+activity says nothing about the rank.
+"""
 
 Row = list[Any]
-"""[rank, state, wchan, cores, share of system time or None, throttled or None, moves or None], as in wire/job_events.py."""
+"""[rank, state, wchan, cores, share of system time or None, throttled or None,
+moves or None], as in wire/job_events.py.
+"""
 
 
 class CpuQuota(NamedTuple):
@@ -69,7 +79,9 @@ class CpuQuotas:
             self._points = {hierarchy: one for hierarchy, one in points.items() if one}
 
     def of(self, pid: int) -> Optional[CpuQuota]:
-        """The quota of its nearest control group that has one; None if there is none, or it cannot be read."""
+        """The quota of its nearest control group that has one; None if
+        there is none, or it cannot be read.
+        """
         for hierarchy, point in self._points.items():
             try:
                 own = group_of(pid, hierarchy, point)
@@ -84,7 +96,9 @@ class CpuQuotas:
 
 
 def quota_in(group: Path) -> Optional[CpuQuota]:
-    """What `cpu.stat` of this control group counts; None if it cannot be read, or counts no periods."""
+    """What `cpu.stat` of this control group counts; None if it
+    cannot be read, or counts no periods.
+    """
     try:
         text = (group / "cpu.stat").read_bytes()[:4096]
     except OSError:
@@ -96,7 +110,9 @@ def quota_in(group: Path) -> Optional[CpuQuota]:
 
 
 def throttled_share(before: Optional[CpuQuota], now: Optional[CpuQuota]) -> Optional[float]:
-    """In which share of the periods between two looks a quota held it back; None if it has none, or got another."""
+    """In which share of the periods between two looks a quota held it back;
+    None if it has none, or got another.
+    """
     if before is None or now is None or before.group != now.group:
         return None
     periods = now.periods - before.periods
@@ -107,7 +123,8 @@ def throttled_share(before: Optional[CpuQuota], now: Optional[CpuQuota]) -> Opti
 def moves_of(rows: Iterable[Process]) -> Optional[int]:
     """Page faults, reads and writes of these processes so far; None if that may not be read.
 
-    A process that only polls for others makes none; a program that computes, allocates or does I/O does.
+    A process that only polls for others makes none; a program that
+    computes, allocates or does I/O does.
     """
     try:
         return sum(row.faults + _io_calls(row.pid) for row in rows)
@@ -116,7 +133,9 @@ def moves_of(rows: Iterable[Process]) -> Optional[int]:
 
 
 def moves_between(before: Optional[int], now: Optional[int]) -> Optional[int]:
-    """How many moves lie between two looks; a process that ended takes its own along, so fewer is a difference too."""
+    """How many moves lie between two looks; a process that ended takes its own
+    along, so fewer is a difference too.
+    """
     return None if before is None or now is None else abs(now - before)
 
 
@@ -138,7 +157,10 @@ class _Spent(NamedTuple):
 
 
 class ActivityWatch:
-    """Looks at running ranks every PERIOD seconds and writes what they do to a file. Only the supervisor uses it."""
+    """Looks at running ranks every PERIOD seconds and writes what they do to a file.
+
+    Only the supervisor uses it.
+    """
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
@@ -156,13 +178,15 @@ class ActivityWatch:
         self._lines: deque[bytes] = deque(maxlen=KEPT)
 
     def look(self, running: Mapping[int, int], now: float) -> None:
-        """Look at these ranks (rank -> pid of its first process) if due; `now` in seconds of the monotonic clock."""
+        """Look at these ranks (rank -> pid of its first process) if due; `now`
+        in seconds of the monotonic clock.
+        """
         if now < self._due or not running:
             return
         self._due = now + PERIOD
         some = dict(sorted(running.items())[:_MOST_RANKS])
         rows = self._rows(some.values())
-        of_root = trees(rows, self._mine())
+        of_root = process_trees(rows, self._mine())
         found = [
             self._row(rank, [rows[pid] for pid in of_root[root]])
             for rank, root in some.items()
@@ -180,7 +204,7 @@ class ActivityWatch:
 
     def end(self) -> None:
         """Remove the file: nothing runs any more."""
-        delete(self._place)
+        delete_file(self._place)
 
     # ---- which processes
 
@@ -194,13 +218,15 @@ class ActivityWatch:
         # Only names: a Path for each of thousands of processes would cost as much as the rest.
         names = os.listdir(_PROC)  # noqa: PTH208
         pids = {int(name) for name in names if name.isdigit()}
-        read = map(process, (pids - self._others) | roots)
+        read = map(find_process, (pids - self._others) | roots)
         rows = {row.pid: row for row in read if row is not None}
-        self._others |= rows.keys() - below(rows, roots) - roots
+        self._others |= rows.keys() - descendants_of(rows, roots) - roots
         return rows
 
     def _know(self, roots: set[int]) -> None:
-        """Check whether new ranks' processes belong to the job: a pid may be from another pid namespace."""
+        """Check whether new ranks' processes belong to the job: a pid
+        may be from another pid namespace.
+        """
         job, node = self._folder.job, self._folder.node
         self._roots = {pid: self._roots.get(pid) or is_marked(pid, job, node) for pid in roots}
         self._spent = {pid: at for pid, at in self._spent.items() if pid in roots}
@@ -211,10 +237,12 @@ class ActivityWatch:
     # ---- what they do
 
     def _row(self, rank: int, rows: list[Process]) -> Optional[Row]:
-        """The row of one rank; None at its first look, and if a container daemon runs its processes."""
+        """The row of one rank; None at its first look, and if a
+        container daemon runs its processes.
+        """
         if any(row.name in _CLIENTS for row in rows):
             return None
-        main = worker(rows)
+        main = busiest_process(rows)
         now = _Spent(
             time.monotonic(),
             sum(row.times[0] + row.times[2] for row in rows),
@@ -227,7 +255,7 @@ class ActivityWatch:
         if before is None or now.at <= before.at:
             return None
         cores, share = _used(now.at - before.at, now.user - before.user, now.system - before.system)
-        wchan = word(_PROC / str(main.pid) / "wchan")
+        wchan = read_proc_word(_PROC / str(main.pid) / "wchan")
         return [
             rank,
             main.state,
@@ -246,7 +274,9 @@ class ActivityWatch:
 
 
 def _used(seconds: float, user: int, system: int) -> tuple[float, Optional[float]]:
-    """(cores used, share of system time in that; None if too little was used), from clock ticks of CPU time."""
+    """(cores used, share of system time in that; None if too little was
+    used), from clock ticks of CPU time.
+    """
     user, system = max(user, 0), max(system, 0)
     cores = (user + system) / _TICK / seconds
     share = system / (user + system) if cores >= _LITTLE else None
@@ -271,7 +301,7 @@ class LookReader:
         except OSError:
             return []
         self._stamp = stamp
-        found = map(table, text.splitlines()[-KEPT:])
+        found = map(parse_json_table, text.splitlines()[-KEPT:])
         fresh = [row for row in found if row and _is_look(row) and row["at"] > self._newest]
         self._newest = max([self._newest, *(look["at"] for look in fresh)])
         return fresh

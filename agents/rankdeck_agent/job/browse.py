@@ -1,11 +1,13 @@
-"""`job browse`: reads and searches the output of a job on this node; requests on stdin, answers on stdout.
+"""`job browse`: reads and searches the output of a job on this node;
+requests on stdin, answers on stdout.
 
-A log of gigabytes stays on its node: only what is shown is sent. stdin takes lines
-{"id": n, "read": [rank, stream, offset, bytes]} and {"id": n, "find": [rank, stream, offset, back, text]}; with
-"pattern": true the text is a regular expression, matched line by line. A new `find` ends the one before; a `read`
-is answered during a `find`. stdout has `data` frames as `job follow` sends them, and
+A log of gigabytes stays on its node: only what is shown is sent. stdin takes lines {"id": n,
+"read": [rank, stream, offset, bytes]} and {"id": n, "find": [rank, stream, offset, back, text]};
+with "pattern": true the text is a regular expression, matched line by line. A new `find` ends the
+one before; a `read` is answered during a `find`. stdout has `data` frames as `job follow` sends
+them, and
   end    id, o (size of the stream)                          after the data of a `read`
-  found  id, at, before, lines, counted, end, looking        progress of the search (SearchReport), until counted = end
+  found  id, at, before, lines, counted, end, looking   progress (SearchReport), until counted = end
   no     id, text                                            the request failed: a sentence
 """
 
@@ -23,12 +25,12 @@ from rankdeck_agent.job.logs import (
     LogReader,
     Piece,
     data_frame,
-    line,
+    encode_frame,
     line_start,
-    send,
     start_of_line,
+    write_to_stdout,
 )
-from rankdeck_agent.text import table
+from rankdeck_agent.text import parse_json_table
 
 
 class Count(NamedTuple):
@@ -79,9 +81,11 @@ class TextQuery:
         """Bytes after a block that may complete a hit that begins in it."""
 
     def count(self, data: bytes, size: int, *, top: bool) -> Count:
-        """Count the lines with a hit that begins in the first `size` bytes; `top`: `data` is the first block of the log."""
+        """Count the lines with a hit that begins in the first `size` bytes; `top`:
+        `data` is the first block of the log.
+        """
         del top
-        return tally(self._cased(data), size, self._needle)
+        return count_in_block(self._cased(data), size, self._needle)
 
     def first(self, data: bytes, begin: int, *, top: bool) -> int:
         """Where the first hit at or after `begin` is; -1 if there is none."""
@@ -100,7 +104,8 @@ class TextQuery:
 class RegexQuery:
     """A regular expression. A hit is a line that matches; its position is the start of the line.
 
-    A line belongs to the block in which the line before it ends. Raises ValueError if `text` cannot be compiled.
+    A line belongs to the block in which the line before it ends. Raises
+    ValueError if `text` cannot be compiled.
     """
 
     overlap = 1 << 16
@@ -140,7 +145,10 @@ class RegexQuery:
 
 
 class LogSearch:
-    """Searches one log for one text or pattern. Counts of whole blocks are kept while the log grows."""
+    """Searches one log for one text or pattern.
+
+    Counts of whole blocks are kept while the log grows.
+    """
 
     def __init__(self, path: Path, needle: Union[TextQuery, RegexQuery]) -> None:
         self._path, self._needle = path, needle
@@ -149,7 +157,8 @@ class LogSearch:
         self._end = 0
 
     def steps(self, offset: int, back: bool) -> Iterator[Optional[SearchReport]]:
-        """Find the first matching line from `offset` on (with `back`: the last before it), then count all matching lines.
+        """Find the first matching line from `offset` on (with `back`: the last
+        before it), then count all matching lines.
 
         Yields after each block: a report if one is due, else None. The last report is complete.
         """
@@ -175,7 +184,9 @@ class LogSearch:
         yield self._search_report(at, looking=False)
 
     def _grow(self, fd: int) -> None:
-        """Note the size of the log; if it changed, drop the counts of blocks that were incomplete."""
+        """Note the size of the log; if it changed, drop the counts
+        of blocks that were incomplete.
+        """
         end = os.fstat(fd).st_size
         if end != self._end:
             whole = (min(self._end, end) - self._overlap) // BLOCK
@@ -197,7 +208,9 @@ class LogSearch:
             yield self._found(fd, block, 0, until - block * BLOCK)
 
     def _found(self, fd: int, block: int, begin: int, until: Optional[int]) -> Optional[int]:
-        """Offset in the log of the block's first hit from `begin` on, or with `until` of the last that ends by then."""
+        """Offset in the log of the block's first hit from `begin` on, or with
+        `until` of the last that ends by then.
+        """
         known = self._tallies.get(block)
         if known is not None and not known.lines:
             return None
@@ -213,7 +226,9 @@ class LogSearch:
         return None if find < 0 else block * BLOCK + find
 
     def _look(self, fd: int, block: int) -> bytes:
-        """Read a block and the bytes after it that may complete a hit; count its hits if not done yet."""
+        """Read a block and the bytes after it that may complete a hit;
+        count its hits if not done yet.
+        """
         begin = block * BLOCK
         size = min(BLOCK, self._end - begin)
         data = _text(fd, begin, min(size + self._overlap, self._end - begin))
@@ -258,7 +273,7 @@ def _text(fd: int, begin: int, size: int) -> bytes:
     return re.sub(rb"\0(?!\0)", b"\n", data)
 
 
-def tally(data: bytes, size: int, needle: bytes) -> Count:
+def count_in_block(data: bytes, size: int, needle: bytes) -> Count:
     """Count in a block of `size` bytes; the bytes after them in `data` only complete a hit."""
     if data.find(needle) < 0:
         return Count(0, False, False, data.find(b"\n", 0, size) >= 0)
@@ -269,7 +284,9 @@ def tally(data: bytes, size: int, needle: bytes) -> Count:
 
 
 def _sum(tallies: Iterator[Count]) -> tuple[int, bool]:
-    """Matching lines of consecutive blocks, each line counted once; and whether the last one goes on after them."""
+    """Matching lines of consecutive blocks, each line counted once; and
+    whether the last one goes on after them.
+    """
     count, going_on = 0, False
     for one in tallies:
         count += one.lines - (going_on and one.head)
@@ -278,13 +295,17 @@ def _sum(tallies: Iterator[Count]) -> tuple[int, bool]:
 
 
 IDLE = 600.0
-"""Seconds without a request after which the program ends; the console starts another one when needed."""
+"""Seconds without a request after which the program ends; the
+console starts another one when needed.
+"""
 MOST = 4 << 20
 """Most bytes of one answer."""
 _TURN = 0.02
 """Seconds of searching between two reads of stdin."""
 SLOWEST = 5.0
-"""Most seconds for one turn, after which a slow pattern is stopped; a block takes some milliseconds."""
+"""Most seconds for one turn, after which a slow pattern is
+stopped; a block takes some milliseconds.
+"""
 
 
 def log_path(folder: RunFolder, rank: int, stream: str) -> Path:
@@ -295,8 +316,10 @@ def log_path(folder: RunFolder, rank: int, stream: str) -> Path:
     return path
 
 
-def read(path: Path, offset: int, size: int) -> tuple[list[Piece], int]:
-    """About `size` bytes of whole lines from `offset` on (negative: counted from the end), and the size of the file."""
+def read_log_lines(path: Path, offset: int, size: int) -> tuple[list[Piece], int]:
+    """About `size` bytes of whole lines from `offset` on (negative: counted
+    from the end), and the size of the file.
+    """
     end = path.stat().st_size
     begin = max(end + offset, 0) if offset < 0 else min(offset, end)
     with path.open("rb") as file:
@@ -318,23 +341,26 @@ class Browser:
         self.busy = False
 
     def take(self, text: bytes) -> list[bytes]:
-        """Handle a line of stdin; returns the frames to send at once. A search goes on in `turn`."""
-        asked = table(text.decode("utf-8", "replace")) or {}
+        """Handle a line of stdin; returns the frames to send at once.
+
+        A search goes on in `turn`.
+        """
+        asked = parse_json_table(text.decode("utf-8", "replace")) or {}
         try:
             return self._take(asked)
         except (FolderError, OSError) as error:
-            return [line({"kind": "no", "id": asked.get("id"), "text": str(error)})]
+            return [encode_frame({"kind": "no", "id": asked.get("id"), "text": str(error)})]
         except (TypeError, ValueError, AttributeError):
             what = "that is no question"
-            return [line({"kind": "no", "id": asked.get("id"), "text": what})]
+            return [encode_frame({"kind": "no", "id": asked.get("id"), "text": what})]
 
     def _take(self, asked: dict[str, Any]) -> list[bytes]:
         if "read" in asked:
             rank, stream, offset, size = cast("list[Any]", asked["read"])
             path = log_path(self._folder, int(rank), str(stream))
-            pieces, end = read(path, int(offset), int(size))
+            pieces, end = read_log_lines(path, int(offset), int(size))
             frames = [part for one in pieces for part in data_frame({"id": asked["id"]}, one)]
-            return [*frames, line({"kind": "end", "id": asked["id"], "o": end})]
+            return [*frames, encode_frame({"kind": "end", "id": asked["id"], "o": end})]
         if "find" in asked:
             rank, stream, offset, back, text = cast("list[Any]", asked["find"])
             path = log_path(self._folder, int(rank), str(stream))
@@ -364,12 +390,12 @@ class Browser:
             for report in self._steps:
                 if report is not None:
                     head = {"kind": "found", "id": self._id}
-                    return [line({**head, **report._asdict()})]
+                    return [encode_frame({**head, **report._asdict()})]
                 if time.monotonic() > until:
                     return []
         except OSError as error:
             self.busy = False
-            return [line({"kind": "no", "id": self._id, "text": str(error)})]
+            return [encode_frame({"kind": "no", "id": self._id, "text": str(error)})]
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
         self.busy = False
@@ -377,11 +403,14 @@ class Browser:
 
 
 def too_slow(_number: int, _frame: object) -> None:
-    """Stop a match that takes too long: the handler of SIGALRM, which `re` calls while it matches. Raises TimeoutError."""
+    """Stop a match that takes too long: the handler of SIGALRM, which `re` calls while it matches.
+
+    Raises TimeoutError.
+    """
     raise TimeoutError("the pattern takes too long on a line of this log; write a simpler one")
 
 
-def browse(folder: RunFolder) -> int:
+def serve_log_requests(folder: RunFolder) -> int:
     """Answer requests until stdin ends or none has come for IDLE seconds; returns the exit code."""
     signal.signal(signal.SIGALRM, too_slow)
     browser, source = Browser(folder), Input(0)
@@ -391,6 +420,6 @@ def browse(folder: RunFolder) -> int:
         active = time.monotonic() if asked or browser.busy else active
         frames = [frame for line in asked for frame in browser.take(line)]
         frames += browser.turn() if browser.busy else []
-        if frames and not send(b"".join(frames)):
+        if frames and not write_to_stdout(b"".join(frames)):
             break
     return 0

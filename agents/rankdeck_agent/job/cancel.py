@@ -30,37 +30,43 @@ from rankdeck_agent.job.supervisor_state import (
     stop_resuming,
     supervisor_pid,
 )
-from rankdeck_agent.text import plain
+from rankdeck_agent.text import plain_line
 from rankdeck_agent.wire.job_events import ASKERS, Trouble
 
 
-def ask(
+def run_limited(
     argv: tuple[str, ...], limit: float, env: Optional[Mapping[str, str]] = None
 ) -> tuple[str, str]:
-    """Run a command for at most `limit` seconds: (why it failed or "", what it wrote to stdout in either case)."""
+    """Run a command for at most `limit` seconds: (why it failed or "", what
+    it wrote to stdout in either case).
+    """
     try:
         done = subprocess.run(
             argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=limit, check=False,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
-        return plain(str(error), 200), ""
+        return plain_line(str(error), 200), ""
     wrote = done.stdout.decode("utf-8", "replace").strip()
-    stderr = plain(done.stderr.decode("utf-8", "replace").strip(), 200)
+    stderr = plain_line(done.stderr.decode("utf-8", "replace").strip(), 200)
     return (stderr or f"exit {done.returncode}") if done.returncode else "", wrote
 
 
 _LIMIT = 20.0
-"""Seconds for all containers of a runtime: Podman alone waits 5 for a container whose conmon was killed."""
+"""Seconds for all containers of a runtime: Podman alone waits 5 for a
+container whose conmon was killed.
+"""
 _PAUSE = 0.2
 _REMOVE = {"podman": ("rm", "--force", "--ignore", "--time", "0"), "docker": ("rm", "--force")}
 
 
 def remove_containers(folder: RunFolder) -> list[dict[str, Any]]:
-    """Remove every container that the job made on this node; returns what could not be removed, as rows of `left`.
+    """Remove every container that the job made on this node; returns what
+    could not be removed, as rows of `left`.
 
-    A rank that starts a container leaves the file `container.<runtime>` in the run folder, and the container has the
-    folder's path as a label. A file with the container's id would not be enough: when Podman removes a container it
-    deletes that file first, and may be killed before it has removed the rest.
+    A rank that starts a container leaves the file `container.<runtime>` in the run folder, and the
+    container has the folder's path as a label. A file with the container's id would not be enough:
+    when Podman removes a container it deletes that file first, and may be killed before it has
+    removed the rest.
     """
     used = [name for name in _REMOVE if (folder / f"container.{name}").exists()]
     kept = [(name, _clear(name, folder)) for name in used]
@@ -70,8 +76,8 @@ def remove_containers(folder: RunFolder) -> list[dict[str, Any]]:
 def _clear(runtime: str, folder: RunFolder) -> str:
     """Remove the containers of one runtime; returns why some are left, or "".
 
-    Locked, because two `podman rm` at once fail. Tried again, because Podman's first answer about a container whose
-    conmon was killed is an error.
+    Locked, because two `podman rm` at once fail. Tried again, because Podman's first answer about
+    a container whose conmon was killed is an error.
     """
     deadline = time.monotonic() + _LIMIT
     look = ("ps", "--all", "--quiet", "--filter", f"label=rankdeck.run={folder.path}")
@@ -89,8 +95,10 @@ def _clear(runtime: str, folder: RunFolder) -> str:
 
 
 def _run(argv: tuple[str, ...], deadline: float) -> tuple[str, list[str]]:
-    """Run a command until `deadline` at most: (why it failed or "", the words of its output if it did not)."""
-    why, wrote = ask(argv, max(1.0, deadline - time.monotonic()))
+    """Run a command until `deadline` at most: (why it failed or "", the
+    words of its output if it did not).
+    """
+    why, wrote = run_limited(argv, max(1.0, deadline - time.monotonic()))
     return why, [] if why else wrote.split()
 
 
@@ -99,7 +107,9 @@ _KEEPER_SLACK = 6.0
 
 
 def _end_kubernetes_job(folder: RunFolder, grace: float) -> list[dict[str, Any]]:
-    """End what a killed keeper left in Kubernetes; returns what could not be ended, as rows of `left`."""
+    """End what a killed keeper left in Kubernetes; returns what could
+    not be ended, as rows of `left`.
+    """
     if not is_kubernetes(folder):
         return []
     from rankdeck_agent.kubernetes.target import end_without_keeper
@@ -110,19 +120,25 @@ def _end_kubernetes_job(folder: RunFolder, grace: float) -> list[dict[str, Any]]
 _POLL = 0.05
 _PROOF = 2.0
 _GLANCE, _CHAINS = 0.5, 5.0
-"""Seconds to check that no process is below the supervisor, and to end chains of processes there (job/processes.py)."""
+"""Seconds to check that no process is below the supervisor, and to end chains
+of processes there (job/processes.py).
+"""
 _BEGIN = 10.0
 _RECORDED = 0.5
 _CARE = 5.0
 _ENDED_TOO = "the supervisor of this node ended while the job was being cancelled"
 _STUCK = f"the supervisor had not written the end of the job {_PROOF:g} s after its last process had ended: it was killed"
 _CONTAINER_PROGRAMS = frozenset({"conmon", "podman", "crun", "runc", "fuse-overlayfs"})
-"""Programs that remove a container when its program has ended; Podman takes long if they are killed too."""
+"""Programs that remove a container when its program has ended; Podman
+takes long if they are killed too.
+"""
 
 
 @dataclass
 class _Search:
-    """The processes of one cancel: all that were ever seen, with start times in case a pid is reused."""
+    """The processes of one cancel: all that were ever seen, with
+    start times in case a pid is reused.
+    """
 
     folder: RunFolder
     supervisor: int
@@ -130,7 +146,7 @@ class _Search:
 
     def look(self) -> dict[int, Process]:
         """The processes of the job that run now, by pid."""
-        found = processes.belonging(self.folder.job, self.folder.node, self.supervisor)
+        found = processes.find_job_processes(self.folder.job, self.folder.node, self.supervisor)
         for pid, row in self.seen.items():
             # A process that has lost its marks and its parent since then still belongs to the job.
             if pid not in found and processes.is_alive(pid, row.start):
@@ -139,7 +155,10 @@ class _Search:
         return found
 
     def wait(self, limit: float, each: Callable[[dict[int, Process]], None]) -> dict[int, Process]:
-        """Wait at most `limit` seconds for all to end; returns those that run. Calls `each` with them at every look."""
+        """Wait at most `limit` seconds for all to end; returns those that run.
+
+        Calls `each` with them at every look.
+        """
         deadline = time.monotonic() + limit
         while True:
             found = self.look()
@@ -149,23 +168,28 @@ class _Search:
             time.sleep(_POLL)
 
     def kill(self, rows: dict[int, Process]) -> None:
-        """Send SIGKILL to these and to their process groups, except groups of programs that remove containers."""
-        processes.send(rows, rows, signal.SIGKILL)
+        """Send SIGKILL to these and to their process groups, except groups
+        of programs that remove containers.
+        """
+        processes.signal_processes(rows, rows, signal.SIGKILL)
         others = {row.pgid for row in self.seen.values() if row.name in _CONTAINER_PROGRAMS}
-        supervisor = processes.process(self.supervisor)
+        supervisor = processes.find_process(self.supervisor)
         keep = {os.getpgrp(), supervisor.pgid if supervisor else 0, *others}
         processes.kill_groups(rows.values(), keep)
 
     def runs_on(self) -> bool:
         """Whether anything of the job runs, even if it ends before it can be looked at."""
-        return processes.populated(self.folder) or bool(self._below(_GLANCE, 0))
+        return processes.is_cgroup_populated(self.folder) or bool(self._below(_GLANCE, 0))
 
     def end_chains(self) -> Left:
         """Kill processes that no look has found; returns those that would not end."""
         return self._below(_CHAINS, signal.SIGKILL)
 
     def _below(self, limit: float, number: int) -> Left:
-        spare, supervisor = processes.own_line(processes.everything()), supervisor_pid(self.folder)
+        spare, supervisor = (
+            processes.own_line(processes.list_processes()),
+            supervisor_pid(self.folder),
+        )
         if supervisor:
             return end_below(supervisor, spare, limit, number)
         # Orphans became children of one of our own ancestors, or of a parent that was seen.
@@ -173,18 +197,24 @@ class _Search:
         return end_marked(self.folder.job, self.folder.node, adopters, limit, number)
 
     def answer(self, left: Left, kept: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
-        """The answer for the console: `left` (rows of processes and other things) and `ended` (how many processes)."""
+        """The answer for the console: `left` (rows of processes and other
+        things) and `ended` (how many processes).
+        """
         pids = {row["pid"] for row in left}
         return {"left": [*left, *kept], "ended": len(self.seen.keys() - pids)}
 
 
-def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0], tasks: str = "") -> dict[str, Any]:
-    """End every process of the job on this node; returns `left`, what did not end, and `ended`, how many processes did.
+def end_node_processes(
+    folder: RunFolder, grace: float, by: str = ASKERS[0], tasks: str = ""
+) -> dict[str, Any]:
+    """End every process of the job on this node; returns `left`, what did not
+    end, and `ended`, how many processes did.
 
     `unknown` are processes that may be of the job, if its supervisor was killed: see `_nobodys`.
-    `grace`: seconds from SIGTERM to SIGKILL. `by`, one of ASKERS, is recorded in the events. `tasks` (`3,5-7`) are the
-    tasks of a Slurm array job to end; "" for all. A job that was never started here, or whose run folder was removed,
-    cannot be started here from now on: `there` False says so, and its processes are found by their marks.
+    `grace`: seconds from SIGTERM to SIGKILL. `by`, one of ASKERS, is recorded in the events.
+    `tasks` (`3,5-7`) are the tasks of a Slurm array job to end; "" for all. A job that was never
+    started here, or whose run folder was removed, cannot be started here from now on: `there` False
+    says so, and its processes are found by their marks.
     """
     if forbid_start(folder, _BEGIN):
         search = _Search(folder, 0)
@@ -192,7 +222,7 @@ def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0], tasks: str = ""
     # While the supervisor is being started it cannot be reached, and its ranks cannot be found.
     wait_until(lambda: not is_starting(folder), _BEGIN)
     if is_slurm(folder):
-        from rankdeck_agent.slurm.control import cancel as cancel_slurm_job
+        from rankdeck_agent.slurm.control import cancel_slurm_job
 
         return cancel_slurm_job(folder, grace, by, tasks)
     stop_resuming(folder)
@@ -208,27 +238,30 @@ def cancel(folder: RunFolder, grace: float, by: str = ASKERS[0], tasks: str = ""
 
 
 def _nobodys(began: int) -> Left:
-    """Processes of this user that began after the supervisor that was killed, and of which nothing says whose they are.
+    """Processes of this user that began after the supervisor that was killed,
+    and of which nothing says whose they are.
 
-    A program may leave its control groups and its parents, empty its environment and reset its limits, which root may.
-    While the supervisor runs it sees each of them; afterwards only this says that one may be left.
-    `began`: clock ticks since boot.
+    A program may leave its control groups and its parents, empty its environment and reset its
+    limits, which root may. While the supervisor runs it sees each of them; afterwards only this
+    says that one may be left. `began`: clock ticks since boot.
     """
-    rows = processes.everything()
+    rows = processes.list_processes()
     line = processes.own_line(rows)
     return [
-        processes.named(row)
+        processes.describe_left_process(row)
         for pid, row in rows.items()
         if row.start >= began and row.ppid in line and pid not in line and _has_no_name(pid)
     ]
 
 
 def _has_no_name(pid: int) -> bool:
-    """Whether this process is of this user and has emptied its environment; False for threads of the kernel."""
+    """Whether this process is of this user and has emptied its
+    environment; False for threads of the kernel.
+    """
     folder = Path("/proc", str(pid))
     try:
         mine = folder.stat().st_uid == os.geteuid()
-        return mine and not (folder / "environ").read_bytes() and bool(processes.command(pid))
+        return mine and not (folder / "environ").read_bytes() and bool(processes.command_line(pid))
     except OSError:
         return False
 
@@ -236,7 +269,7 @@ def _has_no_name(pid: int) -> bool:
 def _end(search: _Search, launchers: set[int], ranks: set[int], grace: float) -> Left:
     """SIGTERM, the grace period, SIGKILL; returns what did not end."""
     found = search.look()
-    processes.send(found, _to_ask(found, launchers, ranks), signal.SIGTERM)
+    processes.signal_processes(found, _to_ask(found, launchers, ranks), signal.SIGTERM)
     found = search.wait(grace, lambda _: None)
     if not found and not search.runs_on():
         return []
@@ -244,11 +277,13 @@ def _end(search: _Search, launchers: set[int], ranks: set[int], grace: float) ->
     chains_left = search.end_chains()
     stay = search.wait(_PROOF, search.kill)
     named = {row["pid"] for row in chains_left}
-    return chains_left + [processes.named(stay[pid]) for pid in stay.keys() - named]
+    return chains_left + [processes.describe_left_process(stay[pid]) for pid in stay.keys() - named]
 
 
 def _recorded(folder: RunFolder) -> tuple[set[int], set[int]]:
-    """Pids of the launchers and of the rank programs that have not ended, according to the events."""
+    """Pids of the launchers and of the rank programs that have not
+    ended, according to the events.
+    """
     running: dict[Any, int] = {}
     for event in all_events(folder / "events"):
         kind = event["kind"]
@@ -262,7 +297,9 @@ def _recorded(folder: RunFolder) -> tuple[set[int], set[int]]:
 
 
 def _to_ask(found: dict[int, Process], launchers: set[int], ranks: set[int]) -> set[int]:
-    """The pids that get SIGTERM: launchers, which pass it on; else the ranks and their process groups; else all processes."""
+    """The pids that get SIGTERM: launchers, which pass it on; else the ranks and
+    their process groups; else all processes.
+    """
     alive = launchers & set(found)
     if alive:
         return alive
@@ -276,15 +313,15 @@ def _to_ask(found: dict[int, Process], launchers: set[int], ranks: set[int]) -> 
 def _force(search: _Search, launchers: set[int], ranks: set[int]) -> None:
     """SIGKILL, launchers last: a launcher killed first would orphan its ranks."""
     rows = _without_container_programs(search.look())
-    daemons = {pid for pid in rows if processes.below(rows, (pid,)) & ranks}
-    processes.send(rows, ranks & set(rows), signal.SIGKILL)
+    daemons = {pid for pid in rows if processes.descendants_of(rows, (pid,)) & ranks}
+    processes.signal_processes(rows, ranks & set(rows), signal.SIGKILL)
     _let_record(rows, ranks)
     for group in (set(rows) - launchers - daemons, daemons - launchers):
-        processes.send(rows, group, signal.SIGKILL)
-    processes.send(rows, launchers & set(rows), signal.SIGKILL)
+        processes.signal_processes(rows, group, signal.SIGKILL)
+    processes.signal_processes(rows, launchers & set(rows), signal.SIGKILL)
     search.kill(rows)
     search.wait(_CARE, lambda rows: search.kill(_without_container_programs(rows)))
-    processes.kill(search.folder)
+    processes.kill_cgroup(search.folder)
 
 
 def _let_record(rows: dict[int, Process], ranks: set[int]) -> None:
@@ -300,9 +337,11 @@ def _without_container_programs(rows: dict[int, Process]) -> dict[int, Process]:
 
 
 def _let_close(search: _Search, left: bool) -> None:
-    """Wait until the supervisor has closed the events; if it does not, kill it and close them on its behalf.
+    """Wait until the supervisor has closed the events; if it does not,
+    kill it and close them on its behalf.
 
-    Returns at once if `left` or if this process is the supervisor's child: then the supervisor goes on.
+    Returns at once if `left` or if this process is the supervisor's
+    child: then the supervisor goes on.
     """
     events = search.folder / "events"
     deadline = time.monotonic() + _PROOF
@@ -319,4 +358,4 @@ def _let_close(search: _Search, left: bool) -> None:
         close_for(search.folder, Trouble(why) if why else None)
     if not left and not is_supervised(search.folder):
         unlink_links(search.folder)
-        processes.remove(search.folder)
+        processes.remove_cgroup(search.folder)

@@ -1,8 +1,10 @@
-"""`job clean`: removes what ended jobs left on this node: run folders, links in /tmp, and agents that nothing uses.
+"""`job clean`: removes what ended jobs left on this node: run folders,
+links in /tmp, and agents that nothing uses.
 
-`look` finds what is there, `decide` says what goes and why, `carry_out` removes it. A clock that is wrong destroys
-nothing: then no age counts. A run folder is renamed before it is removed, so that nobody takes half of it for a job.
-Nodes may share a home folder, and two of them may clean it at once: what is gone already is no error.
+`list_leftovers` finds what is there, `decide_removals` says what goes and why, `carry_out` removes
+it. A clock that is wrong destroys nothing: then no age counts. A run folder is renamed before it is
+removed, so that nobody takes half of it for a job. Nodes may share a home folder, and two of them
+may clean it at once: what is gone already is no error.
 """
 
 import contextlib
@@ -16,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from rankdeck_agent.files import private_folder, reason, state_folder
-from rankdeck_agent.image import room
+from rankdeck_agent.files import agent_state_folder, failure_reason, make_private_folder
+from rankdeck_agent.image import free_room
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import (
     RunFolder,
@@ -25,18 +27,20 @@ from rankdeck_agent.job.folder import (
     is_closed,
     is_start_forbidden,
 )
-from rankdeck_agent.job.ranks import held, unlink_links
+from rankdeck_agent.job.ranks import hold_links, unlink_links
 from rankdeck_agent.job.supervisor_state import is_starting, is_supervised
-from rankdeck_agent.older_python import delete
+from rankdeck_agent.older_python import delete_file
 from rankdeck_agent.slurm.folder import is_registered
-from rankdeck_agent.text import plain
+from rankdeck_agent.text import plain_line
 from rankdeck_agent.wire.leftovers import GOES, KEEP_DAYS, Ground, LeftoverKind
 
 DAY = 86400.0
 AGENT_LEAST = 30 * DAY
 """Seconds for which an agent file stays at least: nodes that share the home folder may run it."""
 SLACK = 3600.0
-"""Seconds by which a file, or the console's clock, may differ from our clock: file servers have their own."""
+"""Seconds by which a file, or the console's clock, may differ from our
+clock: file servers have their own.
+"""
 MOST_NAMES = 20
 """Names that the answer has of each group."""
 TMP = Path("/tmp")
@@ -100,7 +104,9 @@ class Decision:
 
 
 def judge_clock(found: Iterable[Leftover], now: float, console: Optional[float] = None) -> Clock:
-    """Compare our clock (`now`, epoch seconds) with the newest thing here, and with the console's if that is known."""
+    """Compare our clock (`now`, epoch seconds) with the newest thing here, and
+    with the console's if that is known.
+    """
     newest = max(found, key=lambda one: one.at, default=None)
     ahead = newest.at - now if newest else 0.0
     differs = 0.0 if console is None else now - console
@@ -109,10 +115,12 @@ def judge_clock(found: Iterable[Leftover], now: float, console: Optional[float] 
     return Clock(abs(differs) <= SLACK, console=round(differs, 1))
 
 
-def decide(
+def decide_removals(
     found: Sequence[Leftover], rule: CleanRule, clock: Clock, now: float
 ) -> tuple[Decision, ...]:
-    """What goes: by age, if the clock can be trusted, then the oldest run folders until the rest is small enough."""
+    """What goes: by age, if the clock can be trusted, then the oldest run
+    folders until the rest is small enough.
+    """
     by_age = [Decision(one, _by_age(one, rule, clock, now)) for one in found]
     crowded = _too_much([one.what for one in by_age if not one.goes], rule)
     return tuple(Decision(one.what, Ground.SIZE) if one.what in crowded else one for one in by_age)
@@ -144,8 +152,10 @@ def _too_much(staying: Iterable[Leftover], rule: CleanRule) -> set[Leftover]:
 # ---- what is there
 
 
-def look() -> tuple[Leftover, ...]:
-    """Everything on this node that jobs and consoles leave; something that is just being removed is left out."""
+def list_leftovers() -> tuple[Leftover, ...]:
+    """Everything on this node that jobs and consoles leave; something that
+    is just being removed is left out.
+    """
     marks = processes.all_marks()
     looks: tuple[tuple[Iterable[Path], Callable[[Path, set[int]], Leftover]], ...] = (
         (_jobs().glob("*/*"), _run),
@@ -161,12 +171,12 @@ def look() -> tuple[Leftover, ...]:
 
 
 def _jobs() -> Path:
-    return state_folder().absolute() / "jobs"
+    return agent_state_folder().absolute() / "jobs"
 
 
 def _asides() -> Path:
     """Where run folders lie while they are removed: in the same file system."""
-    return state_folder().absolute() / "removing"
+    return agent_state_folder().absolute() / "removing"
 
 
 def _cache() -> Path:
@@ -183,14 +193,14 @@ def _run(path: Path, marks: set[int]) -> Leftover:
         return Leftover(kind, name, path, 0, at, stays=Ground.UNKNOWN)
     if is_start_forbidden(folder):
         # A start that arrives late must find it.
-        return Leftover(kind, name, path, size_of(path), at, least=DAY)
+        return Leftover(kind, name, path, disk_size(path), at, least=DAY)
     try:
         at, stays = _last_event(folder), _why_it_stays(folder, marks)
     except FileNotFoundError:
         stays = Ground.STARTING
     except OSError:
         stays = Ground.UNKNOWN
-    return Leftover(kind, name, path, size_of(path), at, stays=stays)
+    return Leftover(kind, name, path, disk_size(path), at, stays=stays)
 
 
 def _last_event(folder: RunFolder) -> float:
@@ -211,7 +221,7 @@ def _has_process(folder: RunFolder, marks: set[int]) -> bool:
 
 def _aside(path: Path, _: set[int]) -> Leftover:
     at = path.lstat().st_mtime
-    return Leftover(LeftoverKind.ASIDE, path.name, path, size_of(path), at, at_once=True)
+    return Leftover(LeftoverKind.ASIDE, path.name, path, disk_size(path), at, at_once=True)
 
 
 def _links(path: Path, marks: set[int]) -> Leftover:
@@ -227,7 +237,7 @@ def _links(path: Path, marks: set[int]) -> Leftover:
     gone = not targets or not all(os.path.exists(target) for target in targets)  # noqa: PTH110
     # A folder without links may be about to get some, and a file system may be mounted again.
     least = DAY if gone else 0.0
-    stays, size = next(grounds, None), size_of(path)
+    stays, size = next(grounds, None), disk_size(path)
     return Leftover(kind, path.name, path, size, seen.st_mtime, stays, least, at_once=not gone)
 
 
@@ -250,7 +260,9 @@ _RUNNING = re.compile(rb"agent-[0-9a-f]{12}\.pyz")
 
 
 def _agents(cache: Path) -> Iterator[Leftover]:
-    """Every version of the agent, with its compiled modules; what else is in the cache has its own limit."""
+    """Every version of the agent, with its compiled modules; what else
+    is in the cache has its own limit.
+    """
     running = _agents_that_run()
     versions: dict[str, list[Path]] = {}
     for path in sorted(cache.glob("agent-*")):
@@ -260,7 +272,7 @@ def _agents(cache: Path) -> Iterator[Leftover]:
     for name, files in versions.items():
         stays = Ground.IN_USE if name in running else None
         with contextlib.suppress(FileNotFoundError):
-            size, at = sum(map(size_of, files)), max(map(_used, files))
+            size, at = sum(map(disk_size, files)), max(map(_used, files))
             yield Leftover(LeftoverKind.AGENT, name, cache / name, size, at, stays, AGENT_LEAST)
 
 
@@ -272,14 +284,16 @@ def _used(path: Path) -> float:
 def _agents_that_run() -> set[str]:
     """The names of the agent files from which a process of this machine runs, this one included."""
     found: set[bytes] = set()
-    for pid in processes.everything():
+    for pid in processes.list_processes():
         with contextlib.suppress(OSError):
             found.update(_RUNNING.findall(Path(f"/proc/{pid}/cmdline").read_bytes()))
     return {name.decode() for name in found}
 
 
-def size_of(path: Path) -> int:
-    """Bytes on disk of a file or a whole folder, as `du` counts them; what cannot be read is left out."""
+def disk_size(path: Path) -> int:
+    """Bytes on disk of a file or a whole folder, as `du` counts them;
+    what cannot be read is left out.
+    """
     total = _blocks(path)
     for folder, folders, files in os.walk(path):
         total += sum(_blocks(Path(folder, name)) for name in (*folders, *files))
@@ -297,7 +311,10 @@ def _blocks(path: Path) -> int:
 
 
 def carry_out(decided: Iterable[Decision]) -> dict[Leftover, str]:
-    """Remove what goes. Returns thing -> "" if it was removed, else why not; without what others removed meanwhile."""
+    """Remove what goes.
+
+    Returns thing -> "" if it was removed, else why not; without what others removed meanwhile.
+    """
     done: dict[Leftover, str] = {}
     for one in decided:
         if not one.goes:
@@ -306,16 +323,16 @@ def carry_out(decided: Iterable[Decision]) -> dict[Leftover, str]:
             if _REMOVE[one.what.kind](one.what):
                 done[one.what] = ""
         except OSError as error:
-            done[one.what] = reason(error)
+            done[one.what] = failure_reason(error)
     return done
 
 
 def _remove_run(one: Leftover) -> bool:
     folder = RunFolder(one.path, one.path.parent.name, one.path.name)
     unlink_links(folder)
-    processes.remove(folder)
+    processes.remove_cgroup(folder)
     aside = _asides() / f"{folder.job}@{folder.node}.{os.urandom(4).hex()}"
-    private_folder(aside.parent)
+    make_private_folder(aside.parent)
     try:
         folder.path.rename(aside)
     except FileNotFoundError:
@@ -327,7 +344,7 @@ def _remove_run(one: Leftover) -> bool:
 
 
 def _remove_links(one: Leftover) -> bool:
-    with held(one.path) as there:
+    with hold_links(one.path) as there:
         # Locked: a job of the same name may have been started here meanwhile.
         if there and _links(one.path, processes.all_marks()).stays is None:
             _delete(one.path)
@@ -340,7 +357,7 @@ def _remove_agent(one: Leftover) -> bool:
     if max(map(_used, files), default=one.at) > one.at:
         return False  # a console has just found it and is about to run it
     for file in files:
-        delete(file)
+        delete_file(file)
     return bool(files)
 
 
@@ -358,7 +375,9 @@ _REMOVE: dict[LeftoverKind, Callable[[Leftover], bool]] = {
 
 
 def _delete(path: Path) -> None:
-    """Remove a folder with everything below it, also what a job has write-protected; raises OSError."""
+    """Remove a folder with everything below it, also what a job has
+    write-protected; raises OSError.
+    """
     shutil.rmtree(path, ignore_errors=True)
     if not path.exists():
         return
@@ -375,23 +394,28 @@ def _delete(path: Path) -> None:
 # ---- the command
 
 
-def clean(rule: CleanRule, *, dry: bool, console: Optional[float] = None) -> dict[str, Any]:
-    """Remove what the rule does not keep, or with `dry` only say what that is; returns the answer for the console.
+def remove_leftovers(
+    rule: CleanRule, *, dry: bool, console: Optional[float] = None
+) -> dict[str, Any]:
+    """Remove what the rule does not keep, or with `dry` only say what that
+    is; returns the answer for the console.
 
     `console`: its clock in epoch seconds, if a console asks.
     """
-    now, found = time.time(), look()
+    now, found = time.time(), list_leftovers()
     clock = judge_clock(found, now, console)
-    decided = decide(found, rule, clock, now)
+    decided = decide_removals(found, rule, clock, now)
     done = {} if dry else carry_out(decided)
     return {
         "ok": True,
         "dry": dry,
         "rows": _rows(decided, done, dry=dry),
-        "failed": [{"name": plain(one.name, 200), "why": why} for one, why in done.items() if why],
+        "failed": [
+            {"name": plain_line(one.name, 200), "why": why} for one, why in done.items() if why
+        ],
         "clock": {
             "trusted": clock.trusted,
-            "newest": plain(clock.newest, 200),
+            "newest": plain_line(clock.newest, 200),
             "ahead": clock.ahead,
             "console": clock.console,
         },
@@ -401,7 +425,9 @@ def clean(rule: CleanRule, *, dry: bool, console: Optional[float] = None) -> dic
 def _rows(
     decided: Iterable[Decision], done: dict[Leftover, str], *, dry: bool
 ) -> list[dict[str, Any]]:
-    """One row for each kind and ground: how many, how many bytes, the first names, and where they lie."""
+    """One row for each kind and ground: how many, how many bytes, the
+    first names, and where they lie.
+    """
     groups: dict[tuple[LeftoverKind, Ground], list[Leftover]] = {}
     for one in decided:
         ground = one.ground
@@ -418,20 +444,22 @@ def _rows(
             "place": places[kind],
             "count": len(some),
             "bytes": sum(one.size for one in some),
-            "names": [plain(one.name, 200) for one in some[:MOST_NAMES]],
+            "names": [plain_line(one.name, 200) for one in some[:MOST_NAMES]],
         }
         for (kind, ground), some in groups.items()
     ]
 
 
 def _place(kind: LeftoverKind) -> str:
-    """Where this kind lies: equal on two nodes only if they see the same folder, so that the console counts it once."""
+    """Where this kind lies: equal on two nodes only if they see the same
+    folder, so that the console counts it once.
+    """
     folder = {LeftoverKind.LINKS: TMP, LeftoverKind.AGENT: _cache()}.get(kind, _jobs())
-    mount = room(folder).get("mount")
+    mount = free_room(folder).get("mount")
     if mount:
         return f"{mount} {folder}"
     try:
         seen = folder.stat()
     except OSError:
         return ""
-    return f"{processes.boot()} {seen.st_dev}:{seen.st_ino}"
+    return f"{processes.read_boot_id()} {seen.st_dev}:{seen.st_ino}"

@@ -1,4 +1,6 @@
-"""The `job` commands run, cancel, inspect, spawn, answer, remove, clean, list, attempts and port."""
+"""The `job` commands run, cancel, inspect, spawn, answer,
+remove, clean, list, attempts and port.
+"""
 
 import argparse
 import contextlib
@@ -13,16 +15,16 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from rankdeck_agent.files import keep_private, readable
+from rankdeck_agent.files import set_private_umask, wait_readable
 from rankdeck_agent.job import processes
-from rankdeck_agent.job.cancel import cancel
+from rankdeck_agent.job.cancel import end_node_processes
 from rankdeck_agent.job.daily_clean import clean_daily
 from rankdeck_agent.job.folder import (
     FolderError,
     FolderThereError,
     RunFolder,
     all_folders,
-    existing,
+    find_run_folder,
     is_closed,
     is_slurm,
     is_start_forbidden,
@@ -30,14 +32,14 @@ from rankdeck_agent.job.folder import (
     run_folder,
     wait_until,
 )
-from rankdeck_agent.job.inspect import inspect
+from rankdeck_agent.job.inspect import inspect_node_ranks
 from rankdeck_agent.job.orders import give_order
 from rankdeck_agent.job.processes import adopt_orphans
-from rankdeck_agent.job.ranks import make, unlink_links
+from rankdeck_agent.job.ranks import make_run_folder, unlink_links
 from rankdeck_agent.job.supervisor import Supervisor
-from rankdeck_agent.job.supervisor_state import is_supervised, note_supervisor, resuming
+from rankdeck_agent.job.supervisor_state import hold_resume_lock, is_supervised, note_supervisor
 from rankdeck_agent.logout import leave_session
-from rankdeck_agent.text import complain, say, table
+from rankdeck_agent.text import parse_json_table, print_complaint, print_json_line
 from rankdeck_agent.wire import RUN_VARIABLE, NodePlan, WireError, node_plan
 from rankdeck_agent.wire.job_events import ASKERS, JobEvent, Trouble, is_request_id
 from rankdeck_agent.wire.leftovers import KEEP_DAYS
@@ -47,13 +49,16 @@ _READY_LIMIT = 30.0
 _LONGEST_PLAN = 64 << 20
 
 
-def run() -> int:
-    """Start the job whose plan is on stdin; print one line of JSON: {"ok": true, "pid": …} or {"ok": false, "error": …}."""
+def start_job() -> int:
+    """Start the job whose plan is on stdin; print one line of JSON: {"ok": true,
+    "pid": …} or {"ok": false, "error": …}.
+    """
     return _run(sys.stdin.buffer.read(_LONGEST_PLAN))
 
 
 def run_each() -> int:
-    """Start one job for each line of stdin until it ends; answers each with a line as `run` does.
+    """Start one job for each line of stdin until it ends; answers
+    each with a line as `start_job` does.
 
     Each further job costs a fork instead of a login and a start of Python.
     """
@@ -66,33 +71,34 @@ def run_each() -> int:
             finally:
                 os._exit(status)
         if os.waitpid(child, 0)[1] not in (0, 1 << 8):
-            say({"ok": False, "error": "what was to start the job ended before it had"})
+            print_json_line({"ok": False, "error": "what was to start the job ended before it had"})
     return 0
 
 
 def _run(text: bytes) -> int:
     try:
         plan = _plan(text)
-        folder = make(plan)
+        folder = make_run_folder(plan)
     except FolderThereError as error:
-        return say({"ok": False, "error": str(error), "there": True})
+        return print_json_line({"ok": False, "error": str(error), "there": True})
     except (WireError, FolderError, OSError) as error:
-        return say({"ok": False, "error": str(error)})
+        return print_json_line({"ok": False, "error": str(error)})
     answer = _start_apart(plan, folder)
     if not answer.isdigit():
         _write_off(folder, answer)
-        return say({"ok": False, "error": answer or "the supervisor did not start"})
-    say({"ok": True, "pid": int(answer)})
+        return print_json_line({"ok": False, "error": answer or "the supervisor did not start"})
+    print_json_line({"ok": True, "pid": int(answer)})
     clean_daily()
     return 0
 
 
-def resume(folder: RunFolder) -> bool:
-    """Start another supervisor for a job that still runs without one; False if none could be started.
+def resume_supervisor(folder: RunFolder) -> bool:
+    """Start another supervisor for a job that still runs without
+    one; False if none could be started.
 
     Does nothing and returns True if another process is doing so, or is ending the job.
     """
-    with resuming(folder) as mine:
+    with hold_resume_lock(folder) as mine:
         if not mine or is_supervised(folder):
             return True
         try:
@@ -108,15 +114,15 @@ def _end_writers(folder: RunFolder) -> None:
 
     Pods of the job that run on this machine have another run folder and are spared.
     """
-    for row in processes.belonging(folder.job, folder.node, 0).values():
-        writes_to = processes.environment(row.pid, (RUN_VARIABLE,)).get(RUN_VARIABLE)
+    for row in processes.find_job_processes(folder.job, folder.node, 0).values():
+        writes_to = processes.read_environment(row.pid, (RUN_VARIABLE,)).get(RUN_VARIABLE)
         if writes_to == str(folder.path):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(row.pid, signal.SIGKILL)
 
 
 def _plan(data: bytes) -> NodePlan:
-    plan = node_plan(table(data.decode("utf-8", "replace")))
+    plan = node_plan(parse_json_table(data.decode("utf-8", "replace")))
     if len(set(plan.ranks)) != len(plan.ranks) or any(rank < 0 for rank in plan.ranks):
         raise WireError("bad plan: ranks must be different numbers from 0")
     if any(process.rank not in (None, *plan.ranks) for process in plan.processes):
@@ -131,7 +137,9 @@ def _write_off(folder: RunFolder, why: str) -> None:
 
 
 def _start_apart(plan: NodePlan, folder: RunFolder) -> str:
-    """Start the supervisor in a session of its own (double fork); returns its pid as text, or why it did not start."""
+    """Start the supervisor in a session of its own (double fork); returns its
+    pid as text, or why it did not start.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -141,7 +149,7 @@ def _start_apart(plan: NodePlan, folder: RunFolder) -> str:
         os._exit(0)
     os.close(writing)
     os.waitpid(child, 0)
-    ready = readable([reading], _READY_LIMIT)
+    ready = wait_readable([reading], _READY_LIMIT)
     answer = (
         os.read(reading, 4096).decode("utf-8", "replace")
         if ready
@@ -198,12 +206,13 @@ _START_LIMIT = 15.0
 _POLL = 0.01
 
 
-def spawn(folder: RunFolder) -> dict[str, Any]:
-    """Have the supervisor on this node start an MPI daemon; the request {"id": …, "command": …} is on stdin.
+def request_daemon(folder: RunFolder) -> dict[str, Any]:
+    """Have the supervisor on this node start an MPI daemon; the request
+    {"id": …, "command": …} is on stdin.
 
     Raises FolderError.
     """
-    raw = table(sys.stdin.buffer.read(_LONGEST).decode("utf-8", "replace"))
+    raw = parse_json_table(sys.stdin.buffer.read(_LONGEST).decode("utf-8", "replace"))
     if (
         raw is None
         or not is_request_id(str(raw.get("id")))
@@ -226,8 +235,11 @@ def _await(path: Path) -> str:
     return f"the supervisor did not answer within {_START_LIMIT:.0f} s"
 
 
-def answer(folder: RunFolder, request: str, text: str) -> dict[str, Any]:
-    """Pass the console's answer to the launch agent that waits for it. Raises FolderError, but not if the job is over."""
+def pass_answer(folder: RunFolder, request: str, text: str) -> dict[str, Any]:
+    """Pass the console's answer to the launch agent that waits for it.
+
+    Raises FolderError, but not if the job is over.
+    """
     if not is_request_id(request):
         raise FolderError(f"{request[:60]!r} is not the id of a request")
     delivered = give_order(folder, f"answer {request} {' '.join(text.split())}")
@@ -236,10 +248,12 @@ def answer(folder: RunFolder, request: str, text: str) -> dict[str, Any]:
     return {"ok": True}
 
 
-def remove(folder: RunFolder) -> dict[str, Any]:
-    """Delete the run folder of a job that is over, or was never started; raises FolderError if it is neither."""
+def remove_job(folder: RunFolder) -> dict[str, Any]:
+    """Delete the run folder of a job that is over, or was never started;
+    raises FolderError if it is neither.
+    """
     if not is_start_forbidden(folder) and not is_closed(
-        existing(folder.job, folder.node) / "events"
+        find_run_folder(folder.job, folder.node) / "events"
     ):
         raise FolderError(f"job {folder.job} is not over on {folder.node}")
     shutil.rmtree(folder.path)
@@ -248,14 +262,14 @@ def remove(folder: RunFolder) -> dict[str, Any]:
     return {"ok": True}
 
 
-def listing(*, plans: bool, ended: bool) -> None:
+def print_jobs(*, plans: bool, ended: bool) -> None:
     """Print one line of JSON for every job known here.
 
     With `plans`, running jobs have their `plan` and `alive`; with `ended`, those that are over too.
     """
     for folder in all_folders():
         with contextlib.suppress(FileNotFoundError):  # it is being removed, or a part of it is gone
-            say(_listed(folder, plans=plans, ended=ended))
+            print_json_line(_listed(folder, plans=plans, ended=ended))
 
 
 def _listed(folder: RunFolder, *, plans: bool, ended: bool) -> dict[str, Any]:
@@ -272,8 +286,10 @@ def _listed(folder: RunFolder, *, plans: bool, ended: bool) -> dict[str, Any]:
 
 
 def _planned(folder: RunFolder) -> Optional[dict[str, Any]]:
-    """The ranks and commands of its plan, without files and environments: they are large and may hold secrets."""
-    raw = table((folder / "plan.json").read_text(encoding="utf-8"))
+    """The ranks and commands of its plan, without files and environments:
+    they are large and may hold secrets.
+    """
+    raw = parse_json_table((folder / "plan.json").read_text(encoding="utf-8"))
     if raw is None:
         return None
     fields = {name: raw.get(name) for name in ("ranks", "grace", "elsewhere")}
@@ -332,15 +348,15 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: list[str]) -> int:
     """Run one command; returns the exit code."""
     asked = _parser().parse_args(argv)
-    keep_private()
+    set_private_umask()
     try:
         return _VERBS[asked.verb](asked)
     except (FolderError, OSError) as error:
-        return complain(f"rankdeck: {error}", 1)
+        return print_complaint(f"rankdeck: {error}", 1)
 
 
 def _list(asked: argparse.Namespace) -> int:
-    listing(plans=asked.plans, ended=asked.ended)
+    print_jobs(plans=asked.plans, ended=asked.ended)
     return 0
 
 
@@ -350,43 +366,43 @@ def _port(_: argparse.Namespace) -> int:
 
 
 def _clean(asked: argparse.Namespace) -> dict[str, Any]:
-    from rankdeck_agent.job.clean import DAY, CleanRule, clean
+    from rankdeck_agent.job.clean import DAY, CleanRule, remove_leftovers
 
     rule = CleanRule(max(0.0, asked.keep_days) * DAY, asked.keep_bytes)
-    return clean(rule, dry=asked.dry_run, console=asked.clock)
+    return remove_leftovers(rule, dry=asked.dry_run, console=asked.clock)
 
 
 def _cancel(asked: argparse.Namespace) -> dict[str, Any]:
     folder, grace = run_folder(asked.job, asked.node), max(0.0, asked.grace)
-    return cancel(folder, grace, asked.by, asked.tasks)
+    return end_node_processes(folder, grace, asked.by, asked.tasks)
 
 
 def _inspect(folder: RunFolder) -> dict[str, Any]:
     if is_slurm(folder):
-        from rankdeck_agent.slurm.control import inspect as inspect_inside
+        from rankdeck_agent.slurm.control import inspect_slurm_ranks as inspect_inside
 
         return inspect_inside(folder)
-    return inspect(folder)
+    return inspect_node_ranks(folder)
 
 
 def _attempts(folder: RunFolder) -> dict[str, Any]:
-    from rankdeck_agent.slurm.folder import log_starts
+    from rankdeck_agent.slurm.folder import attempt_log_starts
 
-    return {"starts": log_starts(folder)}
+    return {"starts": attempt_log_starts(folder)}
 
 
 _VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "run": lambda asked: run_each() if asked.each else run(),
+    "run": lambda asked: run_each() if asked.each else start_job(),
     "list": _list,
     "port": _port,
-    "clean": lambda asked: say(_clean(asked)),
-    "cancel": lambda asked: say(_cancel(asked)),
-    "attempts": lambda asked: say(_attempts(existing(asked.job, asked.node))),
-    "inspect": lambda asked: say(_inspect(existing(asked.job, asked.node))),
-    "spawn": lambda asked: say(spawn(existing(asked.job, asked.node))),
-    "remove": lambda asked: say(remove(run_folder(asked.job, asked.node))),
-    "answer": lambda asked: say(
-        answer(existing(asked.job, asked.node), asked.id, " ".join(asked.text))
+    "clean": lambda asked: print_json_line(_clean(asked)),
+    "cancel": lambda asked: print_json_line(_cancel(asked)),
+    "attempts": lambda asked: print_json_line(_attempts(find_run_folder(asked.job, asked.node))),
+    "inspect": lambda asked: print_json_line(_inspect(find_run_folder(asked.job, asked.node))),
+    "spawn": lambda asked: print_json_line(request_daemon(find_run_folder(asked.job, asked.node))),
+    "remove": lambda asked: print_json_line(remove_job(run_folder(asked.job, asked.node))),
+    "answer": lambda asked: print_json_line(
+        pass_answer(find_run_folder(asked.job, asked.node), asked.id, " ".join(asked.text))
     ),
 }
 

@@ -1,4 +1,6 @@
-"""Starts `job clean` once a day on each node where jobs are started; small, because every start of a job loads it."""
+"""Starts `job clean` once a day on each node where jobs are started; small,
+because every start of a job loads it.
+"""
 
 import contextlib
 import os
@@ -7,7 +9,7 @@ import time
 from pathlib import Path
 
 from rankdeck_agent import AGENT_TOKEN, JOB_VARIABLE, NODE_VARIABLE, RUN_VARIABLE
-from rankdeck_agent.files import state_folder
+from rankdeck_agent.files import agent_state_folder
 from rankdeck_agent.job.ranks import with_agent
 from rankdeck_agent.wire.leftovers import KEEP_DAYS
 
@@ -15,12 +17,13 @@ _DAY = 86400.0
 
 
 def clean_daily() -> None:
-    """Start a process that applies the rule with its defaults, if none was started here for a day; returns at once.
+    """Start a process that applies the rule with its defaults, if none was
+    started here for a day; returns at once.
 
-    The first time, after a pause longer than the rule keeps things, and after the clock was set back, only the time
-    is noted: a clock that was just set a year ahead would make everything old.
+    The first time, after a pause longer than the rule keeps things, and after the clock was set
+    back, only the time is noted: a clock that was just set a year ahead would make everything old.
     """
-    stamp = state_folder().absolute() / f"cleaned.{os.uname().nodename}"
+    stamp = agent_state_folder().absolute() / f"cleaned.{os.uname().nodename}"
     with contextlib.suppress(OSError):  # a full disk must not fail the start of a job
         pause = _pause(stamp)
         if 0 <= pause < _DAY:

@@ -1,4 +1,6 @@
-"""Evidence of why a rank or launcher failed: its last lines, lines of the kernel log, out-of-memory counters."""
+"""Evidence of why a rank or launcher failed: its last lines, lines of
+the kernel log, out-of-memory counters.
+"""
 
 import heapq
 import os
@@ -13,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from rankdeck_agent import LAUNCHER
-from rankdeck_agent.files import clean
+from rankdeck_agent.files import clean_text
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import STREAMS, End, RunFolder
 from rankdeck_agent.job.processes import Process
 from rankdeck_agent.older_python import without_prefix
-from rankdeck_agent.text import shown
+from rankdeck_agent.text import shown_line
 from rankdeck_agent.wire.job_events import ProgramEnd
 
 if TYPE_CHECKING:
@@ -75,7 +77,7 @@ class _Line(NamedTuple):
     text: str
 
 
-def last_words(place: Path, bound: Bound) -> list[str]:
+def read_last_words(place: Path, bound: Bound) -> list[str]:
     """The last useful lines of `out` and `err` in a rank's folder, oldest first, within `bound`.
 
     Messages of Python exceptions take precedence over newer lines.
@@ -137,7 +139,9 @@ class _Tail:
             end = start
 
     def exceptions(self, most: int) -> Iterator[_Line]:
-        """The last lines of the last `most` tracebacks, and the lines that say that one follows from another."""
+        """The last lines of the last `most` tracebacks, and the lines that
+        say that one follows from another.
+        """
         end = len(self._data)
         for _ in range(most):
             end = self._data.rfind(_TRACEBACK, 0, end)
@@ -152,7 +156,9 @@ class _Tail:
                 yield self._line(start, self._after(start) - 1)
 
     def _exception(self, header: int) -> Optional[_Line]:
-        """The first line after this traceback header that is not indented; skips the prefix that a launcher adds to each line."""
+        """The first line after this traceback header that is not indented; skips the
+        prefix that a launcher adds to each line.
+        """
         start = self._data.rfind(b"\n", 0, header) + 1
         mark = self._data[start:header]
         start = self._after(header)
@@ -171,11 +177,13 @@ class _Tail:
     def _line(self, start: int, end: int) -> _Line:
         # Of a progress bar that rewrites its line, only the last version counts.
         words = self._data[start:end].rstrip(b"\r").rpartition(b"\r")[2][:4096]
-        text = shown(words.decode("utf-8", "replace"), _LONGEST_LINE)
+        text = shown_line(words.decode("utf-8", "replace"), _LONGEST_LINE)
         return _Line(self._at(end), self._stream, self._begin + start, text)
 
     def _at(self, end: int) -> float:
-        """When the line that ends at `end` was completed (epoch seconds); its beginning may be much older."""
+        """When the line that ends at `end` was completed (epoch seconds);
+        its beginning may be much older.
+        """
         row = bisect_right(self._offsets, self._begin + max(end - 1, 0)) - 1
         return self._times[row] if row >= 0 else 0.0
 
@@ -224,7 +232,9 @@ class _KernelLine(NamedTuple):
 
 
 def own_ring() -> Optional[int]:
-    """A descriptor at the end of the kernel log; None if it cannot be read or we are in another pid namespace."""
+    """A descriptor at the end of the kernel log; None if it cannot be read
+    or we are in another pid namespace.
+    """
     from rankdeck_agent.kernel_log import open_ring
 
     try:
@@ -266,15 +276,15 @@ class KernelLog:
 
     def _read(self, handle: int) -> None:
         from rankdeck_agent.kernel_log import (  # here: Slurm's keeper does not need it
-            records,
-            strip,
+            read_kernel_records,
+            strip_log_prefix,
         )
 
         deadline, left = time.monotonic() + _LIMIT, _LOOKED_AT
         try:
-            for record in records(handle):
+            for record in read_kernel_records(handle):
                 self._number += 1
-                self._take(strip(record[:2000].decode("utf-8", "replace")))
+                self._take(strip_log_prefix(record[:2000].decode("utf-8", "replace")))
                 left -= len(record)
                 if left < 0 or time.monotonic() > deadline:
                     return
@@ -285,7 +295,7 @@ class KernelLog:
         pids = _pids(line.message) if line else frozenset[int]()
         if line and pids:
             killed = _KILLED.search(line.message)
-            text = clean(line.message.strip(), _LONGEST)
+            text = clean_text(line.message.strip(), _LONGEST)
             self._lines.append(
                 _KernelLine(self._number, pids, int(killed["pid"]) if killed else 0, text)
             )
@@ -328,10 +338,12 @@ class Kills:
         return tuple(_value(counter.path) or 0 for counter in self._counters)
 
     def since(self, began: Counts, first: Counts, explained: int) -> str:
-        """A sentence with the kills since `began`, from the nearest counter that saw any; "" for none.
+        """A sentence with the kills since `began`, from the nearest
+        counter that saw any; "" for none.
 
-        A counter is skipped if its kills since `first` are no more than `explained`, those that explain other ends
-        already. A container has a cgroup of its own, often not below the job's: then only the node's counter sees it.
+        A counter is skipped if its kills since `first` are no more than `explained`, those that
+        explain other ends already. A container has a cgroup of its own, often not below the job's:
+        then only the node's counter sees it.
         """
         for counter, then, before, now in zip(self._counters, began, first, self.count()):
             if now > then and now - before > explained:
@@ -339,8 +351,10 @@ class Kills:
         return ""
 
 
-def counters(group: Optional[Path]) -> Iterator[KillCounter]:
-    """The counters that may count the job's kills: its cgroup (`group`), the cgroups above it, last the whole node."""
+def find_kill_counters(group: Optional[Path]) -> Iterator[KillCounter]:
+    """The counters that may count the job's kills: its cgroup (`group`), the
+    cgroups above it, last the whole node.
+    """
     for path in processes.memory_files(group):
         whose = "of the job" if path.parent == group else "that the job runs in"
         yield KillCounter(path, _SAYS.format("{}", whose))
@@ -392,7 +406,9 @@ _DIED = {
     "Segmentation fault": signal.SIGSEGV,
     "Trace/breakpoint trap": signal.SIGTRAP,
 }
-"""What a shell says of a program that a signal has ended -> the signal; not of those that scripts send themselves."""
+"""What a shell says of a program that a signal has ended -> the signal; not
+of those that scripts send themselves.
+"""
 _SHELL_SAYS = re.compile(
     rf"(?:\S+: line \d+: +\d+ (?P<bash>{'|'.join(_DIED)})(?: +\(core dumped\))?(?: +(?P<command>.*))?"
     rf"|(?P<dash>{'|'.join(_DIED)})(?: \(core dumped\))?)\Z"
@@ -430,7 +446,9 @@ class EndEvidence:
                     del pids[next(iter(pids))]
 
     def of_rank(self, rank: int, end: End, *, asked: bool) -> RankEvidence:
-        """The evidence for a rank that failed; less if it was `asked` to end (the job is being cancelled)."""
+        """The evidence for a rank that failed; less if it was `asked` to
+        end (the job is being cancelled).
+        """
         ended_by_us = asked and end["signal"] in _ASKED
         lines = _last_lines(self._folder.place(rank), STOPPED if ended_by_us else RANK)
         kernel = [] if ended_by_us else self._of_kernel(rank, end)
@@ -439,7 +457,9 @@ class EndEvidence:
         return RankEvidence(tuple(line.text for line in lines), known, tuple(kernel))
 
     def told_by_shell(self, rank: int) -> Optional[ProgramEnd]:
-        """The program of which the shell of a rank that ended well says at last that a signal ended it; else None."""
+        """The program of which the shell of a rank that ended well says at
+        last that a signal ended it; else None.
+        """
         lines = _last_lines(self._folder.place(rank), STOPPED)
         # An older word is of a program that was started again since.
         recent = time.time() - _LAST_WORD
@@ -451,7 +471,7 @@ class EndEvidence:
 
     def of_launcher(self) -> tuple[str, ...]:
         """The last lines of the launchers here: the evidence for one that failed."""
-        return tuple(last_words(self._folder.place(LAUNCHER), LAUNCHER_BOUND))
+        return tuple(read_last_words(self._folder.place(LAUNCHER), LAUNCHER_BOUND))
 
     def kernel_lines(self, rank: int) -> tuple[str, ...]:
         """What the kernel log says about the processes of a rank since it began."""
@@ -469,7 +489,9 @@ class EndEvidence:
         return self._counted(began)
 
     def _counted(self, began: _Began) -> list[str]:
-        """A sentence from the counters, if there are kills that do not explain another end already."""
+        """A sentence from the counters, if there are kills that do
+        not explain another end already.
+        """
         sentence = self._kills.since(began.kills, self._first, self._explained)
         self._explained += bool(sentence)
         return [sentence] if sentence else []

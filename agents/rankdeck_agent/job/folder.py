@@ -1,4 +1,6 @@
-"""The run folder of one job on one node: its paths, its `events` file, and how ends are recorded."""
+"""The run folder of one job on one node: its paths, its `events`
+file, and how ends are recorded.
+"""
 
 import errno
 import fcntl
@@ -11,9 +13,9 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional
 
 from rankdeck_agent import LAUNCHER, RUN_TOKEN
-from rankdeck_agent.files import private_folder, state_folder
-from rankdeck_agent.older_python import delete
-from rankdeck_agent.text import table
+from rankdeck_agent.files import agent_state_folder, make_private_folder
+from rankdeck_agent.older_python import delete_file
+from rankdeck_agent.text import parse_json_table
 from rankdeck_agent.wire.job_events import EventBody, JobEvent, NodeClosed, as_row
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
@@ -21,7 +23,9 @@ STREAMS = ("out", "err")
 SLURM_SETTINGS, KUBERNETES_SETTINGS = "slurm.json", "kubernetes.json"
 """Files with the console's settings for a job that Slurm or Kubernetes runs."""
 _CANCELLED = "cancelled-before-start"
-"""The only file in the run folder of a job that was cancelled here before it was started, or after its folder was removed."""
+"""The only file in the run folder of a job that was cancelled here before it was
+started, or after its folder was removed.
+"""
 
 
 class FolderError(Exception):
@@ -41,7 +45,9 @@ class FolderThereError(FolderError):
 
 
 def good_name(name: str) -> bool:
-    """Whether `name` is safe as one part of a path: no `/`, no leading dot, at most 128 characters."""
+    """Whether `name` is safe as one part of a path: no `/`, no
+    leading dot, at most 128 characters.
+    """
     return bool(_NAME.match(name))
 
 
@@ -75,14 +81,19 @@ class RunFolder(NamedTuple):
 
 
 def wait_until(condition: Callable[[], object], limit: float, pause: float = 0.05) -> None:
-    """Wait until `condition` returns something true, at most `limit` seconds; asks every `pause` seconds."""
+    """Wait until `condition` returns something true, at most `limit`
+    seconds; asks every `pause` seconds.
+    """
     deadline = time.monotonic() + limit
     while not condition() and time.monotonic() < deadline:
         time.sleep(pause)
 
 
 def is_slurm(folder: RunFolder) -> bool:
-    """Whether Slurm runs this job. Then a keeper, perhaps on another login node, writes its events."""
+    """Whether Slurm runs this job.
+
+    Then a keeper, perhaps on another login node, writes its events.
+    """
     return (folder / SLURM_SETTINGS).exists()
 
 
@@ -92,14 +103,16 @@ def is_kubernetes(folder: RunFolder) -> bool:
 
 
 def run_folder(job: str, node: str) -> RunFolder:
-    """The run folder of that job on that node, which may not exist; raises FolderError if a name is not valid."""
+    """The run folder of that job on that node, which may not exist; raises
+    FolderError if a name is not valid.
+    """
     for name in (job, node):
         if not good_name(name):
             raise FolderError(f"{name[:60]!r} is not a name of a job or node")
-    return RunFolder(state_folder().absolute() / "jobs" / job / node, job, node)
+    return RunFolder(agent_state_folder().absolute() / "jobs" / job / node, job, node)
 
 
-def existing(job: str, node: str) -> RunFolder:
+def find_run_folder(job: str, node: str) -> RunFolder:
     """The run folder of that job on that node; raises NoFolderError if it has none."""
     folder = run_folder(job, node)
     if not (folder / "events").is_file():
@@ -111,12 +124,14 @@ def existing(job: str, node: str) -> RunFolder:
 
 
 def forbid_start(folder: RunFolder, limit: float) -> bool:
-    """Let the job never start on this node; False if it has been started, waiting `limit` seconds for one that is being.
+    """Let the job never start on this node; False if it has been started,
+    waiting `limit` seconds for one that is being.
 
-    A console that was killed may have asked for a start that arrives after the cancel: on a slow node, seconds later.
+    A console that was killed may have asked for a start that arrives after the
+    cancel: on a slow node, seconds later.
     """
     try:
-        private_folder(folder.path.parent)
+        make_private_folder(folder.path.parent)
         folder.path.mkdir(mode=0o700)
         (folder / _CANCELLED).touch(mode=0o600)
     except FileExistsError:
@@ -140,7 +155,7 @@ def is_start_forbidden(folder: RunFolder) -> bool:
 
 def all_folders() -> Iterator[RunFolder]:
     """The run folder of every job on this machine."""
-    for events in sorted((state_folder().absolute() / "jobs").glob("*/*/events")):
+    for events in sorted((agent_state_folder().absolute() / "jobs").glob("*/*/events")):
         yield RunFolder(events.parent, events.parent.parent.name, events.parent.name)
 
 
@@ -150,11 +165,15 @@ UNKNOWN = -1
 _RESERVE = 64 * 1024
 
 End = dict[str, Optional[int]]
-"""{"code": …, "signal": …} of something that ended: one of them is None; both if the end is not known."""
+"""{"code": …, "signal": …} of something that ended: one of them is
+None; both if the end is not known.
+"""
 
 
 class Journal:
-    """Appends events to an `events` file; what does not fit on a full disk is kept and written later, in order."""
+    """Appends events to an `events` file; what does not fit on a full disk
+    is kept and written later, in order.
+    """
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -173,10 +192,12 @@ class Journal:
 
     def spend_reserve(self) -> None:
         """Free the reserved space, so that events can be written."""
-        delete(self._reserve)
+        delete_file(self._reserve)
 
     def add(self, event: EventBody, at: Optional[float] = None) -> None:
-        """Write one event with the next `seq`; `at`: when it happened in epoch seconds, None for now."""
+        """Write one event with the next `seq`; `at`: when it happened
+        in epoch seconds, None for now.
+        """
         when = round(time.time(), 6) if at is None else at
         row = {"seq": self._seq, "at": when, **as_row(event)}
         self._seq += 1
@@ -208,13 +229,15 @@ class EventReader:
         self._rest = b""
 
     def read(self) -> list[dict[str, Any]]:
-        """The complete events added since the last call, at most a megabyte; lines that are no event are skipped."""
+        """The complete events added since the last call, at most a megabyte;
+        lines that are no event are skipped.
+        """
         with self._path.open("rb") as file:
             file.seek(self._position)
             data = file.read(1 << 20)
         self._position += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
-        found = (table(line.decode("utf-8", "replace")) for line in lines if line)
+        found = (parse_json_table(line.decode("utf-8", "replace")) for line in lines if line)
         return [event for event in found if event is not None and _is_event(event)]
 
 
@@ -247,7 +270,9 @@ def is_closed(path: Path) -> bool:
 
 
 def post_mortem(path: Path, events: Iterable[JobEvent]) -> None:
-    """Append `events` and `closed` to the file of a supervisor that is gone; does nothing if it is closed already."""
+    """Append `events` and `closed` to the file of a supervisor that is gone;
+    does nothing if it is closed already.
+    """
     with path.open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if is_closed(path):
@@ -259,7 +284,7 @@ def post_mortem(path: Path, events: Iterable[JobEvent]) -> None:
         journal.close()
 
 
-def exits(events: Iterable[Mapping[str, Any]]) -> set[Any]:
+def exited_ranks(events: Iterable[Mapping[str, Any]]) -> set[Any]:
     """The ranks whose last event is `exited`."""
     ended: dict[Any, bool] = {}
     for event in events:
@@ -270,8 +295,10 @@ def exits(events: Iterable[Mapping[str, Any]]) -> set[Any]:
     return {rank for rank, has in ended.items() if has}
 
 
-def outcome(status: int) -> End:
-    """The End for an exit status of a shell: 129 to 192 mean a signal; UNKNOWN gives neither code nor signal."""
+def decode_end(status: int) -> End:
+    """The End for an exit status of a shell: 129 to 192 mean a signal;
+    UNKNOWN gives neither code nor signal.
+    """
     if status == UNKNOWN:
         return {"code": None, "signal": None}
     if 128 < status <= 192:
@@ -280,18 +307,22 @@ def outcome(status: int) -> End:
 
 
 def shell_status(status: int) -> int:
-    """The exit status that a shell reports for a status of `waitpid`: the code, or 128 plus the signal."""
+    """The exit status that a shell reports for a status of `waitpid`:
+    the code, or 128 plus the signal.
+    """
     killed = os.WIFSIGNALED(status)
     return 128 + os.WTERMSIG(status) if killed else os.WEXITSTATUS(status)
 
 
 def exact_outcome(status: int) -> End:
-    """The End for a status of `waitpid`: unlike for `outcome`, code 137 stays a code (a launcher's child was killed)."""
+    """The End for a status of `waitpid`: unlike for `decode_end`, code 137 stays
+    a code (a launcher's child was killed).
+    """
     if os.WIFSIGNALED(status):
         return {"code": None, "signal": os.WTERMSIG(status)}
     return {"code": os.WEXITSTATUS(status), "signal": None}
 
 
-def failed(end: End) -> bool:
+def has_failed(end: End) -> bool:
     """Whether it ended with anything but code 0."""
     return end["code"] != 0

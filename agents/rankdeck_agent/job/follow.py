@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Callable, Optional, cast
 
 from rankdeck_agent.job.activity import PLACE, LookReader
-from rankdeck_agent.job.browse import browse
+from rankdeck_agent.job.browse import serve_log_requests
 from rankdeck_agent.job.folder import (
     STREAMS,
     EventReader,
@@ -16,20 +16,28 @@ from rankdeck_agent.job.folder import (
     NoFolderError,
     RunFolder,
     all_events,
-    existing,
+    find_run_folder,
     is_slurm,
     run_folder,
 )
-from rankdeck_agent.job.logs import Input, LogReader, TailReader, data_frame, line, send, size_of
-from rankdeck_agent.job.processes import belonging
+from rankdeck_agent.job.logs import (
+    Input,
+    LogReader,
+    TailReader,
+    data_frame,
+    encode_frame,
+    log_size,
+    write_to_stdout,
+)
+from rankdeck_agent.job.processes import find_job_processes
 from rankdeck_agent.job.supervisor_state import (
     close_for,
+    describe_lost_supervisor,
     goes_on,
-    gone,
     is_starting,
     is_supervised,
 )
-from rankdeck_agent.text import complain, table
+from rankdeck_agent.text import parse_json_table, print_complaint
 from rankdeck_agent.wire.job_events import JobUnknown, NodeClosed, Now, as_row
 
 if TYPE_CHECKING:
@@ -52,27 +60,36 @@ Key = tuple[int, str]
 _FIRST, _LEAST, _MOST = 256 << 10, 32 << 10, 4 << 20
 """Bytes of output that may be in flight: at first, at least, at most."""
 _QUICK, _SLOW = 0.1, 0.3
-"""Seconds until the console has processed what was sent: below the first, more may be in flight; above the second, less."""
+"""Seconds until the console has processed what was sent: below the first, more
+may be in flight; above the second, less.
+"""
 
 
 class Window:
     """Limits the bytes of output in flight: sent, but not yet processed by the console.
 
-    The next line of a quiet rank has to wait behind them. So for a console that is slower than a rank, only what it
-    processes in a fraction of a second is in flight; the rest stays on disk, where no quiet rank waits behind it.
+    The next line of a quiet rank has to wait behind them. So for a console that is slower than a
+    rank, only what it processes in a fraction of a second is in flight; the rest stays on disk,
+    where no quiet rank waits behind it.
     """
 
     def __init__(self) -> None:
         self._size = _FIRST
         self._sent = 0
         self._taken: Optional[int] = None
-        """Bytes that the console has processed; None: it has not reported any, and there is no limit."""
+        """Bytes that the console has processed; None: it has not
+        reported any, and there is no limit.
+        """
         self._mark: Optional[tuple[int, float]] = None
-        """(bytes sent in all, when), noted when more was waiting than could be sent; None while not measuring."""
+        """(bytes sent in all, when), noted when more was waiting than could
+        be sent; None while not measuring.
+        """
 
     @property
     def room(self) -> int:
-        """Bytes that may be sent now; 0 until a quarter of the window is free, so that they are not sent a few at a time."""
+        """Bytes that may be sent now; 0 until a quarter of the window is free, so
+        that they are not sent a few at a time.
+        """
         if self._taken is None:
             return _ROUND
         left = self._size - self._sent + self._taken
@@ -85,9 +102,11 @@ class Window:
             self._mark = self._sent, now
 
     def take(self, total: object, now: float) -> None:
-        """Note that the console has processed `total` bytes since the start; adapt the window to the time that took.
+        """Note that the console has processed `total` bytes since the start;
+        adapt the window to the time that took.
 
-        `total` is from the console: invalid values are ignored. `now` is in seconds of a monotonic clock.
+        `total` is from the console: invalid values are ignored. `now`
+        is in seconds of a monotonic clock.
         """
         if type(total) is not int or not (self._taken or 0) <= total <= self._sent:
             return
@@ -103,7 +122,9 @@ class Window:
 
 
 class NodeFollower:
-    """Makes the frames of `job follow` for one console; `after`: the seq of the last event that it already has."""
+    """Makes the frames of `job follow` for one console; `after`: the seq of
+    the last event that it already has.
+    """
 
     def __init__(self, folder: RunFolder, after: int) -> None:
         self._folder = folder
@@ -121,11 +142,13 @@ class NodeFollower:
         self._last_seq = -1
         self._keeper = _keeper_of(folder)
         self._first_watch_by = time.monotonic() + _FIRST_WATCH
-        """Until then a console may ask for output before `closed` is sent, even if the job closed long ago."""
+        """Until then a console may ask for output before `closed` is sent,
+        even if the job closed long ago.
+        """
 
     def take(self, line: bytes) -> None:
         """Handle one line of stdin; invalid lines are ignored."""
-        request = table(line.decode("utf-8", "replace")) or {}
+        request = parse_json_table(line.decode("utf-8", "replace")) or {}
         self._window.take(request.get("taken"), time.monotonic())
         asked = request.get("watch")
         if not isinstance(asked, dict):
@@ -146,24 +169,26 @@ class NodeFollower:
                 continue
             log = self._folder.place(rank) / stream
             if offset < 0:
-                offset = max(size_of(log) + offset, 0)
+                offset = max(log_size(log) + offset, 0)
             found[rank, stream] = LogReader(log, offset)
         return found
 
     def round(self, now: float) -> list[bytes]:
-        """The frames to send now: events, output, tails, activity; `now` in seconds of a monotonic clock."""
-        frames = [line(event) for event in self._new_events()]
+        """The frames to send now: events, output, tails, activity; `now`
+        in seconds of a monotonic clock.
+        """
+        frames = [encode_frame(event) for event in self._new_events()]
         frames += self._data(now)
         if self._closed is not None or self._is_due("tail", now, _TAIL_PERIOD):
             frames += self._tail_frames()
         if self._closed is None and self._is_due("looks", now, _LOOK_PERIOD):
-            frames += map(line, self._looks.read())
+            frames += map(encode_frame, self._looks.read())
         if self._is_due("now", now, _NOW_PERIOD):
-            frames.append(line(self._now_frame()))
+            frames.append(encode_frame(self._now_frame()))
         if self._closed is None and self._is_due("alive", now, _ALIVE_PERIOD):
             frames += self._check_alive()
         if self.over and self._closed is not None:
-            frames.append(line(self._closed))
+            frames.append(encode_frame(self._closed))
             self.done = True
         return frames
 
@@ -207,7 +232,9 @@ class NodeFollower:
         return fresh
 
     def _data(self, now: float) -> list[bytes]:
-        """Frames of output as far as there is room: all of quiet streams, equal shares in turn of the others."""
+        """Frames of output as far as there is room: all of quiet streams,
+        equal shares in turn of the others.
+        """
         waiting = {key: reader.waiting for key, reader in self._watched.items() if reader.waiting}
         frames: list[bytes] = []
         left = room = self._window.room
@@ -238,13 +265,17 @@ class NodeFollower:
         return frames
 
     def _is_kept(self) -> bool:
-        """Whether Slurm runs the job. Then the keeper (started here if none runs) closes it, not the follower."""
+        """Whether Slurm runs the job.
+
+        Then the keeper (started here if none runs) closes it, not the follower.
+        """
         if self._keeper is not None:
             self._keeper.ensure()
         return self._keeper is not None
 
     def _check_alive(self) -> list[bytes]:
-        """If the supervisor is gone, resume a job that still runs, else close it; returns the frames to send.
+        """If the supervisor is gone, resume a job that still runs, else
+        close it; returns the frames to send.
 
         It is closed in the events file, or if that cannot be written, only for this console.
         """
@@ -252,14 +283,17 @@ class NodeFollower:
             return []
         if goes_on(self._folder) and _resume(self._folder):
             return []
-        frames = [line(event) for event in self._new_events()]
+        frames = [encode_frame(event) for event in self._new_events()]
         if self._closed is not None:
             return frames
         try:
             close_for(self._folder)
         except OSError:
-            now, end = time.time(), gone(self._folder, all_events(self._folder / "events"))
-            frames.append(line({"seq": self._last_seq + 1, "at": now, **as_row(end)}))
+            now, end = (
+                time.time(),
+                describe_lost_supervisor(self._folder, all_events(self._folder / "events")),
+            )
+            frames.append(encode_frame({"seq": self._last_seq + 1, "at": now, **as_row(end)}))
             self._closed = {"seq": self._last_seq + 2, "at": now, **as_row(NodeClosed())}
         return frames
 
@@ -274,18 +308,22 @@ def _keeper_of(folder: RunFolder) -> "Optional[KeeperWatch]":
 
 
 def _resume(folder: RunFolder) -> bool:
-    from rankdeck_agent.job.control_cli import resume
+    from rankdeck_agent.job.control_cli import resume_supervisor
 
-    return resume(folder)
+    return resume_supervisor(folder)
 
 
 def _tail_frame(rank: int, stream: str, tail: TailReader) -> bytes:
     head = {"kind": "tail", "r": rank, "s": stream}
-    return line({**head, "o": tail.end, "lines": tail.lines, "last": tail.last, "at": tail.at})
+    return encode_frame(
+        {**head, "o": tail.end, "lines": tail.lines, "last": tail.last, "at": tail.at}
+    )
 
 
-def follow(folder: RunFolder, after: int) -> int:
-    """Send frames to stdout until the job has closed here, or stdin ends or nobody reads; returns the exit code."""
+def stream_frames(folder: RunFolder, after: int) -> int:
+    """Send frames to stdout until the job has closed here, or stdin ends or
+    nobody reads; returns the exit code.
+    """
     follower = NodeFollower(folder, after)
     source = Input(0)
     # Read the first request before the first round: a console has sent it already.
@@ -294,7 +332,7 @@ def follow(folder: RunFolder, after: int) -> int:
     while not source.ended:
         began = time.monotonic()
         frames = follower.round(began)
-        if not send(b"".join(frames)) or follower.done:
+        if not write_to_stdout(b"".join(frames)) or follower.done:
             return 0
         for request in source.lines(0 if follower.hurries else _FLUSH):
             follower.take(request)
@@ -313,10 +351,10 @@ def main(argv: list[str]) -> int:
     try:
         return _VERBS[verb](words)
     except NoFolderError as error:
-        send(line({"at": time.time(), **as_row(JobUnknown(str(error)))}))
-        return complain(f"rankdeck: {error}", 1)
+        write_to_stdout(encode_frame({"at": time.time(), **as_row(JobUnknown(str(error)))}))
+        return print_complaint(f"rankdeck: {error}", 1)
     except (FolderError, OSError) as error:
-        return complain(f"rankdeck: {error}", 1)
+        return print_complaint(f"rankdeck: {error}", 1)
 
 
 def _follow(words: list[str]) -> int:
@@ -324,22 +362,24 @@ def _follow(words: list[str]) -> int:
     after = rest[1] if len(rest) == 2 and rest[0] == _AFTER else "-1"
     if len(rest) not in (0, 2) or not after.lstrip("-").isdigit():
         raise FolderError("usage: job follow JOB NODE [--after SEQ]")
-    return follow(_folder(job, node), int(after))
+    return stream_frames(_folder(job, node), int(after))
 
 
 def _browse(words: list[str]) -> int:
     if len(words) != 2:
         raise FolderError("usage: job browse JOB NODE")
-    return browse(_folder(*words))
+    return serve_log_requests(_folder(*words))
 
 
 def _folder(job: str, node: str) -> RunFolder:
-    """The run folder of the job; raises FolderError, which says so if the job still runs although its folder is gone."""
+    """The run folder of the job; raises FolderError, which says so if the job
+    still runs although its folder is gone.
+    """
     folder = run_folder(job, node)
-    if not (folder / "events").is_file() and belonging(job, node, 0):
+    if not (folder / "events").is_file() and find_job_processes(job, node, 0):
         why = "removed, or its file system is not mounted"
         raise FolderError(f"job {job} runs on, but {folder.path} is gone ({why})")
-    return existing(job, node)
+    return find_run_folder(job, node)
 
 
 _VERBS: dict[str, Callable[[list[str]], int]] = {"follow": _follow, "browse": _browse}

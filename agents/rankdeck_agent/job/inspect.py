@@ -13,7 +13,7 @@ from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import RunFolder, all_events
 from rankdeck_agent.job.logs import TailReader
 from rankdeck_agent.job.supervisor_state import supervisor_pid
-from rankdeck_agent.text import array, plain
+from rankdeck_agent.text import parse_json_array, plain_line
 
 _PROC = Path("/proc")
 _GAP = 0.4
@@ -34,8 +34,9 @@ _TICK = os.sysconf("SC_CLK_TCK")
 Row = dict[str, Any]
 
 
-def inspect(folder: RunFolder, host: str = "") -> Row:
-    """{"ranks": one row per running rank, "spy": why there are no Python stacks or "", "ras": what NCCL says or why not}.
+def inspect_node_ranks(folder: RunFolder, host: str = "") -> Row:
+    """{"ranks": one row per running rank, "spy": why there are no Python stacks
+    or "", "ras": what NCCL says or why not}.
 
     With `host`, only ranks that began on that host: several nodes may share the run folder.
     """
@@ -62,25 +63,25 @@ def inspect(folder: RunFolder, host: str = "") -> Row:
 
 def _processes_of_ranks(folder: RunFolder, host: str) -> dict[int, list[int]]:
     """The processes of each running rank: the program and all below it."""
-    alive = processes.belonging(folder.job, folder.node, supervisor_pid(folder))
+    alive = processes.find_job_processes(folder.job, folder.node, supervisor_pid(folder))
     started = {
         int(event["rank"]): int(event["pid"])
         for event in all_events(folder / "events")
         if event["kind"] == "started" and "pid" in event and host in ("", event.get("host"))
     }
     some = dict(list(started.items())[:_MOST_RANKS])
-    found = processes.trees(alive, some.values())
+    found = processes.process_trees(alive, some.values())
     return {rank: found[pid] for rank, pid in some.items() if pid in found}
 
 
 def _main(pids: list[int]) -> int:
     """The pid of the process that has used most CPU time."""
-    rows = [row for row in map(processes.process, pids) if row is not None]
-    return processes.worker(rows).pid if rows else pids[0]
+    rows = [row for row in map(processes.find_process, pids) if row is not None]
+    return processes.busiest_process(rows).pid if rows else pids[0]
 
 
 def _cpu_seconds(pid: int) -> float:
-    row = processes.process(pid)
+    row = processes.find_process(pid)
     return row.computed / _TICK if row else 0.0
 
 
@@ -90,10 +91,10 @@ def _row(folder: RunFolder, rank: int, pids: list[int], main: int, stack: list[R
         "rank": rank,
         "pid": main,
         "pids": len(pids),
-        "command": processes.command(main),
+        "command": processes.command_line(main),
         "state": _state(place),
-        "wchan": processes.word(place / "wchan"),
-        "syscall": processes.word(place / "syscall").split(" ")[0],
+        "wchan": processes.read_proc_word(place / "wchan"),
+        "syscall": processes.read_proc_word(place / "syscall").split(" ")[0],
         "kernel": _kernel_stack(place),
         "threads": _threads(main),
         "stacks": stack,
@@ -118,7 +119,7 @@ def _kernel_stack(place: Path) -> list[str]:
     except OSError:
         return []
     words = (line.split("] ")[-1].split("+")[0] for line in lines[:8])
-    return [plain(word, 60) for word in words]
+    return [plain_line(word, 60) for word in words]
 
 
 def _threads(pid: int) -> dict[str, int]:
@@ -129,7 +130,7 @@ def _threads(pid: int) -> dict[str, int]:
     except OSError:
         return {}
     for task in tasks:
-        key = f"{_state(task)} {processes.word(task / 'wchan')}".strip()
+        key = f"{_state(task)} {processes.read_proc_word(task / 'wchan')}".strip()
         counts[key] = counts.get(key, 0) + 1
     return counts
 
@@ -147,7 +148,7 @@ def _last_line(folder: RunFolder, rank: int) -> str:
 
 def _find_spy(pids: Sequence[int]) -> str:
     """The path of py-spy, from our PATH or that of the first rank; "" if there is none."""
-    theirs = [processes.environment(pid, ("PATH",)).get("PATH", "") for pid in pids[:1]]
+    theirs = [processes.read_environment(pid, ("PATH",)).get("PATH", "") for pid in pids[:1]]
     paths = [os.environ.get("PATH", os.defpath), *theirs]
     return shutil.which("py-spy", path=os.pathsep.join(paths)) or ""
 
@@ -192,7 +193,7 @@ def _dump(pids: Mapping[int, int], spy: str) -> dict[int, Row]:
             process.kill()
             process.communicate()
             continue
-        threads = array(out[:_MOST_BYTES].decode("utf-8", "replace"))
+        threads = parse_json_array(out[:_MOST_BYTES].decode("utf-8", "replace"))
         stack = _stack(threads or [])
         if stack:
             found[rank] = stack
@@ -214,8 +215,8 @@ def _stack(threads: list[Any]) -> Optional[Row]:
 def _frame(frame: Row) -> list[Any]:
     line = frame.get("line")
     return [
-        plain(str(frame.get("name", "")), 120),
-        plain(str(frame.get("short_filename") or frame.get("filename") or ""), 200),
+        plain_line(str(frame.get("name", "")), 120),
+        plain_line(str(frame.get("short_filename") or frame.get("filename") or ""), 200),
         line if isinstance(line, int) else 0,
     ]
 
@@ -234,10 +235,12 @@ def _why_no_stacks(spy: str, rows: list[Row]) -> str:
 
 
 def _ras(pids: Sequence[int]) -> Row:
-    """What NCCL's RAS reports about all ranks: {"lines": […]}, or {"why": …} if it does not answer."""
+    """What NCCL's RAS reports about all ranks: {"lines": […]}, or
+    {"why": …} if it does not answer.
+    """
     address = _RAS
     for pid in pids[:1]:
-        ras = processes.environment(pid, ("NCCL_RAS_ADDR",)).get("NCCL_RAS_ADDR", "")
+        ras = processes.read_environment(pid, ("NCCL_RAS_ADDR",)).get("NCCL_RAS_ADDR", "")
         host, _, port = ras.rpartition(":")
         if port.isdigit():
             address = (host or _RAS[0], int(port))
@@ -248,7 +251,7 @@ def _ras(pids: Sequence[int]) -> Row:
             data = _read_all(link)
     except OSError as error:
         return {"why": f"no NCCL RAS at {address[0]}:{address[1]}: {error}"}
-    lines = [plain(line, 200) for line in data.decode("utf-8", "replace").splitlines()]
+    lines = [plain_line(line, 200) for line in data.decode("utf-8", "replace").splitlines()]
     return {"lines": [line for line in lines if line][:400]}
 
 

@@ -1,4 +1,6 @@
-"""The logs of ranks: copies them from terminal, FIFO or pipe to a file with a time index, and reads them."""
+"""The logs of ranks: copies them from terminal, FIFO or pipe to a file
+with a time index, and reads them.
+"""
 
 import contextlib
 import errno
@@ -15,9 +17,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Optional
 
-from rankdeck_agent.files import readable, write_all
+from rankdeck_agent.files import wait_readable, write_all
 from rankdeck_agent.job.folder import FULL, Journal
-from rankdeck_agent.text import plain
+from rankdeck_agent.text import plain_line
 from rankdeck_agent.wire.job_events import DiskSpace
 
 CHUNK = 1 << 16
@@ -26,7 +28,10 @@ _ROWS, _COLUMNS = 80, 200
 
 
 class DiskFullError(Exception):
-    """The disk is full. The bytes are kept in the stream: do not read more until `retry` returns True."""
+    """The disk is full.
+
+    The bytes are kept in the stream: do not read more until `retry` returns True.
+    """
 
 
 def _appending(path: Path) -> int:
@@ -34,7 +39,9 @@ def _appending(path: Path) -> int:
 
 
 def _where_it_was(path: Path, fd: int) -> int:
-    """Make `fd` refer to the file at `path`: if that is another file by now, or none, it is opened (created)."""
+    """Make `fd` refer to the file at `path`: if that is another file by
+    now, or none, it is opened (created).
+    """
     with contextlib.suppress(FileNotFoundError):
         if os.path.samestat(path.stat(), os.fstat(fd)):
             return fd
@@ -121,7 +128,9 @@ class Stream:
             return  # the folder is gone, or the disk is full: the next write reports it
 
     def _keep_length(self) -> None:
-        """If bytes were removed, extend the file by a hole, which takes no space: offsets of readers must stay valid."""
+        """If bytes were removed, extend the file by a hole, which takes no
+        space: offsets of readers must stay valid.
+        """
         size = os.fstat(self._log).st_size
         if size < self._end:
             os.ftruncate(self._log, self._end)
@@ -142,7 +151,9 @@ class Stream:
                 raise
 
     def _reopen(self) -> None:
-        """Open the terminal again after a hang-up (a session leader with this tty ended): the next rank needs it."""
+        """Open the terminal again after a hang-up (a session leader with this
+        tty ended): the next rank needs it.
+        """
         os.close(self._held)
         self._held = os.open(self._terminal, os.O_RDWR | os.O_NOCTTY)
 
@@ -174,7 +185,8 @@ def rank_streams(place: Path, with_terminal: bool) -> tuple[Stream, Stream]:
     """The streams of stdout and stderr of one rank, in its folder `place`."""
     out: Optional[Stream] = None
     if with_terminal:
-        # No terminal may be available (no devpts, kernel.pty.max): with a FIFO only line buffering is lost.
+        # No terminal may be available (no devpts, kernel.pty.max): with a
+        # FIFO only line buffering is lost.
         with contextlib.suppress(OSError):
             out = terminal_stream(place / "tty", place / "out")
     out = out or fifo_stream(place / "tty", place / "out")
@@ -182,7 +194,9 @@ def rank_streams(place: Path, with_terminal: bool) -> tuple[Stream, Stream]:
 
 
 class Space:
-    """Stops reading streams while the disk is full, so that their ranks wait and nothing is lost."""
+    """Stops reading streams while the disk is full, so that their
+    ranks wait and nothing is lost.
+    """
 
     def __init__(self, folder: Path, journal: Journal, selector: selectors.BaseSelector) -> None:
         self._folder, self._journal, self._selector = folder, journal, selector
@@ -211,7 +225,9 @@ class Space:
         self._blocked.append(stream)
 
     def retry(self) -> None:
-        """Resume streams that can write again; reports that there is space at the next call without a full disk."""
+        """Resume streams that can write again; reports that there is space at
+        the next call without a full disk.
+        """
         if not self._journal.flush():
             return
         if self._blocked:
@@ -254,7 +270,9 @@ class TimeIndex:
         self._next: Optional[tuple[int, float]] = None
 
     def at(self, offset: int) -> tuple[Optional[float], Optional[int]]:
-        """When the byte at `offset` was read from the rank (epoch seconds or None), and the offset of the next time, or None."""
+        """When the byte at `offset` was read from the rank (epoch seconds or None),
+        and the offset of the next time, or None.
+        """
         if self._next is None or self._next[0] <= offset:
             self._advance(offset)
         stamp = None if self._now is None else self._now[1]
@@ -318,7 +336,9 @@ def _entry_after(file: BinaryIO, position: int) -> tuple[Optional[tuple[int, flo
 
 
 class Piece:
-    """Bytes of a log from `offset` that were written at one time `at` (epoch seconds; None: not known)."""
+    """Bytes of a log from `offset` that were written at one time `at`
+    (epoch seconds; None: not known).
+    """
 
     __slots__ = ("at", "data", "offset")
 
@@ -337,7 +357,7 @@ class LogReader:
     @property
     def waiting(self) -> int:
         """Bytes on disk that have not been read."""
-        return max(0, size_of(self._log) - self.offset)
+        return max(0, log_size(self._log) - self.offset)
 
     def read(self, limit: int) -> Iterator[Piece]:
         """Pieces of at most `limit` bytes in all, from where the last call stopped."""
@@ -371,7 +391,9 @@ def behind_hole(fd: int, offset: int) -> int:
 
 
 class TailReader:
-    """The state of a stream that is not being sent: its size (`end`), number of lines and last line."""
+    """The state of a stream that is not being sent: its size
+    (`end`), number of lines and last line.
+    """
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -383,8 +405,10 @@ class TailReader:
         """When it was last written to, epoch seconds."""
 
     def look(self, budget: int) -> bool:
-        """Update the state, counting lines in at most `budget` more bytes; returns whether it may have changed."""
-        size = size_of(self._log)
+        """Update the state, counting lines in at most `budget` more bytes;
+        returns whether it may have changed.
+        """
+        size = log_size(self._log)
         if size == self.end and self._counted >= size:
             return False
         with self._log.open("rb") as file:
@@ -408,13 +432,13 @@ class TailReader:
 def _last_line(data: bytes) -> str:
     lines = data.replace(b"\r", b"\n").split(b"\n")
     for line in reversed(lines):
-        text = plain(line.decode("utf-8", "replace"), 200)
+        text = plain_line(line.decode("utf-8", "replace"), 200)
         if text:
             return text
     return ""
 
 
-def size_of(path: Path) -> int:
+def log_size(path: Path) -> int:
     """Bytes in a file, 0 if there is none."""
     try:
         return path.stat().st_size
@@ -423,7 +447,9 @@ def size_of(path: Path) -> int:
 
 
 def line_start(file: IO[bytes], offset: int) -> int:
-    """The start of the first line that begins at or after `offset`; `offset` if none ends in the next 64 KiB."""
+    """The start of the first line that begins at or after `offset`;
+    `offset` if none ends in the next 64 KiB.
+    """
     if offset <= 0:
         return 0
     file.seek(offset - 1)
@@ -432,7 +458,9 @@ def line_start(file: IO[bytes], offset: int) -> int:
 
 
 def start_of_line(file: IO[bytes], offset: int) -> int:
-    """The start of the line that has the byte at `offset`; `offset` if that line has no start in the 64 KiB before."""
+    """The start of the line that has the byte at `offset`; `offset` if that
+    line has no start in the 64 KiB before.
+    """
     begin = max(offset - _LONGEST, 0)
     file.seek(begin)
     newline = file.read(offset - begin).rfind(b"\n")
@@ -455,7 +483,7 @@ class Input:
 
     def lines(self, limit: float) -> list[bytes]:
         """The whole lines of the first data that comes within `limit` seconds; may be empty."""
-        if not readable([self.fd], limit):
+        if not wait_readable([self.fd], limit):
             return []
         data = os.read(self.fd, 1 << 16)
         self.ended = not data
@@ -464,7 +492,7 @@ class Input:
         return lines
 
 
-def send(data: bytes) -> bool:
+def write_to_stdout(data: bytes) -> bool:
     """Write all of it to stdout; False if nobody reads any more."""
     try:
         write_all(1, data)
@@ -473,15 +501,18 @@ def send(data: bytes) -> bool:
     return True
 
 
-def line(row: Mapping[str, Any]) -> bytes:
+def encode_frame(row: Mapping[str, Any]) -> bytes:
     """A frame without bytes after it: one line of JSON."""
     return json.dumps(row, separators=(",", ":")).encode() + b"\n"
 
 
 def data_frame(head: Mapping[str, Any], piece: Piece) -> list[bytes]:
-    """A `data` frame: its head (a line of JSON), and the bytes. A piece without a time gets the time now."""
+    """A `data` frame: its head (a line of JSON), and the bytes.
+
+    A piece without a time gets the time now.
+    """
     at = time.time() if piece.at is None else piece.at
     return [
-        line({"kind": "data", **head, "o": piece.offset, "n": len(piece.data), "at": at}),
+        encode_frame({"kind": "data", **head, "o": piece.offset, "n": len(piece.data), "at": at}),
         piece.data,
     ]

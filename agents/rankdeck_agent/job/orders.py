@@ -1,7 +1,8 @@
 """Messages to the supervisor of a job: from where each comes, and whether it may come from there.
 
-Ranks and launchers write to a FIFO, which any process of the job can open: they are believed only about themselves.
-Commands of the agent, and the keeper, use a socket: the kernel tells which process is at its other end.
+Ranks and launchers write to a FIFO, which any process of the job can open: they are believed only
+about themselves. Commands of the agent, and the keeper, use a socket: the kernel tells which
+process is at its other end.
 """
 
 import contextlib
@@ -17,14 +18,16 @@ from typing import NamedTuple, Optional
 
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.older_python import delete
-from rankdeck_agent.text import plain
+from rankdeck_agent.older_python import delete_file
+from rankdeck_agent.text import plain_line
 from rankdeck_agent.wire.job_events import Part, may_say
 
 FIFO, SOCKET = "control", "orders"
 """Names in the run folder."""
 COMMAND = "command"
-"""Sender of a message: a command of the agent that is no process of the job, such as `job cancel`."""
+"""Sender of a message: a command of the agent that is no process
+of the job, such as `job cancel`.
+"""
 _COMMANDS = frozenset({"cancel", "daemon", "answer"})
 _KEEPERS = frozenset({"again", "trouble", "waits"})
 _LONGEST = 1 << 16
@@ -35,7 +38,9 @@ ANSWER_LIMIT = 15.0
 """Seconds that a command waits for the supervisor to take its message."""
 _CANCEL_LIMIT = 1.0
 _CREDENTIALS = struct.Struct("3i")
-"""As the kernel gives SO_PEERCRED: pid, uid, gid; pid 0 is a process that cannot be seen from here."""
+"""As the kernel gives SO_PEERCRED: pid, uid, gid; pid 0 is a
+process that cannot be seen from here.
+"""
 
 
 class Message(NamedTuple):
@@ -59,7 +64,8 @@ class RankMessages:
     """The supervisor's end of the FIFO."""
 
     def __init__(self, folder: RunFolder) -> None:
-        # Opened for reading and writing: then there is no end of file when the last writer closes it.
+        # Opened for reading and writing: then there is no end of file
+        # when the last writer closes it.
         self.fd = os.open(folder / FIFO, os.O_RDWR | os.O_NONBLOCK)
         self._rest = b""
 
@@ -87,7 +93,7 @@ class Orders:
         self._waiting: dict[socket.socket, float] = {}
         """Connection without a message yet -> when it was made, in monotonic seconds."""
         with _short(folder.path) as place:
-            delete(folder / SOCKET)
+            delete_file(folder / SOCKET)
             self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._listener.bind(f"{place}/{SOCKET}")
         self._listener.listen(_MOST_WAITING)
@@ -137,22 +143,24 @@ class Orders:
         return Part.RANK.value if self._is_of_job(pid) else COMMAND
 
     def _is_of_job(self, pid: int) -> bool:
-        """Whether it is a process of the job: marked as one, or a descendant of the supervisor, which adopts orphans."""
+        """Whether it is a process of the job: marked as one, or a descendant of
+        the supervisor, which adopts orphans.
+        """
         if processes.is_marked(pid, self._folder.job, self._folder.node):
             return True
-        row, seen = processes.process(pid), set[int]()
+        row, seen = processes.find_process(pid), set[int]()
         while row is not None and row.pid not in seen:
             if row.ppid == os.getpid():
                 return True
             seen.add(row.pid)
-            row = processes.process(row.ppid)
+            row = processes.find_process(row.ppid)
         # A sender that has ended cannot be looked at: those who may send wait for the answer.
         return row is None and not seen
 
 
 def _message(sender: str, line: bytes) -> Message:
     verb, *words = line.decode("utf-8", "replace").split() or [""]
-    return Message(sender, plain(verb, 20), words)
+    return Message(sender, plain_line(verb, 20), words)
 
 
 def _answer(connection: socket.socket, allowed: bool) -> None:
@@ -184,7 +192,9 @@ def _sent(folder: RunFolder, line: str) -> Optional[socket.socket]:
 
 
 def give_order(folder: RunFolder, line: str, limit: float = ANSWER_LIMIT) -> bool:
-    """Send one line to the supervisor; False if none took it within `limit` seconds, or if it refused it."""
+    """Send one line to the supervisor; False if none took it within
+    `limit` seconds, or if it refused it.
+    """
     connection = _sent(folder, line)
     if connection is None:
         return False
@@ -197,11 +207,16 @@ def give_order(folder: RunFolder, line: str, limit: float = ANSWER_LIMIT) -> boo
 
 
 _OPEN: "list[socket.socket]" = []
-"""Connections on which nobody waits for an answer any more. They stay open, and so their sender can be looked at."""
+"""Connections on which nobody waits for an answer any more.
+
+They stay open, and so their sender can be looked at.
+"""
 
 
 def tell_of_cancel(folder: RunFolder, grace: float, by: str) -> None:
-    """Tell the supervisor, if there is one, that the job is being ended from now on; a supervisor that hangs is not awaited."""
+    """Tell the supervisor, if there is one, that the job is being ended from now on;
+    a supervisor that hangs is not awaited.
+    """
     connection = _sent(folder, f"cancel {grace} {by}")
     if connection is None:
         return

@@ -1,8 +1,10 @@
-"""The processes of a job on this machine: finds them in /proc, keeps them in a cgroup, ends chains of them.
+"""The processes of a job on this machine: finds them in /proc, keeps
+them in a cgroup, ends chains of them.
 
-In a chain each process forks, calls `setsid` and ends; its child does the same. Each is gone before its pid has been
-read from /proc. But the newest is always a child of the subreaper, or below a process that is just ending, and the
-kernel lists children within microseconds. SIGKILL to the newest before it has forked ends the chain.
+In a chain each process forks, calls `setsid` and ends; its child does the same. Each is gone before
+its pid has been read from /proc. But the newest is always a child of the subreaper, or below a
+process that is just ending, and the kernel lists children within microseconds. SIGKILL to the
+newest before it has forked ends the chain.
 """
 
 import contextlib
@@ -20,13 +22,16 @@ from typing import Any, Callable, NamedTuple, Optional
 
 from rankdeck_agent import JOB_VARIABLE, NODE_VARIABLE
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.text import plain
+from rankdeck_agent.text import plain_line
 
 _PROC = Path("/proc")
 
 
 class Process(NamedTuple):
-    """One process in /proc. `start` (clock ticks since boot) distinguishes it from a later one with the same pid."""
+    """One process in /proc.
+
+    `start` (clock ticks since boot) distinguishes it from a later one with the same pid.
+    """
 
     pid: int
     ppid: int
@@ -35,7 +40,9 @@ class Process(NamedTuple):
     start: int
     name: str = ""
     times: tuple[int, ...] = (0, 0, 0, 0)
-    """CPU time in clock ticks: user, system, and user and system of children that it has waited for."""
+    """CPU time in clock ticks: user, system, and user and system of
+    children that it has waited for.
+    """
     faults: int = 0
     """Page faults so far."""
 
@@ -50,7 +57,7 @@ class Process(NamedTuple):
         return self.times[0] + self.times[1]
 
 
-def process(pid: int) -> Optional[Process]:
+def find_process(pid: int) -> Optional[Process]:
     """The process with this pid (perhaps a zombie), or None."""
     try:
         text = (_PROC / str(pid) / "stat").read_bytes().decode("utf-8", "replace")
@@ -73,35 +80,41 @@ def process(pid: int) -> Optional[Process]:
     )
 
 
-def everything() -> dict[int, Process]:
-    """pid -> process, without zombies; reads the highest pids first, because new processes may end soonest."""
+def list_processes() -> dict[int, Process]:
+    """pid -> process, without zombies; reads the highest pids first,
+    because new processes may end soonest.
+    """
     pids = sorted((int(path.name) for path in _PROC.iterdir() if path.name.isdigit()), reverse=True)
     return _alive(pids)
 
 
 def is_alive(pid: int, start: Optional[int] = None) -> bool:
-    """Whether the process still runs; with `start`, only if it is not another one with a reused pid."""
-    row = process(pid)
+    """Whether the process still runs; with `start`, only if it is
+    not another one with a reused pid.
+    """
+    row = find_process(pid)
     return row is not None and not row.gone and start in (None, row.start)
 
 
-def exist(*pids: int) -> bool:
+def any_exists(*pids: int) -> bool:
     """Whether one of these processes exists, even as a zombie."""
-    return any(process(pid) is not None for pid in pids)
+    return any(find_process(pid) is not None for pid in pids)
 
 
-def command(pid: int) -> str:
+def command_line(pid: int) -> str:
     """The command line, safe to show; `[name]` if it has none, "" if it cannot be read."""
     try:
         line = (_PROC / str(pid) / "cmdline").read_bytes()[:4096]
         name = line or b"[" + (_PROC / str(pid) / "comm").read_bytes()[:64] + b"]"
     except OSError:
         return ""
-    return plain(name.replace(b"\0", b" ").decode("utf-8", "replace"), 200)
+    return plain_line(name.replace(b"\0", b" ").decode("utf-8", "replace"), 200)
 
 
-def environment(pid: int, names: Iterable[str]) -> Mapping[str, str]:
-    """The values of these environment variables, of those that are set; empty if they cannot be read."""
+def read_environment(pid: int, names: Iterable[str]) -> Mapping[str, str]:
+    """The values of these environment variables, of those that are
+    set; empty if they cannot be read.
+    """
     try:
         data = (_PROC / str(pid) / "environ").read_bytes()
     except OSError:
@@ -112,8 +125,9 @@ def environment(pid: int, names: Iterable[str]) -> Mapping[str, str]:
 
 
 _LIMIT = 10
-"""RLIMIT_LOCKS, which Linux has not used since 2.4. All descendants of a process inherit it, even those that clear
-their environment and leave their session."""
+"""RLIMIT_LOCKS, which Linux has not used since 2.4. All descendants of a process inherit it, even
+those that clear their environment and leave their session.
+"""
 
 
 @lru_cache(maxsize=8)
@@ -129,42 +143,42 @@ def is_marked(pid: int, job: str, node: str) -> bool:
     with contextlib.suppress(OSError):
         if resource.prlimit(pid, _LIMIT)[0] == mark_of(job, node):
             return True
-    marks = environment(pid, (JOB_VARIABLE, NODE_VARIABLE))
+    marks = read_environment(pid, (JOB_VARIABLE, NODE_VARIABLE))
     return marks.get(JOB_VARIABLE) == job and marks.get(NODE_VARIABLE, node) == node
 
 
 def all_marks() -> set[int]:
     """The marks (`mark_of`) of all jobs of which a process runs on this machine."""
     found: set[int] = set()
-    for pid in everything():
+    for pid in list_processes():
         with contextlib.suppress(OSError):
             found.add(resource.prlimit(pid, _LIMIT)[0])
-        named = environment(pid, (JOB_VARIABLE, NODE_VARIABLE))
+        named = read_environment(pid, (JOB_VARIABLE, NODE_VARIABLE))
         if JOB_VARIABLE in named:
             found.add(mark_of(named[JOB_VARIABLE], named.get(NODE_VARIABLE, "")))
     return found
 
 
-def word(path: Path) -> str:
+def read_proc_word(path: Path) -> str:
     """The text of a small file of /proc, e.g. `wchan`; "" if it cannot be read."""
     try:
-        return plain(path.read_bytes()[:200].decode("utf-8", "replace"), 100)
+        return plain_line(path.read_bytes()[:200].decode("utf-8", "replace"), 100)
     except OSError:
         return ""
 
 
-def worker(rows: Iterable[Process]) -> Process:
+def busiest_process(rows: Iterable[Process]) -> Process:
     """The process that does the work: the running one that has used most CPU time."""
     return max(rows, key=lambda row: (not row.gone, row.computed, -row.pid))
 
 
-def trees(rows: Mapping[int, Process], roots: Iterable[int]) -> dict[int, list[int]]:
+def process_trees(rows: Mapping[int, Process], roots: Iterable[int]) -> dict[int, list[int]]:
     """Root -> pids of itself and its descendants, for the roots that are in `rows`."""
     children = _children(rows)
     return {root: [root, *sorted(_walk(children, (root,)))] for root in roots if root in rows}
 
 
-def below(rows: Mapping[int, Process], roots: Iterable[int]) -> set[int]:
+def descendants_of(rows: Mapping[int, Process], roots: Iterable[int]) -> set[int]:
     """The pids of the descendants of `roots`."""
     return _walk(_children(rows), roots)
 
@@ -187,7 +201,7 @@ def _walk(children: Mapping[int, list[int]], roots: Iterable[int]) -> set[int]:
     return found
 
 
-def boot() -> str:
+def read_boot_id() -> str:
     """The boot id of the machine; "" if it is not known."""
     try:
         return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
@@ -205,21 +219,23 @@ def own_line(rows: Mapping[int, Process]) -> set[int]:
     return line | {os.getpid()}
 
 
-def belonging(job: str, node: str, supervisor: int) -> dict[int, Process]:
+def find_job_processes(job: str, node: str, supervisor: int) -> dict[int, Process]:
     """pid -> every process of the job on this node, without its supervisor and our own ancestors.
 
-    These are the marked processes, and the descendants of marked ones and of the supervisor. `supervisor` is its pid,
-    0 if it is gone.
+    These are the marked processes, and the descendants of marked ones and of the
+    supervisor. `supervisor` is its pid, 0 if it is gone.
     """
-    rows = everything()
+    rows = list_processes()
     line = own_line(rows)
     marked = {pid for pid in rows if is_marked(pid, job, node)} - line - {supervisor}
     roots = marked | ({supervisor} - {0})
-    return {pid: rows[pid] for pid in (marked | below(rows, roots)) - line - {supervisor}}
+    return {pid: rows[pid] for pid in (marked | descendants_of(rows, roots)) - line - {supervisor}}
 
 
-def send(rows: Mapping[int, Process], pids: Iterable[int], number: int) -> None:
-    """Send signal `number` to those of `pids` that are still the process in `rows`; after SIGTERM also SIGCONT."""
+def signal_processes(rows: Mapping[int, Process], pids: Iterable[int], number: int) -> None:
+    """Send signal `number` to those of `pids` that are still the process in
+    `rows`; after SIGTERM also SIGCONT.
+    """
     for pid in list(pids):
         if not is_alive(pid, rows[pid].start):
             continue
@@ -232,7 +248,9 @@ def send(rows: Mapping[int, Process], pids: Iterable[int], number: int) -> None:
 
 
 def kill_groups(rows: Iterable[Process], keep: Iterable[int]) -> None:
-    """Send SIGKILL to their process groups except `keep`: some processes fork faster than they can be found."""
+    """Send SIGKILL to their process groups except `keep`: some processes
+    fork faster than they can be found.
+    """
     for group in {row.pgid for row in rows} - {0, 1, *keep}:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
@@ -241,11 +259,13 @@ def kill_groups(rows: Iterable[Process], keep: Iterable[int]) -> None:
 _UNKILLABLE = " (state D: waits for a driver or a file system and cannot be killed; the node may need a reboot)"
 
 
-def named(row: Process) -> dict[str, Any]:
-    """A row of `left` for a process that did not end: {"pid": …, "command": the command, and why if it cannot be killed}."""
-    now = process(row.pid)
+def describe_left_process(row: Process) -> dict[str, Any]:
+    """A row of `left` for a process that did not end: {"pid": …, "command": the
+    command, and why if it cannot be killed}.
+    """
+    now = find_process(row.pid)
     why = _UNKILLABLE if now is not None and now.state == "D" else ""
-    return {"pid": row.pid, "command": command(row.pid) + why}
+    return {"pid": row.pid, "command": command_line(row.pid) + why}
 
 
 _REMOVE_TRIES = 20
@@ -254,21 +274,28 @@ _FREEZES = 1.0
 
 
 def _own(hierarchy: str) -> tuple[Optional[Path], Optional[Path]]:
-    """(mount point of cgroups, our own cgroup), or two Nones; `hierarchy`: "" for cgroup v2, or a controller of v1."""
+    """(mount point of cgroups, our own cgroup), or two Nones; `hierarchy`: ""
+    for cgroup v2, or a controller of v1.
+    """
     point = mount_point(hierarchy)
     own = group_of("self", hierarchy, point) if point else None
     return (point, own) if own else (None, None)
 
 
 def mount_point(hierarchy: str) -> Optional[Path]:
-    """Where the cgroups of a hierarchy are mounted, None if nowhere; "": cgroup v2, else a controller of v1. Raises OSError."""
+    """Where the cgroups of a hierarchy are mounted, None if nowhere; "": cgroup v2,
+    else a controller of v1. Raises OSError.
+    """
     mounts = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
     point = next((row.split()[4] for row in mounts if _is_of(row, hierarchy)), None)
     return Path(point) if point else None
 
 
 def group_of(pid: object, hierarchy: str, point: Path) -> Optional[Path]:
-    """The cgroup of a process below a mount point; None if it is in none of that hierarchy. Raises OSError."""
+    """The cgroup of a process below a mount point; None if it is in none of that hierarchy.
+
+    Raises OSError.
+    """
     groups = (_PROC / str(pid) / "cgroup").read_text(errors="replace").splitlines()
     for row in groups:
         _, names, path = [*row.split(":", 2), "", ""][:3]
@@ -285,7 +312,9 @@ def _is_of(mount: str, hierarchy: str) -> bool:
 
 
 def memory_files(group: Optional[Path]) -> Iterator[Path]:
-    """Files that may count the job's out-of-memory kills: of its cgroup first, then of those above it."""
+    """Files that may count the job's out-of-memory kills: of its
+    cgroup first, then of those above it.
+    """
     for hierarchy, name in (("", "memory.events"), ("memory", "memory.oom_control")):
         try:
             point, own = _own(hierarchy)
@@ -299,8 +328,10 @@ def memory_files(group: Optional[Path]) -> Iterator[Path]:
                 yield folder / name
 
 
-def make(folder: RunFolder) -> Optional[Path]:
-    """A new cgroup v2 for the job below our own, recorded in the run folder; None if it cannot be made."""
+def make_cgroup(folder: RunFolder) -> Optional[Path]:
+    """A new cgroup v2 for the job below our own, recorded in the run
+    folder; None if it cannot be made.
+    """
     try:
         _, own = _own("")
         if own is None:
@@ -316,8 +347,10 @@ def make(folder: RunFolder) -> Optional[Path]:
     return group
 
 
-def enter(group: Optional[Path], mark: int) -> None:
-    """Mark the calling process and move it into the cgroup, as far as possible; either is enough to find it later."""
+def enter_cgroup(group: Optional[Path], mark: int) -> None:
+    """Mark the calling process and move it into the cgroup, as far as
+    possible; either is enough to find it later.
+    """
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(_LIMIT, (mark, resource.getrlimit(_LIMIT)[1]))
     with contextlib.suppress(OSError):
@@ -325,7 +358,7 @@ def enter(group: Optional[Path], mark: int) -> None:
             (group / "cgroup.procs").write_text("0")
 
 
-def kill(folder: RunFolder) -> None:
+def kill_cgroup(folder: RunFolder) -> None:
     """Kill everything in the job's cgroup, if it has one."""
     try:
         group = Path((folder / "cgroup").read_text())
@@ -338,7 +371,9 @@ def kill(folder: RunFolder) -> None:
 
 
 def kill_frozen(group: Path) -> None:
-    """Kill everything in a cgroup on a kernel before 5.14, frozen so that nothing can fork meanwhile. Raises OSError."""
+    """Kill everything in a cgroup on a kernel before 5.14, frozen so that
+    nothing can fork meanwhile. Raises OSError.
+    """
     (group / "cgroup.freeze").write_text("1")
     try:
         deadline = time.monotonic() + _FREEZES
@@ -354,8 +389,10 @@ def kill_frozen(group: Path) -> None:
         (group / "cgroup.freeze").write_text("0")
 
 
-def populated(folder: RunFolder) -> bool:
-    """Whether anything runs in the job's cgroup, even processes too short-lived to be found in /proc."""
+def is_cgroup_populated(folder: RunFolder) -> bool:
+    """Whether anything runs in the job's cgroup, even processes too
+    short-lived to be found in /proc.
+    """
     try:
         group = Path((folder / "cgroup").read_text())
         return "populated 1" in (group / "cgroup.events").read_text()
@@ -363,8 +400,10 @@ def populated(folder: RunFolder) -> bool:
         return False
 
 
-def remove(folder: RunFolder) -> None:
-    """Remove the job's cgroup; tries again for a second, because killed processes may need a moment to end."""
+def remove_cgroup(folder: RunFolder) -> None:
+    """Remove the job's cgroup; tries again for a second, because killed
+    processes may need a moment to end.
+    """
     for _ in range(_REMOVE_TRIES):
         if _removed(folder / "cgroup"):
             return
@@ -382,9 +421,13 @@ def _removed(note: Path) -> bool:
 _PR_SET_CHILD_SUBREAPER = 36
 _PAUSE = 0.01
 _FRESH = 0.05
-"""For this many seconds a pid that was read still means the same process: the kernel uses all other pids first."""
+"""For this many seconds a pid that was read still means the same process:
+the kernel uses all other pids first.
+"""
 _AGREE = 3
-"""Looks in a row that must see the same dead children: one look may miss some while others are reaped."""
+"""Looks in a row that must see the same dead children: one look may
+miss some while others are reaped.
+"""
 _TRIES = 2000
 _GOES_ON = "a process that forks and ends before it can be killed; it goes on"
 
@@ -401,7 +444,7 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def children(pid: int) -> list[int]:
+def list_children(pid: int) -> list[int]:
     """The pids of its children, newest last, including zombies."""
     with _list_of(pid) as listed:
         return listed()
@@ -410,7 +453,8 @@ def children(pid: int) -> list[int]:
 def end_below(
     reaper: int, spare: Collection[int], limit: float, number: int = signal.SIGKILL
 ) -> Left:
-    """Send `number` to everything below `reaper` until nothing is left; returns what is left after `limit` seconds.
+    """Send `number` to everything below `reaper` until nothing is left;
+    returns what is left after `limit` seconds.
 
     Processes in `spare` are neither signalled nor counted. Signal 0 only looks.
     """
@@ -419,20 +463,26 @@ def end_below(
 
 
 def end_marked(job: str, node: str, adopters: Collection[int], limit: float, number: int) -> Left:
-    """The same for a job whose subreaper is gone: its processes below `adopters`, which inherit the orphans."""
+    """The same for a job whose subreaper is gone: its processes below
+    `adopters`, which inherit the orphans.
+    """
     with contextlib.ExitStack() as stack:
         lists = [stack.enter_context(_list_of(pid)) for pid in adopters]
         return _end(_Marked(job, node, lists), adopters, time.monotonic() + limit, number)
 
 
 class _Marked:
-    """Lists the children that have the marks of a job, and new ones that ended before their marks could be read."""
+    """Lists the children that have the marks of a job, and new ones that
+    ended before their marks could be read.
+    """
 
     def __init__(self, job: str, node: str, lists: Collection[_List]) -> None:
         self._job, self._node, self._lists = job, node, lists
         self._others: set[int] = set()
         self._dead: set[int] = set()
-        """Zombies: an adopter may leave hundreds, and reading each again would give the chain time to go on."""
+        """Zombies: an adopter may leave hundreds, and reading each again
+        would give the chain time to go on.
+        """
 
     def __call__(self) -> list[int]:
         there = [pid for listed in self._lists for pid in listed()]
@@ -447,7 +497,9 @@ class _Marked:
 
 @contextlib.contextmanager
 def _list_of(pid: int) -> Generator[_List, None, None]:
-    """A function that lists the children of a single-threaded process; keeps the file open, since opening it takes longest."""
+    """A function that lists the children of a single-threaded process; keeps the
+    file open, since opening it takes longest.
+    """
     try:
         file = _open(pid)
     except OSError:
@@ -472,8 +524,10 @@ def _read(file: int) -> list[int]:
 
 
 def _scan(pid: int) -> list[int]:
-    """The children found in /proc: for a process that is gone, or a kernel built without lists of children."""
-    return [row.pid for row in everything().values() if row.ppid == pid]
+    """The children found in /proc: for a process that is gone, or a
+    kernel built without lists of children.
+    """
+    return [row.pid for row in list_processes().values() if row.ppid == pid]
 
 
 def _end(listed: _List, spare: Collection[int], deadline: float, number: int) -> Left:
@@ -488,7 +542,7 @@ def _end(listed: _List, spare: Collection[int], deadline: float, number: int) ->
         if not seen or agreed == _AGREE:
             return []
         if time.monotonic() >= deadline:
-            stay = [named(alive[pid]) for pid in alive.keys() & known]
+            stay = [describe_left_process(alive[pid]) for pid in alive.keys() & known]
             return stay + _passing(listed, spare, seen - known)
         if seen <= known:
             time.sleep(_PAUSE)
@@ -497,14 +551,16 @@ def _end(listed: _List, spare: Collection[int], deadline: float, number: int) ->
 
 
 def _alive(pids: Iterable[int]) -> dict[int, Process]:
-    rows = map(process, pids)
+    rows = map(find_process, pids)
     return {row.pid: row for row in rows if row is not None and not row.gone}
 
 
 def _signal(
     first: list[int], dead: Collection[int], spare: Collection[int], number: int
 ) -> set[int]:
-    """Signal these processes and all below them, parents first, since they may fork; returns their pids without `spare`."""
+    """Signal these processes and all below them, parents first, since they may
+    fork; returns their pids without `spare`.
+    """
     read, seen = time.monotonic(), set[int]()
     waiting = deque(reversed(first))
     while waiting:
@@ -533,12 +589,14 @@ def _below(pid: int) -> list[int]:
 
 
 def _passing(listed: _List, spare: Collection[int], pids: Iterable[int]) -> Left:
-    """One row of `left` for a chain that goes on: its newest process, with the command if that could be read in time."""
+    """One row of `left` for a chain that goes on: its newest process, with the
+    command if that could be read in time.
+    """
     if not pids:
         return []
     for _ in range(_TRIES):
         for pid in reversed(listed()):
-            text = "" if pid in spare else command(pid)
+            text = "" if pid in spare else command_line(pid)
             if text and not text.startswith("["):  # `[name]` is a zombie
                 return [{"pid": pid, "command": f"{text} ({_GOES_ON})"}]
     return [{"pid": max(pids), "command": _GOES_ON}]

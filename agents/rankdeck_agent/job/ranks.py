@@ -1,4 +1,6 @@
-"""Starts the ranks and MPI daemons of a job on a node, lays out the run folder, and keeps the supervisor's table of ranks."""
+"""Starts the ranks and MPI daemons of a job on a node, lays out the run folder,
+and keeps the supervisor's table of ranks.
+"""
 
 import contextlib
 import errno
@@ -17,7 +19,12 @@ from pathlib import Path
 from typing import Callable, Optional
 
 from rankdeck_agent import AGENT_TOKEN
-from rankdeck_agent.files import private_folder, replace_private, unwritable, write_private
+from rankdeck_agent.files import (
+    make_private_folder,
+    replace_private,
+    unwritable_folder,
+    write_private_file,
+)
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import (
     CancelledEarlierError,
@@ -26,13 +33,13 @@ from rankdeck_agent.job.folder import (
     FolderThereError,
     Journal,
     RunFolder,
-    failed,
+    has_failed,
     is_start_forbidden,
     run_folder,
 )
 from rankdeck_agent.job.supervisor_state import note_starter
 from rankdeck_agent.rules.mpi_daemon import SKIP_SSH_OPTIONS, daemon_of, daemons_of, in_place
-from rankdeck_agent.text import plain, table
+from rankdeck_agent.text import parse_json_table, plain_line
 from rankdeck_agent.wire import (
     JOB_VARIABLE,
     NODE_VARIABLE,
@@ -58,7 +65,9 @@ JOB_UMASK = 0o022
 
 
 class StartError(Exception):
-    """A process cannot be started; the text is a sentence, `code` the exit code that a shell would give."""
+    """A process cannot be started; the text is a sentence, `code` the
+    exit code that a shell would give.
+    """
 
     def __init__(self, text: str, code: int = NOT_STARTED) -> None:
         super().__init__(text)
@@ -75,8 +84,12 @@ class StartCommand:
     cwd: str
 
 
-def environment(plan: NodePlan, folder: RunFolder, extra: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a process: our own (that of the login), overridden by the plan's and `extra`, plus our marks."""
+def process_environment(
+    plan: NodePlan, folder: RunFolder, extra: Mapping[str, str]
+) -> dict[str, str]:
+    """The environment of a process: our own (that of the login), overridden by
+    the plan's and `extra`, plus our marks.
+    """
     env = {**os.environ, "PYTHONUNBUFFERED": "1"}
     for name, value in {**plan.env, **extra}.items():
         env[name] = folder.plan_text(value)
@@ -85,9 +98,11 @@ def environment(plan: NodePlan, folder: RunFolder, extra: Mapping[str, str]) -> 
     return env
 
 
-def planned(plan: NodePlan, folder: RunFolder, process: ProcessPlan) -> StartCommand:
-    """The command that starts one process of the plan (ranks through the rank shim); raises StartError."""
-    env = environment(plan, folder, process.env)
+def planned_command(plan: NodePlan, folder: RunFolder, process: ProcessPlan) -> StartCommand:
+    """The command that starts one process of the plan (ranks through
+    the rank shim); raises StartError.
+    """
+    env = process_environment(plan, folder, process.env)
     argv = tuple(folder.plan_text(argument) for argument in with_agent(process.argv))
     cwd = str(Path(folder.plan_text(process.cwd) or "~").expanduser())
     if not argv:
@@ -121,7 +136,7 @@ def _find(program: str, env: Mapping[str, str], cwd: str, complaint: str) -> Non
         raise StartError(complaint + hint, code)
 
 
-def start(
+def start_process(
     command: StartCommand, outputs: tuple[int, int], group: Optional[Path]
 ) -> "subprocess.Popen[bytes]":
     """Start a process in a session of its own, marked and in the cgroup `group`; raises StartError.
@@ -150,7 +165,7 @@ def start(
 def _enter(group: Optional[Path], mark: int) -> None:
     """Run in the child before its program."""
     os.umask(JOB_UMASK)
-    processes.enter(group, mark)
+    processes.enter_cgroup(group, mark)
 
 
 RANK_SHIM = r"""#!/bin/sh
@@ -248,15 +263,15 @@ exit 1
 )
 
 
-def make(plan: NodePlan) -> RunFolder:
+def make_run_folder(plan: NodePlan) -> RunFolder:
     """Make the run folder with all its files. Raises FolderError and then leaves nothing.
 
     FolderThereError: it exists; CancelledEarlierError: see `forbid_start`.
     """
     folder = run_folder(plan.job, plan.node)
     try:
-        private_folder(folder.path.parent.parent)
-        private_folder(folder.path.parent)
+        make_private_folder(folder.path.parent.parent)
+        make_private_folder(folder.path.parent)
         folder.path.mkdir(mode=0o700)
     except FileExistsError:
         if is_start_forbidden(folder):
@@ -265,7 +280,7 @@ def make(plan: NodePlan) -> RunFolder:
         why = f"job {plan.job} has been started on node {plan.node} before"
         raise FolderThereError(why) from None
     except OSError as error:
-        raise FolderError(unwritable(folder.path.parent.parent, error)) from error
+        raise FolderError(unwritable_folder(folder.path.parent.parent, error)) from error
     try:
         _fill(folder, plan)
     except (OSError, FolderError) as error:
@@ -276,12 +291,14 @@ def make(plan: NodePlan) -> RunFolder:
         if isinstance(error, FileExistsError):
             why = f"{error.filename} is there already and is not ours: have its owner remove it"
             raise FolderError(why) from error
-        raise FolderError(unwritable(_place_of(error, folder), error)) from error
+        raise FolderError(unwritable_folder(_place_of(error, folder), error)) from error
     return folder
 
 
 def _place_of(error: OSError, folder: RunFolder) -> Path:
-    """The folder that cannot be written: of the file that the error names, otherwise the run folder."""
+    """The folder that cannot be written: of the file that the error
+    names, otherwise the run folder.
+    """
     return Path(os.fsdecode(error.filename)).parent if error.filename else folder.path
 
 
@@ -293,7 +310,7 @@ def _fill(folder: RunFolder, plan: NodePlan) -> None:
         (folder / name).mkdir(mode=0o700)
     for file in plan.files:
         path = _inside(folder, file)
-        private_folder(path.parent)
+        make_private_folder(path.parent)
         program = bool(file.mode & stat.S_IXUSR)
         _write(path, folder.plan_text(file.text), program=program)
     os.mkfifo(folder / "control", 0o600)
@@ -310,7 +327,7 @@ def _inside(folder: RunFolder, file: NodeFile) -> Path:
 
 
 def _write(path: Path, text: str, *, program: bool = False) -> None:
-    write_private(path, text.encode(), program=program)
+    write_private_file(path, text.encode(), program=program)
 
 
 def _make_links(folder: RunFolder) -> None:
@@ -320,15 +337,17 @@ def _make_links(folder: RunFolder) -> None:
             if not os.path.lexists(folder.links):
                 continue
             raise FolderError(f"{folder.links} is not a private folder of this user")
-        with held(folder.links) as there:
+        with hold_links(folder.links) as there:
             if there:
                 _lay_links(folder)
                 return
 
 
 @contextlib.contextmanager
-def held(links: Path) -> Generator[bool, None, None]:
-    """Lock the links folder, because several virtual nodes of this machine may share it; yields False if it is gone."""
+def hold_links(links: Path) -> Generator[bool, None, None]:
+    """Lock the links folder, because several virtual nodes of this machine may
+    share it; yields False if it is gone.
+    """
     try:
         handle = os.open(links, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -356,7 +375,9 @@ def _lay_links(folder: RunFolder) -> None:
 
 
 def _is_private(path: Path) -> bool:
-    """Whether it is a folder that only this user can access: in /tmp another user may have made it first."""
+    """Whether it is a folder that only this user can access: in /tmp
+    another user may have made it first.
+    """
     try:
         seen = path.lstat()
     except FileNotFoundError:
@@ -370,10 +391,12 @@ def _link_names(folder: RunFolder) -> tuple[str, ...]:
 
 
 def unlink_links(folder: RunFolder) -> None:
-    """Remove this node's links, and with the last link their folder; does nothing if the folder is not ours."""
+    """Remove this node's links, and with the last link their folder; does
+    nothing if the folder is not ours.
+    """
     if not _is_private(folder.links):
         return
-    with held(folder.links) as there:
+    with hold_links(folder.links) as there:
         if there:
             _take_links(folder)
 
@@ -393,7 +416,9 @@ _DAEMON_LINGER = 10.0
 
 @dataclass
 class RankRecord:
-    """One rank as its shim reports it; `pid` of the program and of the `shim` are 0 if not usable here."""
+    """One rank as its shim reports it; `pid` of the program and of the
+    `shim` are 0 if not usable here.
+    """
 
     pid: int = 0
     shim: int = 0
@@ -430,7 +455,9 @@ class RankTable:
         return was
 
     def visible(self) -> dict[int, RankRecord]:
-        """The running ranks whose pids we can use; not those in another pid namespace, whose `shim` is 0."""
+        """The running ranks whose pids we can use; not those in another
+        pid namespace, whose `shim` is 0.
+        """
         return {rank: one for rank, one in self.ranks.items() if one.running and one.shim}
 
     def pids(self) -> dict[int, int]:
@@ -454,14 +481,17 @@ class RankTable:
 
     @property
     def complete(self) -> bool:
-        """Whether something has been started here (or all ranks ended, or a cancel): if not `busy`, nothing more will begin."""
+        """Whether something has been started here (or all ranks ended, or a cancel):
+        if not `busy`, nothing more will begin.
+        """
         return self.had_processes or self.had_daemons or self.cancelled or self.all_exited
 
     def may_close(self, now: float, others: int) -> bool:
-        """Whether to close now (monotonic seconds); `others`: the number of orphans that became our children.
+        """Whether to close now (monotonic seconds); `others`: the number
+        of orphans that became our children.
 
-        A daemon that put itself into the background is such an orphan: wait for it while ranks may still start.
-        For any others wait `linger` seconds, then close although they run.
+        A daemon that put itself into the background is such an orphan: wait for it while ranks may
+        still start. For any others wait `linger` seconds, then close although they run.
         """
         if self.busy or not self.complete:
             self._quiet_since = None
@@ -485,7 +515,9 @@ class Orphans:
         self._missed: set[int] = set()
 
     def rank_of(self, pid: int) -> Optional[int]:
-        """The rank whose program was this child that has just ended; None if it was not a rank's."""
+        """The rank whose program was this child that has just
+        ended; None if it was not a rank's.
+        """
         for rank, record in self._table.visible().items():
             if record.pid == pid and not processes.is_alive(record.shim):
                 return rank
@@ -516,7 +548,9 @@ _LONGEST = 1 << 18
 
 
 class Daemons:
-    """MPI daemons: passes requests of this node's launcher to the console, and starts daemons for other nodes' launchers."""
+    """MPI daemons: passes requests of this node's launcher to the console, and
+    starts daemons for other nodes' launchers.
+    """
 
     def __init__(
         self,
@@ -532,7 +566,9 @@ class Daemons:
         self._deadlines: dict[str, float] = {}
         self._done: set[str] = set()
         self._background = ""
-        """Name of a daemon that went into the background: its first process ended with code 0 and left another one; "" if none."""
+        """Name of a daemon that went into the background: its first process ended with
+        code 0 and left another one; "" if none.
+        """
         self._adopted: Optional[set[int]] = None
         """Pids of the processes that it left; None until they were looked for."""
         self._strays: set[int] = set()
@@ -548,18 +584,20 @@ class Daemons:
         text = (self._place(request, "ask")).read_bytes()[:_LONGEST].decode("utf-8", "replace")
         host, _, command = text.partition("\n")
         self._deadlines[request] = time.monotonic() + ANSWER_LIMIT
-        self._journal.add(DaemonAsked(request, plain(host, 255), command))
+        self._journal.add(DaemonAsked(request, plain_line(host, 255), command))
 
     def answer(self, request: str, text: str) -> None:
         """Pass the console's answer to the waiting launch agent."""
         if self._deadlines.pop(request, None) is None:
             return
-        text_of_answer = "ok" if text == "ok" else plain(text) or "no reason given"
+        text_of_answer = "ok" if text == "ok" else plain_line(text) or "no reason given"
         self._reply(request, text_of_answer)
         self._journal.add(DaemonAnswered(request, text_of_answer == "ok", text_of_answer))
 
     def expire(self, now: float) -> None:
-        """Refuse requests that were not answered in time; `now` in seconds of the monotonic clock."""
+        """Refuse requests that were not answered in time; `now` in
+        seconds of the monotonic clock.
+        """
         for request in [r for r, deadline in self._deadlines.items() if deadline <= now]:
             self.answer(request, f"no console started the daemon within {ANSWER_LIMIT:.0f} s")
 
@@ -579,11 +617,16 @@ class Daemons:
     # ---- another node's launcher wants a daemon here ------------------------------------
 
     def start(self, request: str, outputs: tuple[int, int], group: Optional[Path]) -> None:
-        """Start the command in `spawn/ID.json`; write "ok", or why not, to `spawn/ID.started`. Raises OSError."""
+        """Start the command in `spawn/ID.json`; write "ok", or why not, to `spawn/ID.started`.
+
+        Raises OSError.
+        """
         if not is_request_id(request) or request in self._done:
             return
         self._done.add(request)
-        raw = table(self._place(request, "json").read_text(encoding="utf-8", errors="replace"))
+        raw = parse_json_table(
+            self._place(request, "json").read_text(encoding="utf-8", errors="replace")
+        )
         line = str((raw or {}).get("command", ""))
         why = self._refusal(line)
         if why:
@@ -591,9 +634,9 @@ class Daemons:
             return
         # `exec` leaves no shell in between, so that what the daemon leaves is known to be its own.
         command = ("sh", "-c", in_place(line))
-        env = environment(self._plan, self._folder, {})
+        env = process_environment(self._plan, self._folder, {})
         try:
-            child = start(
+            child = start_process(
                 StartCommand("the daemon", command, env, str(Path.home())), outputs, group
             )
         except StartError as error:
@@ -625,7 +668,7 @@ class Daemons:
         name = self._table.daemons.pop(pid, None)
         if name is None:
             self._background_ended(pid, end)
-        elif failed(end):
+        elif has_failed(end):
             self._record_end(name, end)
         else:
             self._background, self._adopted = name, None
@@ -634,12 +677,14 @@ class Daemons:
         # Until the orphans were looked for, every new one counts as the daemon's own.
         adopted = self._adopted
         own = pid not in self._before if adopted is None else pid in adopted
-        if self._background and failed(end) and own:
+        if self._background and has_failed(end) and own:
             name, self._background = self._background, ""
             self._record_end(name, end)
 
     def adopt(self, strays: Iterable[int]) -> None:
-        """Note the orphans: those that appeared since a daemon was started belong to it once it is in the background."""
+        """Note the orphans: those that appeared since a daemon was started
+        belong to it once it is in the background.
+        """
         now = set(strays)
         if self._background and self._adopted is None:
             # Compared with the start of the daemon: the look before this one may have seen them.

@@ -15,15 +15,15 @@ from typing import Any, Callable, Optional
 from rankdeck_agent.files import mark_agent_used
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.activity import ActivityWatch
-from rankdeck_agent.job.cancel import cancel, remove_containers
+from rankdeck_agent.job.cancel import end_node_processes, remove_containers
 from rankdeck_agent.job.evidence import (
     RANK,
     EndEvidence,
     KernelLog,
     Kills,
-    counters,
-    last_words,
+    find_kill_counters,
     own_ring,
+    read_last_words,
 )
 from rankdeck_agent.job.folder import (
     UNKNOWN,
@@ -31,22 +31,22 @@ from rankdeck_agent.job.folder import (
     Journal,
     RunFolder,
     all_events,
+    decode_end,
     exact_outcome,
-    failed,
-    outcome,
+    has_failed,
     shell_status,
 )
 from rankdeck_agent.job.logs import DiskFullError, Space, Stream, pipe_stream, rank_streams
 from rankdeck_agent.job.orders import Message, Orders, RankMessages, is_allowed
-from rankdeck_agent.job.processes import children
+from rankdeck_agent.job.processes import list_children
 from rankdeck_agent.job.ranks import (
     Daemons,
     Orphans,
     RankTable,
     StartError,
     not_known,
-    planned,
-    start,
+    planned_command,
+    start_process,
     unlink_links,
 )
 from rankdeck_agent.job.supervisor_state import Report, SharedRunFolder
@@ -54,7 +54,7 @@ from rankdeck_agent.job.verdict import read_verdict
 from rankdeck_agent.job.wrapped import WrappedPrograms
 from rankdeck_agent.machine import local_addresses
 from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict
-from rankdeck_agent.text import plain
+from rankdeck_agent.text import plain_line
 from rankdeck_agent.wire import LAUNCHER, NodePlan, ProcessPlan
 from rankdeck_agent.wire.job_events import (
     ASKERS,
@@ -91,7 +91,9 @@ _LATE = 5.0
 
 
 class Supervisor:
-    """Runs the processes of one job on one node; the only writer of its run folder until it writes `closed`."""
+    """Runs the processes of one job on one node; the only writer of its
+    run folder until it writes `closed`.
+    """
 
     def __init__(self, plan: NodePlan, folder: RunFolder, warning: str = "") -> None:
         """`warning`: a sentence about the whole job for its events; "": none."""
@@ -106,7 +108,9 @@ class Supervisor:
         self._orphans = Orphans(self._table)
         self._children: dict[int, ProcessPlan] = {}
         self._keepers: set[int] = set()
-        """Pids of those children that keep a job of a scheduler: agents of our own, no processes of the user."""
+        """Pids of those children that keep a job of a scheduler: agents of
+        our own, no processes of the user.
+        """
         self._group: Optional[Path] = None
         self._outputs = (-1, -1)
         self._looked = self._retried = 0.0
@@ -124,10 +128,15 @@ class Supervisor:
         """Messages that their senders may not send, or that were not true."""
 
     def run(self, ready: Callable[[], None]) -> None:
-        """Run the job to its end. Calls `ready` once, when the run folder is prepared and before the first process starts."""
+        """Run the job to its end.
+
+        Calls `ready` once, when the run folder is prepared and before the first process starts.
+        """
         earlier = all_events(self._folder / "events")
         self._prepare()
-        self._journal.add(SupervisorReady(os.getpid(), processes.boot(), tuple(local_addresses())))
+        self._journal.add(
+            SupervisorReady(os.getpid(), processes.read_boot_id(), tuple(local_addresses()))
+        )
         if self._warning:
             self._journal.add(Trouble(self._warning))
         if earlier:
@@ -141,7 +150,9 @@ class Supervisor:
         self._close()
 
     def _resume(self, events: Iterable[Mapping[str, Any]]) -> None:
-        """Take over from a supervisor that is gone (its machine may have been restarted): restore the state from its events."""
+        """Take over from a supervisor that is gone (its machine may have been
+        restarted): restore the state from its events.
+        """
         self._journal.add(Trouble(_TAKEN_UP))
         self._elsewhere.resume(events)
         for event in events:
@@ -156,8 +167,8 @@ class Supervisor:
 
     def _prepare(self) -> None:
         self._journal.reserve()
-        self._group = processes.make(self._folder)
-        kills = Kills(counters(self._group))
+        self._group = processes.make_cgroup(self._folder)
+        kills = Kills(find_kill_counters(self._group))
         self._evidence = EndEvidence(self._folder, KernelLog(own_ring()), kills)
         self._messages = RankMessages(self._folder)
         self._orders = Orders(self._folder, self._keepers, self._selector)
@@ -186,8 +197,8 @@ class Supervisor:
     def _start(self, process: ProcessPlan) -> None:
         self._table.had_processes = True
         try:
-            command = planned(self._plan, self._folder, process)
-            child = start(command, self._outputs, self._group)
+            command = planned_command(self._plan, self._folder, process)
+            child = start_process(command, self._outputs, self._group)
         except StartError as error:
             self._not_started(process, error)
             return
@@ -200,9 +211,9 @@ class Supervisor:
             self._journal.add(LauncherStarted(process.name, child.pid))
 
     def _not_started(self, process: ProcessPlan, error: StartError) -> None:
-        text = plain(str(error))
+        text = plain_line(str(error))
         self._journal.add(Trouble(text))
-        end = outcome(error.code)
+        end = decode_end(error.code)
         if process.rank is None:
             ended = LauncherEnded(process.name, end["code"], end["signal"], (text,))
             self._journal.add(replace(ended, verdict=self._verdict()))
@@ -214,7 +225,7 @@ class Supervisor:
         """Record the end of a launcher or daemon."""
         self._drain(LAUNCHER)
         at = round(time.time(), 6)
-        said = self._evidence.of_launcher() if failed(end) else ()
+        said = self._evidence.of_launcher() if has_failed(end) else ()
         ended = LauncherEnded(name, end["code"], end["signal"], said, self._verdict())
         self._journal.add(ended, at)
 
@@ -225,7 +236,9 @@ class Supervisor:
     # ---- one turn ----------------------------------------------------------------------
 
     def _copy_output(self) -> None:
-        """Wait for output, a message or the end of a child, at most _TICK seconds; copy output to the logs."""
+        """Wait for output, a message or the end of a child, at most _TICK
+        seconds; copy output to the logs.
+        """
         for key, _ in self._selector.select(_TICK):
             if key.fd == self._wakeup:
                 os.read(self._wakeup, 4096)
@@ -274,7 +287,7 @@ class Supervisor:
             "cancel": lambda words: self._cancelled(float(words[0]), words[1:]),
             "trouble": lambda words: self._troubled(" ".join(words)),
             "again": lambda words: self._begin_again(" ".join(words)),
-            "waits": lambda words: self._journal.add(Waiting(plain(" ".join(words)))),
+            "waits": lambda words: self._journal.add(Waiting(plain_line(" ".join(words)))),
         }
         for message in [*self._messages.read(), *self._orders.read()]:
             if is_allowed(message):
@@ -295,7 +308,9 @@ class Supervisor:
             self._journal.add(Trouble(f"a request of the job could not be served: {error}"))
 
     def _refuse(self, why: str) -> None:
-        """Count a message that changes nothing; the first is recorded at once, the number of all at the end."""
+        """Count a message that changes nothing; the first is recorded at
+        once, the number of all at the end.
+        """
         self._refused += 1
         if self._refused == 1:
             self._journal.add(MessagesRefused(why))
@@ -309,13 +324,15 @@ class Supervisor:
             self._refuse(f"a process of the job said that rank {rank} began, {why}: left out")
             return
         # A pid of another pid namespace is useless here: then only the shim's messages count.
-        ours = shim in self._children or pid == self._reaping or processes.exist(shim, pid)
+        ours = shim in self._children or pid == self._reaping or processes.any_exists(shim, pid)
         self._table.started(rank, pid, shim if ours else 0)
         self._evidence.began(rank, pid if ours else 0)
         self._journal.add(RankStarted(rank, pid))
 
     def _contradiction(self, rank: int) -> str:
-        """Why nothing that somebody says of the start or end of this rank is true, in words; "" if it may be."""
+        """Why nothing that somebody says of the start or end of this rank
+        is true, in words; "" if it may be.
+        """
         if rank not in self._streams or rank == LAUNCHER:
             return "which is none of this node"
         record = self._table.visible().get(rank)
@@ -323,7 +340,9 @@ class Supervisor:
         return "which runs" if runs else ""
 
     def _said_exited(self, rank: int, status: int) -> None:
-        """Handle what somebody wrote about the end of a rank; its shim does so when the program is gone."""
+        """Handle what somebody wrote about the end of a rank; its shim
+        does so when the program is gone.
+        """
         why = self._contradiction(rank)
         if why:
             self._refuse(f"a process of the job said that rank {rank} ended, {why}: left out")
@@ -338,10 +357,12 @@ class Supervisor:
             self._record_exit(rank, status, time.time())
 
     def _record_exit(self, rank: int, status: int, at: float) -> None:
-        """Record the end of a rank with the time `at` when it was noticed: collecting evidence takes time."""
-        end, asked = outcome(status), self._table.cancelled
+        """Record the end of a rank with the time `at` when it was
+        noticed: collecting evidence takes time.
+        """
+        end, asked = decode_end(status), self._table.cancelled
         event = RankExited(rank, end["code"], end["signal"])
-        if failed(end):
+        if has_failed(end):
             self._failed = True
             seen, activity = (
                 self._evidence.of_rank(rank, end, asked=asked),
@@ -361,7 +382,7 @@ class Supervisor:
         kernel = self._evidence.kernel_lines(rank)
         if inside is None and not kernel:
             return event
-        said = tuple(last_words(self._folder.place(rank), RANK))
+        said = tuple(read_last_words(self._folder.place(rank), RANK))
         return replace(event, said=said, kernel=kernel, inside=inside)
 
     def _drain(self, rank: int) -> None:
@@ -383,7 +404,9 @@ class Supervisor:
             self._rank_exited(rank, UNKNOWN)
 
     def _are_being_ended(self) -> bool:
-        """Whether a cancel or a launcher is ending the ranks here; both may kill shims, so that is no trouble."""
+        """Whether a cancel or a launcher is ending the ranks here; both may
+        kill shims, so that is no trouble.
+        """
         table = self._table
         by_launcher = self._failed and any(p.rank is None for p in self._plan.processes)
         by_daemon = table.had_daemons and (self._failed or not table.daemons)
@@ -400,10 +423,12 @@ class Supervisor:
             self._note_elsewhere(report)
 
     def _begin_again(self, why: str) -> None:
-        """Start over: the ranks on other machines were suspended, and their earlier starts and exits no longer count."""
+        """Start over: the ranks on other machines were suspended, and their
+        earlier starts and exits no longer count.
+        """
         self._elsewhere.begin_again()
         self._table.ranks.clear()
-        self._journal.add(RanksReset(plain(why)))
+        self._journal.add(RanksReset(plain_line(why)))
 
     def _note_elsewhere(self, report: Report) -> None:
         rank, at = report.rank, round(report.at, 6)
@@ -440,7 +465,7 @@ class Supervisor:
         if orphan is not None:
             self._rank_exited(orphan, shell_status(status))
         elif process is None:
-            self._daemons.ended(pid, outcome(shell_status(status)))
+            self._daemons.ended(pid, decode_end(shell_status(status)))
         elif process.rank is None:
             self._launcher_ended(process, status)
         else:
@@ -474,7 +499,9 @@ class Supervisor:
             self._rank_exited(rank, shell_status(status))
 
     def _count_others(self) -> None:
-        """Count the orphans: children that are neither planned processes nor first processes of daemons."""
+        """Count the orphans: children that are neither planned processes
+        nor first processes of daemons.
+        """
         now = time.monotonic()
         if now - self._looked < 1.0:
             return
@@ -482,19 +509,19 @@ class Supervisor:
         strays = self._strays()
         self._others = len(strays)
         self._daemons.adopt(strays)
-        rows = processes.everything()
+        rows = processes.list_processes()
         self._evidence.saw(rows, self._table.pids())
         self._wrapped.saw(rows, self._table.running())
 
     def _strays(self) -> list[int]:
         known = {*self._children, *self._table.daemons, self._canceller}
-        return [pid for pid in children(os.getpid()) if pid not in known]
+        return [pid for pid in list_children(os.getpid()) if pid not in known]
 
     def _troubled(self, text: str) -> None:
         """Record a sentence of a launcher for the operator."""
         if self._troubles < _MOST_TROUBLES:
             self._troubles += 1
-            self._journal.add(Trouble(plain(text)))
+            self._journal.add(Trouble(plain_line(text)))
 
     # ---- the end -----------------------------------------------------------------------
 
@@ -505,7 +532,9 @@ class Supervisor:
         self._journal.add(CancelBegan(grace, by))
 
     def _cancel_self(self, _number: int, _frame: object) -> None:
-        """On SIGTERM to the supervisor: cancel the job in a child process, with the plan's grace period."""
+        """On SIGTERM to the supervisor: cancel the job in a child
+        process, with the plan's grace period.
+        """
         if self._canceller:
             return
         pid = os.fork()
@@ -513,7 +542,7 @@ class Supervisor:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             try:
-                cancel(self._folder, self._plan.grace, by="system")
+                end_node_processes(self._folder, self._plan.grace, by="system")
             finally:
                 os._exit(0)
         self._canceller = pid
@@ -531,7 +560,7 @@ class Supervisor:
 
     def _close(self) -> None:
         strays = filter(processes.is_alive, self._strays() if self._others else ())
-        left = [f"{pid} {processes.command(pid)}" for pid in islice(strays, 5)]
+        left = [f"{pid} {processes.command_line(pid)}" for pid in islice(strays, 5)]
         if left:
             text = "still running after the ranks have ended: " + "; ".join(left)
             self._journal.add(Trouble(text))
@@ -550,10 +579,10 @@ class Supervisor:
         while not self._journal.flush():
             time.sleep(_RETRY)
         remove_containers(self._folder)
-        processes.remove(self._folder)
+        processes.remove_cgroup(self._folder)
         unlink_links(self._folder)
         _wait_for_all()
-        processes.remove(self._folder)
+        processes.remove_cgroup(self._folder)
 
     def _all_streams(self) -> list[Stream]:
         return [stream for pair in self._streams.values() for stream in pair]

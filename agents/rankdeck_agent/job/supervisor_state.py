@@ -1,4 +1,6 @@
-"""The supervisor of a run folder as other processes see it: is it alive, and what is known if it is gone."""
+"""The supervisor of a run folder as other processes see it: is it
+alive, and what is known if it is gone.
+"""
 
 import fcntl
 import os
@@ -12,20 +14,20 @@ from typing import Any, Optional
 from rankdeck_agent import LAUNCHER
 from rankdeck_agent.files import replace_private
 from rankdeck_agent.job import processes
-from rankdeck_agent.job.evidence import RANK, last_words
+from rankdeck_agent.job.evidence import RANK, read_last_words
 from rankdeck_agent.job.folder import (
     STREAMS,
     UNKNOWN,
     RunFolder,
     all_events,
-    exits,
+    decode_end,
+    exited_ranks,
     is_closed,
     is_kubernetes,
-    outcome,
     post_mortem,
     wait_until,
 )
-from rankdeck_agent.text import plain
+from rankdeck_agent.text import plain_line
 from rankdeck_agent.wire.job_events import JobEvent, RankExited, SupervisorGone, Trouble
 
 Events = list[dict[str, Any]]
@@ -35,8 +37,10 @@ _COARSE = 0.02
 
 _SUPERVISOR, _STARTER = "supervisor.pid", "starter.pid"
 _LOCK = "supervisor.lock"
-"""Locked while the supervisor lives. With hidepid on /proc no process sees a supervisor, because it may not be dumped
-(`control_cli.py`); and a pid says nothing on another machine that has the same folder."""
+"""Locked while the supervisor lives. With hidepid on /proc no process sees a supervisor, because it
+may not be dumped (`control_cli.py`); and a pid says nothing on another machine that has the same
+folder.
+"""
 _TAKE, _POLL = 2.0, 0.01
 
 
@@ -62,7 +66,9 @@ def is_supervised(folder: RunFolder) -> bool:
 
 
 def killed_supervisor(folder: RunFolder) -> Optional[int]:
-    """When the supervisor that was killed had begun, in clock ticks since boot; None if it runs or has closed the job."""
+    """When the supervisor that was killed had begun, in clock ticks since boot;
+    None if it runs or has closed the job.
+    """
     if is_supervised(folder):
         return None
     events = folder / "events"
@@ -78,7 +84,10 @@ def is_starting(folder: RunFolder) -> bool:
 
 
 def _hold(lock: Path) -> None:
-    """Lock the file until this process ends. Does nothing where the file system has no locks, or no room."""
+    """Lock the file until this process ends.
+
+    Does nothing where the file system has no locks, or no room.
+    """
     try:
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError:
@@ -98,7 +107,9 @@ def _take(handle: int) -> bool:
 
 
 def _is_locked(lock: Path) -> Optional[bool]:
-    """Whether a process holds the lock; None if that cannot be known: no such file, or no locks on the file system."""
+    """Whether a process holds the lock; None if that cannot be known: no such
+    file, or no locks on the file system.
+    """
     try:
         handle = os.open(lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -115,7 +126,7 @@ def _is_locked(lock: Path) -> Optional[bool]:
 
 
 def _note(folder: RunFolder, name: str) -> None:
-    row = processes.process(os.getpid())
+    row = processes.find_process(os.getpid())
     text = f"{os.getpid()} {row.start if row else 0} {os.uname().nodename}\n"
     replace_private(folder / name, text.encode())
 
@@ -126,14 +137,16 @@ def _alive(folder: RunFolder, name: str, locked: Optional[bool]) -> int:
     if noted is None:
         return 0
     pid, start = noted
-    row = processes.process(pid)
+    row = processes.find_process(pid)
     if row is not None:
         return pid if not row.gone and row.start == start else 0
     return pid if locked or (locked is None and _exists(pid)) else 0
 
 
 def _noted(folder: RunFolder, name: str) -> Optional[tuple[int, int]]:
-    """(pid, clock ticks since boot when it began) of the process of this machine that noted itself in this file."""
+    """(pid, clock ticks since boot when it began) of the process of this
+    machine that noted itself in this file.
+    """
     try:
         words = (folder / name).read_text().split()
         pid, start = int(words[0]), int(words[1])
@@ -158,7 +171,10 @@ _MOST_STARTS = 50
 
 
 def goes_on(folder: RunFolder) -> bool:
-    """Whether the job still runs without a supervisor, so that a new one can resume it. Only jobs on Kubernetes do."""
+    """Whether the job still runs without a supervisor, so that a new one can resume it.
+
+    Only jobs on Kubernetes do.
+    """
     if not is_kubernetes(folder) or is_closed(folder / "events"):
         return False
     if any((folder / name).exists() for name in ("kubernetes.gone", COMPLETE, _ENDING)):
@@ -171,8 +187,10 @@ _RESUMING, _ENDING = "resuming", "ending"
 
 
 @contextmanager
-def resuming(folder: RunFolder) -> Generator[bool, None, None]:
-    """Hold this lock while starting another supervisor; yields False if another process does so or ends the job."""
+def hold_resume_lock(folder: RunFolder) -> Generator[bool, None, None]:
+    """Hold this lock while starting another supervisor; yields False if
+    another process does so or ends the job.
+    """
     with (folder / _RESUMING).open("ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -183,7 +201,9 @@ def resuming(folder: RunFolder) -> Generator[bool, None, None]:
 
 
 def stop_resuming(folder: RunFolder) -> None:
-    """Forbid new supervisors, because the job is being ended; waits for one that is being started."""
+    """Forbid new supervisors, because the job is being ended;
+    waits for one that is being started.
+    """
     if not is_kubernetes(folder):
         return
     (folder / _ENDING).touch(mode=0o600)
@@ -195,17 +215,20 @@ GONE = "the supervisor of this node is gone"
 
 
 def close_for(folder: RunFolder, why: Optional[Trouble] = None) -> None:
-    """Close the events on behalf of a supervisor that ended early, with the exits that shims recorded.
+    """Close the events on behalf of a supervisor that ended early,
+    with the exits that shims recorded.
 
     `why`: None for a supervisor that was found gone.
     """
     events = all_events(folder / "events")
-    end = JobEvent(round(time.time(), 6), why or gone(folder, events))
+    end = JobEvent(round(time.time(), 6), why or describe_lost_supervisor(folder, events))
     post_mortem(folder / "events", [end, *_exits(folder, events)])
 
 
-def gone(folder: RunFolder, events: Events) -> SupervisorGone:
-    """The event that says that the supervisor is gone: when it last wrote here, and which ranks still run."""
+def describe_lost_supervisor(folder: RunFolder, events: Events) -> SupervisorGone:
+    """The event that says that the supervisor is gone: when it last
+    wrote here, and which ranks still run.
+    """
     places = (folder.place(rank) for rank in folder.ranks())
     files = [folder / "events", *(place / name for place in places for name in STREAMS)]
     running = tuple(sorted(_running(folder, events)))
@@ -214,7 +237,7 @@ def gone(folder: RunFolder, events: Events) -> SupervisorGone:
 
 def _running(folder: RunFolder, events: Events) -> Iterator[int]:
     pids = {e["rank"]: e.get("pid") for e in events if e["kind"] == "started"}
-    for rank in pids.keys() - exits(events):
+    for rank in pids.keys() - exited_ranks(events):
         pid = pids[rank]
         # The mark distinguishes the rank from another process that has its pid now.
         if (
@@ -234,7 +257,7 @@ def _written(path: Path) -> float:
 
 def _exits(folder: RunFolder, events: Events) -> list[JobEvent]:
     """Events for exits that shims recorded and the supervisor did not report, in order of time."""
-    ranks = set(folder.ranks()) - {LAUNCHER} - exits(events)
+    ranks = set(folder.ranks()) - {LAUNCHER} - exited_ranks(events)
     found = (_exit(folder.place(rank), rank, events) for rank in ranks)
     return sorted(filter(None, found), key=lambda end: end.at)
 
@@ -249,7 +272,7 @@ def _exit(place: Path, rank: int, events: Events) -> Optional[JobEvent]:
     # If the rank was started again, the file may be of its earlier run.
     if len(began) > 1 and at < began[-1] - _COARSE:
         return None
-    lines, end = tuple(last_words(place, RANK)) if status else (), outcome(status)
+    lines, end = tuple(read_last_words(place, RANK)) if status else (), decode_end(status)
     return JobEvent(at, RankExited(rank, end["code"], end["signal"], lines))
 
 
@@ -261,7 +284,10 @@ COMPLETE = "complete"
 
 @dataclass(frozen=True)
 class Report:
-    """A rank on another machine began (`status` None) or ended. `at`: epoch seconds by the file server's clock."""
+    """A rank on another machine began (`status` None) or ended.
+
+    `at`: epoch seconds by the file server's clock.
+    """
 
     rank: int
     host: str
@@ -270,7 +296,9 @@ class Report:
 
 
 class SharedRunFolder:
-    """Finds out from files which ranks on other machines began and ended, and writes the time index of their logs."""
+    """Finds out from files which ranks on other machines began and ended, and
+    writes the time index of their logs.
+    """
 
     def __init__(self, folder: RunFolder, ranks: Iterable[int]) -> None:
         self._folder, self._ranks = folder, frozenset(ranks)
@@ -310,7 +338,9 @@ class SharedRunFolder:
         return sorted(news, key=lambda report: report.at)
 
     def give_up(self) -> list[Report]:
-        """Report the end, with status UNKNOWN, of every running rank; no more files are expected."""
+        """Report the end, with status UNKNOWN, of every running
+        rank; no more files are expected.
+        """
         running, now = sorted(self._waiting & set(self._hosts)), time.time()
         self._waiting.clear()
         return [Report(rank, self._hosts[rank], UNKNOWN, now) for rank in running]
@@ -341,6 +371,6 @@ class SharedRunFolder:
 
 def _first_line(file: Path) -> str:
     try:
-        return plain(file.read_text(errors="replace").partition("\n")[0], 64)
+        return plain_line(file.read_text(errors="replace").partition("\n")[0], 64)
     except OSError:
         return ""

@@ -1,14 +1,20 @@
-"""`verdict.json` in a run folder: what a launcher that asks a scheduler knows about the end of its job.
+"""`verdict.json` in a run folder: what a launcher that asks a
+scheduler knows about the end of its job.
 
-The keeper of a Kubernetes job writes it before it ends; the supervisor, whose launcher it is, reads it then.
+The keeper of a Kubernetes job writes it before it ends; the supervisor,
+whose launcher it is, reads it then.
 """
 
 import json
 from typing import Optional
 
-from rankdeck_agent.files import replace_private, table_in
+from rankdeck_agent.files import read_json_table, replace_private
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict, verdict_of, verdict_row
+from rankdeck_agent.rules.scheduler_verdict import (
+    SchedulerVerdict,
+    parse_scheduler_verdict,
+    verdict_row,
+)
 
 VERDICT = "verdict.json"
 
@@ -20,4 +26,4 @@ def write_verdict(folder: RunFolder, verdict: SchedulerVerdict) -> None:
 
 def read_verdict(folder: RunFolder) -> Optional[SchedulerVerdict]:
     """The verdict in the run folder; None if there is none or it cannot be read."""
-    return verdict_of(table_in(folder / VERDICT))
+    return parse_scheduler_verdict(read_json_table(folder / VERDICT))

@@ -1,7 +1,9 @@
-"""How the programs inside shells end: a rank that is `sh -c "prog; exit 0"` ends well, however its program ended.
+"""How the programs inside shells end: a rank that is `sh -c "prog; exit
+0"` ends well, however its program ended.
 
-The kernel tells how a process ended that is not our child, where it knows PIDFD_INFO_EXIT (Linux 6.15) and we held a
-descriptor of it while it ran. Elsewhere only the shell's own message tells it (job/evidence.py).
+The kernel tells how a process ended that is not our child, where it knows PIDFD_INFO_EXIT (Linux
+6.15) and we held a descriptor of it while it ran. Elsewhere only the shell's own message tells it
+(job/evidence.py).
 """
 
 import ctypes
@@ -17,7 +19,7 @@ from errno import ENOSYS
 from typing import Optional
 
 from rankdeck_agent.job.folder import exact_outcome
-from rankdeck_agent.job.processes import Process, command
+from rankdeck_agent.job.processes import Process, command_line
 from rankdeck_agent.wire.job_events import ProgramEnd
 
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh", "busybox", "tcsh", "csh"})
@@ -25,14 +27,18 @@ _MOST_WATCHED = 4
 """Most programs that are watched for one rank: a pipe of a few; others of a script are helpers."""
 _MOST_DESCRIPTORS = 256
 _LAST = 3.0
-"""A program counts as the last one of its rank if it ended at most this many seconds before, by looks a second apart."""
+"""A program counts as the last one of its rank if it ended at most this many
+seconds before, by looks a second apart.
+"""
 _ASKED = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE})
 """Signals by which scripts end their own helpers, and pipes their writers."""
 _PIDFD_OPEN = 434
 """The number of the system call, the same on all machines."""
 _GET_INFO = 0xC040FF0B
 _SIZE, _EXIT = 64, 1 << 3
-"""Bytes of `struct pidfd_info`, and the bit in its mask that asks for, and grants, the exit code at its end."""
+"""Bytes of `struct pidfd_info`, and the bit in its mask that asks for,
+and grants, the exit code at its end.
+"""
 
 
 @dataclass
@@ -80,7 +86,9 @@ class WrappedPrograms:
             _read_ends(shell)
 
     def failed_program(self, rank: int) -> Optional[ProgramEnd]:
-        """How the program of a rank that has ended failed; None if it did not, or that is not known."""
+        """How the program of a rank that has ended failed; None if it
+        did not, or that is not known.
+        """
         shell = self._shells.get(rank)
         if shell is None:
             return None
@@ -92,7 +100,8 @@ class WrappedPrograms:
             if one.status is None or one.ended > recent
         }
         self._forget(rank)
-        # Of a pipe, or of a program beside its helpers, the one that worked most is what the rank was for; else the first.
+        # Of a pipe, or of a program beside its helpers, the one that worked most is
+        # what the rank was for; else the first.
         by_work = sorted(last, key=lambda pid: (-last[pid].computed, pid))
         main = last[by_work[0]] if by_work else None
         if main is None or not main.status:
@@ -110,11 +119,11 @@ class WrappedPrograms:
         there = shell.programs.get(row.pid)
         if there is not None:
             there.computed = row.computed
-            there.command = command(row.pid) or there.command
+            there.command = command_line(row.pid) or there.command
         elif self._has_room(shell.programs):
             handle = self._open(row.pid)
             if handle is not None:
-                shell.programs[row.pid] = _Watched(handle, command(row.pid), row.computed)
+                shell.programs[row.pid] = _Watched(handle, command_line(row.pid), row.computed)
 
     def _has_room(self, programs: Collection[int]) -> bool:
         total = sum(len(shell.programs) for shell in self._shells.values())
@@ -147,7 +156,9 @@ def _read_ends(shell: _Shell) -> None:
 
 
 def _status(handle: int) -> Optional[int]:
-    """How the process ended, as from `waitpid`; None while it runs, or is not waited for, or if the kernel does not tell."""
+    """How the process ended, as from `waitpid`; None while it runs, or is not
+    waited for, or if the kernel does not tell.
+    """
     answer = bytearray(_SIZE)
     struct.pack_into("=Q", answer, 0, _EXIT)
     with suppress(OSError):

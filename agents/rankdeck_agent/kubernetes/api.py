@@ -1,4 +1,6 @@
-"""HTTP requests and watches to a Kubernetes API server, through a `kubectl proxy` of our own on a Unix socket."""
+"""HTTP requests and watches to a Kubernetes API server, through a
+`kubectl proxy` of our own on a Unix socket.
+"""
 
 import ctypes
 import http.client
@@ -19,8 +21,8 @@ from pathlib import Path
 from typing import Any, Callable, Optional, Union, cast
 from urllib.parse import urlencode
 
-from rankdeck_agent.older_python import delete, is_ascii, without_prefix
-from rankdeck_agent.text import plain, table
+from rankdeck_agent.older_python import delete_file, is_ascii, without_prefix
+from rankdeck_agent.text import parse_json_table, plain_line
 
 Object = Mapping[str, Any]
 """A JSON object."""
@@ -31,20 +33,32 @@ WATCH_SECONDS = 300
 """Seconds after which we ask the server to end a watch; the next one begins where it stopped."""
 LONGEST_ANSWER = 64 << 20
 LONGEST_LINE = 4 << 20
-"""Most bytes of a line. An object cannot be longer in etcd; the rest of a longer line of output is dropped."""
+"""Most bytes of a line.
+
+An object cannot be longer in etcd; the rest of a longer line of output is dropped.
+"""
 PAGE = "500"
 BACKOFF = (0.5, 1.0, 2.0, 5.0, 10.0)
 _HELD = 5.0
-"""A watch that breaks after this many seconds has not failed: proxies cut connections that are idle for a minute."""
+"""A watch that breaks after this many seconds has not failed: proxies cut
+connections that are idle for a minute.
+"""
 UNREACHABLE, SILENT = "Unreachable", "Silent"
-"""Reasons that are ours: no answer came; nothing came on a stream for as long as its caller waits."""
+"""Reasons that are ours: no answer came; nothing came on a stream
+for as long as its caller waits.
+"""
 _BUSY, _PATIENCE = (429, 503), 6.0
-"""HTTP statuses with which a server asks for a pause, and the most seconds that one request waits for that."""
+"""HTTP statuses with which a server asks for a pause, and the most
+seconds that one request waits for that.
+"""
 _CHUNK = 1 << 16
 
 
 class ApiError(Exception):
-    """A request failed. `status`: of HTTP, 0 if no answer came; `reason`: a word of Kubernetes such as AlreadyExists."""
+    """A request failed.
+
+    `status`: of HTTP, 0 if no answer came; `reason`: a word of Kubernetes such as AlreadyExists.
+    """
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -97,7 +111,8 @@ class Chunks:
 
 
 class HttpStream:
-    """An answer that is read while it arrives; `close` may be called from any thread, and ends the iteration.
+    """An answer that is read while it arrives; `close` may be called from
+    any thread, and ends the iteration.
 
     With a `pause` (seconds), slow output is read in fewer and larger pieces.
     """
@@ -149,7 +164,9 @@ class HttpStream:
             yield rest
 
     def hurry(self) -> None:
-        """Read without pauses from now on, from any thread: the rest of the stream is wanted at once."""
+        """Read without pauses from now on, from any thread: the rest
+        of the stream is wanted at once.
+        """
         self._hurried.set()
 
     def close(self) -> None:
@@ -163,10 +180,14 @@ class HttpStream:
 
 
 class Api:
-    """A client of the server; each request and stream has its own connection, so that none waits for another."""
+    """A client of the server; each request and stream has its own
+    connection, so that none waits for another.
+    """
 
     def __init__(self, path: str, log: Optional[Path] = None) -> None:
-        """`path`: kubectl's socket; `log`: its stderr, which has the words of a plug-in that logs in."""
+        """`path`: kubectl's socket; `log`: its stderr, which has the
+        words of a plug-in that logs in.
+        """
         self._path, self._log = path, log
 
     def request(
@@ -186,7 +207,7 @@ class Api:
             connection.close()
         if len(data) > LONGEST_ANSWER:
             raise ApiError(0, "TooLarge", f"the answer is over {LONGEST_ANSWER >> 20} MB")
-        found = table(data.decode("utf-8", "replace"))
+        found = parse_json_table(data.decode("utf-8", "replace"))
         if found is None:
             raise ApiError(answer.status, "NoJson", "the answer is no JSON object")
         return found
@@ -196,19 +217,22 @@ class Api:
     ) -> HttpStream:
         """The lines of an answer that is read while it arrives; raises ApiError.
 
-        `pause`: see `HttpStream`. `idle`: seconds without data after which it breaks; None: never, the caller closes it.
+        `pause`: see `HttpStream`. `idle`: seconds without data after which it
+        breaks; None: never, the caller closes it.
         """
         connection, answer = self._ask("GET", path, params, None)
         connection.sock.settimeout(idle)
         return HttpStream(connection, answer, pause)
 
     def items(self, path: str, params: Params) -> tuple[list[Object], str]:
-        """All objects of a list, read in pages, and the resourceVersion to watch from; raises ApiError."""
+        """All objects of a list, read in pages, and the resourceVersion
+        to watch from; raises ApiError.
+        """
         found: list[Object] = []
         size, more = 0, ""
         while True:
             page = self.request("GET", path, {**params, "limit": PAGE, "continue": more})
-            found += rows_of(page.get("items"))
+            found += object_rows(page.get("items"))
             meta = table_of(page.get("metadata"))
             more, size = str(meta.get("continue") or ""), size + 1
             if not more or size > 100:
@@ -237,7 +261,9 @@ class Api:
             time.sleep(pause)
 
     def _with_words_of_plugin(self, error: ApiError) -> ApiError:
-        """The error, with what a plug-in said that could not log in: it alone knows what to do (`aws sso login`)."""
+        """The error, with what a plug-in said that could not log in: it alone
+        knows what to do (`aws sso login`).
+        """
         if self._log is None or not _NO_LOGIN.search(error.message):
             return error
         said = plugin_words(self._log.read_bytes()[-4096:].decode("utf-8", "replace"))
@@ -249,10 +275,12 @@ TROUBLE = "TROUBLE"
 
 
 class Watch:
-    """Lists objects, then watches them; lists again when the server no longer knows the resourceVersion (410).
+    """Lists objects, then watches them; lists again when the server no
+    longer knows the resourceVersion (410).
 
-    Yields (LISTED, {"items": […]}) after each list, then the server's ADDED, MODIFIED and DELETED with the object, and
-    (TROUBLE, {"status", "reason", "message"}) when it is refused or breaks; then it waits and goes on.
+    Yields (LISTED, {"items": […]}) after each list, then the server's ADDED, MODIFIED and DELETED
+    with the object, and (TROUBLE, {"status", "reason", "message"}) when it is refused or breaks;
+    then it waits and goes on.
     """
 
     def __init__(self, api: Api, path: str, params: Params) -> None:
@@ -321,18 +349,20 @@ class Watch:
         if self._over.is_set():
             stream.close()
         for line in stream:
-            event = table(line.decode("utf-8", "replace"))
+            event = parse_json_table(line.decode("utf-8", "replace"))
             found = event.get("object") if event else None
             if event is None or not isinstance(found, dict):
                 raise ApiError(0, "NoJson", "the watch sends what is no event")
             found = cast("Object", found)
             if event.get("type") == "ERROR":
-                raise _refusal(whole(found.get("code")), json.dumps(found).encode())
+                raise _refusal(whole_or_zero(found.get("code")), json.dumps(found).encode())
             yield str(event.get("type")), found
 
 
-def each(watch: Watch, tell: Callable[[str, Object], None]) -> threading.Thread:
-    """Call `tell(kind, object)` for every event of a watch, in a new thread, until the watch is closed."""
+def start_watch_thread(watch: Watch, tell: Callable[[str, Object], None]) -> threading.Thread:
+    """Call `tell(kind, object)` for every event of a watch, in a new
+    thread, until the watch is closed.
+    """
 
     def go() -> None:
         for kind, found in watch:
@@ -343,7 +373,7 @@ def each(watch: Watch, tell: Callable[[str, Object], None]) -> threading.Thread:
     return thread
 
 
-def rows_of(value: object) -> list[Object]:
+def object_rows(value: object) -> list[Object]:
     """The JSON objects in a list; empty if `value` is no list."""
     rows = cast("list[object]", value) if isinstance(value, list) else []
     return [cast("Object", row) for row in rows if isinstance(row, dict)]
@@ -354,7 +384,7 @@ def table_of(value: object) -> Object:
     return cast("Object", value) if isinstance(value, dict) else {}
 
 
-def whole(value: object) -> int:
+def whole_or_zero(value: object) -> int:
     """`value` if it is a whole number of 0 or more, otherwise 0."""
     return value if type(value) is int and value >= 0 else 0
 
@@ -365,7 +395,7 @@ def _version(found: Object) -> str:
 
 
 def _words(error: BaseException) -> str:
-    return plain(str(error), 200) or type(error).__name__
+    return plain_line(str(error), 200) or type(error).__name__
 
 
 def _exchange(
@@ -401,7 +431,9 @@ _NO_API = frozenset({400, 404, 405, 426, 501})
 
 
 def _no_api(answer: str) -> str:
-    """The sentence if something other than Kubernetes answers: kubectl without a configuration asks port 8080 of this machine."""
+    """The sentence if something other than Kubernetes answers: kubectl without a
+    configuration asks port 8080 of this machine.
+    """
     files = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     if not any(Path(file).is_file() for file in files.split(os.pathsep) if file):
         return "no configuration has been provided"
@@ -409,14 +441,16 @@ def _no_api(answer: str) -> str:
 
 
 def _refusal(status: int, answer: bytes) -> ApiError:
-    """The error in the server's Status object, or in kubectl's own text if it could not reach the server."""
+    """The error in the server's Status object, or in kubectl's own text
+    if it could not reach the server.
+    """
     text = answer.decode("utf-8", "replace")
-    row = table(text)
+    row = parse_json_table(text)
     if row is None:
-        message = plain(text, 400) or f"HTTP status {status}"
+        message = plain_line(text, 400) or f"HTTP status {status}"
         return ApiError(status, UNREACHABLE, _no_api(message) if status in _NO_API else message)
-    reason = plain(str(row.get("reason") or ""), 60)
-    return ApiError(status, reason, plain(str(row.get("message") or reason), 1000))
+    reason = plain_line(str(row.get("reason") or ""), 60)
+    return ApiError(status, reason, plain_line(str(row.get("message") or reason), 1000))
 
 
 START_LIMIT = 15.0
@@ -465,8 +499,9 @@ _KUBECTL = re.compile(r"[WIEF]\d{4} |Starting to serve|Warning:|error: ")
 _ERROR = re.compile(r"(?i)error\b|unable to |[EF]\d{4} ")
 
 
-def complaint(stderr: str) -> str:
-    """The error in kubectl's stderr: the last line that is an error, else the last one that is no warning.
+def kubectl_complaint(stderr: str) -> str:
+    """The error in kubectl's stderr: the last line that is an error,
+    else the last one that is no warning.
 
     Some versions write more after the error, such as that an option is deprecated.
     """
@@ -480,24 +515,28 @@ def plugin_words(stderr: str) -> str:
     """The last lines that a plug-in wrote among those of kubectl, as one line."""
     lines = (line.strip() for line in stderr.splitlines())
     own = [line for line in lines if line and not _KUBECTL.match(line)]
-    return plain(" ".join(dict.fromkeys(own[-3:])), 200)
+    return plain_line(" ".join(dict.fromkeys(own[-3:])), 200)
 
 
 def in_words(message: str, context: str = "") -> str:
-    """The sentence that says what to do about an error text of kubectl or the server; the text itself if none fits."""
+    """The sentence that says what to do about an error text of kubectl or the
+    server; the text itself if none fits.
+    """
     message, says, words = without_prefix(message, "error: ").partition(_SAYS)
     # The plug-in's words first: they say what to do.
-    message = plain(f"the plug-in says: {words}; {message}" if says else message, 300)
+    message = plain_line(f"the plug-in says: {words}; {message}" if says else message, 300)
     for pattern, sentence in _COMPLAINTS:
         if re.search(pattern, message, re.IGNORECASE):
             if sentence is _NO_CONFIGURATION and not context:
                 return _without_context() or sentence
-            return sentence.format(said=message, context=plain(context, 60))
+            return sentence.format(said=message, context=plain_line(context, 60))
     return message
 
 
 def _without_context() -> str:
-    """The sentence if kubectl's configuration has contexts and chooses none of them, else ""; asks kubectl."""
+    """The sentence if kubectl's configuration has contexts and chooses
+    none of them, else ""; asks kubectl.
+    """
     argv = ("kubectl", "config", "get-contexts", "--output=name")
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=ASK_LIMIT, check=False)  # fmt: skip
@@ -509,12 +548,14 @@ def _without_context() -> str:
         return ""
     return (
         "kubectl's configuration chooses no context: `kubectl config use-context NAME` does, or name one in the"
-        f" cluster file, `kubernetes: {{context: NAME}}`; there are: {plain(', '.join(names[:10]), 300)}"
+        f" cluster file, `kubernetes: {{context: NAME}}`; there are: {plain_line(', '.join(names[:10]), 300)}"
     )
 
 
-def refusal(error: Union[ApiError, ProxyError]) -> str:
-    """Why a request or kubectl failed, in a sentence; what the server says about objects and rights is not changed."""
+def describe_api_refusal(error: Union[ApiError, ProxyError]) -> str:
+    """Why a request or kubectl failed, in a sentence; what the server says
+    about objects and rights is not changed.
+    """
     if isinstance(error, ProxyError):
         return str(error)
     if error.status in (0, 401, 500, 502, 503, 504) or error.reason == UNREACHABLE:
@@ -563,14 +604,15 @@ class Proxy:
             base = _short_folder() or tempfile.gettempdir()
             _sweep(Path(base))
             self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
-        # A server may be behind a path (https://rancher/k8s/clusters/c-1); kubectl before 1.21 cannot use one.
+        # A server may be behind a path (https://rancher/k8s/clusters/c-1);
+        # kubectl before 1.21 cannot use one.
         if not self._serves(self._folder / "s", "--append-server-path"):
             self._serves(self._folder / "s")
 
     def _serves(self, path: Path, *options: str) -> bool:
         """Start kubectl with these options; False if it does not know them. Raises ProxyError."""
         assert self._folder is not None
-        delete(path)
+        delete_file(path)
         errors = (self._folder / "err").open("wb")
         context = ("--context", self._context) if self._context else ()
         self._process = subprocess.Popen(
@@ -600,7 +642,8 @@ class Proxy:
 
     def _complaint(self) -> str:
         return in_words(
-            complaint(self._said()) or "kubectl proxy ended without an error message", self._context
+            kubectl_complaint(self._said()) or "kubectl proxy ended without an error message",
+            self._context,
         )
 
     def stop(self) -> None:
@@ -636,26 +679,28 @@ class Proxy:
                 check=False,
             )
         except (OSError, subprocess.SubprocessError) as error:
-            raise ProxyError(f"kubectl does not answer: {plain(str(error), 200)}") from error
+            raise ProxyError(f"kubectl does not answer: {plain_line(str(error), 200)}") from error
         stderr = done.stderr.decode("utf-8", "replace").strip()
         if done.returncode:
             # In a pod kubectl needs no configuration: it uses the pod's service account.
             if "KUBERNETES_SERVICE_HOST" in os.environ and not self._context:
                 return _pod_namespace()
-            raise ProxyError(in_words(complaint(stderr), self._context))
-        return plain(done.stdout.decode("utf-8", "replace"), 63) or "default"
+            raise ProxyError(in_words(kubectl_complaint(stderr), self._context))
+        return plain_line(done.stdout.decode("utf-8", "replace"), 63) or "default"
 
 
 def _pod_namespace() -> str:
     try:
         file = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-        return plain(file.read_text(), 63) or "default"
+        return plain_line(file.read_text(), 63) or "default"
     except OSError:
         return "default"
 
 
 def _short_folder() -> Optional[str]:
-    """A folder in which the socket's path stays below the limit of 107 bytes; None: the usual one will do."""
+    """A folder in which the socket's path stays below the limit of 107
+    bytes; None: the usual one will do.
+    """
     return None if len(tempfile.gettempdir()) < 70 else "/tmp"
 
 
@@ -682,7 +727,9 @@ def _answers(path: Path) -> bool:
 
 
 def end_tidily() -> None:
-    """Make SIGTERM and SIGHUP end this process by SystemExit, so that the proxy's folder is removed."""
+    """Make SIGTERM and SIGHUP end this process by SystemExit, so
+    that the proxy's folder is removed.
+    """
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _frame: sys.exit(128 + number))
 

@@ -1,6 +1,8 @@
-"""`cluster check`, `list` and `watch`: print rights, nodes and jobs of a Kubernetes cluster as lines of JSON.
+"""`cluster check`, `list` and `watch`: print rights, nodes and jobs of
+a Kubernetes cluster as lines of JSON.
 
-The configuration is one line on stdin: {"context": …, "namespace": …}. `watch` runs until stdin ends.
+The configuration is one line on stdin: {"context": …, "namespace":
+…}. `watch` runs until stdin ends.
 """
 
 import queue
@@ -11,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, Optional, Union
 
-from rankdeck_agent.job.cancel import ask as ask_program
+from rankdeck_agent.job.cancel import run_limited as ask_program
 from rankdeck_agent.kubernetes.api import (
     LISTED,
     TROUBLE,
@@ -21,35 +23,35 @@ from rankdeck_agent.kubernetes.api import (
     Proxy,
     ProxyError,
     Watch,
-    each,
+    describe_api_refusal,
     end_tidily,
-    refusal,
-    rows_of,
+    object_rows,
+    start_watch_thread,
 )
 from rankdeck_agent.kubernetes.objects import (
     BY_NAME,
     JOB,
     MPIJOB,
     JobKind,
-    epoch,
-    kueue,
-    part,
-    served,
-    text_of,
+    find_kueue,
+    list_job_kinds,
+    parse_object_time,
+    part_of_object,
+    string_value,
     too_old,
 )
 from rankdeck_agent.kubernetes.rows import (
     Holder,
     PodUse,
-    above,
     holder_row,
     is_outermost,
     job_row,
     lacks_pods,
     node_row,
+    parent_job,
     pod_use,
 )
-from rankdeck_agent.text import plain, say, table
+from rankdeck_agent.text import parse_json_table, plain_line, print_json_line
 
 MOST_NODES, MOST_JOBS = 20_000, 5_000
 NODES, PODS, EVENTS = "nodes", "pods", "events"
@@ -57,7 +59,9 @@ ALL_NAMESPACES = "*"
 
 
 class KubernetesView:
-    """The nodes, pods, jobs and warnings of a cluster, from events of watches in any order; `take_changes` returns what to send."""
+    """The nodes, pods, jobs and warnings of a cluster, from events of watches in any
+    order; `take_changes` returns what to send.
+    """
 
     def __init__(self, *, all_pods: bool) -> None:
         self._all_pods = all_pods
@@ -80,12 +84,15 @@ class KubernetesView:
         self._printed: dict[object, Object] = {}
 
     def take(self, what: "str | JobKind", event: str, found: Object) -> None:
-        """Handle an event of a watch; `what`: NODES, PODS, EVENTS or a kind of jobs. LISTED has all objects."""
+        """Handle an event of a watch; `what`: NODES, PODS, EVENTS or a kind of jobs.
+
+        LISTED has all objects.
+        """
         if what == EVENTS:
-            for one in rows_of(found.get("items")) if event == LISTED else [found]:
+            for one in object_rows(found.get("items")) if event == LISTED else [found]:
                 self._warn(one)
         elif event == LISTED:
-            self._list(what, rows_of(found.get("items")))
+            self._list(what, object_rows(found.get("items")))
         else:
             self._one(what, found, gone=event == "DELETED")
 
@@ -105,7 +112,7 @@ class KubernetesView:
         if isinstance(what, JobKind):
             inner = not is_outermost(found)
             if inner and len(self._above) < MOST_JOBS:
-                self._above[what.name, key] = above(found)
+                self._above[what.name, key] = parent_job(found)
             self._take_job(what, key, None if gone or inner else found)
         elif gone:
             self._drop(what, key)
@@ -135,17 +142,17 @@ class KubernetesView:
 
     def _warn(self, event: Object) -> None:
         """Note a warning about a job or a part of it: why its controller could not create pods."""
-        about = part(event, "involvedObject")
+        about = part_of_object(event, "involvedObject")
         key = (
-            text_of(about, "kind", 63),
-            f"{text_of(about, 'namespace')}/{text_of(about, 'name')}",
+            string_value(about, "kind", 63),
+            f"{string_value(about, 'namespace')}/{string_value(about, 'name')}",
         )
         key = self._above.get(key, key)
         times = (event.get("lastTimestamp"), event.get("eventTime"), event.get("firstTimestamp"))
-        at = next(filter(None, map(epoch, times)), 0.0)
+        at = next(filter(None, map(parse_object_time, times)), 0.0)
         known = key in self._warnings or len(self._warnings) < MOST_JOBS
         if key[0] in BY_NAME and known and at >= self._warnings.get(key, (0.0, ""))[0]:
-            said = f"{text_of(event, 'reason', 63)}: {text_of(event, 'message', 400)}"
+            said = f"{string_value(event, 'reason', 63)}: {string_value(event, 'message', 400)}"
             self._warnings[key] = (at, said)
             self._changed_jobs.add(key)
 
@@ -177,7 +184,9 @@ class KubernetesView:
         self._changed_jobs.add(key)
 
     def take_changes(self) -> "list[Object]":
-        """Rows {"node": …}, {"job": …} of what changed since the last call, and {"node_gone": …}, {"job_gone": …}."""
+        """Rows {"node": …}, {"job": …} of what changed since the last call,
+        and {"node_gone": …}, {"job_gone": …}.
+        """
         changes = [*self._node_changes(self._changed), *self._job_changes(self._changed_jobs)]
         self._changed, self._changed_jobs = set(), set()
         return changes
@@ -210,20 +219,20 @@ class KubernetesView:
 
 
 def _key(what: "str | JobKind", found: Object) -> str:
-    meta = part(found, "metadata")
+    meta = part_of_object(found, "metadata")
     if what == PODS:
-        return text_of(meta, "uid", 64)
-    name = text_of(meta, "name")
-    return name if what == NODES else f"{text_of(meta, 'namespace')}/{name}"
+        return string_value(meta, "uid", 64)
+    name = string_value(meta, "name")
+    return name if what == NODES else f"{string_value(meta, 'namespace')}/{name}"
 
 
 def _without_images(node: Object) -> Object:
     """The parts of a node that are shown; its list of images can be most of the object."""
-    status = part(node, "status")
+    status = part_of_object(node, "status")
     kept = ("conditions", "capacity", "allocatable", "addresses", "nodeInfo")
     return {
-        "metadata": {"name": part(node, "metadata").get("name")},
-        "spec": {key: part(node, "spec").get(key) for key in ("taints", "unschedulable")},
+        "metadata": {"name": part_of_object(node, "metadata").get("name")},
+        "spec": {key: part_of_object(node, "spec").get(key) for key in ("taints", "unschedulable")},
         "status": {key: status.get(key) for key in kept},
     }
 
@@ -276,7 +285,7 @@ _OF_A_KIND = (("see", "list"), ("see", "watch"), ("cancel", "delete"))
 _STARTED = (JOB, MPIJOB)
 
 
-def needed(kinds: Iterable[JobKind]) -> "tuple[Right, ...]":
+def needed_rights(kinds: Iterable[JobKind]) -> "tuple[Right, ...]":
     """The rights that Rankdeck needs on a server that has these kinds of jobs."""
     found: list[Right] = []
     for kind in kinds:
@@ -285,8 +294,11 @@ def needed(kinds: Iterable[JobKind]) -> "tuple[Right, ...]":
     return (*found, *_ALWAYS)
 
 
-def ask(api: Api, namespace: str, right: Right) -> Object:
-    """Ask the server whether this user has a right; returns a row with `allowed`, and `why` if not. Raises ApiError."""
+def ask_right(api: Api, namespace: str, right: Right) -> Object:
+    """Ask the server whether this user has a right; returns a row with `allowed`, and `why` if not.
+
+    Raises ApiError.
+    """
     resource, _, sub = right.resource.partition("/")
     attributes = {"verb": right.verb, "group": right.group, "resource": resource}
     if sub:
@@ -298,14 +310,14 @@ def ask(api: Api, namespace: str, right: Right) -> Object:
         "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": attributes},
     }
-    status = part(api.request("POST", REVIEWS, body=body), "status")
+    status = part_of_object(api.request("POST", REVIEWS, body=body), "status")
     allowed = status.get("allowed") is True
     return {
         "need": right.need,
         "kind": right.kind,
         "what": right.words,
         "allowed": allowed,
-        "why": "" if allowed else text_of(status, "reason", 300),
+        "why": "" if allowed else string_value(status, "reason", 300),
     }
 
 
@@ -321,50 +333,54 @@ def main(argv: "list[str]") -> int:
     """Run one command; returns the exit code."""
     end_tidily()
     verb = argv[0] if len(argv) == 1 else ""
-    config = table(sys.stdin.readline(_LONGEST)) or {}
+    config = parse_json_table(sys.stdin.readline(_LONGEST)) or {}
     if verb not in _VERBS:
         print("rankdeck: usage: cluster check|list|watch", file=sys.stderr)
         return 2
-    return _VERBS[verb](text_of(config, "context"), text_of(config, "namespace", 63))
+    return _VERBS[verb](string_value(config, "context"), string_value(config, "namespace", 63))
 
 
 # ---- check ------------------------------------------------------------------------------
 
 
-def check(context: str, namespace: str) -> int:
-    """Print one object with everything that could be found out; `trouble` says what failed, if anything."""
+def check_cluster(context: str, namespace: str) -> int:
+    """Print one object with everything that could be found out;
+    `trouble` says what failed, if anything.
+    """
     found: Object = {"kubectl": kubectl_version(), "context": context or _current_context()}
     try:
         with Proxy(context) as proxy:
             found["namespace"] = namespace = namespace or proxy.namespace()
-            found.update(about(proxy.api, namespace))
+            found.update(describe_server(proxy.api, namespace))
     except (ProxyError, ApiError) as error:
-        found["trouble"] = refusal(error)
-    say(found)
+        found["trouble"] = describe_api_refusal(error)
+    print_json_line(found)
     return 0
 
 
-def about(api: Api, namespace: str) -> Object:
-    """The server's version, the kinds of jobs that it has, and the user's rights; raises ApiError."""
+def describe_server(api: Api, namespace: str) -> Object:
+    """The server's version, the kinds of jobs that it has, and the
+    user's rights; raises ApiError.
+    """
     version = api.request("GET", "/version")
-    kinds = served(api)
+    kinds = list_job_kinds(api)
     return {
-        "server": text_of(version, "gitVersion", 60),
+        "server": string_value(version, "gitVersion", 60),
         "trouble": too_old(version),
         "kinds": [kind.name for kind in kinds],
-        "kueue": kueue(api) is not None,
-        "rights": [ask(api, namespace, right) for right in needed(kinds)],
+        "kueue": find_kueue(api) is not None,
+        "rights": [ask_right(api, namespace, right) for right in needed_rights(kinds)],
     }
 
 
 def kubectl_version() -> str:
     """kubectl's version, like `v1.36.4`; "" if there is no kubectl."""
-    found = table(_kubectl("version", "--client", "--output=json"))
-    return text_of(part(found, "clientVersion"), "gitVersion", 60)
+    found = parse_json_table(_kubectl("version", "--client", "--output=json"))
+    return string_value(part_of_object(found, "clientVersion"), "gitVersion", 60)
 
 
 def _current_context() -> str:
-    return plain(_kubectl("config", "current-context"), 253)
+    return plain_line(_kubectl("config", "current-context"), 253)
 
 
 def _kubectl(*words: str) -> str:
@@ -380,26 +396,28 @@ def list_jobs(context: str, namespace: str) -> int:
     try:
         with Proxy(context) as proxy:
             namespace = namespace or proxy.namespace()
-            cluster = about(proxy.api, namespace)
-            say({"about": {**cluster, "namespace": namespace}})
+            cluster = describe_server(proxy.api, namespace)
+            print_json_line({"about": {**cluster, "namespace": namespace}})
             view = KubernetesView(all_pods=False)
-            for what, path, params in places(
+            for what, path, params in watched_places(
                 namespace, cluster["kinds"], _near(namespace, cluster["rights"])
             ):
                 if what != NODES:
                     view.take(what, LISTED, {"items": proxy.api.items(path, params)[0]})
             for row in view.take_changes():
-                say(row)
+                print_json_line(row)
     except (ProxyError, ApiError) as error:
-        say({"trouble": refusal(error)})
+        print_json_line({"trouble": describe_api_refusal(error)})
     return 0
 
 
 # ---- watch ------------------------------------------------------------------------------
 
 
-def watch(context: str, namespace: str) -> int:
-    """Print rows of nodes and jobs until stdin ends; after an error print a `trouble` and try again."""
+def watch_cluster(context: str, namespace: str) -> int:
+    """Print rows of nodes and jobs until stdin ends; after an error
+    print a `trouble` and try again.
+    """
     over = threading.Event()
     threading.Thread(target=_await_end, args=(over,), daemon=True).start()
     failures = 0
@@ -409,7 +427,7 @@ def watch(context: str, namespace: str) -> int:
         if over.is_set():
             break
         failures = 0 if time.monotonic() - began > BACKOFF[-1] else failures
-        say({"trouble": why})
+        print_json_line({"trouble": why})
         over.wait(BACKOFF[min(failures, len(BACKOFF) - 1)])
         failures += 1
     return 0
@@ -426,11 +444,11 @@ def _watch_once(context: str, namespace: str, over: threading.Event) -> str:
     try:
         with Proxy(context) as proxy:
             namespace = namespace or proxy.namespace()
-            cluster = about(proxy.api, namespace)
-            say({"about": {**cluster, "namespace": namespace}})
+            cluster = describe_server(proxy.api, namespace)
+            print_json_line({"about": {**cluster, "namespace": namespace}})
             return _follow(proxy, namespace, cluster, over)
     except (ProxyError, ApiError) as error:
-        return refusal(error)
+        return describe_api_refusal(error)
 
 
 def _follow(proxy: Proxy, namespace: str, cluster: Object, over: threading.Event) -> str:
@@ -439,19 +457,19 @@ def _follow(proxy: Proxy, namespace: str, cluster: Object, over: threading.Event
     view = KubernetesView(all_pods=may_see("devices"))
     watches = [
         (what, Watch(proxy.api, path, params))
-        for what, path, params in places(namespace, cluster["kinds"], may_see)
+        for what, path, params in watched_places(namespace, cluster["kinds"], may_see)
     ]
     for what, one in watches:
-        each(one, _to(news, what))
+        start_watch_thread(one, _to(news, what))
     troubles: dict[object, str] = {}
     waiting: set[object] = {what for what, _ in watches} or {None}
     try:
         while not over.is_set() and proxy.alive:
             waiting -= _take_all(news, view, troubles)
             for row in view.take_changes():
-                say(row)
+                print_json_line(row)
             if not waiting:
-                say({"ready": True})
+                print_json_line({"ready": True})
                 waiting = {None}
     finally:
         for _, one in watches:
@@ -460,7 +478,9 @@ def _follow(proxy: Proxy, namespace: str, cluster: Object, over: threading.Event
 
 
 May = Callable[..., bool]
-"""`may(need, kind)`: whether this user has all rights that a feature needs for this kind of jobs."""
+"""`may(need, kind)`: whether this user has all rights that a
+feature needs for this kind of jobs.
+"""
 
 
 def _allowed(rights: "list[Object]") -> May:
@@ -482,10 +502,11 @@ def _near(namespace: str, rights: "list[Object]") -> May:
     return may
 
 
-def places(
+def watched_places(
     namespace: str, kinds: "list[str]", may: May
 ) -> "list[tuple[Union[str, JobKind], str, dict[str, str]]]":
-    """What can be watched with these rights: (NODES, PODS, EVENTS or a kind of jobs; its API path; request parameters).
+    """What can be watched with these rights: (NODES, PODS, EVENTS or a kind of
+    jobs; its API path; request parameters).
 
     `namespace`: ALL_NAMESPACES for all.
     """
@@ -514,7 +535,10 @@ def _to(news: "queue.Queue[Any]", what: "Union[str, JobKind]") -> "Callable[[str
 def _take_all(
     news: "queue.Queue[Any]", view: KubernetesView, troubles: "dict[object, str]"
 ) -> "set[object]":
-    """Handle what arrives within PERIOD; returns what was listed. Prints a trouble once, and once when it is over."""
+    """Handle what arrives within PERIOD; returns what was listed.
+
+    Prints a trouble once, and once when it is over.
+    """
     deadline = time.monotonic() + PERIOD
     listed: set[object] = set()
     while time.monotonic() < deadline:
@@ -522,7 +546,7 @@ def _take_all(
         if what is None:
             break
         if event == TROUBLE:
-            _trouble(troubles, what, refusal(ApiError(**found)))
+            _trouble(troubles, what, describe_api_refusal(ApiError(**found)))
             continue
         if event == LISTED:
             listed.add(what)
@@ -541,7 +565,11 @@ def _next(news: "queue.Queue[Any]", limit: float) -> "tuple[Optional[Any], str, 
 def _trouble(troubles: "dict[object, str]", what: object, why: str) -> None:
     if troubles.get(what, "") != why:
         troubles[what] = why
-        say({"trouble": next(filter(None, troubles.values()), "")})
+        print_json_line({"trouble": next(filter(None, troubles.values()), "")})
 
 
-_VERBS: "dict[str, Callable[[str, str], int]]" = {"check": check, "list": list_jobs, "watch": watch}
+_VERBS: "dict[str, Callable[[str, str], int]]" = {
+    "check": check_cluster,
+    "list": list_jobs,
+    "watch": watch_cluster,
+}

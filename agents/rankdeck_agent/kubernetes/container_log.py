@@ -1,4 +1,6 @@
-"""Follows the log of one container through broken connections, rotation and restarts, and writes it to disk."""
+"""Follows the log of one container through broken connections, rotation
+and restarts, and writes it to disk.
+"""
 
 import errno
 import json
@@ -10,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from rankdeck_agent.files import private_folder, table_in, write_all, write_private
+from rankdeck_agent.files import make_private_folder, read_json_table, write_all, write_private_file
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.kubernetes.api import SILENT, Api, ApiError, HttpStream
 from rankdeck_agent.kubernetes.objects import (
@@ -23,14 +25,18 @@ from rankdeck_agent.kubernetes.objects import (
     LogPosition,
     Splitter,
     pod_of,
-    stamped,
+    split_time_stamp,
 )
-from rankdeck_agent.older_python import delete
+from rankdeck_agent.older_python import delete_file
 
 POSITIONS = "kubernetes"
-"""Folder in the run folder, with two files for each container, written in turn: one is always intact."""
+"""Folder in the run folder, with two files for each container,
+written in turn: one is always intact.
+"""
 SAVE_PERIOD = 3.0
-"""Seconds between two saves of the position; after a crash, reading continues from the last save."""
+"""Seconds between two saves of the position; after a crash,
+reading continues from the last save.
+"""
 
 
 @dataclass(frozen=True)
@@ -46,8 +52,8 @@ class LogReceiver:
 class ContainerLog:
     """Appends the output of a container to the files of its ranks; use from one thread.
 
-    The position is saved after the bytes. What came between a save and a crash is read again, and bytes that are on
-    disk already are skipped: no line is lost or written twice.
+    The position is saved after the bytes. What came between a save and a crash is read again, and
+    bytes that are on disk already are skipped: no line is lost or written twice.
     """
 
     def __init__(
@@ -62,7 +68,7 @@ class ContainerLog:
         self._folder, self._ranks, self._hearer = folder, tuple(ranks), hearer
         name = "".join(c if c.isalnum() else "_" for c in container)[-80:]
         self._slots = [folder / POSITIONS / f"{name}.{slot}.json" for slot in range(2)]
-        private_folder(folder / POSITIONS)
+        make_private_folder(folder / POSITIONS)
         kept = _kept(self._slots)
         self._turn = int(kept.get("turn", 0))
         self.place = LogPosition(kept.get("second", 0), kept.get("seen", ()))
@@ -81,7 +87,9 @@ class ContainerLog:
             self._begin()
 
     def _begin(self) -> None:
-        """Start after the bytes already in the files: an earlier container of the same ranks may have written them."""
+        """Start after the bytes already in the files: an earlier container of
+        the same ranks may have written them.
+        """
         for key in ((rank, what) for rank in self._ranks for what in (OUT, ERR)):
             path = self._folder.place(key[0]) / key[1]
             self._sizes[_name(key)] = path.stat().st_size if path.exists() else 0
@@ -89,7 +97,7 @@ class ContainerLog:
 
     def line(self, raw: bytes) -> None:
         """Handle one line as the server sends it, with its time stamp; raises OSError."""
-        moment, text = stamped(raw)
+        moment, text = split_time_stamp(raw)
         if moment is not None and not self.place.fresh(moment):
             return
         at = time.time() if moment is None else moment / 1e9
@@ -160,7 +168,9 @@ def _name(key: Key) -> str:
 
 
 def _write_over(file: Path, data: bytes) -> None:
-    """Overwrite the file in place, padded to its old size: replacing a file costs a hundred times as much."""
+    """Overwrite the file in place, padded to its old size: replacing a
+    file costs a hundred times as much.
+    """
     handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         whole = data.ljust(os.fstat(handle).st_size)
@@ -172,36 +182,43 @@ def _write_over(file: Path, data: bytes) -> None:
 
 def _kept(slots: Iterable[Path]) -> Mapping[str, Any]:
     """The newest intact row; empty if there is none."""
-    return max(map(table_in, slots), key=lambda row: row.get("turn", 0))
+    return max(map(read_json_table, slots), key=lambda row: row.get("turn", 0))
 
 
-def record(folder: RunFolder, rank: int, what: str, text: str, at: Optional[float]) -> bool:
-    """Record that a rank began (`started`) or ended (`exit`) at `at` (epoch seconds; None: now); only the first call counts.
+def record_rank_moment(
+    folder: RunFolder, rank: int, what: str, text: str, at: Optional[float]
+) -> bool:
+    """Record that a rank began (`started`) or ended (`exit`) at `at` (epoch
+    seconds; None: now); only the first call counts.
 
-    Returns whether it was new. The time becomes that of the file, where the supervisor reads it. Raises OSError.
+    Returns whether it was new. The time becomes that of the file, where the
+    supervisor reads it. Raises OSError.
     """
     place = folder.place(rank)
     target = place / what
     if target.exists() or not place.is_dir():
         return False
     fresh = place / f".{what}"
-    write_private(fresh, f"{text}\n".encode())
+    write_private_file(fresh, f"{text}\n".encode())
     if at is not None:
         os.utime(fresh, (at, at))
     fresh.replace(target)
     return True
 
 
-def forget(folder: RunFolder, rank: int) -> None:
-    """Remove what `record` wrote about a rank that starts again. Raises OSError."""
+def forget_rank_moments(folder: RunFolder, rank: int) -> None:
+    """Remove what `record_rank_moment` wrote about a rank that starts again. Raises OSError."""
     for what in ("started", "exit"):
-        delete(folder.place(rank) / what)
+        delete_file(folder.place(rank) / what)
 
 
 _PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _FULL_PAUSE = 1.0
 IDLE, LONGEST_IDLE = 10.0, 80.0
-"""Kubelets before 1.30 stop a stream when they rotate the log, without ending it. They look every ten seconds whether to."""
+"""Kubelets before 1.30 stop a stream when they rotate the log, without ending it.
+
+They look every ten seconds whether to.
+"""
 _STACK = 256 << 10
 _REFUSED = (401, 403)
 
@@ -218,7 +235,9 @@ class LogSource:
     pause: float = 0.0
     """Seconds between two reads of slow output; see `HttpStream`."""
     idle: float = IDLE
-    """Seconds of silence after which the stream is opened again, from where it stood; doubled while nothing comes."""
+    """Seconds of silence after which the stream is opened again, from where
+    it stood; doubled while nothing comes.
+    """
 
     @property
     def path(self) -> str:
@@ -228,8 +247,8 @@ class LogSource:
 class LogFollower:
     """A thread that reads all lines of one container; sets `over` when there will be no more.
 
-    After the container has ended, the log is read once more from its last second. The end of the stream alone proves
-    nothing: the server also ends it when it rotates the log or is restarted.
+    After the container has ended, the log is read once more from its last second. The end of the
+    stream alone proves nothing: the server also ends it when it rotates the log or is restarted.
     """
 
     def __init__(
@@ -239,7 +258,10 @@ class LogFollower:
         log: Callable[[], ContainerLog],
         complain: Callable[[str], None],
     ) -> None:
-        """`log` opens the log on disk, and again after a full disk. `complain` is called with a sentence, in the thread."""
+        """`log` opens the log on disk, and again after a full disk.
+
+        `complain` is called with a sentence, in the thread.
+        """
         self._api, self._source, self._open, self._complain = api, source, log, complain
         self._ended, self._gone, self._closed = (threading.Event() for _ in range(3))
         self._previous = False
@@ -256,7 +278,9 @@ class LogFollower:
         threading.stack_size(before)
 
     def ended(self, *, previous: bool = False) -> None:
-        """Tell the follower that the container has ended; `previous`: a restarted one has replaced it in the pod."""
+        """Tell the follower that the container has ended; `previous`: a
+        restarted one has replaced it in the pod.
+        """
         self._previous = self._previous or previous
         self._ended.set()
         if self._stream is not None:
@@ -311,7 +335,9 @@ class LogFollower:
         return True
 
     def _look_who_is_there(self) -> None:
-        """Check whether the container was restarted: the new one has its own log, and ours is the `previous` one."""
+        """Check whether the container was restarted: the new one has its own
+        log, and ours is the `previous` one.
+        """
         if self._previous or self._gone.is_set() or self._closed.is_set():
             return
         path = self._source.path.rpartition("/")[0]
@@ -323,7 +349,9 @@ class LogFollower:
             self.ended(previous=True)
 
     def _pass(self, log: ContainerLog) -> str:
-        """Read until the stream ends; returns why it could not be read, SILENT if nothing came, or ""."""
+        """Read until the stream ends; returns why it could not be
+        read, SILENT if nothing came, or "".
+        """
         log.place.resume()
         try:
             self._stream = stream = self._api.lines(

@@ -1,4 +1,7 @@
-"""All that is known about one Kubernetes job; its state, why it waits and how it ended, in words. No I/O."""
+"""All that is known about one Kubernetes job; its state, why it waits and how it ended, in words.
+
+No I/O.
+"""
 
 import re
 import signal
@@ -8,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Optional
 
 from rankdeck_agent.job.folder import UNKNOWN
-from rankdeck_agent.kubernetes.api import LISTED, Object, rows_of, table_of
+from rankdeck_agent.kubernetes.api import LISTED, Object, object_rows, table_of
 from rankdeck_agent.kubernetes.objects import (
     BY_NAME,
     GONE,
@@ -23,9 +26,9 @@ from rankdeck_agent.kubernetes.objects import (
     JobOutcome,
     LogPiece,
     Pod,
-    outcome_of,
+    job_outcome,
     pod_of,
-    text_of,
+    string_value,
 )
 from rankdeck_agent.kubernetes.target import MOST_FOLLOWED, Target
 from rankdeck_agent.older_python import without_suffix
@@ -57,7 +60,10 @@ class JobSnapshot:
     """Pods with ranks: nodes of an Indexed Job, workers of an MPIJob."""
     pods: Sequence[Pod] = ()
     left: Sequence[Pod] = ()
-    """Pods that are gone, as last seen. Neither this nor `pods` has pods that a newer one has replaced."""
+    """Pods that are gone, as last seen.
+
+    Neither this nor `pods` has pods that a newer one has replaced.
+    """
     deleted_first: str = ""
     """The uid of the first pod that was deleted while nothing of the job had failed; "" if none."""
     outcome: JobOutcome = field(default_factory=JobOutcome)
@@ -75,7 +81,9 @@ class JobSnapshot:
     ranks: int = 0
     """Number of ranks."""
     operator: str = ""
-    """The operator that has to act first; "" once it has, and for Jobs, which Kubernetes itself runs."""
+    """The operator that has to act first; "" once it has, and for
+    Jobs, which Kubernetes itself runs.
+    """
 
     @property
     def ended_well(self) -> bool:
@@ -85,7 +93,10 @@ class JobSnapshot:
 
 @dataclass(frozen=True)
 class JobVerdict:
-    """How the job ended. `code` is its exit code; `doubts` are sentences that cast doubt on a success."""
+    """How the job ended.
+
+    `code` is its exit code; `doubts` are sentences that cast doubt on a success.
+    """
 
     code: int
     text: str
@@ -94,12 +105,12 @@ class JobVerdict:
     doubts: tuple[str, ...] = ()
 
 
-def progress(view: JobSnapshot) -> str:
+def describe_progress(view: JobSnapshot) -> str:
     """One line: what the job waits for, or how many of its pods run."""
     if view.outcome.state == "suspended" or (view.queue and not view.pods):
         return f"queued by Kueue: {view.queue}" if view.queue else "suspended: nothing of it runs"
     running = [pod for pod in view.pods if pod.container.state in (RUNNING, TERMINATED)]
-    waits = (waits_for(pod) for pod in view.pods)
+    waits = (pod_wait_reason(pod) for pod in view.pods)
     reasons = Counter(why for why in waits if why)
     total = view.wanted + any(pod.role == LAUNCHER for pod in view.pods)
     if view.left or any(pod.leaving for pod in view.pods):
@@ -119,7 +130,7 @@ def progress(view: JobSnapshot) -> str:
 
 
 def is_waiting(view: JobSnapshot) -> bool:
-    """Whether parts of the job have not begun to run and may yet: `progress` says why."""
+    """Whether parts of the job have not begun to run and may yet: `describe_progress` says why."""
     if view.outcome.state == "suspended" or (view.queue and not view.pods):
         return True
     ending = view.left or any(pod.leaving or pod.is_over for pod in view.pods)
@@ -150,7 +161,7 @@ def _notes(pods: Iterable[Pod]) -> Iterator[str]:
         )
 
 
-def waits_for(pod: Pod) -> str:
+def pod_wait_reason(pod: Pod) -> str:
     """Why the pod does not run and may never run without help; "" if it runs or is about to."""
     if pod.container.state in (RUNNING, TERMINATED):
         return ""
@@ -164,7 +175,7 @@ def waits_for(pod: Pod) -> str:
     return pod.initial
 
 
-def hopeless(pod: Pod) -> str:
+def pod_hopeless_reason(pod: Pod) -> str:
     """Why no rank can ever start in this pod, with what to do; "" if one can."""
     box = pod.container
     if _NO_SHELL.search(box.message):
@@ -185,7 +196,7 @@ def hopeless(pod: Pod) -> str:
 # ---- the end ----------------------------------------------------------------------------
 
 
-def verdict(view: JobSnapshot) -> JobVerdict:
+def judge_ended_job(view: JobSnapshot) -> JobVerdict:
     """How a job that is over has ended."""
     ours = view.shim
     if view.outcome.state == "succeeded":
@@ -202,10 +213,12 @@ def verdict(view: JobSnapshot) -> JobVerdict:
 
 
 def _well(view: JobSnapshot, found: SchedulerVerdict) -> JobVerdict:
-    return JobVerdict(0, f"Kubernetes job {view.name} {found.text}", found, tuple(doubts(view)))
+    return JobVerdict(
+        0, f"Kubernetes job {view.name} {found.text}", found, tuple(find_contradictions(view))
+    )
 
 
-def doubts(view: JobSnapshot) -> Iterable[str]:
+def find_contradictions(view: JobSnapshot) -> Iterable[str]:
     """Facts that contradict a success."""
     if view.shim and view.began and len(view.hosts) < view.wanted:
         yield f"succeeded on {len(view.hosts)} of {view.wanted} hosts: suspicious"
@@ -219,7 +232,7 @@ def doubts(view: JobSnapshot) -> Iterable[str]:
         yield f"succeeded, but {len(bad)} ranks did not end with 0: {_few(bad)}"
 
 
-def holding(pods: Iterable[Pod]) -> str:
+def describe_running_pods(pods: Iterable[Pod]) -> str:
     """A sentence about the pods that still run although their job is over; "" if there are none."""
     still = [pod for pod in pods if pod.phase in ("Pending", "Running") and not pod.leaving]
     if not still:
@@ -253,7 +266,7 @@ def _failure(view: JobSnapshot) -> tuple[SchedulerVerdict, int]:
     if failed and not lost:
         return _failed_rank(view, min(failed)[1])
     if lost:
-        code = min((p.container.code or 1 for p in everyone if hopeless(p)), default=1)
+        code = min((p.container.code or 1 for p in everyone if pod_hopeless_reason(p)), default=1)
         return lost, _code(code)
     pod = _first_failed(everyone)
     if pod is None:
@@ -267,7 +280,7 @@ def _failure(view: JobSnapshot) -> tuple[SchedulerVerdict, int]:
 def _lost(view: JobSnapshot, everyone: Sequence[Pod]) -> Optional[SchedulerVerdict]:
     """What ended a pod from outside, or keeps its ranks from starting; None if nothing did."""
     for pod in everyone:
-        stuck, taken = hopeless(pod), taken_away(pod)
+        stuck, taken = pod_hopeless_reason(pod), taken_away(pod)
         if stuck:
             return SchedulerVerdict(VerdictKind.CANNOT_START, stuck, pod.node, pod.name)
         if taken:
@@ -317,7 +330,9 @@ def taken_away(pod: Pod) -> str:
 
 
 def _is_starved(pod: Pod) -> bool:
-    """Whether a process of the pod was killed for its memory, and the pod itself was not ended as a whole."""
+    """Whether a process of the pod was killed for its memory, and the
+    pod itself was not ended as a whole.
+    """
     whole = pod.reason in _REASONS or bool(pod.reason and pod.phase == "Failed")
     return pod.container.reason == "OOMKilled" and not whole
 
@@ -326,8 +341,9 @@ _REASONS = {
     **dict.fromkeys(("Evicted", "Preempting", "Preempted"), "was evicted"),
     **dict.fromkeys(("NodeLost", "NodeShutdown", "Terminated", "Shutdown"), "lost its node"),
 }
-"""Reasons of pods that failed as a whole -> words. With any other reason (UnexpectedAdmissionError, …) the node refused or
-ended the pod."""
+"""Reasons of pods that failed as a whole -> words. With any other reason
+(UnexpectedAdmissionError, …) the node refused or ended the pod.
+"""
 _DISRUPTIONS = {
     "PreemptionByScheduler": "made way for a pod of higher priority",
     "EvictionByEvictionAPI": "was evicted on request, as `kubectl drain` does,",
@@ -376,7 +392,9 @@ _CLOCKS = 10.0
 
 
 class Clocks:
-    """Corrects times of nodes whose clocks are off, learnt from when their lines arrive; which rank failed first depends on it."""
+    """Corrects times of nodes whose clocks are off, learnt from when their lines
+    arrive; which rank failed first depends on it.
+    """
 
     def __init__(self) -> None:
         self.late = False
@@ -385,7 +403,9 @@ class Clocks:
         self._named: set[str] = set()
 
     def ours(self, node: str, at: float, now: float) -> tuple[float, str]:
-        """(the time `at` of this node by our clock, a sentence the first time that its clock is off, else ""); epoch seconds."""
+        """(the time `at` of this node by our clock, a sentence the first time that its
+        clock is off, else ""); epoch seconds.
+        """
         off = self._off[node] = min(now - at, self._off.get(node, now - at))
         if abs(off) <= _CLOCKS or (off > 0 and self.late):
             return at, ""
@@ -412,7 +432,10 @@ class Notice:
 
 @dataclass(frozen=True)
 class PodRank:
-    """What Kubernetes knows about a rank that did not report it itself. Times in epoch seconds; None: not known."""
+    """What Kubernetes knows about a rank that did not report it itself.
+
+    Times in epoch seconds; None: not known.
+    """
 
     rank: int
     node: str
@@ -423,7 +446,10 @@ class PodRank:
 
 
 class JobState:
-    """The keeper's state of one job; used only by its main thread. Each `take_…` returns notices for the operator."""
+    """The keeper's state of one job; used only by its main thread.
+
+    Each `take_…` returns notices for the operator.
+    """
 
     def __init__(self, target: Target, most: int = MOST_FOLLOWED) -> None:
         """`most`: pods whose logs can be followed at once; with more, only some are."""
@@ -460,14 +486,16 @@ class JobState:
     # ---- what comes
 
     def take_job(self, kind: str, found: Object) -> list[Notice]:
-        """The job's object has changed or is gone; `kind` and `found` as yielded by `Watch`, also below."""
-        rows = rows_of(found.get("items")) if kind == LISTED else [found]
+        """The job's object has changed or is gone; `kind` and `found` as
+        yielded by `Watch`, also below.
+        """
+        rows = object_rows(found.get("items")) if kind == LISTED else [found]
         # DELETED has the last state: for a job whose time to live is over, how it ended.
-        if rows and (kind != DELETED or outcome_of(found).state in _OVER):
-            self.outcome = outcome_of(rows[0])
-            if rows_of(table_of(rows[0].get("status")).get("conditions")):
+        if rows and (kind != DELETED or job_outcome(found).state in _OVER):
+            self.outcome = job_outcome(rows[0])
+            if object_rows(table_of(rows[0].get("status")).get("conditions")):
                 self._operator = ""
-            self.uid = text_of(table_of(rows[0].get("metadata")), "uid", 63) or self.uid
+            self.uid = string_value(table_of(rows[0].get("metadata")), "uid", 63) or self.uid
             self.spec = table_of(rows[0].get("spec")) or self.spec
         self.deleted = self.deleted or kind == DELETED or not rows
         if not self.deleted or self.ending or self.outcome.state in _OVER:
@@ -491,7 +519,9 @@ class JobState:
         return any(pod.container.id and pod.uid not in self.earlier for pod in known)
 
     def begin_again(self) -> None:
-        """Forget what the ranks did: when the queue releases the job they start again, in other pods."""
+        """Forget what the ranks did: when the queue releases the job
+        they start again, in other pods.
+        """
         self.earlier |= self.pods.keys() | self.left.keys()
         self.runs_before += 1
         self._deleted_first = ""
@@ -499,16 +529,18 @@ class JobState:
             known.clear()
 
     def take_workload(self, kind: str, found: Object) -> list[Notice]:
-        """Kueue's Workload of the job: keep the message of the first condition that is not fulfilled."""
-        for row in rows_of(found.get("items")) if kind == LISTED else [found]:
-            conditions = rows_of(table_of(row.get("status")).get("conditions"))
+        """Kueue's Workload of the job: keep the message of the first
+        condition that is not fulfilled.
+        """
+        for row in object_rows(found.get("items")) if kind == LISTED else [found]:
+            conditions = object_rows(table_of(row.get("status")).get("conditions"))
             waits = [one for one in conditions if one.get("type") in _KUEUE and one.get("status") == "False"]  # fmt: skip
-            self._queue = text_of(waits[0], "message", 400) if waits else ""
+            self._queue = string_value(waits[0], "message", 400) if waits else ""
         return []
 
     def take_pod(self, kind: str, found: Object) -> list[Notice]:
         """The list of all pods, or one that is new, changed or gone."""
-        rows = rows_of(found.get("items")) if kind == LISTED else [found]
+        rows = object_rows(found.get("items")) if kind == LISTED else [found]
         pods = [pod for pod in map(pod_of, rows) if pod.role != READER]
         if kind == DELETED:
             for pod in pods:
@@ -529,8 +561,8 @@ class JobState:
         if pod.node:
             self.nodes[pod.host] = pod.node
         notices: list[Notice] = []
-        why = waits_for(pod)
-        if why and (before is None or waits_for(before) != why):
+        why = pod_wait_reason(pod)
+        if why and (before is None or pod_wait_reason(before) != why):
             # Without the pod's name, so that what all pods wait for is said only once.
             notices.append(Notice(f"a pod waits: {why}"))
         lost = taken_away(pod)
@@ -541,7 +573,9 @@ class JobState:
         return notices
 
     def _note_deletion(self, pod: Pod) -> None:
-        """Remember the first pod that is deleted, unless something had failed: then its job may have deleted it."""
+        """Remember the first pod that is deleted, unless something had
+        failed: then its job may have deleted it.
+        """
         if not pod.leaving or self._deleted_first or self.ending or self.over:
             return
         known = (*self.pods.values(), *self.left.values())
@@ -559,9 +593,9 @@ class JobState:
     def take_event(self, kind: str, found: Object) -> list[Notice]:
         """A warning about the job or one of its objects; others are ignored."""
         notices: list[Notice] = []
-        for row in rows_of(found.get("items")) if kind == LISTED else [found]:
-            name = text_of(table_of(row.get("involvedObject")), "name")
-            reason, message = text_of(row, "reason", 63), text_of(row, "message", 400)
+        for row in object_rows(found.get("items")) if kind == LISTED else [found]:
+            name = string_value(table_of(row.get("involvedObject")), "name")
+            reason, message = string_value(row, "reason", 63), string_value(row, "message", 400)
             if kind == DELETED or row.get("type") == "Normal":
                 continue
             if name == self._target.name:
@@ -572,7 +606,9 @@ class JobState:
         return notices
 
     def take_piece(self, piece: LogPiece, at: float, node: str, pod: str = "") -> list[Notice]:
-        """A rank reported its start, or how it ended (at epoch seconds `at`); `pod` is the uid of its pod."""
+        """A rank reported its start, or how it ended (at epoch seconds
+        `at`); `pod` is the uid of its pod.
+        """
         assert piece.rank is not None
         if pod in self.earlier:
             return []
@@ -603,7 +639,9 @@ class JobState:
         )
 
     def followed(self) -> Iterator[Pod]:
-        """The pods whose logs are read: all, or if there are over `most_followed` the first, the last and failed ones."""
+        """The pods whose logs are read: all, or if there are over `most_followed`
+        the first, the last and failed ones.
+        """
         all_of_them = self._target.wanted <= self.most_followed
         ends = (None, 0, self._target.wanted - 1)
         for pod in self.pods.values():
@@ -617,7 +655,9 @@ class JobState:
         return (p for p in (*self.pods.values(), *self.left.values()) if p.role == WORKER)
 
     def ranks_of(self, pod: Pod) -> Sequence[int]:
-        """The ranks whose output is in this pod's log; none for a worker of an MPIJob, where only `sshd` writes."""
+        """The ranks whose output is in this pod's log; none for a worker of
+        an MPIJob, where only `sshd` writes.
+        """
         if pod.role == LAUNCHER:
             return range(self._target.ranks)
         number = self._target.number_of(pod)
@@ -664,7 +704,9 @@ class JobState:
         return pod.role, pod.part, pod.part_index, pod.index
 
     def unmarked(self, pod: Pod) -> Iterator[int]:
-        """Ranks of a running pod that have not reported their start; there may be no shim to do so."""
+        """Ranks of a running pod that have not reported their start;
+        there may be no shim to do so.
+        """
         if pod.role not in (WORKER, LAUNCHER) and pod.container.state == RUNNING:
             yield from (rank for rank in self.ranks_of(pod) if rank not in self.began)
 

@@ -1,7 +1,10 @@
-"""`kubernetes keep`: creates one job, copies its ranks' output to disk, reports its progress and how it ended.
+"""`kubernetes keep`: creates one job, copies its ranks' output to disk,
+reports its progress and how it ended.
 
-On SIGTERM it deletes the job. `kubernetes try` only asks the server whether it would accept the job. The supervisor on the control host runs it as the launcher of the job. The main thread owns the state of the job;
-watches and followers run in threads of their own and send what they find through a queue.
+On SIGTERM it deletes the job. `kubernetes try` only asks the server whether it would accept the
+job. The supervisor on the control host runs it as the launcher of the job. The main thread owns the
+state of the job; watches and followers run in threads of their own and send what they find through
+a queue.
 """
 
 import argparse
@@ -16,8 +19,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Callable, Optional
 
-from rankdeck_agent.files import keep_private, mark_agent_used, reason
-from rankdeck_agent.job.folder import FolderError, RunFolder, all_events, existing
+from rankdeck_agent.files import failure_reason, mark_agent_used, set_private_umask
+from rankdeck_agent.job.folder import FolderError, RunFolder, all_events, find_run_folder
 from rankdeck_agent.job.orders import give_order
 from rankdeck_agent.job.supervisor_state import COMPLETE, NOT_KNOWN
 from rankdeck_agent.job.verdict import write_verdict
@@ -28,9 +31,9 @@ from rankdeck_agent.kubernetes.api import (
     Proxy,
     ProxyError,
     Watch,
-    each,
+    describe_api_refusal,
     end_tidily,
-    refusal,
+    start_watch_thread,
 )
 from rankdeck_agent.kubernetes.container_log import (
     IDLE,
@@ -38,18 +41,18 @@ from rankdeck_agent.kubernetes.container_log import (
     LogFollower,
     LogReceiver,
     LogSource,
-    forget,
-    record,
+    forget_rank_moments,
+    record_rank_moment,
 )
 from rankdeck_agent.kubernetes.job_state import (
     Clocks,
     JobState,
     Notice,
     RankEnd,
-    holding,
+    describe_progress,
+    describe_running_pods,
     is_waiting,
-    progress,
-    verdict,
+    judge_ended_job,
 )
 from rankdeck_agent.kubernetes.objects import (
     LAUNCHER,
@@ -57,7 +60,7 @@ from rankdeck_agent.kubernetes.objects import (
     TERMINATED,
     LogPiece,
     Pod,
-    kueue,
+    find_kueue,
     too_old,
 )
 from rankdeck_agent.kubernetes.target import (
@@ -67,10 +70,10 @@ from rankdeck_agent.kubernetes.target import (
     Ending,
     Target,
     UnsureError,
-    create,
+    create_objects,
     may_be_there,
     most_followed,
-    placed,
+    place_target,
     read_objects,
     read_target,
 )
@@ -83,7 +86,7 @@ from rankdeck_agent.kubernetes.volume_claim import (
 )
 from rankdeck_agent.older_python import without_prefix
 from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict, VerdictKind
-from rankdeck_agent.text import plain, say, table
+from rankdeck_agent.text import parse_json_table, plain_line, print_json_line
 
 _LONGEST = 64 << 20
 """Most bytes that `try` reads: the objects of one job."""
@@ -101,10 +104,13 @@ _ORDER_LIMIT = 5.0
 _MARK_LIMIT = 3.0
 """Seconds to wait for the shim in a pod to report its ranks; pods of others have no shim."""
 _MANY, _SLOW, _RARE = 50, 1.0, 60.0
-"""With more pods than the first, their logs are read in pieces this many seconds apart, which takes 9 % of a core with 200 pods;
-and opened again after so many seconds of silence."""
+"""With more pods than the first, their logs are read in pieces this many seconds apart, which takes
+9 % of a core with 200 pods; and opened again after so many seconds of silence.
+"""
 _EACH_SECOND = 250
-"""With more pods, the pauses are longer, so that so many logs are read each second: 1,000 pods take 17 % of a core."""
+"""With more pods, the pauses are longer, so that so many logs are read each
+second: 1,000 pods take 17 % of a core.
+"""
 _MOST_NOTICES = 200
 ENDED_BY_TERM = 128 + signal.SIGTERM
 
@@ -144,7 +150,9 @@ class JobKeeper:
         self._over_at = self._restarted = self._shown_at = 0.0
         self._shown = ""
         self._waits: Optional[str] = ""
-        """Why the job waits, as last reported; None: an earlier keeper may have reported something."""
+        """Why the job waits, as last reported; None: an earlier
+        keeper may have reported something.
+        """
         self._waits_told = 0
         self._written: set[str] = set()
 
@@ -165,10 +173,10 @@ class JobKeeper:
         try:
             self._create()
         except ApiError as error:
-            self._say(Notice(f"Kubernetes does not take the job: {refusal(error)}"))
+            self._say(Notice(f"Kubernetes does not take the job: {describe_api_refusal(error)}"))
             if isinstance(error, UnsureError):
                 self._say(Notice(may_be_there(self._target)))
-            self._judge(VerdictKind.REFUSED, refusal(error))
+            self._judge(VerdictKind.REFUSED, describe_api_refusal(error))
             self._stop()
             return 1
         self._look()
@@ -200,7 +208,7 @@ class JobKeeper:
         created.touch(mode=0o600)
         made = read_objects(self._folder / MANIFEST)
         try:
-            create(self._api, self._target, made)
+            create_objects(self._api, self._target, made)
         except UnsureError:
             raise
         except ApiError:
@@ -232,9 +240,9 @@ class JobKeeper:
             return
         self._queued = True
         try:
-            kind = kueue(self._api)
+            kind = find_kueue(self._api)
         except ApiError as error:
-            self._say(Notice(f"the queue cannot be asked: {refusal(error)}"))
+            self._say(Notice(f"the queue cannot be asked: {describe_api_refusal(error)}"))
             return
         if kind is not None:
             selector = {"labelSelector": f"kueue.x-k8s.io/job-uid={self._state.uid}"}
@@ -248,7 +256,7 @@ class JobKeeper:
             trouble = ("trouble", what, found, watch)
             self._notes.put(trouble if kind == TROUBLE else (what, kind, found))
 
-        each(watch, heard)
+        start_watch_thread(watch, heard)
 
     # ---- one turn
 
@@ -269,7 +277,7 @@ class JobKeeper:
         with self._recording:
             self._state.begin_again()
             for rank in range(self._target.ranks):
-                forget(self._folder, rank)
+                forget_rank_moments(self._folder, rank)
         text = f"run {self._state.runs_before} was put aside by its queue: the ranks begin anew"
         self._say(Notice(f"Kubernetes job {self._state.name}: {text}", alarm=False))
         give_order(self._folder, f"again {text}", _ORDER_LIMIT)
@@ -284,7 +292,8 @@ class JobKeeper:
     def _take(self, note: Note) -> None:
         what, *rest = note
         for notice in self._takes[what](*rest):
-            # Limited, since a server may send them without end; how the job ended is always written.
+            # Limited, since a server may send them without end; how
+            # the job ended is always written.
             if len(self._written) < _MOST_NOTICES:
                 self._say(notice)
 
@@ -297,9 +306,10 @@ class JobKeeper:
             watch.close()
             return [Notice("events may not be read here: why something waits may not be told")]
         if error.status == 401:
-            # kubectl reads its configuration only when it starts: the user may have logged in again.
+            # kubectl reads its configuration only when it starts: the
+            # user may have logged in again.
             self._restart_proxy()
-        return [Notice(f"the {what}s cannot be watched: {refusal(error)}")]
+        return [Notice(f"the {what}s cannot be watched: {describe_api_refusal(error)}")]
 
     def _restart_proxy(self) -> None:
         now = time.monotonic()
@@ -336,12 +346,14 @@ class JobKeeper:
         self._begin_without_mark(pod)
 
     def _begin_without_mark(self, pod: Pod) -> None:
-        """Record that the ranks of a container have begun once it has run for _MARK_LIMIT seconds without a report of a shim."""
+        """Record that the ranks of a container have begun once it has run for
+        _MARK_LIMIT seconds without a report of a shim.
+        """
         now = time.monotonic()
         since = self._runs_since.setdefault((pod.uid, pod.container.id), now)
         if now - since > _MARK_LIMIT and not self._followers[pod.uid, pod.container.id].marked:
             for rank in self._state.unmarked(pod):
-                record(self._folder, rank, "started", pod.node, pod.container.started)
+                record_rank_moment(self._folder, rank, "started", pod.node, pod.container.started)
 
     def _follow(self, pod: Pod) -> LogFollower:
         box = pod.container
@@ -365,12 +377,14 @@ class JobKeeper:
         return follower
 
     def _note_start(self, pod: Pod) -> None:
-        """Record that ranks of a job that is not ours have begun: they have no shim, so the start of their container counts."""
+        """Record that ranks of a job that is not ours have begun: they have no shim,
+        so the start of their container counts.
+        """
         at = pod.container.started or time.time()
         for rank in self._state.ranks_of(pod):
             if rank not in self._state.began:
                 self._state.began[rank] = pod.node
-                record(self._folder, rank, "started", pod.node, at)
+                record_rank_moment(self._folder, rank, "started", pod.node, at)
 
     def _take_complaint(self, text: str) -> list[Notice]:
         return [Notice(text)]
@@ -382,7 +396,7 @@ class JobKeeper:
     def _heard(self, pod: Pod, piece: LogPiece, at: float) -> None:
         """A rank began or ended; called in the thread of a follower."""
         assert piece.rank is not None
-        text = plain(piece.text.decode("utf-8", "replace"), 64)
+        text = plain_line(piece.text.decode("utf-8", "replace"), 64)
         node = self._state.node_of(text, pod) if piece.what == START else pod.node
         with self._recording:
             at, odd = self._clocks.ours(pod.node, at, time.time())
@@ -391,9 +405,9 @@ class JobKeeper:
             if pod.uid in self._state.earlier:
                 return
             if piece.what == START:
-                record(self._folder, piece.rank, "started", node or text, at)
+                record_rank_moment(self._folder, piece.rank, "started", node or text, at)
             else:
-                record(self._folder, piece.rank, "exit", text, at)
+                record_rank_moment(self._folder, piece.rank, "exit", text, at)
         self._notes.put(("piece", piece, at, node, pod.uid))
 
     # ---- the end
@@ -419,7 +433,7 @@ class JobKeeper:
         if reading or unread or state.runs:
             return False
         # Workers of an MPIJob run a moment longer.
-        return late > _LEAVE_LIMIT or not holding(state.pods.values())
+        return late > _LEAVE_LIMIT or not describe_running_pods(state.pods.values())
 
     def _finish(self) -> int:
         self._drain()
@@ -428,10 +442,10 @@ class JobKeeper:
         if self._asked:
             return self._end()
         self._record_silent()
-        made = verdict(self._state.view())
+        made = judge_ended_job(self._state.view())
         self._keep(made.found)
         self._say(Notice(made.text, alarm=False))
-        still = holding(self._state.pods.values())
+        still = describe_running_pods(self._state.pods.values())
         more = (f"{self._state.outcome.state or 'over'}, {still}",) if still else ()
         for doubt in (*made.doubts, *more):
             self._say(Notice(f"Kubernetes job {self._state.name}: {doubt}"))
@@ -442,7 +456,9 @@ class JobKeeper:
             self._take(note)
 
     def _read_claim(self) -> None:
-        """Copy from the volume claim of `logs` the output that was lost before the API gave it to us."""
+        """Copy from the volume claim of `logs` the output that was
+        lost before the API gave it to us.
+        """
         state, target = self._state, self._target
         spec = seen_spec(self._folder, state.spec)
         uid = "" if state.deleted else state.uid
@@ -470,12 +486,14 @@ class JobKeeper:
 
     def _record_silent(self) -> None:
         for one in self._state.close_records():
-            record(self._folder, one.rank, "started", one.node, one.started)
+            record_rank_moment(self._folder, one.rank, "started", one.node, one.started)
             status = NOT_KNOWN if one.status is None else str(one.status)
-            record(self._folder, one.rank, "exit", status, one.ended)
+            record_rank_moment(self._folder, one.rank, "exit", status, one.ended)
 
     def _end(self) -> int:
-        """Delete the job, and wait until nothing of it is left or the time is over; returns the exit code."""
+        """Delete the job, and wait until nothing of it is left or the
+        time is over; returns the exit code.
+        """
         self._tell("being deleted")
         self._judge(VerdictKind.CANCELLED, "it was deleted, as Rankdeck was asked to end it")
         self._state.ending = True
@@ -518,14 +536,14 @@ class JobKeeper:
         (self._folder / COMPLETE).touch(mode=0o600)
 
     def _judge(self, kind: VerdictKind, text: str) -> None:
-        self._keep(SchedulerVerdict(kind, plain(text, 1000), ours=self._target.ours))
+        self._keep(SchedulerVerdict(kind, plain_line(text, 1000), ours=self._target.ours))
 
     def _keep(self, found: SchedulerVerdict) -> None:
         """Leave the verdict for the supervisor, which reads it when this process has ended."""
         try:
             write_verdict(self._folder, found)
         except OSError as error:
-            self._say(Notice(f"how the job ended could not be noted: {reason(error)}"))
+            self._say(Notice(f"how the job ended could not be noted: {failure_reason(error)}"))
 
     # ---- saying
 
@@ -534,7 +552,7 @@ class JobKeeper:
         if self._over_at or time.monotonic() - self._shown_at < _SAY_PERIOD:
             return
         view = self._state.view()
-        text, self._shown_at = progress(view), time.monotonic()
+        text, self._shown_at = describe_progress(view), time.monotonic()
         if text != self._shown:
             self._shown = text
             self._tell(text)
@@ -551,11 +569,13 @@ class JobKeeper:
 
     def _tell(self, text: str) -> None:
         """Write a line about the job to the launcher's output."""
-        self._write(1, f"Kubernetes job {self._state.name}: {plain(text, 1000)}\n".encode())
+        self._write(1, f"Kubernetes job {self._state.name}: {plain_line(text, 1000)}\n".encode())
 
     def _say(self, notice: Notice) -> None:
-        """Write a notice to the launcher's output, each only once; an alarm goes to its stderr and becomes a `trouble` event."""
-        text = plain(notice.text, 1000)
+        """Write a notice to the launcher's output, each only once; an alarm goes to
+        its stderr and becomes a `trouble` event.
+        """
+        text = plain_line(notice.text, 1000)
         if text in self._written:
             return
         self._written.add(text)
@@ -564,13 +584,17 @@ class JobKeeper:
             give_order(self._folder, f"trouble {text[:400]}", _ORDER_LIMIT)
 
     def _name_in_log(self, pod: Pod) -> bytes:
-        """The prefix for lines of this pod that no rank wrote; empty for the launcher and pods with ranks."""
+        """The prefix for lines of this pod that no rank wrote; empty for
+        the launcher and pods with ranks.
+        """
         alone = pod.role == LAUNCHER or self._state.ranks_of(pod)
         short = without_prefix(pod.name, f"{self._target.name}-")
         return b"" if alone else f"{short}: ".encode()
 
     def _pass_on(self, name: bytes, text: bytes) -> None:
-        """Pass on a line that no rank wrote (of mpirun, or a worker's sshd); called in the threads of followers."""
+        """Pass on a line that no rank wrote (of mpirun, or a worker's sshd);
+        called in the threads of followers.
+        """
         self._write(1, name + text)
 
     def _write(self, fd: int, data: bytes) -> None:
@@ -581,7 +605,9 @@ class JobKeeper:
 
 
 def raise_open_files() -> None:
-    """Let this process and kubectl open as many files as the host allows: each log that is followed needs a few."""
+    """Let this process and kubectl open as many files as the host allows:
+    each log that is followed needs a few.
+    """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -594,14 +620,14 @@ def open_files() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def keep(folder: RunFolder) -> int:
+def keep_kubernetes_job(folder: RunFolder) -> int:
     """Keep the job whose settings are in this run folder; returns the job's exit code."""
     target = read_target(folder)
     raise_open_files()
     proxy = Proxy(target.context)
     try:
         proxy.start()
-        return JobKeeper(folder, placed(target, proxy), proxy).run()
+        return JobKeeper(folder, place_target(target, proxy), proxy).run()
     except ProxyError as error:
         print(error, file=sys.stderr)
         give_order(folder, f"trouble {error}", _ORDER_LIMIT)
@@ -614,11 +640,11 @@ def keep(folder: RunFolder) -> int:
 def main(argv: list[str]) -> int:
     """Run one command; returns the exit code."""
     asked = _parser().parse_args(argv)
-    keep_private()
+    set_private_umask()
     try:
         if asked.verb == "try":
             return _try()
-        return keep(existing(asked.job, asked.node))
+        return keep_kubernetes_job(find_run_folder(asked.job, asked.node))
     except (FolderError, OSError) as error:
         print(f"rankdeck: {error}", file=sys.stderr)
         return 1
@@ -626,9 +652,9 @@ def main(argv: list[str]) -> int:
 
 def _try() -> int:
     """Have the server check a job without creating it; prints {"ok": …, "error": …}."""
-    row = table(sys.stdin.buffer.read(_LONGEST).decode("utf-8", "replace")) or {}
+    row = parse_json_table(sys.stdin.buffer.read(_LONGEST).decode("utf-8", "replace")) or {}
     why = _refused(row)
-    return say({"ok": not why, "error": why})
+    return print_json_line({"ok": not why, "error": why})
 
 
 def _refused(row: Mapping[str, Any]) -> str:
@@ -640,11 +666,11 @@ def _refused(row: Mapping[str, Any]) -> str:
             old = too_old(proxy.api.request("GET", "/version"))
             if old:
                 return old
-            create(proxy.api, placed(target, proxy), row["objects"], dry=True)
+            create_objects(proxy.api, place_target(target, proxy), row["objects"], dry=True)
     except (KeyError, TypeError, ValueError) as error:
         return f"bad request: {error}"
     except (ProxyError, ApiError) as error:
-        return refusal(error)
+        return describe_api_refusal(error)
     return ""
 
 

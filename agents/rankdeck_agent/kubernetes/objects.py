@@ -1,4 +1,6 @@
-"""Pods, jobs, events and lines of logs as the API sends them, and the kinds of jobs that Rankdeck knows. No I/O."""
+"""Pods, jobs, events and lines of logs as the API sends them, and the
+kinds of jobs that Rankdeck knows. No I/O.
+"""
 
 import calendar
 import re
@@ -7,9 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Optional
 
-from rankdeck_agent.kubernetes.api import Api, ApiError, Object, rows_of, table_of, whole
+from rankdeck_agent.kubernetes.api import (
+    Api,
+    ApiError,
+    Object,
+    object_rows,
+    table_of,
+    whole_or_zero,
+)
 from rankdeck_agent.older_python import without_suffix
-from rankdeck_agent.text import plain
+from rankdeck_agent.text import plain_line
 
 OUT, ERR, START, EXIT = "out", "err", "start", "exit"
 _STREAMS = {b"stdout": OUT, b"stderr": ERR, b"stddiag": ERR}
@@ -18,7 +27,9 @@ _FORMATS = {
     "openmpi": re.compile(rb"\[(?:\d+,)?(?P<rank>\d{1,7})\](?:\[[^][]*\])?<(?P<what>std\w+)>: ?"),
     "torchrun": re.compile(rb"^\[[^][]*?(?P<rank>\d{1,7})\]:(?P<what>)"),
 }
-"""The mark before a rank's text, as written by our shim, `mpirun --tag-output` (4 and 5), `torchrun --tee 3`."""
+"""The mark before a rank's text, as written by our shim, `mpirun
+--tag-output` (4 and 5), `torchrun --tee 3`.
+"""
 FORMATS = tuple(_FORMATS)
 """Names of these formats."""
 Key = tuple[int, str]
@@ -28,7 +39,8 @@ Key = tuple[int, str]
 class LogPiece:
     """A piece of a log: output of a rank, or its start or end.
 
-    `rank` is None if no rank wrote it. `what` is OUT, ERR, START (`text` is the host) or EXIT (`text` is the exit status).
+    `rank` is None if no rank wrote it. `what` is OUT, ERR, START (`text` is the
+    host) or EXIT (`text` is the exit status).
     """
 
     rank: Optional[int]
@@ -39,12 +51,15 @@ class LogPiece:
 class Splitter:
     """Separates the output of the ranks in one log.
 
-    mpirun may write parts of lines of several ranks on one line, and the rest of a long line on the next. So a part
-    without an end stays open, and the next text without a mark continues it.
+    mpirun may write parts of lines of several ranks on one line, and the rest of a long line on the
+    next. So a part without an end stays open, and the next text without a mark continues it.
     """
 
     def __init__(self, form: str = "rankdeck", first: int = 0, parts: Iterable[Key] = ()) -> None:
-        """`form`: one of FORMATS. `first` is added to the (local) ranks in the log. `parts` are still open from earlier."""
+        """`form`: one of FORMATS. `first` is added to the (local) ranks in the log.
+
+        `parts` are still open from earlier.
+        """
         self._mark = _FORMATS[form]
         self._first = first
         self.parts = list(parts)
@@ -96,8 +111,10 @@ _STAMP = re.compile(
 _second: dict[bytes, int] = {}
 
 
-def stamped(line: bytes) -> tuple[Optional[int], bytes]:
-    """(when the line was written in epoch nanoseconds, None if it has no time stamp; the text after the stamp)."""
+def split_time_stamp(line: bytes) -> tuple[Optional[int], bytes]:
+    """(when the line was written in epoch nanoseconds, None if it has no
+    time stamp; the text after the stamp).
+    """
     found = _STAMP.match(line)
     if found is None:
         return None, line
@@ -118,23 +135,25 @@ def _seconds(text: bytes) -> Optional[int]:
             known = calendar.timegm(time.strptime(text.decode(), "%Y-%m-%dT%H:%M:%S"))
         except ValueError:
             return None
-        # Kept, because lines of all ranks have the same few seconds and parsing costs a third of all time.
+        # Kept, because lines of all ranks have the same few seconds and
+        # parsing costs a third of all time.
         if len(_second) > 64:
             _second.clear()
         _second[text] = known
     return known
 
 
-def epoch(text: object) -> Optional[float]:
+def parse_object_time(text: object) -> Optional[float]:
     """The epoch seconds of a time in an object; None if it is no valid time."""
-    moment = stamped(text.encode())[0] if isinstance(text, str) else None
+    moment = split_time_stamp(text.encode())[0] if isinstance(text, str) else None
     return None if moment is None else moment / 1e9
 
 
 class LogPosition:
     """How far a log has been read: its newest second, and the lines seen with that second.
 
-    The server accepts only whole seconds (`sinceTime`), and then sends all lines of that second again.
+    The server accepts only whole seconds (`sinceTime`), and then
+    sends all lines of that second again.
     """
 
     def __init__(self, second: int = 0, seen: Iterable[tuple[int, int]] = ()) -> None:
@@ -149,7 +168,9 @@ class LogPosition:
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.second)) if self.second else ""
 
     def resume(self) -> None:
-        """Call before asking the server again from `since`: lines of that second will come once more."""
+        """Call before asking the server again from `since`: lines of
+        that second will come once more.
+        """
         self._again = dict(self.seen)
 
     def fresh(self, moment: int) -> bool:
@@ -179,7 +200,9 @@ OWN_CONTAINER = "rank"
 """Name of the rank's container in pods that we create."""
 LAUNCHER, WORKER, READER = "launcher", "worker", "reader"
 ROLE_LABEL = "rankdeck/role"
-"""Our label on a pod that is not one of the job's own: READER prints what is on the job's volume claim."""
+"""Our label on a pod that is not one of the job's own: READER prints
+what is on the job's volume claim.
+"""
 
 
 @dataclass(frozen=True)
@@ -214,7 +237,9 @@ class Pod:
     part_index: int = 0
     """Number of the Job within the part, from 0."""
     role: str = ""
-    """LAUNCHER or WORKER for an MPIJob; READER for our reader of the volume claim; "" for others."""
+    """LAUNCHER or WORKER for an MPIJob; READER for our reader of
+    the volume claim; "" for others.
+    """
     phase: str = ""
     reason: str = ""
     message: str = ""
@@ -223,7 +248,9 @@ class Pod:
     initial: str = ""
     """What is wrong with an init container."""
     beside: str = ""
-    """Name of another running container, such as one that a webhook added; the pod does not end before it."""
+    """Name of another running container, such as one that a webhook
+    added; the pod does not end before it.
+    """
     disruption: str = ""
     """Why the control plane removes the pod: PreemptionByScheduler, …"""
     unheard: bool = False
@@ -247,17 +274,20 @@ GONE = "gone"
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """What a job's conditions say. `state`: "", "suspended", "succeeded" or "failed"; GONE if the job no longer exists."""
+    """What a job's conditions say.
+
+    `state`: "", "suspended", "succeeded" or "failed"; GONE if the job no longer exists.
+    """
 
     state: str = ""
     reason: str = ""
     message: str = ""
 
 
-def text_of(row: Object, name: str, limit: int = 253) -> str:
+def string_value(row: Object, name: str, limit: int = 253) -> str:
     """One string value as a line that is safe to show; "" if it is no string."""
     value = row.get(name)
-    return plain(value, limit) if isinstance(value, str) else ""
+    return plain_line(value, limit) if isinstance(value, str) else ""
 
 
 def _number(value: object) -> Optional[int]:
@@ -265,7 +295,7 @@ def _number(value: object) -> Optional[int]:
 
 
 def _labelled(labels: Object, names: Iterable[str]) -> str:
-    return next(filter(None, (text_of(labels, name, 63) for name in names)), "")
+    return next(filter(None, (string_value(labels, name, 63) for name in names)), "")
 
 
 def _index(labels: Object, names: Iterable[str]) -> Optional[int]:
@@ -283,31 +313,33 @@ def pod_of(found: Object) -> Pod:
     """The Pod of an API object; values that are invalid are left empty."""
     meta, spec, status = (table_of(found.get(key)) for key in ("metadata", "spec", "status"))
     labels = table_of(meta.get("labels"))
-    name = text_of(meta, "name")
-    conditions = {text_of(row, "type", 63): row for row in rows_of(status.get("conditions"))}
+    name = string_value(meta, "name")
+    conditions = {
+        string_value(row, "type", 63): row for row in object_rows(status.get("conditions"))
+    }
     target = conditions.get("DisruptionTarget", _NONE)
-    disruption = text_of(target, "reason", 63) if target.get("status") == "True" else ""
-    statuses = rows_of(status.get("containerStatuses"))
-    own = _own_container(table_of(meta.get("annotations")), rows_of(spec.get("containers")))
+    disruption = string_value(target, "reason", 63) if target.get("status") == "True" else ""
+    statuses = object_rows(status.get("containerStatuses"))
+    own = _own_container(table_of(meta.get("annotations")), object_rows(spec.get("containers")))
     return Pod(
         name=name,
-        uid=text_of(meta, "uid", 63),
-        node=text_of(spec, "nodeName", 63),
-        host=text_of(spec, "hostname", 63) or name,
+        uid=string_value(meta, "uid", 63),
+        node=string_value(spec, "nodeName", 63),
+        host=string_value(spec, "hostname", 63) or name,
         index=_place_in_job(labels, table_of(meta.get("annotations"))),
         part=_labelled(labels, _PART).lower(),
         part_index=_index(labels, _PART_INDEX) or 0,
         role=_labelled(labels, _ROLE),
-        phase=text_of(status, "phase", 20),
-        reason=text_of(status, "reason", 63),
-        message=text_of(status, "message", 400) or text_of(target, "message", 400),
+        phase=string_value(status, "phase", 20),
+        reason=string_value(status, "reason", 63),
+        message=string_value(status, "message", 400) or string_value(target, "message", 400),
         pending=_unscheduled(conditions.get("PodScheduled", _NONE)),
-        initial=_initial(rows_of(status.get("initContainerStatuses"))),
-        beside=_beside(text_of(own, "name", 63), statuses),
+        initial=_initial(object_rows(status.get("initContainerStatuses"))),
+        beside=_beside(string_value(own, "name", 63), statuses),
         disruption=disruption,
         unheard=status.get("phase") == "Unknown" or _unheard(conditions),
         leaving=bool(meta.get("deletionTimestamp")),
-        created=epoch(meta.get("creationTimestamp")),
+        created=parse_object_time(meta.get("creationTimestamp")),
         devices=_devices(own),
         container=_container(own, statuses),
     )
@@ -322,7 +354,7 @@ def _own_container(annotations: Object, containers: Sequence[Object]) -> Object:
 
 def _beside(own: str, statuses: Iterable[Object]) -> str:
     others = (row for row in statuses if RUNNING in table_of(row.get("state")))
-    names = (text_of(row, "name", 63) for row in others)
+    names = (string_value(row, "name", 63) for row in others)
     return next((name for name in names if name != own), "")
 
 
@@ -330,10 +362,10 @@ def _initial(statuses: Iterable[Object]) -> str:
     for row in statuses:
         state = table_of(row.get("state"))
         waiting, over = table_of(state.get(WAITING)), table_of(state.get(TERMINATED))
-        name = f"init container `{text_of(row, 'name', 63)}`"
-        reason, code = text_of(waiting, "reason", 63), _number(over.get("exitCode"))
+        name = f"init container `{string_value(row, 'name', 63)}`"
+        reason, code = string_value(waiting, "reason", 63), _number(over.get("exitCode"))
         if reason not in STARTS:
-            said = f"{name}: {reason}: {text_of(waiting, 'message', 400)}"
+            said = f"{name}: {reason}: {string_value(waiting, 'message', 400)}"
             return without_suffix(said, ": ")
         if code:
             return f"{name} ended with exit {code}"
@@ -341,7 +373,9 @@ def _initial(statuses: Iterable[Object]) -> str:
 
 
 def _unheard(conditions: Mapping[str, Object]) -> bool:
-    """Whether the node controller has set Ready to False without a reason, as it does for silent nodes."""
+    """Whether the node controller has set Ready to False without a
+    reason, as it does for silent nodes.
+    """
     ready, boxes = (conditions.get(name, _NONE) for name in ("Ready", "ContainersReady"))
     taken = ready.get("status") == "False" and not ready.get("reason")
     return taken and boxes.get("status") == "True"
@@ -350,52 +384,54 @@ def _unheard(conditions: Mapping[str, Object]) -> bool:
 def _unscheduled(condition: Object) -> str:
     if condition.get("status") != "False":
         return ""
-    return text_of(condition, "message", 400) or text_of(condition, "reason", 63)
+    return string_value(condition, "message", 400) or string_value(condition, "reason", 63)
 
 
 def _devices(container: Object) -> dict[str, int]:
     limits = table_of(table_of(container.get("resources")).get("limits"))
-    counts = {plain(name, 63): str(value) for name, value in limits.items() if "/" in name}
+    counts = {plain_line(name, 63): str(value) for name, value in limits.items() if "/" in name}
     return {
         name: int(count) for name, count in counts.items() if count.isdecimal() and len(count) < 10
     }
 
 
 def _container(spec: Object, statuses: Iterable[Object]) -> RankContainer:
-    name = text_of(spec, "name", 63)
+    name = string_value(spec, "name", 63)
     status = next((row for row in statuses if row.get("name") == name), _NONE)
     states = table_of(status.get("state"))
     kind = next((kind for kind in (TERMINATED, RUNNING, WAITING) if kind in states), "")
     state = table_of(states.get(kind))
     return RankContainer(
         name=name,
-        id=text_of(status, "containerID", 200),
+        id=string_value(status, "containerID", 200),
         state=kind,
-        reason=text_of(state, "reason", 63),
-        message=text_of(state, "message", 400),
+        reason=string_value(state, "reason", 63),
+        message=string_value(state, "message", 400),
         code=_number(state.get("exitCode")),
-        started=epoch(state.get("startedAt")),
-        finished=epoch(state.get("finishedAt")),
-        image=text_of(spec, "image", 200),
-        again=whole(status.get("restartCount")) > 0,
+        started=parse_object_time(state.get("startedAt")),
+        finished=parse_object_time(state.get("finishedAt")),
+        image=string_value(spec, "image", 200),
+        again=whole_or_zero(status.get("restartCount")) > 0,
     )
 
 
 _ENDS = {"Complete": "succeeded", "Succeeded": "succeeded", "Completed": "succeeded", "Failed": "failed"}  # fmt: skip
 
 
-def outcome_of(found: Object) -> JobOutcome:
+def job_outcome(found: Object) -> JobOutcome:
     """How a job of any kind ended, or that it is suspended, according to its conditions."""
-    conditions = rows_of(table_of(found.get("status")).get("conditions"))
+    conditions = object_rows(table_of(found.get("status")).get("conditions"))
     true = [row for row in conditions if row.get("status") == "True"]
     for row in true:
-        state = _ENDS.get(text_of(row, "type", 63))
+        state = _ENDS.get(string_value(row, "type", 63))
         if state:
-            return JobOutcome(state, text_of(row, "reason", 100), text_of(row, "message", 400))
+            return JobOutcome(
+                state, string_value(row, "reason", 100), string_value(row, "message", 400)
+            )
     for row in true:
         if row.get("type") == "Suspended":
             return JobOutcome(
-                "suspended", text_of(row, "reason", 100), text_of(row, "message", 400)
+                "suspended", string_value(row, "reason", 100), string_value(row, "message", 400)
             )
     return JobOutcome()
 
@@ -414,7 +450,9 @@ class JobKind:
     plural: str
     label: str
     operator: str = ""
-    """Value of OPERATOR_LABEL on its pods, for kinds that share `label`: their jobs may have the same name."""
+    """Value of OPERATOR_LABEL on its pods, for kinds that share `label`:
+    their jobs may have the same name.
+    """
 
     @property
     def api_version(self) -> str:
@@ -448,7 +486,9 @@ KINDS = (
 )  # fmt: skip
 BY_NAME = {kind.name: kind for kind in KINDS}
 POD_LABELS = (*dict.fromkeys(kind.label for kind in reversed(KINDS)), _NEW_JOB_LABEL)
-"""Labels that name the job of a pod, the outermost job first: a JobSet's pods also have the label of their Job."""
+"""Labels that name the job of a pod, the outermost job first: a JobSet's
+pods also have the label of their Job.
+"""
 KUEUE = JobKind("Workload", "kueue.x-k8s.io", "v1beta1", "workloads", "")
 
 
@@ -458,35 +498,42 @@ OLDEST = 24
 
 def too_old(version: Object) -> str:
     """The sentence if a server is too old, from its answer to /version; else ""."""
-    major, minor = (re.match(r"\d{0,4}", text_of(version, key, 10)) for key in ("major", "minor"))
+    major, minor = (
+        re.match(r"\d{0,4}", string_value(version, key, 10)) for key in ("major", "minor")
+    )
     if not (major and minor and major[0] and minor[0]) or (int(major[0]), int(minor[0])) >= (
         1,
         OLDEST,
     ):
         return ""
-    name = text_of(version, "gitVersion", 60)
+    name = string_value(version, "gitVersion", 60)
     return f"this server is Kubernetes {name}, and Rankdeck needs 1.{OLDEST} or newer: ranks may stay without output there"
 
 
-def kueue(api: Api) -> Optional[JobKind]:
-    """Kueue's Workload in the version that this server prefers; None if it has no Kueue. Raises ApiError."""
+def find_kueue(api: Api) -> Optional[JobKind]:
+    """Kueue's Workload in the version that this server prefers; None if it has no Kueue.
+
+    Raises ApiError.
+    """
     try:
         found = api.request("GET", f"/apis/{KUEUE.group}")
     except ApiError as error:
         if error.status in (403, 404):
             return None
         raise
-    version = text_of(part(found, "preferredVersion"), "version", 20) or KUEUE.version
+    version = (
+        string_value(part_of_object(found, "preferredVersion"), "version", 20) or KUEUE.version
+    )
     kind = replace(KUEUE, version=version)
-    return kind if serves(api, kind) else None
+    return kind if serves_kind(api, kind) else None
 
 
-def served(api: Api) -> tuple[JobKind, ...]:
+def list_job_kinds(api: Api) -> tuple[JobKind, ...]:
     """The kinds of jobs that this server has; raises ApiError if it does not answer."""
-    return tuple(kind for kind in KINDS if serves(api, kind))
+    return tuple(kind for kind in KINDS if serves_kind(api, kind))
 
 
-def serves(api: Api, kind: JobKind) -> bool:
+def serves_kind(api: Api, kind: JobKind) -> bool:
     """Whether the server has this kind; raises ApiError if it does not answer."""
     try:
         found = api.request("GET", kind.place)
@@ -494,13 +541,13 @@ def serves(api: Api, kind: JobKind) -> bool:
         if error.status in (403, 404):
             return False
         raise
-    return kind.plural in {row.get("name") for row in rows_of(found.get("resources"))}
+    return kind.plural in {row.get("name") for row in object_rows(found.get("resources"))}
 
 
 # ---- parts of objects, none of them trusted ---------------------------------------------
 
 
-def part(found: object, *keys: str) -> Object:
+def part_of_object(found: object, *keys: str) -> Object:
     """The object below these keys; empty if there is none."""
     for key in keys:
         found = table_of(found).get(key)
@@ -509,6 +556,6 @@ def part(found: object, *keys: str) -> Object:
 
 def job_of_pod(pod: Object) -> str:
     """`namespace/job` of a pod; "" if it belongs to no job."""
-    given = part(pod, "metadata", "labels")
-    name = next(filter(None, (text_of(given, label) for label in POD_LABELS)), "")
-    return f"{text_of(part(pod, 'metadata'), 'namespace')}/{name}" if name else ""
+    given = part_of_object(pod, "metadata", "labels")
+    name = next(filter(None, (string_value(given, label) for label in POD_LABELS)), "")
+    return f"{string_value(part_of_object(pod, 'metadata'), 'namespace')}/{name}" if name else ""

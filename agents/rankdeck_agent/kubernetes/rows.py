@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from rankdeck_agent.kubernetes.api import Object, rows_of, whole
+from rankdeck_agent.kubernetes.api import Object, object_rows, whole_or_zero
 from rankdeck_agent.kubernetes.objects import (
     BY_NAME,
     FINISHED,
@@ -17,13 +17,13 @@ from rankdeck_agent.kubernetes.objects import (
     OURS_LABEL,
     SPEC_ANNOTATION,
     JobKind,
-    epoch,
     job_of_pod,
-    outcome_of,
-    part,
-    text_of,
+    job_outcome,
+    parse_object_time,
+    part_of_object,
+    string_value,
 )
-from rankdeck_agent.text import plain, table
+from rankdeck_agent.text import parse_json_table, plain_line
 
 MOST = 64
 """Most conditions, taints, devices and jobs (each) in the row of one node."""
@@ -40,15 +40,21 @@ class PodUse:
     """`namespace/name` of its job; "" if it has none."""
     devices: Mapping[str, int] = field(default_factory=dict[str, int])
     holder: Optional["Holder"] = None
-    """What the pod belongs to, if that is no job of a kind that Rankdeck follows and the pod has devices."""
+    """What the pod belongs to, if that is no job of a kind that
+    Rankdeck follows and the pod has devices.
+    """
 
 
 @dataclass(frozen=True)
 class Holder:
-    """What holds devices without being a job that Rankdeck follows: a RayCluster, a TFJob, a bare pod."""
+    """What holds devices without being a job that Rankdeck follows: a
+    RayCluster, a TFJob, a bare pod.
+    """
 
     kind: str
-    """As kubectl takes it: `RayCluster`; with its group if a followed kind has the same name (`Job.batch.volcano.sh`)."""
+    """As kubectl takes it: `RayCluster`; with its group if a followed kind has
+    the same name (`Job.batch.volcano.sh`).
+    """
     namespace: str
     name: str
     owner: str = field(default="", compare=False)
@@ -57,10 +63,10 @@ class Holder:
 
 def pod_use(pod: Object) -> Optional[PodUse]:
     """What a pod uses; None if it is on no node or has ended."""
-    node = text_of(part(pod, "spec"), "nodeName")
-    if not node or part(pod, "status").get("phase") in FINISHED:
+    node = string_value(part_of_object(pod, "spec"), "nodeName")
+    if not node or part_of_object(pod, "status").get("phase") in FINISHED:
         return None
-    held = requested(part(pod, "spec"))
+    held = requested_devices(part_of_object(pod, "spec"))
     holder = holder_of(pod) if any(held.values()) else None
     place = f"{holder.namespace}/{holder.kind.lower()}/{holder.name}" if holder else ""
     return PodUse(node, place or job_of_pod(pod), held, holder)
@@ -68,23 +74,23 @@ def pod_use(pod: Object) -> Optional[PodUse]:
 
 def holder_of(pod: Object) -> Optional[Holder]:
     """What the pod belongs to; None if that is a job of a kind that Rankdeck follows."""
-    meta = part(pod, "metadata")
-    owners = rows_of(meta.get("ownerReferences"))
+    meta = part_of_object(pod, "metadata")
+    owners = object_rows(meta.get("ownerReferences"))
     above = next((row for row in owners if row.get("controller") is True), meta)
     bare = above is meta
     if bare and job_of_pod(pod):
         return None
-    kind = "Pod" if bare else text_of(above, "kind", 60)
-    group = "" if bare else text_of(above, "apiVersion", 120).rpartition("/")[0]
+    kind = "Pod" if bare else string_value(above, "kind", 60)
+    group = "" if bare else string_value(above, "apiVersion", 120).rpartition("/")[0]
     known = BY_NAME.get(kind)
     if known is not None and known.group == group:
         return None
     return Holder(
         kind if known is None else f"{kind}.{group}",
-        text_of(meta, "namespace", 63),
-        text_of(above, "name"),
+        string_value(meta, "namespace", 63),
+        string_value(above, "name"),
         _person(meta),
-        epoch(meta.get("creationTimestamp")),
+        parse_object_time(meta.get("creationTimestamp")),
     )
 
 
@@ -108,28 +114,34 @@ def holder_row(holder: Holder, uses: "Iterable[PodUse]") -> Object:
     }
 
 
-def requested(spec: Object) -> "dict[str, int]":
-    """Device -> number that the scheduler counts for a pod: the sum of its containers, or more if an init container needs more."""
+def requested_devices(spec: Object) -> "dict[str, int]":
+    """Device -> number that the scheduler counts for a pod: the sum of its containers,
+    or more if an init container needs more.
+    """
     total: Counter[str] = Counter()
-    for container in rows_of(spec.get("containers")):
+    for container in object_rows(spec.get("containers")):
         total.update(_asked(container))
-    for container in rows_of(spec.get("initContainers")):
+    for container in object_rows(spec.get("initContainers")):
         for name, count in _asked(container).items():
             total[name] = max(total.get(name, 0), count)
     return total
 
 
 def _asked(container: Object) -> "dict[str, int]":
-    given = part(container, "resources")
+    given = part_of_object(container, "resources")
     # For devices, request and limit are the same, and either may be left out.
-    return devices({**part(given, "limits"), **part(given, "requests")})
+    return extended_resources(
+        {**part_of_object(given, "limits"), **part_of_object(given, "requests")}
+    )
 
 
-def devices(quantities: Mapping[str, Any]) -> "dict[str, int]":
+def extended_resources(quantities: Mapping[str, Any]) -> "dict[str, int]":
     """The extended resources in `quantities`: names with a domain that is not Kubernetes' own."""
-    found = {name: count_of(value) for name, value in quantities.items() if _is_device(name)}
+    found = {name: parse_quantity(value) for name, value in quantities.items() if _is_device(name)}
     return {
-        plain(name, 253): count for name, count in list(found.items())[:MOST] if count is not None
+        plain_line(name, 253): count
+        for name, count in list(found.items())[:MOST]
+        if count is not None
     }
 
 
@@ -138,7 +150,7 @@ def _is_device(name: str) -> bool:
     return bool(slash) and not domain.endswith("kubernetes.io")
 
 
-def count_of(value: Any) -> Optional[int]:  # noqa: ANN401 - JSON of any shape
+def parse_quantity(value: Any) -> Optional[int]:  # noqa: ANN401 - JSON of any shape
     """The whole number that a quantity means (`4`, `2k`, `1Gi`); None for anything else."""
     if type(value) is int:
         return value if value >= 0 else None
@@ -147,16 +159,18 @@ def count_of(value: Any) -> Optional[int]:  # noqa: ANN401 - JSON of any shape
 
 
 def node_row(node: Object, uses: Iterable[PodUse], *, all_pods: bool) -> Object:
-    """The row of a node for the console; without `all_pods`, `asked` is None, since not all its pods are known."""
-    spec, status = part(node, "spec"), part(node, "status")
-    capacity = devices(part(status, "capacity"))
-    free = devices(part(status, "allocatable"))
+    """The row of a node for the console; without `all_pods`, `asked` is
+    None, since not all its pods are known.
+    """
+    spec, status = part_of_object(node, "spec"), part_of_object(node, "status")
+    capacity = extended_resources(part_of_object(status, "capacity"))
+    free = extended_resources(part_of_object(status, "allocatable"))
     asked, jobs = _taken(uses)
     return {
-        "name": text_of(part(node, "metadata"), "name"),
+        "name": string_value(part_of_object(node, "metadata"), "name"),
         "unschedulable": spec.get("unschedulable") is True,
-        "conditions": [_condition(one) for one in rows_of(status.get("conditions"))[:MOST]],
-        "taints": [_taint(one) for one in rows_of(spec.get("taints"))[:MOST]],
+        "conditions": [_condition(one) for one in object_rows(status.get("conditions"))[:MOST]],
+        "taints": [_taint(one) for one in object_rows(spec.get("taints"))[:MOST]],
         "devices": {
             name: {
                 "capacity": capacity.get(name, 0),
@@ -167,7 +181,7 @@ def node_row(node: Object, uses: Iterable[PodUse], *, all_pods: bool) -> Object:
         },
         "jobs": jobs,
         "address": _address(status),
-        "kubelet": text_of(part(status, "nodeInfo"), "kubeletVersion", 60),
+        "kubelet": string_value(part_of_object(status, "nodeInfo"), "kubeletVersion", 60),
     }
 
 
@@ -183,22 +197,23 @@ def _taken(uses: Iterable[PodUse]) -> "tuple[dict[str, int], list[str]]":
 
 def _condition(found: Object) -> Object:
     return {
-        "type": text_of(found, "type", 100),
-        "status": text_of(found, "status", 20),
-        "reason": text_of(found, "reason", 100),
-        "message": text_of(found, "message", 400),
-        "since": epoch(found.get("lastTransitionTime")),
+        "type": string_value(found, "type", 100),
+        "status": string_value(found, "status", 20),
+        "reason": string_value(found, "reason", 100),
+        "message": string_value(found, "message", 400),
+        "since": parse_object_time(found.get("lastTransitionTime")),
     }
 
 
 def _taint(found: Object) -> str:
-    key, value, effect = (text_of(found, key) for key in ("key", "value", "effect"))
+    key, value, effect = (string_value(found, key) for key in ("key", "value", "effect"))
     return f"{key}={value}:{effect}" if value else f"{key}:{effect}"
 
 
 def _address(status: Object) -> str:
     known = {
-        text_of(one, "type"): text_of(one, "address") for one in rows_of(status.get("addresses"))
+        string_value(one, "type"): string_value(one, "address")
+        for one in object_rows(status.get("addresses"))
     }
     return known.get("InternalIP", "")
 
@@ -217,113 +232,125 @@ def is_outermost(found: Object) -> bool:
     names = {kind.name for kind in KINDS}
     return not any(
         row.get("controller") is True and row.get("kind") in names
-        for row in rows_of(part(found, "metadata").get("ownerReferences"))
+        for row in object_rows(part_of_object(found, "metadata").get("ownerReferences"))
     )
 
 
 def job_row(kind: JobKind, found: Object) -> Object:
     """The row of a job for the console."""
-    meta = part(found, "metadata")
-    notes = part(meta, "annotations")
-    state, why = job_state(found)
-    ours = part(meta, "labels").get(OURS_LABEL)
+    meta = part_of_object(found, "metadata")
+    notes = part_of_object(meta, "annotations")
+    state, why = kubernetes_job_state(found)
+    ours = part_of_object(meta, "labels").get(OURS_LABEL)
     return {
         "kind": kind.name,
-        "namespace": text_of(meta, "namespace"),
-        "name": text_of(meta, "name"),
-        "uid": text_of(meta, "uid", 64),
+        "namespace": string_value(meta, "namespace"),
+        "name": string_value(meta, "name"),
+        "uid": string_value(meta, "uid", 64),
         "label": kind.label,
-        "owner": owner(found),
-        "created": epoch(meta.get("creationTimestamp")),
+        "owner": job_owner(found),
+        "created": parse_object_time(meta.get("creationTimestamp")),
         "state": state,
         "why": why,
-        "pods": min(pods(kind, found), _MOST_PODS),
-        "ranks": min(ranks(kind, found), _MOST_RANKS),
-        "parts": parts(kind, part(found, "spec")),
-        "ours": text_of(notes, ID_ANNOTATION) if ours else "",
+        "pods": min(pod_count(kind, found), _MOST_PODS),
+        "ranks": min(world_size(kind, found), _MOST_RANKS),
+        "parts": job_parts(kind, part_of_object(found, "spec")),
+        "ours": string_value(notes, ID_ANNOTATION) if ours else "",
         "spec": _note(notes.get(SPEC_ANNOTATION)),
     }
 
 
-def job_state(found: Object) -> "tuple[str, str]":
+def kubernetes_job_state(found: Object) -> "tuple[str, str]":
     """(`done`, `failed`, `running` or `pending`; why, in the server's words)."""
-    outcome = outcome_of(found)
+    outcome = job_outcome(found)
     if outcome.state in _STATES:
         message = outcome.message or outcome.reason
         return _STATES[outcome.state], "" if outcome.state == "succeeded" else message
-    status = part(found, "status")
-    parts = rows_of(status.get("jobsStatus") or status.get("replicatedJobsStatus"))
+    status = part_of_object(found, "status")
+    parts = object_rows(status.get("jobsStatus") or status.get("replicatedJobsStatus"))
     begun = any(
         row.get("type") in _BEGUN and row.get("status") == "True"
-        for row in rows_of(status.get("conditions"))
+        for row in object_rows(status.get("conditions"))
     )
     # While the last pods are being counted none is active, and no condition says how it ended yet.
-    counted = any(whole(row.get(key)) for row in (status, *parts) for key in _COUNTS)
+    counted = any(whole_or_zero(row.get(key)) for row in (status, *parts) for key in _COUNTS)
     return ("running" if begun or counted else "pending"), ""
 
 
-def owner(found: Object) -> str:
-    """Who created the job, as far as the object says: a person (label), a controller, or the program that sent it."""
-    meta = part(found, "metadata")
+def job_owner(found: Object) -> str:
+    """Who created the job, as far as the object says: a person (label), a
+    controller, or the program that sent it.
+    """
+    meta = part_of_object(found, "metadata")
     person = _person(meta)
     if person:
         return person
-    for row in rows_of(meta.get("ownerReferences")):
+    for row in object_rows(meta.get("ownerReferences")):
         if row.get("controller") is True:
-            return f"{text_of(row, 'kind', 60)} {text_of(row, 'name')}"
-    for row in rows_of(meta.get("managedFields")):
+            return f"{string_value(row, 'kind', 60)} {string_value(row, 'name')}"
+    for row in object_rows(meta.get("managedFields")):
         if row.get("operation") == "Update" and row.get("subresource") in (None, ""):
-            return f"somebody with {text_of(row, 'manager', 60)}"
+            return f"somebody with {string_value(row, 'manager', 60)}"
     return "unknown"
 
 
 def _person(meta: Object) -> str:
     """The user that a label or annotation names; "" if none does."""
-    labels = {**part(meta, "annotations"), **part(meta, "labels")}
-    return next(filter(None, (text_of(labels, key, 100) for key in _PEOPLE)), "")
+    labels = {**part_of_object(meta, "annotations"), **part_of_object(meta, "labels")}
+    return next(filter(None, (string_value(labels, key, 100) for key in _PEOPLE)), "")
 
 
-def above(found: Object) -> "tuple[str, str]":
+def parent_job(found: Object) -> "tuple[str, str]":
     """(kind, `namespace/name`) of the job of which this one is a part; ("", "") for others."""
-    meta = part(found, "metadata")
-    for row in rows_of(meta.get("ownerReferences")):
+    meta = part_of_object(found, "metadata")
+    for row in object_rows(meta.get("ownerReferences")):
         if row.get("controller") is True:
-            return text_of(row, "kind", 63), f"{text_of(meta, 'namespace')}/{text_of(row, 'name')}"
+            return string_value(
+                row, "kind", 63
+            ), f"{string_value(meta, 'namespace')}/{string_value(row, 'name')}"
     return "", ""
 
 
 def lacks_pods(kind: JobKind, found: Object) -> bool:
-    """Whether pods of a job that is not over have not been created, as far as its status counts them."""
-    if job_state(found)[0] == "pending":
+    """Whether pods of a job that is not over have not been created,
+    as far as its status counts them.
+    """
+    if kubernetes_job_state(found)[0] == "pending":
         return True
-    if kind != JOB or job_state(found)[0] != "running":
+    if kind != JOB or kubernetes_job_state(found)[0] != "running":
         return False
-    status = part(found, "status")
-    return sum(whole(status.get(key)) for key in _COUNTS) < pods(kind, found)
+    status = part_of_object(found, "status")
+    return sum(whole_or_zero(status.get(key)) for key in _COUNTS) < pod_count(kind, found)
 
 
-def pods(kind: JobKind, found: Object) -> int:
+def pod_count(kind: JobKind, found: Object) -> int:
     """How many pods with ranks the job has when all run; the launcher of an MPIJob has none."""
-    spec = part(found, "spec")
+    spec = part_of_object(found, "spec")
     if kind.name in _PARTS:
         return max(1, sum(jobs * each for _, jobs, each in _PARTS[kind.name](spec)))
     return max(1, _of_workers(spec) if kind == MPIJOB else _of_job(spec))
 
 
-def ranks(kind: JobKind, found: Object) -> int:
-    """World size: the slots of an MPIJob; for others one rank per pod, since Kubernetes does not know more."""
-    slots = whole(part(found, "spec").get("slotsPerWorker", 1)) if kind == MPIJOB else 1
-    return pods(kind, found) * max(slots, 1)
+def world_size(kind: JobKind, found: Object) -> int:
+    """World size: the slots of an MPIJob; for others one rank per pod,
+    since Kubernetes does not know more.
+    """
+    slots = (
+        whole_or_zero(part_of_object(found, "spec").get("slotsPerWorker", 1))
+        if kind == MPIJOB
+        else 1
+    )
+    return pod_count(kind, found) * max(slots, 1)
 
 
 def _of_job(spec: Object) -> int:
     both = (spec.get("parallelism"), spec.get("completions"))
-    given = [whole(value) for value in both if value is not None]
+    given = [whole_or_zero(value) for value in both if value is not None]
     return min(given) if given else 1
 
 
 def _of_workers(spec: Object) -> int:
-    workers = whole(part(spec, "mpiReplicaSpecs", "Worker").get("replicas", 0))
+    workers = whole_or_zero(part_of_object(spec, "mpiReplicaSpecs", "Worker").get("replicas", 0))
     return workers + (spec.get("runLauncherAsWorker") is True)
 
 
@@ -333,32 +360,39 @@ Part = tuple[str, int, int]
 
 def _replicas(spec: Object) -> "list[Part]":
     """Parts of a PyTorchJob, the master first: it has rank 0."""
-    tables = part(spec, "pytorchReplicaSpecs")
-    found = [(name.lower(), 1, whole(part(row).get("replicas", 1))) for name, row in tables.items()]
+    tables = part_of_object(spec, "pytorchReplicaSpecs")
+    found = [
+        (name.lower(), 1, whole_or_zero(part_of_object(row).get("replicas", 1)))
+        for name, row in tables.items()
+    ]
     return sorted(found, key=lambda one: one[0] != "master")
 
 
 def _replicated(spec: Object) -> "list[Part]":
     return [
         (
-            text_of(row, "name", 63),
-            whole(row.get("replicas", 1)),
-            _of_job(part(row, "template", "spec")),
+            string_value(row, "name", 63),
+            whole_or_zero(row.get("replicas", 1)),
+            _of_job(part_of_object(row, "template", "spec")),
         )
-        for row in rows_of(spec.get("replicatedJobs"))
+        for row in object_rows(spec.get("replicatedJobs"))
     ]
 
 
 def _nodes(spec: Object) -> "list[Part]":
-    """Parts of a TrainJob with ranks; not those that prepare data and model, nor an MPI launcher."""
-    return [("node", 1, whole(part(spec, "trainer").get("numNodes", 1)))]
+    """Parts of a TrainJob with ranks; not those that prepare data
+    and model, nor an MPI launcher.
+    """
+    return [("node", 1, whole_or_zero(part_of_object(spec, "trainer").get("numNodes", 1)))]
 
 
 _PARTS = {"PyTorchJob": _replicas, "JobSet": _replicated, "TrainJob": _nodes}
 
 
-def parts(kind: JobKind, spec: Object) -> "dict[str, list[int]]":
-    """Part -> [number of its first pod, pods of each of its Jobs]; empty if the job has no parts."""
+def job_parts(kind: JobKind, spec: Object) -> "dict[str, list[int]]":
+    """Part -> [number of its first pod, pods of each of its Jobs];
+    empty if the job has no parts.
+    """
     first = 0
     found: dict[str, list[int]] = {}
     rows = _PARTS[kind.name](spec) if kind.name in _PARTS else []
@@ -369,4 +403,6 @@ def parts(kind: JobKind, spec: Object) -> "dict[str, list[int]]":
 
 
 def _note(given: object) -> Optional[Object]:
-    return table(given) if isinstance(given, str) and len(given) < _LONGEST_NOTE else None
+    return (
+        parse_json_table(given) if isinstance(given, str) and len(given) < _LONGEST_NOTE else None
+    )

@@ -1,4 +1,6 @@
-"""The job that a keeper keeps: where its objects are in the API; creates and deletes them, and verifies that none is left."""
+"""The job that a keeper keeps: where its objects are in the API; creates and
+deletes them, and verifies that none is left.
+"""
 
 import re
 import threading
@@ -17,8 +19,8 @@ from rankdeck_agent.kubernetes.api import (
     Params,
     Proxy,
     ProxyError,
-    refusal,
-    rows_of,
+    describe_api_refusal,
+    object_rows,
     table_of,
 )
 from rankdeck_agent.kubernetes.objects import (
@@ -28,18 +30,22 @@ from rankdeck_agent.kubernetes.objects import (
     OPERATOR_LABEL,
     OURS_LABEL,
     Pod,
-    text_of,
+    string_value,
 )
-from rankdeck_agent.text import array, plain, table
+from rankdeck_agent.text import parse_json_array, parse_json_table, plain_line
 
 MANIFEST, CREATED, GONE = "manifest.json", "kubernetes.created", "kubernetes.gone"
-"""Files in the run folder: the objects to create, a mark that they were created, a mark that none is left."""
+"""Files in the run folder: the objects to create, a mark that they
+were created, a mark that none is left.
+"""
 _CORE = {"ConfigMap": "configmaps", "Pod": "pods", "Secret": "secrets", "Service": "services"}
 """Other kinds than jobs -> their plurals."""
 _ASIDE = ("Service", "ConfigMap")
 """Kinds that we create in addition to the job."""
 _HURRY = "1"
-"""Seconds of grace when a cancel's own grace period is over; 0 would remove the pod without asking its node."""
+"""Seconds of grace when a cancel's own grace period is over; 0 would
+remove the pod without asking its node.
+"""
 _TRIES = 3
 _UNSURE = (0, 500, 502, 503, 504)
 """Statuses after which the request may have been carried out nevertheless; it may be sent again."""
@@ -73,7 +79,10 @@ class Target:
     grace: float = 10.0
     """Grace period in seconds."""
     parts: Mapping[str, Sequence[int]] = field(default_factory=dict[str, Sequence[int]])
-    """For a job of several parts: part -> (number of its first pod, pods of each of its Jobs). Other pods have no ranks."""
+    """For a job of several parts: part -> (number of its first pod, pods of each of its Jobs).
+
+    Other pods have no ranks.
+    """
 
     @property
     def path(self) -> str:
@@ -103,7 +112,7 @@ class Target:
 
     def collection(self, kind: str) -> str:
         """The API path of the objects of a core kind."""
-        return collection("v1", kind, self.namespace)
+        return collection_path("v1", kind, self.namespace)
 
 
 MOST_FOLLOWED = 4096
@@ -111,17 +120,21 @@ _SPARE_FILES = 100
 
 
 def most_followed(target: Target, files: int) -> int:
-    """How many pods of the job can be followed by a process that may open so many files: a stream, and two files per rank."""
+    """How many pods of the job can be followed by a process that may open so many
+    files: a stream, and two files per rank.
+    """
     mpi = target.kind == MPIJOB.name
     free = max(0, files - _SPARE_FILES - (2 * target.ranks if mpi else 0))
     return min(MOST_FOLLOWED, free // (1 if mpi else 1 + 2 * target.each))
 
 
-def collection(version: str, kind: str, namespace: str) -> str:
-    """The API path of the objects of a kind in a namespace; raises ValueError for a kind that we do not create."""
+def collection_path(version: str, kind: str, namespace: str) -> str:
+    """The API path of the objects of a kind in a namespace; raises
+    ValueError for a kind that we do not create.
+    """
     plural = BY_NAME[kind].plural if kind in BY_NAME else _CORE.get(kind)
     if plural is None:
-        raise ValueError(f"objects of kind {plain(kind, 60)} are not created by Rankdeck")
+        raise ValueError(f"objects of kind {plain_line(kind, 60)} are not created by Rankdeck")
     root = "apis" if "/" in version else "api"
     return f"/{root}/{version}/namespaces/{namespace}/{plural}"
 
@@ -130,21 +143,23 @@ def read_target(folder: RunFolder) -> Target:
     """The Target in the settings of a run folder; raises FolderError."""
     file = folder / KUBERNETES_SETTINGS
     try:
-        row = table(file.read_text(encoding="utf-8")) or {}
+        row = parse_json_table(file.read_text(encoding="utf-8")) or {}
         return Target(**row)
     except (OSError, TypeError) as error:
         raise FolderError(f"{file} cannot be read: {error}") from error
 
 
-def placed(target: Target, proxy: Proxy) -> Target:
-    """The target in its namespace, which is that of the context if it names none; raises ProxyError."""
+def place_target(target: Target, proxy: Proxy) -> Target:
+    """The target in its namespace, which is that of the context if
+    it names none; raises ProxyError.
+    """
     return replace(target, namespace=target.namespace or proxy.namespace())
 
 
 def read_objects(file: Path) -> Sequence[Object]:
     """The objects to create, in order, from the file MANIFEST; raises FolderError."""
     try:
-        return rows_of(array(file.read_text(encoding="utf-8")))
+        return object_rows(parse_json_array(file.read_text(encoding="utf-8")))
     except OSError as error:
         raise FolderError(f"{file} cannot be read: {error}") from error
 
@@ -152,8 +167,11 @@ def read_objects(file: Path) -> Sequence[Object]:
 # ---- creating ---------------------------------------------------------------------------
 
 
-def create(api: Api, target: Target, objects: Sequence[Object], *, dry: bool = False) -> None:
-    """Create all objects, the job last. `dry`: the server only checks them, and the pods that the job would have.
+def create_objects(
+    api: Api, target: Target, objects: Sequence[Object], *, dry: bool = False
+) -> None:
+    """Create all objects, the job last. `dry`: the server only checks them,
+    and the pods that the job would have.
 
     The job becomes the owner of the others, so that Kubernetes deletes them with it.
     Raises ApiError after removing what was created; UnsureError if something may be left.
@@ -174,10 +192,11 @@ def create(api: Api, target: Target, objects: Sequence[Object], *, dry: bool = F
 
 
 def _try_pods(api: Api, target: Target, job: Object) -> None:
-    """Have the server check a pod of each template of the job, if the user may create pods; raises ApiError.
+    """Have the server check a pod of each template of the job, if the
+    user may create pods; raises ApiError.
 
-    A job is taken although none of its pods will be: PodSecurity, quotas, LimitRanges, RuntimeClasses and most webhooks
-    look at pods only.
+    A job is taken although none of its pods will be: PodSecurity, quotas, LimitRanges,
+    RuntimeClasses and most webhooks look at pods only.
     """
     for template in templates_of(table_of(job.get("spec"))):
         meta = {**table_of(template.get("metadata")), "generateName": f"{target.name}-"}
@@ -201,7 +220,10 @@ def templates_of(spec: Object) -> list[Object]:
 
 
 def _taken_back(api: Api, target: Target, made: Iterable[Object], *, sure: bool) -> bool:
-    """Delete what was made; returns whether nothing is left. Not `sure`: we do not know what the server did."""
+    """Delete what was made; returns whether nothing is left.
+
+    Not `sure`: we do not know what the server did.
+    """
     if not sure:
         ending = Ending(api, target)
         while not ending.step(0.0, quiet=True):
@@ -209,7 +231,7 @@ def _taken_back(api: Api, target: Target, made: Iterable[Object], *, sure: bool)
         return not ending.left
     try:
         for one in made:
-            delete(api, _path(target, one), _name(one))
+            delete_object(api, _path(target, one), _name(one))
     except ApiError:
         return False
     return True
@@ -242,22 +264,25 @@ def _create(api: Api, target: Target, one: Object, *, dry: bool) -> Object:
 
 
 def _passes(error: ApiError) -> bool:
-    """Whether the same request may succeed a moment later. (Two requests may collide in a quota: Conflict.)"""
+    """Whether the same request may succeed a moment later.
+
+    (Two requests may collide in a quota: Conflict.)
+    """
     return error.status in (*_UNSURE, 429) or error.reason == "Conflict"
 
 
 def _name(one: Object) -> str:
-    return text_of(table_of(one.get("metadata")), "name")
+    return string_value(table_of(one.get("metadata")), "name")
 
 
 def _path(target: Target, one: Object) -> str:
-    kind, version = text_of(one, "kind", 63), text_of(one, "apiVersion", 63)
-    return collection(version, kind, target.namespace)
+    kind, version = string_value(one, "kind", 63), string_value(one, "apiVersion", 63)
+    return collection_path(version, kind, target.namespace)
 
 
 def _explained(error: ApiError, one: Object) -> ApiError:
     """The error, with a better sentence for the most frequent causes."""
-    kind = text_of(one, "kind", 63)
+    kind = string_value(one, "kind", 63)
     if error.status == 404 and kind not in ("ConfigMap", "Service") and "namespaces" not in error.message:  # fmt: skip
         message = f"this cluster knows no {kind}: the operator for it is not installed (MPIJob: MPI Operator, kubeflow.org/v2beta1; the training operator's v1 is another)"
         return ApiError(error.status, error.reason, message)
@@ -286,8 +311,11 @@ def _give_to(api: Api, target: Target, owner: Object, others: Iterable[Object]) 
 # ---- deleting ---------------------------------------------------------------------------
 
 
-def delete(api: Api, path: str, name: str) -> None:
-    """Delete one object, after the objects that it owns; no error if it is gone. Raises ApiError."""
+def delete_object(api: Api, path: str, name: str) -> None:
+    """Delete one object, after the objects that it owns; no error if it is gone.
+
+    Raises ApiError.
+    """
     # Without a policy, deleting a Job would leave its pods running, with nothing to cancel.
     body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"}
     _delete(api, f"{path}/{name}", None, body)
@@ -303,12 +331,12 @@ def _delete(api: Api, path: str, params: Optional[Params], body: Optional[Object
 
 def ask_to_end(api: Api, target: Target) -> None:
     """Delete the job and all that we created with it; does not wait. Raises ApiError."""
-    delete(api, target.path, target.name)
+    delete_object(api, target.path, target.name)
     for kind, found in _aside(api, target):
-        delete(api, target.collection(kind), _name(found))
+        delete_object(api, target.collection(kind), _name(found))
 
 
-def hurry(api: Api, target: Target) -> None:
+def shorten_grace(api: Api, target: Target) -> None:
     """Have the nodes kill the pods that are left, after the grace period; raises ApiError."""
     path = target.collection("Pod")
     pods, _ = api.items(path, {"labelSelector": target.selector})
@@ -325,7 +353,7 @@ def _aside(api: Api, target: Target) -> Iterator[tuple[str, Object]]:
             yield kind, one
 
 
-def leftovers(api: Api, target: Target) -> list[str]:
+def list_left_objects(api: Api, target: Target) -> list[str]:
     """The objects of the job that still exist, one line each; raises ApiError."""
     jobs, _ = api.items(target.path, target.field)
     pods, _ = api.items(target.collection("Pod"), {"labelSelector": target.selector})
@@ -336,11 +364,11 @@ def leftovers(api: Api, target: Target) -> list[str]:
 def _named(target: Target, kind: str, one: Mapping[str, Any]) -> str:
     meta, status = table_of(one.get("metadata")), table_of(one.get("status"))
     finalizers: Optional[object] = meta.get("finalizers")
-    phase = text_of(status, "phase", 20)
-    node = text_of(table_of(one.get("spec")), "nodeName", 63)
+    phase = string_value(status, "phase", 20)
+    node = string_value(table_of(one.get("spec")), "nodeName", 63)
     more = [phase, f"on node {node}" if node else "", "has finalizers" if finalizers else ""]
     details = ", ".join(filter(None, more))
-    return f"{kind} {target.namespace}/{text_of(meta, 'name')}{f' ({details})' if details else ''}"
+    return f"{kind} {target.namespace}/{string_value(meta, 'name')}{f' ({details})' if details else ''}"
 
 
 SLACK = 4.0
@@ -348,11 +376,16 @@ SLACK = 4.0
 _LOOK_PERIOD = 2.0
 _PAUSE = 0.3
 _KUBELET = 1.0
-"""Seconds after the grace period for nodes to kill what did not end, before we delete the pods once more."""
+"""Seconds after the grace period for nodes to kill what did not end,
+before we delete the pods once more.
+"""
 
 
 class Ending:
-    """One deletion, done step by step. `left` names what is left; it is empty once the server has shown that nothing is."""
+    """One deletion, done step by step.
+
+    `left` names what is left; it is empty once the server has shown that nothing is.
+    """
 
     def __init__(self, api: Api, target: Target) -> None:
         self._api, self._target = api, target
@@ -362,7 +395,8 @@ class Ending:
         self.left = [f"{target.kind} {target.namespace}/{target.name}: nothing is known of it"]
 
     def step(self, grace: float, *, quiet: bool) -> bool:
-        """Do what is due; returns whether the deletion is over. `grace`: seconds from its beginning.
+        """Do what is due; returns whether the deletion is over.
+        `grace`: seconds from its beginning.
 
         `quiet`: no pod is known to exist, so ask the server at once what is left.
         """
@@ -372,9 +406,9 @@ class Ending:
             self._ask(late)
             if quiet or now - self._looked > _LOOK_PERIOD:
                 self._looked = now
-                self.left = leftovers(self._api, self._target)
+                self.left = list_left_objects(self._api, self._target)
         except ApiError as error:
-            self.left = [refusal(error)]
+            self.left = [describe_api_refusal(error)]
         return not self.left or late > SLACK
 
     def _ask(self, late: float) -> None:
@@ -388,19 +422,21 @@ class Ending:
 
     def _hurry(self) -> None:
         try:
-            hurry(self._api, self._target)
+            shorten_grace(self._api, self._target)
         except ApiError:
-            return  # `leftovers` shows what is left
+            return  # `list_left_objects` shows what is left
 
 
 def end_without_keeper(folder: RunFolder, grace: float) -> list[dict[str, Any]]:
-    """End the job of a run folder if its keeper has not; returns what is left, as rows of `left` of a cancel."""
+    """End the job of a run folder if its keeper has not; returns what is
+    left, as rows of `left` of a cancel.
+    """
     if not is_kubernetes(folder) or (folder / GONE).exists():
         return []
     target = read_target(folder)
     try:
         with Proxy(target.context) as proxy:
-            ending = Ending(proxy.api, placed(target, proxy))
+            ending = Ending(proxy.api, place_target(target, proxy))
             while not ending.step(grace, quiet=True):
                 time.sleep(_PAUSE)
     except ProxyError as error:

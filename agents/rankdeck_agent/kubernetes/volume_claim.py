@@ -1,7 +1,9 @@
-"""Reads with a small pod what ranks wrote to the volume claim of `logs`, and adds what is missing here.
+"""Reads with a small pod what ranks wrote to the volume claim of
+`logs`, and adds what is missing here.
 
-The claim has `rank.N/out` and `rank.N/err` as the rank wrote them, and `start` and `exit` (a text, and epoch seconds
-on a second line). A pod prints them in the line format of the ranks' shim, so that `objects.Splitter` can read them.
+The claim has `rank.N/out` and `rank.N/err` as the rank wrote them, and `start` and `exit` (a text,
+and epoch seconds on a second line). A pod prints them in the line format of the ranks' shim, so
+that `objects.Splitter` can read them.
 """
 
 import os
@@ -14,8 +16,8 @@ from typing import Any, Callable, Optional
 
 from rankdeck_agent.files import write_all
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.kubernetes.api import Api, ApiError, HttpStream, Object, rows_of
-from rankdeck_agent.kubernetes.job_state import hopeless, waits_for
+from rankdeck_agent.kubernetes.api import Api, ApiError, HttpStream, Object, object_rows
+from rankdeck_agent.kubernetes.job_state import pod_hopeless_reason, pod_wait_reason
 from rankdeck_agent.kubernetes.objects import (
     BY_NAME,
     ERR,
@@ -30,9 +32,9 @@ from rankdeck_agent.kubernetes.objects import (
     Key,
     LogPiece,
     Splitter,
-    part,
+    part_of_object,
     pod_of,
-    text_of,
+    string_value,
 )
 from rankdeck_agent.kubernetes.target import MANIFEST, Target, read_objects, templates_of
 from rankdeck_agent.older_python import without_suffix
@@ -41,7 +43,9 @@ VOLUME = "logs"
 """Name of the claim's volume in the job's pods."""
 END = "rankdeck: end of the claim"
 LINES = 20_000
-"""Most lines of a file that one pod prints: more would be lost to log rotation before they were read."""
+"""Most lines of a file that one pod prints: more would be lost to
+log rotation before they were read.
+"""
 MOST_FILES = 1000
 """Most files that one pod prints: their names are arguments of its command."""
 _KEPT = (
@@ -76,7 +80,9 @@ echo "{END}"
 """
 _OVERLAP = 64 << 10
 _LONGEST_TIME = 11
-"""Most digits of epoch seconds: others may write to the claim, and longer numbers cannot be set as a file's time."""
+"""Most digits of epoch seconds: others may write to the claim, and longer
+numbers cannot be set as a file's time.
+"""
 _NOTHING: Object = {}
 
 
@@ -85,19 +91,19 @@ def reader_pod(spec: Object, files: Iterable[str]) -> Optional[dict[str, Any]]:
 
     `files` look like `3/out:101`: rank, file, and the byte to begin at (counted from 1).
     """
-    pod = part(_template(spec), "spec")
-    volumes = [one for one in rows_of(pod.get("volumes")) if one.get("name") == VOLUME]
-    box = next(iter(rows_of(pod.get("containers"))), _NOTHING)
-    mounts = [one for one in rows_of(box.get("volumeMounts")) if one.get("name") == VOLUME]
+    pod = part_of_object(_template(spec), "spec")
+    volumes = [one for one in object_rows(pod.get("volumes")) if one.get("name") == VOLUME]
+    box = next(iter(object_rows(pod.get("containers"))), _NOTHING)
+    mounts = [one for one in object_rows(box.get("volumeMounts")) if one.get("name") == VOLUME]
     if not volumes or not mounts or "persistentVolumeClaim" not in volumes[0]:
         return None
-    folder = text_of(mounts[0], "mountPath")
+    folder = string_value(mounts[0], "mountPath")
     container: dict[str, Any] = {
         "name": "reader",
         "command": ["sh", "-c", _SCRIPT, "reader", folder, str(LINES), *files],
         "volumeMounts": [{**mounts[0], "readOnly": True}],
         **{key: box[key] for key in _KEPT_OF_BOX if key in box},
-        **_shared(part(box, "resources")),
+        **_shared(part_of_object(box, "resources")),
     }
     return {
         "restartPolicy": "Never",
@@ -115,9 +121,13 @@ def _template(spec: Object) -> Object:
 
 
 def _shared(given: Object) -> dict[str, Any]:
-    """The field `resources` without devices, which would only keep them from others: under a quota a pod must have one."""
+    """The field `resources` without devices, which would only keep them from
+    others: under a quota a pod must have one.
+    """
     kept = {
-        what: {name: value for name, value in part(given, what).items() if "/" not in name}
+        what: {
+            name: value for name, value in part_of_object(given, what).items() if "/" not in name
+        }
         for what in ("limits", "requests")
     }
     kept = {what: values for what, values in kept.items() if values}
@@ -125,25 +135,35 @@ def _shared(given: Object) -> dict[str, Any]:
 
 
 def _labels_of_site(labels: Object) -> dict[str, Any]:
-    """The labels that the job file gives its pods: with those of its controller, it would take the reader for one of them."""
+    """The labels that the job file gives its pods: with those of its controller,
+    it would take the reader for one of them.
+    """
     return {name: value for name, value in labels.items() if not name.startswith(_OF_CONTROLLERS)}
 
 
 def claim_name(spec: Object) -> str:
     """The name of the claim in a job's spec; "" if it has none."""
     pod = reader_pod(spec, ())
-    volumes = rows_of(pod["volumes"]) if pod else []
-    return text_of(part(volumes[0], "persistentVolumeClaim"), "claimName") if volumes else ""
+    volumes = object_rows(pod["volumes"]) if pod else []
+    return (
+        string_value(part_of_object(volumes[0], "persistentVolumeClaim"), "claimName")
+        if volumes
+        else ""
+    )
 
 
 class _Copy:
-    """One output file of a rank: how far it was read from the claim, and which of its lines are here already."""
+    """One output file of a rank: how far it was read from the claim, and
+    which of its lines are here already.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.at, self._expected = _last_lines(path)
         self._there: Optional[Counter[bytes]] = None
-        """Line -> how often it is in the file here; used if that file is not a prefix of the one on the claim."""
+        """Line -> how often it is in the file here; used if that file is not
+        a prefix of the one on the claim.
+        """
         self.read = 0
         """Lines read in this pass."""
         self.again = False
@@ -158,7 +178,9 @@ class _Copy:
         self.read, self.again = 0, False
 
     def take(self, line: bytes) -> bytes:
-        """Compare a line of the claim (without newline); returns the bytes to append to the file here."""
+        """Compare a line of the claim (without newline); returns the
+        bytes to append to the file here.
+        """
         if self.again:
             return b""
         self.read += 1
@@ -216,7 +238,9 @@ class Missing:
         self._asked: list[Key] = []
 
     def ask(self) -> list[str]:
-        """The files that the next pod must print (see reader_pod); empty if nothing is left to ask for."""
+        """The files that the next pod must print (see reader_pod);
+        empty if nothing is left to ask for.
+        """
         self._asked = self._waiting[:MOST_FILES]
         for key in self._asked:
             if key in self._copies:
@@ -238,7 +262,9 @@ class Missing:
         return b""
 
     def passed(self) -> Iterator[tuple[int, str, bytes, Optional[float]]]:
-        """Call when the pod has printed everything: yields (rank, START or EXIT, text, epoch seconds or None) for what is new."""
+        """Call when the pod has printed everything: yields (rank, START or EXIT, text,
+        epoch seconds or None) for what is new.
+        """
         over = {key for key in self._asked if key not in self._copies or self._copies[key].finished}
         self._waiting = [key for key in self._waiting if key not in over]
         for key in sorted(over - self._copies.keys()):
@@ -264,7 +290,10 @@ class ClaimError(Exception):
 
 
 class ClaimReader:
-    """Copies what is missing of the ranks' output into the run folder. Use from one thread; `stop` from any."""
+    """Copies what is missing of the ranks' output into the run folder.
+
+    Use from one thread; `stop` from any.
+    """
 
     def __init__(self, api: Api, folder: RunFolder, target: Target, spec: Object, uid: str) -> None:
         """`spec`: the job's spec; `uid`: the job's uid, "" if its object is gone."""
@@ -282,7 +311,10 @@ class ClaimReader:
             self._stream.close()
 
     def read(self, missing: Missing, tell: Callable[[MissingPiece], None]) -> None:
-        """Read all that is missing; calls `tell` for each start or end of a rank. Raises ClaimError, OSError."""
+        """Read all that is missing; calls `tell` for each start or end of a rank.
+
+        Raises ClaimError, OSError.
+        """
         tries = 0
         for _ in range(_MOST_PASSES):
             files = missing.ask()
@@ -311,9 +343,9 @@ class ClaimReader:
             self._delete(f"{path}/{name}")
 
     def _pod(self, name: str, files: Sequence[str]) -> dict[str, Any]:
-        marks = part(_template(self._spec), "metadata")
+        marks = part_of_object(_template(self._spec), "metadata")
         labels = {
-            **_labels_of_site(part(marks, "labels")),
+            **_labels_of_site(part_of_object(marks, "labels")),
             "app.kubernetes.io/managed-by": "rankdeck",
             OURS_LABEL: self._target.name,
             ROLE_LABEL: READER,
@@ -353,8 +385,8 @@ class ClaimReader:
                 raise ClaimError(error.message) from error
             if pod.container.state in (RUNNING, TERMINATED):
                 return
-            never = hopeless(pod)
-            why = never or waits_for(pod) or why
+            never = pod_hopeless_reason(pod)
+            why = never or pod_wait_reason(pod) or why
             if never or time.monotonic() > deadline:
                 raise ClaimError(f"the pod that reads it: {why}")
             time.sleep(_POLL)
@@ -383,7 +415,9 @@ class ClaimReader:
         write_all(files[key], data)
 
     def _delete(self, path: str) -> None:
-        """Delete the pod and wait until it is gone; raises ClaimError with its name if it is not."""
+        """Delete the pod and wait until it is gone; raises
+        ClaimError with its name if it is not.
+        """
         deadline = time.monotonic() + _GONE_LIMIT
         why = "it is still there"
         while time.monotonic() < deadline:

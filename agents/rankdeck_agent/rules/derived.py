@@ -1,4 +1,6 @@
-"""Numbers that follow from those of a sample: what is missing, down, gone or unlike its peers within the node."""
+"""Numbers that follow from those of a sample: what is missing, down, gone
+or unlike its peers within the node.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -7,7 +9,7 @@ from statistics import median_high
 from typing import Union
 
 from rankdeck_agent.rules.facts import Facts, Number, Table
-from rankdeck_agent.rules.units import duration, written
+from rankdeck_agent.rules.units import write_duration, write_number
 
 RECOVERY = {
     1: (2, "a reset"),
@@ -23,7 +25,9 @@ FABRIC_FAULTS = (
     (6, 3, {1}, 1, "it recovers from an access timeout"),
     (8, 15, {2, 3, 4, 5, 6, 7, 8}, 2, "its configuration is incorrect"),
 )
-"""NVML's fabric health mask: shift, mask, values that are faults, value of `gpu.fabric_fault` (1 warn, 2 bad), words."""
+"""NVML's fabric health mask: shift, mask, values that are faults, value of
+`gpu.fabric_fault` (1 warn, 2 bad), words.
+"""
 _BRIDGED = re.compile(r"PCI|\bNVL\b|RTX|Quadro|TITAN|GeForce|\bA[1-4]0\b", re.IGNORECASE)
 """Matches the model names of boards whose NVLinks are connectors for optional bridges."""
 _BRAKE, _HEAT_OR_POWER = 0x80, 0x48
@@ -31,11 +35,15 @@ _HELD = (
     (_BRAKE, "gpu.throttle_brake", "gpu.brake_now"),
     (_HEAT_OR_POWER, "gpu.throttle_thermal", "gpu.slowed_now"),
 )
-"""Bits of NVML's clock event reasons, the counter that is used instead if there is one, the derived metric."""
+"""Bits of NVML's clock event reasons, the counter that is used instead
+if there is one, the derived metric.
+"""
 DISABLED, LINK_UP = 3, 5
 """Physical states of an RDMA port."""
 PEERS, SHARE = 3, 0.75
-"""How many devices of one machine must agree, and which share of all, before another one counts as odd."""
+"""How many devices of one machine must agree, and which share of
+all, before another one counts as odd.
+"""
 GPUS = ("gpu.mem_total", "gpu.used")
 _MOUNTS = ("disk.mounted", "disk.used", "disk.readonly", "disk.stuck")
 _SEEN_AS = ("disk.mounted", "disk.readonly")
@@ -45,7 +53,9 @@ KEPT = (*GPUS, "rdma.up", "net.up", "nvme.live", *_SEEN_AS)
 SIZES = ("cpu.cores", "mem.total")
 """Metrics of the machine's size, which does not shrink while it runs."""
 _SHRUNK = 0.98
-"""Share of the largest size from which on nothing is missing: a kernel may keep back a little more."""
+"""Share of the largest size from which on nothing is missing: a
+kernel may keep back a little more.
+"""
 UNWATCHED = re.compile(
     r"(?:lo|veth.*|docker.*|br-.*|cni.*|cali.*|flannel.*|virbr.*|vnet.*|ifb.*|tap.*|tun.*|dummy.*|sit\d*"
     r"|ip6?tnl.*|ip6?gre.*|gre.*|erspan.*|ip_vti.*|ip6_vti.*|kube-.*|nodelocaldns|vxlan.*|lxc.*|podman.*)"
@@ -56,7 +66,9 @@ _PASSING = re.compile(
 )
 """Names of interfaces that go down while nothing is wrong with the node."""
 _PASSING_KINDS = frozenset({"wifi", "vf", "usb", "virtual", "fabric"})
-"""Kinds in the inventory of devices that may go while nothing is wrong: moved into a container, or unplugged."""
+"""Kinds in the inventory of devices that may go while nothing is wrong:
+moved into a container, or unplugged.
+"""
 _PASSING_MOUNT = re.compile(
     r"/(?:run|tmp|media|snap|proc|sys|dev|var/(?:run|snap|tmp|lib/(?:kubelet|docker|containers?|containerd|rancher|lxd|lxc|machines)))(?:/|$)"
 )
@@ -87,7 +99,7 @@ class Derived:
             self.notes[metric, device] = note
 
 
-def derive(facts: Facts) -> Derived:
+def derive_numbers(facts: Facts) -> Derived:
     """The numbers that follow from these facts."""
     found = Derived()
     _driver(facts, found)
@@ -112,7 +124,7 @@ def derive(facts: Facts) -> Derived:
     return found
 
 
-def wanted(facts: Facts, key: str) -> int:
+def wanted_devices(facts: Facts, key: str) -> int:
     """How many GPUs ("gpu_count") or RDMA ports ("rdma_count") the node should have."""
     expected = facts.expected.gpus if key == "gpu_count" else facts.expected.rdma
     other = facts.expected.other.get(key, 0)
@@ -122,7 +134,7 @@ def wanted(facts: Facts, key: str) -> int:
 def _driver(facts: Facts, found: Derived) -> None:
     for device, waited in facts.values.get("gpu.answer", {}).items():
         if waited >= facts.driver_limit:
-            found.put("gpu.hangs", device, 1, written(waited, "s"))
+            found.put("gpu.hangs", device, 1, write_number(waited, "s"))
 
 
 def _recovery(facts: Facts, found: Derived) -> None:
@@ -162,7 +174,7 @@ def _held_down(facts: Facts, found: Derived) -> None:
 def _counts(facts: Facts, found: Derived) -> None:
     """Missing devices; a device that could not be read is not missing."""
     for key, metric, what, seen_by in _COUNTED:
-        number = wanted(facts, key)
+        number = wanted_devices(facts, key)
         if not number or any(n.partition("/")[0] in seen_by for n in facts.failed):
             continue
         if any(name in facts.values or name in facts.absent for name in seen_by):
@@ -172,7 +184,7 @@ def _counts(facts: Facts, found: Derived) -> None:
                 found.put(metric, "", number - seen, note)
     there = facts.values.get("gpu.on_bus", {}).get("", 0)
     listed = len(facts.values.get("gpu.lost", {}))
-    if listed and not wanted(facts, "gpu_count") and there > listed:
+    if listed and not wanted_devices(facts, "gpu_count") and there > listed:
         found.put("gpu.unlisted", "", there - listed, f"{listed} of {there:g} GPUs")
 
 
@@ -182,7 +194,7 @@ def is_kept(
     """Whether a device of KEPT should stay: something is wrong when it goes."""
     kind = metric.partition(".")[0]
     if metric == "net.up":
-        return bool(number) and matters(device, values, inventory)
+        return bool(number) and interface_matters(device, values, inventory)
     if inventory.get(f"{kind}.{device}.kind") in _PASSING_KINDS:
         return False
     if metric in _SEEN_AS:
@@ -193,7 +205,7 @@ def is_kept(
     return True
 
 
-def matters(interface: str, values: Table, inventory: Mapping[str, str]) -> bool:
+def interface_matters(interface: str, values: Table, inventory: Mapping[str, str]) -> bool:
     """Whether something is wrong when this interface, which was up, goes down."""
     kind = inventory.get(f"net.{interface}.kind", "")
     if UNWATCHED.fullmatch(interface) or _PASSING.fullmatch(interface):
@@ -216,7 +228,7 @@ def _gone(facts: Facts, found: Derived) -> None:
         now, most = facts.values.get(metric, {}).get(""), facts.most.get(metric, 0)
         if now is not None and now < most * _SHRUNK:
             unit = "B" if metric == "mem.total" else ""
-            found.put(derived, "", 1, f"{written(now, unit)} of {written(most, unit)}")
+            found.put(derived, "", 1, f"{write_number(now, unit)} of {write_number(most, unit)}")
 
 
 _TOGETHER = ((*GPUS, "gpu.lost"), _MOUNTS)
@@ -239,7 +251,7 @@ def _put_gone(metric: str, device: str, facts: Facts, found: Derived) -> None:
         found.put("disk.unmounted", device, 1)
     elif metric == "nvme.live":
         found.put("nvme.gone", device, 1)
-    elif not wanted(facts, "gpu_count"):
+    elif not wanted_devices(facts, "gpu_count"):
         found.put("gpu.gone", device, 1)
 
 
@@ -255,11 +267,13 @@ def _links(facts: Facts, found: Derived) -> None:
         links = facts.values.get(metric)
         if not links or 0 not in links.values():
             continue
-        every = metric == "rdma.up" and wanted(facts, "rdma_count") > sum(map(bool, links.values()))
+        every = metric == "rdma.up" and wanted_devices(facts, "rdma_count") > sum(
+            map(bool, links.values())
+        )
         for device, up in links.items():
             named = metric == "net.up" and device == facts.expected.interface
             was_up = (metric, device) in facts.seen_up and (
-                metric != "net.up" or matters(device, facts.values, facts.inventory)
+                metric != "net.up" or interface_matters(device, facts.values, facts.inventory)
             )
             if not up and (every or named or was_up):
                 waits = metric == "rdma.up" and _physical(facts, device) == LINK_UP
@@ -278,15 +292,18 @@ _NO_MANAGER = "; its link is up, but no subnet manager has set it up"
 
 
 def _odd_ports(links: Mapping[str, Number], facts: Facts, found: Derived) -> None:
-    """Ports that are not ACTIVE while their link is up or most others are ACTIVE; only if the expected number is not set."""
+    """Ports that are not ACTIVE while their link is up or most others are ACTIVE;
+    only if the expected number is not set.
+    """
     up = sum(map(bool, links.values()))
-    if wanted(facts, "rdma_count"):
+    if wanted_devices(facts, "rdma_count"):
         return
     kinds = [_kind(facts, device) for device in links]
     usual = max(set(kinds), key=kinds.count)
     for device, active in links.items():
         state = _physical(facts, device)
-        # A port with a cable is meant to be used; a disabled port of another kind of card is a spare one.
+        # A port with a cable is meant to be used; a disabled port of
+        # another kind of card is a spare one.
         spare = state == DISABLED and _kind(facts, device) != usual
         if not active and (state == LINK_UP or (_most(up, len(links)) and not spare)):
             why = _NO_MANAGER if state == LINK_UP else ""
@@ -316,7 +333,7 @@ def _odd_rates(links: Mapping[str, Number], facts: Facts, found: Derived) -> Non
         alike = sum(rate == usual for rate in rates.values())
         for device, rate in rates.items() if _most(alike, len(rates)) else ():
             if rate < usual:
-                note = f"{written(rate, 'bit/s')}, {alike} of {len(rates)} of its kind at {written(usual, 'bit/s')}"
+                note = f"{write_number(rate, 'bit/s')}, {alike} of {len(rates)} of its kind at {write_number(usual, 'bit/s')}"
                 found.put("rdma.slow", device, 1, note)
 
 
@@ -356,7 +373,7 @@ def _odd_gpus(facts: Facts, found: Derived) -> None:
             low = {device: n for device, n in numbers.items() if n < usual * row.share}
             alike = len(numbers) - len(low)
             for device, number in low.items() if _most(alike, len(numbers)) else ():
-                note = f"{written(number, row.unit)}, {alike} of {len(numbers)} like it at {written(usual, row.unit)}"
+                note = f"{write_number(number, row.unit)}, {alike} of {len(numbers)} like it at {write_number(usual, row.unit)}"
                 found.put(row.derived, device, 1, note)
 
 
@@ -368,7 +385,7 @@ def _most(alike: int, everything: int) -> bool:
 def _clock(facts: Facts, found: Derived) -> None:
     if facts.skew is not None:
         side = "ahead" if facts.skew > 0 else "behind"
-        note = f"{duration(abs(facts.skew))} {side}" if abs(facts.skew) >= 0.5 else ""
+        note = f"{write_duration(abs(facts.skew))} {side}" if abs(facts.skew) >= 0.5 else ""
         found.put("node.skew", "", abs(facts.skew), note)
 
 
@@ -398,7 +415,7 @@ def _slow(key: str, rate: float, facts: Facts, found: Derived) -> None:
     only = facts.expected.interface if metric == "net.speed" else ""
     for device, speed in facts.values.get(metric, {}).items():
         if 0 < speed < rate and links.get(device, 1) and device == (only or device):
-            note = f"{written(speed, 'bit/s')}, expected {written(rate, 'bit/s')}"
+            note = f"{write_number(speed, 'bit/s')}, expected {write_number(rate, 'bit/s')}"
             found.put(derived, device, 1, note)
 
 

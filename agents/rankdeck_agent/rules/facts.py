@@ -1,4 +1,6 @@
-"""The input of a judgement: numbers of a sample, events and how long they count, what cannot be read."""
+"""The input of a judgement: numbers of a sample, events and how
+long they count, what cannot be read.
+"""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -45,7 +47,9 @@ class Facts:
     skew: Optional[float] = None
     """Seconds that the node's clock is ahead of the judge's; negative: behind; None: not known."""
     seen: frozenset[tuple[str, str]] = frozenset()
-    """(metric of KEPT, device) of what was there in any sample of this boot; without it nothing can be gone."""
+    """(metric of KEPT, device) of what was there in any sample of this
+    boot; without it nothing can be gone.
+    """
     most: Mapping[str, Number] = field(default_factory=dict[str, Number])
     """Metric of SIZES -> its largest number in this boot."""
     expected: Expected = field(default_factory=Expected)
@@ -127,13 +131,15 @@ class Unread:
     trouble: Mapping[str, str]
     """Numbers that a rule needs: the rule cannot be judged without them."""
     beside: Mapping[str, str]
-    """What is not needed: missing permissions, saturated counters whose check others still judge, numbers without a rule."""
+    """What is not needed: missing permissions, saturated counters whose check
+    others still judge, numbers without a rule.
+    """
 
 
 _NOTHING = Unread({}, {})
 
 
-def split(failed: Mapping[str, str], blind: Collection[str], values: Table) -> Unread:
+def split_unread(failed: Mapping[str, str], blind: Collection[str], values: Table) -> Unread:
     """Sort what a node could not read by whether a check needs it; `blind` as in wire.Sample."""
     if not failed:
         return _NOTHING
@@ -162,7 +168,7 @@ def kernel_name(metric: str) -> str:
     return next((metric[len(p) :] for p in _COUNTERS if metric.startswith(p)), "")
 
 
-def limits(beside: Mapping[str, str]) -> str:
+def describe_limits(beside: Mapping[str, str]) -> str:
     """A sentence about what cannot be seen, and what to do; "" for nothing."""
     if not beside:
         return ""
@@ -174,7 +180,7 @@ def limits(beside: Mapping[str, str]) -> str:
         if name:
             alike.setdefault((name, why), []).append(device)
     parts += [
-        f"{name} of {first_of(devices)}: {why}"
+        f"{name} of {name_first_device(devices)}: {why}"
         for (name, why), devices in list(alike.items())[:MOST_UNREAD]
     ]
     more = len(alike) - MOST_UNREAD
@@ -182,7 +188,9 @@ def limits(beside: Mapping[str, str]) -> str:
 
 
 def blind_words(blind: Iterable[str], number: int) -> str:
-    """The saturated counters of the check of this number: `blind: symbol_error of mlx5_0/1 and 8 more`; "" for none."""
+    """The saturated counters of the check of this number: `blind: symbol_error
+    of mlx5_0/1 and 8 more`; "" for none.
+    """
     names: dict[str, list[str]] = {}
     for key in sorted(blind):
         metric, _, device = key.partition("/")
@@ -190,7 +198,7 @@ def blind_words(blind: Iterable[str], number: int) -> str:
         rows = (row for m in COUNTED.get(name, ()) for row in BY_METRIC.get(m, ()))
         if any(rule.part_of == number for _, rule in rows):
             names.setdefault(name, []).append(device)
-    unread = ", ".join(f"{name} of {first_of(devices)}" for name, devices in names.items())
+    unread = ", ".join(f"{name} of {name_first_device(devices)}" for name, devices in names.items())
     return f"blind: {unread}" if unread else ""
 
 
@@ -218,7 +226,7 @@ def name_device(key: str) -> str:
     return f"{name} {device}" if device else _OF_ALL.get(kind, name)
 
 
-def first_of(names: list[str]) -> str:
+def name_first_device(names: list[str]) -> str:
     """`mlx5_0/1 and 8 more`."""
     return names[0] + (f" and {len(names) - 1} more" if names[1:] else "")
 
@@ -232,7 +240,9 @@ LEVELS = {"ok": Level.OK, "info": Level.OK, "warn": Level.WARN, "bad": Level.BAD
 
 @dataclass(frozen=True)
 class EventKind:
-    """How events of one check are judged; `do` is used if the event itself does not say what to do."""
+    """How events of one check are judged; `do` is used if the event
+    itself does not say what to do.
+    """
 
     part_of: int
     lasts: float
@@ -275,11 +285,13 @@ KINDS: Mapping[str, EventKind] = {
     "node.reboot": EventKind(20, HOUR, "whatever ran there is gone", "see the end of the last kernel log, power and BMC"),
     "agent": EventKind(1, 10 * MINUTE, "its checks are not judged", "look at what the error names"),
 }  # fmt: skip
-"""Check of an event -> its kind; for `a.b.c` the longest of `a.b.c`, `a.b` and `a` that is listed here."""
+"""Check of an event -> its kind; for `a.b.c` the longest of `a.b.c`,
+`a.b` and `a` that is listed here.
+"""
 OTHER = EventKind(21, 10 * MINUTE, "the node says so itself")
 
 
-def kind_of(check: str) -> EventKind:
+def event_kind(check: str) -> EventKind:
     """The kind of events of this check."""
     while check:
         if check in KINDS:
@@ -288,7 +300,7 @@ def kind_of(check: str) -> EventKind:
     return OTHER
 
 
-def remember(facts: Facts, memory: Memory) -> Mapping[EventKey, ActiveEvent]:
+def remember_events(facts: Facts, memory: Memory) -> Mapping[EventKey, ActiveEvent]:
     """The events that count now: earlier ones that have not ended, and the new ones."""
     kept = memory.happened
     if facts.boot and memory.boot and facts.boot != memory.boot:
@@ -303,7 +315,10 @@ def remember(facts: Facts, memory: Memory) -> Mapping[EventKey, ActiveEvent]:
 def _with(
     kept: Mapping[EventKey, ActiveEvent], event: Event, facts: Facts
 ) -> Mapping[EventKey, ActiveEvent]:
-    """Add an event. A milder one does not replace a worse one of the same thing: only an "ok" ends that."""
+    """Add an event.
+
+    A milder one does not replace a worse one of the same thing: only an "ok" ends that.
+    """
     device = event.device if event.link is None else f"{event.device} link {event.link}"
     part = device if event.number is None else f"{device}/{event.number}"
     level = LEVELS.get(event.level, Level.WARN)
@@ -311,13 +326,13 @@ def _with(
         return _ended(kept, event, part) if event.level == "ok" else kept
     key = (event.check, part, level)
     before = kept.get(key)
-    kind = kind_of(event.check)
+    kind = event_kind(event.check)
     age = max(0.0, facts.at - event.at) if event.at > EPOCH < facts.at else 0.0
     # An agent that starts sends recent events again.
     if age >= kind.lasts or (before and event.at == before.at):
         return kept
     count = before.count + 1 if before else 1
-    text = sentence(event, kind)
+    text = event_sentence(event, kind)
     since = before.reason.since if before else facts.now - age
     text = f"{count} times: {text}" if count > 1 else text
     reason = Reason(event.check, level, text, device, since)
@@ -329,7 +344,9 @@ def _with(
 def _ended(
     kept: Mapping[EventKey, ActiveEvent], event: Event, part: str
 ) -> Mapping[EventKey, ActiveEvent]:
-    """Remove the events that this "ok" ends; not those with the same time, for both are sent again when an agent starts."""
+    """Remove the events that this "ok" ends; not those with the same time, for
+    both are sent again when an agent starts.
+    """
     return {
         key: one
         for key, one in kept.items()
@@ -338,14 +355,16 @@ def _ended(
 
 
 def _room(kept: Mapping[EventKey, ActiveEvent]) -> list[tuple[EventKey, ActiveEvent]]:
-    """Make room for one more: drop the oldest of the mildest events, so that a flood hides nothing worse."""
+    """Make room for one more: drop the oldest of the mildest events, so
+    that a flood hides nothing worse.
+    """
     rows = list(kept.items())
     if len(rows) >= MOST:
         rows.remove(min(rows, key=lambda row: row[1].reason.level))
     return rows
 
 
-def sentence(event: Event, kind: EventKind) -> str:
+def event_sentence(event: Event, kind: EventKind) -> str:
     """seen · means · do; the first comes from the event, and the last if the event has it."""
     parts = Sentence.of(event.text)
     if parts.action:

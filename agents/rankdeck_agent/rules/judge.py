@@ -1,6 +1,8 @@
-"""Judges the health of a node from its numbers, by the table of rules, with evidence for each check. Pure.
+"""Judges the health of a node from its numbers, by the table of
+rules, with evidence for each check. Pure.
 
-A threshold has a value to enter and to clear, a time to hold and to linger, or a window in which growth counts.
+A threshold has a value to enter and to clear, a time to hold and to
+linger, or a window in which growth counts.
 """
 
 from collections import Counter
@@ -9,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Callable, Optional
 
-from rankdeck_agent.rules.derived import Derived, derive, wanted
+from rankdeck_agent.rules.derived import Derived, derive_numbers, wanted_devices
 from rankdeck_agent.rules.facts import (
     KINDS,
     OTHER,
@@ -21,17 +23,17 @@ from rankdeck_agent.rules.facts import (
     RuleMark,
     Table,
     blind_words,
-    first_of,
-    kind_of,
-    limits,
+    describe_limits,
+    event_kind,
     name_device,
-    remember,
-    split,
+    name_first_device,
+    remember_events,
+    split_unread,
 )
 from rankdeck_agent.rules.levels import Health, Level, Reason
 from rankdeck_agent.rules.metric_words import WORDS
 from rankdeck_agent.rules.table import BY_METRIC, CHECKS, IDLE_CHECKS, RULES, Rule
-from rankdeck_agent.rules.units import duration
+from rankdeck_agent.rules.units import write_duration
 
 _GROWTH_ONLY = {rule.part_of for rule in RULES if rule.window} - {
     rule.part_of for rule in RULES if not rule.window
@@ -46,11 +48,15 @@ class Covered:
     judged: frozenset[int]
 
 
-def cover(facts: Facts, settled: bool) -> Covered:
-    """Which checks apply and can be judged with these facts; `settled`: the growth of counters is known too."""
+def cover_checks(facts: Facts, settled: bool) -> Covered:
+    """Which checks apply and can be judged with these facts; `settled`:
+    the growth of counters is known too.
+    """
     like = ("node.like",) if facts.expected.other else ()
     owed = frozenset(
-        number for number, key in ((2, "gpu_count"), (7, "rdma_count")) if wanted(facts, key)
+        number
+        for number, key in ((2, "gpu_count"), (7, "rdma_count"))
+        if wanted_devices(facts, key)
     )
     return _cover(
         frozenset((*facts.values, *like)),
@@ -108,33 +114,35 @@ class CheckResult:
     reasons: tuple[Reason, ...] = ()
 
 
-def part_of(check: str) -> int:
+def check_number(check: str) -> int:
     """The number of the check that a reason belongs to."""
-    return _PART_OF.get(check) or kind_of(check).part_of
+    return _PART_OF.get(check) or event_kind(check).part_of
 
 
 def is_event(check: str) -> bool:
     """Whether reasons of this check come from events, not from the current state."""
-    return check not in _PART_OF and kind_of(check) is not OTHER
+    return check not in _PART_OF and event_kind(check) is not OTHER
 
 
 def check_names() -> tuple[str, ...]:
-    """All names of checks that a reason can have; an event may have a longer name that begins with one of them."""
+    """All names of checks that a reason can have; an event may have a
+    longer name that begins with one of them.
+    """
     return tuple(dict.fromkeys((*_PART_OF, *KINDS)))
 
 
 def is_check(name: str) -> bool:
     """Whether a reason can have this name."""
-    return name in _PART_OF or kind_of(name) is not OTHER
+    return name in _PART_OF or event_kind(name) is not OTHER
 
 
-def explain(
+def explain_checks(
     facts: Facts, derived: Derived, memory: Memory, covered: Covered, reasons: Sequence[Reason]
 ) -> tuple[CheckResult, ...]:
     """The result of each of the 25 checks, in their order."""
     mine: dict[int, list[Reason]] = {}
     for reason in reasons:
-        mine.setdefault(part_of(reason.check), []).append(reason)
+        mine.setdefault(check_number(reason.check), []).append(reason)
     found: list[CheckResult] = []
     for check in CHECKS:
         number = check.number
@@ -156,7 +164,9 @@ def _state(why: Sequence[Reason], applies: bool, judged: bool) -> str:
 
 
 def _evidence(number: int, facts: Facts, derived: Derived, memory: Memory) -> Iterator[str]:
-    """For each metric that the check reads: its device, the metric in words, the worst value and the threshold."""
+    """For each metric that the check reads: its device, the metric in
+    words, the worst value and the threshold.
+    """
     metrics: set[str] = set()
     for row, rule in enumerate(RULES):
         if rule.part_of != number or rule.metric in metrics:
@@ -177,7 +187,9 @@ def _evidence(number: int, facts: Facts, derived: Derived, memory: Memory) -> It
 
 
 def _amount(rule: Rule, number: float) -> str:
-    """The number as the rule writes it; a share in percent, with digits enough to tell 99.9 from 100."""
+    """The number as the rule writes it; a share in percent, with
+    digits enough to tell 99.9 from 100.
+    """
     return f"{number * 100:.3g}% of {WORDS[rule.over]}" if rule.over else rule.write(number)
 
 
@@ -226,32 +238,34 @@ LASTING = 60.0
 FRESH = Memory()
 
 
-def assess(facts: Facts, memory: Memory = FRESH) -> tuple[Health, Memory]:
+def assess_node(facts: Facts, memory: Memory = FRESH) -> tuple[Health, Memory]:
     """The health of the node on which this runs, and the memory for the next judgement."""
-    happened = remember(facts, memory)
+    happened = remember_events(facts, memory)
     events = tuple(one.reason for one in happened.values())
     if facts.boot and memory.boot and facts.boot != memory.boot:
         memory = Memory(boot=facts.boot, grown=memory.grown, last=memory.last)
-    new = step(facts, derive(facts), memory)
-    covered = cover(facts, memory.settled)
-    unread = split(facts.failed, facts.blind, facts.values)
+    new = apply_rules(facts, derive_numbers(facts), memory)
+    covered = cover_checks(facts, memory.settled)
+    unread = split_unread(facts.failed, facts.blind, facts.values)
     others = _besides(facts, unread.trouble, len(covered.judged))
     reasons = _worst_each([*new.reasons, *events, *others])
     boot = facts.boot or memory.boot
     kept = Memory(boot, new.marks, new.last, new.grown, happened, new.calm, settled=True)
     level = reasons[0].level if reasons else Level.OK
     counted = len(covered.judged), len(covered.applicable)
-    listed = varied(reasons)[:REASONS]
+    listed = vary_reasons(reasons)[:REASONS]
     more = len(reasons) - len(listed)
-    return Health(level, listed, *counted, more, limits(unread.beside)), kept
+    return Health(level, listed, *counted, more, describe_limits(unread.beside)), kept
 
 
-def combine(reported: Health, facts: Facts, memory: Memory) -> tuple[Health, Memory]:
-    """The health that an agent reported, plus what only the reader can judge; and the memory for the next judgement.
+def combine_health(reported: Health, facts: Facts, memory: Memory) -> tuple[Health, Memory]:
+    """The health that an agent reported, plus what only the reader can judge;
+    and the memory for the next judgement.
 
-    Uses from `facts` only what the reader knows: silence, clock, peers, SSH, whether a job runs, and events that it saw itself.
+    Uses from `facts` only what the reader knows: silence, clock, peers, SSH, whether
+    a job runs, and events that it saw itself.
     """
-    happened = remember(facts, memory)
+    happened = remember_events(facts, memory)
     events = tuple(one.reason for one in happened.values())
     silence = _silence(facts)
     if silence:
@@ -261,7 +275,7 @@ def combine(reported: Health, facts: Facts, memory: Memory) -> tuple[Health, Mem
         health = Health(Level.UNKNOWN, reasons, 0, reported.checks)
         return health, replace(memory, happened=happened, boot=facts.boot or memory.boot)
     clock = Facts(now=facts.now, skew=facts.skew)
-    new = step(clock, derive(clock), memory)
+    new = apply_rules(clock, derive_numbers(clock), memory)
     ssh = [Reason("node.ssh", Level.WARN, facts.attach)] if facts.attach else []
     theirs = [r for r in reported.reasons if not (facts.busy and r.check in IDLE_CHECKS)]
     reasons = _worst_each([*theirs, *new.reasons, *events, *(facts.drift or ()), *ssh])
@@ -289,7 +303,7 @@ def _silence(facts: Facts) -> Optional[Reason]:
         text = facts.attach or "not heard yet · waiting for the agent"
     elif facts.heard_s > facts.patience:
         # The time is not counted up in the sentence: it must stay true without being written again.
-        text = f"silent for more than {duration(facts.patience)} · {why}"
+        text = f"silent for more than {write_duration(facts.patience)} · {why}"
     else:
         return None
     since = None if facts.heard_s is None else facts.now - facts.heard_s
@@ -313,7 +327,7 @@ def _unread(failed: Mapping[str, str]) -> Reason:
     for key, why in failed.items():
         alike.setdefault(why, []).append(key)
     shown = list(alike.items())[:AT_MOST_SHOWN]
-    named = [f"{name_device(keys[0])} ({first_of(keys)}): {why}" for why, keys in shown]
+    named = [f"{name_device(keys[0])} ({name_first_device(keys)}): {why}" for why, keys in shown]
     more = len(alike) - len(named)
     text = "cannot read " + "; ".join(named)
     text += f"; and {more} other errors" if more > 0 else ""
@@ -337,8 +351,9 @@ def _worst_each(reasons: Sequence[Reason]) -> tuple[Reason, ...]:
     return tuple(sorted(kept.values(), key=_worst_first))
 
 
-def varied(reasons: Sequence[Reason]) -> tuple[Reason, ...]:
-    """Worst first; within a level, the first reason of each check, then the second of each, and so on.
+def vary_reasons(reasons: Sequence[Reason]) -> tuple[Reason, ...]:
+    """Worst first; within a level, the first reason of each check,
+    then the second of each, and so on.
 
     Whoever cuts this list at its end loses the mildest: twelve full disks do not hide a lost GPU.
     """
@@ -370,7 +385,9 @@ _COUNTED = tuple(
 
 @dataclass(frozen=True)
 class _Gauge:
-    """The rules that compare a metric's value (not its growth), and the range in which none of them can hold."""
+    """The rules that compare a metric's value (not its growth), and the
+    range in which none of them can hold.
+    """
 
     rows: tuple[tuple[int, Rule], ...]
     floor: float
@@ -400,7 +417,7 @@ _GAUGES: Mapping[str, _Gauge] = {metric: _gauge(rows) for metric, rows in _PLAIN
 
 @dataclass(frozen=True)
 class StepResult:
-    """The result of `step`: the reasons of the rules, and what to remember."""
+    """The result of `apply_rules`: the reasons of the rules, and what to remember."""
 
     reasons: Sequence[Reason]
     marks: Mapping[Key, RuleMark]
@@ -409,7 +426,7 @@ class StepResult:
     calm: Table
 
 
-def step(facts: Facts, derived: Derived, memory: Memory) -> StepResult:
+def apply_rules(facts: Facts, derived: Derived, memory: Memory) -> StepResult:
     """Apply all rules: the reasons, and the marks, newest readings and growth to remember."""
     last, grown = _grown(facts, memory)
     marks, calm = _gauged(facts, derived, memory)
@@ -421,7 +438,9 @@ def step(facts: Facts, derived: Derived, memory: Memory) -> StepResult:
 
 
 def _gauged(facts: Facts, derived: Derived, memory: Memory) -> tuple[dict[Key, RuleMark], Table]:
-    """Marks of the rules that compare a value (not its growth), and the metrics for which no row can hold."""
+    """Marks of the rules that compare a value (not its growth), and the
+    metrics for which no row can hold.
+    """
     marks: dict[Key, RuleMark] = {}
     calm: dict[str, Mapping[str, Number]] = {}
     before = memory.marks
@@ -533,7 +552,9 @@ def _reason(key: Key, mark: RuleMark) -> Reason:
 
 
 def _shown(rule: Rule, facts: Facts, device: str, number: Number) -> Optional[float]:
-    """What to compare: the number, or its share of another metric; None if it must not be judged now."""
+    """What to compare: the number, or its share of another metric;
+    None if it must not be judged now.
+    """
     if rule.unless and facts.values.get(rule.unless, {}).get(device, 0) > 0:
         return None
     if rule.only is not None:
@@ -612,7 +633,9 @@ def _count(
     facts: Facts,
     grown: dict[Key, Growth],
 ) -> None:
-    """Add what grew since the last reading to `grown`, unless the rule's grace after boot has not passed."""
+    """Add what grew since the last reading to `grown`, unless the
+    rule's grace after boot has not passed.
+    """
     row, rule = each
     if rule.grace and facts.uptime is not None and facts.uptime < rule.grace:
         return

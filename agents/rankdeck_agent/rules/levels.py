@@ -1,4 +1,6 @@
-"""Health of a node: levels, the reasons for them, what the cluster file expects, and the summary numbers shown in lists."""
+"""Health of a node: levels, the reasons for them, what the cluster file expects,
+and the summary numbers shown in lists.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -97,17 +99,22 @@ class Health:
     evaluated: int = 0
     """How many of the `checks` could be judged."""
     checks: int = 0
-    """How many checks apply to this node; the others in the table are for hardware that it lacks."""
+    """How many checks apply to this node; the others in the table
+    are for hardware that it lacks.
+    """
     more: int = 0
     """How many further reasons there are; none of them is worse than the last of `reasons`."""
     limits: str = ""
-    """What cannot be seen on this node and what to do (a log without permission, saturated counters); "" for nothing."""
+    """What cannot be seen on this node and what to do (a log without
+    permission, saturated counters); "" for nothing.
+    """
 
 
-def worst_of(reasons: tuple[Reason, ...]) -> Level:
+def worst_level(reasons: tuple[Reason, ...]) -> Level:
     """The level of a node with these reasons; acknowledged ones do not count.
 
-    A node with a reason of NEVER_OK, such as silence, is at least unknown, even if that reason is acknowledged.
+    A node with a reason of NEVER_OK, such as silence, is at least unknown,
+    even if that reason is acknowledged.
     """
     counted = (
         reason.level
@@ -144,11 +151,15 @@ CAUSES: Mapping[str, tuple[str, ...]] = {
     "rdma.timeouts": ("rdma.link", "link.flap", "rdma.phys_errors"),
     "rdma.retries": ("rdma.link", "link.flap", "rdma.phys_errors"),
 }
-"""Check -> checks that may cause it. The first of them that has a reason on the same device is taken as the cause."""
+"""Check -> checks that may cause it.
+
+The first of them that has a reason on the same device is taken as the cause.
+"""
 
 
 def by_cause(reasons: Sequence[Reason]) -> tuple[tuple[Reason, tuple[Reason, ...]], ...]:
-    """Group `reasons` as (cause, its consequences), in the order of `reasons`; a cause gets the worst level of its group.
+    """Group `reasons` as (cause, its consequences), in the order of `reasons`; a
+    cause gets the worst level of its group.
 
     An acknowledged reason and one that is not acknowledged are never in the same group.
     """
@@ -179,7 +190,9 @@ def _causes(reason: Reason, among: Sequence[Reason]) -> Iterator[Reason]:
 
 
 def same_device(one: str, other: str) -> bool:
-    """Whether two reasons may concern one device; a reason without a device concerns all, like a count of GPUs."""
+    """Whether two reasons may concern one device; a reason without a device
+    concerns all, like a count of GPUs.
+    """
     return one == other or not (one and other)
 
 
@@ -189,12 +202,12 @@ Summed = Callable[[Current], Optional[float]]
 """Computes one number for the whole node; None if not known."""
 
 
-def highest(metric: str) -> Summed:
+def highest_of(metric: str) -> Summed:
     """The largest value of its devices."""
     return lambda current: max(current(metric).values(), default=None)
 
 
-def mean(metric: str) -> Summed:
+def mean_of(metric: str) -> Summed:
     """The mean of its devices."""
 
     def of(current: Current) -> Optional[float]:
@@ -204,7 +217,7 @@ def mean(metric: str) -> Summed:
     return of
 
 
-def total(*metrics: str) -> Summed:
+def sum_of(*metrics: str) -> Summed:
     """The sum over all devices of these metrics."""
 
     def of(current: Current) -> Optional[float]:
@@ -228,10 +241,11 @@ def _hottest(current: Current) -> Optional[float]:
 
 
 class SummaryNumber(NamedTuple):
-    """The one number of a node for a metric, and the band around the number sent last in which changes are not sent.
+    """The one number of a node for a metric, and the band around the number
+    sent last in which changes are not sent.
 
-    The band is the larger of `wide`, in the metric's unit, and `share` of that number. Levels do not depend on it: they are
-    judged from every reading.
+    The band is the larger of `wide`, in the metric's unit, and `share` of that number. Levels do
+    not depend on it: they are judged from every reading.
     """
 
     of: Summed
@@ -241,26 +255,28 @@ class SummaryNumber(NamedTuple):
 
 _MEGABYTE = 1e6
 SUMMARY: Mapping[str, SummaryNumber] = {
-    "cpu.used": SummaryNumber(highest("cpu.used"), 5.0),
-    "mem.used": SummaryNumber(highest("mem.used"), 1.0),
-    "gpu.used": SummaryNumber(mean("gpu.used"), 5.0),
+    "cpu.used": SummaryNumber(highest_of("cpu.used"), 5.0),
+    "mem.used": SummaryNumber(highest_of("mem.used"), 1.0),
+    "gpu.used": SummaryNumber(mean_of("gpu.used"), 5.0),
     "gpu.mem_used": SummaryNumber(_gpu_memory, 1.0),
     "gpu.temp": SummaryNumber(_hottest, 2.0),
-    "gpu.power": SummaryNumber(total("gpu.power"), 50.0, 0.1),
-    "rdma.rx": SummaryNumber(total("rdma.rx"), _MEGABYTE, 0.2),
-    "rdma.tx": SummaryNumber(total("rdma.tx"), _MEGABYTE, 0.2),
-    "net.rx": SummaryNumber(total("net.rx", "net.tx"), _MEGABYTE, 0.2),
-    "cpu.load1": SummaryNumber(highest("cpu.load1"), 0.5, 0.1),
-    "disk.used": SummaryNumber(highest("disk.used"), 0.5),
-    "cpu.cores": SummaryNumber(highest("cpu.cores")),
+    "gpu.power": SummaryNumber(sum_of("gpu.power"), 50.0, 0.1),
+    "rdma.rx": SummaryNumber(sum_of("rdma.rx"), _MEGABYTE, 0.2),
+    "rdma.tx": SummaryNumber(sum_of("rdma.tx"), _MEGABYTE, 0.2),
+    "net.rx": SummaryNumber(sum_of("net.rx", "net.tx"), _MEGABYTE, 0.2),
+    "cpu.load1": SummaryNumber(highest_of("cpu.load1"), 0.5, 0.1),
+    "disk.used": SummaryNumber(highest_of("disk.used"), 0.5),
+    "cpu.cores": SummaryNumber(highest_of("cpu.cores")),
 }
 """Metric -> its one number for the node; `net.rx` is received and sent together."""
 
 
-def rates(
+def growth_rates(
     before: Mapping[str, Number], now: Mapping[str, Number], seconds: float
 ) -> dict[str, float]:
-    """Device -> growth of a counter per second; without devices that are new or whose counter was reset."""
+    """Device -> growth of a counter per second; without devices that
+    are new or whose counter was reset.
+    """
     found: dict[str, float] = {}
     if seconds <= 0:
         return found
@@ -271,7 +287,7 @@ def rates(
     return found
 
 
-def summarize(current: Current) -> dict[str, float]:
+def summarize_numbers(current: Current) -> dict[str, float]:
     """Metric -> its number for the node, to four digits; without those that are not known."""
     found: dict[str, float] = {}
     for metric, row in SUMMARY.items():
@@ -281,8 +297,10 @@ def summarize(current: Current) -> dict[str, float]:
     return found
 
 
-def differs(metric: str, before: Optional[float], now: Optional[float]) -> bool:
-    """Whether `now` is outside the band of this metric of SUMMARY around `before`, the number sent last."""
+def differs_from_sent(metric: str, before: Optional[float], now: Optional[float]) -> bool:
+    """Whether `now` is outside the band of this metric of SUMMARY
+    around `before`, the number sent last.
+    """
     if before is None or now is None:
         return before is not now
     row = SUMMARY[metric]

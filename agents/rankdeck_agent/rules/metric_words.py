@@ -1,4 +1,6 @@
-"""What the numbers that checks read are called in a sentence; metrics keep their names in JSON and Prometheus."""
+"""What the numbers that checks read are called in a sentence; metrics
+keep their names in JSON and Prometheus.
+"""
 
 from collections.abc import Mapping
 

@@ -1,7 +1,9 @@
-"""Decides whether a command starts an MPI daemon, written exactly as an MPI launcher writes it, and nothing else.
+"""Decides whether a command starts an MPI daemon, written exactly as an
+MPI launcher writes it, and nothing else.
 
-Launchers write the command for a shell on the other node; Open MPI's needs a shell, because it sets variables. So the
-whole text is parsed here, and only text that a shell cannot understand in another way is accepted.
+Launchers write the command for a shell on the other node; Open MPI's needs a shell, because it sets
+variables. So the whole text is parsed here, and only text that a shell cannot understand in another
+way is accepted.
 """
 
 import re
@@ -17,7 +19,9 @@ SKIP_SSH_OPTIONS = r"""while [ $# -gt 0 ]; do
     esac
 done
 """
-"""Lines of sh: of the words `[SSH OPTIONS] HOST COMMAND...` with which a launcher calls our launch agent, drop the options."""
+"""Lines of sh: of the words `[SSH OPTIONS] HOST COMMAND...` with which a launcher
+calls our launch agent, drop the options.
+"""
 LONGEST = 1 << 16
 """Longest command in characters; many times what the addresses of a thousand nodes need."""
 _DAEMONS = {
@@ -36,7 +40,8 @@ _FLAG = r"(?:OMPI|PRTE)_have_d?llp"
 _SETTINGS = tuple(
     (re.compile(f" *{text}{_END}", re.ASCII), then)
     for text, then in (
-        # For users of bash: `NAME=/a/folder:$NAME; export NAME;` with the blanks that Open MPI 4 and 5 write.
+        # For users of bash: `NAME=/a/folder:$NAME; export NAME;` with the
+        # blanks that Open MPI 4 and 5 write.
         (
             rf"{_NAME}={_FOLDERS}(?::\$(?P=name)|:\$\{{(?P=name):-\}})?{_END}export (?P=name)",
             r"\g<0>",
@@ -57,12 +62,15 @@ _SETTINGS = tuple(
         ),
     )
 )
-"""Settings that a launcher writes before the daemon, in the syntax of the user's login shell -> the same for sh."""
+"""Settings that a launcher writes before the daemon, in the syntax of the
+user's login shell -> the same for sh.
+"""
 _PREFIX = re.compile(rf'_PREFIX="({_SPACED})"', re.ASCII)
 """Where Open MPI is, if there is a blank in it: after `_SETTINGS`."""
 _PROFILE = "( test ! -r ./.profile || . ./.profile;"
-"""What Open MPI writes before everything else, with a `)` at the end, for users of sh and ksh. It is removed:
-the environment of a job comes from its plan."""
+"""What Open MPI writes before everything else, with a `)` at the end, for users of sh and ksh. It
+is removed: the environment of a job comes from its plan.
+"""
 _BARE = r"[\w./+@%,:=-]+"
 _QUOTED = r'"[\w ./+@%,:=^;\[\]()#~&|<>*?!\'{}-]*"'
 _WORD = re.compile(rf"(?:{_BARE}|{_QUOTED})(?= |\Z)", re.ASCII)
@@ -70,7 +78,9 @@ _WORD = re.compile(rf"(?:{_BARE}|{_QUOTED})(?= |\Z)", re.ASCII)
 
 
 def daemons_of(argv: Iterable[str], job: str) -> tuple[str, ...]:
-    """Names of the daemons that this launcher may ask us to start; none if it does not use our launch agent."""
+    """Names of the daemons that this launcher may ask us to start; none
+    if it does not use our launch agent.
+    """
     words = tuple(argv)
     if f"/tmp/rankdeck.{job}/launch-agent" not in words:
         return ()
@@ -79,7 +89,9 @@ def daemons_of(argv: Iterable[str], job: str) -> tuple[str, ...]:
 
 
 def daemon_of(command: str) -> Optional[str]:
-    """The name of the MPI daemon if the command starts one and does nothing else; otherwise None."""
+    """The name of the MPI daemon if the command starts one and
+    does nothing else; otherwise None.
+    """
     if len(command) > LONGEST:
         return None
     words = _words(_parts(command)[1])

@@ -1,4 +1,6 @@
-"""The health report of a node: made from a judgement, shortened to fit a message, and turned back into a `Health`."""
+"""The health report of a node: made from a judgement, shortened to fit a
+message, and turned back into a `Health`.
+"""
 
 import json
 import zlib
@@ -6,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from rankdeck_agent.rules.facts import KINDS, Facts, Growth, Key, Memory, kind_of
+from rankdeck_agent.rules.facts import KINDS, Facts, Growth, Key, Memory, event_kind
 from rankdeck_agent.rules.judge import RULE_OF, Covered
 from rankdeck_agent.rules.levels import (
     NODE_MORE,
@@ -16,10 +18,17 @@ from rankdeck_agent.rules.levels import (
     Level,
     Reason,
     Sentence,
-    differs,
+    differs_from_sent,
 )
 from rankdeck_agent.rules.table import CHECKS, RULES, Rule
-from rankdeck_agent.wire import BARE_LIMIT, REPORT_LIMIT, HealthReport, Number, ReasonRow, encode
+from rankdeck_agent.wire import (
+    BARE_LIMIT,
+    REPORT_LIMIT,
+    HealthReport,
+    Number,
+    ReasonRow,
+    encode_message,
+)
 
 _CLOCK, _DRIFT = (
     next(check.number for check in CHECKS if check.needs == needs)
@@ -28,7 +37,7 @@ _CLOCK, _DRIFT = (
 _ACTIONS = {(rule.check, rule.level): Sentence.of(rule.text)[1:] for rule in reversed(RULES)}
 
 
-def fingerprint(expected: Expected) -> str:
+def expectations_fingerprint(expected: Expected) -> str:
     """Eight hex digits, a checksum of the expectations; "" if nothing is expected."""
     values = [expected.gpus, expected.rdma, expected.interface, sorted(expected.other.items())]
     if not any(values):
@@ -47,7 +56,7 @@ class JudgedSample:
     numbers: Mapping[str, float]
 
 
-def report(one: JudgedSample, heartbeat: float) -> HealthReport:
+def build_health_report(one: JudgedSample, heartbeat: float) -> HealthReport:
     """The whole judgement, as sent within a sample; `heartbeat` in seconds."""
     failed = {key.partition("/")[0] for key in one.facts.failed}
     return HealthReport(
@@ -59,7 +68,7 @@ def report(one: JudgedSample, heartbeat: float) -> HealthReport:
         reasons=tuple(_row(reason, one.facts.now) for reason in one.health.reasons),
         numbers=one.numbers,
         failed=tuple(m for m in SUMMARY if m in failed and m not in one.numbers),
-        expect=fingerprint(one.facts.expected),
+        expect=expectations_fingerprint(one.facts.expected),
         more=one.health.more,
         limits=one.health.limits,
         grown=_totals(one.memory),
@@ -81,15 +90,17 @@ _HELD_LONGEST = 1e9
 """A duration as long as any, in seconds: takes the room that all have."""
 
 
-def short(whole: HealthReport) -> HealthReport:
-    """The report in at most REPORT_LIMIT bytes: without its last reasons, which are the mildest, or the ends of texts.
+def shorten_report(whole: HealthReport) -> HealthReport:
+    """The report in at most REPORT_LIMIT bytes: without its last reasons, which
+    are the mildest, or the ends of texts.
 
-    How many reasons are listed does not depend on numbers that change with each reading, so that none comes and goes.
+    How many reasons are listed does not depend on numbers that change with
+    each reading, so that none comes and goes.
     """
     bare = replace(whole, reasons=(), limits="", grown={})
     listed = _fitting(whole.reasons, REPORT_LIMIT - BARE_LIMIT)
     rows = [(*row[:4], _clipped(row[4])) for row in listed]
-    room = REPORT_LIMIT - max(BARE_LIMIT, len(encode(bare))) - sum(map(_size, rows))
+    room = REPORT_LIMIT - max(BARE_LIMIT, len(encode_message(bare))) - sum(map(_size, rows))
     for cut in (_seen, _all):
         for place, row in enumerate(rows):
             longer = (*row[:4], cut(listed[place][4]))
@@ -148,7 +159,7 @@ def is_news(before: HealthReport, now: HealthReport) -> bool:
     if [row[:3] for row in before.reasons] != [row[:3] for row in now.reasons]:
         return True
     metrics = {*before.numbers, *now.numbers}
-    return any(differs(m, before.numbers.get(m), now.numbers.get(m)) for m in metrics)
+    return any(differs_from_sent(m, before.numbers.get(m), now.numbers.get(m)) for m in metrics)
 
 
 # ---- and back
@@ -172,25 +183,27 @@ def health_of(report: HealthReport, arrived: float) -> Health:
             )
         )
     reasons.sort(key=lambda reason: -reason.level)
-    counted = len(numbers_in(report.judged)), len(numbers_in(report.applies))
+    counted = len(check_numbers_in(report.judged)), len(check_numbers_in(report.applies))
     return Health(level, tuple(reasons), *counted, report.more, report.limits)
 
 
 @lru_cache(maxsize=512)
-def numbers_in(bits: int) -> frozenset[int]:
+def check_numbers_in(bits: int) -> frozenset[int]:
     """The numbers of the checks whose bits are set."""
     return frozenset(check.number for check in CHECKS if bits >> check.number & 1)
 
 
 def covered_by(report: HealthReport, facts: Facts) -> Covered:
-    """Which checks apply and were judged: by the agent, and by the reader those that need the fleet (clock, peers)."""
+    """Which checks apply and were judged: by the agent, and by the reader
+    those that need the fleet (clock, peers).
+    """
     ours = {_CLOCK} if facts.skew is not None else set[int]()
     ours |= {_DRIFT} if facts.drift is not None else set()
-    applies = numbers_in(report.applies)
-    return Covered(applies, (numbers_in(report.judged) | ours) & applies)
+    applies = check_numbers_in(report.applies)
+    return Covered(applies, (check_numbers_in(report.judged) | ours) & applies)
 
 
-def memory_of(report: HealthReport, now: float) -> Memory:
+def memory_from_report(report: HealthReport, now: float) -> Memory:
     """The part of the agent's memory that is needed for evidence: the growth of counters."""
     grown: dict[Key, Growth] = {}
     for row, rule in RULE_OF.items():
@@ -208,7 +221,9 @@ def _totals(memory: Memory) -> dict[str, dict[str, Number]]:
 
 
 def _window(rule: Rule) -> str:
-    """Metric and window, as a key that does not depend on row numbers: those differ between versions."""
+    """Metric and window, as a key that does not depend on row
+    numbers: those differ between versions.
+    """
     return f"{rule.metric}/{rule.window:g}{'/falls' if rule.falls else ''}"
 
 
@@ -220,11 +235,13 @@ def _reason(row: ReasonRow, arrived: float) -> Reason:
 
 
 def _completed(check: str, level: Level, device: str, text: str) -> str:
-    """The whole sentence; parts that did not fit into the message are taken from this version's tables."""
+    """The whole sentence; parts that did not fit into the message are
+    taken from this version's tables.
+    """
     parts = Sentence.of(text)
     if parts.means or parts.action:
         return text
     seen = parts.seen or (f"{check} of {device}" if device else check)
-    kind = kind_of(check)
+    kind = event_kind(check)
     known = (kind.means, kind.do) if check in KINDS else ("", "")
     return str(Sentence(seen, *_ACTIONS.get((check, level), known)))

@@ -1,4 +1,6 @@
-"""The verdict of a scheduler on a job that is over: what ended it, as a value that agent and console share. No I/O."""
+"""The verdict of a scheduler on a job that is over: what ended it, as a
+value that agent and console share. No I/O.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +24,9 @@ class VerdictKind(str, Enum):
     """The scheduler did not take it."""
     TIME_LIMIT = "time_limit"
     TAKEN_AWAY = "taken_away"
-    """Something outside the job ended a part of it: an eviction, the loss of a node, somebody's `delete`."""
+    """Something outside the job ended a part of it: an eviction, the
+    loss of a node, somebody's `delete`.
+    """
     NO_MEMORY = "no_memory"
     """A part of it was killed because it used more memory than it may."""
     CANNOT_START = "cannot_start"
@@ -76,8 +80,11 @@ def verdict_row(verdict: SchedulerVerdict) -> "dict[str, Any]":
     }
 
 
-def verdict_of(row: Mapping[str, Any]) -> Optional[SchedulerVerdict]:
-    """The verdict in a row of JSON that may be anything; None if it is none. A kind that is not known is UNKNOWN."""
+def parse_scheduler_verdict(row: Mapping[str, Any]) -> Optional[SchedulerVerdict]:
+    """The verdict in a row of JSON that may be anything; None if it is none.
+
+    A kind that is not known is UNKNOWN.
+    """
     kind, rank = row.get("kind"), row.get("rank")
     if not isinstance(kind, str) or not isinstance(row.get("text"), str):
         return None

@@ -1,11 +1,13 @@
-"""The 25 checks, and the rules with their thresholds, one row each; a rule's sentence says seen · means · do."""
+"""The 25 checks, and the rules with their thresholds, one row each; a
+rule's sentence says seen · means · do.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
 from rankdeck_agent.rules.levels import Level
-from rankdeck_agent.rules.units import written
+from rankdeck_agent.rules.units import write_number
 from rankdeck_agent.wire import METRICS
 
 WARN, BAD = Level.WARN, Level.BAD
@@ -19,7 +21,10 @@ BOOT_GRACE = 30 * MINUTE
 
 @dataclass(frozen=True)
 class HealthCheck:
-    """One of the 25 checks. It can be judged if one of the metrics `needs` was read; if all are absent, it does not apply."""
+    """One of the 25 checks.
+
+    It can be judged if one of the metrics `needs` was read; if all are absent, it does not apply.
+    """
 
     number: int
     name: str
@@ -29,9 +34,11 @@ class HealthCheck:
 
 @dataclass(frozen=True)
 class Rule:
-    """Fires when `metric` is at or above `enter` for `hold` seconds; ends when it is below `clear` for `linger` seconds.
+    """Fires when `metric` is at or above `enter` for `hold` seconds; ends when
+    it is below `clear` for `linger` seconds.
 
-    With `below`: at or below `enter`, and above `clear`. With `window`: the counter's growth in that many seconds is compared.
+    With `below`: at or below `enter`, and above `clear`. With `window`: the
+    counter's growth in that many seconds is compared.
     """
 
     check: str
@@ -52,14 +59,20 @@ class Rule:
     over: str = ""
     """Compare the share (0 to 1) of this other metric of the same device."""
     only: Optional[tuple[str, float, float]] = None
-    """(metric, least, most): judge a device only while this other metric of it is within these limits."""
+    """(metric, least, most): judge a device only while this other
+    metric of it is within these limits.
+    """
     unless: str = ""
-    """Not judged for a device of which this other metric is above 0, such as the margin to the hardware's own limit."""
+    """Not judged for a device of which this other metric is above 0, such as
+    the margin to the hardware's own limit.
+    """
     grace: float = 0.0
     """Seconds after boot in which nothing is counted."""
 
     def holds(self, number: float, fired: bool) -> bool:
-        """Whether the number is at or beyond the threshold: `clear` if the rule has fired, otherwise `enter`."""
+        """Whether the number is at or beyond the threshold: `clear` if the
+        rule has fired, otherwise `enter`.
+        """
         line = self.clear if fired else self.enter
         return number <= line if self.below else number >= line
 
@@ -67,7 +80,7 @@ class Rule:
         """The number with its unit."""
         metric = METRICS.get(self.metric)
         unit = "" if self.over or self.falls or metric is None else metric.unit
-        return written(number, unit)
+        return write_number(number, unit)
 
     @property
     def span(self) -> str:

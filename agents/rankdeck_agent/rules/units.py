@@ -8,7 +8,7 @@ _DECIMAL = ("", "k", "M", "G", "T", "P", "E")
 MISSING = "–"
 
 
-def digits(number: float) -> str:
+def write_digits(number: float) -> str:
     """Three significant digits without an exponent: 0.25, 7.5, 42, 1024."""
     size = abs(number)
     if size >= 99.95 or number == int(number):
@@ -23,47 +23,47 @@ def _scaled(number: Optional[float], step: int, units: tuple[str, ...], tail: st
     while abs(number) >= step - 0.5 and power < len(units) - 1:
         number /= step
         power += 1
-    return f"{digits(number)} {units[power]}{tail}".rstrip()
+    return f"{write_digits(number)} {units[power]}{tail}".rstrip()
 
 
-def size(number: Optional[float]) -> str:
+def write_size(number: Optional[float]) -> str:
     """Bytes: `1.5 GiB`."""
     return _scaled(number, 1024, _BINARY)
 
 
-def speed(number: Optional[float]) -> str:
+def write_speed(number: Optional[float]) -> str:
     """Bytes per second: `12 MiB/s`."""
     return _scaled(number, 1024, _BINARY, "/s")
 
 
-def bits(number: Optional[float]) -> str:
+def write_bits(number: Optional[float]) -> str:
     """Bits per second, in decimal units: `25 Gbit/s`."""
     return _scaled(number, 1000, _DECIMAL, "bit/s")
 
 
-def count(number: Optional[float]) -> str:
+def write_count(number: Optional[float]) -> str:
     """A number of things: `1.2 M`."""
     return _scaled(number, 1000, _DECIMAL)
 
 
-def percent(number: Optional[float]) -> str:
+def write_percent(number: Optional[float]) -> str:
     """`7.5%`, `42%`."""
     if number is None or not math.isfinite(number):
         return MISSING
     return f"{number:.1f}%" if 0 < abs(number) < 9.95 else f"{number:.0f}%"
 
 
-def celsius(number: Optional[float]) -> str:
+def write_celsius(number: Optional[float]) -> str:
     """`61 °C`."""
     return MISSING if number is None or not math.isfinite(number) else f"{number:.0f} °C"
 
 
-def hertz(number: Optional[float]) -> str:
+def write_hertz(number: Optional[float]) -> str:
     """`2.4 GHz`."""
     return _scaled(number, 1000, _DECIMAL, "Hz")
 
 
-def duration(seconds: Optional[float]) -> str:
+def write_duration(seconds: Optional[float]) -> str:
     """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 05 min`, `4 d 3 h`."""
     if seconds is None or not math.isfinite(seconds):
         return MISSING
@@ -80,19 +80,19 @@ def duration(seconds: Optional[float]) -> str:
 
 
 _WRITERS = {
-    "B": size,
-    "B/s": speed,
-    "%": percent,
-    "C": celsius,
-    "Hz": hertz,
-    "bit/s": bits,
-    "s": duration,
+    "B": write_size,
+    "B/s": write_speed,
+    "%": write_percent,
+    "C": write_celsius,
+    "Hz": write_hertz,
+    "bit/s": write_bits,
+    "s": write_duration,
 }
 
 
-def written(number: Optional[float], unit: str) -> str:
+def write_number(number: Optional[float], unit: str) -> str:
     """A number of a metric with its unit; `unit` as in wire.METRICS."""
     if number is None or not math.isfinite(number):
         return MISSING
     writer = _WRITERS.get(unit)
-    return writer(number) if writer else f"{digits(number)} {unit}".rstrip()
+    return writer(number) if writer else f"{write_digits(number)} {unit}".rstrip()

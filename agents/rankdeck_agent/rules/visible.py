@@ -1,10 +1,12 @@
-"""What of a text is shown, one rule for agent and console: what is invisible as its code point; 8 combining marks stay.
+"""What of a text is shown, one rule for agent and console: what is invisible
+as its code point; 8 combining marks stay.
 
-Invisible is what draws nothing, by its properties in Unicode, not by a list of names: controls, formats (zero width,
-text direction, tags), private use, surrogates, unassigned code points, separators of lines, and what is drawn only
-where it is not known (Default_Ignorable_Code_Point). One is left out instead: the selector that asks for the coloured
-form of a sign (U+FE0F), because terminals do not agree how wide that is. No other is excepted, not even where it
-joins letters or emoji: `<U+200D>` between them is legible, and the same bytes look the same in every place.
+Invisible is what draws nothing, by its properties in Unicode, not by a list of names: controls,
+formats (zero width, text direction, tags), private use, surrogates, unassigned code points,
+separators of lines, and what is drawn only where it is not known (Default_Ignorable_Code_Point).
+One is left out instead: the selector that asks for the coloured form of a sign (U+FE0F), because
+terminals do not agree how wide that is. No other is excepted, not even where it joins letters or
+emoji: `<U+200D>` between them is legible, and the same bytes look the same in every place.
 """
 
 import re
@@ -21,11 +23,17 @@ COLOUR = r"\x1b\[[0-9;:]*m"
 _IGNORED = (
     (0x034F, 0x034F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFFA0, 0xFFA0), (0xE0100, 0xE01EF),
 )  # fmt: skip
-"""First and last of the default-ignorable code points that are letters or marks by category: fillers, joiners, variation selectors."""
+"""First and last of the default-ignorable code points that are letters or marks by
+category: fillers, joiners, variation selectors.
+"""
 _HANGUL = ((0x1161, 0x11FF), (0xD7B0, 0xD7FB))
-"""First and last of the vowels and finals that are drawn into the syllable before them, as marks are."""
+"""First and last of the vowels and finals that are drawn into the
+syllable before them, as marks are.
+"""
 _UNMARKED = r"\w\u2100-\u2bff"
-"""Signs that are no marks and often stand in rows: letters, digits, and the signs of progress bars and tables."""
+"""Signs that are no marks and often stand in rows: letters, digits, and
+the signs of progress bars and tables.
+"""
 
 
 def _class_of(ranges: Iterable[tuple[int, int]]) -> str:
@@ -50,7 +58,9 @@ _SIGNS = re.compile(rf"{COLOUR}|.", re.DOTALL)
 
 
 class _Shown(dict[int, str]):
-    """Code point -> what is shown for it, made at first use; all are forgotten if there are too many."""
+    """Code point -> what is shown for it, made at first use; all are
+    forgotten if there are too many.
+    """
 
     def __missing__(self, code: int) -> str:
         if len(self) >= 1 << 15:
@@ -70,14 +80,18 @@ def _shown(sign: str) -> str:
 
 
 def name_invisible(text: str) -> str:
-    """`text` with each invisible character as its code point (`<U+200B>`), and other spaces as one or two blanks."""
+    """`text` with each invisible character as its code point (`<U+200B>`),
+    and other spaces as one or two blanks.
+    """
     if text.isprintable() and not _IGNORABLE.search(text):
         return text
     return _COLOURED.sub(r"\1", text).translate(_SHOWN)
 
 
 def limit_marks(text: str) -> str:
-    """`text` with at most MOST_MARKS marks in a row, and the number of the others in their place; colour codes stay."""
+    """`text` with at most MOST_MARKS marks in a row, and the number of the
+    others in their place; colour codes stay.
+    """
     return text if is_ascii(text) else _PILE.sub(_lowered, text)
 
 

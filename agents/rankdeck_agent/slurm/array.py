@@ -1,4 +1,6 @@
-"""The tasks of a Slurm job array: for Slurm each is a job of its own; in the run folder it is the rank with the task's number."""
+"""The tasks of a Slurm job array: for Slurm each is a job of its own; in the run
+folder it is the rank with the task's number.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Callable, Optional
@@ -7,10 +9,19 @@ from rankdeck_agent.job.folder import RunFolder, all_events
 from rankdeck_agent.slurm.commands import SlurmJobRow, cut_nodes, shown_jobs
 from rankdeck_agent.slurm.folder import BATCH, RunMark
 from rankdeck_agent.slurm.run import Event, Run, Track, status_row
-from rankdeck_agent.slurm.verdict import FINAL, EndWords, SlurmVerdict, again, lost, verdict
+from rankdeck_agent.slurm.verdict import (
+    FINAL,
+    EndWords,
+    SlurmVerdict,
+    judge_lost_job,
+    judge_slurm_job,
+    requeue_reason,
+)
 
 _MISSES = 2
-"""A task must be missing from this many answers of Slurm in a row before we ask accounting for it."""
+"""A task must be missing from this many answers of Slurm in a row
+before we ask accounting for it.
+"""
 
 
 class Task:
@@ -29,7 +40,10 @@ class Task:
 
 
 class Tasks:
-    """All tasks of an array; methods return the events that follow. `events` restores what an earlier keeper wrote. No I/O."""
+    """All tasks of an array; methods return the events that follow.
+
+    `events` restores what an earlier keeper wrote. No I/O.
+    """
 
     def __init__(self, numbers: Iterable[int], events: Iterable[Mapping[str, Any]] = ()) -> None:
         self._tasks = {number: Task() for number in numbers}
@@ -50,7 +64,9 @@ class Tasks:
         return [*queued, *fresh]
 
     def take_rows(self, rows: Collection[SlurmJobRow]) -> list[Event]:
-        """The events of what Slurm reports: a row for each task that runs or ran, one for those that wait together."""
+        """The events of what Slurm reports: a row for each task that runs or
+        ran, one for those that wait together.
+        """
         row_of = _by_task(rows)
         events: list[Event] = []
         for number, task in self._open():
@@ -82,7 +98,7 @@ class Tasks:
     def _end(self, number: int, task: Task, row: SlurmJobRow) -> Event:
         host = task.track.hosts.get(number, "")
         known = row._replace(failed_node=row.failed_node or host)
-        return self._ended(number, task, verdict(known, EndWords(), ours=task.ours), row)
+        return self._ended(number, task, judge_slurm_job(known, EndWords(), ours=task.ours), row)
 
     def _ended(
         self, number: int, task: Task, found: SlurmVerdict, row: Optional[SlurmJobRow]
@@ -112,13 +128,15 @@ class Tasks:
                 yield number, task, row_of(number)
 
     def settle(self, rows: Iterable[SlurmJobRow], *, patient: bool) -> list[Event]:
-        """The ends of missing tasks according to accounting; if it does not know one and not `patient`, by its rank's mark."""
+        """The ends of missing tasks according to accounting; if it does not know one
+        and not `patient`, by its rank's mark.
+        """
         events: list[Event] = []
         for number, task, row in self.missing(rows):
             if row is not None and row.state in FINAL:
                 events.append(self._end(number, task, row))
             elif not patient and task.missed > _MISSES:
-                events.append(self._ended(number, task, lost(task.status), None))
+                events.append(self._ended(number, task, judge_lost_job(task.status), None))
         return events
 
     def cancelled(self, by: str, number: Optional[int] = None) -> None:
@@ -149,7 +167,7 @@ def _status(row: SlurmJobRow, task: Task) -> Event:
 
 
 def _queued_again(number: int, task: Task, row: Optional[SlurmJobRow] = None) -> list[Event]:
-    why = again(row or task.track.last or SlurmJobRow("", ""), EndWords(), "")
+    why = requeue_reason(row or task.track.last or SlurmJobRow("", ""), EndWords(), "")
     task.track.status = {}
     return [{"kind": "task", "rank": number, "attempt": task.track.attempt, "text": why}]
 
@@ -175,13 +193,17 @@ def _restore(task: Task, event: Mapping[str, Any]) -> None:
 
 
 def task_number(row: SlurmJobRow) -> Optional[int]:
-    """The number in `4711_3`; None for tasks that wait together (`4711_4-9%2`) and for other jobs."""
+    """The number in `4711_3`; None for tasks that wait together
+    (`4711_4-9%2`) and for other jobs.
+    """
     word = row.array.partition("_")[2]
     return int(word) if word.isdecimal() else None
 
 
 def _by_task(rows: Iterable[SlurmJobRow]) -> Callable[[int], Optional[SlurmJobRow]]:
-    """A function that finds the row of a task: its own, else that of tasks that wait together, else None."""
+    """A function that finds the row of a task: its own, else that of
+    tasks that wait together, else None.
+    """
     own: dict[int, SlurmJobRow] = {}
     together: list[SlurmJobRow] = []
     for row in rows:
@@ -191,12 +213,14 @@ def _by_task(rows: Iterable[SlurmJobRow]) -> Callable[[int], Optional[SlurmJobRo
         else:
             own[number] = row
     return lambda number: (
-        own.get(number) or next((row for row in together if covers(row, number)), None)
+        own.get(number) or next((row for row in together if covers_task(row, number)), None)
     )
 
 
-def covers(row: SlurmJobRow, number: int) -> bool:
-    """Whether this row of several tasks includes task `number`; a list that Slurm has cut (`...`) may include any."""
+def covers_task(row: SlurmJobRow, number: int) -> bool:
+    """Whether this row of several tasks includes task `number`; a list that
+    Slurm has cut (`...`) may include any.
+    """
     text = row.array.partition("_")[2].partition("%")[0].strip("[]")
     return "." in text or any(_within(part, number) for part in text.split(","))
 
@@ -210,8 +234,10 @@ def _within(part: str, number: int) -> bool:
     return int(first) <= number <= int(last or first) and not (number - int(first)) % every
 
 
-def whole(rows: Collection[SlurmJobRow], number: str) -> SlurmJobRow:
-    """The array as one job: it runs while one task runs, and waits while all remaining tasks wait."""
+def join_array_rows(rows: Collection[SlurmJobRow], number: str) -> SlurmJobRow:
+    """The array as one job: it runs while one task runs, and waits
+    while all remaining tasks wait.
+    """
     busy = [row for row in rows if row.state not in FINAL]
     runs = [row for row in busy if row.state != "PENDING"]
     first = (runs or busy or [SlurmJobRow(number, "PENDING")])[0]
@@ -223,7 +249,9 @@ def whole(rows: Collection[SlurmJobRow], number: str) -> SlurmJobRow:
 
 
 def of_tasks(ends: Mapping[int, SlurmVerdict]) -> SlurmVerdict:
-    """How an array ended, from the ends of its tasks: failed if one failed, otherwise cancelled if one was cancelled."""
+    """How an array ended, from the ends of its tasks: failed if one failed,
+    otherwise cancelled if one was cancelled.
+    """
     bad = {number: end for number, end in ends.items() if not end.well}
     if not bad:
         return SlurmVerdict("COMPLETED", "", code=0)
@@ -232,18 +260,20 @@ def of_tasks(ends: Mapping[int, SlurmVerdict]) -> SlurmVerdict:
     by_state: dict[str, list[int]] = {}
     for number, end in sorted(bad.items()):
         by_state.setdefault(end.state, []).append(number)
-    named = ", ".join(f"{state} {fold(numbers)}" for state, numbers in sorted(by_state.items()))
+    named = ", ".join(
+        f"{state} {fold_task_numbers(numbers)}" for state, numbers in sorted(by_state.items())
+    )
     code = next((end.code for end in bad.values() if end.code), None)
     alike = {end.text for end in bad.values()}
     if state == "CANCELLED" and len(alike) == 1:
-        where = "" if len(bad) == len(ends) else f": tasks {fold(sorted(bad))}"
+        where = "" if len(bad) == len(ends) else f": tasks {fold_task_numbers(sorted(bad))}"
         return SlurmVerdict(state, f"{alike.pop()}{where}", code=code)
     return SlurmVerdict(
         state, f"{len(bad)} of {len(ends)} tasks did not end well: {named}", code=code
     )
 
 
-def fold(numbers: Iterable[int]) -> str:
+def fold_task_numbers(numbers: Iterable[int]) -> str:
     """`0-3,7` for these numbers, which must be in order."""
     spans: list[list[int]] = []
     for number in numbers:
@@ -288,7 +318,7 @@ class ArrayRun(Run):
         """Handle what Slurm reports about the tasks; no rows if Slurm no longer knows them."""
         self._add(self.tasks.take_rows(rows))
         if rows and not self.tasks.over:
-            self.take(whole(rows, self.id))
+            self.take(join_array_rows(rows, self.id))
 
     def _missing(self, rows: Iterable[SlurmJobRow]) -> Iterable[SlurmJobRow]:
         return (row for _, _, row in self.tasks.missing(rows) if row is not None)

@@ -1,8 +1,10 @@
-"""`slurm ask`: what Slurm itself says about jobs, priorities, shares and its controller, and how well jobs used what they had.
+"""`slurm ask`: what Slurm itself says about jobs, priorities, shares and its
+controller, and how well jobs used what they had.
 
-Takes one line of JSON on stdin: {"what": "job" | "priority" | "shares" | "controller" | "efficiency", "jobs": […],
-"environment": {…}}; answers with {"pages": [{"line": the command, "lines": […], "error": …}], "efficiency": […]}.
-Nothing of this is asked unless somebody wants to see it.
+Takes one line of JSON on stdin: {"what": "job" | "priority" | "shares" | "controller" |
+"efficiency", "jobs": […], "environment": {…}}; answers with {"pages": [{"line": the command,
+"lines": […], "error": …}], "efficiency": […]}. Nothing of this is asked unless somebody wants to
+see it.
 """
 
 import os
@@ -14,17 +16,17 @@ from typing import Any, Optional, cast
 from rankdeck_agent.slurm.commands import (
     Slurm,
     gpus_of,
-    known,
+    known_text,
     login_environment,
-    memory_of,
-    run,
+    parse_span,
+    requested_megabytes,
+    run_slurm_command,
     shown_job,
     slurm_in,
-    span,
 )
 from rankdeck_agent.slurm.queue import Row
 from rankdeck_agent.slurm.verdict import FINAL
-from rankdeck_agent.text import say, shown, table
+from rankdeck_agent.text import parse_json_table, print_json_line, shown_line
 
 JOB, PRIORITY, SHARES, CONTROLLER, EFFICIENCY = (
     "job",
@@ -44,9 +46,9 @@ _FIELDS: Sequence[str] = (
 _GPU_TIME = re.compile(r"(?:^|,)gres/gpuutil=([0-9]{1,9})(?=,|$)")
 
 
-def ask() -> int:
+def answer_question() -> int:
     """Answer the question on stdin with one line of JSON; returns the exit code."""
-    row = table(sys.stdin.readline(_LONGEST)) or {}
+    row = parse_json_table(sys.stdin.readline(_LONGEST)) or {}
     found, what = row.get("jobs"), row.get("what")
     given: list[object] = list(cast("list[object]", found)) if isinstance(found, list) else []
     jobs = [
@@ -55,25 +57,27 @@ def ask() -> int:
         if isinstance(name, str) and _JOB.match(name)
     ]
     if not isinstance(what, str) or what not in _ANSWERS or len(jobs) < len(given):
-        return say({"error": "this question makes no sense"})
+        return print_json_line({"error": "this question makes no sense"})
     if not jobs and what in (JOB, EFFICIENCY):
-        return say({"error": "of which job?"})
-    return say(_ANSWERS[what](slurm_in(row), jobs))
+        return print_json_line({"error": "of which job?"})
+    return print_json_line(_ANSWERS[what](slurm_in(row), jobs))
 
 
-def page(slurm: Slurm, *argv: str) -> Row:
+def slurm_page(slurm: Slurm, *argv: str) -> Row:
     """What a command of Slurm prints, for people: its lines as they are, and why it failed."""
     env = {**login_environment(os.environ, slurm.variables), "SLURM_TIME_FORMAT": "standard"}
-    reply = run(argv, env, limit=_LIMIT * slurm.patience)
-    lines = [shown(line, _LONGEST_LINE) for line in reply.out.rstrip("\n").split("\n")]
+    reply = run_slurm_command(argv, env, limit=_LIMIT * slurm.patience)
+    lines = [shown_line(line, _LONGEST_LINE) for line in reply.out.rstrip("\n").split("\n")]
     more = len(lines) - _MOST_LINES
     cut = [f"… and {more} more lines"] if more > 0 else []
     return {"line": " ".join(argv), "lines": [*lines[:_MOST_LINES], *cut], "error": reply.error}
 
 
 def _job(slurm: Slurm, jobs: Sequence[str]) -> Row:
-    """`scontrol show job`, and of a job that waits the parts of its priority, of one that is over how it used what it had."""
-    pages = [page(slurm, "scontrol", "show", "job", number) for number in jobs]
+    """`scontrol show job`, and of a job that waits the parts of its priority, of
+    one that is over how it used what it had.
+    """
+    pages = [slurm_page(slurm, "scontrol", "show", "job", number) for number in jobs]
     reply = "\n".join(" ".join(one["lines"]) for one in pages)
     seen = shown_job(reply.strip())
     if seen is not None and seen.state == "PENDING":
@@ -86,7 +90,7 @@ def _job(slurm: Slurm, jobs: Sequence[str]) -> Row:
 
 def _priority(slurm: Slurm, jobs: Sequence[str]) -> Row:
     of = (f"--jobs={','.join(_plain_numbers(jobs))}",) if jobs else ()
-    return {"pages": [page(slurm, "sprio", "--long", *of)], "efficiency": []}
+    return {"pages": [slurm_page(slurm, "sprio", "--long", *of)], "efficiency": []}
 
 
 def _plain_numbers(jobs: Iterable[str]) -> "list[str]":
@@ -96,12 +100,12 @@ def _plain_numbers(jobs: Iterable[str]) -> "list[str]":
 
 def _shares(slurm: Slurm, jobs: Sequence[str]) -> Row:
     del jobs
-    return {"pages": [page(slurm, "sshare", "--all")], "efficiency": []}
+    return {"pages": [slurm_page(slurm, "sshare", "--all")], "efficiency": []}
 
 
 def _controller(slurm: Slurm, jobs: Sequence[str]) -> Row:
     del jobs
-    return {"pages": [page(slurm, "sdiag")], "efficiency": []}
+    return {"pages": [slurm_page(slurm, "sdiag")], "efficiency": []}
 
 
 def _efficiency(slurm: Slurm, jobs: Sequence[str]) -> Row:
@@ -109,7 +113,7 @@ def _efficiency(slurm: Slurm, jobs: Sequence[str]) -> Row:
         "sacct", "--noheader", "--parsable2", f"--format={','.join(_FIELDS)}", f"--jobs={','.join(jobs)}",
     )  # fmt: skip
     reply = slurm.ask(*argv, limit=_LIMIT)
-    found = efficiencies(reply.out) if reply.well else []
+    found = job_efficiencies(reply.out) if reply.well else []
     said: Row = {"line": " ".join(argv), "lines": [], "error": reply.error}
     return {"pages": [] if found else [said], "efficiency": found}
 
@@ -124,11 +128,12 @@ _ANSWERS: Mapping[str, Any] = {
 """What is asked -> the function that answers for some jobs."""
 
 
-def efficiencies(text: str) -> "list[Row]":
-    """How each job in sacct's rows of _FIELDS used its CPUs, memory and GPUs, reckoned as `seff` does.
+def job_efficiencies(text: str) -> "list[Row]":
+    """How each job in sacct's rows of _FIELDS used its CPUs, memory
+    and GPUs, reckoned as `seff` does.
 
-    CPU time is that of all steps; memory that of the step with the most, the peaks of its tasks added up. What Slurm
-    did not measure is None.
+    CPU time is that of all steps; memory that of the step with the most, the peaks of its
+    tasks added up. What Slurm did not measure is None.
     """
     jobs: dict[str, Row] = {}
     for line in text.splitlines():
@@ -148,13 +153,13 @@ def efficiencies(text: str) -> "list[Row]":
 
 def _of_job(cells: Mapping[str, str]) -> Row:
     return {
-        "job": shown(cells["JobID"], 80),
-        "state": shown(cells["State"].partition(" ")[0], 40),
+        "job": shown_line(cells["JobID"], 80),
+        "state": shown_line(cells["State"].partition(" ")[0], 40),
         "elapsed": _whole(cells["ElapsedRaw"]),
         "cpus": int(_whole(cells["AllocCPUS"])),
         "nodes": int(_whole(cells["NNodes"])),
         "gpus": gpus_of(cells["AllocTRES"]),
-        "memory": memory_of(cells["AllocTRES"]) or None,
+        "memory": requested_megabytes(cells["AllocTRES"]) or None,
         "cpu_used": cpu_time(cells["TotalCPU"]),
         "memory_used": None,
         "gpu": None,
@@ -162,16 +167,18 @@ def _of_job(cells: Mapping[str, str]) -> Row:
 
 
 def _add_step(job: Row, used: str) -> None:
-    if not known(used):
+    if not known_text(used):
         return
-    job["memory_used"] = max(job["memory_used"] or 0.0, memory_of(used))
+    job["memory_used"] = max(job["memory_used"] or 0.0, requested_megabytes(used))
     busy = _GPU_TIME.search(used)
     if busy and job["gpus"]:
         job["gpu"] = max(job["gpu"] or 0.0, min(int(busy[1]) / 100 / job["gpus"], 1.0))
 
 
 def _reckoned(job: Row) -> Row:
-    """The row with the shares of what the job had; without any step that was measured, CPU time is not known either."""
+    """The row with the shares of what the job had; without any step that was
+    measured, CPU time is not known either.
+    """
     had = job["elapsed"] * job["cpus"]
     measured = job["memory_used"] is not None or bool(job["cpu_used"])
     used = job["cpu_used"] if measured else None
@@ -191,7 +198,7 @@ def _whole(text: str) -> float:
 def cpu_time(text: str) -> Optional[float]:
     """Seconds in `00:01.234`, `1-02:03:04` or `02:03:04`; None for anything else."""
     whole, _, rest = text.partition(".")
-    seconds = span(whole)
+    seconds = parse_span(whole)
     if seconds is None:
         return None
     return seconds + (int(rest) / 10 ** len(rest) if rest.isdecimal() and len(rest) < 10 else 0.0)

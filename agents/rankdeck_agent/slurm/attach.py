@@ -1,7 +1,8 @@
 """Slurm jobs that Rankdeck did not submit: describes one (`slurm look`) and copies its output.
 
-Nothing of the job is changed. The keeper copies the job's output into a run folder; if `srun --label` marks the lines,
-each goes to the log of its rank. It remembers how far each file was copied, so that no line is copied twice.
+Nothing of the job is changed. The keeper copies the job's output into a run folder; if `srun
+--label` marks the lines, each goes to the log of its rank. It remembers how far each file was
+copied, so that no line is copied twice.
 """
 
 import json
@@ -17,7 +18,7 @@ from rankdeck_agent.files import replace_private
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.slurm.commands import output_files, shown_job, slurm_in
 from rankdeck_agent.slurm.queue import QUEUE_COLUMNS, QUEUE_FIELDS, job_rows, jobs_in
-from rankdeck_agent.text import say, table
+from rankdeck_agent.text import parse_json_table, print_json_line
 
 _LONGEST = 1 << 20
 _HEAD = 1 << 16
@@ -35,23 +36,28 @@ _COPIED = "copied.json"
 _PART = "job {0} is a component of the het job {1}, which begins and ends as a whole: name {1}"
 
 
-def look() -> int:
-    """Print one line of JSON about the job on stdin, {"id": …, "environment": {…}}; or {"error": …}. Returns the exit code."""
-    row = table(sys.stdin.readline(_LONGEST)) or {}
+def print_slurm_job() -> int:
+    """Print one line of JSON about the job on stdin, {"id": …, "environment": {…}};
+    or {"error": …}. Returns the exit code.
+    """
+    row = parse_json_table(sys.stdin.readline(_LONGEST)) or {}
     number = row.get("id")
     if not isinstance(number, str) or not _NUMBER.match(number):
-        return say({"error": "no id of a job"})
+        return print_json_line({"error": "no id of a job"})
     slurm = slurm_in(row)
     reply = slurm.ask("scontrol", "--local", "--oneliner", "show", "job", number)
     seen = shown_job(reply.out) if reply.well else None
-    # A job's name may imitate the fields that scontrol writes after it: the owner comes from squeue.
+    # A job's name may imitate the fields that scontrol writes after
+    # it: the owner comes from squeue.
     listed = slurm.ask_columns(*QUEUE_FIELDS, "--states=all", f"--jobs={number}", columns=QUEUE_COLUMNS)  # fmt: skip
     rows = list(job_rows(listed.out))
     row = rows[0] if rows else None
     if seen is None or row is None:
-        return say({"error": f"Slurm tells nothing of job {number}: {reply.error or 'no answer'}"})
+        return print_json_line(
+            {"error": f"Slurm tells nothing of job {number}: {reply.error or 'no answer'}"}
+        )
     if row["offset"] is not None and row["id"] != number:
-        return say({"error": _PART.format(number, row["id"])})
+        return print_json_line({"error": _PART.format(number, row["id"])})
     out, err = output_files(reply.out)
     known = {key: row[key] for key in ("name", "user", "state", "submitted")}
     known.update(
@@ -61,7 +67,7 @@ def look() -> int:
         tasks=sum(map(jobs_in, rows)),
     )
     split = 1 < seen.tasks <= MOST_RANKS and is_labelled(_head(out), seen.tasks)
-    return say({**known, "out": out, "err": err, "ranks": seen.tasks if split else 1})
+    return print_json_line({**known, "out": out, "err": err, "ranks": seen.tasks if split else 1})
 
 
 def _head(path: str) -> bytes:
@@ -73,7 +79,9 @@ def _head(path: str) -> bytes:
 
 
 def is_labelled(head: bytes, ranks: int) -> bool:
-    """Whether at least half of the complete lines begin with a label of `srun --label` and a valid rank."""
+    """Whether at least half of the complete lines begin with a label
+    of `srun --label` and a valid rank.
+    """
     lines = head.split(b"\n")[:-1]
     return bool(lines) and 2 * sum(rank_of(line, ranks)[0] >= 0 for line in lines) >= len(lines)
 
@@ -87,7 +95,9 @@ def rank_of(line: bytes, ranks: int) -> tuple[int, bytes]:
 
 
 def read_at(path: str, offset: int, most: int) -> bytes:
-    """At most `most` bytes of a file; raises OSError, also if it is not a regular file: a pipe could block us."""
+    """At most `most` bytes of a file; raises OSError, also if it is not a
+    regular file: a pipe could block us.
+    """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -98,7 +108,10 @@ def read_at(path: str, offset: int, most: int) -> bytes:
 
 
 class OutputCopy:
-    """Copies the output files of such a job into the logs of its ranks. `settings` has their paths, `out` and `err`."""
+    """Copies the output files of such a job into the logs of its ranks.
+
+    `settings` has their paths, `out` and `err`.
+    """
 
     def __init__(self, folder: RunFolder, settings: Mapping[str, Any]) -> None:
         self._folder = folder
@@ -113,9 +126,11 @@ class OutputCopy:
         self._restore()
 
     def _restore(self) -> None:
-        """Continue from the position that an earlier keeper saved, and cut off what it wrote to the logs after that."""
+        """Continue from the position that an earlier keeper saved, and cut off
+        what it wrote to the logs after that.
+        """
         try:
-            note = table((self._folder / _COPIED).read_text()) or {}
+            note = parse_json_table((self._folder / _COPIED).read_text()) or {}
         except OSError:
             return
         for name, at in _numbers(note.get("at")).items():
@@ -128,14 +143,17 @@ class OutputCopy:
                     os.truncate(log, self._sizes.get(f"{rank}.{name}", 0))
 
     def look(self, *, runs: bool) -> list[str]:
-        """Copy what is new; returns sentences for the operator, each only once. `runs`: the job has begun.
+        """Copy what is new; returns sentences for the operator, each
+        only once. `runs`: the job has begun.
 
         Raises OSError if our own files cannot be written.
         """
         return list(filter(None, (self._copy(name, runs=runs) for name in self._files)))
 
     def finish(self) -> list[str]:
-        """Copy all that is left, even a last line without end; returns sentences as `look` does."""
+        """Copy all that is left, even a last line without end; returns
+        sentences as `print_slurm_job` does.
+        """
         troubles: list[str] = []
         before = None
         while before != self._offsets:
@@ -144,7 +162,9 @@ class OutputCopy:
         return troubles + list(filter(None, (self._copy(name, whole=True) for name in self._files)))
 
     def _copy(self, name: str, *, runs: bool = True, whole: bool = False) -> str:
-        """Copy complete lines (with `whole` also a last one without end); returns a sentence if that is not possible."""
+        """Copy complete lines (with `whole` also a last one without end);
+        returns a sentence if that is not possible.
+        """
         most = min(_AT_ONCE, MOST - self._offsets[name])
         try:
             data = read_at(self._files[name], self._offsets[name], most) if most > 0 else b""

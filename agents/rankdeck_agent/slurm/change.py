@@ -1,8 +1,9 @@
 """`slurm change`: holds, releases and requeues jobs, and changes their time limits.
 
-Takes one line of JSON on stdin: {"do": "hold" | "release" | "requeue" | "timelimit", "jobs": […], "to": …, "agreed": …,
-"environment": {…}}. Without `agreed` it only answers which command it would run. With it the command is run, if it is
-still the same, and the queue is read again, for all consoles of the user.
+Takes one line of JSON on stdin: {"do": "hold" | "release" | "requeue" | "timelimit", "jobs": […],
+"to": …, "agreed": …, "environment": {…}}. Without `agreed` it only answers which command it would
+run. With it the command is run, if it is still the same, and the queue is read again, for all
+consoles of the user.
 """
 
 import re
@@ -10,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Optional, cast
 
-from rankdeck_agent.slurm.cluster import QUEUE, answer_to, leave
+from rankdeck_agent.slurm.cluster import QUEUE, answer_to, leave_answer
 from rankdeck_agent.slurm.commands import Slurm, slurm_in
 from rankdeck_agent.slurm.control import DENIED
 from rankdeck_agent.slurm.folder import note_change
@@ -24,7 +25,7 @@ from rankdeck_agent.slurm.queue import (
     tasks_named,
 )
 from rankdeck_agent.slurm.verdict import FINAL, span_text
-from rankdeck_agent.text import plain, say, table
+from rankdeck_agent.text import parse_json_table, plain_line, print_json_line
 
 HOLD, RELEASE, REQUEUE, TIMELIMIT = "hold", "release", "requeue", "timelimit"
 _LONGEST, _MOST_JOBS = 1 << 20, 1000
@@ -88,7 +89,7 @@ _POSSIBLE: Mapping[str, _Possible] = {
 }
 
 
-def refused(asked: JobOrder, rows: Sequence[Row]) -> str:
+def refused_job_change(asked: JobOrder, rows: Sequence[Row]) -> str:
     """Why a job, whose rows in Slurm these are, must not be changed; "" if it may be."""
     if not rows:
         return "Slurm has no job of this number"
@@ -96,34 +97,34 @@ def refused(asked: JobOrder, rows: Sequence[Row]) -> str:
     return "" if any(map(test, rows)) else f"it is {rows[0]['state']}: {why_not}"
 
 
-def rows_of(name: str, rows: Sequence[Row]) -> list[Row]:
+def rows_of_job(name: str, rows: Sequence[Row]) -> list[Row]:
     """The rows in the queue that a job, a task of an array or a range of tasks stands for."""
     job, tasks = tasks_named(name)
     split = ((row, *tasks_named(row["shown"])) for row in rows)
     return [row for row, base, here in split if base == job and (not tasks or tasks & here)]
 
 
-def command(asked: JobOrder, jobs: Sequence[str]) -> "tuple[str, ...]":
+def job_change_command(asked: JobOrder, jobs: Sequence[str]) -> "tuple[str, ...]":
     """The scontrol command that changes these jobs."""
     if asked.do == TIMELIMIT:
         return ("scontrol", "update", f"jobid={','.join(jobs)}", f"timelimit={asked.to}")
     return ("scontrol", asked.do, ",".join(jobs))
 
 
-def complaint(error: str) -> str:
+def job_change_complaint(error: str) -> str:
     """A sentence for an error with which Slurm refused the command."""
     if any(word in error for word in DENIED):
         return f"you may not do this to these jobs: that takes their owner or an operator of Slurm ({error})"
     return f"Slurm refused it: {error}"
 
 
-def change() -> int:
+def change_jobs() -> int:
     """Answer the order on stdin with one line of JSON; returns the exit code."""
-    row = table(sys.stdin.readline(_LONGEST)) or {}
+    row = parse_json_table(sys.stdin.readline(_LONGEST)) or {}
     asked = job_order(row)
     if asked is None:
-        return say({"error": "this order makes no sense"})
-    return say(_answer(asked, slurm_in(row)))
+        return print_json_line({"error": "this order makes no sense"})
+    return print_json_line(_answer(asked, slurm_in(row)))
 
 
 def _answer(asked: JobOrder, slurm: Slurm) -> Row:
@@ -134,15 +135,15 @@ def _answer(asked: JobOrder, slurm: Slurm) -> Row:
     if not reply.well and not is_unknown(reply):
         return {"error": f"Slurm does not answer: {reply.error}"}
     rows = list(job_rows(reply.out))
-    reasons = {name: refused(asked, rows_of(name, rows)) for name in asked.jobs}
+    reasons = {name: refused_job_change(asked, rows_of_job(name, rows)) for name in asked.jobs}
     left = {name: why for name, why in reasons.items() if why}
     jobs = [name for name in asked.jobs if name not in left]
     answer: Row = {"jobs": jobs, "left": left, "line": "", "done": False, "error": "", "hits": 0}
     if not jobs:
         return answer
-    argv = command(asked, jobs)
+    argv = job_change_command(asked, jobs)
     answer["line"] = " ".join(argv)
-    hit = {row["shown"]: row for name in jobs for row in rows_of(name, rows)}
+    hit = {row["shown"]: row for name in jobs for row in rows_of_job(name, rows)}
     answer["hits"] = sum(map(jobs_in, hit.values()))
     if not asked.agreed:
         return answer
@@ -154,13 +155,13 @@ def _answer(asked: JobOrder, slurm: Slurm) -> Row:
 def _carry_out(jobs: Sequence[str], slurm: Slurm, argv: "tuple[str, ...]") -> Row:
     result = slurm.ask(*argv)
     fresh = answer_to(QUEUE, slurm)
-    leave(QUEUE, fresh)
+    leave_answer(QUEUE, fresh)
     note_change()
     rows = list(job_rows(fresh.text))
-    now = {name: _words(rows_of(name, rows)) for name in jobs}
+    now = {name: _words(rows_of_job(name, rows)) for name in jobs}
     if not result.well:
-        return {"error": complaint(result.error), "now": now}
-    return {"done": True, "said": plain(result.out.strip(), 400), "now": now}
+        return {"error": job_change_complaint(result.error), "now": now}
+    return {"done": True, "said": plain_line(result.out.strip(), 400), "now": now}
 
 
 def _words(rows: Sequence[Row]) -> str:

@@ -1,9 +1,11 @@
-"""`slurm watch`, `list` and `ended`: print all nodes, partitions and everybody's jobs of Slurm as lines of JSON.
+"""`slurm watch`, `list` and `ended`: print all nodes, partitions and
+everybody's jobs of Slurm as lines of JSON.
 
-A console that shows the cluster touches `slurm/wanted`. Then the keeper asks Slurm, once for all consoles, and writes
-each answer to a file in the same folder, after a line with the time and the error. The commands read these files.
-Their settings are one line on stdin: {"environment": {…}, "rpcs_per_minute": …}; `watch` runs until stdin ends. `ended` asks
-sacct, which asks slurmdbd and not the controller; its answer is used by all consoles for a minute.
+A console that shows the cluster touches `slurm/wanted`. Then the keeper asks Slurm, once for all
+consoles, and writes each answer to a file in the same folder, after a line with the time and the
+error. The commands read these files. Their settings are one line on stdin: {"environment": {…},
+"rpcs_per_minute": …}; `watch` runs until stdin ends. `ended` asks sacct, which asks slurmdbd and
+not the controller; its answer is used by all consoles for a minute.
 """
 
 import contextlib
@@ -15,7 +17,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Optional
 
-from rankdeck_agent.files import private_folder, readable, replace_private, user_name
+from rankdeck_agent.files import make_private_folder, replace_private, user_name, wait_readable
 from rankdeck_agent.slurm.commands import (
     QUEUE_CALLS,
     SACCT_FIELDS,
@@ -25,19 +27,19 @@ from rankdeck_agent.slurm.commands import (
     account_rows,
     calls_a_minute,
     cluster_period,
-    count_of,
-    cut,
-    known,
-    moment,
+    cut_columns,
+    known_text,
     one_line,
+    parse_count,
+    parse_moment,
+    parse_span,
     patience_in,
     slurm_in,
-    span,
 )
-from rankdeck_agent.slurm.folder import KeeperWatch, keeper_folder, touched
+from rankdeck_agent.slurm.folder import KeeperWatch, keeper_folder, touched_time
 from rankdeck_agent.slurm.queue import QUEUE_COLUMNS, QUEUE_FIELDS, Row, job_rows, shown_jobs_of
-from rankdeck_agent.slurm.verdict import FINAL, EndWords, status, verdict
-from rankdeck_agent.text import plain, say, table
+from rankdeck_agent.slurm.verdict import FINAL, EndWords, judge_slurm_job, slurm_exit_status
+from rankdeck_agent.text import parse_json_table, plain_line, print_json_line
 
 MOST_NODES, MOST_PARTITIONS = 20_000, 1_000
 _JOBS_OF_NODE = 64
@@ -87,7 +89,7 @@ def node_rows(text: str) -> tuple[list[Row], list[Row]]:
     for line in text.splitlines():
         if "/" not in line:
             continue  # a quick check, because there may be megabytes of lines
-        cells = dict(cut(line, NODE_COLUMNS))
+        cells = dict(cut_columns(line, NODE_COLUMNS))
         name, where = cells["NodeHost"], cells["PartitionName"]
         if not name or not cells["StateLong"] or "/" not in cells["CPUsState"]:
             continue
@@ -109,22 +111,22 @@ def _node(cells: Mapping[str, str]) -> Row:
         "state": state,
         "also": [_SYMBOLS[sign] for sign in word[len(state) :] if _SYMBOLS[sign]],
         "reason": _reason(cells["Reason"]),
-        "by": known(cells["User"]),
-        "since": moment(cells["Timestamp"]),
+        "by": known_text(cells["User"]),
+        "since": parse_moment(cells["Timestamp"]),
         "partitions": [],
-        "features": known(cells["features_act"]),
+        "features": known_text(cells["features_act"]),
         "gres": _gres(cells["Gres"]),
         "gres_used": _gres(cells["GresUsed"]),
         "cpus": total,
         "cpus_used": busy,
-        "memory": count_of(cells["Memory"]),
-        "memory_used": count_of(cells["AllocMem"]),
+        "memory": parse_count(cells["Memory"]),
+        "memory_used": parse_count(cells["AllocMem"]),
         "jobs": [],
     }
 
 
 def _reason(text: str) -> str:
-    return "" if text == "none" else known(text)
+    return "" if text == "none" else known_text(text)
 
 
 _CPUS = 4
@@ -133,7 +135,7 @@ _CPUS = 4
 def _numbers(text: str) -> tuple[int, ...]:
     """(allocated, idle, other, total) in `4/0/0/4`."""
     words = text.split("/")
-    return tuple(map(count_of, words)) if len(words) == _CPUS else (0,) * _CPUS
+    return tuple(map(parse_count, words)) if len(words) == _CPUS else (0,) * _CPUS
 
 
 _GRES = re.compile(r"([A-Za-z0-9_.+-]+(?::[A-Za-z0-9_.+-]+)?):(\d{1,9})(?:[KMGT])?(?:\(|,|$)")
@@ -152,7 +154,7 @@ def _partition(cells: Mapping[str, str]) -> Row:
         "name": cells["PartitionName"],
         "usual": cells["Partition"].endswith("*"),
         "up": cells["Available"] == "up",
-        "limit": span(cells["Time"]),
+        "limit": parse_span(cells["Time"]),
         "size": cells["Size"],
         "nodes": 0,
         "idle": 0,
@@ -175,7 +177,7 @@ def place_jobs(nodes: Iterable[Row], jobs: Iterable[Row]) -> None:
     """Add to each node's row the jobs that run there."""
     known_nodes = {row["name"]: row for row in nodes}
     for job in jobs:
-        for name in unfolded(job["nodes"]) if job["state"] != "PENDING" else ():
+        for name in unfold_hosts(job["nodes"]) if job["state"] != "PENDING" else ():
             node = known_nodes.get(name)
             if node is not None and len(node["jobs"]) < _JOBS_OF_NODE:
                 node["jobs"].append(f"{job['shown']} {job['user']}")
@@ -185,8 +187,10 @@ _PART = re.compile(r"([^,\[]*)\[([^\]]*)\]([^,\[]*)|([^,\[\]]+)")
 _MOST_NAMES = 20_000
 
 
-def unfolded(text: str) -> list[str]:
-    """The names in a host list such as `n[1-2,07],gpu3`, at most 20,000; lists with several dimensions are not supported."""
+def unfold_hosts(text: str) -> list[str]:
+    """The names in a host list such as `n[1-2,07],gpu3`, at most 20,000; lists
+    with several dimensions are not supported.
+    """
     names: list[str] = []
     for match in _PART.finditer(text):
         if match[4]:
@@ -241,7 +245,7 @@ class ClusterPoll:
 
     def wanted(self, now: float) -> bool:
         """Whether any console wants the answers; `now` in monotonic seconds."""
-        at = touched(keeper_folder() / WANTED)
+        at = touched_time(keeper_folder() / WANTED)
         if at is not None and at != self._touched:
             # At the first look the file may be old, from the time of an earlier keeper.
             if self._touched is not None or time.time() - at < FORGOTTEN:
@@ -252,18 +256,22 @@ class ClusterPoll:
 
     def _read_settings(self) -> None:
         try:
-            row = table((keeper_folder() / WANTED).read_text()) or {}
+            row = parse_json_table((keeper_folder() / WANTED).read_text()) or {}
         except OSError:
             return
         self.slurm = slurm_in(row)
         self.most = calls_a_minute(row)
 
     def want_queue(self, at: float) -> None:
-        """Ask for everybody's jobs no later than at this time, as far as the budget allows: one of ours has changed."""
+        """Ask for everybody's jobs no later than at this time, as far as the
+        budget allows: one of ours has changed.
+        """
         self._rhythms[QUEUE].want(at)
 
     def ask(self, slurm: Slurm, budget: Budget, now: float, *, reserve: int) -> str:
-        """Ask what is due while `reserve` calls remain; returns the new text of everybody's jobs, "" if not asked for."""
+        """Ask what is due while `reserve` calls remain; returns the new text of
+        everybody's jobs, "" if not asked for.
+        """
         news = ""
         for name in sorted(QUESTIONS, key=lambda name: self._rhythms[name].last):
             rhythm = self._rhythms[name]
@@ -273,7 +281,7 @@ class ClusterPoll:
             budget.spend(QUEUE_CALLS, now)
             answer = answer_to(name, slurm)
             rhythm.asked(now, well=not answer.error)
-            leave(name, answer)
+            leave_answer(name, answer)
             news = answer.text if name == QUEUE else news
         return news
 
@@ -288,12 +296,12 @@ def answer_to(name: str, slurm: Slurm) -> SlurmAnswer:
     return SlurmAnswer(now, reply.out, "", now) if reply.well else SlurmAnswer(now, "", reply.error)
 
 
-def leave(name: str, answer: SlurmAnswer) -> None:
+def leave_answer(name: str, answer: SlurmAnswer) -> None:
     """Write an answer to the file where consoles read it, with an error the text of the last one.
 
     Errors of the file system are ignored, since Slurm is asked again later.
     """
-    before = read(name) if answer.error else None
+    before = read_answer(name) if answer.error else None
     if before is not None:
         answer = answer._replace(text=before.text, told=before.told)
     head = json.dumps({"at": answer.at, "error": answer.error, "told": answer.told})
@@ -301,26 +309,26 @@ def leave(name: str, answer: SlurmAnswer) -> None:
         replace_private(keeper_folder() / name, f"{head}\n{answer.text}".encode("utf-8", "replace"))
 
 
-def read(name: str) -> Optional[SlurmAnswer]:
+def read_answer(name: str) -> Optional[SlurmAnswer]:
     """The newest answer in the file; None if there is none."""
     try:
         head, _, text = (keeper_folder() / name).read_text("utf-8", "replace").partition("\n")
     except OSError:
         return None
-    row = table(head) or {}
+    row = parse_json_table(head) or {}
     at, error, told = row.get("at"), row.get("error"), row.get("told")
     if not isinstance(at, float) or not isinstance(error, str) or not isinstance(told, float):
         return None
     return SlurmAnswer(at, text, error, told)
 
 
-def want(settings: Mapping[str, object]) -> None:
+def want_answers(settings: Mapping[str, object]) -> None:
     """Tell the keeper that the answers are wanted; raises OSError."""
-    private_folder(keeper_folder())
+    make_private_folder(keeper_folder())
     replace_private(keeper_folder() / WANTED, json.dumps(dict(settings)).encode())
 
 
-def named(by: str) -> str:
+def user_name_of(by: str) -> str:
     """The user's name for a user id; other text is returned as it is."""
     if not by.isdecimal():
         return by
@@ -332,7 +340,9 @@ _TURN = 1.0
 _FRESH = 90.0
 """Most seconds of age of an answer that `list` uses while a newer one may come."""
 _FIRST_WAIT = 75.0
-"""Seconds for which `list` waits if nothing is known yet: two slow commands, one after the other."""
+"""Seconds for which `list` waits if nothing is known yet: two
+slow commands, one after the other.
+"""
 _NEXT_WAIT = 12.0
 """The same if something is known, be it old: the calls of this minute may be spent."""
 _LONGEST = 1 << 20
@@ -341,7 +351,9 @@ _KEYS = {"node": "name", "partition": "name", "job": "id"}
 
 
 class SlurmView:
-    """The nodes, partitions and jobs, from answers in any order; `news` returns what to send to the console."""
+    """The nodes, partitions and jobs, from answers in any order; `news`
+    returns what to send to the console.
+    """
 
     def __init__(self) -> None:
         self._stamps: dict[str, float] = {}
@@ -350,7 +362,7 @@ class SlurmView:
         self._told_age = 0.0
         self._nodes: list[Row] = []
         self._partitions: list[Row] = []
-        self._user = named(str(os.getuid()))
+        self._user = user_name_of(str(os.getuid()))
         self._queue: list[Row] = []
         self._jobs: list[Row] = []
         self._left_out = self._told_left_out = 0
@@ -387,7 +399,9 @@ class SlurmView:
         place_jobs(self._nodes, self._queue)
 
     def news(self) -> Iterator[Row]:
-        """{KIND: row} for new or changed rows, {KIND_gone: name}, and {"trouble": …} when it begins or ends ("")."""
+        """{KIND: row} for new or changed rows, {KIND_gone: name}, and
+        {"trouble": …} when it begins or ends ("").
+        """
         now: dict[tuple[str, str], Row] = {}
         for kind, rows in (("partition", self._partitions), ("node", self._nodes), ("job", self._jobs)):  # fmt: skip
             now.update({(kind, row[_KEYS[kind]]): row for row in rows})
@@ -411,39 +425,41 @@ class SlurmView:
             yield {"trouble": f"Slurm does not answer: {trouble}" if trouble else ""}
 
 
-def watch() -> int:
+def watch_queue() -> int:
     """Print nodes, partitions and jobs until stdin ends; returns the exit code."""
     settings = _settings()
-    say({"about": {"user": named(str(os.getuid()))}})
+    print_json_line({"about": {"user": user_name_of(str(os.getuid()))}})
     view, keeper, touched, ready = SlurmView(), KeeperWatch(), float("-inf"), False
     while True:
         if time.monotonic() - touched > TOUCH:
             touched = time.monotonic()
-            want(settings)
+            want_answers(settings)
         keeper.ensure()
         _look(view)
         for row in view.news():
-            say(row)
+            print_json_line(row)
         if view.complete and not ready:
             ready = True
-            say({"ready": True})
-        if readable([0], _TURN) and not os.read(0, _LONGEST):
+            print_json_line({"ready": True})
+        if wait_readable([0], _TURN) and not os.read(0, _LONGEST):
             return 0
 
 
 def list_all() -> int:
-    """Print them once, at most _FRESH seconds old, or with {"now": true} as they are now; returns the exit code.
+    """Print them once, at most _FRESH seconds old, or with {"now": true} as
+    they are now; returns the exit code.
 
-    A slow Slurm is waited for; what it has not told by then is printed as it was known before, with its age.
+    A slow Slurm is waited for; what it has not told by then is printed
+    as it was known before, with its age.
     """
     settings = _settings()
-    want(settings)
-    say({"about": {"user": named(str(os.getuid()))}})
+    want_answers(settings)
+    print_json_line({"about": {"user": user_name_of(str(os.getuid()))}})
     if settings.get("now") is True:
         for name in QUESTIONS:
-            leave(name, answer_to(name, slurm_in(settings)))
+            leave_answer(name, answer_to(name, slurm_in(settings)))
     view, keeper = SlurmView(), KeeperWatch()
-    known_before = all(read(name) is not None for name in QUESTIONS)
+    known_before = all(read_answer(name) is not None for name in QUESTIONS)
     wait = (_NEXT_WAIT if known_before else _FIRST_WAIT) * patience_in(settings)
     deadline = time.monotonic() + wait
     while not view.complete and not view.trouble and time.monotonic() < deadline:
@@ -453,19 +469,21 @@ def list_all() -> int:
             time.sleep(_TURN / 5)
     _look(view)
     for row in view.news():
-        say(row)
+        print_json_line(row)
     if not view.complete and not view.trouble:
-        say({"trouble": f"Slurm has not told all of its queue and nodes within {wait:.0f} s"})
+        print_json_line(
+            {"trouble": f"Slurm has not told all of its queue and nodes within {wait:.0f} s"}
+        )
     return 0
 
 
 def _settings() -> dict[str, Any]:
-    return table(sys.stdin.readline(_LONGEST)) or {}
+    return parse_json_table(sys.stdin.readline(_LONGEST)) or {}
 
 
 def _look(view: SlurmView, since: float = 0.0) -> None:
     for name in QUESTIONS:
-        answer = read(name)
+        answer = read_answer(name)
         if answer is not None and answer.at >= since:
             view.take(name, answer)
 
@@ -474,28 +492,36 @@ ENDED = "cluster.ended"
 """File with the answer to SACCT."""
 _ENDED_FRESH, _LIMIT, _MOST = 60.0, 60.0, 2000
 _MORE = ("User", "NNodes", "AllocCPUS", "JobName")
-"""Fields after SACCT_FIELDS. The name is last: it may contain anything, even text that looks like rows."""
+"""Fields after SACCT_FIELDS.
+
+The name is last: it may contain anything, even text that looks like rows.
+"""
 SACCT = (
     "sacct", "--noheader", "--parsable2", "--allocations", "--allusers", "--starttime=now-1days", "--endtime=now",
     f"--state={','.join(sorted(FINAL - {'RECONFIG_FAIL', 'LAUNCH_FAILED'}))}",
     f"--format={','.join((*SACCT_FIELDS, *_MORE))}",
 )  # fmt: skip
-"""The command for everybody's jobs that ended in the last day; with `PrivateData=jobs` Slurm shows only one's own."""
+"""The command for everybody's jobs that ended in the last day; with
+`PrivateData=jobs` Slurm shows only one's own.
+"""
 _OFF = "accounting storage is disabled"
 NO_HISTORY = (
     "this Slurm keeps no history (its accounting is off): of jobs that ended only those that Rankdeck followed are known"
 )  # fmt: skip
 
 
-def ended() -> int:
-    """Print the jobs that ended in the last day as lines of JSON; returns the exit code. Settings on stdin: {"environment": {…}}."""
+def print_ended_jobs() -> int:
+    """Print the jobs that ended in the last day as lines of JSON; returns the exit code.
+
+    Settings on stdin: {"environment": {…}}.
+    """
     settings = _settings()
-    answer = read(ENDED)
+    answer = read_answer(ENDED)
     if answer is None or not 0 <= time.time() - answer.at < _ENDED_FRESH:
         answer = _ask(slurm_in(settings))
     for found in ended_rows(answer.text):
-        say({"ended": found})
-    say({"trouble": _sentence(answer.error)})
+        print_json_line({"ended": found})
+    print_json_line({"trouble": _sentence(answer.error)})
     return 0
 
 
@@ -509,8 +535,8 @@ def _ask(slurm: Slurm) -> SlurmAnswer:
         if reply.well
         else SlurmAnswer(now, "", reply.error)
     )
-    private_folder(keeper_folder())
-    leave(ENDED, answer)
+    make_private_folder(keeper_folder())
+    leave_answer(ENDED, answer)
     return answer
 
 
@@ -533,13 +559,13 @@ def _row(line: str) -> "Row | None":
     if seen is None or len(words) < len(SACCT_FIELDS) + len(_MORE) or seen.state not in FINAL:
         return None
     user, nodes, cpus, name = words[len(SACCT_FIELDS) :]
-    state = verdict(seen, EndWords())
+    state = judge_slurm_job(seen, EndWords())
     return {
         "id": seen.id,
         "shown": seen.array or seen.id,
         "state": seen.state,
-        "user": plain(known(user), 64),
-        "name": plain(name, 300),
+        "user": plain_line(known_text(user), 64),
+        "name": plain_line(name, 300),
         "partition": seen.partition,
         "nodes": seen.nodes,
         "count": int(nodes) if nodes.isdecimal() and len(nodes) < 8 else 0,
@@ -548,5 +574,5 @@ def _row(line: str) -> "Row | None":
         "end": seen.end,
         "submitted": seen.submitted,
         "text": state.text,
-        "code": status(seen),
+        "code": slurm_exit_status(seen),
     }

@@ -1,6 +1,8 @@
-"""Runs Slurm's commands, each with a time limit and no more often than a large site allows, and parses their output.
+"""Runs Slurm's commands, each with a time limit and no more often than a
+large site allows, and parses their output.
 
-Without `subprocess`: the keeper runs for days on a login node, and that module would take 2.6 MB of memory.
+Without `subprocess`: the keeper runs for days on a login node, and
+that module would take 2.6 MB of memory.
 """
 
 import contextlib
@@ -13,9 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, Optional, cast
 
-from rankdeck_agent.files import readable
-from rankdeck_agent.older_python import code_of
-from rankdeck_agent.text import plain
+from rankdeck_agent.files import wait_readable
+from rankdeck_agent.older_python import wait_status_code
+from rankdeck_agent.text import plain_line
 
 LIMIT = 30.0
 """Seconds to wait for an answer: a busy controller may take long."""
@@ -31,14 +33,19 @@ _DEFAULTS = frozenset(
         "SBATCH_TIMELIMIT", "SBATCH_WCKEY",
     }
 )  # fmt: skip
-"""Variables of sbatch by which a site says what holds where a job file says nothing; the others change what is run."""
+"""Variables of sbatch by which a site says what holds where a job file says
+nothing; the others change what is run.
+"""
 _BANNER = 20
 _LONGEST_ROW = 1 << 16
 """Most characters of a cell: a node list is read before it is cut."""
 
 
 class SlurmReply(NamedTuple):
-    """The answer of a command. `error` is one line; "" if it ended with 0, no matter what it wrote to stderr."""
+    """The answer of a command.
+
+    `error` is one line; "" if it ended with 0, no matter what it wrote to stderr.
+    """
 
     out: str
     error: str = ""
@@ -57,20 +64,25 @@ class Slurm(NamedTuple):
     """Runs Slurm's commands as this user, with what the cluster file says of the environment."""
 
     variables: Mapping[str, str] = {}
-    """The variables of the cluster file, such as PATH and SLURM_CONF; they come before those of the login."""
+    """The variables of the cluster file, such as PATH and SLURM_CONF;
+    they come before those of the login.
+    """
     patience: float = 1.0
-    """By how much longer than usual Slurm has to answer; the cluster file's `connect_limit` says so."""
+    """By how much longer than usual Slurm has to answer; the cluster
+    file's `connect_limit` says so.
+    """
 
     def ask(self, *argv: str, limit: float = LIMIT) -> SlurmReply:
         """Run one command; never raises."""
         env = login_environment(os.environ, self.variables)
-        return run(argv, env, limit=limit * self.patience)
+        return run_slurm_command(argv, env, limit=limit * self.patience)
 
     def ask_columns(self, *argv: str, columns: Sequence[str]) -> SlurmReply:
-        """Run squeue for these columns, none of them cut: a line for each job, with a tab between cells.
+        """Run squeue for these columns, none of them cut: a line for
+        each job, with a tab between cells.
 
-        Each cell ends with a random mark: names of other users' jobs, the last column, may contain newlines and text
-        that looks like rows of any job.
+        Each cell ends with a random mark: names of other users' jobs, the last column, may contain
+        newlines and text that looks like rows of any job.
         """
         mark = f"|{os.urandom(8).hex()}|"
         reply = self.ask(*argv, f"--Format={','.join(f'{name}:0{mark}' for name in columns)}")
@@ -84,12 +96,16 @@ BETWEEN = "\t"
 
 
 def one_line(row: str) -> str:
-    """The row without characters that another reader might take for a newline or the end of a cell."""
-    return row if row.isprintable() else plain(row, _LONGEST_ROW)
+    """The row without characters that another reader might take for
+    a newline or the end of a cell.
+    """
+    return row if row.isprintable() else plain_line(row, _LONGEST_ROW)
 
 
 def slurm_in(row: Mapping[str, Any]) -> Slurm:
-    """Slurm's commands as a question, or the settings of a job, want them asked: its `environment` and `patience`."""
+    """Slurm's commands as a question, or the settings of a job, want them
+    asked: its `environment` and `patience`.
+    """
     return Slurm(variables_in(row), patience_in(row))
 
 
@@ -103,7 +119,9 @@ _MOST_PATIENCE = 60.0
 
 
 def variables_in(row: Mapping[str, Any]) -> dict[str, str]:
-    """The variables that a question, or the settings of a job, has under `environment`; what is no text is left out."""
+    """The variables that a question, or the settings of a job, has under
+    `environment`; what is no text is left out.
+    """
     given = row.get("environment")
     pairs = cast("dict[Any, Any]", given).items() if isinstance(given, dict) else ()
     return {
@@ -117,30 +135,38 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def login_environment(own: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a command of Slurm: prints times as epoch seconds, and nothing else changes its output."""
+    """The environment for a command of Slurm: prints times as epoch seconds,
+    and nothing else changes its output.
+    """
     kept = {**outside_allocation(own), **variables}
     wanted = {name: value for name, value in kept.items() if not name.startswith(_UNWANTED)}
     return {**wanted, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
 
 
 def submit_environment(own: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
-    """The environment for sbatch, which a job inherits: a login's own wishes for other jobs are left out."""
+    """The environment for sbatch, which a job inherits: a login's own
+    wishes for other jobs are left out.
+    """
     kept = outside_allocation(own)
     wanted = {n: v for n, v in kept.items() if not n.startswith("SBATCH_") or n in _DEFAULTS}
     return {**wanted, **variables}
 
 
 def outside_allocation(own: Mapping[str, str]) -> dict[str, str]:
-    """These variables without those of the allocation in which we happen to run (`salloc`), which srun would obey."""
+    """These variables without those of the allocation in which we happen to
+    run (`salloc`), which srun would obey.
+    """
     if "SLURM_JOB_ID" not in own:
         return dict(own)
     return {n: v for n, v in own.items() if not n.startswith("SLURM_") or n.startswith(_OF_SITE)}
 
 
-def run(
+def run_slurm_command(
     argv: tuple[str, ...], env: Mapping[str, str], *, limit: float = LIMIT, cwd: str = "/"
 ) -> SlurmReply:
-    """Run a command for at most `limit` seconds (then it is killed); returns its stdout as text, and why it failed."""
+    """Run a command for at most `limit` seconds (then it is killed); returns
+    its stdout as text, and why it failed.
+    """
     out, out_end = os.pipe()
     err, err_end = os.pipe()
     try:
@@ -155,7 +181,7 @@ def run(
     text, complaints = (bytes(output[fd]).decode("utf-8", "replace") for fd in (out, err))
     if late:
         return SlurmReply("", f"{argv[0]} did not answer within {limit:.0f} s", late=True)
-    error = "" if status == 0 else complaint(complaints) or f"{argv[0]} ended with {status}"
+    error = "" if status == 0 else slurm_complaint(complaints) or f"{argv[0]} ended with {status}"
     return SlurmReply(text, error, said=complaints)
 
 
@@ -180,10 +206,12 @@ def _start(argv: tuple[str, ...], env: Mapping[str, str], cwd: str, out: int, er
 
 
 def _read(output: dict[int, bytearray], deadline: float) -> dict[int, bytearray]:
-    """Read both streams to their end or the deadline, and close them; drops what exceeds _MOST bytes."""
+    """Read both streams to their end or the deadline, and close
+    them; drops what exceeds _MOST bytes.
+    """
     waiting = set(output)
     while waiting and time.monotonic() < deadline:
-        for fd in readable(waiting, max(0.0, deadline - time.monotonic())):
+        for fd in wait_readable(waiting, max(0.0, deadline - time.monotonic())):
             data = os.read(fd, 1 << 16)
             if not data:
                 waiting.discard(fd)
@@ -198,26 +226,32 @@ def _reap(pid: int, *, kill: bool) -> int:
     if kill:
         os.killpg(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
-    return code_of(status)
+    return wait_status_code(status)
 
 
-def complaint(text: str) -> str:
-    """The error in a command's stderr, in one line: its lines with `error:` or `fatal:`, else the last one.
+def slurm_complaint(text: str) -> str:
+    """The error in a command's stderr, in one line: its lines with
+    `error:` or `fatal:`, else the last one.
 
-    Sites and wrappers print banners on stderr too. The name of the command, with which Slurm begins a line, is removed.
+    Sites and wrappers print banners on stderr too. The name of the command,
+    with which Slurm begins a line, is removed.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if " error: " in f" {line}" or " fatal: " in f" {line}"]
     chosen = list(dict.fromkeys(errors))[:_BANNER] or lines[-1:]
     words = (line.partition(": error: ")[2] or line for line in chosen)
-    return plain("; ".join(words), 400)
+    return plain_line("; ".join(words), 400)
 
 
 WINDOW = 60.0
 PERIOD, _SHORTEST, _LONGEST_BREAK = 30.0, 1.0, 300.0
-"""Seconds between two looks at the queue: while nothing happens; at least; at most, while Slurm does not answer."""
+"""Seconds between two looks at the queue: while nothing happens; at least;
+at most, while Slurm does not answer.
+"""
 USUAL, _MOST_CALLS = 6, 6000
-"""Calls (RPCs) to the controller per minute: usual, and the most that `slurm: {rpcs_per_minute: …}` can allow."""
+"""Calls (RPCs) to the controller per minute: usual, and the most that
+`slurm: {rpcs_per_minute: …}` can allow.
+"""
 QUEUE_CALLS = 2
 """Calls that one `squeue` makes: for jobs and for partitions. Seen in sdiag of 24.11."""
 JOB_CALLS = 1
@@ -225,7 +259,9 @@ JOB_CALLS = 1
 
 
 class Budget:
-    """Limits the calls to the controller to `most` in any minute; `now` is in seconds of the caller's monotonic clock."""
+    """Limits the calls to the controller to `most` in any minute; `now` is in
+    seconds of the caller's monotonic clock.
+    """
 
     def __init__(self, most: int = USUAL) -> None:
         self.most = most
@@ -243,7 +279,9 @@ class Budget:
 
 
 class QueueTimer:
-    """When to ask for the queue next: soon after something happened, else every `period` seconds, less often after failures."""
+    """When to ask for the queue next: soon after something happened, else every
+    `period` seconds, less often after failures.
+    """
 
     def __init__(self) -> None:
         self.period = PERIOD
@@ -269,8 +307,10 @@ class QueueTimer:
         self.failures = 0 if well else self.failures + 1
 
 
-def period(most: int) -> float:
-    """Seconds between two looks at the queue if `most` calls per minute are allowed; uses two thirds of them."""
+def look_period(most: int) -> float:
+    """Seconds between two looks at the queue if `most` calls per minute
+    are allowed; uses two thirds of them.
+    """
     return max(_SHORTEST, min(PERIOD, WINDOW * QUEUE_CALLS * 1.5 / max(most, 1)))
 
 
@@ -278,12 +318,16 @@ _CLUSTER_SHORTEST = 2.0
 
 
 def cluster_period(most: int) -> float:
-    """Seconds between two looks at all nodes, and between two at everybody's jobs; together they use two thirds of the calls."""
+    """Seconds between two looks at all nodes, and between two at everybody's jobs;
+    together they use two thirds of the calls.
+    """
     return max(_CLUSTER_SHORTEST, WINDOW * 2 * QUEUE_CALLS * 1.5 / max(most, 1))
 
 
 def calls_a_minute(settings: Mapping[str, object]) -> int:
-    """Calls per minute that the cluster file allows, from the settings of a job (`rpcs_per_minute`)."""
+    """Calls per minute that the cluster file allows, from the
+    settings of a job (`rpcs_per_minute`).
+    """
     asked = settings.get("rpcs_per_minute")
     return asked if isinstance(asked, int) and 0 < asked <= _MOST_CALLS else USUAL
 
@@ -307,7 +351,9 @@ COLUMNS = {
     "SchedNodes": 2000,
     "WorkDir": 500,
 }
-"""Field of `squeue -O` -> its width: with fixed widths no separator is needed, which a name might contain."""
+"""Field of `squeue -O` -> its width: with fixed widths no separator is
+needed, which a name might contain.
+"""
 _ASKED = ("squeue", "--local", "--noheader", "--states=all")
 """`--local`, because asking a federation costs a further call."""
 
@@ -321,7 +367,9 @@ SQUEUE = (*_ASKED, "--me", _format(COLUMNS))
 
 
 def these_jobs(ids: Iterable[str]) -> tuple[str, ...]:
-    """SQUEUE for these jobs of any user; without WorkDir, since a folder's name may contain lines that look like rows."""
+    """SQUEUE for these jobs of any user; without WorkDir, since a folder's name
+    may contain lines that look like rows.
+    """
     return (*_ASKED, _format(name for name in COLUMNS if name != "WorkDir"), f"--jobs={','.join(ids)}")  # fmt: skip
 
 
@@ -370,7 +418,9 @@ class SlurmJobRow(NamedTuple):
     folder: str = ""
     """Working directory; for our jobs the run folder."""
     array: str = ""
-    """`4711_3` for a task of an array, `4711_[0-9]` for tasks that wait together; "" for other jobs."""
+    """`4711_3` for a task of an array, `4711_[0-9]` for tasks that
+    wait together; "" for other jobs.
+    """
     user: str = ""
     name: str = ""
     tasks: int = 0
@@ -387,38 +437,42 @@ def queue_rows(text: str) -> Iterator[SlurmJobRow]:
     for line in text.splitlines():
         if not line[: COLUMNS["JobID"]].strip().isdecimal():
             continue  # a quick check, because there may be megabytes of lines
-        cells = {_IN_QUEUE.get(name, name): text for name, text in cut(line, COLUMNS)}
+        cells = {_IN_QUEUE.get(name, name): text for name, text in cut_columns(line, COLUMNS)}
         seen = _seen(cells)
         if seen:
             yield seen
 
 
-def cut(line: str, columns: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+def cut_columns(line: str, columns: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     """(name, text) of each column of a line with these column widths."""
     at = 0
     for name, width in columns.items():
         cell = line[at : at + width]
         whole = cell if cell[-1:].isspace() or len(cell) < width else _until_comma(cell)
-        yield name, plain(whole.strip(), max(width, _LONGEST_CELL))
+        yield name, plain_line(whole.strip(), max(width, _LONGEST_CELL))
         at += width
 
 
 def _cell(field: str, text: str) -> str:
     """The text of a field, safe to keep; a node list that is too long ends after a whole name."""
     if field in _LONGEST:
-        return plain(cut_nodes(text.strip()), _LONGEST[field])
-    return plain(text.strip(), _LONGEST_CELL)
+        return plain_line(cut_nodes(text.strip()), _LONGEST[field])
+    return plain_line(text.strip(), _LONGEST_CELL)
 
 
 def cut_nodes(text: str) -> str:
-    """A node list of at most _LONGEST_NODES characters; a longer one ends after a whole name, with `…`."""
+    """A node list of at most _LONGEST_NODES characters; a longer one
+    ends after a whole name, with `…`.
+    """
     if len(text) <= _LONGEST_NODES:
         return text
     return f"{text[: _LONGEST_NODES - 2].rpartition(',')[0]},…"
 
 
 def _until_comma(cell: str) -> str:
-    """A cell that fills its column, and may have been cut: of a list (`gpu:a100:1`) its last entry may be half a one."""
+    """A cell that fills its column, and may have been cut: of a list
+    (`gpu:a100:1`) its last entry may be half a one.
+    """
     kept, comma, _ = cell.rpartition(",")
     return f"{kept},…" if comma else cell
 
@@ -428,7 +482,7 @@ NO_TASK = frozenset({"4294967294", "4294967295"})
 
 
 def _array(job: str, task: str) -> str:
-    task = "" if task in NO_TASK else known(task)
+    task = "" if task in NO_TASK else known_text(task)
     return f"{job}_{task}" if task and job.isdecimal() else ""
 
 
@@ -438,13 +492,16 @@ _KEY = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_/:]*)=")
 def shown_job(text: str) -> Optional[SlurmJobRow]:
     """The job in the output of `scontrol --oneliner show job`; None if there is none.
 
-    If a key comes twice, the first counts: text that users choose comes later, except the name of the job.
+    If a key comes twice, the first counts: text that users choose comes
+    later, except the name of the job.
     """
     return next(shown_jobs(text), None)
 
 
 def shown_jobs(text: str) -> Iterator[SlurmJobRow]:
-    """The rows in that output for an array: one for each task that has begun, one for those that wait together."""
+    """The rows in that output for an array: one for each task that has
+    begun, one for those that wait together.
+    """
     lines = (line for line in text.splitlines() if line.startswith("JobId="))
     return (seen for seen in map(_seen, map(_pairs, lines)) if seen is not None)
 
@@ -473,23 +530,23 @@ def _seen(cells: Mapping[str, str]) -> Optional[SlurmJobRow]:
     """The job in a row, whose cells have scontrol's names; None if the row is not valid."""
     if not cells.get("JobId", "").isdecimal() or not cells.get("JobState"):
         return None
-    code, signal = exit_code(cells.get("ExitCode", ""))
+    code, signal = parse_exit_code(cells.get("ExitCode", ""))
     return SlurmJobRow(
         id=cells["JobId"],
         state=cells["JobState"],
-        reason=known(cells.get("Reason", "")),
+        reason=known_text(cells.get("Reason", "")),
         code=code,
         signal=signal,
         restarts=_count(cells.get("Restarts", "")),
-        submitted=moment(cells.get("SubmitTime", "")),
-        start=moment(cells.get("StartTime", "")),
-        end=moment(cells.get("EndTime", "")),
-        limit=span(cells.get("TimeLimit", "")),
+        submitted=parse_moment(cells.get("SubmitTime", "")),
+        start=parse_moment(cells.get("StartTime", "")),
+        end=parse_moment(cells.get("EndTime", "")),
+        limit=parse_span(cells.get("TimeLimit", "")),
         partition=cells.get("Partition", ""),
-        account=known(cells.get("Account", "")),
-        qos=known(cells.get("QOS", "")),
-        nodes=known(cells.get("NodeList", "")) or known(cells.get("SchedNodeList", "")),
-        failed_node=known(cells.get("FailedNode", "")),
+        account=known_text(cells.get("Account", "")),
+        qos=known_text(cells.get("QOS", "")),
+        nodes=known_text(cells.get("NodeList", "")) or known_text(cells.get("SchedNodeList", "")),
+        failed_node=known_text(cells.get("FailedNode", "")),
         folder=cells.get("WorkDir", ""),
         array=_array(cells.get("ArrayJobId", ""), cells.get("ArrayTaskId", "")),
         user=cells.get("UserId", "").partition("(")[0],
@@ -503,7 +560,8 @@ _LONGEST_PATH = 4096
 
 
 def output_files(text: str) -> tuple[str, str]:
-    """(stdout, stderr): files of the job, from the output of `scontrol --oneliner show job`; "" if not known.
+    """(stdout, stderr): files of the job, from the output of `scontrol
+    --oneliner show job`; "" if not known.
 
     Slurm has replaced patterns such as `%j`; a path that still has one is not used.
     """
@@ -574,7 +632,7 @@ def is_earlier(seen: SlurmJobRow, submitted: float) -> bool:
     return seen.end is not None and seen.end < submitted - CLOCKS
 
 
-def known(text: str) -> str:
+def known_text(text: str) -> str:
     """`text`, or "" if it is one of Slurm's words for nothing."""
     return "" if text in _NOTHING else text
 
@@ -587,12 +645,12 @@ _MEMORY = re.compile(r"(?:^|,)mem=([0-9]{1,15}(?:\.[0-9]+)?)([KMGTP]?)")
 _MEGABYTES = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 
 
-def count_of(text: str) -> int:
+def parse_count(text: str) -> int:
     """The number in this text; 0 if it is none."""
     return int(text) if text.isdecimal() and len(text) < 12 else 0
 
 
-def numbers(text: str) -> list[int]:
+def parse_number_ranges(text: str) -> list[int]:
     """The numbers in `0-2,7,10-20:5`, at most 10,000; raises ValueError."""
     steps = (part.partition(":") for part in text.split(",") if part)
     spans = ((span.partition("-"), int(step or 1) or 1) for span, _, step in steps)
@@ -605,13 +663,17 @@ _MOST_NUMBERS = 10_000
 
 
 def gpus_of(tres: str) -> int:
-    """The number of GPUs in a list of trackable resources, where they may stand with their type and without."""
+    """The number of GPUs in a list of trackable resources, where they may
+    stand with their type and without.
+    """
     found = [(kind, int(count or 1)) for kind, count in _GPUS.findall(tres)]
     return sum(n for kind, n in found if not kind) or sum(n for _, n in found)
 
 
-def memory_of(tres: str) -> float:
-    """Megabytes of memory in a list of trackable resources such as `cpu=4,mem=1800M,node=1`; 0.0 if it has none."""
+def requested_megabytes(tres: str) -> float:
+    """Megabytes of memory in a list of trackable resources such as
+    `cpu=4,mem=1800M,node=1`; 0.0 if it has none.
+    """
     found = _MEMORY.search(tres)
     return round(float(found[1]) * _MEGABYTES[found[2]], 3) if found else 0.0
 
@@ -620,8 +682,10 @@ def _count(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 7 else 0
 
 
-def exit_code(text: str) -> tuple[Optional[int], int]:
-    """(code, signal) in `7:0`, or in a single number, which is a status as from `wait`; (None, 0) for anything else."""
+def parse_exit_code(text: str) -> tuple[Optional[int], int]:
+    """(code, signal) in `7:0`, or in a single number, which is a status as
+    from `wait`; (None, 0) for anything else.
+    """
     status, colon, signal = text.partition(":")
     if not status.isdecimal() or len(status) > 9 or (colon and not signal.isdecimal()):
         return None, 0
@@ -630,8 +694,10 @@ def exit_code(text: str) -> tuple[Optional[int], int]:
     return int(status) >> 8, int(status) & 0x7F
 
 
-def moment(text: str) -> Optional[float]:
-    """Epoch seconds in `1795358381`, or in local time `2026-11-25T13:37:00`; None for anything else."""
+def parse_moment(text: str) -> Optional[float]:
+    """Epoch seconds in `1795358381`, or in local time
+    `2026-11-25T13:37:00`; None for anything else.
+    """
     if text.isdecimal() and 0 < int(text) < 1 << 34:
         return float(text)
     try:
@@ -640,7 +706,7 @@ def moment(text: str) -> Optional[float]:
         return None
 
 
-def span(text: str) -> Optional[float]:
+def parse_span(text: str) -> Optional[float]:
     """Seconds in `1-02:03:04`, `2:03:04` or `3:04`; None for anything else, such as UNLIMITED."""
     found = _SPAN.match(text)
     if not found:

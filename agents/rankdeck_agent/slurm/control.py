@@ -1,11 +1,12 @@
 """Commands to Slurm: submits, follows, inspects and cancels jobs; drains and resumes nodes.
 
-`slurm service` takes one line of JSON on stdin: {"do": "drain" | "resume", "nodes": […], "why": …, "anyway": …, "agreed": …,
-"environment": {…}}.
-Without `agreed` it only answers which command it would run. With it the command is run, if it is still the same.
+`slurm service` takes one line of JSON on stdin: {"do": "drain" | "resume", "nodes": […], "why": …,
+"anyway": …, "agreed": …, "environment": {…}}. Without `agreed` it only answers which command it
+would run. With it the command is run, if it is still the same.
 
-No login to the nodes is needed. A step takes no resources from the ranks (`--overlap --mem=0`). To inspect ranks, the
-step writes one file per node into the run folder, which all nodes share; telemetry comes through srun's stdout.
+No login to the nodes is needed. A step takes no resources from the ranks (`--overlap --mem=0`). To
+inspect ranks, the step writes one file per node into the run folder, which all nodes share;
+telemetry comes through srun's stdout.
 """
 
 import json
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple, Optional, cast
 
 from rankdeck_agent import DRAIN_PREFIX as OURS
 from rankdeck_agent.config import AgentConfigError, Config, from_mapping
-from rankdeck_agent.files import leave_no_core, private_folder, readable, replace_private
+from rankdeck_agent.files import leave_no_core, make_private_folder, replace_private, wait_readable
 from rankdeck_agent.job import inspect as looking
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.daily_clean import clean_daily
@@ -30,15 +31,15 @@ from rankdeck_agent.job.folder import (
     Journal,
     RunFolder,
     all_events,
-    existing,
+    find_run_folder,
     is_closed,
     post_mortem,
     wait_until,
 )
-from rankdeck_agent.job.ranks import environment, make, unlink_links
+from rankdeck_agent.job.ranks import make_run_folder, process_environment, unlink_links
 from rankdeck_agent.machine import local_addresses
 from rankdeck_agent.older_python import is_ascii, without_prefix
-from rankdeck_agent.slurm.array import covers
+from rankdeck_agent.slurm.array import covers_task
 from rankdeck_agent.slurm.cluster import SINFO, node_rows
 from rankdeck_agent.slurm.commands import (
     CLOCKS,
@@ -47,9 +48,9 @@ from rankdeck_agent.slurm.commands import (
     SlurmJobRow,
     SlurmReply,
     login_environment,
-    numbers,
+    parse_number_ranges,
     queue_rows,
-    run,
+    run_slurm_command,
     shown_job,
     shown_jobs,
     slurm_in,
@@ -61,12 +62,12 @@ from rankdeck_agent.slurm.folder import (
     MARKS,
     SEEN,
     KeeperWatch,
-    attached,
+    attached_settings,
     is_from,
     later_job,
     read_id,
+    read_job_settings,
     register_job,
-    settings,
     slurm_of,
     start_keeper,
     unregister_job,
@@ -74,9 +75,9 @@ from rankdeck_agent.slurm.folder import (
 )
 from rankdeck_agent.slurm.keeper import ask_for_job, is_unknown
 from rankdeck_agent.slurm.queue import Row
-from rankdeck_agent.slurm.run import restored
+from rankdeck_agent.slurm.run import restore_track
 from rankdeck_agent.slurm.verdict import FINAL
-from rankdeck_agent.text import plain, say, shown, table
+from rankdeck_agent.text import parse_json_table, plain_line, print_json_line, shown_line
 from rankdeck_agent.wire import NO_JOBS, NodePlan, WireError, node_plan
 from rankdeck_agent.wire.job_events import JobEvent, SupervisorReady, Trouble
 
@@ -89,20 +90,21 @@ _RECORDED = 3.0
 """Seconds for the keeper to record that the job is over."""
 
 
-def cancel(folder: RunFolder, grace: float, by: str, tasks: str = "") -> dict[str, Any]:
-    """End the job, or only these tasks of an array (`3,5-7`); returns `left`, what did not end, and `ended`.
+def cancel_slurm_job(folder: RunFolder, grace: float, by: str, tasks: str = "") -> dict[str, Any]:
+    """End the job, or only these tasks of an array (`3,5-7`); returns
+    `left`, what did not end, and `ended`.
 
-    Of an array that somebody else submitted only the tasks are ended that the console follows, if it says which. An
-    entry of `left` has `refused` if nothing was done, because this user is not allowed to cancel the job. `grace`:
-    seconds until SIGKILL. `by`: one of wire.job_events.ASKERS.
+    Of an array that somebody else submitted only the tasks are ended that the console follows, if
+    it says which. An entry of `left` has `refused` if nothing was done, because this user is not
+    allowed to cancel the job. `grace`: seconds until SIGKILL. `by`: one of wire.job_events.ASKERS.
     """
     if is_closed(folder / "events"):
         return {"left": [], "ended": 0}
-    if attached(folder):
+    if attached_settings(folder):
         refused = _refused(folder, by)
         if refused:
             return {"left": [{**_left(refused), "refused": True}], "ended": 0}
-    for end in [f".{task}" for task in numbers(tasks)] or [""]:
+    for end in [f".{task}" for task in parse_number_ranges(tasks)] or [""]:
         _note(folder, f"{ASKED}.{by}.{round(grace)}{end}")
     wait_until(lambda: read_id(folder)[0] or is_closed(folder / "events"), _ID_LIMIT)
     number, _ = read_id(folder)
@@ -123,7 +125,9 @@ DENIED = ("Access/permission denied", "Invalid user id", "Unauthorized")
 
 
 def _refused(folder: RunFolder, by: str) -> str:
-    """Ask Slurm to end a job that somebody else submitted; returns why that is refused, "" if it is not."""
+    """Ask Slurm to end a job that somebody else submitted; returns why
+    that is refused, "" if it is not.
+    """
     number, _ = read_id(folder)
     if by != "user":
         return f"Slurm job {number} was not submitted here: nothing but an operator ends it"
@@ -137,8 +141,10 @@ _TASKS = re.compile(r"[0-9]{1,11}_(?:[0-9]{1,9}|\[[0-9,:-]{1,4096}\])\Z")
 
 
 def _followed_tasks(folder: RunFolder) -> str:
-    """The tasks of an array of somebody else that this job stands for, `48_[2-5]`; "" for all that has its number."""
-    tasks = (attached(folder) or {}).get("tasks")
+    """The tasks of an array of somebody else that this job stands for,
+    `48_[2-5]`; "" for all that has its number.
+    """
+    tasks = (attached_settings(folder) or {}).get("tasks")
     return tasks if isinstance(tasks, str) and _TASKS.match(tasks) else ""
 
 
@@ -157,9 +163,11 @@ def _note(folder: RunFolder, name: str, text: str = "") -> None:
 
 
 def _end(folder: RunFolder, slurm: Slurm, number: str, grace: float) -> str:
-    """Have Slurm end the job `number` (or `ID_[TASKS]`); returns "" once it is gone, or its state if it does not end in time."""
+    """Have Slurm end the job `number` (or `ID_[TASKS]`); returns "" once it is gone,
+    or its state if it does not end in time.
+    """
     job, _, tasks = number.partition("_")
-    if not attached(folder) and _is_reused(folder, ask_for_job(slurm, job, _ASK)):
+    if not attached_settings(folder) and _is_reused(folder, ask_for_job(slurm, job, _ASK)):
         return ""
     asked = slurm.ask("scancel", number)
     began, forced, looks = time.monotonic(), False, 0
@@ -167,7 +175,7 @@ def _end(folder: RunFolder, slurm: Slurm, number: str, grace: float) -> str:
         time.sleep(_PAUSES[min(looks, len(_PAUSES) - 1)])
         looks += 1
         reply, rows = _asked(folder, slurm, job)
-        state = state_of(reply, rows, numbers(tasks.strip("[]")))
+        state = state_of(reply, rows, parse_number_ranges(tasks.strip("[]")))
         if not state:
             _note(folder, f"{SEEN}.{looks}", reply.out)
             return ""
@@ -187,8 +195,11 @@ def _is_reused(folder: RunFolder, reply: SlurmReply) -> bool:
 
 
 def _asked(folder: RunFolder, slurm: Slurm, job: str) -> tuple[SlurmReply, list[SlurmJobRow]]:
-    """What Slurm reports about the job now. Somebody else's job is asked for without its name, which may imitate a state."""
-    if attached(folder):
+    """What Slurm reports about the job now.
+
+    Somebody else's job is asked for without its name, which may imitate a state.
+    """
+    if attached_settings(folder):
         reply = slurm.ask(*these_jobs([job]))
         return reply, list(queue_rows(reply.out))
     reply = ask_for_job(slurm, job)
@@ -196,14 +207,16 @@ def _asked(folder: RunFolder, slurm: Slurm, job: str) -> tuple[SlurmReply, list[
 
 
 def state_of(reply: SlurmReply, rows: Sequence[SlurmJobRow], tasks: Sequence[int] = ()) -> str:
-    """The state of the job, or of one of these tasks; why it is not known; or "" once all have ended."""
+    """The state of the job, or of one of these tasks; why it is not
+    known; or "" once all have ended.
+    """
     if is_unknown(reply):
         return ""
     if reply.error:
         return reply.error
     if not rows:
         return "Slurm gives no answer about it"
-    meant = [row for row in rows if not tasks or any(covers(row, task) for task in tasks)]
+    meant = [row for row in rows if not tasks or any(covers_task(row, task) for task in tasks)]
     return next((row.state for row in meant if row.state not in FINAL), "")
 
 
@@ -232,7 +245,7 @@ class Order(NamedTuple):
     """The command line that the operator agreed to; "": only show it."""
 
 
-def order(row: Mapping[str, Any]) -> Optional[Order]:
+def parse_node_order(row: Mapping[str, Any]) -> Optional[Order]:
     """The Order in a line of stdin; None if it is not valid."""
     found, do = row.get("nodes"), row.get("do")
     given: list[object] = list(cast("list[object]", found)) if isinstance(found, list) else []
@@ -244,8 +257,11 @@ def order(row: Mapping[str, Any]) -> Optional[Order]:
     return Order(do, tuple(dict.fromkeys(names)), why, row.get("anyway") is True, agreed)
 
 
-def refused(asked: Order, row: Optional[Row]) -> str:
-    """Why this node must not be changed; "" if it may be. `row`: the node in Slurm, None if there is none."""
+def refused_node_change(asked: Order, row: Optional[Row]) -> str:
+    """Why this node must not be changed; "" if it may be.
+
+    `row`: the node in Slurm, None if there is none.
+    """
     if row is None:
         return "Slurm has no node of this name"
     out, ours = row["state"].startswith(NO_JOBS), row["reason"].startswith(OURS)
@@ -259,28 +275,36 @@ def refused(asked: Order, row: Optional[Row]) -> str:
     return "" if ours or asked.anyway else whose
 
 
-def command(asked: Order, names: str) -> tuple[str, ...]:
+def node_change_command(asked: Order, names: str) -> tuple[str, ...]:
     """The scontrol command for these nodes; `names` as a Slurm host list."""
     if asked.do == RESUME:
         return ("scontrol", "update", f"nodename={names}", "state=resume")
-    return ("scontrol", "update", f"nodename={names}", "state=drain", f"reason={reason(asked.why)}")
+    return (
+        "scontrol",
+        "update",
+        f"nodename={names}",
+        "state=drain",
+        f"reason={drain_reason(asked.why)}",
+    )
 
 
-def reason(why: str) -> str:
-    """The drain reason for Slurm: with our prefix, short, without characters that are special to a shell."""
+def drain_reason(why: str) -> str:
+    """The drain reason for Slurm: with our prefix, short, without
+    characters that are special to a shell.
+    """
     safe = "".join(c if (is_ascii(c) and c.isalnum()) or c in " .,:-_/()+=" else " " for c in why)
     words = " ".join(without_prefix(safe, OURS).split())
     return f"{OURS}{words[:_LONGEST_WHY].strip() or _NO_WHY}"
 
 
-def line(argv: Sequence[str]) -> str:
+def typed_command(argv: Sequence[str]) -> str:
     """The command as typed in a shell; only the reason has blanks."""
     *words, last = argv
     key, equals, value = last.partition("=")
     return " ".join((*words, f'{key}{equals}"{value}"' if key == "reason" else last))
 
 
-def complaint(asked: Order, error: str) -> str:
+def node_change_complaint(asked: Order, error: str) -> str:
     """A sentence for an error with which Slurm refused the command."""
     if any(word in error for word in DENIED):
         verb = "take nodes out of service" if asked.do == DRAIN else "give nodes back"
@@ -288,30 +312,30 @@ def complaint(asked: Order, error: str) -> str:
     return f"Slurm refused it: {error}"
 
 
-def service() -> int:
+def change_nodes() -> int:
     """Answer the order on stdin with one line of JSON; returns the exit code."""
-    row = table(sys.stdin.readline(_LONGEST)) or {}
-    asked = order(row)
+    row = parse_json_table(sys.stdin.readline(_LONGEST)) or {}
+    asked = parse_node_order(row)
     if asked is None:
         answer: Row = {"error": "this order makes no sense"}
     else:
         answer = _serve(asked, slurm_in(row))
-    return say(answer)
+    return print_json_line(answer)
 
 
 def _serve(asked: Order, slurm: Slurm) -> Row:
     rows, error = _look(asked, slurm)
     if error:
         return {"error": f"Slurm does not answer: {error}"}
-    reasons = {name: refused(asked, rows.get(name)) for name in asked.nodes}
+    reasons = {name: refused_node_change(asked, rows.get(name)) for name in asked.nodes}
     left = {name: why for name, why in reasons.items() if why}
     nodes = [name for name in asked.nodes if name not in left]
     answer: Row = {"nodes": nodes, "left": left, "line": "", "done": False, "error": ""}
     if not nodes:
         return answer
     folded = slurm.ask("scontrol", "show", "hostlist", ",".join(nodes))
-    argv = command(asked, folded.out.strip() if folded.well else ",".join(nodes))
-    answer["line"] = line(argv)
+    argv = node_change_command(asked, folded.out.strip() if folded.well else ",".join(nodes))
+    answer["line"] = typed_command(argv)
     if not asked.agreed:
         return answer
     if asked.agreed != answer["line"]:
@@ -322,9 +346,9 @@ def _serve(asked: Order, slurm: Slurm) -> Row:
 def _carry_out(asked: Order, slurm: Slurm, argv: tuple[str, ...]) -> Row:
     result = slurm.ask(*argv)
     if not result.well:
-        return {"error": complaint(asked, result.error)}
+        return {"error": node_change_complaint(asked, result.error)}
     rows, _ = _look(asked, slurm)
-    return {"done": True, "said": plain(result.out.strip(), 400), "now": list(rows.values())}
+    return {"done": True, "said": plain_line(result.out.strip(), 400), "now": list(rows.values())}
 
 
 def _look(asked: Order, slurm: Slurm) -> tuple[dict[str, Row], str]:
@@ -346,21 +370,22 @@ _SILENT = ("--input=none", "--output=none")
 _SPOKEN = ("--input=all", "--output=all", "--wait=0")
 
 
-def inspect(folder: RunFolder) -> dict[str, Any]:
-    """Run `job inspect` on each node with running ranks: {"inside": one row per node, "missing": node -> why not}.
+def inspect_slurm_ranks(folder: RunFolder) -> dict[str, Any]:
+    """Run `job inspect` on each node with running ranks: {"inside": one row
+    per node, "missing": node -> why not}.
 
     Raises FolderError, OSError.
     """
     hosts = _running_hosts(folder)
     place = folder / f"inspect.{os.getpid()}"
-    private_folder(place)
+    make_private_folder(place)
     try:
         argv = _step(folder, hosts, *_SILENT, command=("beside", str(place)))
         reply = slurm_of(folder).ask(*argv, limit=_STEP_LIMIT)
         found = {host: _answer(place / f"{host}.json") for host in hosts}
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    why = plain(reply.error or "the step left no answer there")
+    why = plain_line(reply.error or "the step left no answer there")
     return {
         "inside": [{**row, "host": host} for host, row in found.items() if row],
         "missing": {host: why for host, row in found.items() if not row},
@@ -369,9 +394,9 @@ def inspect(folder: RunFolder) -> dict[str, Any]:
 
 def _running_hosts(folder: RunFolder) -> list[str]:
     """The nodes with running ranks; raises FolderError if there are none, or for a job array."""
-    if settings(folder).get("array"):
+    if read_job_settings(folder).get("array"):
         raise FolderError("the tasks of an array are not looked at: each is a job of its own")
-    track = restored(all_events(folder / "events"))
+    track = restore_track(all_events(folder / "events"))
     hosts = {host for rank, host in track.hosts.items() if rank not in track.ended and host}
     if not hosts:
         raise FolderError("no rank of the job runs")
@@ -401,18 +426,20 @@ def _shared_agent(folder: RunFolder) -> Path:
 def _answer(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
-            return table(file.read(_MOST_BYTES).decode("utf-8", "replace")) or {}
+            return parse_json_table(file.read(_MOST_BYTES).decode("utf-8", "replace")) or {}
     except OSError:
         return {}
 
 
-def beside(folder_of_answers: str) -> int:
-    """On a node of the job: inspect its ranks and write the answer to this folder inside the run folder."""
+def inspect_beside_ranks(folder_of_answers: str) -> int:
+    """On a node of the job: inspect its ranks and write the answer to
+    this folder inside the run folder.
+    """
     host = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
     place = Path(folder_of_answers)
     path = place.parent
     folder = RunFolder(path, path.parent.name, path.name)
-    answer = json.dumps(looking.inspect(folder, host)).encode()
+    answer = json.dumps(looking.inspect_node_ranks(folder, host)).encode()
     replace_private(place / f"{host}.json", answer)
     return 0
 
@@ -420,35 +447,41 @@ def beside(folder_of_answers: str) -> int:
 # ---- telemetry
 
 
-def hear(job: str, node: str) -> int:
-    """Replace this process by the srun whose tasks send telemetry of the job's nodes, until stdin or the job ends.
+def hear_job_nodes(job: str, node: str) -> int:
+    """Replace this process by the srun whose tasks send telemetry of the
+    job's nodes, until stdin or the job ends.
 
-    The first line on stdin is {"of": {node: index in configs}, "configs": […]}; later lines are as for `telemetry`.
-    Returns an exit code only if srun cannot be started.
+    The first line on stdin is {"of": {node: index in configs}, "configs": […]}; later lines are as
+    for `telemetry`. Returns an exit code only if srun cannot be started.
     """
     try:
-        folder = existing(job, node)
+        folder = find_run_folder(job, node)
         argv = _step(folder, _running_hosts(folder), *_SPOKEN, command=("tell",))
         os.execvpe(argv[0], argv, login_environment(os.environ, slurm_of(folder).variables))
     except (FolderError, OSError) as error:
-        print(f"rankdeck-agent: {plain(str(error))}", file=sys.stderr)
+        print(f"rankdeck-agent: {plain_line(str(error))}", file=sys.stderr)
     return 2
 
 
-def tell() -> int:
-    """On a node of the job: run `telemetry`, but write to stdout (StdoutPublisher). Returns the exit code."""
+def tell_telemetry() -> int:
+    """On a node of the job: run `telemetry`, but write to stdout (StdoutPublisher).
+
+    Returns the exit code.
+    """
     from rankdeck_agent import telemetry  # here: it loads the collectors, which others do not need
 
     leave_no_core()
     try:
         config = own_config(telemetry.read_line(0), os.environ.get("SLURMD_NODENAME", ""))
     except AgentConfigError as error:
-        print(f"rankdeck-agent: {plain(str(error))}", file=sys.stderr)
+        print(f"rankdeck-agent: {plain_line(str(error))}", file=sys.stderr)
         return 2
-    lines = telemetry.StdoutPublisher(telemetry.hello(config))
+    lines = telemetry.StdoutPublisher(telemetry.make_hello(config))
     try:
         lines.announce()
-        telemetry.publish(config, telemetry.Lease(stdin=True, samples=config.samples), lines)
+        telemetry.publish_samples(
+            config, telemetry.Lease(stdin=True, samples=config.samples), lines
+        )
         lines.stop()
     except BrokenPipeError:
         pass  # srun is gone
@@ -457,7 +490,7 @@ def tell() -> int:
 
 def own_config(line: bytes, node: str) -> Config:
     """The configuration of this node, from the line for all nodes; raises AgentConfigError."""
-    raw = table(line.decode("utf-8", "replace")) or {}
+    raw = parse_json_table(line.decode("utf-8", "replace")) or {}
     try:
         return from_mapping({**raw["configs"][raw["of"][node]], "node": node, "host": "srun"})
     except (LookupError, TypeError) as error:
@@ -475,37 +508,43 @@ _NOBODY = "Unable to contact slurm controller"
 _TAKEN = re.compile(
     r"(?:.*\bSubmitted batch job )?([0-9]{1,11})(?:(?:;| on cluster )([A-Za-z0-9_.-]{1,40}))?\Z"
 )
-"""A line in which sbatch tells the number of a job: `4711`, `4711;cluster`, `Submitted batch job 4711 on cluster c`."""
+"""A line in which sbatch tells the number of a job: `4711`, `4711;cluster`,
+`Submitted batch job 4711 on cluster c`.
+"""
 _LOOKS_IN_QUEUE = (0.0, 1.0, 3.0)
 """Seconds before each look for a job whose number sbatch has not told."""
 _NO_NUMBER = "sbatch told no number of a job, and the queue has none from this folder; it said: {}"
 _MOST_NUMBERS, _MOST_SAID, _LONGEST_SAID = 5, 20, 400
 
 
-def submit() -> int:
-    """Submit the job whose plan is on stdin; print one line of JSON: `ok`, and `id` ("" if not known) or `error`.
+def submit_job() -> int:
+    """Submit the job whose plan is on stdin; print one line of JSON: `ok`,
+    and `id` ("" if not known) or `error`.
 
     What sbatch and the plug-ins of the site say of a job that is accepted goes to its events.
     """
     try:
         plan = _plan()
-        folder = make(plan)
+        folder = make_run_folder(plan)
         _prepare(folder)
-        if settings(folder).get("preflight"):
+        if read_job_settings(folder).get("preflight"):
             _shared_agent(folder)
     except (WireError, FolderError, OSError) as error:
-        return say({"ok": False, "error": str(error)})
-    status = say(_apart(plan, folder))
+        return print_json_line({"ok": False, "error": str(error)})
+    status = print_json_line(_apart(plan, folder))
     clean_daily()
     return status
 
 
-def attach() -> int:
-    """Follow a job that somebody else submitted; its plan is on stdin. Prints `ok` (also if it is followed already) or `error`."""
+def attach_slurm_job() -> int:
+    """Follow a job that somebody else submitted; its plan is on stdin.
+
+    Prints `ok` (also if it is followed already) or `error`.
+    """
     try:
         plan = _plan()
-        folder = make(plan)
-        number = str((attached(folder) or {}).get("attached", ""))
+        folder = make_run_folder(plan)
+        number = str((attached_settings(folder) or {}).get("attached", ""))
         if not number.isdecimal():
             raise FolderError("no id of a job")
         _prepare(folder)
@@ -513,28 +552,34 @@ def attach() -> int:
     except FolderThereError:
         pass
     except (WireError, FolderError, OSError) as error:
-        return say({"ok": False, "error": str(error)})
+        return print_json_line({"ok": False, "error": str(error)})
     start_keeper()
-    return say({"ok": True})
+    return print_json_line({"ok": True})
 
 
 def _plan() -> NodePlan:
-    return node_plan(table(sys.stdin.buffer.read(_LONGEST_PLAN).decode("utf-8", "replace")))
+    return node_plan(
+        parse_json_table(sys.stdin.buffer.read(_LONGEST_PLAN).decode("utf-8", "replace"))
+    )
 
 
 def _prepare(folder: RunFolder) -> None:
-    """Adapt the run folder to ranks on other machines: no control FIFO, no links, but a folder for marks; register the job."""
+    """Adapt the run folder to ranks on other machines: no control FIFO, no links,
+    but a folder for marks; register the job.
+    """
     (folder / "control").unlink()
     unlink_links(folder)
-    private_folder(folder / MARKS)
+    make_private_folder(folder / MARKS)
     journal = Journal(folder / "events")
-    journal.add(SupervisorReady(os.getpid(), processes.boot(), tuple(local_addresses())))
+    journal.add(SupervisorReady(os.getpid(), processes.read_boot_id(), tuple(local_addresses())))
     journal.close()
     register_job(folder)
 
 
 def _apart(plan: NodePlan, folder: RunFolder) -> dict[str, Any]:
-    """Submit in a process of its own: the job's id must be recorded even if the SSH connection ends."""
+    """Submit in a process of its own: the job's id must be recorded
+    even if the SSH connection ends.
+    """
     reading, writing = os.pipe()
     if os.fork() == 0:
         os.setsid()
@@ -550,21 +595,21 @@ def _apart(plan: NodePlan, folder: RunFolder) -> dict[str, Any]:
         finally:
             os._exit(status)
     os.close(writing)
-    ready = readable([reading], _LIMIT + _SBATCH_SLACK)
+    ready = wait_readable([reading], _LIMIT + _SBATCH_SLACK)
     answer = os.read(reading, 65536) if ready else b""
     os.close(reading)
-    return table(answer.decode("utf-8", "replace")) or {
+    return parse_json_table(answer.decode("utf-8", "replace")) or {
         "ok": False,
         "error": "sbatch did not answer; the job may be in the queue all the same: `squeue --me`",
     }
 
 
 def _submit(plan: NodePlan, folder: RunFolder) -> dict[str, Any]:
-    inherited = environment(plan, folder, {})
+    inherited = process_environment(plan, folder, {})
     env = submit_environment(inherited, {name: inherited[name] for name in plan.env})
     path = env.get("PATH", os.defpath)
     argv = tuple(folder.plan_text(word) for word in plan.processes[0].argv)
-    reply = run(argv, env, limit=_LIMIT, cwd=str(folder.path))
+    reply = run_slurm_command(argv, env, limit=_LIMIT, cwd=str(folder.path))
     slurm = slurm_of(folder)._replace(variables={**slurm_of(folder).variables, "PATH": path})
     taken = _taken(folder, slurm, reply)
     if taken is None and reply.well:
@@ -601,8 +646,10 @@ class TakenJob(NamedTuple):
 
 
 def job_numbers(text: str) -> list[TakenJob]:
-    """The jobs that lines of sbatch's output may tell, whatever a site's wrapper prints before and behind them."""
-    lines = (_TAKEN.match(shown(line, _LONGEST_SAID).strip()) for line in text.splitlines())
+    """The jobs that lines of sbatch's output may tell, whatever a site's
+    wrapper prints before and behind them.
+    """
+    lines = (_TAKEN.match(shown_line(line, _LONGEST_SAID).strip()) for line in text.splitlines())
     found = (TakenJob(hit[1], hit[2] or "") for hit in lines if hit)
     return list(dict.fromkeys(found))[:_MOST_NUMBERS]
 
@@ -610,8 +657,8 @@ def job_numbers(text: str) -> list[TakenJob]:
 def _taken(folder: RunFolder, slurm: Slurm, reply: SlurmReply) -> Optional[TakenJob]:
     """The job that Slurm has taken; None if it took none, or if that is not known.
 
-    Where sbatch failed, or wrote more than a number, Slurm is asked: it is the job from the run folder, or if a site
-    gives jobs another folder, one that was submitted just now.
+    Where sbatch failed, or wrote more than a number, Slurm is asked: it is the job from the run
+    folder, or if a site gives jobs another folder, one that was submitted just now.
     """
     found = job_numbers(reply.out) or job_numbers(reply.said)
     if reply.well and len(found) == 1 and len(reply.out.split()) == 1:
@@ -623,7 +670,9 @@ def _taken(folder: RunFolder, slurm: Slurm, reply: SlurmReply) -> Optional[Taken
 
 
 def _find_in_queue(folder: RunFolder, slurm: Slurm) -> "tuple[Optional[TakenJob], bool]":
-    """(the job in the queue that has the run folder as working directory, or None; whether Slurm has answered)."""
+    """(the job in the queue that has the run folder as working directory,
+    or None; whether Slurm has answered).
+    """
     for pause in _LOOKS_IN_QUEUE:
         time.sleep(pause)
         reply = slurm.ask(*SQUEUE)
@@ -640,9 +689,12 @@ def _is_new(seen: SlurmJobRow) -> bool:
 
 
 def said_by(reply: SlurmReply) -> list[str]:
-    """All that sbatch, and plug-ins and wrappers of the site, wrote, but for the number of the job: a line each."""
+    """All that sbatch, and plug-ins and wrappers of the site, wrote, but for
+    the number of the job: a line each.
+    """
     lines = (
-        shown(line, _LONGEST_SAID).strip() for line in f"{reply.said}\n{reply.out}".splitlines()
+        shown_line(line, _LONGEST_SAID).strip()
+        for line in f"{reply.said}\n{reply.out}".splitlines()
     )
     words = (line.partition(": error: ")[2] or line for line in lines)
     said = [line for line in dict.fromkeys(words) if line and not _TAKEN.match(line)]
@@ -671,7 +723,9 @@ def _is_here(folder: RunFolder, reply: SlurmReply) -> bool:
 
 
 def _taken_back(slurm: Slurm, number: str, cluster: str) -> str:
-    """End a job that sbatch sent to another cluster, where we cannot follow it; returns a sentence about it."""
+    """End a job that sbatch sent to another cluster, where we cannot
+    follow it; returns a sentence about it.
+    """
     ended = slurm.ask("scancel", f"--clusters={cluster}", number)
     what = f"sbatch gave the job to the cluster {cluster}, which is not that of this login node"
     if not ended.well:

@@ -1,10 +1,13 @@
-"""The folders of a user's Slurm jobs: marks, id and settings in each run folder, and the lease of the one keeper process.
+"""The folders of a user's Slurm jobs: marks, id and settings in each run
+folder, and the lease of the one keeper process.
 
-The folder `marks` has empty files whose names say that a rank or the batch script began or ended. Nodes and login node
-share only a file system, and listing one folder shows all that is new. A name is written once and never changed.
+The folder `marks` has empty files whose names say that a rank or the batch script began or ended.
+Nodes and login node share only a file system, and listing one folder shows all that is new. A name
+is written once and never changed.
 
-Login nodes share the state folder. The keeper writes its identity to `slurm/keeper` and touches that file every few
-seconds. A process that sees, by its own clock, that the file is no longer touched may take over.
+Login nodes share the state folder. The keeper writes its identity to `slurm/keeper` and touches
+that file every few seconds. A process that sees, by its own clock, that the file is no longer
+touched may take over.
 """
 
 import contextlib
@@ -17,7 +20,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
-from rankdeck_agent.files import Names, private_folder, replace_private, state_folder, table_in
+from rankdeck_agent.files import (
+    Names,
+    agent_state_folder,
+    make_private_folder,
+    read_json_table,
+    replace_private,
+)
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import (
     SLURM_SETTINGS,
@@ -26,13 +35,15 @@ from rankdeck_agent.job.folder import (
     post_mortem,
     run_folder,
 )
-from rankdeck_agent.older_python import delete
+from rankdeck_agent.older_python import delete_file
 from rankdeck_agent.slurm.commands import Slurm, SlurmJobRow, is_later, slurm_in
-from rankdeck_agent.text import plain
+from rankdeck_agent.text import plain_line
 from rankdeck_agent.wire.job_events import JobEvent, Trouble
 
 ID = "slurm.id"
-"""File in the run folder with two lines: Slurm's id of the job, and the PATH for Slurm's commands."""
+"""File in the run folder with two lines: Slurm's id of the job,
+and the PATH for Slurm's commands.
+"""
 MARKS = "marks"
 """Folder in the run folder that has the marks."""
 _TAIL = 1 << 16
@@ -77,13 +88,15 @@ class Marks:
         return sorted(found, key=lambda mark: (mark.attempt, mark.at, not mark.began))
 
     def _read(self, name: str) -> Iterator[RunMark]:
-        mark = read(name)
+        mark = parse_run_mark(name)
         if mark is not None:
             yield mark._replace(at=(self._folder / name).stat().st_mtime)
 
 
-def read(name: str) -> Optional[RunMark]:
-    """The mark of this name: `0.3.began.4711.n1`, `0.3.ended.7`, `1.batch.began.n1`; None for other names."""
+def parse_run_mark(name: str) -> Optional[RunMark]:
+    """The mark of this name: `0.3.began.4711.n1`, `0.3.ended.7`,
+    `1.batch.began.n1`; None for other names.
+    """
     words = name.split(".", 4)
     if len(words) < 4 or not words[0].isdecimal() or len(words[0]) > 6:
         return None
@@ -96,7 +109,7 @@ def read(name: str) -> Optional[RunMark]:
         return RunMark(int(words[0]), rank, False, 0.0, status=status)
     pid, host = ("0", ".".join(rest)) if rank == BATCH else (rest[0], ".".join(rest[1:]))
     number = int(pid) if pid.isdecimal() and len(pid) < 10 else 0
-    return RunMark(int(words[0]), rank, True, 0.0, host=plain(host, 64), pid=number)
+    return RunMark(int(words[0]), rank, True, 0.0, host=plain_line(host, 64), pid=number)
 
 
 def read_id(folder: RunFolder) -> tuple[str, str]:
@@ -111,12 +124,14 @@ def read_id(folder: RunFolder) -> tuple[str, str]:
 def slurm_of(folder: RunFolder) -> Slurm:
     """Slurm's commands with the environment that the cluster file gives to this job."""
     _, path = read_id(folder)
-    slurm = slurm_in(settings(folder))
+    slurm = slurm_in(read_job_settings(folder))
     return slurm._replace(variables={**slurm.variables, **({"PATH": path} if path else {})})
 
 
 def submit_time(folder: RunFolder) -> float:
-    """When Slurm accepted the job, by the file server's clock; NaN if not known, so that comparisons are false."""
+    """When Slurm accepted the job, by the file server's clock; NaN if not
+    known, so that comparisons are false.
+    """
     try:
         return (folder / ID).stat().st_mtime
     except OSError:
@@ -124,12 +139,15 @@ def submit_time(folder: RunFolder) -> float:
 
 
 def is_from(folder: RunFolder, seen: SlurmJobRow) -> bool:
-    """Whether this job has the run folder as working directory, as far as Slurm's answer shows it."""
-    return seen.folder == plain(os.path.realpath(folder.path), 500)
+    """Whether this job has the run folder as working directory, as
+    far as Slurm's answer shows it.
+    """
+    return seen.folder == plain_line(os.path.realpath(folder.path), 500)
 
 
 def later_job(folder: RunFolder, seen: SlurmJobRow) -> bool:
-    """Whether this is a later job with the same number, because the controller has begun to count again.
+    """Whether this is a later job with the same number, because the
+    controller has begun to count again.
 
     Our job has its run folder as working directory, unless the user or the site changed that.
     """
@@ -148,13 +166,15 @@ def not_taken(folder: RunFolder) -> None:
     post_mortem(folder / "events", [JobEvent(time.time(), Trouble(why))])
 
 
-def settings(folder: RunFolder) -> dict[str, Any]:
+def read_job_settings(folder: RunFolder) -> dict[str, Any]:
     """The console's settings for this job; empty if they cannot be read."""
-    return table_in(folder / SLURM_SETTINGS)
+    return read_json_table(folder / SLURM_SETTINGS)
 
 
-def log_starts(folder: RunFolder) -> list[dict[str, int]]:
-    """For each attempt, log (`rank.3/out`) -> byte where the attempt's output begins; a log that is missing begins at 0."""
+def attempt_log_starts(folder: RunFolder) -> list[dict[str, int]]:
+    """For each attempt, log (`rank.3/out`) -> byte where the attempt's output
+    begins; a log that is missing begins at 0.
+    """
     found: dict[int, dict[str, int]] = {0: {}}
     for path in (*folder.path.glob("attempt.*"), *folder.path.glob("rank.*/attempt.*")):
         number = path.name.partition(".")[2]
@@ -172,7 +192,9 @@ def _sizes(path: Path) -> dict[str, int]:
 
 
 def launcher_start(folder: RunFolder, attempt: int) -> Optional[int]:
-    """The byte where the launcher's output of an attempt begins; None if there is no such attempt yet."""
+    """The byte where the launcher's output of an attempt begins; None
+    if there is no such attempt yet.
+    """
     if attempt == 0:
         return 0
     try:
@@ -182,7 +204,10 @@ def launcher_start(folder: RunFolder, attempt: int) -> Optional[int]:
 
 
 def part_of_log(path: Path, begin: Optional[int], end: Optional[int]) -> list[str]:
-    """The last lines of the log between these bytes; `end` None is the end of the file. Empty if it cannot be read."""
+    """The last lines of the log between these bytes; `end` None is the end of the file.
+
+    Empty if it cannot be read.
+    """
     try:
         with path.open("rb") as file:
             stop = os.fstat(file.fileno()).st_size if end is None else end
@@ -192,9 +217,9 @@ def part_of_log(path: Path, begin: Optional[int], end: Optional[int]) -> list[st
         return []
 
 
-def attached(folder: RunFolder) -> Optional[dict[str, Any]]:
+def attached_settings(folder: RunFolder) -> Optional[dict[str, Any]]:
     """The settings of a job that Rankdeck did not submit; None if Rankdeck submitted it."""
-    row = settings(folder)
+    row = read_job_settings(folder)
     return row if "attached" in row else None
 
 
@@ -208,7 +233,7 @@ _OTHERS_MARKS = ("RANKDECK_JOB", "RANKDECK_NODE", "RANKDECK_RUN")
 
 def keeper_folder() -> Path:
     """The keeper's folder in the state folder."""
-    return state_folder().absolute() / "slurm"
+    return agent_state_folder().absolute() / "slurm"
 
 
 def _open_jobs() -> Path:
@@ -216,28 +241,33 @@ def _open_jobs() -> Path:
 
 
 def register_job(folder: RunFolder) -> None:
-    """Have the keeper keep this job until it is over; if it does already, make it look at once. Raises OSError."""
-    private_folder(_open_jobs())
+    """Have the keeper keep this job until it is over; if it does already, make it look at once.
+
+    Raises OSError.
+    """
+    make_private_folder(_open_jobs())
     fresh = _open_jobs() / f".{os.getpid()}"
     fresh.touch(mode=0o600)
     fresh.replace(_open_jobs() / f"{folder.job}@{folder.node}")  # which changes the folder
 
 
 def note_change() -> None:
-    """Have the keeper ask Slurm soon about the user's jobs, some of which were changed; errors are ignored."""
+    """Have the keeper ask Slurm soon about the user's jobs, some of
+    which were changed; errors are ignored.
+    """
     with contextlib.suppress(OSError):
-        private_folder(_open_jobs())
+        make_private_folder(_open_jobs())
         (keeper_folder() / _CHANGED).touch(mode=0o600)
         bell = _open_jobs() / f".{os.getpid()}"
         bell.touch(mode=0o600)
-        delete(bell)  # the folder has changed, which the keeper sees
+        delete_file(bell)  # the folder has changed, which the keeper sees
 
 
 def take_change() -> bool:
     """Whether jobs were changed since the last call."""
     noted = (keeper_folder() / _CHANGED).exists()
     if noted:
-        delete(keeper_folder() / _CHANGED)
+        delete_file(keeper_folder() / _CHANGED)
     return noted
 
 
@@ -246,7 +276,7 @@ _CHANGED = "changed"
 
 def unregister_job(folder: RunFolder) -> None:
     """Have the keeper drop this job, which is over."""
-    delete(_open_jobs() / f"{folder.job}@{folder.node}")
+    delete_file(_open_jobs() / f"{folder.job}@{folder.node}")
 
 
 def is_registered(folder: RunFolder) -> bool:
@@ -260,7 +290,9 @@ class OpenJobs:
     def __init__(self) -> None:
         self._names = Names(_open_jobs())
         self.rung = False
-        """Whether a job was added, or registered again because it has news, before the last call of `folders`."""
+        """Whether a job was added, or registered again because it has news,
+        before the last call of `folders`.
+        """
 
     def folders(self, now: float) -> list[RunFolder]:
         """Their run folders; `now` in monotonic seconds."""
@@ -283,8 +315,11 @@ class Lease:
         self._beat = 0.0
 
     def take(self) -> bool:
-        """Become the keeper; False if another one is alive. Takes up to SILENT seconds if the last one was on another host."""
-        private_folder(keeper_folder())
+        """Become the keeper; False if another one is alive.
+
+        Takes up to SILENT seconds if the last one was on another host.
+        """
+        make_private_folder(keeper_folder())
         self._lock = os.open(
             keeper_folder() / "keeper.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
         )
@@ -306,7 +341,7 @@ class Lease:
         """Whether this process is still the keeper; touches the file if due."""
         if time.monotonic() - self._beat < BEAT:
             return True
-        if table_in(self._file).get("token") != self._token:
+        if read_json_table(self._file).get("token") != self._token:
             return False
         os.utime(self._file)
         self._beat = time.monotonic()
@@ -314,17 +349,17 @@ class Lease:
 
     def leave(self) -> None:
         """Give up the lease, so that another keeper can start at once."""
-        if table_in(self._file).get("token") == self._token:
-            delete(self._file)
+        if read_json_table(self._file).get("token") == self._token:
+            delete_file(self._file)
         if self._lock >= 0:
             os.close(self._lock)
 
 
 def _who() -> dict[str, Any]:
-    row = processes.process(os.getpid())
+    row = processes.find_process(os.getpid())
     return {
         "host": os.uname().nodename,
-        "boot": processes.boot(),
+        "boot": processes.read_boot_id(),
         "pid": os.getpid(),
         "start": row.start if row else 0,
     }
@@ -337,7 +372,7 @@ def _is_here(known: dict[str, Any]) -> bool:
 def _lives_here(known: dict[str, Any]) -> bool:
     """Whether the keeper with this lease is alive, if this is its machine."""
     pid, start_keeper = known.get("pid"), known.get("start")
-    same = known.get("boot") == processes.boot()
+    same = known.get("boot") == processes.read_boot_id()
     return (
         same
         and isinstance(pid, int)
@@ -347,21 +382,23 @@ def _lives_here(known: dict[str, Any]) -> bool:
 
 
 def _is_gone(file: Path) -> bool:
-    """Whether no keeper is alive; if the last one was on another host, waits up to SILENT seconds for a touch."""
-    known = table_in(file)
+    """Whether no keeper is alive; if the last one was on another host,
+    waits up to SILENT seconds for a touch.
+    """
+    known = read_json_table(file)
     if not known:
         return True
     if _is_here(known):
         return not _lives_here(known)
-    before, deadline = touched(file), time.monotonic() + SILENT
+    before, deadline = touched_time(file), time.monotonic() + SILENT
     while time.monotonic() < deadline:
         time.sleep(_POLL)
-        if touched(file) != before:
+        if touched_time(file) != before:
             return False
     return True
 
 
-def touched(file: Path) -> Optional[float]:
+def touched_time(file: Path) -> Optional[float]:
     """When the file was touched last, by the file server's clock; None if there is none."""
     try:
         # Open the file: only then does NFS ask the server.
@@ -381,8 +418,8 @@ class KeeperWatch:
     def ensure(self) -> None:
         """Start a keeper on this host if none is alive on any host."""
         file, now = keeper_folder() / "keeper", time.monotonic()
-        known = table_in(file)
-        last = touched(file)
+        known = read_json_table(file)
+        last = touched_time(file)
         if last != self._touched or not self._since:
             self._touched, self._since = last, now
         alive = (
@@ -395,7 +432,7 @@ class KeeperWatch:
 
 def start_keeper() -> None:
     """Start a keeper, detached from this process; it ends at once if another one is alive."""
-    private_folder(keeper_folder())
+    make_private_folder(keeper_folder())
     env = {name: value for name, value in os.environ.items() if name not in _OTHERS_MARKS}
     # Without site-packages, which cost memory: the keeper runs for days.
     argv = [sys.executable, "-S", "-E", str(Path(sys.argv[0]).absolute()), "slurm", "keep"]

@@ -14,7 +14,7 @@ from typing import Optional
 from rankdeck_agent.files import mark_agent_used
 from rankdeck_agent.job.folder import RunFolder, is_closed
 from rankdeck_agent.slurm.array import ArrayRun
-from rankdeck_agent.slurm.cluster import ClusterPoll, named
+from rankdeck_agent.slurm.cluster import ClusterPoll, user_name_of
 from rankdeck_agent.slurm.commands import (
     BETWEEN,
     JOB_CALLS,
@@ -29,7 +29,7 @@ from rankdeck_agent.slurm.commands import (
     account_question,
     account_rows,
     calls_a_minute,
-    period,
+    look_period,
     queue_rows,
     shown_job,
     shown_jobs,
@@ -41,28 +41,34 @@ from rankdeck_agent.slurm.folder import (
     OpenJobs,
     not_taken,
     read_id,
-    settings,
+    read_job_settings,
     take_change,
     unregister_job,
     write_id,
 )
 from rankdeck_agent.slurm.queue import Row, job_rows
 from rankdeck_agent.slurm.run import Run
-from rankdeck_agent.slurm.verdict import FINAL, PLACES, places
+from rankdeck_agent.slurm.verdict import FINAL, PLACES, queue_places
 
 _TURN = 1.0
 _LINGER = 20.0
 """Seconds without a job after which the keeper ends."""
 _FIRST, _AFTER_END = 1.5, 1.0
-"""Seconds until Slurm is asked: after a job was submitted, and after a rank or its batch script has ended."""
+"""Seconds until Slurm is asked: after a job was submitted, and after a
+rank or its batch script has ended.
+"""
 _MISSES = 2
 """Answers of squeue in a row that lack a job before accounting is asked about it."""
 _UNSUBMITTED = 300.0
 """Seconds for a job that `sbatch` may have submitted to appear in the queue."""
 _PLACES_EVERY, _PLACES_SOON = 120.0, 15.0
-"""Seconds between two looks at the whole queue: usually, and while the place of a waiting job is not known."""
+"""Seconds between two looks at the whole queue: usually, and while the
+place of a waiting job is not known.
+"""
 _WATCHED = 3.0
-"""While everybody's jobs are asked for, our own are asked for this many times less often: the former show what changed."""
+"""While everybody's jobs are asked for, our own are asked for this many times
+less often: the former show what changed.
+"""
 _CUT = 90
 _COMPARED = ("state", "partition", "limit")
 """Fields that can change while a job waits or runs, and that both questions return."""
@@ -76,7 +82,9 @@ class Keeper:
     def __init__(self) -> None:
         self._runs: dict[str, Run] = {}
         self._unsubmitted: dict[str, tuple[RunFolder, float]] = {}
-        """Path -> (run folder, since when in monotonic seconds) of jobs whose Slurm id is not known yet."""
+        """Path -> (run folder, since when in monotonic seconds) of jobs
+        whose Slurm id is not known yet.
+        """
         self._open_jobs = OpenJobs()
         self._budget, self._rhythm = Budget(), QueueTimer()
         self._cluster = ClusterPoll()
@@ -85,10 +93,15 @@ class Keeper:
         self._empty = time.monotonic()
         self._told_silence = False
         self._changed = False
-        """The user has just changed a job: one question about that does not wait for the budget, as none of `cancel` does."""
+        """The user has just changed a job: one question about that does not wait for
+        the budget, as none of `cancel` does.
+        """
 
     def turn(self, now: float) -> bool:
-        """One round; `now` in monotonic seconds. False once there has been nothing to do for _LINGER seconds."""
+        """One round; `now` in monotonic seconds.
+
+        False once there has been nothing to do for _LINGER seconds.
+        """
         self._keep_list(now)
         for run in list(self._runs.values()):
             self._look(run, now)
@@ -129,12 +142,14 @@ class Keeper:
             print(f"{folder.path}: {error}", file=sys.stderr, flush=True)
             return
         self._runs[str(folder.path)] = run
-        self._most = calls_a_minute(settings(folder))
+        self._most = calls_a_minute(read_job_settings(folder))
         self._rhythm.want(now + _FIRST)
         self._cluster.want_queue(now + _FIRST)
 
     def _wait_for_id(self, folder: RunFolder, now: float) -> None:
-        """Wait while `sbatch` runs; if it was killed before it printed the id, the queue shows the job."""
+        """Wait while `sbatch` runs; if it was killed before it printed
+        the id, the queue shows the job.
+        """
         _, since = self._unsubmitted.setdefault(str(folder.path), (folder, now))
         late = now - since > _UNSUBMITTED
         if late:
@@ -162,12 +177,16 @@ class Keeper:
     # ---- Slurm
 
     def _allow(self, *, watched: bool, busy: bool) -> None:
-        """Set how often Slurm may be asked: by the settings of the jobs, or without jobs, of the console that shows the cluster."""
+        """Set how often Slurm may be asked: by the settings of the jobs, or without
+        jobs, of the console that shows the cluster.
+        """
         self._budget.most = self._most if busy or not watched else self._cluster.most
-        self._rhythm.period = period(self._budget.most) * (_WATCHED if watched else 1.0)
+        self._rhythm.period = look_period(self._budget.most) * (_WATCHED if watched else 1.0)
 
     def _ask_for_cluster(self, now: float, *, busy: bool) -> None:
-        """Ask for all nodes and everybody's jobs; if one of our jobs has changed, ask for our jobs next."""
+        """Ask for all nodes and everybody's jobs; if one of our jobs has
+        changed, ask for our jobs next.
+        """
         reserve = QUEUE_CALLS if busy else 0
         text = self._cluster.ask(self._slurm(), self._budget, now, reserve=reserve)
         if not text or not busy:
@@ -184,7 +203,9 @@ class Keeper:
             self._rhythm.want(now)
 
     def _take_places(self, text: str) -> None:
-        """Take the places of our waiting jobs from everybody's queue, so that they need not be asked for."""
+        """Take the places of our waiting jobs from everybody's queue, so
+        that they need not be asked for.
+        """
         waiting = {run.id: run for run in self._runs.values() if _waits(run)}
         for row in job_rows(text) if waiting else ():
             if row["id"] in waiting and "position" in row:
@@ -232,14 +253,18 @@ class Keeper:
         self._take(found, now)
 
     def _questions(self) -> list[tuple[str, ...]]:
-        """The squeue commands: for our own jobs, and by id for those that somebody else submitted."""
+        """The squeue commands: for our own jobs, and by id for those
+        that somebody else submitted.
+        """
         others = [run.id for run in self._runs.values() if run.attached]
         own = len(others) < len(self._runs) or self._unsubmitted
         asked = [SQUEUE] if own else []
         return [*asked, these_jobs(others)] if others else asked
 
     def _note_answer(self, reply: SlurmReply, now: float) -> bool:
-        """Whether Slurm has answered, be it that it does not know a job; the jobs report its silence, and its return."""
+        """Whether Slurm has answered, be it that it does not know a job; the
+        jobs report its silence, and its return.
+        """
         well = reply.well or is_unknown(reply)
         self._rhythm.asked(now, well=well)
         if well and self._told_silence:
@@ -272,21 +297,24 @@ class Keeper:
             self._ask_accounting(missing, now)
 
     def _find_unsubmitted(self, found: Iterable[SlurmJobRow]) -> None:
-        """Find the ids of jobs whose `sbatch` did not print one: their working directory is the run folder."""
+        """Find the ids of jobs whose `sbatch` did not print one: their
+        working directory is the run folder.
+        """
         folders = {
             os.path.realpath(folder.path): folder for folder, _ in self._unsubmitted.values()
         }
         for seen in found:
             if seen.folder in folders:
                 folder = folders[seen.folder]
-                path = variables_in(settings(folder)).get("PATH")
+                path = variables_in(read_job_settings(folder)).get("PATH")
                 write_id(folder, seen.job, path or os.environ.get("PATH", os.defpath))
 
     def _take_one(self, run: Run, seen: SlurmJobRow, now: float) -> None:
         with _apart(run):
             full = self._in_full(run, seen, now)
             if full is None:
-                # Slurm keeps the row of an ended job for minutes: better late than without the node.
+                # Slurm keeps the row of an ended job for minutes:
+                # better late than without the node.
                 self._rhythm.want(now + 5.0)
                 return
             run.take(full)
@@ -312,7 +340,8 @@ class Keeper:
                 self._rhythm.want(now + 5.0)
 
     def _in_full(self, run: Run, seen: SlurmJobRow, now: float) -> Optional[SlurmJobRow]:
-        """The row, completed if needed: which node failed (from scontrol), who cancelled the job (from accounting).
+        """The row, completed if needed: which node failed (from scontrol), who
+        cancelled the job (from accounting).
 
         None if scontrol is needed and the budget does not allow it yet.
         """
@@ -333,7 +362,9 @@ class Keeper:
         return seen._replace(by=row.by) if row is not None else seen
 
     def _ask_accounting(self, runs: list[Run], now: float) -> None:
-        """Find out from accounting (slurmdbd, not the controller) how jobs ended that are no longer in the queue."""
+        """Find out from accounting (slurmdbd, not the controller) how jobs
+        ended that are no longer in the queue.
+        """
         for run in runs:
             run.track.missed += 1
         due = [run for run in runs if run.track.missed >= _MISSES or run.track.batch_over]
@@ -348,7 +379,7 @@ class Keeper:
         """(rows of accounting about these jobs, a sentence if it does not answer or "")."""
         reply = self._slurm().ask(*account_question(ids))
         rows = account_rows(reply.out) if reply.well else ()
-        return [row._replace(by=named(row.by)) for row in rows], is_silent(reply)
+        return [row._replace(by=user_name_of(row.by)) for row in rows], is_silent(reply)
 
     def _ask_for_places(self, now: float) -> None:
         """Ask from time to time where our waiting jobs are in the queue."""
@@ -360,14 +391,17 @@ class Keeper:
         self._placed = now
         self._budget.spend(QUEUE_CALLS, now)
         reply = self._slurm().ask(*PLACES)
-        for number, where in (places(reply.out) if reply.well else {}).items():
+        for number, where in (queue_places(reply.out) if reply.well else {}).items():
             if number in waiting:
                 self._place(waiting[number], where)
 
 
 @contextlib.contextmanager
 def _apart(run: Run) -> Generator[None, None, None]:
-    """Print an OSError instead of raising it: one unusable run folder must not stop the other jobs. A removed one is closed."""
+    """Print an OSError instead of raising it: one unusable run folder must not stop the other jobs.
+
+    A removed one is closed.
+    """
     try:
         yield
     except OSError as error:
@@ -376,7 +410,9 @@ def _apart(run: Run) -> Generator[None, None, None]:
 
 
 def _end_by_accounting(run: Run, rows: Sequence[SlurmJobRow], silent: str) -> None:
-    """Close a job that is no longer in the queue: as accounting says, or without it once it is not worth waiting."""
+    """Close a job that is no longer in the queue: as accounting says, or
+    without it once it is not worth waiting.
+    """
     row = run.accounted(rows)
     if row is not None and row.state in FINAL:
         run.take(row._replace(restarts=run.track.attempt))
@@ -389,7 +425,7 @@ def _end_by_accounting(run: Run, rows: Sequence[SlurmJobRow], silent: str) -> No
 
 def open_run(folder: RunFolder) -> Run:
     """The Run of this folder, an ArrayRun for an array; raises OSError."""
-    array = settings(folder).get("array")
+    array = read_job_settings(folder).get("array")
     return ArrayRun(folder, array) if isinstance(array, str) else Run(folder)
 
 
@@ -408,21 +444,27 @@ def is_unknown(reply: SlurmReply) -> bool:
 
 
 def is_silent(reply: SlurmReply) -> str:
-    """A sentence if accounting does not answer; "" if it does, or if this Slurm has no accounting."""
+    """A sentence if accounting does not answer; "" if it does, or
+    if this Slurm has no accounting.
+    """
     none = any(word in reply.error for word in ("accounting storage is disabled", "No such file"))
     return "" if reply.well or none else f"Slurm's accounting does not answer: {reply.error}"
 
 
 def is_same(row: Optional[Row], seen: SlurmJobRow) -> bool:
-    """Whether a row of everybody's queue agrees with what is known about the job; texts in both may be cut."""
+    """Whether a row of everybody's queue agrees with what is known about
+    the job; texts in both may be cut.
+    """
     if row is None or any(row[key] != getattr(seen, key) for key in _COMPARED):
         return False
     moved = seen.state != "PENDING" and row["nodes"][:_CUT] != seen.nodes[:_CUT]
     return not moved and row["reason"][:_CUT] == seen.reason[:_CUT]
 
 
-def keep() -> int:
-    """Keep the jobs until there are none, or another keeper has taken over; returns the exit code."""
+def keep_slurm_jobs() -> int:
+    """Keep the jobs until there are none, or another keeper has
+    taken over; returns the exit code.
+    """
     mine = Lease()
     if not mine.take():
         return 0

@@ -1,4 +1,6 @@
-"""Everybody's jobs in Slurm's queue: what squeue is asked for, and the rows that are made of its answer. No I/O."""
+"""Everybody's jobs in Slurm's queue: what squeue is asked for, and the
+rows that are made of its answer. No I/O.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -7,17 +9,17 @@ from rankdeck_agent.slurm.commands import (
     BETWEEN,
     NO_TASK,
     SlurmJobRow,
-    count_of,
     cut_nodes,
     gpus_of,
-    known,
-    memory_of,
-    moment,
-    numbers,
-    span,
+    known_text,
+    parse_count,
+    parse_moment,
+    parse_number_ranges,
+    parse_span,
+    requested_megabytes,
 )
-from rankdeck_agent.slurm.verdict import waits_for
-from rankdeck_agent.text import plain
+from rankdeck_agent.slurm.verdict import slurm_wait_reason
+from rankdeck_agent.text import plain_line
 
 Row = dict[str, Any]
 MOST_JOBS = 5_000
@@ -28,11 +30,14 @@ QUEUE_COLUMNS = (
 )  # fmt: skip
 """Fields of `squeue -O`. The name is last: it may contain anything."""
 QUEUE_FIELDS = ("squeue", "--local", "--noheader", "--all", "--sort=-p,i")
-"""The command for everybody's jobs that are not over, highest priority first; see `Slurm.ask_columns`."""
+"""The command for everybody's jobs that are not over, highest
+priority first; see `Slurm.ask_columns`.
+"""
 
 
 def job_rows(text: str) -> Iterator[Row]:
-    """The jobs in the answer for QUEUE_COLUMNS, with their places in the queue; other lines are skipped.
+    """The jobs in the answer for QUEUE_COLUMNS, with their places in
+    the queue; other lines are skipped.
 
     A het job is one row, with its `components`.
     """
@@ -43,7 +48,9 @@ def job_rows(text: str) -> Iterator[Row]:
         words = line.split(BETWEEN)
         if len(words) != len(QUEUE_COLUMNS) or not words[0].isdecimal():
             continue
-        cells = {key: plain(word, _LIMITS.get(key, 300)) for key, word in zip(QUEUE_COLUMNS, words)}
+        cells = {
+            key: plain_line(word, _LIMITS.get(key, 300)) for key, word in zip(QUEUE_COLUMNS, words)
+        }
         row = _job(cells)
         if row["state"] == "PENDING":
             row["position"] = max(_join_queues(row["partition"], places))
@@ -66,7 +73,9 @@ def _het_id(cells: Mapping[str, str]) -> str:
 
 
 def _het_job(number: str, parts: Sequence[Row]) -> Row:
-    """The row of a het job: as its first component, with what all of them have, and each of them in `components`."""
+    """The row of a het job: as its first component, with what all of them
+    have, and each of them in `components`.
+    """
     ordered = sorted(parts, key=lambda part: part["offset"])
     shared = {
         key: sum(part[key] for part in ordered) for key in ("count", "cpus", "gpus", "memory")
@@ -88,56 +97,60 @@ _OF_COMPONENT = ("state", "partition", "nodes", "count", "cpus", "gpus", "memory
 
 
 def _join_queues(partitions: str, places: dict[str, int]) -> Iterator[int]:
-    """The place of a job that waits in each of these partitions (`gpu,debug`), and note that it is there."""
+    """The place of a job that waits in each of these partitions
+    (`gpu,debug`), and note that it is there.
+    """
     for name in partitions.split(","):
         places[name] = places.get(name, 0) + 1
         yield places[name]
 
 
 def shown_jobs_of(rows: Iterable[Row], user: str) -> tuple[list[Row], int]:
-    """(the rows that a console is sent, how many are left out): at most MOST_JOBS, those of this user first."""
+    """(the rows that a console is sent, how many are left out): at most
+    MOST_JOBS, those of this user first.
+    """
     ordered = sorted(rows, key=lambda row: row["user"] != user)
     shown = [{**row, "nodes": cut_nodes(row["nodes"])} for row in ordered[:MOST_JOBS]]
     return shown, len(ordered) - len(shown)
 
 
 def _job(cells: Mapping[str, str]) -> Row:
-    task = "" if cells["ArrayTaskID"] in NO_TASK else known(cells["ArrayTaskID"])
+    task = "" if cells["ArrayTaskID"] in NO_TASK else known_text(cells["ArrayTaskID"])
     number = cells["JobID"]
-    seen = SlurmJobRow(number, cells["State"], known(cells["Reason"]))
-    why = waits_for(seen)
+    seen = SlurmJobRow(number, cells["State"], known_text(cells["Reason"]))
+    why = slurm_wait_reason(seen)
     return {
         "id": number,
         "shown": f"{cells['ArrayJobID']}_{_tasks(task)}" if task else number,
-        "offset": count_of(cells["HetJobOffset"]) if _het_id(cells) else None,
+        "offset": parse_count(cells["HetJobOffset"]) if _het_id(cells) else None,
         "state": cells["State"],
         "user": cells["UserName"],
         "name": cells["Name"],
         "partition": cells["Partition"],
-        "account": known(cells["Account"]),
-        "qos": known(cells["QOS"]),
-        "priority": count_of(cells["PriorityLong"]),
-        "count": count_of(cells["NumNodes"]),
-        "cpus": count_of(cells["NumCPUs"]),
+        "account": known_text(cells["Account"]),
+        "qos": known_text(cells["QOS"]),
+        "priority": parse_count(cells["PriorityLong"]),
+        "count": parse_count(cells["NumNodes"]),
+        "cpus": parse_count(cells["NumCPUs"]),
         "gpus": _gpus(cells),
-        "memory": memory_of(cells["tres-alloc"]),
-        "start": moment(cells["StartTime"]),
-        "end": moment(cells["EndTime"]),
-        "submitted": moment(cells["SubmitTime"]),
-        "limit": span(cells["TimeLimit"]),
+        "memory": requested_megabytes(cells["tres-alloc"]),
+        "start": parse_moment(cells["StartTime"]),
+        "end": parse_moment(cells["EndTime"]),
+        "submitted": parse_moment(cells["SubmitTime"]),
+        "limit": parse_span(cells["TimeLimit"]),
         "reason": seen.reason,
         "text": why.text,
         "do": why.do,
         "stuck": why.stuck,
-        "nodes": known(cells["NodeList"]),
+        "nodes": known_text(cells["NodeList"]),
     }
 
 
 def _gpus(cells: Mapping[str, str]) -> int:
     """GPUs that the job has or asks for: of all its nodes."""
     times = {
-        "tres-per-node": count_of(cells["NumNodes"]),
-        "tres-per-task": count_of(cells["NumTasks"]),
+        "tres-per-node": parse_count(cells["NumNodes"]),
+        "tres-per-task": parse_count(cells["NumTasks"]),
     }
     asked = ("tres-alloc", "tres-per-job", "tres-per-node", "tres-per-task")
     found = ((name, gpus_of(cells[name])) for name in asked)
@@ -150,15 +163,19 @@ def _tasks(task: str) -> str:
 
 
 def tasks_named(name: str) -> "tuple[str, set[int]]":
-    """(number, tasks) of `48_3` or `48_[2-5%2]`; no tasks for another job, and where Slurm has cut their list."""
+    """(number, tasks) of `48_3` or `48_[2-5%2]`; no tasks for another job,
+    and where Slurm has cut their list.
+    """
     job, _, tasks = name.partition("_")
     try:
-        return job, set(numbers(tasks.strip("[]").partition("%")[0]))
+        return job, set(parse_number_ranges(tasks.strip("[]").partition("%")[0]))
     except ValueError:
         return job, set()
 
 
 def jobs_in(row: Row) -> int:
-    """How many jobs of Slurm this row is: the tasks of an array that wait together, the components of a het job."""
+    """How many jobs of Slurm this row is: the tasks of an array that wait
+    together, the components of a het job.
+    """
     _, tasks = tasks_named(row["shown"])
     return max(len(tasks), len(row.get("components", ())), 1)

@@ -1,4 +1,5 @@
-"""One open Slurm job: writes `events` from the marks of its ranks and from what Slurm reports, and time indexes of its logs.
+"""One open Slurm job: writes `events` from the marks of its ranks and from what
+Slurm reports, and time indexes of its logs.
 
 A log that does not grow is checked less often.
 """
@@ -10,16 +11,16 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rankdeck_agent import LAUNCHER
-from rankdeck_agent.job.evidence import LAUNCHER_BOUND, RANK, STOPPED, last_words
+from rankdeck_agent.job.evidence import LAUNCHER_BOUND, RANK, STOPPED, read_last_words
 from rankdeck_agent.job.folder import (
     STREAMS,
     UNKNOWN,
     Journal,
     RunFolder,
     all_events,
-    failed,
+    decode_end,
+    has_failed,
     is_closed,
-    outcome,
 )
 from rankdeck_agent.slurm.attach import OutputCopy
 from rankdeck_agent.slurm.commands import SlurmJobRow, is_earlier, is_later, shown_job
@@ -30,7 +31,7 @@ from rankdeck_agent.slurm.folder import (
     SEEN,
     Marks,
     RunMark,
-    attached,
+    attached_settings,
     later_job,
     launcher_start,
     part_of_log,
@@ -44,13 +45,13 @@ from rankdeck_agent.slurm.verdict import (
     REUSED,
     EndWords,
     SlurmVerdict,
-    again,
-    lost,
-    read_words,
-    verdict,
-    waits_for,
+    judge_lost_job,
+    judge_slurm_job,
+    read_slurm_words,
+    requeue_reason,
+    slurm_wait_reason,
 )
-from rankdeck_agent.text import plain
+from rankdeck_agent.text import plain_line
 from rankdeck_agent.wire.job_events import (
     CLASS_OF,
     AttemptBegan,
@@ -62,13 +63,18 @@ from rankdeck_agent.wire.job_events import (
 )
 
 ESTIMATES = 120.0
-"""Seconds between two records of the place in the queue and the estimated start, since they change with every answer."""
+"""Seconds between two records of the place in the queue and the estimated
+start, since they change with every answer.
+"""
 
 Event = dict[str, Any]
 
 
 class Track:
-    """What is known about one job. Only the keeper writes to it; methods return the events that follow."""
+    """What is known about one job.
+
+    Only the keeper writes to it; methods return the events that follow.
+    """
 
     def __init__(self) -> None:
         self.ours = ""
@@ -88,7 +94,10 @@ class Track:
     # ---- marks
 
     def take_mark(self, mark: RunMark) -> list[Event]:
-        """The events of a mark. A mark of a later attempt begins that attempt; one of an earlier attempt is ignored."""
+        """The events of a mark.
+
+        A mark of a later attempt begins that attempt; one of an earlier attempt is ignored.
+        """
         if mark.attempt < self.attempt:
             return []
         if mark.attempt > self.attempt:
@@ -134,7 +143,10 @@ class Track:
     # ---- Slurm
 
     def take_seen(self, seen: SlurmJobRow, now: float) -> list[Event]:
-        """The events of what Slurm reports now; none if the job is over or nothing changed. `now` in epoch seconds."""
+        """The events of what Slurm reports now; none if the job is over or nothing changed.
+
+        `now` in epoch seconds.
+        """
         self.last = seen
         if seen.state in FINAL:
             return []
@@ -168,7 +180,7 @@ _ESTIMATED = ("position", "waiting", "start", "ends", "nodes")
 
 def status_row(seen: SlurmJobRow, attempt: int, place: Optional[Mapping[str, int]] = None) -> Event:
     """The fields of a `slurm` event."""
-    waiting = waits_for(seen)
+    waiting = slurm_wait_reason(seen)
     runs = seen.state in ("RUNNING", "COMPLETING", "SUSPENDED")
     row: Event = {
         "id": seen.array or seen.id,
@@ -210,7 +222,7 @@ def final_row(found: SlurmVerdict, seen: Optional[SlurmJobRow], attempt: int) ->
     return {key: value for key, value in row.items() if value not in (None, "", False)}
 
 
-def restored(events: Iterable[Mapping[str, Any]]) -> Track:
+def restore_track(events: Iterable[Mapping[str, Any]]) -> Track:
     """The track of a job, restored from the events that an earlier keeper wrote."""
     track = Track()
     for event in events:
@@ -237,7 +249,8 @@ _MARKS_SELDOM, _LOG_SELDOM = 7.0, 16.0
 
 
 class LookTimer:
-    """When to look again: soon after news, else after a sixth of the time without news, at most `most` seconds.
+    """When to look again: soon after news, else after a sixth of the time
+    without news, at most `most` seconds.
 
     Times are in monotonic seconds.
     """
@@ -274,7 +287,10 @@ class LogGrowth:
         self._logs = [_Log(path) for path in logs]
 
     def look(self, now: float) -> bool:
-        """Look at the logs that are due; returns whether one has grown. `now` in monotonic seconds."""
+        """Look at the logs that are due; returns whether one has grown.
+
+        `now` in monotonic seconds.
+        """
         found = False
         for log in self._logs:
             if log.pace.due(now):
@@ -290,7 +306,9 @@ class LogGrowth:
 
 
 def _stamp(log: _Log) -> bool:
-    """Record in the index when the log grew, by the file server's clock; returns whether it has grown."""
+    """Record in the index when the log grew, by the file server's
+    clock; returns whether it has grown.
+    """
     try:
         seen = os.stat(log.path)  # noqa: PTH116  one call, no Path of its own
     except OSError:
@@ -304,7 +322,9 @@ def _stamp(log: _Log) -> bool:
 
 
 def _indexed(path: Path) -> int:
-    """The size from which the log must be indexed: its present one if an earlier keeper has begun the index, else 0."""
+    """The size from which the log must be indexed: its present one if an
+    earlier keeper has begun the index, else 0.
+    """
     index = path.with_name(path.name + ".idx")
     if not index.exists():
         return 0
@@ -335,11 +355,11 @@ class Run:
         self._silent: Optional[float] = None
         """Since when accounting does not answer (monotonic seconds); None if it does."""
         events = all_events(folder / "events")
-        self.track: Track = restored(events)
+        self.track: Track = restore_track(events)
         self.closed = is_closed(folder / "events")
         self._journal = Journal(folder / "events")
         self._marks = Marks(folder.path)
-        found = attached(folder)
+        found = attached_settings(folder)
         self._output = None if found is None else OutputCopy(folder, found)
         self._growth = LogGrowth(self._logs())
         self._failures = 0
@@ -359,7 +379,8 @@ class Run:
     # ---- marks
 
     def turn(self, now: float) -> bool:
-        """Look at logs and marks if due (`now`: monotonic seconds); returns whether something ended, so that Slurm should be asked.
+        """Look at logs and marks if due (`now`: monotonic seconds); returns whether
+        something ended, so that Slurm should be asked.
 
         Raises OSError.
         """
@@ -406,7 +427,9 @@ class Run:
         return self._output is not None
 
     def owns(self, seen: SlurmJobRow) -> bool:
-        """Whether this row is about our job; False (and noted) if it is about a later job with the same number."""
+        """Whether this row is about our job; False (and noted) if it is
+        about a later job with the same number.
+        """
         later = not self.attached and later_job(self.folder, seen)
         self.reused = self.reused or later
         return not later
@@ -419,7 +442,9 @@ class Run:
         return own[-1] if own else None
 
     def is_behind(self, rows: Iterable[SlurmJobRow]) -> str:
-        """A sentence if accounting does not know the end yet, as after an outage of slurmdbd; otherwise ""."""
+        """A sentence if accounting does not know the end yet, as after an
+        outage of slurmdbd; otherwise "".
+        """
         row = next((row for row in self._missing(rows) if row.state not in FINAL), None)
         if row is None or self.reused:
             return ""
@@ -430,7 +455,9 @@ class Run:
         return filter(None, [self.accounted(rows)])
 
     def waits_for_accounting(self, silent: str) -> bool:
-        """Whether to ask accounting again; `silent`: why it has no answer ("" if it has), reported once."""
+        """Whether to ask accounting again; `silent`: why it has no
+        answer ("" if it has), reported once.
+        """
         if not silent:
             self._silent = None
             return False
@@ -445,7 +472,10 @@ class Run:
                 self.trouble(text)
 
     def _begin_ranks(self, seen: SlurmJobRow) -> None:
-        """Record the start of the ranks of a job without marks: they begin with the job. Their nodes are not known."""
+        """Record the start of the ranks of a job without marks: they begin with the job.
+
+        Their nodes are not known.
+        """
         if seen.start is None or seen.state == "PENDING":
             return
         for rank in self.folder.ranks()[1:]:
@@ -453,7 +483,9 @@ class Run:
             self._add(self.track.take_mark(begin))
 
     def _end_ranks(self, found: SlurmVerdict) -> None:
-        """Record the end of the ranks: like the job's if it has one rank or ended well, otherwise not known."""
+        """Record the end of the ranks: like the job's if it has one rank
+        or ended well, otherwise not known.
+        """
         ranks = self.track.unheard()
         known = found.code if found.well or len(ranks) == 1 else None
         self._add({"kind": "exited", "rank": rank, "status": known} for rank in ranks)
@@ -469,16 +501,18 @@ class Run:
     def _exit(self, row: Event) -> Event:
         """The fields of an `exited` event: how the rank ended, and its last lines if it failed."""
         status: Any = row.pop("status")
-        end = outcome(UNKNOWN if status is None else status)
+        end = decode_end(UNKNOWN if status is None else status)
         lines: list[str] = []
-        if failed(end):
+        if has_failed(end):
             self._failures += 1
             bound = RANK if self._failures <= _MOST_LONG and not self.track.ours else STOPPED
-            lines = last_words(self.folder.place(row["rank"]), bound)
+            lines = read_last_words(self.folder.place(row["rank"]), bound)
         return {**row, **end, "said": tuple(lines)}
 
     def _left_by_cancel(self, kind: str) -> list[str]:
-        """The new names that a cancel left: ASKED (it was requested) or SEEN (what Slurm answered it)."""
+        """The new names that a cancel left: ASKED (it was requested)
+        or SEEN (what Slurm answered it).
+        """
         fresh = sorted(
             name for name in self._marks.others - self._read if name.split(".")[0] == kind
         )
@@ -516,7 +550,7 @@ class Run:
 
     def _again(self, before: int, seen: Optional[SlurmJobRow] = None) -> None:
         """Record that Slurm has queued the job again after attempt `before`."""
-        why = again(seen or self.track.last or SlurmJobRow("", ""), self.words(before), "")
+        why = requeue_reason(seen or self.track.last or SlurmJobRow("", ""), self.words(before), "")
         self._journal.add(AttemptBegan(self.track.attempt, why))
         self._journal.add(Trouble(f"run {before + 1} ended: {why}"))
 
@@ -524,12 +558,14 @@ class Run:
         """What Slurm's daemons wrote about this attempt; by default the newest one."""
         attempt = self.track.attempt if attempt < 0 else attempt
         begin, end = (launcher_start(self.folder, one) for one in (attempt, attempt + 1))
-        return read_words(part_of_log(self.folder.place(LAUNCHER) / "out", begin, end))
+        return read_slurm_words(part_of_log(self.folder.place(LAUNCHER) / "out", begin, end))
 
     def close(self, found: Optional[SlurmVerdict] = None) -> None:
-        """Record how the job ended (`found`, or what Slurm reported last), and that nothing more will come."""
+        """Record how the job ended (`found`, or what Slurm reported last),
+        and that nothing more will come.
+        """
         seen = self.track.last
-        found = found or verdict(
+        found = found or judge_slurm_job(
             seen or SlurmJobRow(self.id, ""), self.words(), ours=self.track.ours
         )
         self._look(time.monotonic())
@@ -555,9 +591,11 @@ class Run:
         return {}
 
     def _tell_end(self, found: SlurmVerdict) -> None:
-        end = outcome(UNKNOWN if found.code is None else min(max(found.code, 0), 255))
-        lines = last_words(self.folder.place(LAUNCHER), LAUNCHER_BOUND) if failed(end) else []
-        if failed(end) and found.state in OWN and not self.track.hosts and not lines:
+        end = decode_end(UNKNOWN if found.code is None else min(max(found.code, 0), 255))
+        lines = (
+            read_last_words(self.folder.place(LAUNCHER), LAUNCHER_BOUND) if has_failed(end) else []
+        )
+        if has_failed(end) and found.state in OWN and not self.track.hosts and not lines:
             lines = [UNSHARED.format(place=self.folder.path)]
             self._journal.add(Trouble(lines[0]))
         elif found.text and not self.track.ours and found.state in ("CANCELLED", "UNKNOWN"):
@@ -565,13 +603,15 @@ class Run:
         self._journal.add(LauncherEnded(SBATCH, end["code"], end["signal"], tuple(lines)))
 
     def lose(self, why: str = "") -> None:
-        """Close a job that Slurm no longer knows; `why`: why accounting does not know its end either."""
+        """Close a job that Slurm no longer knows; `why`: why
+        accounting does not know its end either.
+        """
         batch = self.track.batch if self.track.batch_over else None
-        self.close(lost(batch, REUSED.format(number=self.id) if self.reused else why))
+        self.close(judge_lost_job(batch, REUSED.format(number=self.id) if self.reused else why))
 
     def trouble(self, text: str) -> None:
         """Record a sentence for the operator."""
-        self._journal.add(Trouble(plain(text)))
+        self._journal.add(Trouble(plain_line(text)))
 
     def end(self) -> None:
         """Close the events file."""

@@ -13,7 +13,10 @@ FINAL = frozenset(
         "OUT_OF_MEMORY", "PREEMPTED", "RECONFIG_FAIL", "REVOKED", "TIMEOUT",
     }
 )  # fmt: skip
-"""States in which a job is over. In any other state, known to us or not, it waits, runs or is ending."""
+"""States in which a job is over.
+
+In any other state, known to us or not, it waits, runs or is ending.
+"""
 OWN = frozenset({"COMPLETED", "FAILED"})
 """States of a job that ended by itself: its ranks' output says more about why than Slurm does."""
 TERM_STATUS = 128 + 15
@@ -59,21 +62,25 @@ class SlurmVerdict(NamedTuple):
 _DUE = re.compile(
     r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ DUE TO ([A-Z_ ]+?)[ ,:*]*(?:\*\*\*|SEE|$)"
 )
-"""The node in this line is the one that writes it; after a node failure, that is not the node that failed."""
+"""The node in this line is the one that writes it; after a node
+failure, that is not the node that failed.
+"""
 _FAILED_NODE = re.compile(r"srun: error: Node failure on (\S+)")
 _OOM = re.compile(
     r"oom[-_ ]kill event|exceeded (?:job |step )?memory limit \(\d+ > \d+\)|OOM Killed",
     re.IGNORECASE,
 )
 _OOM_REPORT = re.compile(r"exceeded (?:job |step )?memory limit", re.IGNORECASE)
-"""Written on every node of the step that is ended: its node counts only if no other line names one."""
+"""Written on every node of the step that is ended: its node counts
+only if no other line names one.
+"""
 _OOM_HOST = re.compile(r"slurmstepd-(\S+): error")
 _OOM_TASK = re.compile(r"srun: error: (\S+): tasks? ([\d,-]+): Out Of Memory")
 _OURS = re.compile(r"(?:slurmstepd(?:-\S+)?|srun|sbatch|salloc): ")
 _MOST_LINES, _MOST_NAMES = 12, 64
 
 
-def read_words(lines: Iterable[str]) -> EndWords:
+def read_slurm_words(lines: Iterable[str]) -> EndWords:
     """What Slurm's own programs wrote, in these lines of the launcher's output."""
     own = [line for line in lines if _OURS.match(line)]
     causes, failed, starved = list[str](), list[str](), list[int]()
@@ -110,7 +117,7 @@ def _ranks(text: str) -> list[int]:
     return ranks
 
 
-def verdict(seen: SlurmJobRow, words: EndWords, *, ours: str = "") -> SlurmVerdict:
+def judge_slurm_job(seen: SlurmJobRow, words: EndWords, *, ours: str = "") -> SlurmVerdict:
     """How this job, which is over, has ended.
 
     `ours`: who asked Rankdeck to cancel it ("user", "abort" or "system"); "" if nobody did.
@@ -123,7 +130,7 @@ def _own(seen: SlurmJobRow, words: EndWords, ours: str) -> SlurmVerdict:
     if words.memory and seen.state == "FAILED":
         return _out_of_memory(seen, words, ours)
     why, do = _REASONS.get(seen.reason) or _NEVER_BEGAN.get(seen.signal) or ("", "")
-    return SlurmVerdict(seen.state, why, do, code=status(seen))
+    return SlurmVerdict(seen.state, why, do, code=slurm_exit_status(seen))
 
 
 _NEVER_BEGAN = {
@@ -133,10 +140,12 @@ _NEVER_BEGAN = {
         "make that folder before the job is submitted, where the nodes see it under the same path, or choose another `--output`",
     ),
 }
-"""The signal with which Slurm says that it could not start a batch script -> (what it means, what to do)."""
+"""The signal with which Slurm says that it could not start a batch
+script -> (what it means, what to do).
+"""
 
 
-def status(seen: SlurmJobRow) -> Optional[int]:
+def slurm_exit_status(seen: SlurmJobRow) -> Optional[int]:
     """Exit status of the job as in a shell; None if not known."""
     if seen.signal:
         return 128 + seen.signal
@@ -175,7 +184,7 @@ def _node_fail(seen: SlurmJobRow, words: EndWords, ours: str) -> SlurmVerdict:
         "submit the job again; `slurm: {requeue: true}` has Slurm do that, and `scontrol show node "
         f"{failed[0] if failed else 'NAME'}` says what became of the node",
         node=failed[0] if failed else "",
-        code=status(seen) or 1,
+        code=slurm_exit_status(seen) or 1,
     )
 
 
@@ -251,7 +260,9 @@ def _first_error(words: EndWords) -> str:
 
 def _unknown(seen: SlurmJobRow, words: EndWords, ours: str) -> SlurmVerdict:
     reason = f" ({seen.reason})" if seen.reason else ""
-    return SlurmVerdict(seen.state, f"Slurm says {seen.state}{reason}", code=status(seen) or 1)
+    return SlurmVerdict(
+        seen.state, f"Slurm says {seen.state}{reason}", code=slurm_exit_status(seen) or 1
+    )
 
 
 _TELL = {
@@ -289,8 +300,9 @@ _REASONS = {
 REUSED = "Slurm has given its number {number} to a later job: the controller lost its state, or began to count from the start"
 
 
-def lost(batch: Optional[int], why: str = "") -> SlurmVerdict:
-    """The verdict on a job that Slurm no longer knows; `batch`: the exit status of its batch script, if known.
+def judge_lost_job(batch: Optional[int], why: str = "") -> SlurmVerdict:
+    """The verdict on a job that Slurm no longer knows; `batch`: the exit
+    status of its batch script, if known.
 
     `why`: a sentence about why Slurm does not know the job; "" if not known.
     """
@@ -306,8 +318,10 @@ def lost(batch: Optional[int], why: str = "") -> SlurmVerdict:
     )
 
 
-def again(seen: SlurmJobRow, words: EndWords, nodes: str) -> str:
-    """Why Slurm queued the job again, in one sentence; `nodes`: those of the run that ended, may be ""."""
+def requeue_reason(seen: SlurmJobRow, words: EndWords, nodes: str) -> str:
+    """Why Slurm queued the job again, in one sentence; `nodes`: those
+    of the run that ended, may be "".
+    """
     if seen.failed_node or words.failed or "NODE" in words.cause:
         failed = seen.failed_node or ", ".join(words.failed[:4]) or "a node"
         return f"{failed} failed: Slurm queued the job again"
@@ -419,7 +433,7 @@ _STATES = {
 }  # fmt: skip
 
 
-def waits_for(seen: SlurmJobRow) -> WaitReason:
+def slurm_wait_reason(seen: SlurmJobRow) -> WaitReason:
     """Why this job does not run; the text is "" if it runs or is ending."""
     if seen.state in _STATES:
         return _for(_STATES[seen.state], seen)
@@ -443,8 +457,10 @@ PLACES = (
 """The squeue command that lists all waiting jobs, highest priority first."""
 
 
-def places(text: str) -> dict[str, dict[str, int]]:
-    """Job id -> {"position": from 1, "waiting": jobs that wait in that partition}, from the output of PLACES."""
+def queue_places(text: str) -> dict[str, dict[str, int]]:
+    """Job id -> {"position": from 1, "waiting": jobs that wait in that
+    partition}, from the output of PLACES.
+    """
     rows = [(line[:20].strip(), line[20:].strip()) for line in text.splitlines()]
     rows = [row for row in rows if row[0].isdecimal()]
     total = Counter(partition for _, partition in rows)

@@ -24,10 +24,12 @@ from rankdeck_agent import SIGNALS as SIGNALS
 TOPIC_PREFIX = "rankdeck/1"
 Number = Union[int, float]
 Values = dict[str, dict[str, Number]]
-"""Metric -> device -> number in the metric's base unit (METRICS); the device is "" for the whole node."""
+"""Metric -> device -> number in the metric's base unit (METRICS);
+the device is "" for the whole node.
+"""
 
 
-def topic(cluster: str, node: str, kind: str) -> str:
+def message_topic(cluster: str, node: str, kind: str) -> str:
     """The MQTT topic of one kind of message (hello, health, sample, event) of one node."""
     return f"{TOPIC_PREFIX}/{cluster}/{node}/{kind}"
 
@@ -42,7 +44,10 @@ def split_topic(text: str) -> Optional[tuple[str, str, str]]:
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric. `kind` is "gauge" or "counter"; `unit` is a base unit ("B", "s", "Hz", "%", …) or ""."""
+    """One metric.
+
+    `kind` is "gauge" or "counter"; `unit` is a base unit ("B", "s", "Hz", "%", …) or "".
+    """
 
     name: str
     kind: str
@@ -378,7 +383,10 @@ METRICS: Mapping[str, Metric] = _table(
 
 @dataclass(frozen=True)
 class Hello:
-    """The identity of a node; retained by the broker. With `up=False`: the agent has ended (its goodbye or last will)."""
+    """The identity of a node; retained by the broker.
+
+    With `up=False`: the agent has ended (its goodbye or last will).
+    """
 
     node: str
     up: bool
@@ -406,10 +414,11 @@ ReasonRow = tuple[str, int, str, Optional[float], str]
 
 @dataclass(frozen=True)
 class HealthReport:
-    """The health of a node, judged by its own agent; retained, at most REPORT_LIMIT bytes, BARE_LIMIT without reasons.
+    """The health of a node, judged by its own agent; retained, at most
+    REPORT_LIMIT bytes, BARE_LIMIT without reasons.
 
-    A metric that is in neither `numbers` nor `failed` does not exist on this node, or has no value yet.
-    The worst reason comes first. To save room, a sentence may lack its end or be empty.
+    A metric that is in neither `numbers` nor `failed` does not exist on this node, or has no value
+    yet. The worst reason comes first. To save room, a sentence may lack its end or be empty.
     """
 
     at: float
@@ -434,7 +443,9 @@ class HealthReport:
     limits: str = ""
     """A sentence about what cannot be seen on this node; only in the report of a sample."""
     grown: Mapping[str, Mapping[str, Number]] = field(default_factory=dict[str, dict[str, Number]])
-    """`METRIC/SECONDS`, a counter and its window -> device -> growth in that window; only in the report of a sample."""
+    """`METRIC/SECONDS`, a counter and its window -> device -> growth in that
+    window; only in the report of a sample.
+    """
 
 
 REPORT_LIMIT = 8192
@@ -460,18 +471,20 @@ class Sample:
     report: Optional[HealthReport] = None
     """The agent's judgement of this sample; None only before it is judged, never in a message."""
     blind: tuple[str, ...] = ()
-    """Those keys of `failed` where nothing is at fault: a saturated counter, a log that this user may not read."""
+    """Those keys of `failed` where nothing is at fault: a saturated
+    counter, a log that this user may not read.
+    """
 
 
 @dataclass(frozen=True)
 class Event:
     """Something that happened on a node. `level` is "ok", "info", "warn" or "bad".
 
-    `check` is `agent.<collector>`, or `kernel.<kind>` for a line of the kernel log: xid (the
-    device is the GPU's PCI address), sxid, gpu, oom, hung, lockup,
-    panic, nfs, lustre, gpfs, disk, edac, mce, thermal, voltage, mlx5, bnxt, link, pcie, files, nccl,
-    peermem, nvlink, amdgpu; or `kernel.log` if lines were lost or folded. When the agent starts, it sends recent events
-    again with the same `at` (epoch seconds). "ok" ends earlier events of the same check and device.
+    `check` is `agent.<collector>`, or `kernel.<kind>` for a line of the kernel log: xid (the device
+    is the GPU's PCI address), sxid, gpu, oom, hung, lockup, panic, nfs, lustre, gpfs, disk, edac,
+    mce, thermal, voltage, mlx5, bnxt, link, pcie, files, nccl, peermem, nvlink, amdgpu; or
+    `kernel.log` if lines were lost or folded. When the agent starts, it sends recent events again
+    with the same `at` (epoch seconds). "ok" ends earlier events of the same check and device.
     """
 
     at: float
@@ -498,7 +511,7 @@ class WireError(ValueError):
     """A message that cannot be decoded; the text says why."""
 
 
-def encode(message: Message) -> bytes:
+def encode_message(message: Message) -> bytes:
     """Compact JSON of one telemetry message; raises ValueError for NaN or infinity."""
     # The fields need no conversion: asdict would copy them all, at three times the cost.
     text = json.dumps(
@@ -511,14 +524,19 @@ _TIME = re.compile(rb'\{"at":(\d{1,12}(?:\.\d{1,12})?)')
 
 
 def split_time(payload: bytes) -> tuple[Optional[float], bytes]:
-    """The time of an encoded message whose first field is `at` (None if it is not), and the bytes after the first comma."""
+    """The time of an encoded message whose first field is `at` (None if it is
+    not), and the bytes after the first comma.
+    """
     head, _, rest = payload.partition(b",")
     found = _TIME.fullmatch(head)
     return (float(found.group(1)) if found else None), rest
 
 
-def decode(kind: str, payload: bytes) -> Message:
-    """The message of this kind ("hello", "health", …) in `payload`. Ignores unknown keys; raises WireError if it is malformed."""
+def decode_message(kind: str, payload: bytes) -> Message:
+    """The message of this kind ("hello", "health", …) in `payload`.
+
+    Ignores unknown keys; raises WireError if it is malformed.
+    """
     make = _KINDS.get(kind)
     if make is None:
         raise WireError(f"unknown kind of message {kind[:40]!r}")
@@ -535,7 +553,10 @@ def _known(make: Any, raw: Any) -> dict[str, Any]:  # noqa: ANN401 - decoded JSO
 
 
 def _made(make: Any, fields: dict[str, Any]) -> Message:  # noqa: ANN401 - a class of messages
-    """The message with these fields; raises WireError, or what the constructor raises. Checks only reports and samples."""
+    """The message with these fields; raises WireError, or what the constructor raises.
+
+    Checks only reports and samples.
+    """
     if make is HealthReport:
         return _report(fields)
     if make is Sample:
@@ -549,7 +570,8 @@ def _made(make: Any, fields: dict[str, Any]) -> Message:  # noqa: ANN401 - a cla
 def _report(fields: dict[str, Any]) -> HealthReport:
     """The report, after checking type and range of every field; raises WireError.
 
-    One wrong field makes the whole report invalid: the rest of it could look better than the node is.
+    One wrong field makes the whole report invalid: the rest of it
+    could look better than the node is.
     """
     told = fields.get("reasons", ())
     reasons = tuple(map(_reason_row, _listed(told, "reasons")))
@@ -616,7 +638,9 @@ def _check_values(values: Any) -> None:  # noqa: ANN401 - decoded JSON
 
 @dataclass(frozen=True)
 class NodeFile:
-    """A file that is written into the run folder before anything starts; `path` is relative to it."""
+    """A file that is written into the run folder before anything
+    starts; `path` is relative to it.
+    """
 
     path: str
     text: str
@@ -627,7 +651,8 @@ class NodeFile:
 class ProcessPlan:
     """A process that the supervisor of a node starts.
 
-    `rank` is the global rank; None means a launcher (mpirun, torchrun), whose output is sent as rank LAUNCHER.
+    `rank` is the global rank; None means a launcher (mpirun, torchrun),
+    whose output is sent as rank LAUNCHER.
     """
 
     name: str

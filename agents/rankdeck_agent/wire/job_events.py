@@ -1,14 +1,17 @@
-"""Events of a job: one frozen value for each kind, its bounds, and who may say it about which ranks.
+"""Events of a job: one frozen value for each kind, its bounds,
+and who may say it about which ranks.
 
-The `events` file of a run folder and the stream of `job follow` hold these as JSON objects, one a line:
-{"seq": number from 0, "at": epoch seconds, "kind": …} and the fields of the kind's class. `parse_event` is the only
-reader; it checks the sender too. The stream has frames beside them that are not in the file (`Looks`, `Now`, and
-`data` and `tail`, whose bytes the reader of the stream takes itself); these have no `seq`.
+The `events` file of a run folder and the stream of `job follow` hold these as JSON objects, one a
+line: {"seq": number from 0, "at": epoch seconds, "kind": …} and the fields of the kind's class.
+`parse_event` is the only reader; it checks the sender too. The stream has frames beside them that
+are not in the file (`Looks`, `Now`, and `data` and `tail`, whose bytes the reader of the stream
+takes itself); these have no `seq`.
 
-stdin of `job follow` takes lines {"watch": {"<rank>": {"out": offset, "err": offset}}}. Each replaces the one before;
-an offset below 0 counts from the end. These lines, or lines of their own, may also have {"taken": bytes of `data` that
-the console has processed since the start}: the follower then sends ahead only as much as that console processes in a
-moment. End of file ends the follower, never the job.
+stdin of `job follow` takes lines {"watch": {"<rank>": {"out": offset, "err": offset}}}. Each
+replaces the one before; an offset below 0 counts from the end. These lines, or lines of their own,
+may also have {"taken": bytes of `data` that the console has processed since the start}: the
+follower then sends ahead only as much as that console processes in a moment. End of file ends the
+follower, never the job.
 """
 
 import re
@@ -18,8 +21,12 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, Callable, ClassVar, Optional, Union, cast
 
-from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict, verdict_of, verdict_row
-from rankdeck_agent.text import shown
+from rankdeck_agent.rules.scheduler_verdict import (
+    SchedulerVerdict,
+    parse_scheduler_verdict,
+    verdict_row,
+)
+from rankdeck_agent.text import shown_line
 from rankdeck_agent.wire import NodePlan
 
 
@@ -38,7 +45,9 @@ class Part(Enum):
 
 @dataclass(frozen=True)
 class Origin:
-    """The sender of an event, as known without its help: from the connection, and the job's plan."""
+    """The sender of an event, as known without its help: from the
+    connection, and the job's plan.
+    """
 
     node: str
     part: Part
@@ -49,7 +58,9 @@ class Origin:
 
 
 def origin_of(plan: NodePlan, backend: str) -> Origin:
-    """Who reports this part of a job: the supervisor of a node, or the keeper of a scheduler's job."""
+    """Who reports this part of a job: the supervisor of a node, or
+    the keeper of a scheduler's job.
+    """
     part = Part.KEEPER if plan.elsewhere else Part.SUPERVISOR
     return Origin(plan.node, part, backend, frozenset(plan.ranks))
 
@@ -85,7 +96,7 @@ def _text(most: int) -> Read:
     def read(raw: object) -> str:
         if not isinstance(raw, str):
             raise _FieldError("is no text")
-        return shown(raw[: 4 * most], most)
+        return shown_line(raw[: 4 * most], most)
 
     return read
 
@@ -160,7 +171,9 @@ _LINES = _list(_text(SENTENCE), _MOST_LINES)
 
 
 def _has(read: Read, default: Any, *, always: bool = False) -> Any:  # noqa: ANN401 - as dataclasses.field
-    """A field that has its default if it is missing or not valid; `always` written, even if it has its default."""
+    """A field that has its default if it is missing or not valid; `always`
+    written, even if it has its default.
+    """
     return field(default=default, metadata={"read": read, "always": always})
 
 
@@ -249,7 +262,9 @@ class RankExited:
     ago: tuple[float, ...] = _has(_list(_number(0.0, _LAST_STAMP), _MOST_LINES), ())
     """How long before the end each line of `said` was written, seconds; () if that is not known."""
     inside: Optional[ProgramEnd] = _has(_or_none(_program_end), None)  # noqa: RUF009 - a field
-    """How its program failed, although the rank ended with code 0; None if that did not happen, or is not known."""
+    """How its program failed, although the rank ended with code 0; None if
+    that did not happen, or is not known.
+    """
 
 
 @dataclass(frozen=True)
@@ -262,7 +277,7 @@ class LauncherStarted:
 
 
 def _verdict(raw: object) -> SchedulerVerdict:
-    found = verdict_of(cast("dict[str, Any]", raw)) if isinstance(raw, dict) else None
+    found = parse_scheduler_verdict(cast("dict[str, Any]", raw)) if isinstance(raw, dict) else None
     if found is None:
         raise _FieldError("is no verdict")
     return found
@@ -286,7 +301,9 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 
 
 def is_request_id(text: str) -> bool:
-    """Whether `text` can be the id of a request for an MPI daemon: it becomes an argument and part of file names."""
+    """Whether `text` can be the id of a request for an MPI daemon: it
+    becomes an argument and part of file names.
+    """
     return bool(_REQUEST_ID.match(text))
 
 
@@ -326,7 +343,9 @@ class Trouble:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Why parts of the job do not run yet (its queue, no node, an image that is pulled), in words; "" once all of it runs."""
+    """Why parts of the job do not run yet (its queue, no node, an image that is
+    pulled), in words; "" once all of it runs.
+    """
 
     KIND: ClassVar[str] = "waiting"
     text: str = _has(_text(SENTENCE), "", always=True)
@@ -365,8 +384,9 @@ class MessagesRefused:
 
 
 ASKERS = ("user", "abort", "system")
-"""Who cancels: a person; the console because a part of the job has failed (gang abort); neither of the two: SIGTERM to
-the supervisor, or a launcher's leftovers."""
+"""Who cancels: a person; the console because a part of the job has failed (gang abort); neither of
+the two: SIGTERM to the supervisor, or a launcher's leftovers.
+"""
 
 
 def _asker(raw: object) -> str:
@@ -397,7 +417,10 @@ class NodeClosed:
 
 @dataclass(frozen=True)
 class SlurmReport:
-    """What Slurm says of the job; the last one has `over` and the four fields after it. Times: the node's clock."""
+    """What Slurm says of the job; the last one has `over` and the four fields after it.
+
+    Times: the node's clock.
+    """
 
     KIND: ClassVar[str] = "slurm"
     id: str = _has(_text(_WORD), "")
@@ -457,7 +480,9 @@ class TaskReport:
 
 @dataclass(frozen=True)
 class RanksReset:
-    """Kubernetes suspended the job and begins it again: earlier starts and exits no longer count."""
+    """Kubernetes suspended the job and begins it again: earlier
+    starts and exits no longer count.
+    """
 
     KIND: ClassVar[str] = "again"
     text: str = _has(_text(SENTENCE), "")
@@ -482,9 +507,13 @@ class Look:
     system: Optional[float]
     """Share of their CPU time spent in the kernel, from 0 to 1; None: they used none."""
     throttled: Optional[float] = None
-    """Share of the periods since the look before in which a CPU quota held them back, from 0 to 1; None: no quota."""
+    """Share of the periods since the look before in which a CPU quota held
+    them back, from 0 to 1; None: no quota.
+    """
     moves: Optional[int] = None
-    """Page faults, reads and writes since the look before: a process that only polls makes none; None: not known."""
+    """Page faults, reads and writes since the look before: a process that
+    only polls makes none; None: not known.
+    """
 
 
 def _look(raw: object) -> Look:
@@ -529,7 +558,9 @@ class Now:
 
 @dataclass(frozen=True)
 class JobUnknown:
-    """There is no such job on this node: it was never started there, or its run folder was removed."""
+    """There is no such job on this node: it was never started
+    there, or its run folder was removed.
+    """
 
     KIND: ClassVar[str] = "unknown"
     text: str = _has(_text(SENTENCE), "")
@@ -547,7 +578,9 @@ CLASS_OF: Mapping[str, Any] = {one.KIND: one for one in CLASSES}
 _FRAMES = frozenset({Looks.KIND, Now.KIND, JobUnknown.KIND})
 """Kinds without a number: they are not in the `events` file."""
 OUTPUT, TAIL = "data", "tail"
-"""Frames that the reader of a stream takes itself: bytes of a log; size and last line of a log that is not watched."""
+"""Frames that the reader of a stream takes itself: bytes of a log; size and
+last line of a log that is not watched.
+"""
 
 _ANY_NODE = frozenset(
     one.KIND
@@ -585,9 +618,11 @@ class JobEvent:
 
 
 def parse_event(row: Mapping[str, Any], origin: Origin) -> JobEvent:
-    """The event in a row of decoded JSON, if its sender may say it about these ranks; raises EventError.
+    """The event in a row of decoded JSON, if its sender may say it
+    about these ranks; raises EventError.
 
-    A field that is missing or not valid has its default, and unknown fields are ignored: a newer agent may send them.
+    A field that is missing or not valid has its default, and unknown fields
+    are ignored: a newer agent may send them.
     """
     kind, at = row.get("kind"), row.get("at")
     if kind == Trouble.KIND and "gone" in row:
@@ -611,7 +646,9 @@ def _number_of(row: Mapping[str, Any]) -> int:
 
 
 def _own(body: EventBody, origin: Origin) -> EventBody:
-    """The event without looks at ranks of others; raises EventError if it speaks of one in any other way."""
+    """The event without looks at ranks of others; raises EventError if
+    it speaks of one in any other way.
+    """
     if isinstance(body, Looks):
         return Looks(tuple(look for look in body.rows if look.rank in origin.ranks))
     if isinstance(body, LauncherEnded) and body.verdict and origin.part is not Part.KEEPER:
@@ -656,7 +693,9 @@ def _read(one: "Field[Any]", row: Mapping[str, Any]) -> Any:  # noqa: ANN401 - t
 
 
 def as_row(body: EventBody) -> dict[str, Any]:
-    """The JSON object of an event: its kind and its fields, most only if they differ from their default."""
+    """The JSON object of an event: its kind and its fields, most only
+    if they differ from their default.
+    """
     found: dict[str, Any] = {"kind": body.KIND}
     for one in _fields_of(type(body)):
         value = getattr(body, one.name)

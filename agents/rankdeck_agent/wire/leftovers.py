@@ -1,4 +1,6 @@
-"""What jobs leave on a node, as `job clean` answers it: kinds of things, and why each goes or stays."""
+"""What jobs leave on a node, as `job clean` answers it: kinds of
+things, and why each goes or stays.
+"""
 
 from enum import Enum
 

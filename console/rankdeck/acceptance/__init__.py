@@ -1,1 +1,3 @@
-"""Acceptance: is this cluster good, and if not, which node or link? Pure; backends run what is planned."""
+"""Acceptance: is this cluster good, and if not, which node or link?
+Pure; backends run what is planned.
+"""

@@ -14,9 +14,9 @@ from rankdeck.acceptance.run import (
     Drift,
     RunPlan,
     changed_since,
-    drifts,
+    list_drifts,
 )
-from rankdeck.acceptance.work import find
+from rankdeck.acceptance.work import find_recipe
 from rankdeck.model.acceptance import FEWEST, Result, Stage
 from rankdeck.state.acceptance import Baseline
 
@@ -44,7 +44,7 @@ class Compared:
     """Whether some values were not compared; `sentence` says which and why."""
 
 
-def hardware(facts: Mapping[str, str]) -> str:
+def hardware_name(facts: Mapping[str, str]) -> str:
     """A name for the group of nodes with equal hardware to which these facts belong."""
     return " | ".join(facts.get(name, "") for name in _HARDWARE)[:200]
 
@@ -52,7 +52,8 @@ def hardware(facts: Mapping[str, str]) -> str:
 def kinds_of_hardware(identity: Identities) -> dict[str, str]:
     """Node -> its CPU and GPU, if at least two kinds have enough nodes to compare; else empty.
 
-    Nodes of a rare kind count as the most common kind. The link rate does not make a kind: it may be the fault.
+    Nodes of a rare kind count as the most common kind. The link rate does
+    not make a kind: it may be the fault.
     """
     kinds = {node: " ".join(filter(None, (facts.get("cpu"), facts.get("gpu name"))))[:80] for node, facts in identity.items()}  # fmt: skip
     count = Counter(kinds.values())
@@ -62,8 +63,10 @@ def kinds_of_hardware(identity: Identities) -> dict[str, str]:
     return {node: kind if kind in common else common[0] for node, kind in kinds.items()}
 
 
-def subjects(results: Iterable[Result], recipe: str) -> dict[str, list[float]]:
-    """Subject (`n3 sends`, `n3 receives`, or `n3` for tests of a single node) -> its values with one recipe."""
+def subject_values(results: Iterable[Result], recipe: str) -> dict[str, list[float]]:
+    """Subject (`n3 sends`, `n3 receives`, or `n3` for tests of a single
+    node) -> its values with one recipe.
+    """
     found: defaultdict[str, list[float]] = defaultdict(list)
     for one in results:
         if one.recipe != recipe or one.value is None or one.port:
@@ -81,12 +84,12 @@ def baselines_of(run: AcceptanceRun, by: str, at: float) -> tuple[Baseline, ...]
     """The baseline to declare from this run: a row for each recipe and subject."""
     rows: list[Baseline] = []
     for recipe in run.plan.recipes_of(Stage.SINGLE, Stage.PAIRS):
-        params = params_hash(find(recipe), ceil(run.plan.seconds))
-        for subject, values in subjects(run.results, recipe).items():
+        params = params_hash(find_recipe(recipe), ceil(run.plan.seconds))
+        for subject, values in subject_values(run.results, recipe).items():
             middle = median(values)
             rows.append(
                 Baseline(
-                    cluster=run.cluster, recipe=recipe, params=params, hardware=hardware(run.identity.get(_node(subject), {})),
+                    cluster=run.cluster, recipe=recipe, params=params, hardware=hardware_name(run.identity.get(_node(subject), {})),
                     subject=subject, median=middle, mad=median(abs(one - middle) for one in values), count=len(values),
                     run=run.id, accepted_by=by, at=at,
                 )
@@ -98,14 +101,17 @@ def _node(subject: str) -> str:
     return subject.partition(" ")[0]
 
 
-def compare(
+def compare_with_baseline(
     plan: RunPlan,
     results: Sequence[Result],
     now: Identities,
     rows: Sequence[Baseline],
     then: Identities,
 ) -> Compared:
-    """Compare recipe by recipe. Values measured in another way or on other hardware are left out, and a sentence says so."""
+    """Compare recipe by recipe.
+
+    Values measured in another way or on other hardware are left out, and a sentence says so.
+    """
     if not rows:
         return Compared(sentence="no baseline is declared")
     changed = changed_since(now, then)
@@ -114,8 +120,8 @@ def compare(
     for recipe in plan.recipes_of(Stage.SINGLE, Stage.PAIRS):
         normal, not_so = _normal(recipe, plan, now, rows)
         why += not_so
-        values = {name: median(some) for name, some in subjects(results, recipe).items()}
-        found += drifts(values, normal, changed, find(recipe).traits.unit)
+        values = {name: median(some) for name, some in subject_values(results, recipe).items()}
+        found += list_drifts(values, normal, changed, find_recipe(recipe).traits.unit)
     of = f"compared with run {rows[0].run}, declared by {rows[0].accepted_by or 'somebody'}"
     return Compared(
         drift=tuple(found),
@@ -130,13 +136,15 @@ def _normal(
 ) -> tuple[dict[str, BaselineValue], list[str]]:
     """(subject -> normal value, sentences on why others are not compared)."""
     mine = [one for one in rows if one.recipe == recipe]
-    same = [one for one in mine if one.params == params_hash(find(recipe), ceil(plan.seconds))]
+    same = [
+        one for one in mine if one.params == params_hash(find_recipe(recipe), ceil(plan.seconds))
+    ]
     why = [f"{recipe} is not compared: it was not in the baseline"] if not mine else []
     if mine and not same:
         why.append(f"{recipe} is not compared: it was run with other parameters")
     normal: dict[str, BaselineValue] = {}
     for one in same:
-        group = hardware(now.get(_node(one.subject), {}))
+        group = hardware_name(now.get(_node(one.subject), {}))
         if one.hardware == group:
             normal[one.subject] = BaselineValue(one.median, one.mad)
         elif _node(one.subject) in now:

@@ -8,10 +8,10 @@ from ipaddress import ip_address, ip_network
 from typing import cast
 
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.nodeset import fold
-from rankdeck.model.safe_text import clean
+from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.safe_text import clean_line
 from rankdeck.model.schedulers import KubernetesNode, SlurmFlag, SlurmNode
-from rankdeck.model.text import Table, as_table, number, table
+from rankdeck.model.text import Table, as_table, is_number, parse_table
 
 PROGRAM = "facts.py"
 _MARK = b"#rankdeck-facts "
@@ -38,21 +38,29 @@ class Identity:
     machine: str
     """Two nodes with the same text are one machine."""
     boot: str
-    """The same on nodes that share a kernel; the load that each reports is then that of all of them."""
+    """The same on nodes that share a kernel; the load that each
+    reports is then that of all of them.
+    """
     busy: float | None
     """Share of all cores in use before our measurements, from 0 to 1."""
     users: tuple[str, ...] = ()
     heat: tuple[str, ...] = ()
-    """Devices that are so hot before the measurements that they will be throttled: `GPU 3 at 91 °C`."""
+    """Devices that are so hot before the measurements that they will
+    be throttled: `GPU 3 at 91 °C`.
+    """
     gpu: str = ""
     """`nvidia` or `amd`; "" for no GPUs."""
     gpus: int = 0
     gpu_pids: tuple[str, ...] = ()
     has: frozenset[str] = frozenset()
-    """What the node has: programs, Python modules (`module:NAME`), `rdma`, `gpu:nvidia`, `gpu:amd`."""
+    """What the node has: programs, Python modules (`module:NAME`),
+    `rdma`, `gpu:nvidia`, `gpu:amd`.
+    """
     networks: Mapping[str, Network] = field(default_factory=dict[str, Network])
     rdma: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Active RDMA port -> Gb/s, named as NCCL does: `mlx5_0`, or `mlx5_0:2` for another port than 1."""
+    """Active RDMA port -> Gb/s, named as NCCL does: `mlx5_0`, or
+    `mlx5_0:2` for another port than 1.
+    """
     at: float = 0.0
     """The node's clock, in epoch seconds."""
     facts: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -62,7 +70,7 @@ class Identity:
 def read_identity(output: bytes) -> Identity | None:
     """Parse what the program wrote on a node; None if it wrote nothing valid."""
     _, found, rest = output.partition(_MARK)
-    facts = table(rest.split(b"\n")[0].strip(), _LONGEST) if found else None
+    facts = parse_table(rest.split(b"\n")[0].strip(), _LONGEST) if found else None
     return _identity(facts) if facts is not None else None
 
 
@@ -70,7 +78,7 @@ def _identity(facts: Table) -> Identity:
     gpu, rdma = as_table(facts.get("gpu")), as_table(facts.get("rdma"))
     kind = _text(gpu, "kind") if _text(gpu, "kind") in ("nvidia", "amd") else ""
     networks = {
-        clean(name, 32): _network(as_table(one))
+        clean_line(name, 32): _network(as_table(one))
         for name, one in list(as_table(facts.get("networks")).items())[: 4 * _MOST]
     }
     has = {*_words(facts, "programs"), *(f"module:{name}" for name in _words(facts, "modules"))}
@@ -79,9 +87,9 @@ def _identity(facts: Table) -> Identity:
     busy, at, count = facts.get("busy"), facts.get("at"), gpu.get("count")
     return Identity(
         hostname=_text(facts, "hostname"), machine=_text(facts, "machine", 1000), boot=_text(facts, "boot"),
-        busy=float(busy) if number(busy) else None, users=_words(facts, "users"), heat=_words(facts, "heat")[:_MOST_SHOWN],
-        gpu=kind, gpus=int(count) if number(count) and 0 <= count <= _MOST else 0, gpu_pids=_words(facts, "gpu_pids"),
-        has=frozenset(has), networks=networks, rdma=_active(rdma), at=float(at) if number(at) else 0.0,
+        busy=float(busy) if is_number(busy) else None, users=_words(facts, "users"), heat=_words(facts, "heat")[:_MOST_SHOWN],
+        gpu=kind, gpus=int(count) if is_number(count) and 0 <= count <= _MOST else 0, gpu_pids=_words(facts, "gpu_pids"),
+        has=frozenset(has), networks=networks, rdma=_active(rdma), at=float(at) if is_number(at) else 0.0,
         facts=_facts(facts, gpu, rdma, kind),
     )  # fmt: skip
 
@@ -92,7 +100,7 @@ _RATE = re.compile(r"([0-9]{1,5}(?:\.[0-9])?) Gb/sec")
 def _active(rdma: Table) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, one in list(rdma.items())[:_MOST]:
-        device, _, port = clean(name, 32).partition("/")
+        device, _, port = clean_line(name, 32).partition("/")
         rate = _RATE.match(_text(as_table(one), "rate"))
         if rate and "ACTIVE" in _text(as_table(one), "state"):
             found[device if port in ("", "1") else f"{device}:{port}"] = float(rate[1])
@@ -106,7 +114,9 @@ _GIB = 1 << 20
 
 
 def _facts(row: Table, gpu: Table, rdma: Table, kind: str) -> dict[str, str]:
-    """The facts that have a value; without those that change with each boot (addresses, free memory)."""
+    """The facts that have a value; without those that change with
+    each boot (addresses, free memory).
+    """
     facts = {name: _text(row, name) for name in _PLAIN}
     facts["cores"] = _text(row, "cores")
     memory = _text(row, "memory")
@@ -116,7 +126,9 @@ def _facts(row: Table, gpu: Table, rdma: Table, kind: str) -> dict[str, str]:
         facts["gpu count"] = _text(gpu, "count")
     for port, one in list(rdma.items())[:_MOST]:
         words = ("rate", "state", "firmware")
-        facts |= {f"rdma {clean(port, 32)} {name}": _text(as_table(one), name) for name in words}
+        facts |= {
+            f"rdma {clean_line(port, 32)} {name}": _text(as_table(one), name) for name in words
+        }
     return {name: value for name, value in facts.items() if value}
 
 
@@ -140,7 +152,9 @@ def _carrier(identity: Identity, address: str) -> Network | None:
 
 
 def job_address(cluster: Cluster, node: Node, identity: Identity | None) -> str:
-    """The node's address on the job network: by `network:`, or else `interface:`, or else the address that the console uses."""
+    """The node's address on the job network: by `network:`, or else `interface:`, or
+    else the address that the console uses.
+    """
     own: Mapping[str, Network] = identity.networks if identity else {}
     if cluster.network and not ip_network(cluster.network, strict=False).is_loopback:
         inside = [
@@ -164,20 +178,20 @@ def _network(one: Table) -> Network:
     rate = one.get("rate")
     return Network(
         addresses=_words(one, "addresses"),
-        gbps=float(rate) if number(rate) and 0 < rate <= 10_000 else 0.0,
+        gbps=float(rate) if is_number(rate) and 0 < rate <= 10_000 else 0.0,
         mtu=_text(one, "mtu", 10),
     )
 
 
 def _text(row: Table, key: str, most: int = 120) -> str:
     value = row.get(key)
-    return clean(str(value), most) if isinstance(value, str | int | float) else ""
+    return clean_line(str(value), most) if isinstance(value, str | int | float) else ""
 
 
 def _words(row: Table, key: str) -> tuple[str, ...]:
     found = row.get(key)
     words = cast("list[object]", found) if isinstance(found, list) else []
-    return tuple(clean(one, 80) for one in words[:_MOST] if isinstance(one, str))
+    return tuple(clean_line(one, 80) for one in words[:_MOST] if isinstance(one, str))
 
 
 BUSY = 0.5
@@ -193,9 +207,14 @@ class OutsideFacts:
     jobs: Mapping[str, str] = field(default_factory=dict[str, str])
     """Node -> a Rankdeck job that runs there."""
     away: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> why it cannot take part at all: it did not answer, or its scheduler does not give it to us."""
+    """Node -> why it cannot take part at all: it did not answer, or its
+    scheduler does not give it to us.
+    """
     excluded: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> why jobs are kept away from it. Such a node is measured: passing a run ends the exclusion."""
+    """Node -> why jobs are kept away from it.
+
+    Such a node is measured: passing a run ends the exclusion.
+    """
     scheduled: bool = False
     """Whether a scheduler gives us the nodes exclusively, so that no others use them."""
 
@@ -212,14 +231,16 @@ class Admitted:
     notes: tuple[str, ...] = ()
 
 
-def gate(
+def admit_nodes(
     cluster: Cluster,
     wanted: Sequence[str],
     identities: Mapping[str, Identity],
     around: OutsideFacts,
     include: Sequence[str] = (),
 ) -> Admitted:
-    """Decide for each node whether it takes part; `include` names busy nodes that take part nevertheless."""
+    """Decide for each node whether it takes part; `include` names busy
+    nodes that take part nevertheless.
+    """
     doubled = _doubled(cluster, wanted, identities)
     kernels = _together({name: identities[name].boot for name in wanted if name in identities})
     left_out: dict[str, str] = {}
@@ -242,7 +263,9 @@ def gate(
 
 
 def kept_by_slurm(views: Mapping[str, SlurmNode], include: Sequence[str] = ()) -> dict[str, str]:
-    """Node -> why Slurm would not give it to us now; for the nodes in `include` our jobs may wait."""
+    """Node -> why Slurm would not give it to us now; for the nodes
+    in `include` our jobs may wait.
+    """
     out = {
         name: f"{view.words} in Slurm{_reason(view)}" for name, view in views.items() if view.out
     }
@@ -264,7 +287,9 @@ def kept_by_slurm(views: Mapping[str, SlurmNode], include: Sequence[str] = ()) -
 def kept_by_kubernetes(
     views: Mapping[str, KubernetesNode], include: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Node -> why a pod would not run there, or that others use its devices; nodes in `include` are measured anyway."""
+    """Node -> why a pod would not run there, or that others use its devices;
+    nodes in `include` are measured anyway.
+    """
     used = {
         name: f"busy: pods ask for {count.asked} of its {count.capacity} {kind}"
         for name, view in views.items()
@@ -297,7 +322,9 @@ def _reason(view: SlurmNode) -> str:
 
 
 def _busy(name: str, one: Identity, around: OutsideFacts, shared: bool) -> str:
-    """Why the node counts as in use or too hot, "" if it does not; load and heat are ignored if nodes share a kernel."""
+    """Why the node counts as in use or too hot, "" if it does not; load and
+    heat are ignored if nodes share a kernel.
+    """
     if job := around.jobs.get(name):
         return f"busy: {job} runs there"
     if one.heat and not shared:
@@ -361,13 +388,13 @@ def _notes(
     notes: list[str] = []
     virtual = _virtual(taken, identities)
     if virtual:
-        notes.append(f"{fold(virtual)} are one machine: what is between them is no network")
+        notes.append(f"{fold_nodes(virtual)} are one machine: what is between them is no network")
     shared = [name for name in taken if name in kernels]
     if shared:
         loads = [share for name in shared if (share := identities[name].busy) is not None]
         much = f" ({max(loads):.0%} of its cores are in use)".replace("%", " %") if loads else ""
         notes.append(
-            f"{fold(shared)} share one kernel{much}: Rankdeck cannot tell which of them makes that load"
+            f"{fold_nodes(shared)} share one kernel{much}: Rankdeck cannot tell which of them makes that load"
         )
     notes += [f"{name} is {around.excluded[name]}" for name in taken if name in around.excluded]
     held = {name: identities[name].facts.get("gpu limits", "none") for name in taken}

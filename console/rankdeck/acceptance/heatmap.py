@@ -1,4 +1,5 @@
-"""The heat map of a run: what each cell shows, the order of the nodes, which nodes are shown in detail. Pure.
+"""The heat map of a run: what each cell shows, the order of the nodes,
+which nodes are shown in detail. Pure.
 
 Page and screen draw the same values. A cell shows its answer by letters, never by colour alone.
 """
@@ -10,14 +11,16 @@ from statistics import median
 
 from rankdeck import plugins
 from rankdeck.acceptance.recipe import Traits
-from rankdeck.acceptance.run import AcceptanceRun, Cell, RunState, cells
+from rankdeck.acceptance.run import AcceptanceRun, Cell, RunState, measured_cells
 from rankdeck.errors import UnknownPluginError
 from rankdeck.model.acceptance import Answer, Kind, Outcome
-from rankdeck.model.nodeset import fold
-from rankdeck.model.text import figures
+from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.text import significant_figures
 
 MOST_CELLWISE = 64
-"""Up to this many nodes, every pair has a cell on the screen; with more, each node has a cell, and suspects have a row."""
+"""Up to this many nodes, every pair has a cell on the screen; with more, each
+node has a cell, and suspects have a row.
+"""
 _SIGNS: Mapping[Answer | None, tuple[str, str]] = {
     Answer.GOOD: ("good", "."),
     Answer.FAIR: ("fair", "+"),
@@ -50,7 +53,7 @@ _ORDER = (
 """Answers from the worst to the best; of several, the worst is shown."""
 
 
-def kind_of(answer: Answer | None) -> str:
+def answer_kind(answer: Answer | None) -> str:
     """`good`, `fair`, `slow`, `bad`, `unknown`, or `none` if nothing is known yet."""
     return _SIGNS[answer][0]
 
@@ -71,13 +74,15 @@ def _sign(cell: Cell | None) -> tuple[str, str]:
     return _SIGNS[cell.answer if cell else None]
 
 
-def kind(cell: Cell | None) -> str:
+def cell_kind(cell: Cell | None) -> str:
     """The kind of a cell, which decides its colour."""
     return _sign(cell)[0]
 
 
-def mark(cell: Cell | None, width: int = 2) -> str:
-    """A cell in `width` (1 or 2) ASCII characters: a letter, or for a slow cell its share of the median in percent."""
+def cell_mark(cell: Cell | None, width: int = 2) -> str:
+    """A cell in `width` (1 or 2) ASCII characters: a letter, or for a slow
+    cell its share of the median in percent.
+    """
     sign, share = _sign(cell), cell.share if cell else None
     if sign == _SIGNS[Answer.SLOW] and share is not None and share < 1.0:
         return f"{min(int(share * 100), 99):02}"[:width]
@@ -88,7 +93,7 @@ def cell_words(cell: Cell) -> str:
     """The cell in one line: `n1 → n2: 62.1 Gb/s, 65 % of the median: slow`."""
     parts = [f"{cell.sender} → {cell.receiver}: "]
     if cell.value is not None:
-        parts.append(f"{figures(cell.value)} {cell.unit}".rstrip())
+        parts.append(f"{significant_figures(cell.value)} {cell.unit}".rstrip())
         parts.append("" if cell.share is None else f", {cell.share:.0%} of the median")
     word = cell.answer.value if cell.answer is not None else cell.outcome.value
     parts.append(f": {word}" if cell.value is not None else word)
@@ -115,7 +120,9 @@ class HeatMap:
 
 
 def heat_map(run: AcceptanceRun, recipe: str) -> HeatMap:
-    """All nodes that took part × all, leaf by leaf if leaves are known or found from the slow pairs."""
+    """All nodes that took part × all, leaf by leaf if leaves are
+    known or found from the slow pairs.
+    """
     leaves = _leaves(run, recipe)
     place = {node: number for number, node in enumerate(run.plan.nodes)}
     names = sorted(place, key=lambda node: (leaves.get(node, ""), place[node]))
@@ -128,7 +135,7 @@ def heat_map(run: AcceptanceRun, recipe: str) -> HeatMap:
         recipe=recipe,
         senders=tuple(names),
         receivers=tuple(names),
-        cells=_both_ways(cells(run, recipe), recipe),
+        cells=_both_ways(measured_cells(run, recipe), recipe),
         breaks=frozenset(breaks),
         leaves=leaves,
     )
@@ -151,13 +158,15 @@ def _both_ways(found: Mapping[tuple[str, str], Cell], recipe: str) -> dict[tuple
 def traits_of(recipe: str) -> Traits | None:
     """The traits of this recipe; None if its package is no longer installed."""
     try:
-        return plugins.find("recipes", recipe)().traits
+        return plugins.find_plugin("recipes", recipe)().traits
     except UnknownPluginError:
         return None
 
 
-def suspects(run: AcceptanceRun, whole: HeatMap) -> tuple[str, ...]:
-    """Nodes that a verdict names or that are not good, then nodes with a bad cell that none of the former explains."""
+def list_suspects(run: AcceptanceRun, whole: HeatMap) -> tuple[str, ...]:
+    """Nodes that a verdict names or that are not good, then nodes with a bad
+    cell that none of the former explains.
+    """
     odd = {n for n, one in run.answers.items() if not one.accepted and one is not Answer.LEFT_OUT}
     named = odd | {node for verdict in run.verdicts for node in verdict.nodes}
     counts = Counter[str]()
@@ -170,8 +179,11 @@ def suspects(run: AcceptanceRun, whole: HeatMap) -> tuple[str, ...]:
 
 
 def close_up(run: AcceptanceRun, whole: HeatMap, most: int = 64) -> HeatMap:
-    """Suspects × all their partners, at most `most` suspects; rows send to columns. Empty without suspects."""
-    rows = suspects(run, whole)[:most]
+    """Suspects × all their partners, at most `most` suspects; rows send to columns.
+
+    Empty without suspects.
+    """
+    rows = list_suspects(run, whole)[:most]
     chosen = {*rows}
     met = {
         other
@@ -185,8 +197,10 @@ def close_up(run: AcceptanceRun, whole: HeatMap, most: int = 64) -> HeatMap:
     )
 
 
-def strip(run: AcceptanceRun, whole: HeatMap) -> dict[str, Answer | None]:
-    """Node -> the worst of its answer and its cells (after the run, its answer); None if nothing is known yet."""
+def node_strip(run: AcceptanceRun, whole: HeatMap) -> dict[str, Answer | None]:
+    """Node -> the worst of its answer and its cells (after the run, its
+    answer); None if nothing is known yet.
+    """
     worst: dict[str, Answer | None] = {
         node: run.answers.get(node) for node in (*whole.senders, *run.plan.left_out)
     }
@@ -196,11 +210,11 @@ def strip(run: AcceptanceRun, whole: HeatMap) -> dict[str, Answer | None]:
     for (sender, receiver), cell in whole.cells.items():
         for node in (sender, receiver):
             if node in worst:
-                worst[node] = worst_of((worst[node], cell.answer))
+                worst[node] = worst_answer((worst[node], cell.answer))
     return worst
 
 
-def worst_of(answers: Iterable[Answer | None]) -> Answer | None:
+def worst_answer(answers: Iterable[Answer | None]) -> Answer | None:
     """The worst of the answers; None if nothing is known."""
     known = {*answers}
     return next((answer for answer in _ORDER if answer in known), None)
@@ -217,7 +231,7 @@ class Block:
     count: int
 
 
-def blocks(whole: HeatMap) -> dict[tuple[str, str], Block]:
+def leaf_blocks(whole: HeatMap) -> dict[tuple[str, str], Block]:
     """(leaf of the sender, of the receiver) -> block; empty if no leaves are known."""
     found: dict[tuple[str, str], list[Cell]] = {}
     for (sender, receiver), cell in whole.cells.items():
@@ -236,8 +250,10 @@ def blocks(whole: HeatMap) -> dict[tuple[str, str], Block]:
 # ---- words
 
 
-def headline(run: AcceptanceRun) -> str:
-    """The outcome in one line: `accepted: 8 nodes`, `accepted except leaf A (slow), n3 (not good)`, `not accepted: …`."""
+def outcome_headline(run: AcceptanceRun) -> str:
+    """The outcome in one line: `accepted: 8 nodes`, `accepted except leaf A
+    (slow), n3 (not good)`, `not accepted: …`.
+    """
     if run.progress is RunState.STOPPED and not run.results:
         # Saved runs in a list have no results.
         return f"stopped: {len(run.plan.nodes)} nodes, it can go on"
@@ -247,7 +263,7 @@ def headline(run: AcceptanceRun) -> str:
     if not run.answers:
         return f"done: {len(run.plan.nodes)} nodes"
     if run.accepted:
-        return f"accepted: {fold(run.good)}"
+        return f"accepted: {fold_nodes(run.good)}"
     if not run.good:
         return "not accepted: no node is good"
     out = tuple(node for node in run.unknown if node in run.left_out)
@@ -257,5 +273,5 @@ def headline(run: AcceptanceRun) -> str:
         return "not accepted: no node or path alone is to blame"
     paths = [f"{one.subject} ({one.answer})" for one in blamed[:4]]
     groups = ((run.bad, "not good"), (unknown, "not measured"), (out, "left out"))
-    nodes = [f"{fold(names)} ({word})" for names, word in groups if names]
+    nodes = [f"{fold_nodes(names)} ({word})" for names, word in groups if names]
     return f"accepted except {', '.join((*paths, *nodes))}" if paths or nodes else "not accepted"

@@ -1,4 +1,6 @@
-"""Intermittent faults of paths with a full best run: sometimes slow, sometimes failing, or losing packets. Pure."""
+"""Intermittent faults of paths with a full best run: sometimes slow,
+sometimes failing, or losing packets. Pure.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -11,12 +13,12 @@ from rankdeck.acceptance.suspects import (
     Evidence,
     Side,
     SortedPairs,
-    again,
+    confirming_runs,
     far_slower,
     find_suspects,
     nodes_of,
     path_of,
-    steady,
+    steady_runs,
 )
 from rankdeck.model.acceptance import (
     DROPS,
@@ -28,8 +30,8 @@ from rankdeck.model.acceptance import (
     Path,
     Stage,
     Verdict,
-    drops,
-    failure,
+    count_drops,
+    failure_answer,
 )
 
 _TWICE = 2
@@ -50,18 +52,22 @@ class Broken:
 def _unsteady_paths(facts: SortedPairs) -> list[Path]:
     """Paths whose best run is full, but of whose runs at least half dropped when measured again."""
     fine = {
-        path: again(steady(runs)) for path, runs in facts.runs.items() if path not in facts.slow
+        path: confirming_runs(steady_runs(runs))
+        for path, runs in facts.runs.items()
+        if path not in facts.slow
     }
     return [
         path
         for path, runs in fine.items()
-        if (count := drops(runs)) >= _TWICE and 2 * count >= len(runs)
+        if (count := count_drops(runs)) >= _TWICE and 2 * count >= len(runs)
     ]
 
 
 _UNSTEADY = "errors on the cable, throttling, or other traffic"
 _CHANCE = 0.01
-"""A node is measured again if the probability that chance alone gave so many partners with a drop is at most this."""
+"""A node is measured again if the probability that chance alone gave so many
+partners with a drop is at most this.
+"""
 _FEWEST, _HALF = 3, 0.5
 """A node is suspected from this many partners with a drop on, and this share of its partners."""
 _AGAIN = 0.15
@@ -80,7 +86,7 @@ class Erratic:
     """Nodes that are named or open; they explain slow and unsteady runs on their paths."""
 
 
-def erratic(facts: SortedPairs, explained: Set[Path], blamed: Set[str]) -> Erratic:
+def find_erratic(facts: SortedPairs, explained: Set[Path], blamed: Set[str]) -> Erratic:
     """Nodes of which some runs drop, with most of their partners; without those `blamed` already.
 
     `explained` are paths that something else explains.
@@ -114,20 +120,25 @@ Dropped = Mapping[Path, Sequence[Measurement]]
 
 
 def _dropped(facts: SortedPairs) -> Dropped:
-    """Each path with a value -> its runs that dropped, compared with its population; without paths that stayed slow."""
+    """Each path with a value -> its runs that dropped, compared with its
+    population; without paths that stayed slow.
+    """
     return {
         path: [
             one
-            for one in steady(facts.runs[path])
+            for one in steady_runs(facts.runs[path])
             if one.value is not None and one.value < DROPS * facts.population_of(path).median
         ]
         for path, speed in facts.speeds.items()
-        if speed and not (path in facts.slow and again(facts.runs[path]))
+        if speed and not (path in facts.slow and confirming_runs(facts.runs[path]))
     }
 
 
 def _stand_out(dropped: Dropped) -> Iterator[str]:
-    """Nodes that stand out, the worst first. Its pairs are then removed, because they also count against its partners."""
+    """Nodes that stand out, the worst first.
+
+    Its pairs are then removed, because they also count against its partners.
+    """
     pairs: defaultdict[frozenset[str], bool] = defaultdict(bool)
     for path, runs in dropped.items():
         pairs[frozenset(nodes_of(path))] |= any(one.stage is Stage.PAIRS for one in runs)
@@ -154,12 +165,14 @@ def _tail(count: int, of: int, share: float) -> float:
 
 
 def _strikes_twice(node: str, mine: Dropped, facts: SortedPairs) -> bool | None:
-    """Whether the node dropped with each partner when measured again; None if it was not measured again."""
+    """Whether the node dropped with each partner when measured again;
+    None if it was not measured again.
+    """
     runs, drops_with = Counter[str](), Counter[str]()
     for path, dropped in mine.items():
         other = next(one for one in nodes_of(path) if one != node)
-        runs[other] += len(again(steady(facts.runs[path])))
-        drops_with[other] += len(again(dropped))
+        runs[other] += len(confirming_runs(steady_runs(facts.runs[path])))
+        drops_with[other] += len(confirming_runs(dropped))
     asked = [other for other, count in runs.items() if count]
     if not asked:
         return None
@@ -179,7 +192,9 @@ def _of_partners(node: str, mine: Dropped) -> str:
 
 
 def _sides(node: str, mine: Dropped) -> dict[Side, Evidence]:
-    """Evidence for both directions of the node: the partners with whom it dropped, and the others."""
+    """Evidence for both directions of the node: the partners with
+    whom it dropped, and the others.
+    """
     found: dict[Side, Evidence] = {}
     for place, role in enumerate(EndRole):
         ends = {path[place]: None for path in mine if path[place].node == node}
@@ -216,10 +231,12 @@ _ONE_WAY = 0.9
 """A direction is named if at least this share of the drops is in it."""
 
 
-def unsteady(
+def judge_unsteady(
     facts: SortedPairs, nodes: Set[str] = frozenset(), explained: Set[Path] = frozenset()
 ) -> Iterator[Verdict]:
-    """Verdicts on unsteady paths, except those `explained`, and those of `nodes`, which are to blame themselves."""
+    """Verdicts on unsteady paths, except those `explained`, and those of
+    `nodes`, which are to blame themselves.
+    """
     paths = (
         path
         for path in _unsteady_paths(facts)
@@ -229,7 +246,7 @@ def unsteady(
 
 
 def _shaky(facts: SortedPairs, path: Path, subject: str) -> Verdict:
-    runs = steady(facts.runs[path])
+    runs = steady_runs(facts.runs[path])
     worst = min(speed for one in runs if (speed := one.speed) is not None)
     text = (
         f"{subject} between {facts.shown(worst)} and {facts.shown(facts.speeds[path])} in {len(runs)} runs: "
@@ -240,8 +257,10 @@ def _shaky(facts: SortedPairs, path: Path, subject: str) -> Verdict:
     )
 
 
-def broken(facts: SortedPairs, ends: Iterable[Verdict]) -> Broken:
-    """Failed runs on paths where other runs succeeded: after one failure the path is measured again, two are a verdict."""
+def find_broken_runs(facts: SortedPairs, ends: Iterable[Verdict]) -> Broken:
+    """Failed runs on paths where other runs succeeded: after one failure the
+    path is measured again, two are a verdict.
+    """
     blamed = {node for verdict in ends for node in verdict.nodes}
     failures = {
         path: failed
@@ -263,10 +282,12 @@ def broken(facts: SortedPairs, ends: Iterable[Verdict]) -> Broken:
                 for path, name in facts.told_once(sure)
             ),
         ),
-        tuple(path for path in rest if not again(facts.runs[path])),
+        tuple(path for path in rest if not confirming_runs(facts.runs[path])),
         tuple(
             _once(facts, path, name, failures[path])
-            for path, name in facts.told_once(one for one in rest if again(facts.runs[one]))
+            for path, name in facts.told_once(
+                one for one in rest if confirming_runs(facts.runs[one])
+            )
         ),
         frozenset(found),
     )
@@ -293,8 +314,10 @@ def _blamed(
 
 
 def _is_sure(facts: SortedPairs, failed: Sequence[Measurement]) -> bool:
-    """Whether a failure needs no confirmation: two failures, wrong values, or too few nodes to confirm it."""
-    return facts.few or len(failed) >= _TWICE or failure(failed) is Answer.WRONG_VALUES
+    """Whether a failure needs no confirmation: two failures, wrong
+    values, or too few nodes to confirm it.
+    """
+    return facts.few or len(failed) >= _TWICE or failure_answer(failed) is Answer.WRONG_VALUES
 
 
 def _broken_node(
@@ -306,8 +329,8 @@ def _broken_node(
     failed = [one for path in paths for one in failures[path]]
     met = _partners(node, (path for path in facts.speeds if node in nodes_of(path)))
     return Verdict(
-        kind=Kind.NODE, subject=node, answer=failure(failed), nodes=(node,),
-        sentence=f"{node} {FAILS[failure(failed)]} now and then with {len(_partners(node, paths))} of {len(met)} partners "
+        kind=Kind.NODE, subject=node, answer=failure_answer(failed), nodes=(node,),
+        sentence=f"{node} {FAILS[failure_answer(failed)]} now and then with {len(_partners(node, paths))} of {len(met)} partners "
         f"({failed[0].text}): its NIC, cable, memory or power{facts.note(node)}",
     )  # fmt: skip
 
@@ -316,8 +339,8 @@ def _broken_path(
     facts: SortedPairs, path: Path, name: str, failed: Sequence[Measurement]
 ) -> Verdict:
     return Verdict(
-        kind=Kind.PAIR, subject=name, answer=failure(failed), ends=nodes_of(path),
-        sentence=f"{name} {FAILS[failure(failed)]} in {len(failed)} of {len(facts.runs[path])} runs ({failed[0].text}), "
+        kind=Kind.PAIR, subject=name, answer=failure_answer(failed), ends=nodes_of(path),
+        sentence=f"{name} {FAILS[failure_answer(failed)]} in {len(failed)} of {len(facts.runs[path])} runs ({failed[0].text}), "
         f"{facts.shown(facts.speeds[path])} in the best one: errors on the path, or one of the two; their raw outputs say more{facts.notes(path)}",
     )  # fmt: skip
 
@@ -330,11 +353,15 @@ def _once(facts: SortedPairs, path: Path, name: str, failed: Sequence[Measuremen
 # ---- lost packets
 
 _LOSES, _FAR = 0.002, 10
-"""Lost packets are reported from this share of resent packets on, if it is so many times that of the others."""
+"""Lost packets are reported from this share of resent packets on, if it
+is so many times that of the others.
+"""
 
 
 def _lossy(facts: SortedPairs) -> dict[Path, float]:
-    """Path that is not slow but lost packets in each of at least two runs -> mean share of packets sent again."""
+    """Path that is not slow but lost packets in each of at least two runs
+    -> mean share of packets sent again.
+    """
     shares = {
         path: mean(one.resent for one in some) if all(one.resent for one in some) else 0.0
         for path, runs in facts.runs.items()
@@ -352,8 +379,12 @@ def _lossy_sides(facts: SortedPairs, paths: Iterable[Path]) -> Mapping[Side, Evi
     return find_suspects(lossy, set(facts.speeds) - lossy).sides
 
 
-def losing(facts: SortedPairs, blamed: Set[str]) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
-    """Verdicts on nodes that lose packets at full speed, except those `blamed` already; and notes on single paths."""
+def judge_losing(
+    facts: SortedPairs, blamed: Set[str]
+) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
+    """Verdicts on nodes that lose packets at full speed, except those
+    `blamed` already; and notes on single paths.
+    """
     shares = _lossy(facts)
     nodes: defaultdict[str, set[Path]] = defaultdict(set)
     for side, evidence in () if facts.few else _lossy_sides(facts, shares).items():
@@ -391,13 +422,15 @@ def _percent(share: float) -> str:
     return f"{100 * share:.2g} %"
 
 
-def flaws(facts: SortedPairs) -> dict[tuple[str, str], Answer]:
-    """(sender, receiver) -> answer for a path whose best run is full but whose other runs show a fault."""
+def find_flaws(facts: SortedPairs) -> dict[tuple[str, str], Answer]:
+    """(sender, receiver) -> answer for a path whose best run is full
+    but whose other runs show a fault.
+    """
     lossy = set(_lossy(facts))
     found = {(a.node, b.node): Answer.UNSTEADY for a, b in (*_unsteady_paths(facts), *lossy)}
     found |= {(a.node, b.node): Answer.SLOW for a, b in (far_slower(facts) if facts.few else ())}
     for (a, b), runs in facts.runs.items():
         failed = [one for one in runs if one.status is Outcome.FAILED]
         if failed and _is_sure(facts, failed):
-            found[a.node, b.node] = failure(failed)
+            found[a.node, b.node] = failure_answer(failed)
     return found

@@ -1,16 +1,24 @@
-"""Judges a run: turns measurements into answers, each with a sentence that counts the evidence. Pure.
+"""Judges a run: turns measurements into answers, each with a
+sentence that counts the evidence. Pure.
 
-The bandwidth of a path is the minimum of three: transmit of the sender, receive of the receiver, and the path
-itself. So a node is good in one direction as soon as one partner got full speed from it, and a path is to
-blame only if both of its ends are good with others. This tells node, direction and path apart.
+The bandwidth of a path is the minimum of three: transmit of the sender, receive of the receiver,
+and the path itself. So a node is good in one direction as soon as one partner got full speed from
+it, and a path is to blame only if both of its ends are good with others. This tells node, direction
+and path apart.
 """
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
-from rankdeck.acceptance.intermittent import broken, erratic, flaws, losing, unsteady
-from rankdeck.acceptance.leaves import Leaves, crosses, find_leaves
+from rankdeck.acceptance.intermittent import (
+    find_broken_runs,
+    find_erratic,
+    find_flaws,
+    judge_losing,
+    judge_unsteady,
+)
+from rankdeck.acceptance.leaves import Leaves, crosses_leaves, find_leaves
 from rankdeck.acceptance.suspects import (
     BLATANT,
     Context,
@@ -19,22 +27,22 @@ from rankdeck.acceptance.suspects import (
     Side,
     SortedPairs,
     Suspects,
-    confirmed,
-    doubted,
-    dropping,
+    doubted_paths,
+    dropping_paths,
     facts_of,
     far_slower,
     find_suspects,
-    kind_of,
+    is_confirmed,
+    judge_shared,
     leaf_verdicts,
     nodes_of,
+    path_kind,
     path_of,
     rail_verdicts,
-    scatters,
-    shared,
+    scatters_on,
     sides_of,
-    slower,
-    usual,
+    slower_nodes,
+    usual_speed,
 )
 from rankdeck.model.acceptance import (
     FAILS,
@@ -48,9 +56,9 @@ from rankdeck.model.acceptance import (
     Stage,
     Verdict,
     by_gap,
-    failure,
+    failure_answer,
 )
-from rankdeck.model.text import figures, listed
+from rankdeck.model.text import list_names, significant_figures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,16 +71,22 @@ class Judgement:
     """Suspects that must be measured again before they are named."""
     nodes: Mapping[str, Answer]
     populations: Mapping[str, Population]
-    """Name of a population (`inside`, `crossing` or `all`, with hardware if there are several kinds) -> population."""
+    """Name of a population (`inside`, `crossing` or `all`, with hardware if
+    there are several kinds) -> population.
+    """
     leaves: Leaves = field(default_factory=dict[str, str])
     """The leaves as given, or as found from the slow pairs."""
     notes: tuple[str, ...] = ()
     flaws: Mapping[tuple[str, str], Answer] = field(default_factory=dict[tuple[str, str], Answer])
-    """(sender, receiver) -> answer for a path whose best run is full but whose other runs show a fault."""
+    """(sender, receiver) -> answer for a path whose best run is full
+    but whose other runs show a fault.
+    """
     hardware: Mapping[str, str] = field(default_factory=dict[str, str])
     """Node -> its hardware, if there are several kinds."""
     narrow: bool = False
-    """Whether uplinks are too narrow; then paths that cross leaves are compared with those that do not."""
+    """Whether uplinks are too narrow; then paths that cross leaves are
+    compared with those that do not.
+    """
 
     @property
     def accepted(self) -> bool:
@@ -82,19 +96,23 @@ class Judgement:
         return settled and bool(self.nodes) and all(answer.accepted for answer in parts)
 
     def population_of(self, sender: str, receiver: str) -> Population | None:
-        """The population with which a path between these nodes is compared; None if there is none yet."""
+        """The population with which a path between these nodes is
+        compared; None if there is none yet.
+        """
         path = PathEnd(sender), PathEnd(receiver)
-        if self.narrow and crosses(path, self.leaves):
+        if self.narrow and crosses_leaves(path, self.leaves):
             return self.populations.get("inside")
         none: Leaves = {}
-        kinds = (kind_of(path, leaves, self.hardware) for leaves in (self.leaves, none))
+        kinds = (path_kind(path, leaves, self.hardware) for leaves in (self.leaves, none))
         return next((found for kind in kinds if (found := self.populations.get(kind))), None)
 
 
-def judge(done: Iterable[Measurement], context: Context) -> Judgement:
-    """Find what is to blame: leaf, uplink, rail, node, direction or pair. Fewer than four nodes have no population.
+def judge_measurements(done: Iterable[Measurement], context: Context) -> Judgement:
+    """Find what is to blame: leaf, uplink, rail, node, direction or pair.
+    Fewer than four nodes have no population.
 
-    Between nodes of one machine only failures are reported: their speed depends on what else its cores do.
+    Between nodes of one machine only failures are reported: their speed
+    depends on what else its cores do.
     """
     facts = facts_of(tuple(done), context)
     found = _judge(facts)
@@ -102,7 +120,9 @@ def judge(done: Iterable[Measurement], context: Context) -> Judgement:
 
 
 def _besides_speed(suspects: Suspects, facts: SortedPairs) -> Suspects:
-    """The suspects without those that are slow only between nodes of one machine, which need no confirmation."""
+    """The suspects without those that are slow only between nodes of one
+    machine, which need no confirmation.
+    """
 
     def idle(path: Path) -> bool:
         return facts.speeds[path] > 0 and facts.context.virtual >= {*nodes_of(path)}
@@ -151,13 +171,13 @@ def _judge(facts: SortedPairs) -> Judgement:
     of_rails, left = rail_verdicts(facts, facts.slow - explained)
     suspects = find_suspects(left, facts.full)
     explained |= facts.slow - left
-    shaky = erratic(facts, explained, _steadily_slow(facts, suspects))
+    shaky = find_erratic(facts, explained, _steadily_slow(facts, suspects))
     ends, open_sides, cleared = _ends(facts, suspects, shaky.nodes)
     single = [one for one in (*suspects.paths, *cleared) if shaky.nodes.isdisjoint(nodes_of(one))]
-    together = shared(facts, single, suspects.proven)
+    together = judge_shared(facts, single, suspects.proven)
     if together:
         ends, open_sides, single = _besides(facts, ends, single)
-    now_and_then = broken(facts, ends)
+    now_and_then = find_broken_runs(facts, ends)
     pairs, open_paths = _pairs(facts, single, suspects.proven, now_and_then.nodes)
     slow = (
         *_configuration(facts),
@@ -169,22 +189,22 @@ def _judge(facts: SortedPairs) -> Judgement:
         *pairs,
         *now_and_then.verdicts,
         *shaky.verdicts,
-        *unsteady(facts, shaky.nodes, explained),
+        *judge_unsteady(facts, shaky.nodes, explained),
     )
-    lossy, some_lost = losing(facts, {node for one in slow for node in one.nodes})
+    lossy, some_lost = judge_losing(facts, {node for one in slow for node in one.nodes})
     verdicts = (*slow, *lossy)
     return Judgement(
         verdicts=verdicts,
         open=Suspects(
             {**open_sides, **shaky.open},
-            (*open_paths, *now_and_then.open, *dropping(facts, shaky.nodes, explained)),
+            (*open_paths, *now_and_then.open, *dropping_paths(facts, shaky.nodes, explained)),
             suspects.proven,
         ),
         nodes=_answers(facts, verdicts),
         populations=facts.populations,
         leaves=context.leaves or find_leaves(facts.slow, facts.full),
         notes=(*shaky.notes, *now_and_then.notes, *some_lost, *_notes(facts)),
-        flaws=flaws(facts), hardware=context.hardware,
+        flaws=find_flaws(facts), hardware=context.hardware,
         narrow=bool(facts.held) and any(not one.answer.accepted for one in of_leaves),
     )  # fmt: skip
 
@@ -201,14 +221,16 @@ def _steadily_slow(facts: SortedPairs, suspects: Suspects) -> set[str]:
     return {
         side[0].node
         for side in suspects.sides
-        if explained[side] is not False and not scatters(facts, side)
+        if explained[side] is not False and not scatters_on(facts, side)
     }
 
 
 def _confirmed(facts: SortedPairs, suspects: Suspects) -> Mapping[Side, bool | None]:
-    """Suspect -> whether the confirmation found it slow again; None if it was not measured again yet."""
+    """Suspect -> whether the confirmation found it slow again; None
+    if it was not measured again yet.
+    """
     return {
-        side: confirmed(
+        side: is_confirmed(
             side,
             evidence,
             suspects.proven,
@@ -227,7 +249,9 @@ def _limit(facts: SortedPairs, side: Side, evidence: Evidence) -> float:
 def _ends(
     facts: SortedPairs, suspects: Suspects, erratic: Set[str]
 ) -> tuple[tuple[Verdict, ...], Sides, list[Path]]:
-    """Verdicts about nodes except `erratic` ones; sides that must be confirmed first; slow paths of sides that were full when measured again."""
+    """Verdicts about nodes except `erratic` ones; sides that must be confirmed first; slow
+    paths of sides that were full when measured again.
+    """
     sure: dict[Side, Evidence] = {}
     doubt: dict[Side, Evidence] = {}
     cleared: list[Path] = []
@@ -245,8 +269,10 @@ def _ends(
 def _besides(
     facts: SortedPairs, ends: Sequence[Verdict], single: Sequence[Path]
 ) -> tuple[tuple[Verdict, ...], Sides, list[Path]]:
-    """The same if many slow paths have one common cause: only nodes that are slower still, and paths that fail."""
-    worse = slower(facts, single)
+    """The same if many slow paths have one common cause: only nodes that
+    are slower still, and paths that fail.
+    """
+    worse = slower_nodes(facts, single)
     left = tuple(one for one in ends if worse.issuperset(one.nodes))
     return left, {}, [path for path in single if not facts.speeds[path]]
 
@@ -327,7 +353,7 @@ def _answer_of(facts: SortedPairs, node: str, speeds: Sequence[float]) -> Answer
         for one in facts.done
         if one.status is Outcome.FAILED and node in (one.sender, one.receiver)
     ]
-    return Answer.SLOW if not broken or max(speeds, default=0.0) else failure(broken)
+    return Answer.SLOW if not broken or max(speeds, default=0.0) else failure_answer(broken)
 
 
 # ---- pairs
@@ -336,7 +362,9 @@ def _answer_of(facts: SortedPairs, node: str, speeds: Sequence[float]) -> Answer
 def _pairs(
     facts: SortedPairs, paths: Iterable[Path], proven: Set[Side], failing: Set[str]
 ) -> tuple[tuple[Verdict, ...], tuple[Path, ...]]:
-    """Verdicts about paths measured twice, and paths to measure again; without those that fail at `failing` nodes."""
+    """Verdicts about paths measured twice, and paths to measure again;
+    without those that fail at `failing` nodes.
+    """
     paths = [path for path in paths if facts.speeds[path] or failing.isdisjoint(nodes_of(path))]
     again = {
         one.path
@@ -386,7 +414,9 @@ def _pair_verdict(facts: SortedPairs, path: Path, proven: Set[Side], *, both: bo
 
 
 def _unproven(path: Path, proven: Set[Side], *, both: bool) -> str:
-    """The nodes of a path that reached full speed with no partner, in its direction or in both; "" if there are none."""
+    """The nodes of a path that reached full speed with no partner, in its
+    direction or in both; "" if there are none.
+    """
     ways = (path, (path[1], path[0])) if both else (path,)
     sides = {side for way in ways for side in sides_of(way)} - proven
     return " or ".join(sorted({end.node for end, _ in sides}))
@@ -407,7 +437,7 @@ def _configuration(facts: SortedPairs) -> tuple[Verdict, ...]:
     return (
         Verdict(
             kind=Kind.CONFIGURATION, subject="all", answer=Answer.SLOW,
-            sentence=f"all {best.count} paths are alike and slow, {facts.shown(best.median)}, {share} of the {figures(expected.ceiling)} "
+            sentence=f"all {best.count} paths are alike and slow, {facts.shown(best.median)}, {share} of the {significant_figures(expected.ceiling)} "
             f"that {expected.of}: configuration, not a node; look at MTU, interface, GPU direct, and whether RDMA is used",
         ),
     )  # fmt: skip
@@ -418,7 +448,9 @@ _MOSTLY_SLOW = 3
 
 
 def _fast_pair(facts: SortedPairs) -> tuple[Verdict, ...]:
-    """Two nodes that are faster with each other than all others: they alone are well, or share a machine or a switch."""
+    """Two nodes that are faster with each other than all others: they alone are
+    well, or share a machine or a switch.
+    """
     everybody = {end.node for path in facts.speeds for end in path}
     fast = next(by_gap(facts.speeds, BLATANT), frozenset[Path]())
     two = sorted({end.node for path in fast for end in path})
@@ -430,7 +462,7 @@ def _fast_pair(facts: SortedPairs) -> tuple[Verdict, ...]:
         Verdict(
             kind=Kind.CONFIGURATION, subject="all", answer=Answer.SLOW,
             sentence=f"{two[0]} and {two[1]} reach {facts.shown(facts.speeds[min(fast)])} with each other, all others at most "
-            f"{facts.shown(others)}: either {listed(rest)} are slow, or these two share a machine or a switch; compare with the rate of the links",
+            f"{facts.shown(others)}: either {list_names(rest)} are slow, or these two share a machine or a switch; compare with the rate of the links",
         ),
     )  # fmt: skip
 
@@ -439,30 +471,32 @@ def _all_fail(facts: SortedPairs) -> Verdict:
     text = next((one.text for one in facts.done if one.status is Outcome.FAILED), "")
     nodes = tuple(sorted({end.node for path in facts.speeds for end in path}))
     return Verdict(
-        kind=Kind.CONFIGURATION, subject="all", answer=failure(facts.done), nodes=nodes,
+        kind=Kind.CONFIGURATION, subject="all", answer=failure_answer(facts.done), nodes=nodes,
         sentence=f"all {len(facts.speeds)} paths fail ({text}): configuration, not a node; look at addresses, firewall, and whether the program runs there",
     )  # fmt: skip
 
 
 def _judge_few(facts: SortedPairs) -> Judgement:
     """Judge fewer than four nodes, which are no population."""
-    once = doubted(facts)
+    once = doubted_paths(facts)
     slow = () if once else _few(facts)
     verdicts = (
         *_configuration(facts),
         *_failing(facts),
         *slow,
-        *broken(facts, ()).verdicts,
-        *unsteady(facts),
+        *find_broken_runs(facts, ()).verdicts,
+        *judge_unsteady(facts),
     )
     return Judgement(
         verdicts=verdicts, open=Suspects(paths=once), nodes=_answers(facts, verdicts), populations=facts.populations,
-        notes=(*losing(facts, set())[1], "fewer than four nodes: judged by the highest speed the link can have, by its two directions, and by whether a third node is half as fast again",), flaws=flaws(facts),
+        notes=(*judge_losing(facts, set())[1], "fewer than four nodes: judged by the highest speed the link can have, by its two directions, and by whether a third node is half as fast again",), flaws=find_flaws(facts),
     )  # fmt: skip
 
 
 def _few(facts: SortedPairs) -> tuple[Verdict, ...]:
-    """Verdicts on two or three nodes, compared with the ceiling, other rails, the other direction, and the third node."""
+    """Verdicts on two or three nodes, compared with the ceiling, other rails,
+    the other direction, and the third node.
+    """
     slow = far_slower(facts)
     suspects = find_suspects(slow, {path for path, speed in facts.speeds.items() if speed} - slow)
     if not suspects.sides:
@@ -482,12 +516,14 @@ def _failing(facts: SortedPairs) -> list[Verdict]:
 
 
 def _one_way(facts: SortedPairs, slow: Collection[Path]) -> list[Verdict]:
-    """Paths that are slower than on their other rails, than in the other direction, or than those of the other nodes."""
+    """Paths that are slower than on their other rails, than in the other
+    direction, or than those of the other nodes.
+    """
     found: list[Verdict] = []
     least = 1 - facts.context.tolerance
     for path, speed in facts.speeds.items():
         (sender, receiver), back = path, facts.speeds.get((path[1], path[0]))
-        normal, sign = usual(facts, path), "→"
+        normal, sign = usual_speed(facts, path), "→"
         if speed and speed < normal * least:
             text = f"its other rails {facts.shown(normal)}: that HCA of one of the two, its slot or its cable, or the switch of the rail"
         elif speed and back is not None and speed < back * least:
@@ -513,7 +549,9 @@ def _one_way(facts: SortedPairs, slow: Collection[Path]) -> list[Verdict]:
 
 
 def _third(facts: SortedPairs, path: Path, least: float) -> str:
-    """A third node to which the sender sends, and from which the receiver receives, at that speed or more; "" if none."""
+    """A third node to which the sender sends, and from which the receiver
+    receives, at that speed or more; "" if none.
+    """
     (sender, receiver), speeds = path, facts.speeds
     full = {end for one in speeds for end in one if speeds.get((sender, end), 0) >= least <= speeds.get((end, receiver), 0)}  # fmt: skip
     return next((end.node for end in sorted(full)), "")
@@ -525,8 +563,8 @@ def _fails(facts: SortedPairs, path: Path, back: float | None, *, both: bool) ->
     failed = [one for one in facts.runs[path] if one.status is Outcome.FAILED]
     other = f", back {facts.shown(back)}" if back else ""
     return Verdict(
-        kind=Kind.PAIR, subject=subject, answer=failure(failed), ends=nodes_of(path),
-        sentence=f"{subject} {FAILS[failure(failed)]} ({failed[0].text}){other}: look at its raw output, then swap cable or port and measure again{facts.notes(path)}",
+        kind=Kind.PAIR, subject=subject, answer=failure_answer(failed), ends=nodes_of(path),
+        sentence=f"{subject} {FAILS[failure_answer(failed)]} ({failed[0].text}){other}: look at its raw output, then swap cable or port and measure again{facts.notes(path)}",
     )  # fmt: skip
 
 

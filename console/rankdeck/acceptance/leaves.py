@@ -1,7 +1,9 @@
-"""Leaves and rails: which nodes share a leaf switch, and whether an uplink, a leaf or a rail is slow. Pure.
+"""Leaves and rails: which nodes share a leaf switch, and whether an
+uplink, a leaf or a rail is slow. Pure.
 
-A slow uplink does not show pair by pair: its pairs reach full speed alone and are slow together. Rounds in
-which all pairs cross leaves, none does, and one crosses alone tell a lack of capacity from a fault.
+A slow uplink does not show pair by pair: its pairs reach full speed alone and are slow together.
+Rounds in which all pairs cross leaves, none does, and one crosses alone tell a lack of capacity
+from a fault.
 """
 
 from collections import defaultdict
@@ -20,13 +22,17 @@ _MOST = 256
 _MEASURED = 0.8
 """Share of the pairs that must have been measured to find leaves."""
 _NEARLY_ALL = 0.9
-"""If a leaf switch is slow, at least this share of the leaf's paths is slow: each full path speaks against that."""
+"""If a leaf switch is slow, at least this share of the leaf's paths is
+slow: each full path speaks against that.
+"""
 _COMMON = 0.4
 """Two nodes are in one leaf if they share more than this part of their good partners."""
 _CLOSED = 0.75
 """Share of the paths inside a group that must be fast: one of four nodes may have a bad cable."""
 _ALIKE = 0.7
-"""A leaf that reaches less than this share of the median leaf across its uplink is not built like the others."""
+"""A leaf that reaches less than this share of the median leaf across its
+uplink is not built like the others.
+"""
 _FEWEST = 2
 """A leaf is judged only with at least this many nodes, and slow pairs inside or across."""
 
@@ -34,8 +40,8 @@ _FEWEST = 2
 def find_leaves(slow: Iterable[Path], full: Iterable[Path]) -> Leaves:
     """Find leaves from the slow pairs: nodes of one leaf have full speed with the same others.
 
-    A node without any full speed is slow itself, and in no leaf. Empty if the pairs show no leaves: too few
-    pairs measured, none slow, or a group of a single node.
+    A node without any full speed is slow itself, and in no leaf. Empty if the pairs show no leaves:
+    too few pairs measured, none slow, or a group of a single node.
     """
     fine = {(sender.node, receiver.node) for sender, receiver in full}
     bad = {(sender.node, receiver.node) for sender, receiver in slow}
@@ -60,17 +66,21 @@ def find_leaves(slow: Iterable[Path], full: Iterable[Path]) -> Leaves:
 
 
 def _alike(first: set[str], second: set[str]) -> bool:
-    """Whether two nodes share many good partners, so that a few lucky pairs do not join two leaves."""
+    """Whether two nodes share many good partners, so that a few
+    lucky pairs do not join two leaves.
+    """
     return len(first & second) > _COMMON * len(first | second)
 
 
 def fastest_group(speeds: Mapping[Path, float], tolerance: float) -> frozenset[Path]:
-    """The paths inside a minority of nodes that is fast with each other while all others are slower; empty if none.
+    """The paths inside a minority of nodes that is fast with each other while
+    all others are slower; empty if none.
 
-    If half of the nodes are slow, only a quarter of the pairs is fast. The minority needs three nodes, because two
-    that share a machine are faster too, or must show as leaves. A gap that is hardly larger than the tolerance
-    counts only if the paths above it are exactly those between four nodes or more: a path is as fast as its slower
-    end, and chance does not sort paths by nodes.
+    If half of the nodes are slow, only a quarter of the pairs is fast. The minority needs three
+    nodes, because two that share a machine are faster too, or must show as leaves. A gap that is
+    hardly larger than the tolerance counts only if the paths above it are exactly those between
+    four nodes or more: a path is as fast as its slower end, and chance does not sort paths by
+    nodes.
     """
     for fast in by_gap(speeds):
         nodes = {end.node for path in fast for end in path}
@@ -93,8 +103,10 @@ def _letter(place: int) -> str:
     return chr(ord("A") + place) if place < 26 else str(place + 1)
 
 
-def crosses(path: Path, leaves: Leaves) -> bool:
-    """Whether the path connects two leaves; a node whose leaf is not known counts as a leaf of its own."""
+def crosses_leaves(path: Path, leaves: Leaves) -> bool:
+    """Whether the path connects two leaves; a node whose leaf is not
+    known counts as a leaf of its own.
+    """
     first, last = path[0].node, path[1].node
     return leaves.get(first, first) != leaves.get(last, last)
 
@@ -110,7 +122,9 @@ class LeafFault:
     """Median of the crossing pairs."""
     inside: float
     carried: float
-    """The most that all crossing pairs of the leaf carried at once in one direction; 0: not measured."""
+    """The most that all crossing pairs of the leaf carried at once
+    in one direction; 0: not measured.
+    """
     wanted: float
     alone: float | None
     """Speed of one pair that crossed alone; None: not measured."""
@@ -138,7 +152,8 @@ def leaf_faults(
 ) -> tuple[LeafFault, ...]:
     """Leaves that explain slow paths, worst first; one fault if all leaves are alike.
 
-    A slow leaf also slows pairs of other leaves: it is removed together with its pairs, then the rest is judged.
+    A slow leaf also slows pairs of other leaves: it is removed together
+    with its pairs, then the rest is judged.
     """
     bad, left = set(slow), set(speeds)
     proven = {side for path in left - bad for side in enumerate(path)}
@@ -161,17 +176,19 @@ def leaf_faults(
     return tuple(found)
 
 
-def together(
+def speeds_together(
     speeds: Mapping[Path, float],
     slow: Iterable[Path],
     leaves: Leaves,
     done: Sequence[Measurement],
     share: float,
 ) -> tuple[dict[Path, float], set[Path]]:
-    """Speeds and slow paths, with crossing paths taken only from the round in which all pairs cross.
+    """Speeds and slow paths, with crossing paths taken only from
+    the round in which all pairs cross.
 
-    Such a path is slow below `share` of its own speed in the pairs stage and of the best speed of both ends, so that
-    a slow node or path does not count as a slow uplink. Before those rounds, the arguments are returned unchanged.
+    Such a path is slow below `share` of its own speed in the pairs stage and of the best speed of
+    both ends, so that a slow node or path does not count as a slow uplink. Before those rounds, the
+    arguments are returned unchanged.
     """
     crossing = _best_of_stage(done, Stage.CROSSING)
     inside = _best_of_stage(done, Stage.INSIDE)
@@ -181,8 +198,8 @@ def together(
     for path, speed in (*speeds.items(), *inside.items()):
         for side in enumerate(path):
             best[side] = max(best[side], speed)
-    found = {path: speed for path, speed in speeds.items() if not crosses(path, leaves)}
-    across = {path: speed for path, speed in crossing.items() if crosses(path, leaves)}
+    found = {path: speed for path, speed in speeds.items() if not crosses_leaves(path, leaves)}
+    across = {path: speed for path, speed in crossing.items() if crosses_leaves(path, leaves)}
     return found | across, {
         *(path for path in slow if path in found),
         *(
@@ -268,7 +285,8 @@ def _fault(part: _Part, judged: _Judged, bad: set[Path]) -> LeafFault | None:
 
 
 def _slow_way(part: _Part, judged: _Judged, bad: set[Path]) -> tuple[str, list[Path]]:
-    """(direction, crossing paths of the leaf that are slow in it): "" for both directions; no paths if neither is slow.
+    """(direction, crossing paths of the leaf that are slow in it): "" for both
+    directions; no paths if neither is slow.
 
     Only paths whose both ends have full speed with others count: otherwise a node is to blame.
     """
@@ -293,7 +311,9 @@ def _most(paths: Sequence[Path], bad: set[Path], share: float) -> bool:
 
 
 def _ends(one: Measurement, way: str, leaves: Leaves) -> tuple[str | None, ...]:
-    """The leaves of a measurement that crosses, only of its end in that direction; () if it does not cross."""
+    """The leaves of a measurement that crosses, only of its end in that
+    direction; () if it does not cross.
+    """
     first, last = leaves.get(one.sender), leaves.get(one.receiver)
     if first == last:
         return ()
@@ -301,7 +321,9 @@ def _ends(one: Measurement, way: str, leaves: Leaves) -> tuple[str | None, ...]:
 
 
 def _carried(name: str, way: str, judged: _Judged) -> tuple[float, float]:
-    """(the most that the leaf carried in one round, outwards unless `way` is `receives`; what as many inside pairs carried)."""
+    """(the most that the leaf carried in one round, outwards unless `way` is
+    `receives`; what as many inside pairs carried).
+    """
     rounds: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
     for one in judged.done:
         crossed = _ends(one, way or "sends", judged.leaves) if one.stage is Stage.CROSSING else ()
@@ -330,7 +352,9 @@ def _joined(faults: Sequence[LeafFault]) -> LeafFault:
 # ---- rails: ports with equal index, each rail with its own switch
 
 _FEWEST_OF_RAIL = 3
-"""A rail is to blame if at least this many nodes are slow on it: one is an HCA, two may be chance."""
+"""A rail is to blame if at least this many nodes are slow on it:
+one is an HCA, two may be chance.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +373,8 @@ def rail_faults(
 ) -> tuple[RailFault, ...]:
     """Rails that are slow on most paths of a leaf, worst first; none if only one rail was measured.
 
-    A slow rail also slows the same rail of other leaves: it is removed together with its paths, then the rest is judged.
+    A slow rail also slows the same rail of other leaves: it is removed together
+    with its paths, then the rest is judged.
     """
     bad = set(slow)
     fine = {(a.node, b.node) for a, b in speeds if (a, b) not in bad}

@@ -1,4 +1,6 @@
-"""Reads the output of a recipe's program, after removing what terminals, launchers, log collectors and mails add to its lines."""
+"""Reads the output of a recipe's program, after removing what terminals, launchers,
+log collectors and mails add to its lines.
+"""
 
 import codecs
 import html
@@ -18,14 +20,14 @@ from rankdeck.acceptance.recipe import (
     HardwareFacts,
     OutputReading,
     Recipe,
-    explained,
+    explain_reading,
     not_measured,
 )
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
-from rankdeck.model.nodeset import fold
-from rankdeck.model.safe_text import LIMIT, clean
-from rankdeck.model.text import Table, as_table, as_tables, table
+from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.safe_text import LIMIT, clean_line
+from rankdeck.model.text import Table, as_table, as_tables, parse_table
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -35,7 +37,9 @@ _BOMS = (
 _STEERING = re.compile(
     r"\x1b(?:\[[0-?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,400}(?:\x07|\x1b\\)|[()][0-9A-B]|[=>78Mc])|\x1a\Z"
 )
-"""Colours, titles and cursor moves from `script`, `tee` or a terminal; the end-of-file character of DOS."""
+"""Colours, titles and cursor moves from `script`, `tee` or a
+terminal; the end-of-file character of DOS.
+"""
 _RETURNS = re.compile(r"\r+\n?")
 _BLANKS: dict[int, str] = dict.fromkeys((0xA0, 0x2007, 0x202F), " ")
 """Other blanks, from web pages and word processors."""
@@ -44,7 +48,9 @@ _HOLE = re.compile(r"\0{16,}")
 _LONG = re.compile(rf"^(.{{{LIMIT}}}).+$", re.MULTILINE)
 _TRAILING = re.compile(r"(?<=\S)[ \t]+$", re.MULTILINE)
 _Rows = tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...]
-"""(characters without which the pattern cannot match, which are found a hundred times faster; pattern; replacement)."""
+"""(characters without which the pattern cannot match, which are found a
+hundred times faster; pattern; replacement).
+"""
 _PAGE = re.compile(r"<(?:pre|code|br)\b", re.IGNORECASE)
 _JIRA = re.compile(r"^\{(?:code|noformat|quote)\b[^{}\n]{0,100}\}$", re.MULTILINE)
 _AROUND: _Rows = (
@@ -88,13 +94,16 @@ _WORD = re.compile(r"[\w.@/-]+")
 
 
 _NARROWEST, _WRAPS = 60, 3
-"""Columns that a terminal has at least; lines as wide as the terminal from which on its lines count as wrapped."""
+"""Columns that a terminal has at least; lines as wide as the terminal from
+which on its lines count as wrapped.
+"""
 
 
-def text_of(raw: bytes, *, unwrapped: bool = False) -> str:
+def decode_output(raw: bytes, *, unwrapped: bool = False) -> str:
     """The lines of an output, decoded, without colours, each at most 16,384 characters long.
 
-    With `unwrapped`, lines are joined that a terminal wrapped; "" if the output does not look like that.
+    With `unwrapped`, lines are joined that a terminal wrapped; "" if
+    the output does not look like that.
     """
     text = _mailed(_without(_AROUND, _decoded(raw)))
     if unwrapped:
@@ -107,10 +116,11 @@ def text_of(raw: bytes, *, unwrapped: bool = False) -> str:
 
 
 def _unwrapped(text: str) -> str:
-    """The text as it was before a terminal of limited width cut its lines, whose widest lines are then equally wide.
+    """The text as it was before a terminal of limited width cut its lines,
+    whose widest lines are then equally wide.
 
-    Rows of a table are as wide as each other, too, but a cut line is seldom followed by another; and a rule
-    (`-----`) as wide as these shows that the program itself is so wide.
+    Rows of a table are as wide as each other, too, but a cut line is seldom followed by another;
+    and a rule (`-----`) as wide as these shows that the program itself is so wide.
     """
     lines = list(lines_of(text))
     widest = max(map(len, lines), default=0)
@@ -147,7 +157,9 @@ _NUMBERED = re.compile(r" {0,8}(\d{1,9})(?:\t|:| {2}|$)")
 
 
 def _unnumbered(text: str) -> str:
-    """The text without the line numbers of `cat -n`, `nl` or `grep -n`; unchanged if not all lines are numbered in order."""
+    """The text without the line numbers of `cat -n`, `nl` or `grep -n`; unchanged
+    if not all lines are numbered in order.
+    """
     rest: list[str] = []
     first = count = 0
     for line in StringIO(text):
@@ -182,16 +194,18 @@ def _logged(text: str) -> str:
 
 
 def _logged_message(line: str) -> str | None:
-    found = table(line.encode("utf-8", "replace")) if line.lstrip().startswith("{") else None
+    found = parse_table(line.encode("utf-8", "replace")) if line.lstrip().startswith("{") else None
     message = next((found[key] for key in _LOGGED if isinstance(found.get(key), str)), None) if found else None  # fmt: skip
     # Docker keeps the line end, others remove it.
     return message if message is None or (found and message is found.get("log")) else f"{message}\n"
 
 
 def prefix_of(text: str, mark: str) -> re.Pattern[str] | None:
-    """The prefix of a program's lines, found before the line that only this program prints; None if there is none.
+    """The prefix of a program's lines, found before the line that only this
+    program prints; None if there is none.
 
-    Numbers in the prefix may differ from line to line; words too, if every line of the text has the prefix.
+    Numbers in the prefix may differ from line to line; words too, if
+    every line of the text has the prefix.
     """
     heads: dict[str, None] = {}
     begin = -1
@@ -225,7 +239,9 @@ def _like(heads: dict[str, None], tokens: re.Pattern[str]) -> re.Pattern[str]:
 
 
 def _goes_on(mask: str, head: str) -> bool:
-    """Whether the prefix is followed by words of the program itself, because other lines have a shorter prefix."""
+    """Whether the prefix is followed by words of the program itself,
+    because other lines have a shorter prefix.
+    """
     found = re.match(mask, head)
     return bool(found and _WORD.search(head, found.end()))
 
@@ -239,7 +255,8 @@ def _mask(head: str, tokens: re.Pattern[str]) -> str:
 
 
 def parts_of(text: str, prefix: re.Pattern[str] | None) -> list[tuple[str, str]]:
-    """(node or task, its lines) in an output that several wrote; one part without a name if they cannot be told apart.
+    """(node or task, its lines) in an output that several wrote; one part
+    without a name if they cannot be told apart.
 
     Parts by prefix end with one without a name, for the lines whose writer is not known.
     """
@@ -247,7 +264,7 @@ def parts_of(text: str, prefix: re.Pattern[str] | None) -> list[tuple[str, str]]
     if heads:
         ends = (*(head.start() for head in heads[1:]), len(text))
         return [
-            (head["nodes"] or head["host"], bare(text[head.end() : end], prefix))
+            (head["nodes"] or head["host"], strip_line_prefix(text[head.end() : end], prefix))
             for head, end in zip(heads, ends, strict=True)
         ]
     if prefix is None:
@@ -259,14 +276,14 @@ def parts_of(text: str, prefix: re.Pattern[str] | None) -> list[tuple[str, str]]
         lines = by_name[" ".join(_CLOCK.sub("", found[0]).split())] if found else rest
         lines.append(line[found.end() :] or "\n" if found else line)
     if len(by_name) < 2 or max(map(len, by_name.values())) < _FEWEST_LINES:
-        return [("", bare(text, prefix))]
+        return [("", strip_line_prefix(text, prefix))]
     return [
         *zip(_names(list(by_name)), map("".join, by_name.values()), strict=True),
         ("", "".join(rest)),
     ]
 
 
-def bare(text: str, prefix: re.Pattern[str] | None) -> str:
+def strip_line_prefix(text: str, prefix: re.Pattern[str] | None) -> str:
     """The text without the prefix of each line."""
     return prefix.sub("", text) if prefix else text
 
@@ -286,11 +303,11 @@ _DIGITS = 25
 """Most characters of a number; a longer word is not read as a number."""
 
 
-def runs_of(text: str, begins: str, done: str = "") -> Iterator[str]:
+def split_runs(text: str, begins: str, done: str = "") -> Iterator[str]:
     """Each run in an output with several, one after the other.
 
-    A line that matches `begins` starts a run, unless the run before has no line that matches `done` yet: copies
-    of a program that run side by side start side by side.
+    A line that matches `begins` starts a run, unless the run before has no line that matches `done`
+    yet: copies of a program that run side by side start side by side.
     """
     start, begun, ready = 0, False, not done
     for found in re.finditer(f"(?P<done>{done or '(?!)'})|{begins}", text, re.MULTILINE):
@@ -309,7 +326,7 @@ def lines_of(text: str) -> Iterator[str]:
         yield line.rstrip("\n")
 
 
-def number(word: str) -> float | None:
+def parse_cell_number(word: str) -> float | None:
     """The finite number in a cell; None for `N/A`, `nan` and anything else."""
     if len(word) > _DIGITS:
         return None
@@ -320,7 +337,7 @@ def number(word: str) -> float | None:
     return found if math.isfinite(found) and "_" not in word else None
 
 
-def whole(word: str) -> int | None:
+def parse_cell_integer(word: str) -> int | None:
     """The whole number in a cell, 0 or more; None for anything else."""
     return int(word) if word.isascii() and word.isdigit() and len(word) <= _DIGITS else None
 
@@ -342,14 +359,16 @@ class Row:
     cells: tuple[str, ...]
 
     def cell(self, column: str, which: int = 0) -> str:
-        """The cell under the first (`which` 0), second, … column of that name; "" if there is none."""
+        """The cell under the first (`which` 0), second, … column of
+        that name; "" if there is none.
+        """
         places = _places(self.header).get(column, ())
         if which >= len(places) or places[which] >= len(self.cells):
             return ""
         return self.cells[places[which]]
 
     def number(self, column: str, which: int = 0) -> float | None:
-        return number(self.cell(column, which))
+        return parse_cell_number(self.cell(column, which))
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +384,7 @@ class Layout:
     cells: re.Pattern[str] = re.compile(r"\S+")
 
 
-def rows(text: str, layout: Layout) -> Iterator[Row]:
+def table_rows(text: str, layout: Layout) -> Iterator[Row]:
     """Every line under a header with a whole number in the `first` column."""
     header: tuple[str, ...] = ()
     for line in lines_of(text):
@@ -374,7 +393,7 @@ def rows(text: str, layout: Layout) -> Iterator[Row]:
         elif header:
             cells = tuple(layout.cells.findall(line))
             place = header.index(layout.first) if layout.first in header else len(cells)
-            if place < len(cells) and whole(cells[place]) is not None:
+            if place < len(cells) and parse_cell_integer(cells[place]) is not None:
                 yield Row(header, cells)
 
 
@@ -386,7 +405,9 @@ def object_in(text: str) -> Table | None:
     first = _OBJECT.search(text)
     begin = first.start() if first else text.find("{")
     ends = (text.rfind("}"), text.rfind("\n}") + 1)
-    found = (table(text[begin : end + 1].encode("utf-8", "replace")) for end in ends if end > begin)
+    found = (
+        parse_table(text[begin : end + 1].encode("utf-8", "replace")) for end in ends if end > begin
+    )
     return next((one for one in found if one is not None), None) if begin >= 0 else None
 
 
@@ -404,12 +425,12 @@ def line_at(text: str, place: int) -> str:
     return text[begin : end if end >= 0 else None].strip()
 
 
-def unique(names: Sequence[str]) -> tuple[str, ...]:
+def unique_names(names: Sequence[str]) -> tuple[str, ...]:
     """The names without duplicates, in order."""
     return tuple(dict.fromkeys(names))
 
 
-def tables(parent: object, key: str) -> list[Table]:
+def object_tables(parent: object, key: str) -> list[Table]:
     """The JSON objects, without empty ones, in the list under this key."""
     return [one for one in as_tables(as_table(parent).get(key)) if one]
 
@@ -448,7 +469,9 @@ _ENDS = (
     (Outcome.NOT_MEASURED, "it was stopped", ("",), STOPPED),
     (Outcome.FAILED, "it broke", ("srun: error: ",), _KILLED),
 )
-"""(status, text of the reading, words in the output, part of the line to show); the first that is found counts."""
+"""(status, text of the reading, words in the output, part of the line to
+show); the first that is found counts.
+"""
 _COMPLAINTS = (
     b"error: ", b"[error]", b"fatal: ", b"unable to ", b"lost communication", b"couldn't ", b"failed to ", b"not found",
     b"not enough", b"refused", b"denied", b"timed out", b"is down", b"do not match",
@@ -471,8 +494,11 @@ NOBODY = Asked()
 def read_output(
     recipe: Recipe, raw: bytes, asked: Asked = NOBODY, known: HardwareFacts | None = None
 ) -> tuple[OutputReading, ...]:
-    """Each result with its sentence, at least one. A result that is incomplete, invalid or not of `asked` says why."""
-    text = text_of(raw[:LARGEST])
+    """Each result with its sentence, at least one.
+
+    A result that is incomplete, invalid or not of `asked` says why.
+    """
+    text = decode_output(raw[:LARGEST])
     if not text.strip():
         return (not_measured("the output is empty"),)
     if "\0" in text:
@@ -480,7 +506,7 @@ def read_output(
         return (not_measured("it is packed: unpack it first" if packed else "this is no text"),)
     readings = list(islice(_readings(recipe, text, alone=asked != NOBODY), MOST))
     if asked == NOBODY and all(one.status is Outcome.NOT_MEASURED for _, one in readings):
-        wide = text_of(raw[:LARGEST], unwrapped=True)
+        wide = decode_output(raw[:LARGEST], unwrapped=True)
         joined = list(islice(_readings(recipe, wide, alone=False), MOST))
         if _has_result(joined):
             readings = joined
@@ -499,7 +525,7 @@ def _finder(name: str, text: str) -> str:
     def has(mark: str) -> bool:
         return re.search(mark, text) is not None
 
-    others = (plugins.find("recipes", one)() for one in plugins.RECIPES if one != name)
+    others = (plugins.find_plugin("recipes", one)() for one in plugins.RECIPES if one != name)
     return next(
         (
             other.name
@@ -517,11 +543,11 @@ def _has_result(readings: Iterable[tuple[str, OutputReading]]) -> bool:
 def _readings(recipe: Recipe, text: str, *, alone: bool) -> Iterator[tuple[str, OutputReading]]:
     """(node, result) for each run of each node; the node is "" if the output is of one run of all.
 
-    For an MPI program, the lines of a node are a run of their own only if the node is the only host named in
-    them: then somebody ran the program on each node separately.
+    For an MPI program, the lines of a node are a run of their own only if the node is the only host
+    named in them: then somebody ran the program on each node separately.
     """
     prefix = prefix_of(text, recipe.traits.mark)
-    whole = [("", bare(text, prefix))]
+    whole = [("", strip_line_prefix(text, prefix))]
     parts = whole if alone else parts_of(text, prefix)
     if parts == whole or recipe.commands(_TWO).launch is Launch.PLAIN:
         return _of_parts(recipe, parts)
@@ -539,7 +565,7 @@ def _of_parts(recipe: Recipe, parts: list[tuple[str, str]]) -> Iterator[tuple[st
     traits = recipe.traits
     for who, part in parts:
         lines = part.replace("\t", " ")
-        for run in runs_of(lines, traits.begins, traits.done) if traits.begins else (lines,):
+        for run in split_runs(lines, traits.begins, traits.done) if traits.begins else (lines,):
             cause = cache(partial(_cause, run))
             for one in recipe.read(run):
                 if one.status is Outcome.NOT_MEASURED and _CITED not in one.text:
@@ -560,7 +586,9 @@ _Cause = tuple[Outcome | None, str]
 
 
 def _cause(text: str, ran: bool) -> _Cause:
-    """Why there is no result, from the first line of the system, the launcher or the scheduler that says so."""
+    """Why there is no result, from the first line of the system, the
+    launcher or the scheduler that says so.
+    """
     for status, what, signs, pattern in _ENDS[ran:]:
         found = pattern.search(text) if any(sign in text for sign in signs) else None
         if found:
@@ -570,7 +598,10 @@ def _cause(text: str, ran: bool) -> _Cause:
 
 
 def _complaint_of(text: str) -> str:
-    """The first line with a complaint. It is searched as bytes, because lower case does not change their positions."""
+    """The first line with a complaint.
+
+    It is searched as bytes, because lower case does not change their positions.
+    """
     raw = text.encode("utf-8", "replace")
     small = raw.lower()
     places = [place for word in _COMPLAINTS if (place := small.find(word)) >= 0]
@@ -596,7 +627,7 @@ def _checked(
     if reading.status is Outcome.MEASURED:
         expected = recipe.expect(reading, known)
         ceiling = expected.ceiling if expected else 0.0
-        reading = _complaint(reading, asked, ceiling, recipe.traits.names_hosts) or explained(
+        reading = _complaint(reading, asked, ceiling, recipe.traits.names_hosts) or explain_reading(
             reading, expected
         )
     if reading.status is not Outcome.MEASURED:
@@ -608,8 +639,8 @@ def _sane(reading: OutputReading) -> OutputReading:
     """The reading with all foreign text made printable."""
     return replace(
         reading,
-        text=clean(reading.text, 400),
-        hosts=tuple(clean(host, 100) for host in reading.hosts[:10_000]),
+        text=clean_line(reading.text, 400),
+        hosts=tuple(clean_line(host, 100) for host in reading.hosts[:10_000]),
     )
 
 
@@ -622,7 +653,7 @@ def _complaint(
         why = f"it printed a result and ended with {asked.exit_code}"
         return replace(reading, status=Outcome.FAILED, text=why)
     if asked.hosts and reading.hosts and not _are_same(reading.hosts, asked.hosts):
-        why = f"it ran on {fold(reading.hosts)}, not on {fold(asked.hosts)}"
+        why = f"it ran on {fold_nodes(reading.hosts)}, not on {fold_nodes(asked.hosts)}"
         return replace(reading, status=Outcome.REFUSED, text=why)
     if asked.hosts and names_hosts and not reading.hosts:
         why = "it does not say on which hosts it ran"
@@ -637,14 +668,18 @@ def _complaint(
 
 
 def _are_same(hosts: Collection[str], asked: Collection[str]) -> bool:
-    """Whether these are the same machines; nccl-tests cuts domains off, which the machines' own names may have."""
+    """Whether these are the same machines; nccl-tests cuts domains off,
+    which the machines' own names may have.
+    """
     return all(any(_is_same(one, other) for other in asked) for one in hosts) and all(
         any(_is_same(one, other) for one in hosts) for other in asked
     )
 
 
 def _is_same(one: str, other: str) -> bool:
-    """Whether two names mean the same machine: `n1` is `n1.example.org`, but different domains are different machines."""
+    """Whether two names mean the same machine: `n1` is `n1.example.org`, but
+    different domains are different machines.
+    """
     one, other = one.casefold(), other.casefold()
     short = "." not in one or "." not in other
     return one == other or (short and one.partition(".")[0] == other.partition(".")[0])

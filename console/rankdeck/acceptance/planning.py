@@ -1,6 +1,8 @@
-"""Plans a run before anything starts: which recipes the nodes can run, rounds, minutes, bytes, commands. Pure.
+"""Plans a run before anything starts: which recipes the nodes can run,
+rounds, minutes, bytes, commands. Pure.
 
-The network is measured before collectives over GPUs: the verdict about a slow NCCL needs the values of the network.
+The network is measured before collectives over GPUs: the verdict about a
+slow NCCL needs the values of the network.
 """
 
 import re
@@ -12,21 +14,21 @@ from statistics import median_low
 from rankdeck.acceptance.gate import Admitted, Identity
 from rankdeck.acceptance.leaves import Leaves
 from rankdeck.acceptance.run import Request, RunPlan, StagePlan
-from rankdeck.acceptance.schedule import Options, Pair, groups_of, pair_rounds, sizes
+from rankdeck.acceptance.schedule import Options, Pair, group_sizes, groups_of, pair_rounds
 from rankdeck.acceptance.work import (
     Setup,
     Work,
     command_lines,
-    find,
+    find_recipe,
     gpu_ranks,
     known_of,
+    measurement_seconds,
     one_run,
-    seconds_of,
 )
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import FEWEST, Stage
-from rankdeck.model.nodeset import fold
-from rankdeck_agent.rules.units import size as bytes_text
+from rankdeck.model.nodeset import fold_nodes
+from rankdeck_agent.rules.units import write_size as bytes_text
 
 NEEDS: Mapping[str, tuple[str, ...]] = {
     "nccl-tests": ("gpu:nvidia", "mpirun", "all_reduce_perf"),
@@ -70,7 +72,7 @@ class Chosen:
     why: str
 
 
-def choose(
+def choose_recipes(
     nodes: Sequence[str],
     identities: Mapping[str, Identity],
     *,
@@ -80,7 +82,8 @@ def choose(
 ) -> tuple[Chosen, ...]:
     """The recipes for single nodes, pairs and groups.
 
-    `virtual`: the nodes share one machine. `gbps`: rate of the network, 0 if unknown. `gpus`: measured GPUs per node.
+    `virtual`: the nodes share one machine. `gbps`: rate of the network, 0 if
+    unknown. `gpus`: measured GPUs per node.
     """
     lacking = _lacking(nodes, identities)
     return (
@@ -167,7 +170,8 @@ Rails = Mapping[str, tuple[str, ...]]
 def rails_of(
     nodes: Sequence[str], identities: Mapping[str, Identity], asked: Sequence[str]
 ) -> Rails:
-    """The devices in `asked`, or else the fastest RDMA ports of each node; empty if a node has fewer than two.
+    """The devices in `asked`, or else the fastest RDMA ports of each
+    node; empty if a node has fewer than two.
 
     Raises RankdeckError if a node lacks a device in `asked`.
     """
@@ -210,7 +214,7 @@ def _lacks(recipe: str, who: Mapping[str, Sequence[str]]) -> str:
     """`n[2-3] lack mpirun, IMB-MPI1 for imb`."""
     needs = dict.fromkeys(word.partition(":")[2] or word for words in who.values() for word in words)  # fmt: skip
     purpose = "" if recipe in needs else f" for {recipe}"
-    return f"{fold(who)} lack{'s' * (len(who) == 1)} {', '.join(needs)}{purpose}"
+    return f"{fold_nodes(who)} lack{'s' * (len(who) == 1)} {', '.join(needs)}{purpose}"
 
 
 LEAF = (Stage.INSIDE, Stage.CROSSING, Stage.ALONE)
@@ -219,7 +223,9 @@ MEASURED = (Stage.SINGLE, Stage.PAIRS, Stage.CONFIRM, *LEAF, Stage.GROUPS, Stage
 SINGLE = ("sysbench", "stress-ng", "stream", "hpcc", "hpcg", "npb", "himeno", "dcgmi", "fio")
 """Recipes that test one node."""
 _START = {True: 1.0, False: 4.0}
-"""Seconds that a job takes to begin and to end: True for pairs with a server, False for launchers."""
+"""Seconds that a job takes to begin and to end: True for pairs
+with a server, False for launchers.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,7 +259,9 @@ class Participants:
 
     @property
     def node_gbps(self) -> float:
-        """Gb/s of a node's fastest RDMA ports together, as the lower median of the nodes; that of the link if there are none."""
+        """Gb/s of a node's fastest RDMA ports together, as the lower median of the
+        nodes; that of the link if there are none.
+        """
         ports = [self.identities[node].rdma for node in self.nodes if node in self.identities]
         sums = [max(some.values()) * len(_fastest(some)) for some in ports if some]
         return median_low(sums) if sums else self.setup.known.link_gbps
@@ -301,7 +309,7 @@ def _few_slots(participants: Participants) -> Iterable[str]:
         if (count := setup.gpus.get(node, 0)) > (slots := setup.cluster.node(node).slots)
     }
     for one in dict.fromkeys(few.values()):
-        nodes = fold(node for node, has in few.items() if has == one)
+        nodes = fold_nodes(node for node, has in few.items() if has == one)
         count, slots = one
         yield f"{nodes}: {slots} of {count} GPUs take part, because `slots:` of the cluster file is {slots}"
 
@@ -315,7 +323,7 @@ def stages_of(request: Request) -> tuple[Stage, ...]:
 
 def _chosen(request: Request, participants: Participants) -> Sequence[Chosen]:
     if not request.recipes:
-        return choose(
+        return choose_recipes(
             participants.nodes,
             participants.identities,
             virtual=bool(participants.admitted.virtual),
@@ -327,7 +335,7 @@ def _chosen(request: Request, participants: Participants) -> Sequence[Chosen]:
 
 def _named(name: str) -> Iterable[Chosen]:
     """The stages of a recipe that was asked for by name."""
-    recipe = find(name)
+    recipe = find_recipe(name)
     if name in SINGLE:
         return (Chosen(Stage.SINGLE, name, "asked for"),)
     pairs = Chosen(Stage.PAIRS, name, "asked for")
@@ -346,7 +354,7 @@ def _planned(one: Chosen, request: Request, participants: Participants) -> Itera
 
 
 def _single(one: Chosen, participants: Participants) -> StagePlan:
-    seconds = seconds_of(find(one.recipe), participants.setup)
+    seconds = measurement_seconds(find_recipe(one.recipe), participants.setup)
     work = one_run(Stage.SINGLE, one.recipe, participants.nodes[:1])
     return StagePlan(
         stage=Stage.SINGLE, recipe=one.recipe, rounds=1, tests=len(participants.nodes), minutes=(seconds + _START[False]) / 60,
@@ -356,7 +364,7 @@ def _single(one: Chosen, participants: Participants) -> StagePlan:
 
 def repeats_of(recipe: str, repeats: int) -> int:
     """Repeats of each direction; for a recipe without direction half as many, of the pair."""
-    return repeats if find(recipe).traits.directed else max(1, repeats // 2)
+    return repeats if find_recipe(recipe).traits.directed else max(1, repeats // 2)
 
 
 def rail_count(rails: Mapping[str, Rails], recipe: str) -> int:
@@ -364,13 +372,13 @@ def rail_count(rails: Mapping[str, Rails], recipe: str) -> int:
     return len(next(iter(rails.get(recipe, {}).values()), ("",)))
 
 
-def options_of(plan: RunPlan, recipe: str, nodes: Sequence[str]) -> Options:
+def schedule_options(plan: RunPlan, recipe: str, nodes: Sequence[str]) -> Options:
     """The options for the schedule of a recipe's pairs."""
     asked = {one.stage for one in plan.stages}
     stages = tuple(one for one in (Stage.PAIRS, Stage.CONFIRM, *LEAF) if one in asked)
     return Options(
         nodes=tuple(nodes), leaves=plan.leaves, seed=plan.seed, exhaustive=plan.exhaustive,
-        stages=stages, repeats=repeats_of(recipe, plan.repeats), directed=find(recipe).traits.directed,
+        stages=stages, repeats=repeats_of(recipe, plan.repeats), directed=find_recipe(recipe).traits.directed,
         max_crossing=plan.max_crossing, rails=rail_count(plan.rails, recipe),
     )  # fmt: skip
 
@@ -410,7 +418,9 @@ def _pairs(one: Chosen, request: Request, participants: Participants) -> Iterabl
 def _not_planned(
     request: Request, wanted: Iterable[Stage], planned: Set[Stage]
 ) -> Iterable[StagePlan]:
-    """Stages that cannot be measured without pairs of the same run or with too few nodes; one for all leaf stages."""
+    """Stages that cannot be measured without pairs of the same run or with
+    too few nodes; one for all leaf stages.
+    """
     pairs = Stage.PAIRS in planned
     missing = [one for one in wanted if one in (Stage.CONFIRM, *LEAF) and one not in planned]
     asked = [one for one in missing if not pairs or one in request.only]
@@ -437,8 +447,8 @@ def _round_plan(
     repeats: int,
     participants: Participants,
 ) -> StagePlan:
-    recipe, setup = find(one.recipe), participants.setup
-    seconds, directed = seconds_of(recipe, setup), recipe.traits.directed
+    recipe, setup = find_recipe(one.recipe), participants.setup
+    seconds, directed = measurement_seconds(recipe, setup), recipe.traits.directed
     first, last = rounds[0][0]
     ways = 2 if directed else 1
     runs = ((first, last, 0, 0), (last, first, 0, 0))[:ways]
@@ -456,12 +466,12 @@ def _round_plan(
 
 
 def _groups(one: Chosen, participants: Participants) -> StagePlan:
-    steps = sizes(len(participants.nodes))
+    steps = group_sizes(len(participants.nodes))
     if not steps:
         note = "fewer than four nodes: the pairs are all there is"
         return StagePlan(stage=Stage.GROUPS, recipe=one.recipe, note=note)
     work = one_run(Stage.GROUPS, one.recipe, participants.nodes[: steps[0]])
-    seconds = seconds_of(find(one.recipe), participants.setup) + _START[False]
+    seconds = measurement_seconds(find_recipe(one.recipe), participants.setup) + _START[False]
     return StagePlan(
         stage=Stage.GROUPS, recipe=one.recipe, rounds=len(steps), tests=sum(len(groups_of(participants.nodes, size)) for size in steps),
         minutes=len(steps) * seconds / 60, commands=command_lines(work, participants.setup),
@@ -502,10 +512,12 @@ def _plan_sentence(participants: Participants, stages: Sequence[StagePlan]) -> s
     rounds, minutes = sum(one.rounds for one in stages), sum(one.minutes for one in stages)
     moved = sum(one.bytes for one in stages)
     network = f", about {bytes_text(moved)} over the network" if moved else ""
-    burden = sum(one.minutes for one in stages if one.recipe and find(one.recipe).traits.gpus)
+    burden = sum(
+        one.minutes for one in stages if one.recipe and find_recipe(one.recipe).traits.gpus
+    )
     network += f", GPUs full for about {burden:.1f} min" if burden else ""
     most = max((one.load for one in stages), default=0.0)
     network += f", up to {most:,.0f} Gb/s at once between all of them" if most else ""
-    writes = any(find(one.recipe).traits.writes for one in stages if one.recipe)
+    writes = any(find_recipe(one.recipe).traits.writes for one in stages if one.recipe)
     disks = "it writes to disks" if writes else "nothing is written to disks"
     return f"{nodes} of {nodes + out} nodes, {rounds} rounds, about {max(minutes, 0.1):.1f} min{network}; {disks}"

@@ -1,8 +1,10 @@
-"""Recipe: one acceptance test. How to run it, how to read its output, and what result is healthy, by link rate, MTU, NVLink and published limits.
+"""Recipe: one acceptance test. How to run it, how to read its output, and what result is
+healthy, by link rate, MTU, NVLink and published limits.
 
-Efficiency of RoCE v2 over IPv4: MTU / (MTU + 82): preamble, FCS, gap and MAC 38, IP 20, UDP 8,
-BTH 12, ICRC 4; and a RETH of 16 once per message. InfiniBand: MTU / (MTU + 26): LRH 8, BTH 12, ICRC 4, VCRC 2.
-Limits: Azure's `conf/*.conf` (azurehpc-health-checks), OCI's `multi_node_active_healthcheck.py` (oci-hpc).
+Efficiency of RoCE v2 over IPv4: MTU / (MTU + 82): preamble, FCS, gap and MAC 38, IP 20, UDP 8, BTH
+12, ICRC 4; and a RETH of 16 once per message. InfiniBand: MTU / (MTU + 26): LRH 8, BTH 12, ICRC 4,
+VCRC 2. Limits: Azure's `conf/*.conf` (azurehpc-health-checks), OCI's
+`multi_node_active_healthcheck.py` (oci-hpc).
 """
 
 import math
@@ -13,8 +15,8 @@ from typing import ClassVar, NamedTuple, Protocol
 
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
-from rankdeck.model.text import figures
-from rankdeck_agent.rules.units import size as bytes_text
+from rankdeck.model.text import significant_figures
+from rankdeck_agent.rules.units import write_size as bytes_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +26,11 @@ class OutputReading:
     status: Outcome
     """One of `model.acceptance.READ`."""
     text: str
-    """What was read, or why there is no value; `explained` adds what the value means."""
+    """What was read, or why there is no value; `explain_reading` adds what the value means."""
     size: int | None = None
-    """Size of the largest message in bytes, to which `value` belongs: an average over sizes hides bad results."""
+    """Size of the largest message in bytes, to which `value` belongs: an
+    average over sizes hides bad results.
+    """
     value: float | None = None
     """The result in `unit`: the slower of out-of-place and in-place."""
     out_of_place: float | None = None
@@ -50,12 +54,12 @@ def not_measured(text: str, **more: object) -> OutputReading:
     return OutputReading(status=Outcome.NOT_MEASURED, text=text, **more)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
 
-def failed(text: str, **more: object) -> OutputReading:
+def failed_reading(text: str, **more: object) -> OutputReading:
     """A reading of a test that ran and failed."""
     return OutputReading(status=Outcome.FAILED, text=text, **more)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
 
-def refused(text: str, **more: object) -> OutputReading:
+def refused_reading(text: str, **more: object) -> OutputReading:
     """A reading whose number is for other hosts or ranks than requested."""
     return OutputReading(status=Outcome.REFUSED, text=text, **more)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
@@ -67,7 +71,9 @@ class Traits:
     unit: str
     lower_is_better: bool = False
     directed: bool = False
-    """Whether a measurement is from the first node to the second; if not, of both directions at once."""
+    """Whether a measurement is from the first node to the second; if
+    not, of both directions at once.
+    """
     tolerance: float = 0.10
     """A value is slow if it is below the median by more than this share."""
     seconds: float = 10.0
@@ -77,15 +83,25 @@ class Traits:
     gpus: bool = False
     """Whether there is one process per GPU; if not, or without GPUs, there is one per node."""
     writes: bool = False
-    """Whether the test writes to disks or heats the node; then it runs only if requested by name."""
+    """Whether the test writes to disks or heats the node; then it
+    runs only if requested by name.
+    """
     fabric: str = ""
-    """What one rail is: `rdma` (an RDMA device) or `network` (an interface); "" if the program uses all rails itself."""
+    """What one rail is: `rdma` (an RDMA device) or `network` (an interface); ""
+    if the program uses all rails itself.
+    """
     mark: str = ""
-    """Pattern for the start of a line that only this program prints; what stands before the match is the prefix of all its lines."""
+    """Pattern for the start of a line that only this program prints; what stands before
+    the match is the prefix of all its lines.
+    """
     begins: str = ""
-    """Pattern for the first line of a run, for outputs with several runs; "" if `read` separates the runs."""
+    """Pattern for the first line of a run, for outputs with several
+    runs; "" if `read` separates the runs.
+    """
     done: str = ""
-    """Pattern for a line that every complete run has; "" if a run ends where the next one begins."""
+    """Pattern for a line that every complete run has; "" if a run
+    ends where the next one begins.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +111,15 @@ class Endpoints:
     nodes: tuple[str, ...]
     """The nodes; the first is the sender."""
     addresses: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> its address on the network to measure; a node without one is addressed by its name."""
+    """Node -> its address on the network to measure; a node
+    without one is addressed by its name.
+    """
     ranks_per_node: int = 1
     port: int = 18515
     devices: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> its RDMA device: `mlx5_0`, or `mlx5_0:2` for port 2; without one the program chooses."""
+    """Node -> its RDMA device: `mlx5_0`, or `mlx5_0:2` for port 2;
+    without one the program chooses.
+    """
     seconds: int = 0
     """How long to measure, in seconds; 0: the default of the recipe."""
 
@@ -121,9 +141,14 @@ class Commands:
     argv: tuple[str, ...]
     """The command of each rank; with a `server`, the command of the sender only."""
     server: tuple[str, ...] = ()
-    """The server's command, on the last node. It must listen before `argv` starts, and ends by itself."""
+    """The server's command, on the last node.
+
+    It must listen before `argv` starts, and ends by itself.
+    """
     waits: tuple[str, ...] = ()
-    """Texts that the client prints if the server does not listen yet; the client is then started again."""
+    """Texts that the client prints if the server does not listen yet;
+    the client is then started again.
+    """
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     files: Mapping[str, str] = field(default_factory=dict[str, str])
     """Name -> text of files to write into the run folder of each node."""
@@ -178,12 +203,16 @@ class Recipe(Protocol):
         ...
 
     def expect(self, reading: OutputReading, known: HardwareFacts) -> ExpectedResult | None:
-        """The result to expect on healthy hardware; None if only other nodes and earlier runs can tell."""
+        """The result to expect on healthy hardware; None if only other
+        nodes and earlier runs can tell.
+        """
         ...
 
 
 class WithoutCeiling:
-    """Base of recipes without a known ceiling: results are compared with other nodes and earlier runs."""
+    """Base of recipes without a known ceiling: results are compared
+    with other nodes and earlier runs.
+    """
 
     traits: ClassVar[Traits]
 
@@ -202,7 +231,9 @@ _JUMBO = 4096
 _LEAST_MTU = 1024
 """RDMA MTU that Ethernet with its usual MTU of 1500 carries."""
 _FITS = 0.9
-"""A link rate is guessed only if the value reaches this share of it: from a slow result no link can be guessed."""
+"""A link rate is guessed only if the value reaches this share of it: from
+a slow result no link can be guessed.
+"""
 RDMA_GOOD, NETWORK_GOOD, NVLINK_GOOD = 0.97, 0.90, 0.75
 
 
@@ -229,11 +260,15 @@ GPUS = (
     GpuClass("MI300X", 448, 0, 350, "xGMI"),
 )
 _FAIR_ACROSS = 0.858
-"""Fair share of OCI's limit: its 185 for A100 is 0.944 of what the links carry (196), of which 0.9 × 0.9 is fair."""
+"""Fair share of OCI's limit: its 185 for A100 is 0.944 of what the links
+carry (196), of which 0.9 × 0.9 is fair.
+"""
 _ABOUT = 0.9
 """A published limit does not apply to nodes whose ports carry less than this share of it."""
 _PORTS_GOOD = 0.75
-"""Good share of what the ports of a node carry; without GPU direct, through the host's memory, it is half or less."""
+"""Good share of what the ports of a node carry; without GPU direct, through
+the host's memory, it is half or less.
+"""
 _CARDS = frozenset({"PCIE", "NVL", "MIG"})
 _FULL = 8
 """GPUs per node for which the limits are published."""
@@ -249,7 +284,8 @@ def _efficiency(mtu: int, message: int = 65536, overhead: int = _ROCE) -> float:
 def _link_ceiling(
     value: float, known: HardwareFacts, mtu: int, message: int, overhead: int = _ROCE
 ) -> tuple[float, float] | None:
-    """(rate of the link, the most payload that it carries), in Gb/s; if the rate is not known, it is guessed from `value`.
+    """(rate of the link, the most payload that it carries), in Gb/s; if the rate
+    is not known, it is guessed from `value`.
 
     None if no rate fits.
     """
@@ -263,7 +299,9 @@ def _link_ceiling(
 
 
 def _link(rate: float, known: HardwareFacts, links: int = 1) -> str:
-    """Words for the links (or directions of one link) that set the ceiling, and whether their rate is a guess."""
+    """Words for the links (or directions of one link) that set the
+    ceiling, and whether their rate is a guess.
+    """
     guess = "" if known.link_gbps else " (a guess from the value)"
     return (
         f"{links} × {rate:g} Gb/s{guess} carry"
@@ -273,7 +311,10 @@ def _link(rate: float, known: HardwareFacts, links: int = 1) -> str:
 
 
 def rdma_write(reading: OutputReading, known: HardwareFacts) -> ExpectedResult | None:
-    """Expected from RDMA ports, by rate and MTU. If only the rate is known, the least MTU of RoCE is assumed."""
+    """Expected from RDMA ports, by rate and MTU.
+
+    If only the rate is known, the least MTU of RoCE is assumed.
+    """
     reported = known.mtu or int(reading.facts.get("mtu", "0"))
     if reading.value is None or not (reported or known.link_gbps):
         return None
@@ -298,7 +339,10 @@ def rdma_write(reading: OutputReading, known: HardwareFacts) -> ExpectedResult |
 
 
 def _gpu_class(name: str) -> GpuClass | None:
-    """The GPU whose name contains the class as a whole word: a GH200 is not an H200. PCIe cards lack the links: None."""
+    """The GPU whose name contains the class as a whole word: a GH200 is not an H200.
+
+    PCIe cards lack the links: None.
+    """
     words = re.split(r"[^A-Z0-9]+", name.upper())
     if not _CARDS.isdisjoint(words):
         return None
@@ -306,7 +350,9 @@ def _gpu_class(name: str) -> GpuClass | None:
 
 
 def gpu_network(reading: OutputReading, known: HardwareFacts) -> ExpectedResult | None:
-    """Expected from all_reduce: NVLink inside a node, the published limit across nodes, or one network link."""
+    """Expected from all_reduce: NVLink inside a node, the published limit
+    across nodes, or one network link.
+    """
     hosts, ranks = len(reading.hosts), reading.ranks or 0
     name = known.gpu or reading.facts.get("gpu", "")
     kind = _gpu_class(name)
@@ -358,7 +404,9 @@ def _one_link(reading: OutputReading, known: HardwareFacts) -> ExpectedResult | 
 
 
 def tcp_link(reading: OutputReading, known: HardwareFacts) -> ExpectedResult | None:
-    """Expected from TCP over Ethernet with MTU 1500: 94.9 % of the link's rate is payload (1448 of 1538 bytes)."""
+    """Expected from TCP over Ethernet with MTU 1500: 94.9 % of the link's
+    rate is payload (1448 of 1538 bytes).
+    """
     if not known.link_gbps:
         return None
     most = known.link_gbps * 1448 / 1538
@@ -376,19 +424,19 @@ def all_of(reading: OutputReading, what: str, good: str) -> ExpectedResult:
     return ExpectedResult(ceiling=reading.value or 1.0, of=what, factor=1.0, good=good)
 
 
-def explained(reading: OutputReading, expected: ExpectedResult | None) -> OutputReading:
+def explain_reading(reading: OutputReading, expected: ExpectedResult | None) -> OutputReading:
     """The reading with its grade, and with a text that says the value and what it means."""
     if reading.value is None:
         return reading
     at = f" at {bytes_text(reading.size)}" if reading.size else ""
-    what = f"{figures(reading.value)} {reading.unit}{at}"
+    what = f"{significant_figures(reading.value)} {reading.unit}{at}"
     if reading.text:
         what += f" ({reading.text})"
-    grade = graded(reading.value, expected)
+    grade = grade_value(reading.value, expected)
     return replace(reading, grade=grade, text=f"{what}: {_meaning(reading.value, expected, grade)}")
 
 
-def graded(value: float, expected: ExpectedResult | None) -> str:
+def grade_value(value: float, expected: ExpectedResult | None) -> str:
     """`good`, `fair` or `slow`; "" if no expected result is known."""
     if expected is None:
         return ""
@@ -400,7 +448,7 @@ def _meaning(value: float, expected: ExpectedResult | None, grade: str) -> str:
     if expected is None:
         return "to be compared with other nodes and with its own history"
     share = f"{value / expected.ceiling:.1%}".replace("%", " %")
-    of = f"{share} of the {figures(expected.ceiling)} that {expected.of}"
+    of = f"{share} of the {significant_figures(expected.ceiling)} that {expected.of}"
     if grade == "good":
         return f"{of}; {expected.good}"
     return f"{of}; {grade}" + (f"; {expected.advice}" if expected.advice else "")

@@ -1,4 +1,6 @@
-"""An acceptance run as front ends show it, its plan, how it differs from the baseline, and the protocol of `Session.acceptance`. Pure."""
+"""An acceptance run as front ends show it, its plan, how it differs from the baseline,
+and the protocol of `Session.acceptance`. Pure.
+"""
 
 import hashlib
 import json
@@ -13,13 +15,17 @@ from typing import Any, Protocol
 from rankdeck.acceptance.judge import Judgement
 from rankdeck.acceptance.leaves import Leaves
 from rankdeck.model.acceptance import FEWEST, Answer, Kind, Outcome, Result, Stage, Verdict
-from rankdeck.model.nodeset import fold
-from rankdeck.model.text import figures
+from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.text import significant_figures
 
 _MADS, _LEAST = 3.0, 0.03
-"""A subject has drifted if it changed by more than three median absolute deviations of the baseline, and by 3 %."""
+"""A subject has drifted if it changed by more than three median absolute
+deviations of the baseline, and by 3 %.
+"""
 _SIGN = 0.9
-"""Share of the subjects that must have changed in one direction for the whole cluster to have drifted."""
+"""Share of the subjects that must have changed in one direction for
+the whole cluster to have drifted.
+"""
 _FEWEST = 4
 
 
@@ -42,10 +48,11 @@ class Drift:
     sentence: str
 
 
-def drifts(
+def list_drifts(
     now: Mapping[str, float], then: Mapping[str, BaselineValue], changed: str = "", unit: str = ""
 ) -> tuple[Drift, ...]:
-    """The drift of the whole cluster first, then of each subject; subjects that only one side has are not compared.
+    """The drift of the whole cluster first, then of each subject; subjects
+    that only one side has are not compared.
 
     `changed` is the result of `changed_since`; every sentence ends with it.
     """
@@ -57,7 +64,7 @@ def drifts(
     shares = {name: value / normal.median - 1 for name, (value, normal) in both.items()}
     more = f"; changed since: {changed}" if changed else ""
     single = tuple(
-        Drift(name, shares[name], f"{name}: {figures(value, 3)} {unit}".rstrip() + f", was {figures(normal.median, 3)} ({_percent(shares[name])}){more}")
+        Drift(name, shares[name], f"{name}: {significant_figures(value, 3)} {unit}".rstrip() + f", was {significant_figures(normal.median, 3)} ({_percent(shares[name])}){more}")
         for name, (value, normal) in both.items()
         if abs(value - normal.median) > max(_MADS * normal.mad, _LEAST * normal.median)
     )  # fmt: skip
@@ -82,7 +89,8 @@ def _percent(share: float) -> str:
 def changed_since(
     now: Mapping[str, Mapping[str, str]], then: Mapping[str, Mapping[str, str]]
 ) -> str:
-    """What is different about the nodes, often the cause of a drift: `driver 550.90 → 570.12 on n[1-16]`.
+    """What is different about the nodes, often the cause of a drift:
+    `driver 550.90 → 570.12 on n[1-16]`.
 
     Both are node -> fact -> value; nodes and facts that only one side has are left out.
     """
@@ -97,7 +105,7 @@ def changed_since(
 
 def _drift_words(key: tuple[str, str, str], nodes: Sequence[str]) -> str:
     fact, before, after = key
-    return f"{fact} {before} → {after} on {fold(nodes)}"
+    return f"{fact} {before} → {after} on {fold_nodes(nodes)}"
 
 
 class RunState(StrEnum):
@@ -137,7 +145,10 @@ class StagePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """What the operator agreed to. Kept with the run, so that a resumed run is planned in the same way."""
+    """What the operator agreed to.
+
+    Kept with the run, so that a resumed run is planned in the same way.
+    """
 
     cluster: str
     nodes: tuple[str, ...]
@@ -186,7 +197,10 @@ class RunPlan:
 
     @property
     def parts(self) -> list[tuple[Stage, str]]:
-        """(stage, recipe) to run, in order. Stages that follow from the pairs stage run as part of it."""
+        """(stage, recipe) to run, in order.
+
+        Stages that follow from the pairs stage run as part of it.
+        """
         own = (Stage.SINGLE, Stage.PAIRS, Stage.GROUPS, Stage.SOAK)
         return [
             (one.stage, one.recipe)
@@ -203,9 +217,11 @@ class Cell:
     receiver: str
     recipe: str
     outcome: Outcome
-    """The outcome over all repeats, see `outcome_of`: measured if any repeat has a value."""
+    """The outcome over all repeats, see `join_outcomes`: measured if any repeat has a value."""
     value: float | None
-    """The best repeat, because interference only makes results worse; with several rails, that of the slowest rail."""
+    """The best repeat, because interference only makes results worse; with
+    several rails, that of the slowest rail.
+    """
     unit: str
     share: float | None
     """`value` as a share of the median of its population."""
@@ -241,7 +257,9 @@ class AcceptanceRun:
     plan: RunPlan
     stages: tuple[StageView, ...] = ()
     results: tuple[Result, ...] = ()
-    """All measurements, done or running, in the order of rounds; in the current round also those that wait."""
+    """All measurements, done or running, in the order of rounds; in the
+    current round also those that wait.
+    """
     judgements: Mapping[str, Judgement] = field(default_factory=dict[str, Judgement])
     """Recipe -> judgement of its pairs so far."""
     verdicts: tuple[Verdict, ...] = ()
@@ -337,7 +355,9 @@ _WITH = {Stage.PAIRS: "pairs,confirm", Stage.SOAK: "groups,soak"}
 
 
 def _command(run: AcceptanceRun, verdict: Verdict, nodes: Iterable[str]) -> str:
-    """The command that measures these nodes (none: all nodes of the run) again, with the options of the run."""
+    """The command that measures these nodes (none: all nodes of the run)
+    again, with the options of the run.
+    """
     stages = _WITH.get(verdict.stage, verdict.stage.value)
     leaves = ",leaf" if verdict.leaves else ""
     words = [run.verb, ",".join(nodes), f"--only {stages}{leaves}"]
@@ -360,7 +380,9 @@ def again_command(run: AcceptanceRun, cell: Cell) -> str:
 def once_more(
     run: AcceptanceRun, nodes: Sequence[str], recipe: str
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """(recipe, nodes) to measure again: the pair; or for one node its single-node tests, then pairs with two good nodes."""
+    """(recipe, nodes) to measure again: the pair; or for one node its single-node
+    tests, then pairs with two good nodes.
+    """
     if len(nodes) > 1:
         return ((recipe, tuple(nodes)),)
     (node,) = nodes
@@ -373,11 +395,15 @@ def once_more(
 
 
 PAIRWISE = (Stage.PAIRS, Stage.CONFIRM)
-"""Stages whose measurements make the cells; those of the leaf stage disturb each other on purpose."""
+"""Stages whose measurements make the cells; those of the leaf
+stage disturb each other on purpose.
+"""
 
 
-def cells(run: AcceptanceRun, recipe: str) -> Mapping[tuple[str, str], Cell]:
-    """(sender, receiver) -> cell, for all pairs that were measured, run now, or wait in the current round."""
+def measured_cells(run: AcceptanceRun, recipe: str) -> Mapping[tuple[str, str], Cell]:
+    """(sender, receiver) -> cell, for all pairs that were measured, run
+    now, or wait in the current round.
+    """
     found: defaultdict[tuple[str, str], list[Result]] = defaultdict(list)
     for one in run.results:
         if one.recipe == recipe and one.receiver and one.stage in PAIRWISE and not one.port:
@@ -388,15 +414,19 @@ def cells(run: AcceptanceRun, recipe: str) -> Mapping[tuple[str, str], Cell]:
 _FINAL = (Outcome.MEASURED, Outcome.FAILED, Outcome.REFUSED, Outcome.NOT_MEASURED)
 
 
-def outcome_of(results: Iterable[Result]) -> Outcome:
-    """The outcome of several measurements of the same path: running first, then measured, then what went wrong."""
+def join_outcomes(results: Iterable[Result]) -> Outcome:
+    """The outcome of several measurements of the same path: running first,
+    then measured, then what went wrong.
+    """
     all_of = [one.outcome for one in results]
     order = (Outcome.RUNNING, *_FINAL, Outcome.EXCLUDED)
     return next((one for one in order if one in all_of), Outcome.PENDING)
 
 
 def _of_few(run: AcceptanceRun, path: tuple[str, str]) -> Answer | None:
-    """The answer for a path if there are fewer than four nodes, which are no population: that of its worse node, None before they are judged."""
+    """The answer for a path if there are fewer than four nodes, which are no population: that
+    of its worse node, None before they are judged.
+    """
     known = [run.answers[node] for node in path if node in run.answers]
     return next((one for one in known if not one.accepted), known[0] if known else None)
 
@@ -421,7 +451,7 @@ def _cell(run: AcceptanceRun, path: tuple[str, str], results: list[Result]) -> C
             answer = judgement.flaws.get(path, answer)
     if answer in (Answer.SLOW, Answer.UNSTEADY) and set(path) <= set(run.plan.virtual):
         answer = Answer.FAIR  # nodes of one machine: their speed says little, see `judge`
-    outcome = outcome_of(results)
+    outcome = join_outcomes(results)
     if answer is None and outcome in (Outcome.FAILED, Outcome.REFUSED, Outcome.NOT_MEASURED):
         answer = Answer(outcome)
     return Cell(
@@ -455,7 +485,9 @@ class Request:
     max_crossing: float = 1.0
     """Share of the pairs that may cross leaves at once."""
     rails: tuple[str, ...] = ()
-    """RDMA devices or interfaces to measure as separate rails; (): the RDMA devices, if a node has several."""
+    """RDMA devices or interfaces to measure as separate rails; (): the
+    RDMA devices, if a node has several.
+    """
     soak: float = 0.0
     """For how many seconds to measure the largest group repeatedly; 0: not at all."""
 
@@ -468,7 +500,9 @@ class MeasurementSource(Protocol):
         ...
 
     def raw(self, result: Result, most: int = 1 << 20) -> str:
-        """The output of a measurement, made safe to show, at most `most` characters; "" if it is gone."""
+        """The output of a measurement, made safe to show, at most
+        `most` characters; "" if it is gone.
+        """
         ...
 
 
@@ -477,13 +511,17 @@ class AcceptanceProtocol(MeasurementSource, Protocol):
 
     @property
     def current(self) -> AcceptanceRun | None:
-        """The run that was planned or started here, as it is now; None if there is none. A new object after each change."""
+        """The run that was planned or started here, as it is now; None if there is none.
+
+        A new object after each change.
+        """
         ...
 
     async def plan(self, request: Request) -> AcceptanceRun:
         """Ask the nodes for their hardware and programs, and plan the run; nothing is measured.
 
-        The plan becomes `current`, in state `pending`. Raises RankdeckError if nothing can be planned.
+        The plan becomes `current`, in state `pending`. Raises
+        RankdeckError if nothing can be planned.
         """
         ...
 
@@ -495,11 +533,15 @@ class AcceptanceProtocol(MeasurementSource, Protocol):
         ...
 
     async def stop(self) -> tuple[str, ...]:
-        """Cancel all measurements and verify it; returns a sentence for each process left. The run can be resumed."""
+        """Cancel all measurements and verify it; returns a sentence for each process left.
+
+        The run can be resumed.
+        """
         ...
 
     def exclude(self, node: str, why: str, until: float, run: str) -> None:
-        """Keep jobs away from a node until `until` (epoch seconds) because of `run`; a run in progress continues without it.
+        """Keep jobs away from a node until `until` (epoch seconds) because of `run`;
+        a run in progress continues without it.
 
         Raises HistoryError if that cannot be saved.
         """
@@ -516,7 +558,8 @@ class AcceptanceProtocol(MeasurementSource, Protocol):
     async def again(self, nodes: Sequence[str], recipe: str) -> None:
         """Measure a pair or one node again, see `once_more`; during a run, after the current round.
 
-        Raises RankdeckError, before anything is measured, if one of the nodes is busy or does not answer.
+        Raises RankdeckError, before anything is measured, if one of the
+        nodes is busy or does not answer.
         """
         ...
 
@@ -533,18 +576,20 @@ class AcceptanceProtocol(MeasurementSource, Protocol):
         ...
 
 
-def plan_text(plan: RunPlan) -> str:
+def acceptance_plan_json(plan: RunPlan) -> str:
     """The plan as JSON."""
     return json.dumps(asdict(plan), sort_keys=True)
 
 
 def plan_hash(plan: RunPlan) -> str:
     """A hash of the plan, twelve characters."""
-    return hashlib.sha256(plan_text(plan).encode()).hexdigest()[:12]
+    return hashlib.sha256(acceptance_plan_json(plan).encode()).hexdigest()[:12]
 
 
 def read_plan(text: str) -> RunPlan:
-    """The plan in the JSON of `plan_text`; raises ValueError if that is something else."""
+    """The plan in the JSON of `acceptance_plan_json`; raises
+    ValueError if that is something else.
+    """
     try:
         found: dict[str, Any] = json.loads(text)
         stages = tuple(_stage_plan(one) for one in found.pop("stages"))

@@ -1,11 +1,13 @@
-"""Decides from the results which pairs and groups to measure next: rounds of disjoint pairs, then ever larger groups. Pure.
+"""Decides from the results which pairs and groups to measure next: rounds of
+disjoint pairs, then ever larger groups. Pure.
 
-Rounds follow the circle method: one node stays, the others rotate, and place i meets place -i. The order is
-shuffled once, with a seed that is kept with the run, so that neighbours (same chassis, same leaf) do not
-always meet first.
+Rounds follow the circle method: one node stays, the others rotate, and place i meets place -i. The
+order is shuffled once, with a seed that is kept with the run, so that neighbours (same chassis,
+same leaf) do not always meet first.
 
-A slow group is halved, and each half runs with half of a good group: the half that is slow again has the
-bad node. If neither is slow, the nodes are good in smaller groups: then the scale is the cause.
+A slow group is halved, and each half runs with half of a good group: the half that is slow again
+has the bad node. If neither is slow, the nodes are good in smaller groups: then the scale is the
+cause.
 """
 
 import random
@@ -15,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from statistics import median
 
-from rankdeck.acceptance.judge import Judgement, judge
-from rankdeck.acceptance.leaves import Leaves, crosses
+from rankdeck.acceptance.judge import Judgement, judge_measurements
+from rankdeck.acceptance.leaves import Leaves, crosses_leaves
 from rankdeck.acceptance.recipe import ExpectedResult
 from rankdeck.acceptance.suspects import Context, EndRole, nodes_of
 from rankdeck.model.acceptance import (
@@ -29,10 +31,10 @@ from rankdeck.model.acceptance import (
     Result,
     Stage,
     Verdict,
-    failure,
+    failure_answer,
 )
-from rankdeck.model.nodeset import fold
-from rankdeck.model.text import figures
+from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.text import significant_figures
 
 Group = tuple[str, ...]
 """Nodes in rank order."""
@@ -40,10 +42,12 @@ _SMALLEST = 4
 _MORE = 0.15
 """Added to the tolerance of the recipe for groups: collectives scatter more than pairs."""
 _SCALE = 0.6
-"""If all nodes together reach less than this share of what smaller groups reach, the scale is the cause."""
+"""If all nodes together reach less than this share of what smaller
+groups reach, the scale is the cause.
+"""
 
 
-def sizes(count: int) -> tuple[int, ...]:
+def group_sizes(count: int) -> tuple[int, ...]:
     """The sizes of groups, in order: 4, 8, … and all."""
     steps = [_SMALLEST << step for step in range(count.bit_length()) if _SMALLEST << step < count]
     if count > 256:
@@ -52,7 +56,9 @@ def sizes(count: int) -> tuple[int, ...]:
 
 
 def groups_of(nodes: Sequence[str], size: int) -> tuple[Group, ...]:
-    """All groups of one size, in the order of the nodes; a single node that is left over is dropped."""
+    """All groups of one size, in the order of the nodes; a single
+    node that is left over is dropped.
+    """
     cut = (tuple(nodes[begin : begin + size]) for begin in range(0, len(nodes), size))
     return tuple(group for group in cut if len(group) > 1)
 
@@ -69,13 +75,13 @@ class GroupBlame:
     sentence: str
 
 
-def bisect(
+def bisect_groups(
     slow: Group, good: Group, results: Mapping[Group, bool]
 ) -> tuple[Group, ...] | GroupBlame:
     """The groups to run next, or who is to blame.
 
-    `good` is a group that is not slow and shares no node with `slow`; `results` says for each group that was
-    run whether it was good.
+    `good` is a group that is not slow and shares no node with `slow`; `results` says for
+    each group that was run whether it was good.
     """
     left, asked = slow, 0
     while len(left) > 1:
@@ -90,17 +96,17 @@ def bisect(
         left = bad[0]
     return GroupBlame(
         nodes=left, scale=False, runs=asked,
-        sentence=f"{fold(left)} makes every group slow that it is in, found in {asked} runs: measure its pairs and its GPUs alone",
+        sentence=f"{fold_nodes(left)} makes every group slow that it is in, found in {asked} runs: measure its pairs and its GPUs alone",
     )  # fmt: skip
 
 
 def _together(left: Group, bad: int, asked: int) -> GroupBlame:
     """The result if both halves are slow or neither is: halving further tells no more."""
     if bad:
-        text = f"both halves of {fold(left)} are slow with good nodes, found in {asked} runs: more than one node, or their leaf"
+        text = f"both halves of {fold_nodes(left)} are slow with good nodes, found in {asked} runs: more than one node, or their leaf"
         return GroupBlame(nodes=left, scale=False, runs=asked, sentence=text)
     text = (
-        f"{fold(left)} are slow together and good in halves: it is the scale; look at routing, credits, "
+        f"{fold_nodes(left)} are slow together and good in halves: it is the scale; look at routing, credits, "
         "adaptive routing and ports that many share"
     )
     return GroupBlame(nodes=left, scale=True, runs=asked, sentence=text)
@@ -112,7 +118,9 @@ def _halves(group: Group) -> tuple[Group, Group]:
 
 
 def _tries(group: Group, good: Group) -> tuple[Group, Group]:
-    """Each half with good nodes added, different ones for each half, so that both can run at once."""
+    """Each half with good nodes added, different ones for each
+    half, so that both can run at once.
+    """
     first, last = _halves(group)
     return (*first, *good[: max(len(first), 1)]), (*last, *good[-max(len(last), 1) :])
 
@@ -129,11 +137,14 @@ class NextGroups:
 
 
 def next_groups(nodes: Sequence[str], results: Iterable[Result], tolerance: float) -> NextGroups:
-    """The next step of the stage. It depends only on the results, so that a killed run can be resumed."""
+    """The next step of the stage.
+
+    It depends only on the results, so that a killed run can be resumed.
+    """
     done = {one.group: one for one in results if one.stage is Stage.GROUPS}
     left, verdicts = list(nodes), list[Verdict]()
     before: list[float] = []
-    for size in sizes(len(nodes)):
+    for size in group_sizes(len(nodes)):
         groups = groups_of(left, min(size, len(left)))
         if missing := tuple(one for one in groups if one not in done):
             return NextGroups(missing, tuple(verdicts))
@@ -151,7 +162,11 @@ def next_groups(nodes: Sequence[str], results: Iterable[Result], tolerance: floa
         asked, found = _blame(groups, done, limit)
         if asked:
             return NextGroups(asked, tuple(verdicts))
-        probe = _with_the_odd_one(left, groups, done, limit) if size == sizes(len(nodes))[0] else ()
+        probe = (
+            _with_the_odd_one(left, groups, done, limit)
+            if size == group_sizes(len(nodes))[0]
+            else ()
+        )
         if probe and probe not in done:
             return NextGroups((probe,), tuple(verdicts))
         verdicts += found
@@ -166,9 +181,11 @@ def next_groups(nodes: Sequence[str], results: Iterable[Result], tolerance: floa
 def _with_the_odd_one(
     left: Sequence[str], groups: Sequence[Group], done: Mapping[Group, Result], limit: float
 ) -> Group:
-    """A good group whose last node is replaced by the node that is left over; () if no node is left over.
+    """A good group whose last node is replaced by the node that is
+    left over; () if no node is left over.
 
-    Otherwise that node would be only in the group of all nodes, and its fault would look like one of the scale.
+    Otherwise that node would be only in the group of all nodes, and its
+    fault would look like one of the scale.
     """
     over = [node for node in left if not any(node in group for group in groups)]
     good = next((one for one in groups if (_speed(done[one]) or 0.0) >= limit), ())
@@ -176,7 +193,9 @@ def _with_the_odd_one(
 
 
 def _odd_one(probe: Group, one: Result, limit: float) -> list[Verdict]:
-    """A verdict on the last node of `probe` if the group is slow with it: its partners were good without it."""
+    """A verdict on the last node of `probe` if the group is slow with it:
+    its partners were good without it.
+    """
     speed = _speed(one)
     if speed is None or speed >= limit:
         return []
@@ -206,7 +225,7 @@ def _blame(
     asked: list[Group] = []
     found: list[Verdict] = []
     for group in slow if good else ():
-        answer = bisect(group, good or (), values)
+        answer = bisect_groups(group, good or (), values)
         if isinstance(answer, GroupBlame):
             found.append(_verdict(answer, speeds[group] or 0.0, done[group].unit))
         else:
@@ -224,25 +243,27 @@ def _free(group: Group, others: Iterable[Group]) -> bool:
 def _verdict(blamed: GroupBlame, speed: float, unit: str) -> Verdict:
     nodes = () if blamed.scale or len(blamed.nodes) > 1 else blamed.nodes
     return Verdict(
-        kind=Kind.SCALE if blamed.scale else Kind.NODE, subject=fold(blamed.nodes), answer=Answer.SLOW,
-        sentence=f"{blamed.sentence} (its group reached {figures(speed, 3)} {unit})", nodes=nodes,
+        kind=Kind.SCALE if blamed.scale else Kind.NODE, subject=fold_nodes(blamed.nodes), answer=Answer.SLOW,
+        sentence=f"{blamed.sentence} (its group reached {significant_figures(speed, 3)} {unit})", nodes=nodes,
     )  # fmt: skip
 
 
 def _all_fail(groups: Sequence[Group], first: Result) -> Verdict:
-    """The verdict if all groups of one size fail: without a good group the bad node cannot be found."""
-    who = f"the group {fold(groups[0])}" if len(groups) == 1 else f"all {len(groups)} groups of {len(groups[0])} nodes"  # fmt: skip
-    answer = failure((first,))
+    """The verdict if all groups of one size fail: without a good
+    group the bad node cannot be found.
+    """
+    who = f"the group {fold_nodes(groups[0])}" if len(groups) == 1 else f"all {len(groups)} groups of {len(groups[0])} nodes"  # fmt: skip
+    answer = failure_answer((first,))
     return Verdict(
-        kind=Kind.SCALE, subject=fold(node for group in groups for node in group),
+        kind=Kind.SCALE, subject=fold_nodes(node for group in groups for node in group),
         answer=answer, sentence=f"{who} {FAILS[answer]}: {first.text}",
     )  # fmt: skip
 
 
 def _scale(group: Group, speed: float, usual: float, unit: str) -> Verdict:
     return Verdict(
-        kind=Kind.SCALE, subject=fold(group), answer=Answer.SLOW,
-        sentence=f"all {len(group)} nodes together reach {figures(speed, 3)} {unit}, smaller groups {figures(usual, 3)}: it is the scale; "
+        kind=Kind.SCALE, subject=fold_nodes(group), answer=Answer.SLOW,
+        sentence=f"all {len(group)} nodes together reach {significant_figures(speed, 3)} {unit}, smaller groups {significant_figures(usual, 3)}: it is the scale; "
         "look at routing, credits, adaptive routing and ports that many share",
     )  # fmt: skip
 
@@ -251,7 +272,9 @@ Pair = tuple[str, str]
 ALL_PAIRS = 32
 """Up to this many nodes, every pair is measured."""
 SAMPLED = 3
-"""Rounds for more nodes: every node has three partners, at least one in its leaf and one outside."""
+"""Rounds for more nodes: every node has three partners, at least
+one in its leaf and one outside.
+"""
 PROVEN = 2
 """How many proven partners confirm a suspect; also the fewest repeats in the leaf stages."""
 ALIKE = 3
@@ -260,7 +283,9 @@ CAREFULLY = 3
 """Confirmations have this many times as many repeats."""
 OTHER_PORT = 1
 PASSES = 3
-"""How often the confirm stage runs: cleared suspects leave pairs to measure again, and pairs that stay slow are tried on another port."""
+"""How often the confirm stage runs: cleared suspects leave pairs to measure again, and
+pairs that stay slow are tried on another port.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,11 +307,15 @@ class Options:
     repeats: int = 2
     """How often each direction is measured."""
     directed: bool = True
-    """Whether the two directions of a pair are measured separately; if not, one measurement is of both."""
+    """Whether the two directions of a pair are measured separately; if
+    not, one measurement is of both.
+    """
     rails: int = 1
     """Number of rails; each is measured separately, all rails of a pair at once."""
     max_crossing: float = 1.0
-    """Share of the pairs of a round that may cross leaves at once, to spare other users of the fabric."""
+    """Share of the pairs of a round that may cross leaves at once, to
+    spare other users of the fabric.
+    """
 
 
 Run = tuple[str, str, int, int]
@@ -305,8 +334,10 @@ class Round:
     port: int = 0
 
 
-def circle(nodes: Sequence[str]) -> Iterator[tuple[Pair, ...]]:
-    """Rounds in which each node meets every other exactly once; with an odd number, one node rests in each round."""
+def circle_rounds(nodes: Sequence[str]) -> Iterator[tuple[Pair, ...]]:
+    """Rounds in which each node meets every other exactly once; with an odd
+    number, one node rests in each round.
+    """
     ring: list[str | None] = [*nodes, *([None] if len(nodes) % 2 else [])]
     for _ in range(len(ring) - 1):
         half = len(ring) // 2
@@ -317,14 +348,16 @@ def circle(nodes: Sequence[str]) -> Iterator[tuple[Pair, ...]]:
 
 def pair_rounds(options: Options) -> tuple[tuple[Pair, ...], ...]:
     """The rounds of the pairs stage."""
-    return tuple(part for one in _all_pairs(options) for part in thinned(one, options))
+    return tuple(part for one in _all_pairs(options) for part in thin_rounds(one, options))
 
 
-def thinned(pairs: Sequence[Pair], options: Options) -> tuple[tuple[Pair, ...], ...]:
+def thin_rounds(pairs: Sequence[Pair], options: Options) -> tuple[tuple[Pair, ...], ...]:
     """The pairs split into rounds, so that no more pairs cross leaves at once than allowed."""
     most = max(1, int(options.max_crossing * (len(options.nodes) // 2)))
     crossing = [
-        pair for pair in pairs if crosses((PathEnd(pair[0]), PathEnd(pair[1])), options.leaves)
+        pair
+        for pair in pairs
+        if crosses_leaves((PathEnd(pair[0]), PathEnd(pair[1])), options.leaves)
     ]
     if options.max_crossing >= 1 or len(crossing) <= most:
         return (tuple(pairs),)
@@ -337,23 +370,25 @@ def _all_pairs(options: Options) -> tuple[tuple[Pair, ...], ...]:
     order = list(options.nodes)
     random.Random(options.seed).shuffle(order)
     if len(order) <= ALL_PAIRS or options.exhaustive:
-        return tuple(circle(order))
+        return tuple(circle_rounds(order))
     if not options.leaves:
-        return tuple(islice(circle(order), SAMPLED))
+        return tuple(islice(circle_rounds(order), SAMPLED))
     return _sampled(order, options)
 
 
 def _sampled(order: Sequence[str], options: Options) -> tuple[tuple[Pair, ...], ...]:
-    """One round inside leaves and two across; nodes without a partner in their leaf cross in all rounds."""
-    groups = grouped(order, options.leaves)
-    inside = [pair for group in groups.values() for pair in next(circle(group), ())]
+    """One round inside leaves and two across; nodes without a partner
+    in their leaf cross in all rounds.
+    """
+    groups = group_by_leaf(order, options.leaves)
+    inside = [pair for group in groups.values() for pair in next(circle_rounds(group), ())]
     paired = {node for pair in inside for node in pair}
     rest = [node for node in order if node not in paired]
-    crossing = (across(groups, options.seed + place) for place in range(1, SAMPLED))
-    return ((*inside, *next(circle(rest), ())), *crossing)
+    crossing = (crossing_round(groups, options.seed + place) for place in range(1, SAMPLED))
+    return ((*inside, *next(circle_rounds(rest), ())), *crossing)
 
 
-def grouped(order: Sequence[str], leaves: Leaves) -> Mapping[str, Sequence[str]]:
+def group_by_leaf(order: Sequence[str], leaves: Leaves) -> Mapping[str, Sequence[str]]:
     """Leaf -> its nodes; a node whose leaf is not known counts as a leaf of its own."""
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for node in order:
@@ -361,7 +396,7 @@ def grouped(order: Sequence[str], leaves: Leaves) -> Mapping[str, Sequence[str]]
     return groups
 
 
-def across(groups: Mapping[str, Sequence[str]], seed: int) -> tuple[Pair, ...]:
+def crossing_round(groups: Mapping[str, Sequence[str]], seed: int) -> tuple[Pair, ...]:
     """A round in which every pair crosses leaves, except that one large leaf may meet itself."""
     mixed = random.Random(seed)
     names = sorted(groups)
@@ -377,7 +412,8 @@ def across(groups: Mapping[str, Sequence[str]], seed: int) -> tuple[Pair, ...]:
 
 
 class Schedule:
-    """Gives one round after the other, depending on the results so far; has no clock and no connection.
+    """Gives one round after the other, depending on the results so
+    far; has no clock and no connection.
 
     To resume a run, pass every earlier measurement to `take`: these are not planned again.
     """
@@ -411,13 +447,18 @@ class Schedule:
         self.context = replace(self.context, expected=expected)
 
     def judgement(self, before: int | None = None) -> Judgement:
-        """The judgement of all measurements, or only of rounds before `before`, so that a resumed run is planned in the same way."""
-        return judge(
+        """The judgement of all measurements, or only of rounds before `before`, so that
+        a resumed run is planned in the same way.
+        """
+        return judge_measurements(
             (one for one in self.done if before is None or one.round < before), self.context
         )
 
     def next_round(self) -> Round | None:
-        """The next round, without runs that are done; None when all is measured. Later stages are planned from the results."""
+        """The next round, without runs that are done; None when all is measured.
+
+        Later stages are planned from the results.
+        """
         while True:
             while self._next < len(self._rounds):
                 left = self._left(self._rounds[self._next])
@@ -455,13 +496,16 @@ class Schedule:
             repeats = max(repeats, PROVEN)
         directed, rails = self.options.directed, self.options.rails
         return tuple(
-            run for pair in pairs for run in runs_of(pair, repeats, rails, directed=directed)
+            run for pair in pairs for run in runs_of_pair(pair, repeats, rails, directed=directed)
         )
 
     def _confirmations(self, first: int) -> list[tuple[tuple[Pair, ...], int]]:
-        """Rounds that measure each suspect with two proven partners and, if there are many, with other suspects (full speed if their leaf is to blame); each suspect pair again; and a pair that stayed slow on another port.
+        """Rounds that measure each suspect with two proven partners and, if there are many, with
+        other suspects (full speed if their leaf is to blame); each suspect pair again; and a pair
+        that stayed slow on another port.
 
-        That pair is then measured once more on the first port, so that a passed disturbance is not blamed on that port.
+        That pair is then measured once more on the first port, so that a passed
+        disturbance is not blamed on that port.
         """
         judged = self.judgement(first)
         before = [one for one in self.done if one.round < first]
@@ -472,7 +516,9 @@ class Schedule:
         again = _pairs_of(map(nodes_of, judged.open.paths))
         among = [
             pair
-            for pairs in islice(circle(list(suspects)), PROVEN if len(suspects) > ALIKE else 0)
+            for pairs in islice(
+                circle_rounds(list(suspects)), PROVEN if len(suspects) > ALIKE else 0
+            )
             for pair in pairs
         ]
         once = _disjoint([*again, *among, *_with_partners(suspects, partners, met)])
@@ -483,33 +529,42 @@ class Schedule:
             (part, port)
             for some, port in rounds
             for pairs in some
-            for part in thinned(pairs, self.options)
+            for part in thin_rounds(pairs, self.options)
         ]
 
     def _leaf(self, stage: Stage, first: int) -> list[tuple[tuple[Pair, ...], int]]:
-        """Rounds that show whether an uplink or its nodes are slow; none if there are not two known leaves."""
+        """Rounds that show whether an uplink or its nodes are slow; none
+        if there are not two known leaves.
+        """
         judged = self.judgement(first)
         leaves = self.options.leaves or judged.leaves
         bad = {node for verdict in judged.verdicts for node in verdict.nodes}
-        groups = grouped(
+        groups = group_by_leaf(
             [node for node in self.options.nodes if node in leaves and node not in bad], leaves
         )
         if len(groups) < 2:
             return []
         if stage is Stage.INSIDE:
             return [
-                (tuple(pair for group in groups.values() for pair in next(circle(group), ())), 0)
+                (
+                    tuple(
+                        pair for group in groups.values() for pair in next(circle_rounds(group), ())
+                    ),
+                    0,
+                )
             ]
         # `max_crossing` limits the load on the uplinks here too.
-        crossing = thinned(across(groups, self.options.seed), self.options)[0]
+        crossing = thin_rounds(crossing_round(groups, self.options.seed), self.options)[0]
         if stage is Stage.CROSSING:
             return [(crossing, 0)]
         slow = {name for verdict in judged.verdicts for name in verdict.leaves}
         return [((pair,), 0) for pair in _one_each(crossing, leaves, slow)]
 
 
-def runs_of(pair: Pair, repeats: int, rails: int, *, directed: bool) -> Iterator[Run]:
-    """Runs of a pair one after the other, in alternating directions; in one, if the test has no direction."""
+def runs_of_pair(pair: Pair, repeats: int, rails: int, *, directed: bool) -> Iterator[Run]:
+    """Runs of a pair one after the other, in alternating directions; in
+    one, if the test has no direction.
+    """
     ways = (pair, pair[::-1]) if directed else (pair,)
     for number, rail, (sender, receiver) in product(range(repeats), range(rails), ways):
         yield sender, receiver, number, rail
@@ -539,7 +594,9 @@ def _with_partners(
 
 
 def _disjoint(wanted: Iterable[Pair]) -> list[tuple[Pair, ...]]:
-    """The pairs in rounds, greedily: each pair is in the first round in which both nodes are free."""
+    """The pairs in rounds, greedily: each pair is in the first
+    round in which both nodes are free.
+    """
     rounds: list[list[Pair]] = []
     busy: list[set[str]] = []
     for pair in wanted:

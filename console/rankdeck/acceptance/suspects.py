@@ -1,4 +1,6 @@
-"""Slow pairs, the ends that explain them, and verdicts about what many nodes share: leaf, uplink, rail. Pure."""
+"""Slow pairs, the ends that explain them, and verdicts about what many
+nodes share: leaf, uplink, rail. Pure.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -10,12 +12,12 @@ from rankdeck.acceptance.leaves import (
     LeafFault,
     Leaves,
     RailFault,
-    crosses,
+    crosses_leaves,
     fastest_group,
     find_leaves,
     leaf_faults,
     rail_faults,
-    together,
+    speeds_together,
 )
 from rankdeck.acceptance.recipe import ExpectedResult
 from rankdeck.model.acceptance import (
@@ -31,11 +33,11 @@ from rankdeck.model.acceptance import (
     Verdict,
     best_of,
     by_path,
-    drops,
-    failure,
-    population,
+    count_drops,
+    failure_answer,
+    measure_population,
 )
-from rankdeck.model.text import figures, listed
+from rankdeck.model.text import list_names, significant_figures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,24 +47,34 @@ class Context:
     unit: str = ""
     tolerance: float = 0.10
     leaves: Leaves = field(default_factory=dict[str, str])
-    """From the cluster file or the fabric; if empty, leaves are looked for in the speeds of the pairs."""
+    """From the cluster file or the fabric; if empty, leaves are
+    looked for in the speeds of the pairs.
+    """
     notes: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> what else is odd about it: low clocks in the same seconds, another MTU than the others."""
+    """Node -> what else is odd about it: low clocks in the same
+    seconds, another MTU than the others.
+    """
     rails: tuple[str, ...] = ()
-    """The device of each rail, "" if the nodes have different names for it; empty if there is one rail."""
+    """The device of each rail, "" if the nodes have different names
+    for it; empty if there is one rail.
+    """
     expected: ExpectedResult | None = None
     """What the medians should reach."""
     left_out: Mapping[str, str] = field(default_factory=dict[str, str])
     """Node -> why it took no part."""
     hardware: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> its hardware, if there are several kinds with enough nodes each: only pairs of the same kinds are compared."""
+    """Node -> its hardware, if there are several kinds with enough nodes each:
+    only pairs of the same kinds are compared.
+    """
     virtual: Set[str] = frozenset()
     """Nodes that share one machine: there is no network between them."""
 
 
-def kind_of(path: Path, leaves: Leaves, hardware: Mapping[str, str]) -> str:
-    """The kind of a path, which is compared only with its like: `inside`, `crossing` or `all`, and the hardware of its ends."""
-    kind = ("crossing" if crosses(path, leaves) else "inside") if leaves else "all"
+def path_kind(path: Path, leaves: Leaves, hardware: Mapping[str, str]) -> str:
+    """The kind of a path, which is compared only with its like: `inside`, `crossing`
+    or `all`, and the hardware of its ends.
+    """
+    kind = ("crossing" if crosses_leaves(path, leaves) else "inside") if leaves else "all"
     ends = sorted({hardware.get(end.node, "") for end in path} - {""})
     return f"{kind}, {' and '.join(ends)}" if ends else kind
 
@@ -109,14 +121,16 @@ class SortedPairs:
         return frozenset(self.speeds) - self.slow - self.held
 
     def population_of(self, path: Path) -> Population:
-        """The population that a path is compared with: its kind, or another one if no path of its kind has a value."""
-        kind = kind_of(path, self.context.leaves, self.context.hardware)
+        """The population that a path is compared with: its kind, or another one
+        if no path of its kind has a value.
+        """
+        kind = path_kind(path, self.context.leaves, self.context.hardware)
         if path in self.held & self.slow:
             kind = _within(kind)
         return self.populations.get(kind) or next(iter(self.populations.values()))
 
     def shown(self, value: float) -> str:
-        return f"{figures(value, 3)} {self.context.unit}".rstrip()
+        return f"{significant_figures(value, 3)} {self.context.unit}".rstrip()
 
     def rail(self, number: int) -> str:
         """`2 (mlx5_2)`."""
@@ -161,7 +175,7 @@ def facts_of(done: tuple[Measurement, ...], context: Context) -> SortedPairs:
     kinds: defaultdict[str, dict[Path, float]] = defaultdict(dict)
     for path, speed in speeds.items():
         if speed:
-            kinds[kind_of(path, context.leaves, context.hardware)][path] = speed
+            kinds[path_kind(path, context.leaves, context.hardware)][path] = speed
     populations = {
         kind: found for kind, of in kinds.items() if (found := _population(of, context.tolerance))
     }
@@ -179,18 +193,20 @@ def facts_of(done: tuple[Measurement, ...], context: Context) -> SortedPairs:
 
 
 def _counts(one: Measurement) -> bool:
-    """Whether a measurement says something about its path alone; wrong values count in every stage."""
+    """Whether a measurement says something about its path alone;
+    wrong values count in every stage.
+    """
     alone = one.stage in (Stage.PAIRS, Stage.CONFIRM) and not one.port
-    return alone or (one.status is Outcome.FAILED and failure((one,)) is Answer.WRONG_VALUES)
+    return alone or (one.status is Outcome.FAILED and failure_answer((one,)) is Answer.WRONG_VALUES)
 
 
 def _held(facts: SortedPairs) -> Iterator[Path]:
     """Crossing paths slower than paths inside leaves, if crossing paths as a whole are slower."""
     leaves, hardware = facts.context.leaves, facts.context.hardware
     for path, speed in facts.speeds.items():
-        if not crosses(path, leaves):
+        if not crosses_leaves(path, leaves):
             continue
-        kind = kind_of(path, leaves, hardware)
+        kind = path_kind(path, leaves, hardware)
         across = facts.populations.get(kind)
         inside = facts.populations.get(_within(kind))
         if inside and across and speed < inside.limit and across.median < inside.limit:
@@ -199,7 +215,7 @@ def _held(facts: SortedPairs) -> Iterator[Path]:
 
 def _population(speeds: Mapping[Path, float], tolerance: float) -> Population | None:
     fast = [speeds[path] for path in fastest_group(speeds, tolerance)]
-    return population(tuple(speeds.values()), tolerance, median(fast) if fast else 0.0)
+    return measure_population(tuple(speeds.values()), tolerance, median(fast) if fast else 0.0)
 
 
 # ---- suspects
@@ -263,18 +279,20 @@ class Suspects:
     def names(self, most: int) -> str:
         """`n3 sends, n5→n9 and 4 more`; "" where nothing is suspected."""
         sides = (f"{end.node} {role.value}" for end, role in self.sides)
-        return listed(list(dict.fromkeys((*sides, *self.pair_names()))), most)
+        return list_names(list(dict.fromkeys((*sides, *self.pair_names()))), most)
 
 
 def find_suspects(slow: Iterable[Path], full: Iterable[Path]) -> Suspects:
-    """Name the worst end, remove its pairs, and repeat until no end is bad enough; the rest are single paths.
+    """Name the worst end, remove its pairs, and repeat until no end is
+    bad enough; the rest are single paths.
 
     A bad end makes each of its partners look bad once; without its pairs they no longer do.
     """
     slow, fine = set(slow), set(full)
     left, partners = set(slow), _partners(fine)
     proven = frozenset(partners)
-    # Sorted, so that the same values always give the same answer: of equally bad ends the first by name.
+    # Sorted, so that the same values always give the same answer: of
+    # equally bad ends the first by name.
     counts = _partners(sorted(left, key=_order))
     named: dict[Side, Evidence] = {}
     while (worst := _worst(counts, partners)) is not None:
@@ -293,7 +311,9 @@ def find_suspects(slow: Iterable[Path], full: Iterable[Path]) -> Suspects:
 def _worst(
     counts: Mapping[Side, Set[PathEnd]], partners: Mapping[Side, Set[PathEnd]]
 ) -> Side | None:
-    """The end with the largest share of slow partners, of equals that with the most; None if none is bad enough."""
+    """The end with the largest share of slow partners, of equals that with
+    the most; None if none is bad enough.
+    """
     best: tuple[float, int] = (0.0, 0)
     found: Side | None = None
     for side, slow in counts.items():
@@ -325,10 +345,11 @@ def _order(path: Path) -> tuple[str, int, str]:
     return path[0].node, path[0].rail, path[1].node
 
 
-def confirmed(
+def is_confirmed(
     side: Side, evidence: Evidence, proven: Set[Side], runs: Iterable[Measurement], limit: float
 ) -> bool | None:
-    """Whether an end is to blame: True, False, or None if it must first be measured with proven partners.
+    """Whether an end is to blame: True, False, or None if it must
+    first be measured with proven partners.
 
     `runs` are its measurements of the confirmation stage; one that reaches `limit` clears it.
     """
@@ -355,20 +376,21 @@ def _confirmations(measurements: Iterable[Measurement]) -> Mapping[Side, Sequenc
 _TWICE = 2
 
 
-def again(runs: Iterable[Measurement]) -> tuple[Measurement, ...]:
+def confirming_runs(runs: Iterable[Measurement]) -> tuple[Measurement, ...]:
     """The measurements of the confirmation stage."""
     return tuple(one for one in runs if one.stage is Stage.CONFIRM)
 
 
-def steady(runs: Iterable[Measurement]) -> tuple[Measurement, ...]:
+def steady_runs(runs: Iterable[Measurement]) -> tuple[Measurement, ...]:
     """The measurements that did not fail: failures get verdicts of their own."""
     return tuple(one for one in runs if one.status is not Outcome.FAILED)
 
 
-def dropping(
+def dropping_paths(
     facts: SortedPairs, nodes: Set[str] = frozenset(), explained: Set[Path] = frozenset()
 ) -> tuple[Path, ...]:
-    """Paths that dropped twice and were not measured again, without those of `nodes` and `explained`.
+    """Paths that dropped twice and were not measured again, without
+    those of `nodes` and `explained`.
 
     One drop may come from other traffic.
     """
@@ -376,8 +398,8 @@ def dropping(
         path
         for path, runs in facts.runs.items()
         if path not in facts.slow | explained
-        and not again(runs)
-        and drops(steady(runs)) >= _TWICE
+        and not confirming_runs(runs)
+        and count_drops(steady_runs(runs)) >= _TWICE
         and nodes.isdisjoint(nodes_of(path))
     )
 
@@ -386,39 +408,45 @@ _FLAPS = 0.3
 """Share of a side's paths whose repeats must differ for it to count as slow now and then."""
 
 
-def scatters(facts: SortedPairs, side: Side) -> bool:
+def scatters_on(facts: SortedPairs, side: Side) -> bool:
     """Whether the repeats on enough paths of a side differ: it is slow now and then, not always."""
     place = list(EndRole).index(side[1])
     mine = [
         first
         for path, runs in facts.runs.items()
         if path[place] == side[0]
-        if len(first := [one for one in steady(runs) if one.stage is Stage.PAIRS]) >= _TWICE
+        if len(first := [one for one in steady_runs(runs) if one.stage is Stage.PAIRS]) >= _TWICE
     ]
-    differ = sum(1 for runs in mine if drops(runs))
+    differ = sum(1 for runs in mine if count_drops(runs))
     return differ >= max(_TWICE, _FLAPS * len(mine))
 
 
 # ---- two or three nodes
 
 BLATANT = 1.5
-"""How many times slower than the fastest a path is, if no disturbance explains it; for too few nodes to know the scatter."""
+"""How many times slower than the fastest a path is, if no disturbance explains
+it; for too few nodes to know the scatter.
+"""
 
 
-def doubted(facts: SortedPairs) -> tuple[Path, ...]:
-    """With few nodes, the paths to measure again: slower than the way back, their other rails or the fastest path, or dropping."""
+def doubted_paths(facts: SortedPairs) -> tuple[Path, ...]:
+    """With few nodes, the paths to measure again: slower than the way back, their
+    other rails or the fastest path, or dropping.
+    """
     far, least = far_slower(facts), 1 - facts.context.tolerance
     back = {path: facts.speeds.get((path[1], path[0]), 0.0) for path in facts.speeds}
     slow = [
         path
         for path, speed in facts.speeds.items()
-        if path in far or 0 < speed < max(back[path], usual(facts, path)) * least
+        if path in far or 0 < speed < max(back[path], usual_speed(facts, path)) * least
     ]
-    once = (path for path in (*slow, *dropping(facts)) if not again(facts.runs[path]))
+    once = (
+        path for path in (*slow, *dropping_paths(facts)) if not confirming_runs(facts.runs[path])
+    )
     return tuple(dict.fromkeys(once))
 
 
-def usual(facts: SortedPairs, path: Path) -> float:
+def usual_speed(facts: SortedPairs, path: Path) -> float:
     """The median speed of all rails between the nodes of a path."""
     ends = (path[0].node, path[1].node)
     return median(value for (a, b), value in facts.speeds.items() if (a.node, b.node) == ends)
@@ -437,12 +465,15 @@ def leaf_verdicts(facts: SortedPairs) -> tuple[tuple[Verdict, ...], frozenset[Pa
         leaves = find_leaves(facts.slow, facts.full)
         # A node without a leaf is slow itself: no leaf explains that.
         speeds = {path: speeds[path] for path in speeds if all(end.node in leaves for end in path)}
-    # If all uplinks are alike, crossing pairs are slower than pairs inside, but not than each other.
+    # If all uplinks are alike, crossing pairs are slower than pairs
+    # inside, but not than each other.
     slow, judged = facts.slow | facts.held, tuple(speeds)
     found = leaf_faults(speeds, slow, leaves, facts.done) if leaves else ()
     if not found and leaves:
         # A narrow uplink gives full speed to one pair, or to few at once.
-        speeds, slow = together(speeds, slow, leaves, facts.done, 1 - facts.context.tolerance)
+        speeds, slow = speeds_together(
+            speeds, slow, leaves, facts.done, 1 - facts.context.tolerance
+        )
         found = leaf_faults(speeds, slow, leaves, facts.done)
     faults = tuple(found)
     # If other pairs cross, the uplink is not why a path fails.
@@ -463,7 +494,7 @@ def _leaf_verdict(
 ) -> Verdict:
     names = ", ".join(fault.leaves)
     subject = f"leaf {names}" if len(fault.leaves) == 1 else f"leaves {names}"
-    who = "; ".join(f"{name} = {listed(members[name])}" for name in fault.leaves)
+    who = "; ".join(f"{name} = {list_names(members[name])}" for name in fault.leaves)
     way = {"sends": " from it", "receives": " to it"}.get(fault.way, "")
     seen = f"{subject}: pairs across{way} reach {facts.shown(fault.crossing)}, inside {facts.shown(fault.inside) if fault.inside else 'nothing'} ({who})"
     if fault.carried and fault.wanted:
@@ -518,23 +549,30 @@ def _uplink_means(facts: SortedPairs, fault: LeafFault) -> tuple[str, Kind, Answ
 _MANY, _PART = 8, 4
 """More slow pairs than this, and than one per this many nodes, have one common cause."""
 _FAR, _OFTEN = 0.8, 0.05
-"""Below this share of the others' speed, on more than this share of all paths, no disturbance explains it."""
+"""Below this share of the others' speed, on more than this share of
+all paths, no disturbance explains it.
+"""
 
 
-def shared(facts: SortedPairs, paths: Sequence[Path], proven: Set[Side]) -> tuple[Verdict, ...]:
-    """The verdict about many slow paths whose ends are fast with others: they share something unknown, such as an uplink."""
+def judge_shared(
+    facts: SortedPairs, paths: Sequence[Path], proven: Set[Side]
+) -> tuple[Verdict, ...]:
+    """The verdict about many slow paths whose ends are fast with others: they
+    share something unknown, such as an uplink.
+    """
     known = [path for path in paths if facts.speeds[path] and proven >= {*sides_of(path)}]
     far = [path for path in known if _is_far(facts, path)]
-    # Of many paths a few are disturbed twice by chance: unless they are many, they are measured again first.
-    sure = {path for path in known if again(facts.runs[path])}
+    # Of many paths a few are disturbed twice by chance: unless they are
+    # many, they are measured again first.
+    sure = {path for path in known if confirming_runs(facts.runs[path])}
     sure |= {*far} if len(far) > _OFTEN * len(facts.speeds) else set()
     pairs = sorted({(min(ends), max(ends)) for ends in map(nodes_of, sure)})
     nodes = Counter(node for pair in pairs for node in pair)
     if len(pairs) <= max(_MANY, len({end.node for path in facts.speeds for end in path}) // _PART):
         return ()
-    names = listed([f"{first}–{last}" for first, last in pairs])
+    names = list_names([f"{first}–{last}" for first, last in pairs])
     most = max(nodes.values())
-    often = listed([node for node, count in nodes.most_common() if 2 * count >= most])
+    often = list_names([node for node, count in nodes.most_common() if 2 * count >= most])
     to_do = "compare their uplinks" if facts.context.leaves else "write `leaf:` into the cluster file and measure again"  # fmt: skip
     return (
         Verdict(
@@ -551,8 +589,10 @@ def _is_far(facts: SortedPairs, path: Path) -> bool:
     return far and len(facts.runs[path]) >= _TWICE
 
 
-def slower(facts: SortedPairs, paths: Iterable[Path]) -> set[str]:
-    """Nodes whose best path is slower than the median of `paths`: what those share does not explain it."""
+def slower_nodes(facts: SortedPairs, paths: Iterable[Path]) -> set[str]:
+    """Nodes whose best path is slower than the median of `paths`: what
+    those share does not explain it.
+    """
     usual = median(speed for path in paths if (speed := facts.speeds[path]))
     best: defaultdict[str, float] = defaultdict(float)
     for path, speed in facts.speeds.items():
@@ -574,7 +614,7 @@ def _rail_verdict(facts: SortedPairs, fault: RailFault) -> Verdict:
     of = f" of leaf {fault.leaf}" if fault.leaf else ""
     slow = max(facts.speeds[path] for path in fault.paths)
     normal = facts.population_of(next(iter(fault.paths))).median
-    seen = f"rail {facts.rail(fault.rail)} reaches {facts.shown(slow)} (others {facts.shown(normal)}) on {len(fault.nodes)} nodes{of} ({listed(fault.nodes)}), their other rails are full"
+    seen = f"rail {facts.rail(fault.rail)} reaches {facts.shown(slow)} (others {facts.shown(normal)}) on {len(fault.nodes)} nodes{of} ({list_names(fault.nodes)}), their other rails are full"
     return Verdict(
         kind=Kind.RAIL, subject=f"rail {fault.rail}{of}", answer=Answer.SLOW,
         sentence=f"{seen}: the switch of this rail, or its configuration",

@@ -1,4 +1,7 @@
-"""Builds what front ends show, from the plan of a run and its results, while it runs or later. Pure."""
+"""Builds what front ends show, from the plan of a run and its results, while it runs or later.
+
+Pure.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -7,12 +10,12 @@ from itertools import chain
 from statistics import median
 
 from rankdeck.acceptance.judge import Judgement
-from rankdeck.acceptance.planning import MEASURED, options_of
-from rankdeck.acceptance.recipe import ExpectedResult, HardwareFacts, OutputReading, graded
+from rankdeck.acceptance.planning import MEASURED, schedule_options
+from rankdeck.acceptance.recipe import ExpectedResult, HardwareFacts, OutputReading, grade_value
 from rankdeck.acceptance.run import PAIRWISE, RunPlan, RunState, StageView
 from rankdeck.acceptance.schedule import Schedule, next_groups
 from rankdeck.acceptance.suspects import Context
-from rankdeck.acceptance.work import find, known_of, resting
+from rankdeck.acceptance.work import find_recipe, known_of, resting_text
 from rankdeck.model.acceptance import (
     FEWEST,
     Answer,
@@ -21,12 +24,12 @@ from rankdeck.model.acceptance import (
     Result,
     Stage,
     Verdict,
-    failure,
+    failure_answer,
+    measure_population,
     measurement_of,
-    population,
 )
-from rankdeck.model.nodeset import fold
-from rankdeck.model.text import figures, listed
+from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.text import list_names, significant_figures
 
 _LEARNED = {Outcome.MEASURED, Outcome.FAILED}
 _GRAVEST = (
@@ -46,7 +49,7 @@ class Judged:
     notes: tuple[str, ...] = ()
 
 
-def able(plan: RunPlan, results: Iterable[Result]) -> tuple[str, ...]:
+def able_nodes(plan: RunPlan, results: Iterable[Result]) -> tuple[str, ...]:
     """Nodes that take part in pairs: all but those that failed a single-node test."""
     broken = {
         one.sender for one in results if one.stage is Stage.SINGLE and one.outcome is Outcome.FAILED
@@ -57,18 +60,20 @@ def able(plan: RunPlan, results: Iterable[Result]) -> tuple[str, ...]:
 def schedule_of(
     plan: RunPlan, recipe: str, results: Iterable[Result], notes: Mapping[str, str], kinds: Mapping[str, str]
 ) -> Schedule:  # fmt: skip
-    """The schedule of a recipe's pairs, with all that was measured; `notes`: node -> what else is odd about it, `kinds`: its hardware."""
+    """The schedule of a recipe's pairs, with all that was measured; `notes`: node -> what
+    else is odd about it, `kinds`: its hardware.
+    """
     all_of = tuple(results)
-    traits = find(recipe).traits
+    traits = find_recipe(recipe).traits
     context = Context(
         unit=unit_of(recipe), tolerance=traits.tolerance, leaves=plan.leaves, notes=notes,
         rails=_rail_names(plan, recipe), hardware=kinds, virtual=frozenset(plan.virtual),
     )  # fmt: skip
-    schedule = Schedule(options_of(plan, recipe, able(plan, all_of)), context)
+    schedule = Schedule(schedule_options(plan, recipe, able_nodes(plan, all_of)), context)
     for one in all_of:
         if one.recipe == recipe and one.receiver and one.outcome.final:
             schedule.take(measurement_of(one, lower_is_better=traits.lower_is_better))
-    schedule.expect(expected(plan, recipe, all_of))
+    schedule.expect(expected_median(plan, recipe, all_of))
     return schedule
 
 
@@ -79,19 +84,23 @@ def _rail_names(plan: RunPlan, recipe: str) -> tuple[str, ...]:
 
 
 def unit_of(recipe: str) -> str:
-    """The unit of the values that the judge compares; a latency is compared as round trips per second."""
-    traits = find(recipe).traits
+    """The unit of the values that the judge compares; a latency is
+    compared as round trips per second.
+    """
+    traits = find_recipe(recipe).traits
     return "round trips/s" if traits.lower_is_better else traits.unit
 
 
-def expected(plan: RunPlan, recipe: str, results: Iterable[Result]) -> ExpectedResult | None:
-    """What the median of the pairs should reach; None if the link is unknown or nothing can be expected."""
+def expected_median(plan: RunPlan, recipe: str, results: Iterable[Result]) -> ExpectedResult | None:
+    """What the median of the pairs should reach; None if the link is
+    unknown or nothing can be expected.
+    """
     values = [
         one.value
         for one in results
         if one.recipe == recipe and one.receiver and one.value is not None
     ]
-    found = find(recipe)
+    found = find_recipe(recipe)
     known = known_of(found, plan.link_gbps, plan.rdma_gbps)
     if not values or not known.link_gbps or found.traits.lower_is_better:
         return None
@@ -110,10 +119,12 @@ _SLOT = 100.0
 """Gb/s that a GPU reaches even in a PCIe 3.0 slot."""
 
 
-def judged(
+def judge_results(
     plan: RunPlan, results: Sequence[Result], odd: Mapping[str, str], kinds: Mapping[str, str]
 ) -> Judged:
-    """Judge all results; `odd`: node -> how it differs from others, or what its telemetry showed during the run, `kinds`: node -> its hardware."""
+    """Judge all results; `odd`: node -> how it differs from others, or what its telemetry showed
+    during the run, `kinds`: node -> its hardware.
+    """
     judgements = {
         name: schedule_of(plan, name, results, odd, kinds).judgement()
         for name in plan.recipes_of(Stage.PAIRS)
@@ -182,7 +193,9 @@ def _of_repeats(results: Iterable[Result]) -> list[Result]:
     found: dict[str, Result] = {}
     for one in sorted(results, key=lambda one: one.repeat):
         before = found.setdefault(one.sender, one)
-        wrong = before.outcome is Outcome.FAILED and failure((before,)) is Answer.WRONG_VALUES
+        wrong = (
+            before.outcome is Outcome.FAILED and failure_answer((before,)) is Answer.WRONG_VALUES
+        )
         worse = before.value is not None and one.value is not None and one.value < before.value
         lost = one.outcome not in _LEARNED and before.outcome in _LEARNED
         if not (wrong or worse or lost):
@@ -191,8 +204,10 @@ def _of_repeats(results: Iterable[Result]) -> list[Result]:
 
 
 def _expected_alone(plan: RunPlan, one: Result) -> ExpectedResult | None:
-    """What the GPUs of a node should reach with each other; None for other recipes, or if no figure is known."""
-    recipe = find(one.recipe)
+    """What the GPUs of a node should reach with each other; None for other
+    recipes, or if no figure is known.
+    """
+    recipe = find_recipe(one.recipe)
     if not recipe.traits.gpus:
         return None
     reading = OutputReading(
@@ -208,9 +223,11 @@ def _single_answer(
     odd: Mapping[str, str],
     expected: ExpectedResult | None,
 ) -> tuple[Answer, Verdict | None]:
-    """Compare one node with what it should reach, and with the others if there are at least four."""
+    """Compare one node with what it should reach, and with the
+    others if there are at least four.
+    """
     if one.outcome is Outcome.FAILED:
-        answer = failure((one,))
+        answer = failure_answer((one,))
         return answer, _alone(
             one, answer, f"{one.sender} fails {recipe} alone: {one.text}; it takes no part in pairs"
         )
@@ -218,19 +235,22 @@ def _single_answer(
         return Answer.LEFT_OUT if one.outcome is Outcome.EXCLUDED else Answer(one.outcome), None
     values = [other.value for other in some if other.value is not None]
     normal = (
-        population(values, find(recipe).traits.tolerance)
-        if len(values) >= FEWEST and find(recipe).traits.tolerance
+        measure_population(values, find_recipe(recipe).traits.tolerance)
+        if len(values) >= FEWEST and find_recipe(recipe).traits.tolerance
         else None
     )
-    grade = graded(one.value, expected)
+    grade = grade_value(one.value, expected)
     if normal and one.value < normal.limit:
-        usual, why = f"others {figures(normal.median)}", _WHY_ALONE[find(recipe).traits.gpus]
+        usual, why = (
+            f"others {significant_figures(normal.median)}",
+            _WHY_ALONE[find_recipe(recipe).traits.gpus],
+        )
     elif expected and grade == "slow":
-        usual, why = f"{expected.of} {figures(expected.ceiling)}", expected.advice
+        usual, why = f"{expected.of} {significant_figures(expected.ceiling)}", expected.advice
     else:
         return (normal.answer(one.value) if normal else Answer(grade or "good")), None
     more = f"; {odd[one.sender]}" if one.sender in odd else ""
-    text = f"{one.sender} alone reaches {figures(one.value)} {one.unit} of {recipe} ({usual}): {why}{more}"
+    text = f"{one.sender} alone reaches {significant_figures(one.value)} {one.unit} of {recipe} ({usual}): {why}{more}"
     return Answer.SLOW, _alone(one, Answer.SLOW, text)
 
 
@@ -258,7 +278,7 @@ def _groups(plan: RunPlan, results: Sequence[Result]) -> tuple[Verdict, ...]:
     if not recipe or not some:
         return ()
     nodes = tuple(node for node in plan.nodes if any(node in one.group for one in some))
-    found = next_groups(nodes, some, find(recipe).traits.tolerance).verdicts
+    found = next_groups(nodes, some, find_recipe(recipe).traits.tolerance).verdicts
     return tuple(replace(one, stage=Stage.GROUPS, recipe=recipe) for one in found)
 
 
@@ -272,7 +292,7 @@ def _soak(results: Iterable[Result]) -> tuple[Verdict, ...]:
     found: list[Verdict] = []
     dropped = sum(1 for value in values if value < _DROP * max(values))
     if dropped > 1:
-        text = f"over {len(values)} repeats between {figures(min(values), 3)} and {figures(max(values), 3)} {some[0].unit}: throttling, errors, or other traffic"
+        text = f"over {len(values)} repeats between {significant_figures(min(values), 3)} and {significant_figures(max(values), 3)} {some[0].unit}: throttling, errors, or other traffic"
         found.append(
             Verdict(kind=Kind.SCALE, subject="soak", answer=Answer.UNSTEADY, sentence=text)
         )
@@ -289,17 +309,19 @@ def _out(results: Iterable[Result]) -> tuple[Verdict, ...]:
     return tuple(
         Verdict(
             kind=Kind.NODE, subject=node, answer=Answer.NOT_MEASURED, nodes=(node,), recipe=one.recipe,
-            sentence=f"{node} takes part no longer: {one.text.removeprefix(resting(node, ''))}",
+            sentence=f"{node} takes part no longer: {one.text.removeprefix(resting_text(node, ''))}",
         )
         for node, one in last.items()
-        if one.text.startswith(resting(node, ""))
+        if one.text.startswith(resting_text(node, ""))
     )  # fmt: skip
 
 
 def _unmeasured(results: Sequence[Result], out: Set[str]) -> tuple[Verdict, ...]:
-    """Paths and groups that were not measured: that is never accepted. One verdict per stage and recipe, or per node.
+    """Paths and groups that were not measured: that is never accepted. One
+    verdict per stage and recipe, or per node.
 
-    Leaves out paths of nodes in `out`, and both directions of a pair that failed: nothing was started after it.
+    Leaves out paths of nodes in `out`, and both directions of a pair that
+    failed: nothing was started after it.
     """
     broken = {frozenset((one.sender, one.receiver)) for one in results if one.outcome is Outcome.FAILED}  # fmt: skip
     reached = {node for one in results if one.outcome in _LEARNED for node in (one.sender, one.receiver)}  # fmt: skip
@@ -325,7 +347,9 @@ def _unmeasured(results: Sequence[Result], out: Set[str]) -> tuple[Verdict, ...]
 
 
 def _unreached(lost: Iterable[Result], count: int) -> tuple[str, ...]:
-    """The few nodes that explain all of these paths, each with two or more partners; () if no few nodes do."""
+    """The few nodes that explain all of these paths, each with two or
+    more partners; () if no few nodes do.
+    """
     left: set[frozenset[str]] = {
         frozenset((one.sender, one.receiver)) for one in lost if one.receiver
     }
@@ -367,14 +391,16 @@ def _is_lost(some: Iterable[Result]) -> bool:
 def _subject(one: Result) -> str:
     """`n1→n2`, or the nodes of a group."""
     if one.group:
-        return fold(one.group)
-    sign = "→" if find(one.recipe).traits.directed else "–"
+        return fold_nodes(one.group)
+    sign = "→" if find_recipe(one.recipe).traits.directed else "–"
     return f"{one.sender}{sign}{one.receiver}" + (f" on rail {one.rail}" if one.rail else "")
 
 
 def _lost(recipe: str, lost: Mapping[str, Result], *, apart: bool) -> Verdict:
-    """The verdict about paths or groups that were not measured; `apart`: their nodes reached others."""
-    names = listed(list(lost), 4)
+    """The verdict about paths or groups that were not measured;
+    `apart`: their nodes reached others.
+    """
+    names = list_names(list(lost), 4)
     first = _why(tuple(lost.values())[::-1])
     answer = Answer.REFUSED if first.outcome is Outcome.REFUSED else Answer.NOT_MEASURED
     kind = Kind.SCALE if first.group else Kind.PAIR
@@ -398,7 +424,9 @@ def _unheard(one: Result) -> str:
 
 
 def _why(some: Sequence[Result]) -> Result:
-    """The result with the most useful reason: packets without an answer, otherwise the last result."""
+    """The result with the most useful reason: packets without an
+    answer, otherwise the last result.
+    """
     return next((one for one in some if _unheard(one)), some[-1])
 
 
@@ -434,7 +462,9 @@ def _answers(
 def stage_views(
     plan: RunPlan, results: Sequence[Result], now: Stage | None, over: RunState
 ) -> tuple[StageView, ...]:
-    """Each planned stage with its progress; `now`: the stage that runs, `over`: the state of the run."""
+    """Each planned stage with its progress; `now`: the stage that
+    runs, `over`: the state of the run.
+    """
     order = list(dict.fromkeys(one.stage for one in plan.stages))
     views: list[StageView] = []
     for one in plan.stages:

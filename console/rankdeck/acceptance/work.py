@@ -1,8 +1,10 @@
-"""Measurements as one job: its job spec, the script of its two ranks, and the results in their output. Pure.
+"""Measurements as one job: its job spec, the script of its two ranks,
+and the results in their output. Pure.
 
-A launcher cannot start a server and a client separately: rank 0 and rank 1 take turns at being the server. The
-client tries again while nobody listens. The server of a step ends with its client, so both ranks reach the next
-step together. The script needs only a POSIX shell and `timeout`, also in a container.
+A launcher cannot start a server and a client separately: rank 0 and rank 1 take turns at being the
+server. The client tries again while nobody listens. The server of a step ends with its client, so
+both ranks reach the next step together. The script needs only a POSIX shell and `timeout`, also in
+a container.
 """
 
 import re
@@ -20,14 +22,14 @@ from rankdeck.acceptance.recipe import (
     HardwareFacts,
     OutputReading,
     Recipe,
-    failed,
+    failed_reading,
     not_measured,
 )
 from rankdeck.acceptance.schedule import Run
 from rankdeck.model.acceptance import GROUPED, Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Abort, JobSpec, Launch, MpiOptions
-from rankdeck.model.safe_text import clean
+from rankdeck.model.safe_text import clean_line
 from rankdeck_agent.wire import RUN_TOKEN
 
 MARK = "#rankdeck-step"
@@ -82,14 +84,15 @@ class Step:
     """Seconds after which both programs are ended."""
 
 
-def script(
+def pair_script(
     steps: Sequence[Step],
     waits: Sequence[str],
     nodes: Sequence[str] = ("", ""),
     *,
     pods: bool = False,
 ) -> str:
-    """The shell script of both ranks; `waits`: parts of a client's error message when nobody listens.
+    """The shell script of both ranks; `waits`: parts of a client's
+    error message when nobody listens.
 
     Each rank takes the part of its node in `nodes`: a scheduler may number the ranks in any order.
     """
@@ -151,7 +154,9 @@ def step_outputs(output: bytes) -> Iterator[StepOutput]:
 
 
 def by_side(output: Mapping[int, bytes]) -> dict[int, bytes]:
-    """0 (first node) and 1 -> the output there; a rank whose output does not name its side counts by its number."""
+    """0 (first node) and 1 -> the output there; a rank whose output does not
+    name its side counts by its number.
+    """
     sides_of = {
         rank: int(found[1]) for rank, text in output.items() if (found := _SIDE.search(text))
     }
@@ -160,7 +165,7 @@ def by_side(output: Mapping[int, bytes]) -> dict[int, bytes]:
     return silent | sides
 
 
-def first_of(parts: Iterable[StepOutput], number: int) -> StepOutput | None:
+def first_step_output(parts: Iterable[StepOutput], number: int) -> StepOutput | None:
     """The step of that number, None if it is missing; of several with the same number the first."""
     return next((one for one in parts if one.number == number), None)
 
@@ -171,10 +176,14 @@ PORTS = 18515
 _OTHER = 4096
 """Distance of the port numbers of two attempts, and of a suspect pair's usual and other port."""
 _LIMIT = 300.0
-"""Seconds beyond the usual time after which a node ends a program by itself, in case the console is gone."""
+"""Seconds beyond the usual time after which a node ends a program by
+itself, in case the console is gone.
+"""
 SHORTEST = 30.0
 _POD_KEPT = "60"
-"""Seconds for which Kubernetes keeps a job that has ended: there are many, and the console has their output."""
+"""Seconds for which Kubernetes keeps a job that has ended: there are
+many, and the console has their output.
+"""
 _POD_START = 90.0
 """Seconds that one pod of a job may start later than the other."""
 PATIENCE = 3.0
@@ -193,11 +202,16 @@ class Work:
     recipe: str
     nodes: tuple[str, ...]
     runs: tuple[Run, ...]
-    """All runs use the same rail. For a single node or a group there is one: (first node, "", repeat, 0)."""
+    """All runs use the same rail.
+
+    For a single node or a group there is one: (first node, "", repeat, 0).
+    """
     round: int = 0
     port: int = 0
     place: int = 0
-    """Index among the jobs of its round; selects the ports, because virtual nodes share those of one machine."""
+    """Index among the jobs of its round; selects the ports, because
+    virtual nodes share those of one machine.
+    """
     attempt: int = 0
 
     def pending(self) -> Iterator[Result]:
@@ -206,7 +220,7 @@ class Work:
         for sender, receiver, repeat, rail in self.runs:
             yield Result(
                 stage=self.stage, recipe=self.recipe, sender=sender, receiver=receiver, group=group, rail=rail,
-                port=self.port, round=self.round, repeat=repeat, unit=find(self.recipe).traits.unit,
+                port=self.port, round=self.round, repeat=repeat, unit=find_recipe(self.recipe).traits.unit,
             )  # fmt: skip
 
 
@@ -252,23 +266,27 @@ class Setup:
         return self.cluster.can.pods
 
 
-def find(recipe: str) -> Recipe:
+def find_recipe(recipe: str) -> Recipe:
     """The recipe of that name; raises UnknownPluginError."""
-    return plugins.find("recipes", recipe)()
+    return plugins.find_plugin("recipes", recipe)()
 
 
 def takes_turns(recipe: str) -> bool:
-    """Whether the recipe has a client and a server; one job then measures a pair several times, in both directions."""
-    return bool(find(recipe).commands(Endpoints(nodes=("a", "b"))).server)
+    """Whether the recipe has a client and a server; one job then measures a
+    pair several times, in both directions.
+    """
+    return bool(find_recipe(recipe).commands(Endpoints(nodes=("a", "b"))).server)
 
 
 def known_of(recipe: Recipe, link_gbps: float, rdma_gbps: float) -> HardwareFacts:
-    """The link that a recipe measures: TCP recipes the network, all others RDMA where there is any."""
+    """The link that a recipe measures: TCP recipes the network, all
+    others RDMA where there is any.
+    """
     tcp = recipe.traits.fabric == "network"
     return HardwareFacts(link_gbps=link_gbps if tcp else rdma_gbps or link_gbps)
 
 
-def seconds_of(recipe: Recipe, setup: Setup) -> float:
+def measurement_seconds(recipe: Recipe, setup: Setup) -> float:
     """Seconds of one measurement on healthy nodes."""
     return (
         setup.seconds + 0.3 if setup.seconds and recipe.traits.directed else recipe.traits.seconds
@@ -277,15 +295,15 @@ def seconds_of(recipe: Recipe, setup: Setup) -> float:
 
 def spec_of(work: Work, setup: Setup) -> JobSpec:
     """The job that does this work."""
-    recipe = find(work.recipe)
+    recipe = find_recipe(work.recipe)
     commands = recipe.commands(_where(work, setup, 0))
     if commands.server:
         steps = _steps(work, recipe, setup)
-        body = script(steps, commands.waits, work.nodes, pods=setup.pods)
+        body = pair_script(steps, commands.waits, work.nodes, pods=setup.pods)
         commands = replace(
             commands, launch=Launch.PLAIN, argv=("sh", f"{RUN_TOKEN}/{FILE}"), files={FILE: body}
         )
-    return job_spec(commands, work.nodes, setup, ranks_per_node(recipe, work, setup))
+    return job_spec(commands, work.nodes, setup, recipe_ranks_per_node(recipe, work, setup))
 
 
 def job_spec(commands: Commands, nodes: Sequence[str], setup: Setup, each: int) -> JobSpec:
@@ -305,7 +323,7 @@ def job_spec(commands: Commands, nodes: Sequence[str], setup: Setup, each: int) 
     )  # fmt: skip
 
 
-def ranks_per_node(recipe: Recipe, work: Work, setup: Setup) -> int:
+def recipe_ranks_per_node(recipe: Recipe, work: Work, setup: Setup) -> int:
     """One; for a GPU recipe one per GPU, at most the slots of the node.
 
     A single-node test in an MPI job has as many as the job that the operator gave (`Setup.like`).
@@ -326,8 +344,10 @@ def gpu_ranks(nodes: Iterable[str], setup: Setup) -> int:
 
 
 def command_lines(work: Work, setup: Setup) -> tuple[str, ...]:
-    """The commands of this work, quoted for a shell, as `node: command`; each once, the sender's first."""
-    recipe = find(work.recipe)
+    """The commands of this work, quoted for a shell, as `node:
+    command`; each once, the sender's first.
+    """
+    recipe = find_recipe(work.recipe)
     lines: list[str] = []
     for number in range(len(work.runs)):
         commands = recipe.commands(_where(work, setup, number))
@@ -352,12 +372,12 @@ def _where(work: Work, setup: Setup, number: int) -> Endpoints:
     port = PORTS + other * _OTHER + (work.place % 64) * 32 + number % 32
     return Endpoints(
         nodes=nodes, addresses={**setup.addresses, **own}, devices=devices, port=port, seconds=ceil(setup.seconds),
-        ranks_per_node=ranks_per_node(find(work.recipe), work, setup),
+        ranks_per_node=recipe_ranks_per_node(find_recipe(work.recipe), work, setup),
     )  # fmt: skip
 
 
 def _steps(work: Work, recipe: Recipe, setup: Setup) -> list[Step]:
-    limit = PATIENCE * seconds_of(recipe, setup) + _LIMIT
+    limit = PATIENCE * measurement_seconds(recipe, setup) + _LIMIT
     steps: list[Step] = []
     for number, (sender, *_) in enumerate(work.runs):
         commands = recipe.commands(_where(work, setup, number))
@@ -366,9 +386,11 @@ def _steps(work: Work, recipe: Recipe, setup: Setup) -> list[Step]:
 
 
 def limit_of(work: Work, setup: Setup, ended: Sequence[float]) -> float:
-    """Seconds after which the work counts as hung; `ended`: how long jobs of its round took, [] until half have ended."""
+    """Seconds after which the work counts as hung; `ended`: how long jobs of its
+    round took, [] until half have ended.
+    """
     # The median of half a round shows what is usual on this cluster. Never less than a start takes.
-    healthy = len(work.runs) * seconds_of(find(work.recipe), setup)
+    healthy = len(work.runs) * measurement_seconds(find_recipe(work.recipe), setup)
     usual = sorted(ended)[len(ended) // 2] if ended else healthy
     longest = max(SHORTEST, PATIENCE * usual) + (_POD_START if setup.pods else 0.0)
     return longest * setup.cluster.access.patience
@@ -380,16 +402,20 @@ def limit_of(work: Work, setup: Setup, ended: Sequence[float]) -> float:
 def results_of(
     work: Work, setup: Setup, output: Output, exit_code: int | None, hung: str = ""
 ) -> Iterator[tuple[Result, bytes]]:
-    """Each run's result with its raw output; `hung` says why the job was cancelled, "" if it ended by itself."""
-    recipe = find(work.recipe)
+    """Each run's result with its raw output; `hung` says why the job was
+    cancelled, "" if it ended by itself.
+    """
+    recipe = find_recipe(work.recipe)
     if recipe.commands(_where(work, setup, 0)).server:
         yield from _of_steps(work, recipe, setup, output, hung)
         return
     raw = b"".join(output[rank] for rank in sorted(output))
-    ranks = len(work.nodes) * ranks_per_node(recipe, work, setup)
+    ranks = len(work.nodes) * recipe_ranks_per_node(recipe, work, setup)
     asked = Asked(hosts=_hosts(work, setup), ranks=ranks, exit_code=exit_code)
     reading = (
-        failed(hung) if hung else _worst(read_output(recipe, raw, asked, _known(recipe, setup)))
+        failed_reading(hung)
+        if hung
+        else _worst(read_output(recipe, raw, asked, _known(recipe, setup)))
     )
     for one in work.pending():
         yield _with(one, reading, 0.0), raw
@@ -406,7 +432,7 @@ def _of_steps(
     begun = True
     for number, one in enumerate(work.pending()):
         rank = work.nodes.index(one.sender)
-        part = first_of(parts.get(rank, ()), number)
+        part = first_step_output(parts.get(rank, ()), number)
         other = _last_words(parts.get(1 - rank, ()), number)
         if part is None:
             why = other or hung or "the script ended before it"
@@ -421,18 +447,26 @@ def _of_steps(
 
 
 def _last_words(parts: Iterable[StepOutput], number: int) -> str:
-    """The first error line of a failed server, or else its last line; "" if it was ended by `timeout` or printed nothing."""
-    server = first_of(parts, number)
+    """The first error line of a failed server, or else its last line; "" if it was
+    ended by `timeout` or printed nothing.
+    """
+    server = first_step_output(parts, number)
     lines = [] if server is None or server.exit_code in _ENDED else server.output.split(b"\n")
-    words = [text for one in lines if (text := clean(one.decode("utf-8", "replace"), 120).strip())]
+    words = [
+        text for one in lines if (text := clean_line(one.decode("utf-8", "replace"), 120).strip())
+    ]
     return next((one for one in words if "error" in one), words[-1] if words else "")
 
 
 def _of_step(recipe: Recipe, part: StepOutput, setup: Setup, hung: str) -> OutputReading:
     if part.exit_code is None:
-        return failed(f"it hung: {hung}") if hung else not_measured("its job ended before it did")
+        return (
+            failed_reading(f"it hung: {hung}")
+            if hung
+            else not_measured("its job ended before it did")
+        )
     if part.exit_code in _ENDED:
-        return failed("it hung: it did not end by itself")
+        return failed_reading("it hung: it did not end by itself")
     return _worst(
         read_output(
             recipe, part.output, Asked(ranks=2, exit_code=part.exit_code), _known(recipe, setup)
@@ -458,12 +492,14 @@ def _with(one: Result, reading: OutputReading, seconds: float) -> Result:
 
 
 def perhaps_slow(result: Result) -> Result:
-    """The result of a hung measurement, as "not measured": there is nothing here to compare its time with."""
+    """The result of a hung measurement, as "not measured": there is
+    nothing here to compare its time with.
+    """
     text = f"{result.text}; no {result.recipe} of this run has ended: it may be slow here, or hang"
     return replace(result, outcome=Outcome.NOT_MEASURED, text=text)
 
 
-def resting(node: str, why: str) -> str:
+def resting_text(node: str, why: str) -> str:
     """The text of a measurement that was not started, because something may still run on `node`."""
     return f"{node} rests: {why}"
 

@@ -1,1 +1,4 @@
-"""Runs acceptance: real jobs in rounds; each result is saved at once. `acceptance` decides what to measure, and judges it."""
+"""Runs acceptance: real jobs in rounds; each result is saved at once.
+
+`acceptance` decides what to measure, and judges it.
+"""

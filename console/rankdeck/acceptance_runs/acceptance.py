@@ -1,4 +1,6 @@
-"""Acceptance of one open cluster: serves the requests of front ends, keeps saved runs and the run in progress."""
+"""Acceptance of one open cluster: serves the requests of front ends,
+keeps saved runs and the run in progress.
+"""
 
 import asyncio
 import getpass
@@ -14,12 +16,12 @@ from typing import Any, Protocol
 
 from rankdeck import plugins
 from rankdeck.acceptance import view
-from rankdeck.acceptance.baseline import compare, kinds_of_hardware
+from rankdeck.acceptance.baseline import compare_with_baseline, kinds_of_hardware
 from rankdeck.acceptance.gate import (
     PROGRAM,
     Identity,
     OutsideFacts,
-    gate,
+    admit_nodes,
     job_address,
     kept_by_kubernetes,
     kept_by_slurm,
@@ -38,24 +40,24 @@ from rankdeck.acceptance.planning import (
     repeats_of,
 )
 from rankdeck.acceptance.recipe import Commands, HardwareFacts
-from rankdeck.acceptance.recipes import program
+from rankdeck.acceptance.recipes import node_program_text
 from rankdeck.acceptance.run import (
     AcceptanceRun,
     Request,
     RunPlan,
     RunState,
+    acceptance_plan_json,
     once_more,
     plan_hash,
-    plan_text,
     read_plan,
 )
-from rankdeck.acceptance.work import PEER, Setup, Work, command_lines, find, job_spec
-from rankdeck.acceptance_runs.measure import MeasureSession, RawOutputs, measured
+from rankdeck.acceptance.work import PEER, Setup, Work, command_lines, find_recipe, job_spec
+from rankdeck.acceptance_runs.measure import MeasureSession, RawOutputs, measure_job
 from rankdeck.acceptance_runs.runner import Runner
 from rankdeck.config.files import command_of
 from rankdeck.errors import RankdeckError, UnknownRunError
-from rankdeck.errors import leaves as errors_in
-from rankdeck.model.acceptance import Result, differing
+from rankdeck.errors import leaf_errors as errors_in
+from rankdeck.model.acceptance import Result, describe_differing
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.model.schedulers import SlurmNode
@@ -75,7 +77,8 @@ class AcceptanceSession(MeasureSession, Protocol):
         ...
 
     async def find_running(self, limit: float = ...) -> dict[str, str]:
-        """Find and follow jobs on the nodes that are missing in the history, or list those of the scheduler.
+        """Find and follow jobs on the nodes that are missing in the
+        history, or list those of the scheduler.
 
         Returns node -> why it did not answer within `limit` seconds.
         """
@@ -90,7 +93,9 @@ class AcceptanceSession(MeasureSession, Protocol):
         ...
 
     def starting_often(self) -> AbstractAsyncContextManager[None]:
-        """Inside this block, jobs start faster: a helper stays on each node and starts the next job there."""
+        """Inside this block, jobs start faster: a helper stays on each
+        node and starts the next job there.
+        """
         ...
 
     def excluded(self) -> Mapping[str, str]:
@@ -138,7 +143,7 @@ class Acceptance:
         wanted = request.nodes or tuple(node.name for node in cluster.nodes)
         looked = await self._look(wanted, request)
         identities, self._identity = looked.identities, looked.facts
-        admitted = gate(cluster, wanted, identities, looked.around, request.include_busy)
+        admitted = admit_nodes(cluster, wanted, identities, looked.around, request.include_busy)
         if not admitted.nodes:
             why = "; ".join(f"{node}: {why}" for node, why in list(admitted.left_out.items())[:5])
             raise RankdeckError(f"no node can be measured: {why}")
@@ -165,7 +170,12 @@ class Acceptance:
         self._setup = setup
         run = f"a{time.strftime('%Y%m%d-%H%M%S')}-{token_hex(2)}"
         self._head = KeptRun(
-            run, cluster.name, 0.0, plan_hash(self._plan), _operator(), body=plan_text(self._plan)
+            run,
+            cluster.name,
+            0.0,
+            plan_hash(self._plan),
+            _operator(),
+            body=acceptance_plan_json(self._plan),
         )
         self._begin_anew(RunState.PENDING)
         return self._shown()
@@ -219,7 +229,9 @@ class Acceptance:
     async def _identities(
         self, nodes: Sequence[str], setup: Setup
     ) -> tuple[dict[str, Identity], Mapping[str, str]]:
-        """(node -> its identity, node -> why no job starts there); raises RankdeckError if none starts at all."""
+        """(node -> its identity, node -> why no job starts there); raises
+        RankdeckError if none starts at all.
+        """
         if not nodes:
             return {}, {}
         mpirun = setup.like.mpi.path if setup.like else "mpirun"
@@ -229,13 +241,14 @@ class Acceptance:
         commands = Commands(
             launch=Launch.PLAIN,
             argv=("python3", f"{RUN_TOKEN}/{PROGRAM}", question),
-            files={PROGRAM: program(PROGRAM)},
+            files={PROGRAM: node_program_text(PROGRAM)},
         )
         patience = setup.cluster.access.patience
         limit = _QUEUE_LIMIT if self._session.chooses_nodes else _LOOK_LIMIT * patience
-        # Runs beside the jobs of others: it takes a second, and waiting for whole nodes may take hours.
+        # Runs beside the jobs of others: it takes a second, and waiting
+        # for whole nodes may take hours.
         spec = job_spec(commands, nodes, replace(setup, exclusive=False), 1)
-        done = await measured(
+        done = await measure_job(
             self._session, spec, lambda: limit, setup.cluster.environment, _QUEUE_LIMIT
         )
         if done.refusing:
@@ -379,7 +392,7 @@ class Acceptance:
         looked = await self._look(asked, _asked_again(plan, plan.include_busy))
         self._setup = self._setup or looked.setup
         cluster = self._session.cluster
-        admitted = gate(cluster, wanted, looked.identities, looked.around, plan.include_busy)
+        admitted = admit_nodes(cluster, wanted, looked.identities, looked.around, plan.include_busy)
         if admitted.left_out:
             why = "; ".join(f"{node}: {text}" for node, text in admitted.left_out.items())
             raise RankdeckError(f"nothing was measured: {why}")
@@ -412,11 +425,11 @@ class Acceptance:
             tuple(runner.results.values()) if runner else self.store.measurements(self._head.id)
         )
         done = runner.done if runner else list(results)
-        odd = runner.odd if runner else differing(self._identity)
+        odd = runner.odd if runner else describe_differing(self._identity)
         if self._judged[0] != len(done):
             self._judged = (
                 len(done),
-                view.judged(self._plan, done, odd, kinds_of_hardware(self._identity)),
+                view.judge_results(self._plan, done, odd, kinds_of_hardware(self._identity)),
             )
         self._stale = False
         self._view = self._value(self._head, self._plan, results, self._judged[1])
@@ -431,12 +444,12 @@ class Acceptance:
         identity = known or self.store.identity(head.id)
         rows = self.store.baselines(head.cluster)
         then = self.store.identity(rows[0].run) if rows else {}
-        compared = compare(plan, results, identity, rows, then)
+        compared = compare_with_baseline(plan, results, identity, rows, then)
         return AcceptanceRun(
             id=head.id, cluster=head.cluster, operator=head.operator, started=head.started, ended=head.ended,
             progress=progress, plan=plan, results=tuple(results), judgements=judged.judgements, verdicts=judged.verdicts,
             stages=view.stage_views(plan, results, runner.stage if runner else None, progress),
-            answers=judged.answers, notes=judged.notes, identity=identity, differing=differing(identity),
+            answers=judged.answers, notes=judged.notes, identity=identity, differing=describe_differing(identity),
             drift=compared.drift, baseline=compared.sentence, changed=compared.changed,
             partly_compared=compared.partly,
             excluded=dict(runner.excluded) if runner else {}, verb=self._verb,
@@ -464,7 +477,9 @@ class Acceptance:
         head, plan = self._find(run)
         results = self.store.measurements(head.id)
         identity = self.store.identity(head.id)
-        judged = view.judged(plan, results, differing(identity), kinds_of_hardware(identity))
+        judged = view.judge_results(
+            plan, results, describe_differing(identity), kinds_of_hardware(identity)
+        )
         return self._value(head, plan, results, judged)
 
     def resume(self, run: str) -> AcceptanceRun:
@@ -546,12 +561,18 @@ def _rails(
         raise RankdeckError(
             "`--rails` of interfaces: each pod has others; name RDMA devices, or none"
         )
-    names = [name for name in plugins.names("recipes") if find(name).traits.fabric == fabric]
+    names = [
+        name
+        for name in plugins.plugin_names("recipes")
+        if find_recipe(name).traits.fabric == fabric
+    ]
     return dict.fromkeys(names, rails) if rails else {}
 
 
 def _asked_again(plan: RunPlan, include_busy: tuple[str, ...]) -> Request:
-    """The request that checks the nodes again before a stopped run continues; the nodes were chosen when it began."""
+    """The request that checks the nodes again before a stopped run continues;
+    the nodes were chosen when it began.
+    """
     return Request(like=plan.like, seconds=plan.seconds, include_busy=include_busy)
 
 
@@ -563,7 +584,9 @@ def _plan_of(head: KeptRun) -> RunPlan | None:
 
 
 def _progress(head: KeptRun) -> RunState:
-    """The state of a saved run: a run that is marked as running was killed, or runs in another console."""
+    """The state of a saved run: a run that is marked as running was
+    killed, or runs in another console.
+    """
     return RunState.DONE if head.state == "done" else RunState.STOPPED
 
 

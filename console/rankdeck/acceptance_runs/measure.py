@@ -1,4 +1,6 @@
-"""One measurement as one job: start it, follow it, cancel it and verify that if it hangs, keep its raw output in a private file."""
+"""One measurement as one job: start it, follow it, cancel it and verify that if it
+hangs, keep its raw output in a private file.
+"""
 
 import asyncio
 import logging
@@ -10,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from rankdeck.config.files import private_folder, read_regular, write_private
+from rankdeck.config.files import create_private_folder, read_regular, write_user_file
 from rankdeck.errors import LaunchError, RankdeckError
 from rankdeck.model.acceptance import Result
 from rankdeck.model.job import CancelReport, Chunk, Followed, Job, JobSpec
@@ -27,7 +29,9 @@ LARGEST = 32 << 20
 _QUEUE = 3600.0
 """Seconds that a measurement may wait in a queue; these do not count towards its time limit."""
 _LOOK = 1.0
-"""Seconds between two checks of the time limit, which depends on how long others of the round take."""
+"""Seconds between two checks of the time limit, which depends on
+how long others of the round take.
+"""
 
 
 class Follows(Protocol):
@@ -42,7 +46,8 @@ class Follows(Protocol):
         ...
 
     async def caught_up(self, *, silent: Collection[str]) -> set[str]:
-        """Wait a limited time until all nodes but those in `silent` have sent everything about their jobs.
+        """Wait a limited time until all nodes but those in `silent` have
+        sent everything about their jobs.
 
         Returns those that have not.
         """
@@ -73,13 +78,17 @@ class MeasureSession(Protocol):
         ...
 
     async def launch(self, spec: JobSpec, *, anywhere: bool = False) -> str:
-        """Start the job, with `anywhere` also on excluded nodes; returns its id. Raises LaunchError."""
+        """Start the job, with `anywhere` also on excluded nodes; returns its id.
+
+        Raises LaunchError.
+        """
         ...
 
     async def cancel(self, job_id: str, grace: float | None = None) -> CancelReport:
         """End every process of the job and check that none is left.
 
-        `grace`: seconds between SIGTERM and SIGKILL; None takes the job's own. Raises RankdeckError.
+        `grace`: seconds between SIGTERM and SIGKILL; None takes the
+        job's own. Raises RankdeckError.
         """
         ...
 
@@ -107,7 +116,9 @@ class Output:
         self.size += len(fresh)
 
     def of_ranks(self, mask: Callable[[bytes], bytes]) -> Mapping[int, bytes]:
-        """Rank -> stdout, then stderr, with secrets masked; the launcher's output counts only if no rank wrote anything."""
+        """Rank -> stdout, then stderr, with secrets masked; the launcher's output
+        counts only if no rank wrote anything.
+        """
         found: defaultdict[int, bytes] = defaultdict(bytes)
         for (rank, _), data in sorted(
             self._streams.items(), key=lambda item: (item[0][0], item[0][1] == "err")
@@ -136,18 +147,21 @@ class Ended:
     """Node -> why the job was not started there, if that concerns single nodes."""
 
 
-async def measured(
+async def measure_job(
     session: MeasureSession,
     spec: JobSpec,
     limit: Callable[[], float],
     environment: Mapping[str, str],
     queue: float = _QUEUE,
 ) -> Ended:
-    """Run the job to its end. `limit` is called once a second; a job that runs for more seconds than it returns hangs.
+    """Run the job to its end. `limit` is called once a second; a job that runs
+    for more seconds than it returns hangs.
 
-    A scheduler may let the job wait for `queue` seconds first; without a scheduler the limit counts from the launch.
+    A scheduler may let the job wait for `queue` seconds first; without a
+    scheduler the limit counts from the launch.
 
-    A job that hangs, or whose measurement is cancelled, is cancelled and verified to be gone before this returns.
+    A job that hangs, or whose measurement is cancelled, is cancelled and
+    verified to be gone before this returns.
     """
     clock = _Clock(limit, queue if session.chooses_nodes else 0.0)
     try:
@@ -207,7 +221,9 @@ class _Clock:
 
 
 async def _ends(session: MeasureSession, job_id: str, rest: Callable[[], float]) -> bool:
-    """Wait for the end of a job, as long as `rest` returns more than 0 seconds; returns whether the job ended."""
+    """Wait for the end of a job, as long as `rest` returns more than 0
+    seconds; returns whether the job ended.
+    """
     while (seconds := rest()) > 0:
         try:
             async with asyncio.timeout(min(seconds, _LOOK)):
@@ -219,7 +235,9 @@ async def _ends(session: MeasureSession, job_id: str, rest: Callable[[], float])
 
 
 async def ended_with_proof(session: MeasureSession, job_id: str) -> dict[str, str]:
-    """Cancel the job; returns node -> what may still run there, empty if it is verified that nothing does."""
+    """Cancel the job; returns node -> what may still run there, empty if
+    it is verified that nothing does.
+    """
     report = await session.cancel(job_id)
     left = {one.node: f"process {one.pid} of {job_id} does not end" for one in report.left}
     return {
@@ -241,13 +259,15 @@ class RawOutputs:
         self._folder = folder
 
     def write(self, run: str, one: Result, raw: bytes) -> str:
-        """Write an output to a file; returns its path, or "" if there is no output or writing failed (which is logged)."""
+        """Write an output to a file; returns its path, or "" if there is no output
+        or writing failed (which is logged).
+        """
         if not raw:
             return ""
         path = self._folder / run / f"{_name(one)}.txt"
         try:
-            private_folder(path.parent)
-            write_private(path, raw.decode("utf-8", "replace"))
+            create_private_folder(path.parent)
+            write_user_file(path, raw.decode("utf-8", "replace"))
         except OSError as error:
             log.warning("%s: the output is not kept: %s", path, error.strerror or error)
             return ""
@@ -276,7 +296,9 @@ class RawOutputs:
 
 
 def _name(one: Result) -> str:
-    """The name of the file: `003-pairs-iperf3-n1-n2-0-1`, which is round, stage, recipe, nodes, port, repeat."""
+    """The name of the file: `003-pairs-iperf3-n1-n2-0-1`, which is round,
+    stage, recipe, nodes, port, repeat.
+    """
     nodes = (one.sender, one.receiver or (f"{len(one.group)}nodes" if one.group else ""))
     words = (
         f"{one.round:03}",

@@ -1,4 +1,6 @@
-"""Carries out the plan of one run, stage by stage and round by round; continues a run that was killed."""
+"""Carries out the plan of one run, stage by stage and round by
+round; continues a run that was killed.
+"""
 
 import asyncio
 import time
@@ -8,21 +10,21 @@ from dataclasses import replace
 from itertools import groupby, product
 from math import ceil
 
-from rankdeck.acceptance.baseline import hardware, kinds_of_hardware, params_hash
+from rankdeck.acceptance.baseline import hardware_name, kinds_of_hardware, params_hash
 from rankdeck.acceptance.planning import rail_count
 from rankdeck.acceptance.recipe import NEVER_BEGAN
 from rankdeck.acceptance.run import RunPlan
-from rankdeck.acceptance.schedule import Round, Run, next_groups, runs_of
-from rankdeck.acceptance.view import able, expected, schedule_of
+from rankdeck.acceptance.schedule import Round, Run, next_groups, runs_of_pair
+from rankdeck.acceptance.view import able_nodes, expected_median, schedule_of
 from rankdeck.acceptance.work import (
     Setup,
     Work,
-    find,
+    find_recipe,
     limit_of,
     never_began,
     one_run,
     perhaps_slow,
-    resting,
+    resting_text,
     results_of,
     spec_of,
     takes_turns,
@@ -32,7 +34,7 @@ from rankdeck.acceptance_runs.measure import (
     MeasureSession,
     RawOutputs,
     ended_with_proof,
-    measured,
+    measure_job,
 )
 from rankdeck.model.acceptance import (
     BUSY_CORES,
@@ -50,7 +52,7 @@ from rankdeck.model.acceptance import (
     Verdict,
     busy_cores,
     clocks_under_load,
-    differing,
+    describe_differing,
     link_errors,
     measurement_of,
 )
@@ -58,17 +60,24 @@ from rankdeck.state.acceptance import AcceptanceRuns
 from rankdeck.state.fleet import NodeState
 
 _ATTEMPTS = 3
-"""How often a measurement is tried that never began, each time on other ports; such tries do not count against nodes."""
+"""How often a measurement is tried that never began, each time on other ports;
+such tries do not count against nodes.
+"""
 _SOAKS = 10_000
 _COMPUTES, _LOOK = 50, 1.0
-"""A processor's clock counts if it is busy for at least this percentage of the time; seconds between two samples."""
+"""A processor's clock counts if it is busy for at least this percentage of
+the time; seconds between two samples.
+"""
 
 COUNTERS_COME = 11.0
 """Seconds after which agents have sent the counters of links, which they read every ten seconds."""
 
 
 class Runner:
-    """One run in progress. `results` has measurements that are done or running; `changed` is called when it changes."""
+    """One run in progress.
+
+    `results` has measurements that are done or running; `changed` is called when it changes.
+    """
 
     def __init__(
         self,
@@ -84,9 +93,13 @@ class Runner:
         self.stage: Stage | None = None
         self.excluded: dict[str, str] = {}
         self.odd: dict[str, str] = {}
-        """Node -> what is odd about it: facts that differ from most, or what its health showed during measurements."""
+        """Node -> what is odd about it: facts that differ from most, or what
+        its health showed during measurements.
+        """
         self.resting: dict[str, tuple[str, str]] = {}
-        """Node -> (job of which something may be left there, why); such a node is not measured until it is verified clean."""
+        """Node -> (job of which something may be left there, why); such a node is
+        not measured until it is verified clean.
+        """
         self._wanted: list[list[Work]] = []
         self.kinds: dict[str, str] = {}
         """Node -> its hardware, if there are several kinds with enough nodes each."""
@@ -95,7 +108,9 @@ class Runner:
         self._clocks: dict[tuple[str, str], dict[str, float]] = {}
         """(fact, node) -> device -> the highest clock under load in MHz."""
         self._cores: dict[str, tuple[float, int]] = {}
-        """Node -> sum of the percentages of cores in use in each sample while it was measured, and the number of samples."""
+        """Node -> sum of the percentages of cores in use in each sample while it
+        was measured, and the number of samples.
+        """
         self._counted: dict[tuple[str, str], dict[str, float]] = {}
         """(metric, node) -> device -> the counter before anything was measured."""
         self._boots: dict[str, str] = {}
@@ -103,22 +118,26 @@ class Runner:
         self._differing: dict[str, str] = {}
         """Node -> the part of `odd` about its clocks and links."""
         self.identity: dict[str, Mapping[str, str]] = {}
-        """Node -> fact -> value: the identity of the nodes, and facts from telemetry during this run."""
+        """Node -> fact -> value: the identity of the nodes, and facts
+        from telemetry during this run.
+        """
         self._earlier: Mapping[str, Mapping[str, str]] = {}
         """The part of it that an earlier console received in this run."""
 
     def take(self, results: Iterable[Result], identity: Mapping[str, Mapping[str, str]]) -> None:
-        """Add what an earlier console measured in this run, which is not measured again, and node -> fact -> value."""
+        """Add what an earlier console measured in this run, which is not
+        measured again, and node -> fact -> value.
+        """
         self.identity.update(identity)
         self.results |= {one.key: one for one in results}
-        self.odd.update(differing(identity))
+        self.odd.update(describe_differing(identity))
         self.kinds.update(kinds_of_hardware(identity))
-        self.alike.update({node: hardware(facts) for node, facts in identity.items()})
+        self.alike.update({node: hardware_name(facts) for node, facts in identity.items()})
         self._earlier = {
             node: {fact: facts[fact] for fact in HEARD if fact in facts}
             for node, facts in identity.items()
         }
-        self._differing = differing(self._earlier)
+        self._differing = describe_differing(self._earlier)
 
     @property
     def done(self) -> list[Result]:
@@ -148,11 +167,13 @@ class Runner:
             self._keep_telemetry()
 
     def again(self, nodes: tuple[str, ...], recipe: str, repeats: int) -> None:
-        """Measure one node, or a pair in both directions, again after the current round; this counts as a confirmation."""
+        """Measure one node, or a pair in both directions, again after the current
+        round; this counts as a confirmation.
+        """
         if len(nodes) == 1:
             self._wanted.append([self._alone_again(nodes[0], recipe)])
             return
-        pair, directed = (nodes[0], nodes[1]), find(recipe).traits.directed
+        pair, directed = (nodes[0], nodes[1]), find_recipe(recipe).traits.directed
         met = {(one.sender, one.receiver) for one in self.results.values() if one.recipe == recipe}
         if not directed and pair not in met and pair[::-1] in met:
             # One cell has both directions, so the new measurement belongs to that cell.
@@ -160,7 +181,7 @@ class Runner:
         number = (
             1 + max((one.round for one in self.results.values()), default=0) + len(self._wanted)
         )
-        runs = runs_of(pair, repeats, rail_count(self._setup.rails, recipe), directed=directed)
+        runs = runs_of_pair(pair, repeats, rail_count(self._setup.rails, recipe), directed=directed)
         one = Round(number=number, stage=Stage.CONFIRM, pairs=(pair,), runs=tuple(runs))
         self._wanted += _works(one, recipe)
 
@@ -189,7 +210,7 @@ class Runner:
     async def _pairs(self, recipe: str) -> None:
         """Run rounds until the schedule has no more: pairs, confirmation, leaves."""
         schedule = schedule_of(self._plan, recipe, self.done, self.odd, self.kinds)
-        lower = find(recipe).traits.lower_is_better
+        lower = find_recipe(recipe).traits.lower_is_better
         while (one := schedule.next_round()) is not None:
             self.stage = one.stage
             before = set(self.results)
@@ -198,13 +219,14 @@ class Runner:
             for key, result in self.results.items():
                 if key not in before and result.receiver and result.recipe == recipe:
                     schedule.take(measurement_of(result, lower_is_better=lower))
-            schedule.expect(expected(self._plan, recipe, self.done))
+            schedule.expect(expected_median(self._plan, recipe, self.done))
 
     async def _groups(self, recipe: str) -> None:
         nodes = self._fit()
-        tolerance = find(recipe).traits.tolerance
+        tolerance = find_recipe(recipe).traits.tolerance
         number = 0
-        # Only from what was done before this round, so that a resumed run is planned in the same way.
+        # Only from what was done before this round, so that a resumed
+        # run is planned in the same way.
         while groups := next_groups(nodes, self._before(number), tolerance).groups:
             works = (one_run(Stage.GROUPS, recipe, group, 0, n) for n, group in enumerate(groups))
             await self._round([[replace(one, round=number)] for one in works])
@@ -214,7 +236,9 @@ class Runner:
         return [one for one in self.done if one.stage is Stage.GROUPS and one.round < number]
 
     async def _soak(self, recipe: str) -> None:
-        """Measure the largest group until the time is over (including that of an earlier console), or no result comes."""
+        """Measure the largest group until the time is over (including that of an
+        earlier console), or no result comes.
+        """
         spent = sum(one.seconds for one in self.done if one.stage is Stage.SOAK)
         until = time.monotonic() + self._plan.soak - spent
         first = 1 + max((one.repeat for one in self.done if one.stage is Stage.SOAK), default=-1)
@@ -230,7 +254,7 @@ class Runner:
     def _fit(self) -> tuple[str, ...]:
         """Nodes for groups: all except those that are bad alone or in pairs."""
         bad = {*self.excluded, *(node for verdict in self._verdicts() for node in verdict.nodes)}
-        return tuple(node for node in able(self._plan, self.done) if node not in bad)
+        return tuple(node for node in able_nodes(self._plan, self.done) if node not in bad)
 
     def _verdicts(self) -> list[Verdict]:
         """The verdicts on the pairs of all recipes."""
@@ -293,7 +317,7 @@ class Runner:
         for attempt in range(_ATTEMPTS):
             now = replace(work, attempt=attempt)
             self._show(replace(one, outcome=Outcome.RUNNING) for one in now.pending())
-            done = await measured(
+            done = await measure_job(
                 self._session, spec_of(now, self._setup), limit, self._setup.cluster.environment
             )
             found = self._results(now, done)
@@ -315,7 +339,9 @@ class Runner:
             )
 
     def _known(self, recipe: str) -> bool:
-        """Whether the duration of a measurement is known: it is set, or this run has measured it."""
+        """Whether the duration of a measurement is known: it is
+        set, or this run has measured it.
+        """
         has = any(one.recipe == recipe and one.value is not None for one in self.done)
         return takes_turns(recipe) or has
 
@@ -338,7 +364,7 @@ class Runner:
             if node in self.excluded:
                 return f"{node} was taken out: {self.excluded[node]}"
             if node in self.resting:
-                return resting(node, self.resting[node][1])
+                return resting_text(node, self.resting[node][1])
         return ""
 
     def _left(self, work: Work) -> Work:
@@ -350,23 +376,27 @@ class Runner:
         return replace(work, runs=runs)
 
     async def _last_look(self) -> None:
-        """Mark the last result of each node that was never verified clean as not measured: something may have run beside it."""
+        """Mark the last result of each node that was never verified clean as not
+        measured: something may have run beside it.
+        """
         await self._prove_clean()
         number = 1 + max((one.round for one in self.done), default=0)
         for node, (_, why) in self.resting.items():
             # None: the node was never measured, for example a login node.
             last = next((one for one in reversed(self.done) if node in one.nodes), None)
-            if last is None or last.text.startswith(resting(node, "")):
+            if last is None or last.text.startswith(resting_text(node, "")):
                 continue
             stage = Stage.CONFIRM if last.receiver else last.stage
             lost = replace(
                 last, stage=stage, round=number, outcome=Outcome.NOT_MEASURED, value=None, seconds=0.0, raw="", job="",
-                text=resting(node, why),
+                text=resting_text(node, why),
             )  # fmt: skip
             self._keep([(lost, b"")])
 
     async def _end_earlier(self) -> None:
-        """End jobs that an earlier console left of this run; they would disturb the measurements."""
+        """End jobs that an earlier console left of this run; they
+        would disturb the measurements.
+        """
         for job in self._session.jobs.all():
             if job.plan.part_of == self._run and (not job.state.final or job.unproven):
                 left = await ended_with_proof(self._session, job.id)
@@ -392,7 +422,9 @@ class Runner:
                 self.odd[node] = "; ".join(filter(None, (self.odd.get(node, ""), seen)))
 
     async def _watch_load(self, nodes: Iterable[str]) -> None:
-        """Note cores in use, and the highest clock of each busy GPU and CPU: slow with low clocks is another fault than slow with full clocks."""
+        """Note cores in use, and the highest clock of each busy GPU and CPU: slow with low clocks
+        is another fault than slow with full clocks.
+        """
         known = [node for node in nodes if self._session.fleet.knows(node)]
         while True:
             for name in known:
@@ -450,7 +482,9 @@ class Runner:
             yield one.fact, clocks_under_load(seen, self.alike, one.word)
 
     def _keep_telemetry(self) -> None:
-        """Save clocks, cores, links and reboots with the identity of the nodes, so that saved runs have them and later runs show changes."""
+        """Save clocks, cores, links and reboots with the identity of the nodes, so that saved
+        runs have them and later runs show changes.
+        """
         kept = defaultdict[str, dict[str, str]](dict)
         kept.update({node: dict(facts) for node, facts in self._earlier.items()})
         for fact, texts in self._telemetry():
@@ -459,7 +493,7 @@ class Runner:
                 kept[node][fact] = was if text == WELL[fact] else text
         self._store.identify(self._run, kept)
         self.identity.update({node: {**self.identity.get(node, {}), **kept[node]} for node in kept})
-        slow = differing(kept)
+        slow = describe_differing(kept)
         for node in {*kept, *self._differing}:
             was, now = self._differing.pop(node, "").split("; "), slow.get(node, "")
             left = [part for part in self.odd.pop(node, "").split("; ") if part and part not in was]
@@ -478,13 +512,15 @@ class Runner:
         """Save results before anything else: first the raw output, then the row that names it."""
         done = [replace(one, raw=self._raw.write(self._run, one, raw)) for one, raw in found]
         seconds = ceil(self._setup.seconds)
-        rows = [(one, params_hash(find(one.recipe), seconds)) for one in done]
+        rows = [(one, params_hash(find_recipe(one.recipe), seconds)) for one in done]
         self._store.add(self._run, rows)
         self._show(done)
 
 
 def _works(one: Round, recipe: str) -> Iterable[list[Work]]:
-    """The jobs of a round, by pair and rail: one job for all runs, or one after the other if a launcher starts them."""
+    """The jobs of a round, by pair and rail: one job for all runs, or one
+    after the other if a launcher starts them.
+    """
 
     def place_of(run: Run) -> tuple[str, str, int]:
         first, last = sorted(run[:2])

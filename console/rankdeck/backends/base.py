@@ -21,16 +21,17 @@ class Follower(Protocol):
     def __aiter__(self) -> AsyncIterator[Followed]:
         """Yield events, chunks of output and tails of output, in the order in which they arrive.
 
-        The iteration ends when every node has sent `closed` or was given up, or after `close`. A broken
-        connection is opened again. Raises RankdeckError if the job cannot be followed at all.
+        The iteration ends when every node has sent `closed` or was given up, or after `close`. A
+        broken connection is opened again. Raises RankdeckError if the job cannot be followed at
+        all.
         """
         ...
 
     def watch(self, ranks: Collection[int], backlog: int | None) -> None:
         """Fetch the full output of these ranks from now on, and only the last line of all others.
 
-        Reading continues at `positions` (see `Backend.follow`). `backlog` is the minimum number of bytes of
-        earlier output to fetch; None fetches all. Each call replaces the one before.
+        Reading continues at `positions` (see `Backend.follow`). `backlog` is the minimum number of
+        bytes of earlier output to fetch; None fetches all. Each call replaces the one before.
         """
         ...
 
@@ -54,7 +55,10 @@ class Backend(Protocol):
     name: ClassVar[str]
     """The value of `backend:` in a cluster file."""
     can: ClassVar[Capabilities]
-    """What this backend can do; `model.cluster.capabilities` finds it by name. Callers check this, never the name."""
+    """What this backend can do; `model.cluster.capabilities` finds it by name.
+
+    Callers check this, never the name.
+    """
 
     def plan(self, cluster: Cluster, spec: JobSpec, job: str) -> Plan:
         """The plan that `launch` would carry out; `job` is the new job's id.
@@ -73,21 +77,25 @@ class Backend(Protocol):
     async def launch(self, plan: Plan, tell: Tell = say_nothing) -> Plan:
         """Carry out the plan and nothing else; returns it with its TCP port filled in.
 
-        If it fails, it ends everything that it had started and raises LaunchError. Because the clean-up can
-        take seconds, `tell` is awaited before it, with a sentence that says what failed.
+        If it fails, it ends everything that it had started and raises LaunchError. Because the
+        clean-up can take seconds, `tell` is awaited before it, with a sentence that says what
+        failed.
         """
         ...
 
     def follow(self, plan: Plan, seen: Mapping[str, int], positions: ReadPositionsOf) -> Follower:
-        """A follower of this job. Each node sends the events after number `seen[node]`; all, if `seen` lacks the node.
+        """A follower of this job. Each node sends the events after number
+        `seen[node]`; all, if `seen` lacks the node.
 
-        `positions(node, rank)` gives how far that rank's logs were read. After a reconnect, output is sent again from
-        these positions, so the caller must record each chunk in them before it takes the next item.
+        `positions(node, rank)` gives how far that rank's logs were read. After a reconnect, output
+        is sent again from these positions, so the caller must record each chunk in them before it
+        takes the next item.
         """
         ...
 
     async def cancel(self, plan: Plan, grace: float, *, by: str = "user") -> CancelReport:
-        """End the job on every node: SIGTERM, wait `grace` seconds, SIGKILL, then search for remaining processes.
+        """End the job on every node: SIGTERM, wait `grace` seconds, SIGKILL,
+        then search for remaining processes.
 
         `by` is "user", "abort" (a part of the job failed) or "system". A node that does not answer
         raises no exception: the report lists it as not verified.

@@ -3,12 +3,18 @@
 from dataclasses import dataclass, replace
 
 LATE = 2.5
-"""A stamp may arrive this many seconds late before the node's clock is doubted. More than the 2 seconds between
-stamps; otherwise a link that delays all stamps equally would look like a clock that was set back."""
+"""A stamp may arrive this many seconds late before the node's clock is doubted. More than the 2
+seconds between stamps; otherwise a link that delays all stamps equally would look like a clock that
+was set back.
+"""
 SURE = 0.25
-"""Late stamps that agree within this many seconds show that the clock was set back, not that the link is slow."""
+"""Late stamps that agree within this many seconds show that the clock was
+set back, not that the link is slow.
+"""
 OWN_STEP = 0.1
-"""The console's clock was set if it moves this many seconds against the steady one between two stamps."""
+"""The console's clock was set if it moves this many seconds against
+the steady one between two stamps.
+"""
 _AGREEING = 3
 _APART = 1.5
 
@@ -23,10 +29,13 @@ class ClockWatch:
     doubts: tuple[tuple[float, float], ...] = ()
     """(arrival, lag) in seconds of consecutive stamps that arrived too late."""
     began: float | None = None
-    """When the console's steady clock began, in epoch seconds of its other one; None before that was looked at."""
+    """When the console's steady clock began, in epoch seconds of its other
+    one; None before that was looked at.
+    """
 
     def beside(self, began: float) -> "ClockWatch":
-        """The state once the console's steady clock is seen to have begun then: if that moved, its other clock was set.
+        """The state once the console's steady clock is seen to have begun then:
+        if that moved, its other clock was set.
 
         The node's clock did not move with it.
         """
@@ -38,8 +47,8 @@ class ClockWatch:
     def after(self, at: float, arrived: float) -> "ClockWatch":
         """The state after the node's stamp `at` arrived at `arrived`; both in epoch seconds.
 
-        A stamp ahead of the console's clock proves that the node's clock was set forward. A late one
-        may be due to a slow link; a clock that was set back shows the same lag repeatedly.
+        A stamp ahead of the console's clock proves that the node's clock was set forward. A late
+        one may be due to a slow link; a clock that was set back shows the same lag repeatedly.
         """
         ahead = at - self.offset - arrived
         if ahead > self.uncertainty + SURE:

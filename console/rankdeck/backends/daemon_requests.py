@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from rankdeck.model.safe_text import clean
+from rankdeck.model.safe_text import clean_line
 from rankdeck_agent.rules.mpi_daemon import daemon_of, daemons_of
 from rankdeck_agent.wire import NodePlan
 from rankdeck_agent.wire.job_events import DaemonAsked
@@ -22,19 +22,23 @@ class DaemonRequests:
         """(node that asked, host on which its daemon starts or runs)."""
 
     def flooded(self, node: str) -> bool | None:
-        """Count a request of the node. False: carry it out; True: it reaches the limit, report it; None: ignore it."""
+        """Count a request of the node.
+
+        False: carry it out; True: it reaches the limit, report it; None: ignore it.
+        """
         most = 2 * len(self._hosts) + _SPARE
         asked = self._asked[node] = self._asked.get(node, 0) + 1
         return None if asked > most else asked == most
 
     def refusal(self, origin: NodePlan, request: DaemonAsked) -> str:
-        """Why the request is refused, worded to follow "asked to start …"; "" if it is to be carried out.
+        """Why the request is refused, worded to follow "asked to start
+        …"; "" if it is to be carried out.
 
         In that case the daemon counts as running until `failed` is called.
         """
         host = request.host
         allowed = {name for p in origin.processes for name in daemons_of(p.argv, origin.job)}
-        on = f"on {clean(host, 64)}"
+        on = f"on {clean_line(host, 64)}"
         if not allowed:
             return f"a command {on}, but has no launcher of MPI: refused"
         if host not in self._hosts:

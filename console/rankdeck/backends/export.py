@@ -1,13 +1,15 @@
-"""Exports a plan as a POSIX shell script that needs only ssh, not Rankdeck, and gives the same result. No I/O."""
+"""Exports a plan as a POSIX shell script that needs only ssh, not
+Rankdeck, and gives the same result. No I/O.
+"""
 
 import shlex
 
 from rankdeck.backends.plan_text import export_lines, process_line
 from rankdeck.backends.shell_words import end_mark, whole_file
 from rankdeck.errors import LaunchError
-from rankdeck.model.cluster import Access, Cluster, Node, capabilities
+from rankdeck.model.cluster import Access, Cluster, Node, capabilities_of
 from rankdeck.model.job import Plan
-from rankdeck.model.nodeset import fold
+from rankdeck.model.nodeset import fold_nodes
 from rankdeck_agent.rules.mpi_daemon import SKIP_SSH_OPTIONS
 from rankdeck_agent.wire import JOB_VARIABLE, NODE_VARIABLE, RUN_VARIABLE, NodeFile, NodePlan
 
@@ -96,9 +98,12 @@ done
 """
 
 
-def export(plan: Plan, cluster: Cluster) -> str:
-    """The script; an sbatch script as it is. Raises LaunchError for other plans that are one document."""
-    if plan.text and not capabilities(plan.backend).document:
+def write_export(plan: Plan, cluster: Cluster) -> str:
+    """The script; an sbatch script as it is.
+
+    Raises LaunchError for other plans that are one document.
+    """
+    if plan.text and not capabilities_of(plan.backend).document:
         return plan.text
     if plan.text:
         raise LaunchError(
@@ -121,7 +126,7 @@ def _head(plan: Plan, cluster: Cluster) -> str:
     names = [node.node for node in plan.nodes]
     cases = [f"    {n}) {_ssh(cluster.access, cluster.node(n))} ;;" for n in names]
     return _HEAD % {
-        "what": f"job {plan.name}: {plan.world_size} ranks on {fold(names)}",
+        "what": f"job {plan.name}: {plan.world_size} ranks on {fold_nodes(names)}",
         "cases": "\n".join(cases),
         "nodes": " ".join(names),
         "mark": _mark(plan),
@@ -131,7 +136,9 @@ def _head(plan: Plan, cluster: Cluster) -> str:
 
 
 def _ssh(access: Access, node: Node) -> str:
-    """The ssh command for one node, with the login options of the cluster file; without ssh for this machine."""
+    """The ssh command for one node, with the login options of the cluster
+    file; without ssh for this machine.
+    """
     if node.here:
         return "(cd && sh -s)"
     words = ["ssh", "-o", "BatchMode=yes"]
@@ -204,7 +211,9 @@ _WAIT = (
 
 
 def _start_file(node: NodePlan) -> str:
-    """A script that starts this node's processes side by side; its exit status is the first that is not 0."""
+    """A script that starts this node's processes side by side; its exit
+    status is the first that is not 0.
+    """
     lines = ['. "${0%/*}/env"', "export RANKDECK_PORT", "cd", "status=0 pids="]
     for process in node.processes:
         lines += [f"{{ {process_line(process)}; }} &", 'pids="$pids $!"']
@@ -212,7 +221,9 @@ def _start_file(node: NodePlan) -> str:
 
 
 def _start(plan: Plan) -> str:
-    """Shell lines that start every node with processes, start MPI daemons on the others, and wait."""
+    """Shell lines that start every node with processes, start MPI
+    daemons on the others, and wait.
+    """
     folder = _folder(plan)
     first = next(node.node for node in plan.nodes if node.processes)
     relay = any(not node.processes for node in plan.nodes)

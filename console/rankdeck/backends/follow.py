@@ -14,7 +14,7 @@ from rankdeck.backends.node_stream import NodeStream
 from rankdeck.errors import NodeError
 from rankdeck.model.job import Chunk, Followed, Plan
 from rankdeck.model.job_events import Body, Connected, Disconnected, Lost, NodeEvent, NotStarted
-from rankdeck.model.safe_text import clean
+from rankdeck.model.safe_text import clean_line
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import Channel
 from rankdeck.state.launch_lock import is_launched
@@ -27,11 +27,14 @@ SILENT_AFTER = 15.0
 TURN = 0.01
 """Seconds for which events are passed on before other tasks, such as the keyboard, get a turn."""
 SHORTEST_SILENCE = 6.0
-"""Fewest seconds of silence after which a node counts as lost; every node sends its clock every 2 seconds."""
+"""Fewest seconds of silence after which a node counts as lost; every
+node sends its clock every 2 seconds.
+"""
 BACKOFF = (0.2, 0.5, 1.0, 2.0, 3.0)
 MOST_WAITING = 2 << 20
-"""Bytes of output that may wait for the caller before all channels are paused. Kept small: output of a quiet rank
-waits behind that of a rank that floods."""
+"""Bytes of output that may wait for the caller before all channels are paused. Kept small: output
+of a quiet rank waits behind that of a rank that floods.
+"""
 SPAWN_LIMIT = 30.0
 LEFTOVER = 3.0
 """Seconds that nodes without a launcher get to end by themselves after the launcher has ended."""
@@ -42,7 +45,9 @@ _LOOK = 0.02
 
 
 class WaitingOutput:
-    """Queue of items that arrived and were not passed to the caller yet, with counts for each node."""
+    """Queue of items that arrived and were not passed to the caller
+    yet, with counts for each node.
+    """
 
     def __init__(self) -> None:
         self._items: deque[Followed] = deque()
@@ -107,7 +112,9 @@ class SshFollower:
         return self._events()
 
     def watch(self, ranks: Collection[int], backlog: int | None) -> None:
-        """Fetch the full output of these ranks from now on, and `backlog` bytes of earlier output (None: all)."""
+        """Fetch the full output of these ranks from now on, and `backlog`
+        bytes of earlier output (None: all).
+        """
         for link in self._links.values():
             link.stream.watch(ranks, backlog)
             self._send_watch(link)
@@ -145,7 +152,8 @@ class SshFollower:
                         if isinstance(item, Chunk):
                             self._make_room(self._links[item.node])
                         yield item
-                        # Give other tasks a turn here, not in the caller: if the caller's task ended there,
+                        # Give other tasks a turn here, not in the caller: if
+                        # the caller's task ended there,
                         # this iterator would stay open.
                         if time.monotonic() - turn > TURN:
                             await asyncio.sleep(0)
@@ -175,7 +183,9 @@ class SshFollower:
         return [link.channel for link in self._links.values() if link.channel is not None]
 
     def _make_room(self, link: NodeLink) -> None:
-        """Called when output of this node was passed on: let the node, and channels that were paused, send more."""
+        """Called when output of this node was passed on: let the node, and
+        channels that were paused, send more.
+        """
         self._ask_for_more(link)
         if self._paused and self._waiting.output < MOST_WAITING // 4:
             self._paused = False
@@ -198,7 +208,8 @@ class SshFollower:
             link.why = await self._look_once(link)
             await self._handed_on(link.node)
             if stream.closed:
-                # Output that was requested too late is still on the node's disk: connect again for it.
+                # Output that was requested too late is still on the
+                # node's disk: connect again for it.
                 again = again + 1 if stream.unread else _MOST_REREADS
                 continue
             if link.connected:
@@ -217,12 +228,16 @@ class SshFollower:
         self._news.set()
 
     async def _handed_on(self, node: str) -> None:
-        """Wait until all items of this node were passed on: only then are the read positions of its logs up to date."""
+        """Wait until all items of this node were passed on: only then are the
+        read positions of its logs up to date.
+        """
         while self._waiting.of[node]:  # noqa: ASYNC110 - plain data
             await asyncio.sleep(_LOOK)
 
     async def _watch_silence(self) -> None:
-        """Notice nodes and channels that no longer send anything, even if the connection seems to be up."""
+        """Notice nodes and channels that no longer send anything, even
+        if the connection seems to be up.
+        """
         while True:
             await asyncio.sleep(TICK)
             if not self._paused:
@@ -262,7 +277,9 @@ class SshFollower:
         return stream.broken or channel.complaint or f"the agent ended with exit code {code}"
 
     def _not_there(self, link: NodeLink) -> None:
-        """Note that the node does not know the job; believed only if no console is starting it there."""
+        """Note that the node does not know the job; believed only if
+        no console is starting it there.
+        """
         if is_launched(self._plan.job):
             link.go(LinkState.AWAITED)
             return
@@ -331,7 +348,9 @@ class SshFollower:
         self._news.set()
 
     def _act(self, link: NodeLink) -> None:
-        """Act on what a node has sent: update its watch line, start daemons, end leftover processes."""
+        """Act on what a node has sent: update its watch line, start
+        daemons, end leftover processes.
+        """
         self._send_watch(link)
         for request in link.stream.take_spawns():
             flooded = self._requests.flooded(link.node)
@@ -355,7 +374,9 @@ class SshFollower:
     # ---- daemons
 
     async def _spawn(self, link: NodeLink, request: DaemonAsked) -> None:
-        """Start the MPI daemon that the launcher on this node requested, and answer the launcher."""
+        """Start the MPI daemon that the launcher on this node
+        requested, and answer the launcher.
+        """
         plan = link.stream.plan
         if why := self._requests.refusal(plan, request):
             self._report(link, Trouble(f"asked to start {why}"))
@@ -384,7 +405,7 @@ class SshFollower:
             return f"{host}: {error.why}"
         if answer.row.get("ok") is True:
             return "ok"
-        return f"{host}: {clean(answer.row.get('error'), 300) or answer.complaint}"
+        return f"{host}: {clean_line(answer.row.get('error'), 300) or answer.complaint}"
 
     def _launchers_closed(self) -> bool:
         """Whether every node with planned processes has closed, while others have none planned."""
@@ -408,7 +429,10 @@ class SshFollower:
 
 
 async def _ended(stream: NodeStream, channel: Channel) -> int:
-    """Wait for the end of the program; its exit code, or -1 if the stream is broken. Raises UnreachableError."""
+    """Wait for the end of the program; its exit code, or -1 if the stream is broken.
+
+    Raises UnreachableError.
+    """
     while not stream.broken:
         with suppress(TimeoutError):
             async with asyncio.timeout(TICK):

@@ -1,14 +1,17 @@
-"""Splits the stream of an agent into frames: a line of JSON, for output followed by bytes. No I/O."""
+"""Splits the stream of an agent into frames: a line of JSON, for output followed by bytes.
+
+No I/O.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
-from rankdeck.model.text import table, text
+from rankdeck.model.text import is_text, parse_table
 
 Frame = tuple[Mapping[str, Any], bytes]
 LONGEST_HEAD = 2 << 20
 LONGEST_DATA = 16 << 20
-_KIND = text(20)
+_KIND = is_text(20)
 
 
 class FrameError(ValueError):
@@ -47,14 +50,16 @@ class FrameParser:
         return frames
 
     def _end(self, begin: int) -> int:
-        """End of the line, or of the data of a frame, that begins at `begin`; -1 if it is incomplete."""
+        """End of the line, or of the data of a frame, that begins at
+        `begin`; -1 if it is incomplete.
+        """
         if self._head is None:
             return self._buffer.find(b"\n", begin) + 1 or -1
         end = begin + self._wanted
         return end if end <= len(self._buffer) else -1
 
     def _begin(self, line: bytes, frames: list[Frame]) -> None:
-        head = table(line, LONGEST_HEAD)
+        head = parse_table(line, LONGEST_HEAD)
         if head is None or not _KIND(head.get("kind")):
             # Start-up files of a login shell may print lines before the agent does.
             self.strange = self.strange or bool(self.count or frames)

@@ -1,4 +1,7 @@
-"""The token of a free TCP port in a plan: finds it, fills it in, or quotes it for a shell. No I/O."""
+"""The token of a free TCP port in a plan: finds it, fills it in, or quotes it for a shell.
+
+No I/O.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,7 +21,9 @@ def port_token(offset: int = 0) -> str:
 
 
 def needs_port(nodes: Sequence[NodePlan]) -> bool:
-    """True if a command or an environment variable of the plan contains the token of the free port."""
+    """True if a command or an environment variable of the plan
+    contains the token of the free port.
+    """
     return any(_PORT.search(text) for node in nodes for text in _texts(node))
 
 

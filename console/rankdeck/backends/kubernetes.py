@@ -1,7 +1,9 @@
-"""The Kubernetes backend: an MPIJob, or an Indexed Job with a headless Service, watched by a supervisor near kubectl.
+"""The Kubernetes backend: an MPIJob, or an Indexed Job with a headless
+Service, watched by a supervisor near kubectl.
 
-The supervisor runs on the control host: the login node, or this machine. Its launcher is the agent's keeper, which
-creates the objects, copies every rank's output to the run folder there, and deletes the job on cancel.
+The supervisor runs on the control host: the login node, or this machine. Its launcher is the
+agent's keeper, which creates the objects, copies every rank's output to the run folder there, and
+deletes the job on cancel.
 """
 
 import json
@@ -12,15 +14,15 @@ from dataclasses import asdict, replace
 from typing import Any, ClassVar
 
 from rankdeck.backends.base import Tell, say_nothing
-from rankdeck.backends.kubernetes_manifest import job_name, manifest_parts, objects
-from rankdeck.backends.plan_options import document_plan, options, ranks_per_node
+from rankdeck.backends.kubernetes_manifest import job_name, job_objects, manifest_parts
+from rankdeck.backends.plan_options import backend_options, document_plan, planned_ranks_per_node
 from rankdeck.backends.ssh import START_LIMIT, SshBackend
 from rankdeck.errors import LaunchError, NodeError, UnknownJobError
-from rankdeck.model.cluster import Capabilities, Cluster, capabilities
+from rankdeck.model.cluster import Capabilities, Cluster, capabilities_of
 from rankdeck.model.job import Abort, Job, JobSpec, Launch, Plan
-from rankdeck.model.safe_text import clean
+from rankdeck.model.safe_text import clean_line
 from rankdeck.model.schedulers import KubernetesJob, SlurmJob
-from rankdeck.model.text import integer, number, read_table
+from rankdeck.model.text import is_integer, is_number, read_table
 from rankdeck.remote.shell import control_host
 from rankdeck_agent.wire import AGENT_TOKEN, NodeFile, NodePlan, ProcessPlan
 
@@ -28,7 +30,9 @@ THE_JOB = "the job"
 """Name of the keeper's process in sentences about what ended if no rank did."""
 _MOST_EACH, _LONGEST_GRACE = 4096, 86400.0
 SETTINGS, MANIFEST, CREATED = "kubernetes.json", "manifest.json", "kubernetes.created"
-"""Files that the keeper reads: its settings, the objects to create, and a mark that they exist already."""
+"""Files that the keeper reads: its settings, the objects to create,
+and a mark that they exist already.
+"""
 CHECK_LIMIT = 60.0
 
 
@@ -36,11 +40,11 @@ class KubernetesBackend(SshBackend):
     """Starts a keeper on the control host, which is followed and cancelled like any supervisor."""
 
     name: ClassVar[str] = "kubernetes"
-    can: ClassVar[Capabilities] = capabilities("kubernetes")
+    can: ClassVar[Capabilities] = capabilities_of("kubernetes")
 
     def plan(self, cluster: Cluster, spec: JobSpec, job: str) -> Plan:
         """One node, the control host, with all ranks; `text` is the manifest to apply by hand."""
-        made = objects(cluster, spec, job)
+        made = job_objects(cluster, spec, job)
         plan = document_plan(cluster, spec, job, manifest_parts(made))
         settings = _settings(cluster, spec, job, plan.world_size)
         asked = json.dumps(made, ensure_ascii=False)
@@ -49,7 +53,10 @@ class KubernetesBackend(SshBackend):
         return replace(plan, nodes=(keeper,))
 
     async def launch(self, plan: Plan, tell: Tell = say_nothing) -> Plan:
-        """Start a keeper. A job that exists already is not touched; if a keeper runs already, nothing is started."""
+        """Start a keeper.
+
+        A job that exists already is not touched; if a keeper runs already, nothing is started.
+        """
         (keeper,) = plan.nodes
         if all(file.path != CREATED for file in keeper.files):
             return await super().launch(plan, tell)
@@ -60,7 +67,7 @@ class KubernetesBackend(SshBackend):
             raise LaunchError("prepare", str(error)) from error
         if answer.row.get("ok") is True or answer.row.get("there") is True:
             return plan
-        why = clean(answer.row.get("error"), 400) or answer.complaint
+        why = clean_line(answer.row.get("error"), 400) or answer.complaint
         raise LaunchError("prepare", f"{keeper.node}: {why}")
 
     async def check(self, plan: Plan) -> str:
@@ -72,13 +79,15 @@ class KubernetesBackend(SshBackend):
         answer = await self._agents.call(host.node, ("kubernetes", "try"), stdin, limit=CHECK_LIMIT)
         if answer.row.get("ok") is True:
             return ""
-        return clean(answer.row.get("error"), 1000) or f"{host.node} gives no answer"
+        return clean_line(answer.row.get("error"), 1000) or f"{host.node} gives no answer"
 
 
 def _keeper(
     cluster: Cluster, job: str, ranks: int, files: tuple[NodeFile, ...], grace: float
 ) -> NodePlan:
-    """The plan of the control host: a supervisor whose launcher is the keeper, which ends when the job ends."""
+    """The plan of the control host: a supervisor whose launcher is the
+    keeper, which ends when the job ends.
+    """
     host = control_host(cluster)
     return NodePlan(
         job=job,
@@ -98,7 +107,9 @@ _GRACE = 30.0
 
 
 def attach_id(found: KubernetesJob) -> str:
-    """Rankdeck's id for a job of others, the same in every console: name, time of creation and a part of its uid."""
+    """Rankdeck's id for a job of others, the same in every console: name,
+    time of creation and a part of its uid.
+    """
     made = time.strftime("%Y%m%d-%H%M%S", time.gmtime(found.created))
     name = re.sub(r"[^A-Za-z0-9._-]", "-", found.name)[:60]
     return f"{name}-{made}-{found.uid.replace('-', '')[:4].ljust(4, '0')}"
@@ -109,7 +120,9 @@ OtherJob = KubernetesJob | SlurmJob
 
 
 def find_listed(others: Sequence[OtherJob], text: str) -> OtherJob:
-    """The one listed job with this name, place or id; raises UnknownJobError if there is none or more than one."""
+    """The one listed job with this name, place or id; raises
+    UnknownJobError if there is none or more than one.
+    """
     found = [one for one in others if text in _names(one)]
     if not found:
         raise UnknownJobError(f"no job `{text[:60]}`")
@@ -120,7 +133,8 @@ def find_listed(others: Sequence[OtherJob], text: str) -> OtherJob:
 
 
 def find_followed(listed: Sequence[KubernetesJob], known: Sequence[Job], text: str) -> str:
-    """The id of the job with this place (`job/pi`, a Slurm number) that is followed already, also if its server no longer has it; else "".
+    """The id of the job with this place (`job/pi`, a Slurm number) that is followed already,
+    also if its server no longer has it; else "".
 
     `known`: the jobs of this console, newest first.
     """
@@ -135,13 +149,15 @@ def find_followed(listed: Sequence[KubernetesJob], known: Sequence[Job], text: s
 
 def place_of(plan: Plan) -> str:
     """`mpijob/pi` for a job on Kubernetes; "" for others."""
-    asked = keeper_settings(plan)
-    kind, name = (clean(asked.get(key), 253) for key in ("kind", "name"))
+    asked = kubernetes_keeper_settings(plan)
+    kind, name = (clean_line(asked.get(key), 253) for key in ("kind", "name"))
     return f"{kind.lower()}/{name}" if kind and name else ""
 
 
-def keeper_settings(plan: Plan) -> Mapping[str, Any]:
-    """What the keeper of a job is told (the agent's `target.Target`); empty for a job that has none."""
+def kubernetes_keeper_settings(plan: Plan) -> Mapping[str, Any]:
+    """What the keeper of a job is told (the agent's
+    `target.Target`); empty for a job that has none.
+    """
     files = [file for node in plan.nodes[:1] for file in node.files if file.path == SETTINGS]
     try:
         return read_table(files[0].text.encode()) if files else {}
@@ -150,12 +166,16 @@ def keeper_settings(plan: Plan) -> Mapping[str, Any]:
 
 
 UNMARKED_LIMIT = 3.0
-"""Seconds for a rank of such a job to be heard before its launcher's output is shown in its place."""
+"""Seconds for a rank of such a job to be heard before its
+launcher's output is shown in its place.
+"""
 
 
 def is_untagged(plan: Plan) -> bool:
-    """Whether ranks of the job can be told apart only if its launcher was started with `--tag-output`."""
-    return keeper_settings(plan).get("form") == "openmpi"
+    """Whether ranks of the job can be told apart only if its launcher
+    was started with `--tag-output`.
+    """
+    return kubernetes_keeper_settings(plan).get("form") == "openmpi"
 
 
 def _names(one: OtherJob) -> tuple[str, ...]:
@@ -173,16 +193,18 @@ def cannot_follow(found: KubernetesJob) -> str:
     return f"{found.place} {found.held_words}, and Rankdeck follows no {found.kind}: `{kubectl}`"
 
 
-def attach_plan(cluster: Cluster, found: KubernetesJob) -> Plan:
-    """The plan to follow an existing job: its keeper creates nothing and reads every pod's output from the start."""
+def kubernetes_attach_plan(cluster: Cluster, found: KubernetesJob) -> Plan:
+    """The plan to follow an existing job: its keeper creates nothing and
+    reads every pod's output from the start.
+    """
     note = found.spec or {}
     job = found.ours or attach_id(found)
     each = max(found.ranks // found.pods, 1)
-    if found.ours and integer(note.get("ranks_per_node")):
+    if found.ours and is_integer(note.get("ranks_per_node")):
         each = min(max(note["ranks_per_node"], 1), _MOST_EACH)
     count = found.pods * each
     seconds = note.get("grace")
-    grace = min(float(seconds), _LONGEST_GRACE) if number(seconds) and seconds >= 0 else _GRACE
+    grace = min(float(seconds), _LONGEST_GRACE) if is_number(seconds) and seconds >= 0 else _GRACE
     settings = {
         "name": found.name,
         "kind": found.kind,
@@ -201,7 +223,7 @@ def attach_plan(cluster: Cluster, found: KubernetesJob) -> Plan:
     keeper = _keeper(cluster, job, count, files, grace)
     return Plan(
         job=job,
-        name=clean(note.get("name"), 63) or found.name,
+        name=clean_line(note.get("name"), 63) or found.name,
         cluster=cluster.name,
         backend=cluster.backend,
         nodes=(keeper,),
@@ -213,7 +235,7 @@ def attach_plan(cluster: Cluster, found: KubernetesJob) -> Plan:
 
 def _settings(cluster: Cluster, spec: JobSpec, job: str, ranks: int) -> str:
     """The keeper's settings as JSON; see `target.Target` of the agent."""
-    chosen = options(cluster, spec, "kubernetes")
+    chosen = backend_options(cluster, spec, "kubernetes")
     return json.dumps(
         {
             "name": job_name(job),
@@ -221,7 +243,7 @@ def _settings(cluster: Cluster, spec: JobSpec, job: str, ranks: int) -> str:
             "namespace": chosen.get("namespace", ""),
             "context": chosen.get("context", ""),
             "wanted": spec.nodes,
-            "each": ranks_per_node(cluster, spec),
+            "each": planned_ranks_per_node(cluster, spec),
             "ranks": ranks,
             "grace": spec.grace,
         }

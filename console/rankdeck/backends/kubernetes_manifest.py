@@ -1,7 +1,7 @@
 """The manifest of a Kubernetes job: an MPIJob, or an Indexed Job with a headless Service, as YAML.
 
-Its pods run each rank under a shim, which writes to the pod's stdout what the rank prints and how it ends, one line
-each; `rankdeck_agent.kubernetes.objects` reads them:
+Its pods run each rank under a shim, which writes to the pod's stdout what the rank prints and how
+it ends, one line each; `rankdeck_agent.kubernetes.objects` reads them:
 
     [rank 3 start] HOST
     [rank 3 out] TEXT
@@ -9,11 +9,13 @@ each; `rankdeck_agent.kubernetes.objects` reads them:
     [rank 3 out+] TEXT            a part of a long line, which goes on
     [rank 3 exit] STATUS          as in a shell: 128 + signal if a signal ended it
 
-Kubernetes keeps one log per container, for all ranks, and stdout and stderr together. The labels tell ranks and streams
-apart, whatever mpirun or torchrun add. Writes to a pipe are atomic up to 4096 bytes, so longer lines are sent in parts.
+Kubernetes keeps one log per container, for all ranks, and stdout and stderr together. The labels
+tell ranks and streams apart, whatever mpirun or torchrun add. Writes to a pipe are atomic up to
+4096 bytes, so longer lines are sent in parts.
 
-On the volume claim of `logs` a rank has the files `out` and `err` with its output, and `start` and `exit` with the
-text as above and, on a second line, the time (epoch seconds); `rankdeck_agent.kubernetes.volume_claim` reads them.
+On the volume claim of `logs` a rank has the files `out` and `err` with its output, and `start` and
+`exit` with the text as above and, on a second line, the time (epoch seconds);
+`rankdeck_agent.kubernetes.volume_claim` reads them.
 """
 
 import hashlib
@@ -24,11 +26,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from rankdeck.backends.kubernetes_patch import patched, table_in, templates
+from rankdeck.backends.kubernetes_patch import patch_objects, pod_templates, table_or_empty
 from rankdeck.backends.launchers import TORCHRUN_ENDS, script_command, without_given_options
-from rankdeck.backends.plan_options import gpus_per_node, options, ranks_per_node
+from rankdeck.backends.plan_options import backend_options, gpus_per_node, planned_ranks_per_node
 from rankdeck.backends.shell_words import shell_line
-from rankdeck.config.document import documents
+from rankdeck.config.document import write_documents
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CLAIM, JobSpec, Launch
@@ -160,7 +162,9 @@ FOLDER = "/rankdeck"
 SHIM = ("sh", f"{FOLDER}/rank-shim")
 """Words before the command of every rank."""
 LOGS, LOGS_VARIABLE = "/rankdeck-logs", "RANKDECK_LOGS"
-"""Where the volume claim of `logs` is mounted in every pod, and the variable that tells the shim."""
+"""Where the volume claim of `logs` is mounted in every pod, and
+the variable that tells the shim.
+"""
 IMPLEMENTATIONS = {"openmpi5": "OpenMPI", "openmpi4": "OpenMPI", "mpich": "MPICH"}
 HOSTFILE = "/etc/mpi/hostfile"
 """Where the MPI Operator puts it."""
@@ -171,18 +175,24 @@ QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 JOB_LABEL, RANKS_LABEL = "rankdeck/job", "rankdeck/ranks"
 """Labels: on all objects of a job; on its pods with ranks, if the job names their nodes."""
 JOB_ANNOTATION, SPEC_ANNOTATION = "rankdeck/job-id", "rankdeck/spec"
-"""Annotations of the Job or MPIJob: Rankdeck's job id, and what other consoles need to follow it."""
+"""Annotations of the Job or MPIJob: Rankdeck's job id, and what
+other consoles need to follow it.
+"""
 _DEFAULT_PORT = "29500"
 _DEFAULT_TTL = "86400"
 _LONGEST_NAME = 50
-"""Most characters of a job's name: the pod `NAME-worker-99999` is also a host name, which has at most 63."""
+"""Most characters of a job's name: the pod `NAME-worker-99999` is also
+a host name, which has at most 63.
+"""
 _DATA_LIMIT = 1 << 20
 _QUANTITY = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)(m|[kMGTPE]|[KMGTPE]i|)")
 _LABEL = re.compile(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?")
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _READ_BY_KUBERNETES = re.compile(r"\$(?=[$(])")
 _RDMA = re.compile(r"rdma|hca|infiniband|(^|[./])(ib|efa)([./]|$)", re.IGNORECASE)
-"""RDMA resources: programs that use them register memory, for which the container needs IPC_LOCK."""
+"""RDMA resources: programs that use them register memory, for
+which the container needs IPC_LOCK.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +217,9 @@ class _Wanted:
 
 
 def job_name(job: str) -> str:
-    """The job's id as a DNS label, short enough for the suffixes that Kubernetes adds; raises LaunchError."""
+    """The job's id as a DNS label, short enough for the suffixes that
+    Kubernetes adds; raises LaunchError.
+    """
     name = re.sub(r"[^a-z0-9-]+", "-", job.lower()).strip("-")
     name = name if name[:1].isalpha() else f"job-{name}"
     if len(name) > _LONGEST_NAME:
@@ -220,39 +232,45 @@ def job_name(job: str) -> str:
 
 
 def manifest_parts(made: Sequence[Any]) -> list[PlanPart]:
-    """The manifest as YAML, a document for each object, in parts: each field at its top with all below it."""
+    """The manifest as YAML, a document for each object, in parts: each
+    field at its top with all below it.
+    """
     parts: list[PlanPart] = []
     for one in made:
         if parts:
             parts.append(PlanPart(LineKind.NOTE, "---"))
         for key, value in one.items():
-            first, *below = documents([{key: value}]).removesuffix("\n").split("\n")
+            first, *below = write_documents([{key: value}]).removesuffix("\n").split("\n")
             parts.append(PlanPart(LineKind.FIELD, first))
             if below:
                 parts.append(PlanPart(LineKind.FILE, "\n".join(below)))
     return parts
 
 
-def objects(cluster: Cluster, spec: JobSpec, job: str) -> list[Object]:
-    """All objects of the job in the order in which they are created, the Job or MPIJob last; raises LaunchError."""
+def job_objects(cluster: Cluster, spec: JobSpec, job: str) -> list[Object]:
+    """All objects of the job in the order in which they are created, the Job
+    or MPIJob last; raises LaunchError.
+    """
     if spec.container is None:
         raise LaunchError(
             "plan", f"job `{spec.name}` needs `container: {{image: …}}` on Kubernetes"
         )
-    wanted = _Wanted(cluster, spec, job, options(cluster, spec, "kubernetes"))
+    wanted = _Wanted(cluster, spec, job, backend_options(cluster, spec, "kubernetes"))
     make = _mpijob if spec.launch is Launch.MPI else _indexed_job
-    made = patched(_config_map(wanted) + make(wanted), wanted.parsed("patch") or ())
+    made = patch_objects(_config_map(wanted) + make(wanted), wanted.parsed("patch") or ())
     _check_requests(made[-1])
     return made
 
 
 def _check_requests(workload: Object) -> None:
-    """Raise LaunchError if a container requests more than its limit: no such pod can be created, and no server says so of an MPIJob."""
-    boxes = [box for one in templates(workload) for box in one["spec"]["containers"]]
+    """Raise LaunchError if a container requests more than its limit: no such pod can be
+    created, and no server says so of an MPIJob.
+    """
+    boxes = [box for one in pod_templates(workload) for box in one["spec"]["containers"]]
     for box in boxes:
-        given = table_in(box.get("resources"))
-        limits = table_in(given.get("limits"))
-        for name, asked in table_in(given.get("requests")).items():
+        given = table_or_empty(box.get("resources"))
+        limits = table_or_empty(given.get("limits"))
+        for name, asked in table_or_empty(given.get("requests")).items():
             limit = limits.get(name)
             if limit is not None and _amount(asked) > _amount(limit):
                 raise LaunchError(
@@ -276,7 +294,9 @@ def _amount(quantity: object) -> Fraction:
 
 
 def _labels(wanted: _Wanted) -> dict[str, str]:
-    """The labels of all objects and pods: those of the site, and those by which Rankdeck finds them."""
+    """The labels of all objects and pods: those of the site, and
+    those by which Rankdeck finds them.
+    """
     own = {"app.kubernetes.io/managed-by": "rankdeck", JOB_LABEL: wanted.name}
     return {**(wanted.parsed("labels") or {}), **own}
 
@@ -295,7 +315,9 @@ def _meta(wanted: _Wanted) -> Object:
 
 
 def _workload_meta(wanted: _Wanted) -> Object:
-    """The metadata of the Job or MPIJob: the label of its Kueue queue, and annotations for other consoles."""
+    """The metadata of the Job or MPIJob: the label of its Kueue queue,
+    and annotations for other consoles.
+    """
     meta = _meta(wanted)
     if queue := wanted.word("queue"):
         meta["labels"][QUEUE_LABEL] = queue
@@ -314,7 +336,7 @@ def _spec_note(wanted: _Wanted) -> Object:
         "cluster": wanted.cluster.name,
         "launch": spec.launch.value,
         "nodes": spec.nodes,
-        "ranks_per_node": ranks_per_node(wanted.cluster, spec),
+        "ranks_per_node": planned_ranks_per_node(wanted.cluster, spec),
         "grace": spec.grace,
         "abort": spec.abort.enabled,
         "countdown": spec.abort.countdown,
@@ -358,7 +380,9 @@ def _inside(text: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """A word of a command, or a value of a variable, escaped so that Kubernetes does not expand `$(NAME)`."""
+    """A word of a command, or a value of a variable, escaped so that
+    Kubernetes does not expand `$(NAME)`.
+    """
     return _READ_BY_KUBERNETES.sub("$$", _inside(text))
 
 
@@ -384,7 +408,9 @@ _NODE: Object = {"name": NODE_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": 
 def _container(
     wanted: _Wanted, command: Sequence[str], given: Object, env: Mapping[str, str] | None = None
 ) -> Object:
-    """The only container of a pod, with these `resources`; without a command it runs the image's."""
+    """The only container of a pod, with these `resources`; without
+    a command it runs the image's.
+    """
     spec = wanted.spec
     assert spec.container is not None
     container: Object = {"name": "rank", "image": spec.container.image}
@@ -413,7 +439,7 @@ def _rank_resources(wanted: _Wanted) -> Object:
     vendor = spec.container.gpu if spec.container else ""
     name = GPU_RESOURCES.get(vendor, "nvidia.com/gpu")
     asked: Object = {name: gpus} if gpus else {}
-    limits = {**asked, **table_in(wanted.parsed("resources"))}
+    limits = {**asked, **table_or_empty(wanted.parsed("resources"))}
     both: Object = {"limits": limits, "requests": wanted.parsed("requests")}
     return {key: value for key, value in both.items() if value}
 
@@ -486,7 +512,9 @@ def _template(wanted: _Wanted, container: Object, **more: object) -> Object:
 
 
 def _of_ranks(wanted: _Wanted, template: Object) -> Object:
-    """The template for pods with ranks: with their runtime class, on the nodes of `on`, one per node, on none of `exclude`."""
+    """The template for pods with ranks: with their runtime class, on the nodes of
+    `on`, one per node, on none of `exclude`.
+    """
     if runtime := wanted.word("runtime_class"):
         template = {**template, "spec": {"runtimeClassName": runtime, **template["spec"]}}
     named, excluded = wanted.spec.on, wanted.word("exclude")
@@ -508,7 +536,9 @@ def _of_ranks(wanted: _Wanted, template: Object) -> Object:
 
 
 def _matching(operator: str, names: Sequence[str]) -> Object:
-    """A node selector term for these names: each field takes one value, and all fields of a term must match."""
+    """A node selector term for these names: each field takes one value,
+    and all fields of a term must match.
+    """
     fields = [{"key": "metadata.name", "operator": operator, "values": [name]} for name in names]
     return {"matchFields": fields}
 
@@ -542,8 +572,8 @@ def _placing(wanted: _Wanted) -> Object:
 
 def _mpijob(wanted: _Wanted) -> list[Object]:
     spec = wanted.spec
-    slots = ranks_per_node(wanted.cluster, spec)
-    given = table_in(wanted.parsed("launcher"))
+    slots = planned_ranks_per_node(wanted.cluster, spec)
+    given = table_or_empty(wanted.parsed("launcher"))
     launcher = _container(wanted, _mpirun(wanted, slots), given, _MPI_ENV.get(spec.mpi.flavour))
     worker = _container(wanted, (), _rank_resources(wanted))
     job: Object = {
@@ -567,7 +597,10 @@ def _mpijob(wanted: _Wanted) -> list[Object]:
 
 
 def _replicas(count: int, template: Object) -> Object:
-    """One role of an MPIJob. The restart policy is only here: the operator ignores one in the template and warns."""
+    """One role of an MPIJob.
+
+    The restart policy is only here: the operator ignores one in the template and warns.
+    """
     return {"replicas": count, "restartPolicy": "Never", "template": template}
 
 
@@ -581,7 +614,10 @@ _MPI_ENV: Mapping[str, Mapping[str, str]] = {
 
 
 def _mpirun(wanted: _Wanted, slots: int) -> list[str]:
-    """The mpirun command. It names the hostfile, as Open MPI 5 ignores the operator's variable and uses one host."""
+    """The mpirun command.
+
+    It names the hostfile, as Open MPI 5 ignores the operator's variable and uses one host.
+    """
     cluster, spec = wanted.cluster, wanted.spec
     size = str(slots * spec.nodes)
     words = [spec.mpi.path]
@@ -631,7 +667,7 @@ def _torchrun(wanted: _Wanted, port: str) -> str:
     words = [
         spec.torch.path,
         f"--nnodes={spec.nodes}",
-        f"--nproc-per-node={ranks_per_node(wanted.cluster, spec)}",
+        f"--nproc-per-node={planned_ranks_per_node(wanted.cluster, spec)}",
         f"--master-addr={name}-0.{name}",
         f"--master-port={spec.torch.port or port}",
         "--max-restarts=0",
@@ -652,9 +688,11 @@ def _tensorflow(wanted: _Wanted, port: str) -> str:
 
 
 def _plain(wanted: _Wanted, port: str) -> str:
-    """The shell line of a pod with all ranks of a node side by side; the first failure gives the exit status."""
+    """The shell line of a pod with all ranks of a node side by side; the
+    first failure gives the exit status.
+    """
     spec = wanted.spec
-    each = ranks_per_node(wanted.cluster, spec)
+    each = planned_ranks_per_node(wanted.cluster, spec)
     line = shell_line([*SHIM, "-n", str(each), *spec.command])
     return f"export WORLD_SIZE={each * spec.nodes} RANKDECK_SERVICE={wanted.name}; exec {line}"
 

@@ -1,4 +1,6 @@
-"""The launchers (plain, torchrun, TensorFlow, mpirun of each MPI), choice of nodes, the ssh backend's plan."""
+"""The launchers (plain, torchrun, TensorFlow, mpirun of each MPI),
+choice of nodes, the ssh backend's plan.
+"""
 
 import json
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -7,10 +9,10 @@ from dataclasses import dataclass, replace
 from rankdeck.backends.free_port import PORT_TOKEN, needs_port, port_token
 from rankdeck.backends.shell_words import SHIM, at_run_time, folder_word, shell_line
 from rankdeck.config.files import command_of
-from rankdeck.errors import LaunchError, suggest
+from rankdeck.errors import LaunchError, suggest_word
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import CLAIM, Container, JobSpec, Launch, Plan
-from rankdeck.model.nodeset import fold
+from rankdeck.model.nodeset import fold_nodes
 from rankdeck.runtimes import Runtime, find_runtime
 from rankdeck_agent.wire import JOB_VARIABLE, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
 
@@ -55,7 +57,9 @@ class Placement:
         return self.runtime.wrap(command, container, self._inside(), self.spec.launch)
 
     def variables(self) -> dict[str, str]:
-        """The variables of cluster and job, and those with which the runtime passes them into the container."""
+        """The variables of cluster and job, and those with which the
+        runtime passes them into the container.
+        """
         given = self.runtime.variables(self._inside())
         return {**self.cluster.environment, **self.spec.env, **given}
 
@@ -101,10 +105,12 @@ def refuse_claims(container: Container | None) -> None:
             raise LaunchError("plan", f"mount `{mount}`: volume claims are only on Kubernetes")
 
 
-def without(cluster: Cluster, spec: JobSpec, excluded: Mapping[str, str]) -> JobSpec:
-    """The job without excluded nodes; raises LaunchError if it names an excluded node, or too few nodes are left.
+def exclude_nodes(cluster: Cluster, spec: JobSpec, excluded: Mapping[str, str]) -> JobSpec:
+    """The job without excluded nodes; raises LaunchError if it names an
+    excluded node, or too few nodes are left.
 
-    `excluded` is node -> why. For a scheduler that chooses the nodes itself they go into its option `exclude`.
+    `excluded` is node -> why. For a scheduler that chooses the nodes
+    itself they go into its option `exclude`.
     """
     named = [name for name in spec.on if name in excluded]
     if named:
@@ -123,7 +129,7 @@ def without(cluster: Cluster, spec: JobSpec, excluded: Mapping[str, str]) -> Job
     if not left or excluded.keys().isdisjoint(first):
         return spec
     if spec.nodes > len(left):
-        out = fold(node.name for node in cluster.nodes if node.name in excluded)
+        out = fold_nodes(node.name for node in cluster.nodes if node.name in excluded)
         raise LaunchError(
             "plan",
             f"job `{spec.name}` wants {spec.nodes} nodes, {len(left)} are left: {out} excluded by `rankdeck accept`",
@@ -131,11 +137,13 @@ def without(cluster: Cluster, spec: JobSpec, excluded: Mapping[str, str]) -> Job
     return replace(spec, on=tuple(left[: spec.nodes]))
 
 
-def placed(
+def place_job(
     cluster: Cluster, spec: JobSpec, excluded: Mapping[str, str], bad: Set[str], busy: Set[str]
 ) -> JobSpec:
-    """The job `without` excluded nodes; if it names none, `bad` nodes are replaced by good ones that are not `busy`."""
-    chosen = without(cluster, spec, excluded)
+    """The job `exclude_nodes` excluded nodes; if it names none, `bad` nodes are
+    replaced by good ones that are not `busy`.
+    """
+    chosen = exclude_nodes(cluster, spec, excluded)
     if spec.on or not bad or cluster.can.chooses_nodes:
         return chosen
     first = chosen.on or tuple(node.name for node in cluster.nodes[: spec.nodes])
@@ -151,7 +159,7 @@ def choose_nodes(cluster: Cluster, spec: JobSpec) -> tuple[Node, ...]:
         return tuple(_named(cluster, name) for name in spec.on)
     if spec.nodes > len(cluster.nodes):
         have = f"cluster `{cluster.name}` has {len(cluster.nodes)}"
-        names = f" ({fold(node.name for node in cluster.nodes)})" if cluster.nodes else ""
+        names = f" ({fold_nodes(node.name for node in cluster.nodes)})" if cluster.nodes else ""
         raise LaunchError("plan", f"job `{spec.name}` wants {spec.nodes} nodes; {have}{names}")
     if spec.nodes < 1:
         raise LaunchError("plan", f"job `{spec.name}` wants no node at all")
@@ -163,7 +171,7 @@ def _named(cluster: Cluster, name: str) -> Node:
         return cluster.node(name)
     except KeyError:
         known = [node.name for node in cluster.nodes]
-        hint = suggest(name, known) or f"; there are: {fold(known)}"
+        hint = suggest_word(name, known) or f"; there are: {fold_nodes(known)}"
         raise LaunchError("plan", f"no node `{name}` in cluster `{cluster.name}`{hint}") from None
 
 
@@ -181,7 +189,9 @@ def _count(node: Node, spec: JobSpec) -> int:
 
 
 def interface_env(node: Node) -> dict[str, str]:
-    """Variables that choose the network interface of NCCL and Gloo; `=` makes NCCL match the whole name."""
+    """Variables that choose the network interface of NCCL and Gloo;
+    `=` makes NCCL match the whole name.
+    """
     if not node.interface:
         return {}
     return {"NCCL_SOCKET_IFNAME": f"={node.interface}", "GLOO_SOCKET_IFNAME": node.interface}
@@ -206,7 +216,9 @@ def _plain(layout: Placement, place: RankPlace) -> tuple[ProcessPlan, ...]:
 def rank_process(
     layout: Placement, place: RankPlace, local: int, extra: Mapping[str, str]
 ) -> ProcessPlan:
-    """The process of rank number `local` on this node, with rank and world size in its environment."""
+    """The process of rank number `local` on this node, with rank
+    and world size in its environment.
+    """
     rank = place.ranks[local]
     env = {
         "RANKDECK_RANK": str(rank),
@@ -232,11 +244,16 @@ def _torchrun(layout: Placement, place: RankPlace) -> tuple[ProcessPlan, ...]:
 
 
 TORCHRUN_ENDS = ("--no-python", "--")
-"""Words before the program. Without `--`, torchrun takes the program's argument `--log`, for example, for its own."""
+"""Words before the program.
+
+Without `--`, torchrun takes the program's argument `--log`, for example, for its own.
+"""
 
 
 def torchrun_argv(layout: Placement, place: RankPlace) -> tuple[str, ...]:
-    """The torchrun command of one node, with static rendezvous: each rank is on the node that the plan says."""
+    """The torchrun command of one node, with static rendezvous: each rank
+    is on the node that the plan says.
+    """
     torch = layout.spec.torch
     local = (f"--local-addr={place.node.address}",) if place.node.address else ()
     return (
@@ -256,7 +273,9 @@ def torchrun_argv(layout: Placement, place: RankPlace) -> tuple[str, ...]:
 
 
 def script_command(command: tuple[str, ...]) -> tuple[str, ...]:
-    """The command, with Python before a `.py` file, as torchrun without --no-python would run it."""
+    """The command, with Python before a `.py` file, as torchrun
+    without --no-python would run it.
+    """
     return ("python3", "-u", *command) if command[0].endswith(".py") else command
 
 
@@ -281,7 +300,9 @@ def worker_addresses(layout: Placement) -> list[str]:
 
 HOSTFILE = "hostfile"
 AGENT = "/tmp/rankdeck.{job}/launch-agent"
-"""The same path on every node: Open MPI 4 fails if a daemon does not find the launch agent at the first node's path."""
+"""The same path on every node: Open MPI 4 fails if a daemon does not find the
+launch agent at the first node's path.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,7 +332,8 @@ _TCP = ("btl_tcp_if_include", "{network}")
 _PRTE = _mca("plm_ssh_agent", "{agent}", "plm_ssh_no_tree_spawn", "1", option="--prtemca")
 _ORTE = _mca("plm_rsh_agent", "{agent}", "plm_rsh_no_tree_spawn", "1")
 _ORTE_NETWORK = _mca("oob_tcp_if_include", "{network}", *_TCP)
-# PRRTE refuses loopback as the network ("No network interfaces were found"), and does not need the option.
+# PRRTE refuses loopback as the network ("No network interfaces were
+# found"), and does not need the option.
 _OPEN_MPI = Flavour(
     host="{host} slots={slots}",
     start=("--hostfile", "{hostfile}", "-np", "{size}"),
@@ -349,14 +371,17 @@ QUIET_ENV = {"HWLOC_COMPONENTS": "-gl"}
 
 
 def plan_mpi(layout: Placement) -> tuple[NodePlan, ...]:
-    """The node plans of an MPI job: launcher and hostfile on the first node; the others have ranks but no process."""
+    """The node plans of an MPI job: launcher and hostfile on the first node;
+    the others have ranks but no process.
+    """
     options = layout.spec.mpi
     if options.flavour not in FLAVOURS:
         known = ", ".join(FLAVOURS)
         raise LaunchError("plan", f"no MPI flavour `{options.flavour}`; there are: {known}")
     if options.launcher == "ssh":
         _check_addresses(layout)
-    # MPI's session files are removed with the job; the path is short because paths of sockets must be.
+    # MPI's session files are removed with the job; the path is short
+    # because paths of sockets must be.
     place = {"TMPDIR": f"/tmp/rankdeck.{layout.job}"}
     common = {**LAUNCHER_ENV[options.flavour], **QUIET_ENV, **place}
     nodes = [layout.node_plan(p, {**common, **interface_env(p.node)}) for p in layout.places]
@@ -365,12 +390,14 @@ def plan_mpi(layout: Placement) -> tuple[NodePlan, ...]:
         argv=launcher_argv(layout),
         cwd="" if RUN_TOKEN in layout.spec.workdir else layout.spec.workdir,
     )
-    files = (*nodes[0].files, NodeFile(HOSTFILE, hostfile(layout)))
+    files = (*nodes[0].files, NodeFile(HOSTFILE, write_hostfile(layout)))
     return (replace(nodes[0], processes=(launcher,), files=files), *nodes[1:])
 
 
-def hostfile(layout: Placement) -> str:
-    """The hostfile: one line per node, with Rankdeck's names, or addresses if mpirun itself uses ssh."""
+def write_hostfile(layout: Placement) -> str:
+    """The hostfile: one line per node, with Rankdeck's names, or
+    addresses if mpirun itself uses ssh.
+    """
     line = FLAVOURS[layout.spec.mpi.flavour].host
     by_address = layout.spec.mpi.launcher == "ssh"
     return "".join(
@@ -402,13 +429,17 @@ def launcher_argv(layout: Placement) -> tuple[str, ...]:
 
 
 def _unless_given(words: Sequence[str], given: Sequence[str]) -> tuple[str, ...]:
-    """`--mca NAME VALUE …` without names that the job sets itself (`given`): mpirun refuses a name given twice."""
+    """`--mca NAME VALUE …` without names that the job sets itself
+    (`given`): mpirun refuses a name given twice.
+    """
     triples = [words[i : i + 3] for i in range(0, len(words), 3)]
     return tuple(word for three in triples if three[1] not in given for word in three)
 
 
 def without_given_options(words: Sequence[str], given: Sequence[str]) -> tuple[str, ...]:
-    """The pairs `OPTION VALUE` of `words` without options that the user gives, with one dash or two: the user's win."""
+    """The pairs `OPTION VALUE` of `words` without options that the user gives,
+    with one dash or two: the user's win.
+    """
     names = {word.partition("=")[0].lstrip("-") for word in given if word.startswith("-")}
     pairs = [words[at : at + 2] for at in range(0, len(words), 2)]
     return tuple(word for pair in pairs if pair[0].lstrip("-") not in names for word in pair)
@@ -442,7 +473,9 @@ def _agent(layout: Placement, flavour: Flavour) -> tuple[str, ...]:
 
 
 def _network(layout: Placement, flavour: Flavour) -> tuple[str, ...]:
-    """The options for the job network; else for the interface, if it has the same name on all nodes."""
+    """The options for the job network; else for the interface, if it
+    has the same name on all nodes.
+    """
     interfaces = {place.node.interface for place in layout.places}
     shared = interfaces.pop() if len(interfaces) == 1 else ""
     if layout.spec.mpi.flavour == "mpich":
@@ -457,7 +490,9 @@ def _is_loopback(network: str) -> bool:
 
 
 def _forwarded(layout: Placement) -> tuple[str, ...]:
-    """The options that pass variables to remote ranks; without values with the run folder, which differs per node."""
+    """The options that pass variables to remote ranks; without values with
+    the run folder, which differs per node.
+    """
     env = {**QUIET_ENV, "PYTHONUNBUFFERED": "1", **layout.variables()}
     names = [JOB_VARIABLE, *(key for key, value in env.items() if RUN_TOKEN not in value)]
     if layout.spec.mpi.flavour == "mpich":
@@ -475,7 +510,9 @@ def _moves(workdir: str) -> bool:
 
 
 def _check_addresses(layout: Placement) -> None:
-    """Raise LaunchError if mpirun's own ssh cannot be used: it needs one port for all nodes and different addresses."""
+    """Raise LaunchError if mpirun's own ssh cannot be used: it needs one port
+    for all nodes and different addresses.
+    """
     ports = {place.node.port for place in layout.places}
     if len(ports) > 1:
         raise LaunchError(
@@ -501,7 +538,9 @@ _PROCESSES: Mapping[Launch, Callable[[Placement, RankPlace], tuple[ProcessPlan, 
 
 
 def plan_job(cluster: Cluster, spec: JobSpec, job: str) -> Plan:
-    """The plan of the ssh backend: what the supervisor of each node will do; raises LaunchError("plan", …)."""
+    """The plan of the ssh backend: what the supervisor of each node will
+    do; raises LaunchError("plan", …).
+    """
     layout = lay_out(cluster, spec, job)
     nodes = plan_mpi(layout) if spec.launch is Launch.MPI else _on_each_node(layout)
     return Plan(

@@ -1,4 +1,6 @@
-"""One node of a job that is followed: its stream, its channel, and the state that says which step comes next."""
+"""One node of a job that is followed: its stream, its channel, and the
+state that says which step comes next.
+"""
 
 import time
 from enum import Enum
@@ -83,7 +85,9 @@ class NodeLink:
 
     @property
     def behind(self) -> bool:
-        """Whether it has not sent all events up to now, though it is not known to be unreachable."""
+        """Whether it has not sent all events up to now, though it
+        is not known to be unreachable.
+        """
         if self.state is LinkState.READING_AGAIN:
             return True
         unreachable = self.state in (LinkState.LOST, LinkState.AWAITED)

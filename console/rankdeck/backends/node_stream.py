@@ -9,7 +9,7 @@ from rankdeck.backends.clock_watch import ClockWatch
 from rankdeck.backends.frames import FrameParser
 from rankdeck.model.job import Chunk, Followed, Tail
 from rankdeck.model.job_events import Body, ClockSet, Closing, NodeEvent
-from rankdeck.model.text import integer, stamp
+from rankdeck.model.text import is_integer, is_stamp
 from rankdeck.state.lines import ReadPositions, ReadPositionsOf
 from rankdeck_agent.wire import LAUNCHER, NodePlan
 from rankdeck_agent.wire.job_events import (
@@ -38,7 +38,10 @@ _MOST_SPAWNS = 4096
 
 
 class NodeStream:
-    """Reads the frames of one node of a job. It outlives reconnections; `positions` says how far each log was read."""
+    """Reads the frames of one node of a job.
+
+    It outlives reconnections; `positions` says how far each log was read.
+    """
 
     def __init__(self, plan: NodePlan, seen: int, positions: ReadPositionsOf, backend: str) -> None:
         """`seen`: number of the last event that was read before; `backend`: what runs the job."""
@@ -74,7 +77,8 @@ class NodeStream:
     # ---- watching
 
     def watch(self, ranks: Iterable[int], backlog: int | None) -> None:
-        """Fetch the output of these ranks, including the last `backlog` bytes of earlier output (None: all).
+        """Fetch the output of these ranks, including the last `backlog`
+        bytes of earlier output (None: all).
 
         The launcher and failed ranks stay watched.
         """
@@ -101,7 +105,8 @@ class NodeStream:
         return json.dumps({"watch": table, "taken": self._told_taken}).encode() + b"\n"
 
     def taken_line(self, waiting: int) -> bytes:
-        """The line that tells the follower how much output was used, so that it sends more; b"" if that changed little.
+        """The line that tells the follower how much output was used, so that it
+        sends more; b"" if that changed little.
 
         `waiting` is how many bytes of this node's output have not been passed to the caller yet.
         """
@@ -119,7 +124,9 @@ class NodeStream:
     # ---- reading
 
     def reconnected(self, offset: float = 0.0, uncertainty: float = 0.5) -> None:
-        """Begin a new stream with a newly measured clock; an incomplete frame is dropped, the node sends it again."""
+        """Begin a new stream with a newly measured clock; an incomplete frame
+        is dropped, the node sends it again.
+        """
         self.clock = ClockWatch(offset, uncertainty)
         self._parser = FrameParser()
         self._received = self._told_taken = 0
@@ -145,7 +152,7 @@ class NodeStream:
         kind, at = head["kind"], head.get("at")
         if kind not in (OUTPUT, TAIL):
             return self._read_event(head)
-        if not stamp(at):
+        if not is_stamp(at):
             raise EventError("output at an impossible time")
         if not may_say(self.origin.part, self.origin.backend, kind):
             raise EventError(f"`{kind}`, which it may not")
@@ -174,7 +181,9 @@ class NodeStream:
         return NodeEvent(self.plan.job, self.node, at, body, seq, self.clock.offset)
 
     def _now(self, now: Now, at: float) -> list[Followed]:
-        """Up to when everything has arrived; with `closing` the job is over there, and its last events are to come."""
+        """Up to when everything has arrived; with `closing` the job is over
+        there, and its last events are to come.
+        """
         found = self._clock_set(at)
         self.caught_up = not now.closing
         if self.caught_up or now.ended is None:
@@ -197,12 +206,15 @@ class NodeStream:
             raise EventError("output of a rank that is not on this node")
         if not isinstance(stream, str) or stream not in STREAMS:
             raise EventError("output of a stream that does not exist")
-        if not integer(offset) or offset < 0:
+        if not is_integer(offset) or offset < 0:
             raise EventError("output at an impossible place")
         return rank, stream, offset
 
     def _chunk(self, head: Mapping[str, Any], data: bytes, at: float) -> Chunk | None:
-        """Output of a watched rank; whoever stores the chunk finds out which part is new. Raises EventError."""
+        """Output of a watched rank; whoever stores the chunk finds out which part is new.
+
+        Raises EventError.
+        """
         rank, stream, offset = self._key(head)
         if rank not in self._watched:
             return None
@@ -213,7 +225,7 @@ class NodeStream:
         """Size and last line of a log that is not watched. Raises EventError."""
         rank, stream, end = self._key(head)
         lines, last = head.get("lines"), head.get("last")
-        if not integer(lines) or not isinstance(last, str):
+        if not is_integer(lines) or not isinstance(last, str):
             raise EventError("an impossible end of a log")
         at -= self.clock.offset
         return Tail(self.plan.job, self.node, rank, stream, end, lines, last, at)

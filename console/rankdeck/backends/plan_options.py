@@ -18,8 +18,11 @@ def new_job_id(name: str) -> str:
     return f"{name}-{datetime.now():%Y%m%d-%H%M%S}-{token_hex(2)}"
 
 
-def ranks_per_node(cluster: Cluster, spec: JobSpec) -> int:
-    """Ranks per node: as the job says, else the slots of the cluster's nodes. Raises LaunchError if slots differ."""
+def planned_ranks_per_node(cluster: Cluster, spec: JobSpec) -> int:
+    """Ranks per node: as the job says, else the slots of the cluster's nodes.
+
+    Raises LaunchError if slots differ.
+    """
     if spec.launch is Launch.TENSORFLOW:
         return 1
     slots = {node.slots for node in cluster.nodes}
@@ -33,7 +36,10 @@ def ranks_per_node(cluster: Cluster, spec: JobSpec) -> int:
 
 
 def gpus_per_node(cluster: Cluster, spec: JobSpec, asked: str) -> int:
-    """GPUs to request per node: `asked` (the option), else all if the container uses any. Raises LaunchError."""
+    """GPUs to request per node: `asked` (the option), else all if the container uses any.
+
+    Raises LaunchError.
+    """
     if asked:
         return _count(asked)
     wants = spec.container is not None and bool(spec.container.gpu)
@@ -46,7 +52,7 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def options(cluster: Cluster, spec: JobSpec, backend: str) -> dict[str, str]:
+def backend_options(cluster: Cluster, spec: JobSpec, backend: str) -> dict[str, str]:
     """The backend's options: those of the cluster file, overridden by those of the job file."""
     prefix = f"{backend}."
     own = {k.removeprefix(prefix): v for k, v in spec.options.items() if k.startswith(prefix)}
@@ -56,18 +62,24 @@ def options(cluster: Cluster, spec: JobSpec, backend: str) -> dict[str, str]:
 
 
 _ADDED = {"kubernetes": {"labels", "annotations", "pod_security", "security", "patch"}}
-"""Backend -> options of the job file that come on top of the cluster file's: what the site asks of all jobs stays."""
+"""Backend -> options of the job file that come on top of the cluster file's:
+what the site asks of all jobs stays.
+"""
 
 
 def _joined(site: str, own: str) -> str:
-    """Two options as JSON: of two tables each key, of two lists all elements; those of the job win."""
+    """Two options as JSON: of two tables each key, of two lists all
+    elements; those of the job win.
+    """
     first, second = json.loads(site), json.loads(own)
     return json.dumps(first + second if isinstance(first, list) else {**first, **second})
 
 
 def document_plan(cluster: Cluster, spec: JobSpec, job: str, parts: Sequence[PlanPart]) -> Plan:
-    """A plan whose content is one document, made of these parts; its nodes only state how many ranks each has."""
-    each = ranks_per_node(cluster, spec)
+    """A plan whose content is one document, made of these parts; its nodes
+    only state how many ranks each has.
+    """
+    each = planned_ranks_per_node(cluster, spec)
     nodes = tuple(
         NodePlan(job=job, node=f"{job}-node{i}", ranks=tuple(range(i * each, (i + 1) * each)))
         for i in range(spec.nodes)

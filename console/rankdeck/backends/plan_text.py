@@ -1,4 +1,6 @@
-"""What a plan says, made as parts with a kind; its text and the lines on a screen are two views of them. No I/O."""
+"""What a plan says, made as parts with a kind; its text and the lines on a
+screen are two views of them. No I/O.
+"""
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,20 +10,24 @@ from itertools import islice
 
 from rankdeck.backends.free_port import word_with_port
 from rankdeck.backends.shell_words import SHIM, FileLines, file_lines, folder_word, shell_line
-from rankdeck.model.cluster import capabilities
+from rankdeck.model.cluster import capabilities_of
 from rankdeck.model.job import Plan
-from rankdeck.model.nodeset import fold, fold_ranks
+from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.plan_part import LineKind, PlanLine, PlanPart
 from rankdeck_agent.wire import JOB_VARIABLE, NODE_VARIABLE, RUN_VARIABLE, NodePlan, ProcessPlan
 
 
-def plan_text(plan: Plan) -> str:
-    """Every file and every command of a plan, as shell lines; a document (sbatch script, manifest) as it is."""
+def write_plan(plan: Plan) -> str:
+    """Every file and every command of a plan, as shell lines; a document
+    (sbatch script, manifest) as it is.
+    """
     return parts_text(plan_parts(plan))
 
 
-def plan_lines(plan: Plan, *, folded: bool) -> list[PlanLine]:
-    """The lines of a plan with their kinds; `folded` shows each file, and variables in a row, as one line."""
+def write_plan_lines(plan: Plan, *, folded: bool) -> list[PlanLine]:
+    """The lines of a plan with their kinds; `folded` shows each file,
+    and variables in a row, as one line.
+    """
     parts = plan_parts(plan)
     return [line for part in parts for line in (part.folded_lines if folded else part.lines)]
 
@@ -32,10 +38,12 @@ def parts_text(parts: Sequence[PlanPart]) -> str:
 
 
 def plan_parts(plan: Plan) -> Sequence[PlanPart]:
-    """The parts of a plan: those of its document if that is all that a launch creates, else all of every node."""
+    """The parts of a plan: those of its document if that is all that a
+    launch creates, else all of every node.
+    """
     # The files of a plan whose document is everything only repeat it as JSON.
     if plan.text and (
-        capabilities(plan.backend).document or not any(n.processes for n in plan.nodes)
+        capabilities_of(plan.backend).document or not any(n.processes for n in plan.nodes)
     ):
         return plan.parts or (PlanPart(LineKind.FILE, plan.text.removesuffix("\n")),)
     return (*_head(plan), *(part for node in plan.nodes for part in _node_parts(node)))
@@ -50,7 +58,7 @@ def _head(plan: Plan) -> Iterator[PlanPart]:
 
 def _counted(plan: Plan) -> str:
     ranks, nodes = plan.world_size, len(plan.nodes)
-    names = fold(node.node for node in plan.nodes)
+    names = fold_nodes(node.node for node in plan.nodes)
     return f"{ranks} rank{'s' * (ranks != 1)} on {nodes} node{'s' * (nodes != 1)} ({names})"
 
 
@@ -127,11 +135,13 @@ _SIGNS = {"-": DiffKind.OLD, "+": DiffKind.NEW, " ": DiffKind.SAME, "@": DiffKin
 
 
 def plan_difference(old: Plan, new: Plan) -> tuple[DiffLine, ...]:
-    """The lines of `diff -U2` between two plans, without its headers; empty if only the job ids differ."""
+    """The lines of `diff -U2` between two plans, without its headers;
+    empty if only the job ids differ.
+    """
     before, after = (_lines_without_id(plan) for plan in (old, new))
     lines = difflib.unified_diff(before, after, n=2, lineterm="")
     return tuple(DiffLine(line, _SIGNS[line[0]]) for line in islice(lines, 2, None))
 
 
 def _lines_without_id(plan: Plan) -> list[str]:
-    return [line.text.replace(plan.job, "JOB") for line in plan_lines(plan, folded=False)]
+    return [line.text.replace(plan.job, "JOB") for line in write_plan_lines(plan, folded=False)]

@@ -15,10 +15,10 @@ from rankdeck.backends.frames import Frame, FrameError, FrameParser
 from rankdeck.errors import AgentError
 from rankdeck.model.job import Chunk, Followed, FoundLine, Job, LogPart, LogPlace, Plan
 from rankdeck.model.job_events import Lost, NodeEvent
-from rankdeck.model.patterns import searched
-from rankdeck.model.safe_text import clean
-from rankdeck.model.text import integer, stamp
-from rankdeck.remote.agent import Agents, next_of
+from rankdeck.model.patterns import search_pattern
+from rankdeck.model.safe_text import clean_line
+from rankdeck.model.text import is_integer, is_stamp
+from rankdeck.remote.agent import Agents, next_answer
 from rankdeck.remote.shell import Channel
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.lines import JobPositions
@@ -40,25 +40,28 @@ class Browsing:
         self._waiting: dict[int, asyncio.Queue[Frame]] = {}
 
     async def ask(self, **question: object) -> AsyncGenerator[Frame]:
-        """Send a question; yields the answer's frames as they arrive. Callers know the last one. Raises NodeError."""
+        """Send a question; yields the answer's frames as they arrive. Callers know the last one.
+
+        Raises NodeError.
+        """
         number, answers = next(self._numbers), asyncio.Queue[Frame]()
         line = json.dumps({"id": number, **question}).encode() + b"\n"
         self._waiting[number] = answers
         try:
             channel = await self.open()
             channel.write(line)
-            first = await next_of(self.node, channel, answers, LIMIT)
+            first = await next_answer(self.node, channel, answers, LIMIT)
             if first is None:
                 # The agent had ended: after a long time without questions, or with its connection.
                 self.forget(channel)
                 channel = await self.open()
                 channel.write(line)
-                first = await next_of(self.node, channel, answers, LIMIT)
+                first = await next_answer(self.node, channel, answers, LIMIT)
             frame = first
             while frame is not None:
                 self._refuse(frame[0])
                 yield frame
-                frame = await next_of(self.node, channel, answers, LIMIT)
+                frame = await next_answer(self.node, channel, answers, LIMIT)
             self.forget(channel)
             raise AgentError(self.node, channel.complaint or "the agent has ended")
         finally:
@@ -66,7 +69,7 @@ class Browsing:
 
     def _refuse(self, head: Mapping[str, Any]) -> None:
         if head["kind"] == "no":
-            raise AgentError(self.node, clean(head.get("text"), 300))
+            raise AgentError(self.node, clean_line(head.get("text"), 300))
 
     async def open(self) -> Channel:
         """The channel of the running agent, which is started if needed; raises NodeError."""
@@ -135,7 +138,9 @@ class Ranges:
         await self._browsing.open()
 
     async def read(self, place: LogPlace, size: int) -> LogPart:
-        """Whole lines, about `size` bytes, from about that offset on; a negative offset counts from the end."""
+        """Whole lines, about `size` bytes, from about that offset on; a
+        negative offset counts from the end.
+        """
         job, node = self._browsing.job, self._browsing.node
         clock = await self._agents.shell.clock(node)
         where = [place.rank, place.stream, place.offset, size]
@@ -143,21 +148,22 @@ class Ranges:
         async with aclosing(self._browsing.ask(read=where)) as frames:
             async for head, data in frames:
                 at, start = head.get("at"), head.get("o")
-                if not integer(start) or start < 0:
+                if not is_integer(start) or start < 0:
                     continue
                 if head["kind"] == "end":
                     return LogPart(place.stream, tuple(chunks), start)
-                if head["kind"] == "data" and stamp(at):
+                if head["kind"] == "data" and is_stamp(at):
                     at = float(at) - clock.offset
                     chunks.append(Chunk(job, node, place.rank, place.stream, start, at, data))
         raise AgentError(node, "reading gave no answer")
 
     async def find(self, place: LogPlace, text: str, *, back: bool) -> AsyncGenerator[FoundLine]:
-        """Search for the next line with `text`, or with `back` the previous one; yields results until all is counted.
+        """Search for the next line with `text`, or with `back` the previous
+        one; yields results until all is counted.
 
         The text may be a regular expression, see `model.patterns.searched`.
         """
-        pattern = searched(text)
+        pattern = search_pattern(text)
         where = [place.rank, place.stream, place.offset, back, pattern or text]
         asked = {"find": where, **({"pattern": True} if pattern else {})}
         async with aclosing(self._browsing.ask(**asked)) as frames:
@@ -176,7 +182,7 @@ def _found(head: Mapping[str, Any]) -> FoundLine | None:
     at, before = head.get("at"), head.get("before")
     rest = [head.get("lines"), head.get("counted"), head.get("end")]
     known = [one for one in (at, before) if one is not None]
-    if any(not integer(one) or one < 0 for one in (*known, *rest)):
+    if any(not is_integer(one) or one < 0 for one in (*known, *rest)):
         return None
     lines, counted, end = cast("list[int]", rest)
     share = min(1.0, counted / end) if end else 1.0
@@ -214,15 +220,18 @@ class _ReadSoFar:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The events that could be read; the output itself was passed to `take` of `record`."""
+    """The events that could be read; the output itself was passed to `take` of `record_job`."""
 
     events: tuple[NodeEvent, ...]
     missing: Mapping[str, str]
     """Node -> why its part is missing."""
 
 
-async def record(backend: Backend, job: Job, take: Take, backlog: int | None) -> Recording:
-    """Read a job back from its nodes. `take` gets the output: the last `backlog` bytes of each log, None: all."""
+async def record_job(backend: Backend, job: Job, take: Take, backlog: int | None) -> Recording:
+    """Read a job back from its nodes.
+
+    `take` gets the output: the last `backlog` bytes of each log, None: all.
+    """
     seen = _ReadSoFar()
     first = backend.follow(job.plan, {}, seen.output.of)
     await _consume(first, seen.take, lambda: not first.behind, LIMIT, SETTLE)
@@ -245,7 +254,8 @@ async def record(backend: Backend, job: Job, take: Take, backlog: int | None) ->
 async def _consume(
     follower: Follower, take: Take, enough: Callable[[], bool], limit: float, more: float
 ) -> None:
-    """Pass the follower's items to `take` until it ends, `enough` is true, or no output came for `limit` seconds.
+    """Pass the follower's items to `take` until it ends, `enough` is true,
+    or no output came for `limit` seconds.
 
     Once `enough` is true, reading goes on for `more` seconds, for items that come just after.
     """
@@ -297,12 +307,14 @@ def as_replay(job: Job) -> Job:
 
 
 async def read_replay(backend: Backend, shown: Job, kept: Iterable[NodeEvent] = ()) -> Replay:
-    """Read the recording for a replay made by `as_replay`; `kept` are saved events, for nodes that do not answer."""
+    """Read the recording for a replay made by `as_replay`; `kept` are saved
+    events, for nodes that do not answer.
+    """
     ran = shown.plan.replay_of
     job = replace(shown, id=ran, plan=replace(shown.plan, job=ran, replay_of=""))
     output: list[Followed] = []
     each = min(MOST_PER_LOG, MOST_BYTES // max(2 * len(job.ranks), 1))
-    recording = await record(backend, job, output.append, each)
+    recording = await record_job(backend, job, output.append, each)
     recorded = {event.node for event in recording.events}
     events = [*recording.events, *(e for e in kept if e.node not in recorded)]
     # At the same time, events come before output: a rank starts before it writes.
@@ -311,7 +323,9 @@ async def read_replay(backend: Backend, shown: Job, kept: Iterable[NodeEvent] = 
 
 
 class Player:
-    """Plays a recording `speed` times as fast as the job ran; it can be paused (`held`) and wound."""
+    """Plays a recording `speed` times as fast as the job ran; it
+    can be paused (`held`) and wound.
+    """
 
     def __init__(self, jobs: Jobs, shown: Replay, speed: float) -> None:
         self._jobs, self._shown, self._speed = jobs, shown, speed
@@ -332,7 +346,9 @@ class Player:
         return self._next >= len(self._shown.items)
 
     def wind(self, seconds: float) -> None:
-        """Move forward or back by `seconds` of the job's time; if the replay was over, `run` must be started again."""
+        """Move forward or back by `seconds` of the job's time; if the replay
+        was over, `run` must be started again.
+        """
         if seconds < 0:
             # Applied items cannot be undone: start again from the beginning and catch up.
             self._begin()

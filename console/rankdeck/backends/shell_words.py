@@ -31,17 +31,20 @@ def folder_word(path: str) -> str:
 
 
 def at_run_time(argv: Sequence[str]) -> tuple[str, ...]:
-    """The command, wrapped in sh if it names the run folder: that path differs from node to node."""
+    """The command, wrapped in sh if it names the run folder: that
+    path differs from node to node.
+    """
     if not any(RUN_TOKEN in word for word in argv):
         return tuple(argv)
     return ("sh", "-c", f"exec {shell_line(argv)}")
 
 
 def end_mark(word: str, rows: Collection[str]) -> str:
-    """The delimiter for a here-document with these lines: `word`, with more letters if needed to be unique.
+    """The delimiter for a here-document with these lines: `word`, with
+    more letters if needed to be unique.
 
-    It begins with no letter that begins a line with non-ASCII text: after such a partial match with the
-    delimiter, dash (0.5.12) loses the first byte of a non-ASCII character.
+    It begins with no letter that begins a line with non-ASCII text: after such a partial match with
+    the delimiter, dash (0.5.12) loses the first byte of a non-ASCII character.
     """
     heads = {row[0] for row in rows if not row.isascii()}
     words = (word, *(letter + word for letter in ascii_letters))
@@ -90,7 +93,9 @@ def file_lines(file: NodeFile) -> FileLines:
 
 
 def whole_file(file: NodeFile) -> FileLines:
-    """Shell lines that write a file byte for byte: no line feed is added to text that ends without one."""
+    """Shell lines that write a file byte for byte: no line feed is
+    added to text that ends without one.
+    """
     lines = file_lines(file)
     if not file.text or file.text.endswith("\n"):
         return lines

@@ -1,8 +1,9 @@
-"""The Slurm backend: an sbatch script with srun, Pyxis and torchrun, submitted by the agent on the login node.
+"""The Slurm backend: an sbatch script with srun, Pyxis and torchrun,
+submitted by the agent on the login node.
 
-On the login node one keeper follows all jobs of the user and asks Slurm for their states. The ranks write output and
-marks to the run folder, in a file system shared by the nodes and the login node. The exported script does not need
-Rankdeck: srun writes the output files.
+On the login node one keeper follows all jobs of the user and asks Slurm for their states. The ranks
+write output and marks to the run folder, in a file system shared by the nodes and the login node.
+The exported script does not need Rankdeck: srun writes the output files.
 """
 
 import hashlib
@@ -15,19 +16,24 @@ from typing import ClassVar
 from rankdeck.backends.base import Tell, say_nothing
 from rankdeck.backends.launchers import TORCHRUN_ENDS, refuse_claims, script_command
 from rankdeck.backends.node_stream import STREAMS
-from rankdeck.backends.plan_options import document_plan, gpus_per_node, options, ranks_per_node
+from rankdeck.backends.plan_options import (
+    backend_options,
+    document_plan,
+    gpus_per_node,
+    planned_ranks_per_node,
+)
 from rankdeck.backends.plan_text import export_lines, exports_part, file_parts, parts_text
 from rankdeck.backends.shell_words import SHIM, shell_line, shell_word, whole_file
 from rankdeck.backends.slurm_settings import ASKED, GRANTED, SETTINGS, is_attached
 from rankdeck.backends.ssh import CANCEL_LIMIT, START_LIMIT, SshBackend, left_there
-from rankdeck.config.schedulers import OFF, keeper_settings
+from rankdeck.config.schedulers import OFF, slurm_keeper_settings
 from rankdeck.errors import AgentError, LaunchError, NodeError, RankdeckError, suggest_or_list
-from rankdeck.model.cluster import Capabilities, Cluster, capabilities
+from rankdeck.model.cluster import Capabilities, Cluster, capabilities_of
 from rankdeck.model.job import Abort, CancelReport, Job, JobSpec, Launch, Plan, State
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.plan_part import LineKind, PlanPart
 from rankdeck.model.schedulers import LogRun
-from rankdeck.model.text import as_table, integer, is_list
+from rankdeck.model.text import as_table, is_integer, is_list
 from rankdeck.remote.agent import Agents
 from rankdeck.runtimes import Runtime, find_runtime
 from rankdeck_agent.wire import LAUNCHER, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
@@ -50,7 +56,9 @@ _MOST_TASKS, _MOST_RUNS = 4096, 1000
 _NEVER = 1 << 62
 """Start offset of a run that a task did not have: beyond any output."""
 SUBMIT_LIMIT = 95.0
-"""Seconds that sbatch may take: it tries again by itself for over a minute while the controller is busy."""
+"""Seconds that sbatch may take: it tries again by itself for over a
+minute while the controller is busy.
+"""
 SCRIPT, SBATCH = "job.sbatch", "sbatch"
 _MARKS = """\
 attempt=${SLURM_RESTART_COUNT:-0}
@@ -59,13 +67,17 @@ trap 'status=$?; mark "ended.$status"' EXIT
 [ "$attempt" = 0 ] || (cd "$RANKDECK_RUN" && stat -c '%n %s' launcher/out rank.*/out rank.*/err >"attempt.$attempt" 2>/dev/null) || :
 mark "began.${SLURMD_NODENAME:-$(uname -n)}"
 """
-"""Shell lines that tell the keeper when the script begins and ends, and where the output of this attempt begins."""
+"""Shell lines that tell the keeper when the script begins and ends, and
+where the output of this attempt begins.
+"""
 _TASK = """\
 attempt=${SLURM_RESTART_COUNT:-0}
 export RANKDECK_RANK="$SLURM_ARRAY_TASK_ID"
 [ "$attempt" = 0 ] || (cd "$RANKDECK_RUN/rank.$RANKDECK_RANK" && stat -c '%n %s' out err >"attempt.$attempt" 2>/dev/null) || :
 """
-"""The same for a task of an array: its rank has the task's number, and stands for all processes of the task."""
+"""The same for a task of an array: its rank has the task's number, and
+stands for all processes of the task.
+"""
 
 
 EXPECT = "expect.json"
@@ -77,16 +89,20 @@ srun --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --mpi=none --input=none
   exit 1
 }
 """
-"""The first step of a job with `preflight`: the agent judges each node, and no rank starts if any node is bad."""
+"""The first step of a job with `preflight`: the agent judges each node,
+and no rank starts if any node is bad.
+"""
 _CHECKED = PlanPart(LineKind.COMMAND, _PREFLIGHT.removesuffix("\n"))
 _NOT_CHECKED = PlanPart(LineKind.NOTE, "# the preflight needs Rankdeck: it is left out")
 
 
 class SlurmBackend(SshBackend):
-    """Submits jobs through a supervisor on the login node, which is followed and cancelled like any other."""
+    """Submits jobs through a supervisor on the login node, which is
+    followed and cancelled like any other.
+    """
 
     name: ClassVar[str] = "slurm"
-    can: ClassVar[Capabilities] = capabilities("slurm")
+    can: ClassVar[Capabilities] = capabilities_of("slurm")
 
     def plan(self, cluster: Cluster, spec: JobSpec, job: str) -> Plan:
         """One node, the login node, with all ranks; `text` is the script to submit by hand.
@@ -94,13 +110,13 @@ class SlurmBackend(SshBackend):
         If the cluster file names no login node, the plan can only be shown and exported.
         """
         login = cluster.options.get("login", "")
-        chosen = options(cluster, spec, "slurm")
+        chosen = backend_options(cluster, spec, "slurm")
         array, checks = chosen.get("array", ""), _checks(chosen)
         plan = document_plan(cluster, spec, job, script_parts(cluster, spec, job))
         if not login:
             return plan
         asked: dict[str, object] = {
-            **keeper_settings(cluster),
+            **slurm_keeper_settings(cluster),
             ASKED: {key: chosen[key] for key in GRANTED if chosen.get(key, OFF) != OFF},
         }
         ranks = tuple(range(plan.world_size))
@@ -115,7 +131,7 @@ class SlurmBackend(SshBackend):
             processes=(ProcessPlan(SBATCH, _submission(cluster, spec, job), cwd=RUN_TOKEN),),
             files=(
                 *(NodeFile(name, text) for name, text in spec.files.items()),
-                NodeFile(SCRIPT, script(cluster, spec, job, watched=True)),
+                NodeFile(SCRIPT, batch_script(cluster, spec, job, watched=True)),
                 NodeFile(SETTINGS, json.dumps(asked)),
                 *expected,
             ),
@@ -126,11 +142,13 @@ class SlurmBackend(SshBackend):
         )
         # Tasks fail independently; srun ends all processes of a failed task.
         abort = Abort(enabled=False) if array else plan.abort
-        # The script to submit by hand is not what is shown: its parts would only be kept beside its text.
+        # The script to submit by hand is not what is shown: its parts
+        # would only be kept beside its text.
         return replace(plan, nodes=(submitter,), abort=abort, parts=())
 
     async def launch(self, plan: Plan, tell: Tell = say_nothing) -> Plan:
-        """Submit the job; returns once Slurm has accepted it. Raises LaunchError, also if no login node is named.
+        """Submit the job; returns once Slurm has accepted it. Raises
+        LaunchError, also if no login node is named.
 
         A job of somebody else (see `is_attached`) is only followed, not touched.
         """
@@ -151,7 +169,9 @@ class SlurmBackend(SshBackend):
         return plan
 
     async def cancel(self, plan: Plan, grace: float, *, by: str = "user") -> CancelReport:
-        """See `base.Backend.cancel`; Slurm may refuse to cancel a job that somebody else submitted (`refused`)."""
+        """See `base.Backend.cancel`; Slurm may refuse to cancel a job that
+        somebody else submitted (`refused`).
+        """
         report = await super().cancel(plan, grace, by=by)
         return replace(report, refused=next((o.command for o in report.left if o.refused), ""))
 
@@ -162,10 +182,10 @@ class SlurmBackend(SshBackend):
 def _submission(cluster: Cluster, spec: JobSpec, job: str) -> tuple[str, ...]:
     """The command that submits the script.
 
-    The options of the script are said once more here: variables of the login, such as `SBATCH_PARTITION`, win over
-    `#SBATCH` lines, but not over the command line.
+    The options of the script are said once more here: variables of the login, such as
+    `SBATCH_PARTITION`, win over `#SBATCH` lines, but not over the command line.
     """
-    step = _Step(cluster, spec, options(cluster, spec, "slurm"), watched=True)
+    step = _Step(cluster, spec, backend_options(cluster, spec, "slurm"), watched=True)
     return (SBATCH, "--parsable", "--export=ALL", *sbatch_options(step, job), SCRIPT)
 
 
@@ -188,7 +208,10 @@ def _tasks(array: str) -> tuple[int, ...]:
 async def cancel_tasks(
     agents: Agents, job: Job, tasks: Sequence[int], grace: float | None
 ) -> CancelReport:
-    """End these tasks of an array; `grace` is in seconds, None takes the job's own. Raises RankdeckError."""
+    """End these tasks of an array; `grace` is in seconds, None takes the job's own.
+
+    Raises RankdeckError.
+    """
     if job.slurm is None or not job.slurm.array:
         raise RankdeckError(f"{job.id} is no array of Slurm: its ranks end together")
     grace = job.plan.grace if grace is None else grace
@@ -210,9 +233,9 @@ async def cancel_tasks(
 async def log_run(agents: Agents, job: Job, number: int) -> LogRun:
     """Which part of the output belongs to this run (from 0) of a job; raises RankdeckError."""
     plan = job.plan
-    if not capabilities(plan.backend).requeues:
+    if not capabilities_of(plan.backend).requeues:
         raise RankdeckError(f"{plan.job} has one run: only Slurm queues jobs again")
-    starts = await log_starts(agents, plan)
+    starts = await ask_log_starts(agents, plan)
     if not 0 <= number < len(starts):
         last = len(starts) - 1
         have = f"the runs 0 to {last}" if last else "one run, 0"
@@ -225,8 +248,9 @@ async def log_run(agents: Agents, job: Job, number: int) -> LogRun:
     return LogRun(begins, starts[number + 1] if number + 1 < len(starts) else {})
 
 
-async def log_starts(agents: Agents, plan: Plan) -> tuple[Mapping[tuple[int, str], int], ...]:
-    """For each run of a job: (rank, stream) -> byte offset where the run's output begins; 0 for logs without an entry.
+async def ask_log_starts(agents: Agents, plan: Plan) -> tuple[Mapping[tuple[int, str], int], ...]:
+    """For each run of a job: (rank, stream) -> byte offset where the run's
+    output begins; 0 for logs without an entry.
 
     Raises NodeError.
     """
@@ -241,12 +265,12 @@ async def log_starts(agents: Agents, plan: Plan) -> tuple[Mapping[tuple[int, str
     places = {f"rank.{rank}/{stream}": (rank, stream) for rank in node.ranks for stream in STREAMS}
     places |= {f"launcher/{stream}": (LAUNCHER, stream) for stream in STREAMS}
     return tuple(
-        {places[name]: at for name, at in row.items() if name in places and integer(at)}
+        {places[name]: at for name, at in row.items() if name in places and is_integer(at)}
         for row in rows
     )
 
 
-def script(cluster: Cluster, spec: JobSpec, job: str, *, watched: bool = False) -> str:
+def batch_script(cluster: Cluster, spec: JobSpec, job: str, *, watched: bool = False) -> str:
     """The text of `script_parts`."""
     return parts_text(script_parts(cluster, spec, job, watched=watched))
 
@@ -254,8 +278,10 @@ def script(cluster: Cluster, spec: JobSpec, job: str, *, watched: bool = False) 
 def script_parts(
     cluster: Cluster, spec: JobSpec, job: str, *, watched: bool = False
 ) -> list[PlanPart]:
-    """The whole sbatch script: to submit by hand, or with `watched` for the supervisor; raises LaunchError."""
-    chosen = options(cluster, spec, "slurm")
+    """The whole sbatch script: to submit by hand, or with `watched` for
+    the supervisor; raises LaunchError.
+    """
+    chosen = backend_options(cluster, spec, "slurm")
     unknown = [key for key in chosen if key not in KNOWN]
     if unknown:
         hint = suggest_or_list(unknown[0], KNOWN)
@@ -276,8 +302,10 @@ def script_parts(
 
 
 def _expected(cluster: Cluster, spec: JobSpec) -> str:
-    """The `expect:` values for the preflight, as JSON: the cluster file's, but only as many GPUs as the job gets."""
-    asked = options(cluster, spec, "slurm").get("gpus", "")
+    """The `expect:` values for the preflight, as JSON: the cluster file's,
+    but only as many GPUs as the job gets.
+    """
+    asked = backend_options(cluster, spec, "slurm").get("gpus", "")
     kinds = [int(part.rpartition(":")[2]) for part in asked.split(",") if part]
     count = sum(kinds) or gpus_per_node(cluster, spec, "")
     return json.dumps({**cluster.expect, **({"gpu_count": count} if count else {})})
@@ -315,7 +343,7 @@ def sbatch_options(step: _Step, job: str) -> list[str]:
     values = {
         "job-name": spec.name,
         "nodes": str(spec.nodes),
-        "ntasks-per-node": str(1 if _one_task(step) else ranks_per_node(cluster, spec)),
+        "ntasks-per-node": str(1 if _one_task(step) else planned_ranks_per_node(cluster, spec)),
         "output": f"{RUN_TOKEN}/launcher/out" if step.watched else f"rankdeck-{job}.out",
         "open-mode": "append",
     }
@@ -334,7 +362,9 @@ def sbatch_options(step: _Step, job: str) -> list[str]:
 
 
 def _escaped(line: str) -> str:
-    """An option escaped for an `#SBATCH` line, where `#` begins a comment and spaces separate words."""
+    """An option escaped for an `#SBATCH` line, where `#` begins a
+    comment and spaces separate words.
+    """
     safe = line.replace("\\", "\\\\") if "\\" in line else line
     safe = safe.replace("#", "\\#")
     return f'"{safe}"' if " " in safe and RUN_TOKEN not in safe else safe
@@ -348,9 +378,11 @@ def _one_task(step: _Step) -> bool:
 
 
 def _cpus_per_task(step: _Step) -> str:
-    """CPUs per task: as requested, else for torchrun one for each rank that it starts; "" leaves it to Slurm."""
+    """CPUs per task: as requested, else for torchrun one for each rank
+    that it starts; "" leaves it to Slurm.
+    """
     asked = step.chosen.get("cpus-per-task", "")
-    each = ranks_per_node(step.cluster, step.spec)
+    each = planned_ranks_per_node(step.cluster, step.spec)
     default = str(each) if step.spec.launch is Launch.TORCHRUN and each > 1 else ""
     shares = "cpus-per-gpu" in step.chosen or "exclusive" in step.chosen
     return asked or ("" if shares else default)
@@ -412,13 +444,17 @@ def _srun(step: _Step, argv: Sequence[str], *extra: str) -> str:
 _GPU_VARIABLES = {
     "nvidia": {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
 }
-"""Enroot's hook provides no GPUs if the first is not set, and no CUDA with the second's default, `utility`."""
+"""Enroot's hook provides no GPUs if the first is not set, and no CUDA
+with the second's default, `utility`.
+"""
 _PMIX_VARIABLES = {"PMIX_MCA_gds": "hash"}
 """Ranks in an image cannot map the shared memory of the host's PMIx."""
 
 
 def _variables(step: _Step) -> dict[str, str]:
-    """The variables of the job's ranks: those that the runtime needs, overridden by the cluster's and the job's own."""
+    """The variables of the job's ranks: those that the runtime needs,
+    overridden by the cluster's and the job's own.
+    """
     spec, container = step.spec, step.spec.container
     own = {**step.cluster.environment, **spec.env}
     if container is None:
@@ -433,7 +469,9 @@ def _variables(step: _Step) -> dict[str, str]:
 
 
 def _mca(runtime: Runtime, spec: JobSpec) -> dict[str, str]:
-    """The runtime's `--mca NAME VALUE` options as variables, because srun starts the ranks without mpirun."""
+    """The runtime's `--mca NAME VALUE` options as variables, because
+    srun starts the ranks without mpirun.
+    """
     if spec.launch is not Launch.MPI:
         return {}
     words = runtime.launcher_args(spec.mpi.flavour)
@@ -441,7 +479,9 @@ def _mca(runtime: Runtime, spec: JobSpec) -> dict[str, str]:
 
 
 def _pyxis(step: _Step) -> list[str]:
-    """The srun options for an image that Pyxis opens; the job's variables override those of the image."""
+    """The srun options for an image that Pyxis opens; the job's
+    variables override those of the image.
+    """
     container = step.spec.container
     if container is None or container.runtime not in PYXIS:
         return []
@@ -461,9 +501,11 @@ _NAME = "--container-name"
 
 
 def _named(word: str, image: str) -> str:
-    """A container name, for sh, with a mark of the image: Pyxis reuses a container of that name whatever its image.
+    """A container name, for sh, with a mark of the image: Pyxis reuses a
+    container of that name whatever its image.
 
-    An image file may be replaced, so the mark includes its time and size as the job's first node sees them.
+    An image file may be replaced, so the mark includes its time and
+    size as the job's first node sees them.
     """
     name, colon, flags = word.partition(":")
     mark = hashlib.sha256(image.encode()).hexdigest()[:8]
@@ -506,7 +548,7 @@ def _torchrun(step: _Step) -> list[str]:
     words = [
         spec.torch.path,
         f"--nnodes={spec.nodes}",
-        f"--nproc-per-node={ranks_per_node(step.cluster, spec)}",
+        f"--nproc-per-node={planned_ranks_per_node(step.cluster, spec)}",
     ]
     late = '--node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT"'
     line = f"exec {shell_line(words)} {late} --max-restarts=0 {_trainer(step)}"
@@ -519,7 +561,9 @@ def _torchrun(step: _Step) -> list[str]:
 
 
 def _trainer(step: _Step) -> str:
-    """The last words of the torchrun line: what it starts, and where the output of each rank goes."""
+    """The last words of the torchrun line: what it starts, and
+    where the output of each rank goes.
+    """
     spec = step.spec
     if step.shimmed:
         argv = (*TORCHRUN_ENDS, SHIM, *script_command(spec.command))

@@ -1,4 +1,6 @@
-"""Slurm jobs that Rankdeck did not submit: how they are named, and the plan to follow one of them."""
+"""Slurm jobs that Rankdeck did not submit: how they are named,
+and the plan to follow one of them.
+"""
 
 import hashlib
 import json
@@ -6,7 +8,7 @@ import re
 import time
 
 from rankdeck.backends.slurm_settings import ATTACHED, SETTINGS
-from rankdeck.config.schedulers import keeper_settings
+from rankdeck.config.schedulers import slurm_keeper_settings
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Abort, Plan
@@ -19,11 +21,12 @@ _ROW_OF_TASKS = re.compile(r"(\d{1,11})_(?:(\d{1,9})|\[([\d,:-]+)(?:%\d+)?\])\Z"
 """A task of an array, or the row of those that wait together: `48_3`, `48_[2-5%2]`."""
 
 
-def attach_plan(cluster: Cluster, found: SlurmLook, place: str = "") -> Plan:
-    """The plan to follow a job that somebody else submitted: the login node copies its output into a run folder.
+def slurm_attach_plan(cluster: Cluster, found: SlurmLook, place: str = "") -> Plan:
+    """The plan to follow a job that somebody else submitted: the login node
+    copies its output into a run folder.
 
-    `place`: its row in the queue; if that is only some tasks of an array (`48_[2-5%2]`), a cancel ends only these.
-    Raises LaunchError if Slurm has cut the list of the tasks.
+    `place`: its row in the queue; if that is only some tasks of an array (`48_[2-5%2]`), a cancel
+    ends only these. Raises LaunchError if Slurm has cut the list of the tasks.
     """
     made = time.strftime("%Y%m%d-%H%M%S", time.gmtime(found.submitted or 0.0))
     name = re.sub(r"[^A-Za-z0-9._-]", "-", found.name).lstrip("._-")[:60] or "job"
@@ -35,7 +38,7 @@ def attach_plan(cluster: Cluster, found: SlurmLook, place: str = "") -> Plan:
         "tasks": tasks,
         "out": found.out,
         "err": found.err,
-        **keeper_settings(cluster),
+        **slurm_keeper_settings(cluster),
     }
     reader = NodePlan(
         job=job,
@@ -62,7 +65,9 @@ def attach_plan(cluster: Cluster, found: SlurmLook, place: str = "") -> Plan:
 
 
 def job_named(text: str) -> tuple[str, str]:
-    """(what to ask Slurm about, row) of a job that is named by `4711`, `48_3` or `48_[2-5%2]`; two "" for other names."""
+    """(what to ask Slurm about, row) of a job that is named by `4711`, `48_3` or
+    `48_[2-5%2]`; two "" for other names.
+    """
     if text.isdigit() and text.isascii():
         return text, ""
     found = _ROW_OF_TASKS.match(text)
@@ -72,7 +77,9 @@ def job_named(text: str) -> tuple[str, str]:
 
 
 def _tasks_in_row(place: str) -> str:
-    """`48_[2-5]` of the row `48_[2-5%2]`, `48_3` of a running task; "" for a job that is no array."""
+    """`48_[2-5]` of the row `48_[2-5%2]`, `48_3` of a running
+    task; "" for a job that is no array.
+    """
     if "_" not in place:
         return ""
     found = _ROW_OF_TASKS.match(place)

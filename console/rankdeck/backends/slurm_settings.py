@@ -1,4 +1,6 @@
-"""The settings of a Slurm job, a file beside its script: what was asked of Slurm, and what Slurm granted instead."""
+"""The settings of a Slurm job, a file beside its script: what was asked of
+Slurm, and what Slurm granted instead.
+"""
 
 import json
 import re
@@ -9,7 +11,7 @@ from math import ceil
 from rankdeck.model.job import Plan
 from rankdeck.model.schedulers import SlurmStatus
 from rankdeck.model.text import as_table
-from rankdeck_agent.rules.units import duration
+from rankdeck_agent.rules.units import write_duration
 
 SETTINGS = "slurm.json"
 GRANTED = ("partition", "account", "qos", "time")
@@ -57,7 +59,7 @@ def granted_instead(plan: Plan, status: SlurmStatus) -> tuple[GrantedInstead, ..
         "partition": status.partition,
         "account": status.account,
         "qos": status.qos,
-        "time": duration(status.limit or 0.0),
+        "time": write_duration(status.limit or 0.0),
     }
     return tuple(
         GrantedInstead(key, asked[key], granted[key])
@@ -67,7 +69,9 @@ def granted_instead(plan: Plan, status: SlurmStatus) -> tuple[GrantedInstead, ..
 
 
 def time_limit(text: str) -> float | None:
-    """Seconds in a time limit as sbatch takes it: `90` (minutes), `30:00`, `1:30:00`, `2-12`, `2-12:30`; else None."""
+    """Seconds in a time limit as sbatch takes it: `90` (minutes), `30:00`,
+    `1:30:00`, `2-12`, `2-12:30`; else None.
+    """
     found = _TIME.match(text)
     if found is None:
         return None

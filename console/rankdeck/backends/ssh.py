@@ -1,4 +1,6 @@
-"""The ssh backend, for clusters without a scheduler: starts supervisors over SSH, asks nodes which jobs they run."""
+"""The ssh backend, for clusters without a scheduler: starts supervisors
+over SSH, asks nodes which jobs they run.
+"""
 
 import asyncio
 import contextlib
@@ -14,14 +16,14 @@ from rankdeck.backends.follow import SshFollower
 from rankdeck.backends.free_port import with_port
 from rankdeck.backends.launchers import plan_job
 from rankdeck.errors import AgentError, LaunchError, NodeError, UnreachableError
-from rankdeck.model.cluster import Capabilities, Cluster, capabilities
+from rankdeck.model.cluster import Capabilities, Cluster, capabilities_of
 from rankdeck.model.job import Abort, CancelReport, Job, JobSpec, Plan, RemainingProcess, State
-from rankdeck.model.safe_text import clean
-from rankdeck.model.text import as_list, as_table, as_tables, is_list, number
+from rankdeck.model.safe_text import clean_line
+from rankdeck.model.text import as_list, as_table, as_tables, is_list, is_number
 from rankdeck.remote.agent import JOB_RUN, Agents
-from rankdeck.remote.command import remaining
+from rankdeck.remote.command import remaining_process
 from rankdeck.remote.shell import ProgramResult, on_each
-from rankdeck.rules.inspect import Inspection, Look, conclude, look_of
+from rankdeck.rules.inspect import Inspection, Look, conclude_inspection, look_of
 from rankdeck.state.lines import ReadPositionsOf
 from rankdeck_agent.wire import NodePlan, ProcessPlan
 
@@ -29,7 +31,9 @@ START_LIMIT = 30.0
 CANCEL_SLACK = 10.0
 """Seconds beyond the grace period for which a cancel tries again to reach a node."""
 CANCEL_LIMIT = 30.0
-"""Seconds beyond the grace period that a node may take to cancel: a container runtime may be slow."""
+"""Seconds beyond the grace period that a node may take to cancel:
+a container runtime may be slow.
+"""
 _RETRY = 1.0
 _SHORT = ("job", "list")
 """A command that ends quickly, to find out whether a node answers again."""
@@ -46,7 +50,7 @@ class SshBackend:
     """Plans, launches, follows and cancels over SSH; see `base.Backend`."""
 
     name: ClassVar[str] = "ssh"
-    can: ClassVar[Capabilities] = capabilities("ssh")
+    can: ClassVar[Capabilities] = capabilities_of("ssh")
 
     def __init__(self, agents: Agents) -> None:
         self._agents = agents
@@ -70,7 +74,9 @@ class SshBackend:
         return ""
 
     async def launch(self, plan: Plan, tell: Tell = say_nothing) -> Plan:
-        """Start the supervisors, those without processes first; if one fails, end all and raise LaunchError."""
+        """Start the supervisors, those without processes first; if one
+        fails, end all and raise LaunchError.
+        """
         plan = await self._with_port(plan)
         waiting = [node for node in plan.nodes if not node.processes]
         starting = [node for node in plan.nodes if node.processes]
@@ -121,7 +127,9 @@ class SshBackend:
     # ---- cancel
 
     async def cancel(self, plan: Plan, grace: float, *, by: str = "user") -> CancelReport:
-        """SIGTERM, wait, SIGKILL, then search every node for remaining processes; see `base.Backend.cancel`."""
+        """SIGTERM, wait, SIGKILL, then search every node for remaining
+        processes; see `base.Backend.cancel`.
+        """
         plans = {node.node: node for node in plan.nodes}
         answers, failed = await on_each(
             plans, lambda name: self._cancel_node(plans[name], grace, by)
@@ -167,17 +175,20 @@ def _port(answer: ProgramResult) -> int:
 
 
 def left_there(node: str, answer: ProgramResult) -> list[RemainingProcess]:
-    """The processes that remain according to the node's answer; raises AgentError if it is invalid, or proves nothing."""
+    """The processes that remain according to the node's answer; raises
+    AgentError if it is invalid, or proves nothing.
+    """
     rows = answer.row.get("left")
     if not is_list(rows):
         raise AgentError(node, f"cancel gave no answer: {answer.complaint}")
     unknown = [
-        remaining(node, one, 100) for one in as_tables(answer.row.get("unknown"), _MOST_LEFT)
+        remaining_process(node, one, 100)
+        for one in as_tables(answer.row.get("unknown"), _MOST_LEFT)
     ]
     if unknown and not rows:
         named = ", ".join(f"{one.pid} `{one.command}`" for one in unknown[:_MOST_NAMED])
         raise AgentError(node, f"{UNKNOWN_LEFT}: look at {named}")
-    return [remaining(node, as_table(row), 500) for row in rows[:_MOST_LEFT]]
+    return [remaining_process(node, as_table(row), 500) for row in rows[:_MOST_LEFT]]
 
 
 LIMIT = 45.0
@@ -202,20 +213,22 @@ async def inspect_job(agents: Agents, job: Job) -> Inspection:
             raise AgentError(node, answer.complaint)
 
     _, failed = await on_each(plans, ask, _TOGETHER)
-    missing |= {node: clean(error.why, 300) for node, error in failed.items()}
+    missing |= {node: clean_line(error.why, 300) for node, error in failed.items()}
     return _concluded(job, answers, missing)
 
 
 def _take_those_inside(
     row: Mapping[str, Any], answers: dict[str, Mapping[str, Any]], missing: dict[str, str]
 ) -> None:
-    """Add what a Slurm login node collected from the nodes of the ranks to `answers` and `missing`."""
+    """Add what a Slurm login node collected from the nodes of the
+    ranks to `answers` and `missing`.
+    """
     for found in as_tables(row["inside"], _MOST_HOSTS):
-        host = clean(found.get("host"), 64)
+        host = clean_line(found.get("host"), 64)
         if host and isinstance(found.get("ranks"), list):
             answers[host] = found
     unheard = list(as_table(row.get("missing")).items())[:_MOST_HOSTS]
-    missing |= {clean(host, 64): clean(why, 300) for host, why in unheard}
+    missing |= {clean_line(host, 64): clean_line(why, 300) for host, why in unheard}
 
 
 def _concluded(
@@ -229,11 +242,11 @@ def _concluded(
     for node, answer in answers.items():
         found = (look_of(node, row, silent) for row in answer["ranks"])
         looks += [look for look in found if look is not None]
-        if spy := clean(answer.get("spy"), 200):
+        if spy := clean_line(answer.get("spy"), 200):
             notes.append(f"{node}: {spy}")
         lines = as_list(as_table(answer.get("ras")).get("lines"), 400)
-        ras = ras or [clean(line, 200) for line in lines]
-    found = conclude(job.id, now, looks, missing)
+        ras = ras or [clean_line(line, 200) for line in lines]
+    found = conclude_inspection(job.id, now, looks, missing)
     return replace(found, notes=tuple(notes), ras=tuple(ras))
 
 
@@ -258,7 +271,10 @@ async def ask_what_runs(
 
 
 _ID = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,100})-(?:\d{4})?\d{4}-\d{6}-[0-9a-f]{4}\Z")
-"""A job id as a launch makes it; before, it had no year. Probes of preflight have other names, and end by themselves."""
+"""A job id as a launch makes it; before, it had no year.
+
+Probes of preflight have other names, and end by themselves.
+"""
 _MOST_ROWS, _MOST_RANKS, _MOST_PROCESSES, _MOST_WORDS = 1000, 4096, 4096, 1000
 _LONGEST_WORD = 4096
 _LAST_RANK = 1 << 20
@@ -268,7 +284,9 @@ _LONGEST_GRACE = 86400.0
 def found_jobs(
     cluster: str, answers: Mapping[str, Sequence[Mapping[str, Any]]], now: float
 ) -> Found:
-    """The jobs whose plans are in the rows of `job list --plans` of each node; invalid rows are left out."""
+    """The jobs whose plans are in the rows of `job list --plans` of
+    each node; invalid rows are left out.
+    """
     parts: dict[str, list[NodePlan]] = {}
     created: dict[str, float] = {}
     for node, rows in answers.items():
@@ -282,8 +300,10 @@ def found_jobs(
     return {job: (_plan(cluster, job, nodes), created[job]) for job, nodes in parts.items()}
 
 
-def completed(known: Plan, found: Plan) -> Plan | None:
-    """The plan of a job that was found before, with the nodes that did not answer then; None if nothing is new."""
+def complete_plan(known: Plan, found: Plan) -> Plan | None:
+    """The plan of a job that was found before, with the nodes that did not
+    answer then; None if nothing is new.
+    """
     nodes = list(known.nodes)
     names = {node.node for node in nodes}
     for one in found.nodes if known.found else ():
@@ -349,11 +369,11 @@ def _processes(raw: object, ranks: tuple[int, ...]) -> tuple[ProcessPlan, ...]:
 def _process(row: Mapping[str, Any], ranks: tuple[int, ...]) -> ProcessPlan:
     words, rank = as_list(row.get("argv"), _MOST_WORDS), row.get("rank")
     return ProcessPlan(
-        name=clean(row.get("name"), 100),
-        argv=tuple(clean(word, _LONGEST_WORD) for word in words),
+        name=clean_line(row.get("name"), 100),
+        argv=tuple(clean_line(word, _LONGEST_WORD) for word in words),
         rank=rank if type(rank) is int and rank in ranks else None,
     )
 
 
 def _number(raw: object, otherwise: float) -> float:
-    return float(raw) if number(raw) and abs(raw) < 1e12 else otherwise
+    return float(raw) if is_number(raw) and abs(raw) < 1e12 else otherwise

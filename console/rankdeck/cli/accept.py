@@ -1,4 +1,6 @@
-"""`rankdeck accept`: plan, run, resume and show acceptance runs; baselines and exclusions; read outputs of other runs."""
+"""`rankdeck accept`: plan, run, resume and show acceptance runs; baselines and
+exclusions; read outputs of other runs.
+"""
 
 import argparse
 import asyncio
@@ -7,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from rankdeck import plugins
 from rankdeck.acceptance.baseline import baselines_of
-from rankdeck.acceptance.heatmap import headline
+from rankdeck.acceptance.heatmap import outcome_headline
 from rankdeck.acceptance.output_text import LARGEST, read_output
 from rankdeck.acceptance.planning import LEAF, MEASURED
 from rankdeck.acceptance.recipe import OutputReading, Recipe
@@ -21,20 +23,20 @@ from rankdeck.acceptance.run import (
 )
 from rankdeck.acceptance_runs.acceptance import Acceptance
 from rankdeck.cli import choose, output
-from rankdeck.cli.opening import Interrupts, agrees, opened, until_done
+from rankdeck.cli.opening import Interrupts, ask_agreement, open_for_command, until_done
 from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import acceptance_shape, reading_shape
-from rankdeck.cli.status import span
-from rankdeck.config.files import LIMIT, expanded, find_job
+from rankdeck.cli.status import parse_option_span
+from rankdeck.config.files import LIMIT, expand_path, find_job
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.nodeset import fold
-from rankdeck.model.text import day_time, figures
+from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.text import day_time, significant_figures
 from rankdeck.rules.secrets import Secrets
 from rankdeck.session import Session
 from rankdeck.state.acceptance import Exclusion
-from rankdeck_agent.rules.units import size as bytes_text
+from rankdeck_agent.rules.units import write_size as bytes_text
 
 BAD, MISSING, REFUSED = 1, 2, 3
 _CODES = {
@@ -46,9 +48,9 @@ _CODES = {
 _GRAVEST = (BAD, MISSING, REFUSED, output.OK)
 
 
-def read(options: argparse.Namespace) -> int:
+def read_results(options: argparse.Namespace) -> int:
     """Read every file (`--read`); the exit code is that of the worst result."""
-    recipe: Recipe = plugins.find("recipes", options.read)()
+    recipe: Recipe = plugins.find_plugin("recipes", options.read)()
     if not options.words:
         raise UsageError("`accept --read` needs a file; - is stdin")
     # All files are read before the first result is printed.
@@ -68,28 +70,28 @@ def _code(reading: OutputReading) -> int:
     return BAD if reading.grade == "slow" else _CODES[reading.status]
 
 
-def declare(port: Acceptance, run: AcceptanceRun) -> None:
+def declare_baseline(port: Acceptance, run: AcceptanceRun) -> None:
     """Make the run the baseline of its cluster; raises UsageError if the run is not accepted."""
     if not run.accepted:
         raise UsageError(f"{run.id} is not accepted, so it cannot be the baseline")
     rows = baselines_of(run, run.operator, time.time())
     port.store.declare(rows)
-    output.progress(f"{run.id} is the baseline now: {len(rows)} values")
+    output.print_progress(f"{run.id} is the baseline now: {len(rows)} values")
 
 
-def baseline(port: Acceptance, cluster: str, what: str, words: Sequence[str]) -> int:
+def run_baseline(port: Acceptance, cluster: str, what: str, words: Sequence[str]) -> int:
     """Do `show`, `declare RUN`, `export` or `import FILE`; returns the exit code."""
     if what == "declare" and len(words) == 1:
-        declare(port, port.open(words[0]))
+        declare_baseline(port, port.open(words[0]))
     elif what == "export" and not words:
-        output.say(port.store.exported(cluster))
+        output.print_text(port.store.exported(cluster))
     elif what == "import" and len(words) == 1:
         found = port.store.imported(cluster, words[0], choose.read_file_or_stdin(words[0], LIMIT))
-        output.progress(f"{len(found)} values are the baseline of {cluster} now")
+        output.print_progress(f"{len(found)} values are the baseline of {cluster} now")
     elif what == "show" and not words:
         for one in port.store.baselines(cluster):
-            output.say(
-                f"{one.recipe}  {one.subject}  {figures(one.median)} ± {one.mad:.2g} of {one.count}  run {one.run}, {one.accepted_by}"
+            output.print_text(
+                f"{one.recipe}  {one.subject}  {significant_figures(one.median)} ± {one.mad:.2g} of {one.count}  run {one.run}, {one.accepted_by}"
             )
     else:
         raise UsageError("--baseline: this, show, declare RUN, export, or import FILE")
@@ -106,7 +108,7 @@ def keep_out(
     store.exclude(Exclusion(cluster=name, node=node, why=why, at=now, until=until) for node in out)
     store.readmit(name, back)
     for one in store.exclusions(name, now):
-        output.say(f"{one.node}: {one.sentence}")
+        output.print_text(f"{one.node}: {one.sentence}")
     return output.OK
 
 
@@ -114,10 +116,12 @@ _MOST = 12
 """Most lines of one kind that are printed one by one."""
 
 
-def plan_text(run: AcceptanceRun) -> str:
+def acceptance_plan_text(run: AcceptanceRun) -> str:
     """The plan as text: all stages with their commands."""
     plan = run.plan
-    lines = [f"acceptance {run.id} of {run.cluster}: {fold(plan.nodes)} ({len(plan.nodes)} nodes)"]
+    lines = [
+        f"acceptance {run.id} of {run.cluster}: {fold_nodes(plan.nodes)} ({len(plan.nodes)} nodes)"
+    ]
     lines += [f"  left out {node}: {why}" for node, why in plan.left_out.items()]
     lines += [f"  differs {node}: {what}" for node, what in list(run.differing.items())[:_MOST]]
     for one in plan.stages:
@@ -164,7 +168,7 @@ def _round_line(
     of = f" {number + 1} of {planned}" if 1 < planned > number else ""
     values = [one.value for one in results if one.value is not None]
     span = (
-        f", {figures(min(values), 3)} to {figures(max(values), 3)} {results[0].unit}"
+        f", {significant_figures(min(values), 3)} to {significant_figures(max(values), 3)} {results[0].unit}"
         if values
         else ""
     )
@@ -174,11 +178,15 @@ def _round_line(
 
 
 def _who(one: Result) -> str:
-    return f"{one.sender}→{one.receiver}" if one.receiver else fold(one.group or (one.sender,))
+    return (
+        f"{one.sender}→{one.receiver}" if one.receiver else fold_nodes(one.group or (one.sender,))
+    )
 
 
-def outcome(run: AcceptanceRun, cluster: Cluster) -> str:
-    """The result as text: a sentence for each faulty node or link, then what is good, what changed and what to do."""
+def acceptance_outcome(run: AcceptanceRun, cluster: Cluster) -> str:
+    """The result as text: a sentence for each faulty node or link, then what
+    is good, what changed and what to do.
+    """
     lines = [f"{run.cluster}, {run.id}: {_verdict(run)}"]
     for one in run.verdicts:
         lines.append(f"  {one.answer}: {one.sentence}")
@@ -195,20 +203,20 @@ def outcome(run: AcceptanceRun, cluster: Cluster) -> str:
     if run.baseline and (run.drift or run.changed or run.partly_compared):
         lines.append(f"  baseline: {run.baseline}")
     lines += [
-        f"  {word}: {fold(nodes)}"
+        f"  {word}: {fold_nodes(nodes)}"
         for word, nodes in (("good", run.good), ("bad", run.bad), ("not measured", run.unknown))
         if nodes
     ]
-    lines += [f"  {line}" for line in proposals(run, cluster)]
+    lines += [f"  {line}" for line in propose_commands(run, cluster)]
     return "\n".join(lines)
 
 
 def _verdict(run: AcceptanceRun) -> str:
     resume = f"; go on with `{run.verb} --resume {run.id}`"
-    return headline(run) + ("" if run.progress is RunState.DONE else resume)
+    return outcome_headline(run) + ("" if run.progress is RunState.DONE else resume)
 
 
-def proposals(run: AcceptanceRun, cluster: Cluster) -> Iterator[str]:
+def propose_commands(run: AcceptanceRun, cluster: Cluster) -> Iterator[str]:
     """Commands to copy; none of them is run."""
     if run.progress is not RunState.DONE:
         return
@@ -224,9 +232,9 @@ def proposals(run: AcceptanceRun, cluster: Cluster) -> Iterator[str]:
             yield f"in {cluster.can.scheduler}: {lines[0]}; back: {lines[-1]}"
 
 
-def run_line(run: AcceptanceRun) -> str:
+def saved_run_line(run: AcceptanceRun) -> str:
     """A saved run in one line."""
-    return f"{run.id}  {day_time(run.started)}  {run.progress:8}  {fold(run.plan.nodes)}  {run.operator}"
+    return f"{run.id}  {day_time(run.started)}  {run.progress:8}  {fold_nodes(run.plan.nodes)}  {run.operator}"
 
 
 _LOOK = 0.25
@@ -235,11 +243,13 @@ _HEARD = 5.0
 """Seconds to wait for telemetry of the nodes; without it, clocks and heat are not reported."""
 
 
-def accept(options: argparse.Namespace, _open_console: object) -> int:
-    """The command; exit code: 0 accepted, 1 bad, 2 not measured, 3 no node may be measured, 130 stopped."""
+def run_accept(options: argparse.Namespace, _open_console: object) -> int:
+    """The command; exit code: 0 accepted, 1 bad, 2 not measured, 3 no
+    node may be measured, 130 stopped.
+    """
     if options.read:
-        return read(options)
-    cluster = choose.cluster(options.cluster)
+        return read_results(options)
+    cluster = choose.choose_cluster(options.cluster)
     if (
         options.list
         or options.show
@@ -261,7 +271,9 @@ def request_of(cluster: Cluster, options: argparse.Namespace) -> Request:
     stages, only = _only(options.only)
     nodes = tuple(
         dict.fromkeys(
-            name for word in (*options.words, *only) for name in choose.nodes(cluster, word)
+            name
+            for word in (*options.words, *only)
+            for name in choose.expand_node_option(cluster, word)
         )
     )
     if not 0 < options.repeats <= 100:
@@ -269,13 +281,13 @@ def request_of(cluster: Cluster, options: argparse.Namespace) -> Request:
     if not 0 <= options.seconds <= 3600:
         raise UsageError("--seconds: from 1 to 3600")
     for name in options.recipe:
-        plugins.find("recipes", name)
+        plugins.find_plugin("recipes", name)
     begin = _stage(options.begin, "--from")[0] if options.begin else None
     return Request(
         nodes=nodes, begin=begin, only=stages, recipes=tuple(options.recipe), exhaustive=options.exhaustive,
-        include_busy=choose.nodes(cluster, options.include_busy) if options.include_busy else (),
+        include_busy=choose.expand_node_option(cluster, options.include_busy) if options.include_busy else (),
         repeats=options.repeats, seconds=options.seconds, max_crossing=_share(options.max_crossing),
-        rails=tuple(filter(None, options.rails.split(","))), soak=span(options.soak) if options.soak else 0.0,
+        rails=tuple(filter(None, options.rails.split(","))), soak=parse_option_span(options.soak) if options.soak else 0.0,
         like=str(find_job(options.like, cluster.file)) if options.like else "",
     )  # fmt: skip
 
@@ -306,25 +318,27 @@ def _stage(word: str, option: str) -> tuple[Stage, ...]:
 
 
 async def _accept(cluster: Cluster, options: argparse.Namespace, request: Request | None) -> int:
-    async with opened(cluster, telemetry=True) as session:
+    async with open_for_command(cluster, telemetry=True) as session:
         port = session.acceptance
         if request is None:
             run = port.resume(options.resume)
         else:
-            output.progress(f"{cluster.name}: asking the nodes what they are and have …")
+            output.print_progress(f"{cluster.name}: asking the nodes what they are and have …")
             try:
                 run = await port.plan(request)
             except output.INPUT_ERRORS:
                 raise
             except RankdeckError as error:
-                output.progress(f"rankdeck: {error}")
+                output.print_progress(f"rankdeck: {error}")
                 return REFUSED
         if options.dry_run:
-            output.say_result(acceptance_shape(run), plan_text(run), as_json=options.json)
+            output.say_result(
+                acceptance_shape(run), acceptance_plan_text(run), as_json=options.json
+            )
             return output.OK
         if run.progress is not RunState.DONE:
-            output.progress(plan_text(run))
-            if output.is_terminal() and not options.yes and not await agrees("Start?"):
+            output.print_progress(acceptance_plan_text(run))
+            if output.is_terminal() and not options.yes and not await ask_agreement("Start?"):
                 return REFUSED
             code = await _carried_out(session, port)
             if code is not None:
@@ -343,13 +357,13 @@ async def _carried_out(session: Session, port: AcceptanceProtocol) -> int | None
             await asyncio.wait((runs, asks), return_when=asyncio.FIRST_COMPLETED)
             asks.cancel()
             if not runs.done():
-                output.progress("^C: cancelling what runs …")
+                output.print_progress("^C: cancelling what runs …")
                 left = await port.stop()
-                output.progress("\n".join(left) or "cancelled: nothing is left on any node")
+                output.print_progress("\n".join(left) or "cancelled: nothing is left on any node")
             progress.cancel()
     run = port.current
     if run is not None and run.progress is not RunState.DONE:
-        output.progress(f"stopped; go on with `{run.verb} --resume {run.id}`")
+        output.print_progress(f"stopped; go on with `{run.verb} --resume {run.id}`")
         return output.INTERRUPTED
     return None
 
@@ -368,7 +382,7 @@ async def _print_progress(port: AcceptanceProtocol) -> None:
 def _progress(followed: Followed, port: AcceptanceProtocol) -> None:
     if (run := port.current) is not None:
         for line in followed.news(run):
-            output.progress(line)
+            output.print_progress(line)
 
 
 def _finished(session: Session, options: argparse.Namespace) -> int:
@@ -377,25 +391,25 @@ def _finished(session: Session, options: argparse.Namespace) -> int:
         return REFUSED
     _say_outcome(session, run, options)
     if options.baseline == "this":
-        declare(session.acceptance, run)
-    return code_of(run)
+        declare_baseline(session.acceptance, run)
+    return acceptance_exit_code(run)
 
 
 def _say_outcome(session: Session, run: AcceptanceRun, options: argparse.Namespace) -> None:
     """Print the result, and write the files of `--report`."""
-    text = outcome(run, session.cluster)
+    text = acceptance_outcome(run, session.cluster)
     output.say_result(acceptance_shape(run), text, as_json=options.json)
     if not options.report:
         return
     from rankdeck.reports.acceptance_files import write_reports
 
-    folder = expanded(options.report)
+    folder = expand_path(options.report)
     secrets = Secrets([session.cluster.environment])
     made = write_reports(run, session.acceptance, folder, secrets)
-    output.progress(f"{len(made)} files in {folder}: report.html is the one for people")
+    output.print_progress(f"{len(made)} files in {folder}: report.html is the one for people")
 
 
-def code_of(run: AcceptanceRun) -> int:
+def acceptance_exit_code(run: AcceptanceRun) -> int:
     """0 accepted, 1 something is bad, 2 something was not measured."""
     if run.accepted:
         return output.OK
@@ -406,19 +420,19 @@ def code_of(run: AcceptanceRun) -> int:
 
 
 async def _kept(cluster: Cluster, options: argparse.Namespace) -> int:
-    async with opened(cluster) as session:
+    async with open_for_command(cluster) as session:
         port = session.acceptance
         if options.exclude or options.readmit:
-            until = time.time() + span(options.limit)
-            out = choose.nodes(cluster, options.exclude) if options.exclude else ()
-            back = choose.nodes(cluster, options.readmit) if options.readmit else ()
+            until = time.time() + parse_option_span(options.limit)
+            out = choose.expand_node_option(cluster, options.exclude) if options.exclude else ()
+            back = choose.expand_node_option(cluster, options.readmit) if options.readmit else ()
             return keep_out(session, out, back, options.why, until)
         if options.baseline:
-            return baseline(port, cluster.name, options.baseline, options.words)
+            return run_baseline(port, cluster.name, options.baseline, options.words)
         if options.show:
             run = port.open(options.show)
             _say_outcome(session, run, options)
-            return code_of(run)
+            return acceptance_exit_code(run)
         for one in port.runs():
-            output.say_result(acceptance_shape(one), run_line(one), as_json=options.json)
+            output.say_result(acceptance_shape(one), saved_run_line(one), as_json=options.json)
         return output.OK

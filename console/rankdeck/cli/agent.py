@@ -1,4 +1,6 @@
-"""`rankdeck agent install|uninstall|status|digest|stop|start`: agents as services on nodes; have them let the GPUs go."""
+"""`rankdeck agent install|uninstall|status|digest|stop|start`: agents as
+services on nodes; have them let the GPUs go.
+"""
 
 import argparse
 import asyncio
@@ -8,11 +10,11 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from rankdeck.cli import choose, output
-from rankdeck.cli.opening import opened, until_done
+from rankdeck.cli.opening import open_for_command, until_done
 from rankdeck.cli.output import UsageError
 from rankdeck.config.clusters import read_accounts, with_new_accounts, write_accounts
 from rankdeck.model.cluster import Broker, Cluster
-from rankdeck.remote.agent import NodeOutcome, bundle
+from rankdeck.remote.agent import NodeOutcome, build_bundle
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.kubernetes import daemon_set
 from rankdeck.telemetry.link import installed_config, open_link
@@ -21,15 +23,15 @@ LISTEN = 8.0
 """Seconds that `status` waits for messages from installed agents."""
 
 
-def install(options: argparse.Namespace, _open_console: object) -> int:
+def run_install(options: argparse.Namespace, _open_console: object) -> int:
     """Put the agent on the nodes as a service that publishes to the site's broker."""
-    cluster = choose.cluster(options.cluster)
+    cluster = choose.choose_cluster(options.cluster)
     if options.kubernetes:
         return _daemon_set(cluster, options)
-    nodes = choose.nodes(cluster, options.nodes)
+    nodes = choose.expand_node_option(cluster, options.nodes)
     broker = _broker(cluster)
     for note in _accounts(broker, nodes, dry=options.dry_run):
-        output.progress(note)
+        output.print_progress(note)
     configs = {node: installed_config(cluster, broker, node) for node in nodes}
     return until_done(_do(cluster, "install", nodes, configs, options))
 
@@ -46,34 +48,36 @@ def _daemon_set(cluster: Cluster, options: argparse.Namespace) -> int:
             " or leave it out to give all agents one account"
         )
     for note in _accounts(broker, nodes, dry=not options.apply):
-        output.progress(note)
+        output.print_progress(note)
     configs = {node: installed_config(cluster, broker, node) for node in nodes or ("",)}
-    text = daemon_set(options.image, cluster.options.get("namespace", ""), bundle(), configs)
+    text = daemon_set(options.image, cluster.options.get("namespace", ""), build_bundle(), configs)
     if not options.apply:
-        output.progress(
+        output.print_progress(
             "the Secret in it holds the agents' passwords; `--apply` gives all of it to Kubernetes"
         )
-        output.say(text.rstrip())
+        output.print_text(text.rstrip())
         return output.OK
     return until_done(_apply(cluster, text))
 
 
 async def _apply(cluster: Cluster, text: str) -> int:
-    async with opened(cluster) as session:
+    async with open_for_command(cluster) as session:
         answer = await session.kubernetes_client.apply(text)
-    output.say(answer.rstrip())
+    output.print_text(answer.rstrip())
     return output.OK
 
 
-def uninstall(options: argparse.Namespace, _open_console: object) -> int:
+def run_uninstall(options: argparse.Namespace, _open_console: object) -> int:
     """Stop the service and remove all its files."""
-    cluster = choose.cluster(options.cluster)
-    nodes = choose.nodes(cluster, options.nodes)
+    cluster = choose.choose_cluster(options.cluster)
+    nodes = choose.expand_node_option(cluster, options.nodes)
     return until_done(_do(cluster, "uninstall", nodes, {}, options))
 
 
 def stop_gpu(options: argparse.Namespace, _open_console: object) -> int:
-    """Have all agents on the nodes, installed or started by consoles, let the GPU driver go until they are told otherwise."""
+    """Have all agents on the nodes, installed or started by consoles, let the GPU
+    driver go until they are told otherwise.
+    """
     return _tell(options, "gpu-stop")
 
 
@@ -83,24 +87,24 @@ def start_gpu(options: argparse.Namespace, _open_console: object) -> int:
 
 
 def _tell(options: argparse.Namespace, verb: str) -> int:
-    cluster = choose.cluster(options.cluster)
-    nodes = choose.nodes(cluster, options.nodes)
+    cluster = choose.choose_cluster(options.cluster)
+    nodes = choose.expand_node_option(cluster, options.nodes)
     options.dry_run = False
     return until_done(_do(cluster, verb, nodes, {}, options))
 
 
-def digest(options: argparse.Namespace, _open_console: object) -> int:
+def run_digest(options: argparse.Namespace, _open_console: object) -> int:
     """Print the SHA-256 of the file that is copied to nodes, in the format of sha256sum."""
-    agent = bundle()
+    agent = build_bundle()
     shape = {"file": agent.name, "sha256": agent.digest, "size": len(agent.data)}
     output.say_result(shape, f"{agent.digest}  {agent.name}", as_json=options.json)
     return output.OK
 
 
-def status(options: argparse.Namespace, _open_console: object) -> int:
+def run_agent_status(options: argparse.Namespace, _open_console: object) -> int:
     """Print for each node whether the service runs, its version, and when it was last heard."""
-    cluster = choose.cluster(options.cluster)
-    return until_done(_status(cluster, choose.nodes(cluster, options.nodes), options))
+    cluster = choose.choose_cluster(options.cluster)
+    return until_done(_status(cluster, choose.expand_node_option(cluster, options.nodes), options))
 
 
 async def _do(
@@ -110,14 +114,14 @@ async def _do(
     configs: Mapping[str, Mapping[str, Any]],
     options: argparse.Namespace,
 ) -> int:
-    async with opened(cluster) as session:
+    async with open_for_command(cluster) as session:
         installer = session.installer(system=options.system, dry=options.dry_run)
         outcomes = await installer.run(verb, nodes, configs)
     if options.json:
         shapes = [_shape(outcome) for outcome in outcomes]
         output.say_object({"cluster": cluster.name, "nodes": shapes})
     elif options.dry_run:
-        output.say("\n".join(_steps(outcome) for outcome in outcomes))
+        output.print_text("\n".join(_steps(outcome) for outcome in outcomes))
     else:
         output.say_table(("NODE", "RESULT", "VERSION", "NOTES"), map(_row, outcomes))
     return output.OK if all(outcome.ok for outcome in outcomes) else output.TROUBLE
@@ -151,7 +155,7 @@ def _steps(outcome: NodeOutcome) -> str:
 async def _status(cluster: Cluster, nodes: Sequence[str], options: argparse.Namespace) -> int:
     fleet = Fleet(cluster)
     async with AsyncExitStack() as stack:
-        session = await stack.enter_async_context(opened(cluster))
+        session = await stack.enter_async_context(open_for_command(cluster))
         link = None
         if cluster.broker is not None:
             link = await stack.enter_async_context(open_link(cluster, fleet))
@@ -161,7 +165,7 @@ async def _status(cluster: Cluster, nodes: Sequence[str], options: argparse.Name
             there = [o.node for o in outcomes if o.answer.get("installed")]
             await _wait_until_heard(fleet, there)
     if fleet.trouble:
-        output.progress(fleet.trouble)
+        output.print_progress(fleet.trouble)
     ages = {node: fleet.node(node).heard_s() for node in nodes}
     shapes = [{**_shape(o), "heard_s": ages[o.node]} for o in outcomes]
     if options.json:

@@ -8,28 +8,30 @@ from rankdeck.cli import choose, output
 from rankdeck.cli.shapes import file_shape
 from rankdeck.config.clusters import KEYS as CLUSTER_KEYS
 from rankdeck.config.clusters import cluster_from
-from rankdeck.config.document import Entry, finish, load
+from rankdeck.config.document import Entry, finish_document, load_document
 from rankdeck.config.jobs import KEYS as JOB_KEYS
 from rankdeck.config.jobs import job_from
 from rankdeck.config.manifests import manifest_named, read_manifest
-from rankdeck.config.user import Use, allow, uses_of
+from rankdeck.config.user import Use, allow_uses, noted_uses
 from rankdeck.errors import ConfigError, Problem
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec
 from rankdeck.model.schedulers import JOB, ClusterAbout
 
 
-def check(options: argparse.Namespace, _open_console: object) -> int:
+def run_check(options: argparse.Namespace, _open_console: object) -> int:
     """Read every file; the exit code says whether all can be used."""
     results = [(name, *_read(Path(name))) for name in options.files]
     if options.json:
         output.say_object({"files": [file_shape(*result) for result in results]})
     else:
         for name, kind, problems, uses in results:
-            output.say("\n".join(map(str, problems)) or f"{name}: {_found_words(name, kind)}")
+            output.print_text(
+                "\n".join(map(str, problems)) or f"{name}: {_found_words(name, kind)}"
+            )
             for use in uses:
                 agreed = "agreed" if use.allowed else "not agreed to: `rankdeck trust`"
-                output.say(f"{use} ({agreed})")
+                output.print_text(f"{use} ({agreed})")
     wrong = any(problems for _, _, problems, _ in results)
     if options.live and not wrong:
         from rankdeck.cli.opening import until_done  # imports the session, which few need
@@ -41,12 +43,12 @@ def check(options: argparse.Namespace, _open_console: object) -> int:
 
 async def _ask(path: Path, options: argparse.Namespace) -> int:
     """Print what the scheduler allows; exit code 1 if something that every job needs is missing."""
-    cluster = choose.cluster(str(path))
+    cluster = choose.choose_cluster(str(path))
     if not cluster.can.states_rights:
         return output.OK
-    from rankdeck.cli.opening import opened
+    from rankdeck.cli.opening import open_for_command
 
-    async with opened(cluster) as session:
+    async with open_for_command(cluster) as session:
         about = await session.kubernetes_client.check()
     shape = {"file": str(path), **asdict(about)}
     output.say_result(shape, "\n".join(live_lines(about)), as_json=options.json)
@@ -119,30 +121,34 @@ def _found_words(name: str, kind: str) -> str:
     return f"a manifest of Kubernetes ({found.words}): `rankdeck run {name}` applies and follows it"
 
 
-def trust(options: argparse.Namespace, _open_console: object) -> int:
+def run_trust(options: argparse.Namespace, _open_console: object) -> int:
     """Trust these files, and print all that they would run and read."""
     for name in options.files:
         _, uses = look_at(Path(name))
         for use in uses:
-            output.say(str(use))
-        allow(uses)
-        output.say(f"{name}: {len(uses) or 'nothing'} to agree to")
+            output.print_text(str(use))
+        allow_uses(uses)
+        output.print_text(f"{name}: {len(uses) or 'nothing'} to agree to")
     return output.OK
 
 
 def look_at(path: Path) -> tuple[Cluster | JobSpec, tuple[Use, ...]]:
-    """The cluster or job in `path`, and what it would run and read (nothing is run); raises ConfigError with all mistakes."""
+    """The cluster or job in `path`, and what it would run and read (nothing is
+    run); raises ConfigError with all mistakes.
+    """
     with manifest_named(path):
-        root = load(path)
+        root = load_document(path)
         document = job_from(root) if _is_job(root) else cluster_from(root)
-        uses = uses_of(root)
+        uses = noted_uses(root)
         root.problems[:] = [p for p in root.problems if not isinstance(p, Use)]
-        finish(root)
+        finish_document(root)
     return document, uses
 
 
 def _is_job(root: Entry) -> bool:
-    """Whether this is a job file, by the key `job` or `cluster`; if neither is there, by the other keys."""
+    """Whether this is a job file, by the key `job` or `cluster`; if
+    neither is there, by the other keys.
+    """
     noted = len(root.problems)
     keys = root.fields().keys() if root.kind == "map" else set[str]()
     del root.problems[noted:]

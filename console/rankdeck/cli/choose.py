@@ -1,4 +1,6 @@
-"""Finds the cluster and the nodes that the user means, and asks before a file of other users is used."""
+"""Finds the cluster and the nodes that the user means, and asks
+before a file of other users is used.
+"""
 
 import os
 import sys
@@ -12,10 +14,10 @@ from rankdeck.cli.output import UsageError
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.files import config_folder, find_cluster, read_regular
 from rankdeck.config.schedulers import NAMESPACE
-from rankdeck.config.user import allow
+from rankdeck.config.user import allow_uses
 from rankdeck.errors import UntrustedError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.nodeset import expand, fold
+from rankdeck.model.nodeset import expand_nodes, fold_nodes
 from rankdeck.model.schedulers import ALL_NAMESPACES
 
 if TYPE_CHECKING:
@@ -24,14 +26,14 @@ if TYPE_CHECKING:
 Read = TypeVar("Read")
 
 
-def agreed(read: Callable[[], Read]) -> Read:
+def read_agreed(read: Callable[[], Read]) -> Read:
     """The result of `read`; if a file is not trusted and there is a terminal, ask first."""
     try:
         return read()
     except UntrustedError as error:
         if not _yes(error):
             raise
-        allow(error.problems)
+        allow_uses(error.problems)
     return read()
 
 
@@ -39,7 +41,7 @@ def _yes(error: UntrustedError) -> bool:
     if not output.can_ask():
         return False
     problems = "\n".join(str(problem) for problem in error.problems)
-    output.progress(f"{problems}\nAgree to this and remember it? [y/N] ")
+    output.print_progress(f"{problems}\nAgree to this and remember it? [y/N] ")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
@@ -66,20 +68,22 @@ def is_named(given: str) -> bool:
     return bool(given or os.environ.get(VARIABLE, ""))
 
 
-def cluster(given: str) -> Cluster:
+def choose_cluster(given: str) -> Cluster:
     """The cluster of this file or name; for "" the one that is meant if none is named."""
     name = given or os.environ.get(VARIABLE, "")
     if name == "demo":
         found = read_cluster(_demo_file())
     else:
         file = find_cluster(name) if name else _only_cluster()
-        found = agreed(lambda: read_cluster(file))
+        found = read_agreed(lambda: read_cluster(file))
     namespace = os.environ.get(NAMESPACE_VARIABLE, "")
     return in_namespace(found, namespace) if namespace else found
 
 
 def in_namespace(found: Cluster, namespace: str) -> Cluster:
-    """The cluster as it is seen from this namespace; raises UsageError if it is not on Kubernetes, or for no namespace."""
+    """The cluster as it is seen from this namespace; raises UsageError if it is
+    not on Kubernetes, or for no namespace.
+    """
     if not found.can.states_rights:
         raise UsageError(
             f"`{found.name}` is not on Kubernetes: leave out the namespace `{namespace[:63]}` (--namespace, {NAMESPACE_VARIABLE})"
@@ -89,29 +93,32 @@ def in_namespace(found: Cluster, namespace: str) -> Cluster:
     return replace(found, options={**found.options, "namespace": namespace})
 
 
-def nodes(cluster: Cluster, text: str) -> tuple[str, ...]:
-    """The nodes of this node set, each once; "": all of the cluster. Raises UsageError for unknown nodes."""
+def expand_node_option(cluster: Cluster, text: str) -> tuple[str, ...]:
+    """The nodes of this node set, each once; "": all of the cluster.
+
+    Raises UsageError for unknown nodes.
+    """
     known = tuple(node.name for node in cluster.nodes)
     if not text:
         return known
     try:
-        names = tuple(dict.fromkeys(expand(text)))
+        names = tuple(dict.fromkeys(expand_nodes(text)))
     except ValueError as error:
         raise UsageError(str(error)) from error
     strangers = [name for name in names if name not in known]
     if strangers or not names:
-        missing = fold(strangers) or text[:60]
+        missing = fold_nodes(strangers) or text[:60]
         raise UsageError(
-            f"no node `{missing}` in cluster `{cluster.name}`; there are: {fold(known)}"
+            f"no node `{missing}` in cluster `{cluster.name}`; there are: {fold_nodes(known)}"
         )
     return names
 
 
 def _demo() -> "DemoStatus":
     """The state of the embedded cluster."""
-    from rankdeck.demo.cluster import status
+    from rankdeck.demo.cluster import demo_status
 
-    return status()
+    return demo_status()
 
 
 def _demo_file() -> Path:

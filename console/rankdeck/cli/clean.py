@@ -1,4 +1,6 @@
-"""`rankdeck clean`: what ended jobs and older consoles left on nodes and on this machine; asks, then removes it."""
+"""`rankdeck clean`: what ended jobs and older consoles left on nodes and
+on this machine; asks, then removes it.
+"""
 
 import argparse
 import re
@@ -6,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rankdeck.cli import choose, output
-from rankdeck.cli.opening import agrees, opened, until_done
+from rankdeck.cli.opening import ask_agreement, open_for_command, until_done
 from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import clean_shape
 from rankdeck.model.cluster import LOCAL, Cluster
@@ -18,10 +20,10 @@ from rankdeck.model.leftovers import (
     CleanReport,
     DoubtfulClock,
     LeftoverGroup,
-    total,
+    total_leftovers,
 )
 from rankdeck.remote.shell import THIS_MACHINE, control_host
-from rankdeck_agent.rules.units import duration, size
+from rankdeck_agent.rules.units import write_duration, write_size
 from rankdeck_agent.wire.leftovers import Ground, LeftoverKind
 
 HERE = "this machine"
@@ -46,11 +48,13 @@ _NAMED: Mapping[Ground, str] = {
 """Reasons to stay that nobody expects -> their words; these things are named."""
 
 
-def clean(options: argparse.Namespace, _open_console: object) -> int:
-    """Say what goes, ask, remove it; exit code 1 if a machine could not be asked or something could not be removed."""
+def run_clean(options: argparse.Namespace, _open_console: object) -> int:
+    """Say what goes, ask, remove it; exit code 1 if a machine could not be
+    asked or something could not be removed.
+    """
     if not 0 <= options.days <= _MOST_DAYS:
         raise UsageError(f"--days: from 0 to {_MOST_DAYS:.0f}")
-    cluster = choose.cluster(options.cluster)
+    cluster = choose.choose_cluster(options.cluster)
     order = CleanOrder(dry=True, days=options.days, size=_bytes(options.size))
     return until_done(_clean(cluster, _machines(cluster, options.nodes), order, options))
 
@@ -63,10 +67,14 @@ def _bytes(text: str) -> int | None:
 
 
 def _machines(cluster: Cluster, text: str) -> tuple[str, ...]:
-    """The machines on which jobs leave something: with a scheduler the login node, unless others are named."""
+    """The machines on which jobs leave something: with a scheduler the
+    login node, unless others are named.
+    """
     if cluster.can.needs_login or (text and cluster.can.allows_login):
         # What is here is cleaned as this machine.
-        return tuple(name for name in choose.nodes(cluster, text) if not cluster.node(name).here)
+        return tuple(
+            name for name in choose.expand_node_option(cluster, text) if not cluster.node(name).here
+        )
     if text:
         raise UsageError(
             f"--nodes: nodes of a {cluster.can.scheduler} cluster are not reached over SSH"
@@ -78,10 +86,10 @@ def _machines(cluster: Cluster, text: str) -> tuple[str, ...]:
 async def _clean(
     cluster: Cluster, nodes: Sequence[str], order: CleanOrder, options: argparse.Namespace
 ) -> int:
-    async with opened(cluster) as session:
-        output.progress(f"asking {len(nodes)} nodes and this machine …")
+    async with open_for_command(cluster) as session:
+        output.print_progress(f"asking {len(nodes)} nodes and this machine …")
         report = await session.clean(nodes, order)
-        count, size_ = total(report.machines, dry=True)
+        count, size_ = total_leftovers(report.machines, dry=True)
         if count and not options.dry_run:
             await _agree(report, _amount(count, size_), options)
             order = replace(order, dry=False)
@@ -99,8 +107,8 @@ async def _agree(report: CleanReport, amount: str, options: argparse.Namespace) 
         return
     for name, machine in _by_name(report):
         if machine.going:
-            output.progress(f"{name}: {_list(machine.going)}")
-    if not await agrees(f"Remove {amount}?"):
+            output.print_progress(f"{name}: {_list(machine.going)}")
+    if not await ask_agreement(f"Remove {amount}?"):
         raise UsageError(
             f"nothing was removed: {amount} would go (`--yes` removes without a question)"
         )
@@ -111,19 +119,19 @@ def _say(report: CleanReport, *, dry: bool) -> None:
         (
             name,
             _list(one.going) or "nothing",
-            size(sum(group.bytes for group in one.going)),
+            write_size(sum(group.bytes for group in one.going)),
             _stays(one),
         )
         for name, one in _by_name(report)
     ]
     output.say_table(("MACHINE", "WOULD GO" if dry else "REMOVED", "SIZE", "STAYS"), rows)
-    amount = _amount(*total(report.machines, dry=dry))
-    output.say(f"{amount} would be removed" if dry else f"{amount} removed")
+    amount = _amount(*total_leftovers(report.machines, dry=dry))
+    output.print_text(f"{amount} would be removed" if dry else f"{amount} removed")
     for name, machine in _by_name(report):
         for line in _remarks(machine):
-            output.progress(f"{name}: {line}")
+            output.print_progress(f"{name}: {line}")
     for node, why in report.missing.items():
-        output.progress(f"rankdeck: {node}: not asked what lies there: {why}")
+        output.print_progress(f"rankdeck: {node}: not asked what lies there: {why}")
 
 
 def _by_name(report: CleanReport) -> Iterator[tuple[str, Cleaned]]:
@@ -132,7 +140,7 @@ def _by_name(report: CleanReport) -> Iterator[tuple[str, Cleaned]]:
 
 
 def _amount(count: int, size_: int) -> str:
-    return f"{count} {'thing' if count == 1 else 'things'} ({size(size_)})"
+    return f"{count} {'thing' if count == 1 else 'things'} ({write_size(size_)})"
 
 
 def _list(groups: Iterable[LeftoverGroup]) -> str:
@@ -145,7 +153,7 @@ def _list(groups: Iterable[LeftoverGroup]) -> str:
 
 def _stays(machine: Cleaned) -> str:
     staying = [one for one in machine.groups if not one.goes]
-    amount = size(sum(one.bytes for one in staying))
+    amount = write_size(sum(one.bytes for one in staying))
     return f"{_list(staying)}: {amount}" if staying else "nothing"
 
 
@@ -163,8 +171,8 @@ def _remarks(machine: Cleaned) -> Iterator[str]:
 
 def _about_clock(doubt: DoubtfulClock) -> str:
     if doubt.newest:
-        what = f"{doubt.newest} is {duration(doubt.ahead)} newer than its clock"
+        what = f"{doubt.newest} is {write_duration(doubt.ahead)} newer than its clock"
     else:
         side = "ahead of" if doubt.console > 0 else "behind"
-        what = f"its clock is {duration(abs(doubt.console))} {side} that of this machine"
+        what = f"its clock is {write_duration(abs(doubt.console))} {side} that of this machine"
     return f"{what}: nothing is removed for its age there"

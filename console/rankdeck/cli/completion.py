@@ -1,4 +1,6 @@
-"""Shell completion with argcomplete: `rankdeck completion SHELL`, and the values to offer for each argument."""
+"""Shell completion with argcomplete: `rankdeck completion SHELL`, and
+the values to offer for each argument.
+"""
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping
@@ -8,7 +10,7 @@ from argcomplete.completers import FilesCompleter
 from argcomplete.shell_integration import shellcode
 
 from rankdeck.cli import choose, output
-from rankdeck.config.files import cluster_folders, job_folders, names_in, state_folder
+from rankdeck.config.files import cluster_folders, console_state_folder, job_folders, names_in
 from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster
 from rankdeck.state.history import History
@@ -18,19 +20,21 @@ RECENT = 50
 Offer = Callable[..., Iterable[str]]
 
 
-def completion(options: argparse.Namespace, _open_console: object) -> int:
+def run_completion(options: argparse.Namespace, _open_console: object) -> int:
     """Print the code that a shell must read to complete our commands."""
-    output.say(shellcode(["rankdeck"], shell=options.shell))
+    output.print_text(shellcode(["rankdeck"], shell=options.shell))
     return output.OK
 
 
-def answer(parser: argparse.ArgumentParser) -> None:
+def answer_shell(parser: argparse.ArgumentParser) -> None:
     """Answer a shell that asks for completions, in argcomplete's protocol, and exit."""
     argcomplete.autocomplete(parser, always_complete_options="long")
 
 
 def _quiet(offer: Callable[[argparse.Namespace], Iterable[str]], *suffixes: str) -> Offer:
-    """The same as a completer for argcomplete, which also offers files with these suffixes; no names if the cluster cannot be read."""
+    """The same as a completer for argcomplete, which also offers files with these
+    suffixes; no names if the cluster cannot be read.
+    """
 
     def offered(prefix: str, parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
         files = FilesCompleter(suffixes)(prefix) if suffixes else ()
@@ -43,7 +47,7 @@ def _quiet(offer: Callable[[argparse.Namespace], Iterable[str]], *suffixes: str)
 
 
 def _cluster(options: argparse.Namespace) -> Cluster:
-    return choose.cluster(getattr(options, "cluster", "") or "")
+    return choose.choose_cluster(getattr(options, "cluster", "") or "")
 
 
 def _clusters(_: argparse.Namespace) -> Iterable[str]:
@@ -59,7 +63,7 @@ def _job_files(options: argparse.Namespace) -> Iterable[str]:
 
 
 def _jobs(options: argparse.Namespace) -> Iterable[str]:
-    with History(state_folder() / "history.db") as history:
+    with History(console_state_folder() / "history.db") as history:
         return history.names(_cluster(options).name, RECENT)
 
 

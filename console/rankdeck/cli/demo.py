@@ -16,23 +16,27 @@ from rankdeck.errors import suggest_or_list
 from rankdeck.telemetry.private_broker import most_connections
 
 
-def demo(options: argparse.Namespace, open_console: OpenConsole) -> int:
-    """Start, stop or describe the embedded cluster; without a word, start it and open the console on it."""
+def run_demo(options: argparse.Namespace, open_console: OpenConsole) -> int:
+    """Start, stop or describe the embedded cluster; without a word,
+    start it and open the console on it.
+    """
     if options.nodes:
         return _fleet(options, open_console)
     if options.action == "down":
-        output.progress("demo: ended" if embedded.down() else "demo: nothing was running")
+        output.print_progress(
+            "demo: ended" if embedded.stop_demo() else "demo: nothing was running"
+        )
         if not options.json:
             return output.OK
     elif options.action != "status":
         _check(options.fault)
         if options.action is None and not options.json:
             require_terminal(os.environ)
-        output.progress("demo: starting three virtual nodes …")
-        file = embedded.up(options.fault)
+        output.print_progress("demo: starting three virtual nodes …")
+        file = embedded.start_demo(options.fault)
         if options.action is None and not options.json:
             return open_console(read_cluster(file), "")
-    return _describe(embedded.status(), as_json=options.json)
+    return _describe(embedded.demo_status(), as_json=options.json)
 
 
 def _fleet(options: argparse.Namespace, open_console: OpenConsole) -> int:
@@ -69,11 +73,11 @@ def _describe(status: embedded.DemoStatus, *, as_json: bool) -> int:
     nodes = ((n.name, str(n.port), str(n.pid), "yes" if n.isolated else "no") for n in status.nodes)
     if status.nodes:
         output.say_table(("NODE", "PORT", "PID", "ISOLATED"), nodes)
-        output.say(f"cluster file: {status.file}   use it with -c demo")
+        output.print_text(f"cluster file: {status.file}   use it with -c demo")
     else:
-        output.say("the demo cluster does not run; start it with `rankdeck demo up`")
+        output.print_text("the demo cluster does not run; start it with `rankdeck demo up`")
     if status.note:
-        output.say(status.note)
+        output.print_text(status.note)
     return output.OK
 
 

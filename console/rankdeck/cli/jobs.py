@@ -7,7 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rankdeck.cli import choose, output
-from rankdeck.cli.opening import agrees, hear_nodes, job_of, opened, until_done
+from rankdeck.cli.opening import (
+    ask_agreement,
+    find_meant_job,
+    hear_nodes,
+    open_for_command,
+    until_done,
+)
 from rankdeck.cli.shapes import (
     Shape,
     job_shape,
@@ -17,42 +23,44 @@ from rankdeck.cli.shapes import (
     report_shape,
     slurm_job_shape,
 )
-from rankdeck.config.files import expanded
+from rankdeck.config.files import expand_path
 from rankdeck.errors import RankdeckError
-from rankdeck.following import CATCH_UP_LIMIT, until
-from rankdeck.logs.view import choose as choose_ranks
+from rankdeck.following import CATCH_UP_LIMIT, wait_for_condition
+from rankdeck.logs.view import choose_ranks
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, Explained, FirstFailure, Job, State
-from rankdeck.model.nodeset import fold, fold_ranks
-from rankdeck.model.process import uses_of
+from rankdeck.model.nodeset import fold_nodes, fold_ranks
+from rankdeck.model.process import rank_uses
 from rankdeck.model.rank import how_it_ended
 from rankdeck.model.schedulers import ALL_NAMESPACES, KubernetesJob, SlurmJob, queue_words
 from rankdeck.rules import query
 from rankdeck.rules.inspect import Inspection, Look, StackGroup
-from rankdeck.rules.job_news import note_words, when
+from rankdeck.rules.job_news import note_words, time_of_note
 from rankdeck.session import ASK_LIMIT, LOOK_LIMIT, Session
 from rankdeck.state.history import KEEP
-from rankdeck_agent.rules.units import size
+from rankdeck_agent.rules.units import write_size
 
 COMING = "output still coming"
 
 
-def sentence(job: Job) -> str:
+def job_sentence(job: Job) -> str:
     """The state of a job in one line."""
     coming = f"; {COMING}" if job.output_coming and job.state.final else ""
     waits = queue_words(job.slurm, time.time()) if job.slurm else job.waits
     queue = f"; {waits}" if waits else ""
     number = f" (Slurm {job.slurm.id})" if job.slurm and job.slurm.id else ""
-    return f"{job.id}: {job.state}{coming}{number} on {fold(job.nodes)}; {job.unit}s: {job.rank_counts or 'none yet'}{queue}"
+    return f"{job.id}: {job.state}{coming}{number} on {fold_nodes(job.nodes)}; {job.unit}s: {job.rank_counts or 'none yet'}{queue}"
 
 
-def summary(job: Job) -> str:
+def job_summary(job: Job) -> str:
     """How a job ended: its state, the first failure with its last lines, what else was odd."""
-    lines = [sentence(job), *job.troubles]
+    lines = [job_sentence(job), *job.troubles]
     if job.first_failure is not None:
         lines += _failure_lines(job.first_failure)
     lines += _meaning(job.explained)
-    lines += [f"on its nodes: {note_words(one)} · {when(one, job)}" for one in job.node_notes]
+    lines += [
+        f"on its nodes: {note_words(one)} · {time_of_note(one, job)}" for one in job.node_notes
+    ]
     return "\n".join(lines)
 
 
@@ -70,7 +78,7 @@ def _meaning(explained: Iterable[Explained]) -> list[str]:
     return [f"  means: {one.means}\n    try: {one.remedy}" for one in explained]
 
 
-def proof(report: CancelReport) -> str:
+def cancel_proof(report: CancelReport) -> str:
     """What cancel found when it verified the end, as a sentence."""
     left = [f"  left on {one.node}: {one.pid} {one.command}" for one in report.left]
     unknown = [f"  {node} could not be asked: {why}" for node, why in report.unverified.items()]
@@ -86,22 +94,22 @@ NAMESPACES = (
 READ_BACK = "`rankdeck jobs --from-nodes` reads back what the nodes still have"
 
 
-def jobs(options: argparse.Namespace, _open_console: object) -> int:
+def run_jobs(options: argparse.Namespace, _open_console: object) -> int:
     """List the jobs of a cluster, newest first."""
     if options.live and not options.json:
         raise output.UsageError("--live goes with --json; `ps --job JOB` is the table")
     try:
-        wanted = query.parse(options.where)
+        wanted = query.parse_query(options.where)
     except query.QueryError as error:
         raise output.UsageError(f"--where: {error}") from error
-    cluster = choose.cluster(options.cluster)
+    cluster = choose.choose_cluster(options.cluster)
     if options.all_namespaces:
         cluster = choose.in_namespace(cluster, ALL_NAMESPACES)
     return until_done(_jobs(cluster, options, wanted))
 
 
 async def _jobs(cluster: Cluster, options: argparse.Namespace, wanted: query.Query) -> int:
-    async with opened(cluster) as session:
+    async with open_for_command(cluster) as session:
         limit = LOOK_LIMIT if options.from_nodes else ASK_LIMIT
         silent = await session.find_running(limit, ended=options.from_nodes)
         forgotten = await session.list_ended() if options.ended else ""
@@ -115,7 +123,9 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace, wanted: query.Que
         queued = {
             job.id: one for job in known if job.slurm and (one := session.queued(job.slurm.id))
         }
-        known = [job for job in known if wanted(query.of_job(job, queued.get(job.id), _why(job)))]
+        known = [
+            job for job in known if wanted(query.job_subject(job, queued.get(job.id), _why(job)))
+        ]
         others = [one for one in session.others() if wanted(_listed_subject(one))]
         queue = session.queue_words()
         running = [job for job in known if not job.state.final] if options.live else []
@@ -131,10 +141,10 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace, wanted: query.Que
         *(f"{node}: not asked what runs there: {why}" for node, why in silent.items()),
     )
     for remark in filter(None, remarks):
-        output.progress(remark)
+        output.print_progress(remark)
     code = output.TROUBLE if unread else output.OK
     if options.all_namespaces and others and not options.json:
-        output.progress(NAMESPACES)
+        output.print_progress(NAMESPACES)
     if options.json:
         for job in known:
             live = {"live": uses[job.id]} if job.id in uses else {}
@@ -156,12 +166,12 @@ async def _uses(session: Session, running: Sequence[Job]) -> dict[str, list[Shap
     try:
         found = await session.processes({node for job in running for node in job.nodes})
     except RankdeckError as error:  # on Kubernetes: the list is useful without it
-        output.progress(f"what ranks take is not known: {error}")
+        output.print_progress(f"what ranks take is not known: {error}")
         return {}
     for node, why in found.missing.items():
-        output.progress(f"{node}: not asked what ranks take: {why}")
+        output.print_progress(f"{node}: not asked what ranks take: {why}")
     return {
-        job.id: [rank_use_shape(one) for one in uses_of(job, found.processes).values()]
+        job.id: [rank_use_shape(one) for one in rank_uses(job, found.processes).values()]
         for job in running
     }
 
@@ -173,9 +183,11 @@ def _table(
     parts: int,
     options: argparse.Namespace,
 ) -> None:
-    """Print the jobs as a table; `parts` is the number of acceptance measurements that are left out."""
+    """Print the jobs as a table; `parts` is the number of acceptance
+    measurements that are left out.
+    """
     if parts:
-        output.progress(
+        output.print_progress(
             f"{parts} jobs of acceptance runs are hidden: --parts lists them, `rankdeck accept --list` the runs"
         )
     if jobs or others:
@@ -188,7 +200,9 @@ def _table(
         )
     elif not parts:
         which = "no job matches the filter" if options.where else "no jobs"
-        output.progress(f"{which} on {cluster.name}" + ("" if options.all else " in the last day"))
+        output.print_progress(
+            f"{which} on {cluster.name}" + ("" if options.all else " in the last day")
+        )
 
 
 def _listed_subject(one: KubernetesJob | SlurmJob) -> query.Subject:
@@ -207,11 +221,13 @@ def _clock(at: float) -> str:
 
 def _row(job: Job) -> tuple[str, ...]:
     started = _clock(job.created)
-    return (job.id, job.state.value, str(len(job.ranks)), fold(job.nodes), started, _why(job))
+    return (job.id, job.state.value, str(len(job.ranks)), fold_nodes(job.nodes), started, _why(job))
 
 
 def _task_rows(job: Job) -> Iterable[tuple[str, ...]]:
-    """Rows for the tasks of an array: each task that runs or failed, and how many wait or are done."""
+    """Rows for the tasks of an array: each task that runs or
+    failed, and how many wait or are done.
+    """
     if not (job.slurm and job.slurm.array):
         return
     tasks = {task.number: task for task in job.slurm.tasks}
@@ -232,20 +248,24 @@ def _task_rows(job: Job) -> Iterable[tuple[str, ...]]:
 
 
 def _other_row(job: KubernetesJob | SlurmJob, *, apart: bool = False) -> tuple[str, ...]:
-    """The row of a job that this console does not follow; `logs` and `cancel` accept its first column. `apart`: name its namespace."""
+    """The row of a job that this console does not follow; `logs` and `cancel` accept its
+    first column. `apart`: name its namespace.
+    """
     started = _clock(job.created)
     if isinstance(job, SlurmJob):
         queued = job.end_words or queue_words(job.status, time.time())
-        text = "; ".join(filter(None, (job.whose, job.name, resources(job), queued)))
+        text = "; ".join(filter(None, (job.whose, job.name, job_resources(job), queued)))
         return job.place, job.state, "-", job.status.nodes or "-", started, text
     where = f"in namespace {job.namespace}" if apart else ""
     why = "; ".join(filter(None, (job.whose, where, job.held_words, job.why)))
-    nodes = fold(job.nodes) if job.nodes else "-"
+    nodes = fold_nodes(job.nodes) if job.nodes else "-"
     return job.ours or job.place, job.state, str(job.ranks), nodes, started, why
 
 
-def resources(job: SlurmJob) -> str:
-    """`gpu, account research, QOS normal, priority 1200, 8 GPUs, 64 GB`: what Slurm says that a job has or asks for."""
+def job_resources(job: SlurmJob) -> str:
+    """`gpu, account research, QOS normal, priority 1200, 8 GPUs, 64 GB`: what
+    Slurm says that a job has or asks for.
+    """
     status = job.status
     parts = (
         status.partition,
@@ -253,7 +273,7 @@ def resources(job: SlurmJob) -> str:
         f"QOS {status.qos}" if status.qos else "",
         f"priority {job.priority}" if job.priority and status.waits else "",
         f"{job.gpus} GPU{'s' if job.gpus > 1 else ''}" if job.gpus else "",
-        size(round(job.memory * (1 << 20))) if job.memory else "",
+        write_size(round(job.memory * (1 << 20))) if job.memory else "",
     )
     return ", ".join(filter(None, parts))
 
@@ -271,40 +291,42 @@ def _why(job: Job) -> str:
     if job.slurm and job.state is State.CANCELLED and job.slurm.text:
         parts.append(job.slurm.text)
     if job.unproven:
-        nodes = fold(job.unproven)
+        nodes = fold_nodes(job.unproven)
         parts.append(f"not proven that nothing is left on {nodes}: `rankdeck cancel` asks again")
     # If Slurm ended the job, the sentence is printed already.
     means = (one.means for one in explained[:1])
     return "; ".join((*parts, *(one for one in means if one not in "; ".join(parts))))
 
 
-def cancel(options: argparse.Namespace, _open_console: object) -> int:
+def run_cancel(options: argparse.Namespace, _open_console: object) -> int:
     """Cancel a job; the exit code says whether it is verified that nothing is left."""
     if options.grace is not None and not 0 <= options.grace <= DAY:
         raise output.UsageError("--grace: seconds, at most a day")
-    return until_done(_cancel(choose.cluster(options.cluster), options))
+    return until_done(_cancel(choose.choose_cluster(options.cluster), options))
 
 
 async def _cancel(cluster: Cluster, options: argparse.Namespace) -> int:
-    async with opened(cluster) as session:
-        job = await job_of(session, options.job)
+    async with open_for_command(cluster) as session:
+        job = await find_meant_job(session, options.job)
         if job.plan.owner and not (
-            options.yes or await agrees(f"{job.id} is a {job.plan.owner}: end it?")
+            options.yes or await ask_agreement(f"{job.id} is a {job.plan.owner}: end it?")
         ):
             raise output.UsageError(
                 f"{job.id} is a {job.plan.owner}: `cancel --yes` ends it all the same"
             )
         tasks = _tasks(job, options.task)
         what = f"task {fold_ranks(tasks)} of {job.id}" if tasks else job.id
-        output.progress(f"{what}: cancelling on {fold(job.nodes)} …")
+        output.print_progress(f"{what}: cancelling on {fold_nodes(job.nodes)} …")
         if tasks:
             report = await session.cancel_tasks(job.id, tasks, options.grace)
         else:
             report = await session.cancel(job.id, options.grace)
             if not report.left and not report.unverified:
                 # What the nodes say of the end is kept, and the next command finds it.
-                await until(lambda: session.jobs.job(job.id).state.final, CATCH_UP_LIMIT)
-    output.say_result(report_shape(report), proof(report), as_json=options.json)
+                await wait_for_condition(
+                    lambda: session.jobs.job(job.id).state.final, CATCH_UP_LIMIT
+                )
+    output.say_result(report_shape(report), cancel_proof(report), as_json=options.json)
     return output.TROUBLE if report.left or report.unverified else output.OK
 
 
@@ -315,30 +337,30 @@ def _tasks(job: Job, text: str | None) -> tuple[int, ...]:
         raise output.UsageError(f"--task {text}: {error}") from error
 
 
-def over(job: Job) -> str:
+def ended_job_sentence(job: Job) -> str:
     """A sentence for a job that has ended: it has no ranks to inspect, and what to use instead."""
     return f"{job.id} has ended ({job.state}): no rank runs any more; `rankdeck logs {job.id}` has what they wrote"
 
 
-def inspect(options: argparse.Namespace, _open_console: object) -> int:
+def run_inspect(options: argparse.Namespace, _open_console: object) -> int:
     """Print what every rank is doing now; exit code 1 if a node could not be asked."""
-    return until_done(_inspect(choose.cluster(options.cluster), options))
+    return until_done(_inspect(choose.choose_cluster(options.cluster), options))
 
 
 async def _inspect(cluster: Cluster, options: argparse.Namespace) -> int:
-    async with opened(cluster) as session:
+    async with open_for_command(cluster) as session:
         await hear_nodes(session)
         job = session.jobs.find(options.job)
         if job.state.final and not options.json:
-            output.say(over(job))
+            output.print_text(ended_job_sentence(job))
             return output.OK
-        output.progress(f"{job.id}: looking at {len(job.ranks)} ranks …")
+        output.print_progress(f"{job.id}: looking at {len(job.ranks)} ranks …")
         found = await session.inspect(job.id)
-    output.say_result(shape(found), text(found), as_json=options.json)
+    output.say_result(inspection_shape(found), inspection_text(found), as_json=options.json)
     return output.TROUBLE if found.missing else output.OK
 
 
-def shape(found: Inspection) -> dict[str, object]:
+def inspection_shape(found: Inspection) -> dict[str, object]:
     """`inspect --json`."""
     return {
         "job": found.job,
@@ -362,7 +384,7 @@ def _group_shape(one: StackGroup) -> dict[str, object]:
     }
 
 
-def text(found: Inspection) -> str:
+def inspection_text(found: Inspection) -> str:
     """The answer, then each group of ranks with its stack."""
     lines = [found.answer, ""]
     for one in found.groups:
@@ -387,20 +409,20 @@ HEAR_LIMIT = 4.0
 """Seconds to wait for the nodes' health."""
 
 
-def report(options: argparse.Namespace, _open_console: object) -> int:
+def run_report(options: argparse.Namespace, _open_console: object) -> int:
     """Write the archive or the page; exit code 1 if a node could not be asked."""
     if options.html is not None and (options.output or options.full):
         raise output.UsageError("--html FILE is the page alone: without --output and --full")
-    return until_done(_report(choose.cluster(options.cluster), options))
+    return until_done(_report(choose.choose_cluster(options.cluster), options))
 
 
 async def _report(cluster: Cluster, options: argparse.Namespace) -> int:
-    async with opened(cluster, telemetry=True) as session:
+    async with open_for_command(cluster, telemetry=True) as session:
         await hear_nodes(session)
         job = session.jobs.find(options.job)
         name = options.output or f"{job.id}.tar.gz"
         path = _target(name if options.html is None else options.html or f"{job.id}.html")
-        output.progress(f"{job.id}: collecting from {len(job.nodes)} nodes …")
+        output.print_progress(f"{job.id}: collecting from {len(job.nodes)} nodes …")
         await session.settle(HEAR_LIMIT)
         page = options.html is not None
         missing = dict(await session.report(job.id, path, page=page, full=options.full))
@@ -408,12 +430,12 @@ async def _report(cluster: Cluster, options: argparse.Namespace) -> int:
     shape = {"job": job.id, "file": str(path), "bytes": size, "missing": missing}
     output.say_result(shape, f"{path} ({size:,} bytes)", as_json=options.json)
     for node, why in missing.items():
-        output.progress(f"{node}: not in it: {why}")
+        output.print_progress(f"{node}: not in it: {why}")
     return output.TROUBLE if missing else output.OK
 
 
 def _target(name: str) -> Path:
-    path = expanded(name).absolute()
+    path = expand_path(name).absolute()
     if path.is_dir() or not path.parent.is_dir():
         why = "it is a folder" if path.is_dir() else "there is no such folder"
         raise output.UsageError(f"{path}: cannot be written: {why}")

@@ -11,7 +11,7 @@ from operator import attrgetter, itemgetter
 from rankdeck.backends.kubernetes import UNMARKED_LIMIT, is_untagged
 from rankdeck.backends.node_stream import STREAMS
 from rankdeck.cli import choose, output
-from rankdeck.cli.opening import hear_nodes, job_of, opened, until_done
+from rankdeck.cli.opening import find_meant_job, hear_nodes, open_for_command, until_done
 from rankdeck.logs.compare import (
     Branch,
     Collapse,
@@ -19,19 +19,18 @@ from rankdeck.logs.compare import (
     Difference,
     Divergence,
     Folded,
-    answer,
-    branches,
-    compare,
-    folded,
+    compare_ranks,
+    finish_steps,
+    fold_groups,
+    group_branches,
 )
-from rankdeck.logs.view import MergedLog
-from rankdeck.logs.view import choose as choose_ranks
-from rankdeck.model.cluster import Cluster, capabilities
+from rankdeck.logs.view import MergedLog, choose_ranks
+from rankdeck.model.cluster import Cluster, capabilities_of
 from rankdeck.model.job import Chunk, Followed, Job, State
 from rankdeck.model.job_events import Lost, NodeEvent, NotStarted
-from rankdeck.model.nodeset import fold, fold_ranks
+from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.safe_text import strip_controls
-from rankdeck.rules.job_news import countdown, news_between
+from rankdeck.rules.job_news import abort_countdown, news_between
 from rankdeck.session import Session
 from rankdeck.state.lines import SHOWN, Line, RankLog
 from rankdeck_agent.wire import LAUNCHER
@@ -77,16 +76,20 @@ class Printer:
         session.following.listen(job.id, self._hear)
 
     def drain(self) -> None:
-        """Print what has come since the last call; raises BrokenPipeError if stdout is not read any more."""
+        """Print what has come since the last call; raises
+        BrokenPipeError if stdout is not read any more.
+        """
         output.require_reader()
         fresh = [line for rank in self._logs for line in self._take(rank)]
         for line in sorted(fresh, key=attrgetter("at")):
             self._print(line)
         if fresh:
-            output.flush()
+            output.flush_stdout()
 
     def _hear(self, event: Followed) -> None:
-        """Note the nodes of ranks and nodes that are lost, and print before a full log drops lines."""
+        """Note the nodes of ranks and nodes that are lost, and print
+        before a full log drops lines.
+        """
         if isinstance(event, NodeEvent) and isinstance(event.body, RankStarted):
             self._nodes = _places(self._session.jobs.job(self._job))
         if isinstance(event, NodeEvent) and isinstance(event.body, Lost):
@@ -104,23 +107,25 @@ class Printer:
         """Report a node of an ended job that does not answer, so that its output is missing."""
         if self._session.jobs.job(self._job).state.final:
             text = strip_controls(lost.sentence)[:300]
-            output.progress(f"{node}: {text}; {NOT_SHOWN}")
+            output.print_progress(f"{node}: {text}; {NOT_SHOWN}")
             self._said_lost.add(node)
 
     def finish(self) -> None:
-        """Print all that is left, including unfinished lines, and name the nodes that did not send theirs."""
+        """Print all that is left, including unfinished lines, and name
+        the nodes that did not send theirs.
+        """
         self.drain()
         for log in self._logs.values():
             if log.partial is not None:
                 self._print(log.partial)
-        output.flush()
+        output.flush_stdout()
         silent = self._session.jobs.unreported(self._job) - self._said_lost
         if silent:
-            output.progress(f"{fold(sorted(silent))}: does not answer; {NOT_SHOWN}")
+            output.print_progress(f"{fold_nodes(sorted(silent))}: does not answer; {NOT_SHOWN}")
         ran = any(rank.started for rank in self._session.jobs.job(self._job).ranks)
         if self._gone and ran:
-            nodes = fold(sorted(self._gone))
-            output.progress(f"{self._job}: its run folder on {nodes} {REMOVED}")
+            nodes = fold_nodes(sorted(self._gone))
+            output.print_progress(f"{self._job}: its run folder on {nodes} {REMOVED}")
 
     def ends(self) -> dict[int, dict[str, int]]:
         """Rank -> stream -> bytes on the node, as far as the nodes have reported."""
@@ -134,7 +139,7 @@ class Printer:
         log = self._logs[rank]
         seen, self._seen[rank] = self._seen[rank], log.total
         if log.first > seen:
-            output.progress(
+            output.print_progress(
                 f"rank {rank}: {log.first - seen} lines came faster than they could be printed; "
                 "the whole log is on the node"
             )
@@ -147,7 +152,7 @@ class Printer:
         if line.cut and line.rank not in self._said_cut:
             self._said_cut.add(line.rank)
             who = "launcher" if line.rank == LAUNCHER else f"rank {line.rank}"
-            output.progress(f"{who}: {CUT_LINES}")
+            output.print_progress(f"{who}: {CUT_LINES}")
 
 
 def _places(job: Job) -> dict[int, str]:
@@ -163,7 +168,9 @@ def show_text(_node: str, line: Line) -> None:
 
 
 def show_object(node: str, line: Line) -> None:
-    """Print each line as a JSON object, for programs; `offset` is that of its first byte in the file on the node."""
+    """Print each line as a JSON object, for programs; `offset` is that of
+    its first byte in the file on the node.
+    """
     output.say_object(
         {
             "rank": None if line.rank == LAUNCHER else line.rank,
@@ -182,7 +189,8 @@ def show_nothing(_node: str, _line: Line) -> None:
 
 
 class LauncherLines:
-    """The launcher's lines of a job in whose output ranks may not be marked: shown if no rank can be told apart, else not.
+    """The launcher's lines of a job in whose output ranks may not be marked:
+    shown if no rank can be told apart, else not.
 
     mpirun marks ranks only with `--tag-output`; a job that somebody else started may be without.
     """
@@ -232,7 +240,9 @@ class LauncherLines:
 async def print_until_finished(
     session: Session, job_id: str, printer: Printer, look: Callable[[], None] = lambda: None
 ) -> Job:
-    """Print until the job has ended and everything about it is known; `look` is called regularly."""
+    """Print until the job has ended and everything about it is
+    known; `look` is called regularly.
+    """
     async with asyncio.TaskGroup() as tasks:
         finished = tasks.create_task(session.following.finished(job_id))
         while not finished.done():
@@ -258,7 +268,7 @@ async def print_what_there_is(session: Session, job_id: str, printer: Printer) -
     printer.finish()
     lost = {rank.node for rank in session.jobs.job(job_id).ranks if rank.state is State.LOST}
     if lost:
-        output.progress(f"{fold(sorted(lost))}: does not answer; {NOT_SHOWN}")
+        output.print_progress(f"{fold_nodes(sorted(lost))}: does not answer; {NOT_SHOWN}")
 
 
 NEWS_PERIOD = 0.25
@@ -284,7 +294,9 @@ class News:
         self.look()
 
     def look(self) -> None:
-        """Print what is new since the last look; for a job that is over only that it was stopped, as its summary follows."""
+        """Print what is new since the last look; for a job that is over only that
+        it was stopped, as its summary follows.
+        """
         now = time.monotonic()
         if now < self._due:
             return
@@ -294,11 +306,11 @@ class News:
             return
         over = job.state.final and not job.output_coming
         now = time.time()
-        of_the_abort = tuple(countdown(self._before, job, now))
+        of_the_abort = tuple(abort_countdown(self._before, job, now))
         lines = of_the_abort if over else news_between(self._before, job, now)
         begins = job.countdown and not self._before.countdown
         for line in lines:
-            output.progress(line + (self._hint if begins and line in of_the_abort else ""))
+            output.print_progress(line + (self._hint if begins and line in of_the_abort else ""))
         self._before = job
 
 
@@ -319,7 +331,9 @@ class OutputReader:
     async def read(
         self, show: Print, *, follow: bool = False, look: Callable[[], None] = lambda: None
     ) -> None:
-        """Call `show` with each line: all that is there now; all of its output if it has ended, or with `follow`."""
+        """Call `show` with each line: all that is there now; all of its output
+        if it has ended, or with `follow`.
+        """
         session, job = self._session, self._job
         session.watch(job.id, self._ranks, None)
         printer = Printer(session, job, self._ranks, show, self._wanted)
@@ -330,7 +344,9 @@ class OutputReader:
 
 
 async def print_collapsed(reader: OutputReader, *, as_json: bool) -> None:
-    """Print equal lines once, with the ranks that wrote them; lines that few ranks wrote come first."""
+    """Print equal lines once, with the ranks that wrote them; lines
+    that few ranks wrote come first.
+    """
     collapse = Collapse(reader.logs)
     await reader.read(
         lambda _, line: collapse.add(
@@ -338,8 +354,8 @@ async def print_collapsed(reader: OutputReader, *, as_json: bool) -> None:
         )
     )
     if silent := collapse.silent():
-        output.progress(f"nothing was written by {fold_ranks(silent)}")
-    for row in folded(collapse):
+        output.print_progress(f"nothing was written by {fold_ranks(silent)}")
+    for row in fold_groups(collapse):
         if as_json:
             output.say_object(folded_shape(row))
         else:
@@ -349,9 +365,9 @@ async def print_collapsed(reader: OutputReader, *, as_json: bool) -> None:
 def _say_row(row: Folded) -> None:
     output.say_line(f"{row.who} ", row.text)
     if row.missing:
-        output.say(f"    missing: {fold_ranks(row.missing)}")
+        output.print_text(f"    missing: {fold_ranks(row.missing)}")
     for one in row.outliers[:5]:
-        output.say(f"    rank {one.rank}: {one.value:g}, median {one.median:g}")
+        output.print_text(f"    rank {one.rank}: {one.value:g}, median {one.median:g}")
 
 
 def folded_shape(row: Folded) -> Shape:
@@ -368,11 +384,13 @@ def folded_shape(row: Folded) -> Shape:
 
 
 async def print_merged(reader: OutputReader, *, as_json: bool) -> None:
-    """Print all lines in order of time; a line that several ranks wrote at one time is printed once."""
+    """Print all lines in order of time; a line that several ranks
+    wrote at one time is printed once.
+    """
     kept: deque[Line] = deque(maxlen=MOST)
     await reader.read(lambda _, line: kept.append(line))
     if len(kept) == MOST:
-        output.progress(f"only the newest {MOST:,} lines are merged")
+        output.print_progress(f"only the newest {MOST:,} lines are merged")
     merged = MergedLog({}, keep=MOST)
     merged.add(_in_time(kept))
     for line in merged.lines:
@@ -408,14 +426,14 @@ async def print_difference(reader: OutputReader, job: Job, which: str, *, as_jso
         )
     )
     if comparison.full:
-        output.progress(f"only the first {comparison.most:,} lines of each are compared")
+        output.print_progress(f"only the first {comparison.most:,} lines of each are compared")
     if not which:
-        _, found = answer(branches(comparison.sides))
+        _, found = finish_steps(group_branches(comparison.sides))
         for branch in found:
             output.say_object(branch_shape(branch)) if as_json else _say_branch(branch)
         return
     left, right = pair
-    difference = answer(compare(comparison.sides[left], comparison.sides[right]))
+    difference = finish_steps(compare_ranks(comparison.sides[left], comparison.sides[right]))
     if as_json:
         output.say_object(difference_shape(difference))
     else:
@@ -425,10 +443,10 @@ async def print_difference(reader: OutputReader, job: Job, which: str, *, as_jso
 def _say_branch(branch: Branch) -> None:
     ranks = fold_ranks(branch.ranks)
     if branch.first is None:
-        output.say(f"[{ranks}] like the majority")
+        output.print_text(f"[{ranks}] like the majority")
         return
     first = branch.first
-    output.say(f"[{ranks}] differ after {first.place} lines of {first.stream}")
+    output.print_text(f"[{ranks}] differ after {first.place} lines of {first.stream}")
     _say_sides(first, "these", "most")
 
 
@@ -441,9 +459,9 @@ def _say_sides(first: Divergence, left: str, right: str) -> None:
 def _say_difference(found: Difference) -> None:
     left, right = f"rank {found.left}", f"rank {found.right}"
     if found.first is None:
-        output.say(f"{left} and {right} wrote the same, but for numbers")
+        output.print_text(f"{left} and {right} wrote the same, but for numbers")
     else:
-        output.say(f"the same for {found.first.place} lines of {found.first.stream}, then:")
+        output.print_text(f"the same for {found.first.place} lines of {found.first.stream}, then:")
         _say_sides(found.first, left, right)
     for name, lines in ((left, found.only_left), (right, found.only_right)):
         for line in lines:
@@ -476,16 +494,16 @@ def _first_shape(first: Divergence | None) -> Shape | None:
     return {"stream": first.stream, "same_lines": first.place, "left": left, "right": right}
 
 
-def logs(options: argparse.Namespace, _open_console: object) -> int:
+def run_logs(options: argparse.Namespace, _open_console: object) -> int:
     """Print the output of a job from the beginning."""
-    return until_done(_logs(choose.cluster(options.cluster), options))
+    return until_done(_logs(choose.choose_cluster(options.cluster), options))
 
 
 async def _logs(cluster: Cluster, options: argparse.Namespace) -> int:
     view = _view(options)
-    async with opened(cluster) as session:
+    async with open_for_command(cluster) as session:
         await hear_nodes(session)
-        job = await job_of(session, options.job)
+        job = await find_meant_job(session, options.job)
         ranks = [LAUNCHER] if options.launcher else _ranks(job, options.rank)
         wanted = await _wanted(session, job, options)
         if view:
@@ -510,7 +528,7 @@ async def _wanted(
     streams = (options.stream,) if options.stream else STREAMS
     if options.attempt is None:
         return lambda line: line.stream in streams
-    if not capabilities(job.plan.backend).requeues:
+    if not capabilities_of(job.plan.backend).requeues:
         raise output.UsageError(f"--attempt: {job.id} has one run; only Slurm queues jobs again")
     run = await session.log_run(job.id, options.attempt)
     return lambda line: line.stream in streams and run.has(line.rank, line.stream, line.offset)

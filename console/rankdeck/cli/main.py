@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import rankdeck_agent
 from rankdeck.cli import output
 from rankdeck.cli.output import BAD_INPUT, INPUT_ERRORS, INTERRUPTED, NOBODY_READS, TROUBLE
-from rankdeck.errors import LaunchError, RankdeckError, leaves
+from rankdeck.errors import LaunchError, RankdeckError, leaf_errors
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class OpenConsole(Protocol):
-    """Show the console of a cluster until it is closed; `job` is the job to show first, `replay` the speed of its replay.
+    """Show the console of a cluster until it is closed; `job` is the job to show
+    first, `replay` the speed of its replay.
 
     With `simulated`, its nodes are simulated and nothing can run there.
     """
@@ -32,11 +33,11 @@ class OpenConsole(Protocol):
 VerbFunction = Callable[["Namespace", OpenConsole], int]
 
 
-def run(argv: Sequence[str], open_console: OpenConsole) -> int:
+def run_command_line(argv: Sequence[str], open_console: OpenConsole) -> int:
     """Run the command line; returns the exit code. Errors of Rankdeck are printed, not raised."""
     try:
         code = _dispatch(argv, open_console)
-        output.flush()
+        output.flush_stdout()
     except KeyboardInterrupt:
         return INTERRUPTED
     except (RankdeckError, BrokenPipeError, BaseExceptionGroup) as error:
@@ -53,11 +54,11 @@ def _dispatch(argv: Sequence[str], open_console: OpenConsole) -> int:
     parser = import_module("rankdeck.cli.verbs")
     if asked:
         completion = import_module("rankdeck.cli.completion")
-        completion.answer(parser.make_parser(completion.OFFERS))
+        completion.answer_shell(parser.make_parser(completion.OFFERS))
     parser.refuse_empty(argv)
     options = parser.make_parser().parse_args(argv)
     if options.version:
-        output.say(f"rankdeck {rankdeck_agent.__version__}")
+        output.print_text(f"rankdeck {rankdeck_agent.__version__}")
         return 0
     if options.namespace:
         os.environ[import_module("rankdeck.cli.choose").NAMESPACE_VARIABLE] = options.namespace
@@ -69,7 +70,9 @@ def _dispatch(argv: Sequence[str], open_console: OpenConsole) -> int:
 
 
 def _cluster_alone(argv: Sequence[str]) -> str | None:
-    """The cluster if the command line has nothing else ("" for none), so that the first picture need not wait for the parser."""
+    """The cluster if the command line has nothing else ("" for none), so that the
+    first picture need not wait for the parser.
+    """
     if len(argv) == 2 and argv[0] in ("-c", "--cluster") and not argv[1].startswith("-"):
         return argv[1]
     return None if argv else ""
@@ -78,13 +81,15 @@ def _cluster_alone(argv: Sequence[str]) -> str | None:
 def _open(name: str, open_console: OpenConsole) -> int:
     """Show the console of the cluster of this file or name."""
     choose = import_module("rankdeck.cli.choose")
-    return open_console(choose.cluster(name), "")
+    return open_console(choose.choose_cluster(name), "")
 
 
 def _explain(error: BaseException) -> int:
-    """Print each error once on stderr and return the exit code; errors that are not Rankdeck's are raised again."""
+    """Print each error once on stderr and return the exit code; errors that
+    are not Rankdeck's are raised again.
+    """
     code = BAD_INPUT
-    for leaf in dict.fromkeys(leaves(error)):
+    for leaf in dict.fromkeys(leaf_errors(error)):
         if isinstance(leaf, BrokenPipeError):
             output.close_quietly()
             return NOBODY_READS
@@ -92,7 +97,7 @@ def _explain(error: BaseException) -> int:
             return INTERRUPTED
         if not isinstance(leaf, RankdeckError):
             raise error
-        output.progress(str(leaf) if getattr(leaf, "problems", ()) else f"rankdeck: {leaf}")
+        output.print_progress(str(leaf) if getattr(leaf, "problems", ()) else f"rankdeck: {leaf}")
         cannot_be = isinstance(leaf, LaunchError) and leaf.stage == "plan"
         if not (cannot_be or isinstance(leaf, INPUT_ERRORS)):
             code = TROUBLE

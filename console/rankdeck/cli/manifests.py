@@ -1,11 +1,13 @@
-"""`rankdeck run` on a manifest of Kubernetes: say that it is one, ask, apply it with kubectl, and follow its job."""
+"""`rankdeck run` on a manifest of Kubernetes: say that it is one, ask,
+apply it with kubectl, and follow its job.
+"""
 
 import argparse
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from rankdeck.cli import output
-from rankdeck.cli.opening import agrees, opened
+from rankdeck.cli.opening import ask_agreement, open_for_command
 from rankdeck.cli.output import UsageError
 from rankdeck.config.manifests import Manifest, ManifestPart
 from rankdeck.errors import UnknownJobError
@@ -28,30 +30,32 @@ async def run_manifest(
 ) -> int:
     """Apply a manifest if the user agrees, and follow its first job."""
     _check(cluster, manifest, options)
-    jobs = followed(manifest)
+    jobs = followed_parts(manifest)
     cluster = _in_namespace(cluster, manifest, jobs)
-    async with opened(cluster) as session:
+    async with open_for_command(cluster) as session:
         if options.dry_run:
             for line in await session.kubernetes_client.apply_manifest(manifest, dry=True):
-                output.say(f"{line} would be applied")
+                output.print_text(f"{line} would be applied")
             return output.OK
-        if not options.yes and not await agrees(_question(cluster, manifest, jobs)):
+        if not options.yes and not await ask_agreement(_question(cluster, manifest, jobs)):
             raise UsageError(
                 f"{manifest.file} is a manifest of Kubernetes ({manifest.words}), nothing was applied:"
                 " `rankdeck run --yes` applies and follows it, `--dry-run` has the server check it"
             )
         made = await session.kubernetes_client.apply_manifest(manifest, dry=False)
         for name in made:
-            output.progress(f"{name}: applied")
+            output.print_progress(f"{name}: applied")
         if not jobs:
-            output.progress(
+            output.print_progress(
                 f"{manifest.file}: no job in it that Rankdeck follows ({manifest.words});"
                 " `rankdeck jobs` lists pods that hold GPUs"
             )
             return output.OK
         place = f"{jobs[0].kind.lower()}/{made[manifest.parts.index(jobs[0])].rpartition('/')[2]}"
         for other in jobs[1:]:
-            output.progress(f"{other.words} is not shown here: `rankdeck logs` and `attach` do it")
+            output.print_progress(
+                f"{other.words} is not shown here: `rankdeck logs` and `attach` do it"
+            )
         return await _follow(session, place, options, show)
 
 
@@ -60,14 +64,16 @@ async def _follow(session: Session, place: str, options: argparse.Namespace, sho
     for node, why in silent.items():
         raise UnknownJobError(f"{place} was applied, and {node} cannot list it: {why}")
     job = await session.attach(place)
-    output.progress(f"{job}: followed; Ctrl-C leaves it running, `rankdeck cancel {job}` ends it")
+    output.print_progress(
+        f"{job}: followed; Ctrl-C leaves it running, `rankdeck cancel {job}` ends it"
+    )
     if options.detach:
-        output.say(job)
+        output.print_text(job)
         return output.OK
     return await show(session, job)
 
 
-def followed(manifest: Manifest) -> tuple[ManifestPart, ...]:
+def followed_parts(manifest: Manifest) -> tuple[ManifestPart, ...]:
     """The objects of a manifest that are jobs which Rankdeck can follow."""
     return tuple(
         part
@@ -77,7 +83,9 @@ def followed(manifest: Manifest) -> tuple[ManifestPart, ...]:
 
 
 def _check(cluster: Cluster, manifest: Manifest, options: argparse.Namespace) -> None:
-    """Raise UsageError if the cluster is not on Kubernetes, or for options that are of job files only."""
+    """Raise UsageError if the cluster is not on Kubernetes, or for
+    options that are of job files only.
+    """
     if not cluster.can.states_rights:
         raise UsageError(
             f"{manifest.file} is a manifest of Kubernetes ({manifest.words}), and cluster `{cluster.name}` starts"

@@ -10,43 +10,57 @@ from pathlib import Path
 from typing import Any
 
 from rankdeck.cli import choose, output
-from rankdeck.cli.jobs import DAY, over
-from rankdeck.cli.opening import Interrupts, hear_nodes, job_of, opened, typed, until_done
+from rankdeck.cli.jobs import DAY, ended_job_sentence
+from rankdeck.cli.opening import (
+    Interrupts,
+    ask_line,
+    find_meant_job,
+    hear_nodes,
+    open_for_command,
+    until_done,
+)
 from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import Shape, image_shape, rank_use_shape
-from rankdeck.config.files import expanded
+from rankdeck.config.files import expand_path
 from rankdeck.errors import ConfigError, NodeError, RankdeckError
-from rankdeck.images.bring import ImageAt, WantedImage, difference, file_name, short, wanted_by
+from rankdeck.images.bring import (
+    ImageAt,
+    WantedImage,
+    describe_versions,
+    file_name,
+    short_digest,
+    wanted_by,
+)
 from rankdeck.images.copy import CopyState, Failed, FetchState, FilePlace, progress_words
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job
-from rankdeck.model.nodeset import fold
-from rankdeck.model.process import CommandEnd, NodeProcess, OutputGroup, RankUse, uses_of
+from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.process import CommandEnd, NodeProcess, OutputGroup, RankUse, rank_uses
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.model.schedulers import ServiceChange, ServiceOrder
 from rankdeck.remote.command import CommandRun, CommandState, FoundProcesses
 from rankdeck.runtimes import has_store
 from rankdeck.session import Session
-from rankdeck_agent.rules.units import size, speed
+from rankdeck_agent.rules.units import write_size, write_speed
 
 _PERIOD = 0.2
 _TELL = 5.0
 """Seconds between two lines that name the nodes still running."""
 
 
-def sh(options: argparse.Namespace, _open_console: object) -> int:
+def run_sh(options: argparse.Namespace, _open_console: object) -> int:
     """Run a command and show its output; the exit code is the largest of all nodes."""
     if not 0 < options.limit <= DAY:
         raise UsageError("--limit: seconds, more than 0 and at most a day")
     if not 0 < options.fan_out <= 1000:
         raise UsageError("--fan-out: nodes, from 1 to 1000")
-    cluster = choose.cluster(options.cluster)
-    nodes = choose.nodes(cluster, options.nodes)
+    cluster = choose.choose_cluster(options.cluster)
+    nodes = choose.expand_node_option(cluster, options.nodes)
     return until_done(_sh(cluster, nodes, options))
 
 
 async def _sh(cluster: Cluster, nodes: Sequence[str], options: argparse.Namespace) -> int:
-    async with opened(cluster) as session:
+    async with open_for_command(cluster) as session:
         command = " ".join(options.words)
         run = session.command(nodes, command, options.limit, options.fan_out)
         with Interrupts(terminate=True) as interrupts:
@@ -77,7 +91,7 @@ async def _until_over(run: CommandRun, interrupts: Interrupts, options: argparse
 
 async def _cancel_when_interrupted(interrupts: Interrupts, run: CommandRun) -> None:
     await interrupts.next()
-    output.progress("rankdeck: cancelling, then checking what is left …")
+    output.print_progress("rankdeck: cancelling, then checking what is left …")
     run.cancel()
 
 
@@ -93,8 +107,8 @@ class _Waiting:
         if waiting and time.monotonic() >= self._next:
             self._next = time.monotonic() + _TELL
             done = len(self._state.nodes) - len(waiting)
-            output.progress(
-                f"{done} of {len(self._state.nodes)} nodes are done; waiting for {fold(waiting)}"
+            output.print_progress(
+                f"{done} of {len(self._state.nodes)} nodes are done; waiting for {fold_nodes(waiting)}"
             )
 
 
@@ -116,7 +130,7 @@ class _Lines:
             for _, text in lines[before:]:
                 output.say_line(f"{node}: ", text)
             self._printed[node] = len(lines)
-        output.flush()
+        output.flush_stdout()
 
 
 _RULE = "-" * 15
@@ -127,7 +141,7 @@ def _say_group(group: OutputGroup) -> None:
     if not group.lines:
         return
     number = f" ({len(group.nodes)})" if len(group.nodes) > 1 else ""
-    output.say(f"{_RULE}\n{fold(group.nodes)}{number}\n{_RULE}")
+    output.print_text(f"{_RULE}\n{fold_nodes(group.nodes)}{number}\n{_RULE}")
     for text in group.text:
         output.say_line("", text)
 
@@ -139,12 +153,12 @@ def _say_ends(state: CommandState, *, cancelled: bool) -> None:
         if not end.well or end.behind or end.cut:
             ends.setdefault(end.words, []).append(node)
     for words, nodes in ends.items():
-        output.progress(f"rankdeck: {fold(nodes)} ({len(nodes)}): {words}")
+        output.print_progress(f"rankdeck: {fold_nodes(nodes)} ({len(nodes)}): {words}")
     for end in state.not_proven().values():
         for one in end.left:
-            output.progress(f"rankdeck: left on {one.node}: {one.pid} {one.command}")
+            output.print_progress(f"rankdeck: left on {one.node}: {one.pid} {one.command}")
     if cancelled and not state.not_proven():
-        output.progress("rankdeck: cancelled; nothing is left on any node")
+        output.print_progress("rankdeck: cancelled; nothing is left on any node")
 
 
 def command_shape(state: CommandState) -> dict[str, Any]:
@@ -177,22 +191,22 @@ def _programs_lines(lines: Iterable[str]) -> list[str]:
     return [strip_controls(text, colour=True) for text in lines]
 
 
-def cp(options: argparse.Namespace, _open_console: object) -> int:
+def run_cp(options: argparse.Namespace, _open_console: object) -> int:
     """Copy a file to nodes, or from them; exit code 1 if a node failed."""
-    cluster = choose.cluster(options.cluster)
-    file = expanded(options.file)
+    cluster = choose.choose_cluster(options.cluster)
+    file = expand_path(options.file)
     if not file.exists() and ":" in options.file:
         return _cp_from(cluster, options)
     if not file.is_file():
         what = "a folder; only files are copied" if file.is_dir() else "no such file"
         raise UsageError(f"{file}: {what}")
     text, _, path = options.to.partition(":")
-    return until_done(_cp(cluster, file, choose.nodes(cluster, text), path, options))
+    return until_done(_cp(cluster, file, choose.expand_node_option(cluster, text), path, options))
 
 
 def _cp_from(cluster: Cluster, options: argparse.Namespace) -> int:
     text, _, path = options.file.partition(":")
-    nodes, folder = choose.nodes(cluster, text), expanded(options.to)
+    nodes, folder = choose.expand_node_option(cluster, text), expand_path(options.to)
     if not file_name(path) or (folder.exists() and not folder.is_dir()):
         what = f"{folder}: not a folder" if file_name(path) else f"{path}: names no file"
         raise UsageError(f"{what}; write `rankdeck cp NODESET:FILE FOLDER`")
@@ -202,7 +216,7 @@ def _cp_from(cluster: Cluster, options: argparse.Namespace) -> int:
 async def _fetch(
     cluster: Cluster, nodes: Sequence[str], path: str, folder: Path, options: argparse.Namespace
 ) -> int:
-    async with opened(cluster) as session:
+    async with open_for_command(cluster) as session:
         tell = _Fetching(path)
         with said_when_stopped(f"no half file is left, what is in {folder} is whole"):
             failed = await session.images.fetch(
@@ -222,13 +236,13 @@ class _Fetching:
     def __call__(self, state: FetchState) -> None:
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + 1.0
-            output.progress(f"{self._path}: {state.words}")
+            output.print_progress(f"{self._path}: {state.words}")
 
 
 async def _cp(
     cluster: Cluster, file: Path, nodes: Sequence[str], path: str, options: argparse.Namespace
 ) -> int:
-    async with opened(cluster) as session:
+    async with open_for_command(cluster) as session:
         target = f"{path}{file.name}" if path.endswith("/") else path
         place, failed = await _pushed(session, file, target, nodes, options)
     shape = {"file": place.path, "size": place.size}
@@ -250,21 +264,21 @@ PROCESS_HEADS = ("NODE", "PID", "USER", "S", "CPU", "RSS", "GPU", "GPU MEM", "I/
 RANK_HEADS = ("RANK", "NODE", "PID", "S", "CPU", "RSS", "GPU", "GPU MEM", "I/O", "LINES")
 
 
-def ps(options: argparse.Namespace, _open_console: object) -> int:
+def run_ps(options: argparse.Namespace, _open_console: object) -> int:
     """List processes; exit code 1 if a node did not answer."""
-    cluster = choose.cluster(options.cluster)
+    cluster = choose.choose_cluster(options.cluster)
     return until_done(_ps(cluster, options))
 
 
 async def _ps(cluster: Cluster, options: argparse.Namespace) -> int:
-    nodes = choose.nodes(cluster, options.nodes)
-    async with opened(cluster) as session:
-        job = await job_of(session, options.job) if options.job else None
+    nodes = choose.expand_node_option(cluster, options.nodes)
+    async with open_for_command(cluster) as session:
+        job = await find_meant_job(session, options.job) if options.job else None
         if job is not None:
             await hear_nodes(session)
             job = session.jobs.job(job.id)
             if job.state.final and not options.json:
-                output.say(over(job))
+                output.print_text(ended_job_sentence(job))
                 return output.OK
             nodes = job.nodes
         found = await session.processes(nodes)
@@ -276,7 +290,7 @@ async def _ps(cluster: Cluster, options: argparse.Namespace) -> int:
         shown = [one for one in found.processes if options.all or _matters(one)]
         output.say_table(PROCESS_HEADS, map(_row, shown))
     for text in (*(f"{n}: not asked: {why}" for n, why in found.missing.items()), *found.notes):
-        output.progress(f"rankdeck: {text}")
+        output.print_progress(f"rankdeck: {text}")
     return output.TROUBLE if found.missing else output.OK
 
 
@@ -287,18 +301,18 @@ def _matters(one: NodeProcess) -> bool:
 def _row(one: NodeProcess) -> tuple[str, ...]:
     rank = "-" if one.rank is None else str(one.rank)
     return (
-        one.node, str(one.pid), one.user, one.state, f"{one.cpu:.0%}", size(one.rss), *_gpu(one.gpus, one.gpu_memory),
-        speed(one.traffic) if one.traffic is not None else "-", rank, one.job or "-", one.command,
+        one.node, str(one.pid), one.user, one.state, f"{one.cpu:.0%}", write_size(one.rss), *_gpu(one.gpus, one.gpu_memory),
+        write_speed(one.traffic) if one.traffic is not None else "-", rank, one.job or "-", one.command,
     )  # fmt: skip
 
 
 def _gpu(gpus: Iterable[str], memory: int | None) -> tuple[str, str]:
     names = ",".join(gpus)
-    return names or "-", size(memory or 0) if names else "-"
+    return names or "-", write_size(memory or 0) if names else "-"
 
 
 def _say_ranks(job: Job, found: FoundProcesses, *, as_json: bool) -> None:
-    uses = uses_of(job, found.processes)
+    uses = rank_uses(job, found.processes)
     if as_json:
         ranks = [rank_use_shape(one) for one in uses.values()]
         output.say_object({"job": job.id, "ranks": ranks, "missing": dict(found.missing)})
@@ -309,10 +323,10 @@ def _say_ranks(job: Job, found: FoundProcesses, *, as_json: bool) -> None:
 
 def _rank_row(one: RankUse, lines: int) -> tuple[str, ...]:
     cpu = "-" if one.cpu is None else f"{one.cpu:.0%}"
-    rss = "-" if one.rss is None else size(one.rss)
+    rss = "-" if one.rss is None else write_size(one.rss)
     return (
         str(one.rank), one.node, str(one.pid or "-"), one.state, cpu, rss, *_gpu(one.gpus, one.gpu_memory),
-        speed(one.traffic) if one.traffic is not None else "-", f"{lines:,}",
+        write_speed(one.traffic) if one.traffic is not None else "-", f"{lines:,}",
     )  # fmt: skip
 
 
@@ -325,25 +339,25 @@ def processes_shape(found: FoundProcesses) -> dict[str, Any]:
     }
 
 
-def drain(options: argparse.Namespace, _open_console: object) -> int:
+def run_drain(options: argparse.Namespace, _open_console: object) -> int:
     """Take nodes out of service; exit code 1 if a node was left alone."""
     return _serve("drain", options, why=options.why)
 
 
-def resume(options: argparse.Namespace, _open_console: object) -> int:
+def run_resume(options: argparse.Namespace, _open_console: object) -> int:
     """Return nodes to service; exit code 1 if a node was left alone."""
     return _serve("resume", options, anyway=options.anyway)
 
 
 def _serve(do: str, options: argparse.Namespace, *, why: str = "", anyway: bool = False) -> int:
-    cluster = choose.cluster(options.cluster)
-    nodes = choose.nodes(cluster, options.nodes)
+    cluster = choose.choose_cluster(options.cluster)
+    nodes = choose.expand_node_option(cluster, options.nodes)
     order = ServiceOrder(do=do, nodes=nodes, why=why, anyway=anyway)
     return until_done(_carry_out(cluster, order, options))
 
 
 async def _carry_out(cluster: Cluster, order: ServiceOrder, options: argparse.Namespace) -> int:
-    async with opened(cluster) as session:
+    async with open_for_command(cluster) as session:
         change = await session.service(order)
         if change.line and not change.error and not options.dry_run:
             await _agree(order, change, options)
@@ -363,25 +377,25 @@ async def _agree(order: ServiceOrder, change: ServiceChange, options: argparse.N
         return
     _tell_left(change)
     question = f"{change.line}\nType {change.word} to {order.do} it: "
-    if await typed(question) != change.word:
+    if await ask_line(question) != change.word:
         raise output.UsageError(f"not run: {change.line} (`--yes` runs it without a question)")
 
 
 def _say_change(order: ServiceOrder, change: ServiceChange) -> None:
     _tell_left(change)
     if change.line:
-        output.say(change.line)
+        output.print_text(change.line)
     if change.said:
-        output.say(f"Slurm: {change.said}")
+        output.print_text(f"Slurm: {change.said}")
     for node in change.nodes if change.done else ():
-        output.say(f"{node}: {change.now.get(node, 'not known')}")
+        output.print_text(f"{node}: {change.now.get(node, 'not known')}")
     if not change.nodes and not change.error:
-        output.progress(f"nothing to {order.do}")
+        output.print_progress(f"nothing to {order.do}")
 
 
 def _tell_left(change: ServiceChange) -> None:
     for node, why in change.left_alone.items():
-        output.progress(f"{node} is left alone: {why}")
+        output.print_progress(f"{node} is left alone: {why}")
 
 
 def service_shape(order: ServiceOrder, change: ServiceChange) -> dict[str, Any]:
@@ -389,14 +403,14 @@ def service_shape(order: ServiceOrder, change: ServiceChange) -> dict[str, Any]:
     return {"do": order.do, **asdict(change), "nodes": list(change.nodes)}
 
 
-def images(options: argparse.Namespace, _open_console: object) -> int:
+def run_images(options: argparse.Namespace, _open_console: object) -> int:
     """Show the images of the job files, or push one; the exit code says whether all is well."""
-    cluster = choose.cluster(options.cluster)
+    cluster = choose.choose_cluster(options.cluster)
     words: list[str] = options.words
     if words[:1] == ["push"]:
         if len(words) != 3:
             raise output.UsageError("write `rankdeck images push FILE NODESET`")
-        file, nodes = Path(words[1]), choose.nodes(cluster, words[2])
+        file, nodes = Path(words[1]), choose.expand_node_option(cluster, words[2])
         if not file.is_file():
             raise output.UsageError(f"no file {file}")
         if has_store(options.runtime):
@@ -404,25 +418,25 @@ def images(options: argparse.Namespace, _open_console: object) -> int:
         return until_done(_push(cluster, file, nodes, options))
     if len(words) > 1:
         raise output.UsageError("write `rankdeck images [NODESET]`")
-    return until_done(_show(cluster, choose.nodes(cluster, "".join(words)), options))
+    return until_done(_show(cluster, choose.expand_node_option(cluster, "".join(words)), options))
 
 
 # ---- show ------------------------------------------------------------------------------
 
 
 async def _show(cluster: Cluster, nodes: Sequence[str], options: argparse.Namespace) -> int:
-    async with opened(cluster) as session:
+    async with open_for_command(cluster) as session:
         wanted = _wanted(session, options.image, options.runtime)
         if not wanted:
-            output.progress("no job file names an image; name one with --image PATH")
+            output.print_progress("no job file names an image; name one with --image PATH")
         shapes: list[Shape] = []
         rows: list[tuple[str, ...]] = []
         well = True
         for one in wanted:
-            output.progress(f"{one.image}: asking {len(nodes)} nodes …")
+            output.print_progress(f"{one.image}: asking {len(nodes)} nodes …")
             found = await session.images.look(nodes, one)
             answered = {n: row for n, row in found.items() if isinstance(row, ImageAt)}
-            differs = difference(answered)
+            differs = describe_versions(answered)
             well = well and not differs and len(answered) == len(found)
             shapes.append(_shape(one, found, differs))
             rows += _rows(one, found, differs)
@@ -464,7 +478,7 @@ def _rows(
     for node, row in found.items():
         groups.setdefault(_cells(row), []).append(node)
     name = f"{wanted.image} (DIFFERENT)" if differs else wanted.image
-    return [(name, wanted.runtime, *cells, fold(nodes)) for cells, nodes in groups.items()]
+    return [(name, wanted.runtime, *cells, fold_nodes(nodes)) for cells, nodes in groups.items()]
 
 
 def _cells(row: ImageAt | NodeError) -> tuple[str, str]:
@@ -472,7 +486,7 @@ def _cells(row: ImageAt | NodeError) -> tuple[str, str]:
         return row.why, "–"
     if not row.there:
         return row.error or row.kind, "–"
-    return short(row.digest), size(row.size)
+    return short_digest(row.digest), write_size(row.size)
 
 
 # ---- push ------------------------------------------------------------------------------
@@ -481,8 +495,8 @@ def _cells(row: ImageAt | NodeError) -> tuple[str, str]:
 async def _push(
     cluster: Cluster, file: Path, nodes: Sequence[str], options: argparse.Namespace
 ) -> int:
-    async with opened(cluster) as session:
-        output.progress(f"{file}: reading its digest …")
+    async with open_for_command(cluster) as session:
+        output.print_progress(f"{file}: reading its digest …")
         place, failed = await _pushed(session, file, options.to, nodes, options)
     shape: Shape = {"image": place.path, "digest": place.sha256, "size": place.size}
     return print_copied(shape, nodes, failed, options, f"{place.path}: sha256 {place.sha256}")
@@ -493,7 +507,7 @@ async def _load(
 ) -> int:
     """Load the archive into the nodes' image stores."""
     shape = {"image": str(file), "digest": "", "size": file.stat().st_size}  # noqa: ASYNC240
-    async with opened(cluster) as session:
+    async with open_for_command(cluster) as session:
         failed = await session.images.load(file, options.runtime, nodes, CopyProgress(file.name))
     return print_copied(shape, nodes, failed, options, f"{file}: in {options.runtime}'s store")
 
@@ -504,7 +518,7 @@ def said_when_stopped(words: str) -> Generator[None]:
     try:
         yield
     except asyncio.CancelledError:
-        output.progress(f"rankdeck: stopped; {words}")
+        output.print_progress(f"rankdeck: stopped; {words}")
         raise
 
 
@@ -523,14 +537,14 @@ def print_copied(
 ) -> int:
     """Print which nodes have the file and which failed; returns the exit code."""
     for error in failed.values():
-        output.progress(f"rankdeck: {error}")
+        output.print_progress(f"rankdeck: {error}")
     there = [node for node in nodes if node not in failed]
     if options.json:
         output.say_object(
             {**shape, "nodes": there, "failed": {n: e.why for n, e in failed.items()}}
         )
     elif there:
-        output.say(f"{well} on {fold(there)}")
+        output.print_text(f"{well} on {fold_nodes(there)}")
     return output.TROUBLE if failed else output.OK
 
 
@@ -542,11 +556,11 @@ class CopyProgress:
 
     def __call__(self, progress: CopyState | str) -> None:
         if isinstance(progress, str):
-            output.progress(progress)
+            output.print_progress(progress)
             return
         complete = bool(progress.done) and all(
             done >= progress.total for done in progress.done.values()
         )
         if progress.sent and (progress.seconds >= self._next or (complete and not self._complete)):
             self._next, self._complete = progress.seconds + 1.0, complete
-            output.progress(f"{self._name}: {progress_words(progress)}")
+            output.print_progress(f"{self._name}: {progress_words(progress)}")

@@ -15,31 +15,33 @@ from rankdeck.backends.slurm_attach import job_named
 from rankdeck.cli import choose, output
 from rankdeck.cli.output import UsageError
 from rankdeck.config.files import find_job
-from rankdeck.config.jobs import changed, on_nodes, read_job
+from rankdeck.config.jobs import change_value, on_nodes, read_job
 from rankdeck.errors import HostKeyError, UnknownJobError
-from rankdeck.following import until
+from rankdeck.following import wait_for_condition
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job, JobSpec
-from rankdeck.model.nodeset import fold
-from rankdeck.opening import open_session
+from rankdeck.model.nodeset import fold_nodes
+from rankdeck.opening import open_cluster_session
 from rankdeck.remote.questions import Answers, LoginQuestion, Operator
 from rankdeck.session import Session
 
 
-def opened(
+def open_for_command(
     cluster: Cluster, *, telemetry: bool = False, brief: bool = False
 ) -> AbstractAsyncContextManager[Session]:
-    """Open the session of a command; progress goes to stderr, questions of host keys and logins to the terminal."""
-    return open_session(
+    """Open the session of a command; progress goes to stderr, questions of
+    host keys and logins to the terminal.
+    """
+    return open_cluster_session(
         cluster,
         telemetry=telemetry,
         brief=brief,
         operator=Operator(_confirm, _answer if output.can_ask() else None),
-        progress=output.progress,
+        progress=output.print_progress,
     )
 
 
-async def job_of(session: Session, text: str) -> Job:
+async def find_meant_job(session: Session, text: str) -> Job:
     """The job that is meant, even if only its nodes know it; raises UnknownJobError."""
     try:
         return session.jobs.find(text)
@@ -54,14 +56,15 @@ async def job_of(session: Session, text: str) -> Job:
 
 
 async def hear_nodes(session: Session, silent: Collection[str] = ()) -> None:
-    """Wait until the nodes have sent what they know about their jobs; names those that have not, on stderr.
+    """Wait until the nodes have sent what they know about their jobs;
+    names those that have not, on stderr.
 
     `silent`: nodes that are not waited for.
     """
     late = await session.following.caught_up(silent=silent)
     if late:
-        output.progress(
-            f"{fold(late)}: has not sent all that it knows about its jobs yet: what is shown may be old"
+        output.print_progress(
+            f"{fold_nodes(late)}: has not sent all that it knows about its jobs yet: what is shown may be old"
         )
 
 
@@ -75,12 +78,12 @@ async def _attached(session: Session, text: str, unknown: UnknownJobError) -> st
         job = await session.attach(text)
     except UnknownJobError as error:
         raise (error if session.slurm.asked and job_named(text)[0] else unknown) from None
-    output.progress(
+    output.print_progress(
         f"{job}: {session.jobs.job(job).plan.owner or 'started by another console'}; reading what it wrote …"
     )
-    await until(lambda: _has_spoken(session.jobs.job(job)), ATTACH_LIMIT)
+    await wait_for_condition(lambda: _has_spoken(session.jobs.job(job)), ATTACH_LIMIT)
     for trouble in session.jobs.job(job).troubles:
-        output.progress(f"{job}: {trouble}")
+        output.print_progress(f"{job}: {trouble}")
     return job
 
 
@@ -94,38 +97,42 @@ def until_done(work: Coroutine[Any, Any, int]) -> int:
     return asyncio.run(work)
 
 
-async def agrees(question: str) -> bool:
+async def ask_agreement(question: str) -> bool:
     """Whether the user at the terminal says yes; False without a terminal."""
-    return (await typed(f"{question} [y/N] ")).lower() in ("y", "yes")
+    return (await ask_line(f"{question} [y/N] ")).lower() in ("y", "yes")
 
 
-async def typed(question: str) -> str:
+async def ask_line(question: str) -> str:
     """What the user at the terminal answers; "" without a terminal."""
     if not output.can_ask():
         return ""
-    output.progress(question)
+    output.print_progress(question)
     return (await _line_of_stdin()).strip()
 
 
 async def _confirm(error: HostKeyError) -> bool:
-    """Ask whether to trust an unknown host key; False without a terminal, or if the key has changed."""
+    """Ask whether to trust an unknown host key; False without a
+    terminal, or if the key has changed.
+    """
     if not error.line:
         return False
-    return await agrees(f"{error}\n{error.fingerprint}\nTrust this key and remember it?")
+    return await ask_agreement(f"{error}\n{error.fingerprint}\nTrust this key and remember it?")
 
 
 async def _answer(question: LoginQuestion) -> Answers:
-    """Ask at the terminal what a server wants to know; None if the user gives no answer to the first question."""
+    """Ask at the terminal what a server wants to know; None if the user
+    gives no answer to the first question.
+    """
     again = "refused; once more: " if question.again else ""
-    output.progress(
+    output.print_progress(
         f"{question.node}: {again}{question.whom} asks for a login. {question.words}".rstrip()
     )
     if question.warning:
-        output.progress(f"{question.warning} Ctrl-C stops all questions.")
+        output.print_progress(f"{question.warning} Ctrl-C stops all questions.")
     answers: list[str] = []
     for prompt in question.prompts:
         with _input_of_answers(echo=prompt.echo):
-            output.progress(prompt.text)
+            output.print_progress(prompt.text)
             answers.append(await _line_of_stdin())
         if answers[-1].endswith(_CTRL_C) or not answers[0].endswith("\n") or answers[0] == "\n":
             return None
@@ -137,7 +144,9 @@ _CTRL_C = "\x03"
 
 @contextmanager
 def _input_of_answers(*, echo: bool) -> Generator[None]:
-    """In this block Ctrl-C ends the line that is typed, and not the command; without `echo` the line is not shown."""
+    """In this block Ctrl-C ends the line that is typed, and not the command;
+    without `echo` the line is not shown.
+    """
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
     keys: list[bytes | int] = [*before[6]]
@@ -180,20 +189,22 @@ def _read_line() -> str:
 
 
 def job_meant(options: argparse.Namespace) -> tuple[Cluster, Path, JobSpec]:
-    """The cluster, the job file and the job that a command names, with its `--on` and `--set`; raises UsageError."""
+    """The cluster, the job file and the job that a command names, with its
+    `--on` and `--set`; raises UsageError.
+    """
     cluster, file = file_meant(options)
     return cluster, file, job_in(file, options)
 
 
 def file_meant(options: argparse.Namespace) -> tuple[Cluster, Path]:
     """The cluster and the job file that a command names."""
-    cluster = choose.cluster(options.cluster)
+    cluster = choose.choose_cluster(options.cluster)
     return cluster, find_job(options.file, cluster.file)
 
 
 def job_in(file: Path, options: argparse.Namespace) -> JobSpec:
     """The job of a file, with the `--on` and `--set` of a command; raises UsageError."""
-    spec = choose.agreed(lambda: read_job(file))
+    spec = choose.read_agreed(lambda: read_job(file))
     return _changed(spec, options.on, options.set)
 
 
@@ -208,7 +219,7 @@ def _changed(spec: JobSpec, on: str, changes: Sequence[str]) -> JobSpec:
         if not equals:
             raise UsageError(f"--set {change}: write KEY=VALUE")
         try:
-            spec = changed(spec, key, value)
+            spec = change_value(spec, key, value)
         except ValueError as error:
             raise UsageError(f"--set {change}: {error}") from error
     return spec

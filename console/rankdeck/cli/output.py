@@ -44,9 +44,11 @@ _RESET = "\x1b[0m"
 
 
 def _safe(text: str, *, terminal: bool, colours: bool = False) -> str:
-    """The text without control sequences; for a terminal with code points of what is invisible, and with `colours`.
+    """The text without control sequences; for a terminal with code points of
+    what is invisible, and with `colours`.
 
-    Programs that read a pipe or a file get invisible characters as they came, except marks of text direction.
+    Programs that read a pipe or a file get invisible characters as they
+    came, except marks of text direction.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -56,7 +58,7 @@ def _safe(text: str, *, terminal: bool, colours: bool = False) -> str:
     return safe + _RESET if "\x1b" in safe else safe
 
 
-def say(text: str = "") -> None:
+def print_text(text: str = "") -> None:
     """Print Rankdeck's own text on stdout."""
     terminal = is_terminal()
     for line in text.split("\n"):
@@ -80,7 +82,7 @@ def say_result(shape: Mapping[str, Any], text: str, *, as_json: bool) -> None:
     if as_json:
         say_object(shape)
     else:
-        say(text)
+        print_text(text)
 
 
 def say_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -96,7 +98,7 @@ def say_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         _put("  ".join(cells).rstrip())
 
 
-def flush() -> None:
+def flush_stdout() -> None:
     """Flush stdout, so that a reader of a pipe sees all of it."""
     if sys.stdout is not None:
         with _reported():
@@ -104,12 +106,14 @@ def flush() -> None:
 
 
 def require_reader() -> None:
-    """Raise BrokenPipeError if stdout is not read any more; while a job is silent, no write would notice that."""
+    """Raise BrokenPipeError if stdout is not read any more; while a job is
+    silent, no write would notice that.
+    """
     if not _is_read():
         raise BrokenPipeError
 
 
-def progress(text: str) -> None:
+def print_progress(text: str) -> None:
     """Print progress on stderr; dropped if stderr is closed."""
     if sys.stderr is None:  # closed by the caller: `2>&-`
         return
@@ -157,7 +161,9 @@ def _put(line: str) -> None:
 
 @contextmanager
 def _reported() -> Generator[None]:
-    """Turn a failed write, such as on a full disk, into OutputError; a reader or terminal that went away is no error."""
+    """Turn a failed write, such as on a full disk, into OutputError; a reader
+    or terminal that went away is no error.
+    """
     try:
         yield
     except BrokenPipeError:

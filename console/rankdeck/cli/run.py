@@ -1,4 +1,6 @@
-"""`rankdeck run`, `attach` and `replay`: show the output of a job and return its exit code; `preflight` and `doctor`: what would go wrong."""
+"""`rankdeck run`, `attach` and `replay`: show the output of a job and return its exit code;
+`preflight` and `doctor`: what would go wrong.
+"""
 
 import argparse
 import asyncio
@@ -7,9 +9,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from rankdeck.backends.plan_text import plan_text
+from rankdeck.backends.plan_text import write_plan
 from rankdeck.cli import choose, logs, output
-from rankdeck.cli.jobs import proof, sentence, summary
+from rankdeck.cli.jobs import cancel_proof, job_sentence, job_summary
 from rankdeck.cli.logs import News
 from rankdeck.cli.main import OpenConsole
 from rankdeck.cli.manifests import run_manifest
@@ -17,30 +19,30 @@ from rankdeck.cli.nodes import CopyProgress
 from rankdeck.cli.opening import (
     Interrupts,
     file_meant,
+    find_meant_job,
     hear_nodes,
     job_in,
     job_meant,
-    job_of,
-    opened,
+    open_for_command,
     until_done,
 )
 from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import finding_shape, job_shape, plan_shape
-from rankdeck.cli.status import of_job
-from rankdeck.config.files import expanded, write_private
+from rankdeck.cli.status import job_exit_code
+from rankdeck.config.files import expand_path, write_user_file
 from rankdeck.config.manifests import read_manifest
 from rankdeck.errors import UnknownJobError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
 from rankdeck.model.job import Job, JobSpec
 from rankdeck.preflight.doctor import judge_here, this_machine
-from rankdeck.preflight.facts import Finding, patched, tell_nobody
+from rankdeck.preflight.facts import Finding, patch_job_file, tell_nobody
 from rankdeck.session import Session
 
 _SIGNS = {Level.OK: "ok", Level.UNKNOWN: "?", Level.WARN: "warn", Level.BAD: "BAD"}
 
 
-def preflight(options: argparse.Namespace, _open_console: object) -> int:
+def run_preflight(options: argparse.Namespace, _open_console: object) -> int:
     """Check a job and its nodes; the exit code says whether the job can start."""
     cluster, file, spec = job_meant(options)
     return until_done(_preflight(cluster, spec, file, options))
@@ -50,25 +52,25 @@ async def _preflight(
     cluster: Cluster, spec: JobSpec, file: Path, options: argparse.Namespace
 ) -> int:
     quiet = options.json or options.fix
-    async with opened(cluster) as session:
+    async with open_for_command(cluster) as session:
         findings = await session.preflight(spec, tell_nobody if quiet else _say)
-    ready = passes(findings)
+    ready = all_pass(findings)
     if options.json:
         shapes = [finding_shape(finding) for finding in findings]
         output.say_object({"job": spec.name, "ready": ready, "findings": shapes})
     elif options.fix:
-        output.say(patched(file, findings).rstrip("\n"))
+        output.print_text(patch_job_file(file, findings).rstrip("\n"))
     return output.OK if ready else output.BAD_INPUT
 
 
-def doctor(options: argparse.Namespace, _open_console: object) -> int:
+def run_doctor(options: argparse.Namespace, _open_console: object) -> int:
     """Print what this machine and the nodes lack; the exit code is 1 if something cannot work."""
     try:
-        cluster = choose.cluster(options.cluster)
+        cluster = choose.choose_cluster(options.cluster)
     except UsageError as error:
         if choose.is_named(options.cluster):
             raise
-        output.progress(f"rankdeck: only this machine is looked at: {error}")
+        output.print_progress(f"rankdeck: only this machine is looked at: {error}")
         nothing = Cluster(name="", nodes=())
         return _print_findings(nothing, _look_here(nothing, options), options)
     return until_done(_doctor(cluster, options))
@@ -83,7 +85,7 @@ def _look_here(cluster: Cluster, options: argparse.Namespace) -> Sequence[Findin
 
 async def _doctor(cluster: Cluster, options: argparse.Namespace) -> int:
     here = _look_here(cluster, options)
-    async with opened(cluster) as session:
+    async with open_for_command(cluster) as session:
         found = await session.doctor(tell_nobody if options.json else _say)
     return _print_findings(cluster, (*here, *found), options)
 
@@ -94,29 +96,29 @@ def _print_findings(
     if options.json:
         shapes = [finding_shape(finding) for finding in findings]
         output.say_object({"cluster": cluster.name, "findings": shapes})
-    return output.OK if passes(findings) else output.TROUBLE
+    return output.OK if all_pass(findings) else output.TROUBLE
 
 
 def _say(finding: Finding) -> None:
-    output.say(words(finding))
+    output.print_text(finding_words(finding))
 
 
-async def looked(session: Session, spec: JobSpec) -> tuple[Finding, ...]:
+async def look_before_launch(session: Session, spec: JobSpec) -> tuple[Finding, ...]:
     """Run a preflight before a launch; problems are printed on stderr as they are found."""
 
     def tell(finding: Finding) -> None:
         if finding.level is not Level.OK:
-            output.progress(words(finding))
+            output.print_progress(finding_words(finding))
 
     return await session.preflight(spec, tell)
 
 
-def passes(findings: Sequence[Finding]) -> bool:
+def all_pass(findings: Sequence[Finding]) -> bool:
     """Whether none of the findings would make the job fail."""
     return all(finding.level is not Level.BAD for finding in findings)
 
 
-def words(finding: Finding) -> str:
+def finding_words(finding: Finding) -> str:
     """A finding as text for people."""
     where = f"{finding.node}: " if finding.node else ""
     line = f"{_SIGNS[finding.level]:4} {finding.check:9} {where}{finding.text}"
@@ -133,7 +135,7 @@ SECOND_THOUGHTS = 2.0
 """A second Ctrl-C within so many seconds means: leave the job running."""
 
 
-def run(options: argparse.Namespace, _open_console: object) -> int:
+def run_job(options: argparse.Namespace, _open_console: object) -> int:
     """Launch the job of a file, or print what a launch would do."""
     cluster, file = file_meant(options)
     manifest = read_manifest(file)
@@ -148,9 +150,9 @@ def run(options: argparse.Namespace, _open_console: object) -> int:
 
 
 async def _show_plan(cluster: Cluster, spec: JobSpec, options: argparse.Namespace) -> int:
-    async with opened(cluster) as session:
+    async with open_for_command(cluster) as session:
         plan = session.plan(spec)
-        text = plan_text(plan).rstrip("\n")
+        text = write_plan(plan).rstrip("\n")
         output.say_result(plan_shape(plan), text, as_json=options.json)
         if options.server and (why := await session.check(plan)):
             raise output.UsageError(f"{spec.name}: the server would refuse it: {why}")
@@ -164,33 +166,33 @@ def export_script(options: argparse.Namespace, _open_console: object) -> int:
 
 
 async def _export(cluster: Cluster, spec: JobSpec, file: str) -> int:
-    async with opened(cluster) as session:
+    async with open_for_command(cluster) as session:
         text = session.export(spec)
     if file in ("", "-"):
-        output.say(text.rstrip("\n"))
+        output.print_text(text.rstrip("\n"))
         return output.OK
     _write_script(file, text)
-    output.progress(f"{file}: written; start it with `sh {file}`")
+    output.print_progress(f"{file}: written; start it with `sh {file}`")
     return output.OK
 
 
 def _write_script(name: str, text: str) -> None:
-    path = expanded(name)
+    path = expand_path(name)
     try:
-        write_private(path, text, program=True)
+        write_user_file(path, text, program=True)
     except OSError as error:
         raise output.UsageError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 async def _launch(cluster: Cluster, spec: JobSpec, options: argparse.Namespace) -> int:
-    async with opened(cluster) as session:
-        if not options.no_preflight and not passes(await looked(session, spec)):
-            output.progress(f"{spec.name}: not started; --no-preflight starts it")
+    async with open_for_command(cluster) as session:
+        if not options.no_preflight and not all_pass(await look_before_launch(session, spec)):
+            output.print_progress(f"{spec.name}: not started; --no-preflight starts it")
             return output.BAD_INPUT
-        output.progress(f"{spec.name}: starting on {cluster.name} …")
+        output.print_progress(f"{spec.name}: starting on {cluster.name} …")
         image = spec.container.image if spec.container else ""
         job_id = await session.launch(spec, CopyProgress(image))
-        output.progress(sentence(session.jobs.job(job_id)))
+        output.print_progress(job_sentence(session.jobs.job(job_id)))
         if options.detach:
             await session.following.started(job_id)
             code = output.OK
@@ -199,7 +201,7 @@ async def _launch(cluster: Cluster, spec: JobSpec, options: argparse.Namespace) 
         if options.json:
             output.say_object(job_shape(session.jobs.job(job_id)))
         elif options.detach:
-            output.say(job_id)
+            output.print_text(job_id)
         return code
 
 
@@ -231,8 +233,8 @@ async def _show_until_end(
         news.finish()
     await session.look_at_nodes()
     job = session.jobs.job(job_id)
-    output.progress(summary(job))
-    return of_job(job)
+    output.print_progress(job_summary(job))
+    return job_exit_code(job)
 
 
 async def _interrupted(
@@ -240,34 +242,38 @@ async def _interrupted(
 ) -> int:
     """After Ctrl-C, cancel the job, unless Ctrl-C is pressed once more; returns the exit code."""
     if may_cancel:
-        output.progress("^C: cancelling; ^C once more within 2 s leaves the job running")
+        output.print_progress("^C: cancelling; ^C once more within 2 s leaves the job running")
         try:
             async with asyncio.timeout(SECOND_THOUGHTS):
                 await interrupts.next()
         except TimeoutError:
             report = await session.cancel(job_id)
-            output.progress(proof(report))
+            output.print_progress(cancel_proof(report))
             return output.INTERRUPTED
-    output.progress(f"{job_id} goes on; see it with `rankdeck attach {job_id}`")
+    output.print_progress(f"{job_id} goes on; see it with `rankdeck attach {job_id}`")
     return output.INTERRUPTED
 
 
-def attach(options: argparse.Namespace, open_console: Callable[[Cluster, str], int]) -> int:
-    """Open the console on the job that is named; without a terminal, print its output until it ends."""
-    cluster = choose.cluster(options.cluster)
+def run_attach(options: argparse.Namespace, open_console: Callable[[Cluster, str], int]) -> int:
+    """Open the console on the job that is named; without a terminal,
+    print its output until it ends.
+    """
+    cluster = choose.choose_cluster(options.cluster)
     if output.is_terminal() and not options.json:
         return open_console(cluster, options.job)
     return until_done(_follow(cluster, options))
 
 
 async def _follow(cluster: Cluster, options: argparse.Namespace) -> int:
-    async with opened(cluster) as session:
+    async with open_for_command(cluster) as session:
         job = await _meant(session, options.job)
         return await _show_followed(session, job.id, as_json=options.json)
 
 
 async def _show_followed(session: Session, job_id: str, *, as_json: bool) -> int:
-    """Print what a job that this command did not start writes until it ends; returns the exit code."""
+    """Print what a job that this command did not start writes until
+    it ends; returns the exit code.
+    """
     code = await _show_until_end(session, job_id, as_json=as_json, may_cancel=False)
     if as_json:
         output.say_object(job_shape(session.jobs.job(job_id)))
@@ -277,7 +283,7 @@ async def _show_followed(session: Session, job_id: str, *, as_json: bool) -> int
 async def _meant(session: Session, given: str) -> Job:
     """The job of that name, or for "" the newest that runs."""
     if given:
-        return await job_of(session, given)
+        return await find_meant_job(session, given)
     running = [job for job in session.jobs.all() if not job.state.final]
     if not running:
         raise UnknownJobError("no job runs on this cluster; see `rankdeck jobs`")
@@ -287,18 +293,20 @@ async def _meant(session: Session, given: str) -> Job:
 FASTEST = 1e6
 
 
-def replay(options: argparse.Namespace, open_console: OpenConsole) -> int:
-    """Open the console on the replay; without a terminal, print its output at the pace of the replay."""
+def run_replay(options: argparse.Namespace, open_console: OpenConsole) -> int:
+    """Open the console on the replay; without a terminal, print its
+    output at the pace of the replay.
+    """
     if not 0 < options.speed <= FASTEST:
         raise output.UsageError(f"--speed: more than 0, at most {FASTEST:g}")
-    cluster = choose.cluster(options.cluster)
+    cluster = choose.choose_cluster(options.cluster)
     if output.is_terminal() and not options.json:
         return open_console(cluster, options.job, replay=options.speed)
     return until_done(_replay(cluster, options))
 
 
 async def _replay(cluster: Cluster, options: argparse.Namespace) -> int:
-    async with opened(cluster) as session:
+    async with open_for_command(cluster) as session:
         await hear_nodes(session)
         job_id = await session.replay(session.jobs.find(options.job).id, options.speed, keep=False)
         job = session.jobs.job(job_id)
@@ -307,5 +315,5 @@ async def _replay(cluster: Cluster, options: argparse.Namespace) -> int:
         job = await logs.print_until_finished(session, job_id, printer)
     if options.json:
         output.say_object(job_shape(job))
-    output.progress(summary(job))
+    output.print_progress(job_summary(job))
     return output.OK

@@ -25,7 +25,7 @@ from rankdeck.model.job import (
     RankState,
     Stall,
 )
-from rankdeck.model.leftovers import Cleaned, CleanOrder, CleanReport, total
+from rankdeck.model.leftovers import Cleaned, CleanOrder, CleanReport, total_leftovers
 from rankdeck.model.process import RankUse
 from rankdeck.model.schedulers import (
     KubernetesJob,
@@ -35,7 +35,7 @@ from rankdeck.model.schedulers import (
     SlurmStatus,
 )
 from rankdeck.preflight.facts import Finding
-from rankdeck.rules.progress import phases
+from rankdeck.rules.progress import job_phases
 
 Shape = dict[str, Any]
 
@@ -61,7 +61,7 @@ def job_shape(job: Job) -> Shape:
         "stalled": [stall_shape(stall) for stall in job.stalled],
         "waits": job.waits,
         "progress": _progress_shape(job.progress),
-        "phases": [asdict(phase) for phase in phases(job)],
+        "phases": [asdict(phase) for phase in job_phases(job)],
         "slurm": _followed_shape(job),
         "nodes_said": [note_shape(note, job) for note in job.node_notes],
         "part_of": job.plan.part_of,
@@ -82,7 +82,9 @@ def slurm_shape(status: SlurmStatus | None) -> Shape | None:
 
 
 def _followed_shape(job: Job) -> Shape | None:
-    """`slurm_shape` of a job that this console follows; `instead`: what Slurm granted and the job file did not ask."""
+    """`slurm_shape` of a job that this console follows; `instead`: what Slurm
+    granted and the job file did not ask.
+    """
     shape = slurm_shape(job.slurm)
     if shape is None or job.slurm is None:
         return None
@@ -97,7 +99,9 @@ def slurm_job_shape(job: SlurmJob) -> Shape:
 
 
 def queued_shape(job: SlurmJob | None) -> Shape | None:
-    """What Slurm's queue says of a job that this console follows; null if it is not in the queue."""
+    """What Slurm's queue says of a job that this console follows;
+    null if it is not in the queue.
+    """
     if job is None:
         return None
     shape = asdict(job)
@@ -109,7 +113,9 @@ def queued_shape(job: SlurmJob | None) -> Shape | None:
 
 
 def other_shape(job: KubernetesJob) -> Shape:
-    """A job on Kubernetes that this console does not follow; `ours` is its id if Rankdeck started it."""
+    """A job on Kubernetes that this console does not follow; `ours`
+    is its id if Rankdeck started it.
+    """
     shape = asdict(job)
     del shape["spec"], shape["label"]
     return {**shape, "job": job.place}
@@ -163,7 +169,9 @@ def acceptance_shape(run: AcceptanceRun) -> Shape:
 
 
 def note_shape(note: NodeNote, job: Job) -> Shape:
-    """What happened on a node; `seconds` is the time since the first failure, negative before it."""
+    """What happened on a node; `seconds` is the time since the
+    first failure, negative before it.
+    """
     failed = job.first_failure
     known = failed is not None and not note.before
     return {
@@ -327,7 +335,10 @@ def node_shape(node: Node, inventory: Mapping[str, str] | None = None) -> Shape:
 
 
 def scheduler_shape(view: KubernetesNode | SlurmNode | None) -> Shape | None:
-    """What Kubernetes or Slurm says about a node; None if nothing. `asked` null: this user may not see pods."""
+    """What Kubernetes or Slurm says about a node; None if nothing.
+
+    `asked` null: this user may not see pods.
+    """
     return None if view is None else asdict(view)
 
 
@@ -350,7 +361,7 @@ def file_shape(file: str, kind: str, problems: tuple[Problem, ...], uses: tuple[
 
 def clean_shape(cluster: str, order: CleanOrder, report: CleanReport) -> Shape:
     """`clean --json`; without a place, which only tells machines with a shared folder."""
-    count, size = total(report.machines, dry=order.dry)
+    count, size = total_leftovers(report.machines, dry=order.dry)
     return {
         "cluster": cluster,
         "dry_run": order.dry,

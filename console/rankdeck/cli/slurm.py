@@ -1,4 +1,6 @@
-"""Commands on jobs in Slurm's queue: `rankdeck hold`, `release`, `requeue`, `timelimit`, and `slurm`, which asks Slurm itself."""
+"""Commands on jobs in Slurm's queue: `rankdeck hold`, `release`, `requeue`,
+`timelimit`, and `slurm`, which asks Slurm itself.
+"""
 
 import argparse
 import re
@@ -7,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rankdeck.cli import choose, output
-from rankdeck.cli.opening import agrees, opened, until_done
+from rankdeck.cli.opening import ask_agreement, open_for_command, until_done
 from rankdeck.errors import RankdeckError, UnknownJobError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.schedulers import JobChange, JobOrder, SlurmPages, SlurmStatus
@@ -17,32 +19,32 @@ _SLURM_JOB = re.compile(r"\d{1,11}(?:_(?:\d{1,9}|\[[\d,:-]+(?:%\d+)?\]))?\Z", re
 _OF_JOBS = ("job", "efficiency")
 
 
-def hold(options: argparse.Namespace, _open_console: object) -> int:
+def run_hold(options: argparse.Namespace, _open_console: object) -> int:
     """Hold jobs that wait; exit code 1 if one was left alone."""
     return _change("hold", options)
 
 
-def release(options: argparse.Namespace, _open_console: object) -> int:
+def run_release(options: argparse.Namespace, _open_console: object) -> int:
     """Release jobs that are held; exit code 1 if one was left alone."""
     return _change("release", options)
 
 
-def requeue(options: argparse.Namespace, _open_console: object) -> int:
+def run_requeue(options: argparse.Namespace, _open_console: object) -> int:
     """Stop jobs and put them back into the queue; exit code 1 if one was left alone."""
     return _change("requeue", options)
 
 
-def timelimit(options: argparse.Namespace, _open_console: object) -> int:
+def run_timelimit(options: argparse.Namespace, _open_console: object) -> int:
     """Give jobs another time limit; exit code 1 if one was left alone."""
     return _change("timelimit", options, options.to)
 
 
 def _change(do: str, options: argparse.Namespace, to: str = "") -> int:
-    return until_done(_carry_out(choose.cluster(options.cluster), do, options, to))
+    return until_done(_carry_out(choose.choose_cluster(options.cluster), do, options, to))
 
 
 async def _carry_out(cluster: Cluster, do: str, options: argparse.Namespace, to: str) -> int:
-    async with opened(cluster) as session:
+    async with open_for_command(cluster) as session:
         order = JobOrder(do=do, jobs=slurm_names(session, options.jobs), to=to)
         change = await session.change_jobs(order)
         if change.line and not change.error and not options.dry_run:
@@ -76,34 +78,34 @@ async def _agree(change: JobChange, options: argparse.Namespace) -> None:
     if options.yes:
         return
     _tell_left(change)
-    if not await agrees(f"{change.line}\nThis changes {change.hit_words}. Do it?"):
+    if not await ask_agreement(f"{change.line}\nThis changes {change.hit_words}. Do it?"):
         raise output.UsageError(f"not run: {change.line} (`--yes` runs it without a question)")
 
 
 def _say_change(change: JobChange) -> None:
     _tell_left(change)
     if change.line:
-        output.say(change.line)
+        output.print_text(change.line)
     if change.said:
-        output.say(f"Slurm: {change.said}")
+        output.print_text(f"Slurm: {change.said}")
     for job, now in change.now.items():
-        output.say(f"{job}: {now}")
+        output.print_text(f"{job}: {now}")
 
 
 def _tell_left(change: JobChange) -> None:
     for job, why in change.left.items():
-        output.progress(f"{job} is left alone: {why}")
+        output.print_progress(f"{job} is left alone: {why}")
 
 
-def ask(options: argparse.Namespace, _open_console: object) -> int:
+def run_slurm(options: argparse.Namespace, _open_console: object) -> int:
     """Print what Slurm itself says; exit code 1 if one of its commands failed."""
     if options.what in _OF_JOBS and not options.jobs:
         raise output.UsageError(f"write `rankdeck slurm {options.what} JOB`")
-    return until_done(_ask(choose.cluster(options.cluster), options))
+    return until_done(_ask(choose.choose_cluster(options.cluster), options))
 
 
 async def _ask(cluster: Cluster, options: argparse.Namespace) -> int:
-    async with opened(cluster) as session:
+    async with open_for_command(cluster) as session:
         answer = await session.ask_slurm(options.what, slurm_names(session, options.jobs))
     if answer.error:
         raise RankdeckError(answer.error)
@@ -116,12 +118,12 @@ async def _ask(cluster: Cluster, options: argparse.Namespace) -> int:
 
 def _say_pages(answer: SlurmPages) -> None:
     for one in answer.efficiency:
-        output.say("\n".join((*one.lines, "")))
+        output.print_text("\n".join((*one.lines, "")))
     for page in answer.pages:
-        output.progress(page.line)
-        output.say("\n".join(page.lines))
+        output.print_progress(page.line)
+        output.print_text("\n".join(page.lines))
         if page.error:
-            output.progress(page.error)
+            output.print_progress(page.error)
 
 
 def pages_shape(answer: SlurmPages) -> dict[str, Any]:

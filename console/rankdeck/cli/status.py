@@ -1,4 +1,6 @@
-"""`rankdeck status`, `nodes` and `health`; `ack`, `silence` and `expect`; `export` for Prometheus."""
+"""`rankdeck status`, `nodes` and `health`; `ack`, `silence` and
+`expect`; `export` for Prometheus.
+"""
 
 import argparse
 import asyncio
@@ -11,35 +13,35 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankdeck.cli import choose, output
-from rankdeck.cli.opening import Interrupts, opened, until_done
+from rankdeck.cli.opening import Interrupts, open_for_command, until_done
 from rankdeck.cli.output import INTERRUPTED, OK, TROUBLE, UsageError
 from rankdeck.cli.shapes import Shape, health_shape, node_shape, scheduler_shape
-from rankdeck.config.clusters import block, write_block
-from rankdeck.config.files import state_folder
-from rankdeck.errors import RankdeckError, leaves, suggest
+from rankdeck.config.clusters import expect_block, write_block
+from rankdeck.config.files import console_state_folder
+from rankdeck.errors import RankdeckError, leaf_errors, suggest_word
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.health import Ack, Level, Reason, seconds_of
+from rankdeck.model.health import Ack, Level, Reason, parse_duration
 from rankdeck.model.job import Job, State
-from rankdeck.model.nodeset import fold
-from rankdeck.model.safe_text import clean
+from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.safe_text import clean_line
 from rankdeck.model.schedulers import DeviceCount
 from rankdeck.model.text import day_time
 from rankdeck.prometheus.exporter import Exporter
-from rankdeck.prometheus.server import serve
-from rankdeck.rules.nodes import LearntExpectations, NodeSight, learn
+from rankdeck.prometheus.server import serve_metrics
+from rankdeck.rules.nodes import LearntExpectations, NodeSight, learn_expectations
 from rankdeck.session import Session
 from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.history import History
 from rankdeck.state.node import NodeState
 from rankdeck_agent.rules.judge import check_names, coverage_words, is_check
-from rankdeck_agent.rules.levels import NAGIOS, by_cause, highest
+from rankdeck_agent.rules.levels import NAGIOS, by_cause, highest_of
 from rankdeck_agent.wire import METRICS
 
 _STATUS = {Level.OK: OK, Level.UNKNOWN: 3, Level.WARN: 4, Level.BAD: 5}
 """Worst level -> exit code of `status`."""
 
 
-def of_job(job: Job) -> int:
+def job_exit_code(job: Job) -> int:
     """The exit code of `run`: that of the rank that failed first."""
     if job.state is State.DONE:
         return OK
@@ -56,26 +58,26 @@ SHOWN = ("cpu.used", "mem.used", "gpu.used", "gpu.temp")
 """Metrics in the columns of the table: the highest of a node's devices."""
 
 
-def status(options: argparse.Namespace, _open_console: object) -> int:
+def run_status(options: argparse.Namespace, _open_console: object) -> int:
     """Print the state of every node; the exit code is that of the worst."""
     return until_done(
-        _status(choose.cluster(options.cluster), seconds_of_option(options, "wait"), options)
+        _status(choose.choose_cluster(options.cluster), seconds_of_option(options, "wait"), options)
     )
 
 
 async def _status(cluster: Cluster, wait: float, options: argparse.Namespace) -> int:
     watch = seconds_of_option(options, "watch")
-    async with listening(cluster, wait) as session:
+    async with open_listening(cluster, wait) as session:
         fleet = session.fleet
-        await judged(fleet, watch)
+        await judge_fleet(fleet, watch)
         # Inside the session: nodes count as silent when it is closed.
         shapes = [state_shape(state) for state in fleet.nodes()]
         rows = [_row(state) for state in fleet.nodes()]
         troubles = troubles_of(session)
-        found = verdict_of(fleet.nodes(), troubles, complete=_lists_all(session))
+        found = judge_states(fleet.nodes(), troubles, complete=_lists_all(session))
         switches = switch_shapes(session.switches)
     for trouble in (found.nothing,) if found.nothing else troubles:
-        output.progress(trouble)
+        output.print_progress(trouble)
     if options.json:
         output.say_object({"cluster": cluster.name, "nodes": shapes, "switches": switches})
     else:
@@ -84,18 +86,20 @@ async def _status(cluster: Cluster, wait: float, options: argparse.Namespace) ->
 
 
 @asynccontextmanager
-async def listening(cluster: Cluster, wait: float) -> AsyncGenerator[Session]:
+async def open_listening(cluster: Cluster, wait: float) -> AsyncGenerator[Session]:
     """Open the session, and wait until each node was heard or failed, at most `wait` seconds."""
     lister = cluster.can.scheduler or "the broker"
     known = f"{len(cluster.nodes)} nodes" if cluster.nodes else f"{lister} for its nodes"
-    output.progress(f"{cluster.name}: asking {known} …")
-    async with opened(cluster, telemetry=True, brief=True) as session:
+    output.print_progress(f"{cluster.name}: asking {known} …")
+    async with open_for_command(cluster, telemetry=True, brief=True) as session:
         await session.settle(wait)
         yield session
 
 
 def troubles_of(session: Session) -> tuple[str, ...]:
-    """What is wrong with the broker, the scheduler, the switches and this machine's clock; () if nothing."""
+    """What is wrong with the broker, the scheduler, the switches and
+    this machine's clock; () if nothing.
+    """
     server = session.kubernetes
     told = (
         session.fleet.trouble,
@@ -118,10 +122,13 @@ class Verdict:
     nothing: str = ""
 
 
-def verdict_of(states: Sequence[NodeState], troubles: Sequence[str], *, complete: bool) -> Verdict:
+def judge_states(
+    states: Sequence[NodeState], troubles: Sequence[str], *, complete: bool
+) -> Verdict:
     """The worst level of the nodes; to know none is unknown, and never well.
 
-    `complete`: whether all nodes of the cluster are among those asked for; if not, the cluster is at least unknown.
+    `complete`: whether all nodes of the cluster are among those asked for; if
+    not, the cluster is at least unknown.
     """
     if not states:
         why = troubles or ("name them under `nodes` of the cluster file",)
@@ -131,12 +138,14 @@ def verdict_of(states: Sequence[NodeState], troubles: Sequence[str], *, complete
 
 
 def _lists_all(session: Session) -> bool:
-    """Whether all nodes are known: the cluster file names them, or the scheduler has listed them."""
+    """Whether all nodes are known: the cluster file names them, or
+    the scheduler has listed them.
+    """
     fleet, troubles = session.fleet, (session.kubernetes.trouble, session.slurm.state.trouble)
     return not fleet.open or not (fleet.awaited or any(troubles))
 
 
-async def judged(fleet: Fleet, watch: float) -> None:
+async def judge_fleet(fleet: Fleet, watch: float) -> None:
     """Judge every node by at least two samples, and for `watch` seconds.
 
     A problem in both samples counts as lasting, so that the command need not wait for a minute.
@@ -201,17 +210,19 @@ def _row(state: NodeState) -> tuple[str, ...]:
 
 
 def _highest(state: NodeState, metric: str) -> str:
-    worst = highest(metric)(state.current)
+    worst = highest_of(metric)(state.current)
     return "-" if worst is None else f"{worst:.0f} {METRICS[metric].unit}"
 
 
-def nodes(options: argparse.Namespace, _open_console: object) -> int:
-    """List the nodes of the file, with their inventory if requested; or make a cluster file from another list."""
+def run_nodes(options: argparse.Namespace, _open_console: object) -> int:
+    """List the nodes of the file, with their inventory if requested; or
+    make a cluster file from another list.
+    """
     if options.imported:
         from rankdeck.cli.site_lists import import_nodes
 
         return import_nodes(options.imported, options.format)
-    cluster = choose.cluster(options.cluster)
+    cluster = choose.choose_cluster(options.cluster)
     # If the file names no nodes, only those that Kubernetes knows can be listed.
     if cluster.nodes and not options.live:
         return _list(cluster, [node_shape(node) for node in cluster.nodes], options)
@@ -219,16 +230,16 @@ def nodes(options: argparse.Namespace, _open_console: object) -> int:
 
 
 async def _live(cluster: Cluster, wait: float, options: argparse.Namespace) -> int:
-    async with listening(cluster, wait) as session:
+    async with open_listening(cluster, wait) as session:
         states = {state.name: state for state in session.fleet.nodes()}
         found = cluster.nodes or tuple(Node(name=name) for name in states)
         shapes = [_live_shape(node, states) for node in found]
         troubles = troubles_of(session)
-        nothing = verdict_of(tuple(states.values()), troubles, complete=True).nothing
+        nothing = judge_states(tuple(states.values()), troubles, complete=True).nothing
         mute = [name for name, state in states.items() if not _has_spoken(state)]
-    silent = f"{fold(mute)}: not heard" if mute else ""
+    silent = f"{fold_nodes(mute)}: not heard" if mute else ""
     for trouble in filter(None, (nothing, silent) if nothing else (*troubles, silent)):
-        output.progress(trouble)
+        output.print_progress(trouble)
     _list(cluster, shapes, options)
     return TROUBLE if len(mute) == len(states) else OK
 
@@ -259,9 +270,9 @@ def _list(cluster: Cluster, shapes: Sequence[Shape], options: argparse.Namespace
     for shape in shapes:
         inventory: dict[str, str] = shape["inventory"] or {}
         for key, value in sorted(inventory.items()):
-            output.say(f"{shape['name']}: {key} = {value}")
+            output.print_text(f"{shape['name']}: {key} = {value}")
         for line in _kubernetes_lines(shape.get("kubernetes") or {}):
-            output.say(f"{shape['name']}: {line}")
+            output.print_text(f"{shape['name']}: {line}")
     return output.OK
 
 
@@ -287,26 +298,26 @@ def seconds_of_option(options: argparse.Namespace, name: str) -> float:
     return seconds
 
 
-def health(options: argparse.Namespace, _open_console: object) -> int:
+def run_health(options: argparse.Namespace, _open_console: object) -> int:
     """Judge the nodes; the exit code is 0 ok, 1 warn, 2 bad, 3 unknown or an error of Rankdeck."""
     try:
-        cluster = choose.cluster(options.cluster)
-        names = choose.nodes(cluster, options.nodes)
+        cluster = choose.choose_cluster(options.cluster)
+        names = choose.expand_node_option(cluster, options.nodes)
         return until_done(_health(cluster, names, options))
     except* RankdeckError as group:
-        for error in leaves(group):
-            output.progress(f"rankdeck: {error}")
+        for error in leaf_errors(group):
+            output.print_progress(f"rankdeck: {error}")
     return NAGIOS[Level.UNKNOWN][0]
 
 
 async def _health(cluster: Cluster, names: Sequence[str], options: argparse.Namespace) -> int:
     wait, watch = seconds_of_option(options, "wait"), seconds_of_option(options, "watch")
-    async with listening(cluster, wait) as session:
+    async with open_listening(cluster, wait) as session:
         fleet = session.fleet
         states = [fleet.node(name) for name in names] if names else list(fleet.nodes())
-        await judged(fleet, watch)
+        await judge_fleet(fleet, watch)
         troubles = troubles_of(session)
-        found = verdict_of(states, troubles, complete=bool(names) or _lists_all(session))
+        found = judge_states(states, troubles, complete=bool(names) or _lists_all(session))
         code, _ = NAGIOS[found.level]
         if options.json:
             shapes = [_shape(state) for state in states]
@@ -315,7 +326,7 @@ async def _health(cluster: Cluster, names: Sequence[str], options: argparse.Name
         else:
             _say(cluster, states, found)
             for trouble in troubles if states else ():
-                output.progress(trouble)
+                output.print_progress(trouble)
     return code
 
 
@@ -339,16 +350,16 @@ def _say(cluster: Cluster, states: Sequence[NodeState], found: Verdict) -> None:
     counted = Counter(state.health.level for state in states)
     parts = [f"{number} {one.word}" for one, number in sorted(counted.items(), reverse=True)]
     words = found.nothing or f"{', '.join(parts)} of {len(states)} nodes"
-    output.say(f"RANKDECK {NAGIOS[found.level][1]}: {cluster.name}: {words}")
+    output.print_text(f"RANKDECK {NAGIOS[found.level][1]}: {cluster.name}: {words}")
     for state in sorted(states, key=lambda one: (-one.health.level, one.name)):
         health = state.health
         made_up = f"; SIMULATED: {', '.join(state.simulated)}" if state.simulated else ""
         covered = coverage_words(health)
-        output.say(f"{state.name}: {health.level.word}; {covered}{made_up}")
+        output.print_text(f"{state.name}: {health.level.word}; {covered}{made_up}")
         for cause, consequences in by_cause(health.reasons):
-            output.say(f"  {_line(cause)}")
+            output.print_text(f"  {_line(cause)}")
             for reason in consequences:
-                output.say(f"    so {_line(reason)}")
+                output.print_text(f"    so {_line(reason)}")
 
 
 def _line(reason: Reason) -> str:
@@ -363,29 +374,31 @@ def _line(reason: Reason) -> str:
 WORDS = 200
 
 
-def ack(options: argparse.Namespace, _open_console: object) -> int:
-    """Acknowledge a reason: it is listed but not counted, until it gets worse or the time is over."""
+def run_ack(options: argparse.Namespace, _open_console: object) -> int:
+    """Acknowledge a reason: it is listed but not counted, until it
+    gets worse or the time is over.
+    """
     if not is_check(options.check) and not options.off:
-        hint = suggest(options.check, check_names())
+        hint = suggest_word(options.check, check_names())
         raise output.UsageError(
             f"no check `{options.check}`{hint or '; `rankdeck health` names them'}"
         )
     return _keep(options, options.check, options.device)
 
 
-def silence(options: argparse.Namespace, _open_console: object) -> int:
+def run_silence(options: argparse.Namespace, _open_console: object) -> int:
     """Acknowledge all reasons of these nodes until the time is over."""
     return _keep(options, "", "")
 
 
 def _keep(options: argparse.Namespace, check: str, device: str) -> int:
-    cluster = choose.cluster(options.cluster)
-    nodes = choose.nodes(cluster, options.nodes)
+    cluster = choose.choose_cluster(options.cluster)
+    nodes = choose.expand_node_option(cluster, options.nodes)
     now = time.time()
-    until = 0.0 if options.off else now + span(options.limit)
-    who, why = getpass.getuser(), clean(options.why, WORDS)
+    until = 0.0 if options.off else now + parse_option_span(options.limit)
+    who, why = getpass.getuser(), clean_line(options.why, WORDS)
     made = [Ack(node, check, until, who, why, device) for node in nodes]
-    with History(state_folder() / "history.db") as history:
+    with History(console_state_folder() / "history.db") as history:
         log = history.nodes_of(cluster.name)
         for one in made:
             log.acknowledge(one)
@@ -395,10 +408,10 @@ def _keep(options: argparse.Namespace, check: str, device: str) -> int:
             {"cluster": cluster.name, "acknowledged": [_ack_shape(one) for one in kept]}
         )
     elif not kept:
-        output.say("nothing is acknowledged")
+        output.print_text("nothing is acknowledged")
     for one in kept if not options.json else ():
         what = one.check + (f" {one.device}" if one.device else "") or "everything"
-        output.say(f"{one.node}: {what} until {day_time(one.until)}, {one.words}")
+        output.print_text(f"{one.node}: {what} until {day_time(one.until)}, {one.words}")
     return output.OK
 
 
@@ -409,30 +422,30 @@ def _ack_shape(one: Ack) -> dict[str, object]:
     }  # fmt: skip
 
 
-def span(text: str) -> float:
+def parse_option_span(text: str) -> float:
     """Seconds of `30m`, `4h`, `2d`; raises UsageError."""
     try:
-        return seconds_of(text)
+        return parse_duration(text)
     except ValueError as error:
         raise output.UsageError(f"--for: {error}") from error
 
 
-def expect(options: argparse.Namespace, _open_console: object) -> int:
+def run_expect(options: argparse.Namespace, _open_console: object) -> int:
     """Print what most nodes have in common, or write it into the cluster file."""
-    cluster = choose.cluster(options.cluster)
+    cluster = choose.choose_cluster(options.cluster)
     return until_done(_expect(cluster, seconds_of_option(options, "wait"), options))
 
 
 async def _expect(cluster: Cluster, wait: float, options: argparse.Namespace) -> int:
-    async with listening(cluster, wait) as session:
+    async with open_listening(cluster, wait) as session:
         fleet = session.fleet
         seen = [_seen(node) for node in fleet.nodes() if node.heard_s() is not None]
-    learnt = learn(seen)
+    learnt = learn_expectations(seen)
     if not seen:
-        output.progress("no node was heard: there is nothing to learn from")
+        output.print_progress("no node was heard: there is nothing to learn from")
         return output.TROUBLE
     if len(seen) < len(cluster.nodes):
-        output.progress(f"only {len(seen)} of {len(cluster.nodes)} nodes were heard")
+        output.print_progress(f"only {len(seen)} of {len(cluster.nodes)} nodes were heard")
     _say_learnt(learnt, options)
     return output.OK
 
@@ -444,35 +457,35 @@ def _seen(node: NodeState) -> NodeSight:
 def _say_learnt(learnt: LearntExpectations, options: argparse.Namespace) -> None:
     file = ""
     if options.write is not None:
-        path = Path(options.write or choose.cluster(options.cluster).file)
+        path = Path(options.write or choose.choose_cluster(options.cluster).file)
         write_block(path, learnt.values, learnt.notes)
         file = str(path)
-        output.progress(f"written to {path}")
+        output.print_progress(f"written to {path}")
     shape = {"expect": dict(learnt.values), "notes": dict(learnt.notes), "file": file}
-    text = block(learnt.values, learnt.notes).rstrip("\n")
+    text = expect_block(learnt.values, learnt.notes).rstrip("\n")
     output.say_result(shape, text, as_json=options.json)
 
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-def export(options: argparse.Namespace, _open_console: object) -> int:
+def run_export(options: argparse.Namespace, _open_console: object) -> int:
     """Serve metrics until Ctrl-C or SIGTERM."""
     host, port = _address(options.listen)
-    cluster = choose.cluster(options.cluster)
+    cluster = choose.choose_cluster(options.cluster)
     return until_done(_export(cluster, host, port, simulated=options.simulated))
 
 
 async def _export(cluster: Cluster, host: str, port: int, *, simulated: bool) -> int:
-    async with opened(cluster, telemetry=True) as session:
+    async with open_for_command(cluster, telemetry=True) as session:
         session.want(None)
         exporter = Exporter(cluster, session.fleet, switches=session.switches, simulated=simulated)
-        async with serve(host, port, exporter.text) as bound:
+        async with serve_metrics(host, port, exporter.text) as bound:
             shown = f"[{host}]" if ":" in host else host
-            output.say(f"http://{shown}:{bound}/metrics")
-            output.flush()
+            output.print_text(f"http://{shown}:{bound}/metrics")
+            output.flush_stdout()
             if host not in LOOPBACK:
-                output.progress(
+                output.print_progress(
                     f"anyone who reaches {shown}:{bound} can read these numbers; "
                     "put a proxy with TLS and a password before it"
                 )

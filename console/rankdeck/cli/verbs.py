@@ -1,4 +1,6 @@
-"""The commands and their options as one table, and the parser made from it; importing this module is cheap."""
+"""The commands and their options as one table, and the parser made from
+it; importing this module is cheap.
+"""
 
 import argparse
 import difflib
@@ -8,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
 from rankdeck.cli.output import UsageError
-from rankdeck.errors import suggest
+from rankdeck.errors import suggest_word
 from rankdeck_agent.wire.leftovers import KEEP_DAYS
 
 
@@ -65,7 +67,7 @@ VERBS = (
     Verb(
         "check",
         "list every mistake in cluster and job files",
-        "rankdeck.cli.check:check",
+        "rankdeck.cli.check:run_check",
         {
             "files": _option("cluster or job files", metavar="FILE", nargs="+"),
             "--live": _flag(
@@ -76,25 +78,25 @@ VERBS = (
     Verb(
         "trust",
         "agree to the programs and files that cluster and job files use on this machine",
-        "rankdeck.cli.check:trust",
+        "rankdeck.cli.check:run_trust",
         {"files": _option("cluster or job files", metavar="FILE", nargs="+")},
     ),
     Verb(
         "status",
         "show the health of every node",
-        "rankdeck.cli.status:status",
+        "rankdeck.cli.status:run_status",
         {"--wait": _WAIT, "--watch": _WATCH},
     ),
     Verb(
         "health",
         "check nodes, with the output and exit codes of a Nagios plug-in",
-        "rankdeck.cli.status:health",
+        "rankdeck.cli.status:run_health",
         {"nodes": {**_NODESET, "nargs": "?", "default": ""}, "--wait": _WAIT, "--watch": _WATCH},
     ),
     Verb(
         "ack",
         "acknowledge a finding: still listed, no longer counted, until it gets worse or the time is over",
-        "rankdeck.cli.status:ack",
+        "rankdeck.cli.status:run_ack",
         {
             "nodes": _NODESET,
             "check": _option("as `health` names it, e.g. disk.full", metavar="CHECK"),
@@ -105,13 +107,13 @@ VERBS = (
     Verb(
         "silence",
         "silence all findings of nodes for a while: maintenance",
-        "rankdeck.cli.status:silence",
+        "rankdeck.cli.status:run_silence",
         {"nodes": _NODESET, **_FOR},
     ),
     Verb(
         "drain",
         "drain Slurm nodes: shows the exact command, asks, runs it",
-        "rankdeck.cli.nodes:drain",
+        "rankdeck.cli.nodes:run_drain",
         {
             "nodes": _NODESET,
             "--why": _text("the reason for Slurm; `rankdeck:` is put before it", "TEXT"),
@@ -121,7 +123,7 @@ VERBS = (
     Verb(
         "resume",
         "resume Slurm nodes that were drained from here",
-        "rankdeck.cli.nodes:resume",
+        "rankdeck.cli.nodes:run_resume",
         {
             "nodes": _NODESET,
             "--anyway": _flag("also those that somebody else, or Slurm, drained"),
@@ -131,25 +133,25 @@ VERBS = (
     Verb(
         "hold",
         "hold jobs of Slurm: shows the exact command, asks, runs it",
-        "rankdeck.cli.slurm:hold",
+        "rankdeck.cli.slurm:run_hold",
         {"jobs": _SLURM_JOBS, **_SERVICE},
     ),
     Verb(
         "release",
         "release jobs of Slurm that are held",
-        "rankdeck.cli.slurm:release",
+        "rankdeck.cli.slurm:run_release",
         {"jobs": _SLURM_JOBS, **_SERVICE},
     ),
     Verb(
         "requeue",
         "stop jobs of Slurm and put them back into its queue",
-        "rankdeck.cli.slurm:requeue",
+        "rankdeck.cli.slurm:run_requeue",
         {"jobs": _SLURM_JOBS, **_SERVICE},
     ),
     Verb(
         "timelimit",
         "give jobs of Slurm another time limit",
-        "rankdeck.cli.slurm:timelimit",
+        "rankdeck.cli.slurm:run_timelimit",
         {
             "to": _option("as Slurm writes it: 02:00:00, 90, +30", metavar="TIME"),
             "jobs": _SLURM_JOBS,
@@ -159,7 +161,7 @@ VERBS = (
     Verb(
         "slurm",
         "print what Slurm says of jobs, priorities, shares and its controller, and how well jobs used what they had",
-        "rankdeck.cli.slurm:ask",
+        "rankdeck.cli.slurm:run_slurm",
         {
             "what": _option(
                 "job, priority, efficiency, shares (fairshare) or controller (sdiag)",
@@ -172,7 +174,7 @@ VERBS = (
     Verb(
         "expect",
         "write the `expect` block of the cluster file from what the nodes have",
-        "rankdeck.cli.status:expect",
+        "rankdeck.cli.status:run_expect",
         {
             "--write": _option(
                 "write it into the cluster file, or into FILE", metavar="FILE", nargs="?", const=""
@@ -183,7 +185,7 @@ VERBS = (
     Verb(
         "nodes",
         "list the nodes of the cluster file; asks none of them",
-        "rankdeck.cli.status:nodes",
+        "rankdeck.cli.status:run_nodes",
         {
             "--live": _flag("also ask the nodes for their hardware and software"),
             "--import": {
@@ -201,7 +203,7 @@ VERBS = (
     Verb(
         "sh",
         "run a shell command on nodes; equal output is printed once, with its nodes",
-        "rankdeck.cli.nodes:sh",
+        "rankdeck.cli.nodes:run_sh",
         {
             "nodes": _NODESET,
             "words": _option(
@@ -217,7 +219,7 @@ VERBS = (
     Verb(
         "ps",
         "list processes on nodes: user, CPU, memory, GPU, job and rank",
-        "rankdeck.cli.nodes:ps",
+        "rankdeck.cli.nodes:run_ps",
         {
             "nodes": {**_NODESET, "nargs": "?", "default": ""},
             "--job": _text("what each rank of this job uses", "JOB"),
@@ -227,7 +229,7 @@ VERBS = (
     Verb(
         "cp",
         "copy a file to nodes, or a file of each node into a folder here, as NAME.NODE",
-        "rankdeck.cli.nodes:cp",
+        "rankdeck.cli.nodes:run_cp",
         {
             "file": _option("a file here, or NODESET:FILE", metavar="FILE"),
             "to": _option(
@@ -240,7 +242,7 @@ VERBS = (
     Verb(
         "run",
         "start a job and print the output of its ranks",
-        "rankdeck.cli.run:run",
+        "rankdeck.cli.run:run_job",
         {
             "file": _option("a job file, or the name of one", metavar="JOB"),
             "--dry-run": _flag("print the exact files and commands, do nothing"),
@@ -269,7 +271,7 @@ VERBS = (
     Verb(
         "preflight",
         "check what would go wrong with a job before it starts",
-        "rankdeck.cli.run:preflight",
+        "rankdeck.cli.run:run_preflight",
         {
             "file": _option("a job file, or the name of one", metavar="JOB"),
             "--on": _ON,
@@ -280,13 +282,13 @@ VERBS = (
     Verb(
         "doctor",
         "check what this machine and the nodes lack, and how to fix it",
-        "rankdeck.cli.run:doctor",
+        "rankdeck.cli.run:run_doctor",
         {},
     ),
     Verb(
         "accept",
         "test whether the cluster is good, and if not, which node or link is bad; or read an output with --read",
-        "rankdeck.cli.accept:accept",
+        "rankdeck.cli.accept:run_accept",
         {
             "words": _option(
                 "nodes (default: all), or what --read or --baseline takes",
@@ -350,7 +352,7 @@ VERBS = (
     Verb(
         "images",
         "list which node has which container image; `images push FILE NODESET` copies one",
-        "rankdeck.cli.nodes:images",
+        "rankdeck.cli.nodes:run_images",
         {
             "words": _option(
                 "nodes to ask (default: all); or push FILE NODESET", metavar="WORD", nargs="*"
@@ -367,7 +369,7 @@ VERBS = (
     Verb(
         "jobs",
         "list jobs, newest first",
-        "rankdeck.cli.jobs:jobs",
+        "rankdeck.cli.jobs:run_jobs",
         {
             "--all": _flag("also those that ended more than a day ago"),
             "--parts": _flag("also the jobs of acceptance runs"),
@@ -388,7 +390,7 @@ VERBS = (
     Verb(
         "logs",
         "print the output of the ranks of a job",
-        "rankdeck.cli.logs:logs",
+        "rankdeck.cli.logs:run_logs",
         {
             "job": _JOB,
             "--rank": _RANKS,
@@ -413,7 +415,7 @@ VERBS = (
     Verb(
         "cancel",
         "end every process of a job, and verify that nothing is left",
-        "rankdeck.cli.jobs:cancel",
+        "rankdeck.cli.jobs:run_cancel",
         {
             "job": _JOB,
             "--grace": _option(
@@ -428,7 +430,7 @@ VERBS = (
     Verb(
         "clean",
         "remove what ended jobs and older consoles left on nodes and here: says what and how much, asks, removes it",
-        "rankdeck.cli.clean:clean",
+        "rankdeck.cli.clean:run_clean",
         {
             "--dry-run": _flag("only say what would go"),
             "--days": _number(
@@ -445,13 +447,13 @@ VERBS = (
     Verb(
         "inspect",
         "show where every rank of a job is now, and which ranks are elsewhere",
-        "rankdeck.cli.jobs:inspect",
+        "rankdeck.cli.jobs:run_inspect",
         {"job": _JOB},
     ),
     Verb(
         "report",
         "write everything about a job to one archive, to attach to a ticket; or to one HTML page",
-        "rankdeck.cli.jobs:report",
+        "rankdeck.cli.jobs:run_report",
         {
             "job": _JOB,
             "--html": _option(
@@ -467,7 +469,7 @@ VERBS = (
     Verb(
         "replay",
         "replay a job as it happened",
-        "rankdeck.cli.run:replay",
+        "rankdeck.cli.run:run_replay",
         {
             "job": _JOB,
             "--speed": _number("how many times as fast (default 10)", "N", 10.0),
@@ -476,13 +478,13 @@ VERBS = (
     Verb(
         "attach",
         "open the console, on JOB if one is named; without a terminal: print its output until it ends",
-        "rankdeck.cli.run:attach",
+        "rankdeck.cli.run:run_attach",
         {"job": {**_JOB, "nargs": "?", "default": ""}},
     ),
     Verb(
         "export",
         "serve the metrics of all nodes to Prometheus, until Ctrl-C",
-        "rankdeck.cli.status:export",
+        "rankdeck.cli.status:run_export",
         {
             "--listen": _option(
                 "address and port (default 127.0.0.1:9464)",
@@ -495,13 +497,13 @@ VERBS = (
     Verb(
         "completion",
         'print shell completion: `eval "$(rankdeck completion bash)"`',
-        "rankdeck.cli.completion:completion",
+        "rankdeck.cli.completion:run_completion",
         {"shell": _option("bash, zsh or fish", choices=("bash", "zsh", "fish"))},
     ),
     Verb(
         "demo",
         "start a cluster of three virtual nodes here and open the console on it; with --nodes: a simulated fleet",
-        "rankdeck.cli.demo:demo",
+        "rankdeck.cli.demo:run_demo",
         {
             "action": _option(
                 "start it, stop it, or show its state, without the console",
@@ -532,7 +534,7 @@ AGENT_VERBS = (
     Verb(
         "install",
         "install the agent on nodes as a systemd service, or as a DaemonSet; it publishes to the site's broker",
-        "rankdeck.cli.agent:install",
+        "rankdeck.cli.agent:run_install",
         {
             "nodes": _NODES,
             **_SCOPE,
@@ -547,7 +549,7 @@ AGENT_VERBS = (
     Verb(
         "uninstall",
         "stop the service and remove all of it",
-        "rankdeck.cli.agent:uninstall",
+        "rankdeck.cli.agent:run_uninstall",
         {"nodes": _NODES, **_SCOPE, **_DRY},
     ),
     Verb(
@@ -569,13 +571,13 @@ AGENT_VERBS = (
     Verb(
         "digest",
         "print the SHA-256 of the agent file that is copied to nodes, like sha256sum",
-        "rankdeck.cli.agent:digest",
+        "rankdeck.cli.agent:run_digest",
         {},
     ),
     Verb(
         "status",
         "show whether the service runs, its version, and when it was last heard",
-        "rankdeck.cli.agent:status",
+        "rankdeck.cli.agent:run_agent_status",
         {"nodes": _NODES, **_SCOPE},
     ),
 )
@@ -603,7 +605,9 @@ _IN_OUR_WORDS = (
 
 
 def refuse_empty(argv: Sequence[str]) -> None:
-    """Raise UsageError at an empty argument: a shell variable that is not set would mean "all nodes"."""
+    """Raise UsageError at an empty argument: a shell variable that
+    is not set would mean "all nodes".
+    """
     ours = argv[: argv.index("--")] if "--" in argv else argv
     for number, word in enumerate(ours, 1):
         if not word or (word.startswith("--") and word.partition("=")[1:] == ("=", "")):
@@ -616,7 +620,9 @@ class _Parser(argparse.ArgumentParser):
     """Reports mistakes in one sentence, like the rest of Rankdeck."""
 
     def parse_known_args(self, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - argparse hides its type
-        """As in argparse, but each command itself refuses unknown arguments, so that the error names its own help."""
+        """As in argparse, but each command itself refuses unknown arguments,
+        so that the error names its own help.
+        """
         known, unknown = super().parse_known_args(*args, **named)
         if unknown:
             options = self._option_string_actions
@@ -628,7 +634,7 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         wrong = re.match(r"argument VERB: invalid choice: '(.*?)'", message)
         verbs = [verb.name for verb in (*VERBS, *AGENT_VERBS)]
-        hint = suggest(wrong[1], [*verbs, "agent"]) if wrong else ""
+        hint = suggest_word(wrong[1], [*verbs, "agent"]) if wrong else ""
         if wrong:
             message = f"no verb `{wrong[1][:60]}`"
         for pattern, words in _IN_OUR_WORDS:

@@ -1,4 +1,6 @@
-"""Cluster files: the nodes and how to reach them, the site's broker and Prometheus; and the agents' broker accounts."""
+"""Cluster files: the nodes and how to reach them, the site's broker and
+Prometheus; and the agents' broker accounts.
+"""
 
 import difflib
 import ipaddress
@@ -14,12 +16,25 @@ import yaml
 
 from rankdeck import plugins
 from rankdeck.config import document
-from rankdeck.config.document import Entry, finish, load, read_text, take, write_on_one_line
-from rankdeck.config.files import expanded, read_regular, real, replacing, write_private
+from rankdeck.config.document import (
+    Entry,
+    finish_document,
+    load_document,
+    read_text,
+    take_text,
+    write_on_one_line,
+)
+from rankdeck.config.files import (
+    expand_path,
+    read_regular,
+    real_path,
+    replace_file,
+    write_user_file,
+)
 from rankdeck.config.node_sources import read_source
 from rankdeck.config.schedulers import SECTIONS
 from rankdeck.config.site_lists import ListedNode
-from rankdeck.config.user import asks_for, no_secrets, require, runs
+from rankdeck.config.user import asks_for, may_run, no_secrets, require_trust
 from rankdeck.errors import BrokerError, ConfigError, Problem
 from rankdeck.model.cluster import (
     LOCAL,
@@ -30,7 +45,7 @@ from rankdeck.model.cluster import (
     Node,
     Switch,
     Transport,
-    capabilities,
+    capabilities_of,
 )
 from rankdeck.model.series import GROUPS, NAMES, is_offered
 
@@ -46,24 +61,26 @@ _INSTEAD = "use `user` with `password_file: FILE`, or `token_file: FILE`"
 
 
 def read_metrics(entry: Entry) -> Metrics | None:
-    """The site's Prometheus in this section, None if it names none; mistakes are in `entry.problems`."""
+    """The site's Prometheus in this section, None if it names none;
+    mistakes are in `entry.problems`.
+    """
     table = entry.section(METRICS_KEYS, (), no_secrets(_INSTEAD))
     if "url" not in table:
         if set(table) != {"export"}:
             entry.report("`url` is missing")
         return None
-    host, port, tls, path = document.url(table["url"], METRICS_SCHEMES, _INSTEAD)
+    host, port, tls, path = document.read_url(table["url"], METRICS_SCHEMES, _INSTEAD)
     if not _PATH.fullmatch(path):
         table["url"].report("its path may hold letters, digits and `._~/-`")
     _one_login(table)
     asks_for(table, ("ca_file", "password_file", "token_file"), f"{host}:{port}")
-    texts = {key: take(table, key) for key in ("ca_file", *_ONE_OF)}
+    texts = {key: take_text(table, key) for key in ("ca_file", *_ONE_OF)}
     return Metrics(
         host=host,
         port=port,
         tls=tls,
         path=path.rstrip("/").removesuffix("/api/v1"),
-        user=document.user(table["user"]) if "user" in table else "",
+        user=document.read_user_name(table["user"]) if "user" in table else "",
         label=_label(table, "label", "instance"),
         gpu_label=_label(table, "gpu_label", "Hostname"),
         labels=_labels(table["labels"]) if "labels" in table else {},
@@ -99,7 +116,7 @@ def _one_login(table: Mapping[str, Entry]) -> None:
 
 
 def _label(table: Mapping[str, Entry], key: str, usual: str) -> str:
-    word = take(table, key, usual) or usual
+    word = take_text(table, key, usual) or usual
     return word if _is_label(table.get(key), word) else usual
 
 
@@ -150,11 +167,13 @@ EXPECTED = (*COUNTED, "gpu_model", "gpu_driver", "rdma_fw", "mounts")
 
 
 def read_cluster(path: Path) -> Cluster:
-    """The cluster in `path`; raises ConfigError with every mistake, UntrustedError without consent."""
-    root = load(path)
+    """The cluster in `path`; raises ConfigError with every mistake,
+    UntrustedError without consent.
+    """
+    root = load_document(path)
     cluster = cluster_from(root)
-    require(root)
-    finish(root)
+    require_trust(root)
+    finish_document(root)
     return cluster
 
 
@@ -162,12 +181,12 @@ def cluster_from(root: Entry) -> Cluster:
     """The cluster that a document describes; mistakes are in `root.problems`."""
     table = root.section(KEYS, ("cluster",))
     backend = _backend(table)
-    if "nodes" not in table and not capabilities(backend).chooses_nodes:
+    if "nodes" not in table and not capabilities_of(backend).chooses_nodes:
         root.report("`nodes` is missing")
     nodes, user = _nodes(table["nodes"]) if "nodes" in table else ((), "")
     access = _access(table["ssh"]) if "ssh" in table else Access()
     return Cluster(
-        name=document.name(table["cluster"]) if "cluster" in table else "",
+        name=document.read_name(table["cluster"]) if "cluster" in table else "",
         nodes=nodes,
         access=replace(access, user=access.user or user),
         broker=_broker(table["broker"]) if "broker" in table else None,
@@ -176,7 +195,7 @@ def cluster_from(root: Entry) -> Cluster:
         switches=_switches(table["switches"], nodes) if "switches" in table else (),
         backend=backend,
         network=_network(table["network"]) if "network" in table else "",
-        environment=document.environment(table["environment"]) if "environment" in table else {},
+        environment=document.read_variables(table["environment"]) if "environment" in table else {},
         expect=_expect(table["expect"]) if "expect" in table else {},
         rdma_exclude=table["rdma_exclude"].words() if "rdma_exclude" in table else (),
         simulate=_simulate(table["simulate"]) if "simulate" in table else (),
@@ -188,7 +207,7 @@ def cluster_from(root: Entry) -> Cluster:
 def _backend(table: Mapping[str, Entry]) -> str:
     if "backend" not in table:
         return "ssh"
-    return table["backend"].choice(plugins.names("backends"), "ssh")
+    return table["backend"].choice(plugins.plugin_names("backends"), "ssh")
 
 
 def _options(table: Mapping[str, Entry], backend: str) -> dict[str, str]:
@@ -211,7 +230,9 @@ def _nodes(entry: Entry) -> tuple[tuple[Node, ...], str]:
 
 
 def _from_source(entry: Entry) -> tuple[tuple[Node, ...], str]:
-    """The nodes that another list has; what the table says besides is so for all of them, and wins."""
+    """The nodes that another list has; what the table says besides
+    is so for all of them, and wins.
+    """
     table = entry.section(SOURCE_KEYS, ("from",))
     found = read_source(table["from"]) if "from" in table else None
     if found is None:
@@ -252,9 +273,9 @@ def _listed(entry: Entry) -> tuple[Node, ...]:
 def _node_set(item: Entry) -> tuple[Node, ...]:
     """The nodes of one line, which differ only in name and address."""
     if item.kind == "str":
-        return tuple(Node(name=name) for name in document.names(item))
+        return tuple(Node(name=name) for name in document.read_node_names(item))
     table = item.section(NODE_KEYS, ("name",))
-    found = document.names(table["name"]) if "name" in table else ()
+    found = document.read_node_names(table["name"]) if "name" in table else ()
     addresses = _paired(table, found)
     common = _node_values(table)
     return tuple(
@@ -270,7 +291,7 @@ def _paired(table: Mapping[str, Entry], found: tuple[str, ...]) -> tuple[str, ..
     nothing = ("",) * len(found)
     if "address" not in table:
         return nothing
-    addresses = document.addresses(table["address"])
+    addresses = document.read_addresses(table["address"])
     if addresses and found and len(addresses) != len(found):
         table["address"].report(f"{len(addresses)} addresses for {len(found)} nodes")
     return addresses if len(addresses) == len(found) else nothing
@@ -289,16 +310,18 @@ def _node_values(table: Mapping[str, Entry]) -> dict[str, Any]:
         if key in table
     }
     if "interface" in table:
-        values["interface"] = document.interface(table["interface"])
+        values["interface"] = document.read_interface(table["interface"])
     if "leaf" in table:
-        values["leaf"] = document.name(table["leaf"])
+        values["leaf"] = document.read_name(table["leaf"])
     if "python" in table:
         values["pythons"] = _pythons(table["python"])
     return values
 
 
 def _pythons(entry: Entry) -> tuple[str, ...]:
-    """One Python, or several to try in order: names, paths, `~/…`, patterns such as /opt/*/bin/python3."""
+    """One Python, or several to try in order: names, paths, `~/…`,
+    patterns such as /opt/*/bin/python3.
+    """
     found = entry.words() if entry.kind == "seq" else (entry.word(),)
     for one in found:
         if not one or one.startswith("-") or not one.isprintable():
@@ -313,13 +336,13 @@ def _access(entry: Entry) -> Access:
     instead = "use a key (`identity: FILE`) or an SSH agent"
     table = entry.section(SSH_KEYS, refused=no_secrets(instead))
     limit = table["connect_limit"].number(10, least=1, most=600) if "connect_limit" in table else 10
-    config = take(table, "config")
-    text = None if config in ("", "none") else runs(table["config"], config)
+    config = take_text(table, "config")
+    text = None if config in ("", "none") else may_run(table["config"], config)
     asks_for(table, ("identity", "known_hosts"))
     return Access(
-        user=document.user(table["user"]) if "user" in table else "",
-        identity=take(table, "identity"),
-        known_hosts=take(table, "known_hosts"),
+        user=document.read_user_name(table["user"]) if "user" in table else "",
+        identity=take_text(table, "identity"),
+        known_hosts=take_text(table, "known_hosts"),
         config=config,
         config_text=text,
         pythons=_pythons(table["python"]) if "python" in table else (),
@@ -348,13 +371,13 @@ def _broker(entry: Entry) -> Broker | None:
     if "url" not in table:
         entry.report("`url` is missing")
         return None
-    host, port, tls, _ = document.url(table["url"], SCHEMES, instead)
+    host, port, tls, _ = document.read_url(table["url"], SCHEMES, instead)
     if "password_env" in table and "password_file" in table:
         entry.report("give `password_env` or `password_file`, not both")
     reach = table["reach"].choice(("direct", "ssh"), "direct") if "reach" in table else "direct"
     period = table["sample_period"].number(1, least=1, most=15) if "sample_period" in table else 0.0
     texts = {
-        key: take(table, key)
+        key: take_text(table, key)
         for key in (
             "ca_file", "username", "password_env", "password_file", "agents_file",
         )
@@ -373,16 +396,16 @@ def _switches(entry: Entry, nodes: Sequence[Node]) -> tuple[Switch, ...]:
 def _switch(entry: Entry, known: set[str]) -> Switch:
     instead = "use `password_env: VARIABLE`"
     table = entry.section(SWITCH_KEYS, ("name", "ports"), no_secrets(instead))
-    host = take(table, "address") or take(table, "name")
+    host = take_text(table, "address") or take_text(table, "name")
     asks_for(table, ("ca_file",), host)
     return Switch(
-        name=document.name(table["name"]) if "name" in table else "",
-        address=document.address(table["address"]) if "address" in table else "",
+        name=document.read_name(table["name"]) if "name" in table else "",
+        address=document.read_address(table["address"]) if "address" in table else "",
         port=table["port"].integer(9339, least=1, most=65535) if "port" in table else 9339,
         tls=table["tls"].truth(default=True) if "tls" in table else True,
-        ca_file=take(table, "ca_file"),
-        user=document.user(table["user"]) if "user" in table else "",
-        password_env=take(table, "password_env"),
+        ca_file=take_text(table, "ca_file"),
+        user=document.read_user_name(table["user"]) if "user" in table else "",
+        password_env=take_text(table, "password_env"),
         ports=_switch_ports(table["ports"], known) if "ports" in table else {},
     )
 
@@ -428,7 +451,10 @@ def _expect(entry: Entry) -> dict[str, str | int | float]:
 
 
 def _misspelt(key: str) -> str:
-    """The known key that `key` probably means, or "". Other keys are allowed: they are entries of the inventory."""
+    """The known key that `key` probably means, or "".
+
+    Other keys are allowed: they are entries of the inventory.
+    """
     close = difflib.get_close_matches(key[:60], EXPECTED, n=1, cutoff=0.85)
     return close[0] if close and key not in EXPECTED else ""
 
@@ -446,7 +472,7 @@ def _made_up(entry: Entry) -> str:
 Value = str | int | float
 
 
-def block(values: Mapping[str, Value], notes: Mapping[str, str]) -> str:
+def expect_block(values: Mapping[str, Value], notes: Mapping[str, str]) -> str:
     """The `expect:` block as YAML; notes become comments."""
     if not values and not notes:
         return "expect: {}\n"
@@ -459,8 +485,10 @@ def block(values: Mapping[str, Value], notes: Mapping[str, str]) -> str:
 
 
 def with_block(text: str, new: str) -> str:
-    """The text of a cluster file with its `expect:` block replaced by `new`, or `new` added at the end."""
-    root = document.compose(text)
+    """The text of a cluster file with its `expect:` block replaced by
+    `new`, or `new` added at the end.
+    """
+    root = document.compose_document(text)
     lines = text.splitlines(keepends=True)
     if isinstance(root, yaml.MappingNode):
         for key, value in root.value:
@@ -475,23 +503,27 @@ def with_block(text: str, new: str) -> str:
 
 
 def _without_tail(lines: list[str], first: int, last: int) -> int:
-    """The end of a block without the empty lines and unindented comments after it, which belong to what follows."""
+    """The end of a block without the empty lines and unindented comments
+    after it, which belong to what follows.
+    """
     while last > first + 1 and (not lines[last - 1].strip() or lines[last - 1].startswith("#")):
         last -= 1
     return last
 
 
 def write_block(path: Path, values: Mapping[str, Value], notes: Mapping[str, str]) -> None:
-    """Write these values into the `expect:` block of the cluster file, atomically; other entries of the block stay.
+    """Write these values into the `expect:` block of the cluster file,
+    atomically; other entries of the block stay.
 
-    Raises ConfigError if the file cannot be read or written, or the result would not be a valid cluster file.
+    Raises ConfigError if the file cannot be read or written, or the
+    result would not be a valid cluster file.
     """
-    path = real(path)
+    path = real_path(path)
     before, text = read_cluster(path), read_text(path)
-    document.parse(path, text)  # it may have changed in between
-    made = with_block(text, block({**before.expect, **values}, notes))
+    document.parse_document(path, text)  # it may have changed in between
+    made = with_block(text, expect_block({**before.expect, **values}, notes))
     try:
-        with replacing(path, mode=path.stat().st_mode & 0o777) as file:
+        with replace_file(path, mode=path.stat().st_mode & 0o777) as file:
             file.write(made.encode())
             file.flush()
             read_cluster(Path(file.name))
@@ -504,11 +536,12 @@ SIZE_LIMIT = 4 << 20
 
 
 def read_accounts(path: str) -> Mapping[str, str]:
-    """Name -> password of each agent's account; {} if there is no such file yet. Raises BrokerError.
+    """Name -> password of each agent's account; {} if there is no
+    such file yet. Raises BrokerError.
 
     Called for each agent that starts, so the file is read again only if it has changed.
     """
-    file = expanded(path)
+    file = expand_path(path)
     try:
         seen = file.stat()
     except FileNotFoundError:
@@ -529,7 +562,7 @@ def _read(file: Path, path: str, version: tuple[int, ...]) -> Mapping[str, str]:
     accounts = {name: password for name, _, password in pairs}
     if hashed := [n for n, p in accounts.items() if p.startswith("$") or not p]:
         raise BrokerError(
-            f"{path}: the password of {document.printable(hashed[0][:60])} is missing or hashed; keep the plain text here "
+            f"{path}: the password of {document.replace_unprintable(hashed[0][:60])} is missing or hashed; keep the plain text here "
             "and hash a copy for the broker (mosquitto_passwd -U)"
         )
     return MappingProxyType(accounts)
@@ -550,10 +583,10 @@ def with_new_accounts(accounts: Mapping[str, str], names: Iterable[str]) -> dict
 
 def write_accounts(path: str, accounts: Mapping[str, str]) -> None:
     """Replace the file atomically, readable only by its owner; raises BrokerError."""
-    target = expanded(path)
+    target = expand_path(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_private(target, "".join(f"{name}:{word}\n" for name, word in accounts.items()))
+        write_user_file(target, "".join(f"{name}:{word}\n" for name, word in accounts.items()))
     except OSError as error:
         raise BrokerError(
             f"cannot write the agents' accounts to {path}: {error.strerror or error}"

@@ -1,4 +1,5 @@
-"""YAML documents: read into entries that know their line and collect every mistake; and written for people and kubectl.
+"""YAML documents: read into entries that know their line and collect every
+mistake; and written for people and kubectl.
 
 Names, addresses and paths are checked here, because they become parts of command lines.
 """
@@ -16,8 +17,8 @@ import yaml
 from yaml.composer import Composer
 
 from rankdeck.config.files import read_regular
-from rankdeck.errors import ConfigError, Problem, suggest, suggest_or_list
-from rankdeck.model.nodeset import expand
+from rankdeck.errors import ConfigError, Problem, suggest_or_list, suggest_word
+from rankdeck.model.nodeset import expand_nodes
 from rankdeck.model.text import Table, read_table
 
 ENTRY_LIMIT = 100_000
@@ -25,7 +26,9 @@ ENTRY_LIMIT = 100_000
 DEPTH_LIMIT = 32
 TOO_DEEP = f"nested too deeply: more than {DEPTH_LIMIT} levels"
 _Parser: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
-"""libyaml's parser is ten times as fast; its composer overflows the stack, so `_Bounded` uses PyYAML's."""
+"""libyaml's parser is ten times as fast; its composer overflows the
+stack, so `_Bounded` uses PyYAML's.
+"""
 
 
 class _Bounded(Composer, _Parser):
@@ -54,8 +57,10 @@ class _Bounded(Composer, _Parser):
         raise yaml.MarkedYAMLError(problem=why, problem_mark=mark)
 
 
-def compose(text: str) -> yaml.Node | None:
-    """The root of the only document in `text`, None if it is empty; raises YAMLError, with a position if known."""
+def compose_document(text: str) -> yaml.Node | None:
+    """The root of the only document in `text`, None if it is empty; raises
+    YAMLError, with a position if known.
+    """
     loader: Any = _Bounded(text)
     try:
         root: yaml.Node | None = loader.get_single_node()
@@ -65,7 +70,9 @@ def compose(text: str) -> yaml.Node | None:
 
 
 def compose_all(text: str) -> list[yaml.Node]:
-    """The roots of all documents in `text` that are not empty; raises YAMLError, with a position if known."""
+    """The roots of all documents in `text` that are not empty; raises
+    YAMLError, with a position if known.
+    """
     loader: Any = _Bounded(text)
     roots: list[yaml.Node] = []
     try:
@@ -94,7 +101,9 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Entry:
-    """One value of a document: its node, its place, and the list that collects the mistakes of the document."""
+    """One value of a document: its node, its place, and the list that
+    collects the mistakes of the document.
+    """
 
     file: str
     node: yaml.Node
@@ -102,14 +111,16 @@ class Entry:
     problems: list[Problem] = field(repr=False)
 
     def report(self, text: str) -> None:
-        """Add a mistake at this place; raises ConfigError with all of them once there are MOST_PROBLEMS."""
+        """Add a mistake at this place; raises ConfigError with all of
+        them once there are MOST_PROBLEMS.
+        """
         mark = self.node.start_mark
         place = self.path or "file"
         self.problems.append(
-            Problem(self.file, mark.line + 1, mark.column + 1, place, printable(text))
+            Problem(self.file, mark.line + 1, mark.column + 1, place, replace_unprintable(text))
         )
         if len(self.problems) >= MOST_PROBLEMS:
-            finish(self)
+            finish_document(self)
 
     @property
     def kind(self) -> str:
@@ -136,7 +147,9 @@ class Entry:
     # ---- scalars: the value, or the default after a report --------------------------
 
     def text(self, default: str = "") -> str:
-        """A text; a bare number is refused, because YAML would not keep the spelling of 007 or 1e3."""
+        """A text; a bare number is refused, because YAML would not
+        keep the spelling of 007 or 1e3.
+        """
         if self.kind != "str" or not isinstance(self.node, yaml.ScalarNode):
             hint = "; put it in quotes" if isinstance(self.node, yaml.ScalarNode) else ""
             self.report(f"expected text, found {self.found}{hint}")
@@ -233,7 +246,10 @@ class Entry:
         required: Collection[str] = (),
         refused: Mapping[str, str] | None = None,
     ) -> dict[str, "Entry"]:
-        """A table with known keys; unknown and missing keys are reported. `refused` is key -> why it is not allowed."""
+        """A table with known keys; unknown and missing keys are reported.
+
+        `refused` is key -> why it is not allowed.
+        """
         table = self.fields()
         for key in (key for key in table if key not in known):
             hint = suggest_or_list(key, known)
@@ -279,20 +295,20 @@ def raw_value(entry: Entry) -> Any:  # noqa: ANN401 - whatever JSON has
     return value
 
 
-def printable(text: str) -> str:
+def replace_unprintable(text: str) -> str:
     """`text` with unprintable characters replaced: a file may come from anyone."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
-def load(path: Path) -> Entry:
+def load_document(path: Path) -> Entry:
     """The root of the document in `path`, with an empty list of problems; raises ConfigError."""
-    return parse(path, read_text(path))
+    return parse_document(path, read_text(path))
 
 
-def parse(path: Path, text: str) -> Entry:
+def parse_document(path: Path, text: str) -> Entry:
     """The root of the document in `text`, which was read from `path`; as `load`."""
     try:
-        root = compose(text)
+        root = compose_document(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = (mark.line + 1, mark.column + 1) if mark else (1, 1)
@@ -326,8 +342,10 @@ def _not_yaml(error: yaml.MarkedYAMLError, text: str, where: tuple[int, int]) ->
     return f"not YAML: {what}"
 
 
-def finish(entry: Entry) -> None:
-    """Raise one ConfigError with all reported mistakes, in the order of the file; no effect if there are none."""
+def finish_document(entry: Entry) -> None:
+    """Raise one ConfigError with all reported mistakes, in the order of
+    the file; no effect if there are none.
+    """
     if entry.problems:
         # A part that is read twice reports its mistakes twice.
         problems = dict.fromkeys(entry.problems)
@@ -361,7 +379,7 @@ def _place(before: str) -> tuple[int, int]:
 
 
 def _single(path: Path, text: str, where: tuple[int, int] = (1, 1)) -> ConfigError:
-    return ConfigError([Problem(str(path), *where, "file", printable(text))])
+    return ConfigError([Problem(str(path), *where, "file", replace_unprintable(text))])
 
 
 def _check_size(path: Path, root: yaml.Node) -> None:
@@ -384,7 +402,7 @@ def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
     return total
 
 
-def take(table: Mapping[str, Entry], key: str, default: str = "") -> str:
+def take_text(table: Mapping[str, Entry], key: str, default: str = "") -> str:
     """The text under `key`, or the default if it is not given."""
     return table[key].text(default) if key in table else default
 
@@ -415,7 +433,7 @@ _untyped: Any = yaml
 _dump_all: Callable[..., str] = _untyped.dump_all
 
 
-def documents(objects: Iterable[object]) -> str:
+def write_documents(objects: Iterable[object]) -> str:
     """One YAML document for each object; keys keep their order."""
     return _dump_all(objects, Dumper=_Dumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
 
@@ -433,40 +451,40 @@ _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@:-]{0,14}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def name(entry: Entry) -> str:
+def read_name(entry: Entry) -> str:
     """A name of a node, cluster or job: letters, digits, `.`, `_`, `-`."""
     return _matching(entry, _NAME, "letters, digits, `.`, `_` and `-`, 63 at most")
 
 
-def user(entry: Entry) -> str:
+def read_user_name(entry: Entry) -> str:
     """A login name."""
     return _matching(entry, _USER, "a login name")
 
 
-def interface(entry: Entry) -> str:
+def read_interface(entry: Entry) -> str:
     """A network interface."""
     return _matching(entry, _INTERFACE, "the name of a network interface")
 
 
-def address(entry: Entry) -> str:
+def read_address(entry: Entry) -> str:
     """A host name or IP address."""
     return _matching(entry, _ADDRESS, "a host name or IP address")
 
 
-def names(entry: Entry) -> tuple[str, ...]:
+def read_node_names(entry: Entry) -> tuple[str, ...]:
     """The node names of a node set."""
     found = _expanded(entry)
     return tuple(n for n in found if _fits(entry, n, _NAME, "a node name"))
 
 
-def addresses(entry: Entry) -> tuple[str, ...]:
+def read_addresses(entry: Entry) -> tuple[str, ...]:
     """The addresses of a node set; an IPv6 address is one address, not a set."""
     text = entry.text()
     found = (text,) if ":" in text else _expanded(entry)
     return tuple(a for a in found if _fits(entry, a, _ADDRESS, "a host name or IP address"))
 
 
-def environment(entry: Entry) -> dict[str, str]:
+def read_variables(entry: Entry) -> dict[str, str]:
     """Environment variables: NAME -> value."""
     table = entry.fields()
     for key, value in table.items():
@@ -488,7 +506,7 @@ def _expanded(entry: Entry) -> tuple[str, ...]:
     if not text:
         return ()
     try:
-        return expand(text)
+        return expand_nodes(text)
     except ValueError as error:
         entry.report(str(error))
         return ()
@@ -510,10 +528,11 @@ def _fits(entry: Entry, text: str, shape: re.Pattern[str], what: str) -> bool:
     return False
 
 
-def url(
+def read_url(
     entry: Entry, schemes: Mapping[str, tuple[bool, int]], instead: str
 ) -> tuple[str, int, bool, str]:
-    """(host, port, whether TLS is used, path) of a URL; `schemes` is scheme -> (whether TLS, default port).
+    """(host, port, whether TLS is used, path) of a URL; `schemes` is
+    scheme -> (whether TLS, default port).
 
     `instead` says where to put a password, which the URL must not contain.
     """
@@ -526,7 +545,7 @@ def url(
     if secret is not None:
         entry.report(f"the address holds a password; {instead}")
     if parts.scheme not in schemes or not host:
-        hint = suggest(parts.scheme, tuple(schemes)) if parts.scheme else ""
+        hint = suggest_word(parts.scheme, tuple(schemes)) if parts.scheme else ""
         shown = "" if secret is not None else f"; found `{text[:60]}`"
         shapes = " or ".join(f"{scheme}://host:port" for scheme in schemes)
         entry.report(f"expected {shapes}{shown}{hint}")

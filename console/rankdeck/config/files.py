@@ -1,4 +1,6 @@
-"""Files: where Rankdeck's and the user's files are; the one way in which they are written, and the one in which they are read."""
+"""Files: where Rankdeck's and the user's files are; the one way in which they are
+written, and the one in which they are read.
+"""
 
 import errno
 import fcntl
@@ -19,14 +21,18 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 _SUFFIXES = (".yaml", ".yml")
 
 
-def shipped(name: str) -> Path:
-    """The folder `name` that ships with Rankdeck: inside the package, or at the root of a checkout."""
+def find_shipped(name: str) -> Path:
+    """The folder `name` that ships with Rankdeck: inside the
+    package, or at the root of a checkout.
+    """
     packaged = _PACKAGE / name
     return packaged if packaged.is_dir() else _PACKAGE.parents[1] / name
 
 
 def _xdg(variable: str, usual: str) -> Path:
-    """An XDG folder: from the variable (a relative path is ignored, as specified), else `usual` in the home folder."""
+    """An XDG folder: from the variable (a relative path is ignored, as
+    specified), else `usual` in the home folder.
+    """
     value = os.environ.get(variable, "")
     return Path(value) if Path(value).is_absolute() else Path.home() / usual
 
@@ -36,20 +42,26 @@ def config_folder() -> Path:
     return _xdg("XDG_CONFIG_HOME", ".config") / "rankdeck"
 
 
-def state_folder() -> Path:
+def console_state_folder() -> Path:
     """The folder in which the console keeps its state: history, log, demo cluster."""
     return _xdg("XDG_STATE_HOME", ".local/state") / "rankdeck" / "console"
 
 
 def cluster_folders() -> tuple[Path, ...]:
     """The folders in which a cluster's name is searched, the user's own first."""
-    return (config_folder() / "clusters", state_folder() / "clusters", shipped("sample-clusters"))
+    return (
+        config_folder() / "clusters",
+        console_state_folder() / "clusters",
+        find_shipped("sample-clusters"),
+    )
 
 
 def job_folders(cluster_file: str = "") -> tuple[Path, ...]:
-    """The folders in which a job's name is searched: beside the cluster file, the user's own, the samples."""
+    """The folders in which a job's name is searched: beside the cluster
+    file, the user's own, the samples.
+    """
     beside = (Path(cluster_file).parent / "jobs",) if cluster_file else ()
-    folders = (*beside, config_folder() / "jobs", shipped("sample-clusters") / "jobs")
+    folders = (*beside, config_folder() / "jobs", find_shipped("sample-clusters") / "jobs")
     return tuple(dict.fromkeys(folders))
 
 
@@ -60,11 +72,13 @@ def find_cluster(name_or_path: str) -> Path:
 
 def demo_folder() -> Path:
     """The folder with the files of the demo cluster."""
-    return state_folder().absolute() / "demo"
+    return console_state_folder().absolute() / "demo"
 
 
 def said_for(file: str) -> str:
-    """The argument of `-c` for a cluster file that works in every folder: its name if that finds it, else its path."""
+    """The argument of `-c` for a cluster file that works in every folder: its
+    name if that finds it, else its path.
+    """
     path = Path(file).absolute()
     if path.parent == demo_folder():
         return "demo"
@@ -75,7 +89,9 @@ def said_for(file: str) -> str:
 
 
 def command_of(verb: str, file: str) -> str:
-    """The start of a command line for this cluster file, valid in every folder; without `-c` if `file` is ""."""
+    """The start of a command line for this cluster file, valid in every
+    folder; without `-c` if `file` is "".
+    """
     return f"rankdeck {verb} -c {quote(said_for(file))}" if file else f"rankdeck {verb}"
 
 
@@ -91,7 +107,7 @@ def names_in(folders: Sequence[Path]) -> tuple[str, ...]:
 
 
 def _find(kind: str, name_or_path: str, folders: Sequence[Path]) -> Path:
-    given = expanded(name_or_path)
+    given = expand_path(name_or_path)
     if given.suffix in _SUFFIXES or len(given.parts) > 1 or _is_file(given):
         return given
     for folder in folders:
@@ -124,7 +140,7 @@ WIDER = 0o077
 """Mode bits of the group and others."""
 
 
-def keep_private() -> None:
+def make_files_private() -> None:
     """Make every file and folder that this process creates from now on private to its owner.
 
     Also disables core dumps, because the process has keys and passwords in memory.
@@ -133,8 +149,11 @@ def keep_private() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
-def private_folder(path: Path) -> None:
-    """Create a folder that only its owner can use; an existing one is made private. Raises OSError."""
+def create_private_folder(path: Path) -> None:
+    """Create a folder that only its owner can use; an existing one is made private.
+
+    Raises OSError.
+    """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     seen = path.stat()
     if seen.st_uid == os.geteuid() and seen.st_mode & WIDER:
@@ -142,10 +161,11 @@ def private_folder(path: Path) -> None:
 
 
 def private_file(path: Path) -> None:
-    """Create an empty file that only its owner can use; an existing one is made private. Raises OSError.
+    """Create an empty file that only its owner can use; an existing
+    one is made private. Raises OSError.
 
-    An existing file is not opened: closing it would release the locks that this process has on it, and
-    two writers of an SQLite file would destroy it.
+    An existing file is not opened: closing it would release the locks that this process has on it,
+    and two writers of an SQLite file would destroy it.
     """
     try:
         path.touch(mode=0o600, exist_ok=False)
@@ -154,7 +174,9 @@ def private_file(path: Path) -> None:
 
 
 def keep_from_others(path: Path) -> None:
-    """Remove all rights of group and others on a file, if it exists and is the user's own; raises OSError."""
+    """Remove all rights of group and others on a file, if it exists and
+    is the user's own; raises OSError.
+    """
     with suppress(FileNotFoundError):
         seen = path.stat()
         if seen.st_uid == os.geteuid() and seen.st_mode & WIDER:
@@ -162,11 +184,13 @@ def keep_from_others(path: Path) -> None:
 
 
 @contextmanager
-def replacing(path: Path, mode: int = 0o600) -> Generator[BinaryIO]:
-    """A new file that gets the name `path` once the block ends without an error; after an error nothing of it stays.
+def replace_file(path: Path, mode: int = 0o600) -> Generator[BinaryIO]:
+    """A new file that gets the name `path` once the block ends without an
+    error; after an error nothing of it stays.
 
-    All that is written where others may write goes through here: nothing is written into a pipe that lies at `path`
-    or through a link, and no file of another user is replaced. Raises OSError, which says what is there.
+    All that is written where others may write goes through here: nothing is written into a pipe
+    that lies at `path` or through a link, and no file of another user is replaced. Raises OSError,
+    which says what is there.
     """
     _check_kind(path)
     part = path.with_name(f".{path.name[:40]}.{os.urandom(6).hex()}")
@@ -191,7 +215,9 @@ def _open_private(name: str, flags: int) -> int:
 
 
 def _check_kind(path: Path) -> os.stat_result | None:
-    """What lies at `path`, None if nothing does; raises OSError if that is neither a file nor a link."""
+    """What lies at `path`, None if nothing does; raises OSError if
+    that is neither a file nor a link.
+    """
     try:
         seen = path.lstat()
     except FileNotFoundError:
@@ -204,7 +230,9 @@ def _check_kind(path: Path) -> os.stat_result | None:
 
 
 def _check_owner(path: Path, owner: int) -> bool:
-    """Whether something lies at `path`; raises OSError if that must not be replaced by a file of this owner."""
+    """Whether something lies at `path`; raises OSError if that must not
+    be replaced by a file of this owner.
+    """
     seen = _check_kind(path)
     if seen and seen.st_uid != owner:
         raise OSError(errno.EPERM, f"belongs to {_user(seen.st_uid)}, so it is not replaced")
@@ -218,9 +246,11 @@ def _user(number: int) -> str:
         return f"the user {number}"
 
 
-def write_private(path: Path, text: str, *, program: bool = False) -> None:
-    """Write a file that only its owner can use (`program`: and run), in place of an older one; raises OSError."""
-    with replacing(path, 0o700 if program else 0o600) as file:
+def write_user_file(path: Path, text: str, *, program: bool = False) -> None:
+    """Write a file that only its owner can use (`program`: and run), in
+    place of an older one; raises OSError.
+    """
+    with replace_file(path, 0o700 if program else 0o600) as file:
         file.write(text.encode("utf-8", "replace"))
 
 
@@ -228,7 +258,7 @@ def write_new(path: Path, lines: Iterable[str], *, program: bool = False) -> Non
     """Write these lines to a new private file; raises OSError, also if the file exists."""
     path.touch(mode=0o600, exist_ok=False)
     try:
-        write_private(path, "".join(f"{line}\n" for line in lines), program=program)
+        write_user_file(path, "".join(f"{line}\n" for line in lines), program=program)
     except OSError:
         path.unlink(missing_ok=True)
         raise
@@ -237,7 +267,8 @@ def write_new(path: Path, lines: Iterable[str], *, program: bool = False) -> Non
 def append_lines(path: Path, lines: Iterable[str]) -> None:
     """Append to a file of the user, also through a link; a new one is private. Raises OSError.
 
-    It is not replaced: two consoles may append at once, and the file may be a link to where the user keeps it.
+    It is not replaced: two consoles may append at once, and the file may
+    be a link to where the user keeps it.
     """
     text = "".join(f"{line}\n" for line in lines)
     with suppress(FileNotFoundError):
@@ -279,7 +310,9 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def read_regular(path: Path, limit: int = LIMIT) -> bytes:
-    """The content of a regular file of at most `limit` bytes; raises OSError, which says what else it is."""
+    """The content of a regular file of at most `limit` bytes; raises
+    OSError, which says what else it is.
+    """
     with open_regular(path) as file:
         too_large = os.fstat(file.fileno()).st_size > limit
         raw = b"" if too_large else file.read(limit + 1)
@@ -296,7 +329,8 @@ def _check_regular(found: os.stat_result) -> None:
 
 @contextmanager
 def lock_if_free(path: Path) -> Generator[bool]:
-    """Hold the lock of a file of ours until the block ends; yields False if another process holds it.
+    """Hold the lock of a file of ours until the block ends; yields
+    False if another process holds it.
 
     Raises OSError if there is no such file, or it cannot be opened.
     """
@@ -324,16 +358,21 @@ def is_missing(path: Path) -> bool:
     return False
 
 
-def expanded(named: str) -> Path:
-    """The path that the user means, with `~` for the home folder; `~name` stays as it is if there is no such user."""
+def expand_path(named: str) -> Path:
+    """The path that the user means, with `~` for the home folder; `~name`
+    stays as it is if there is no such user.
+    """
     path = Path(named)
     with suppress(RuntimeError):
         return path.expanduser()
     return path
 
 
-def real(path: Path) -> Path:
-    """The absolute path without links. What can never be opened, such as a loop of links, raises nothing."""
+def real_path(path: Path) -> Path:
+    """The absolute path without links.
+
+    What can never be opened, such as a loop of links, raises nothing.
+    """
     try:
         # `Path.resolve` raises RuntimeError for a loop before Python 3.13.
         return Path(os.path.realpath(path))

@@ -1,4 +1,6 @@
-"""Job files: what to run, on how many nodes, in which image; changes to single values (`--set`, the launch form)."""
+"""Job files: what to run, on how many nodes, in which image; changes to
+single values (`--set`, the launch form).
+"""
 
 import shlex
 from collections.abc import Callable, Mapping
@@ -8,11 +10,11 @@ from typing import Any
 
 from rankdeck import plugins
 from rankdeck.config import document
-from rankdeck.config.document import Entry, finish, load, read_text, take
-from rankdeck.config.files import expanded
+from rankdeck.config.document import Entry, finish_document, load_document, read_text, take_text
+from rankdeck.config.files import expand_path
 from rankdeck.config.manifests import manifest_named
 from rankdeck.config.schedulers import SECTIONS
-from rankdeck.config.user import reads, require
+from rankdeck.config.user import may_read, require_trust
 from rankdeck.errors import ConfigError, suggest_or_list
 from rankdeck.model.job import (
     CLAIM,
@@ -24,8 +26,8 @@ from rankdeck.model.job import (
     MpiOptions,
     TorchOptions,
 )
-from rankdeck.model.nodeset import expand, fold
-from rankdeck.model.patterns import BadPatternError, compiled
+from rankdeck.model.nodeset import expand_nodes, fold_nodes
+from rankdeck.model.patterns import BadPatternError, compile_pattern
 
 KEYS = (
     "job", "launch", "command", "nodes", "on", "ranks_per_node", "env", "workdir", "files",
@@ -53,10 +55,10 @@ _TO_NODES = " and lays it on the nodes"
 def read_job(path: Path) -> JobSpec:
     """The job in `path`; raises ConfigError with every mistake, UntrustedError without consent."""
     with manifest_named(path):
-        root = load(path)
+        root = load_document(path)
         spec = job_from(root)
-        require(root)
-        finish(root)
+        require_trust(root)
+        finish_document(root)
     return spec
 
 
@@ -66,14 +68,14 @@ def job_from(root: Entry) -> JobSpec:
     launch = Launch(_choice(table, "launch", tuple(Launch), Launch.PLAIN.value))
     on = _on(table["on"]) if "on" in table else ()
     return JobSpec(
-        name=document.name(table["job"]) if "job" in table else "",
+        name=document.read_name(table["job"]) if "job" in table else "",
         launch=launch,
         command=_command(table["command"], launch) if "command" in table else (),
         nodes=_nodes(table, on),
         on=on,
         ranks_per_node=_ranks_per_node(table, launch),
-        env=document.environment(table["env"]) if "env" in table else {},
-        workdir=take(table, "workdir"),
+        env=document.read_variables(table["env"]) if "env" in table else {},
+        workdir=take_text(table, "workdir"),
         files=_files(table["files"], root) if "files" in table else {},
         container=_container(table["container"]) if "container" in table else None,
         mpi=_mpi(table["mpi"], launch) if "mpi" in table else MpiOptions(detect=True),
@@ -94,7 +96,7 @@ def _choice(table: Mapping[str, Entry], key: str, known: tuple[str, ...], defaul
 def _on(entry: Entry) -> tuple[str, ...]:
     """Node names, from a node set or a list of them; a list keeps its order."""
     sets = list(entry.items()) if entry.kind == "seq" else [entry]
-    found = tuple(name for item in sets for name in document.names(item))
+    found = tuple(name for item in sets for name in document.read_node_names(item))
     if not found and entry.kind in ("seq", "str") and not entry.raw:
         entry.report("is empty; leave it out to use the first nodes of the cluster")
     if len(set(found)) < len(found):
@@ -173,11 +175,11 @@ def _file_text(entry: Entry, folder: Path) -> str:
     if entry.kind != "map":
         return entry.text()
     table = entry.section(("from",), ("from",))
-    source = take(table, "from")
-    if not source or not reads(table["from"], source, folder, _TO_NODES):
+    source = take_text(table, "from")
+    if not source or not may_read(table["from"], source, folder, _TO_NODES):
         return ""
     try:
-        return read_text(folder / expanded(source), FILE_LIMIT)
+        return read_text(folder / expand_path(source), FILE_LIMIT)
     except ConfigError as error:
         table["from"].report(f"{source}: {error.problems[0].text}")
         return ""
@@ -188,17 +190,17 @@ def _file_text(entry: Entry, folder: Path) -> str:
 
 def _container(entry: Entry) -> Container:
     table = entry.section(CONTAINER_KEYS, ("image",))
-    image = take(table, "image")
+    image = take_text(table, "image")
     if "image" in table and (not image or image.startswith("-")):
         table["image"].report("is not the name of an image")
-    runtimes = tuple(name for name in plugins.names("runtimes") if name != "none")
+    runtimes = tuple(name for name in plugins.plugin_names("runtimes") if name != "none")
     runtime = _choice(table, "runtime", (*runtimes, *SAME_RUNTIME), "apptainer")
     return Container(
         image=image,
         runtime=SAME_RUNTIME.get(runtime, runtime),
         mounts=_mounts(table["mounts"]) if "mounts" in table else (),
         gpu=_gpu(table["gpu"]) if "gpu" in table else "",
-        workdir=take(table, "workdir"),
+        workdir=take_text(table, "workdir"),
         args=table["args"].words() if "args" in table else (),
     )
 
@@ -240,7 +242,7 @@ def _mpi(entry: Entry, launch: Launch) -> MpiOptions:
     return MpiOptions(
         flavour=_choice(table, "flavour", FLAVOURS, "openmpi5"),
         detect="flavour" not in table,
-        path=take(table, "path") or "mpirun",
+        path=take_text(table, "path") or "mpirun",
         args=_args(table),
         launcher=_choice(table, "launcher", LAUNCHERS, "rankdeck"),
     )
@@ -250,11 +252,13 @@ def _torch(entry: Entry, launch: Launch) -> TorchOptions:
     _belongs(entry, launch, Launch.TORCHRUN)
     table = entry.section(TORCH_KEYS)
     port = table["port"].integer(0, most=65535) if "port" in table else 0
-    return TorchOptions(path=take(table, "path") or "torchrun", port=port, args=_args(table))
+    return TorchOptions(path=take_text(table, "path") or "torchrun", port=port, args=_args(table))
 
 
 def _abort(entry: Entry | None, launch: Launch) -> Abort:
-    """The gang abort; enabled by default except for `launch: plain`, whose ranks need not wait for each other."""
+    """The gang abort; enabled by default except for `launch: plain`, whose
+    ranks need not wait for each other.
+    """
     usual = Abort(enabled=launch is not Launch.PLAIN)
     if entry is None:
         return usual
@@ -275,7 +279,7 @@ def _progress(entry: Entry) -> dict[str, str]:
     for name, value in entry.fields().items():
         text = value.text()
         try:
-            groups = compiled(text).groups
+            groups = compile_pattern(text).groups
         except BadPatternError as error:
             value.report(str(error))
             continue
@@ -319,7 +323,7 @@ _FIELDS: Mapping[str, Callable[[str], Any]] = {
 }
 
 
-def changed(spec: JobSpec, key: str, value: str) -> JobSpec:
+def change_value(spec: JobSpec, key: str, value: str) -> JobSpec:
     """The job with one value changed (`--set KEY=VALUE`); raises ValueError with a sentence."""
     if key.startswith("env.") and key[4:].isidentifier():
         return replace(spec, env={**spec.env, key[4:]: value})
@@ -332,7 +336,7 @@ def changed(spec: JobSpec, key: str, value: str) -> JobSpec:
 
 def on_nodes(spec: JobSpec, nodeset: str) -> JobSpec:
     """The job on the nodes of this node set; "" removes the choice of nodes. Raises ValueError."""
-    names = expand(nodeset) if nodeset.strip() else ()
+    names = expand_nodes(nodeset) if nodeset.strip() else ()
     return replace(spec, on=names, nodes=len(names) or spec.nodes)
 
 
@@ -341,14 +345,17 @@ def form_of(spec: JobSpec) -> dict[str, str]:
     return {
         "nodes": str(spec.nodes),
         "ranks_per_node": str(spec.ranks_per_node or ""),
-        "on": fold(spec.on) if spec.on else "",
+        "on": fold_nodes(spec.on) if spec.on else "",
         "command": shlex.join(spec.command),
         "env": shlex.join(f"{key}={value}" for key, value in spec.env.items()),
     }
 
 
-def filled(spec: JobSpec, form: Mapping[str, str]) -> JobSpec:
-    """The job with the values of the launch form; only changed fields are applied. Raises ValueError."""
+def fill_form(spec: JobSpec, form: Mapping[str, str]) -> JobSpec:
+    """The job with the values of the launch form; only changed fields are applied.
+
+    Raises ValueError.
+    """
     before = form_of(spec)
     for key, value in form.items():
         if value == before[key]:

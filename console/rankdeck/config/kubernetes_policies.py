@@ -1,4 +1,6 @@
-"""What a site asks of every pod, in the `kubernetes:` section: labels, security contexts, requests, and a patch of the manifest."""
+"""What a site asks of every pod, in the `kubernetes:` section: labels, security
+contexts, requests, and a patch of the manifest.
+"""
 
 import json
 import re
@@ -6,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rankdeck.config.document import Entry, raw_value
-from rankdeck.errors import suggest
+from rankdeck.errors import suggest_word
 
 LABEL_KEY = re.compile(
     r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
@@ -79,7 +81,9 @@ def read_quantity(entry: Entry) -> str:
 
 
 def named_fields(entry: Entry) -> dict[str, Entry]:
-    """The fields of a table whose keys are names of labels or resources; other keys are reported."""
+    """The fields of a table whose keys are names of labels or
+    resources; other keys are reported.
+    """
     fields = entry.fields()
     for key, value in fields.items():
         if not LABEL_KEY.fullmatch(key):
@@ -134,7 +138,10 @@ def _security(entry: Entry, known: tuple[str, ...], elsewhere: Mapping[Any, str]
 
 
 def read_requests(entry: Entry) -> str:
-    """What a container requests if that is not its limit, as JSON. Only for resources that can be shared."""
+    """What a container requests if that is not its limit, as JSON.
+
+    Only for resources that can be shared.
+    """
     fields = named_fields(entry)
     for key, value in fields.items():
         if "/" in key or key.startswith("hugepages-"):
@@ -160,7 +167,9 @@ _DIRECTIVES = ("$patch",)
 
 
 def read_patches(entry: Entry) -> str:
-    """A strategic merge patch, or a list of them, as JSON: [{"place": FILE:LINE, "kind": KIND or "", "patch": …}]."""
+    """A strategic merge patch, or a list of them, as JSON: [{"place":
+    FILE:LINE, "kind": KIND or "", "patch": …}].
+    """
     items = list(entry.items()) if entry.kind == "seq" else [entry]
     return json.dumps([one for one in map(_patch, items) if one])
 
@@ -172,7 +181,7 @@ def _patch(entry: Entry) -> dict[str, object]:
     name = kind.choice(PATCHED) if kind is not None else ""
     for key, value in fields.items():
         if key not in _PATCHABLE.get(name, _WORKLOAD):
-            hint = suggest(key, _PATCHABLE.get(name, _WORKLOAD))
+            hint = suggest_word(key, _PATCHABLE.get(name, _WORKLOAD))
             what = f"a {name}" if name else "a Job or MPIJob (without `kind`)"
             value.report(f"`{key[:60]}` is not a part of {what} that can be patched{hint}")
         _refuse_directives(value)
@@ -185,7 +194,9 @@ _PATCHABLE = {"ConfigMap": ("metadata", "data", "binaryData", "immutable")}
 
 
 def _refuse_directives(entry: Entry) -> None:
-    """Report the directives of a strategic merge that are not known here, and wrong values of `$patch`."""
+    """Report the directives of a strategic merge that are not known
+    here, and wrong values of `$patch`.
+    """
     if entry.kind == "seq":
         for item in entry.items():
             _refuse_directives(item)

@@ -1,11 +1,13 @@
-"""What consoles left in the state folder on this machine: locks of launches, databases that were set aside."""
+"""What consoles left in the state folder on this machine: locks of
+launches, databases that were set aside.
+"""
 
 import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from rankdeck.config.files import lock_if_free, state_folder
+from rankdeck.config.files import console_state_folder, lock_if_free
 from rankdeck.model.leftovers import DATABASES, LOCKS, Cleaned, CleanOrder, LeftoverGroup
 from rankdeck_agent.wire.leftovers import GOES, Ground
 
@@ -18,7 +20,8 @@ _MOST_NAMES = 20
 
 
 def clean_state(order: CleanOrder, now: float) -> Cleaned:
-    """Remove what is older than the order keeps, or with `dry` only say what that is; `now` in epoch seconds.
+    """Remove what is older than the order keeps, or with `dry` only say
+    what that is; `now` in epoch seconds.
 
     A lock stays while a console holds it, and for a day.
     """
@@ -38,7 +41,7 @@ def clean_state(order: CleanOrder, now: float) -> Cleaned:
 
 
 def _found() -> Iterator[tuple[str, Path]]:
-    folder = state_folder()
+    folder = console_state_folder()
     for path in sorted((folder / "launching").glob("*")):
         yield LOCKS, path
     for path in sorted(folder.glob("*.db.old*")):

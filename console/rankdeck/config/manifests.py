@@ -1,4 +1,6 @@
-"""Manifests of Kubernetes that a user gives in place of a job file: recognised, and named in sentences. Nothing is run."""
+"""Manifests of Kubernetes that a user gives in place of a job file: recognised,
+and named in sentences. Nothing is run.
+"""
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -7,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from rankdeck.config.document import Entry, compose_all, printable, read_text
+from rankdeck.config.document import Entry, compose_all, read_text, replace_unprintable
 from rankdeck.errors import ConfigError, Problem
 
 MOST_NAMED = 6
@@ -51,7 +53,8 @@ class Manifest:
 
 
 def read_manifest(path: Path) -> Manifest | None:
-    """The manifest in `path`; None if it is something else, also if it is no YAML. Raises ConfigError if it cannot be read.
+    """The manifest in `path`; None if it is something else, also if it is no YAML.
+    Raises ConfigError if it cannot be read.
 
     A file is a manifest if its first document has `apiVersion` and `kind`.
     """
@@ -67,9 +70,11 @@ def read_manifest(path: Path) -> Manifest | None:
 
 @contextmanager
 def manifest_named(path: Path) -> Generator[None]:
-    """If reading the file in this block raises ConfigError and it is a manifest of Kubernetes, raise one that says so.
+    """If reading the file in this block raises ConfigError and it is a manifest
+    of Kubernetes, raise one that says so.
 
-    Only a file with mistakes is read again: a manifest always has some, as it lacks the keys of our files.
+    Only a file with mistakes is read again: a manifest always has some,
+    as it lacks the keys of our files.
     """
     try:
         yield
@@ -78,7 +83,7 @@ def manifest_named(path: Path) -> Generator[None]:
         if found is None:
             raise
         what = f"this is a manifest of Kubernetes ({found.words}) and no job file: `rankdeck run` applies and follows it"
-        problem = Problem(str(path), found.parts[0].line, 1, "file", printable(what))
+        problem = Problem(str(path), found.parts[0].line, 1, "file", replace_unprintable(what))
         raise ConfigError([problem]) from None
 
 
@@ -106,4 +111,4 @@ def _fields(entry: Entry) -> dict[str, Entry]:
 
 
 def _word(fields: dict[str, Entry], key: str) -> str:
-    return printable(fields[key].raw)[:253] if key in fields else ""
+    return replace_unprintable(fields[key].raw)[:253] if key in fields else ""

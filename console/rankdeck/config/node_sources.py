@@ -1,6 +1,8 @@
-"""Nodes that a cluster file does not list but names a source for (`nodes: {from: …}`), asked whenever the file is read.
+"""Nodes that a cluster file does not list but names a source for (`nodes:
+{from: …}`), asked whenever the file is read.
 
-Sources are groups of ClusterShell, Slurm, an Ansible inventory, and lists in files (`site_lists.py`).
+Sources are groups of ClusterShell, Slurm, an Ansible inventory,
+and lists in files (`site_lists.py`).
 """
 
 import os
@@ -12,12 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rankdeck.config.document import Entry, read_text
-from rankdeck.config.files import expanded
+from rankdeck.config.files import expand_path
 from rankdeck.config.site_lists import FORMATS, SiteList, read_inventory, read_site_list
-from rankdeck.config.user import may, reads
+from rankdeck.config.user import may_read, may_use
 from rankdeck.errors import ConfigError, RankdeckError, suggest_or_list
-from rankdeck.model.nodeset import expand
-from rankdeck.model.safe_text import clean
+from rankdeck.model.nodeset import expand_nodes
+from rankdeck.model.safe_text import clean_line
 
 LIMIT = 15.0
 """Seconds that a source may take to answer."""
@@ -33,7 +35,9 @@ class SourceError(RankdeckError):
 
 
 def read_source(entry: Entry) -> SiteList | None:
-    """The nodes of the source that this entry names; None if there are none: a mistake, or the user has not agreed."""
+    """The nodes of the source that this entry names; None if there are none: a
+    mistake, or the user has not agreed.
+    """
     kind, _, what = entry.text().strip().partition(" ")
     if kind not in SOURCES:
         entry.report(f"`{kind[:60]}` is no source of nodes{suggest_or_list(kind, SOURCES)}")
@@ -52,7 +56,7 @@ def _clush(_: Entry, groups: str) -> SiteList:
         raise SourceError(
             f"`{groups[:60]}` is no group: write `clush @GROUP`, `@SOURCE:GROUP` or several with commas"
         )
-    said = ask((sys.executable, "-m", "ClusterShell.CLI.Nodeset", "-e", groups), "nodeset")
+    said = ask_program((sys.executable, "-m", "ClusterShell.CLI.Nodeset", "-e", groups), "nodeset")
     return _listed(said.replace(" ", "\n"), "hostfile", groups, f"{groups} has no nodes")
 
 
@@ -60,7 +64,7 @@ def _slurm(_: Entry, partition: str) -> SiteList:
     if partition and not _PARTITION.fullmatch(partition):
         raise SourceError(f"`{partition[:60]}` is no partition")
     of = ("-p", partition) if partition else ()
-    said = ask((*_SINFO, *of), "sinfo")
+    said = ask_program((*_SINFO, *of), "sinfo")
     return _listed(_allocated_first(said), "sinfo", "sinfo", "sinfo names no nodes")
 
 
@@ -70,7 +74,7 @@ _SINFO = ("sinfo", "-N", "-o", "%N %c")
 def _allocated_first(said: str) -> str:
     """The lines of sinfo, those of the nodes of the allocation first in which we run (`salloc`)."""
     try:
-        own = frozenset(expand(os.environ.get(_NODELIST, "")))
+        own = frozenset(expand_nodes(os.environ.get(_NODELIST, "")))
     except ValueError:
         own = frozenset[str]()
     head, *rows = said.splitlines() or [""]
@@ -88,10 +92,12 @@ def _allocation(_: Entry, number: str) -> SiteList:
     if not _NUMBER.match(number):
         where = "start inside `salloc`, or name a job of yours that runs: `allocation 4711`"
         raise SourceError(f"there is no allocation here ({_JOB} is not set): {where}")
-    nodes = ask(("squeue", "-h", "-j", number, "-t", "RUNNING", "-o", "%N"), "squeue").strip()
+    nodes = ask_program(
+        ("squeue", "-h", "-j", number, "-t", "RUNNING", "-o", "%N"), "squeue"
+    ).strip()
     if not nodes:
         raise SourceError(f"job {number} does not run: it has no nodes")
-    said = ask((*_SINFO, "-n", nodes), "sinfo")
+    said = ask_program((*_SINFO, "-n", nodes), "sinfo")
     return _listed(said, "sinfo", "sinfo", f"sinfo does not know the nodes of job {number}")
 
 
@@ -102,9 +108,9 @@ def _ansible(entry: Entry, what: str) -> SiteList | None:
         if group:
             raise SourceError(f"for a group, {_ANSIBLE} is needed, and it is not installed here")
         return _of_file("ansible" if _is_ini(file) else "yaml")(entry, named)
-    if not may(entry, f"has {_ANSIBLE} read {file}, which may run programs", _bytes_of(file)):
+    if not may_use(entry, f"has {_ANSIBLE} read {file}, which may run programs", _bytes_of(file)):
         return None
-    return inventory(file, group.strip())
+    return read_ansible_inventory(file, group.strip())
 
 
 def _of_file(form: str) -> Callable[[Entry, str], SiteList | None]:
@@ -112,7 +118,7 @@ def _of_file(form: str) -> Callable[[Entry, str], SiteList | None]:
 
     def read(entry: Entry, named: str) -> SiteList | None:
         file = _file(entry, named)
-        if not reads(entry, str(file), Path()):
+        if not may_read(entry, str(file), Path()):
             return None
         return read_site_list(file, read_text(file, _MOST), form)
 
@@ -129,9 +135,12 @@ SOURCES: Mapping[str, Callable[[Entry, str], SiteList | None]] = {
 """Word before the blank in `from: …` -> how what is behind it is asked."""
 
 
-def inventory(file: Path, group: str = "") -> SiteList:
-    """The hosts of an Ansible inventory, as ansible-inventory tells them. Raises SourceError, ConfigError."""
-    said = ask((_ANSIBLE, "-i", str(file), "--list"), _ANSIBLE)
+def read_ansible_inventory(file: Path, group: str = "") -> SiteList:
+    """The hosts of an Ansible inventory, as ansible-inventory tells them.
+
+    Raises SourceError, ConfigError.
+    """
+    said = ask_program((_ANSIBLE, "-i", str(file), "--list"), _ANSIBLE)
     return read_inventory(file, said, group)
 
 
@@ -140,7 +149,7 @@ def has_ansible() -> bool:
     return shutil.which(_ANSIBLE) is not None
 
 
-def ask(words: Sequence[str], name: str) -> str:
+def ask_program(words: Sequence[str], name: str) -> str:
     """What a program prints; it is called `name` to people. Raises SourceError."""
     try:
         done = subprocess.run(
@@ -159,7 +168,7 @@ def ask(words: Sequence[str], name: str) -> str:
         raise SourceError(f"`{name}` gave no answer within {LIMIT:g} s") from error
     if done.returncode:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        why = clean(lines[-1], 300) if lines else f"exit status {done.returncode}"
+        why = clean_line(lines[-1], 300) if lines else f"exit status {done.returncode}"
         raise SourceError(f"`{name}` says: {why}")
     return done.stdout[:_MOST].decode("utf-8", "replace")
 
@@ -173,7 +182,7 @@ def _listed(said: str, form: str, name: str, nothing: str) -> SiteList:
 def _file(entry: Entry, named: str) -> Path:
     if not named:
         raise SourceError("it needs the name of a file")
-    return (Path(entry.file).parent / expanded(named)).absolute()
+    return (Path(entry.file).parent / expand_path(named)).absolute()
 
 
 def _is_ini(file: Path) -> bool:

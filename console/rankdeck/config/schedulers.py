@@ -1,6 +1,8 @@
-"""The `slurm:` and `kubernetes:` sections of cluster and job files: every option, its syntax and its limits.
+"""The `slurm:` and `kubernetes:` sections of cluster and job files:
+every option, its syntax and its limits.
 
-Options are stored as words, lists and tables as JSON. A switch of Slurm is stored as "" if it is on, as "no" if off.
+Options are stored as words, lists and tables as JSON. A switch of Slurm is
+stored as "" if it is on, as "no" if off.
 """
 
 import json
@@ -58,7 +60,10 @@ REFUSED = {
 
 
 def slurm_options(entry: Entry, *, job: bool) -> dict[str, str]:
-    """Name -> value of each option; mistakes are in `entry.problems`. Some are only for cluster files, not `job`."""
+    """Name -> value of each option; mistakes are in `entry.problems`.
+
+    Some are only for cluster files, not `job`.
+    """
     only_cluster = ("login", "rpcs_per_minute") if job else ()
     refused = {
         **REFUSED,
@@ -164,7 +169,10 @@ CLEANUPS = ("running", "all", "none")
 
 
 def kubernetes_options(entry: Entry, *, job: bool) -> dict[str, str]:
-    """Name -> value of each option; mistakes are in `entry.problems`. A job file must not name the login node."""
+    """Name -> value of each option; mistakes are in `entry.problems`.
+
+    A job file must not name the login node.
+    """
     refused = {key: f"`{key}` is called {name} here" for key, name in CALLED.items()}
     if job:
         refused["login"] = "belongs into the cluster file: `kubernetes: {login: HOST}`"
@@ -207,7 +215,9 @@ def _folder(entry: Entry) -> str:
 
 
 def _table(read: Callable[[Entry], str]) -> Callable[[Entry], str]:
-    """A reader of a table whose keys are names of labels or resources, and whose values `read` reads."""
+    """A reader of a table whose keys are names of labels or
+    resources, and whose values `read` reads.
+    """
 
     def table(entry: Entry) -> str:
         return json.dumps({key: read(value) for key, value in named_fields(entry).items()})
@@ -289,8 +299,10 @@ _KUBERNETES: Mapping[str, Callable[[Entry], str]] = {
 """Every option, in the order in which they are listed to the user."""
 
 
-def keeper_settings(cluster: Cluster) -> dict[str, object]:
-    """How the agent asks Slurm: `environment`, and if the cluster file sets them `rpcs_per_minute` and `patience`."""
+def slurm_keeper_settings(cluster: Cluster) -> dict[str, object]:
+    """How the agent asks Slurm: `environment`, and if the cluster file sets
+    them `rpcs_per_minute` and `patience`.
+    """
     calls = cluster.options.get("rpcs_per_minute")
     patience = cluster.access.patience
     return {

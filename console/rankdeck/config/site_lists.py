@@ -1,4 +1,6 @@
-"""Lists of nodes that a site has already (hostfiles, inventories, groups, tables of schedulers), read for a cluster file."""
+"""Lists of nodes that a site has already (hostfiles, inventories, groups, tables
+of schedulers), read for a cluster file.
+"""
 
 import re
 import shlex
@@ -9,9 +11,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from rankdeck.config.document import Entry, finish, parse
+from rankdeck.config.document import Entry, finish_document, parse_document
 from rankdeck.errors import ConfigError, Problem
-from rankdeck.model.nodeset import expand, fold
+from rankdeck.model.nodeset import expand_nodes, fold_nodes
 from rankdeck.model.text import Table, as_list, as_table, read_table
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -58,7 +60,9 @@ def _count(text: str) -> int:
 
 
 def _hostfile(text: str, _: Path) -> Rows:
-    """Open MPI: `host slots=4`; MPICH and Intel MPI: `host:4`; both: a host on several lines has as many slots."""
+    """Open MPI: `host slots=4`; MPICH and Intel MPI: `host:4`; both: a host
+    on several lines has as many slots.
+    """
     for number, words in _words(text):
         user, _at, host = words[0].rpartition("@")
         name, _colon, behind = host.partition(":")
@@ -67,7 +71,10 @@ def _hostfile(text: str, _: Path) -> Rows:
 
 
 def _hosts(text: str, _: Path) -> Rows:
-    """`/etc/hosts`: an address, a name, other names. Addresses of the machine itself are left out."""
+    """`/etc/hosts`: an address, a name, other names.
+
+    Addresses of the machine itself are left out.
+    """
     for number, words in _words(text):
         address = ip_address(words[0].partition("%")[0])
         local = address.is_loopback or address.is_multicast or address.is_link_local
@@ -82,7 +89,10 @@ def _genders(text: str, _: Path) -> Rows:
 
 
 def _groups(text: str, _: Path) -> Rows:
-    """Groups of ClusterShell: `name: node set`. What is the group of others (`@gpu`) adds no node."""
+    """Groups of ClusterShell: `name: node set`.
+
+    What is the group of others (`@gpu`) adds no node.
+    """
     for number, words in _words(text):
         named = _GROUP.sub("", " ".join(words).partition(":")[2])
         for one in named.split():
@@ -140,7 +150,9 @@ def _of_ansible(variables: Mapping[str, str]) -> ListedNode:
 
 
 def _ranges(name: str) -> Iterator[str]:
-    """The node sets of a host pattern of Ansible: its ranges of numbers as they are written here, letters one by one."""
+    """The node sets of a host pattern of Ansible: its ranges of numbers as they
+    are written here, letters one by one.
+    """
     parts: list[list[str]] = []
     at = 0
     for found in _RANGE.finditer(name):
@@ -158,8 +170,10 @@ def _ranges(name: str) -> Iterator[str]:
 
 
 def _yaml(text: str, file: Path) -> Rows:
-    """An inventory of Ansible, or groups of ClusterShell (a table of tables: source, group, node set)."""
-    root = parse(file, text)
+    """An inventory of Ansible, or groups of ClusterShell (a table of
+    tables: source, group, node set).
+    """
+    root = parse_document(file, text)
     for entry in root.fields().values():
         if any(key in entry.fields() for key in ("hosts", "children", "vars")):
             yield from _ansible_group(entry)
@@ -167,7 +181,7 @@ def _yaml(text: str, file: Path) -> Rows:
             for group in entry.fields().values():
                 sets = group.words() if group.kind == "seq" else (group.word(),)
                 yield from (_Row(_line_of(group), one) for one in sets if not one.startswith("@"))
-    finish(root)
+    finish_document(root)
 
 
 def _ansible_group(group: Entry) -> Rows:
@@ -225,14 +239,19 @@ class SiteList:
         return tuple(dict.fromkeys(node.user for node in self.nodes if node.user))
 
     def cluster_table(self, cluster: str) -> dict[str, Any]:
-        """The same as the table of a cluster file; nodes of which the same is said stand in one node set."""
+        """The same as the table of a cluster file; nodes of which the
+        same is said stand in one node set.
+        """
         alike: dict[ListedNode, list[str]] = {}
         for node in self.nodes:
             # An address is that of one node.
             key = replace(node, name=node.name if node.address else "", user="")
             alike.setdefault(key, []).append(node.name)
         rows = [
-            {"name": fold(names), **{key: value for key, value in _said(one).items() if value}}
+            {
+                "name": fold_nodes(names),
+                **{key: value for key, value in _said(one).items() if value},
+            }
             for one, names in alike.items()
         ]
         user = self.users[0] if len(self.users) == 1 else ""
@@ -245,7 +264,8 @@ def _said(node: ListedNode) -> dict[str, str | int]:
 
 
 def read_site_list(file: Path, text: str, form: str = "") -> SiteList:
-    """The nodes in `text`, which is that of `file`; `form` is a key of FORMATS, "": seen from the text.
+    """The nodes in `text`, which is that of `file`; `form` is a key
+    of FORMATS, "": seen from the text.
 
     Raises ConfigError, which names the line, if it is no such list or has no node.
     """
@@ -267,7 +287,10 @@ def read_site_list(file: Path, text: str, form: str = "") -> SiteList:
 
 
 def read_inventory(file: Path, text: str, group: str = "") -> SiteList:
-    """The hosts in what `ansible-inventory --list` prints of this file, of one group or all. Raises ConfigError."""
+    """The hosts in what `ansible-inventory --list` prints of this file, of one group or all.
+
+    Raises ConfigError.
+    """
     try:
         tables = read_table(text.encode())
     except ValueError as error:
@@ -296,7 +319,7 @@ def _hosts_of(tables: Table, group: str, above: frozenset[str]) -> list[str]:
 
 def _names(file: Path, row: _Row) -> Iterable[str]:
     try:
-        names = expand(row.nodes)
+        names = expand_nodes(row.nodes)
     except ValueError as error:
         raise _mistake(file, row.line, str(error)) from error
     for name in names:
@@ -306,7 +329,9 @@ def _names(file: Path, row: _Row) -> Iterable[str]:
 
 
 def _joined(known: ListedNode, said: ListedNode, *, adds: bool) -> ListedNode:
-    """What two lines say of a node: with `adds` the slots of both; of all else what was said first."""
+    """What two lines say of a node: with `adds` the slots of both;
+    of all else what was said first.
+    """
     return ListedNode(
         known.name,
         known.address or said.address,

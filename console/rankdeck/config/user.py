@@ -1,4 +1,6 @@
-"""The user's settings (`settings.yaml`), and the user's consent to what files of others may run or read."""
+"""The user's settings (`settings.yaml`), and the user's consent to
+what files of others may run or read.
+"""
 
 import json
 import os
@@ -6,16 +8,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rankdeck.config.document import MOST_PROBLEMS, Entry, finish, load, printable, take
+from rankdeck.config.document import (
+    MOST_PROBLEMS,
+    Entry,
+    finish_document,
+    load_document,
+    replace_unprintable,
+    take_text,
+)
 from rankdeck.config.files import (
     append_lines,
     config_folder,
-    expanded,
+    console_state_folder,
+    expand_path,
+    find_shipped,
     is_missing,
     read_regular,
-    real,
-    shipped,
-    state_folder,
+    real_path,
 )
 from rankdeck.errors import Problem, RankdeckError, UntrustedError
 
@@ -45,22 +54,25 @@ _STORE_LIMIT = 4 << 20
 
 @dataclass(frozen=True)
 class Use(Problem):
-    """One thing that a file would make Rankdeck do, with its place; the user's consent is stored as `digest`."""
+    """One thing that a file would make Rankdeck do, with its place; the
+    user's consent is stored as `digest`.
+    """
 
     digest: str = ""
     allowed: bool = False
 
 
-def may(entry: Entry, what: str, content: bytes = b"") -> bool:
+def may_use(entry: Entry, what: str, content: bytes = b"") -> bool:
     """Whether the user agreed to `what`; adds a `Use` to the problems of the document in any case.
 
-    `what` says what would be done, such as "reads FILE". The consent is only valid for the same `content`.
+    `what` says what would be done, such as "reads FILE". The consent is
+    only valid for the same `content`.
     """
     digest = _digest(entry, what, content)
     allowed = _is_own(Path(entry.file)) or digest in _known()
     mark, place = entry.node.start_mark, entry.path or "file"
     use = Use(
-        entry.file, mark.line + 1, mark.column + 1, place, printable(what),
+        entry.file, mark.line + 1, mark.column + 1, place, replace_unprintable(what),
         digest=digest, allowed=allowed,
     )  # fmt: skip
     entry.problems.append(use)
@@ -69,17 +81,21 @@ def may(entry: Entry, what: str, content: bytes = b"") -> bool:
     return allowed
 
 
-def reads(entry: Entry, named: str, base: Path, more: str = "") -> bool:
-    """Whether the file `named`, relative to `base`, may be read; always allowed inside the document's folder."""
-    path = real(base / expanded(named))
-    if path.is_relative_to(real(Path(entry.file)).parent):
+def may_read(entry: Entry, named: str, base: Path, more: str = "") -> bool:
+    """Whether the file `named`, relative to `base`, may be read; always
+    allowed inside the document's folder.
+    """
+    path = real_path(base / expand_path(named))
+    if path.is_relative_to(real_path(Path(entry.file)).parent):
         return True
-    return may(entry, f"reads {path}{more}")
+    return may_use(entry, f"reads {path}{more}")
 
 
-def runs(entry: Entry, named: str) -> str:
-    """The text of the ssh_config `named`; it needs consent wherever it is, because its options can run commands."""
-    path = expanded(named).absolute()
+def may_run(entry: Entry, named: str) -> str:
+    """The text of the ssh_config `named`; it needs consent wherever it is,
+    because its options can run commands.
+    """
+    path = expand_path(named).absolute()
     try:
         content = read_regular(path)
     except (OSError, ValueError) as error:
@@ -87,25 +103,27 @@ def runs(entry: Entry, named: str) -> str:
         return ""
     directives = _directives(content)
     more = ("; it has " + "; ".join(directives)) if directives else ""
-    may(entry, f"follows {path}, which may run commands here{more}", content)
+    may_use(entry, f"follows {path}, which may run commands here{more}", content)
     return content.decode("utf-8", "replace")
 
 
 def asks_for(table: Mapping[str, Entry], keys: Sequence[str], host: str = "") -> None:
-    """Note the uses of these keys that need consent: files outside the folder, variables that are sent to `host`."""
+    """Note the uses of these keys that need consent: files outside the
+    folder, variables that are sent to `host`.
+    """
     for key in keys:
-        named = take(table, key)
+        named = take_text(table, key)
         if named and not (key in _SSHS_OWN and _is_usual(named)):
-            reads(table[key], named, Path(), _MORE.get(key, "").format(host=host))
+            may_read(table[key], named, Path(), _MORE.get(key, "").format(host=host))
     for key, meant in _VARIABLES.items():
-        variable = take(table, key)
+        variable = take_text(table, key)
         if variable and not variable.startswith(_OURS):
-            may(table[key], f"sends the variable {variable[:80]} to {host} as {meant}")
+            may_use(table[key], f"sends the variable {variable[:80]} to {host} as {meant}")
 
 
 def _is_usual(named: str) -> bool:
     """Whether the file is in ~/.ssh, where ssh itself finds it."""
-    return real(expanded(named)).is_relative_to(real(expanded("~/.ssh")))
+    return real_path(expand_path(named)).is_relative_to(real_path(expand_path("~/.ssh")))
 
 
 def no_secrets(instead: str) -> dict[str, str]:
@@ -114,19 +132,23 @@ def no_secrets(instead: str) -> dict[str, str]:
 
 
 def _is_own(file: Path) -> bool:
-    """Whether the file is in the user's own folders or Rankdeck's samples, so that no other person wrote it."""
-    folders = (config_folder(), state_folder(), shipped("sample-clusters"))
-    return any(real(file).is_relative_to(real(folder)) for folder in folders)
+    """Whether the file is in the user's own folders or Rankdeck's
+    samples, so that no other person wrote it.
+    """
+    folders = (config_folder(), console_state_folder(), find_shipped("sample-clusters"))
+    return any(real_path(file).is_relative_to(real_path(folder)) for folder in folders)
 
 
-def uses_of(root: Entry) -> tuple[Use, ...]:
+def noted_uses(root: Entry) -> tuple[Use, ...]:
     """The uses that were noted while the document was read, each once."""
     return tuple(dict.fromkeys(p for p in root.problems if isinstance(p, Use)))
 
 
-def require(root: Entry) -> None:
-    """Raise UntrustedError if the user did not agree to a use; removes the uses from the problems: mistakes stay."""
-    uses = uses_of(root)
+def require_trust(root: Entry) -> None:
+    """Raise UntrustedError if the user did not agree to a use; removes the
+    uses from the problems: mistakes stay.
+    """
+    uses = noted_uses(root)
     root.problems[:] = [p for p in root.problems if not isinstance(p, Use)]
     if root.problems:
         return
@@ -134,7 +156,7 @@ def require(root: Entry) -> None:
         raise UntrustedError(root.file, missing)
 
 
-def allow(problems: Iterable[Problem]) -> None:
+def allow_uses(problems: Iterable[Problem]) -> None:
     """Store that the user agreed to these uses; raises RankdeckError."""
     store = _store()
     try:
@@ -145,7 +167,7 @@ def allow(problems: Iterable[Problem]) -> None:
 
 
 def _store() -> Path:
-    return state_folder() / "trusted"
+    return console_state_folder() / "trusted"
 
 
 def _known() -> frozenset[str]:
@@ -158,7 +180,7 @@ def _known() -> frozenset[str]:
 def _digest(entry: Entry, what: str, content: bytes) -> str:
     import hashlib  # loads OpenSSL, which few files need
 
-    file = str(real(Path(entry.file)))
+    file = str(real_path(Path(entry.file)))
     asked = json.dumps([file, entry.path, what, hashlib.sha256(content).hexdigest()])
     return hashlib.sha256(asked.encode()).hexdigest()
 
@@ -182,7 +204,9 @@ KEYS = ("theme", "ascii", "diff")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UiSettings:
-    """How the console looks: the content of `settings.yaml`, and where more of the user's files are."""
+    """How the console looks: the content of `settings.yaml`, and
+    where more of the user's files are.
+    """
 
     theme: str = ""
     """Name of a theme; "" is dark, or mono if colour is not wanted."""
@@ -197,19 +221,22 @@ class UiSettings:
 
 
 def read_settings(path: Path | None = None) -> UiSettings:
-    """The settings in `path`, or by default in the user's folder (defaults if there is no file). Raises ConfigError."""
+    """The settings in `path`, or by default in the user's folder (defaults if there is no file).
+
+    Raises ConfigError.
+    """
     file = path or config_folder() / "settings.yaml"
     plain = lacks_unicode(os.environ)
     if path is None and is_missing(file):
         return UiSettings(ascii=plain)
-    root = load(file)
+    root = load_document(file)
     table = root.section(KEYS)
     settings = UiSettings(
-        theme=take(table, "theme", ""),
+        theme=take_text(table, "theme", ""),
         ascii=table["ascii"].truth() if "ascii" in table else plain,
         diff=table["diff"].truth() if "diff" in table else True,
     )
-    finish(root)
+    finish_document(root)
     return settings
 
 

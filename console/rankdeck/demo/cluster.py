@@ -1,4 +1,6 @@
-"""The embedded cluster: its files and processes, starting and stopping it; its nodes outlive the console."""
+"""The embedded cluster: its files and processes, starting and stopping
+it; its nodes outlive the console.
+"""
 
 import fcntl
 import json
@@ -13,15 +15,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rankdeck.config.document import documents
-from rankdeck.config.files import demo_folder, private_folder, read_regular, write_private
+from rankdeck.config.document import write_documents
+from rankdeck.config.files import create_private_folder, demo_folder, read_regular, write_user_file
 from rankdeck.errors import RankdeckError
-from rankdeck.model.text import table
+from rankdeck.model.text import parse_table
 
 NODES = ("sakuya", "sakura", "koishi")
 SLOTS = 4
 MARKER = "RANKDECK_DEMO"
-"""Variable in the environment of all processes on virtual nodes, by which `down` finds them."""
+"""Variable in the environment of all processes on virtual nodes,
+by which `stop_demo` finds them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ def search_path() -> str:
     return f"{own}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def user() -> str:
+def current_user() -> str:
     """The name of the user who runs this, from the password file."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
@@ -78,13 +82,13 @@ def user() -> str:
         return str(os.getuid())
 
 
-def environment(layout: DemoFolders, name: str) -> dict[str, str]:
+def demo_environment(layout: DemoFolders, name: str) -> dict[str, str]:
     """The environment of commands on the node, without the variables of this machine's session."""
     folder = layout.node(name)
     return {
         "HOME": str(folder / "home"),
-        "USER": user(),
-        "LOGNAME": user(),
+        "USER": current_user(),
+        "LOGNAME": current_user(),
         "SHELL": "/bin/sh",
         "PATH": search_path(),
         "LANG": "C.UTF-8",
@@ -103,7 +107,9 @@ class ProcessRecord:
 
     pid: int
     start: int
-    """When `pid` began, in clock ticks after boot; tells it from a later process with the same pid."""
+    """When `pid` began, in clock ticks after boot; tells it from a
+    later process with the same pid.
+    """
     port: int
     way: str
     """How the node is isolated: "root", "user", or "" for not at all."""
@@ -112,7 +118,7 @@ class ProcessRecord:
 
     def write(self, path: Path) -> None:
         """Write the record atomically."""
-        write_private(path, json.dumps(asdict(self)))
+        write_user_file(path, json.dumps(asdict(self)))
 
     @property
     def alive(self) -> bool:
@@ -122,7 +128,7 @@ class ProcessRecord:
 def read_record(path: Path) -> ProcessRecord | None:
     """The record of the last start; None if there is none or it cannot be read."""
     try:
-        return ProcessRecord(**(table(read_regular(path)) or {}))
+        return ProcessRecord(**(parse_table(read_regular(path)) or {}))
     except (OSError, TypeError):
         return None
 
@@ -136,7 +142,7 @@ def start_time(pid: int) -> int | None:
     return None if after_name[0] in "ZX" else int(after_name[19])
 
 
-def marked(variable: str, value: str) -> Iterator[int]:
+def marked_processes(variable: str, value: str) -> Iterator[int]:
     """The pids of all other processes of this user with this variable in their environment."""
     wanted = f"{variable}={value}".encode()
     for entry in Path("/proc").iterdir():
@@ -153,16 +159,16 @@ def marked(variable: str, value: str) -> Iterator[int]:
 def end_all(records: Sequence[ProcessRecord], mark: tuple[str, str], limit: float) -> bool:
     """Kill the recorded and the marked processes; False if some are left after `limit` seconds."""
     deadline = time.monotonic() + limit
-    while left := [*(one.pid for one in records if one.alive), *marked(*mark)]:
+    while left := [*(one.pid for one in records if one.alive), *marked_processes(*mark)]:
         if time.monotonic() > deadline:
             return False
         for pid in left:
-            kill(pid)
+            kill_process(pid)
         time.sleep(0.02)
     return True
 
 
-def kill(pid: int) -> None:
+def kill_process(pid: int) -> None:
     """End the process now; one that is gone already is fine."""
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
@@ -182,7 +188,7 @@ def make_folders(layout: DemoFolders) -> None:
     """Create the folders, and keys that do not exist yet."""
     for name in NODES:
         for part in ("home", "state", "run"):
-            private_folder(layout.node(name) / part)
+            create_private_folder(layout.node(name) / part)
     wanted = {layout.host_key(name): f"rankdeck demo {name}" for name in NODES}
     wanted[layout.identity] = "rankdeck demo"
     for file, note in wanted.items():
@@ -193,7 +199,7 @@ def make_folders(layout: DemoFolders) -> None:
 def write_cluster(layout: DemoFolders, ports: Mapping[str, int], faults: Sequence[str]) -> None:
     """Write known_hosts and the cluster file for nodes on these ports."""
     known = [_known_host(layout, name, port) for name, port in ports.items()]
-    write_private(layout.known_hosts, "".join(known))
+    write_user_file(layout.known_hosts, "".join(known))
     interface = _interface()
     nodes = [
         {"name": name, "address": _ADDRESS, "port": port, "slots": SLOTS, "interface": interface}
@@ -203,7 +209,7 @@ def write_cluster(layout: DemoFolders, ports: Mapping[str, int], faults: Sequenc
         "cluster": "demo",
         "nodes": nodes,
         "ssh": {
-            "user": user(),
+            "user": current_user(),
             "identity": str(layout.identity),
             "known_hosts": str(layout.known_hosts),
             "config": "none",
@@ -213,11 +219,13 @@ def write_cluster(layout: DemoFolders, ports: Mapping[str, int], faults: Sequenc
         "expect": EXPECTED,
         "environment": {"PATH": search_path()},
     }
-    write_private(layout.cluster_file, documents([content]))
+    write_user_file(layout.cluster_file, write_documents([content]))
 
 
 def _interface() -> str:
-    """The interface of the default route: Open MPI 5 uses loopback only if there is no other interface."""
+    """The interface of the default route: Open MPI 5 uses loopback
+    only if there is no other interface.
+    """
     for line in Path("/proc/net/route").read_text().splitlines()[1:]:
         name, destination, *_ = line.split()
         if destination == "00000000":
@@ -246,8 +254,8 @@ def _make_key(path: Path, comment: str) -> None:
     key = asyncssh.generate_private_key(  # pyright: ignore[reportUnknownMemberType]
         "ssh-ed25519", comment=comment
     )
-    write_private(path, key.export_private_key().decode())
-    write_private(public_part(path), key.export_public_key().decode())
+    write_user_file(path, key.export_private_key().decode())
+    write_user_file(public_part(path), key.export_public_key().decode())
 
 
 _START_LIMIT = 30.0
@@ -282,7 +290,7 @@ class DemoStatus:
     """A sentence for the user if this machine cannot isolate nodes fully; else ""."""
 
 
-def up(faults: Sequence[str] = ()) -> Path:
+def start_demo(faults: Sequence[str] = ()) -> Path:
     """Start the nodes that do not run yet; returns the cluster file. Raises DemoError.
 
     `faults` are as for `simulate:` in a cluster file, such as `gpu:hot@NODE`.
@@ -291,12 +299,12 @@ def up(faults: Sequence[str] = ()) -> Path:
     with _alone(layout):
         make_folders(layout)
         _start(layout, [name for name in NODES if not _alive(layout, name)])
-        ports = {node.name: node.port for node in status().nodes}
+        ports = {node.name: node.port for node in demo_status().nodes}
         write_cluster(layout, ports, faults)
     return layout.cluster_file
 
 
-def down() -> bool:
+def stop_demo() -> bool:
     """End every process of the embedded cluster; False if nothing ran."""
     layout = _layout()
     if not layout.root.is_dir():
@@ -308,7 +316,7 @@ def down() -> bool:
     return bool(records)
 
 
-def status() -> DemoStatus:
+def demo_status() -> DemoStatus:
     """What runs now, read from the records of the last start."""
     layout = _layout()
     found = [(name, _alive(layout, name)) for name in NODES]
@@ -339,8 +347,8 @@ def _alive(layout: DemoFolders, name: str) -> ProcessRecord | None:
 
 @contextmanager
 def _alone(layout: DemoFolders) -> Generator[None]:
-    """Lock out every other `up` and `down` of this user."""
-    private_folder(layout.root)
+    """Lock out every other `start_demo` and `stop_demo` of this user."""
+    create_private_folder(layout.root)
     with layout.lock.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

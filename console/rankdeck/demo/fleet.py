@@ -1,4 +1,5 @@
-"""A simulated fleet of any size: made-up nodes whose agents run together in one process, on the real broker.
+"""A simulated fleet of any size: made-up nodes whose agents run
+together in one process, on the real broker.
 
 For the session it is a `Shell` on which only the telemetry of each node can run.
 """
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from rankdeck.errors import AgentError
 from rankdeck.model.cluster import Broker, Cluster, Node
-from rankdeck.remote.agent import bundle
+from rankdeck.remote.agent import build_bundle
 from rankdeck.remote.shell import Channel, ClockOffset, OnData, Shell, Way
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ _END_LIMIT = 5.0
 
 
 def fleet_cluster(count: int, broker: Broker | None = None) -> Cluster:
-    """A cluster of `count` nodes without logins; their agents publish to a private broker, or to `broker`."""
+    """A cluster of `count` nodes without logins; their agents publish to
+    a private broker, or to `broker`.
+    """
     digits = max(len(str(count)), 3)
     nodes = tuple(
         Node(name=f"sim{number:0{digits}}", gpus=GPUS, rdma=PORTS) for number in range(1, count + 1)
@@ -117,8 +120,10 @@ class FleetProcess:
         return nullcontext(self)
 
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> Channel:
-        """Open the channel of a node's agent, which is always there; raises AgentError for other programs."""
-        agent = bundle()
+        """Open the channel of a node's agent, which is always there;
+        raises AgentError for other programs.
+        """
+        agent = build_bundle()
         if argv[-1] == _TELEMETRY:
             return _AgentChannel(self, node)
         if agent.name not in argv:

@@ -1,4 +1,5 @@
-"""Starts one virtual node in its own namespaces, and stays there as process 1: `python -m rankdeck.demo.node ROOT NAME PORT`.
+"""Starts one virtual node in its own namespaces, and stays there as process 1:
+`python -m rankdeck.demo.node ROOT NAME PORT`.
 
 The first process returns when the node's SSH server accepts connections, and leaves a record of it.
 Standard library only, so that a node costs only one small process besides its server.
@@ -22,7 +23,7 @@ _NOSUID, _NODEV, _NOEXEC, _BIND, _REC, _PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def detach(*, user: bool) -> None:
+def detach_namespaces(*, user: bool) -> None:
     """Leave the machine's namespaces; the next child is process 1. Raises OSError.
 
     With `user`, the process first becomes root of its own user namespace.
@@ -33,7 +34,7 @@ def detach(*, user: bool) -> None:
         _map(0, uid, 0, gid)
 
 
-def isolate(hostname: str, keep: Iterable[Path]) -> None:
+def isolate_node(hostname: str, keep: Iterable[Path]) -> None:
     """As process 1: set the host name, and mount the node's own /proc, /tmp and /dev/shm.
 
     Paths of `keep` under /tmp stay visible, and the host name resolves. Raises OSError.
@@ -66,7 +67,9 @@ def _private_tmp(keep: list[Path]) -> None:
 
 
 def _own_hosts(hostname: str) -> None:
-    """Write /etc/hosts with this name, without which torchrun waits for a name server for each rank."""
+    """Write /etc/hosts with this name, without which torchrun waits
+    for a name server for each rank.
+    """
     hosts = Path("/etc/hosts")
     if not hosts.is_file():
         return
@@ -140,13 +143,13 @@ def _separate(layout: DemoFolders, name: str, port: str, way: str, writing: int)
     uid, gid = os.getuid(), os.getgid()
     try:
         if way:
-            detach(user=way == "user")
+            detach_namespaces(user=way == "user")
         pid = os.fork()
         if pid:
             _say(writing, pid=str(pid))
             os._exit(0)
         if way:
-            isolate(name, _needed(layout))
+            isolate_node(name, _needed(layout))
         if way == "user":
             leave_root(uid, gid)
     except OSError as error:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import asyncssh
 
-from rankdeck.demo.cluster import DemoFolders, environment
+from rankdeck.demo.cluster import DemoFolders, demo_environment
 
 _BLOCK = 65536
 _SHELL = "/bin/sh"
@@ -266,7 +266,7 @@ class NodeServer(asyncssh.SSHServer):
     """Runs commands for clients with the key; forwards only to and from loopback."""
 
     def __init__(self, layout: DemoFolders, name: str) -> None:
-        self._environment = environment(layout, name)
+        self._environment = demo_environment(layout, name)
 
     def session_requested(self) -> RemoteCommand:
         return RemoteCommand(self._environment)
@@ -286,7 +286,7 @@ class NodeServer(asyncssh.SSHServer):
         return True
 
 
-async def listen(layout: DemoFolders, name: str, port: int) -> asyncssh.SSHAcceptor:
+async def listen_ssh(layout: DemoFolders, name: str, port: int) -> asyncssh.SSHAcceptor:
     """Listen on loopback, on `port`, or on a free port if that is in use."""
     try:
         return await _listen(layout, name, port)
@@ -309,9 +309,9 @@ async def _listen(layout: DemoFolders, name: str, port: int) -> asyncssh.SSHAcce
     )
 
 
-async def serve(layout: DemoFolders, name: str, port: int, ready: int) -> None:
+async def serve_ssh(layout: DemoFolders, name: str, port: int, ready: int) -> None:
     """Listen, report that as a line of JSON on the descriptor `ready`, and serve forever."""
-    acceptor = await listen(layout, name, port)
+    acceptor = await listen_ssh(layout, name, port)
     os.write(ready, json.dumps({"port": str(acceptor.get_port())}).encode() + b"\n")
     os.close(ready)
     await acceptor.wait_closed()
@@ -320,7 +320,7 @@ async def serve(layout: DemoFolders, name: str, port: int, ready: int) -> None:
 def main() -> None:
     """Serve until killed."""
     root, name, port, ready = sys.argv[1:]
-    asyncio.run(serve(DemoFolders(Path(root)), name, int(port), int(ready)))
+    asyncio.run(serve_ssh(DemoFolders(Path(root)), name, int(port), int(ready)))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from rankdeck.config.files import expanded
+from rankdeck.config.files import expand_path
 from rankdeck.errors import AgentError, LaunchError, NodeError, UnreachableError
 from rankdeck.images.copy import (
     Failed,
@@ -22,15 +22,15 @@ from rankdeck.images.copy import (
     ReceivedFile,
     Tell,
     TellFetch,
-    copy,
-    fetch,
+    copy_image,
+    fetch_files,
     places_for,
     sha256_of,
 )
 from rankdeck.model.job import JobSpec
-from rankdeck.model.nodeset import fold
-from rankdeck.model.safe_text import clean
-from rankdeck.model.text import as_tables, natural
+from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.safe_text import clean_line
+from rankdeck.model.text import as_tables, natural_or_zero
 from rankdeck.remote.agent import Agents, Dialogue
 from rankdeck.remote.shell import Channel, OnData, on_each
 from rankdeck.runtimes import has_store
@@ -38,7 +38,9 @@ from rankdeck_agent.wire import RUN_TOKEN
 
 KINDS = ("file", "folder", "store", "remote", "missing", "failed")
 LOOK_LIMIT, SILENCE = 600.0, 30.0
-"""Seconds: the first digest of a large image takes as long as reading it; the agent reports every few seconds."""
+"""Seconds: the first digest of a large image takes as long as reading it;
+the agent reports every few seconds.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,9 @@ class ImageAt:
 
 
 def wanted_by(spec: JobSpec) -> WantedImage | None:
-    """The image of a job; None without a container, or if the image is one of the job's own files."""
+    """The image of a job; None without a container, or if the
+    image is one of the job's own files.
+    """
     box = spec.container
     if box is None or RUN_TOKEN in box.image:
         return None
@@ -83,15 +87,17 @@ def wanted_by(spec: JobSpec) -> WantedImage | None:
 
 
 def local_image(spec: JobSpec) -> Path | None:
-    """The image file on this machine, at its path relative to the job file; None if there is none."""
+    """The image file on this machine, at its path relative to the
+    job file; None if there is none.
+    """
     box = spec.container
     if box is None or "://" in box.image or has_store(box.runtime):
         return None
-    path = Path(spec.file).parent / expanded(box.image)
+    path = Path(spec.file).parent / expand_path(box.image)
     return path if path.is_file() else None
 
 
-async def look(
+async def look_for_images(
     agents: Agents, nodes: Iterable[str], wanted: WantedImage
 ) -> dict[str, ImageAt | NodeError]:
     """Node -> the image there, or why the node did not answer."""
@@ -132,16 +138,16 @@ def _lying(row: Mapping[str, Any]) -> ImageAt:
     free = row.get("free")
     return ImageAt(
         kind=kind if isinstance(kind, str) and kind in KINDS else "failed",
-        path=clean(row.get("path"), 400),
-        digest=clean(row.get("digest"), 80),
-        size=natural(row.get("size")),
-        free=natural(free) if isinstance(free, int) else None,
-        mount=clean(row.get("mount")),
-        error=clean(row.get("error")),
+        path=clean_line(row.get("path"), 400),
+        digest=clean_line(row.get("digest"), 80),
+        size=natural_or_zero(row.get("size")),
+        free=natural_or_zero(free) if isinstance(free, int) else None,
+        mount=clean_line(row.get("mount")),
+        error=clean_line(row.get("error")),
     )
 
 
-def difference(found: Mapping[str, ImageAt]) -> str:
+def describe_versions(found: Mapping[str, ImageAt]) -> str:
     """A sentence that lists the nodes of each version if there is more than one, else ""."""
     groups: dict[tuple[str, str], list[str]] = {}
     for node, image in found.items():
@@ -150,23 +156,25 @@ def difference(found: Mapping[str, ImageAt]) -> str:
             groups.setdefault((image.kind, _identity(image, found)), []).append(node)
     if len(groups) < 2:
         return ""
-    parts = (f"{what} on {fold(nodes)}" for (_, what), nodes in groups.items())
+    parts = (f"{what} on {fold_nodes(nodes)}" for (_, what), nodes in groups.items())
     return "different versions: " + ", ".join(parts)
 
 
 def _identity(image: ImageAt, found: Mapping[str, ImageAt]) -> str:
     complete = all(other.digest for other in found.values() if other.there)
-    return short(image.digest) if complete else f"{image.size} bytes"
+    return short_digest(image.digest) if complete else f"{image.size} bytes"
 
 
 def enroot_create(runtime: str, name: str) -> str:
-    """How to create the Enroot container `name`; "" if `name` is an image, or for another runtime."""
+    """How to create the Enroot container `name`; "" if `name` is
+    an image, or for another runtime.
+    """
     if runtime != "enroot" or "/" in name:
         return ""
     return f"push its file there, say {name}.sqsh, then `enroot create --name {name} {name}.sqsh`"
 
 
-def short(digest: str) -> str:
+def short_digest(digest: str) -> str:
     """The first twelve digits of a digest, with its kind if it is that of a folder (`tree`)."""
     kind, colon, digits = digest.rpartition(":")
     return f"{kind}{colon}{digits[:12]}" if kind == "tree" else digits[:12]
@@ -175,8 +183,10 @@ def short(digest: str) -> str:
 def push_command(
     runtime: str, image: str, nodes: Iterable[str], rows: Iterable[ImageAt] = (), *, replace: bool = False,
 ) -> str:  # fmt: skip
-    """The `rankdeck images push` command for these nodes, in backquotes; the path there is taken from `rows`."""
-    where = fold(nodes)
+    """The `rankdeck images push` command for these nodes, in backquotes;
+    the path there is taken from `rows`.
+    """
+    where = fold_nodes(nodes)
     if has_store(runtime):
         name = PurePosixPath(image.partition("@")[0]).name.partition(":")[0]
         save = shlex.join([runtime, "save", "-o", f"{name}.tar", image])
@@ -203,10 +213,11 @@ class ImageDistributor:
         self, nodes: Iterable[str], wanted: WantedImage
     ) -> dict[str, ImageAt | NodeError]:
         """Node -> the image there, or why the node did not answer."""
-        return await look(self.agents, nodes, wanted)
+        return await look_for_images(self.agents, nodes, wanted)
 
     async def bring(self, spec: JobSpec, nodes: Sequence[str], tell: Tell) -> tuple[str, ...]:
-        """Copy the job's image to the nodes that lack it; returns these nodes. `tell` is called with the progress.
+        """Copy the job's image to the nodes that lack it; returns these
+        nodes. `tell` is called with the progress.
 
         Raises LaunchError if there are different versions or none at all, or if a copy fails.
         """
@@ -225,14 +236,18 @@ class ImageDistributor:
         again = _complete(await self.look(nodes, wanted), wanted)
         _refuse(again, wanted)
         if without := [node for node, row in again.items() if not row.there]:
-            raise LaunchError("prepare", f"`{wanted.image}` did not arrive on {fold(without)}")
-        log.info("%s copied to %s", wanted.image, fold(lacking), extra={"source": spec.name})
+            raise LaunchError(
+                "prepare", f"`{wanted.image}` did not arrive on {fold_nodes(without)}"
+            )
+        log.info("%s copied to %s", wanted.image, fold_nodes(lacking), extra={"source": spec.name})
         return lacking
 
     async def push(
         self, file: Path, to: str, nodes: Sequence[str], tell: Tell, *, overwrite: bool = False
     ) -> tuple[FilePlace, dict[str, NodeError]]:
-        """Copy a local file to the path `to` on nodes ("": same name); returns (place, nodes that failed)."""
+        """Copy a local file to the path `to` on nodes ("": same name);
+        returns (place, nodes that failed).
+        """
         source = LocalFile(file)
         place = FilePlace(
             to or file.name, "", source.size, await sha256_of(file), overwrite, source.mode
@@ -245,18 +260,23 @@ class ImageDistributor:
     async def fetch(
         self, path: str, nodes: Sequence[str], folder: Path, tell: TellFetch, *, overwrite: bool = False
     ) -> Failed:  # fmt: skip
-        """Copy this file from nodes into a local folder, as NAME.NODE; returns failed nodes. Raises OSError."""
+        """Copy this file from nodes into a local folder, as NAME.NODE; returns failed nodes.
+
+        Raises OSError.
+        """
         files, kept = places_for(folder, file_name(path), nodes, overwrite=overwrite)
 
         def source(node: str) -> NodeOutput:
             return NodeOutput(node, partial(self._fetch, node, path), 0)
 
-        return kept | await fetch(files, source, tell)
+        return kept | await fetch_files(files, source, tell)
 
     async def load(
         self, archive: Path, runtime: str, nodes: Sequence[str], tell: Tell
     ) -> dict[str, NodeError]:
-        """Load an archive of `podman save` or `docker save` into the nodes' stores; returns the nodes that failed."""
+        """Load an archive of `podman save` or `docker save` into the nodes'
+        stores; returns the nodes that failed.
+        """
         wanted = WantedImage(runtime, archive.name)
         place = FilePlace(archive.name, "", 0, "")
         return await self._copy(LocalFile(archive), place, wanted, nodes, tell)
@@ -273,12 +293,15 @@ class ImageDistributor:
             targets = [ReceivedFile(self.agents, node, place) for node in nodes]
         else:
             targets = [NodeStore(self.agents.shell, node, wanted.runtime) for node in nodes]
-        return await copy(source, targets, tell)
+        return await copy_image(source, targets, tell)
 
     async def _source(
         self, spec: JobSpec, wanted: WantedImage, found: Found
     ) -> tuple[ImageSource, FilePlace]:
-        """The source of the image: a node that has it, else this machine; and its place. Raises LaunchError."""
+        """The source of the image: a node that has it, else this machine; and its place.
+
+        Raises LaunchError.
+        """
         place = FilePlace(wanted.image, wanted.base, 0, "")
         for node, row in found.items():
             if row.kind == "store":
@@ -329,7 +352,7 @@ def _check(failed: Mapping[str, NodeError], what: str) -> None:
 
 
 def _refuse(found: Found, wanted: WantedImage) -> None:
-    if text := difference(found):
+    if text := describe_versions(found):
         raise LaunchError(
             "prepare",
             f"`{wanted.image}`: {text}; bring the right one to all nodes: "
@@ -338,7 +361,9 @@ def _refuse(found: Found, wanted: WantedImage) -> None:
 
 
 def _receiving(nodes: Sequence[str], found: Found) -> list[str]:
-    """The nodes to copy to: one for each network file system, and all with the image's place on their own disk."""
+    """The nodes to copy to: one for each network file system, and all with
+    the image's place on their own disk.
+    """
     seen: set[str] = set()
     chosen: list[str] = []
     for node in nodes:
@@ -350,10 +375,12 @@ def _receiving(nodes: Sequence[str], found: Found) -> list[str]:
 
 
 def _nowhere(wanted: WantedImage, found: Found) -> str:
-    lacking = fold(node for node, row in found.items() if row.kind == "missing")
+    lacking = fold_nodes(node for node, row in found.items() if row.kind == "missing")
     if how := enroot_create(wanted.runtime, wanted.image):
         return f"no container `{wanted.image}` on {lacking}: {how}"
     if any(row.kind == "folder" for row in found.values()):
         return f"`{wanted.image}` is a folder on some nodes and missing on others; folders are not copied: make it a file"
     push = push_command(wanted.runtime, wanted.image, found, found.values())
-    return f"no image `{wanted.image}` on {fold(found)}, nor here: build or pull it, then {push}"
+    return (
+        f"no image `{wanted.image}` on {fold_nodes(found)}, nor here: build or pull it, then {push}"
+    )

@@ -1,4 +1,6 @@
-"""Copies one image to many nodes (read once, written in parallel), and a file from each of many nodes to here."""
+"""Copies one image to many nodes (read once, written in parallel), and a
+file from each of many nodes to here.
+"""
 
 import asyncio
 import hashlib
@@ -11,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from rankdeck.config.files import open_regular, replacing
-from rankdeck.errors import AgentError, NodeError, UnreachableError, leaves
-from rankdeck.model.nodeset import fold
-from rankdeck.model.safe_text import clean
-from rankdeck.model.text import table
+from rankdeck.config.files import open_regular, replace_file
+from rankdeck.errors import AgentError, NodeError, UnreachableError, leaf_errors
+from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.safe_text import clean_line
+from rankdeck.model.text import parse_table
 from rankdeck.remote.agent import Agents, Dialogue
-from rankdeck.remote.shell import Channel, OnData, Shell, on_each, within
-from rankdeck_agent.rules.units import duration, size, speed
+from rankdeck.remote.shell import Channel, OnData, Shell, limit_time, on_each
+from rankdeck_agent.rules.units import write_duration, write_size, write_speed
 
 PIECE = 256 << 10
 READY_LIMIT = 600.0
@@ -53,7 +55,10 @@ class CopyTarget(Protocol):
     node: str
 
     async def open(self, stack: AsyncExitStack) -> int:
-        """Start receiving; returns the offset from which it needs the image. `stack` closes it. Raises NodeError."""
+        """Start receiving; returns the offset from which it needs the image. `stack` closes it.
+
+        Raises NodeError.
+        """
         ...
 
     async def write(self, data: bytes) -> None:
@@ -96,7 +101,9 @@ class LocalFile:
 
 
 class NodeOutput:
-    """The output of a command on a node as an `ImageSource`; read no faster than it is passed on."""
+    """The output of a command on a node as an `ImageSource`; read
+    no faster than it is passed on.
+    """
 
     def __init__(self, node: str, start: Start, size: int) -> None:
         self._node, self._start, self.size = node, start, size
@@ -119,7 +126,7 @@ class NodeOutput:
                 tasks.create_task(self._wait(channel))
                 await self._pass_on(channel, hand)
         except ExceptionGroup as group:
-            raise next(leaves(group)) from group
+            raise next(leaf_errors(group)) from group
         finally:
             await channel.close()
         if self._why:
@@ -130,7 +137,7 @@ class NodeOutput:
     async def _wait(self, channel: Channel) -> None:
         try:
             code = await channel.wait()
-            self._why = (clean(channel.complaint) or f"exit status {code}") if code else ""
+            self._why = (clean_line(channel.complaint) or f"exit status {code}") if code else ""
         except UnreachableError as error:
             self._why = error.why
         self._news.set()
@@ -151,12 +158,14 @@ class NodeOutput:
 
 
 def _no_stall(node: str) -> AbstractAsyncContextManager[None]:
-    return within(node, STALL_LIMIT, f"no progress for {STALL_LIMIT:.0f} s")
+    return limit_time(node, STALL_LIMIT, f"no progress for {STALL_LIMIT:.0f} s")
 
 
 @dataclass(frozen=True, slots=True)
 class FilePlace:
-    """Where a file must be on the nodes (`path`, relative to `base`), size, digest, permissions; `replace` an existing one."""
+    """Where a file must be on the nodes (`path`, relative to `base`), size, digest,
+    permissions; `replace` an existing one.
+    """
 
     path: str
     base: str
@@ -167,7 +176,9 @@ class FilePlace:
 
 
 class ReceivedFile:
-    """A file that a node's agent receives: it resumes, checks, and renames the file when complete."""
+    """A file that a node's agent receives: it resumes, checks, and
+    renames the file when complete.
+    """
 
     def __init__(self, agents: Agents, node: str, place: FilePlace) -> None:
         self._agents, self.node, self._place = agents, node, place
@@ -199,7 +210,7 @@ class ReceivedFile:
 
     def _checked(self, answer: Mapping[str, Any]) -> Mapping[str, Any]:
         if answer.get("ok") is False:
-            raise AgentError(self.node, clean(answer.get("error"), 400))
+            raise AgentError(self.node, clean_line(answer.get("error"), 400))
         return answer
 
 
@@ -226,10 +237,12 @@ class NodeStore:
     async def finish(self) -> None:
         """Wait until the store has loaded the image; raises NodeError."""
         self._channel.end()
-        async with within(self.node, READY_LIMIT, "the image store refuses it"):
+        async with limit_time(self.node, READY_LIMIT, "the image store refuses it"):
             code = await self._channel.wait()
         if code:
-            raise AgentError(self.node, clean(self._channel.complaint) or f"exit status {code}")
+            raise AgentError(
+                self.node, clean_line(self._channel.complaint) or f"exit status {code}"
+            )
 
 
 AT_ONCE = 32
@@ -273,16 +286,17 @@ def progress_words(progress: CopyState) -> str:
     """`512 MiB of 6.1 GiB to n[2-3], 110 MiB/s, 51 s left`; the slowest node counts."""
     least = min(progress.done.values())
     left = progress.left_s
-    words = (
-        f"{size(least)} of {size(progress.total)} to {fold(progress.done)}, {speed(progress.rate)}"
-    )
-    return words + (f", {duration(left)} left" if left and left >= 1 else "")
+    words = f"{write_size(least)} of {write_size(progress.total)} to {fold_nodes(progress.done)}, {write_speed(progress.rate)}"
+    return words + (f", {write_duration(left)} left" if left and left >= 1 else "")
 
 
-async def copy(
+async def copy_image(
     source: ImageSource, targets: Sequence[CopyTarget], tell: Tell
 ) -> dict[str, NodeError]:
-    """Copy to all targets; returns node -> error of failed ones. Raises NodeError or OSError if the source fails."""
+    """Copy to all targets; returns node -> error of failed ones.
+
+    Raises NodeError or OSError if the source fails.
+    """
     failed: dict[str, NodeError] = {}
     for first in range(0, len(targets), AT_ONCE):
         turn = _Turn(source, targets[first : first + AT_ONCE], tell)
@@ -353,7 +367,9 @@ class _Turn:
                 await queue.put(part)
 
     async def _serve(self, target: CopyTarget) -> None:
-        """Write the queued pieces; after a failure drop them, so that the other nodes need not wait."""
+        """Write the queued pieces; after a failure drop them, so that
+        the other nodes need not wait.
+        """
         queue = self._queues[target.node]
         while piece := await queue.get():
             if target.node not in self._failed:
@@ -401,14 +417,16 @@ class FetchState:
     @property
     def words(self) -> str:
         """`2 of 3 nodes, 12 MiB of 40 MiB`."""
-        return f"{self.over} of {self.nodes} nodes, {size(self.done)} of {size(self.total)}"
+        return f"{self.over} of {self.nodes} nodes, {write_size(self.done)} of {write_size(self.total)}"
 
 
 TellFetch = Callable[[FetchState], None]
 
 
 class FetchedFile:
-    """One file that is fetched from a node: written under a temporary name, renamed when it is complete."""
+    """One file that is fetched from a node: written under a temporary
+    name, renamed when it is complete.
+    """
 
     def __init__(self, node: str, path: Path) -> None:
         self.node, self.path = node, path
@@ -417,12 +435,14 @@ class FetchedFile:
         self._begun = False
         self._digest = hashlib.sha256()
         self._lines = b""
-        """Received lines that are not part of the file: its head, its digest, output of the login shell."""
+        """Received lines that are not part of the file: its head, its
+        digest, output of the login shell.
+        """
 
     async def fetch(self, source: NodeOutput) -> None:
         """Receive the file; raises NodeError, and then leaves no partial file."""
         try:
-            with replacing(self.path) as file:
+            with replace_file(self.path) as file:
                 await source.pump(0, lambda data: asyncio.to_thread(self._take, file, data))
                 self._check()
             self.path.chmod(self._mode)
@@ -443,11 +463,13 @@ class FetchedFile:
             raise AgentError(self.node, "sent something else than this file")
 
     def _after_head(self, data: bytes) -> bytes:
-        """The part of `data` that belongs to the file, which begins after the line with its size."""
+        """The part of `data` that belongs to the file, which begins
+        after the line with its size.
+        """
         before, self._lines = self._lines + data, b""
         while not self._begun and b"\n" in before:
             line, _, before = before.partition(b"\n")
-            head = table(line) or {}
+            head = parse_table(line) or {}
             announced, mode = head.get("size"), head.get("mode")
             if type(announced) is int and 0 <= announced < 1 << 62:
                 self._begun, self.size = True, announced
@@ -457,12 +479,14 @@ class FetchedFile:
             return b""
         free = shutil.disk_usage(self.path.parent).free
         if self.size + _SLACK > free:
-            why = f"its file has {size(self.size)}, {self.path.parent} {size(free)} free"
+            why = (
+                f"its file has {write_size(self.size)}, {self.path.parent} {write_size(free)} free"
+            )
             raise AgentError(self.node, why)
         return before
 
     def _check(self) -> None:
-        rows = [table(line) or {} for line in self._lines.splitlines()]
+        rows = [parse_table(line) or {} for line in self._lines.splitlines()]
         digest = next((row["sha256"] for row in rows if "sha256" in row), None)
         if not self._begun or self.done < self.size or digest is None:
             raise AgentError(self.node, "the file broke off")
@@ -473,7 +497,10 @@ class FetchedFile:
 def places_for(
     folder: Path, name: str, nodes: Iterable[str], *, overwrite: bool
 ) -> tuple[list[FetchedFile], Failed]:
-    """(files NAME.NODE to fetch into this folder, nodes whose file exists); creates the folder. Raises OSError."""
+    """(files NAME.NODE to fetch into this folder, nodes whose file exists); creates the folder.
+
+    Raises OSError.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     files = [FetchedFile(node, folder / f"{name}.{node}") for node in nodes]
     there = [] if overwrite else [file for file in files if os.path.lexists(file.path)]
@@ -482,7 +509,7 @@ def places_for(
     return [file for file in files if file.node not in kept], kept
 
 
-async def fetch(
+async def fetch_files(
     files: Iterable[FetchedFile], source: Callable[[str], NodeOutput], tell: TellFetch
 ) -> Failed:
     """Fetch the file of every node, AT_ONCE at a time; returns the nodes that failed."""

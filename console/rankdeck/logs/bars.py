@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rankdeck.model.nodeset import fold_ranks
-from rankdeck.model.safe_text import printable, strip_controls
+from rankdeck.model.safe_text import printable_line, strip_controls
 from rankdeck.state.lines import Line
 
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d+)?)\s?%")
@@ -17,7 +17,9 @@ _FULL = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A line that one rank rewrites: its label, how far it is in percent (None: it does not say), the whole line."""
+    """A line that one rank rewrites: its label, how far it is in percent
+    (None: it does not say), the whole line.
+    """
 
     rank: int
     label: str
@@ -56,7 +58,7 @@ class BarGroup:
 
 def read_bar(line: Line) -> Bar:
     """The bar on this line: its percentage, or its `5/20`; its label is what stands before that."""
-    text = printable(strip_controls(line.text))
+    text = printable_line(strip_controls(line.text))
     if hit := _PERCENT.search(text):
         percent: float | None = min(float(hit[1]), _FULL)
     elif (hit := _OF.search(text)) and float(hit[2]) > 0:

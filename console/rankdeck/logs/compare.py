@@ -1,4 +1,6 @@
-"""Compares the output of many ranks: each line once, with the ranks that wrote it; where ranks begin to differ."""
+"""Compares the output of many ranks: each line once, with the ranks that
+wrote it; where ranks begin to differ.
+"""
 
 import re
 from collections import Counter
@@ -8,18 +10,22 @@ from statistics import median
 from typing import TypeVar
 
 from rankdeck.model.nodeset import fold_ranks
-from rankdeck.model.safe_text import printable
+from rankdeck.model.safe_text import printable_line
 from rankdeck.state.lines import Entry, Line, RankLog, line_of
 
 _NUMBER = re.compile(rb"((?:(?<= ) +)?(?:0[xX][0-9a-fA-F]+|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?))")
-"""A number, with the spaces before it that align a column: `step   9` and `step  10` are the same kind of line."""
+"""A number, with the spaces before it that align a column: `step   9` and
+`step  10` are the same kind of line.
+"""
 _COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
 
 Numbers = tuple[bytes, ...]
 
 
-def mask(raw: bytes) -> tuple[bytes, Numbers]:
-    """(template, numbers): the line with a NUL in place of each number, without colours; and the numbers."""
+def mask_numbers(raw: bytes) -> tuple[bytes, Numbers]:
+    """(template, numbers): the line with a NUL in place of each number,
+    without colours; and the numbers.
+    """
     if b"\x1b" in raw:
         raw = _COLOUR.sub(b"", raw)
     parts = _NUMBER.split(raw)
@@ -28,7 +34,7 @@ def mask(raw: bytes) -> tuple[bytes, Numbers]:
     return b"\0".join(parts[::2]), tuple(parts[1::2])
 
 
-def filled(template: bytes, numbers: Numbers) -> bytes:
+def fill_template(template: bytes, numbers: Numbers) -> bytes:
     """The line of this template with these numbers."""
     pieces = template.split(b"\0")
     whole = [pieces[0]]
@@ -37,7 +43,7 @@ def filled(template: bytes, numbers: Numbers) -> bytes:
     return b"".join(whole)
 
 
-def value(number: bytes) -> float | None:
+def number_value(number: bytes) -> float | None:
     """The value of a number; None if it is hexadecimal."""
     try:
         return float(number)
@@ -52,7 +58,9 @@ MOST_KNOWN = 20_000
 ENOUGH = 5
 """Fewest ranks for which unusual values are searched."""
 SPREAD = 5 * 1.4826
-"""Median absolute deviations that correspond to five standard deviations of a normal distribution."""
+"""Median absolute deviations that correspond to five standard
+deviations of a normal distribution.
+"""
 LEAST = 0.05
 """A value must differ by at least this share of the median to be unusual."""
 
@@ -91,7 +99,7 @@ class Group:
 
     def line(self, rank: int) -> bytes:
         """The newest line of this kind that the rank wrote."""
-        return filled(self.template, self.newest[rank])
+        return fill_template(self.template, self.newest[rank])
 
     def fields(self) -> list[list[bytes]]:
         """For each number of the line, the newest values of all ranks."""
@@ -99,10 +107,12 @@ class Group:
 
     def text(self) -> bytes:
         """The line with each number that differs between the ranks as `least..most`."""
-        return filled(self.template, tuple(_range(column) for column in self.fields()))
+        return fill_template(self.template, tuple(_range(column) for column in self.fields()))
 
     def outliers(self) -> tuple[Outlier, ...]:
-        """Ranks with a value far from the median, the farthest first; () with fewer than ENOUGH ranks."""
+        """Ranks with a value far from the median, the farthest first;
+        () with fewer than ENOUGH ranks.
+        """
         if self._judged[0] != self.changes:
             self._judged = (self.changes, self._judge())
         return self._judged[1]
@@ -122,14 +132,14 @@ class Group:
 def _range(column: list[bytes]) -> bytes:
     if column.count(column[0]) == len(column):
         return column[0]
-    by_value = [(worth, text) for text in column if (worth := value(text)) is not None]
+    by_value = [(worth, text) for text in column if (worth := number_value(text)) is not None]
     if len(by_value) < len(column):
         return b"*"
     return min(by_value)[1].lstrip() + b".." + max(by_value)[1].lstrip()
 
 
 def _unlike(place: int, ranks: tuple[int, ...], column: list[bytes]) -> list[tuple[float, Outlier]]:
-    values = [value(text) for text in column]
+    values = [number_value(text) for text in column]
     known = [(r, v) for r, v in zip(ranks, values, strict=True) if v is not None]
     if len(known) < ENOUGH:
         return []
@@ -152,7 +162,7 @@ class _Masks(dict[bytes, tuple[bytes, Numbers]]):
     def __missing__(self, raw: bytes) -> tuple[bytes, Numbers]:
         if len(self) >= MOST_KNOWN:
             self.clear()
-        found = self[raw] = mask(raw)
+        found = self[raw] = mask_numbers(raw)
         return found
 
 
@@ -265,11 +275,13 @@ class Folded:
     @property
     def text(self) -> str:
         """The line, safe to show."""
-        return printable(self.group.text().decode("utf-8", "replace"))
+        return printable_line(self.group.text().decode("utf-8", "replace"))
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Sort key: first lines that few ranks wrote, then lines that few did not write, then lines with odd values."""
+        """Sort key: first lines that few ranks wrote, then lines that few did
+        not write, then lines with odd values.
+        """
         wrote = len(self.group.counts)
         missing = self.of - wrote
         tier = 3 if not self.unusual else 2 if not missing else int(missing < wrote)
@@ -277,7 +289,7 @@ class Folded:
         return tier, few, self.group.number
 
 
-def folded(collapse: Collapse, *, unusual_first: bool = True) -> list[Folded]:
+def fold_groups(collapse: Collapse, *, unusual_first: bool = True) -> list[Folded]:
     """The groups as rows: unusual ones first, or in the order of their first lines."""
     of = len(collapse.ranks)
     rows = [
@@ -293,11 +305,13 @@ STEP = 2_000
 STREAMS = ("out", "err")
 Found = TypeVar("Found")
 Steps = Generator[None, None, Found]
-"""Work in steps of about a millisecond; its return value is the result. See `answer`."""
+"""Work in steps of about a millisecond; its return value is the result. See `finish_steps`."""
 
 
 BEHIND = 5.0
-"""Seconds by which a running rank may be behind the others; after that, a line that it lacks counts as a difference."""
+"""Seconds by which a running rank may be behind the others; after that, a
+line that it lacks counts as a difference.
+"""
 
 
 @dataclass(slots=True)
@@ -311,7 +325,10 @@ class RankLines:
     cut: bool = False
     """There are more lines than were read, so its end here is not the end of the output."""
     running: float = 0.0
-    """For a running rank: epoch seconds when it was read, because it may be a moment behind. 0: it has ended."""
+    """For a running rank: epoch seconds when it was read, because it may be a moment behind.
+
+    0: it has ended.
+    """
 
     def may_follow(self, other: Line | None) -> bool:
         """Whether this line of another rank is so new that this rank may still write the same."""
@@ -426,7 +443,7 @@ class Comparison:
             kept.cut = True
 
 
-def answer(steps: Steps[Found]) -> Found:
+def finish_steps(steps: Steps[Found]) -> Found:
     """Run all steps at once and return the result."""
     while True:
         try:
@@ -435,7 +452,7 @@ def answer(steps: Steps[Found]) -> Found:
             return end.value
 
 
-def compare(left: Side, right: Side) -> Steps[Difference]:
+def compare_ranks(left: Side, right: Side) -> Steps[Difference]:
     """Where two ranks begin to differ, and the lines that only one of them wrote."""
     found: list[Divergence] = []
     for a, b in zip(left, right, strict=True):
@@ -482,7 +499,9 @@ def _places(kept: RankLines) -> Steps[Places]:
 
 
 def _divergence(a: RankLines, b: RankLines, there: Places) -> Steps[Divergence | None]:
-    """The first different line; None if there is none, or if one of them may still write the same line."""
+    """The first different line; None if there is none, or if one of
+    them may still write the same line.
+    """
     start_a, start_b = yield from _begin(a, b, there)
     length = min(len(a.masks) - start_a, len(b.masks) - start_b)
     place = yield from _equal(a.masks, start_a, b.masks, start_b, length)
@@ -505,7 +524,9 @@ def _equal(a: list[bytes], i: int, b: list[bytes], j: int, most: int) -> Steps[i
 
 
 def _begin(a: RankLines, b: RankLines, there: Places) -> Steps[tuple[int, int]]:
-    """The indices at which a comparison can start: the beginning, else the first line that both have."""
+    """The indices at which a comparison can start: the beginning,
+    else the first line that both have.
+    """
     if a.whole and b.whole:
         return 0, 0
     for place, entry in enumerate(a.entries):
@@ -518,15 +539,21 @@ def _begin(a: RankLines, b: RankLines, there: Places) -> Steps[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Ranks that differ from the majority first at the same place, by the same line or by having none."""
+    """Ranks that differ from the majority first at the same place, by
+    the same line or by having none.
+    """
 
     ranks: tuple[int, ...]
     first: Divergence | None
-    """The first difference, with the majority's line as `right`; None: these ranks do not differ."""
+    """The first difference, with the majority's line as `right`;
+    None: these ranks do not differ.
+    """
 
 
-def branches(sides: Mapping[int, Side]) -> Steps[tuple[int, tuple[Branch, ...]]]:
-    """(a typical rank, all ranks grouped by where they first differ from it; the smallest group first)."""
+def group_branches(sides: Mapping[int, Side]) -> Steps[tuple[int, tuple[Branch, ...]]]:
+    """(a typical rank, all ranks grouped by where they first differ
+    from it; the smallest group first).
+    """
     middle = yield from _typical(list(sides.values()))
     there: list[Places] = []
     for kept in middle:
@@ -551,7 +578,7 @@ def branches(sides: Mapping[int, Side]) -> Steps[tuple[int, tuple[Branch, ...]]]
 def _key(first: Divergence | None) -> tuple[object, ...]:
     if first is None:
         return ()
-    left = first.left and mask(first.left.text.encode("utf-8", "replace"))[0]
+    left = first.left and mask_numbers(first.left.text.encode("utf-8", "replace"))[0]
     return first.stream, first.place, left
 
 

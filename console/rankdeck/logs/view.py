@@ -1,4 +1,6 @@
-"""The log that a view shows: choice and order of ranks; lines merged by time, equal ones folded; search and filters."""
+"""The log that a view shows: choice and order of ranks; lines merged by time,
+equal ones folded; search and filters.
+"""
 
 import heapq
 import re
@@ -11,13 +13,13 @@ from operator import itemgetter
 from typing import Protocol
 
 from rankdeck.logs.bars import group_bars
-from rankdeck.logs.compare import mask
-from rankdeck.model.health import Occurrence, seconds_of
+from rankdeck.logs.compare import mask_numbers
+from rankdeck.model.health import Occurrence, parse_duration
 from rankdeck.model.job import Job, RankState, State
-from rankdeck.model.nodeset import expand, expand_ranks, fold_ranks
-from rankdeck.model.patterns import compiled, searched
+from rankdeck.model.nodeset import expand_nodes, expand_ranks, fold_ranks
+from rankdeck.model.patterns import compile_pattern, search_pattern
 from rankdeck.model.rank import WORST, RankStatus
-from rankdeck.model.safe_text import printable
+from rankdeck.model.safe_text import printable_line
 from rankdeck.model.schedulers import LogRun
 from rankdeck.state.lines import Gap, Line, RankLog
 
@@ -49,13 +51,15 @@ class Source(Protocol):
 
 
 class TextMatch:
-    """A text or regular expression to search for; with upper case in it, the search is case-sensitive."""
+    """A text or regular expression to search for; with upper case in
+    it, the search is case-sensitive.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.exact = text != text.lower()
-        pattern = searched(text)
-        self._pattern = compiled(pattern) if pattern else None
+        pattern = search_pattern(text)
+        self._pattern = compile_pattern(pattern) if pattern else None
 
     def spans(self, shown: str) -> list[tuple[int, int]]:
         """(start, end) of each match in this line, in characters, end exclusive."""
@@ -93,16 +97,21 @@ Events = Callable[[], Iterable[Occurrence]]
 
 @dataclass(frozen=True, slots=True)
 class MergedLine(Line):
-    """A line of a merged log, which carries the ranks that wrote it, also where the log is filtered or saved."""
+    """A line of a merged log, which carries the ranks that wrote it, also
+    where the log is filtered or saved.
+    """
 
     counts: dict[int, int] = field(default_factory=dict[int, int])
-    """Rank -> how often it wrote this line, as it grows; {} while it is a single line of one rank."""
+    """Rank -> how often it wrote this line, as it grows; {} while
+    it is a single line of one rank.
+    """
 
 
 class MergedLog:
     """The lines of several ranks in order of time; a line that arrives late is added at the end.
 
-    `events` gives node events to include; with `fold`, equal lines of ranks are shown as one; `keep` is the most lines.
+    `events` gives node events to include; with `fold`, equal lines of ranks are
+    shown as one; `keep` is the most lines.
     """
 
     gaps: tuple[Gap, ...] = ()
@@ -135,7 +144,9 @@ class MergedLog:
 
     @property
     def _share(self) -> int:
-        """Lines per rank, so that these, plus one mark per rank, are together as many as are kept."""
+        """Lines per rank, so that these, plus one mark per rank, are
+        together as many as are kept.
+        """
         return max(self._keep // max(len(self._logs), 1) - 1, 20)
 
     @property
@@ -149,7 +160,9 @@ class MergedLog:
 
     @property
     def partial(self) -> Line | None:
-        """The progress bar that most ranks draw: the line of the slowest, with how far all of them are."""
+        """The progress bar that most ranks draw: the line of the
+        slowest, with how far all of them are.
+        """
         groups = group_bars(bar for log in self._logs.values() if (bar := log.bar))
         if not groups:
             return None
@@ -227,7 +240,9 @@ class MergedLog:
         self.total += 1
 
     def _fold_in(self, line: Line) -> bool:
-        """Fold the line into an equal recent one, if that keeps the order of its rank; returns whether it did."""
+        """Fold the line into an equal recent one, if that keeps the order of
+        its rank; returns whether it did.
+        """
         number = self._newest.get(line.text, -1)
         if number < max(self.first, self._last_of.get(line.rank, -1)):
             return False
@@ -263,26 +278,33 @@ GOALS = "a line (1200), a time (14:30:05), five minutes ago (-5m), half way (50%
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A place in a log to go to: a time (epoch seconds), a line number from 1, or a share from 0 to 1."""
+    """A place in a log to go to: a time (epoch seconds), a line
+    number from 1, or a share from 0 to 1.
+    """
 
     at: float | None = None
     line: int | None = None
     share: float | None = None
 
     def row(self, count: int) -> int:
-        """The index of the line, from 0, in a log with `count` lines; only if the goal is not a time."""
+        """The index of the line, from 0, in a log with `count` lines;
+        only if the goal is not a time.
+        """
         wanted = self.line - 1 if self.line is not None else round((self.share or 0.0) * count)
         return min(max(wanted, 0), max(count - 1, 0))
 
 
 def goal_of(text: str, now: float) -> Goal:
-    """The goal that a text means; a time of day is the last one before `now` (epoch seconds). Raises ValueError."""
+    """The goal that a text means; a time of day is the last one before `now` (epoch seconds).
+
+    Raises ValueError.
+    """
     text = text.strip()
     if not text:
         raise ValueError(f"write {GOALS}")
     try:
         if text.startswith("-"):
-            return Goal(at=now - seconds_of(text[1:]))
+            return Goal(at=now - parse_duration(text[1:]))
         if text.endswith("%"):
             return Goal(share=min(max(float(text[:-1]) / 100, 0.0), 1.0))
         if text.isdigit():
@@ -291,7 +313,7 @@ def goal_of(text: str, now: float) -> Goal:
             return Goal(at=_moment(text, now))
     except (ValueError, OverflowError):
         pass
-    raise ValueError(f"not understood: {printable(text)}; write {GOALS}")
+    raise ValueError(f"not understood: {printable_line(text)}; write {GOALS}")
 
 
 def _moment(text: str, now: float) -> float:
@@ -305,7 +327,9 @@ def _moment(text: str, now: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class LineFilter:
-    """A filter: lines with every text of `within` and none of `without`, with `around` lines of context."""
+    """A filter: lines with every text of `within` and none of
+    `without`, with `around` lines of context.
+    """
 
     within: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
@@ -313,7 +337,9 @@ class LineFilter:
     stream: str = ""
     """Only lines of `out` or of `err`; "": of both."""
     run: tuple[int, LogRun] | None = None
-    """Only output of one run of a job that Slurm requeued: (number of the run from 0, its part of the output)."""
+    """Only output of one run of a job that Slurm requeued: (number of the
+    run from 0, its part of the output).
+    """
 
     def __bool__(self) -> bool:
         return bool(self.within or self.without or self.stream or self.run)
@@ -365,7 +391,7 @@ class Filtered:
             return False
         if self.wanted.stream and line.stream != self.wanted.stream:
             return False
-        shown = printable(line.text)
+        shown = printable_line(line.text)
         if any(words.within(shown) for words in self._without):
             return False
         return all(words.within(shown) for words in self._within)
@@ -423,7 +449,10 @@ Fits = Callable[[Line], bool]
 
 
 class Picked:
-    """The numbers of lines that fit. `begin` returns the test; it is called again if the log restarts."""
+    """The numbers of lines that fit.
+
+    `begin` returns the test; it is called again if the log restarts.
+    """
 
     def __init__(self, begin: Callable[[], Fits]) -> None:
         self._begin = begin
@@ -459,14 +488,20 @@ class Picked:
         return gone > 0 or len(self._matches) != before
 
     def after(self, number: int) -> int | None:
-        """The next matching line after `number`; after the last, the first. None if there is no match."""
+        """The next matching line after `number`; after the last, the first.
+
+        None if there is no match.
+        """
         if not self._matches:
             return None
         at = bisect_right(self._matches, number)
         return self._matches[at % len(self._matches)]
 
     def before(self, number: int) -> int | None:
-        """The matching line before `number`; before the first, the last. None if there is no match."""
+        """The matching line before `number`; before the first, the last.
+
+        None if there is no match.
+        """
         return self._matches[bisect_left(self._matches, number) - 1] if self._matches else None
 
     def count(self, current: int | None) -> str:
@@ -488,21 +523,23 @@ class Search(TextMatch, Picked):
         Picked.__init__(self, lambda: self._has)
 
     def _has(self, line: Line) -> bool:
-        return self.within(printable(line.text))
+        return self.within(printable_line(line.text))
 
 
-def troubles() -> Picked:
-    """The lines that look like errors; lines that differ from an earlier one only in numbers are left out."""
+def pick_troubles() -> Picked:
+    """The lines that look like errors; lines that differ from an earlier
+    one only in numbers are left out.
+    """
 
     def begin() -> Fits:
         seen: set[bytes] = set()
 
         def fits(line: Line) -> bool:
-            shown = printable(line.text)
+            shown = printable_line(line.text)
             if TROUBLE.search(shown) is None:
                 return False
             known = len(seen)
-            seen.add(mask(shown.encode("utf-8", "replace"))[0])
+            seen.add(mask_numbers(shown.encode("utf-8", "replace"))[0])
             return len(seen) > known
 
         return fits
@@ -515,8 +552,9 @@ _COMMA = re.compile(r",(?![^\[]*\])")
 HINT = "write 0-7,96 or node=NODES or state=failed; ! leaves out"
 
 
-def choose(text: str, ranks: Sequence[RankState]) -> tuple[int, ...]:
-    """The ranks that any part of `text` names (`!` excludes), in the order of `ranks`; all if `text` is empty.
+def choose_ranks(text: str, ranks: Sequence[RankState]) -> tuple[int, ...]:
+    """The ranks that any part of `text` names (`!` excludes), in the
+    order of `ranks`; all if `text` is empty.
 
     Raises ValueError with a sentence if a part cannot be read or names no rank.
     """
@@ -555,7 +593,7 @@ def _part(part: str, ranks: Iterable[RankState]) -> list[int]:
 
 
 def _on_nodes(text: str) -> Callable[[RankState], bool]:
-    names = frozenset(expand(text))
+    names = frozenset(expand_nodes(text))
     return lambda one: one.node in names
 
 
@@ -590,20 +628,24 @@ def rank_statuses(job: Job) -> Mapping[int, RankStatus]:
 
 ORDERS = ("unusual", "rank", "node", "slowest")
 QUIET = 30.0
-"""A running rank is unusual if its last output is this many seconds older than the newest of all ranks."""
+"""A running rank is unusual if its last output is this many seconds
+older than the newest of all ranks.
+"""
 _STEP = re.compile(r"\b(?:step|iter(?:ation)?|batch)\b\D{0,3}(\d+)", re.IGNORECASE)
 NO_STATUS: Mapping[int, RankStatus] = {}
 _USUAL = len(WORST) + 2
 _LOST, _ODD = _USUAL - 2, _USUAL - 1
 
 
-def ordered(
+def order_ranks(
     ranks: Sequence[RankState],
     order: str,
     lines: Callable[[int], int],
     known: Mapping[int, RankStatus] = NO_STATUS,
 ) -> tuple[RankState, ...]:
-    """The ranks in one of ORDERS; `lines` gives how many lines a rank has written, `known` are `rank_statuses`."""
+    """The ranks in one of ORDERS; `lines` gives how many lines a rank has
+    written, `known` are `rank_statuses`.
+    """
     if order == "node":
         return tuple(sorted(ranks, key=lambda one: (one.node, one.rank)))
     if order == "unusual":
@@ -625,12 +667,16 @@ def _attention_order(one: RankState, latest: float, status: RankStatus | None = 
     if one.state is State.LOST:
         return _LOST
     running = one.state is State.RUNNING
-    odd = running and (silence(one, latest) > QUIET or TROUBLE.search(one.last_line) is not None)
+    odd = running and (
+        output_silence(one, latest) > QUIET or TROUBLE.search(one.last_line) is not None
+    )
     return _ODD if odd else _USUAL
 
 
-def silence(one: RankState, latest: float) -> float:
-    """Seconds from this rank's last output (or start) to `latest`, the newest output of all ranks."""
+def output_silence(one: RankState, latest: float) -> float:
+    """Seconds from this rank's last output (or start) to `latest`,
+    the newest output of all ranks.
+    """
     begun = one.heard if one.heard is not None else one.started
     return 0.0 if begun is None else max(latest - begun, 0.0)
 

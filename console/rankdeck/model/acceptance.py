@@ -1,4 +1,6 @@
-"""Measurements of an acceptance run: stage, nodes, outcome; normal values; how nodes differ from the majority."""
+"""Measurements of an acceptance run: stage, nodes, outcome; normal
+values; how nodes differ from the majority.
+"""
 
 import re
 from collections import defaultdict
@@ -8,7 +10,7 @@ from enum import StrEnum
 from statistics import NormalDist, median, median_low
 from typing import NamedTuple, TypeVar
 
-from rankdeck.model.text import listed
+from rankdeck.model.text import list_names
 
 
 class Stage(StrEnum):
@@ -38,7 +40,9 @@ GROUPED = (Stage.GROUPS, Stage.SOAK)
 
 
 class Outcome(StrEnum):
-    """State or result of a measurement, or of all between two nodes, before judging; only `measured` has a value."""
+    """State or result of a measurement, or of all between two nodes, before
+    judging; only `measured` has a value.
+    """
 
     PENDING = "pending"
     RUNNING = "running"
@@ -103,7 +107,9 @@ Key = tuple[Stage, str, str, str, tuple[str, ...], int, int, int, int]
 
 
 class Answer(StrEnum):
-    """The judgement of a node or a path, made from its measurements; only the first two are accepted."""
+    """The judgement of a node or a path, made from its measurements;
+    only the first two are accepted.
+    """
 
     GOOD = "good"
     FAIR = "fair"
@@ -212,18 +218,24 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Population:
-    """Distribution of values of the same kind in the same run, and the limits for a good and a slow one."""
+    """Distribution of values of the same kind in the same run, and the
+    limits for a good and a slow one.
+    """
 
     count: int
     median: float
     spread: float
-    """Standard deviation, estimated from the median absolute deviation; at least 1 % of the median."""
+    """Standard deviation, estimated from the median absolute
+    deviation; at least 1 % of the median.
+    """
     good: float
     """A value is good from here on, and fair between `limit` and `good`."""
     limit: float
     """A value below this is slow."""
     mixed: bool
-    """The values are not one population, or were disturbed: the limit comes from the upper quartile, not the median."""
+    """The values are not one population, or were disturbed: the limit comes
+    from the upper quartile, not the median.
+    """
 
     def answer(self, value: float) -> Answer:
         """GOOD, FAIR or SLOW, by the limits."""
@@ -240,11 +252,14 @@ _CHANCE = 0.01
 """Expected number of healthy values below the limit."""
 
 
-def population(values: Sequence[float], tolerance: float, fast: float = 0.0) -> Population | None:
-    """Median and limits of these values; None without values. A mixed population is judged by its upper quartile.
+def measure_population(
+    values: Sequence[float], tolerance: float, fast: float = 0.0
+) -> Population | None:
+    """Median and limits of these values; None without values. A mixed
+    population is judged by its upper quartile.
 
-    `tolerance` is the share below the median that is still good. `fast`, if above 0, is what a minority of nodes reach
-    with each other: where the others are slower, the limits come from it.
+    `tolerance` is the share below the median that is still good. `fast`, if above 0, is what a
+    minority of nodes reach with each other: where the others are slower, the limits come from it.
     """
     if not values:
         return None
@@ -267,7 +282,9 @@ def population(values: Sequence[float], tolerance: float, fast: float = 0.0) -> 
 
 
 def by_gap(speeds: Mapping[Path, float], ratio: float = _STANDS_OUT) -> Iterator[frozenset[Path]]:
-    """For each gap in the sorted speeds (a factor of `ratio`), the paths above it; the smallest set first."""
+    """For each gap in the sorted speeds (a factor of `ratio`), the paths
+    above it; the smallest set first.
+    """
     ordered = sorted(speeds, key=lambda path: speeds[path], reverse=True)
     for place in range(1, len(ordered)):
         if speeds[ordered[place - 1]] > ratio * speeds[ordered[place]]:
@@ -278,7 +295,7 @@ DROPS = 0.7
 """A repeat below this share of the best one is a drop."""
 
 
-def drops(runs: Sequence[Measurement]) -> int:
+def count_drops(runs: Sequence[Measurement]) -> int:
     """Number of repeats of one path that dropped."""
     best = best_of(runs) or 0.0
     return sum(1 for one in runs if (speed := one.speed) is not None and speed < DROPS * best)
@@ -328,8 +345,8 @@ Highest = Mapping[str, Mapping[str, float]]
 def clocks_under_load(highest: Highest, alike: Mapping[str, str], word: str) -> dict[str, str]:
     """Node -> `full`, or which of its devices ran slower than on nodes with the same hardware.
 
-    `alike` is node -> its hardware, because other processors have other clocks. Hardware with fewer than four
-    devices is left out. `word` is `Clock.word`.
+    `alike` is node -> its hardware, because other processors have other clocks. Hardware with fewer
+    than four devices is left out. `word` is `Clock.word`.
     """
     found: dict[str, str] = {}
     for group in _by_hardware(highest, alike):
@@ -350,7 +367,7 @@ def _by_hardware(values: Mapping[str, _T], alike: Mapping[str, str]) -> Iterable
 def _low(devices: Mapping[str, float], usual: float, word: str) -> str:
     low = {device: clock for device, clock in devices.items() if clock < LOW_CLOCK * usual}
     words = [f"{word.format(name)}{clock:.0f}" for name, clock in sorted(low.items())]
-    return f"{listed(words, _NAMED)} of {usual:.0f} MHz" if low else "full"
+    return f"{list_names(words, _NAMED)} of {usual:.0f} MHz" if low else "full"
 
 
 BUSY_CORES = "busy cores"
@@ -358,10 +375,11 @@ _MORE = 30.0
 
 
 def busy_cores(used: Mapping[str, float], alike: Mapping[str, str]) -> dict[str, str]:
-    """Node -> `no more` cores busy than on nodes with the same hardware, or how many (another program runs there).
+    """Node -> `no more` cores busy than on nodes with the same hardware, or
+    how many (another program runs there).
 
-    `used` is node -> mean percent of its cores in use while it was measured; `alike` is node -> its hardware.
-    Hardware with fewer than four nodes is left out.
+    `used` is node -> mean percent of its cores in use while it was measured; `alike` is node -> its
+    hardware. Hardware with fewer than four nodes is left out.
     """
     found: dict[str, str] = {}
     for group in _by_hardware(used, alike):
@@ -434,10 +452,11 @@ WELL = {
 """Fact -> its value on a healthy node, whatever most nodes have."""
 
 
-def differing(identity: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+def describe_differing(identity: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """Node -> how it differs from the majority, one sentence; nodes like the majority are left out.
 
-    `identity` is node -> fact (kernel, driver, mtu, …) -> value. Facts in WELL are compared with that value instead.
+    `identity` is node -> fact (kernel, driver, mtu, …) -> value. Facts in
+    WELL are compared with that value instead.
     """
     sentences: defaultdict[str, list[str]] = defaultdict(list)
     for fact in sorted({fact for facts in identity.values() for fact in facts}):
@@ -471,14 +490,17 @@ def _majority(values: Iterable[str]) -> tuple[str, int]:
     return max(counts.items(), key=lambda item: (item[1], item[0]))
 
 
-def failure(failed: Iterable[Measurement | Result]) -> Answer:
+def failure_answer(failed: Iterable[Measurement | Result]) -> Answer:
     """The answer for failed runs: WRONG_VALUES if the text of any run says so, else FAILED."""
     wrong = any(Answer.WRONG_VALUES in one.text for one in failed)
     return Answer.WRONG_VALUES if wrong else Answer.FAILED
 
 
 def measurement_of(one: Result, *, lower_is_better: bool = False) -> Measurement:
-    """The measurement of a result. Higher is better, so a latency in µs becomes round trips a second."""
+    """The measurement of a result.
+
+    Higher is better, so a latency in µs becomes round trips a second.
+    """
     value = one.value
     if value and lower_is_better:
         value = 1e6 / value
@@ -492,7 +514,9 @@ def measurement_of(one: Result, *, lower_is_better: bool = False) -> Measurement
 
 _RESENT = re.compile(r"\b(\d{1,12}) retransmits\b")
 _SEGMENT = 1448
-"""Payload bytes of a TCP packet with an MTU of 1,500; with a larger MTU the true share is larger."""
+"""Payload bytes of a TCP packet with an MTU of 1,500; with a
+larger MTU the true share is larger.
+"""
 
 
 def _resent(one: Result) -> float:

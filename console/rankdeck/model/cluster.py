@@ -1,4 +1,6 @@
-"""The values of a cluster file, which do not change while the cluster is open, and what each backend can do."""
+"""The values of a cluster file, which do not change while the cluster is
+open, and what each backend can do.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,10 +9,12 @@ from functools import lru_cache
 
 from rankdeck import plugins
 from rankdeck.errors import UnknownPluginError
-from rankdeck.model.nodeset import fold
+from rankdeck.model.nodeset import fold_nodes
 
 LOCAL = "local"
-"""The word of a cluster file for this machine itself: `address: local` of a node, `login: local`."""
+"""The word of a cluster file for this machine itself: `address:
+local` of a node, `login: local`.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,17 +67,25 @@ class Access:
     pythons: tuple[str, ...] = ()
     """The Pythons to try on the nodes, in order; none: the usual ones."""
     connect_limit: float = USUAL_CONNECT_LIMIT
-    """Seconds that connecting and logging in may take; the waits for answers of nodes grow with it (`patience`)."""
+    """Seconds that connecting and logging in may take; the waits for answers
+    of nodes grow with it (`patience`).
+    """
     logins: int = 0
     """Most logins at a time; 0: 64, or 8 through a jump host."""
     folder: str = ""
-    """The folder for the agent file on the nodes; "": the first of the usual ones that can be used."""
+    """The folder for the agent file on the nodes; "": the first of
+    the usual ones that can be used.
+    """
     transport: Transport | None = None
-    """None: asyncssh, but openssh where a master connection is open or ssh_config asks for what asyncssh cannot do."""
+    """None: asyncssh, but openssh where a master connection is open or
+    ssh_config asks for what asyncssh cannot do.
+    """
 
     @property
     def patience(self) -> float:
-        """By how much longer than usual nodes have to answer: as much as `connect_limit` is above the usual one."""
+        """By how much longer than usual nodes have to answer: as much as
+        `connect_limit` is above the usual one.
+        """
         return max(1.0, self.connect_limit / USUAL_CONNECT_LIMIT)
 
 
@@ -113,7 +125,9 @@ class Switch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """The site's Prometheus, or a server with the same API: the source of numbers from hours and days ago."""
+    """The site's Prometheus, or a server with the same API: the source
+    of numbers from hours and days ago.
+    """
 
     host: str
     port: int
@@ -148,7 +162,9 @@ class Capabilities:
     scheduler: str = ""
     """Name of the scheduler for people; "" without one."""
     chooses_nodes: bool = False
-    """A scheduler chooses the nodes when the job starts: they cannot be checked before, and jobs may wait."""
+    """A scheduler chooses the nodes when the job starts: they cannot be
+    checked before, and jobs may wait.
+    """
     needs_login: bool = True
     """Jobs run only on nodes that the user can log in to."""
     allows_login: bool = True
@@ -162,7 +178,9 @@ class Capabilities:
     requeues: bool = False
     """The scheduler may queue a job again."""
     ends_ranks: frozenset[str] = frozenset()
-    """Values of `Launch` for which the scheduler ends the other ranks when one fails; "" stands for jobs of others."""
+    """Values of `Launch` for which the scheduler ends the other ranks when one
+    fails; "" stands for jobs of others.
+    """
     document: bool = False
     """`Plan.text` is all that a launch creates."""
     queue: bool = False
@@ -170,17 +188,24 @@ class Capabilities:
     submits_with: str = ""
     """The program of the scheduler that takes jobs on the login node; "" if there is none."""
     drain_lines: tuple[str, ...] = ()
-    """Commands that drain nodes, with `{folded}` or `{nodes}` and `{why}`; the last returns the nodes to service."""
+    """Commands that drain nodes, with `{folded}` or `{nodes}` and `{why}`;
+    the last returns the nodes to service.
+    """
     whole_nodes: tuple[str, ...] = ()
     """Options for a job that must not share its nodes."""
     node_check: str = ""
-    """Line for a job file that has its nodes checked once the scheduler has chosen them; "": there is none."""
+    """Line for a job file that has its nodes checked once the scheduler
+    has chosen them; "": there is none.
+    """
     proof: tuple[str, str] = ("every node is searched", "for processes of the job that are left.")
     """Two lines for the screen: how a cancel proves that the job is over."""
 
     def out_of_service(self, nodes: Sequence[str], why: str) -> list[str]:
-        """Commands that take these nodes out of service; the last returns them. [] if the backend has none."""
-        words = {"folded": fold(nodes), "nodes": " ".join(nodes), "why": why}
+        """Commands that take these nodes out of service; the last returns them.
+
+        [] if the backend has none.
+        """
+        words = {"folded": fold_nodes(nodes), "nodes": " ".join(nodes), "why": why}
         return [line.format_map(words) for line in self.drain_lines]
 
 
@@ -224,12 +249,12 @@ BACKENDS = {
 
 
 @lru_cache(64)
-def capabilities(backend: str) -> Capabilities:
+def capabilities_of(backend: str) -> Capabilities:
     """What the backend of this name can do; the defaults if it is not installed here."""
     if backend in BACKENDS:
         return BACKENDS[backend]
     try:
-        return plugins.find("backends", backend).can
+        return plugins.find_plugin("backends", backend).can
     except UnknownPluginError:
         return Capabilities()
 
@@ -268,7 +293,7 @@ class Cluster:
     @property
     def can(self) -> Capabilities:
         """What the cluster's backend can do."""
-        return capabilities(self.backend)
+        return capabilities_of(self.backend)
 
     @property
     def hosts(self) -> tuple[Node, ...]:

@@ -1,4 +1,6 @@
-"""A deadline for each key; the time to find the due keys depends on how many are due, not on how many there are."""
+"""A deadline for each key; the time to find the due keys depends on how
+many are due, not on how many there are.
+"""
 
 from collections.abc import Hashable, Mapping
 from heapq import heappop, heappush
@@ -8,7 +10,10 @@ from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 SLOT = 0.5
-"""Width of a slot in seconds. Deadlines in a slot are sorted only when due: sorting each at once costs more."""
+"""Width of a slot in seconds.
+
+Deadlines in a slot are sorted only when due: sorting each at once costs more.
+"""
 FAR = 1e15
 """Times are limited to ± this many seconds."""
 
@@ -20,7 +25,9 @@ class Deadlines(Generic[Key]):
         """`first`: when each of these is due."""
         self._at: dict[Key, float] = {}
         self._slots: dict[int, list[tuple[float, Key]]] = {}
-        """Slot number -> entries; an entry is valid only if its time is still the key's time in `_at`."""
+        """Slot number -> entries; an entry is valid only if its time
+        is still the key's time in `_at`.
+        """
         self._numbers: list[int] = []
         """Heap of the slot numbers."""
         for key, at in (first or {}).items():

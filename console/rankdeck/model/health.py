@@ -1,4 +1,6 @@
-"""Health of a node (terms shared by console and agent), acknowledgements, and a node's numbers over hours and days."""
+"""Health of a node (terms shared by console and agent), acknowledgements,
+and a node's numbers over hours and days.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +14,7 @@ from rankdeck_agent.rules.levels import (
     Reason,
     Sentence,
     same_device,
-    worst_of,
+    worst_level,
 )
 
 EVENT_LEVELS = {"ok": Level.OK, "info": Level.OK, "warn": Level.WARN, "bad": Level.BAD}
@@ -42,7 +44,7 @@ def worst_first(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
 def of_reasons(health: Health, reasons: Iterable[Reason]) -> Health:
     """The health with these reasons instead of its own, the worst first."""
     ordered = worst_first(reasons)
-    return replace(health, level=worst_of(ordered), reasons=ordered)
+    return replace(health, level=worst_level(ordered), reasons=ordered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,10 @@ TOGETHER = 120.0
 """Most seconds between a cause and the messages that follow from it."""
 
 
-def leading(events: Sequence[T], kind: Callable[[T], str] = lambda _: "") -> list[T]:
-    """The messages without those caused by another one of the same node, device and `kind` at about the same time."""
+def leading_events(events: Sequence[T], kind: Callable[[T], str] = lambda _: "") -> list[T]:
+    """The messages without those caused by another one of the same node,
+    device and `kind` at about the same time.
+    """
 
     def follows(one: T, other: T) -> bool:
         near = one.node == other.node and abs(one.at - other.at) <= TOGETHER
@@ -114,7 +118,9 @@ class Ack:
         return named and level <= self.level and now < self.until
 
     def ends(self, other: "Ack") -> bool:
-        """Whether this takes back the other: that of its check, and without a device of all its devices."""
+        """Whether this takes back the other: that of its check, and
+        without a device of all its devices.
+        """
         same = (self.node, self.check) == (other.node, other.check)
         return not self.until and same and self.device in ("", other.device)
 
@@ -128,7 +134,7 @@ _SPAN = re.compile(r"(\d{1,4})\s*(s|m|min|h|d|w)")
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
-def seconds_of(text: str) -> float:
+def parse_duration(text: str) -> float:
     """Seconds of a duration such as `90s`, `30m`, `4h`, `2d` or `1w`; raises ValueError."""
     found = _SPAN.fullmatch(text.strip())
     if found is None or not int(found[1]):
@@ -157,8 +163,10 @@ class Times:
         return (self.start + self.step * place for place in range(self.count))
 
 
-def times(start: float, end: float, most: int = POINTS) -> Times:
-    """About `most` times or fewer between `start` and `end`; each is a multiple of the step, which is 1 s or more."""
+def times_between(start: float, end: float, most: int = POINTS) -> Times:
+    """About `most` times or fewer between `start` and `end`; each is a
+    multiple of the step, which is 1 s or more.
+    """
     step = max(-(-(end - start) // most), 1.0)
     first = -(-start // step) * step
     return Times(first, step, max(int((end - first) // step) + 1, 1))
@@ -171,7 +179,9 @@ class PastSeries:
     values: tuple[float | None, ...]
     """One for each time; None: no value."""
     source: str
-    """The exporter of the series: `rankdeck`, `dcgm-exporter` or `node_exporter`, with the scrape job."""
+    """The exporter of the series: `rankdeck`, `dcgm-exporter` or
+    `node_exporter`, with the scrape job.
+    """
     simulated: bool = False
 
 
@@ -185,7 +195,9 @@ class PastNumbers:
     )
     """(node, metric of the fleet screen) -> its numbers, in the metric's unit."""
     warning: str = ""
-    """A warning that the server gave with its answer, for example that some of its data is missing."""
+    """A warning that the server gave with its answer, for example
+    that some of its data is missing.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,6 @@
-"""Jobs: what the user asks for (JobSpec), what will be done (Plan), a job's state (Job), and what followers report."""
+"""Jobs: what the user asks for (JobSpec), what will be done (Plan), a job's
+state (Job), and what followers report.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,8 +31,10 @@ class Stall:
     """Ranks that make no progress although they should."""
 
     kind: str
-    """`start`: has not begun; `rank`: silent while others go on; `all`: every rank is silent; `raised`: runs on
-    after an exception; `stopped`: by a signal; `device`: in state D; `slow`: the others wait for it."""
+    """`start`: has not begun; `rank`: silent while others go on; `all`: every rank is silent;
+    `raised`: runs on after an exception; `stopped`: by a signal; `device`: in state D; `slow`: the
+    others wait for it.
+    """
     ranks: tuple[int, ...]
     since: float
     """Epoch seconds."""
@@ -184,7 +188,9 @@ class JobSpec:
     """Name (step, steps, loss, …) -> regular expression whose first group is the number."""
     file: str = ""
     part_of: str = ""
-    """The acceptance run that this job measures for; lists of jobs leave such jobs out unless asked for."""
+    """The acceptance run that this job measures for; lists of jobs
+    leave such jobs out unless asked for.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,11 +206,15 @@ class Plan:
     text: str = ""
     """The document that the backend submits (sbatch script, Kubernetes manifest); "" for ssh."""
     parts: tuple[PlanPart, ...] = ()
-    """The same document in parts, as it is shown; () for ssh, and in a history older than this field."""
+    """The same document in parts, as it is shown; () for ssh, and in
+    a history older than this field.
+    """
     grace: float = 10.0
     abort: Abort = field(default_factory=Abort)
     port_on: str = ""
-    """Node on which a free port must be found, for `${RANKDECK_PORT}` in the plan; "": none needed."""
+    """Node on which a free port must be found, for
+    `${RANKDECK_PORT}` in the plan; "": none needed.
+    """
     spec: JobSpec | None = None
     """The job file of the plan; None in a history older than this field."""
     owner: str = ""
@@ -212,7 +222,9 @@ class Plan:
     replay_of: str = ""
     """For a replay: the id of the job that is replayed; else ""."""
     found: bool = False
-    """Whether the nodes have told it and not a launch: a node that did not answer may have ranks of it too."""
+    """Whether the nodes have told it and not a launch: a node that did
+    not answer may have ranks of it too.
+    """
 
     @property
     def part_of(self) -> str:
@@ -224,7 +236,9 @@ class Plan:
         return sum(len(node.ranks) for node in self.nodes)
 
     def supervising_node(self, node: str) -> str:
-        """The node whose supervisor reports the ranks of `node`: `node` itself, or on Slurm the login node."""
+        """The node whose supervisor reports the ranks of `node`: `node`
+        itself, or on Slurm the login node.
+        """
         # Called for every rank and every piece of output, so it checks only the first node.
         return self.nodes[0].node if self.nodes and self.nodes[0].elsewhere else node
 
@@ -261,12 +275,16 @@ class FailedPart:
     """A part of a job that failed."""
 
     what: str
-    """`rank`, `launcher` (mpirun, torchrun, a daemon), `node` (lost), `job`, `scheduler` (Slurm ended it)."""
+    """`rank`, `launcher` (mpirun, torchrun, a daemon), `node` (lost),
+    `job`, `scheduler` (Slurm ended it).
+    """
     rank: int | None
     """None if the part is not a rank."""
     node: str
     name: str = ""
-    """Name of a launcher (mpirun, torchrun, `daemon 12`, supervisor), or scheduler and state (`Slurm: TIMEOUT`)."""
+    """Name of a launcher (mpirun, torchrun, `daemon 12`, supervisor), or
+    scheduler and state (`Slurm: TIMEOUT`).
+    """
 
     @property
     def who(self) -> str:
@@ -286,7 +304,10 @@ class Suspect(FailedPart):
     """A rank, launcher or node that failed too, and why it is less likely to be the cause."""
 
     why: str
-    """One sentence without a full stop, e.g. `exit 14, Open MPI's code for a lost peer, 3 ms earlier`."""
+    """One sentence without a full stop, e.g.
+
+    `exit 14, Open MPI's code for a lost peer, 3 ms earlier`.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -424,14 +445,18 @@ class Job:
     proofs: Mapping[str, NodeProof] = field(default_factory=dict[str, NodeProof])
     """Node -> what the last cancel found there; empty for a job that nobody cancelled."""
     refused: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Node -> number of messages from there that their sender may not send; they changed nothing."""
+    """Node -> number of messages from there that their sender may
+    not send; they changed nothing.
+    """
     full_disks: tuple[str, ...] = ()
     """Nodes on which the output of the job found no space."""
     explained: tuple[Explained, ...] = ()
     """What the launcher's last lines mean; only for a job that failed without a first failure."""
     stalled: tuple[Stall, ...] = ()
     waits: str = ""
-    """On Kubernetes: why parts of it do not run yet (its queue, no node, an image); "" if all run."""
+    """On Kubernetes: why parts of it do not run yet (its queue, no
+    node, an image); "" if all run.
+    """
     waited: float = 0.0
     """When it last began or stopped to wait, epoch seconds."""
     progress: Progress | None = None
@@ -468,7 +493,9 @@ class Job:
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """All sentences for the operator: `notes`, then nodes that do not answer, then what a cancel left."""
+        """All sentences for the operator: `notes`, then nodes that do not
+        answer, then what a cancel left.
+        """
         mute = (f"{node}: {MUTE}: {why}" for node, why in self.mute.items())
         left = (f"{node}: {text}" for node, one in self.proofs.items() for text in one.sentences())
         return (*self.notes, *mute, *left)
@@ -503,7 +530,9 @@ class CancelReport:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Bytes that a rank wrote, exactly as on the node's disk; `offset` is that of the first byte."""
+    """Bytes that a rank wrote, exactly as on the node's disk;
+    `offset` is that of the first byte.
+    """
 
     job: str
     node: str
@@ -516,7 +545,9 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """For a rank that is not watched: how many bytes (`end`) and lines it has written, and the last line."""
+    """For a rank that is not watched: how many bytes (`end`) and lines
+    it has written, and the last line.
+    """
 
     job: str
     node: str
@@ -560,10 +591,14 @@ class LogPart:
 
 @dataclass(frozen=True, slots=True)
 class FoundLine:
-    """The result so far of searching a whole stream for a text: the next matching line in one direction."""
+    """The result so far of searching a whole stream for a text: the
+    next matching line in one direction.
+    """
 
     at: int | None
-    """Byte offset of the line; None if there is none in that direction, or the search still runs."""
+    """Byte offset of the line; None if there is none in that
+    direction, or the search still runs.
+    """
     before: int | None
     """Number of matching lines before it; None: not counted yet."""
     count: int

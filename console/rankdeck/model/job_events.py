@@ -1,4 +1,6 @@
-"""Events of a job as the console has them: what a node sent, and what its follower noticed by itself."""
+"""Events of a job as the console has them: what a node sent, and
+what its follower noticed by itself.
+"""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast

@@ -26,7 +26,9 @@ def read_value(make: type[T], raw: object) -> T:
 
 @cache
 def _reader(hint: Any) -> Read:  # noqa: ANN401 - a type hint may be anything
-    """A reader of this type: plain, an enum, a dataclass, `X | None`, `tuple[X, ...]` or `Mapping[str, X]`."""
+    """A reader of this type: plain, an enum, a dataclass, `X | None`,
+    `tuple[X, ...]` or `Mapping[str, X]`.
+    """
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         (one,) = (_reader(each) for each in inner if each is not types.NoneType)
@@ -94,7 +96,10 @@ def _dataclass(make: Any) -> Read:  # noqa: ANN401 - the type of a frozen value
 
 
 def json_of(value: object) -> str:
-    """A value as JSON. Not by `asdict`, which copies everything first: too slow for 512 ranks while a user types."""
+    """A value as JSON.
+
+    Not by `asdict`, which copies everything first: too slow for 512 ranks while a user types.
+    """
     return json.dumps(value, default=fields_of)
 
 

@@ -1,4 +1,6 @@
-"""What `rankdeck clean` asks for and gets: things that jobs, agents and consoles left on nodes and on this machine."""
+"""What `rankdeck clean` asks for and gets: things that jobs, agents and
+consoles left on nodes and on this machine.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -87,8 +89,11 @@ class CleanReport:
         return (*self.nodes.values(), self.here)
 
 
-def total(machines: Iterable[Cleaned], *, dry: bool) -> tuple[int, int]:
-    """(number, bytes) of all that goes. In a dry run, a folder that several machines see is counted once."""
+def total_leftovers(machines: Iterable[Cleaned], *, dry: bool) -> tuple[int, int]:
+    """(number, bytes) of all that goes.
+
+    In a dry run, a folder that several machines see is counted once.
+    """
     going = [one for machine in machines for one in machine.going]
     if dry:
         seen = {(one.place or str(n), one.kind, one.ground): one for n, one in enumerate(going)}

@@ -18,8 +18,9 @@ MOST = 100_000
 """Most names in one node set."""
 
 
-def expand(text: str) -> tuple[str, ...]:
-    """The names in a node set, in its order; raises ValueError, which says what is wrong with the text.
+def expand_nodes(text: str) -> tuple[str, ...]:
+    """The names in a node set, in its order; raises ValueError, which
+    says what is wrong with the text.
 
     Groups (`@gpu`) are refused: to look up a group, ClusterShell runs a shell command that contains
     the name of the group.
@@ -69,7 +70,7 @@ def _span(inside: str) -> int:
     return sum(max(1, high - low + 1) for low, high in ends)
 
 
-def fold(names: Iterable[str]) -> str:
+def fold_nodes(names: Iterable[str]) -> str:
     """The shortest node set for these names."""
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 

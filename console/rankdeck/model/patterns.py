@@ -1,4 +1,6 @@
-"""Patterns of users: compiled with RE2, so that no pattern and no line takes long; what a search means."""
+"""Patterns of users: compiled with RE2, so that no pattern and no
+line takes long; what a search means.
+"""
 
 import re
 from typing import Any, NamedTuple
@@ -8,7 +10,9 @@ LONGEST_PATTERN = 500
 _MEMORY = 1 << 16
 """Most bytes of a compiled pattern."""
 _STEPS = 500
-"""Most instructions of a compiled pattern; they determine the time per line, then at most half a millisecond."""
+"""Most instructions of a compiled pattern; they determine the time per
+line, then at most half a millisecond.
+"""
 _TOO_LARGE = "pattern too large"
 _ADVICE = (
     ("invalid perl operator: (?P", "refers back to a group; write the text out instead"),
@@ -23,7 +27,9 @@ _ADVICE = (
 
 
 class BadPatternError(ValueError):
-    """A pattern that cannot be used; the text continues a sentence whose subject is the pattern: `is too large …`."""
+    """A pattern that cannot be used; the text continues a sentence whose
+    subject is the pattern: `is too large …`.
+    """
 
 
 class Pattern(NamedTuple):
@@ -43,7 +49,9 @@ class Pattern(NamedTuple):
         return self.compiled.search(line.encode("utf-8", "replace")) is not None
 
     def first_group(self, line: str) -> str | None:
-        """The text of the first group that is not empty, "" if all are; None if the line does not match."""
+        """The text of the first group that is not empty, "" if all are;
+        None if the line does not match.
+        """
         found = self.compiled.search(line.encode("utf-8", "replace"))
         if found is None:
             return None
@@ -55,8 +63,11 @@ def _characters(data: bytes, end: int) -> int:
     return len(data[:end].decode("utf-8", "replace"))
 
 
-def compiled(text: str) -> Pattern:
-    """Compile a pattern in RE2's syntax (no backreferences, no look-around). Raises BadPatternError."""
+def compile_pattern(text: str) -> Pattern:
+    """Compile a pattern in RE2's syntax (no backreferences, no look-around).
+
+    Raises BadPatternError.
+    """
     if len(text) > LONGEST_PATTERN:
         raise BadPatternError(f"is a pattern of more than {LONGEST_PATTERN} characters")
     re2 = _re2()
@@ -78,18 +89,19 @@ _SIGNS = frozenset("\\^$.|?*+()[]{}")
 _RE2_ESCAPE = re.compile(r"\\.")
 
 
-def searched(text: str) -> str:
-    """The pattern (RE2's syntax) to use for a text typed into a search; "" if it is searched as plain text.
+def search_pattern(text: str) -> str:
+    """The pattern (RE2's syntax) to use for a text typed into a search;
+    "" if it is searched as plain text.
 
-    It is plain text if it has no special character, or is not a valid pattern (`loss=(`). Upper case makes
-    the pattern case-sensitive, except in escapes (`\\S`).
+    It is plain text if it has no special character, or is not a valid pattern (`loss=(`). Upper
+    case makes the pattern case-sensitive, except in escapes (`\\S`).
     """
     if _SIGNS.isdisjoint(text):
         return ""
     exact = any(map(str.isupper, _RE2_ESCAPE.sub("", text)))
     pattern = text if exact else f"(?i){text}"
     try:
-        compiled(pattern)
+        compile_pattern(pattern)
     except BadPatternError:
         return ""
     return pattern

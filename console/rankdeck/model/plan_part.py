@@ -1,4 +1,6 @@
-"""The parts of which a plan is shown: lines with a kind, and what stands for them where they are folded."""
+"""The parts of which a plan is shown: lines with a kind, and what
+stands for them where they are folded.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -31,7 +33,9 @@ class PlanLine:
 
 @dataclass(frozen=True, slots=True)
 class PlanPart:
-    """Lines of a plan that belong together: a command, a comment, a file with its head, some variables."""
+    """Lines of a plan that belong together: a command, a comment, a
+    file with its head, some variables.
+    """
 
     kind: LineKind
     """The kind of the lines in `text`."""
@@ -40,7 +44,9 @@ class PlanPart:
     head: str = ""
     """The line above `text` that writes it to a file; "" if `text` is no file."""
     folded: str = ""
-    """The one line that stands for all of it where the plan is folded; "": it is always shown whole."""
+    """The one line that stands for all of it where the plan is
+    folded; "": it is always shown whole.
+    """
 
     @property
     def lines(self) -> tuple[PlanLine, ...]:

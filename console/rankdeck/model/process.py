@@ -1,4 +1,6 @@
-"""Processes on nodes, and commands run on many nodes: how each ended, and which nodes had the same output."""
+"""Processes on nodes, and commands run on many nodes: how each ended,
+and which nodes had the same output.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -6,8 +8,8 @@ from typing import Any
 
 from rankdeck.model.job import Job, RankState, RemainingProcess
 from rankdeck.model.rank import signal_name, signal_of
-from rankdeck.model.safe_text import clean
-from rankdeck.model.text import as_table, integer, natural, number
+from rankdeck.model.safe_text import clean_line
+from rankdeck.model.text import as_table, is_integer, is_number, natural_or_zero
 
 _MOST_GPUS = 64
 NO_STATE = "?"
@@ -31,7 +33,9 @@ class NodeProcess:
     rss: int = 0
     """Bytes."""
     read: float | None = None
-    """Bytes a second that it reads (`write`: writes) through system calls; None if this may not be seen."""
+    """Bytes a second that it reads (`write`: writes) through system
+    calls; None if this may not be seen.
+    """
     write: float | None = None
     gpus: Mapping[str, int] = field(default_factory=dict[str, int])
     """GPU -> bytes of GPU memory in use."""
@@ -50,31 +54,34 @@ class NodeProcess:
 
 
 def process_of(node: str, row: Mapping[str, Any]) -> NodeProcess | None:
-    """The process in one row of the agent's answer; None if pid or start is invalid. Other invalid fields: defaults."""
+    """The process in one row of the agent's answer; None if pid or start is invalid.
+
+    Other invalid fields: defaults.
+    """
     pid, start, rank, gpus = row.get("pid"), row.get("start"), row.get("rank"), row.get("gpus")
-    if not integer(pid) or not integer(start) or pid <= 0:
+    if not is_integer(pid) or not is_integer(start) or pid <= 0:
         return None
     sizes = list(as_table(gpus).items())[:_MOST_GPUS]
     return NodeProcess(
         node=node,
         pid=pid,
         start=start,
-        ppid=natural(row.get("ppid")),
-        user=clean(row.get("user"), 40),
-        state=clean(row.get("state"), 1) or NO_STATE,
-        command=clean(row.get("command")),
+        ppid=natural_or_zero(row.get("ppid")),
+        user=clean_line(row.get("user"), 40),
+        state=clean_line(row.get("state"), 1) or NO_STATE,
+        command=clean_line(row.get("command")),
         cpu=_amount(row.get("cpu")) or 0.0,
-        rss=natural(row.get("rss")),
+        rss=natural_or_zero(row.get("rss")),
         read=_amount(row.get("read")),
         write=_amount(row.get("write")),
-        gpus={clean(gpu, 40): natural(size) for gpu, size in sizes},
-        job=clean(row.get("job"), 120),
-        rank=rank if integer(rank) and rank >= 0 else None,
+        gpus={clean_line(gpu, 40): natural_or_zero(size) for gpu, size in sizes},
+        job=clean_line(row.get("job"), 120),
+        rank=rank if is_integer(rank) and rank >= 0 else None,
     )
 
 
 def _amount(value: object) -> float | None:
-    return float(value) if number(value) and value >= 0 else None
+    return float(value) if is_number(value) and value >= 0 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +123,10 @@ class RankUse:
         return sum(rates) if rates else None
 
 
-def uses_of(job: Job, found: Iterable[NodeProcess]) -> dict[int, RankUse]:
-    """Rank -> its resources: those of its program and all descendants, or of processes marked with the rank."""
+def rank_uses(job: Job, found: Iterable[NodeProcess]) -> dict[int, RankUse]:
+    """Rank -> its resources: those of its program and all descendants, or
+    of processes marked with the rank.
+    """
     mine = [one for one in found if one.job == job.id]
     by_pid = {(one.node, one.pid): one for one in mine}
     roots = {(rank.node, rank.pid): rank.rank for rank in job.ranks if rank.pid is not None}
@@ -138,7 +147,9 @@ def _rank_above(
     by_pid: Mapping[tuple[str, int], NodeProcess],
     roots: Mapping[tuple[str, int], int],
 ) -> int | None:
-    """The rank whose program is this process or its nearest ancestor; else the rank that the process is marked with."""
+    """The rank whose program is this process or its nearest ancestor; else the
+    rank that the process is marked with.
+    """
     seen: set[int] = set()
     above: NodeProcess | None = one
     while above is not None and above.pid not in seen:
@@ -160,7 +171,9 @@ class CommandEnd:
     code: int | None = None
     """Exit status; 128 + N if signal N ended the command; None: not known."""
     why: str = ""
-    """LIMIT or CANCELLED if the agent ended it; a sentence if its end is not known; "" if it ended by itself."""
+    """LIMIT or CANCELLED if the agent ended it; a sentence if its end is
+    not known; "" if it ended by itself.
+    """
     left: tuple[RemainingProcess, ...] = ()
     """Processes that could not be ended."""
     behind: int = 0
@@ -171,7 +184,9 @@ class CommandEnd:
 
     @property
     def known(self) -> bool:
-        """Whether the agent on the node saw its end; if not, it is not known whether processes remain."""
+        """Whether the agent on the node saw its end; if not, it is not
+        known whether processes remain.
+        """
         return self.code is not None or self.why in (LIMIT, CANCELLED)
 
     @property
@@ -181,7 +196,9 @@ class CommandEnd:
 
     @property
     def status(self) -> int:
-        """This node's value for the exit status of `rankdeck sh`: 124 at the time limit, 255 if its end is unknown."""
+        """This node's value for the exit status of `rankdeck sh`: 124 at the
+        time limit, 255 if its end is unknown.
+        """
         if self.why == LIMIT:
             return 124
         if not self.known:
@@ -190,7 +207,9 @@ class CommandEnd:
 
     @property
     def words(self) -> str:
-        """How it ended, in a few words; without seconds, so that nodes with the same end have the same words."""
+        """How it ended, in a few words; without seconds, so that nodes with
+        the same end have the same words.
+        """
         parts = [self._verdict()]
         if self.left:
             parts.append(f"{_processes(len(self.left))} would not end")

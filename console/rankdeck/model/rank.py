@@ -1,4 +1,6 @@
-"""Ranks and processes: their states, what they were doing, how they ended, and the words for these used everywhere."""
+"""Ranks and processes: their states, what they were doing, how they ended,
+and the words for these used everywhere.
+"""
 
 import signal
 from dataclasses import dataclass
@@ -38,12 +40,14 @@ BUSY = 0.5
 """A rank that uses more than this many cores computes, whatever its main thread does."""
 
 
-def computes(state: str, cores: float) -> bool:
-    """Whether a process computes: `state` as in /proc, `cores` in use on average since the look before."""
+def is_computing(state: str, cores: float) -> bool:
+    """Whether a process computes: `state` as in /proc, `cores` in use
+    on average since the look before.
+    """
     return state == "R" or cores > BUSY
 
 
-def place(state: str, wchan: str, *, busy: bool) -> str:
+def describe_process_state(state: str, wchan: str, *, busy: bool) -> str:
     """What a process does: `computes`, or its state and kernel function such as `S ep_poll`."""
     return "computes" if busy else f"{state} {wchan}".strip()
 
@@ -63,22 +67,26 @@ class Activity:
     at: float
     """Epoch seconds on the console's clock."""
     throttled: float | None = None
-    """Share of the periods since the look before in which a CPU quota (cgroup) held it back; None if it has none."""
+    """Share of the periods since the look before in which a CPU quota
+    (cgroup) held it back; None if it has none.
+    """
     moves: int | None = None
     """Its page faults, reads and writes since the look before; None if not known."""
 
     @property
     def computes(self) -> bool:
-        return computes(self.state, self.cores)
+        return is_computing(self.state, self.cores)
 
     @property
     def place(self) -> str:
-        """What it did, in a few words; see `place`."""
-        return place(self.state, self.wchan, busy=self.computes)
+        """What it did, in a few words; see `describe_process_state`."""
+        return describe_process_state(self.state, self.wchan, busy=self.computes)
 
     @property
     def work(self) -> float:
-        """Cores that ran its own code, not the kernel's: few for a rank that waits in a loop of system calls."""
+        """Cores that ran its own code, not the kernel's: few for a rank
+        that waits in a loop of system calls.
+        """
         return self.cores * (1.0 - (self.system or 0.0))
 
 
@@ -88,14 +96,18 @@ _SIGNALS = frozenset(signal.Signals)
 
 
 def exit_status(code: int | None, number: int | None) -> int:
-    """The exit status as in a shell: 128 + signal `number`, else `code`, else 1 if neither is known."""
+    """The exit status as in a shell: 128 + signal `number`, else
+    `code`, else 1 if neither is known.
+    """
     if number is not None:
         return SHELL_SIGNAL + number
     return 1 if code is None else code
 
 
 def signal_of(code: int | None, number: int | None) -> int | None:
-    """The signal that ended a process, also if a container runtime turned it into an exit code; None: no signal."""
+    """The signal that ended a process, also if a container runtime turned it
+    into an exit code; None: no signal.
+    """
     if number is not None or code is None:
         return number
     found = code - SHELL_SIGNAL

@@ -1,4 +1,6 @@
-"""Text from nodes, made safe to keep and to show; what is invisible is shown by one rule (`rankdeck_agent.rules.visible`)."""
+"""Text from nodes, made safe to keep and to show; what is invisible is shown by
+one rule (`rankdeck_agent.rules.visible`).
+"""
 
 import re
 
@@ -24,9 +26,10 @@ LIMIT = 16_384
 _KEPT = re.compile(rf"({COLOUR}|\t)")
 
 
-def clean(text: object, limit: int = 200) -> str:
-    """`text` on one line, cut to `limit` characters, by the rule; line ends, tabs and the escape character are shown
-    as code points too. A number becomes text, anything else ""."""
+def clean_line(text: object, limit: int = 200) -> str:
+    """`text` on one line, cut to `limit` characters, by the rule; line ends, tabs and the escape
+    character are shown as code points too. A number becomes text, anything else "".
+    """
     words = (
         text
         if isinstance(text, str)
@@ -43,7 +46,8 @@ def clean(text: object, limit: int = 200) -> str:
 
 
 def strip_controls(text: str, *, colour: bool = False) -> str:
-    """`text` for a program that reads it: without escape sequences, control characters and marks of text direction.
+    """`text` for a program that reads it: without escape sequences, control
+    characters and marks of text direction.
 
     Keeps tabs, and SGR colours if `colour`. Other invisible characters stay as they came.
     """
@@ -53,7 +57,8 @@ def strip_controls(text: str, *, colour: bool = False) -> str:
 
 
 def strip_codes(text: str, *, colour: bool = True) -> str:
-    """`text` to be kept until it is painted: without escape sequences and control characters, which steer a terminal.
+    """`text` to be kept until it is painted: without escape sequences and
+    control characters, which steer a terminal.
 
     Keeps tabs, invisible characters for `show_invisible`, and SGR colours if `colour`.
     """
@@ -66,7 +71,7 @@ def _keep_colour(match: re.Match[str]) -> str:
     return match["colour"] or ""
 
 
-def printable(text: str, limit: int = LIMIT) -> str:
+def printable_line(text: str, limit: int = LIMIT) -> str:
     """`text` as one line for the screen: no escape sequences, tabs as spaces, the rest by the rule.
 
     Of a line that was rewritten with carriage returns, only the last version.
@@ -80,9 +85,11 @@ def printable(text: str, limit: int = LIMIT) -> str:
 
 
 def show_invisible(text: str) -> str:
-    """`text` with each invisible character as its code point (`<U+200B>`) and with the number of marks that are left out.
+    """`text` with each invisible character as its code point (`<U+200B>`) and
+    with the number of marks that are left out.
 
-    SGR colours and tabs stay; a space of another width becomes one or two blanks. ASCII without controls stays as it is.
+    SGR colours and tabs stay; a space of another width becomes one or two
+    blanks. ASCII without controls stays as it is.
     """
     if text.isascii() and (text.isprintable() or _HARMLESS.match(text)):
         return text

@@ -38,7 +38,9 @@ class LogRun:
     starts: Mapping[tuple[int, str], int]
     """First byte of the run; 0 for a log without an entry."""
     ends: Mapping[tuple[int, str], int]
-    """Byte after the last one; a log without an entry has no later run, so the run goes to its end."""
+    """Byte after the last one; a log without an entry has no later
+    run, so the run goes to its end.
+    """
 
     def has(self, rank: int, stream: str, offset: int) -> bool:
         """Whether the byte at this offset was written in this run."""
@@ -52,7 +54,9 @@ class SlurmTask:
 
     number: int
     id: str = ""
-    """Slurm's own id of the task, such as 4713 for 4711_3; "" while it is pending together with others."""
+    """Slurm's own id of the task, such as 4713 for 4711_3; "" while it
+    is pending together with others.
+    """
     state: str = ""
     reason: str = ""
     text: str = ""
@@ -117,7 +121,10 @@ class SlurmStatus:
     by: str = ""
     """Who cancelled it, if Slurm tells."""
     array: str = ""
-    """Task numbers of a job array in sbatch's syntax, `0-9%2`; "" for other jobs. Rank N is task N."""
+    """Task numbers of a job array in sbatch's syntax, `0-9%2`; "" for other jobs.
+
+    Rank N is task N.
+    """
     tasks: tuple[SlurmTask, ...] = ()
     """Tasks that Slurm has reported on, in the order of their numbers."""
 
@@ -139,7 +146,9 @@ class SlurmStatus:
 
     @property
     def decided(self) -> bool:
-        """Whether Slurm ended the job; then Slurm's verdict counts more than the end of any rank."""
+        """Whether Slurm ended the job; then Slurm's verdict counts
+        more than the end of any rank.
+        """
         return self.over and bool(self.text) and self.state not in OWN_ENDS
 
     def left(self, now: float) -> float | None:
@@ -148,7 +157,9 @@ class SlurmStatus:
 
 
 def queue_words(status: SlurmStatus, now: float) -> str:
-    """`waits behind jobs with higher priority (Priority), place 3 of 12, may start in 20 min`, or the time left."""
+    """`waits behind jobs with higher priority (Priority), place 3 of 12, may
+    start in 20 min`, or the time left.
+    """
     if status.over:
         return ""
     if not status.waits:
@@ -180,7 +191,9 @@ _ENDS = {"COMPLETED": "done", "CANCELLED": "cancelled"}
 
 
 class SlurmFlag(StrEnum):
-    """Flags of a node's state that are judged, as the agent names them (`slurm/cluster.py` there has all)."""
+    """Flags of a node's state that are judged, as the agent names them
+    (`slurm/cluster.py` there has all).
+    """
 
     NOT_RESPONDING = "not responding"
     POWERED_DOWN = "powered down"
@@ -280,7 +293,9 @@ class ServiceChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOrder:
-    """Jobs in Slurm's queue that somebody wants to hold, release, requeue, or give another time limit."""
+    """Jobs in Slurm's queue that somebody wants to hold, release,
+    requeue, or give another time limit.
+    """
 
     do: str
     """`hold`, `release`, `requeue` or `timelimit`."""
@@ -450,7 +465,9 @@ class SlurmComponent:
 
 
 def slurm_owner(user: str, components: int, tasks: int = 1) -> str:
-    """`Slurm job of alice`, `Slurm job of alice, 2 components`: also how many jobs of Slurm end with it, if not one."""
+    """`Slurm job of alice`, `Slurm job of alice, 2 components`: also how many
+    jobs of Slurm end with it, if not one.
+    """
     several = f", {tasks} tasks" if tasks > 1 else ""
     parts = f", {components} component{'s' if components > 1 else ''}" if components else several
     return f"Slurm job of {user or 'unknown'}{parts}"
@@ -582,7 +599,9 @@ class KubernetesNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesJob:
-    """A Job, MPIJob, JobSet, TrainJob or PyTorchJob that the API server lists; or something else whose pods hold devices."""
+    """A Job, MPIJob, JobSet, TrainJob or PyTorchJob that the API server lists; or
+    something else whose pods hold devices.
+    """
 
     backend: ClassVar[str] = "kubernetes"
     kind: str
@@ -600,9 +619,13 @@ class KubernetesJob:
     """Number of pods with ranks."""
     ranks: int = 1
     parts: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
-    """For a job with several parts: part -> (number of its first pod, pods in each Job of the part)."""
+    """For a job with several parts: part -> (number of its first
+    pod, pods in each Job of the part).
+    """
     held: Mapping[str, int] = field(default_factory=dict[str, int])
-    """For what is no job that Rankdeck follows (a RayCluster, a bare pod): device -> how many its pods hold."""
+    """For what is no job that Rankdeck follows (a RayCluster, a bare
+    pod): device -> how many its pods hold.
+    """
     nodes: tuple[str, ...] = ()
     """For the same: the nodes of these pods."""
     ours: str = ""
@@ -662,6 +685,8 @@ class ClusterAbout:
     trouble: str = ""
 
     def missing(self, *needs: str, kind: str = JOB) -> tuple[str, ...]:
-        """The rights that these features need for jobs of this kind and that the user lacks, in words."""
+        """The rights that these features need for jobs of this kind
+        and that the user lacks, in words.
+        """
         asked = (one for one in self.rights if one.need in needs and one.kind in ("", kind))
         return tuple(one.what for one in asked if not one.allowed)

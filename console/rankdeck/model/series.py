@@ -1,4 +1,6 @@
-"""Maps metrics to series of Prometheus, with the names and units that existing dashboards expect; groups of them by name."""
+"""Maps metrics to series of Prometheus, with the names and units that existing
+dashboards expect; groups of them by name.
+"""
 
 import re
 from collections.abc import Callable, Mapping
@@ -15,7 +17,10 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Name of a series, and how a metric is converted to its unit (None: it is in it). `kind` is gauge, counter or untyped."""
+    """Name of a series, and how a metric is converted to its unit (None: it is in it).
+
+    `kind` is gauge, counter or untyped.
+    """
 
     name: str
     kind: str
@@ -25,7 +30,7 @@ class Series:
     """The label `mode`, which tells apart metrics that share a name."""
 
 
-def escaped(text: str, *, quotes: bool = False) -> str:
+def escape_label(text: str, *, quotes: bool = False) -> str:
     """A text for an exposition format or PromQL; `quotes`: between double quotes."""
     safe = text.replace("\\", "\\\\").replace("\n", "\\n")
     return safe.replace('"', '\\"') if quotes else safe
@@ -33,11 +38,11 @@ def escaped(text: str, *, quotes: bool = False) -> str:
 
 def labels_text(labels: Mapping[str, str]) -> str:
     """`{key="value"}`; "" without labels."""
-    pairs = ",".join(f'{key}="{escaped(value, quotes=True)}"' for key, value in labels.items())
+    pairs = ",".join(f'{key}="{escape_label(value, quotes=True)}"' for key, value in labels.items())
     return f"{{{pairs}}}" if pairs else ""
 
 
-def times(factor: float) -> Convert:
+def times_factor(factor: float) -> Convert:
     """A conversion by a factor."""
     return lambda value: value * factor
 
@@ -95,7 +100,7 @@ _KNOWN: Mapping[str, tuple[str, Convert] | str] = {
     "disk.queued": "node_disk_io_time_weighted_seconds_total",
     "disk.discards": "node_disk_discards_completed_total",
     "disk.discards_merged": "node_disk_discards_merged_total",
-    "disk.discarded": ("node_disk_discarded_sectors_total", times(1 / 512)),
+    "disk.discarded": ("node_disk_discarded_sectors_total", times_factor(1 / 512)),
     "disk.discard_time": "node_disk_discard_time_seconds_total",
     "disk.flushes": "node_disk_flush_requests_total",
     "disk.flush_time": "node_disk_flush_requests_time_seconds_total",
@@ -116,41 +121,41 @@ _KNOWN: Mapping[str, tuple[str, Convert] | str] = {
     "net.carrier_errors": "node_network_transmit_carrier_total",
     "net.tx_compressed": "node_network_transmit_compressed_total",
     "net.up": "node_network_up",
-    "net.speed": ("node_network_speed_bytes", times(1 / 8)),
+    "net.speed": ("node_network_speed_bytes", times_factor(1 / 8)),
     "net.mtu": "node_network_mtu_bytes",
     "net.carrier_changes": "node_network_carrier_changes_total",
     "rdma.up": ("node_infiniband_state_id", _state_id),
     "rdma.phys_state": "node_infiniband_physical_state_id",
-    "rdma.rate": ("node_infiniband_rate_bytes_per_second", times(1 / 8)),
+    "rdma.rate": ("node_infiniband_rate_bytes_per_second", times_factor(1 / 8)),
     "rdma.rx": "node_infiniband_port_data_received_bytes_total",
     "rdma.tx": "node_infiniband_port_data_transmitted_bytes_total",
     "gpu.used": "DCGM_FI_DEV_GPU_UTIL",
     "gpu.mem_busy": "DCGM_FI_DEV_MEM_COPY_UTIL",
     "gpu.encoder": "DCGM_FI_DEV_ENC_UTIL",
     "gpu.decoder": "DCGM_FI_DEV_DEC_UTIL",
-    "gpu.active": ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", times(0.01)),
-    "gpu.sm_active": ("DCGM_FI_PROF_SM_ACTIVE", times(0.01)),
-    "gpu.sm_occupancy": ("DCGM_FI_PROF_SM_OCCUPANCY", times(0.01)),
-    "gpu.fp64_active": ("DCGM_FI_PROF_PIPE_FP64_ACTIVE", times(0.01)),
-    "gpu.fp32_active": ("DCGM_FI_PROF_PIPE_FP32_ACTIVE", times(0.01)),
-    "gpu.fp16_active": ("DCGM_FI_PROF_PIPE_FP16_ACTIVE", times(0.01)),
+    "gpu.active": ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", times_factor(0.01)),
+    "gpu.sm_active": ("DCGM_FI_PROF_SM_ACTIVE", times_factor(0.01)),
+    "gpu.sm_occupancy": ("DCGM_FI_PROF_SM_OCCUPANCY", times_factor(0.01)),
+    "gpu.fp64_active": ("DCGM_FI_PROF_PIPE_FP64_ACTIVE", times_factor(0.01)),
+    "gpu.fp32_active": ("DCGM_FI_PROF_PIPE_FP32_ACTIVE", times_factor(0.01)),
+    "gpu.fp16_active": ("DCGM_FI_PROF_PIPE_FP16_ACTIVE", times_factor(0.01)),
     "gpu.vgpu_licensed": "DCGM_FI_DEV_VGPU_LICENSE_STATUS",
-    "gpu.tensor_active": ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", times(0.01)),
-    "gpu.dram_active": ("DCGM_FI_PROF_DRAM_ACTIVE", times(0.01)),
+    "gpu.tensor_active": ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", times_factor(0.01)),
+    "gpu.dram_active": ("DCGM_FI_PROF_DRAM_ACTIVE", times_factor(0.01)),
     "gpu.pcie_tx": "DCGM_FI_PROF_PCIE_TX_BYTES",
     "gpu.pcie_rx": "DCGM_FI_PROF_PCIE_RX_BYTES",
     "gpu.nvlink_tx": "DCGM_FI_PROF_NVLINK_TX_BYTES",
     "gpu.nvlink_rx": "DCGM_FI_PROF_NVLINK_RX_BYTES",
-    "gpu.mem_used": ("DCGM_FI_DEV_FB_USED", times(1 / MIB)),
-    "gpu.mem_total": ("DCGM_FI_DEV_FB_TOTAL", times(1 / MIB)),
-    "gpu.mem_reserved": ("DCGM_FI_DEV_FB_RESERVED", times(1 / MIB)),
+    "gpu.mem_used": ("DCGM_FI_DEV_FB_USED", times_factor(1 / MIB)),
+    "gpu.mem_total": ("DCGM_FI_DEV_FB_TOTAL", times_factor(1 / MIB)),
+    "gpu.mem_reserved": ("DCGM_FI_DEV_FB_RESERVED", times_factor(1 / MIB)),
     "gpu.temp": "DCGM_FI_DEV_GPU_TEMP",
     "gpu.mem_temp": "DCGM_FI_DEV_MEMORY_TEMP",
     "gpu.power": "DCGM_FI_DEV_POWER_USAGE",
     "gpu.power_limit": "DCGM_FI_DEV_ENFORCED_POWER_LIMIT",
-    "gpu.energy": ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", times(1000)),
-    "gpu.clock": ("DCGM_FI_DEV_SM_CLOCK", times(1e-6)),
-    "gpu.clock_mem": ("DCGM_FI_DEV_MEM_CLOCK", times(1e-6)),
+    "gpu.energy": ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", times_factor(1000)),
+    "gpu.clock": ("DCGM_FI_DEV_SM_CLOCK", times_factor(1e-6)),
+    "gpu.clock_mem": ("DCGM_FI_DEV_MEM_CLOCK", times_factor(1e-6)),
     "gpu.throttle_reasons": "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS",
     "gpu.ecc_corrected": "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL",
     "gpu.ecc_uncorrected": "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
@@ -168,7 +173,7 @@ _UNTYPED = frozenset({"mem.oom_kills"})
 """Metrics that node_exporter exports as untyped."""
 _UNITS: Mapping[str, tuple[str, Convert | None]] = {
     "": ("", None),
-    "%": ("_ratio", times(0.01)),
+    "%": ("_ratio", times_factor(0.01)),
     "B": ("_bytes", None),
     "B/s": ("_bytes_per_second", None),
     "s": ("_seconds", None),
@@ -176,7 +181,7 @@ _UNITS: Mapping[str, tuple[str, Convert | None]] = {
     "Hz": ("_hertz", None),
     "W": ("_watts", None),
     "J": ("_joules", None),
-    "bit/s": ("_bytes_per_second", times(1 / 8)),
+    "bit/s": ("_bytes_per_second", times_factor(1 / 8)),
     "rpm": ("_rpm", None),
     "V": ("_volts", None),
     "A": ("_amperes", None),
@@ -191,7 +196,9 @@ _ROWS: Mapping[str, tuple[str, str, str]] = {
     "kernel.files": ("node_filefd_", "", "gauge"),
     "kernel.entropy": ("node_entropy_", "", "gauge"),
 }
-"""Metric whose devices are rows of a table of the kernel -> beginning and end of the names of its series, and their kind."""
+"""Metric whose devices are rows of a table of the kernel -> beginning and end of
+the names of its series, and their kind.
+"""
 _WITHOUT_UNIT = "HugePages_"
 """Rows of /proc/meminfo that count pages."""
 
@@ -335,7 +342,7 @@ def of_counter(metric: str) -> Series | None:
     kernel = found[1]
     if kernel == "lifespan":
         age = "how old a counter of this port may be"
-        return Series("node_infiniband_lifespan_seconds", "gauge", age, times(1e-3))
+        return Series("node_infiniband_lifespan_seconds", "gauge", age, times_factor(1e-3))
     slug = _OTHER.sub("_", kernel.lower()).strip("_")
     if _GAUGE.fullmatch(kernel):
         return Series(f"node_infiniband_hw_{slug}", "gauge", f"{kernel} of the port")
@@ -401,7 +408,9 @@ ALWAYS = "up"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which series are wanted: those of `kinds`; `words` (groups and names of series; () for all) narrows them."""
+    """Which series are wanted: those of `kinds`; `words` (groups and names
+    of series; () for all) narrows them.
+    """
 
     kinds: Kinds = EVERYTHING
     words: tuple[str, ...] = ()

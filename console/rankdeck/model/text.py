@@ -1,4 +1,6 @@
-"""JSON from nodes and files, with limited nesting; checks of its fields; numbers, names and times as text."""
+"""JSON from nodes and files, with limited nesting; checks of its
+fields; numbers, names and times as text.
+"""
 
 import json
 import re
@@ -6,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeGuard, cast
 
-from rankdeck.model.safe_text import LIMIT, clean
+from rankdeck.model.safe_text import LIMIT, clean_line
 
 LONGEST = 8 << 20
 """Most bytes of one line of JSON."""
@@ -42,7 +44,7 @@ def _decimal(digits: str) -> float:
 _READ = json.JSONDecoder(parse_int=_whole, parse_float=_decimal, parse_constant=_never).decode
 
 
-def table(line: bytes, longest: int = LONGEST) -> Table | None:
+def parse_table(line: bytes, longest: int = LONGEST) -> Table | None:
     """The JSON object in these bytes; None if `read_table` refuses them."""
     try:
         return read_table(line, longest)
@@ -51,7 +53,8 @@ def table(line: bytes, longest: int = LONGEST) -> Table | None:
 
 
 def read_table(line: bytes, longest: int = LONGEST) -> Table:
-    """The JSON object in these bytes; raises ValueError if there is no valid one, or one too long or too deeply nested.
+    """The JSON object in these bytes; raises ValueError if there is no valid
+    one, or one too long or too deeply nested.
 
     Numbers are finite, integers have at most 20 digits, and text can be encoded as UTF-8.
     """
@@ -72,12 +75,12 @@ def read_table(line: bytes, longest: int = LONGEST) -> Table:
     return cast("Table", found)
 
 
-def tables(out: bytes) -> Iterator[Table]:
+def parse_tables(out: bytes) -> Iterator[Table]:
     """The JSON objects in the last 1000 lines, the last one first.
 
     The other lines are ignored: start-up files of a login shell may print some.
     """
-    return filter(None, map(table, reversed(out[-LONGEST:].splitlines()[-_MOST_LINES:])))
+    return filter(None, map(parse_table, reversed(out[-LONGEST:].splitlines()[-_MOST_LINES:])))
 
 
 def is_table(found: object) -> TypeGuard[Table]:
@@ -121,53 +124,59 @@ def _deep(line: bytes) -> bool:
 # ---- fields --------------------------------------------------------------------------------
 
 
-def figures(value: float, digits: int = 4) -> str:
-    """A number with `digits` significant digits, or rounded to an integer: `9.573`, `12346`, not `1.235e+04`."""
+def significant_figures(value: float, digits: int = 4) -> str:
+    """A number with `digits` significant digits, or rounded to an integer:
+    `9.573`, `12346`, not `1.235e+04`.
+    """
     return f"{value:.0f}" if abs(value) >= 10**digits - 0.5 else f"{value:.{digits}g}"
 
 
-def listed(names: Sequence[str], most: int = 6) -> str:
+def list_names(names: Sequence[str], most: int = 6) -> str:
     """`n1, n2 and 4 more`: at most `most` of these names."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def day_time(at: float) -> str:
-    """Epoch seconds as `2026-11-22 14:03` in this machine's time zone; "" if they are not a valid time."""
+    """Epoch seconds as `2026-11-22 14:03` in this machine's time zone;
+    "" if they are not a valid time.
+    """
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(at)) if 0 < at < LATEST else ""
 
 
-def integer(value: object) -> TypeGuard[int]:
-    """An integer (not a bool) below 2^53 in size: SQLite, and programs that use doubles, can hold it."""
+def is_integer(value: object) -> TypeGuard[int]:
+    """An integer (not a bool) below 2^53 in size: SQLite, and
+    programs that use doubles, can hold it.
+    """
     return type(value) is int and abs(value) < _INTEGER
 
 
-def natural(value: object) -> int:
+def natural_or_zero(value: object) -> int:
     """`value` if it is an integer above 0, else 0."""
-    return max(value, 0) if integer(value) else 0
+    return max(value, 0) if is_integer(value) else 0
 
 
-def number(value: object) -> TypeGuard[int | float]:
+def is_number(value: object) -> TypeGuard[int | float]:
     """A number (not a bool) below 1e300 in size, so that calculations do not overflow."""
     return type(value) in (int, float) and abs(cast("float", value)) < 1e300
 
 
-def stamp(value: object) -> TypeGuard[int | float]:
+def is_stamp(value: object) -> TypeGuard[int | float]:
     """Epoch seconds that are a valid time: from 0 to below LATEST."""
     return type(value) in (int, float) and 0 <= cast("float", value) < LATEST
 
 
-def flag(value: object) -> bool:
+def is_flag(value: object) -> bool:
     """A boolean, not a number."""
     return type(value) is bool
 
 
-def text(longest: int) -> Check:
+def is_text(longest: int) -> Check:
     """A check for text of at most `longest` characters."""
     return lambda value: isinstance(value, str) and len(value) <= longest
 
 
-def rows(each: Check, most: int) -> Check:
+def is_rows(each: Check, most: int) -> Check:
     """A check for a list of at most `most` items that all pass `each`."""
 
     def check(value: object) -> bool:
@@ -184,17 +193,19 @@ def or_null(check: Check) -> Check:
     return lambda value: value is None or check(value)
 
 
-def fitting(found: Mapping[str, Any], shape: Mapping[str, Check]) -> Table:
+def fitting_fields(found: Mapping[str, Any], shape: Mapping[str, Check]) -> Table:
     """The fields that are in `shape` and valid; the others are left out."""
     return {key: found[key] for key, check in shape.items() if key in found and check(found[key])}
 
 
-def cleaned(found: Mapping[str, Any], shape: Mapping[str, Check]) -> Table:
-    """The fields of `fitting`, with texts made printable and lists made tuples; `shape` must limit their length."""
-    return {key: _cleaned(value) for key, value in fitting(found, shape).items()}
+def cleaned_fields(found: Mapping[str, Any], shape: Mapping[str, Check]) -> Table:
+    """The fields of `fitting_fields`, with texts made printable and lists made
+    tuples; `shape` must limit their length.
+    """
+    return {key: _cleaned(value) for key, value in fitting_fields(found, shape).items()}
 
 
 def _cleaned(value: object) -> object:
     if isinstance(value, str):
-        return clean(value, LIMIT)
+        return clean_line(value, LIMIT)
     return tuple(map(_cleaned, value)) if is_list(value) else value

@@ -6,23 +6,25 @@ from dataclasses import dataclass
 from rankdeck.backends.launchers import Placement, RankPlace
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch
-from rankdeck.model.nodeset import fold
-from rankdeck.model.safe_text import clean
+from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.safe_text import clean_line
 from rankdeck.model.text import as_table, is_table
 from rankdeck.preflight.facts import (
     Change,
     Finding,
     JobContext,
     NodeFacts,
-    each,
-    found,
-    group,
+    findings_for_each,
+    group_nodes,
     is_address,
     job_interface,
+    make_finding,
 )
 
 ALL_PAIRS = 64
-"""Up to this many nodes, all try to reach each other; in larger jobs each tries this many others."""
+"""Up to this many nodes, all try to reach each other; in larger
+jobs each tries this many others.
+"""
 _SHOWN = 4
 Target = tuple[str, str, int]
 """Name, address and port of a node that listens."""
@@ -50,7 +52,7 @@ def address_of(case: JobContext, name: str) -> str:
     return place.node.host
 
 
-def targets(case: JobContext) -> dict[str, list[Target]]:
+def connection_targets(case: JobContext) -> dict[str, list[Target]]:
     """The nodes that each node tries: all others, or an evenly spread selection in a large job."""
     listening = [
         (p.node.name, address_of(case, p.node.name), f.listen) for p, f in case.answered if f.listen
@@ -64,10 +66,12 @@ def targets(case: JobContext) -> dict[str, list[Target]]:
     }
 
 
-def attempts(raw: object) -> dict[str, ConnectAttempt]:
+def parse_attempts(raw: object) -> dict[str, ConnectAttempt]:
     """Parse the attempts that a node reports; invalid ones are left out."""
     return {
-        clean(name): ConnectAttempt(clean(row.get("error")), clean(row.get("stage"), 10))
+        clean_line(name): ConnectAttempt(
+            clean_line(row.get("error")), clean_line(row.get("stage"), 10)
+        )
         for name, row in list(as_table(raw).items())[:4096]
         if is_table(row)
     }
@@ -88,7 +92,7 @@ def judge_pairs(case: JobContext, reached: Reached) -> list[Finding]:
             if count
             else "one node: no connection to test"
         )
-        return [found(Level.OK, "connect", "", text)]
+        return [make_finding(Level.OK, "connect", "", text)]
     findings: list[Finding] = []
     for stage, judge in (("connect", _refused), ("data", _swallowed)):
         pairs = {pair: a for pair, a in broken.items() if a.stage == stage}
@@ -109,15 +113,15 @@ def _refused(
             alone.add(name)
             why = pairs[failed[0], name].error
             text = f"no other node reaches it at {address_of(case, name)}: {why}"
-            yield found(Level.BAD, "connect", name, text, fix)
+            yield make_finding(Level.BAD, "connect", name, text, fix)
     rest = {pair: a for pair, a in pairs.items() if not alone & set(pair)}
     for (a, b), attempt in list(rest.items())[:_SHOWN]:
         text = f"{a} cannot reach {b} at {address_of(case, b)}: {attempt.error}"
-        yield found(Level.BAD, "connect", fold((a, b)), text, fix)
+        yield make_finding(Level.BAD, "connect", fold_nodes((a, b)), text, fix)
     if len(rest) > _SHOWN:
-        nodes = fold({name for pair in rest for name in pair})
+        nodes = fold_nodes({name for pair in rest for name in pair})
         text = f"{len(rest) - _SHOWN} more pairs of nodes cannot reach each other"
-        yield found(Level.BAD, "connect", nodes, text, fix)
+        yield make_finding(Level.BAD, "connect", nodes, text, fix)
 
 
 def _swallowed(
@@ -128,14 +132,14 @@ def _swallowed(
         return
     (a, b), attempt = next(iter(pairs.items()))
     more = f", and {len(pairs) - 1} more pairs" if len(pairs) > 1 else ""
-    yield found(
-        Level.BAD, "mtu", fold({name for pair in pairs for name in pair}),
+    yield make_finding(
+        Level.BAD, "mtu", fold_nodes({name for pair in pairs for name in pair}),
         f"{a} and {b} connect, but large packets are lost on the way ({attempt.error}){more}",
         "a switch or interface on the path has a smaller MTU: raise it there, or lower it on the nodes",
     )  # fmt: skip
 
 
-def interfaces(case: JobContext) -> list[Finding]:
+def check_interfaces(case: JobContext) -> list[Finding]:
     """Check the job's interface on every node: it exists, is up, in one network, with one MTU."""
 
     def absent(place: RankPlace, facts: NodeFacts) -> str | None:
@@ -152,8 +156,8 @@ def interfaces(case: JobContext) -> list[Finding]:
         return None
 
     return [
-        *each(case, Level.BAD, "interface", absent, "correct `interface` in the cluster file"),
-        *each(case, Level.BAD, "interface", outside, "correct `network` in the cluster file, or bring the interface up there"),
+        *findings_for_each(case, Level.BAD, "interface", absent, "correct `interface` in the cluster file"),
+        *findings_for_each(case, Level.BAD, "interface", outside, "correct `network` in the cluster file, or bring the interface up there"),
         *_down(case),
         *_mixed(case),
         *_named_by_env(case),
@@ -163,9 +167,9 @@ def interfaces(case: JobContext) -> list[Finding]:
 def _down(case: JobContext) -> Iterable[Finding]:
     """Findings for interfaces of the job that are not up, with the command for each."""
     rows = [(p.node.name, job_interface(case, p, f)) for p, f in case.answered]
-    down = group((name, i.name if i and not i.up else None) for name, i in rows)
+    down = group_nodes((name, i.name if i and not i.up else None) for name, i in rows)
     for name, nodes in down.items():
-        yield found(
+        yield make_finding(
             Level.BAD,
             "interface",
             nodes,
@@ -176,25 +180,25 @@ def _down(case: JobContext) -> Iterable[Finding]:
 
 def _mixed(case: JobContext) -> Iterable[Finding]:
     rows = [(p.node.name, job_interface(case, p, f)) for p, f in case.answered]
-    mtus = group((name, i.mtu if i else None) for name, i in rows)
+    mtus = group_nodes((name, i.mtu if i else None) for name, i in rows)
     if len(mtus) > 1:
         parts = ", ".join(f"{mtu} on {nodes}" for mtu, nodes in sorted(mtus.items()))
         least = min(mtus)
-        names = group((name, i.name if i and i.mtu > least else None) for name, i in rows)
+        names = group_nodes((name, i.name if i and i.mtu > least else None) for name, i in rows)
         lower = ", ".join(
             f"`ip link set dev {name} mtu {least}` on {nodes}" for name, nodes in names.items()
         )
-        yield found(
+        yield make_finding(
             Level.WARN,
             "mtu",
             "",
             f"the MTU differs: {parts}",
             f"make it the same on all nodes and switches: {lower}, or raise the others",
         )
-    nets = group((name, i.address.network if i and i.address else None) for name, i in rows)
+    nets = group_nodes((name, i.address.network if i and i.address else None) for name, i in rows)
     if len(nets) > 1:
         parts = ", ".join(f"{net} on {nodes}" for net, nodes in nets.items())
-        yield found(
+        yield make_finding(
             Level.WARN,
             "interface",
             "",
@@ -204,7 +208,9 @@ def _mixed(case: JobContext) -> Iterable[Finding]:
 
 
 def _named_by_env(case: JobContext) -> Iterable[Finding]:
-    """Check the interfaces that the job's own variables name; for NCCL these may be prefixes and lists."""
+    """Check the interfaces that the job's own variables name; for NCCL
+    these may be prefixes and lists.
+    """
     for variable in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         value = case.spec.env.get(variable, "")
         if not value or value.startswith("^"):
@@ -216,10 +222,10 @@ def _named_by_env(case: JobContext) -> Iterable[Finding]:
             if not any(i.name == w or (not exact and i.name.startswith(w)) for i in f.interfaces for w in wanted)
         ]  # fmt: skip
         if lacking:
-            yield found(
+            yield make_finding(
                 Level.BAD,
                 "interface",
-                fold(lacking),
+                fold_nodes(lacking),
                 f"{variable} names `{value}`, which is not there",
                 f"leave {variable} out, and name the `interface` of each node in the cluster file",
             )
@@ -234,7 +240,9 @@ _MOST_PORT = 65535
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """The rendezvous of the ranks, as far as fixed, and by which key; "": the first node, a free port."""
+    """The rendezvous of the ranks, as far as fixed, and by which key;
+    "": the first node, a free port.
+    """
 
     host: str = ""
     host_by: str = ""
@@ -248,7 +256,7 @@ class Meeting:
         return int(self.port) if digits and int(self.port) <= _MOST_PORT else 0
 
 
-def meeting(layout: Placement) -> Meeting:
+def meeting_place(layout: Placement) -> Meeting:
     """Where the ranks of this job will meet, as far as its file fixes that."""
     spec = layout.spec
     if spec.launch is Launch.TORCHRUN:
@@ -259,7 +267,9 @@ def meeting(layout: Placement) -> Meeting:
 
 
 def _of_torchrun(spec: JobSpec) -> Meeting:
-    """The same for torchrun: arguments of the job come last and win; torchrun sets MASTER_ADDR and MASTER_PORT itself."""
+    """The same for torchrun: arguments of the job come last and win; torchrun
+    sets MASTER_ADDR and MASTER_PORT itself.
+    """
     args = spec.torch.args
     if "--standalone" in args:
         return Meeting()
@@ -299,7 +309,7 @@ def _value(args: Sequence[str], option: str) -> str:
 
 def listens_on(layout: Placement) -> str:
     """The node on whose port the ranks meet; "" if it is not a node of the job."""
-    met, first = meeting(layout), layout.places[0].node
+    met, first = meeting_place(layout), layout.places[0].node
     if not met.host or met.host_by == "MASTER_ADDR":
         # Rank 0 listens, whatever host the job names.
         return first.name
@@ -309,7 +319,7 @@ def listens_on(layout: Placement) -> str:
 
 def foreign_host(layout: Placement) -> str:
     """A host name that the job fixes and every node must know; "" if there is none."""
-    host = meeting(layout).host
+    host = meeting_place(layout).host
     return "" if not host or is_address(host) or _is_loopback(host) else host
 
 
@@ -320,11 +330,11 @@ def _is_loopback(host: str) -> bool:
 # ---- what it means ---------------------------------------------------------------------
 
 
-def port(case: JobContext) -> Iterable[Finding]:
+def check_port(case: JobContext) -> Iterable[Finding]:
     """Check the fixed port: it is a valid port, and free on the node that listens."""
-    met, node = meeting(case.layout), listens_on(case.layout)
+    met, node = meeting_place(case.layout), listens_on(case.layout)
     if met.port and not met.number:
-        yield found(
+        yield make_finding(
             Level.BAD,
             "port",
             "",
@@ -334,7 +344,7 @@ def port(case: JobContext) -> Iterable[Finding]:
     elif met.number and node in case.facts and case.facts[node].port_trouble:
         why = case.facts[node].port_trouble
         fix, *change = _other_port(case.spec, met)
-        yield found(
+        yield make_finding(
             Level.BAD, "port", node, f"port {met.number} (`{met.port_by}`) cannot be used: {why}",
             f"{fix}; `ss -ltnp sport = :{met.number}` there says who has it", *change,
         )  # fmt: skip
@@ -362,21 +372,21 @@ def _without(args: Sequence[str], option: str) -> list[str]:
     return kept
 
 
-def host(case: JobContext) -> Iterable[Finding]:
+def check_host(case: JobContext) -> Iterable[Finding]:
     """Check the fixed host: rank 0 runs there, and every node knows its name."""
-    met, many = meeting(case.layout), len(case.layout.places) > 1
+    met, many = meeting_place(case.layout), len(case.layout.places) > 1
     first = case.layout.places[0].node
     if many and met.host and _is_loopback(met.host):
-        yield found(
+        yield make_finding(
             Level.BAD, "meeting", "", f"`{met.host_by}` is {met.host}: every node would look for rank 0 on itself",
             f"name the first node: {first.host}",
         )  # fmt: skip
     elif met.host_by == "MASTER_ADDR" and _elsewhere(case, met.host):
-        yield found(
+        yield make_finding(
             Level.BAD, "meeting", "", f"`MASTER_ADDR` is {met.host}, but rank 0 runs on {first.name}",
             f"name the first node: {first.host}",
         )  # fmt: skip
-    yield from each(
+    yield from findings_for_each(
         case,
         Level.BAD,
         "meeting",
@@ -393,7 +403,7 @@ def _elsewhere(case: JobContext, name: str) -> bool:
 
 
 def _unknown(case: JobContext) -> Callable[[RankPlace, NodeFacts], str | None]:
-    name, by = foreign_host(case.layout), meeting(case.layout).host_by
+    name, by = foreign_host(case.layout), meeting_place(case.layout).host_by
 
     def tell(_: RankPlace, facts: NodeFacts) -> str | None:
         error = facts.names[name].error if name in facts.names else ""
@@ -402,12 +412,12 @@ def _unknown(case: JobContext) -> Callable[[RankPlace, NodeFacts], str | None]:
     return tell
 
 
-def overridden(spec: JobSpec) -> Iterable[Finding]:
+def check_overridden(spec: JobSpec) -> Iterable[Finding]:
     """Report variables that the job sets but torchrun overrides for its ranks."""
     if spec.launch is Launch.TORCHRUN:
         for name in ("MASTER_ADDR", "MASTER_PORT"):
             if name in spec.env:
-                yield found(
+                yield make_finding(
                     Level.WARN, "environment", "", f"`{name}` in `env` has no effect: torchrun sets it for the ranks",
                     "take it out; `torch.port` fixes the port", Change(f"env.{name}", None),
                 )  # fmt: skip

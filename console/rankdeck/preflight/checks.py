@@ -1,4 +1,6 @@
-"""Checks of a job (its file, launcher, program, MPI, image) and of its nodes (clocks, cores, memory, disks, names, GPUs, telemetry)."""
+"""Checks of a job (its file, launcher, program, MPI, image) and of its nodes (clocks,
+cores, memory, disks, names, GPUs, telemetry).
+"""
 
 import re
 import shlex
@@ -6,30 +8,30 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from rankdeck.images.bring import difference, enroot_create, push_command
+from rankdeck.images.bring import describe_versions, enroot_create, push_command
 from rankdeck.model.cluster import Node
 from rankdeck.model.health import Level
 from rankdeck.model.job import Container, JobSpec, Launch
-from rankdeck.model.nodeset import fold
-from rankdeck.preflight.check_network import overridden
+from rankdeck.model.nodeset import fold_nodes
+from rankdeck.preflight.check_network import check_overridden
 from rankdeck.preflight.facts import (
     Change,
     Finding,
     JobContext,
     NodeFacts,
-    each,
-    found,
-    group,
+    findings_for_each,
+    group_nodes,
     is_address,
+    make_finding,
     modules_of,
     needs_names,
     own_files,
     programs_of,
 )
-from rankdeck.rules.head_clock import REMEDY, describe, seconds_behind
+from rankdeck.rules.head_clock import REMEDY, describe_head_clock, seconds_behind
 from rankdeck.runtimes import find_runtime
 from rankdeck_agent.rules.table import LET_GO
-from rankdeck_agent.rules.units import duration, size
+from rankdeck_agent.rules.units import write_duration, write_size
 
 _PLACING = {
     "-np": 1, "-n": 1, "--np": 1, "-c": 1, "-N": 1, "--hostfile": 1, "-hostfile": 1, "--machinefile": 1,
@@ -47,7 +49,7 @@ def _by_slot(word: str, rest: Sequence[str]) -> bool:
     return name.lstrip("-") == "map-by" and (value if equals else "".join(rest[:1])) == "slot"
 
 
-def arguments(spec: JobSpec) -> Iterable[Finding]:
+def check_arguments(spec: JobSpec) -> Iterable[Finding]:
     """Report arguments of mpirun that contradict the plan."""
     words, kept = list(spec.mpi.args), list[str]()
     twice: list[str] = []
@@ -62,28 +64,28 @@ def arguments(spec: JobSpec) -> Iterable[Finding]:
         twice.append(word)
         del words[: 0 if "=" in word else count]
     if twice:
-        yield found(
+        yield make_finding(
             Level.BAD, "arguments", "",
             f"`mpi.args` has {', '.join(twice)}, but the plan already places the ranks",
             "take it out; `nodes`, `on` and `ranks_per_node` say the same", Change("mpi.args", kept),
         )  # fmt: skip
 
 
-def vader(spec: JobSpec) -> Iterable[Finding]:
+def check_vader(spec: JobSpec) -> Iterable[Finding]:
     """Report a parameter that Open MPI 5 no longer has, and ignores silently."""
     args = list(spec.mpi.args)
     name = "btl_vader_single_copy_mechanism"
     if spec.launch is Launch.MPI and spec.mpi.flavour == "openmpi5" and name in args:
         at = args.index(name)
         changed = [*args[: max(0, at - 1)], "--mca", "smsc", "^cma", *args[at + 2 :]]
-        yield found(
+        yield make_finding(
             Level.WARN, "arguments", "",
             f"`{name}` is a parameter of Open MPI 4: Open MPI 5 ignores it",
             "write `--mca smsc ^cma` instead", Change("mpi.args", changed),
         )  # fmt: skip
 
 
-def environment(spec: JobSpec) -> Iterable[Finding]:
+def check_environment(spec: JobSpec) -> Iterable[Finding]:
     """Report a container that would start without the variables that tell a rank its number."""
     box = spec.container
     if box is None or box.runtime not in ("apptainer", "singularity"):
@@ -91,28 +93,28 @@ def environment(spec: JobSpec) -> Iterable[Finding]:
     hit = [word for word in box.args if word in _CLEAN]
     if hit and spec.launch is Launch.MPI:
         kept = [word for word in box.args if word not in _CLEAN]
-        yield found(
+        yield make_finding(
             Level.BAD, "environment", "",
             f"`container.args` has {', '.join(hit)}: the launcher's variables do not get in, every rank would be rank 0 of 1",
             "take it out", Change("container.args", kept),
         )  # fmt: skip
 
 
-def noise(spec: JobSpec) -> Iterable[Finding]:
+def check_noise(spec: JobSpec) -> Iterable[Finding]:
     """Report debugging output that was left on."""
     level = spec.env.get("NCCL_DEBUG", "")
     if level.upper() == "TRACE":
-        yield found(
+        yield make_finding(
             Level.WARN, "environment", "",
             f"NCCL_DEBUG={level} writes thousands of lines a second and slows the job",
             "WARN is enough to be told of errors", Change("env.NCCL_DEBUG", "WARN"),
         )  # fmt: skip
 
 
-CHECKS = (arguments, vader, environment, noise, overridden)
+CHECKS = (check_arguments, check_vader, check_environment, check_noise, check_overridden)
 
 
-def judge(spec: JobSpec) -> list[Finding]:
+def check_job_file(spec: JobSpec) -> list[Finding]:
     """The findings of all checks that need only the job file."""
     return [finding for check in CHECKS for finding in check(spec)]
 
@@ -125,7 +127,7 @@ _FLAVOURS = (
 _SERIES = re.compile(r"\d+\.\d+")
 
 
-def programs(case: JobContext) -> Iterable[Finding]:
+def check_programs(case: JobContext) -> Iterable[Finding]:
     """Report a launcher, runtime or program that is missing on some node."""
     for name in programs_of(case.spec):
         refused = [
@@ -142,10 +144,10 @@ def programs(case: JobContext) -> Iterable[Finding]:
             continue
         everywhere = len(without) == len(case.answered)
         text = f"no `{name}` on {'any' if everywhere else 'this'} node"
-        yield found(
+        yield make_finding(
             Level.BAD,
             "program",
-            fold(without),
+            fold_nodes(without),
             text,
             _how_to_get(case, name, without),
             *_other_runtime(case, name),
@@ -157,16 +159,16 @@ def _not_allowed(name: str, nodes: Sequence[str]) -> Finding:
     what, mode = ("readable", "+r") if name.endswith(".py") else ("executable", "+x")
     text = f"`{name}` is there, but not {what}"
     fix = f"`chmod {mode} {shlex.quote(name)}` there, or ask its owner"
-    return found(Level.BAD, "program", fold(nodes), text, fix)
+    return make_finding(Level.BAD, "program", fold_nodes(nodes), text, fix)
 
 
-def modules(case: JobContext) -> Iterable[Finding]:
+def check_modules(case: JobContext) -> Iterable[Finding]:
     """Report a Python package that the program imports and that is missing on some node."""
     for word in modules_of(case.spec):
         python, _, name = word.rpartition(" ")
         if without := [p.node.name for p, f in case.answered if f.modules.get(word) is False]:
-            yield found(
-                Level.BAD, "modules", fold(without), f"no `{name}` for {python}: the program imports it",
+            yield make_finding(
+                Level.BAD, "modules", fold_nodes(without), f"no `{name}` for {python}: the program imports it",
                 f"`{python} -m pip install {name}` there, name the Python of an environment that has it, or use a container",
             )  # fmt: skip
 
@@ -179,7 +181,7 @@ def _how_to_get(case: JobContext, name: str, nodes: Sequence[str]) -> str:
     if key is not None:
         return f"install it there, set `{key}` to its full path, or PATH in the cluster file's `environment`"
     if name in case.programs_here:
-        copied = f"rankdeck cp {shlex.quote(name)} {fold(nodes)}:{shlex.quote(name)}"
+        copied = f"rankdeck cp {shlex.quote(name)} {fold_nodes(nodes)}:{shlex.quote(name)}"
         return f"it is on this machine only: `{copied}`, or bring it with `files`"
     where = "a path from `workdir` or home" if "/" in name else "a command in PATH"
     return f"put it there ({where}), or bring it with `files`"
@@ -199,12 +201,12 @@ def same_program(case: JobContext) -> Iterable[Finding]:
         return
     machines = {f.machine for _, f in case.answered}
     for name in own_files(case.spec):
-        digests = group((p.node.name, _digest(f, name)) for p, f in case.answered)
+        digests = group_nodes((p.node.name, _digest(f, name)) for p, f in case.answered)
         if len(digests) > 1:
             own = "/" in name or name.endswith(".py")
             level = Level.BAD if own and len(machines) == 1 else Level.WARN
             parts = ", ".join(f"{d[:12]} on {nodes}" for d, nodes in digests.items())
-            yield found(
+            yield make_finding(
                 level,
                 "program",
                 "",
@@ -218,15 +220,17 @@ def _digest(facts: NodeFacts, name: str) -> str | None:
     return (program.digest or None) if program else None
 
 
-def mpi(case: JobContext) -> Iterable[Finding]:
+def check_mpi(case: JobContext) -> Iterable[Finding]:
     """Report an MPI that differs from the job file, or between nodes."""
     spec = case.spec
     if spec.launch is not Launch.MPI:
         return
-    versions = group((p.node.name, f.versions.get(spec.mpi.path) or None) for p, f in case.answered)
+    versions = group_nodes(
+        (p.node.name, f.versions.get(spec.mpi.path) or None) for p, f in case.answered
+    )
     if len({_series(version) for version in versions}) > 1:
         parts = ", ".join(f"{version} on {nodes}" for version, nodes in versions.items())
-        yield found(
+        yield make_finding(
             Level.BAD,
             "mpi",
             "",
@@ -236,14 +240,14 @@ def mpi(case: JobContext) -> Iterable[Finding]:
     for version, nodes in versions.items():
         flavour = flavour_of(version)
         if spec.mpi.detect:
-            yield found(
+            yield make_finding(
                 Level.OK,
                 "mpi",
                 nodes,
                 f"`{spec.mpi.path}` is {version}: {flavour or spec.mpi.flavour}",
             )
         elif flavour and flavour != spec.mpi.flavour:
-            yield found(
+            yield make_finding(
                 Level.BAD, "mpi", nodes, f"`{spec.mpi.path}` is {version}, but the job says `flavour: {spec.mpi.flavour}`",
                 f"say `flavour: {flavour}`", Change("mpi.flavour", flavour),
             )  # fmt: skip
@@ -255,7 +259,9 @@ def _series(version: str) -> str:
 
 
 def flavour_of(version: str) -> str:
-    """`openmpi5`, `openmpi4` or `mpich`, from the first line of `mpirun --version`; "" if it is not known."""
+    """`openmpi5`, `openmpi4` or `mpich`, from the first line of `mpirun
+    --version`; "" if it is not known.
+    """
     for pattern, flavour in _FLAVOURS:
         if pattern.search(version):
             return flavour
@@ -270,25 +276,29 @@ def found_mpi(spec: JobSpec, version: str) -> JobSpec:
     return replace(spec, mpi=replace(spec.mpi, flavour=flavour))
 
 
-_bad_image = partial(found, Level.BAD, "image")
+_bad_image = partial(make_finding, Level.BAD, "image")
 
 
-def image(case: JobContext) -> Iterable[Finding]:
-    """Report different versions of the image, a missing image, or nodes to which it will be copied."""
+def check_image(case: JobContext) -> Iterable[Finding]:
+    """Report different versions of the image, a missing image, or
+    nodes to which it will be copied.
+    """
     box = case.spec.container
     images = {p.node.name: f.image for p, f in case.answered if f.image is not None}
     if box is None or not images:
         return
-    if text := difference(images):
+    if text := describe_versions(images):
         push = push_command(box.runtime, box.image, images, images.values(), replace=True)
         fix = f"bring the right one to all nodes: {push}"
         yield _bad_image("", f"`{box.image}`: {text}", fix)
-    errors = group((n, row.error or None) for n, row in images.items() if row.kind == "failed")
+    errors = group_nodes(
+        (n, row.error or None) for n, row in images.items() if row.kind == "failed"
+    )
     for error, nodes in errors.items():
         yield _bad_image(nodes, f"`{box.image}` cannot be looked at: {error}")
     if remote := [n for n, row in images.items() if row.kind == "remote"]:
         text = f"`{box.image}` is fetched by every rank when it starts"
-        yield found(Level.WARN, "image", fold(remote), text, _pull(box))
+        yield make_finding(Level.WARN, "image", fold_nodes(remote), text, _pull(box))
     yield from _missing(case, [n for n, row in images.items() if row.kind == "missing"])
 
 
@@ -300,19 +310,19 @@ def _missing(case: JobContext, nodes: list[str]) -> Iterable[Finding]:
         return
     total = rows[0].size if rows else case.image_here
     if how := enroot_create(box.runtime, box.image):
-        yield _bad_image(fold(nodes), f"no container `{box.image}`", how)
+        yield _bad_image(fold_nodes(nodes), f"no container `{box.image}`", how)
     elif any(row.kind == "folder" for row in rows):
         build = f"{box.runtime} build {box.image.rstrip('/')}.sif {box.image}"
         text = f"no `{box.image}`: elsewhere it is a folder, and folders are not copied"
-        yield _bad_image(fold(nodes), text, f"make it a file: `{build}`, and name that")
+        yield _bad_image(fold_nodes(nodes), text, f"make it a file: `{build}`, and name that")
     elif total is None:
         missing = [row for node in nodes if (row := case.facts[node].image) is not None]
         push = push_command(box.runtime, box.image, nodes, missing)
         text = f"no image `{box.image}`, nor here or on another node to copy it from"
-        yield _bad_image(fold(nodes), text, f"build or pull it here, then {push}")
+        yield _bad_image(fold_nodes(nodes), text, f"build or pull it here, then {push}")
     else:
-        text = f"no `{box.image}` yet: the launch will copy {size(total)}"
-        yield found(Level.OK, "image", fold(nodes), text)
+        text = f"no `{box.image}` yet: the launch will copy {write_size(total)}"
+        yield make_finding(Level.OK, "image", fold_nodes(nodes), text)
         yield from _no_room(case, nodes, total)
 
 
@@ -328,23 +338,23 @@ def _no_room(case: JobContext, nodes: list[str], total: int) -> Iterable[Finding
     for node in nodes:
         row = case.facts[node].image
         if row is not None and row.free is not None and row.free < total:
-            text = f"no room for the image: {size(row.free)} left, {size(total)} needed"
+            text = f"no room for the image: {write_size(row.free)} left, {write_size(total)} needed"
             fix = "make room there, or name another path in `container.image`"
             yield _bad_image(node, text, fix)
 
 
-def runtime(case: JobContext) -> Iterable[Finding]:
+def check_runtime(case: JobContext) -> Iterable[Finding]:
     """Report kernels that do not let ordinary users start containers."""
     box = case.spec.container
     if box is None or not find_runtime(box.runtime).user_namespaces:
         return
-    yield from each(
+    yield from findings_for_each(
         case, Level.WARN, "runtime",
         lambda _, f: None if f.userns else "user namespaces are not allowed: only a setuid installation can start containers",
         "`sysctl user.max_user_namespaces=15000`, and on Ubuntu `kernel.apparmor_restrict_unprivileged_userns=0`",
     )  # fmt: skip
     if box.image.endswith(".sif"):
-        yield from each(
+        yield from findings_for_each(
             case, Level.WARN, "runtime",
             lambda _, f: None if f.fuse else "/dev/fuse cannot be opened: an image file cannot be mounted without setuid",
             "`chmod 0666 /dev/fuse` there, or use an image folder",
@@ -352,30 +362,34 @@ def runtime(case: JobContext) -> Iterable[Finding]:
 
 
 SKEW = 2.0
-"""With a larger difference between clocks, in seconds, lines of different nodes are out of order."""
+"""With a larger difference between clocks, in seconds, lines of
+different nodes are out of order.
+"""
 _SHM_PER_RANK = 16 << 20
 _RUN_LEAST, _RUN_FEW = 16 << 20, 256 << 20
 
 
-def clock(case: JobContext) -> Iterable[Finding]:
-    """Report clocks that certainly differ from the console's; the console's own if most nodes agree on another time."""
+def check_clock(case: JobContext) -> Iterable[Finding]:
+    """Report clocks that certainly differ from the console's; the console's
+    own if most nodes agree on another time.
+    """
     skews = {p.node.name: f.skew for p, f in case.answered}
     behind = seconds_behind(skews.values())
     if behind:
-        yield found(Level.WARN, "clock", "", describe(behind), REMEDY)
+        yield make_finding(Level.WARN, "clock", "", describe_head_clock(behind), REMEDY)
     whose = "the other nodes'" if behind else "the console's"
     off = {node: skew - behind for node, skew in skews.items() if abs(skew - behind) > SKEW}
     for node, skew in off.items():
         way = "ahead of" if skew > 0 else "behind"
-        yield found(
-            Level.WARN, "clock", node, f"the clock is {duration(abs(skew))} {way} {whose}",
+        yield make_finding(
+            Level.WARN, "clock", node, f"the clock is {write_duration(abs(skew))} {way} {whose}",
             "switch time synchronisation on there: `timedatectl set-ntp true`",
         )  # fmt: skip
 
 
-def slots(case: JobContext) -> Iterable[Finding]:
+def check_slots(case: JobContext) -> Iterable[Finding]:
     """Report nodes with more ranks than cores."""
-    return each(
+    return findings_for_each(
         case, Level.WARN, "slots",
         lambda p, f: f"{len(p.ranks)} ranks share {f.cores} core{'s' * (f.cores != 1)}"
         if f.cores and len(p.ranks) > f.cores else None,
@@ -383,19 +397,19 @@ def slots(case: JobContext) -> Iterable[Finding]:
     )  # fmt: skip
 
 
-def memlock(case: JobContext) -> Iterable[Finding]:
+def check_memlock(case: JobContext) -> Iterable[Finding]:
     """Report nodes whose limit on locked memory is too low for RDMA."""
-    return each(
+    return findings_for_each(
         case, Level.WARN, "memlock",
-        lambda p, f: f"only {size(f.memlock)} of memory may be locked: RDMA falls back or fails"
+        lambda p, f: f"only {write_size(f.memlock)} of memory may be locked: RDMA falls back or fails"
         if p.node.rdma and f.memlock is not None else None,
         "put `* - memlock unlimited` into /etc/security/limits.d there, and for sshd `LimitMEMLOCK=infinity`",
     )  # fmt: skip
 
 
-def logout(case: JobContext) -> Iterable[Finding]:
+def check_logout(case: JobContext) -> Iterable[Finding]:
     """Report nodes on which the job would end with the login of the console."""
-    return each(
+    return findings_for_each(
         case, Level.WARN, "logout",
         lambda _, f: "processes end with the login (KillUserProcesses): the job ends when the console disconnects"
         if f.logout else None,
@@ -413,15 +427,15 @@ def shared_memory(case: JobContext) -> Iterable[Finding]:
         needed = ranks * _SHM_PER_RANK
         if ranks < 2 or shm.free >= needed:
             return None
-        return f"/dev/shm has {size(shm.free)} free of {size(shm.total)}; {ranks} ranks want {size(needed)}"
+        return f"/dev/shm has {write_size(shm.free)} free of {write_size(shm.total)}; {ranks} ranks want {write_size(needed)}"
 
-    return each(
+    return findings_for_each(
         case, Level.WARN, "shm", lambda p, f: tell(len(p.ranks), f),
         "see what lies in /dev/shm there, or `mount -o remount,size=50% /dev/shm`",
     )  # fmt: skip
 
 
-def space(case: JobContext) -> Iterable[Finding]:
+def check_space(case: JobContext) -> Iterable[Finding]:
     """Report full disks: no room for the ranks' output, or for temporary files."""
 
     def tell(facts: NodeFacts, which: str, least: int, below: int) -> str | None:
@@ -433,35 +447,35 @@ def space(case: JobContext) -> Iterable[Finding]:
         if not least and at.inodes == 0:
             return f"{at.path} has no inodes left"
         lacking = least <= at.free < below
-        return f"{at.path} has {size(at.free)} left" if lacking else None
+        return f"{at.path} has {write_size(at.free)} left" if lacking else None
 
     fix = "make room there; old runs are under ~/.local/state/rankdeck/jobs"
     for which in ("run", "tmp"):
-        yield from each(
+        yield from findings_for_each(
             case, Level.BAD, "space", lambda _, f, w=which: tell(f, w, 0, _RUN_LEAST), fix
         )
-        yield from each(
+        yield from findings_for_each(
             case, Level.WARN, "space", lambda _, f, w=which: tell(f, w, _RUN_LEAST, _RUN_FEW), fix
         )
 
 
-def folder(case: JobContext) -> Iterable[Finding]:
+def check_folder(case: JobContext) -> Iterable[Finding]:
     """Report nodes without the job's working directory."""
-    return each(
+    return findings_for_each(
         case, Level.BAD, "workdir",
         lambda _, f: None if f.base_there else f"no folder {f.base}",
         "make it there, or change `workdir`",
     )  # fmt: skip
 
 
-def names(case: JobContext) -> Iterable[Finding]:
+def check_host_names(case: JobContext) -> Iterable[Finding]:
     """Report host names that do not resolve on some node."""
     if not needs_names(case.spec) or len(case.layout.places) < 2:
         return
     for place in case.layout.places:
         host = place.node.host
         if not is_address(host):
-            yield from each(
+            yield from findings_for_each(
                 case, Level.BAD, "names",
                 lambda _, f, h=host: f"`{h}` does not resolve: {f.names[h].error}"
                 if h in f.names and f.names[h].error else None,
@@ -472,7 +486,9 @@ def names(case: JobContext) -> Iterable[Finding]:
 
 
 def own_name(case: JobContext) -> Iterable[Finding]:
-    """Report nodes whose own name resolves to loopback or not at all: Gloo would listen where others cannot connect."""
+    """Report nodes whose own name resolves to loopback or not at all: Gloo
+    would listen where others cannot connect.
+    """
 
     def tell(node: Node, facts: NodeFacts) -> str | None:
         if node.interface or "GLOO_SOCKET_IFNAME" in case.spec.env:
@@ -486,24 +502,24 @@ def own_name(case: JobContext) -> Iterable[Finding]:
             else None
         )
 
-    return each(
+    return findings_for_each(
         case, Level.WARN, "names", lambda p, f: tell(p.node, f),
         "name the `interface` of the job network in the cluster file",
     )  # fmt: skip
 
 
-def gpus(case: JobContext) -> Iterable[Finding]:
+def check_gpus(case: JobContext) -> Iterable[Finding]:
     """Report GPUs that are missing, faulty or in use."""
     for place, facts in case.answered:
         node, reported = place.node, facts.gpus
-        warn = partial(found, Level.WARN, "gpu", node.name)
+        warn = partial(make_finding, Level.WARN, "gpu", node.name)
         if reported is None or (not node.gpus and reported.error):
             continue
         if reported.error or len(reported.names) < node.gpus:
             have = reported.error or f"the driver shows {len(reported.names)}"
             text = f"the cluster file says {node.gpus} GPUs: {have}"
             fix = "look at `nvidia-smi` and `dmesg` there, or correct `gpus`"
-            yield found(Level.BAD, "gpu", node.name, text, fix)
+            yield make_finding(Level.BAD, "gpu", node.name, text, fix)
         for index, errors in enumerate(reported.uncorrected):
             if errors:
                 yield warn(
@@ -515,11 +531,11 @@ def gpus(case: JobContext) -> Iterable[Finding]:
             yield warn(f"GPUs are in use: {users}", "wait, end it, or choose other nodes with `on`")
 
 
-def health(case: JobContext) -> Iterable[Finding]:
+def check_health(case: JobContext) -> Iterable[Finding]:
     """Report problems of nodes that telemetry has found."""
     for place in case.layout.places:
         known = case.health.get(place.node.name)
         for reason in known.reasons if known else ():
             if reason.level in (Level.WARN, Level.BAD):
                 # The job may still run well: the operator decides.
-                yield found(Level.WARN, "health", place.node.name, reason.text)
+                yield make_finding(Level.WARN, "health", place.node.name, reason.text)

@@ -12,14 +12,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rankdeck.backends.launchers import lay_out
-from rankdeck.config.files import state_folder
+from rankdeck.config.files import console_state_folder
 from rankdeck.config.user import lacks_unicode
 from rankdeck.errors import ForwardingError, LaunchError, NodeError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch
-from rankdeck.model.nodeset import fold
-from rankdeck.model.safe_text import clean
+from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.safe_text import clean_line
 from rankdeck.model.schedulers import ClusterAbout
 from rankdeck.preflight import checks
 from rankdeck.preflight.facts import (
@@ -27,23 +27,26 @@ from rankdeck.preflight.facts import (
     JobContext,
     NodeFacts,
     TellFinding,
-    found,
-    group,
+    group_nodes,
+    make_finding,
     modules_of,
     programs_of,
 )
 from rankdeck.preflight.run import LIVES, Check, Tools, all_unreachable, ask_facts
-from rankdeck.python_releases import refusal
+from rankdeck.python_releases import python_refusal
 from rankdeck.remote.agent import Agents
-from rankdeck.remote.shell import Way, asks_here, on_each, within
-from rankdeck_agent.rules.units import size
+from rankdeck.remote.shell import Way, asks_here, limit_time, on_each
+from rankdeck_agent.rules.units import write_size
 
 LEAST_FILES = 1024
 """File descriptors that the console needs: its own, and for each node."""
 FILES_PER_NODE = 4
 LEAST_SPACE = 64 << 20
 _SESSIONS, _SESSION_LIMIT = 3, 15.0
-"""Sessions that are held to try it: the telemetry, what follows a job, and a question. And seconds until each runs."""
+"""Sessions that are held to try it: the telemetry, what follows a job, and a question.
+
+And seconds until each runs.
+"""
 _DISCARD = 9
 """The port to which a tunnel leads that is only tried."""
 
@@ -60,7 +63,9 @@ class Machine:
     space: int | None
     """Free bytes in the folder of the history; None: it cannot be written."""
     keys: bool
-    """Whether there is an SSH agent, a key with a usual name, or a configuration that may name one."""
+    """Whether there is an SSH agent, a key with a usual name, or a
+    configuration that may name one.
+    """
     programs: frozenset[str]
     """Commands of HERE that were found."""
     modules: frozenset[str]
@@ -82,11 +87,11 @@ def this_machine(env: Mapping[str, str]) -> Machine:
         term=env.get("TERM", ""),
         unicode=not lacks_unicode(env),
         files=sys.maxsize if hard == resource.RLIM_INFINITY else hard,
-        space=_space(state_folder()),
+        space=_space(console_state_folder()),
         keys=keys,
         programs=frozenset(name for name in HERE if shutil.which(name)),
         modules=frozenset(name for name in EXTRAS if find_spec(name)),
-        refused=refusal(sys.version_info, sys.executable),
+        refused=python_refusal(sys.version_info, sys.executable),
     )
 
 
@@ -102,7 +107,7 @@ def judge_here(machine: Machine, cluster: Cluster) -> list[Finding]:
     """What this machine lacks for this cluster, worst first; if nothing, a finding that says so."""
     rows = [finding for lacks in _HERE if (finding := lacks(machine, cluster))]
     rows.sort(key=lambda finding: -finding.level)
-    return rows or [found(Level.OK, "here", "", "this machine has what the console needs")]
+    return rows or [make_finding(Level.OK, "here", "", "this machine has what the console needs")]
 
 
 Lacks = Callable[[Machine, Cluster], Finding | None]
@@ -112,14 +117,14 @@ def _python(machine: Machine, _: Cluster) -> Finding | None:
     if not machine.refused:
         return None
     text, fix = machine.refused.rsplit(": ", 1)
-    return found(Level.BAD, "here", "", text, fix)
+    return make_finding(Level.BAD, "here", "", text, fix)
 
 
 def _terminal(machine: Machine, _: Cluster) -> Finding | None:
     if machine.term not in ("", "dumb"):
         return None
     named = f"TERM is `{machine.term}`" if machine.term else "TERM is not set"
-    return found(
+    return make_finding(
         Level.WARN, "here", "", f"{named}: the console cannot draw; the commands work",
         "use a terminal, or set TERM, e.g. to xterm-256color",
     )  # fmt: skip
@@ -128,7 +133,7 @@ def _terminal(machine: Machine, _: Cluster) -> Finding | None:
 def _glyphs(machine: Machine, _: Cluster) -> Finding | None:
     if machine.unicode:
         return None
-    return found(
+    return make_finding(
         Level.WARN, "here", "", "the terminal is said to show ASCII only: the pictures are coarser",
         "if it shows more, set LANG, e.g. to C.UTF-8",
     )  # fmt: skip
@@ -138,37 +143,39 @@ def _descriptors(machine: Machine, cluster: Cluster) -> Finding | None:
     wanted = LEAST_FILES + FILES_PER_NODE * len(cluster.nodes)
     if machine.files >= wanted:
         return None
-    return found(
+    return make_finding(
         Level.WARN, "here", "", f"{machine.files:,} open files are allowed, {wanted:,} are wanted",
         f"raise it: `ulimit -n {wanted}`, or `* - nofile {wanted}` in /etc/security/limits.d",
     )  # fmt: skip
 
 
 def _history(machine: Machine, _: Cluster) -> Finding | None:
-    folder = state_folder()
+    folder = console_state_folder()
     if machine.space is None:
         text = f"{folder} cannot be written: jobs are not remembered"
-        return found(Level.BAD, "here", "", text, "make it writable, or set XDG_STATE_HOME")
+        return make_finding(Level.BAD, "here", "", text, "make it writable, or set XDG_STATE_HOME")
     if machine.space < LEAST_SPACE:
-        text = f"{folder} has {size(machine.space)} left: jobs may not be remembered"
-        return found(Level.WARN, "here", "", text, "make room there, or set XDG_STATE_HOME")
+        text = f"{folder} has {write_size(machine.space)} left: jobs may not be remembered"
+        return make_finding(Level.WARN, "here", "", text, "make room there, or set XDG_STATE_HOME")
     return None
 
 
 def _ssh(machine: Machine, cluster: Cluster) -> Finding | None:
     if "ssh" not in machine.programs:
         text = "no `ssh` here: ssh_config is read without OpenSSH, and a shell on a node needs it"
-        return found(Level.WARN, "here", "", text, "install it (Debian: openssh-client)")
+        return make_finding(Level.WARN, "here", "", text, "install it (Debian: openssh-client)")
     if machine.keys or all(node.here for node in cluster.hosts) or cluster.access.identity:
         return None
     text = "no SSH key, agent or configuration: logins will be refused"
-    return found(Level.WARN, "here", "", text, "`ssh-keygen`, then `ssh-copy-id` to each node")
+    return make_finding(
+        Level.WARN, "here", "", text, "`ssh-keygen`, then `ssh-copy-id` to each node"
+    )
 
 
 def _kubectl(machine: Machine, cluster: Cluster) -> Finding | None:
     if not asks_here(cluster) or "kubectl" in machine.programs:
         return None
-    return found(
+    return make_finding(
         Level.BAD, "here", "", "no `kubectl` here, and the cluster file names no other host that has it",
         "install kubectl, or name a host: `kubernetes: {login: HOST}`",
     )  # fmt: skip
@@ -177,7 +184,7 @@ def _kubectl(machine: Machine, cluster: Cluster) -> Finding | None:
 def _switches(machine: Machine, cluster: Cluster) -> Finding | None:
     if not cluster.switches or "pygnmi" in machine.modules:
         return None
-    return found(
+    return make_finding(
         Level.WARN, "here", "", "the cluster file names switches, and pygnmi is not installed",
         "pip install 'rankdeck[gnmi]'",
     )  # fmt: skip
@@ -234,10 +241,10 @@ TOOLS = (
     ),
 )  # fmt: skip
 CHECKS = (
-    Check("clock", "the clocks agree", checks.clock),
-    Check("gpu", "the GPUs are there", checks.gpus),
-    Check("memlock", "enough memory may be locked", checks.memlock),
-    Check("space", "enough disk space", checks.space),
+    Check("clock", "the clocks agree", checks.check_clock),
+    Check("gpu", "the GPUs are there", checks.check_gpus),
+    Check("memlock", "enough memory may be locked", checks.check_memlock),
+    Check("space", "enough disk space", checks.check_space),
 )
 """Checks of a job that make sense for every job."""
 
@@ -249,8 +256,8 @@ def judge_nodes(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> list[Findin
     findings: list[Finding] = []
     for check in CHECKS:
         news = list(check.judge(case))
-        findings += news or [found(Level.OK, check.name, "", check.well)]
-    findings += checks.logout(case)
+        findings += news or [make_finding(Level.OK, check.name, "", check.well)]
+    findings += checks.check_logout(case)
     for tool in TOOLS:
         findings += _tool(tool, cluster.nodes, facts)
     return findings
@@ -269,9 +276,9 @@ def _tool(tool: Tool, nodes: Sequence[Node], facts: Mapping[str, NodeFacts]) -> 
     asked = [node.name for node in nodes if node.name in facts and tool.of(node)]
     found_at = {name: _first(tool, facts[name]) for name in asked}
     if lacking := [name for name, path in found_at.items() if not path]:
-        yield found(Level.WARN, tool.check, fold(lacking), tool.lacking, tool.fix)
-    for words, names in group((n, p or None) for n, p in found_at.items()).items():
-        yield found(Level.OK, tool.check, names, words)
+        yield make_finding(Level.WARN, tool.check, fold_nodes(lacking), tool.lacking, tool.fix)
+    for words, names in group_nodes((n, p or None) for n, p in found_at.items()).items():
+        yield make_finding(Level.OK, tool.check, names, words)
 
 
 def _first(tool: Tool, facts: NodeFacts) -> str:
@@ -282,8 +289,11 @@ def _first(tool: Tool, facts: NodeFacts) -> str:
     return ""
 
 
-async def examine(cluster: Cluster, agents: Agents, tell: TellFinding) -> tuple[Finding, ...]:
-    """Ask every node what it has. `tell` is called with each finding; a node that fails is a finding, not an exception."""
+async def examine_nodes(cluster: Cluster, agents: Agents, tell: TellFinding) -> tuple[Finding, ...]:
+    """Ask every node what it has.
+
+    `tell` is called with each finding; a node that fails is a finding, not an exception.
+    """
     findings: list[Finding] = []
 
     def take(news: Iterable[Finding]) -> None:
@@ -298,7 +308,7 @@ async def examine(cluster: Cluster, agents: Agents, tell: TellFinding) -> tuple[
     facts, deaf = await on_each([node.name for node in cluster.hosts], ask)
     take(_unreachable(cluster, deaf))
     if facts:
-        take([found(Level.OK, "reach", fold(facts), "answered")])
+        take([make_finding(Level.OK, "reach", fold_nodes(facts), "answered")])
     await _try_sessions(cluster, agents, facts)
     take(_ways({node: agents.shell.way(node) for node in facts}))
     take(_places(agents.elsewhere))
@@ -310,7 +320,9 @@ async def examine(cluster: Cluster, agents: Agents, tell: TellFinding) -> tuple[
 
 
 async def _try_sessions(cluster: Cluster, agents: Agents, nodes: Iterable[str]) -> None:
-    """Hold as many sessions on a connection as Rankdeck uses often, so that the way knows whether they are allowed."""
+    """Hold as many sessions on a connection as Rankdeck uses often, so that
+    the way knows whether they are allowed.
+    """
 
     async def hold(node: str) -> None:
         async with AsyncExitStack() as stack:
@@ -319,7 +331,7 @@ async def _try_sessions(cluster: Cluster, agents: Agents, nodes: Iterable[str]) 
                 said = ("sh", "-c", "echo; exec cat")
                 channel = await agents.shell.open(node, said, lambda _, runs=runs: runs.set())
                 stack.push_async_callback(channel.close)
-                async with within(node, _SESSION_LIMIT * cluster.access.patience):
+                async with limit_time(node, _SESSION_LIMIT * cluster.access.patience):
                     await runs.wait()
 
     # A node that fails here has answered a moment ago: nothing is learned of it.
@@ -341,15 +353,15 @@ def _ways(ways: Mapping[str, Way]) -> Iterable[Finding]:
     """What is particular about the way to the nodes."""
     for name, is_so, text in _WAYS:
         if nodes := [node for node, way in ways.items() if is_so(way)]:
-            yield found(Level.OK, name, fold(nodes), text)
+            yield make_finding(Level.OK, name, fold_nodes(nodes), text)
 
 
 def _places(elsewhere: Mapping[str, str]) -> Iterable[Finding]:
     """Where the agent lies, on nodes where the usual folder cannot be used."""
-    for names, path in group(elsewhere.items()).items():
-        text = f"the usual folder cannot be used: the agent lies at {clean(path, 200)}"
+    for names, path in group_nodes(elsewhere.items()).items():
+        text = f"the usual folder cannot be used: the agent lies at {clean_line(path, 200)}"
         fix = "make ~/.cache/rankdeck writable, or name a folder with `folder` under `ssh` in the cluster file"
-        yield found(Level.WARN, "agent", names, text, fix)
+        yield make_finding(Level.WARN, "agent", names, text, fix)
 
 
 async def _tunnels(agents: Agents, facts: Iterable[str]) -> Iterable[Finding]:
@@ -363,22 +375,26 @@ async def _tunnels(agents: Agents, facts: Iterable[str]) -> Iterable[Finding]:
     if not closed:
         return []
     text = "the SSH server opens no port (AllowTcpForwarding): numbers come over the agent's own output"
-    return [found(Level.OK, "tunnel", fold(closed), text)]
+    return [make_finding(Level.OK, "tunnel", fold_nodes(closed), text)]
 
 
 async def server_finding(ask: Callable[[], Awaitable[ClusterAbout]]) -> Finding:
-    """Whether the API server of Kubernetes, which `ask` asks, answers: no job can run without it."""
+    """Whether the API server of Kubernetes, which `ask` asks,
+    answers: no job can run without it.
+    """
     try:
         about = await ask()
     except NodeError as error:
-        return found(Level.BAD, "server", "", f"Kubernetes cannot be asked: {error}")
+        return make_finding(Level.BAD, "server", "", f"Kubernetes cannot be asked: {error}")
     if about.trouble:
-        return found(Level.BAD, "server", "", about.trouble)
-    return found(Level.OK, "server", "", f"Kubernetes {about.server} answered")
+        return make_finding(Level.BAD, "server", "", about.trouble)
+    return make_finding(Level.OK, "server", "", f"Kubernetes {about.server} answered")
 
 
 def _unreachable(cluster: Cluster, deaf: Mapping[str, NodeError]) -> Iterable[Finding]:
-    """The findings for nodes that cannot be asked; some schedulers start jobs on nodes where users cannot log in."""
+    """The findings for nodes that cannot be asked; some schedulers start
+    jobs on nodes where users cannot log in.
+    """
     login = cluster.options.get("login")
     needed = {n: e for n, e in deaf.items() if cluster.can.needs_login or n == login}
     yield from all_unreachable(needed)
@@ -404,7 +420,7 @@ MOST_ASKED = 8
 """Most nodes of a job that are asked whether it could run."""
 
 
-async def lacking(tools: Tools, specs: Sequence[JobSpec]) -> dict[str, str]:
+async def lacking_tools(tools: Tools, specs: Sequence[JobSpec]) -> dict[str, str]:
     """Job file -> what its nodes lack to run it, such as `no torchrun`; "" for nothing.
 
     Jobs whose nodes are not known yet or do not answer are left out.
@@ -441,7 +457,9 @@ def _nodes_of(tools: Tools, spec: JobSpec) -> frozenset[str]:
 
 
 def lack_of(spec: JobSpec, facts: Sequence[NodeFacts]) -> str:
-    """The first thing that one of these nodes lacks for this job, such as `no torchrun` or `no numpy`; "" for nothing."""
+    """The first thing that one of these nodes lacks for this job, such as `no
+    torchrun` or `no numpy`; "" for nothing.
+    """
     for name in programs_of(spec):
         if any(one.has(name) is False for one in facts):
             return f"no {name}"

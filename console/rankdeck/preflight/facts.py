@@ -1,4 +1,6 @@
-"""Facts that nodes report about themselves, fully checked, and the findings that checks derive from them."""
+"""Facts that nodes report about themselves, fully checked, and the
+findings that checks derive from them.
+"""
 
 import ast
 import re
@@ -12,12 +14,12 @@ from typing import Any, TypeVar
 import yaml
 
 from rankdeck.backends.launchers import Placement, RankPlace
-from rankdeck.config.document import compose, parse, read_text, write_on_one_line
+from rankdeck.config.document import compose_document, parse_document, read_text, write_on_one_line
 from rankdeck.images.bring import ImageAt, image_rows
 from rankdeck.model.health import Health, Level
 from rankdeck.model.job import JobSpec, Launch
-from rankdeck.model.nodeset import fold
-from rankdeck.model.safe_text import clean
+from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.safe_text import clean_line
 from rankdeck.model.text import as_list, as_table, as_tables, is_table
 from rankdeck_agent.wire import RUN_TOKEN
 
@@ -58,24 +60,26 @@ class Finding:
     """`fix` as changes of the job file, if it can be done there."""
 
 
-def found(level: Level, check: str, node: str, text: str, fix: str = "", *patch: Change) -> Finding:
+def make_finding(
+    level: Level, check: str, node: str, text: str, fix: str = "", *patch: Change
+) -> Finding:
     """Make a finding, written in one line."""
     return Finding(check=check, level=level, text=text, node=node, fix=fix, patch=patch)
 
 
-def patched(file: Path, findings: Iterable[Finding]) -> str:
+def patch_job_file(file: Path, findings: Iterable[Finding]) -> str:
     """The text of the job file with all changes of these findings; raises ConfigError."""
     text = read_text(file)
-    parse(file, text)  # it may have changed since the job was read
+    parse_document(file, text)  # it may have changed since the job was read
     for finding in findings:
         for change in finding.patch:
-            text = changed(text, change)
+            text = apply_change(text, change)
     return text
 
 
-def changed(text: str, change: Change) -> str:
+def apply_change(text: str, change: Change) -> str:
     """The text with one change; missing tables and lists on the path are created."""
-    root = compose(text)
+    root = compose_document(text)
     if not isinstance(root, yaml.MappingNode):
         return text
     *way, last = change.key.split(".")
@@ -101,7 +105,9 @@ def _entry(table: yaml.MappingNode, key: str) -> tuple[yaml.Node, yaml.Node] | t
 def _built(
     text: str, table: yaml.MappingNode, keys: list[str], change: Change, value: yaml.Node | None
 ) -> str:
-    """The text with the value in place of the old one, or as a new entry at the end of the table."""
+    """The text with the value in place of the old one, or as a new
+    entry at the end of the table.
+    """
     if change.value is None:
         return text
     written = write_on_one_line(change.value)
@@ -131,7 +137,9 @@ def _without(text: str, table: yaml.MappingNode, name: yaml.Node, value: yaml.No
 
 
 def _end(text: str, node: yaml.Node) -> int:
-    """Where the text of a YAML node ends: the end mark of a block is at the next token, after blank lines."""
+    """Where the text of a YAML node ends: the end mark of a block is at
+    the next token, after blank lines.
+    """
     end = node.end_mark.index
     if isinstance(node, yaml.CollectionNode) and not node.flow_style:
         lines = text[node.start_mark.index : end].split("\n")
@@ -187,7 +195,9 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """The GPUs that the driver shows: their number, uncorrected errors of each, processes that use them."""
+    """The GPUs that the driver shows: their number, uncorrected errors
+    of each, processes that use them.
+    """
 
     error: str = ""
     names: tuple[str, ...] = ()
@@ -222,7 +232,9 @@ class NodeFacts:
     """Whether processes are ended with the login in which they were started."""
     port_trouble: str
     skew: float
-    """Seconds by which the clock is certainly off; 0 if the difference may be due to the time of asking."""
+    """Seconds by which the clock is certainly off; 0 if the difference
+    may be due to the time of asking.
+    """
     listen: int
 
     def has(self, program: str) -> bool | None:
@@ -231,21 +243,23 @@ class NodeFacts:
 
 
 def node_facts(raw: Raw, asked: float, answered: float) -> NodeFacts:
-    """The facts in an answer; `asked` and `heard` are when it was requested and received, in epoch seconds."""
+    """The facts in an answer; `asked` and `heard` are when it was
+    requested and received, in epoch seconds.
+    """
     images = image_rows(raw.get("images"))
     own, base = _table(raw, "own"), _table(raw, "base")
     return NodeFacts(
-        base=clean(base.get("path"), 400),
+        base=clean_line(base.get("path"), 400),
         base_there=base.get("there") is True,
         programs={k: _program(v) for k, v in _tables(raw, "programs")},
         modules={k: v is True for k, v in list(_table(raw, "modules").items())[:_MOST]},
-        versions={clean(k): clean(v) for k, v in _table(raw, "versions").items()},
+        versions={clean_line(k): clean_line(v) for k, v in _table(raw, "versions").items()},
         image=images[0] if images else None,
         names={k: _name(v) for k, v in _tables(raw, "names")},
         own=_name(own),
-        own_name=clean(own.get("name"), 64),
+        own_name=clean_line(own.get("name"), 64),
         gpus=_gpus(_table(raw, "gpus")) if "gpus" in raw else None,
-        machine=clean(raw.get("machine"), 32),
+        machine=clean_line(raw.get("machine"), 32),
         cores=_count(raw.get("cores")) or 0,
         memlock=_count(raw.get("memlock")),
         interfaces=tuple(_interface(row) for row in _rows(raw, "interfaces")),
@@ -253,7 +267,7 @@ def node_facts(raw: Raw, asked: float, answered: float) -> NodeFacts:
         userns=raw.get("userns") == "yes",
         fuse=raw.get("fuse") is True,
         logout=raw.get("logout") is True,
-        port_trouble=clean(raw.get("port")),
+        port_trouble=clean_line(raw.get("port")),
         skew=_skew(raw.get("at"), asked, answered),
         listen=_count(raw.get("listen")) or 0,
     )
@@ -280,18 +294,20 @@ def _count(value: object) -> int | None:
 
 def _program(raw: Raw) -> Program:
     size = _count(raw.get("size")) or 0
-    refused = clean(raw.get("refused"), 400)
-    return Program(clean(raw.get("path"), 400), size, clean(raw.get("digest"), 80), refused)
+    refused = clean_line(raw.get("refused"), 400)
+    return Program(
+        clean_line(raw.get("path"), 400), size, clean_line(raw.get("digest"), 80), refused
+    )
 
 
 def _name(raw: Raw) -> Name:
     addresses = as_list(raw.get("addresses"), 8)
-    return Name(tuple(clean(one, 64) for one in addresses), clean(raw.get("error")))
+    return Name(tuple(clean_line(one, 64) for one in addresses), clean_line(raw.get("error")))
 
 
 def _space(raw: Raw) -> DiskSpace:
     total, free, inodes = (_count(raw.get(key)) for key in ("total", "free", "inodes"))
-    path, writable = clean(raw.get("path"), 400), raw.get("writable") is True
+    path, writable = clean_line(raw.get("path"), 400), raw.get("writable") is True
     return DiskSpace(path, total, free, inodes, writable)
 
 
@@ -302,18 +318,19 @@ def _interface(raw: Raw) -> Interface:
     except ValueError:
         found = None
     mtu = _count(raw.get("mtu")) or 0
-    return Interface(clean(raw.get("name"), 32), raw.get("up") is True, mtu, found)
+    return Interface(clean_line(raw.get("name"), 32), raw.get("up") is True, mtu, found)
 
 
 def _gpus(raw: Raw) -> Gpus:
     rows, users = _rows(raw, "rows"), _rows(raw, "users")
     errors = (row.get("ecc.errors.uncorrected.volatile.total") for row in rows)
     return Gpus(
-        error=clean(raw.get("error")),
-        names=tuple(clean(row.get("name"), 64) for row in rows),
-        uncorrected=tuple(_count(clean(error).strip()) for error in errors),
+        error=clean_line(raw.get("error")),
+        names=tuple(clean_line(row.get("name"), 64) for row in rows),
+        uncorrected=tuple(_count(clean_line(error).strip()) for error in errors),
         users=tuple(
-            f"pid {clean(u.get('pid'), 12)} {clean(u.get('process_name'), 60)}" for u in users[:64]
+            f"pid {clean_line(u.get('pid'), 12)} {clean_line(u.get('process_name'), 60)}"
+            for u in users[:64]
         ),
     )
 
@@ -359,16 +376,16 @@ class JobContext:
         return net if isinstance(net, IPv4Network) else None
 
 
-def group(pairs: Iterable[tuple[str, K | None]]) -> dict[K, str]:
+def group_nodes(pairs: Iterable[tuple[str, K | None]]) -> dict[K, str]:
     """Value -> node set with this value, from (node, value); None values are left out."""
     groups: dict[K, list[str]] = {}
     for node, value in pairs:
         if value is not None:
             groups.setdefault(value, []).append(node)
-    return {value: fold(nodes) for value, nodes in groups.items()}
+    return {value: fold_nodes(nodes) for value, nodes in groups.items()}
 
 
-def each(
+def findings_for_each(
     case: JobContext,
     level: Level,
     check: str,
@@ -376,13 +393,19 @@ def each(
     fix: str = "",
     *patch: Change,
 ) -> Iterable[Finding]:
-    """A finding for each sentence that `tell` returns (None: nothing); nodes with the same sentence share a finding."""
-    sentences = group((p.node.name, tell(p, facts)) for p, facts in case.answered)
-    return [found(level, check, nodes, text, fix, *patch) for text, nodes in sentences.items()]
+    """A finding for each sentence that `tell` returns (None: nothing); nodes
+    with the same sentence share a finding.
+    """
+    sentences = group_nodes((p.node.name, tell(p, facts)) for p, facts in case.answered)
+    return [
+        make_finding(level, check, nodes, text, fix, *patch) for text, nodes in sentences.items()
+    ]
 
 
 def programs_of(spec: JobSpec) -> tuple[str, ...]:
-    """Commands that must be on every node: the launcher, and the program if it is not in an image."""
+    """Commands that must be on every node: the launcher, and the
+    program if it is not in an image.
+    """
     launcher = {Launch.MPI: spec.mpi.path, Launch.TORCHRUN: spec.torch.path}
     # If there is an image, torchrun is in it.
     outside = spec.launch is Launch.MPI or spec.container is None
@@ -392,7 +415,9 @@ def programs_of(spec: JobSpec) -> tuple[str, ...]:
 
 
 def modules_of(spec: JobSpec) -> tuple[str, ...]:
-    """`python3 numpy`: top-level modules that the job's own Python programs import, if they do not run in an image."""
+    """`python3 numpy`: top-level modules that the job's own Python programs
+    import, if they do not run in an image.
+    """
     python = spec.command[0]
     boxed = spec.container is not None
     if boxed or not python.rpartition("/")[2].startswith("python") or "PYTHONPATH" in spec.env:
@@ -439,7 +464,9 @@ def is_address(host: str) -> bool:
 
 
 def job_interface(case: JobContext, place: RankPlace, facts: NodeFacts) -> Interface | None:
-    """The interface that the job will use on this node: by name, or else by network, or else by address."""
+    """The interface that the job will use on this node: by name, or
+    else by network, or else by address.
+    """
     named = place.node.interface
     for interface in facts.interfaces:
         address = interface.address

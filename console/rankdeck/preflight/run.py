@@ -1,4 +1,6 @@
-"""Runs a preflight: asks all nodes at once, lets them connect to each other, applies all checks, reports findings."""
+"""Runs a preflight: asks all nodes at once, lets them connect to each other,
+applies all checks, reports findings.
+"""
 
 import asyncio
 import time
@@ -10,15 +12,15 @@ from typing import Any, NamedTuple
 
 from rankdeck.backends.base import Backend
 from rankdeck.backends.launchers import Placement, lay_out
-from rankdeck.config.files import expanded
+from rankdeck.config.files import expand_path
 from rankdeck.errors import AgentError, HostKeyError, LaunchError, NodeError, UnreachableError
 from rankdeck.images.bring import local_image, wanted_by
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Health, Level
 from rankdeck.model.job import JobSpec, Launch, Plan
-from rankdeck.model.nodeset import fold
+from rankdeck.model.nodeset import fold_nodes
 from rankdeck.preflight import check_network, checks
-from rankdeck.preflight.check_network import foreign_host, listens_on, meeting
+from rankdeck.preflight.check_network import foreign_host, listens_on, meeting_place
 from rankdeck.preflight.checks import found_mpi
 from rankdeck.preflight.facts import (
     Finding,
@@ -26,8 +28,8 @@ from rankdeck.preflight.facts import (
     NodeFacts,
     Step,
     TellFinding,
-    found,
     is_address,
+    make_finding,
     modules_of,
     needs_names,
     no_step,
@@ -57,28 +59,28 @@ class Check(NamedTuple):
 
 
 CHECKS = (
-    Check("clock", "the clocks agree", checks.clock),
-    Check("logout", "jobs outlive the login", checks.logout),
-    Check("slots", "a core for every rank", checks.slots),
-    Check("workdir", "the working directory is there", checks.folder),
-    Check("program", "launcher and program are there", checks.programs),
-    Check("modules", "what the program imports is there", checks.modules),
+    Check("clock", "the clocks agree", checks.check_clock),
+    Check("logout", "jobs outlive the login", checks.check_logout),
+    Check("slots", "a core for every rank", checks.check_slots),
+    Check("workdir", "the working directory is there", checks.check_folder),
+    Check("program", "launcher and program are there", checks.check_programs),
+    Check("modules", "what the program imports is there", checks.check_modules),
     Check("program", "the program is the same file everywhere", checks.same_program),
-    Check("mpi", "mpirun is what the job says", checks.mpi),
-    Check("image", "the image is the same everywhere", checks.image),
-    Check("runtime", "containers may be started", checks.runtime),
-    Check("port", "the port is free", check_network.port),
-    Check("names", "the names resolve", checks.names),
-    Check("meeting", "the ranks can find rank 0", check_network.host),
-    Check("gpu", "the GPUs are there and free", checks.gpus),
-    Check("memlock", "enough memory may be locked", checks.memlock),
+    Check("mpi", "mpirun is what the job says", checks.check_mpi),
+    Check("image", "the image is the same everywhere", checks.check_image),
+    Check("runtime", "containers may be started", checks.check_runtime),
+    Check("port", "the port is free", check_network.check_port),
+    Check("names", "the names resolve", checks.check_host_names),
+    Check("meeting", "the ranks can find rank 0", check_network.check_host),
+    Check("gpu", "the GPUs are there and free", checks.check_gpus),
+    Check("memlock", "enough memory may be locked", checks.check_memlock),
     Check("shm", "enough shared memory", checks.shared_memory),
-    Check("space", "enough disk space", checks.space),
-    Check("health", "telemetry reports no problem of the nodes", checks.health),
+    Check("space", "enough disk space", checks.check_space),
+    Check("health", "telemetry reports no problem of the nodes", checks.check_health),
 )
 
 
-def concerns(case: JobContext) -> Mapping[str, bool]:
+def concerned_checks(case: JobContext) -> Mapping[str, bool]:
     """Check -> whether it applies to this job; checks that are not named always apply."""
     spec = case.spec
     nodes = [place.node for place in case.layout.places]
@@ -87,8 +89,8 @@ def concerns(case: JobContext) -> Mapping[str, bool]:
         "mpi": spec.launch is Launch.MPI,
         "image": any(f.image is not None for _, f in case.answered),
         "runtime": spec.container is not None,
-        "port": bool(meeting(case.layout).port),
-        "meeting": bool(meeting(case.layout).host),
+        "port": bool(meeting_place(case.layout).port),
+        "meeting": bool(meeting_place(case.layout).host),
         "names": needs_names(spec),
         "gpu": any(f.gpus is not None for _, f in case.answered) and any(n.gpus for n in nodes),
         "memlock": any(node.rdma for node in nodes),
@@ -97,15 +99,17 @@ def concerns(case: JobContext) -> Mapping[str, bool]:
     }
 
 
-def judge(case: JobContext) -> list[Finding]:
-    """The findings of every check that applies to this job; a check that finds nothing says that all is well."""
-    concerned = concerns(case)
+def judge_case(case: JobContext) -> list[Finding]:
+    """The findings of every check that applies to this job; a check that
+    finds nothing says that all is well.
+    """
+    concerned = concerned_checks(case)
     findings: list[Finding] = []
     for check in CHECKS:
         if not concerned.get(check.name, True):
             continue
         news = list(check.judge(case))
-        findings += news or [found(Level.OK, check.name, "", check.well)]
+        findings += news or [make_finding(Level.OK, check.name, "", check.well)]
     return findings
 
 
@@ -115,12 +119,16 @@ REMOVE_LIMIT = 10.0
 LIVES = 45
 """Seconds after which the agents end by themselves, whatever happens to the console."""
 IMAGE_PATIENCE = 2.0
-"""Seconds to compute the digest of an image that is not known yet; after that, only sizes are compared."""
+"""Seconds to compute the digest of an image that is not known yet;
+after that, only sizes are compared.
+"""
 LATER = 3
-"""Steps after the checks: nodes connect to each other, two ranks start, the image starts on the other nodes."""
+"""Steps after the checks: nodes connect to each other, two ranks start,
+the image starts on the other nodes.
+"""
 
 
-def unchanged(spec: JobSpec) -> JobSpec:
+def keep_spec(spec: JobSpec) -> JobSpec:
     """The same job: for jobs whose nodes are chosen already."""
     return spec
 
@@ -132,7 +140,7 @@ class Tools:
     cluster: Cluster
     agents: Agents
     backend: Backend
-    place: Callable[[JobSpec], JobSpec] = unchanged
+    place: Callable[[JobSpec], JobSpec] = keep_spec
     """Chooses the nodes as a launch does."""
     healths: Callable[[], Mapping[str, Health]] = dict[str, Health]
     """The health of the nodes that are heard."""
@@ -151,10 +159,13 @@ class Tools:
         return found_mpi(spec, self.versions.get(self.launcher_of(spec), ""))
 
 
-async def preflight(
+async def run_all_checks(
     means: Tools, spec: JobSpec, tell: TellFinding = tell_nobody, step: Step = no_step
 ) -> tuple[Finding, ...]:
-    """Run all checks; returns all findings in the order of the calls of `tell`. A node that fails is a finding, not an exception."""
+    """Run all checks; returns all findings in the order of the calls of `tell`.
+
+    A node that fails is a finding, not an exception.
+    """
     findings: list[Finding] = []
 
     def take(news: list[Finding]) -> None:
@@ -168,9 +179,9 @@ async def preflight(
         chooses = means.backend.can.chooses_nodes
         layout = None if chooses else lay_out(means.cluster, spec, "preflight")
     except LaunchError as error:
-        take([found(Level.BAD, "plan", "", str(error))])
+        take([make_finding(Level.BAD, "plan", "", str(error))])
         return tuple(findings)
-    take(checks.judge(spec))
+    take(checks.check_job_file(spec))
     if layout is None:
         take([await _ask_scheduler(means, plan)])
         return tuple(findings)
@@ -187,7 +198,9 @@ async def ask_facts(agents: Agents, node: str, question: Mapping[str, object]) -
 
 
 async def find_mpi(means: Tools, spec: JobSpec) -> None:
-    """Ask which MPI is on the first node of the job, if the job names none and it is not known yet; raises LaunchError."""
+    """Ask which MPI is on the first node of the job, if the job names none and
+    it is not known yet; raises LaunchError.
+    """
     if spec.launch is not Launch.MPI or not spec.mpi.detect or means.backend.can.chooses_nodes:
         return
     spec = spec if spec.on else means.place(spec)
@@ -209,7 +222,9 @@ _NAME_ITS_FOLDER = (
 
 
 async def _ask_scheduler(means: Tools, plan: Plan) -> Finding:
-    """The finding of a scheduler that chooses the nodes when the job starts: only the scheduler can be asked."""
+    """The finding of a scheduler that chooses the nodes when the job
+    starts: only the scheduler can be asked.
+    """
     backend = means.backend
     try:
         if backend.can.queue:
@@ -222,16 +237,16 @@ async def _ask_scheduler(means: Tools, plan: Plan) -> Finding:
             }
             if (await ask_facts(means.agents, login, asked)).has(program) is False:
                 text = f"there is no {program} in the PATH of this login"
-                return found(Level.BAD, "program", login, text, _NAME_ITS_FOLDER)
+                return make_finding(Level.BAD, "program", login, text, _NAME_ITS_FOLDER)
         why = await backend.check(plan)
     except NodeError as error:
         why = str(error)
     if why:
-        return found(Level.BAD, "plan", "", f"{backend.name} would not take it: {why}")
+        return make_finding(Level.BAD, "plan", "", f"{backend.name} would not take it: {why}")
     text = f"the nodes are chosen by {backend.name} when the job starts: they were not asked"
     if backend.can.node_check:
         text += f"; `{backend.can.node_check}` has them judged there, before the ranks"
-    return found(Level.UNKNOWN, "reach", "", text)
+    return make_finding(Level.UNKNOWN, "reach", "", text)
 
 
 class _Run:
@@ -265,7 +280,7 @@ class _Run:
         self._learn_mpi(facts.get(names[0]))
         if len(facts) == len(names):
             text = f"{len(names)} node{'s' * (len(names) != 1)} answered in {time.monotonic() - began:.1f} s"
-            self._take([found(Level.OK, "reach", "", text)])
+            self._take([make_finding(Level.OK, "reach", "", text)])
         here = local_image(self._layout.spec)
         case = JobContext(
             layout=self._layout,
@@ -276,7 +291,7 @@ class _Run:
                 name for name in programs_of(self._layout.spec) if _is_file_here(name)
             ),
         )
-        self._take(judge(case))
+        self._take(judge_case(case))
         self._did(len(CHECKS))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._connect(case))
@@ -297,7 +312,7 @@ class _Run:
             asked = time.time()
             raw = await talk.ask(self._request(node), FACTS_LIMIT)
         except NodeError as error:
-            self._take([unreachable(node, error)])
+            self._take([unreachable_finding(node, error)])
             raise
         finally:
             self._did()
@@ -323,7 +338,7 @@ class _Run:
             "images": image,
             "limit": IMAGE_PATIENCE,
             "hosts": self._hosts(),
-            "port": meeting(self._layout).number if node == listens_on(self._layout) else 0,
+            "port": meeting_place(self._layout).number if node == listens_on(self._layout) else 0,
             "gpus": bool(here.gpus) and not simulated,
         }
 
@@ -337,13 +352,13 @@ class _Run:
 
     async def _connect(self, case: JobContext) -> None:
         """Let every node try to reach the others while all of them listen."""
-        self._take(check_network.interfaces(case))
-        orders = check_network.targets(case)
+        self._take(check_network.check_interfaces(case))
+        orders = check_network.connection_targets(case)
 
         async def one(node: str) -> Mapping[str, check_network.ConnectAttempt]:
             question = {"connect": orders[node]}
             raw = await self._talks[node].ask(question, CONNECT_LIMIT)
-            return check_network.attempts(raw.get("connected"))
+            return check_network.parse_attempts(raw.get("connected"))
 
         reached, failed = await on_each(orders, one)
         self._take(all_unreachable(failed))
@@ -383,7 +398,7 @@ class _Run:
 
 def _is_file_here(name: str) -> bool:
     """Whether this program, named by its path, is a file on this machine."""
-    return "/" in name and expanded(name).is_file()
+    return "/" in name and expand_path(name).is_file()
 
 
 def _can_launch(case: JobContext, node: str) -> bool:
@@ -404,11 +419,11 @@ def all_unreachable(failed: Mapping[str, NodeError]) -> list[Finding]:
 
 def _shared(alike: str, group: Mapping[str, NodeError]) -> Finding:
     node, error = next(iter(group.items()))
-    finding = unreachable(node, error)
-    return finding if len(group) == 1 else replace(finding, node=fold(group), text=alike)
+    finding = unreachable_finding(node, error)
+    return finding if len(group) == 1 else replace(finding, node=fold_nodes(group), text=alike)
 
 
-def unreachable(node: str, error: NodeError) -> Finding:
+def unreachable_finding(node: str, error: NodeError) -> Finding:
     """The finding for a node that cannot be asked."""
     if isinstance(error, HostKeyError):
         fix = "compare the key with the node's own, then accept it"
@@ -416,4 +431,4 @@ def unreachable(node: str, error: NodeError) -> Finding:
         fix = "until then, leave it out with `on`"  # SSH works, and the reason says what to do
     else:
         fix = f"try `ssh {node}` by hand, or leave it out with `on`"
-    return found(Level.BAD, "reach", node, error.why, fix)
+    return make_finding(Level.BAD, "reach", node, error.why, fix)

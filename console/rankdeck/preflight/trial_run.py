@@ -1,4 +1,6 @@
-"""Trial runs before a job: two ranks through the real launcher, and the image started on each node."""
+"""Trial runs before a job: two ranks through the real launcher,
+and the image started on each node.
+"""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,17 +14,17 @@ from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
 from rankdeck.model.job import Abort, Container, JobSpec, Launch, Plan
-from rankdeck.model.nodeset import fold
-from rankdeck.model.safe_text import clean
-from rankdeck.model.text import integer, table
+from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.safe_text import clean_line
+from rankdeck.model.text import is_integer, parse_table
 from rankdeck.preflight.checks import flavour_of
 from rankdeck.preflight.facts import (
     Change,
     Finding,
     JobContext,
     NodeFacts,
-    found,
-    group,
+    group_nodes,
+    make_finding,
     own_files,
     programs_of,
 )
@@ -76,12 +78,14 @@ async def _listen(backend: Backend, plan: Plan, output: dict[tuple[int, str], by
 
 
 def first_words(texts: Texts, without: str) -> str:
-    """The first three lines of the launcher, or else of a rank, with stderr first; lines with `without` are skipped."""
+    """The first three lines of the launcher, or else of a rank, with stderr
+    first; lines with `without` are skipped.
+    """
     for key in sorted(texts, key=lambda key: (key[0] != LAUNCHER, key[1] != "err")):
         lines = [line.strip(" -*\t") for line in texts[key].splitlines()]
         lines = [line for line in lines if len(line) > 8 and without not in line]
         if lines:
-            return clean(" ".join(lines[:3]), 300)
+            return clean_line(" ".join(lines[:3]), 300)
     return "it said nothing"
 
 
@@ -100,7 +104,9 @@ _LOOK = (
 
 
 def inside_spec(case: JobContext, tried: Iterable[str]) -> JobSpec | None:
-    """A job that starts the container on every node that can, except those in `tried`; None if there are none."""
+    """A job that starts the container on every node that can, except those
+    in `tried`; None if there are none.
+    """
     box = case.spec.container
     if box is None:
         return None
@@ -132,7 +138,9 @@ def needed_inside(spec: JobSpec) -> list[str]:
 
 
 def _can_start(case: JobContext, facts: NodeFacts, box: Container) -> bool:
-    """Whether the node has all that the container needs; if not, another check has reported that."""
+    """Whether the node has all that the container needs; if not,
+    another check has reported that.
+    """
     there = facts.image is None or facts.image.kind not in ("missing", "failed")
     outside = facts.has(box.runtime) is not False
     return there and outside and facts.base_there and box.runtime in programs_of(case.spec)
@@ -145,18 +153,20 @@ def judge_inside(case: JobContext, output: TrialOutput) -> list[Finding]:
         return []
     if output.complaint:
         return [
-            found(Level.BAD, "container", "", f"the image could not be tried: {output.complaint}")
+            make_finding(
+                Level.BAD, "container", "", f"the image could not be tried: {output.complaint}"
+            )
         ]
     nodes = {rank: node.node for node in output.plan.nodes for rank in node.ranks}
     answers = [(nodes[rank], _answer_of(output, rank)) for rank in nodes]
     findings = [
-        found(Level.BAD, "container", where, f"`{box.image}` does not start: {why}", f"start it by hand there: `{_by_hand(box)}`")
-        for why, where in group((node, why or None) for node, (_, why) in answers).items()
+        make_finding(Level.BAD, "container", where, f"`{box.image}` does not start: {why}", f"start it by hand there: `{_by_hand(box)}`")
+        for why, where in group_nodes((node, why or None) for node, (_, why) in answers).items()
     ]  # fmt: skip
     for name in needed_inside(case.spec):
-        lacking = group((n, name if name in without else None) for n, (without, _) in answers)
+        lacking = group_nodes((n, name if name in without else None) for n, (without, _) in answers)
         findings += [
-            found(Level.BAD, "program", where, f"no `{name}` in the image `{box.image}`",
+            make_finding(Level.BAD, "program", where, f"no `{name}` in the image `{box.image}`",
                   "correct `command`, mount it with `container.mounts`, or rebuild the image")
             for where in lacking.values()
         ]  # fmt: skip
@@ -164,7 +174,7 @@ def judge_inside(case: JobContext, output: TrialOutput) -> list[Finding]:
         return findings
     count = len(nodes)
     text = f"the image starts on {count} node{'s' * (count != 1)} and has the program"
-    return [found(Level.OK, "container", "", text)]
+    return [make_finding(Level.OK, "container", "", text)]
 
 
 def _by_hand(box: Container) -> str:
@@ -244,7 +254,9 @@ except (ImportError, OSError) as error:
 
 @dataclass(frozen=True, slots=True)
 class RankAnswer:
-    """The answer of one rank of the probe: its rank and world size, or in `none` why it cannot tell."""
+    """The answer of one rank of the probe: its rank and world size,
+    or in `none` why it cannot tell.
+    """
 
     rank: int
     size: int
@@ -266,7 +278,9 @@ class ProbeOutcome:
 
 
 def probe_spec(case: JobContext) -> JobSpec | None:
-    """The job of the probe: two ranks on the first two nodes that can run them, or both on one; None if there are no such nodes."""
+    """The job of the probe: two ranks on the first two nodes that can run them, or
+    both on one; None if there are no such nodes.
+    """
     spec = case.spec
     if spec.launch is not Launch.MPI:
         return None
@@ -302,13 +316,13 @@ async def run_probe(backend: Backend, cluster: Cluster, spec: JobSpec) -> ProbeO
 
 def _rank_answers(texts: Texts) -> list[RankAnswer]:
     """The answers of ranks among all other output."""
-    rows = (table(text.encode("utf-8", "replace")) for text in _marked(texts, MARK))
+    rows = (parse_table(text.encode("utf-8", "replace")) for text in _marked(texts, MARK))
     return [_row(raw) for raw in rows if raw is not None]
 
 
 def _row(raw: Mapping[str, Any]) -> RankAnswer:
-    rank, size = (v if integer(v := raw.get(k)) else -1 for k in ("rank", "size"))
-    texts = clean(raw.get("version"), 120), clean(raw.get("none"))
+    rank, size = (v if is_integer(v := raw.get(k)) else -1 for k in ("rank", "size"))
+    texts = clean_line(raw.get("version"), 120), clean_line(raw.get("none"))
     return RankAnswer(rank, size, *texts, raw.get("program") is not False)
 
 
@@ -316,22 +330,28 @@ def _row(raw: Mapping[str, Any]) -> RankAnswer:
 
 
 def judge_probe(case: JobContext, spec: JobSpec, outcome: ProbeOutcome) -> list[Finding]:
-    """Findings from the probe: whether two ranks have found each other, and what that means for the job."""
-    nodes, answers = fold(spec.on), outcome.answers
+    """Findings from the probe: whether two ranks have found each
+    other, and what that means for the job.
+    """
+    nodes, answers = fold_nodes(spec.on), outcome.answers
     box = case.spec.container
     if any(not row.program for row in answers):
         where = f"in the image `{box.image}`" if box else "there"
         text = f"no `{case.spec.command[0]}` {where}"
-        return [found(Level.BAD, "program", nodes, text, "correct `command`, or rebuild the image")]
+        return [
+            make_finding(
+                Level.BAD, "program", nodes, text, "correct `command`, or rebuild the image"
+            )
+        ]
     if outcome.late:
         text = f"two ranks did not find each other within {LIMIT:.0f} s"
-        return [found(Level.BAD, "probe", nodes, text, _try_next(case.spec))]
+        return [make_finding(Level.BAD, "probe", nodes, text, _try_next(case.spec))]
     if len(answers) < outcome.wanted:
         text = f"the launcher could not start two ranks: {outcome.complaint}"
-        return [found(Level.BAD, "probe", nodes, text)]
+        return [make_finding(Level.BAD, "probe", nodes, text)]
     if why := next((row.none for row in answers if row.none), ""):
         level = Level.UNKNOWN if box else Level.OK
-        return [found(level, "probe", nodes, f"MPI was not tried: {why}")]
+        return [make_finding(level, "probe", nodes, f"MPI was not tried: {why}")]
     return _compared(case, nodes, outcome)
 
 
@@ -350,12 +370,16 @@ def _compared(case: JobContext, nodes: str, outcome: ProbeOutcome) -> list[Findi
             f"every rank is rank 0 of 1: the launcher is {outside}, the program's MPI is {inside}"
         )
         fix, *patch = _other_launcher(case, inside)
-        return [found(Level.BAD, "probe", nodes, text, fix, *patch)]
+        return [make_finding(Level.BAD, "probe", nodes, text, fix, *patch)]
     text = f"{outcome.wanted} ranks found each other: {inside}"
     if case.spec.container is not None and _number(outside) not in inside:
         text = f"the launcher is {outside}, the image has {inside}; they work together here"
-        return [found(Level.WARN, "probe", nodes, text, "the same version on both sides is safer")]
-    return [found(Level.OK, "probe", nodes, text)]
+        return [
+            make_finding(
+                Level.WARN, "probe", nodes, text, "the same version on both sides is safer"
+            )
+        ]
+    return [make_finding(Level.OK, "probe", nodes, text)]
 
 
 def outside_version(case: JobContext) -> str:
@@ -370,7 +394,9 @@ def _number(version: str) -> str:
 
 
 def _other_launcher(case: JobContext, inside: str) -> tuple[str, *tuple[Change, ...]]:
-    """What to do about an MPI that does not fit the image: another mpirun on all nodes, with the change of the job file."""
+    """What to do about an MPI that does not fit the image: another mpirun on all
+    nodes, with the change of the job file.
+    """
     flavour = flavour_of(inside.replace("Open MPI v", "(Open MPI) "))
     named = {path for _, f in case.answered for path in f.versions}
     paths = {path for path in named if any(fnmatchcase(path, at) for at in ELSEWHERE)}

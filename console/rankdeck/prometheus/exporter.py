@@ -1,4 +1,6 @@
-"""Writes the numbers of a fleet as text for Prometheus, in pieces: a large fleet has more than a million series."""
+"""Writes the numbers of a fleet as text for Prometheus, in pieces: a large
+fleet has more than a million series.
+"""
 
 import asyncio
 import re
@@ -21,7 +23,7 @@ from rankdeck.model.series import (
     THEIRS,
     Choice,
     Series,
-    escaped,
+    escape_label,
     labels_text,
     of_counter,
     of_row,
@@ -61,7 +63,9 @@ _LINES = 500
 
 
 class Source(NamedTuple):
-    """A metric whose numbers belong to a family: of all devices, of one row (ROW_METRICS), or of one kind of GPUs."""
+    """A metric whose numbers belong to a family: of all devices, of one row
+    (ROW_METRICS), or of one kind of GPUs.
+    """
 
     metric: str
     series: Series
@@ -94,7 +98,9 @@ class Families:
         self._choice = choice
 
     def put(self, kind: str, family: tuple[str, str, str], labels: Labels, value: Number) -> None:
-        """Add one series of this kind, if it is wanted; `family` is name, type (gauge, counter, untyped) and help."""
+        """Add one series of this kind, if it is wanted; `family` is name, type
+        (gauge, counter, untyped) and help.
+        """
         if self._choice.has(kind, family[0]):
             self._family(family).series.setdefault(labels_text(labels), value)
 
@@ -115,7 +121,7 @@ class Families:
 
 def text_head(family: Family) -> str:
     """The lines before the series, in the classic text format, which every Prometheus reads."""
-    return f"# HELP {family.name} {escaped(family.help)}\n# TYPE {family.name} {family.kind}\n"
+    return f"# HELP {family.name} {escape_label(family.help)}\n# TYPE {family.name} {family.kind}\n"
 
 
 def openmetrics_head(family: Family) -> str:
@@ -126,7 +132,7 @@ def openmetrics_head(family: Family) -> str:
     elif kind != "gauge":
         # A counter of another exporter whose name OpenMetrics does not allow for counters.
         kind = "unknown"
-    return f"# HELP {name} {escaped(family.help, quotes=True)}\n# TYPE {name} {kind}\n"
+    return f"# HELP {name} {escape_label(family.help, quotes=True)}\n# TYPE {name} {kind}\n"
 
 
 OPENMETRICS_END = "# EOF\n"
@@ -215,13 +221,18 @@ class NodeLabels:
         return found
 
     def mark(self, kind: str) -> Labels | None:
-        """The label `simulated` of a kind of metrics; None: they are simulated and must not be exported."""
+        """The label `simulated` of a kind of metrics; None: they are
+        simulated and must not be exported.
+        """
         if kind not in self._made_up:
             return _REAL
         return _SIMULATED if self._simulated else None
 
     def texts(self, source: Source, names: tuple[str, ...]) -> list[str]:
-        """For each of these devices the end of its line: labels, from after the brace, and a blank. Empty if they must not be exported."""
+        """For each of these devices the end of its line: labels, from after the brace, and a blank.
+
+        Empty if they must not be exported.
+        """
         key = source.group, names
         found = self._texts.get(key)
         if found is None:
@@ -242,11 +253,16 @@ class NodeLabels:
 _REAL: Labels = {}
 _SIMULATED: Labels = {"simulated": "1"}
 _MOST_GROUPS = 64
-"""Most groups of labels that are kept of a node: a device that lacks a metric makes a further one."""
+"""Most groups of labels that are kept of a node: a device that
+lacks a metric makes a further one.
+"""
 
 
 class Exporter:
-    """Writes the series of a fleet that `choice` wants. Simulated numbers are included only if `simulated`."""
+    """Writes the series of a fleet that `choice` wants.
+
+    Simulated numbers are included only if `simulated`.
+    """
 
     def __init__(
         self,
@@ -260,10 +276,14 @@ class Exporter:
         self._cluster, self._fleet, self._simulated = cluster, fleet, simulated
         self._known: dict[str, NodeLabels] = {}
         self._live: list[tuple[NodeState, NodeLabels]] = []
-        """Nodes that were not silent when the scrape began: a silent one has no current numbers, so its series end."""
+        """Nodes that were not silent when the scrape began: a silent one has no
+        current numbers, so its series end.
+        """
 
     async def text(self, choice: Choice, *, openmetrics: bool = False) -> AsyncGenerator[str]:
-        """The text of all series that are wanted, in pieces; other tasks run while it is written."""
+        """The text of all series that are wanted, in pieces; other
+        tasks run while it is written.
+        """
         families = Families(Choice(choice.kinds, self._cluster.export))
         head = openmetrics_head if openmetrics else text_head
         pause, piece = Pause(), list[str]()
@@ -406,7 +426,9 @@ def _source(
 
 
 def _sources(metric: str) -> Iterator[Source]:
-    """Where the numbers of a metric go: to one family, or to one for each kind of GPUs; nowhere if it is not known."""
+    """Where the numbers of a metric go: to one family, or to one for each kind
+    of GPUs; nowhere if it is not known.
+    """
     theirs, ours = THEIRS.get(metric), OURS.get(metric)
     if metric.startswith("gpu.") and theirs and ours:
         yield _source(metric, theirs, nvidia=True)
@@ -479,7 +501,9 @@ def _inventory(families: Families, node: NodeState, at: Labels) -> None:
 
 
 def _not_read(families: Families, node: NodeState, at: Labels) -> None:
-    """Add a series for each default field of dcgm-exporter that the node's GPUs do not offer, with the reason."""
+    """Add a series for each default field of dcgm-exporter that the node's
+    GPUs do not offer, with the reason.
+    """
     if not any(not _is_other(node, gpu) for gpu in node.devices("gpu.mem_total")):
         return
     missing = {f: NEEDS_DCGM for f, metric in BEFORE_HOPPER.items() if metric in node.absent}

@@ -15,7 +15,9 @@ TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 HEAD_LIMIT = 8 << 10
 LIMIT = 10.0
-"""Seconds within which a request must arrive, and within which each piece of its answer must be taken."""
+"""Seconds within which a request must arrive, and within which each
+piece of its answer must be taken.
+"""
 MOST_COLLECTED = 64
 """Most fields of a query."""
 AT_ONCE = 16
@@ -146,8 +148,11 @@ def _reply_to(request: HttpRequest | None) -> HttpReply:
 
 
 @asynccontextmanager
-async def serve(host: str, port: int, write: Write) -> AsyncGenerator[int]:
-    """Serve inside this block; gives the port. `write` is called for each request. Raises ListenError."""
+async def serve_metrics(host: str, port: int, write: Write) -> AsyncGenerator[int]:
+    """Serve inside this block; gives the port. `write` is called for each request.
+
+    Raises ListenError.
+    """
     try:
         server = await asyncio.start_server(
             HttpServer(write).talk, host or None, port, limit=HEAD_LIMIT

@@ -1,4 +1,5 @@
-"""The past of nodes from the site's Prometheus: queried over HTTP with limits, mapped to Rankdeck's metrics, cached.
+"""The past of nodes from the site's Prometheus: queried over HTTP with
+limits, mapped to Rankdeck's metrics, cached.
 
 Series of `rankdeck export` come first, then those of dcgm-exporter and node_exporter.
 """
@@ -25,13 +26,13 @@ from math import isfinite
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from rankdeck.config.files import expanded, read_regular
+from rankdeck.config.files import expand_path, read_regular
 from rankdeck.errors import MetricsError
 from rankdeck.model.cluster import Cluster, Metrics, Node
-from rankdeck.model.health import POINTS, PastNumbers, PastSeries, PastView, Times, times
-from rankdeck.model.safe_text import clean
-from rankdeck.model.series import escaped
-from rankdeck.model.text import as_list, as_table, is_list, table
+from rankdeck.model.health import POINTS, PastNumbers, PastSeries, PastView, Times, times_between
+from rankdeck.model.safe_text import clean_line
+from rankdeck.model.series import escape_label
+from rankdeck.model.text import as_list, as_table, is_list, parse_table
 
 LIMIT = 10.0
 """Seconds for one query, from resolving the server's name to the last byte of its answer."""
@@ -74,7 +75,8 @@ class Response:
 async def query_range(
     server: Metrics, expression: str, times: Mapping[str, float]
 ) -> dict[str, Any]:
-    """The `data` of the answer to a range query, with its `warnings`; `times` has start, end and step in seconds.
+    """The `data` of the answer to a range query, with its `warnings`;
+    `times` has start, end and step in seconds.
 
     Its content is not checked. Raises MetricsError.
     """
@@ -84,7 +86,10 @@ async def query_range(
 
 
 async def _post(server: Metrics, path: str, body: bytes) -> Response:
-    """Send a form directly to the server, because a proxy could read the login. Raises MetricsError."""
+    """Send a form directly to the server, because a proxy could read the login.
+
+    Raises MetricsError.
+    """
     try:
         async with asyncio.timeout(LIMIT):
             head, context = await asyncio.to_thread(_prepared, server, path, len(body))
@@ -97,14 +102,17 @@ async def _post(server: Metrics, path: str, body: bytes) -> Response:
             finally:
                 writer.transport.abort()
     except ssl.SSLCertVerificationError as error:
-        why = f"shows a certificate that cannot be trusted: {clean(error.verify_message)}"
+        why = f"shows a certificate that cannot be trusted: {clean_line(error.verify_message)}"
         raise MetricsError(f"{why}; see `ca_file` in `metrics:`") from error
     except (OSError, ValueError, EOFError, asyncio.LimitOverrunError) as error:
         raise MetricsError(_words(error)) from error
 
 
 def _prepared(server: Metrics, path: str, size: int) -> tuple[bytes, ssl.SSLContext | None]:
-    """The request head and the TLS context. Runs in a thread, because it reads files, and a file server may hang."""
+    """The request head and the TLS context.
+
+    Runs in a thread, because it reads files, and a file server may hang.
+    """
     return _head(server, path, size), _tls(server)
 
 
@@ -125,7 +133,7 @@ def _head(server: Metrics, path: str, size: int) -> bytes:
 def _tls(server: Metrics) -> ssl.SSLContext | None:
     if not server.tls:
         return None
-    file = expanded(server.ca_file) if server.ca_file else None
+    file = expand_path(server.ca_file) if server.ca_file else None
     return ssl.create_default_context(cadata=read_regular(file).decode("ascii") if file else None)
 
 
@@ -140,13 +148,16 @@ def _login(server: Metrics) -> Iterator[str]:
 
 
 def _secret(variable: str, file: str) -> str:
-    """A password or token, read again for each query because tokens are renewed. Raises OSError and ValueError."""
+    """A password or token, read again for each query because tokens are renewed.
+
+    Raises OSError and ValueError.
+    """
     if variable:
         found = os.environ.get(variable)
         if found is None:
             raise ValueError(f"not asked: the environment has no {variable}, which holds the login")
     elif file:
-        found = read_regular(expanded(file), _CREDENTIAL_LIMIT).decode()
+        found = read_regular(expand_path(file), _CREDENTIAL_LIMIT).decode()
     else:
         return ""
     found = found.strip()
@@ -180,7 +191,9 @@ def read_head(raw: bytes) -> Response:
 
 
 async def _pieces(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
-    """The parts of the body as they arrive: chunked, of a known length, or until the server closes."""
+    """The parts of the body as they arrive: chunked, of a known
+    length, or until the server closes.
+    """
     if "chunked" in headers.get("transfer-encoding", "").lower():
         while size := _length(await reader.readuntil(b"\r\n"), 16):
             yield await reader.readexactly(size)
@@ -204,16 +217,18 @@ def _length(raw: bytes, base: int) -> int:
 
 
 def data_of(answer: Response) -> dict[str, Any]:
-    """The `data` of a complete response; raises MetricsError, also with the server's own error message."""
-    body = table(answer.body, LARGEST) or {}
+    """The `data` of a complete response; raises MetricsError, also
+    with the server's own error message.
+    """
+    body = parse_table(answer.body, LARGEST) or {}
     if 300 <= answer.status < 400:
-        host = clean(_host(answer.headers.get("location", ""))) or "another address"
+        host = clean_line(_host(answer.headers.get("location", ""))) or "another address"
         raise MetricsError(
             f"sends us on to {host}: name the right address in `metrics: {{url: …}}`"
         )
     error = body.get("error")
     if body.get("status") == "error" and isinstance(error, str):
-        raise MetricsError(f"refuses the question: {clean(error, _WORDS)}")
+        raise MetricsError(f"refuses the question: {clean_line(error, _WORDS)}")
     if answer.status != http.HTTPStatus.OK:
         raise MetricsError(_STATUS.get(answer.status, f"answers with HTTP status {answer.status}"))
     data = body.get("data")
@@ -234,13 +249,15 @@ def _words(error: Exception) -> str:
         if isinstance(error, kind):
             return sentence
     text = (error.strerror if isinstance(error, OSError) else "") or str(error)
-    return clean(text, _WORDS)
+    return clean_line(text, _WORDS)
 
 
 _MARK = "rankdeck_number"
 """Label that is added to each series: the index of its row in `_ROWS`."""
 _NAMES_AT_ONCE = 500
-"""Characters of node names in one query: VictoriaMetrics accepts 16 KB, and the names occur 25 times in it."""
+"""Characters of node names in one query: VictoriaMetrics accepts 16 KB,
+and the names occur 25 times in it.
+"""
 _MOST_SERIES = 20_000
 _BEYOND = 1e18
 _CABLES = 'device!~"lo|veth.*|docker.*|br-.*|cni.*|cali.*|flannel.*|virbr.*|vnet.*|ifb.*|tap.*|tun.*|dummy.*|kube-.*|vxlan.*|lxc.*|podman.*"'
@@ -249,7 +266,10 @@ _CABLES = 'device!~"lo|veth.*|docker.*|br-.*|cni.*|cali.*|flannel.*|virbr.*|vnet
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One way to get a metric. In `expression`, {m:NAME} is a gauge's mean, {r:NAME} a counter's growth per second."""
+    """One way to get a metric.
+
+    In `expression`, {m:NAME} is a gauge's mean, {r:NAME} a counter's growth per second.
+    """
 
     metric: str
     source: str
@@ -302,7 +322,9 @@ _ROWS: tuple[_Row, ...] = (
     ),
     _Row("cpu.load1", _NODE, "max by ({by}) ({m:node_load1})"),
 )  # fmt: skip
-"""For each metric the first row with data is used; sums and means are those of `rankdeck_agent.rules.report`."""
+"""For each metric the first row with data is used; sums and means are
+those of `rankdeck_agent.rules.report`.
+"""
 
 
 async def past_numbers(server: Metrics, nodes: Sequence[Node], times: Times) -> PastNumbers:
@@ -310,7 +332,7 @@ async def past_numbers(server: Metrics, nodes: Sequence[Node], times: Times) -> 
     whole = PastNumbers(times)
     asked = {"start": times.start, "end": times.end, "step": times.step}
     for part in _parts(nodes):
-        data = await query_range(server, expression(server, part, times), asked)
+        data = await query_range(server, past_expression(server, part, times), asked)
         found = read_matrix(data, server, part, times)
         whole = PastNumbers(times, {**whole.series, **found.series}, whole.warning or found.warning)
     return whole
@@ -330,8 +352,10 @@ def _parts(nodes: Sequence[Node]) -> Iterator[list[Node]]:
 # ---- the query
 
 
-def expression(server: Metrics, nodes: Sequence[Node], times: Times) -> str:
-    """One PromQL expression for all metrics of these nodes; each series has its row in the label `_MARK`."""
+def past_expression(server: Metrics, nodes: Sequence[Node], times: Times) -> str:
+    """One PromQL expression for all metrics of these nodes; each series
+    has its row in the label `_MARK`.
+    """
     window = f"{max(times.step, 2 * server.interval):.0f}s"
     growth = f"{max(times.step + server.interval, 4 * server.interval):.0f}s"
     rows = (
@@ -344,7 +368,9 @@ def expression(server: Metrics, nodes: Sequence[Node], times: Times) -> str:
 def _filled(row: _Row, server: Metrics, nodes: Sequence[Node], window: str, growth: str) -> str:
     label = server.gpu_label if row.gpu else server.label
     chosen = [f'{label}=~"{_pattern(nodes)}"']
-    chosen += [f'{key}="{escaped(value, quotes=True)}"' for key, value in server.labels.items()]
+    chosen += [
+        f'{key}="{escape_label(value, quotes=True)}"' for key, value in server.labels.items()
+    ]
     text = row.expression.replace("{by}", f"{label}, job, simulated")
     pieces = text.split("{")
     filled = [pieces[0]]
@@ -366,7 +392,9 @@ def _pattern(nodes: Iterable[Node]) -> str:
 
 
 def _plain(word: str) -> str:
-    """A pattern that matches exactly this word; without backslashes, which would need escaping in PromQL strings."""
+    """A pattern that matches exactly this word; without backslashes, which
+    would need escaping in PromQL strings.
+    """
     return "".join(c if c.isalnum() or c in "_-:%" else f"[{c}]" for c in word)
 
 
@@ -410,17 +438,19 @@ def _series(
     if place >= len(_ROWS):
         return None
     one = _ROWS[place]
-    node = node_of(labels.get(server.gpu_label if one.gpu else server.label, ""), nodes)
+    node = node_of_label(labels.get(server.gpu_label if one.gpu else server.label, ""), nodes)
     if node is None:
         return None
-    job = clean(labels.get("job", ""), 60)
+    job = clean_line(labels.get("job", ""), 60)
     source = f"{one.source}, job {job}" if job else one.source
     points = _values(as_list(fields.get("values")), times)
     return node, place, PastSeries(points, source, labels.get("simulated") == "1")
 
 
-def node_of(value: str, nodes: Iterable[Node]) -> str | None:
-    """The name of the node that a label's value means, by name or address, with or without domain and port; or None."""
+def node_of_label(value: str, nodes: Iterable[Node]) -> str | None:
+    """The name of the node that a label's value means, by name or address,
+    with or without domain and port; or None.
+    """
     known = {
         word.strip("[]"): node.name for node in nodes for word in (node.address, node.name) if word
     }
@@ -458,14 +488,16 @@ def _number(text: str) -> float | None:
 
 
 def _warning(raw: object) -> str:
-    return clean(next((text for text in as_list(raw) if isinstance(text, str)), ""), 300)
+    return clean_line(next((text for text in as_list(raw) if isinstance(text, str)), ""), 300)
 
 
 log = logging.getLogger(__name__)
 RETRY = 30.0
 """Seconds until a server that did not answer is queried again."""
 _SCRAPES = 20
-"""A job must last this many scrape intervals for the site's numbers to be better than the console's own."""
+"""A job must last this many scrape intervals for the site's numbers
+to be better than the console's own.
+"""
 _KEPT = 32
 """Answers that are cached, for moving back and forth in time."""
 Start = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
@@ -493,7 +525,8 @@ class _Question:
 
 
 class SitePast:
-    """Cache of the site's numbers: `view` returns at once what is known and queries the rest. Made by the session.
+    """Cache of the site's numbers: `view` returns at once what is known and
+    queries the rest. Made by the session.
 
     For a cluster without `metrics:`, `view` returns None.
     """
@@ -510,7 +543,8 @@ class SitePast:
         """When the server may be queried again after a failure, monotonic seconds."""
 
     def view(self, node: str, hours: float, until: float | None = None) -> PastView | None:
-        """What is known about a node in the `hours` before `until` (epoch seconds; None: now). Never waits.
+        """What is known about a node in the `hours` before `until` (epoch
+        seconds; None: now). Never waits.
 
         Until the answer arrives, it returns the last answer for the same node and number of hours.
         """
@@ -518,7 +552,7 @@ class SitePast:
         if server is None:
             return None
         end = time.time() if until is None else until
-        wanted = _Question(node, hours, times(end - hours * 3600, end))
+        wanted = _Question(node, hours, times_between(end - hours * 3600, end))
         self._wanted = wanted
         if wanted not in self._kept and self._may_ask():
             self._asking = self._start(self._ask(server))
@@ -526,22 +560,26 @@ class SitePast:
         return PastView(hours, server.place, found, self._trouble)
 
     async def of_job(self, nodes: Sequence[str], start: float, end: float, of: int) -> JobNumbers:
-        """The numbers of these nodes between two times (epoch seconds); `of` is how many nodes the job has.
+        """The numbers of these nodes between two times (epoch seconds);
+        `of` is how many nodes the job has.
 
-        Empty for a short job, for which the console's own numbers are finer. Never raises; see `JobNumbers.trouble`.
+        Empty for a short job, for which the console's own numbers are finer.
+        Never raises; see `JobNumbers.trouble`.
         """
         server = self._cluster.metrics
         if server is None or end - start < _SCRAPES * server.interval:
             return JobNumbers()
         try:
-            found = await past_numbers(server, self._nodes(nodes), times(start, end, 2 * POINTS))
+            found = await past_numbers(
+                server, self._nodes(nodes), times_between(start, end, 2 * POINTS)
+            )
         except MetricsError as error:
             return JobNumbers(trouble=f"The site's metrics are not in it: {server.place} {error}.")
         if not found.series:
             return JobNumbers(trouble=f"{server.place} has no numbers of these nodes at that time.")
         names = sorted({one.source for one in found.series.values()})
         source = f"{server.place}, series of {'; '.join(names)}"
-        return JobNumbers(rows_of(found, of), source, 1.5 * found.times.step, found.warning)
+        return JobNumbers(number_rows(found, of), source, 1.5 * found.times.step, found.warning)
 
     def _may_ask(self) -> bool:
         idle = self._asking is None or self._asking.done()
@@ -575,8 +613,10 @@ class SitePast:
         return [known.get(name) or Node(name=name) for name in names]
 
 
-def rows_of(past: PastNumbers, of: int) -> list[Mapping[str, Any]]:
-    """The numbers as rows of `JobNumbers`, one for each time; `of` is how many nodes the job has."""
+def number_rows(past: PastNumbers, of: int) -> list[Mapping[str, Any]]:
+    """The numbers as rows of `JobNumbers`, one for each time; `of`
+    is how many nodes the job has.
+    """
     metrics = sorted({metric for _, metric in past.series})
     names = sorted({node for node, _ in past.series})
     made_up = {metric for (_, metric), one in past.series.items() if one.simulated}

@@ -15,12 +15,21 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from rankdeck.errors import AgentError, NodeError, UnreachableError
-from rankdeck.model.safe_text import clean
-from rankdeck.model.text import as_list, table
+from rankdeck.model.safe_text import clean_line
+from rankdeck.model.text import as_list, parse_table
 from rankdeck.remote import node_python
 from rankdeck.remote.node_python import FoundPython
 from rankdeck.remote.relay import StdioRelay
-from rankdeck.remote.shell import Channel, OnData, ProgramResult, Row, Shell, last_line, run, within
+from rankdeck.remote.shell import (
+    Channel,
+    OnData,
+    ProgramResult,
+    Row,
+    Shell,
+    last_line,
+    limit_time,
+    run_program,
+)
 
 _PACKAGES = ("rankdeck_agent", "paho")
 _MODULES = ("pynvml",)
@@ -80,9 +89,11 @@ for old in glob.glob(os.path.dirname(agent) + "/agent-*.pyz"):
         for file in glob.glob(old + "*"):
             os.remove(file)
 """
-"""Run by the node's Python after an upload. It compiles the modules, because Python does not cache those of a zip file,
-and compiling takes most of the start time of a command. It also removes agents of other versions that were not used
-for 30 days and do not run on this node; by the clock of the file system, which nodes may share."""
+"""Run by the node's Python after an upload. It compiles the modules, because Python does not cache
+those of a zip file, and compiling takes most of the start time of a command. It also removes agents
+of other versions that were not used for 30 days and do not run on this node; by the clock of the
+file system, which nodes may share.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +108,7 @@ class Bundle:
 
 
 @cache
-def bundle() -> Bundle:
+def build_bundle() -> Bundle:
     """The agent as one file; the same sources give the same bytes."""
     files = {"__main__.py": _MAIN.encode()}
     for package in _PACKAGES:
@@ -156,7 +167,9 @@ class Dialogue:
         self.channel: Channel
 
     def take(self, data: bytes) -> None:
-        """Take bytes of its stdout; lines that are not JSON objects come from the login shell and are ignored."""
+        """Take bytes of its stdout; lines that are not JSON objects come
+        from the login shell and are ignored.
+        """
         self._taken += len(data)
         if self._taken > _LONGEST:
             return
@@ -164,7 +177,7 @@ class Dialogue:
         *lines, rest = self._text.split(b"\n")
         self._text = bytearray(rest)
         for line in lines:
-            if row := table(bytes(line)):
+            if row := parse_table(bytes(line)):
                 self._answers.put_nowait(row)
 
     @property
@@ -173,13 +186,15 @@ class Dialogue:
         return not self._answers.empty()
 
     async def ask(self, question: Mapping[str, Any], limit: float) -> Row:
-        """Send a question, then wait at most `limit` seconds for the next answer; raises NodeError."""
+        """Send a question, then wait at most `limit` seconds for the
+        next answer; raises NodeError.
+        """
         self.channel.write(json.dumps(question).encode() + b"\n")
         return await self.hear(limit)
 
     async def hear(self, limit: float) -> Row:
         """The next answer; raises NodeError after `limit` seconds or when the program ends."""
-        answer = await next_of(self._node, self.channel, self._answers, limit * self._patience)
+        answer = await next_answer(self._node, self.channel, self._answers, limit * self._patience)
         if answer is None:
             raise AgentError(self._node, self._why())
         return answer
@@ -192,17 +207,19 @@ class Dialogue:
     def _why(self) -> str:
         if self._taken > _LONGEST:
             return f"sent more than {_LONGEST >> 20} MB as an answer"
-        complaint = clean(self.channel.complaint.removeprefix("rankdeck: "))
+        complaint = clean_line(self.channel.complaint.removeprefix("rankdeck: "))
         return complaint or "the agent ended without an answer"
 
 
-async def next_of(
+async def next_answer(
     node: str, channel: Channel, answers: asyncio.Queue[Parsed], limit: float
 ) -> Parsed | None:
-    """The next item of the queue, None if the program has ended; raises UnreachableError after `limit` seconds."""
+    """The next item of the queue, None if the program has ended; raises
+    UnreachableError after `limit` seconds.
+    """
     if not answers.empty():
         return answers.get_nowait()
-    async with within(node, limit), asyncio.TaskGroup() as tasks:
+    async with limit_time(node, limit), asyncio.TaskGroup() as tasks:
         ending = tasks.create_task(_ended(channel))
         hearing = tasks.create_task(answers.get())
         await asyncio.wait((hearing, ending), return_when=asyncio.FIRST_COMPLETED)
@@ -230,18 +247,24 @@ class AgentSetup:
 
     config: Mapping[str, Any]
     relay: tuple[str, int] | None = None
-    """Host and port of the broker, if its connection goes over the agent's stdin and stdout; see `StdioRelay`."""
+    """Host and port of the broker, if its connection goes over the agent's
+    stdin and stdout; see `StdioRelay`.
+    """
 
 
 class WantedAgent(Protocol):
-    """Supplies the configuration of a node's telemetry agent, and is called when the agent starts and ends."""
+    """Supplies the configuration of a node's telemetry agent, and is
+    called when the agent starts and ends.
+    """
 
     async def configure(self, node: str) -> "AgentSetup":
         """How the agent is started, asked before each start; may wait. Raises NodeError."""
         ...
 
     def superseded(self, node: str) -> Awaitable[None] | None:
-        """An awaitable that returns when another agent has taken over on this node; None if none will."""
+        """An awaitable that returns when another agent has taken over
+        on this node; None if none will.
+        """
         ...
 
     def started(self, node: str, write: Callable[[bytes], None]) -> None:
@@ -268,7 +291,9 @@ _PUT = (
     '{ "$3" -c "$4" "$part" "$f" 2>/dev/null; mv -f "$part" "$f"; }; '
     'c=$?; rm -f "$part" "${part}c"; exit $c'
 )
-"""Arguments: the file, its length, the Python, _COMPILE, a word that no other upload has: nodes may share the folder."""
+"""Arguments: the file, its length, the Python, _COMPILE, a word that no other
+upload has: nodes may share the folder.
+"""
 
 
 JOB_RUN = ("job", "run")
@@ -285,10 +310,11 @@ class Agents:
         folder: str = "",
         patience: float = 1.0,
     ) -> None:
-        """`pythons`: which to try on a node, in order, if `of_node` names none for it; neither: the usual ones.
+        """`pythons`: which to try on a node, in order, if `of_node` names
+        none for it; neither: the usual ones.
 
-        `folder`: where the agent file lies on the nodes; "": the first of the usual places that can be used.
-        `patience`: all limits are multiplied by it (see `Access.patience`).
+        `folder`: where the agent file lies on the nodes; "": the first of the usual places that can
+        be used. `patience`: all limits are multiplied by it (see `Access.patience`).
         """
         self._patience = patience
         self.shell, self._pythons, self._of_node = shell, pythons, of_node or {}
@@ -308,22 +334,28 @@ class Agents:
     ) -> ProgramResult:
         """Run a command of the agent, such as ("job", "list"), to its end.
 
-        `limit` is in seconds and includes copying the agent. Raises NodeError if the node cannot be reached
-        or the agent cannot run there; if the command itself fails, returns its result with the exit code.
+        `limit` is in seconds and includes copying the agent. Raises NodeError if the node cannot be
+        reached or the agent cannot run there; if the command itself fails, returns its result with
+        the exit code.
         """
         limit *= self._patience
-        async with within(node, limit):
+        async with limit_time(node, limit):
             agent = await self._path(node)
-            return await run(self.shell, node, (*agent, *command), stdin, limit)
+            return await run_program(self.shell, node, (*agent, *command), stdin, limit)
 
     async def open(self, node: str, command: Sequence[str], on_data: OnData) -> Channel:
-        """Start a long-running command of the agent; `on_data` gets its stdout. Raises NodeError."""
+        """Start a long-running command of the agent; `on_data` gets its stdout.
+
+        Raises NodeError.
+        """
         agent = await self._path(node)
         return await self.shell.open(node, (*agent, *command), on_data)
 
     @asynccontextmanager
     async def dialogue(self, node: str, command: Sequence[str]) -> AsyncGenerator[Dialogue]:
-        """Run a command of the agent that answers questions, until the block ends; raises NodeError."""
+        """Run a command of the agent that answers questions, until
+        the block ends; raises NodeError.
+        """
         talk = Dialogue(node, self._patience)
         talk.channel = await self.open(node, command, talk.take)
         try:
@@ -344,11 +376,13 @@ class Agents:
             answer = await self.call(node, command, json.dumps(plan).encode(), limit=limit)
             row, why = answer.row, answer.complaint
         if row.get("ok") is not True:
-            raise AgentError(node, clean(row.get("error"), 400) or why)
+            raise AgentError(node, clean_line(row.get("error"), 400) or why)
 
     @asynccontextmanager
     async def starting_often(self) -> AsyncGenerator[None]:
-        """Inside this block, the helper that starts a job on a node stays there for the next job."""
+        """Inside this block, the helper that starts a job on a node
+        stays there for the next job.
+        """
         self._often = {}
         try:
             yield
@@ -366,7 +400,8 @@ class Agents:
             row = await talk.ask(plan, limit)
             kept = self._often is idle and node not in idle
         finally:
-            # A helper that did not answer is not used again: a late answer would be taken for that of the next job.
+            # A helper that did not answer is not used again: a late answer would
+            # be taken for that of the next job.
             if kept:
                 idle[node] = talk
             else:
@@ -375,37 +410,40 @@ class Agents:
 
     async def _starter(self, node: str, limit: float) -> Dialogue:
         talk = Dialogue(node, self._patience)
-        async with within(node, limit * self._patience):
+        async with limit_time(node, limit * self._patience):
             talk.channel = await self.open(node, (*JOB_RUN, "--each"), talk.take)
         return talk
 
     async def _path(self, node: str) -> tuple[str, ...]:
-        """The words before a command of the agent on this node; uploads the agent if needed. Raises NodeError."""
+        """The words before a command of the agent on this node; uploads the agent if needed.
+
+        Raises NodeError.
+        """
         async with self._locks.setdefault(node, asyncio.Lock()):
             if node not in self._paths:
                 self._paths[node] = await self._bring(node)
             return self._paths[node]
 
     async def _bring(self, node: str) -> tuple[str, ...]:
-        agent, named = bundle(), self._of_node.get(node) or self._pythons
+        agent, named = build_bundle(), self._of_node.get(node) or self._pythons
         found = await self._look(node, named, self._places)
-        node_python.check(node, found, named)
+        node_python.check_python(node, found, named)
         if found.digest != agent.digest:
             lock = self._uploads.setdefault(found.home, asyncio.Lock())
             waits = lock.locked()
             async with lock:
                 found = await self._upload(node, found, again=waits)
         if found.digest != agent.digest:
-            why = f"the agent at {clean(found.path)} is not what was sent (SHA-256 {agent.digest}): not started"
+            why = f"the agent at {clean_line(found.path)} is not what was sent (SHA-256 {agent.digest}): not started"
             raise AgentError(node, why)
         if found.place != "0":
             self.elsewhere[node] = found.path
         return (found.python, found.path)
 
     async def _look(self, node: str, pythons: Sequence[str], places: Sequence[str]) -> FoundPython:
-        asked = node_python.look(bundle().name, pythons, places)
-        said = await run(self.shell, node, asked, limit=LOOK_LIMIT * self._patience)
-        return node_python.parse(node, said.out, said.err)
+        asked = node_python.python_look_command(build_bundle().name, pythons, places)
+        said = await run_program(self.shell, node, asked, limit=LOOK_LIMIT * self._patience)
+        return node_python.parse_found_python(node, said.out, said.err)
 
     async def _upload(self, node: str, found: FoundPython, *, again: bool) -> FoundPython:
         """Put the agent into the first place that can be used. Raises AgentError.
@@ -416,9 +454,9 @@ class Agents:
         for number, place in enumerate(self._places):
             if again or number:
                 found = await self._look(node, (found.python,), (place,))
-                if found.digest == bundle().digest:
+                if found.digest == build_bundle().digest:
                     return found._replace(place=str(number))
-            why = await self._put(node, found, bundle().data)
+            why = await self._put(node, found, build_bundle().data)
             if not why:
                 there = await self._look(node, (found.python,), (place,))
                 return there._replace(place=str(number))
@@ -431,7 +469,7 @@ class Agents:
         """Copy the agent to where it belongs; returns why that failed, or ""."""
         own = secrets.token_hex(6)
         put = ("sh", "-c", _PUT, "sh", found.path, str(len(data)), found.python, _COMPILE, own)
-        result = await run(self.shell, node, put, data, UPLOAD_LIMIT * self._patience)
+        result = await run_program(self.shell, node, put, data, UPLOAD_LIMIT * self._patience)
         return (last_line(result.err) or f"exit status {result.code}") if result.code else ""
 
     # ---- telemetry
@@ -439,7 +477,9 @@ class Agents:
     def attach_telemetry(
         self, node: str, wanted: WantedAgent, tasks: asyncio.TaskGroup
     ) -> asyncio.Task[None]:
-        """Start the telemetry agent on a node and keep it running until the returned task is cancelled."""
+        """Start the telemetry agent on a node and keep it running until
+        the returned task is cancelled.
+        """
 
         def tell(why: str, pause: float) -> None:
             wanted.report(node, f"{why}; trying again in {pause:.0f} s", False)
@@ -448,7 +488,9 @@ class Agents:
         return tasks.create_task(work, name=f"telemetry {node}")
 
     async def _telemetry(self, node: str, wanted: WantedAgent, tasks: asyncio.TaskGroup) -> str:
-        """Run the telemetry agent once; returns why it ended, "" if another agent took its place."""
+        """Run the telemetry agent once; returns why it ended, "" if
+        another agent took its place.
+        """
         # First, because it may wait: forever, if an agent is installed there.
         setup = await wanted.configure(node)
         config = json.dumps(setup.config).encode()
@@ -490,7 +532,8 @@ async def keep_running(
 ) -> None:
     """Call and await `once` again and again until cancelled, with growing pauses in between.
 
-    `once` returns why it ended, or "" to start again at once; `tell` is called with that and the pause in seconds.
+    `once` returns why it ended, or "" to start again at once; `tell` is
+    called with that and the pause in seconds.
     """
     loop = asyncio.get_running_loop()
     failures = 0
@@ -531,15 +574,17 @@ class NodeOutcome:
 
     def text(self, key: str) -> str:
         """One value of the answer as text, safe to show."""
-        return clean(self.answer.get(key, ""))
+        return clean_line(self.answer.get(key, ""))
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return tuple(map(clean, as_list(self.answer.get("notes"))))
+        return tuple(map(clean_line, as_list(self.answer.get("notes"))))
 
 
 class Installer:
-    """Runs the agent's `service` command on nodes; `system`: system-wide, not for the user; `dry`: change nothing."""
+    """Runs the agent's `service` command on nodes; `system`: system-wide, not
+    for the user; `dry`: change nothing.
+    """
 
     def __init__(self, agents: Agents, *, system: bool, dry: bool = False) -> None:
         self._agents = agents
@@ -548,7 +593,9 @@ class Installer:
     async def run(
         self, verb: str, nodes: Sequence[str], configs: Mapping[str, Mapping[str, Any]]
     ) -> tuple[NodeOutcome, ...]:
-        """Run `verb` on every node, for install with `configs` (node -> configuration); a failure stops no other."""
+        """Run `verb` on every node, for install with `configs` (node ->
+        configuration); a failure stops no other.
+        """
         async with asyncio.TaskGroup() as tasks:
             running = [
                 tasks.create_task(self._one(verb, node, configs.get(node, {}))) for node in nodes
@@ -561,7 +608,7 @@ class Installer:
             command = ("service", verb, *self._words)
             result = await self._agents.call(node, command, stdin, limit=INSTALL_LIMIT)
         except NodeError as error:
-            return NodeOutcome(node, ok=False, why=clean(error.why, 400))
+            return NodeOutcome(node, ok=False, why=clean_line(error.why, 400))
         answer = result.row or {"why": result.complaint}
         ok = answer.get("ok") is True
-        return NodeOutcome(node, ok, "" if ok else clean(answer.get("why"), 400), answer)
+        return NodeOutcome(node, ok, "" if ok else clean_line(answer.get("why"), 400), answer)

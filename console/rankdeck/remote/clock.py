@@ -12,7 +12,10 @@ _STAMP = re.compile(rb"(\d{9,11})(\.\d+)?")
 
 
 async def measure_clock(shell: Shell, node: str) -> ClockOffset:
-    """The best of some readings within 5 s; ± 60 s if the node gives none. Raises UnreachableError."""
+    """The best of some readings within 5 s; ± 60 s if the node gives none.
+
+    Raises UnreachableError.
+    """
     answers: asyncio.Queue[bytes] = asyncio.Queue()
     channel = await shell.open(node, _CLOCK, answers.put_nowait)
     best = ClockOffset(0.0, 60.0)
@@ -51,7 +54,9 @@ def _width(clock: ClockOffset) -> float:
 
 
 def _reading(answer: bytes, asked: float) -> ClockOffset:
-    """The clock offset by one answer: the node read its clock in the middle of the round trip, ± half of it."""
+    """The clock offset by one answer: the node read its clock in the
+    middle of the round trip, ± half of it.
+    """
     answered = time.time()
     match = _STAMP.search(answer)
     if match is None:

@@ -1,4 +1,5 @@
-"""Commands of the agent that answer in rows of JSON: `sh` and `ps` on many nodes, and commands that are kept running.
+"""Commands of the agent that answer in rows of JSON: `sh` and `ps` on many
+nodes, and commands that are kept running.
 
 Equal output of `sh` is stored once, however many nodes wrote it.
 """
@@ -19,17 +20,27 @@ from rankdeck.model.process import (
     OutputGroup,
     process_of,
 )
-from rankdeck.model.safe_text import clean, strip_codes
-from rankdeck.model.text import as_tables, integer, is_list, is_table, natural, number, table
+from rankdeck.model.safe_text import clean_line, strip_codes
+from rankdeck.model.text import (
+    as_tables,
+    is_integer,
+    is_list,
+    is_number,
+    is_table,
+    natural_or_zero,
+    parse_table,
+)
 from rankdeck.remote.agent import BACKOFF, Agents, keep_running
-from rankdeck.remote.shell import Channel, on_each, within
+from rankdeck.remote.shell import Channel, limit_time, on_each
 
 _Step = tuple[int, str, str]
 """(number of the output before, stream, next line)."""
 
 
 class _Outputs:
-    """All different outputs of nodes so far, by number; each is stored as another output plus one line."""
+    """All different outputs of nodes so far, by number; each is stored
+    as another output plus one line.
+    """
 
     def __init__(self) -> None:
         self._steps: list[_Step] = [(0, "", "")]
@@ -101,7 +112,9 @@ class CommandState:
         return self._outputs.lines(self._wrote[node])
 
     def groups(self) -> tuple[OutputGroup, ...]:
-        """Nodes grouped by equal output and equal end; the largest group first, equal ones in the order of nodes."""
+        """Nodes grouped by equal output and equal end; the largest group
+        first, equal ones in the order of nodes.
+        """
         found: dict[tuple[object, ...], list[str]] = {}
         for node in self.nodes:
             end = self.ends.get(node)
@@ -126,9 +139,13 @@ FAN_OUT = 64
 USUAL_LIMIT = 300.0
 """Seconds that a command may take, unless the user says otherwise."""
 _START, _PROOF = 45.0, 15.0
-"""Seconds to start the agent; seconds beyond the limit for the agent to end the command and search for what is left."""
+"""Seconds to start the agent; seconds beyond the limit for the agent to end
+the command and search for what is left.
+"""
 _MOST, _LEAST, _ALL = 1 << 20, 16 << 10, 256 << 20
-"""Bytes of output that are kept: the limit per node is between _LEAST and _MOST; about _ALL in total."""
+"""Bytes of output that are kept: the limit per node is between
+_LEAST and _MOST; about _ALL in total.
+"""
 _LINE = 1 << 20
 _LONGEST = 1000
 
@@ -167,12 +184,12 @@ class CommandRun:
             try:
                 end = await self._started(node)
             except NodeError as error:
-                end = CommandEnd(why=clean(error.why, 300))
+                end = CommandEnd(why=clean_line(error.why, 300))
             self.state.ended(node, end)
 
     async def _started(self, node: str) -> CommandEnd:
         hearing = _AnswerReader(node, self.state, self._most)
-        async with within(node, _START):
+        async with limit_time(node, _START):
             channel = await self._agents.open(node, ("sh",), hearing.take)
         self._channels.add(channel)
         try:
@@ -187,10 +204,10 @@ class CommandRun:
 
     async def _await_end(self, node: str, channel: Channel, hearing: "_AnswerReader") -> CommandEnd:
         why = "did not say how the command ended: it may still run there"
-        async with within(node, self._limit + _PROOF, why):
+        async with limit_time(node, self._limit + _PROOF, why):
             await channel.wait()
         if hearing.end is None:
-            complaint = clean(channel.complaint.removeprefix("rankdeck: "))
+            complaint = clean_line(channel.complaint.removeprefix("rankdeck: "))
             raise AgentError(node, complaint or "the agent ended without an answer")
         return hearing.end
 
@@ -212,7 +229,7 @@ class _AnswerReader:
         if self._left < 0 or len(self._text) > _LINE:
             raise AgentError(self._node, "sent more than any command's output")
         for line in lines:
-            self._answer(table(line) or {})
+            self._answer(parse_table(line) or {})
 
     def _answer(self, row: Mapping[str, Any]) -> None:
         for stream in ("out", "err"):
@@ -229,22 +246,22 @@ def end_of(node: str, row: Mapping[str, Any]) -> CommandEnd:
     code, seconds, left = row.get("code"), row.get("seconds"), row.get("left")
     why = row.get("why")
     return CommandEnd(
-        code if integer(code) and 0 <= code < 1000 else None,
+        code if is_integer(code) and 0 <= code < 1000 else None,
         why if why in (LIMIT, CANCELLED) else "",
-        tuple(remaining(node, one) for one in as_tables(left, _LONGEST)),
-        natural(row.get("behind")),
-        natural(row.get("cut")),
-        float(seconds) if number(seconds) and seconds >= 0 else 0.0,
+        tuple(remaining_process(node, one) for one in as_tables(left, _LONGEST)),
+        natural_or_zero(row.get("behind")),
+        natural_or_zero(row.get("cut")),
+        float(seconds) if is_number(seconds) and seconds >= 0 else 0.0,
     )
 
 
-def remaining(node: str, row: Mapping[str, Any], longest: int = 200) -> RemainingProcess:
+def remaining_process(node: str, row: Mapping[str, Any], longest: int = 200) -> RemainingProcess:
     """A process that is left, with at most `longest` characters of its command.
 
     An invalid field becomes 0 or "", but the process is always listed.
     """
-    pid = natural(row.get("pid"))
-    command, refused = clean(row.get("command"), longest), row.get("refused") is True
+    pid = natural_or_zero(row.get("pid"))
+    command, refused = clean_line(row.get("command"), longest), row.get("refused") is True
     return RemainingProcess(node, pid if pid < 1 << 31 else 0, command, refused)
 
 
@@ -265,7 +282,9 @@ class FoundProcesses:
 
 
 async def find_processes(agents: Agents, nodes: Iterable[str]) -> FoundProcesses:
-    """The processes on these nodes now; nodes that do not answer within PS_LIMIT are in `missing`."""
+    """The processes on these nodes now; nodes that do not answer
+    within PS_LIMIT are in `missing`.
+    """
 
     async def ask(node: str) -> tuple[list[NodeProcess], list[str]]:
         answer = await agents.call(node, ("ps",), limit=PS_LIMIT)
@@ -273,20 +292,22 @@ async def find_processes(agents: Agents, nodes: Iterable[str]) -> FoundProcesses
         if not is_list(rows):
             raise AgentError(node, answer.complaint)
         found = [process_of(node, row) for row in as_tables(rows, _MOST_PROCESSES)]
-        why = clean(answer.row.get("gpus"))
+        why = clean_line(answer.row.get("gpus"))
         notes = [f"{node}: who is on the GPUs is not known: {why}"] if why else []
         return [one for one in found if one is not None], notes
 
     answered, failed = await on_each(nodes, ask, _TOGETHER)
     return FoundProcesses(
         tuple(one for rows, _ in answered.values() for one in rows),
-        {node: clean(error.why, 300) for node, error in failed.items()},
+        {node: clean_line(error.why, 300) for node, error in failed.items()},
         tuple(note for _, notes in answered.values() for note in notes),
     )
 
 
 async def send_signal(agents: Agents, name: str, some: Sequence[NodeProcess]) -> dict[str, str]:
-    """Send a signal (TERM, KILL, …) to processes; returns `NODE PID`, or `NODE` for all there -> why not sent."""
+    """Send a signal (TERM, KILL, …) to processes; returns `NODE PID`, or
+    `NODE` for all there -> why not sent.
+    """
     by_node: dict[str, list[list[int]]] = {}
     for one in some:
         by_node.setdefault(one.node, []).append([one.pid, one.start])
@@ -298,7 +319,9 @@ async def send_signal(agents: Agents, name: str, some: Sequence[NodeProcess]) ->
         if not is_list(rows):
             raise AgentError(node, answer.complaint)
         results = as_tables(rows)
-        return {f"{node} {clean(row.get('pid'))}": clean(row.get("why")) for row in results}
+        return {
+            f"{node} {clean_line(row.get('pid'))}": clean_line(row.get("why")) for row in results
+        }
 
     answers, failed = await on_each(by_node, send)
     unsent = {node: error.why for node, error in failed.items()}
@@ -324,7 +347,7 @@ class AgentRows:
         *lines, rest = (self._rest + data).split(b"\n")
         self._rest = rest if len(rest) <= _LONGEST_ROW else b""
         for line in lines:
-            if found := table(line, _LONGEST_ROW):
+            if found := parse_table(line, _LONGEST_ROW):
                 for key, take in self._takes.items():
                     if key in found:
                         take(found[key])
@@ -340,7 +363,7 @@ class RowSource:
     config: bytes
 
 
-async def watch(
+async def watch_command(
     source: RowSource,
     takes: Callable[[], Takes],
     trouble: Callable[[str], None],
@@ -348,12 +371,12 @@ async def watch(
 ) -> None:
     """Run the command until cancelled; start it again whenever it ends, with growing pauses.
 
-    `takes` is called before each run and returns the functions for its rows; `trouble` is called with the reason
-    of each end.
+    `takes` is called before each run and returns the functions for its rows;
+    `trouble` is called with the reason of each end.
     """
     await keep_running(
         lambda: _once(source, AgentRows(takes())),
-        lambda why, _: trouble(clean(why, _SENTENCE)),
+        lambda why, _: trouble(clean_line(why, _SENTENCE)),
         pauses,
     )
 

@@ -5,7 +5,7 @@ import stat
 from pathlib import Path
 
 
-def answers(path: str) -> bool:
+def master_answers(path: str) -> bool:
     """Whether a master listens at this socket."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)

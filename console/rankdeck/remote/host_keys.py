@@ -1,4 +1,6 @@
-"""Host keys: the known_hosts files for a node, what an unknown or changed key means, and adding one."""
+"""Host keys: the known_hosts files for a node, what an unknown or
+changed key means, and adding one.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +10,7 @@ import asyncssh
 
 from rankdeck.config.files import append_lines, read_regular
 from rankdeck.errors import HostKeyError
-from rankdeck.remote.ssh_files import Stamp, stamp
+from rankdeck.remote.ssh_files import Stamp, file_stamp
 
 Place = tuple[str, str, int | None]
 """(host, address, port or None for 22), by which known_hosts is searched for a key."""
@@ -37,7 +39,7 @@ class HostKeys:
 
     def known(self) -> asyncssh.SSHKnownHosts:
         """The parsed files; read again only when one of them has changed."""
-        stamps = tuple(map(stamp, self.files))
+        stamps = tuple(map(file_stamp, self.files))
         if stamps != self._stamps:
             self._known = asyncssh.SSHKnownHosts()
             for file in self.files:
@@ -49,7 +51,9 @@ class HostKeys:
         return self._known
 
     def judge(self, node: str, offered: OfferedKey) -> HostKeyError:
-        """The error for a key that is not known; `line` would accept it, "" if it contradicts a known key."""
+        """The error for a key that is not known; `line` would accept it,
+        "" if it contradicts a known key.
+        """
         fingerprint = offered.key.get_fingerprint()
         if place := self._contradiction(offered.place):
             why = (
@@ -71,7 +75,9 @@ class HostKeys:
         return HostKeyError(node, why, fingerprint=error.fingerprint)
 
     def accept(self, line: str) -> None:
-        """Append this line to the user's known_hosts, or keep it until the end if that is /dev/null; raises OSError."""
+        """Append this line to the user's known_hosts, or keep it until the end
+        if that is /dev/null; raises OSError.
+        """
         file = self.files[0]
         if file == NOWHERE:
             self._kept.append(line)

@@ -1,4 +1,5 @@
-"""The keys for a login, in the order of OpenSSH: agent keys that IdentityFile names, other agent keys, key files.
+"""The keys for a login, in the order of OpenSSH: agent keys that
+IdentityFile names, other agent keys, key files.
 
 A key file that cannot be used is left out, as OpenSSH does, and is named when the login is refused.
 """
@@ -13,9 +14,9 @@ from pathlib import Path
 
 import asyncssh
 
-from rankdeck.config.files import expanded, read_regular
+from rankdeck.config.files import expand_path, read_regular
 from rankdeck.remote.ssh_config import HostSettings, SshConfigError
-from rankdeck.remote.ssh_files import Stamp, stamp
+from rankdeck.remote.ssh_files import Stamp, file_stamp
 
 MODULES = frozenset(one for one in ("gssapi", "pkcs11", "fido2") if find_spec(one))
 """Packages that are here by which asyncssh can do more; see the extras of pyproject.toml."""
@@ -46,13 +47,15 @@ class Identities:
         self._files: dict[Path, tuple[Stamp, KeyFile]] = {}
 
     async def files(self, settings: HostSettings) -> tuple[KeyFile, ...]:
-        """The key files of a host; one whose name has a token that is not known counts as missing."""
+        """The key files of a host; one whose name has a token that
+        is not known counts as missing.
+        """
         named = settings.many("identityfile")
         return await asyncio.to_thread(lambda: tuple(self._named(settings, one) for one in named))
 
     async def own(self, named: str) -> KeyFile:
         """The key file that a cluster file names. Raises KeyImportError."""
-        file = await asyncio.to_thread(self._file, expanded(named))
+        file = await asyncio.to_thread(self._file, expand_path(named))
         if not (file.public or file.sealed):
             raise asyncssh.KeyImportError(file.trouble or f"{file.path}: No such file or directory")
         return file
@@ -64,7 +67,7 @@ class Identities:
             return KeyFile(Path(named), trouble=str(error))
 
     def _file(self, path: Path) -> KeyFile:
-        now = stamp(path)
+        now = file_stamp(path)
         known = self._files.get(path)
         if known is None or known[0] != now:
             known = self._files[path] = now, read_key_file(path)
@@ -111,7 +114,7 @@ def _certificate(path: Path) -> asyncssh.SSHCertificate | None:
         return None
 
 
-def certificates(
+def match_certificates(
     settings: HostSettings | None, files: Sequence[KeyFile]
 ) -> Mapping[bytes, asyncssh.SSHCertificate]:
     """Public key -> its certificate: of CertificateFile, else of `-cert.pub` beside the key."""
@@ -135,7 +138,7 @@ def agent_path(settings: HostSettings | None) -> str:
         return ""
     if named.startswith("$"):
         return os.environ.get(named[1:].strip("{}"), "")
-    return str(expanded(named))  # OpenSSH has filled in its tokens
+    return str(expand_path(named))  # OpenSSH has filled in its tokens
 
 
 async def from_agent(
@@ -172,7 +175,7 @@ def by_kerberos_alone(settings: HostSettings) -> bool:
     return asked <= _KERBEROS if asked else no_keys
 
 
-def remarks(settings: HostSettings, files: Sequence[KeyFile]) -> tuple[str, ...]:
+def unused_remarks(settings: HostSettings, files: Sequence[KeyFile]) -> tuple[str, ...]:
     """What was not used for a login, for the sentence when it is refused."""
     found = [file.trouble for file in files if file.trouble]
     if settings.one("pkcs11provider") and "pkcs11" not in MODULES:

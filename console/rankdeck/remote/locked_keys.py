@@ -1,4 +1,6 @@
-"""Key files with a passphrase: it is asked for once per key, when a server has accepted the key; kept in memory only."""
+"""Key files with a passphrase: it is asked for once per key, when a server has
+accepted the key; kept in memory only.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -7,15 +9,15 @@ from pathlib import Path
 
 import asyncssh
 
-from rankdeck.model.safe_text import clean
+from rankdeck.model.safe_text import clean_line
 from rankdeck.remote.identities import KeyFile
 from rankdeck.remote.questions import MOST_TRIES, Conversation, Prompt
 from rankdeck.remote.smart_cards import (
     Card,
     LockedKeyError,
+    card_public_key,
     cards_of,
     keys_on_card,
-    public_part,
     signed_by_card,
 )
 
@@ -41,16 +43,24 @@ class DeferredKey(asyncssh.SSHKeyPair):
 
 
 class Cards:
-    """Keys on smart cards (PKCS#11): the PIN is asked for once per card. One thing at a time is asked of a card."""
+    """Keys on smart cards (PKCS#11): the PIN is asked for once per card.
+
+    One thing at a time is asked of a card.
+    """
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
         self._known: dict[Path, Sequence[asyncssh.SSHKeyPair]] = {}
         self._refused: dict[str, str] = {}
-        """Label of a card -> why its PIN is not asked for again: a card locks itself after a few wrong ones."""
+        """Label of a card -> why its PIN is not asked for again: a card
+        locks itself after a few wrong ones.
+        """
 
     async def keys(self, provider: Path, talk: Conversation) -> Sequence[DeferredKey]:
-        """The keys of all cards that a library reaches. Raises LockedKeyError if there are none for some trouble."""
+        """The keys of all cards that a library reaches.
+
+        Raises LockedKeyError if there are none for some trouble.
+        """
         async with self._turn:
             if provider not in self._known:
                 self._known[provider] = await self._load(provider, talk)
@@ -61,7 +71,7 @@ class Cards:
             async with self._turn:
                 return await asyncio.to_thread(signed_by_card, pair, data, way)
 
-        return DeferredKey(public_part(pair), None, sign)
+        return DeferredKey(card_public_key(pair), None, sign)
 
     async def _load(self, provider: Path, talk: Conversation) -> Sequence[asyncssh.SSHKeyPair]:
         found: list[asyncssh.SSHKeyPair] = []
@@ -135,7 +145,7 @@ class KeyRing:
 
     async def _ask(self, path: Path, lock: _Lock, talk: Conversation) -> str:
         """A passphrase that the operator types. Raises LockedKeyError."""
-        shown = clean(str(path), 300)
+        shown = clean_line(str(path), 300)
         left = f"add it to ssh-agent with `ssh-add {shown}`"
         if not talk.can_ask:
             why = f"{shown} has a passphrase, and nobody can be asked here: {left}, or run this in a terminal"

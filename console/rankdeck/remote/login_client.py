@@ -1,4 +1,6 @@
-"""One login by asyncssh: its keys in OpenSSH's order, the host key that is not known, and what the server asks."""
+"""One login by asyncssh: its keys in OpenSSH's order, the host key that is
+not known, and what the server asks.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -14,8 +16,8 @@ from rankdeck.remote.identities import (
     KeyFile,
     Usable,
     agent_path,
-    certificates,
     from_agent,
+    match_certificates,
 )
 from rankdeck.remote.locked_keys import DeferredKey, KeyRing
 from rankdeck.remote.login_errors import FAILURES, Destination
@@ -48,7 +50,9 @@ class Route:
 
 
 class LoginClient(asyncssh.SSHClient):
-    """One login: its keys, the host key that is not in known_hosts, and whether the server has sent its version."""
+    """One login: its keys, the host key that is not in known_hosts, and
+    whether the server has sent its version.
+    """
 
     def __init__(self, route: Route, talk: Conversation, ring: KeyRing) -> None:
         self._route, self.talk, self._ring = route, talk, ring
@@ -73,7 +77,9 @@ class LoginClient(asyncssh.SSHClient):
             self.release()
 
     def finish(self, connection: asyncssh.SSHClientConnection | None) -> None:
-        """The login is over, with this connection; without one, what should carry it is not needed."""
+        """The login is over, with this connection; without one, what
+        should carry it is not needed.
+        """
         if self.agent is not None:
             self.agent.close()
             self.agent = None
@@ -106,7 +112,8 @@ class LoginClient(asyncssh.SSHClient):
         alone = port == 22 or (route.settings is not None and route.settings.alias)
         offered = OfferedKey((host, addr, None if alone else port), key)
         if route.strict in ("false", "accept-new"):
-            # Only here: it looks through all known keys, and is asked again when a login is refused.
+            # Only here: it looks through all known keys, and is asked
+            # again when a login is refused.
             line = route.hostkeys.judge(route.node, offered).line
             if line:
                 with suppress(OSError):  # as OpenSSH, which goes on if it cannot write there
@@ -124,7 +131,7 @@ class LoginClient(asyncssh.SSHClient):
         files = self._route.files
         if files is None:
             return
-        certified = await asyncio.to_thread(certificates, self._route.settings, files)
+        certified = await asyncio.to_thread(match_certificates, self._route.settings, files)
         ready = await self._held(files)
         for file in files:
             if file.sealed and not file.public:  # what to offer is in the part that is locked
@@ -160,7 +167,9 @@ class LoginClient(asyncssh.SSHClient):
         return [*found, DeferredKey(public, None, sign)]
 
     async def _on_cards(self) -> list[Usable]:
-        """The keys of smart cards: last, for the PIN is wanted before it is known whether the server takes them."""
+        """The keys of smart cards: last, for the PIN is wanted before it is
+        known whether the server takes them.
+        """
         settings = self._route.settings
         provider = settings.one("pkcs11provider") if settings else ""
         if settings is None or not provider or "pkcs11" not in MODULES:

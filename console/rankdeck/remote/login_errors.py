@@ -1,4 +1,6 @@
-"""Why a login or a connection failed, in one sentence: the errors of asyncssh and of sockets in plain words."""
+"""Why a login or a connection failed, in one sentence: the errors of
+asyncssh and of sockets in plain words.
+"""
 
 import errno
 import re
@@ -10,14 +12,16 @@ import asyncssh
 
 from rankdeck.errors import ForwardingError, HostKeyError, UnreachableError
 from rankdeck.model.cluster import Node
-from rankdeck.model.safe_text import clean
+from rankdeck.model.safe_text import clean_line
 
 FAILURES = (asyncssh.Error, asyncssh.ChannelListenError, OSError, ValueError)
 """All exceptions that asyncssh may raise; its key and config errors are ValueErrors."""
 
 
 class DroppedError(UnreachableError):
-    """The server ended the connection before it sent its version, as servers do with too many logins at a time."""
+    """The server ended the connection before it sent its version, as
+    servers do with too many logins at a time.
+    """
 
 
 DROPS = (asyncssh.ConnectionLost, ConnectionResetError, BrokenPipeError)
@@ -46,7 +50,7 @@ def of_node(node: Node) -> Destination:
     return Destination(node.host, node.port)
 
 
-def explain(error: BaseException, to: Destination) -> str:
+def explain_login_error(error: BaseException, to: Destination) -> str:
     """What went wrong with the connection, and what to do, in one sentence."""
     words = {"where": to.where, "host": to.host, "port": to.port, "error": _words(error)}
     if isinstance(error, asyncssh.PermissionDenied):
@@ -59,16 +63,16 @@ def explain(error: BaseException, to: Destination) -> str:
     return f"no SSH connection to {to.where}: {words['error']}"
 
 
-def unreachable(node: str, error: BaseException, to: Destination) -> UnreachableError:
+def unreachable_error(node: str, error: BaseException, to: Destination) -> UnreachableError:
     """The error for a node whose login or connection failed."""
-    common = explain(error, replace(to, host="HOST"))
+    common = explain_login_error(error, replace(to, host="HOST"))
     kind = ForwardingError if isinstance(error, asyncssh.ChannelListenError) else UnreachableError
-    return kind(node, explain(error, to), common=common)
+    return kind(node, explain_login_error(error, to), common=common)
 
 
 def refused_login(node: str, to: Destination) -> UnreachableError:
     """The error for a login that lacks an answer."""
-    return unreachable(node, asyncssh.PermissionDenied(""), to)
+    return unreachable_error(node, asyncssh.PermissionDenied(""), to)
 
 
 def _refused(to: Destination) -> str:
@@ -80,7 +84,7 @@ def _refused(to: Destination) -> str:
     )
 
 
-def dropped(to: Destination, times: int) -> str:
+def dropped_login(to: Destination, times: int) -> str:
     """The sentence for a server that ended the connection at once."""
     return (
         f"the SSH server of {to.where} ended the connection at once, {times} times: "
@@ -141,39 +145,42 @@ _KINDS: Sequence[tuple[re.Pattern[str], Callable[[str], Exception]]] = (
         lambda said: asyncssh.ChannelOpenError(1, said),
     ),
 )
-"""How a line of ssh reads -> the error of asyncssh that means the same; the first row that fits wins."""
+"""How a line of ssh reads -> the error of asyncssh that means the
+same; the first row that fits wins.
+"""
 _DROPPED = re.compile(r"(?:ssh|kex)_exchange_identification")
 _AFTER = re.compile(r"^\s*$|^Connection (?:closed|reset) by")
 """Lines that say no more than those beside them."""
 _CHANGED = re.compile(r"Offending .* key in (\S+:\d+)")
 
 
-def refuses(said: str) -> bool:
+def refuses_login(said: str) -> bool:
     """Whether ssh says that the server has refused the login."""
     known, _ = _KINDS[0]
     return known.search(said) is not None
 
 
 def from_ssh(node: str, said: str, to: Destination, times: int = 1) -> UnreachableError:
-    """The error for what the program ssh wrote when it could not log in or open something; quotes its line.
+    """The error for what the program ssh wrote when it could not log in
+    or open something; quotes its line.
 
     `times`: how often a login is tried that the server drops.
     """
     if changed := _CHANGED.search(said):
         why = (
-            f"its host key has changed: if the machine was set up anew, remove {clean(changed[1])};"
+            f"its host key has changed: if the machine was set up anew, remove {clean_line(changed[1])};"
             " if not, this may be a man-in-the-middle attack"
         )
         return HostKeyError(node, why)
     lines = [line for line in said.splitlines() if not _AFTER.search(line)]
     # Where a proxy or jump host failed, what they say stands beside the drop.
     why = [line for line in lines if not _DROPPED.search(line)]
-    quote = f"; ssh says: {clean([*lines, *why][-1], 300) if lines else 'nothing'}"
+    quote = f"; ssh says: {clean_line([*lines, *why][-1], 300) if lines else 'nothing'}"
     if lines and not why:
-        return DroppedError(node, dropped(to, times) + quote)
+        return DroppedError(node, dropped_login(to, times) + quote)
     errors = (make(line) for known, make in _KINDS for line in why if known.search(line))
     error = next(errors, None)
     if error is None:
         return UnreachableError(node, f"no SSH connection to {to.where}{quote}")
-    found = unreachable(node, error, to)
+    found = unreachable_error(node, error, to)
     return type(found)(node, found.why + quote, common=found.common + quote)

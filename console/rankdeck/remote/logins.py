@@ -1,4 +1,6 @@
-"""Logins to the nodes of a cluster: what OpenSSH's settings mean for asyncssh, jump hosts, proxies, few at a time."""
+"""Logins to the nodes of a cluster: what OpenSSH's settings mean for
+asyncssh, jump hosts, proxies, few at a time.
+"""
 
 import asyncio
 import logging
@@ -12,15 +14,15 @@ from typing import Any, TypeVar, cast
 
 import asyncssh
 
-from rankdeck.config.files import expanded
+from rankdeck.config.files import expand_path
 from rankdeck.errors import HostKeyError, UnreachableError
 from rankdeck.model.cluster import Access, Cluster, Node
-from rankdeck.remote.control_socket import answers, has_sockets
+from rankdeck.remote.control_socket import has_sockets, master_answers
 from rankdeck.remote.host_keys import NOWHERE, HostKeys, OfferedKey, unknown_key_error
 from rankdeck.remote.identities import (
     Identities,
     KeyFile,
-    remarks,
+    unused_remarks,
 )
 from rankdeck.remote.locked_keys import KeyRing
 from rankdeck.remote.login_client import LoginClient, Route
@@ -29,10 +31,10 @@ from rankdeck.remote.login_errors import (
     FAILURES,
     Destination,
     DroppedError,
-    dropped,
-    explain,
+    dropped_login,
+    explain_login_error,
     of_node,
-    unreachable,
+    unreachable_error,
 )
 from rankdeck.remote.proxy_command import ProxyProgram, start_proxy
 from rankdeck.remote.questions import (
@@ -46,7 +48,7 @@ from rankdeck.remote.questions import (
 )
 from rankdeck.remote.shell import last_line
 from rankdeck.remote.ssh_config import HostSettings, SshConfig, SshConfigError
-from rankdeck.remote.ssh_options import options_of
+from rankdeck.remote.ssh_options import connect_options
 from rankdeck.remote.ssh_questions import SshConversation, same_machine
 from rankdeck.remote.user_ssh import text_file
 
@@ -57,9 +59,13 @@ logging.getLogger("asyncssh").addHandler(logging.NullHandler())
 FAN_OUT = 64
 """Most logins at a time, unless the cluster file sets a number."""
 JUMP_FAN_OUT = 8
-"""The same through one jump host: its sshd drops some of 10 or more at a time (MaxStartups 10:30:100)."""
+"""The same through one jump host: its sshd drops some of 10 or more
+at a time (MaxStartups 10:30:100).
+"""
 KEEPALIVE, KEEPALIVE_MISSES = 5.0, 2
-"""Seconds without a byte until a keepalive is sent, and how many may stay unanswered: 15 s in all, as for followers."""
+"""Seconds without a byte until a keepalive is sent, and how many may stay
+unanswered: 15 s in all, as for followers.
+"""
 OPEN_LIMIT, CLOSE_LIMIT = 15.0, 3.0
 """Seconds to open a session or tunnel on a connection, and to end all connections."""
 PAUSES = (0.5, 1.0, 2.0, 4.0)
@@ -119,15 +125,19 @@ class Logins:
         """Jump host ("": none) -> semaphore that limits the logins through it."""
         self._said: set[str] = set()
         self.few_sessions: set[str] = set()
-        """Nodes whose server refused a further session on a connection, so that there are more connections."""
+        """Nodes whose server refused a further session on a connection, so
+        that there are more connections.
+        """
 
     @property
     def _config_file(self) -> str:
-        """The ssh_config to read instead of the usual ones: the text that the user agreed to, not the file as it is now."""
+        """The ssh_config to read instead of the usual ones: the text that the user
+        agreed to, not the file as it is now.
+        """
         if self._agreed is not None:
             return f"/proc/{os.getpid()}/fd/{self._agreed.fileno()}"
         named = self._access.config
-        return str(expanded(named)) if named not in ("", "none") else ""
+        return str(expand_path(named)) if named not in ("", "none") else ""
 
     @property
     def _config(self) -> Any:  # noqa: ANN401 - asyncssh takes (), None or a list
@@ -147,7 +157,8 @@ class Logins:
         return await self.with_known_key(node, lambda: self._login(node))
 
     async def with_known_key(self, node: Node, log_in: Callable[[], Awaitable[T]]) -> T:
-        """Await `log_in` in turn, again if it fails for an unknown host key that the operator accepts.
+        """Await `log_in` in turn, again if it fails for an unknown
+        host key that the operator accepts.
 
         Raises UnreachableError.
         """
@@ -198,7 +209,7 @@ class Logins:
         try:
             return (await self._identities.own(self._access.identity),)
         except asyncssh.KeyImportError as error:
-            raise unreachable(node.name, error, of_node(node)) from error
+            raise unreachable_error(node.name, error, of_node(node)) from error
 
     async def talk_by_ssh(
         self, node: Node, to: Destination, settings: HostSettings | None
@@ -222,7 +233,10 @@ class Logins:
             raise UnreachableError(node.name, why) from error
 
     async def in_turn(self, node: Node, log_in: Callable[[], Awaitable[T]]) -> T:
-        """Await `log_in` when it is this node's turn; try again if the server drops the login. Raises UnreachableError."""
+        """Await `log_in` when it is this node's turn; try again if the server drops the login.
+
+        Raises UnreachableError.
+        """
         # Also during the pauses: fewer logins are tried at a time.
         async with await self.gate_of(node):
             for pause in PAUSES:
@@ -233,7 +247,8 @@ class Logins:
             return await log_in()
 
     async def gate_of(self, node: Node) -> asyncio.Semaphore:
-        """The semaphore that limits logins to this node: one for all direct logins, and one for each jump host.
+        """The semaphore that limits logins to this node: one for all direct
+        logins, and one for each jump host.
 
         Raises UnreachableError.
         """
@@ -253,7 +268,9 @@ class Logins:
         return named if isinstance(named, str) else ""
 
     def note_few_sessions(self, node: str) -> None:
-        """Note that the server of a node refused a further session on a connection; says so once."""
+        """Note that the server of a node refused a further session
+        on a connection; says so once.
+        """
         if node not in self.few_sessions:
             self.few_sessions.add(node)
             log.warning(
@@ -263,23 +280,28 @@ class Logins:
             )
 
     async def open_master(self, node: Node) -> str:
-        """The socket of a master connection of the user's own ssh to this node (ControlPath) that is open; "" if none.
+        """The socket of a master connection of the user's own ssh to this node
+        (ControlPath) that is open; "" if none.
 
         Raises UnreachableError.
         """
         settings = await self.settings(node)
         named = settings.one("controlpath") if settings else ""
-        # The path is that of a host that is treated alike: without a socket beside it, this host has none.
+        # The path is that of a host that is treated alike: without a
+        # socket beside it, this host has none.
         if not named or not has_sockets(Path(named).parent):
             return ""
         try:
             found = await self._ssh.control_path(node.host, _port(node), self._access.user)
         except SshConfigError as error:
             raise UnreachableError(node.name, str(error)) from error
-        return found if answers(found) else ""
+        return found if master_answers(found) else ""
 
     async def settings(self, node: Node) -> HostSettings | None:
-        """What OpenSSH's configuration says for a node; None: it is not read, or not by OpenSSH. Raises UnreachableError."""
+        """What OpenSSH's configuration says for a node; None: it is not read, or not by OpenSSH.
+
+        Raises UnreachableError.
+        """
         if self._access.config == "none":
             return None
         try:
@@ -291,7 +313,7 @@ class Logins:
         try:
             return await self._log_in_as_told(node)
         except FAILURES as error:
-            raise unreachable(node.name, error, of_node(node)) from error
+            raise unreachable_error(node.name, error, of_node(node)) from error
 
     async def _log_in_as_told(self, node: Node) -> Login:
         settings = await self.settings(node)
@@ -311,7 +333,7 @@ class Logins:
             (await self._identities.own(own),) if own else await self._identities.files(settings)
         )
         chosen = self._hosts_files(settings, jump=jump)
-        told = () if own else remarks(settings, files)
+        told = () if own else unused_remarks(settings, files)
         to = Destination(settings.host, settings.port, settings.user, told)
         if settings.one("stricthostkeychecking") == "false" and not self._said:
             self._said.add(settings.host)
@@ -326,12 +348,12 @@ class Logins:
             return (self._access.known_hosts,)
         own = settings.paths("userknownhostsfile") or (str(NOWHERE),)
         found = (*own, *settings.paths("globalknownhostsfile"))
-        return tuple(str(expanded(file)) for file in found)
+        return tuple(str(expand_path(file)) for file in found)
 
     async def _follow(self, route: Route, chain: tuple[_JumpKey, ...]) -> Login:
         """Log in as OpenSSH's settings say; `chain`: the jump hosts that want this login."""
         settings = cast("HostSettings", route.settings)
-        options = options_of(settings, route.hostkeys)
+        options = connect_options(settings, route.hostkeys)
         carrier: dict[str, Any] = {}
         if jump := settings.one("proxyjump"):
             carrier["tunnel"], carrier["shared"] = await self._jump(route, jump, chain)
@@ -342,7 +364,9 @@ class Logins:
     async def _jump(
         self, route: Route, named: str, chain: tuple[_JumpKey, ...]
     ) -> tuple[asyncssh.SSHClientConnection, bool]:
-        """The connection to the last of the jump hosts, through those before it; and whether other nodes use it too."""
+        """The connection to the last of the jump hosts, through those before it;
+        and whether other nodes use it too.
+        """
         settings = cast("HostSettings", route.settings)
         before, _, last = settings.filled(named).rpartition(",")
         parts = _JUMP.fullmatch(last.strip())
@@ -369,7 +393,9 @@ class Logins:
     async def _login_to_jump(
         self, jump: _JumpHost, log_in: Callable[[], Awaitable[Login]]
     ) -> Login:
-        """A login of its own for each node, but one for all if the operator must answer something for it."""
+        """A login of its own for each node, but one for all if the
+        operator must answer something for it.
+        """
         if jump.asks is False:
             return await log_in()
         async with jump.first:
@@ -426,18 +452,18 @@ class Logins:
             said = await proxy.complaint()
             why = f"no connection to {route.to.where} through ProxyCommand `{proxy.command[:120]}`"
             kind = DroppedError if lost and proxy.worth_trying_again else UnreachableError
-            return kind(route.node, f"{why}: {said or explain(error, route.to)}")
+            return kind(route.node, f"{why}: {said or explain_login_error(error, route.to)}")
         if isinstance(error, asyncssh.ChannelOpenError):
             why = f"its jump host cannot reach {route.to.where}: {error.reason}"
             return UnreachableError(route.node, why)
         if lost:
-            return DroppedError(route.node, dropped(route.to, len(PAUSES) + 1))
+            return DroppedError(route.node, dropped_login(route.to, len(PAUSES) + 1))
         if isinstance(error, asyncssh.PermissionDenied) and client.talk.stopped:
             return UnreachableError(route.node, client.talk.stopped)
         said = last_line(client.banner.encode())
         remarks = (f"the server says: {said}" * bool(said), client.talk.remark, *client.locked[:2])
         to = replace(route.to, remarks=(*route.to.remarks, *filter(None, remarks)))
-        return unreachable(route.node, error, to)
+        return unreachable_error(route.node, error, to)
 
     def _question(self, route: Route, offered: OfferedKey) -> HostKeyError:
         if route.strict in ("true", "yes"):
@@ -449,7 +475,10 @@ class Logins:
     def unknown_key(
         self, node: Node, settings: HostSettings | None, line: str
     ) -> HostKeyError | None:
-        """The question about a host key that ssh has seen; `line` is that for known_hosts. None if it is no key."""
+        """The question about a host key that ssh has seen; `line` is that for known_hosts.
+
+        None if it is no key.
+        """
         try:
             fingerprint = asyncssh.import_public_key(line.partition(" ")[2]).get_fingerprint()
         except asyncssh.KeyImportError:
@@ -465,7 +494,8 @@ class Logins:
         return (named,) if named else self._known_hosts_files(node)
 
     def limit(self, settings: HostSettings | None) -> float:
-        """Seconds for one login: ConnectTimeout if that is longer, unless the cluster file says its own number.
+        """Seconds for one login: ConnectTimeout if that is longer, unless
+        the cluster file says its own number.
 
         A shorter one is not for the whole login: to OpenSSH it is for the connection alone.
         """
@@ -486,18 +516,21 @@ class Logins:
         return options
 
     def _probe(self, node: Node) -> asyncssh.SSHClientConnectionOptions:
-        """The options for this node in ssh_config, as asyncssh reads it. Raises UnreachableError."""
+        """The options for this node in ssh_config, as asyncssh reads it.
+
+        Raises UnreachableError.
+        """
         try:
             return asyncssh.SSHClientConnectionOptions(
                 host=node.host, config=self._config, client_keys=None, agent_path=None
             )
         except FAILURES as error:
-            raise unreachable(node.name, error, of_node(node)) from error
+            raise unreachable_error(node.name, error, of_node(node)) from error
 
     def _trusted(self, files: Sequence[str]) -> HostKeys:
         key = tuple(files)
         if key not in self._hostkeys:
-            self._hostkeys[key] = HostKeys([expanded(file) for file in key])
+            self._hostkeys[key] = HostKeys([expand_path(file) for file in key])
         return self._hostkeys[key]
 
     def _known_hosts_files(self, node: Node) -> tuple[str, ...]:

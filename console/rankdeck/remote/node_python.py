@@ -1,11 +1,13 @@
-"""The Python that runs the agent on a node: found there, in the round trip that also looks for the agent file."""
+"""The Python that runs the agent on a node: found there, in the round
+trip that also looks for the agent file.
+"""
 
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from rankdeck.errors import AgentError
-from rankdeck.model.safe_text import clean
+from rankdeck.model.safe_text import clean_line
 from rankdeck.remote.shell import last_line
 
 OLDEST = (3, 6)
@@ -18,7 +20,9 @@ PLACES = (
     "/tmp/rankdeck-UID",
     "/dev/shm/rankdeck-UID",
 )
-"""Folders on a node for the agent file, in order: the first that can be used; UID stands for the user's number."""
+"""Folders on a node for the agent file, in order: the first that can be
+used; UID stands for the user's number.
+"""
 OWN_FOLDER = 'd=${f%/*}; case $d in "$HOME"/*) ;; *) [ -O "$d" ] && [ ! -L "$d" ];; esac'
 """Whether the folder of the file $f is the user's own: others can make folders in /tmp."""
 _LOOK = r"""name=$1 ask=$2 count=$3 first= f= at=0
@@ -50,10 +54,11 @@ known=${known:-$old} os=
 home=$(ls -di "$HOME" 2>/dev/null)
 printf '\nrankdeck|%s|%s|%s|%s|%s\n' "$known" "$os" "${home%% *}" "$at" "$f"
 """.replace("OWN_FOLDER", OWN_FOLDER)
-"""Arguments: name of the agent file, _ASK, how many places there are, these, then the Pythons that the user named, if any.
-Takes the first place that has the file, else the first, and the first Python that is new enough, else the first that runs.
-Prints: version, SHA-256 of the agent file, that Python, the system, the inode of the home folder, the number
-of the place, the file."""
+"""Arguments: name of the agent file, _ASK, how many places there are, these, then the Pythons that
+the user named, if any. Takes the first place that has the file, else the first, and the first
+Python that is new enough, else the first that runs. Prints: version, SHA-256 of the agent file,
+that Python, the system, the inode of the home folder, the number of the place, the file.
+"""
 _ASK = """\
 import hashlib, os, sys
 digest = ""
@@ -65,8 +70,9 @@ except EnvironmentError:
     pass
 print("%d.%d|%s" % (sys.version_info[:2] + (digest,)))
 """
-"""Run by the node's Python, which may be an old one: prints its version and the SHA-256 of the agent file on the node,
-and marks this file as used now."""
+"""Run by the node's Python, which may be an old one: prints its version and the SHA-256 of the
+agent file on the node, and marks this file as used now.
+"""
 
 _INSTALLS: Sequence[tuple[frozenset[str], str]] = (
     (frozenset({"debian", "ubuntu"}), "apt install python3"),
@@ -101,13 +107,19 @@ class FoundPython(NamedTuple):
     """Where the agent file is or belongs."""
 
 
-def look(agent: str, pythons: Sequence[str], places: Sequence[str] = PLACES) -> tuple[str, ...]:
-    """The command that looks for a Python (any, or these) and the agent file of this name, in these folders, on a node."""
+def python_look_command(
+    agent: str, pythons: Sequence[str], places: Sequence[str] = PLACES
+) -> tuple[str, ...]:
+    """The command that looks for a Python (any, or these) and the agent file of
+    this name, in these folders, on a node.
+    """
     return ("sh", "-c", _LOOK, "sh", agent, _ASK, str(len(places)), *places, *pythons)
 
 
-def parse(node: str, out: bytes, err: bytes) -> FoundPython:
-    """The fields of the answer line, which is among lines that start-up files of the login shell print. Raises AgentError."""
+def parse_found_python(node: str, out: bytes, err: bytes) -> FoundPython:
+    """The fields of the answer line, which is among lines that start-up files of
+    the login shell print. Raises AgentError.
+    """
     for line in reversed(out.decode("utf-8", "replace").splitlines()):
         words = line.split("|", 7)
         if words[0] == "rankdeck" and len(words) == 8:
@@ -118,9 +130,11 @@ def parse(node: str, out: bytes, err: bytes) -> FoundPython:
     raise AgentError(node, f"a command over SSH gives no usable answer: {why}; {_NO_COMMANDS}")
 
 
-def check(node: str, found: FoundPython, named: Sequence[str]) -> None:
-    """Raise AgentError if the Python that was found cannot run the agent; `named`: those that the user wants."""
-    python = clean(found.python, 200)
+def check_python(node: str, found: FoundPython, named: Sequence[str]) -> None:
+    """Raise AgentError if the Python that was found cannot run the agent;
+    `named`: those that the user wants.
+    """
+    python = clean_line(found.python, 200)
     if not found.version:
         install = install_command(found.system)
         where = (
@@ -139,7 +153,9 @@ def check(node: str, found: FoundPython, named: Sequence[str]) -> None:
 
 
 def install_command(system: str) -> str:
-    """What to do about a missing Python on a system with these lines of /etc/os-release, separated by `;`."""
+    """What to do about a missing Python on a system with these lines of
+    /etc/os-release, separated by `;`.
+    """
     rows = (row.partition("=") for row in system.replace('"', "").replace("'", "").split(";"))
     values = {key: value for key, _, value in rows}
     names = {values.get("ID", ""), *values.get("ID_LIKE", "").split()}

@@ -1,7 +1,8 @@
-"""Connections by the user's own program ssh: one master per node, and each program a client of it (ControlMaster).
+"""Connections by the user's own program ssh: one master per node, and each
+program a client of it (ControlMaster).
 
-A master is the user's own where one is open for the host, else ours: its socket is in a folder of ours, and it ends with the
-console, or by itself when it was not used for a while.
+A master is the user's own where one is open for the host, else ours: its socket is in a folder of
+ours, and it ends with the console, or by itself when it was not used for a while.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from rankdeck.config.files import read_regular
 from rankdeck.errors import HostKeyError, UnreachableError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.remote.clock import ClockOffsets
-from rankdeck.remote.control_socket import answers
+from rankdeck.remote.control_socket import master_answers
 from rankdeck.remote.identities import kerberos_remark
 from rankdeck.remote.login_errors import (
     Destination,
@@ -28,7 +29,7 @@ from rankdeck.remote.login_errors import (
     from_ssh,
     of_node,
     refused_login,
-    refuses,
+    refuses_login,
 )
 from rankdeck.remote.logins import (
     CLOSE_LIMIT,
@@ -45,10 +46,10 @@ from rankdeck.remote.shell import (
     LocalShell,
     OnData,
     Way,
+    limit_time,
     login_line,
-    run,
+    run_program,
     start_here,
-    within,
 )
 from rankdeck.remote.ssh_config import HostSettings
 from rankdeck.remote.ssh_questions import AskProgram, SshConversation, end_group
@@ -56,7 +57,9 @@ from rankdeck.remote.user_ssh import UserSsh, text_file
 
 log = logging.getLogger(__name__)
 PERSIST = 600
-"""Seconds without a session after which a master of ours ends by itself: it outlives a console that was killed."""
+"""Seconds without a session after which a master of ours ends by itself:
+it outlives a console that was killed.
+"""
 _LONGEST_FOLDER = 60
 """Most bytes of the path of the sockets' folder: ssh makes names of up to 108 bytes from it."""
 _SILENT = "BatchMode=yes"
@@ -73,7 +76,9 @@ _MASTER = (
 )  # fmt: skip
 _CLIENT = (*_ALWAYS, "ControlMaster=no", "ControlPersist=no", "LogLevel=ERROR")
 _ALONE = (*_ALWAYS, "ControlMaster=no", "ControlPath=none", "ControlPersist=no", "LogLevel=INFO")
-"""Options of a login without a master, whose proxy is heard: of one that is to persist, ssh drops what its proxy says."""
+"""Options of a login without a master, whose proxy is heard: of one that is to
+persist, ssh drops what its proxy says.
+"""
 _SIGNALS_TOLD = '"$@"; exit $?'
 """A shell around the program, for ssh gives 255 for every program that a signal ended."""
 _FAILED = 255
@@ -97,7 +102,7 @@ class Master:
 
     @property
     def alive(self) -> bool:
-        return answers(self.path)
+        return master_answers(self.path)
 
     def command(self, what: str, *words: str) -> tuple[str, ...]:
         """The command line that asks the master for something (`-O`)."""
@@ -155,7 +160,9 @@ def _text(file: BinaryIO) -> str:
 
 
 class OpenSsh:
-    """Connections to the nodes of a cluster by ssh (see `shell.Shell`); an async context manager that closes them."""
+    """Connections to the nodes of a cluster by ssh (see `shell.Shell`); an
+    async context manager that closes them.
+    """
 
     def __init__(self, cluster: Cluster, logins: Logins) -> None:
         self._nodes = {node.name: node for node in cluster.hosts}
@@ -193,7 +200,10 @@ class OpenSsh:
         return node in self._masters and self._masters[node].alive
 
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> OpenSshChannel:
-        """Start a program; `on_data` is called with its stdout as it arrives. Raises UnreachableError."""
+        """Start a program; `on_data` is called with its stdout as it arrives.
+
+        Raises UnreachableError.
+        """
         master = await self._master(node)
         said = text_file("")
         first = ("-T", "-S", master.path, "-E", f"/proc/{os.getpid()}/fd/{said.fileno()}")
@@ -215,11 +225,13 @@ class OpenSsh:
         return OpenSshChannel(transport, program, client)
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
-        """Open a port on the node's loopback that leads to `host:port` as seen from this machine; returns the port."""
+        """Open a port on the node's loopback that leads to `host:port` as seen
+        from this machine; returns the port.
+        """
         master = await self._master(node)
         wanted = f"127.0.0.1:0:{_bracketed(host)}:{port}"
         ask = master.command("forward", "-R", wanted)
-        done = await run(LocalShell(), node, ask, limit=self._open_limit)
+        done = await run_program(LocalShell(), node, ask, limit=self._open_limit)
         if done.code or not done.word.isdecimal():
             raise from_ssh(node, done.err.decode("utf-8", "replace"), master.destination)
         master.forwards.append(wanted)
@@ -230,7 +242,10 @@ class OpenSsh:
         return Way(few_sessions=node in self._logins.few_sessions)
 
     async def clock(self, node: str) -> ClockOffset:
-        """How the node's clock differs from the console's; measured once per connection. Raises UnreachableError."""
+        """How the node's clock differs from the console's; measured once per connection.
+
+        Raises UnreachableError.
+        """
         return await self._clocks.of(node, await self._master(node))
 
     async def _master(self, node: str) -> Master:
@@ -257,7 +272,9 @@ class OpenSsh:
 
     @asynccontextmanager
     async def _alone_at_first(self, jump: str) -> AsyncGenerator[None]:
-        """The first login through a jump host is alone: it may open a master there that spares the others a question."""
+        """The first login through a jump host is alone: it may open a master
+        there that spares the others a question.
+        """
         if not jump or jump in self._tried_jumps:
             yield
             return
@@ -272,20 +289,23 @@ class OpenSsh:
             yield
 
     async def _log_in(self, node: Node, settings: HostSettings | None, to: Destination) -> Master:
-        """Start a master of ours: ssh goes to the background when it has logged in. Raises UnreachableError."""
+        """Start a master of ours: ssh goes to the background when it has logged in.
+
+        Raises UnreachableError.
+        """
         self._count += 1
         master = Master(node.name, str(self._own_folder() / f"{self._count}"), True, to)
         talk = await self._logins.talk_by_ssh(node, to, settings)
         code, text = await self._start_master(master, talk, settings)
-        while code and talk.worth_another_try and refuses(text):
+        while code and talk.worth_another_try and refuses_login(text):
             code, text = await self._start_master(master, talk, settings)
         talk.end(accepted=not code)
         if not code:
             return master
-        if refuses(text):
+        if refuses_login(text):
             await talk.note_refusal(text)
         to = replace(to, remarks=(*talk.remarks, *kerberos_remark(settings)))
-        if talk.declined and (talk.stopped or refuses(text)):
+        if talk.declined and (talk.stopped or refuses_login(text)):
             raise UnreachableError(node.name, talk.declined)
         if talk.stopped:
             raise refused_login(node.name, to)
@@ -311,7 +331,9 @@ class OpenSsh:
             return code, _text(said)
 
     async def _unknown_key(self, node: Node, settings: HostSettings | None) -> HostKeyError | None:
-        """The question about the key that the host has shown, which ssh itself writes down; None if it is another's."""
+        """The question about the key that the host has shown, which ssh itself
+        writes down; None if it is another's.
+        """
         self._count += 1
         file = self._own_folder() / f"{self._count}.keys"
         options = (
@@ -328,7 +350,9 @@ class OpenSsh:
         return self._logins.unknown_key(node, settings, line)
 
     async def _try_alone(self, name: str) -> UnreachableError | None:
-        """Why a login without a master fails, in the words of ssh, a proxy or a jump host; None if it works."""
+        """Why a login without a master fails, in the words of ssh, a proxy
+        or a jump host; None if it works.
+        """
         node = self._nodes[name]
         settings = await self._logins.settings(node)
         to = self._destination(node, settings)
@@ -356,7 +380,9 @@ class OpenSsh:
 async def _run_to_background(
     node: str, words: Sequence[str], said: BinaryIO, limit: float, asks: AskProgram | None = None
 ) -> int:
-    """Run a program until it, but not what it has left in the background, has ended; `said` gets its stderr."""
+    """Run a program until it, but not what it has left in the background,
+    has ended; `said` gets its stderr.
+    """
     null = asyncio.subprocess.DEVNULL
     try:
         process = await asyncio.create_subprocess_exec(
@@ -366,7 +392,7 @@ async def _run_to_background(
     except OSError as error:
         raise UnreachableError(node, f"{words[0]} cannot be started: {error.strerror}") from error
     try:
-        async with within(node, limit, f"no login by ssh within {limit:g} s"):
+        async with limit_time(node, limit, f"no login by ssh within {limit:g} s"):
             return await (asks.wait_for(process, said) if asks else process.wait())
     finally:
         end_group(process)
@@ -377,7 +403,9 @@ async def _leave(master: Master) -> None:
     asked = [("exit",)] if master.ours else [("cancel", "-R", one) for one in master.forwards]
     for what, *words in asked:
         with suppress(UnreachableError):
-            await run(LocalShell(), master.node, master.command(what, *words), limit=CLOSE_LIMIT)
+            await run_program(
+                LocalShell(), master.node, master.command(what, *words), limit=CLOSE_LIMIT
+            )
 
 
 def _asks(settings: HostSettings | None) -> bool:

@@ -1,4 +1,6 @@
-"""A ProxyCommand: runs it as OpenSSH does, by the user's shell, and keeps what it writes to stderr for the error."""
+"""A ProxyCommand: runs it as OpenSSH does, by the user's shell, and keeps
+what it writes to stderr for the error.
+"""
 
 import asyncio
 import os
@@ -6,7 +8,7 @@ import signal
 import socket
 from collections.abc import Sequence
 
-from rankdeck.remote.shell import exit_code, last_line
+from rankdeck.remote.shell import last_line, shell_exit_code
 
 _KEPT = 4096
 _WAIT = 1.0
@@ -35,7 +37,9 @@ class ProxyProgram:
         self._transport, self._watch = transport, watch
 
     async def complaint(self) -> str:
-        """Why it ended, in words: its last line on stderr, or its exit status; "" while it runs and says nothing."""
+        """Why it ended, in words: its last line on stderr, or its exit status;
+        "" while it runs and says nothing.
+        """
         try:
             async with asyncio.timeout(_WAIT):
                 await self._watch.ended.wait()
@@ -50,7 +54,7 @@ class ProxyProgram:
 
     @property
     def _code(self) -> int:
-        return exit_code(self._transport.get_returncode() or 0)
+        return shell_exit_code(self._transport.get_returncode() or 0)
 
     def end(self) -> None:
         """End it, and all processes in its group."""
@@ -63,9 +67,11 @@ class ProxyProgram:
 
 
 async def start_proxy(command: str, *, pass_socket: bool) -> tuple[ProxyProgram, socket.socket]:
-    """Start a ProxyCommand whose tokens are filled in; returns it and the socket that leads to the host.
+    """Start a ProxyCommand whose tokens are filled in; returns it and
+    the socket that leads to the host.
 
-    With `pass_socket` (ProxyUseFdpass) the command connects by itself and hands its socket over. Raises OSError.
+    With `pass_socket` (ProxyUseFdpass) the command connects by itself and
+    hands its socket over. Raises OSError.
     """
     shell = os.environ.get("SHELL") or "/bin/sh"
     ours, theirs = socket.socketpair()

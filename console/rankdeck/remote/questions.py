@@ -1,4 +1,7 @@
-"""Questions to the operator: an unknown host key, a password, what a server asks at a login. One at a time, in memory only."""
+"""Questions to the operator: an unknown host key, a password, what a server asks at a login.
+
+One at a time, in memory only.
+"""
 
 import asyncio
 import re
@@ -7,7 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from rankdeck.errors import HostKeyError
-from rankdeck.model.safe_text import clean
+from rankdeck.model.safe_text import clean_line
 
 Confirm = Callable[[HostKeyError], Awaitable[bool]]
 """Awaited with the error for an unknown host key; returns whether the operator accepts the key."""
@@ -16,7 +19,9 @@ ANSWER_LIMIT = 120.0
 KEY_LIMIT = 600.0
 """Seconds for the answer whether a host key is right, which may have to be looked up."""
 MOST_TRIES = 3
-"""Most answers of the operator for one account that are refused, unless ssh_config says less: then nothing more is asked."""
+"""Most answers of the operator for one account that are refused, unless
+ssh_config says less: then nothing more is asked.
+"""
 _MOST_PROMPTS = 16
 _MOST_LINES, _LONGEST_LINE = 20, 300
 _PASSWORD = re.compile(r"(?:\([^)]*\) *)?(?:\S+'s )?password(?: for \S+)?:? *", re.IGNORECASE)
@@ -50,7 +55,9 @@ class LoginQuestion:
 
     @property
     def warning(self) -> str:
-        """How many more questions will come, and how there would be one; "" if there will be none."""
+        """How many more questions will come, and how there would be
+        one; "" if there will be none.
+        """
         if not self.more:
             return ""
         return (
@@ -98,7 +105,9 @@ class Questions:
                 self.pending = None
 
     def answer(self, answers: Answers) -> None:
-        """Answer the pending question, if there is one; () accepts a key, None refuses it or gives no answer."""
+        """Answer the pending question, if there is one; () accepts a key,
+        None refuses it or gives no answer.
+        """
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(answers)
 
@@ -148,7 +157,9 @@ WAITS = Waits()
 
 
 class Asker:
-    """Asks the operator for all logins of a cluster, one question at a time, and keeps what was answered."""
+    """Asks the operator for all logins of a cluster, one question at a
+    time, and keeps what was answered.
+    """
 
     def __init__(self, answer: Answer | None) -> None:
         """`answer`: who answers what servers ask at a login; None: nobody."""
@@ -192,7 +203,9 @@ class Account:
 
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
-        """Held by a login from its question until the server has judged the answer: a wrong password goes to one node."""
+        """Held by a login from its question until the server has judged the
+        answer: a wrong password goes to one node.
+        """
         self.password: str | None = None
         """The one that a server has accepted."""
         self.refusals = 0
@@ -208,7 +221,7 @@ PASSWORDS, QUESTIONS = "a password", "answers to its questions (a password or co
 
 def clean_lines(text: str) -> str:
     """Words of a server, line by line: some offer a choice of ways. Safe to show."""
-    lines = [clean(line, _LONGEST_LINE) for line in text.splitlines()[:_MOST_LINES]]
+    lines = [clean_line(line, _LONGEST_LINE) for line in text.splitlines()[:_MOST_LINES]]
     return "\n".join(lines).strip("\n")
 
 

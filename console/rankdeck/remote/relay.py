@@ -1,4 +1,5 @@
-"""Carries an agent's connection to the broker over the agent's own output, where the SSH server opens no ports.
+"""Carries an agent's connection to the broker over the agent's own
+output, where the SSH server opens no ports.
 
 The agent's half is `rankdeck_agent/relay.py`.
 """
@@ -9,7 +10,7 @@ import binascii
 import json
 from collections.abc import Callable
 
-from rankdeck.model.text import as_table, natural, table
+from rankdeck.model.text import as_table, natural_or_zero, parse_table
 
 CONNECT_LIMIT = 10.0
 _LONGEST_ROW = 256 << 10
@@ -58,12 +59,14 @@ class StdioRelay:
         self._drop()
 
     def take(self, data: bytes) -> None:
-        """Take bytes of the agent's stdout; lines that are no rows of a relay come from the login shell."""
+        """Take bytes of the agent's stdout; lines that are no rows of a
+        relay come from the login shell.
+        """
         *lines, rest = (self._rest + data).split(b"\n")
         self._rest = rest if len(rest) <= _LONGEST_ROW else b""
         for line in lines:
-            row = as_table((table(line, _LONGEST_ROW) or {}).get("relay"))
-            if number := natural(row.get("id")):
+            row = as_table((parse_table(line, _LONGEST_ROW) or {}).get("relay"))
+            if number := natural_or_zero(row.get("id")):
                 self._row(number, row.get("data"))
 
     def _row(self, number: int, data: object) -> None:

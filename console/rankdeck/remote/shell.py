@@ -1,4 +1,6 @@
-"""Runs programs on nodes and on this machine through one protocol: the part of SSH that the layers above see."""
+"""Runs programs on nodes and on this machine through one protocol: the
+part of SSH that the layers above see.
+"""
 
 import asyncio
 import os
@@ -12,18 +14,22 @@ from typing import Any, Protocol, TypeVar, cast
 
 from rankdeck.errors import AgentError, NodeError, UnreachableError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.safe_text import clean
-from rankdeck.model.text import tables
+from rankdeck.model.safe_text import clean_line
+from rankdeck.model.text import parse_tables
 from rankdeck.remote.questions import WAITS
 
 OnData = Callable[[bytes], None]
 _ODD = re.compile(r"[\\!\n]")
-"""Not special to sh within single quotes, but `\\` is to fish, and `!` and a line feed are to csh."""
+"""Not special to sh within single quotes, but `\\` is to fish,
+and `!` and a line feed are to csh.
+"""
 _CODED = re.compile(r"[\\'!\n]")
 
 
 def login_line(argv: Sequence[str]) -> str:
-    """A command line that every login shell (bash, zsh, ksh, fish, csh) splits into exactly these words."""
+    """A command line that every login shell (bash, zsh, ksh, fish,
+    csh) splits into exactly these words.
+    """
     line = shlex.join(argv)
     if not _ODD.search(line):
         return line
@@ -38,12 +44,15 @@ Row = dict[str, Any]
 def last_line(text: bytes) -> str:
     """The last line of a program's stderr; safe to show."""
     lines = text.decode("utf-8", "replace").strip().splitlines()
-    return clean(lines[-1], 300) if lines else ""
+    return clean_line(lines[-1], 300) if lines else ""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """Output and exit status of a program. Start-up files of the login shell may have printed to `out` too."""
+    """Output and exit status of a program.
+
+    Start-up files of the login shell may have printed to `out` too.
+    """
 
     code: int
     """128 + signal if a signal ended it."""
@@ -53,12 +62,12 @@ class ProgramResult:
     @property
     def rows(self) -> tuple[Row, ...]:
         """Its answers: the JSON objects among the last 1000 lines of stdout."""
-        return tuple(tables(self.out))[::-1]
+        return tuple(parse_tables(self.out))[::-1]
 
     @property
     def row(self) -> Row:
         """The last answer; {} if there is none."""
-        return next(tables(self.out), dict[str, Any]())
+        return next(parse_tables(self.out), dict[str, Any]())
 
     @property
     def word(self) -> str:
@@ -123,8 +132,9 @@ class Channel(Protocol):
         ...
 
     def wait(self) -> Awaitable[int]:
-        """Wait for the exit status. Raises UnreachableError if the connection is lost first, and the NodeError
-        that `on_data` raised."""
+        """Wait for the exit status. Raises UnreachableError if the connection is lost
+        first, and the NodeError that `on_data` raised.
+        """
         ...
 
     async def close(self) -> None:
@@ -133,7 +143,8 @@ class Channel(Protocol):
 
 
 class Shell(Protocol):
-    """Runs programs and opens tunnels on nodes; raises UnreachableError if a node cannot be reached.
+    """Runs programs and opens tunnels on nodes; raises
+    UnreachableError if a node cannot be reached.
 
     If `on_data` raises a NodeError, it is not called again, and `Channel.wait` raises that error.
     """
@@ -143,7 +154,9 @@ class Shell(Protocol):
         ...
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
-        """Open a port on the node's loopback that leads to `host:port` as seen from here; returns the port."""
+        """Open a port on the node's loopback that leads to `host:port` as
+        seen from here; returns the port.
+        """
         ...
 
     async def clock(self, node: str) -> ClockOffset:
@@ -156,8 +169,9 @@ class Shell(Protocol):
 
 
 @asynccontextmanager
-async def within(node: str, limit: float, why: str = "") -> AsyncGenerator[None]:
-    """Cancel the block after `limit` seconds and raise UnreachableError; `why` replaces its usual text.
+async def limit_time(node: str, limit: float, why: str = "") -> AsyncGenerator[None]:
+    """Cancel the block after `limit` seconds and raise
+    UnreachableError; `why` replaces its usual text.
 
     While the operator is asked something, the limit stands still.
     """
@@ -171,7 +185,7 @@ async def within(node: str, limit: float, why: str = "") -> AsyncGenerator[None]
 _MOST_OUTPUT = 32 << 20
 
 
-async def run(
+async def run_program(
     shell: Shell, node: str, argv: Sequence[str], stdin: bytes = b"", limit: float = 30
 ) -> ProgramResult:
     """Run a program to its end, at most `limit` seconds.
@@ -186,7 +200,7 @@ async def run(
             raise AgentError(node, f"sent more than {_MOST_OUTPUT >> 20} MB as an answer")
         out.extend(data)
 
-    async with within(node, limit, f"no answer within {limit:.0f} s to {argv[-1][:60]}"):
+    async with limit_time(node, limit, f"no answer within {limit:.0f} s to {argv[-1][:60]}"):
         channel = await shell.open(node, argv, keep)
         try:
             channel.write(stdin)
@@ -201,7 +215,9 @@ _MOST_COMPLAINT = 16 << 10
 
 
 class Receiver:
-    """Passes stdout to `on_data` as it arrives, until that raises NodeError; keeps the end of stderr."""
+    """Passes stdout to `on_data` as it arrives, until that raises
+    NodeError; keeps the end of stderr.
+    """
 
     def __init__(self, on_data: OnData) -> None:
         self._on_data = on_data
@@ -238,7 +254,10 @@ T = TypeVar("T")
 async def on_each(
     names: Iterable[str], ask: Callable[[str], Awaitable[T]], at_once: int | None = None
 ) -> tuple[dict[str, T], dict[str, NodeError]]:
-    """Await `ask` for every node; returns (node -> answer, node -> why it failed). `at_once`: most at a time."""
+    """Await `ask` for every node; returns (node -> answer, node -> why it failed).
+
+    `at_once`: most at a time.
+    """
     answers: dict[str, T] = {}
     failed: dict[str, NodeError] = {}
     turn = asyncio.Semaphore(at_once) if at_once else nullcontext()
@@ -267,7 +286,9 @@ def control_host(cluster: Cluster) -> str:
 
 
 def asks_here(cluster: Cluster) -> bool:
-    """Whether the scheduler's commands run on this machine, because the cluster file names no login node."""
+    """Whether the scheduler's commands run on this machine, because the
+    cluster file names no login node.
+    """
     return cluster.can.asked_from_here and control_host(cluster) == THIS_MACHINE
 
 
@@ -279,7 +300,9 @@ class HereProgram(Receiver, asyncio.SubprocessProtocol):
 
 
 class ReceivingChannel:
-    """What the channels to nodes and on this machine have in common: all that their Receiver knows."""
+    """What the channels to nodes and on this machine have in
+    common: all that their Receiver knows.
+    """
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
@@ -296,14 +319,17 @@ class ReceivingChannel:
         return last_line(self._receiver.complaints)
 
     async def _end(self) -> Exception | None:
-        """Wait for the end; returns the error with which the connection ended. Raises the NodeError of `on_data`."""
+        """Wait for the end; returns the error with which the connection ended.
+
+        Raises the NodeError of `on_data`.
+        """
         error = await asyncio.shield(self._receiver.ended)
         if isinstance(error, NodeError):
             raise error
         return error
 
 
-def exit_code(code: int) -> int:
+def shell_exit_code(code: int) -> int:
     """The exit status as in a shell: 128 + signal for a negative code."""
     return 128 - code if code < 0 else code
 
@@ -335,10 +361,12 @@ class LocalChannel(ReceivingChannel):
 
     async def wait(self) -> int:
         await self._end()
-        return exit_code(self._transport.get_returncode() or 0)
+        return shell_exit_code(self._transport.get_returncode() or 0)
 
     async def close(self) -> None:
-        """End the program and all processes that it started, except detached ones: SIGTERM, then SIGKILL."""
+        """End the program and all processes that it started, except
+        detached ones: SIGTERM, then SIGKILL.
+        """
         if self._transport.get_returncode() is None:
             self._signal(signal.SIGTERM)
             try:
@@ -361,7 +389,8 @@ async def start_here(
     on_data: OnData,
     **more: Any,  # noqa: ANN401 - as subprocess.Popen has them
 ) -> tuple[asyncio.SubprocessTransport, HereProgram]:
-    """Start a program on this machine, in a session of its own, for `node`. Raises UnreachableError.
+    """Start a program on this machine, in a session of its own, for
+    `node`. Raises UnreachableError.
 
     `more`: `cwd` and `env`, as of `subprocess.Popen`.
     """
@@ -384,7 +413,10 @@ class LocalShell:
         self._more = {"cwd": home, "env": environment}
 
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> LocalChannel:
-        """Start a program; `on_data` is called with its stdout as it arrives. Raises UnreachableError."""
+        """Start a program; `on_data` is called with its stdout as it arrives.
+
+        Raises UnreachableError.
+        """
         return LocalChannel(*await start_here(node, argv, on_data, **self._more))
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:

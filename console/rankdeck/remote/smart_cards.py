@@ -1,4 +1,6 @@
-"""Smart cards by a PKCS#11 library, where the extra `pkcs11` is installed: which are there, and their keys. All of it blocks."""
+"""Smart cards by a PKCS#11 library, where the extra `pkcs11` is installed: which
+are there, and their keys. All of it blocks.
+"""
 
 import base64
 from collections.abc import Sequence
@@ -7,7 +9,7 @@ from pathlib import Path
 
 import asyncssh
 
-from rankdeck.model.safe_text import clean
+from rankdeck.model.safe_text import clean_line
 
 
 class LockedKeyError(ValueError):
@@ -34,7 +36,7 @@ def cards_of(provider: Path) -> Sequence[Card]:
         found = list(pkcs11.lib(str(provider)).get_tokens(token_flags=TokenFlag.TOKEN_INITIALIZED))
         return [
             Card(
-                clean(one.label.strip(), 60) or "without a name",
+                clean_line(one.label.strip(), 60) or "without a name",
                 one.label,
                 one.serial,
                 bool(one.flags & TokenFlag.LOGIN_REQUIRED),
@@ -64,7 +66,7 @@ def keys_on_card(provider: Path, card: Card, pin: str | None) -> Sequence[asyncs
         raise LockedKeyError(f"{why}: try `ssh: {{transport: openssh}}`") from error
 
 
-def public_part(pair: asyncssh.SSHKeyPair) -> asyncssh.SSHKey:
+def card_public_key(pair: asyncssh.SSHKeyPair) -> asyncssh.SSHKey:
     """The public key of a pair on a card."""
     words = pair.key_algorithm + b" " + base64.b64encode(pair.key_public_data)
     return asyncssh.import_public_key(words)
@@ -82,4 +84,4 @@ def signed_by_card(pair: asyncssh.SSHKeyPair, data: bytes, way: bytes) -> bytes:
 
 
 def _said(error: Exception) -> str:
-    return clean(str(error), 200) or type(error).__name__
+    return clean_line(str(error), 200) or type(error).__name__

@@ -1,4 +1,6 @@
-"""SSH connections to the nodes, opened when needed, shared, reopened when lost, with sessions and tunnels on them."""
+"""SSH connections to the nodes, opened when needed, shared, reopened when
+lost, with sessions and tunnels on them.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -11,7 +13,7 @@ import asyncssh
 from rankdeck.errors import UnreachableError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.remote.clock import ClockOffsets
-from rankdeck.remote.login_errors import FAILURES, explain, of_node, unreachable
+from rankdeck.remote.login_errors import FAILURES, explain_login_error, of_node, unreachable_error
 from rankdeck.remote.logins import CLOSE_LIMIT, OPEN_LIMIT, Login, Logins
 from rankdeck.remote.questions import Confirm
 from rankdeck.remote.shell import (
@@ -20,8 +22,8 @@ from rankdeck.remote.shell import (
     Receiver,
     ReceivingChannel,
     Way,
-    exit_code,
     login_line,
+    shell_exit_code,
 )
 
 SESSIONS = 8
@@ -61,9 +63,13 @@ class SshChannel(ReceivingChannel):
         error = await self._end()
         code = self._channel.get_returncode()
         if code is None:
-            why = explain(error, of_node(self._node)) if error else "the connection was lost"
+            why = (
+                explain_login_error(error, of_node(self._node))
+                if error
+                else "the connection was lost"
+            )
             raise UnreachableError(self._node.name, why) from error
-        return exit_code(code)
+        return shell_exit_code(code)
 
     async def close(self) -> None:
         self._channel.close()
@@ -86,7 +92,9 @@ class _Link:
 
 
 class Connections:
-    """Connections to all nodes of a cluster (see `shell.Shell`); an async context manager that closes them."""
+    """Connections to all nodes of a cluster (see `shell.Shell`); an
+    async context manager that closes them.
+    """
 
     def __init__(
         self, cluster: Cluster, confirm: Confirm | None = None, logins: Logins | None = None
@@ -129,7 +137,10 @@ class Connections:
             link.connection.abort()
 
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> SshChannel:
-        """Start a program; `on_data` is called with its stdout as it arrives. Raises UnreachableError."""
+        """Start a program; `on_data` is called with its stdout as it arrives.
+
+        Raises UnreachableError.
+        """
         command, session = login_line(argv), _Session(on_data)
         link = await self._free_link(node)
         while (channel := await self._session(node, link, session, command)) is None:
@@ -140,7 +151,8 @@ class Connections:
     async def _session(
         self, node: str, link: _Link, session: _Session, command: str
     ) -> "asyncssh.SSHClientChannel[bytes] | None":
-        """A session that runs this command; None if others on the connection leave none for it (MaxSessions).
+        """A session that runs this command; None if others on the
+        connection leave none for it (MaxSessions).
 
         Raises UnreachableError.
         """
@@ -156,7 +168,8 @@ class Connections:
             if not isinstance(error.__cause__, asyncssh.ChannelOpenError):
                 raise
             if others := link.sessions - 1:
-                # Others that were refused at the same time are still counted, so the last of them says the least.
+                # Others that were refused at the same time are still counted, so
+                # the last of them says the least.
                 link.most = min(link.most, others)
                 self._logins.note_few_sessions(node)
             elif link.served:  # sshd has not yet cleared away the session that has just ended
@@ -170,7 +183,9 @@ class Connections:
         return cast("asyncssh.SSHClientChannel[bytes]", channel)
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
-        """Open a port on the node's loopback that leads to `host:port` as seen from this machine; returns the port."""
+        """Open a port on the node's loopback that leads to `host:port` as seen
+        from this machine; returns the port.
+        """
         link = await self._free_link(node)
         async with self._opening(node, link):
             listener = await link.connection.forward_remote_port("127.0.0.1", 0, host, port)
@@ -181,7 +196,10 @@ class Connections:
         return Way(few_sessions=node in self._logins.few_sessions)
 
     async def clock(self, node: str) -> ClockOffset:
-        """How the node's clock differs from the console's; measured once per connection. Raises UnreachableError."""
+        """How the node's clock differs from the console's; measured once per connection.
+
+        Raises UnreachableError.
+        """
         return await self._clocks.of(node, await self._free_link(node))
 
     async def _free_link(self, node: str) -> _Link:
@@ -203,7 +221,7 @@ class Connections:
             async with asyncio.timeout(self._open_limit):
                 yield
         except FAILURES as error:
-            raise unreachable(node, error, link.destination) from error
+            raise unreachable_error(node, error, link.destination) from error
 
 
 def _release(link: _Link) -> None:

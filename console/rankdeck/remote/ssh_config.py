@@ -1,7 +1,8 @@
-"""The settings of ssh_config for a host, as OpenSSH itself resolves them (`ssh -G`), or None without the program `ssh`.
+"""The settings of ssh_config for a host, as OpenSSH itself resolves them (`ssh
+-G`), or None without the program `ssh`.
 
-One call answers for all hosts that the files treat alike (`ssh_files.py`). Answers are kept until a file changes;
-where a program or the network decides (`Match exec`), for half a minute.
+One call answers for all hosts that the files treat alike (`ssh_files.py`). Answers are kept until a
+file changes; where a program or the network decides (`Match exec`), for half a minute.
 """
 
 import asyncio
@@ -15,9 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rankdeck.config.files import expanded
+from rankdeck.config.files import expand_path
 from rankdeck.errors import RankdeckError
-from rankdeck.model.safe_text import clean
+from rankdeck.model.safe_text import clean_line
 from rankdeck.remote.ssh_files import Alike, SshFiles
 
 AT_ONCE = 4
@@ -41,7 +42,10 @@ class SshConfigError(RankdeckError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSettings:
-    """How OpenSSH would log in to one host. Paths are as OpenSSH prints them: `~` and tokens may be in them."""
+    """How OpenSSH would log in to one host.
+
+    Paths are as OpenSSH prints them: `~` and tokens may be in them.
+    """
 
     original: str
     """The host as it was asked about."""
@@ -72,7 +76,9 @@ class HostSettings:
         return float(found) if found.isdecimal() and len(found) < 10 else 0.0
 
     def paths(self, option: str) -> tuple[str, ...]:
-        """The files of an option that lists them on one line; blanks are part of a name that goes on behind them."""
+        """The files of an option that lists them on one line; blanks are part
+        of a name that goes on behind them.
+        """
         found: list[str] = []
         for word in self.one(option).split(" "):
             if found and word[:1] not in ("/", "~"):
@@ -82,7 +88,9 @@ class HostSettings:
         return tuple(filter(None, found))
 
     def algorithms(self, option: str) -> tuple[str, ...]:
-        """The algorithms of an option, if the configuration says other ones than OpenSSH itself; else ()."""
+        """The algorithms of an option, if the configuration says other
+        ones than OpenSSH itself; else ().
+        """
         chosen = self.one(option)
         usual = self.usual.get(option, ("",))[0]
         return () if chosen == usual else tuple(filter(None, chosen.split(",")))
@@ -93,7 +101,10 @@ class HostSettings:
         return self.one("hostkeyalias")
 
     def filled(self, text: str) -> str:
-        """A text in which tokens such as %h stand for something. Raises SshConfigError for an unknown one."""
+        """A text in which tokens such as %h stand for something.
+
+        Raises SshConfigError for an unknown one.
+        """
         account = pwd.getpwuid(os.getuid())
         name = os.uname().nodename
         tokens = {
@@ -117,7 +128,7 @@ class HostSettings:
         filled = self.filled(named)
         if filled == "~" or filled.startswith("~/"):
             return Path(pwd.getpwuid(os.getuid()).pw_dir + filled[1:])
-        return Path(os.path.expandvars(str(expanded(filled))))
+        return Path(os.path.expandvars(str(expand_path(filled))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +169,8 @@ class SshConfig:
     ) -> HostSettings | None:
         """The settings for a host; port, user and jump host win over the files, if given.
 
-        None if there is no program `ssh`, or it refuses to run for an account without a name. Raises SshConfigError.
+        None if there is no program `ssh`, or it refuses to run for an account
+        without a name. Raises SshConfigError.
         """
         if self._program is None:
             return None
@@ -176,7 +188,10 @@ class SshConfig:
         return replace(answer.settings, original=host, host=alike.host_name(host).lower())
 
     async def control_path(self, host: str, port: int, user: str) -> str:
-        """The socket of a master connection to this very host (ControlPath); "" for none. Raises SshConfigError."""
+        """The socket of a master connection to this very host (ControlPath); "" for none.
+
+        Raises SshConfigError.
+        """
         if self._program is None:
             return ""
         async with self._gate:
@@ -225,7 +240,9 @@ class SshConfig:
     async def _call(
         self, arguments: Sequence[str]
     ) -> tuple[Mapping[str, tuple[str, ...]], Sequence[str]]:
-        """The options that OpenSSH prints, and the files that it read; no options if it cannot run here."""
+        """The options that OpenSSH prints, and the files that it read;
+        no options if it cannot run here.
+        """
         self.calls += 1
         code, out, err = await _run([str(self._program), "-v", "-G", *arguments])
         said = err.decode("utf-8", "replace").splitlines()
@@ -235,7 +252,7 @@ class SshConfig:
             ]
             if any(line.startswith(_NO_ACCOUNT) for line in words):
                 return {}, ()
-            why = clean("; ".join(words[:2]), 300) or f"exit status {code}"
+            why = clean_line("; ".join(words[:2]), 300) or f"exit status {code}"
             raise SshConfigError(f"OpenSSH refuses its configuration: {why}")
         read = [line.removeprefix(_READING) for line in said if line.startswith(_READING)]
         return _options(out.decode("utf-8", "surrogateescape").splitlines()), read
@@ -271,7 +288,9 @@ def _settings(
 
 
 async def _run(argv: Sequence[str]) -> tuple[int, bytes, bytes]:
-    """Exit status, stdout and stderr of a program without a terminal; raises SshConfigError if it takes too long."""
+    """Exit status, stdout and stderr of a program without a terminal; raises
+    SshConfigError if it takes too long.
+    """
     pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     try:
         process = await asyncio.create_subprocess_exec(

@@ -1,7 +1,9 @@
-"""The files of an ssh_config: which hosts their Host and Match lines tell apart, and when a file has changed.
+"""The files of an ssh_config: which hosts their Host and Match lines
+tell apart, and when a file has changed.
 
-It decides nothing about a setting: OpenSSH does (`ssh_config.py`). Hosts with equal `alike` get equal answers of
-`ssh -G`, but for their HostName, so that one call answers for all of them. In doubt `alike` is None.
+It decides nothing about a setting: OpenSSH does (`ssh_config.py`). Hosts with equal `alike` get
+equal answers of `ssh -G`, but for their HostName, so that one call answers for all of them. In
+doubt `alike` is None.
 """
 
 import re
@@ -102,7 +104,9 @@ class _AskError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """What OpenSSH's answer for a host depends on, and the value of its HostName ("%h": the name itself)."""
+    """What OpenSSH's answer for a host depends on, and the value of its
+    HostName ("%h": the name itself).
+    """
 
     lines: tuple[object, ...]
     name: str = field(compare=False)
@@ -113,24 +117,30 @@ class Alike:
 
 
 class SshFiles:
-    """The files of one ssh_config, as they are now; `base` is where relative names of Include begin."""
+    """The files of one ssh_config, as they are now; `base` is where
+    relative names of Include begin.
+    """
 
     def __init__(self, tops: Sequence[tuple[Path, Path]]) -> None:
         """`tops` has (file, base) in the order in which OpenSSH reads them."""
         self.stamps: dict[Path, Stamp] = {}
         """File that was read, or folder that was searched -> its stamp."""
         self.lasting = True
-        """Whether answers stay valid while no file changes: no program, network or unknown file decides."""
+        """Whether answers stay valid while no file changes: no program,
+        network or unknown file decides.
+        """
         self._sharing = True
         self._tops = [self._read(path, base, 0) for path, base in tops]
 
     @property
     def changed(self) -> bool:
         """Whether a file is not as it was."""
-        return any(stamp(path) != seen for path, seen in self.stamps.items())
+        return any(file_stamp(path) != seen for path, seen in self.stamps.items())
 
     def alike(self, host: str) -> Alike | None:
-        """Equal for hosts that OpenSSH treats alike; None if it must be asked about this host alone."""
+        """Equal for hosts that OpenSSH treats alike; None if it must
+        be asked about this host alone.
+        """
         if not self._sharing or not _NAME.fullmatch(host):
             return None
         walk = _Walk(host)
@@ -146,7 +156,7 @@ class SshFiles:
         return all(Path(path) in self.stamps for path in read)
 
     def _read(self, path: Path, base: Path, depth: int) -> Section:
-        self.stamps[path] = stamp(path)
+        self.stamps[path] = file_stamp(path)
         if depth > _DEEPEST or len(self.stamps) > _MOST_FILES:
             self._sharing = False
             return Section(())
@@ -183,14 +193,14 @@ class SshFiles:
             if fixed is None:
                 return [pattern]
             folder = Path("/", *parts[:fixed])
-            self.stamps[folder] = stamp(folder)
+            self.stamps[folder] = file_stamp(folder)
             return sorted(folder.glob("/".join(parts[fixed:])))
         except (OSError, RuntimeError, ValueError):
             self._sharing = self.lasting = False
             return []
 
 
-def stamp(path: Path) -> Stamp:
+def file_stamp(path: Path) -> Stamp:
     """The stamp of a file or folder."""
     try:
         found = path.stat()
@@ -259,7 +269,9 @@ def _applies(walk: _Walk, head: Line) -> bool | None:
 
 
 def _told(walk: _Walk, negated: bool, word: str, argument: str) -> bool | None:
-    """Whether one criterion is met; None if that does not depend on the host but on something else."""
+    """Whether one criterion is met; None if that does not depend on
+    the host but on something else.
+    """
     if word in ("final", "canonical"):
         raise _AskError
     if word == "all":

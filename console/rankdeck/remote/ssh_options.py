@@ -1,4 +1,6 @@
-"""OpenSSH's settings for a host as the options of asyncssh, for all that means something to both."""
+"""OpenSSH's settings for a host as the options of asyncssh, for
+all that means something to both.
+"""
 
 import socket
 from functools import cache
@@ -20,11 +22,15 @@ _ALGORITHMS = {
     "pubkeyacceptedalgorithms": "signature_algs",
 }
 _LANGUAGE = ("LANG", "LC_")
-"""Variables that are not sent although ssh_config says so: programs would answer in another language."""
+"""Variables that are not sent although ssh_config says so: programs
+would answer in another language.
+"""
 
 
-def options_of(settings: HostSettings, hostkeys: HostKeys) -> dict[str, Any]:
-    """The options of `asyncssh.connect` for this host, without its keys, known hosts, jump host and proxy."""
+def connect_options(settings: HostSettings, hostkeys: HostKeys) -> dict[str, Any]:
+    """The options of `asyncssh.connect` for this host, without its keys,
+    known hosts, jump host and proxy.
+    """
     options: dict[str, Any] = {
         "config": None,
         "port": settings.port,
@@ -78,7 +84,9 @@ def _session(settings: HostSettings) -> dict[str, Any]:
 
 
 def _algorithms(settings: HostSettings, hostkeys: HostKeys) -> dict[str, Any]:
-    """The algorithms that ssh_config chooses, as far as asyncssh has them; if it has none of them, its own."""
+    """The algorithms that ssh_config chooses, as far as asyncssh has
+    them; if it has none of them, its own.
+    """
     found: dict[str, Any] = {}
     for option, ours in _ALGORITHMS.items():
         names = [one for one in settings.algorithms(option) if _has(ours, one)]

@@ -1,4 +1,6 @@
-"""What the program ssh asks while it logs in: its questions come by SSH_ASKPASS and go to the operator."""
+"""What the program ssh asks while it logs in: its questions come by
+SSH_ASKPASS and go to the operator.
+"""
 
 import asyncio
 import json
@@ -13,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from rankdeck.model.safe_text import clean
+from rankdeck.model.safe_text import clean_line
 from rankdeck.remote.identities import KeyFile
 from rankdeck.remote.locked_keys import KeyRing
 from rankdeck.remote.login_errors import Destination
@@ -33,7 +35,9 @@ if answer is None:
     sys.exit(1)
 sys.stdout.write(answer + "\\n")
 """
-"""The program that ssh starts for each question: hands it over and prints the answer; fails if there is none."""
+"""The program that ssh starts for each question: hands it over and
+prints the answer; fails if there is none.
+"""
 _MOST_SAID = 8192
 _LONGEST_PATH = 100
 """ssh cuts the path of a key after so many characters."""
@@ -60,7 +64,9 @@ class SshConversation:
         ring: KeyRing,
         talk_with: Callable[[str], Conversation],
     ) -> None:
-        """`own`: with the node, which has these names; `talk_with`: with another machine or card, by its name."""
+        """`own`: with the node, which has these names; `talk_with`: with
+        another machine or card, by its name.
+        """
         self.own, self._names, self._files, self._ring = own, names, files, ring
         self._talk_with = talk_with
         self._others: dict[str, Conversation] = {}
@@ -104,7 +110,10 @@ class SshConversation:
         return self._last is not None and not self.stopped and self._last.may_ask_again
 
     def end(self, *, accepted: bool) -> None:
-        """The login is over. Who was asked last has refused it, if it failed; those before have let it pass."""
+        """The login is over.
+
+        Who was asked last has refused it, if it failed; those before have let it pass.
+        """
         for talk in (self.own, *self._others.values()):
             if accepted or talk is not self._last:
                 talk.accepted()
@@ -112,7 +121,9 @@ class SshConversation:
                 talk.end()
 
     async def note_refusal(self, said: str) -> None:
-        """Note what was wanted by a server that has refused the login, where nobody could be asked."""
+        """Note what was wanted by a server that has refused the
+        login, where nobody could be asked.
+        """
         if self.own.can_ask:
             return
         for file in self._files:
@@ -169,7 +180,7 @@ class SshConversation:
             raise
 
     async def _give_pin(self, hit: re.Match[str]) -> str | None:
-        asked = clean(hit[0].strip(), 300)
+        asked = clean_line(hit[0].strip(), 300)
         if asked in self._seen:
             return None  # the card has refused it, and locks itself after a few
         self._seen.add(asked)
@@ -205,7 +216,9 @@ class SshConversation:
 
 
 class AskProgram:
-    """The program for SSH_ASKPASS, in memory, and a socket at which the questions of one run of ssh arrive."""
+    """The program for SSH_ASKPASS, in memory, and a socket at which the
+    questions of one run of ssh arrive.
+    """
 
     def __init__(self, path: Path, talk: SshConversation) -> None:
         self._path, self._talk = path, talk
@@ -220,7 +233,8 @@ class AskProgram:
     def variables(self) -> Mapping[str, str]:
         """The environment of an ssh that asks here."""
         program = f"/proc/{os.getpid()}/fd/{self._file.fileno()}"
-        # Before 8.4, ssh knows no SSH_ASKPASS_REQUIRE: it asks so if it has no terminal, and there is a DISPLAY.
+        # Before 8.4, ssh knows no SSH_ASKPASS_REQUIRE: it asks so if it has
+        # no terminal, and there is a DISPLAY.
         return {
             **os.environ,
             "SSH_ASKPASS": program,
@@ -250,7 +264,7 @@ class AskProgram:
 
     async def _handle(self, writer: asyncio.StreamWriter, kind: str, asked: str) -> None:
         if kind == "none":  # no question: a security key waits to be touched
-            log.warning("%s", clean(asked, 300))
+            log.warning("%s", clean_line(asked, 300))
             return
         answer = await self._talk.answer(asked)
         writer.write(json.dumps(answer).encode() + b"\n")

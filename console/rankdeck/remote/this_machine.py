@@ -1,4 +1,6 @@
-"""This machine as a node or login node, without SSH: when the login node is found to be it, and what programs start in."""
+"""This machine as a node or login node, without SSH: when the login node is
+found to be it, and what programs start in.
+"""
 
 import asyncio
 import os
@@ -15,11 +17,15 @@ from rankdeck.remote.ssh_config import HostSettings
 
 _RESOLVE_LIMIT = 5.0
 _PROGRAMS = {"slurm": "sbatch", "kubernetes": "kubectl"}
-"""Backend -> the program for which a login node is needed: a console in a container has the host's addresses without it."""
+"""Backend -> the program for which a login node is needed: a console in a
+container has the host's addresses without it.
+"""
 _KEPT = frozenset(("SLURM_CONF", "RANKDECK_STATE"))
 """Variables that programs here get although their names begin as those of a job do."""
 _OF_A_JOB = ("SLURM_", "RANKDECK_")
-"""How variables begin that a job of Slurm or Rankdeck has, in which the console may have been started."""
+"""How variables begin that a job of Slurm or Rankdeck has, in which
+the console may have been started.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +52,11 @@ class OwnPlace:
 
 
 def leads_here(way: LoginWay, own: OwnPlace) -> bool:
-    """Whether the login leads back to this machine, to the same account, and the scheduler can be asked without it.
+    """Whether the login leads back to this machine, to the same account, and
+    the scheduler can be asked without it.
 
-    Another port may be that of a container or tunnel, and one of several addresses that of another login node.
+    Another port may be that of a container or tunnel, and one of several
+    addresses that of another login node.
     """
     return (
         bool(own.program)
@@ -61,7 +69,9 @@ def leads_here(way: LoginWay, own: OwnPlace) -> bool:
 
 
 async def login_leads_here(cluster: Cluster, settings: HostSettings | None) -> bool:
-    """Whether the cluster's login node is this machine; `settings`: OpenSSH's for it, None if they are not read."""
+    """Whether the cluster's login node is this machine; `settings`:
+    OpenSSH's for it, None if they are not read.
+    """
     login = next(node for node in cluster.hosts if node.name == cluster.options.get("login"))
     path = cluster.environment.get("PATH")
     program = shutil.which(_PROGRAMS.get(cluster.backend, ""), path=path) or ""
@@ -102,15 +112,19 @@ def _is_own(address: str) -> bool:
 
 
 def shell_here(cluster: Cluster) -> LocalShell:
-    """The shell for nodes that are this machine: programs start in the home folder, as after a login.
+    """The shell for nodes that are this machine: programs start in
+    the home folder, as after a login.
 
-    They have the console's environment without its secrets, and without variables of a job in which it was started.
+    They have the console's environment without its secrets, and without
+    variables of a job in which it was started.
     """
     return LocalShell(str(Path.home()), environment_here(os.environ, _secrets(cluster)))
 
 
 def environment_here(own: Mapping[str, str], secrets: Collection[str]) -> dict[str, str]:
-    """The environment of programs on this machine; `own` is the console's, `secrets` are names of variables."""
+    """The environment of programs on this machine; `own` is the
+    console's, `secrets` are names of variables.
+    """
     return {
         name: value
         for name, value in own.items()

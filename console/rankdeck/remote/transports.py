@@ -1,4 +1,6 @@
-"""Which way leads to each node: this machine itself, a connection of asyncssh, or the user's own program ssh."""
+"""Which way leads to each node: this machine itself, a connection of
+asyncssh, or the user's own program ssh.
+"""
 
 import asyncio
 import logging
@@ -30,7 +32,8 @@ log = logging.getLogger(__name__)
 def needs_openssh(
     settings: HostSettings, files: Sequence[KeyFile], modules: Collection[str]
 ) -> str:
-    """The option of ssh_config that only the program ssh can follow, with these of MODULES; "" if there is none.
+    """The option of ssh_config that only the program ssh can follow, with
+    these of MODULES; "" if there is none.
 
     `files`: the key files for the host.
     """
@@ -48,7 +51,9 @@ def needs_openssh(
 
 
 class Transports:
-    """The shell for all machines of a cluster (see `shell.Shell`): each goes its own way, chosen at its first use."""
+    """The shell for all machines of a cluster (see `shell.Shell`): each goes
+    its own way, chosen at its first use.
+    """
 
     def __init__(
         self, cluster: Cluster, logins: Logins, connections: Connections, openssh: OpenSsh
@@ -107,12 +112,14 @@ class Transports:
 
 
 @asynccontextmanager
-async def reach(
+async def reach_cluster(
     cluster: Cluster, confirm: Confirm, answer: Answer | None = None
 ) -> AsyncGenerator[Shell]:
-    """The shell for the nodes of a cluster; with this machine too, if that is one or runs kubectl for the cluster.
+    """The shell for the nodes of a cluster; with this machine too, if that
+    is one or runs kubectl for the cluster.
 
-    `confirm` is awaited with each unknown host key, `answer` with what servers ask at a login; None: nobody can be asked.
+    `confirm` is awaited with each unknown host key, `answer` with what servers
+    ask at a login; None: nobody can be asked.
     """
     logins = Logins(cluster, confirm, answer)
     async with Connections(cluster, logins=logins) as one, OpenSsh(cluster, logins) as other:

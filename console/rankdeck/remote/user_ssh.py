@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Sequence
 from typing import BinaryIO
 
-from rankdeck.config.files import expanded
+from rankdeck.config.files import expand_path
 from rankdeck.model.cluster import Cluster
 
 ALIVE = ("ServerAliveInterval=15", "ServerAliveCountMax=4")
@@ -21,14 +21,18 @@ class UserSsh:
         self._agreed: BinaryIO | None = None
 
     def command(self, node: str, words: Sequence[str] = ()) -> tuple[str, ...]:
-        """`ssh` to this node: opens a login shell, or runs these words on a terminal; without ssh on this machine."""
+        """`ssh` to this node: opens a login shell, or runs these words on a
+        terminal; without ssh on this machine.
+        """
         if self._nodes[node].here:
             return tuple(words) or (os.environ.get("SHELL") or "/bin/sh", "-l")
         argv = self.reach(node, ("-t",), ALIVE)
         return (*argv, shlex.join(words)) if words else argv
 
     def reach(self, node: str, first: Sequence[str], more: Sequence[str]) -> tuple[str, ...]:
-        """`ssh` to this node with the words `first` and the options `more`, up to the host; these win over ssh_config."""
+        """`ssh` to this node with the words `first` and the options `more`, up to
+        the host; these win over ssh_config.
+        """
         there, access = self._nodes[node], self._access
         options = [f"ConnectTimeout={max(round(access.connect_limit), 1)}", *more]
         if access.known_hosts:
@@ -39,23 +43,25 @@ class UserSsh:
         argv += [word for option in options for word in ("-o", option)]
         argv += ["-p", str(there.port)] if there.port != 22 else []
         argv += ["-l", access.user] if access.user else []
-        argv += ["-i", str(expanded(access.identity))] if access.identity else []
+        argv += ["-i", str(expand_path(access.identity))] if access.identity else []
         return (*argv, "--", there.host)
 
     def _config(self) -> list[str]:
-        """The option for ssh_config: the text that the user agreed to, not the file as it is now."""
+        """The option for ssh_config: the text that the user agreed
+        to, not the file as it is now.
+        """
         access = self._access
         if access.config_text is not None:
             self._agreed = self._agreed or text_file(access.config_text)
             return ["-F", f"/proc/{os.getpid()}/fd/{self._agreed.fileno()}"]
         if access.config == "none":
             return ["-F", "none"]
-        return ["-F", str(expanded(access.config))] if access.config else []
+        return ["-F", str(expand_path(access.config))] if access.config else []
 
 
 def _quoted(path: str) -> str:
     """A path, quoted for ssh_config because it may contain spaces."""
-    return f'"{expanded(path)}"'
+    return f'"{expand_path(path)}"'
 
 
 def text_file(text: str) -> BinaryIO:

@@ -1,7 +1,9 @@
-"""Files of an acceptance run for people and other programs: page, JSON, JUnit, Prometheus, node lists, matrix.
+"""Files of an acceptance run for people and other programs: page, JSON,
+JUnit, Prometheus, node lists, matrix.
 
-All files are made from the same value, during the run or later. Secrets in sentences, commands and outputs are masked
-as in reports of jobs. The content of the files is documented in docs/acceptance.md.
+All files are made from the same value, during the run or later. Secrets in sentences, commands and
+outputs are masked as in reports of jobs. The content of the files is documented in
+docs/acceptance.md.
 """
 
 import csv
@@ -15,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import rankdeck_agent
-from rankdeck.acceptance.heatmap import cell_words, headline, traits_of
+from rankdeck.acceptance.heatmap import cell_words, outcome_headline, traits_of
 from rankdeck.acceptance.run import (
     PAIRWISE,
     AcceptanceRun,
@@ -24,17 +26,17 @@ from rankdeck.acceptance.run import (
     RunPlan,
     RunState,
     StageView,
-    cells,
+    measured_cells,
     next_step,
 )
-from rankdeck.config.files import write_private
+from rankdeck.config.files import write_user_file
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Answer, Outcome, Result
 from rankdeck.model.json_values import read_value
-from rankdeck.model.nodeset import fold
-from rankdeck.model.safe_text import clean
+from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.safe_text import clean_line
 from rankdeck.model.series import labels_text
-from rankdeck.reports.acceptance_page import acceptance_page, excerpts
+from rankdeck.reports.acceptance_page import acceptance_page, choose_excerpts
 from rankdeck.rules.secrets import Secrets
 
 VERSION = 1
@@ -50,9 +52,11 @@ def report_files(
 ) -> dict[str, str]:
     """File name -> text; `now` is the time of creation in epoch seconds, which tests may set."""
     made = time.time() if now is None else now
-    clean_run = masked(run, secrets)
+    clean_run = mask_run(run, secrets)
     return {
-        "report.html": acceptance_page(clean_run, made, excerpts(clean_run, source, secrets)),
+        "report.html": acceptance_page(
+            clean_run, made, choose_excerpts(clean_run, source, secrets)
+        ),
         "report.json": json_text(clean_run, made),
         "junit.xml": junit_text(clean_run),
         "rankdeck_acceptance.prom": prometheus_text(clean_run),
@@ -64,19 +68,22 @@ def report_files(
 def write_reports(
     run: AcceptanceRun, source: MeasurementSource, folder: Path, secrets: Secrets = _NONE
 ) -> tuple[Path, ...]:
-    """Write all files into the folder, readable only by their owner; returns their paths. Raises RankdeckError."""
+    """Write all files into the folder, readable only by their owner; returns their paths.
+
+    Raises RankdeckError.
+    """
     files = {folder / name: text for name, text in report_files(run, source, secrets).items()}
     place = folder
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for place, text in files.items():
-            write_private(place, text)
+            write_user_file(place, text)
     except OSError as error:
         raise RankdeckError(f"{place}: cannot be written: {error.strerror or error}") from error
     return tuple(files)
 
 
-def masked(run: AcceptanceRun, secrets: Secrets) -> AcceptanceRun:
+def mask_run(run: AcceptanceRun, secrets: Secrets) -> AcceptanceRun:
     """The run with secrets masked in all its texts."""
     say = secrets.in_text
     return replace(
@@ -118,8 +125,8 @@ def _shape(run: AcceptanceRun, now: float) -> dict[str, Any]:
         "ended": run.ended,
         "state": run.progress.value,
         "accepted": run.accepted,
-        "text": headline(run),
-        "nodes": {name: fold(names) for name, names in _node_sets(run).items()},
+        "text": outcome_headline(run),
+        "nodes": {name: fold_nodes(names) for name, names in _node_sets(run).items()},
         "answers": {node: answer.value for node, answer in run.answers.items()},
         "left_out": dict(run.left_out),
         "verdicts": [asdict(one) | {"next": next_step(run, one)} for one in run.verdicts],
@@ -155,7 +162,9 @@ def _stage_shape(one: StageView) -> dict[str, Any]:
 
 
 def _result_shape(one: Result) -> dict[str, Any]:
-    """A result as JSON; of the output file only the name, because its path is valid only on this machine."""
+    """A result as JSON; of the output file only the name, because its
+    path is valid only on this machine.
+    """
     table = asdict(one)
     return {**table, "raw": Path(one.raw).name, "nodes": [*one.nodes]}
 
@@ -168,11 +177,13 @@ def _node_sets(run: AcceptanceRun) -> dict[str, tuple[str, ...]]:
 
 
 def node_files(run: AcceptanceRun) -> dict[str, str]:
-    """File name -> text: `good.txt` one node per line, `good.nodes` a node set; also for bad and not-measured."""
+    """File name -> text: `good.txt` one node per line, `good.nodes` a node
+    set; also for bad and not-measured.
+    """
     files: dict[str, str] = {}
     for name, names in _node_sets(run).items():
         files[f"{name}.txt"] = "".join(f"{node}\n" for node in names)
-        files[f"{name}.nodes"] = f"{fold(names)}\n" if names else ""
+        files[f"{name}.nodes"] = f"{fold_nodes(names)}\n" if names else ""
     return files
 
 
@@ -185,7 +196,7 @@ def matrix_text(run: AcceptanceRun) -> str:
     out = csv.writer(table, lineterminator="\n")
     out.writerow(("recipe", "sender", "receiver", "answer", "outcome", "value", "unit", "share"))
     for recipe in run.recipes:
-        for (sender, receiver), cell in cells(run, recipe).items():
+        for (sender, receiver), cell in measured_cells(run, recipe).items():
             answer = cell.answer.value if cell.answer is not None else ""
             share = "" if cell.share is None else f"{cell.share:.4f}"
             value = "" if cell.value is None else repr(cell.value)
@@ -203,7 +214,10 @@ def _harmless(text: str) -> str:
 
 
 def junit_text(run: AcceptanceRun) -> str:
-    """JUnit XML: a suite per stage and test, a case per node, pair or group. Not measured: error; left out: skipped."""
+    """JUnit XML: a suite per stage and test, a case per node, pair or group.
+
+    Not measured: error; left out: skipped.
+    """
     root = ET.Element("testsuites", name=_xml(f"acceptance of {run.cluster}"))
     suites: dict[str, list[Result]] = {}
     for one in run.results:
@@ -217,11 +231,14 @@ def junit_text(run: AcceptanceRun) -> str:
 
 
 def _suite(root: ET.Element, name: str, run: AcceptanceRun, results: Sequence[Result]) -> None:
-    """Add a suite. The repeats of one subject are one case, which counts as measured if any repeat was."""
+    """Add a suite.
+
+    The repeats of one subject are one case, which counts as measured if any repeat was.
+    """
     subjects: dict[str, list[Result]] = {}
     for one in results:
         subjects.setdefault(_subject(one), []).append(one)
-    found = cells(run, results[0].recipe)
+    found = measured_cells(run, results[0].recipe)
     about = _about(run)
     cases = [
         _case(name, subject, several, _slow(several[0], found, about))
@@ -247,7 +264,7 @@ def _slow(one: Result, found: Mapping[tuple[str, str], Cell], about: Mapping[str
 def _subject(one: Result) -> str:
     rail = f" rail {one.rail}" if one.rail else ""
     port = f" port {one.port}" if one.port else ""
-    return (fold(one.group) if one.group else " → ".join(one.nodes)) + rail + port
+    return (fold_nodes(one.group) if one.group else " → ".join(one.nodes)) + rail + port
 
 
 _TROUBLES: Mapping[Outcome, str] = {
@@ -278,7 +295,9 @@ def _new_case(suite: str, subject: str, seconds: float = 0.0) -> ET.Element:
 
 
 def _verdict_suite(root: ET.Element, run: AcceptanceRun) -> None:
-    """Add a suite with one case per node, with its answer and verdict, and one per faulty path, leaf or rail."""
+    """Add a suite with one case per node, with its answer and verdict, and
+    one per faulty path, leaf or rail.
+    """
     about = _about(run)
     cases: list[ET.Element] = []
     for node, answer in run.answers.items():
@@ -327,7 +346,7 @@ def _add_suite(root: ET.Element, name: str, run: AcceptanceRun, cases: list[ET.E
 
 def _xml(text: str) -> str:
     """Text for XML: line breaks are kept, other unprintable characters are replaced."""
-    return "\n".join(clean(line, 4000) for line in text.split("\n"))
+    return "\n".join(clean_line(line, 4000) for line in text.split("\n"))
 
 
 # ---- Prometheus
@@ -336,7 +355,9 @@ Samples = list[tuple[dict[str, str], float]]
 
 
 def prometheus_text(run: AcceptanceRun) -> str:
-    """Metrics for node_exporter's textfile collector: bandwidths in bytes per second, answers as 0 or 1."""
+    """Metrics for node_exporter's textfile collector: bandwidths in
+    bytes per second, answers as 0 or 1.
+    """
     families: tuple[tuple[str, str, Samples], ...] = (
         ("bandwidth_bytes_per_second", "Best repeat of a directed pair.", _bandwidths(run)),
         ("value", "Best repeat of a measurement in another unit.", _values(run)),
@@ -374,7 +395,7 @@ def _best(run: AcceptanceRun) -> dict[tuple[str, str, str, str], Result]:
     found: dict[tuple[str, str, str, str], list[Result]] = {}
     for one in run.results:
         if one.value is not None and not one.port:
-            a = fold(one.group) if one.group else one.sender
+            a = fold_nodes(one.group) if one.group else one.sender
             found.setdefault((one.stage.value, one.recipe, a, one.receiver), []).append(one)
     return {at: _best_of(several) for at, several in found.items()}
 
@@ -411,4 +432,4 @@ def _answers(run: AcceptanceRun) -> Samples:
 
 def _labels(run: AcceptanceRun, labels: Mapping[str, str]) -> str:
     both = {"cluster": run.cluster, **labels}
-    return labels_text({name: clean(value) for name, value in both.items()})
+    return labels_text({name: clean_line(value) for name, value in both.items()})

@@ -1,4 +1,5 @@
-"""HTML pages that are safe to open (all text escaped, nothing loaded, no scripts), and their pictures as SVG. No I/O.
+"""HTML pages that are safe to open (all text escaped, nothing loaded, no
+scripts), and their pictures as SVG. No I/O.
 
 A page is one file that includes its style and its pictures (SVG). Markup has the type `Html` and is
 made only by functions of this module; any other text is escaped.
@@ -9,8 +10,8 @@ from dataclasses import dataclass, field
 from html import escape
 from statistics import median
 
-from rankdeck.model.safe_text import printable
-from rankdeck_agent.rules.units import duration
+from rankdeck.model.safe_text import printable_line
+from rankdeck_agent.rules.units import write_duration
 
 LONGEST = 4000
 """Most characters of one text; the rest is cut, with `…`."""
@@ -22,7 +23,7 @@ _VOID = frozenset({"meta", "br", "line", "rect", "polyline", "polygon", "circle"
 
 
 class Html(str):
-    """Markup; any other text must go through `text` or `tag`, which escape it."""
+    """Markup; any other text must go through `text_html` or `element_html`, which escape it."""
 
     __slots__ = ()
 
@@ -31,15 +32,15 @@ Part = str | int | Html | None
 """A part of a page: markup is kept, other text is escaped, None is left out."""
 
 
-def text(value: object, limit: int = LONGEST) -> Html:
+def text_html(value: object, limit: int = LONGEST) -> Html:
     """One line of text, escaped, without unprintable characters, cut after `limit` characters."""
     whole = str(value)
-    words = printable(whole, limit + 1)
+    words = printable_line(whole, limit + 1)
     is_cut = len(whole) > limit or len(words) > limit
     return Html(escape(f"{words[:limit]}…" if is_cut else words))
 
 
-def join(parts: Iterable[Part]) -> Html:
+def join_html(parts: Iterable[Part]) -> Html:
     """The parts joined."""
     return Html("".join(_html(part) for part in parts))
 
@@ -47,10 +48,10 @@ def join(parts: Iterable[Part]) -> Html:
 def _html(part: Part) -> Html:
     if part is None:
         return Html()
-    return part if isinstance(part, Html) else text(part)
+    return part if isinstance(part, Html) else text_html(part)
 
 
-def tag(name: str, /, *parts: Part, **attributes: object) -> Html:
+def element_html(name: str, /, *parts: Part, **attributes: object) -> Html:
     """An element. In names of attributes `_` becomes `-`, and a final `_` is dropped (`class_`).
 
     An attribute that is None is left out; floats have at most two decimals.
@@ -62,75 +63,86 @@ def tag(name: str, /, *parts: Part, **attributes: object) -> Html:
     )
     if name in _VOID and not parts:
         return Html(f"<{name}{text}/>")
-    return Html(f"<{name}{text}>{join(parts)}</{name}>")
+    return Html(f"<{name}{text}>{join_html(parts)}</{name}>")
 
 
 def _attribute(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.2f}".rstrip("0").rstrip(".")
-    return text(value, LARGEST)
+    return text_html(value, LARGEST)
 
 
-def block(lines: Iterable[str], limit: int = LARGEST) -> Html:
+def block_html(lines: Iterable[str], limit: int = LARGEST) -> Html:
     """Lines in a monospaced block; after `limit` characters it is cut, with a note."""
-    return tag("pre", Html("\n".join(_lines(lines, limit))))
+    return element_html("pre", Html("\n".join(_lines(lines, limit))))
 
 
 def _lines(lines: Iterable[str], limit: int) -> Iterator[Html]:
     left = limit
     for line in lines:
-        shown = text(line)
+        shown = text_html(line)
         left -= len(shown) + 1
         if left < 0:
-            yield text("… cut here: there is more")
+            yield text_html("… cut here: there is more")
             return
         yield shown
 
 
-def details(summary: Part, *parts: Part) -> Html:
+def details_html(summary: Part, *parts: Part) -> Html:
     """A part that is collapsed until the reader opens it; printed in full."""
-    return tag("details", tag("summary", summary), *parts)
+    return element_html("details", element_html("summary", summary), *parts)
 
 
-def section(title: str, *parts: Part) -> Html:
+def section_html(title: str, *parts: Part) -> Html:
     """A part of the page with a heading; empty if the parts are empty."""
-    body = join(parts)
-    return tag("section", tag("h2", title), body) if body else Html()
+    body = join_html(parts)
+    return element_html("section", element_html("h2", title), body) if body else Html()
 
 
-def table(head: Sequence[Part], rows: Iterable[Sequence[Part]], most: int = 2000) -> Html:
-    """A table that scrolls sideways; only the first `most` rows, with a note. Empty without rows."""
+def table_html(head: Sequence[Part], rows: Iterable[Sequence[Part]], most: int = 2000) -> Html:
+    """A table that scrolls sideways; only the first `most` rows, with a note.
+
+    Empty without rows.
+    """
     body: list[Html] = []
     for number, row in enumerate(rows):
         if number == most:
-            body.append(tag("tr", tag("td", "… and more", colspan=len(head))))
+            body.append(element_html("tr", element_html("td", "… and more", colspan=len(head))))
             break
-        body.append(tag("tr", *(tag("td", cell) for cell in row)))
+        body.append(element_html("tr", *(element_html("td", cell) for cell in row)))
     if not body:
         return Html()
-    heads = tag("tr", *(tag("th", cell) for cell in head))
-    return tag("div", tag("table", tag("thead", heads), tag("tbody", *body)), class_="wide")
+    heads = element_html("tr", *(element_html("th", cell) for cell in head))
+    return element_html(
+        "div",
+        element_html("table", element_html("thead", heads), element_html("tbody", *body)),
+        class_="wide",
+    )
 
 
-def facts(rows: Iterable[tuple[str, Part]]) -> Html:
+def facts_html(rows: Iterable[tuple[str, Part]]) -> Html:
     """A list of names and values; rows without a value are left out."""
-    pairs = (join((tag("dt", name), tag("dd", value))) for name, value in rows if value)
-    return tag("dl", *pairs)
+    pairs = (
+        join_html((element_html("dt", name), element_html("dd", value)))
+        for name, value in rows
+        if value
+    )
+    return element_html("dl", *pairs)
 
 
-def page(title: str, *parts: Part) -> Html:
+def page_html(title: str, *parts: Part) -> Html:
     """The whole HTML file, with the title as its heading."""
-    head = tag(
+    head = element_html(
         "head",
         Html('<meta charset="utf-8"/>'),
-        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", title),
-        tag("style", Html(_STYLE)),
+        element_html("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        element_html("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element_html("meta", name="color-scheme", content="light dark"),
+        element_html("title", title),
+        element_html("style", Html(_STYLE)),
     )
-    body = tag("body", tag("main", tag("h1", title), *parts))
-    return Html(f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n")
+    body = element_html("body", element_html("main", element_html("h1", title), *parts))
+    return Html(f"<!DOCTYPE html>\n{element_html('html', head, body, lang='en')}\n")
 
 
 _STYLE = """
@@ -180,7 +192,9 @@ WIDTH = 1000.0
 _LEFT, _RIGHT = 110.0, 12.0
 _TICKS = 6
 MOST_LINES = 8
-"""Most lines of a plot; with more series, it shows their range and median, and the series in `Plot.pointed`."""
+"""Most lines of a plot; with more series, it shows their range and
+median, and the series in `Plot.pointed`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,39 +269,41 @@ class Plot:
     """No line is drawn between values that are more seconds apart."""
 
 
-def svg(height: float, *parts: Html, label: str) -> Html:
+def svg_html(height: float, *parts: Html, label: str) -> Html:
     """A picture as wide as the page; `label` says what it shows."""
-    return tag("svg", *parts, viewBox=f"0 0 {WIDTH:.0f} {height:.0f}", role="img", aria_label=label)
+    return element_html(
+        "svg", *parts, viewBox=f"0 0 {WIDTH:.0f} {height:.0f}", role="img", aria_label=label
+    )
 
 
-def words(x: float, y: float, text: str, class_: str = "") -> Html:
+def words_svg(x: float, y: float, text: str, class_: str = "") -> Html:
     """A text in a picture; `class_` is its CSS class."""
-    return tag("text", text, x=x, y=y, class_=class_ or None)
+    return element_html("text", text, x=x, y=y, class_=class_ or None)
 
 
 def _grid(axis: Axis, top: float, bottom: float) -> Html:
     parts: list[Html] = []
     for at in axis.ticks():
         x = axis.x(at)
-        parts.append(tag("line", x1=x, x2=x, y1=top, y2=bottom, class_="grid"))
-        name = "start" if at == axis.start else f"+{duration(at - axis.start)}"
-        parts.append(words(x, bottom + 14, name, "middle"))
-    return join(parts)
+        parts.append(element_html("line", x1=x, x2=x, y1=top, y2=bottom, class_="grid"))
+        name = "start" if at == axis.start else f"+{write_duration(at - axis.start)}"
+        parts.append(words_svg(x, bottom + 14, name, "middle"))
+    return join_html(parts)
 
 
 def _marks(axis: Axis, marks: Iterable[PlotMark], top: float, bottom: float) -> Html:
     parts: list[Html] = []
     for mark in marks:
         x = axis.x(mark.at)
-        parts.append(tag("line", x1=x, x2=x, y1=top, y2=bottom, class_=mark.kind))
-        parts.append(words(x, top - 3, mark.name, "ink middle"))
-    return join(parts)
+        parts.append(element_html("line", x1=x, x2=x, y1=top, y2=bottom, class_=mark.kind))
+        parts.append(words_svg(x, top - 3, mark.name, "ink middle"))
+    return join_html(parts)
 
 
 # ---- lines over time
 
 
-def plot(one: Plot, axis: Axis, marks: Iterable[PlotMark] = ()) -> Html:
+def plot_html(one: Plot, axis: Axis, marks: Iterable[PlotMark] = ()) -> Html:
     """The plot with its title and key; empty if no series has a value."""
     series = [each for each in one.series if each.points]
     if not series:
@@ -306,17 +322,19 @@ def plot(one: Plot, axis: Axis, marks: Iterable[PlotMark] = ()) -> Html:
         body.append(_band(series, place))
     body += [_line(each, number, place, one.gap) for number, each in enumerate(lines)]
     body.append(_marks(axis, marks, top, bottom))
-    drawn = svg(bottom + 20, *body, label=f"{one.title} over time")
-    return join((tag("h3", one.title), _key(lines, len(series)), tag("figure", drawn)))
+    drawn = svg_html(bottom + 20, *body, label=f"{one.title} over time")
+    return join_html(
+        (element_html("h3", one.title), _key(lines, len(series)), element_html("figure", drawn))
+    )
 
 
 def _scale(most: float, shown: Callable[[float], str], top: float, bottom: float) -> Html:
     parts: list[Html] = []
     for share in (0.0, 0.5, 1.0):
         y = bottom - share * (bottom - top)
-        parts.append(tag("line", x1=_LEFT, x2=WIDTH - _RIGHT, y1=y, y2=y, class_="grid"))
-        parts.append(words(_LEFT - 6, y + 4, shown(share * most), "end"))
-    return join(parts)
+        parts.append(element_html("line", x1=_LEFT, x2=WIDTH - _RIGHT, y1=y, y2=y, class_="grid"))
+        parts.append(words_svg(_LEFT - 6, y + 4, shown(share * most), "end"))
+    return join_html(parts)
 
 
 Place = Callable[[float, float], tuple[float, float]]
@@ -328,12 +346,14 @@ def _line(series: PlotLine, number: int, place: Place, gap: float) -> Html:
     for run in _unbroken(series.points, gap):
         spots = [place(at, value) for at, value in run]
         if len(spots) == 1:
-            parts.append(tag("circle", cx=spots[0][0], cy=spots[0][1], r=2, fill=colour))
+            parts.append(element_html("circle", cx=spots[0][0], cy=spots[0][1], r=2, fill=colour))
         else:
             parts.append(
-                tag("polyline", points=_points(spots), class_="series", style=f"stroke:{colour}")
+                element_html(
+                    "polyline", points=_points(spots), class_="series", style=f"stroke:{colour}"
+                )
             )
-    return tag("g", tag("title", series.name), *parts)
+    return element_html("g", element_html("title", series.name), *parts)
 
 
 def _points(spots: Iterable[tuple[float, float]]) -> str:
@@ -363,24 +383,28 @@ def _band(series: Sequence[PlotLine], place: Place) -> Html:
     upper = [place(at, max(values[at])) for at in times]
     lower = [place(at, min(values[at])) for at in reversed(times)]
     middle = [place(at, median(values[at])) for at in times]
-    return join(
+    return join_html(
         (
-            tag("polygon", points=_points([*upper, *lower]), class_="band"),
-            tag("polyline", points=_points(middle), class_="series", style="stroke:var(--dim)"),
+            element_html("polygon", points=_points([*upper, *lower]), class_="band"),
+            element_html(
+                "polyline", points=_points(middle), class_="series", style="stroke:var(--dim)"
+            ),
         )
     )
 
 
 def _key(lines: Sequence[PlotLine], of: int) -> Html:
-    names = [key(f"var(--s{number})", each.name) for number, each in enumerate(lines)]
+    names = [key_html(f"var(--s{number})", each.name) for number, each in enumerate(lines)]
     if of > MOST_LINES:
-        names.insert(0, key("var(--dim)", f"median of {of}, and from the lowest to the highest"))
-    return tag("p", *names)
+        names.insert(
+            0, key_html("var(--dim)", f"median of {of}, and from the lowest to the highest")
+        )
+    return element_html("p", *names)
 
 
-def key(colour: str, name: str) -> Html:
+def key_html(colour: str, name: str) -> Html:
     """An entry of a key: a colour and its meaning."""
-    return tag("span", tag("i", style=f"background:{colour}"), name, class_="key")
+    return element_html("span", element_html("i", style=f"background:{colour}"), name, class_="key")
 
 
 # ---- timeline
@@ -411,7 +435,7 @@ _LIGHT = ("alt", "none")
 """Kinds of bars with a pale colour, on which text is dark."""
 
 
-def timeline(
+def timeline_html(
     rows: Sequence[TimelineRow], axis: Axis, marks: Iterable[PlotMark], label: str
 ) -> Html:
     """Rows of bars over time; empty without rows."""
@@ -421,21 +445,23 @@ def timeline(
     bottom = top + _ROW * len(rows)
     bars = [_bars(row, axis, top + _ROW * number) for number, row in enumerate(rows)]
     body = (_grid(axis, top, bottom), *bars, _marks(axis, marks, top, bottom))
-    return tag("figure", svg(bottom + 20, *body, label=label))
+    return element_html("figure", svg_html(bottom + 20, *body, label=label))
 
 
 def _bars(row: TimelineRow, axis: Axis, y: float) -> Html:
-    parts = [words(_LEFT - 6, y + 12, _short(row.name), "ink end")]
+    parts = [words_svg(_LEFT - 6, y + 12, _short(row.name), "ink end")]
     for span in row.spans:
         x, width = axis.x(span.start), max(axis.x(span.end) - axis.x(span.start), 2.0)
-        title = tag("title", f"{row.name}: {span.text}")
+        title = element_html("title", f"{row.name}: {span.text}")
         parts.append(
-            tag("rect", title, x=x, y=y + 2, width=width, height=_ROW - 4, class_=span.kind)
+            element_html(
+                "rect", title, x=x, y=y + 2, width=width, height=_ROW - 4, class_=span.kind
+            )
         )
         if width > 6.5 * len(span.text) + 8:
             on = "ink" if span.kind in _LIGHT else "on"
-            parts.append(words(x + 4, y + 12.5, span.text, on))
-    return join(parts)
+            parts.append(words_svg(x + 4, y + 12.5, span.text, on))
+    return join_html(parts)
 
 
 # ---- matrix
@@ -467,15 +493,15 @@ class Matrix:
     across: str = "receives"
 
 
-def matrix(one: Matrix, label: str) -> Html:
+def matrix_html(one: Matrix, label: str) -> Html:
     """The matrix, with names on the left and above; without names if they would not be legible."""
     size = min(26.0, (WIDTH - _LEFT - _RIGHT) / max(len(one.columns), 1))
     head = 8.0 + (min(max(map(len, one.columns), default=0), 16) * 7.0 if size >= 9 else 0.0)
     height = head + size * len(one.rows) + 20
-    parts = [words(_LEFT, height - 6, f"a row {one.down}, a column {one.across}")]
+    parts = [words_svg(_LEFT, height - 6, f"a row {one.down}, a column {one.across}")]
     if size >= 9:
         parts += [
-            words(_LEFT - 6, head + size * (n + 0.5) + 4, _short(name), "ink end")
+            words_svg(_LEFT - 6, head + size * (n + 0.5) + 4, _short(name), "ink end")
             for n, name in enumerate(one.rows)
         ]
         parts += [
@@ -483,29 +509,33 @@ def matrix(one: Matrix, label: str) -> Html:
         ]
     parts += [_cell(at, cell, size, head) for at, cell in sorted(one.cells.items())]
     parts += _breaks(one, size, head)
-    return tag("figure", svg(height, *parts, label=label))
+    return element_html("figure", svg_html(height, *parts, label=label))
 
 
 def _short(name: str) -> str:
-    """A name of at most sixteen characters; a longer one is cut at the front, because names differ at the end."""
+    """A name of at most sixteen characters; a longer one is cut at the
+    front, because names differ at the end.
+    """
     return name if len(name) <= 16 else f"…{name[-15:]}"
 
 
 def _upright(x: float, y: float, name: str) -> Html:
     turned = f"rotate(-90 {x + 4:.1f} {y:.1f})"
-    return tag("text", _short(name), x=x + 4, y=y, class_="ink", transform=turned)
+    return element_html("text", _short(name), x=x + 4, y=y, class_="ink", transform=turned)
 
 
 def _cell(at: tuple[int, int], cell: MatrixCell, size: float, head: float) -> Html:
     x, y = _LEFT + size * at[1], head + size * at[0]
     gap = 1.0 if size >= 6 else 0.2
-    box = tag(
-        "rect", tag("title", cell.text), x=x, y=y, width=size - gap, height=size - gap,
+    box = element_html(
+        "rect", element_html("title", cell.text), x=x, y=y, width=size - gap, height=size - gap,
         class_=cell.kind,
     )  # fmt: skip
     if not cell.letter or size < 9:
         return box
-    return join((box, words(x + (size - gap) / 2, y + size / 2 + 3.5, cell.letter, "on middle")))
+    return join_html(
+        (box, words_svg(x + (size - gap) / 2, y + size / 2 + 3.5, cell.letter, "on middle"))
+    )
 
 
 def _breaks(one: Matrix, size: float, head: float) -> list[Html]:
@@ -513,6 +543,6 @@ def _breaks(one: Matrix, size: float, head: float) -> list[Html]:
     found: list[Html] = []
     for place in sorted(one.breaks):
         x, y = _LEFT + size * place - 0.5, head + size * place - 0.5
-        found.append(tag("line", x1=x, x2=x, y1=head, y2=bottom, class_="frame"))
-        found.append(tag("line", x1=_LEFT, x2=right, y1=y, y2=y, class_="frame"))
+        found.append(element_html("line", x1=x, x2=x, y1=head, y2=bottom, class_="frame"))
+        found.append(element_html("line", x1=_LEFT, x2=right, y1=y, y2=y, class_="frame"))
     return found

@@ -1,4 +1,6 @@
-"""Reports of a job with secrets masked: an archive for a ticket, and a page (failure, ranks, nodes, output)."""
+"""Reports of a job with secrets masked: an archive for a ticket, and a
+page (failure, ranks, nodes, output).
+"""
 
 import asyncio
 import json
@@ -16,11 +18,11 @@ from typing import Any, BinaryIO, cast
 
 import rankdeck_agent
 from rankdeck.backends.base import Backend
-from rankdeck.backends.plan_text import plan_text
-from rankdeck.backends.remote_log import Recording, record
-from rankdeck.config.files import replacing
+from rankdeck.backends.plan_text import write_plan
+from rankdeck.backends.remote_log import Recording, record_job
+from rankdeck.config.files import replace_file
 from rankdeck.errors import RankdeckError
-from rankdeck.logs.compare import Collapse, Folded, folded
+from rankdeck.logs.compare import Collapse, Folded, fold_groups
 from rankdeck.model.job import (
     Chunk,
     Explained,
@@ -32,23 +34,25 @@ from rankdeck.model.job import (
     State,
 )
 from rankdeck.model.json_values import read_value
-from rankdeck.model.nodeset import fold, fold_ranks
+from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.rank import how_it_ended
 from rankdeck.prometheus.site_past import JobNumbers, SitePast
 from rankdeck.reports import html
-from rankdeck.reports.html import Html, Part, join, tag
-from rankdeck.rules.job_news import note_words, reference_time, when
-from rankdeck.rules.progress import phases
+from rankdeck.reports.html import Html, Part, element_html, join_html
+from rankdeck.rules.job_news import note_words, reference_time, time_of_note
+from rankdeck.rules.progress import job_phases
 from rankdeck.rules.secrets import KEY_BEGINS, KEY_ENDS, Secrets
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history_thread import HistoryThread
-from rankdeck.state.job_recorder import chosen, node_health, troubled_nodes
+from rankdeck.state.job_recorder import choose_recorded, node_health, troubled_nodes
 from rankdeck.state.lines import RankLog
-from rankdeck_agent.rules.units import bits, celsius, duration, percent
+from rankdeck_agent.rules.units import write_bits, write_celsius, write_duration, write_percent
 from rankdeck_agent.wire import LAUNCHER
 
 MOST_ROWS = 64
-"""Most rows of the timeline: one per rank; with more ranks, one per node; with more nodes, failures first."""
+"""Most rows of the timeline: one per rank; with more ranks, one per
+node; with more nodes, failures first.
+"""
 MOST_GROUPS = 300
 MOST_EVENTS = 200
 HEARD = "what consoles heard while they followed the job"
@@ -62,11 +66,15 @@ class JobPage:
     now: float
     """When the page was made, epoch seconds."""
     numbers: Sequence[Mapping[str, Any]] = ()
-    """Numbers of the job's nodes while it ran: `{at, metrics, of, nodes}`, see `History.numbers`."""
+    """Numbers of the job's nodes while it ran: `{at, metrics, of,
+    nodes}`, see `History.numbers`.
+    """
     source: str = HEARD
     """Where the numbers come from."""
     gap: float = 0.0
-    """No line is drawn between numbers that are more seconds apart; 0: a twentieth of the job's time."""
+    """No line is drawn between numbers that are more seconds apart;
+    0: a twentieth of the job's time.
+    """
     trouble: str = ""
     """Why numbers of the site's metrics are missing."""
     output: Sequence[Folded] = ()
@@ -89,15 +97,15 @@ class JobPage:
 def _job_page(one: JobPage) -> str:
     """The page as an HTML file."""
     job = one.job
-    return html.page(
+    return html.page_html(
         f"{job.name}: {_state(job)}",
-        html.facts(_facts(one)),
-        html.section("What happened", *_what_happened(one)),
-        html.section("Ranks and phases", _timeline(one)),
-        html.section("Nodes during the job", *_plots(one)),
-        html.section("Events on its nodes", _events(one)),
-        html.section("Output, equal lines once", *_output(one)),
-        html.section("Commands", *_commands(job)),
+        html.facts_html(_facts(one)),
+        html.section_html("What happened", *_what_happened(one)),
+        html.section_html("Ranks and phases", _timeline(one)),
+        html.section_html("Nodes during the job", *_plots(one)),
+        html.section_html("Events on its nodes", _events(one)),
+        html.section_html("Output, equal lines once", *_output(one)),
+        html.section_html("Commands", *_commands(job)),
     )
 
 
@@ -105,7 +113,7 @@ def _state(job: Job) -> str:
     return job.state.value if job.state.final else f"{job.state.value} (not over yet)"
 
 
-def moment(at: float) -> str:
+def write_moment(at: float) -> str:
     """Epoch seconds as `2026-11-22 14:03:05 +0000`, in this machine's time zone."""
     return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(at))
 
@@ -116,16 +124,16 @@ def _facts(one: JobPage) -> Iterator[tuple[str, Part]]:
     yield "State", _state(job)
     yield "Cluster", f"{job.cluster}, backend {job.plan.backend}"
     yield "Whose", job.plan.owner
-    yield "Ranks", f"{len(job.ranks)} on {fold(job.nodes)}"
+    yield "Ranks", f"{len(job.ranks)} on {fold_nodes(job.nodes)}"
     if spec:
         container = f"{spec.container.runtime} {spec.container.image}" if spec.container else ""
         yield "Container", container
-    yield "Created", moment(job.created)
+    yield "Created", write_moment(job.created)
     over = job.ended is not None
-    yield "Ended", moment(one.end) if over else ""
-    yield "Took", duration(one.end - job.created) + ("" if over else " until now")
+    yield "Ended", write_moment(one.end) if over else ""
+    yield "Took", write_duration(one.end - job.created) + ("" if over else " until now")
     yield "Exit status", "" if job.exit_code is None else how_it_ended(job.exit_code, None)
-    yield "Page made", f"{moment(one.now)} by Rankdeck {rankdeck_agent.__version__}"
+    yield "Page made", f"{write_moment(one.now)} by Rankdeck {rankdeck_agent.__version__}"
     for node, why in list(one.missing.items())[:20]:
         yield "Not in it", f"{node}: {why}"
 
@@ -145,30 +153,32 @@ def _what_happened(one: JobPage) -> Iterator[Html]:
         )
     yield from (_verdict("slow", stall.text) for stall in job.stalled)
     yield from _meaning(job.explained)
-    yield from (tag("p", trouble) for trouble in job.troubles)
+    yield from (element_html("p", trouble) for trouble in job.troubles)
 
 
 def _verdict(kind: str, sentence: Part) -> Html:
-    return tag("p", sentence, class_=f"verdict {kind}")
+    return element_html("p", sentence, class_=f"verdict {kind}")
 
 
 def _failure(first: FirstFailure) -> Iterator[Html]:
     yield _verdict("bad", f"First failure: {first.sentence}")
     if first.evidence:
-        yield tag("ul", *(tag("li", sentence) for sentence in first.evidence))
+        yield element_html("ul", *(element_html("li", sentence) for sentence in first.evidence))
     yield from _meaning(first.explained)
     if first.lines:
-        yield tag("h3", f"Last lines of {first.who}")
-        yield html.block(first.lines)
+        yield element_html("h3", f"Last lines of {first.who}")
+        yield html.block_html(first.lines)
     if first.others:
-        yield tag("h3", "Failed too")
-        yield tag("ul", *(tag("li", f"{other.who}: {other.why}") for other in first.others))
+        yield element_html("h3", "Failed too")
+        yield element_html(
+            "ul", *(element_html("li", f"{other.who}: {other.why}") for other in first.others)
+        )
 
 
 def _meaning(explained: Iterable[Explained]) -> Iterator[Html]:
     for each in explained:
-        yield tag("p", tag("b", "Means: "), each.means)
-        yield tag("p", tag("b", "Try: "), each.remedy)
+        yield element_html("p", element_html("b", "Means: "), each.means)
+        yield element_html("p", element_html("b", "Try: "), each.remedy)
 
 
 # ---- timeline
@@ -193,12 +203,12 @@ def _timeline(one: JobPage) -> Html:
         rows += [_rank_row(rank, one.end, victim=rank.rank in victims) for rank in job.ranks]
     else:
         rows += _node_rows(one)
-    drawn = html.timeline(rows, one.axis, _marks(one), "ranks over time")
+    drawn = html.timeline_html(rows, one.axis, _marks(one), "ranks over time")
     states = [state for state in State if any(rank.state is state for rank in job.ranks)]
-    keys = [html.key(f"var(--{_KINDS[state]})", state.value) for state in states]
+    keys = [html.key_html(f"var(--{_KINDS[state]})", state.value) for state in states]
     if victims:
-        keys.append(html.key(f"var(--{_VICTIM})", "ended by the first failure"))
-    return join((tag("p", *keys), drawn))
+        keys.append(html.key_html(f"var(--{_VICTIM})", "ended by the first failure"))
+    return join_html((element_html("p", *keys), drawn))
 
 
 def _phases(one: JobPage) -> list[html.Span]:
@@ -206,9 +216,9 @@ def _phases(one: JobPage) -> list[html.Span]:
     return [
         html.Span(
             phase.start, _until(phase.end, one.end), kinds[number % 2],
-            f"{phase.name} {duration(_until(phase.end, one.end) - phase.start)}",
+            f"{phase.name} {write_duration(_until(phase.end, one.end) - phase.start)}",
         )
-        for number, phase in enumerate(phases(one.job))
+        for number, phase in enumerate(job_phases(one.job))
     ]  # fmt: skip
 
 
@@ -230,7 +240,9 @@ def _rank_row(rank: RankState, end: float, *, victim: bool) -> html.TimelineRow:
 
 
 def _node_rows(one: JobPage) -> list[html.TimelineRow]:
-    """One row per node, from its first start to its last end; with too many nodes, those with failures first."""
+    """One row per node, from its first start to its last end; with too
+    many nodes, those with failures first.
+    """
     by_node: dict[str, list[RankState]] = {}
     for rank in one.job.ranks:
         by_node.setdefault(rank.node, []).append(rank)
@@ -281,15 +293,15 @@ class _Metric:
 
 
 def _bit_rate(number: float | None) -> str:
-    return bits(None if number is None else number * 8)
+    return write_bits(None if number is None else number * 8)
 
 
 _METRICS = (
-    _Metric("CPU", "cpu.used", percent, 100.0),
-    _Metric("Memory", "mem.used", percent, 100.0),
-    _Metric("GPU, all of a node", "gpu.used", percent, 100.0),
-    _Metric("GPU memory", "gpu.mem_used", percent, 100.0),
-    _Metric("Temperature, the hottest of a node", "gpu.temp", celsius),
+    _Metric("CPU", "cpu.used", write_percent, 100.0),
+    _Metric("Memory", "mem.used", write_percent, 100.0),
+    _Metric("GPU, all of a node", "gpu.used", write_percent, 100.0),
+    _Metric("GPU memory", "gpu.mem_used", write_percent, 100.0),
+    _Metric("Temperature, the hottest of a node", "gpu.temp", write_celsius),
     _Metric("Network, both ways", "net.rx", _bit_rate),
     _Metric("RDMA received", "rdma.rx", _bit_rate),
     _Metric("RDMA sent", "rdma.tx", _bit_rate),
@@ -300,14 +312,16 @@ def _plots(one: JobPage) -> Iterator[Html]:
     frames = [(float(row["at"]), row) for row in one.numbers if _sound(row)]
     drawn = [_plot(one, metric, frames) for metric in _METRICS]
     if one.trouble:
-        yield tag("p", one.trouble, class_="dim")
+        yield element_html("p", one.trouble, class_="dim")
     if not any(drawn):
-        yield tag("p", "No console heard these nodes while the job ran: there are no numbers.")
+        yield element_html(
+            "p", "No console heard these nodes while the job ran: there are no numbers."
+        )
         return
     of = max(int(row.get("of", 0)) for _, row in frames)
     kept = len({node for _, row in frames for node in row["nodes"]})
     few = f" Numbers of {kept} of {of} nodes were kept." if kept < of else ""
-    yield tag("p", f"Source: {one.source}.{few} Red: the first failure.", class_="dim")
+    yield element_html("p", f"Source: {one.source}.{few} Red: the first failure.", class_="dim")
     yield from drawn
 
 
@@ -331,7 +345,7 @@ def _plot(one: JobPage, metric: _Metric, frames: Sequence[tuple[float, Mapping[s
         pointed=frozenset({first.node, *(note.node for note in one.job.node_notes)} if first else ()),
         gap=longest,
     )  # fmt: skip
-    return html.plot(plot, one.axis, _marks(one))
+    return html.plot_html(plot, one.axis, _marks(one))
 
 
 def _made_up(metric: str, frames: Sequence[tuple[float, Mapping[str, Any]]]) -> str:
@@ -358,22 +372,26 @@ def _column(row: Mapping[str, Any], metric: str) -> Iterator[tuple[str, float]]:
 def _events(one: JobPage) -> Html:
     job = one.job
     rows = (
-        (number, moment(note.at), note.level.word, note_words(note), when(note, job))
+        (number, write_moment(note.at), note.level.word, note_words(note), time_of_note(note, job))
         for number, note in enumerate(job.node_notes[:MOST_EVENTS], 1)
     )
-    what = "the failure" if job.first_failure else f"+{duration(reference_time(job) - job.created)}"
-    return html.table(("", "when", "level", "what", f"from {what}"), rows)
+    what = (
+        "the failure"
+        if job.first_failure
+        else f"+{write_duration(reference_time(job) - job.created)}"
+    )
+    return html.table_html(("", "when", "level", "what", f"from {what}"), rows)
 
 
 def _output(one: JobPage) -> Iterator[Html]:
     if not one.output and not any(one.last.values()):
-        yield tag("p", "Nothing that was written could be read.")
+        yield element_html("p", "Nothing that was written could be read.")
         return
     if one.output:
-        yield html.block(_folded_lines(one.output))
+        yield html.block_html(_folded_lines(one.output))
     for name, lines in one.last.items():
         if lines:
-            yield html.details(f"The end of what {name} wrote", html.block(lines))
+            yield html.details_html(f"The end of what {name} wrote", html.block_html(lines))
 
 
 def _folded_lines(rows: Sequence[Folded]) -> Iterator[str]:
@@ -389,11 +407,11 @@ def _folded_lines(rows: Sequence[Folded]) -> Iterator[str]:
 
 def _commands(job: Job) -> Iterator[Html]:
     if job.plan.spec and job.plan.spec.command:
-        yield tag("p", "The program of each rank:")
-        yield html.block([shlex.join(job.plan.spec.command)])
-    yield html.details(
+        yield element_html("p", "The program of each rank:")
+        yield html.block_html([shlex.join(job.plan.spec.command)])
+    yield html.details_html(
         "Every file and every command, per node (secrets masked)",
-        html.block(plan_text(job.plan).splitlines()),
+        html.block_html(write_plan(job.plan).splitlines()),
     )
 
 
@@ -438,7 +456,7 @@ async def report_source(
 ) -> ReportSource:
     """Collect what is known now; queries the site's Prometheus if the cluster has one."""
     now = time.time()
-    nodes = chosen(job.nodes, troubled_nodes(job))
+    nodes = choose_recorded(job.nodes, troubled_nodes(job))
     numbers = await past.of_job(nodes, job.created, job.ended or now, len(job.nodes))
     turn = {"at": now, "turn": "now", "nodes": node_health(fleet, job)}
     # It may have ended just now.
@@ -458,11 +476,12 @@ async def report_source(
 async def write_report(
     backend: Backend, source: ReportSource, path: Path, backlog: int | None = TAIL
 ) -> Recording:
-    """Write the archive (.tar.gz, readable only by its owner), with the last `backlog` bytes of each log (None: all).
+    """Write the archive (.tar.gz, readable only by its owner), with the last
+    `backlog` bytes of each log (None: all).
 
     Raises RankdeckError.
     """
-    return await _write(backend, source, path, backlog, pack)
+    return await _write(backend, source, path, backlog, pack_report)
 
 
 async def write_page(backend: Backend, source: ReportSource, path: Path) -> Recording:
@@ -480,11 +499,11 @@ async def _write(
 ) -> Recording:
     try:
         with (
-            replacing(path) as file,
+            replace_file(path) as file,
             tempfile.TemporaryDirectory(dir=path.parent, prefix=".report-") as name,
         ):
             logs = Logs(Path(name))
-            recording = await record(backend, source.job, logs.take, backlog)
+            recording = await record_job(backend, source.job, logs.take, backlog)
             await asyncio.to_thread(make, source, recording, logs, file)
     except OSError as error:
         raise RankdeckError(f"{path}: cannot be written: {error.strerror or error}") from error
@@ -535,7 +554,9 @@ _OF_A_KEY = re.compile(rb"[A-Za-z0-9+/=]{1,80}\s*\Z")
 
 
 def _whole(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """The lines of the end of a log, without the first parts that may be the rest of a cut line or private key."""
+    """The lines of the end of a log, without the first parts that may be
+    the rest of a cut line or private key.
+    """
     next(lines, b"")
     held: list[bytes] = []
     for line in lines:
@@ -574,7 +595,7 @@ def secrets_of(source: ReportSource) -> Secrets:
     return Secrets(tables, texts)
 
 
-def pack(source: ReportSource, recording: Recording, logs: Logs, into: BinaryIO) -> None:
+def pack_report(source: ReportSource, recording: Recording, logs: Logs, into: BinaryIO) -> None:
     """Write the archive, with secrets masked; raises OSError."""
     secrets = secrets_of(source)
     files = logs.mask(secrets)
@@ -623,7 +644,7 @@ def _collapsed(job: Job, logs: Logs) -> list[Folded]:
         for stream in ("out", "err"):
             for line in logs.lines(f"rank.{rank.rank}.{stream}", each):
                 collapse.add(rank.rank, 0.0, stream, line)
-    return folded(collapse)
+    return fold_groups(collapse)
 
 
 def _last_words(job: Job, logs: Logs) -> dict[str, list[str]]:
@@ -643,10 +664,10 @@ def _last_words(job: Job, logs: Logs) -> dict[str, list[str]]:
 def _texts(source: ReportSource, recording: Recording, secrets: Secrets) -> dict[str, str]:
     job = source.job
     lacks = [f"\nnot here: {n}: {why}" for n, why in recording.missing.items()]
-    when = moment(time.time())
+    when = write_moment(time.time())
     version = rankdeck_agent.__version__
     notes = [{**asdict(note), "level": note.level.word} for note in job.node_notes]
-    parts = {"phases": [asdict(p) for p in phases(job)], "node_notes": notes}
+    parts = {"phases": [asdict(p) for p in job_phases(job)], "node_notes": notes}
     state = {**asdict(job), "plan": None, **parts}
     events = (secrets.in_tree(_event(e)) for e in _events_in_order(source, recording))
     return {
@@ -655,7 +676,7 @@ def _texts(source: ReportSource, recording: Recording, secrets: Secrets) -> dict
         ),
         "job.json": _json(secrets.in_tree(state)),
         "plan.json": _json(secrets.in_tree(asdict(job.plan))),
-        "plan.txt": secrets.in_text(plan_text(job.plan)),
+        "plan.txt": secrets.in_text(write_plan(job.plan)),
         "events.jsonl": "".join(json.dumps(event) + "\n" for event in events),
         "health.json": _json(secrets.in_tree(list(source.health))),
         "versions.json": _json(_versions(job)),

@@ -1,4 +1,7 @@
-"""Judges the end of one rank, launcher or node on its own: its own fault, or that of another. No I/O."""
+"""Judges the end of one rank, launcher or node on its own: its own fault, or that of another.
+
+No I/O.
+"""
 
 import re
 import signal
@@ -9,9 +12,9 @@ from functools import lru_cache
 from itertools import pairwise, takewhile
 
 from rankdeck.model.rank import how_it_ended, signal_name, signal_of
-from rankdeck.model.safe_text import clean
+from rankdeck.model.safe_text import clean_line
 from rankdeck.rules.message_table import Message, MessageKind
-from rankdeck.rules.messages import is_warning, named_ranks, rows_of
+from rankdeck.rules.messages import is_warning, message_rows, named_ranks
 from rankdeck_agent.wire.job_events import ProgramEnd
 
 
@@ -38,7 +41,10 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class End:
-    """How one rank, launcher or node ended, with the evidence. Compared by identity: cache look-ups are fast."""
+    """How one rank, launcher or node ended, with the evidence.
+
+    Compared by identity: cache look-ups are fast.
+    """
 
     what: str = "rank"
     """`rank`, `launcher` or `node`."""
@@ -82,7 +88,9 @@ class LauncherEnding:
 
     name: str
     kill_after: float
-    """The launcher sends SIGKILL only this many seconds after the first failure; 0: at once, infinite: never."""
+    """The launcher sends SIGKILL only this many seconds after the first
+    failure; 0: at once, infinite: never.
+    """
     peer_codes: Mapping[int, str] = field(default_factory=dict[int, str])
     """Exit code of ranks that lost a peer -> its meaning."""
 
@@ -195,19 +203,25 @@ class Meaning:
     role: Role
     why: str
     wrote: float | None = None
-    """When it wrote the line that decided, epoch seconds; None if none did, or that is not known."""
+    """When it wrote the line that decided, epoch seconds; None if
+    none did, or that is not known.
+    """
 
     @property
     def began(self) -> float | None:
-        """When it first showed, epoch seconds: by the line that decided, which may be long before the end."""
+        """When it first showed, epoch seconds: by the line that decided,
+        which may be long before the end.
+        """
         return self.end.at if self.wrote is None else self.wrote
 
 
 @lru_cache(maxsize=1 << 14)
 def meaning_of(end: End, ending: LauncherEnding, first: float) -> Meaning:
-    """What this end means on its own. Cached, because each new end causes the whole job to be judged again.
+    """What this end means on its own. Cached, because each new end
+    causes the whole job to be judged again.
 
-    `first` is when something in the job first failed, epoch seconds; a launcher sends SIGKILL only after that.
+    `first` is when something in the job first failed, epoch seconds; a
+    launcher sends SIGKILL only after that.
     """
     for rule in _RULES:
         if found := rule(end, ending, first):
@@ -218,7 +232,9 @@ def meaning_of(end: End, ending: LauncherEnding, first: float) -> Meaning:
 
 
 def _written(end: End, decided: str = "") -> float | None:
-    """When it wrote the line with these words, epoch seconds; None without words, or if that is not known."""
+    """When it wrote the line with these words, epoch seconds; None
+    without words, or if that is not known.
+    """
     if end.at is None or not decided or len(end.ago) != len(end.lines):
         return None
     ago = (s for s, line in zip(end.ago, end.lines, strict=True) if decided in line)
@@ -226,8 +242,10 @@ def _written(end: End, decided: str = "") -> float | None:
 
 
 @lru_cache(maxsize=4096)
-def last_words(lines: tuple[str, ...]) -> tuple[str, ...]:
-    """The lines that tell why it ended: the last exception and those that led to it, else the last message."""
+def telling_words(lines: tuple[str, ...]) -> tuple[str, ...]:
+    """The lines that tell why it ended: the last exception and those
+    that led to it, else the last message.
+    """
     return lines[_beginning(lines) :]
 
 
@@ -247,7 +265,7 @@ def _follows(between: Sequence[str]) -> bool:
     return bool(_RELAYED.search(between[-1])) or any(map(_CHAINED.search, between))
 
 
-def bare(line: str) -> str:
+def bare_message(line: str) -> str:
     """The line without what launchers and loggers put before it."""
     for _ in range(_MOST_MARKS):
         mark = _MARK.match(line)
@@ -260,21 +278,24 @@ def bare(line: str) -> str:
 @lru_cache(maxsize=4096)
 def _exception(line: str) -> str:
     """The class of the exception that this line tells, without its module; "" if it tells none."""
-    found = None if is_warning(line) else _EXCEPTION.match(bare(line))
+    found = None if is_warning(line) else _EXCEPTION.match(bare_message(line))
     return found[1].rpartition(".")[2] if found else ""
 
 
-def read_words(lines: tuple[str, ...]) -> None:
+def fill_word_caches(lines: tuple[str, ...]) -> None:
     """Fill the caches with the last lines of one rank.
 
-    Otherwise the verdict would read those of a thousand ranks at once, and the screen would not react to keys.
+    Otherwise the verdict would read those of a thousand ranks at once,
+    and the screen would not react to keys.
     """
-    _reasons(last_words(lines))
+    _reasons(telling_words(lines))
     aborted_ranks(lines)
 
 
 def exception_of(words: Sequence[str]) -> str:
-    """The class of the exception in the first of these lines, without its module; "" if there is none."""
+    """The class of the exception in the first of these lines, without
+    its module; "" if there is none.
+    """
     return _exception(words[0]) if words else ""
 
 
@@ -310,7 +331,8 @@ def _after_stop(end: End, _ending: LauncherEnding, _first: float) -> Found:
 
 
 def _wrapped(end: End, _ending: LauncherEnding, first: float) -> Found:
-    # Where nothing in the job has failed, nobody needed that program: a note tells it (`state/job_events.py`).
+    # Where nothing in the job has failed, nobody needed that program: a
+    # note tells it (`state/job_events.py`).
     if end.failed or end.inside is None or not first:
         return None
     crashed = end.inside.signal is not None
@@ -321,7 +343,7 @@ def _wrapped(end: End, _ending: LauncherEnding, first: float) -> Found:
 
 def program_in(inside: ProgramEnd) -> str:
     """`the program in its shell (./solver) ended with signal 11 (SIGSEGV)`."""
-    name = f" ({clean(inside.command, LONGEST_QUOTE)})" if inside.command else ""
+    name = f" ({clean_line(inside.command, LONGEST_QUOTE)})" if inside.command else ""
     how = how_it_ended(inside.code, inside.signal)
     return f"the program in its shell{name} ended with {how}"
 
@@ -401,7 +423,9 @@ class _Reason:
 
 @lru_cache(maxsize=4096)
 def _reasons(words: tuple[str, ...]) -> tuple[_Reason, ...]:
-    """The reasons in the last words, in the order of a chain of exceptions; cached: each end is judged again and again."""
+    """The reasons in the last words, in the order of a chain of exceptions;
+    cached: each end is judged again and again.
+    """
     starts = [at for at, line in enumerate(words) if at == 0 or _exception(line)]
     parts = [words[at:end] for at, end in pairwise([*starts, len(words)])]
     telling = [part for part in parts if not _RELAYED.search(part[0])] or parts
@@ -409,8 +433,10 @@ def _reasons(words: tuple[str, ...]) -> tuple[_Reason, ...]:
 
 
 def _reason(part: Sequence[str]) -> _Reason | None:
-    """What the lines of one exception mean, or those of a message; None if nothing is known about them."""
-    known, name = sorted(rows_of(part), key=_weight), _exception(part[0])
+    """What the lines of one exception mean, or those of a message;
+    None if nothing is known about them.
+    """
+    known, name = sorted(message_rows(part), key=_weight), _exception(part[0])
     raised = part[0][part[0].find(name) :].strip()[:LONGEST_QUOTE]
     if not known:
         own = Role.CAUSE if name in _OWN_ERRORS else Role.LIKELY
@@ -429,8 +455,10 @@ def _weight(known: tuple[Message, str]) -> tuple[bool, int]:
 
 
 def _decisive(lines: tuple[str, ...]) -> _Reason | None:
-    """The first exception of a chain decides whose fault it was; of several of its own, the last says most."""
-    reasons = _reasons(last_words(lines))
+    """The first exception of a chain decides whose fault it was; of
+    several of its own, the last says most.
+    """
+    reasons = _reasons(telling_words(lines))
     services = [one for one in reasons if one.kind is MessageKind.SERVICE]
     own = [*takewhile(lambda one: one.role <= Role.LIKELY, reasons)]
     causes = [one for one in own if one.role is Role.CAUSE]
@@ -438,7 +466,9 @@ def _decisive(lines: tuple[str, ...]) -> _Reason | None:
 
 
 def raised_itself(end: End) -> str:
-    """The exception of its own that its last lines tell, in words, though it may not have ended; "" if there is none."""
+    """The exception of its own that its last lines tell, in words, though it
+    may not have ended; "" if there is none.
+    """
     found = _decisive(end.lines)
     return found.why if found and found.raised and found.role is Role.CAUSE else ""
 
@@ -451,7 +481,8 @@ def _by_last_lines(end: End, _ending: LauncherEnding, _first: float) -> Found:
 
 
 def _own_code(end: End, ending: LauncherEnding, first: float) -> Found:
-    # An exit code that a program returned is no signal and no launcher's code where its words say more.
+    # An exit code that a program returned is no signal and no
+    # launcher's code where its words say more.
     found = _by_last_lines(end, ending, first) if end.signal is None else None
     return found if found and found[0] is Role.CAUSE else None
 

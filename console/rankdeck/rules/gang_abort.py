@@ -6,15 +6,16 @@ _GOING = (State.PENDING, State.RUNNING)
 
 
 def countdown_for(job: Job, now: float) -> Countdown | None:
-    """The countdown to begin now, or None if nothing failed or nothing is left to stop. `now` is epoch seconds.
+    """The countdown to begin now, or None if nothing failed or nothing is
+    left to stop. `now` is epoch seconds.
 
-    The console does this because launchers notice a lost node only after minutes, and torchrun does not
-    tell the other nodes that a rank failed.
+    The console does this because launchers notice a lost node only after minutes, and torchrun
+    does not tell the other nodes that a rank failed.
     """
     abort = job.plan.abort
     if not abort.enabled or job.state.final:
         return None
-    why = reason(job)
+    why = abort_reason(job)
     if not why or not is_anybody_left(job):
         return None
     return Countdown(why=why, deadline=now + abort.countdown)
@@ -25,7 +26,7 @@ def is_anybody_left(job: Job) -> bool:
     return any(rank.state in _GOING for rank in job.ranks)
 
 
-def reason(job: Job) -> str:
+def abort_reason(job: Job) -> str:
     """Why the rest of a job must be stopped: what failed first; "" if nothing did.
 
     Also "" if no node answers: then the console's own link may be down, and the job may be running.

@@ -1,13 +1,16 @@
-"""Groups ranks by where they are in the program (stack, kernel function), and finds the odd ones. No I/O."""
+"""Groups ranks by where they are in the program (stack, kernel function), and finds the odd ones.
+
+No I/O.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from rankdeck.model.nodeset import fold, fold_ranks
-from rankdeck.model.rank import computes
-from rankdeck.model.safe_text import clean
+from rankdeck.model.nodeset import fold_nodes, fold_ranks
+from rankdeck.model.rank import is_computing
+from rankdeck.model.safe_text import clean_line
 from rankdeck.model.text import as_list, as_table, as_tables
 
 Frame = tuple[str, str, int]
@@ -89,7 +92,10 @@ class Inspection:
 
 
 def look_of(node: str, raw: object, silent: Mapping[int, float]) -> Look | None:
-    """The look in one row of a node's (untrusted) answer; None if invalid. `silent`: rank -> seconds since output."""
+    """The look in one row of a node's (untrusted) answer; None if invalid.
+
+    `silent`: rank -> seconds since output.
+    """
     row = as_table(raw)
     rank = row.get("rank")
     if type(rank) is not int or not 0 <= rank < 1 << 24:
@@ -99,14 +105,14 @@ def look_of(node: str, raw: object, silent: Mapping[int, float]) -> Look | None:
         rank=rank,
         node=node,
         pid=_integer(row.get("pid")),
-        command=clean(row.get("command"), 200),
-        state=clean(row.get("state"), 2),
-        wchan=clean(row.get("wchan"), 60),
-        kernel=tuple(clean(word, 60) for word in as_list(row.get("kernel"), 8)),
+        command=clean_line(row.get("command"), 200),
+        state=clean_line(row.get("state"), 2),
+        wchan=clean_line(row.get("wchan"), 60),
+        kernel=tuple(clean_line(word, 60) for word in as_list(row.get("kernel"), 8)),
         cpu=float(cpu) if isinstance(cpu, int | float) and 0 <= cpu < 1e5 else None,
         threads=_counts(row.get("threads")),
         stacks=_stacks(row.get("stacks")),
-        last=clean(row.get("last"), 200),
+        last=clean_line(row.get("last"), 200),
         silent=silent.get(rank),
     )
 
@@ -116,7 +122,7 @@ def _integer(raw: object) -> int:
 
 
 def _counts(raw: object) -> dict[str, int]:
-    return {clean(k, 80): _integer(v) for k, v in list(as_table(raw).items())[:64]}
+    return {clean_line(k, 80): _integer(v) for k, v in list(as_table(raw).items())[:64]}
 
 
 def _stacks(raw: object) -> tuple[tuple[Frame, ...], ...]:
@@ -126,15 +132,19 @@ def _stacks(raw: object) -> tuple[tuple[Frame, ...], ...]:
 
 def _frame(raw: object) -> Frame:
     name, file, line = (*as_list(raw), "", "", 0)[:3]
-    return clean(name, 120), clean(file, 200).rpartition("/")[2], _integer(line)
+    return clean_line(name, 120), clean_line(file, 200).rpartition("/")[2], _integer(line)
 
 
 # ---- grouping -------------------------------------------------------------------------------
 
 
-def conclude(job: str, at: float, looks: Iterable[Look], missing: Mapping[str, str]) -> Inspection:
-    """Group the looks and find the ranks that stand out; `at` is epoch seconds, `missing` node -> why not inspected."""
-    groups = group(list(looks)[:_MOST_RANKS])
+def conclude_inspection(
+    job: str, at: float, looks: Iterable[Look], missing: Mapping[str, str]
+) -> Inspection:
+    """Group the looks and find the ranks that stand out; `at` is epoch
+    seconds, `missing` node -> why not inspected.
+    """
+    groups = group_stacks(list(looks)[:_MOST_RANKS])
     odd = odd_groups(groups)
     return Inspection(
         job=job,
@@ -146,7 +156,7 @@ def conclude(job: str, at: float, looks: Iterable[Look], missing: Mapping[str, s
     )
 
 
-def group(looks: Sequence[Look]) -> tuple[StackGroup, ...]:
+def group_stacks(looks: Sequence[Look]) -> tuple[StackGroup, ...]:
     """Group ranks whose samples share a stack; the largest group first."""
     parent: dict[object, object] = {}
 
@@ -170,7 +180,7 @@ def _signatures(look: Look) -> list[object]:
     """A hashable place for each sample; without stacks, the one that /proc shows."""
     if look.stacks:
         return list(dict.fromkeys(look.stacks))
-    busy = computes(look.state, look.cpu or 0.0)
+    busy = is_computing(look.state, look.cpu or 0.0)
     return [("computes",) if busy else (look.state, look.wchan, look.kernel[:2])]
 
 
@@ -179,7 +189,7 @@ def _made(looks: Sequence[Look]) -> StackGroup:
     stacks = [stack for look in looks for stack in look.stacks]
     if not stacks:
         look = looks[0]
-        busy = computes(look.state, look.cpu or 0.0)
+        busy = is_computing(look.state, look.cpu or 0.0)
         where = look.kernel[0] if look.kernel else look.wchan
         if busy:
             return StackGroup("computing", "", tuple(looks), waiting=False)
@@ -204,7 +214,10 @@ def _is_library(frame: Frame) -> bool:
 
 
 def odd_groups(groups: Sequence[StackGroup]) -> list[StackGroup]:
-    """The groups that are not in a call in which others wait; else those smaller than a majority. [] if none is odd."""
+    """The groups that are not in a call in which others wait; else those smaller than a majority.
+
+    [] if none is odd.
+    """
     if len(groups) < 2:
         return []
     if any(one.waiting for one in groups) and not all(one.waiting for one in groups):
@@ -224,7 +237,9 @@ def _sentence(groups: Sequence[StackGroup], odd: Sequence[StackGroup]) -> str:
 
 
 def _silent_first(groups: Sequence[StackGroup]) -> str:
-    """`; silent first: rank 2 on n1`, if all are silent and a few fell silent clearly before the others; else ""."""
+    """`; silent first: rank 2 on n1`, if all are silent and a few fell
+    silent clearly before the others; else "".
+    """
     looks = [look for one in groups for look in one.looks if look.silent is not None]
     looks.sort(key=lambda look: -(look.silent or 0.0))
     since = [look.silent or 0.0 for look in looks]
@@ -244,5 +259,5 @@ def _part(one: StackGroup, *, named: bool) -> str:
 def _who(looks: Sequence[Look]) -> str:
     """`ranks 2,3 on n[1-2]`."""
     word = "rank" if len(looks) == 1 else "ranks"
-    nodes = fold(dict.fromkeys(look.node for look in looks))
+    nodes = fold_nodes(dict.fromkeys(look.node for look in looks))
     return f"{word} {fold_ranks([look.rank for look in looks])} on {nodes}"

@@ -8,13 +8,15 @@ from math import inf
 
 from rankdeck.model.health import Ack, Level, Occurrence
 from rankdeck.model.job import Job, NodeNote, Stall, State
-from rankdeck.model.nodeset import fold, fold_ranks
-from rankdeck.model.safe_text import clean
-from rankdeck_agent.rules.units import duration
+from rankdeck.model.nodeset import fold_nodes, fold_ranks
+from rankdeck.model.safe_text import clean_line
+from rankdeck_agent.rules.units import write_duration
 
 Tell = Callable[[Job, Job, float], Iterator[str]]
 _EARLY = 1.0
-"""A countdown that disappears less than this many seconds before its deadline, or later, was carried out."""
+"""A countdown that disappears less than this many seconds before its
+deadline, or later, was carried out.
+"""
 
 
 def news_between(before: Job, after: Job, now: float) -> tuple[str, ...]:
@@ -39,7 +41,7 @@ def _blamed(job: Job) -> str:
     return f"{first.who}, {first.how}" if first and first.what != "node" else ""
 
 
-def countdown(before: Job, after: Job, now: float) -> Iterator[str]:
+def abort_countdown(before: Job, after: Job, now: float) -> Iterator[str]:
     """A line if a gang abort begins, is carried out, or was called off."""
     old, new = before.countdown, after.countdown
     if new and not old:
@@ -63,7 +65,9 @@ def _stalls(before: Job, after: Job, _now: float) -> Iterator[str]:
 
 
 def _among(stall: Stall, others: tuple[Stall, ...]) -> bool:
-    """Whether the stall is among the others; a stall that has spread to more ranks counts as the same."""
+    """Whether the stall is among the others; a stall that has spread
+    to more ranks counts as the same.
+    """
     ranks = set(stall.ranks)
     return any(o.kind == stall.kind and ranks & set(o.ranks) for o in others)
 
@@ -76,14 +80,14 @@ def _troubles(before: Job, after: Job, _now: float) -> Iterator[str]:
 def _found_again(before: Job, after: Job, _now: float) -> Iterator[str]:
     back = _lost(before) - _lost(after)
     if back and not after.state.final:
-        yield f"{fold(sorted(back))}: answers again"
+        yield f"{fold_nodes(sorted(back))}: answers again"
 
 
 def _lost(job: Job) -> set[str]:
     return {rank.node for rank in job.ranks if rank.state is State.LOST}
 
 
-_TELLERS: tuple[Tell, ...] = (_troubles, _found_again, _failure, countdown, _stalls)
+_TELLERS: tuple[Tell, ...] = (_troubles, _found_again, _failure, abort_countdown, _stalls)
 
 
 MARGIN = 60.0
@@ -97,8 +101,9 @@ _QUIET = ("agent.", "kernel.log", "node.coverage")
 _TELLS = frozenset({"event", "began"})
 _SILENT = frozenset({"node.silent", "node.ssh"})
 BLINK = 15.0
-"""Silences of at most this many seconds are not noted: after a hang, a broker reports agents as gone
-until they reconnect, which takes at most 10 s."""
+"""Silences of at most this many seconds are not noted: after a hang, a broker reports agents as
+gone until they reconnect, which takes at most 10 s.
+"""
 _FULL = frozenset({"disk.full", "disk.inodes"})
 _MADE_UP: Mapping[str, tuple[str, ...]] = {
     "gpu": ("gpu.", "kernel.xid", "kernel.sxid", "kernel.gpu"),
@@ -125,8 +130,10 @@ class NodeHistory:
     """Node -> prefixes of metrics that are simulated there."""
 
 
-def concerns(job: Job, one: Occurrence) -> bool:
-    """Whether an event belongs to the job's nodes and time and is worth a note, or ends a silence."""
+def event_concerns_job(job: Job, one: Occurrence) -> bool:
+    """Whether an event belongs to the job's nodes and time and is
+    worth a note, or ends a silence.
+    """
     until = inf if job.ended is None else job.ended + MARGIN
     return (
         (one.kind in _TELLS or one.check in _SILENT)
@@ -144,13 +151,14 @@ def is_telling(check: str, level: Level) -> bool:
 
 def node_notes(job: Job, history: NodeHistory) -> tuple[NodeNote, ...]:
     """The notes for a job, most important first; notes that it already has are kept."""
-    about = [one for one in history.events if concerns(job, one)]
+    about = [one for one in history.events if event_concerns_job(job, one)]
     blinks = _blinks(about, inf if job.first_failure else history.now)
     events = [one for one in about if one.kind in _TELLS and (one.node, one.at) not in blinks]
     fresh = [_note(one, history) for one in _each_once(events)]
     # Of old problems only BAD ones count: an old warning tells nothing about this job.
     fresh = [n for n in fresh if not n.before or n.level is Level.BAD]
-    # For a node that this console has not heard, it does not know what is simulated and what is old.
+    # For a node that this console has not heard, it does not know
+    # what is simulated and what is old.
     noted = {(n.node, n.check) for n in job.node_notes}
     fresh = [n for n in fresh if n.node in history.first_heard or (n.node, n.check) not in noted]
     known = {(n.node, n.check) for n in fresh}
@@ -165,7 +173,8 @@ def node_notes(job: Job, history: NodeHistory) -> tuple[NodeNote, ...]:
 
 
 def _blinks(about: Sequence[Occurrence], now: float) -> set[tuple[str, float]]:
-    """(node, time) of each silence that was short, or has just begun and may be short: a note cannot be taken back.
+    """(node, time) of each silence that was short, or has just begun and may
+    be short: a note cannot be taken back.
 
     Two consoles record the same silence twice; it is over when one of them hears the node.
     """
@@ -191,7 +200,7 @@ def _note(one: Occurrence, history: NodeHistory) -> NodeNote:
         level=one.level,
         check=one.check,
         device=one.device,
-        text=clean(one.seen, SENTENCE),
+        text=clean_line(one.seen, SENTENCE),
         before=new and one.kind == "began",
         simulated=is_made_up(one.check, history.simulated.get(one.node, ())),
     )
@@ -225,7 +234,9 @@ def _is_known(note: NodeNote, acks: Iterable[Ack]) -> bool:
 
 
 def _fold(notes: Iterable[NodeNote], at: float) -> list[NodeNote]:
-    """One note for equal ones of a node: the worst, and of these the nearest to `at`; with their total count."""
+    """One note for equal ones of a node: the worst, and of these the
+    nearest to `at`; with their total count.
+    """
     alike: dict[tuple[str, str, str], list[NodeNote]] = {}
     for note in notes:
         alike.setdefault(_alike(note), []).append(note)
@@ -236,7 +247,8 @@ def _fold(notes: Iterable[NodeNote], at: float) -> list[NodeNote]:
 
 
 def best_notes(mine: Sequence[NodeNote], kept: Sequence[NodeNote]) -> tuple[NodeNote, ...]:
-    """Merge the notes of two consoles: the longer list, and of two equal notes the one with more evidence.
+    """Merge the notes of two consoles: the longer list, and of two
+    equal notes the one with more evidence.
 
     The result does not depend on which console saves last. A console that was opened late saw less:
     it counts fewer events, takes some for old, and may not know which numbers are simulated.
@@ -267,7 +279,9 @@ def _rank(note: NodeNote, at: float) -> tuple[int, bool, float, str]:
 
 
 def reference_time(job: Job) -> float:
-    """The time that notes refer to, epoch seconds: the first failure, else the end, else the start."""
+    """The time that notes refer to, epoch seconds: the first
+    failure, else the end, else the start.
+    """
     if job.first_failure is not None:
         return job.first_failure.at
     return job.created if job.ended is None else job.ended
@@ -282,7 +296,7 @@ def note_words(note: NodeNote) -> str:
     return f"{note.node}: {made_up}{device}{note.text}{often}"
 
 
-def when(note: NodeNote, job: Job) -> str:
+def time_of_note(note: NodeNote, job: Job) -> str:
     """`3 s before the failure`."""
     if note.before:
         return (
@@ -296,16 +310,18 @@ def when(note: NodeNote, job: Job) -> str:
     side = "before" if apart < 0 else "after"
     if abs(apart) < 0.5:
         return f"at the {what}"
-    return f"{duration(abs(apart))} {side} the {what}"
+    return f"{write_duration(abs(apart))} {side} the {what}"
 
 
 def with_reasons(job: Job) -> Job:
-    """The job, with the notes about the failed node near the time of the failure added to the evidence."""
+    """The job, with the notes about the failed node near the time of
+    the failure added to the evidence.
+    """
     first = job.first_failure
     if first is None:
         return job
     near = [n for n in job.node_notes if n.node == first.node and _is_near(n, first.at)]
-    reasons = tuple(f"{note_words(n)}, {when(n, job)}" for n in near)
+    reasons = tuple(f"{note_words(n)}, {time_of_note(n, job)}" for n in near)
     evidence = tuple(dict.fromkeys((*first.evidence, *reasons)))
     return replace(job, first_failure=replace(first, evidence=evidence))
 

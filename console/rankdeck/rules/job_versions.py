@@ -8,7 +8,8 @@ from rankdeck.rules.job_news import best_notes
 
 
 def merge_versions(mine: Job, kept: Job) -> Job:
-    """Merge what two consoles know about one job; `kept` (the stored one) wins if neither knows more.
+    """Merge what two consoles know about one job; `kept` (the
+    stored one) wins if neither knows more.
 
     A job that has ended never runs again, and an explained failure stays explained.
     """
@@ -76,7 +77,9 @@ def _explained(first: Job, other: Job) -> tuple[Explained, ...]:
 
 
 def _ranks(first: Job, other: Job) -> tuple[RankState, ...]:
-    """The ranks of the first; where the other knows more lines of a rank, its line count and last line."""
+    """The ranks of the first; where the other knows more lines of a
+    rank, its line count and last line.
+    """
     others = {rank.rank: rank for rank in other.ranks}
     return tuple(_rank(rank, others.get(rank.rank)) for rank in first.ranks)
 

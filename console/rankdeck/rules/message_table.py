@@ -1,7 +1,9 @@
-"""What lines of launchers, MPI, torch, NCCL, containers and the kernel mean: one record each. No I/O.
+"""What lines of launchers, MPI, torch, NCCL, containers and the
+kernel mean: one record each. No I/O.
 
-Patterns are searched in one line of at most 500 characters. The first row that matches a line explains it, so special
-rows come before general ones. No quantifier is nested in another. Tests run every row through its example.
+Patterns are searched in one line of at most 500 characters. The first row that matches a line
+explains it, so special rows come before general ones. No quantifier is nested in another. Tests run
+every row through its example.
 """
 
 from enum import StrEnum
@@ -60,7 +62,9 @@ ALONE = (
     rf"|(?i:\b(?:number of|num|total) (?:MPI )?(?:processes|ranks|tasks|procs) *[:=]? *(?:is )?1{_NUMBER_ENDS})"
     rf"|(?i:\b(?:using|running on) +1 (?:MPI )?(?:process(?:es|ors?)?|procs?|ranks?|tasks?)\b)"
 )
-"""Matches output of a rank that believes it is alone: `rank 0 of 1`, `world size 1`, `running on 1 processor`."""
+"""Matches output of a rank that believes it is alone: `rank 0 of 1`,
+`world size 1`, `running on 1 processor`.
+"""
 _START_OF_RANKS = (
     Message(r"At least one pair of MPI processes are unable to reach each other|unable to reach each other for MPI communications", START, "two ranks share no network that this MPI can use", "`interface` of the nodes in the cluster file; with Open MPI: `--mca btl tcp,self` and `btl_tcp_if_include` in `mpi.args`", "At least one pair of MPI processes are unable to reach each other for"),
     Message(r"cannot open file HPL\.dat|[Ii]llegal input in file HPL\.dat|HPL ERROR from process|Need at least \d+ processes for these tests", START, "HPL cannot use its HPL.dat: it is missing, or P x Q does not fit the ranks", "put HPL.dat into the working folder of every node (`files` in the job file), with P x Q = number of ranks", "HPL ERROR from process # 0, on line 321 of function HPL_pdinfo: cannot open file HPL.dat"),
@@ -329,7 +333,9 @@ HARMLESS = (
     r"|Failed to initialize NumPy|NET/IB : No device found|asynchronous nature of CUDA kernels"
     r"|To avoid data inconsistency|Error importing \w+: No module named"
 )
-"""Matches lines that look like errors but appear in healthy runs, and what is said under every error."""
+"""Matches lines that look like errors but appear in healthy runs,
+and what is said under every error.
+"""
 WARNING = (
     r"^(?:\[rank\d+\]: ?)?\[?(?:rank\d+\]: ?)?\[?[WI]\d{4} \d\d:\d\d"  # c10d, torchrun, glog
     r"|\d\d:\d\d:\d\d[.,\d]{0,12}: [WI] \w"  # TensorFlow, XLA

@@ -1,11 +1,13 @@
-"""Explains messages of programs by the rows of rules/message_table.py; finds the ranks and nodes that they name. No I/O."""
+"""Explains messages of programs by the rows of rules/message_table.py; finds the
+ranks and nodes that they name. No I/O.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from rankdeck.model.job import Explained
-from rankdeck.model.patterns import Pattern, compiled
+from rankdeck.model.patterns import Pattern, compile_pattern
 from rankdeck.rules.message_table import (
     ALONE,
     HARMLESS,
@@ -23,7 +25,8 @@ _NUMBER = r"(\d{1,9})\b"
 _RANKS = tuple(
     re.compile(pattern)
     for pattern in (
-        # MPICH's "node" is the rank in MPI_COMM_WORLD; the rank after it may be that of another communicator.
+        # MPICH's "node" is the rank in MPI_COMM_WORLD; the rank after it
+        # may be that of another communicator.
         rf"\bAbort\(-?\d+\) on node {_NUMBER}",
         rf"\bMPI_ABORT was invoked on rank {_NUMBER}(?! in communicator (?!MPI_COMM_WORLD))",
         rf"^\s*Proc: \[\[\d+,\d+\],{_NUMBER}",
@@ -84,7 +87,9 @@ def named_ranks(line: str) -> tuple[int, ...]:
 
 @lru_cache(maxsize=512)
 def first_by_launcher(lines: tuple[str, ...]) -> tuple[int, ...]:
-    """The ranks that failed first according to a launcher; () if its lines name none, or all alike."""
+    """The ranks that failed first according to a launcher; () if
+    its lines name none, or all alike.
+    """
     roots = [at for at, line in enumerate(lines) if _ROOT_CAUSE.search(line)]
     told = lines[roots[-1] :] if roots else lines
     found = [(at, ranks) for at, line in enumerate(told) if (ranks := named_ranks(line))]
@@ -161,16 +166,19 @@ _of_user: list[tuple[Pattern, Message]] = []
 
 
 def use_rows(own: Sequence[Message]) -> None:
-    """Look for these rows of a user first, from now on, instead of those of an earlier call. Raises BadPatternError."""
-    _of_user[:] = [(compiled(row.pattern), row) for row in own]
+    """Look for these rows of a user first, from now on, instead of those of an earlier call.
+
+    Raises BadPatternError.
+    """
+    _of_user[:] = [(compile_pattern(row.pattern), row) for row in own]
     _row.cache_clear()
 
 
-def explain(lines: Iterable[str], status: int | None = None) -> tuple[Explained, ...]:
+def explain_end(lines: Iterable[str], status: int | None = None) -> tuple[Explained, ...]:
     """What these last lines and the exit status mean, newest line first; at most MOST explanations.
 
-    What is said under many causes comes after the rest; last what only says that others failed, or that the rank was
-    told to end. Of warnings only the rows count that say so.
+    What is said under many causes comes after the rest; last what only says that others failed, or
+    that the rank was told to end. Of warnings only the rows count that say so.
     """
     found: list[dict[str, Explained]] = [{}, {}, {}, {}]
     for row, line in _known(lines):
@@ -185,14 +193,16 @@ def explain(lines: Iterable[str], status: int | None = None) -> tuple[Explained,
     return tuple(one for group in found for one in group.values())[:MOST]
 
 
-def rows_of(lines: Iterable[str]) -> tuple[tuple[Message, str], ...]:
+def message_rows(lines: Iterable[str]) -> tuple[tuple[Message, str], ...]:
     """(row, line) for each line that the table knows and that is no warning, newest first."""
     return tuple((row, line) for row, line in _known(lines) if not is_warning(line))
 
 
 def kinds_of(lines: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """(value of `MessageKind`, line) for each line that the table knows and that is no warning, newest first."""
-    return tuple((row.kind.value, line) for row, line in rows_of(lines))
+    """(value of `MessageKind`, line) for each line that the table knows
+    and that is no warning, newest first.
+    """
+    return tuple((row.kind.value, line) for row, line in message_rows(lines))
 
 
 def _known(lines: Iterable[str]) -> Iterable[tuple[Message, str]]:
@@ -205,7 +215,9 @@ def _known(lines: Iterable[str]) -> Iterable[tuple[Message, str]]:
 
 @lru_cache(maxsize=4096)
 def is_warning(line: str) -> bool:
-    """Whether a program says in this line that it goes on all the same, or what it does just now."""
+    """Whether a program says in this line that it goes on all the
+    same, or what it does just now.
+    """
     return _WARNING.search(line[:_LONGEST]) is not None
 
 

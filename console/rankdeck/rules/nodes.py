@@ -1,4 +1,6 @@
-"""Judges nodes in addition to their agents: how they differ from most others, and what Slurm and Kubernetes report."""
+"""Judges nodes in addition to their agents: how they differ from most
+others, and what Slurm and Kubernetes report.
+"""
 
 import re
 import time
@@ -10,7 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from rankdeck.model.health import Health, Level, Reason, of_reasons
-from rankdeck.model.nodeset import fold
+from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.schedulers import SlurmFlag
 
 if TYPE_CHECKING:
@@ -41,8 +43,10 @@ class LearntExpectations:
     notes: Mapping[str, str]
 
 
-def learn(nodes: Sequence[NodeSight]) -> LearntExpectations:
-    """What most nodes have in common; a key on which they differ too much gets a note and no value."""
+def learn_expectations(nodes: Sequence[NodeSight]) -> LearntExpectations:
+    """What most nodes have in common; a key on which they differ
+    too much gets a note and no value.
+    """
     values: dict[str, Value] = {}
     notes: dict[str, str] = {}
     for key, of in _LEARNT.items():
@@ -56,7 +60,7 @@ def learn(nodes: Sequence[NodeSight]) -> LearntExpectations:
         values[key] = value
         odd = [name for name, other in reported.items() if other != value]
         if odd:
-            notes[key] = f"not so on {fold(odd)}"
+            notes[key] = f"not so on {fold_nodes(odd)}"
     return LearntExpectations(values, notes)
 
 
@@ -69,7 +73,7 @@ def _spread(values: Mapping[str, Value]) -> str:
     by_value: dict[Value, list[str]] = {}
     for name, value in values.items():
         by_value.setdefault(value, []).append(name)
-    return "; ".join(f"{value} on {fold(names)}" for value, names in by_value.items())
+    return "; ".join(f"{value} on {fold_nodes(names)}" for value, names in by_value.items())
 
 
 def _count(*metrics: str) -> Callable[[NodeSight], int]:
@@ -77,7 +81,9 @@ def _count(*metrics: str) -> Callable[[NodeSight], int]:
 
 
 def _word(kind: str, tail: str) -> Callable[[NodeSight], str]:
-    """A function that gives the inventory entry shared by all devices of a kind; "" if they differ."""
+    """A function that gives the inventory entry shared by all
+    devices of a kind; "" if they differ.
+    """
 
     def find(node: NodeSight) -> str:
         found = {
@@ -134,15 +140,22 @@ _COUNTED = re.compile(r"(gpu|rdma|nvme)\.(\d+|[^.]*\d[^.]*)\.")
 ABSENT = "absent"
 """What a node has for a setting of its peers that it lacks."""
 _ALIKE = ("cpu.model",)
-"""Only nodes with equal entries here are peers in what they lack: a login node has no GPU, and need not have one."""
+"""Only nodes with equal entries here are peers in what they lack: a login
+node has no GPU, and need not have one.
+"""
 
 
 Settings = tuple[tuple[str, str], ...]
-"""(key, value) pairs that are compared; the devices of a kind have one key, such as `gpu.*.model`."""
+"""(key, value) pairs that are compared; the devices of a kind
+have one key, such as `gpu.*.model`.
+"""
 
 
 class Peers:
-    """What each node reports about itself. Nodes with equal settings are stored, counted and compared together."""
+    """What each node reports about itself.
+
+    Nodes with equal settings are stored, counted and compared together.
+    """
 
     def __init__(self) -> None:
         self._of: dict[str, Settings] = {}
@@ -151,7 +164,10 @@ class Peers:
         self._alike: dict[Settings, set[str]] = {}
 
     def take(self, name: str, inventory: Mapping[str, str], at: float = 0.0) -> bool:
-        """Store what the node reports at `at`; returns whether it changed. A node that reports nothing is left out."""
+        """Store what the node reports at `at`; returns whether it changed.
+
+        A node that reports nothing is left out.
+        """
         now, before = _settings(inventory) if inventory else None, self._of.pop(name, None)
         if before is not None:
             self._alike[before].discard(name)
@@ -167,8 +183,8 @@ class Peers:
     def drift(self, before: float = inf) -> dict[str, tuple[Reason, ...]]:
         """Node -> how it differs from most nodes; those that do not differ are left out.
 
-        Only a node that has reported the same since `before` can lack something: an agent that has just started does
-        not know all of its devices yet.
+        Only a node that has reported the same since `before` can lack something: an agent that has
+        just started does not know all of its devices yet.
         """
         usual, found = _usual(self._alike), dict[str, tuple[Reason, ...]]()
         lacked = _lacked(self._alike)
@@ -213,7 +229,9 @@ def _compared(key: str) -> str:
 
 
 def _usual(alike: Mapping[Settings, set[str]]) -> dict[str, tuple[str, int, int]]:
-    """Key -> (value of most nodes, how many have it, how many have any value); only keys on which nodes differ."""
+    """Key -> (value of most nodes, how many have it, how many have any
+    value); only keys on which nodes differ.
+    """
     votes: dict[str, Counter[str]] = {}
     for settings, names in alike.items():
         for key, value in settings:
@@ -227,7 +245,9 @@ def _usual(alike: Mapping[Settings, set[str]]) -> dict[str, tuple[str, int, int]
 
 
 def _lacked(alike: Mapping[Settings, set[str]]) -> dict[Settings, tuple[Reason, ...]]:
-    """Settings -> what nodes with them lack that most nodes of their kind have; only those that lack something."""
+    """Settings -> what nodes with them lack that most nodes of their kind
+    have; only those that lack something.
+    """
     kinds: dict[tuple[str, ...], list[Settings]] = {}
     for settings in alike:
         words = dict(settings)
@@ -282,7 +302,9 @@ _USED = ("idle", "mixed", "alloc", "compl", "planned")
 
 
 def with_slurm(health: Health, view: "SlurmNode | None", *, heard: bool) -> Health:
-    """The agent's health merged with the node's state in Slurm; `heard`: whether the agent is heard now."""
+    """The agent's health merged with the node's state in Slurm;
+    `heard`: whether the agent is heard now.
+    """
     if view is None:
         return health
     reasons = tuple(filter(None, (_state(view, health, heard=heard), _touch(view, heard=heard))))
@@ -323,7 +345,9 @@ def _down(view: "SlurmNode", *, heard: bool) -> Reason:
 
 
 def _touch(view: "SlurmNode", *, heard: bool) -> Reason | None:
-    """A reason if slurmd on the node does not answer Slurm, or Slurm has powered the node down; else None."""
+    """A reason if slurmd on the node does not answer Slurm, or Slurm has
+    powered the node down; else None.
+    """
     if SlurmFlag.POWERED_DOWN in view.also and not heard:
         text = "Slurm has powered it down to save energy · it starts when a job needs it"
         return Reason("slurm.power", Level.UNKNOWN, text)
@@ -363,7 +387,9 @@ _USUAL = {
 }
 
 
-def merged(health: Health, view: "KubernetesNode | None", *, heard: bool, tried: bool) -> Health:
+def merge_kubernetes(
+    health: Health, view: "KubernetesNode | None", *, heard: bool, tried: bool
+) -> Health:
     """The agent's health merged with what Kubernetes reports about the node.
 
     `heard`: whether the agent is heard now; `tried`: whether one was ever heard, or could not be
@@ -408,7 +434,9 @@ def _still_ready() -> Reason:
 
 
 def _condition(one: "Condition", *, heard: bool) -> Reason | None:
-    """A reason if the condition shows a fault, in its own words, with the meaning of known ones; else None."""
+    """A reason if the condition shows a fault, in its own words, with
+    the meaning of known ones; else None.
+    """
     if one.is_ready:
         return None if one.status == "True" else _not_ready(one, heard=heard)
     if one.status == "Unknown":

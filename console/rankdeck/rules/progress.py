@@ -1,4 +1,6 @@
-"""How far a job is: step, loss and speed read from its output; phases of the run; numbers that stand out. No I/O."""
+"""How far a job is: step, loss and speed read from its output; phases of
+the run; numbers that stand out. No I/O.
+"""
 
 import math
 import re
@@ -8,7 +10,7 @@ from statistics import median
 from typing import TypeVar
 
 from rankdeck.model.job import Job, Phase, Progress, State
-from rankdeck.model.patterns import BadPatternError, Pattern, compiled
+from rankdeck.model.patterns import BadPatternError, Pattern, compile_pattern
 
 KEEP = 120
 """Numbers kept under each name."""
@@ -26,9 +28,10 @@ _RATES = {
 
 
 def _after_its_label(unit: str) -> str:
-    """The pattern of a rate whose number comes after it: `tok/s: 1013`, or `lr 1.0e-04  tok/s 1013`.
+    """The pattern of a rate whose number comes after it: `tok/s: 1013`, or `lr 1e-04  tok/s 1013`.
 
-    Without a colon, a number between a word and the unit belongs to the word, if nothing else claims the one after.
+    Without a colon, a number between a word and the unit belongs to the word,
+    if nothing else claims the one after.
     """
     plain = _NUMBER.replace("(", "(?:", 1)
     named = (
@@ -82,7 +85,7 @@ def _defaults() -> dict[str, tuple[Pattern, ...]]:
     table: dict[str, tuple[Pattern, ...]] = {}
     for patterns in TRAINERS.values():
         for name, pattern in patterns.items():
-            table[name] = (*table.get(name, ()), compiled(pattern))
+            table[name] = (*table.get(name, ()), compile_pattern(pattern))
     return table
 
 
@@ -92,7 +95,7 @@ def _own(patterns: Mapping[str, str]) -> tuple[dict[str, tuple[Pattern, ...]], t
     refused: list[str] = []
     for name, text in list(patterns.items())[:MOST_NAMES]:
         try:
-            table[name] = (compiled(text),)
+            table[name] = (compile_pattern(text),)
         except BadPatternError as error:
             refused.append(f"progress.{name[:60]} is ignored: its pattern {error}")
     return table, tuple(refused)
@@ -102,7 +105,7 @@ _DEFAULTS = _defaults()
 _DIGIT = re.compile(r"\d")
 
 
-def numbers_in(line: str, patterns: Mapping[str, Iterable[Pattern]]) -> dict[str, float]:
+def named_numbers(line: str, patterns: Mapping[str, Iterable[Pattern]]) -> dict[str, float]:
     """The named numbers of one line."""
     line = line[:_LONGEST]
     if not _DIGIT.search(line):
@@ -125,13 +128,16 @@ def _value(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def pace(lines: Iterable[tuple[float, str]]) -> tuple[float | None, float | None]:
+def step_pace(lines: Iterable[tuple[float, str]]) -> tuple[float | None, float | None]:
     """(newest step, seconds per step) of these (time, line) pairs.
 
-    The step is None if no line has one; the seconds are None if fewer than two different steps are found.
+    The step is None if no line has one; the seconds are None if fewer
+    than two different steps are found.
     """
     steps = {"step": _DEFAULTS["step"]}
-    steps_seen = [(at, found["step"]) for at, line in lines if (found := numbers_in(line, steps))]
+    steps_seen = [
+        (at, found["step"]) for at, line in lines if (found := named_numbers(line, steps))
+    ]
     if not steps_seen:
         return None, None
     (began, first), (ended, last) = steps_seen[0], steps_seen[-1]
@@ -140,7 +146,9 @@ def pace(lines: Iterable[tuple[float, str]]) -> tuple[float | None, float | None
 
 
 class ProgressReader:
-    """Reads lines as they arrive; only one rank counts, the first that prints a number that is searched for."""
+    """Reads lines as they arrive; only one rank counts, the first that
+    prints a number that is searched for.
+    """
 
     def __init__(self, patterns: Mapping[str, str] | None, before: Progress | None) -> None:
         own, self.refused = _own(patterns or {})
@@ -159,7 +167,7 @@ class ProgressReader:
         """Read a line of a rank, written `at` epoch seconds; returns whether it had a number."""
         if at < self._at or (self.rank is not None and rank != self.rank):
             return False
-        found = numbers_in(line, self._patterns)
+        found = named_numbers(line, self._patterns)
         if not found:
             return False
         self.rank, self._at, self._now = rank, at, None
@@ -185,11 +193,12 @@ class ProgressReader:
 
 
 ORDER = (("copy", "ready"), ("start", "started"), ("rendezvous", "output"), ("first step", "step"))
-"""(phase, mark that ends it). The phases end when: files are written and supervisors run on every node; every
-rank has begun; any rank has written its first line; the first step is reported."""
+"""(phase, mark that ends it). The phases end when: files are written and supervisors run on every
+node; every rank has begun; any rank has written its first line; the first step is reported.
+"""
 
 
-def phases(job: Job) -> tuple[Phase, ...]:
+def job_phases(job: Job) -> tuple[Phase, ...]:
     """The phases of the run so far; a phase without its end mark is joined to the next.
 
     () for a job that others started: its phases before the ranks began are not known.
@@ -213,7 +222,9 @@ def phases(job: Job) -> tuple[Phase, ...]:
 
 
 def last_run(job: Job, others: Iterable[Job]) -> Job | None:
-    """The newest earlier job of the same name that succeeded, else the newest that ended; None if there is none."""
+    """The newest earlier job of the same name that succeeded, else the
+    newest that ended; None if there is none.
+    """
     earlier = [
         one
         for one in others

@@ -1,4 +1,6 @@
-"""The filter language: words, node sets and conditions, joined by `&` and `|`, with parentheses and `!`."""
+"""The filter language: words, node sets and conditions, joined by `&`
+and `|`, with parentheses and `!`.
+"""
 
 import operator
 import re
@@ -8,7 +10,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from rankdeck.model.nodeset import expand
+from rankdeck.model.nodeset import expand_nodes
 from rankdeck.model.rank import State
 from rankdeck_agent.wire import METRICS
 
@@ -66,8 +68,10 @@ class Subject:
     """One of JOB_WORDS, `state` or `node` -> the further values of this line."""
 
 
-def of_job(job: "Job", queued: "SlurmJob | None", more: str) -> Subject:
-    """A job that the console follows, as filters see it; `queued`: the same in Slurm's queue, `more`: further words."""
+def job_subject(job: "Job", queued: "SlurmJob | None", more: str) -> Subject:
+    """A job that the console follows, as filters see it; `queued`: the same in
+    Slurm's queue, `more`: further words.
+    """
     nodes, state = job.nodes, job.state.value
     text = (
         f"{job.id} {job.name} {job.plan.part_of} {job.plan.owner} {state} {' '.join(nodes)} {more}"
@@ -107,7 +111,7 @@ _FIRST_WORD = re.compile(r"\A\w+")
 def _names(nodes: str) -> tuple[str, ...]:
     """The nodes of a set as Slurm writes it; () if it was cut or is none."""
     try:
-        return tuple(expand(nodes.removesuffix(",…"))) if nodes else ()
+        return tuple(expand_nodes(nodes.removesuffix(",…"))) if nodes else ()
     except ValueError:
         return ()
 
@@ -115,14 +119,14 @@ def _names(nodes: str) -> tuple[str, ...]:
 Query = Callable[[Subject], bool]
 
 
-def metrics(text: str) -> frozenset[str]:
+def query_metrics(text: str) -> frozenset[str]:
     """The metrics that the conditions of this filter use."""
     found = map(CONDITION.fullmatch, re.split(r"[&|()!]", text))
     names = {each[1] for each in found if each} - set(WORDS)
     return frozenset(SHORT.get(name, name) for name in names)
 
 
-def parse(text: str) -> Query:
+def parse_query(text: str) -> Query:
     """The filter for `text`; an empty text matches everything. Raises QueryError."""
     if not text.strip():
         return lambda subject: True
@@ -211,7 +215,7 @@ def _atom(text: str, column: int) -> Query:
 def _nodes(text: str, column: int) -> Query:
     """The names of a node set such as n[01-04]."""
     try:
-        names = frozenset(expand(text))
+        names = frozenset(expand_nodes(text))
     except ValueError as error:
         raise QueryError(str(error), column) from error
     return lambda subject: subject.name in names or not names.isdisjoint(subject.values("node"))
@@ -265,7 +269,7 @@ def _metric(found: "re.Match[str]", column: int) -> Query:
     return judge
 
 
-def pointed(error: QueryError, width: int) -> str:
+def point_at_mistake(error: QueryError, width: int) -> str:
     """A line to show under the prompt: a mark below the mistake, and the sentence beside it."""
     text, column = str(error), error.column
     if column + len(text) + 2 <= width or len(text) + 2 > column:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from signal import SIGPIPE
 
 from rankdeck.model.job import Suspect
-from rankdeck.model.safe_text import clean
+from rankdeck.model.safe_text import clean_line
 from rankdeck.rules.ends import (
     ASKED,
     LAUNCHER_ENDINGS,
@@ -19,17 +19,18 @@ from rankdeck.rules.ends import (
     Role,
     aborted_ranks,
     exception_of,
-    last_words,
     meaning_of,
     raised_itself,
+    telling_words,
 )
 from rankdeck.rules.messages import first_by_launcher, named_peers, named_ranks
 from rankdeck_agent.rules.scheduler_verdict import OUTSIDE, SchedulerVerdict
 
 _TOLD = ASKED | {SIGPIPE}
 WINDOW = 1.0
-"""Two ends within this many seconds may be recorded in the wrong order: on a busy node a shim records
-the end of its rank late."""
+"""Two ends within this many seconds may be recorded in the wrong order: on a busy
+node a shim records the end of its rank late.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,9 @@ class FailedJob:
     ending: LauncherEnding = LAUNCHER_ENDINGS[""]
     """How the launcher of this job ends ranks."""
     scheduler: SchedulerVerdict | None = None
-    """What the scheduler says about its end; None if there is no scheduler, or it has not said it."""
+    """What the scheduler says about its end; None if there is no
+    scheduler, or it has not said it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +72,21 @@ class View:
 
     def ranks_of(self, meaning: Meaning) -> frozenset[int]:
         """The ranks that its last lines name."""
-        words = last_words(meaning.end.lines)
+        words = telling_words(meaning.end.lines)
         return frozenset(rank for line in words for rank in named_ranks(line))
 
     def peers_of(self, meaning: Meaning) -> frozenset[str]:
         """The nodes that its last lines name as the peer."""
-        words = last_words(meaning.end.lines)
+        words = telling_words(meaning.end.lines)
         found = (name for line in words for name in named_peers(line))
         return frozenset(self.job.names[n] for n in found if n in self.job.names)
 
 
 @dataclass(frozen=True, slots=True)
 class CauseChoice:
-    """The chosen cause, with sentences that say why; `tied` are ends that may have been first instead."""
+    """The chosen cause, with sentences that say why; `tied` are ends
+    that may have been first instead.
+    """
 
     chosen: Meaning
     evidence: tuple[str, ...] = ()
@@ -105,7 +110,8 @@ def view_of(job: FailedJob) -> View:
             return m
         if m.end.rank in aborted:
             return Meaning(m.end, Role.CAUSE, "it called MPI_Abort")
-        # Who is told to end before any other has failed, or where no launcher does that, is told from outside.
+        # Who is told to end before any other has failed, or where no
+        # launcher does that, is told from outside.
         alone = m.end.at == first or job.ending.kill_after == float("inf")
         if _is_told(m) and (alone or m.end.rank in named):
             return Meaning(m.end, Role.LIKELY, f"{m.why}, not by Rankdeck")
@@ -120,7 +126,7 @@ def end_time(meaning: Meaning) -> float:
     return meaning.end.at if meaning.end.at is not None else float("inf")
 
 
-def began(meaning: Meaning) -> float:
+def failure_start(meaning: Meaning) -> float:
     """When it first showed that it fails, epoch seconds; infinite if it has not ended."""
     at = meaning.began
     return at if at is not None else float("inf")
@@ -166,7 +172,8 @@ def never_came(view: View) -> CauseChoice | None:
 def _signs_of_absence(meaning: Meaning, waited: Sequence[Meaning], *, only: bool) -> list[Sign]:
     """The evidence that this rank never reached the point where the others waited; [] if it did.
 
-    `only`: all others timed out, so that it was not waiting for the same, though its wait may look like theirs.
+    `only`: all others timed out, so that it was not waiting for the same,
+    though its wait may look like theirs.
     """
     end = meaning.end
     if meaning in waited:
@@ -199,7 +206,9 @@ def _not_waiting(meaning: Meaning) -> str:
 
 
 def _behind(end: End, waited: Sequence[Meaning]) -> list[Sign]:
-    """The evidence if a rank waited too, but in an earlier collective operation than the others; else []."""
+    """The evidence if a rank waited too, but in an earlier collective
+    operation than the others; else [].
+    """
     numbers = [_sequence(m.end) for m in waited]
     mine, known = _sequence(end), [n for n in numbers if n is not None]
     if mine is None or mine >= max(known):
@@ -219,7 +228,9 @@ def _usual(places: Sequence[str]) -> str:
 
 
 PEER_WINDOW = 10.0
-"""Seconds after the first lost peer within which the cause may be recorded: containers end slowly."""
+"""Seconds after the first lost peer within which the cause may be
+recorded: containers end slowly.
+"""
 MOST_OTHERS = 2
 OF_PEERS, ELSEWHERE = " that lost a peer", " on other nodes"
 
@@ -237,7 +248,7 @@ class Cause:
     victims: tuple[int, ...]
 
 
-def judge(job: FailedJob) -> Cause | None:
+def find_cause(job: FailedJob) -> Cause | None:
     """What made the job fail; None if nothing failed.
 
     The answer may change as more becomes known: the loss of a node, for example, is noticed only
@@ -254,7 +265,9 @@ def judge(job: FailedJob) -> Cause | None:
 
 
 def _ended_by_scheduler(view: View) -> CauseChoice | None:
-    """The cause if something outside the job ended it: the scheduler's word, not the signals that it sent."""
+    """The cause if something outside the job ended it: the scheduler's
+    word, not the signals that it sent.
+    """
     verdict = view.job.scheduler
     if verdict is None or verdict.kind not in OUTSIDE:
         return None
@@ -270,14 +283,15 @@ def _own_cause(view: View) -> CauseChoice | None:
     killed = [m for m in view.launchers if m.role is Role.CAUSE and m.end.killed]
     ranks = view.of(Role.CAUSE, Role.LIKELY, Role.KILLED)
     horizon = _horizon(view)
-    own = [m for m in (*ranks, *killed) if began(m) <= horizon] + list(view.lost)
+    own = [m for m in (*ranks, *killed) if failure_start(m) <= horizon] + list(view.lost)
     if not own or (all(_ended_by_launcher(view, m) for m in own) and _left_early(view)):
         return None
-    first = min(own, key=began)
-    # If the launcher kills ranks at once, the cause may be recorded later than the killed rank: search longer.
+    first = min(own, key=failure_start)
+    # If the launcher kills ranks at once, the cause may be recorded later
+    # than the killed rank: search longer.
     reach = PEER_WINDOW if first.role is Role.KILLED else WINDOW
-    edge = began(first) + first.end.slack + reach
-    near = [m for m in own if began(m) - m.end.slack <= edge]
+    edge = failure_start(first) + first.end.slack + reach
+    near = [m for m in own if failure_start(m) - m.end.slack <= edge]
     places = list(zip(_places(view, near, first), near, strict=True))
     best, chosen = min(places, key=lambda one: one[0])
     tied = [
@@ -287,41 +301,58 @@ def _own_cause(view: View) -> CauseChoice | None:
 
 
 Place = tuple[bool, int, int, float]
-"""How likely an end is the cause, lowest first: not named by a launcher, role, how many are alike, when it began."""
+"""How likely an end is the cause, lowest first: not named by a launcher,
+role, how many are alike, when it began.
+"""
 
 
 def _places(view: View, near: Sequence[Meaning], first: Meaning) -> list[Place]:
-    """The place of each of these ends, which are so near in time that not only their order counts."""
+    """The place of each of these ends, which are so near in time
+    that not only their order counts.
+    """
     crowd = Counter(_signature(meaning.end) for meaning in near)
     likely = [m for m in near if m.role <= Role.LIKELY]
-    clear = min(likely, key=began, default=first)
-    untold = min((m for m in likely if not _is_told(m)), key=began, default=None)
+    clear = min(likely, key=failure_start, default=first)
+    untold = min((m for m in likely if not _is_told(m)), key=failure_start, default=None)
 
     def place(meaning: Meaning) -> Place:
         named = meaning.end.rank in view.named and not any(_proven(m, meaning) for m in near)
         late = _in_kill_sequence(view, meaning, clear)
-        # Nobody tells a rank to end for nothing: it is a victim unless it surely ended before all others.
+        # Nobody tells a rank to end for nothing: it is a victim unless
+        # it surely ended before all others.
         told = _is_told(meaning) and untold is not None and not _earlier(meaning, untold)
-        # Among unexplained ends, the one unlike the others is the cause, and many equal ones are its victims.
+        # Among unexplained ends, the one unlike the others is the cause,
+        # and many equal ones are its victims.
         alike = crowd[_signature(meaning.end)] if meaning.role is Role.LIKELY else 0
-        return not named, Role.KILLED if late or told else meaning.role, alike, began(meaning)
+        return (
+            not named,
+            Role.KILLED if late or told else meaning.role,
+            alike,
+            failure_start(meaning),
+        )
 
     return [place(meaning) for meaning in near]
 
 
 def _proven(one: Meaning, other: Meaning) -> bool:
-    """Whether one is a fault of its own on another node, and the clocks prove that it came first."""
+    """Whether one is a fault of its own on another node, and the
+    clocks prove that it came first.
+    """
     return one.role is Role.CAUSE and one.end.node != other.end.node and _earlier(one, other)
 
 
 def _earlier(one: Meaning, other: Meaning) -> bool:
     """Whether one surely began before the other; records of one node keep their order."""
     same = one.end.node == other.end.node
-    return began(one) + (0.0 if same else one.end.slack + other.end.slack) < began(other)
+    return failure_start(one) + (0.0 if same else one.end.slack + other.end.slack) < failure_start(
+        other
+    )
 
 
 def _in_kill_sequence(view: View, meaning: Meaning, clear: Meaning) -> bool:
-    """Whether it only wrote why it fails when its launcher may have told it to end, after the first clear end."""
+    """Whether it only wrote why it fails when its launcher may have told
+    it to end, after the first clear end.
+    """
     ends_ranks = view.job.ending.kill_after < float("inf")
     return (
         ends_ranks
@@ -332,7 +363,9 @@ def _in_kill_sequence(view: View, meaning: Meaning, clear: Meaning) -> bool:
 
 
 def _ended_by_launcher(view: View, meaning: Meaning) -> bool:
-    """Whether its launcher may have ended it: by a signal, or with its shim, before the shim recorded the end."""
+    """Whether its launcher may have ended it: by a signal, or with its
+    shim, before the shim recorded the end.
+    """
     kill_after = view.job.ending.kill_after
     at_once = kill_after == 0 and meaning.role is Role.KILLED
     told = kill_after < float("inf") and _is_told(meaning)
@@ -345,7 +378,9 @@ def _is_told(meaning: Meaning) -> bool:
 
 
 def _ended_with_its_shim(view: View, meaning: Meaning) -> bool:
-    """Whether the launcher may have killed this rank together with its shim, before the shim recorded the end."""
+    """Whether the launcher may have killed this rank together with its
+    shim, before the shim recorded the end.
+    """
     end, kill_after = meaning.end, view.job.ending.kill_after
     unseen = end.what == "rank" and end.code is None and end.signal is None
     return unseen and end_time(meaning) - view.first >= kill_after > 0
@@ -360,7 +395,7 @@ def _horizon(view: View) -> float:
 
 @lru_cache(maxsize=1 << 14)
 def _signature(end: End) -> tuple[object, ...]:
-    return end.what, end.code, end.signal, exception_of(last_words(end.lines))
+    return end.what, end.code, end.signal, exception_of(telling_words(end.lines))
 
 
 def _tied(one: Meaning, other: Meaning) -> bool:
@@ -396,7 +431,9 @@ def _launcher(view: View) -> CauseChoice | None:
 
 
 def _lost_peers(view: View) -> CauseChoice | None:
-    """If no end was its own fault: the rank or node that most others name, else the first that gave up."""
+    """If no end was its own fault: the rank or node that most others
+    name, else the first that gave up.
+    """
     pulled = view.of(Role.PEER, Role.TIMEOUT)
     if not pulled:
         return None
@@ -418,11 +455,15 @@ def _lost_peers(view: View) -> CauseChoice | None:
 
 
 _BEFORE_LAUNCHER = 0.25
-"""Seconds after the first lost peer within which hardly any launcher has told the other ranks to end."""
+"""Seconds after the first lost peer within which hardly any
+launcher has told the other ranks to end.
+"""
 
 
 def _told_first(view: View, pulled: Sequence[Meaning]) -> CauseChoice | None:
-    """The first of the ranks that were told to end, if all others only lost a peer: one of them was told from outside."""
+    """The first of the ranks that were told to end, if all others only lost a
+    peer: one of them was told from outside.
+    """
     told = [m for m in view.of(Role.TERMINATED) if not m.end.stopped]
     first = min(told, key=end_time, default=None)
     if first is None or end_time(first) > end_time(pulled[0]) + _BEFORE_LAUNCHER:
@@ -502,13 +543,15 @@ def _named(view: View, chosen: Meaning) -> list[str]:
 
 def _named_rank(count: int, rank: int | None, others: Sequence[Meaning]) -> str:
     """The sentence that so many of these ends name this rank, with the first line that does."""
-    lines = (line for meaning in others for line in last_words(meaning.end.lines))
+    lines = (line for meaning in others for line in telling_words(meaning.end.lines))
     words = next(line for line in lines if rank in named_ranks(line))
-    return f"{ranks_name(count, OF_PEERS)} rank {rank}: {clean(words.strip(), LONGEST_QUOTE)}"
+    return f"{ranks_name(count, OF_PEERS)} rank {rank}: {clean_line(words.strip(), LONGEST_QUOTE)}"
 
 
 def _launcher_says(view: View, end: End) -> list[str]:
-    """A sentence about the rank that the launcher blames; a launcher sees lost connections, not causes."""
+    """A sentence about the rank that the launcher blames; a launcher
+    sees lost connections, not causes.
+    """
     if end.what != "rank":
         return []
     told = [(one.name, first_by_launcher(one.lines)) for one in view.job.launchers]
@@ -532,7 +575,9 @@ def _verdict(view: View, choice: CauseChoice) -> Cause:
 
 
 def _followed(meaning: Meaning, chosen: Meaning) -> Meaning:
-    """A rank that was told to end after the cause had failed by itself, as one that followed it; others as they are."""
+    """A rank that was told to end after the cause had failed by itself, as one
+    that followed it; others as they are.
+    """
     if _is_told(meaning) and not _is_told(chosen) and not _earlier(meaning, chosen):
         return Meaning(meaning.end, Role.TERMINATED, meaning.why)
     return meaning
@@ -544,7 +589,9 @@ def _is_victim(meaning: Meaning) -> bool:
 
 
 def _others(chosen: Meaning, rest: Sequence[Meaning]) -> tuple[Suspect, ...]:
-    """Other possible causes, most likely first; without those that ended later because of the chosen one."""
+    """Other possible causes, most likely first; without those that
+    ended later because of the chosen one.
+    """
     failed = (m for m in rest if (m.end.what == "node" or m.end.failed) and not m.end.stopped)
     able = (m for m in failed if m.role <= Role.KILLED or end_time(m) < end_time(chosen))
     ranked = sorted(able, key=lambda m: (m.role, end_time(m)))

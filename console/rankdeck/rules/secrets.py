@@ -1,4 +1,7 @@
-"""Masks secrets in reports: by the name of a variable, by value, and by the form of known tokens. No I/O."""
+"""Masks secrets in reports: by the name of a variable, by value, and by the form of known tokens.
+
+No I/O.
+"""
 
 import json
 import re
@@ -9,7 +12,8 @@ from typing import Any, cast
 MASK = "********"
 NAMED = re.compile(r"passw|passphrase|token|key|secret|credential", re.IGNORECASE)
 """Names of variables and options whose values are secret."""
-# Each pattern begins at the start of a word and reads at most 80 bytes on each side, so that a hostile line cannot
+# Each pattern begins at the start of a word and reads at most 80 bytes on
+# each side, so that a hostile line cannot
 # take minutes.
 _ASSIGNED = re.compile(
     rb"(?P<name>(?<![\w.-])[\w.-]{0,80}(?:passw(?:or)?d|passphrase|token|secret|credential|api_?key|access_?key)[\w.-]{0,80}"
@@ -45,7 +49,9 @@ class Secrets:
     """Masks the secrets of one job."""
 
     def __init__(self, tables: Iterable[Mapping[str, str]], texts: Iterable[str] = ()) -> None:
-        """`tables` are environment variables with their values; `texts` are files that may assign more secrets."""
+        """`tables` are environment variables with their values; `texts` are
+        files that may assign more secrets.
+        """
         named = {value for table in tables for name, value in table.items() if NAMED.search(name)}
         for text in texts:
             found = _ASSIGNED.finditer(text.encode("utf-8", "replace"))
@@ -97,7 +103,9 @@ def _literal(value: bytes) -> str:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """A value unchanged, as written in JSON, sh and YAML, and each line of a value with several lines."""
+    """A value unchanged, as written in JSON, sh and YAML, and each
+    line of a value with several lines.
+    """
     quoted = (value, json.dumps(value)[1:-1], shlex.quote(value)[1:-1], value.replace("'", "''"))
     lines = value.splitlines()
     many = [line.strip() for line in lines if len(line.strip()) >= _LITERAL]
@@ -107,7 +115,9 @@ def _forms(value: str) -> Iterator[str]:
 
 
 def _formless(data: bytes) -> bytes:
-    """Without key blocks, tokens of known forms, user and password in URLs, and credentials in headers."""
+    """Without key blocks, tokens of known forms, user and password in
+    URLs, and credentials in headers.
+    """
     data = _FORMS.sub(_TO, _KEY_BLOCK.sub(_TO, data))
     for form in (_HEADER, _BEARER, _NETRC):
         data = form.sub(rb"\g<name>" + _TO, data)

@@ -1,4 +1,6 @@
-"""Judges which ranks are stalled: silent, stopped, waiting for a device, hung after an exception, not begun. No I/O."""
+"""Judges which ranks are stalled: silent, stopped, waiting for a device, hung
+after an exception, not begun. No I/O.
+"""
 
 import re
 from collections import Counter
@@ -8,21 +10,21 @@ from statistics import median
 
 from rankdeck.model.job import LONG_PAUSE, Explained, Job, RankState, Stall, State
 from rankdeck.model.rank import Activity
-from rankdeck.model.safe_text import clean
-from rankdeck.rules.inspect import Look, StackGroup, group, odd_groups
-from rankdeck.rules.messages import explain, is_warning
+from rankdeck.model.safe_text import clean_line
+from rankdeck.rules.inspect import Look, StackGroup, group_stacks, odd_groups
+from rankdeck.rules.messages import explain_end, is_warning
 from rankdeck.rules.stragglers import (
     QUIET,
     STOPPED,
     KnownOfJob,
     RankSigns,
     held_back,
-    lasting,
-    named,
-    numbers,
+    lasting_words,
+    name_ranks,
     only_polls,
+    rank_numbers,
     signs_of,
-    slow,
+    slow_ranks,
 )
 
 LOOKS = 2
@@ -32,19 +34,19 @@ _NOTHING_DONE = 0.02
 """A process in state D that used fewer cores than this did no work."""
 
 
-def stopped(signs: Sequence[RankSigns]) -> Stall | None:
+def stopped_ranks(signs: Sequence[RankSigns]) -> Stall | None:
     """Ranks in state T for two looks."""
     found = [sign for sign in signs if _lasts(sign.looks, _is_stopped)]
     if not found:
         return None
     ranks = [sign.rank for sign in found]
-    who = f"{named(ranks)} {'is' if len(ranks) == 1 else 'are'} stopped"
+    who = f"{name_ranks(ranks)} {'is' if len(ranks) == 1 else 'are'} stopped"
     pids = [str(rank.pid) for rank in ranks if rank.pid]
     more = f"; `kill -CONT {pids[0]}` lets it go on" if len(pids) == 1 else ""
     many = "; `kill -CONT` lets them go on" if len(ranks) > 1 else ""
     return Stall(
         kind="stopped",
-        ranks=numbers(found),
+        ranks=rank_numbers(found),
         since=min(_since(sign.looks, _is_stopped) for sign in found),
         text=f"{who} (SIGSTOP or a debugger){more or many}",
     )
@@ -61,9 +63,9 @@ def in_device(signs: Sequence[RankSigns]) -> Stall | None:
     verb = "waits" if len(ranks) == 1 else "wait"
     return Stall(
         kind="device",
-        ranks=numbers(found),
+        ranks=rank_numbers(found),
         since=min(_since(sign.looks, _is_in_device) for sign in found),
-        text=f"{named(ranks)} {verb} for a device or a file system (state D{where})",
+        text=f"{name_ranks(ranks)} {verb} for a device or a file system (state D{where})",
     )
 
 
@@ -78,7 +80,8 @@ def _is_in_device(look: Activity) -> bool:
 def _hangs_in_device(sign: RankSigns) -> bool:
     if not _lasts(sign.looks, _is_in_device):
         return False
-    # A rank that reads much is often seen in state D; if it makes progress, its place changes or it writes.
+    # A rank that reads much is often seen in state D; if it makes
+    # progress, its place changes or it writes.
     last = sign.looks[-LOOKS:]
     return len({look.wchan for look in last}) == 1 and sign.since <= last[0].at
 
@@ -115,7 +118,7 @@ _ABORTED = re.compile(
 _TRACEBACK = "Traceback (most recent call last):"
 
 
-def raised(signs: Sequence[RankSigns], known: KnownOfJob) -> Stall | None:
+def raised_ranks(signs: Sequence[RankSigns], known: KnownOfJob) -> Stall | None:
     """Ranks that raised an exception and have not ended, while no rank writes anything."""
     found = {
         sign.rank.rank: exception
@@ -128,15 +131,15 @@ def raised(signs: Sequence[RankSigns], known: KnownOfJob) -> Stall | None:
     first = min(these, key=lambda sign: sign.since)
     also = [sign.rank for sign in these if sign is not first]
     verb = "has" if len(also) == 1 else "have"
-    more = f"; {named(also)} {verb} raised as well" if also else ""
+    more = f"; {name_ranks(also)} {verb} raised as well" if also else ""
     exception = found[first.rank.rank]
     return Stall(
         kind="raised",
-        ranks=numbers(these),
+        ranks=rank_numbers(these),
         since=first.since,
-        text=f"{named([first.rank])} {_verb(exception)} {exception} and has not ended{more}",
+        text=f"{name_ranks([first.rank])} {_verb(exception)} {exception} and has not ended{more}",
         first=(first.rank.rank,),
-        explained=explain((exception,)),
+        explained=explain_end((exception,)),
     )
 
 
@@ -147,10 +150,10 @@ def exception_at_end(sign: RankSigns, known: KnownOfJob) -> str:
     warns = words and is_warning(sign.rank.last_line)
     last = _bare(words[-1] if warns else sign.rank.last_line)
     if _RAISED.match(last) or _ABORTED.match(last):
-        return clean(last, _LONGEST)
+        return clean_line(last, _LONGEST)
     if not _NAMED.match(last):
         return ""
-    return clean(last, _LONGEST) if _ends_traceback([*map(_bare, words)]) else ""
+    return clean_line(last, _LONGEST) if _ends_traceback([*map(_bare, words)]) else ""
 
 
 def _ends_traceback(lines: Sequence[str]) -> bool:
@@ -170,14 +173,18 @@ def _verb(exception: str) -> str:
 
 
 def _all_wait(signs: Sequence[RankSigns], found: dict[int, str]) -> bool:
-    """Whether the other ranks fell silent at about the same time; if not, the exception was handled."""
+    """Whether the other ranks fell silent at about the same time; if
+    not, the exception was handled.
+    """
     since = min(sign.since for sign in signs if sign.rank.rank in found)
     others = [sign for sign in signs if sign.rank.rank not in found]
     return all(sign.silent >= PATIENCE and sign.since <= since + PATIENCE for sign in others)
 
 
 UNSURE = 60.0
-"""Seconds that all ranks may be silent at once if it is not known whether CPUs and GPUs are idle."""
+"""Seconds that all ranks may be silent at once if it is not
+known whether CPUs and GPUs are idle.
+"""
 BUSY = 300.0
 """The same if all compute and fell silent together, which may be a long phase of work.
 If a few fell silent first, the others poll for them, and UNSURE counts."""
@@ -188,7 +195,9 @@ START = 60.0
 PACES, PACES_APART = 10.0, 4.0
 """How many of its usual pauses a rank may be silent; PACES_APART if looks show that ranks wait."""
 _SPOKE_SINCE = 10.0
-"""A rank counts as going on if it wrote at least this many seconds after the last line of the silent ones."""
+"""A rank counts as going on if it wrote at least this many seconds
+after the last line of the silent ones.
+"""
 _ASKS = 0.04
 """A rank that computes with less than this share of system time does not poll."""
 _IDLE_CORES = 0.3
@@ -197,7 +206,9 @@ _IDLE_GPU = 10.0
 _NO_CPU = 0.05
 """A rank that uses fewer cores than this is said to use no CPU."""
 _LOOKS = 6
-"""Looks that are used to tell what a silent rank does: a rank that polls is seen at several places."""
+"""Looks that are used to tell what a silent rank does: a rank that
+polls is seen at several places.
+"""
 _MOST_NAMED = 4
 _APART = 0.25
 """Seconds between two silences below which neither is the first."""
@@ -206,7 +217,10 @@ _APART = 0.25
 def is_idle(
     ranks: int, cpu_used: float | None, cores: float | None, gpus: Sequence[float]
 ) -> bool | None:
-    """Whether a node with `ranks` ranks is idle, by its telemetry; None: not known. `cpu_used`, `gpus`: percent."""
+    """Whether a node with `ranks` ranks is idle, by its telemetry; None: not known.
+
+    `cpu_used`, `gpus`: percent.
+    """
     if cpu_used is None or cores is None:
         return None
     if gpus_busy(gpus):
@@ -219,18 +233,20 @@ def gpus_busy(gpus: Sequence[float]) -> bool | None:
     return any(used >= _IDLE_GPU for used in gpus) if gpus else None
 
 
-def stalls(job: Job, now: float, known: KnownOfJob) -> tuple[Stall, ...]:
-    """The present stalls of this job; () if it has ended or a part of it has failed. `now` is epoch seconds.
+def find_stalls(job: Job, now: float, known: KnownOfJob) -> tuple[Stall, ...]:
+    """The present stalls of this job; () if it has ended or a part of it
+    has failed. `now` is epoch seconds.
 
-    `job.stalled` has the stalls reported before; a silence that was reported stays until there is output again.
+    `job.stalled` has the stalls reported before; a silence that was
+    reported stays until there is output again.
     """
     if job.state.final or job.first_failure is not None or job.clock is not None:
         return ()
     signs = signs_of(job, now, known)
     if job.unit == "task":  # tasks of an array do not wait for each other
-        found = (stopped(signs), in_device(signs))
+        found = (stopped_ranks(signs), in_device(signs))
         return tuple(one for one in found if one is not None)
-    halted = [raised(signs, known), stopped(signs), in_device(signs)]
+    halted = [raised_ranks(signs, known), stopped_ranks(signs), in_device(signs)]
     found = [_not_begun(job, now, known.launcher), *halted]
     if not any(halted) and not job.waits:
         # While some pods wait, the others wait for them.
@@ -238,23 +254,27 @@ def stalls(job: Job, now: float, known: KnownOfJob) -> tuple[Stall, ...]:
             held_back(signs, job.stalled)
             or _all_silent(signs, known, job.stalled)
             or _some_silent(signs, job.stalled)
-            or slow(signs, known, job.stalled)
+            or slow_ranks(signs, known, job.stalled)
         )
     return tuple(_with_those_that_left(one, job) for one in found if one is not None)
 
 
 def _with_those_that_left(stall: Stall, job: Job) -> Stall:
-    """The stall; if all running ranks are silent, with the few that have ended well: the others may wait for them."""
+    """The stall; if all running ranks are silent, with the few that have
+    ended well: the others may wait for them.
+    """
     left = [rank for rank in job.ranks if rank.state is State.DONE]
     if stall.kind != "all" or not left or 2 * len(left) > len(job.ranks):
         return stall
     gone = tuple(rank.rank for rank in left)
-    text = f"{named(left)} ended with exit 0; {stall.text}"
+    text = f"{name_ranks(left)} ended with exit 0; {stall.text}"
     return replace(stall, text=text, first=gone, odd=gone)
 
 
 def _may_begin(job: Job) -> float | None:
-    """Since when its ranks could have begun (epoch seconds); None while it waits in a queue, which is no stall."""
+    """Since when its ranks could have begun (epoch seconds); None while it
+    waits in a queue, which is no stall.
+    """
     if job.slurm is None:
         return None if job.waits else max(job.created, job.waited)
     return None if job.slurm.waits else max(job.created, job.slurm.start or 0.0)
@@ -267,15 +287,15 @@ def _not_begun(job: Job, now: float, launcher: Sequence[str]) -> Stall | None:
         return None
     everybody = len(pending) == len(job.ranks)
     has = "has" if len(pending) == 1 else "have"
-    who = "no rank has" if everybody else f"{named(pending)} {has} not"
+    who = "no rank has" if everybody else f"{name_ranks(pending)} {has} not"
     last = next((line for line in reversed(launcher) if line.strip()), "")
     hint = f"; the launcher's last line: {last.strip()}" if last else ""
     return Stall(
         kind="start",
         ranks=tuple(rank.rank for rank in pending),
         since=since,
-        text=f"{who} begun after {lasting(now - since)}{hint}",
-        explained=explain(launcher),
+        text=f"{who} begun after {lasting_words(now - since)}{hint}",
+        explained=explain_end(launcher),
     )
 
 
@@ -283,12 +303,16 @@ def _not_begun(job: Job, now: float, launcher: Sequence[str]) -> Stall | None:
 
 
 def _some_silent(signs: Sequence[RankSigns], before: Sequence[Stall]) -> Stall | None:
-    """A minority of ranks that fell silent. If most are silent, that is normal: only some ranks write."""
+    """A minority of ranks that fell silent.
+
+    If most are silent, that is normal: only some ranks write.
+    """
     speakers = [sign for sign in signs if sign.pace is not None]
     late = [sign for sign in speakers if _is_late(sign, PACES, _quiet(sign))]
     if not late:
         return None
-    # Ranks that fell silent together reach the limit one after the other; only ranks that wrote later go on.
+    # Ranks that fell silent together reach the limit one after the other;
+    # only ranks that wrote later go on.
     last = max(sign.since for sign in late)
     held = _held("rank", late, before)
     later = [sign for sign in speakers if sign.since - last >= _SPOKE_SINCE]
@@ -299,12 +323,12 @@ def _some_silent(signs: Sequence[RankSigns], before: Sequence[Stall]) -> Stall |
     since = min(sign.since for sign in late)
     go = "another goes on" if others == 1 else f"{others} others go on"
     does = _doing(late)
-    who = " ".join([named([sign.rank for sign in late]), *(f"{one}," for one in does)])
+    who = " ".join([name_ranks([sign.rank for sign in late]), *(f"{one}," for one in does)])
     return Stall(
         kind="rank",
-        ranks=numbers(late),
+        ranks=rank_numbers(late),
         since=since,
-        text=f"{who} silent for {lasting(max(v.silent for v in late))} while {go}",
+        text=f"{who} silent for {lasting_words(max(v.silent for v in late))} while {go}",
         first=_first(late),
         heard=max(sign.since for sign in late),
     )
@@ -313,15 +337,17 @@ def _some_silent(signs: Sequence[RankSigns], before: Sequence[Stall]) -> Stall |
 def _goes_on(sign: RankSigns) -> bool:
     """Whether it wrote just now, and has for as long as others may be silent.
 
-    In a pause of all, some have only written a little longer. After it some write later than others: not every rank
-    writes in every step.
+    In a pause of all, some have only written a little longer. After it some write later
+    than others: not every rank writes in every step.
     """
     pauses_often = PACES_APART * (sign.pace or 0.0) >= LONG_PAUSE
     return sign.silent < _SPOKE_SINCE and (pauses_often or sign.talks >= QUIET)
 
 
 def _quiet(sign: RankSigns) -> float:
-    """Seconds that a rank may be silent: more if it computes, because some ranks work longer than others."""
+    """Seconds that a rank may be silent: more if it computes, because
+    some ranks work longer than others.
+    """
     works = bool(sign.looks) and _usual(sign).computes and _works(sign)
     return UNSURE if works else QUIET
 
@@ -370,7 +396,7 @@ def _all_silent(
     odd = odd_groups(groups)
     return Stall(
         kind="all",
-        ranks=numbers(signs),
+        ranks=rank_numbers(signs),
         since=min(sign.since for sign in signs),
         text=_in_words(signs, groups, known, first),
         first=first,
@@ -387,13 +413,15 @@ _OF_DEADLOCK = Explained(
 
 
 def _deadlock(signs: Sequence[RankSigns], first: Sequence[int]) -> Stall:
-    """The stall if every rank only polls for messages: who is to blame, what they do cannot tell."""
+    """The stall if every rank only polls for messages: who is to
+    blame, what they do cannot tell.
+    """
     chosen = [sign.rank for sign in signs if sign.rank.rank in first]
-    began = f"; {named(chosen)} fell silent first" if first else ""
-    silent = lasting(min(sign.silent for sign in signs))
+    began = f"; {name_ranks(chosen)} fell silent first" if first else ""
+    silent = lasting_words(min(sign.silent for sign in signs))
     return Stall(
         kind="all",
-        ranks=numbers(signs),
+        ranks=rank_numbers(signs),
         since=min(sign.since for sign in signs),
         text=f"all {len(signs)} ranks wait for each other: they poll for messages, none computes, silent for {silent}{began}",
         heard=max(sign.since for sign in signs),
@@ -426,7 +454,9 @@ def _compute(groups: Sequence[StackGroup], signs: Sequence[RankSigns], known: Kn
 
 
 def _works(sign: RankSigns) -> bool:
-    """Whether it computes by itself; a rank that polls for others spends its time in system calls."""
+    """Whether it computes by itself; a rank that polls for others
+    spends its time in system calls.
+    """
     system = _usual(sign).system
     return system is not None and system < _ASKS
 
@@ -452,12 +482,14 @@ def _first(signs: Sequence[RankSigns]) -> tuple[int, ...]:
     usual = median(sign.pace or 0.0 for sign in signs)
     for count in range(1, (len(ordered) + 1) // 2):
         if _clearly_before(ordered[:count], ordered[count:], usual):
-            return tuple(sorted(numbers(ordered[:count])))
+            return tuple(sorted(rank_numbers(ordered[:count])))
     return ()
 
 
 def _clearly_before(some: Sequence[RankSigns], rest: Sequence[RankSigns], usual: float) -> bool:
-    """Whether `some` fell silent a usual pause before the rest; half of one if they did so together and wrote more."""
+    """Whether `some` fell silent a usual pause before the rest; half of one if
+    they did so together and wrote more.
+    """
     gap = rest[0].since - some[-1].since
     if gap > max(usual, _APART):
         return True
@@ -475,12 +507,12 @@ def _in_words(
     known: KnownOfJob,
     first: Sequence[int],
 ) -> str:
-    silent = f"silent for {lasting(min(sign.silent for sign in signs))}"
-    who = f"all {len(signs)} ranks" if len(signs) > 1 else named([signs[0].rank])
+    silent = f"silent for {lasting_words(min(sign.silent for sign in signs))}"
+    who = f"all {len(signs)} ranks" if len(signs) > 1 else name_ranks([signs[0].rank])
     if len(groups) > 1:
         return f"{who} {silent}: {', '.join(_parts(groups, signs))}"
     chosen = [sign.rank for sign in signs if sign.rank.rank in first]
-    began = f"; {named(chosen)} fell silent first" if first else ""
+    began = f"; {name_ranks(chosen)} fell silent first" if first else ""
     if not groups:
         load = {True: ", CPUs and GPUs are idle", False: ", the nodes are busy", None: ""}
         return f"{who} {silent}{load[_resting(signs, known)]}{began}"
@@ -488,7 +520,9 @@ def _in_words(
 
 
 def _doing(signs: Sequence[RankSigns]) -> list[str]:
-    """What these ranks do, as one text in a list; [] if that is not known or not the same for all."""
+    """What these ranks do, as one text in a list; [] if that is
+    not known or not the same for all.
+    """
     if not all(sign.looks for sign in signs):
         return []
     groups = _groups(signs)
@@ -504,7 +538,7 @@ def _parts(groups: Sequence[StackGroup], signs: Sequence[RankSigns]) -> list[str
     parts = [f"{len(one.looks)} {_place(one, len(one.looks))}" for one in usual if odd]
     for one in by_name[:_MOST_NAMED]:
         ranks = [by_rank[rank] for rank in one.ranks]
-        parts.append(f"{named(ranks)} {_place(one, len(ranks))}")
+        parts.append(f"{name_ranks(ranks)} {_place(one, len(ranks))}")
     more = len(by_name) - _MOST_NAMED
     return [*parts, f"{more} more places"] if more > 0 else parts
 
@@ -523,7 +557,7 @@ def _no_cpu(signs: Sequence[RankSigns]) -> str:
 
 def _groups(signs: Sequence[RankSigns]) -> tuple[StackGroup, ...]:
     """Ranks grouped (as in `inspect`) by what they did most of the time since they fell silent."""
-    return group([_look(sign.rank, _usual(sign)) for sign in signs])
+    return group_stacks([_look(sign.rank, _usual(sign)) for sign in signs])
 
 
 def _look(rank: RankState, usual: Activity) -> Look:

@@ -1,4 +1,6 @@
-"""Signs of each running rank (silence, what its process did), and the rank that is slower than the others. No I/O."""
+"""Signs of each running rank (silence, what its process did), and the rank
+that is slower than the others. No I/O.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -7,14 +9,16 @@ from itertools import pairwise
 from statistics import median, median_high, median_low
 
 from rankdeck.model.job import Explained, Job, RankState, Stall, State
-from rankdeck.model.nodeset import fold, fold_ranks
+from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.rank import Activity
-from rankdeck_agent.rules.units import duration
+from rankdeck_agent.rules.units import write_duration
 
 QUIET = 30.0
 """Silence of up to this many seconds is never a stall."""
 FRESH = 6.0
-"""A rank can only count as silent for this many seconds after its node's last frame; frames come every 2 s."""
+"""A rank can only count as silent for this many seconds after its
+node's last frame; frames come every 2 s.
+"""
 STALE = 20.0
 """A look older than this many seconds is not used."""
 STOPPED = frozenset("Tt")
@@ -63,7 +67,9 @@ class RankSigns:
     since: float
     """Epoch seconds of its last sign of life."""
     silent: float
-    """Seconds of silence since then, not counting time in which its output could not have arrived."""
+    """Seconds of silence since then, not counting time in which
+    its output could not have arrived.
+    """
     pace: float | None
     """Its usual pause between lines, in seconds; None if it has written too little."""
     talks: float = float("inf")
@@ -106,7 +112,10 @@ def _signs(job: Job, rank: RankState, now: float, known: KnownOfJob, released: f
 def _until(
     job: Job, rank: RankState, now: float, reported: Mapping[str, float] | None
 ) -> float | None:
-    """Epoch seconds up to which its output has arrived; None: unknown. A broken link is not silence."""
+    """Epoch seconds up to which its output has arrived; None: unknown.
+
+    A broken link is not silence.
+    """
     if reported is None:
         return now
     latest = reported.get(job.plan.supervising_node(rank.node))
@@ -114,28 +123,30 @@ def _until(
 
 
 def quiet_for(job: Job, rank: RankState, now: float, reported: Mapping[str, float] | None) -> float:
-    """Seconds since the last output of a running rank, up to its node's last report; `reported` as in `KnownOfJob`."""
+    """Seconds since the last output of a running rank, up to its node's last
+    report; `reported` as in `KnownOfJob`.
+    """
     since = rank.heard if rank.heard is not None else rank.started
     until = _until(job, rank, now, reported)
     return 0.0 if since is None or until is None else max(until - since, 0.0)
 
 
-def named(ranks: Sequence[RankState]) -> str:
+def name_ranks(ranks: Sequence[RankState]) -> str:
     """`rank 2 on n1`, `ranks 2-3 on n[1-2]`."""
     by_node: Mapping[str, None] = dict.fromkeys(rank.node for rank in ranks)
     word = "rank" if len(ranks) == 1 else "ranks"
-    return f"{word} {fold_ranks(rank.rank for rank in ranks)} on {fold(by_node)}"
+    return f"{word} {fold_ranks(rank.rank for rank in ranks)} on {fold_nodes(by_node)}"
 
 
-def numbers(some: Iterable[RankSigns]) -> tuple[int, ...]:
+def rank_numbers(some: Iterable[RankSigns]) -> tuple[int, ...]:
     """The numbers of these ranks."""
     return tuple(sign.rank.rank for sign in some)
 
 
-def lasting(seconds: float) -> str:
+def lasting_words(seconds: float) -> str:
     """A duration in words, rounded down to 10 s, 30 s or 60 s."""
     step = next(step for most, step in _STEPS if seconds < most)
-    return duration(max(seconds - seconds % step, step))
+    return write_duration(max(seconds - seconds % step, step))
 
 
 LEAST = 8
@@ -147,17 +158,23 @@ _SLIPS = 1
 _MOST = 0.7
 """Least share of the looks in which the others wait."""
 _HELD = (3, 0.5)
-"""_SLIPS and _MOST for a straggler that is already reported, so that the report does not come and go."""
+"""_SLIPS and _MOST for a straggler that is already reported, so
+that the report does not come and go.
+"""
 _HALF = 0.5
 """A rank that does less than this share of a straggler's work is waiting."""
 _SOME = 0.02
-"""A straggler runs its own code on at least this many cores; on an overloaded machine it may get no more."""
+"""A straggler runs its own code on at least this many cores; on an
+overloaded machine it may get no more.
+"""
 _GAP = 12.0
 """Longest time in seconds between two consecutive looks."""
 _SLOW_CLOCK = 0.85
 
 _MORE, _TIMES = 0.1, 3.0
-"""A rank polls for others if its share of system time is higher than a straggler's by _MORE and _TIMES as high."""
+"""A rank polls for others if its share of system time is higher than a
+straggler's by _MORE and _TIMES as high.
+"""
 
 _POLLS = 0.15
 """A rank that computes with at least this share of system time counts as polling for its peers."""
@@ -177,11 +194,17 @@ Looks = Mapping[int, Sequence[Activity]]
 Counts = Mapping[int, tuple[int, int]]
 """Rank -> in how many looks it works or rests, and in how many of those most others wait."""
 Moment = tuple[float, bool, float]
-"""All ranks at one look: (median of the work, whether most ranks sleep, median share of system time)."""
+"""All ranks at one look: (median of the work, whether most ranks
+sleep, median share of system time).
+"""
 
 
-def slow(signs: Sequence[RankSigns], known: KnownOfJob, before: Sequence[Stall]) -> Stall | None:
-    """The few ranks (stragglers) that the others wait for; None if there are none, or if that is not known."""
+def slow_ranks(
+    signs: Sequence[RankSigns], known: KnownOfJob, before: Sequence[Stall]
+) -> Stall | None:
+    """The few ranks (stragglers) that the others wait for; None if there
+    are none, or if that is not known.
+    """
     count = min((len(sign.looks) for sign in signs), default=0)
     if count < LEAST or len(signs) < 2:
         return None
@@ -193,7 +216,8 @@ def slow(signs: Sequence[RankSigns], known: KnownOfJob, before: Sequence[Stall])
 
 
 def held_back(signs: Sequence[RankSigns], before: Sequence[Stall]) -> Stall | None:
-    """The few ranks that a CPU quota holds back in nearly all looks; None if there are none, or if that is not known.
+    """The few ranks that a CPU quota holds back in nearly all looks; None if
+    there are none, or if that is not known.
 
     The others wait for them, also those that seem to compute because they poll shared memory.
     """
@@ -209,20 +233,26 @@ def held_back(signs: Sequence[RankSigns], before: Sequence[Stall]) -> Stall | No
     ranks = [sign.rank for sign in found]
     share = f"{median(shares):.0%}".replace("%", " %")
     text = (
-        f"{named(ranks)} {'is' if len(ranks) == 1 else 'are'} held back by a CPU quota:"
+        f"{name_ranks(ranks)} {'is' if len(ranks) == 1 else 'are'} held back by a CPU quota:"
         f" throttled in {share} of its periods, in {min(times[r.rank] for r in ranks)} of {LEAST} looks"
     )
     since = found[0].looks[-LEAST].at
-    return Stall(kind="slow", ranks=numbers(found), since=since, text=text, explained=(_OF_QUOTA,))
+    return Stall(
+        kind="slow", ranks=rank_numbers(found), since=since, text=text, explained=(_OF_QUOTA,)
+    )
 
 
 def _is_held_back(look: Activity) -> bool:
-    """Whether a quota holds back work of its own; a rank that only polls within a quota waits for another one."""
+    """Whether a quota holds back work of its own; a rank that only polls
+    within a quota waits for another one.
+    """
     return (look.throttled or 0.0) >= _THROTTLED and (look.system or 0.0) < _POLLS
 
 
 def _resting(signs: Sequence[RankSigns], held: Set[int], looks: Looks) -> Stall | None:
-    """Stragglers that sleep, read or write in nearly all looks while the others wait for their peers."""
+    """Stragglers that sleep, read or write in nearly all looks while
+    the others wait for their peers.
+    """
     waiting = [sum(_waits_for_peers(some[at]) for some in looks.values()) for at in _LAST]
     rests = {rank: _rests(some, waiting, len(looks)) for rank, some in looks.items()}
     found = _stragglers(signs, rests, LEAST, held)
@@ -233,9 +263,11 @@ def _resting(signs: Sequence[RankSigns], held: Set[int], looks: Looks) -> Stall 
 
 
 def _rests(mine: Sequence[Activity], waiting: Sequence[int], ranks: int) -> tuple[int, int]:
-    """In how many of the last looks this rank is at rest, and in how many of those most others wait for peers.
+    """In how many of the last looks this rank is at rest, and in how many
+    of those most others wait for peers.
 
-    `waiting` is, for each of these looks, how many of all ranks wait for peers; a rank at rest does not count.
+    `waiting` is, for each of these looks, how many of all ranks wait for
+    peers; a rank at rest does not count.
     """
     at_rest = [at for at in _LAST if _is_at_rest(mine[at])]
     return len(at_rest), sum(2 * waiting[at] > ranks - 1 for at in at_rest)
@@ -262,7 +294,9 @@ _FEW_MOVES = 5
 
 
 def only_polls(sign: RankSigns) -> bool:
-    """Whether a silent rank has only asked for messages of others: much time in the kernel, no page faults, no I/O."""
+    """Whether a silent rank has only asked for messages of others: much time
+    in the kernel, no page faults, no I/O.
+    """
     quiet = [look for look in sign.looks if look.at > sign.since + _AFTER]
     # On a busy machine a rank may get too little CPU in one look to tell its share of system time.
     told = [look for look in quiet if look.system is not None]
@@ -341,15 +375,17 @@ def _slow_ranks(
 ) -> Stall:
     done, waited = min(counts[sign.rank.rank] for sign in found)
     text = (
-        f"{named([sign.rank for sign in found])} {does} in {done} of {looks} looks"
+        f"{name_ranks([sign.rank for sign in found])} {does} in {done} of {looks} looks"
         f" while the others wait in {waited} of {looks}{why}"
     )
     since = found[0].looks[-looks].at
-    return Stall(kind="slow", ranks=numbers(found), since=since, text=text)
+    return Stall(kind="slow", ranks=rank_numbers(found), since=since, text=text)
 
 
 def _clock(found: Sequence[RankSigns], signs: Sequence[RankSigns], known: KnownOfJob) -> str:
-    """A clause for the report if their node's CPU clock is low, which explains the slowness; else ""."""
+    """A clause for the report if their node's CPU clock is low,
+    which explains the slowness; else "".
+    """
     nodes = {sign.rank.node for sign in found}
     others = {sign.rank.node for sign in signs} - nodes
     mine = [hz for node in nodes if (hz := known.clock(node))]

@@ -1,4 +1,6 @@
-"""Acceptance runs in an SQLite file beside the job history: measurements, facts about nodes, baselines, exclusions."""
+"""Acceptance runs in an SQLite file beside the job history: measurements,
+facts about nodes, baselines, exclusions.
+"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,17 +10,17 @@ from typing import Any, TypeVar
 
 from rankdeck.errors import ConfigError, HistoryError, Problem
 from rankdeck.model.acceptance import GROUPED, Outcome, Result, Stage
-from rankdeck.model.nodeset import expand, fold
+from rankdeck.model.nodeset import expand_nodes, fold_nodes
 from rankdeck.model.text import (
     Check,
     day_time,
-    integer,
+    is_integer,
     is_list,
+    is_number,
+    is_stamp,
     is_table,
-    number,
-    stamp,
-    table,
-    text,
+    is_text,
+    parse_table,
 )
 from rankdeck.state.database import Row, Store
 
@@ -128,11 +130,11 @@ class Exclusion:
 Kept = TypeVar("Kept", KeptRun, Baseline, Exclusion)
 _WORDS = ("recipe", "params", "hardware", "kind", "subject", "run", "accepted_by")
 _BASELINE: dict[str, Check] = {
-    **dict.fromkeys(_WORDS, text(200)),
-    "median": number,
-    "mad": number,
-    "count": integer,
-    "at": stamp,
+    **dict.fromkeys(_WORDS, is_text(200)),
+    "median": is_number,
+    "mad": is_number,
+    "count": is_integer,
+    "at": is_stamp,
 }
 """Fields of a baseline in an exported file, without the cluster."""
 
@@ -141,20 +143,23 @@ _COLUMNS = (
     "stage", "recipe", "sender", "receiver", "rail", "port", "round", "repeat", "value", "unit", "status", "seconds", "raw",
     "text", "job",
 )  # fmt: skip
-"""Columns of a measurement besides run and params. Of a group, `receiver` holds the whole node set."""
+"""Columns of a measurement besides run and params.
+
+Of a group, `receiver` holds the whole node set.
+"""
 
 
 def _row(one: Result) -> dict[str, object]:
     """Column -> value of a result."""
     own = {name: getattr(one, name) for name in _COLUMNS if name != "status"}
-    return {**own, "status": one.outcome, "receiver": one.receiver or fold(one.group)}
+    return {**own, "status": one.outcome, "receiver": one.receiver or fold_nodes(one.group)}
 
 
 def _result(row: dict[str, Any]) -> Result:
     """The result of these columns."""
     stage, outcome = Stage(row.pop("stage")), Outcome(row.pop("status"))
     if stage in GROUPED:
-        row |= {"receiver": "", "group": expand(row["receiver"]) if row["receiver"] else ()}
+        row |= {"receiver": "", "group": expand_nodes(row["receiver"]) if row["receiver"] else ()}
     return Result(**row, stage=stage, outcome=outcome)
 
 
@@ -169,14 +174,17 @@ class AcceptanceRuns:
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """Why nothing can be written now, what could not be read, what was repaired: one sentence each."""
+        """Why nothing can be written now, what could not be read, what
+        was repaired: one sentence each.
+        """
         store = self._store
         return tuple(filter(None, (store.trouble, store.unread, store.mended)))
 
     # ---- runs
 
     def begin(self, run: KeptRun) -> tuple[str, ...]:
-        """Save a run before its first measurement, and delete the oldest runs beyond KEEP; returns their ids.
+        """Save a run before its first measurement, and delete the oldest
+        runs beyond KEEP; returns their ids.
 
         Raises HistoryError.
         """
@@ -194,11 +202,15 @@ class AcceptanceRuns:
         return self._read(KeptRun, "run WHERE cluster = ? ORDER BY started DESC", cluster)
 
     def end(self, run: str, state: str, ended: float) -> None:
-        """Save the final `state` of a run and when it ended (epoch seconds). Raises HistoryError."""
+        """Save the final `state` of a run and when it ended (epoch seconds).
+
+        Raises HistoryError.
+        """
         self._write("UPDATE run SET state = ?, ended = ? WHERE id = ?", [(state, ended, run)])
 
     def add(self, run: str, results: Iterable[tuple[Result, str]]) -> None:
-        """Save (result, hash of its parameters) pairs; a saved result is not changed. Raises HistoryError.
+        """Save (result, hash of its parameters) pairs; a saved result is
+        not changed. Raises HistoryError.
 
         Results with different parameters are not compared.
         """
@@ -256,7 +268,9 @@ class AcceptanceRuns:
         return json.dumps(body, indent=1, sort_keys=True, allow_nan=False)
 
     def imported(self, cluster: str, file: str, raw: bytes) -> tuple[Baseline, ...]:
-        """Declare the baselines of an exported file for a cluster; raises ConfigError and HistoryError."""
+        """Declare the baselines of an exported file for a cluster;
+        raises ConfigError and HistoryError.
+        """
         found = read_baselines(cluster, file, raw)
         self.declare(found)
         return found
@@ -264,7 +278,10 @@ class AcceptanceRuns:
     # ---- exclusions
 
     def exclude(self, exclusions: Iterable[Exclusion]) -> None:
-        """Save exclusions; a new one replaces an older one of the same node. Raises HistoryError."""
+        """Save exclusions; a new one replaces an older one of the same node.
+
+        Raises HistoryError.
+        """
         self._put("exclusion", exclusions)
 
     def readmit(self, cluster: str, nodes: Iterable[str]) -> None:
@@ -283,7 +300,9 @@ class AcceptanceRuns:
         return bool(self._store.rows("SELECT 1 FROM baseline WHERE run = ? LIMIT 1", run))
 
     def _read(self, make: type[Kept], these: str, *values: object) -> tuple[Kept, ...]:
-        """The rows of a table, whose columns are the fields of a dataclass; `these`: the query after FROM."""
+        """The rows of a table, whose columns are the fields of a
+        dataclass; `these`: the query after FROM.
+        """
         names = [field.name for field in fields(make)]
         rows = self._store.rows(f"SELECT {', '.join(names)} FROM {these}", *values)
         return tuple(make(**dict(zip(names, row, strict=True))) for row in rows)
@@ -303,8 +322,10 @@ class AcceptanceRuns:
 
 
 def read_baselines(cluster: str, file: str, raw: bytes) -> tuple[Baseline, ...]:
-    """The baselines in an exported file, for this cluster; raises ConfigError with every mistake."""
-    found = table(raw)
+    """The baselines in an exported file, for this cluster; raises
+    ConfigError with every mistake.
+    """
+    found = parse_table(raw)
     if found is None or not is_list(rows := found.get("baselines")):
         raise ConfigError([Problem(file, 1, 1, "baselines", "no file that Rankdeck exported")])
     if found.get("version") != EXPORTED:

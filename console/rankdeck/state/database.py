@@ -1,4 +1,6 @@
-"""One SQLite file that several consoles of a user have open at once: opened, repaired, and read where writing fails."""
+"""One SQLite file that several consoles of a user have open at once: opened,
+repaired, and read where writing fails.
+"""
 
 import fcntl
 import logging
@@ -11,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rankdeck.config.files import keep_from_others, private_file, private_folder
-from rankdeck.model.safe_text import clean
+from rankdeck.config.files import create_private_folder, keep_from_others, private_file
+from rankdeck.model.safe_text import clean_line
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -39,8 +41,9 @@ class NewerError(sqlite3.Error):
 class Store:
     """One database; several processes may have the file open at once.
 
-    A damaged file is moved aside whole, never deleted, and what can be read of it is copied into a new one. A file that
-    is removed or replaced while it is open is written again, with everything that was in it.
+    A damaged file is moved aside whole, never deleted, and what can be read of it is copied into a
+    new one. A file that is removed or replaced while it is open is written again, with everything
+    that was in it.
     """
 
     def __init__(
@@ -61,7 +64,9 @@ class Store:
         self.mended = ""
         """What was repaired, and what of it is lost (one sentence), or ""."""
         self.renewed = 0
-        """How many times another file took the place of the one that was open: what was written may be missing in it."""
+        """How many times another file took the place of the one that was open:
+        what was written may be missing in it.
+        """
         self._sealed = False
         """Whether it is open for reading only."""
         self._tried = time.monotonic()
@@ -87,11 +92,13 @@ class Store:
         return self.write(lambda database: database.executemany(statement, rows))
 
     def read(self, work: Callable[[sqlite3.Connection], T], nothing: T) -> T:
-        """The result of `work`; if the file cannot be read, `unread` says why, and the result is `nothing`."""
+        """The result of `work`; if the file cannot be read, `unread` says
+        why, and the result is `nothing`.
+        """
         try:
             return self._run(work)
         except sqlite3.Error as error:
-            self.unread = f"{self._path} cannot be read ({clean(str(error), 200)})"
+            self.unread = f"{self._path} cannot be read ({clean_line(str(error), 200)})"
             log.warning("%s", self.unread)
             return nothing
 
@@ -109,7 +116,10 @@ class Store:
         return page * pages, page * free
 
     def shrink(self, loose: int) -> None:
-        """Write the file anew if at least `loose` bytes and a quarter of it are not used. May take seconds."""
+        """Write the file anew if at least `loose` bytes and a quarter of it are not used.
+
+        May take seconds.
+        """
         whole, free = self.sizes()
         if free >= loose and free * 4 >= whole and self._may_write():
             try:
@@ -121,7 +131,9 @@ class Store:
         self.database.close()
 
     def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """The result of `work` on the file that lies at the path now; repairs a damaged one and tries again."""
+        """The result of `work` on the file that lies at the path now;
+        repairs a damaged one and tries again.
+        """
         if self._identity() != self._seen:
             self._take_other_file()
         try:
@@ -153,10 +165,13 @@ class Store:
             return self._readable(str(error))
 
     def _writable(self) -> sqlite3.Connection:
-        """The file, open for writing, of the present version and without damage. Raises sqlite3.Error, OSError."""
+        """The file, open for writing, of the present version and without damage.
+
+        Raises sqlite3.Error, OSError.
+        """
         if self._path == _MEMORY:
             return self._created(_connect(_MEMORY))
-        private_folder(self._path.parent)
+        create_private_folder(self._path.parent)
         private_file(self._path)
         for suffix in _BESIDE:
             keep_from_others(_beside(self._path, suffix))
@@ -173,7 +188,10 @@ class Store:
             return self._replaced(why)
 
     def _damage(self, database: sqlite3.Connection) -> str:
-        """What is wrong with the file; "" for a whole one, brought up to our version. Raises NewerError, OperationalError."""
+        """What is wrong with the file; "" for a whole one, brought up to our version.
+
+        Raises NewerError, OperationalError.
+        """
         try:
             (version,) = database.execute("PRAGMA user_version").fetchone()
             if version > self._version:
@@ -197,7 +215,8 @@ class Store:
     def _created(self, database: sqlite3.Connection) -> sqlite3.Connection:
         """The same database with its tables, made where they are missing; closed after an error."""
         try:
-            # The last line of the schema writes, so a full disk is noticed here, not at the first job.
+            # The last line of the schema writes, so a full disk is
+            # noticed here, not at the first job.
             database.executescript(self._schema)
             database.execute(f"PRAGMA busy_timeout = {_BUSY_LIMIT * 1000:.0f}")
         except sqlite3.Error:
@@ -214,7 +233,7 @@ class Store:
             kept, whole = copy_rows(old, fresh)
         lost = "nothing is lost" if whole else "the rest could not be read"
         self.mended = (
-            f"{self._path} was not usable ({clean(why, 200)}): {kept} rows were copied into a new file, {lost};"
+            f"{self._path} was not usable ({clean_line(why, 200)}): {kept} rows were copied into a new file, {lost};"
             f" the old one is {aside.name}"
         )
         log.warning("%s", self.mended)
@@ -223,7 +242,8 @@ class Store:
     def _readable(self, why: str) -> sqlite3.Connection:
         """The existing file, for reading; an empty database in memory if there is none."""
         self._sealed, self.trouble = True, self._sentence(why)
-        # If SQLite cannot create its files beside the database, `immutable` reads the database alone.
+        # If SQLite cannot create its files beside the database,
+        # `immutable` reads the database alone.
         for options in ("mode=ro", _ALONE):
             try:
                 database = _connect_to_read(self._path, options)
@@ -236,10 +256,10 @@ class Store:
                 database.close()
             else:
                 if options == _ALONE and _size(_beside(self._path, "-wal")):
-                    self.unread = f"{self._path} can be read only in part ({clean(why, 200)}): what was written last may be missing"
+                    self.unread = f"{self._path} can be read only in part ({clean_line(why, 200)}): what was written last may be missing"
                 return database
         if _size(self._path):
-            self.unread = f"{self._path} cannot be read ({clean(why, 200)})"
+            self.unread = f"{self._path} cannot be read ({clean_line(why, 200)})"
         return self._created(_connect(_MEMORY))
 
     def _opened_again(self) -> bool:
@@ -254,11 +274,16 @@ class Store:
     # ---- while it is open
 
     def _identity(self) -> tuple[int, int] | None:
-        """Which file lies at the path; None if there is none, or this database is not of that file."""
+        """Which file lies at the path; None if there is none, or
+        this database is not of that file.
+        """
         return None if self._sealed or self._path == _MEMORY else _inode(self._path)
 
     def _take_other_file(self) -> None:
-        """Open the file that took the place of ours, or make it again, and add what ours had. Raises sqlite3.Error."""
+        """Open the file that took the place of ours, or make it again, and add what ours had.
+
+        Raises sqlite3.Error.
+        """
         with closing(sqlite3.connect(_MEMORY)) as ours:
             # Before the new file is made: the files beside both have the same names.
             self.database.backup(ours)
@@ -297,7 +322,7 @@ class Store:
         self._partners = {suffix: _inode(_beside(self._path, suffix)) for suffix in _BESIDE}
 
     def _sentence(self, why: str) -> str:
-        return f"{self._path} cannot be written ({clean(why, 200)}): what happens now is not remembered"
+        return f"{self._path} cannot be written ({clean_line(why, 200)}): what happens now is not remembered"
 
     def _refused(self, why: str) -> None:
         self._tried = time.monotonic()
@@ -325,14 +350,18 @@ def _connect_to_read(path: Path, options: str = "mode=ro") -> sqlite3.Connection
 
 
 def _with_any_text(database: sqlite3.Connection) -> sqlite3.Connection:
-    """The same database; text that is no UTF-8 is read with replacement characters: an error would hide all other rows."""
+    """The same database; text that is no UTF-8 is read with replacement
+    characters: an error would hide all other rows.
+    """
     database.text_factory = partial(str, encoding="utf-8", errors="replace")
     return database
 
 
 @contextmanager
 def _alone(path: Path) -> Generator[None]:
-    """Keep other consoles from opening or repairing the file meanwhile, as far as a lock can be made."""
+    """Keep other consoles from opening or repairing the file
+    meanwhile, as far as a lock can be made.
+    """
     try:
         held = os.open(_beside(path, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
@@ -376,7 +405,8 @@ def _beside(path: Path, suffix: str) -> Path:
 
 
 def _set_aside(path: Path) -> Path:
-    """Rename the database with the files beside it, so that they still belong together; returns its new path.
+    """Rename the database with the files beside it, so that they still
+    belong together; returns its new path.
 
     A console that has it open goes on in the renamed file, until it notices the new one.
     """
@@ -395,10 +425,11 @@ def _set_aside(path: Path) -> Path:
 
 
 def copy_rows(old: sqlite3.Connection, fresh: sqlite3.Connection) -> tuple[int, bool]:
-    """Copy what can be read of all tables that both have, without rows that are there; (rows copied, nothing was unreadable).
+    """Copy what can be read of all tables that both have, without rows that are
+    there; (rows copied, nothing was unreadable).
 
-    A table with a damaged page is read from its beginning, and from its end, up to the damage. Of rows whose text is no
-    UTF-8, which SQLite does not notice, none is copied.
+    A table with a damaged page is read from its beginning, and from its end, up to the damage. Of
+    rows whose text is no UTF-8, which SQLite does not notice, none is copied.
     """
     copied, whole = 0, True
     old.text_factory = _text_or_bytes
@@ -441,7 +472,9 @@ def _columns_of(database: sqlite3.Connection, table: str) -> dict[str, int]:
 def _copy_result(
     old: sqlite3.Connection, query: str, fresh: sqlite3.Connection, insert: str
 ) -> tuple[int, bool]:
-    """Insert the rows of the query up to the first that cannot be read; (rows inserted, all could be read)."""
+    """Insert the rows of the query up to the first that cannot be read;
+    (rows inserted, all could be read).
+    """
     copied, whole = 0, True
     reading = old.cursor()
     try:

@@ -1,16 +1,24 @@
-"""The first failure of a job: prepares its record for rules/root_cause.py and completes the answer."""
+"""The first failure of a job: prepares its record for
+rules/root_cause.py and completes the answer.
+"""
 
 from collections import Counter
 from dataclasses import replace
 
-from rankdeck.model.cluster import capabilities
+from rankdeck.model.cluster import capabilities_of
 from rankdeck.model.job import Explained, FirstFailure, Launch, RankState, State
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.rank import Activity, exit_status
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.ends import LAUNCHER_ENDINGS, End, LauncherEnding, Role
-from rankdeck.rules.messages import EVERY_RANK_ALONE, believes_alone, explain, kinds_of, lone_line
-from rankdeck.rules.root_cause import Cause, FailedJob, judge
+from rankdeck.rules.messages import (
+    EVERY_RANK_ALONE,
+    believes_alone,
+    explain_end,
+    kinds_of,
+    lone_line,
+)
+from rankdeck.rules.root_cause import Cause, FailedJob, find_cause
 from rankdeck.state.job_events import SCHEDULER, decided_failure, is_cancelled
 from rankdeck.state.own_messages import NAME as OWN_MESSAGES
 from rankdeck.state.own_messages import use_own_messages
@@ -41,7 +49,9 @@ _OUT_OF_MEMORY = Explained(
 
 
 def first_failure(record: JobRecord) -> FirstFailure | None:
-    """What most likely made this job fail, according to all that is known now; None if nothing failed."""
+    """What most likely made this job fail, according to all that is
+    known now; None if nothing failed.
+    """
     if record.settled and record.first_failure:
         return record.first_failure
     if any(node.restored for node in record.nodes.values()) and record.first_failure:
@@ -54,7 +64,7 @@ def first_failure(record: JobRecord) -> FirstFailure | None:
     if decided := decided_failure(record):
         return decided
     use_own_messages()
-    if verdict := judge(_failed_job(record)):
+    if verdict := find_cause(_failed_job(record)):
         return _in_full(record, verdict)
     return _nothing_done(record) if record.ended and not record.cancelled else None
 
@@ -69,7 +79,7 @@ def _failed_task(record: JobRecord) -> FirstFailure | None:
     decided = task if task is not None and task.decided else None
     lines = _lines(record, end)
     others = fold_ranks(rank.rank for rank in failed)
-    explained = explain(lines, exit_status(first.exit_code, first.signal))
+    explained = explain_end(lines, exit_status(first.exit_code, first.signal))
     return FirstFailure(
         what=SCHEDULER if decided else "rank",
         rank=first.rank,
@@ -86,7 +96,9 @@ def _failed_task(record: JobRecord) -> FirstFailure | None:
 
 
 def _nothing_done(record: JobRecord) -> FirstFailure | None:
-    """A failure if all ranks ended well but each was rank 0 of 1: launcher and program differ in MPI. Else None."""
+    """A failure if all ranks ended well but each was rank 0 of 1: launcher
+    and program differ in MPI. Else None.
+    """
     spec = record.plan.spec
     if spec is None or spec.launch is not Launch.MPI or len(record.ranks) < 2:
         return None
@@ -133,7 +145,7 @@ def _failed_job(record: JobRecord) -> FailedJob:
 
 def _ending(record: JobRecord) -> LauncherEnding:
     plan, spec = record.plan, record.plan.spec
-    if (spec.launch if spec else "") in capabilities(plan.backend).ends_ranks:
+    if (spec.launch if spec else "") in capabilities_of(plan.backend).ends_ranks:
         return LAUNCHER_ENDINGS[plan.backend]
     if spec is None:
         return LAUNCHER_ENDINGS[""]
@@ -248,7 +260,7 @@ def _lines(record: JobRecord, end: End) -> tuple[str, ...]:
 def _explained(record: JobRecord, verdict: Cause) -> tuple[Explained, ...]:
     end = verdict.end
     if end.what == "node":
-        return explain(end.lines) or (_LOST,)
+        return explain_end(end.lines) or (_LOST,)
     if verdict.role is Role.WELL:
         return (_LEFT,)
     killed = tuple(line for line in end.kernel if "memory" in line.lower())
@@ -260,7 +272,7 @@ def _explained(record: JobRecord, verdict: Cause) -> tuple[Explained, ...]:
     if verdict.role <= Role.KILLED:
         lines = [line for line in lines if _may_be_a_cause(line)]
     how = end.inside or end
-    return explain(lines, exit_status(how.code, how.signal))
+    return explain_end(lines, exit_status(how.code, how.signal))
 
 
 def _may_be_a_cause(line: str) -> bool:

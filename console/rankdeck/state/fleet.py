@@ -1,4 +1,7 @@
-"""The open cluster: nodes, switch ports, and all users' jobs in the scheduler. Telemetry is stored only here."""
+"""The open cluster: nodes, switch ports, and all users' jobs in the scheduler.
+
+Telemetry is stored only here.
+"""
 
 import logging
 import time
@@ -12,12 +15,12 @@ from weakref import ref
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.deadlines import Deadlines
 from rankdeck.model.health import Ack, Health, Level, Reason
-from rankdeck.model.safe_text import clean
+from rankdeck.model.safe_text import clean_line
 from rankdeck.model.schedulers import JOB, ClusterAbout, KubernetesJob, SlurmJob, SlurmPartition
-from rankdeck.rules.head_clock import REMEDY, describe, seconds_behind
+from rankdeck.rules.head_clock import REMEDY, describe_head_clock, seconds_behind
 from rankdeck.state.fleet_history import EventLog, FleetPictures, Past
 from rankdeck.state.node import EPOCH, NodeState
-from rankdeck_agent.rules.levels import Expected, rates
+from rankdeck_agent.rules.levels import Expected, growth_rates
 from rankdeck_agent.wire import Event, HealthReport, Hello, Message, Sample
 
 if TYPE_CHECKING:
@@ -60,11 +63,14 @@ class Changes:
 
 
 SETTLES = 30.0
-"""Seconds in which an agent that has started finds all devices of its node: a cold GPU driver takes ten."""
+"""Seconds in which an agent that has started finds all devices of its
+node: a cold GPU driver takes ten.
+"""
 
 
 class Fleet:
-    """The state of every node. Only the session's timer calls `take_changes`; others read, or `follow`.
+    """The state of every node. Only the session's timer calls
+    `take_changes`; others read, or `follow`.
 
     `clock` gives monotonic seconds, `wall` epoch seconds.
     """
@@ -142,7 +148,9 @@ class Fleet:
         return len(self._nodes)
 
     def place(self, name: str) -> int:
-        """Position of the node in the cluster file, or in order of discovery, from 0; raises KeyError."""
+        """Position of the node in the cluster file, or in order of
+        discovery, from 0; raises KeyError.
+        """
         return self._places[name]
 
     def wall(self) -> float:
@@ -158,7 +166,8 @@ class Fleet:
         heard = node.samples > 0 if self.is_wanted(node.name) else node.was_heard
         if heard or node.failed_to_attach:
             return True
-        # A node that a scheduler lists can only be heard if its agent publishes to the site's broker.
+        # A node that a scheduler lists can only be heard if its agent
+        # publishes to the site's broker.
         listed = node.kubernetes is not None or node.slurm is not None
         return self.open and self._cluster.broker is None and listed
 
@@ -168,11 +177,16 @@ class Fleet:
         return self._awaited
 
     def await_nodes(self, *, awaited: bool) -> None:
-        """Note whether the scheduler still has to list the nodes and their state, or to say that it cannot."""
+        """Note whether the scheduler still has to list the nodes and their
+        state, or to say that it cannot.
+        """
         self._awaited = awaited
 
     def find(self, name: str) -> bool:
-        """Add a discovered node. True if it is known now; False if the file names all nodes, or there are too many."""
+        """Add a discovered node.
+
+        True if it is known now; False if the file names all nodes, or there are too many.
+        """
         if name in self._nodes:
             return True
         if not self.open or len(self._nodes) >= MOST_FOUND:
@@ -186,13 +200,17 @@ class Fleet:
         return True
 
     def kubernetes_says(self, name: str, view: "KubernetesNode") -> None:
-        """Take what the API server reports about a node; adds the node if nodes are discovered, else ignores it."""
+        """Take what the API server reports about a node; adds the node if
+        nodes are discovered, else ignores it.
+        """
         if self.find(name):
             self._nodes[name].kubernetes = view
             self._changed[name] = None
 
     def slurm_says(self, name: str, view: "SlurmNode") -> None:
-        """Take what Slurm reports about a node; adds the node if nodes are discovered, else ignores it."""
+        """Take what Slurm reports about a node; adds the node if nodes
+        are discovered, else ignores it.
+        """
         if self.find(name):
             self._nodes[name].slurm = view
             self._changed[name] = None
@@ -201,7 +219,9 @@ class Fleet:
         return name in self._nodes
 
     def follow(self) -> Changes:
-        """Collects the nodes that change from now on, until the caller drops it; at first contains every node."""
+        """Collects the nodes that change from now on, until the caller drops
+        it; at first contains every node.
+        """
         changes = Changes(self._nodes)
         self._followers = (*(one for one in self._followers if one()), ref(changes))
         return changes
@@ -257,9 +277,11 @@ class Fleet:
         self._take_in(state, news=news)
 
     def heartbeat(self, node: str, stamp: float) -> bool:
-        """Note that a node reports the same health as before, at `stamp` (epoch seconds on its clock).
+        """Note that a node reports the same health as before, at
+        `stamp` (epoch seconds on its clock).
 
-        The node is judged again only if its clock has moved. False if the caller must `apply` the message instead.
+        The node is judged again only if its clock has moved. False if the
+        caller must `apply` the message instead.
         """
         state = self._nodes.get(node)
         if state is None or not state.take_heartbeat(stamp):
@@ -268,7 +290,9 @@ class Fleet:
         return True
 
     def _take_in(self, state: NodeState, *, news: bool) -> None:
-        """Queue the node for judgement if its health may have changed; otherwise only show its new numbers."""
+        """Queue the node for judgement if its health may have changed;
+        otherwise only show its new numbers.
+        """
         if news:
             self._changed[state.name] = None
         else:
@@ -278,7 +302,8 @@ class Fleet:
     def _expect(self, state: NodeState) -> None:
         """Note when the node will be silent if no more messages arrive."""
         due = self._silence.at(state.name)
-        # A later moment need not be stored: when due, `_note_silence` sets it again if the node is still heard.
+        # A later moment need not be stored: when due, `_note_silence` sets
+        # it again if the node is still heard.
         if state.silent_from < due if due is not None else not state.silent:
             self._silence.set(state.name, state.silent_from)
 
@@ -294,7 +319,8 @@ class Fleet:
             self.event_log.event(state.name, event, self._time_of(event, state.ahead))
 
     def _time_of(self, event: Event, ahead: float | None) -> float:
-        """When an event happened, on the console's clock; now, if the node's time stamp is invalid or in the future.
+        """When an event happened, on the console's clock; now, if the node's
+        time stamp is invalid or in the future.
 
         An event in the future would stay in the history longer than all others.
         """
@@ -318,7 +344,7 @@ class Fleet:
 
     def _attach(self, node: str, text: str, *, failed: bool) -> None:
         if state := self._nodes.get(node):
-            state.attach, state.failed_to_attach = clean(text, SENTENCE), failed
+            state.attach, state.failed_to_attach = clean_line(text, SENTENCE), failed
             self._changed[node] = None
 
     def reasons_of(self, name: str) -> tuple[Reason, ...]:
@@ -326,7 +352,9 @@ class Fleet:
         return self._reasons.get(name, ())
 
     def recall(self) -> None:
-        """Show problems that began in an earlier console, until each node has been judged for long enough."""
+        """Show problems that began in an earlier console, until each node
+        has been judged for long enough.
+        """
         for name, reasons in self.event_log.recall().items():
             if name in self._nodes:
                 self._nodes[name].recall(reasons)
@@ -356,7 +384,8 @@ class Fleet:
         return Peers()
 
     def compare_peers(self, settles: float = SETTLES) -> None:
-        """Find nodes that differ from most others, in driver or firmware for example, or that lack what others have.
+        """Find nodes that differ from most others, in driver or firmware for
+        example, or that lack what others have.
 
         `settles`: seconds in which an agent finds all devices of its node.
         """
@@ -373,14 +402,17 @@ class Fleet:
         self._odd = frozenset(odd)
 
     def take_as_lasting(self) -> None:
-        """Judge a clock that was wrong in two samples as wrong for long; for commands that take only two."""
+        """Judge a clock that was wrong in two samples as wrong for long;
+        for commands that take only two.
+        """
         self._note_head_clock(state.ahead for state in self._nodes.values())
         for name, state in self._nodes.items():
             state.take_as_lasting()
             self._changed[name] = None
 
     def take_changes(self, seconds: float = inf) -> frozenset[str]:
-        """Judge the nodes that changed and tell all followers; returns their names. Only for the session's timer.
+        """Judge the nodes that changed and tell all followers; returns their
+        names. Only for the session's timer.
 
         It stops after `seconds` of work, so that keys are not delayed; the next call goes on.
         """
@@ -419,12 +451,16 @@ class Fleet:
                 self.compare_peers()
 
     def _note_head_clock(self, aheads: Iterable[float | None]) -> None:
-        """Find out from what the nodes show whether the console's own clock is wrong; if so, they are not blamed for it."""
+        """Find out from what the nodes show whether the console's own clock is
+        wrong; if so, they are not blamed for it.
+        """
         behind = seconds_behind(ahead for ahead in aheads if ahead is not None)
         if abs(behind - self._head_behind) < _MOVED:
             return
         if bool(behind) != bool(self._head_behind):
-            log.warning("%s", describe(behind) or "the clock of this machine is right again")
+            log.warning(
+                "%s", describe_head_clock(behind) or "the clock of this machine is right again"
+            )
         self._head_behind = behind
         for state in self._nodes.values():
             state.head_behind = behind
@@ -434,7 +470,7 @@ class Fleet:
     @property
     def clock_trouble(self) -> str:
         """What is wrong with the clock of the console's machine, one sentence; "" if nothing."""
-        return f"{describe(self._head_behind)} · {REMEDY}" if self._head_behind else ""
+        return f"{describe_head_clock(self._head_behind)} · {REMEDY}" if self._head_behind else ""
 
     def _note_silence(self, now: float) -> None:
         for name in self._silence.due(now):
@@ -445,7 +481,9 @@ class Fleet:
                 self._silence.set(name, state.silent_from)
 
     def _go_round(self, until: float) -> None:
-        """Continue the round over all nodes: drop numbers that are no longer sent, compare clocks, take a picture."""
+        """Continue the round over all nodes: drop numbers that are no longer
+        sent, compare clocks, take a picture.
+        """
         state = next(self._round, None)
         if state is None:
             state = self._begin_round()
@@ -552,7 +590,10 @@ class Switches:
         return SwitchPort(port.switch, port.port, port.node, port.device)
 
     def apply(self, switch: str, port: str, up: bool | None, values: Mapping[str, int]) -> None:
-        """Apply a switch's report about a port: its state, its counters, or both. Unknown ports are ignored."""
+        """Apply a switch's report about a port: its state, its counters, or both.
+
+        Unknown ports are ignored.
+        """
         old = self._ports.get((switch, port))
         if old is None:
             return
@@ -561,7 +602,7 @@ class Switches:
         fresh = {**old.values, **values}
         per_second = old.rates
         if "in-octets" in values and old.values and old.at is not None:
-            per_second = rates(old.values, fresh, now - old.at)
+            per_second = growth_rates(old.values, fresh, now - old.at)
         self._ports[switch, port] = SwitchPort(
             switch, port, old.node, old.device,
             old.up if up is None else up, fresh, per_second, now if values or old.at is None else old.at,
@@ -572,11 +613,15 @@ MOST_JOBS, MOST_PARTITIONS = 5_000, 1_000
 
 
 _QUEUE_IS_OLD = 200.0
-"""Seconds after which the age of Slurm's queue is told; while it answers, the queue is read at least every two minutes."""
+"""Seconds after which the age of Slurm's queue is told; while it answers, the
+queue is read at least every two minutes.
+"""
 
 
 class SlurmCluster:
-    """Slurm's queue, ended jobs and partitions; written only by `telemetry/slurm.py`, empty without Slurm."""
+    """Slurm's queue, ended jobs and partitions; written only by
+    `telemetry/slurm.py`, empty without Slurm.
+    """
 
     def __init__(self) -> None:
         self.trouble = ""
@@ -586,14 +631,18 @@ class SlurmCluster:
         self.read_at: float | None = None
         """When Slurm told the queue that is here, epoch seconds; None: never."""
         self.left_out = 0
-        """Jobs in the queue that are not here: it is longer than MOST_JOBS; one's own come first."""
+        """Jobs in the queue that are not here: it is longer than
+        MOST_JOBS; one's own come first.
+        """
         self._jobs: dict[str, SlurmJob] = {}
         self._ended: dict[str, SlurmJob] = {}
         """Ended jobs from Slurm's accounting."""
         self._partitions: dict[str, SlurmPartition] = {}
 
     def words(self, now: float) -> str:
-        """A sentence if the queue is longer than what is shown, or if what is shown is old; "" if neither."""
+        """A sentence if the queue is longer than what is shown, or if
+        what is shown is old; "" if neither.
+        """
         shown = len(self._jobs)
         cut = f"{shown:,} of {shown + self.left_out:,} jobs in Slurm's queue are shown, yours first"
         age = now - self.read_at if self.read_at is not None else 0.0
@@ -652,7 +701,9 @@ MOST_KUBERNETES_JOBS = 5_000
 
 
 class KubernetesState:
-    """Jobs and rights in Kubernetes; written only by `telemetry/kubernetes.py`, empty without Kubernetes."""
+    """Jobs and rights in Kubernetes; written only by
+    `telemetry/kubernetes.py`, empty without Kubernetes.
+    """
 
     def __init__(self) -> None:
         self.about: ClusterAbout | None = None
@@ -677,12 +728,16 @@ class KubernetesState:
         return tuple(sorted(others, key=lambda job: -job.created))
 
     def kind_of(self, job_id: str) -> str:
-        """The kind of the job with this Rankdeck id or place (`mpijob/pi`); "" if it is not listed."""
+        """The kind of the job with this Rankdeck id or place
+        (`mpijob/pi`); "" if it is not listed.
+        """
         found = (one.kind for one in self._jobs.values() if job_id in (one.ours, one.place))
         return next(found, "")
 
     def refused(self, *needs: str, kind: str = JOB) -> str:
-        """Which rights for jobs of this kind the user lacks for these needs, one sentence; "" if none, or not known."""
+        """Which rights for jobs of this kind the user lacks for these needs, one
+        sentence; "" if none, or not known.
+        """
         missing = self.about.missing(*needs, kind=kind) if self.about else ()
         if not missing:
             return ""

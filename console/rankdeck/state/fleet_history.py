@@ -1,4 +1,6 @@
-"""Since the console began: events of all nodes, pictures of the fleet over some hours, Rankdeck's log messages."""
+"""Since the console began: events of all nodes, pictures of the fleet over
+some hours, Rankdeck's log messages.
+"""
 
 import logging
 from array import array
@@ -22,7 +24,9 @@ UNRECORDED = frozenset({"node.coverage", "node.remembered", NODE_MORE})
 UNSEEN = 512
 """Most reasons of one node that are kept open although they are not listed now."""
 MOST_AN_HOUR = 120
-"""Most events of one node in an hour; further ones are dropped and the node is reported as flooding."""
+"""Most events of one node in an hour; further ones are dropped and
+the node is reported as flooding.
+"""
 HOUR = 3600.0
 FLOOD = "node.flood"
 FLOOD_TEXT = (
@@ -33,7 +37,10 @@ Key = tuple[str, str, str]
 
 
 class EventLog:
-    """The newest events of all nodes. Written by Fleet; front ends read `newest`, the session saves `take`."""
+    """The newest events of all nodes.
+
+    Written by Fleet; front ends read `newest`, the session saves `take`.
+    """
 
     def __init__(self) -> None:
         self.newest: deque[Occurrence] = deque(maxlen=MOST)
@@ -112,7 +119,9 @@ class EventLog:
                 self._add(_line(at, node, "ended", Level.OK, reason))
 
     def between(self, nodes: Collection[str], since: float, until: float) -> tuple[Occurrence, ...]:
-        """Events of these nodes between two times (epoch seconds), and their problems that began then."""
+        """Events of these nodes between two times (epoch seconds), and
+        their problems that began then.
+        """
         return tuple(
             one
             for one in self.newest
@@ -176,7 +185,9 @@ _PLACES = {metric: place for place, metric in enumerate(PICTURED)}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetPicture:
-    """The state of all nodes at one time (epoch seconds on the console's clock); compared by identity."""
+    """The state of all nodes at one time (epoch seconds on the
+    console's clock); compared by identity.
+    """
 
     at: float
     levels: bytes
@@ -226,7 +237,8 @@ class Picture:
 
 
 class Past:
-    """Pictures of the fleet over `span` seconds, oldest first, at least `shortest` seconds apart; written by Fleet.
+    """Pictures of the fleet over `span` seconds, oldest first, at least
+    `shortest` seconds apart; written by Fleet.
 
     Of a fleet of more than `most` nodes it keeps none.
     """
@@ -240,7 +252,9 @@ class Past:
         self.fit(nodes)
 
     def fit(self, nodes: int) -> None:
-        """Set how many pictures are kept, and how often one is taken, for a fleet of `nodes` nodes."""
+        """Set how many pictures are kept, and how often one is
+        taken, for a fleet of `nodes` nodes.
+        """
         size = max(nodes, 1) * (4 * len(PICTURED) + 1)
         frames = max(min(int(self._span / self._shortest), LIMIT // size), LEAST_FRAMES)
         self.period = self._span / frames
@@ -260,7 +274,9 @@ class Past:
         return (self._frames[0].at, self._frames[-1].at) if self._frames else None
 
     def frame(self, at: float) -> FleetPicture | None:
-        """The last picture taken at or before `at` (epoch seconds), else the oldest; None if there is none."""
+        """The last picture taken at or before `at` (epoch seconds), else
+        the oldest; None if there is none.
+        """
         if not self._frames:
             return None
         place = bisect_right(self._frames, at, key=lambda frame: frame.at)
@@ -275,7 +291,9 @@ class Past:
         return [frame.number(place, metric) for frame in self._frames if frame.at <= until]
 
     def columns(self, until: float, most: int) -> list[FleetPicture | None]:
-        """The picture that stood in each of the last `most` periods up to a time, oldest first; None if there was none."""
+        """The picture that stood in each of the last `most` periods up to a time,
+        oldest first; None if there was none.
+        """
         frames = iter(reversed(self._frames))
         frame = next(frames, None)
         found: list[FleetPicture | None] = []

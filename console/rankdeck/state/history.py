@@ -1,4 +1,6 @@
-"""The history of jobs, in one SQLite file that all consoles of a user share and that survives kill -9."""
+"""The history of jobs, in one SQLite file that all consoles of a
+user share and that survives kill -9.
+"""
 
 import json
 import logging
@@ -38,7 +40,10 @@ CREATE TRIGGER IF NOT EXISTS job_gone AFTER DELETE ON job BEGIN
     INSERT INTO turn (job) VALUES (old.id);
 END;
 """
-"""Each write of a job's row takes the next number. Triggers do this, so that it works for older consoles too."""
+"""Each write of a job's row takes the next number.
+
+Triggers do this, so that it works for older consoles too.
+"""
 _MOST_NAMED = 8
 KEEP_TURNS = 100_000
 FORGET_TURNS = (
@@ -52,14 +57,18 @@ _PUT = (
 )
 _COLUMNS = "job.id, job.plan, job.record, job.created"
 _APART = frozenset({"id", "cluster", "plan", "created", "countdown", "clock", "output_coming"})
-"""Fields of a job that are not in its JSON: they have columns, or are valid only in one console at the moment."""
+"""Fields of a job that are not in its JSON: they have columns, or are
+valid only in one console at the moment.
+"""
 VERSION = 1
 KEEP = 500
 """Ended jobs kept per cluster; running jobs are always kept."""
 KEEP_HEALTH = 200
 """Health records of its nodes that are kept per job."""
 KEEP_EVENTS = 200_000
-"""Most supervisor events of all jobs of a cluster; if there are more, the oldest jobs are deleted."""
+"""Most supervisor events of all jobs of a cluster; if there are
+more, the oldest jobs are deleted.
+"""
 FIRST_BYTES = 4 << 20
 """Most bytes of events of one node of one job that are saved while the job runs."""
 NEWEST_EVENTS = 200
@@ -135,7 +144,7 @@ class WrittenJob:
         return not self.cluster
 
 
-def put(database: sqlite3.Connection, job: Job) -> None:
+def put_job(database: sqlite3.Connection, job: Job) -> None:
     """Write the whole row of a job."""
     # Activity is not saved: it is not needed later.
     ranks = tuple(r if r.activity is None else replace(r, activity=None) for r in job.ranks)
@@ -147,7 +156,9 @@ def put(database: sqlite3.Connection, job: Job) -> None:
 
 
 def turn_of(database: sqlite3.Connection, job: str) -> int | None:
-    """The turn (a number that only grows) in which the job's row was last written; None if it never was."""
+    """The turn (a number that only grows) in which the job's row was
+    last written; None if it never was.
+    """
     found = database.execute("SELECT max(number) FROM turn WHERE job = ?", (job,))
     return found.fetchone()[0]
 
@@ -157,14 +168,16 @@ def newest_turn(database: sqlite3.Connection) -> int:
     return database.execute("SELECT max(number) FROM turn").fetchone()[0] or 0
 
 
-def one(database: sqlite3.Connection, job: str, complain: Complain) -> Job | None:
+def read_job_row(database: sqlite3.Connection, job: str, complain: Complain) -> Job | None:
     """The job with this id; None if it has no row or an invalid one."""
     query = f"SELECT {_COLUMNS} FROM job WHERE id = ?"
     row = database.execute(query, (job,)).fetchone()
     return _job(row, complain) if row else None
 
 
-def since(database: sqlite3.Connection, number: int, complain: Complain) -> tuple[WrittenJob, ...]:
+def rows_since(
+    database: sqlite3.Connection, number: int, complain: Complain
+) -> tuple[WrittenJob, ...]:
     """The rows written after this turn, in the order of writing."""
     query = (
         f"SELECT turn.number, turn.job, job.cluster, {_COLUMNS} FROM turn"
@@ -196,7 +209,9 @@ _OLD_PROOFS = (
 
 
 def _migrated(record: dict[str, Any]) -> dict[str, Any]:
-    """The record of a job as this version writes it: an older one kept facts as sentences (`troubles`)."""
+    """The record of a job as this version writes it: an older one kept
+    facts as sentences (`troubles`).
+    """
     if "troubles" not in record:
         return record
     notes: list[str] = []
@@ -276,7 +291,9 @@ class History:
             self._save_newest_events(job.id)
 
     def save_due(self) -> None:
-        """Write the jobs that could not be written before, and all again if another file took the place of ours."""
+        """Write the jobs that could not be written before, and all again if
+        another file took the place of ours.
+        """
         if self._renewed != self._store.renewed:
             self._renewed = self._store.renewed
             self._due = {**self._saved, **self._due}
@@ -294,16 +311,18 @@ class History:
         turn = turn_of(database, job.id)
         kept = None
         if turn is not None and turn != self._turns.get(job.id):
-            kept = one(database, job.id, self._complain)
+            kept = read_job_row(database, job.id, self._complain)
         word = job if kept is None else merge_versions(job, kept)
         if word != kept:
-            put(database, word)
+            put_job(database, word)
         if word is job:
             # Nothing was merged: `news` need not return our own write.
             self._turns[job.id] = turn_of(database, job.id) or 0
 
     def plan(self, plan: Plan) -> None:
-        """Save the plan as it was carried out, with its port; if writing fails, set `trouble` and go on."""
+        """Save the plan as it was carried out, with its port; if writing
+        fails, set `trouble` and go on.
+        """
         self._store.put("UPDATE job SET plan = ? WHERE id = ?", [(json_of(plan), plan.job)])
 
     def knows(self, job: str) -> bool:
@@ -313,7 +332,8 @@ class History:
     def add_events(self, events: Sequence[NodeEvent]) -> bool:
         """Save events of supervisors, each once; False if writing fails.
 
-        Of a node that sends more than FIRST_BYTES for a job, the first are saved at once, and the newest when it ends.
+        Of a node that sends more than FIRST_BYTES for a job, the first are saved
+        at once, and the newest when it ends.
         """
         first, beyond = list[_EventRow](), list[_EventRow]()
         for e in events:
@@ -348,7 +368,9 @@ class History:
                 del self._newest[key]
 
     def events(self, job: str, plan: Plan) -> tuple[NodeEvent, ...]:
-        """The saved events of a job with this plan, oldest first, without those that its nodes may not send."""
+        """The saved events of a job with this plan, oldest first, without
+        those that its nodes may not send.
+        """
         query = "SELECT node, at, fields FROM event WHERE job = ? ORDER BY at"
         origins = {node.node: origin_of(node, plan.backend) for node in plan.nodes}
         found: list[NodeEvent] = []
@@ -371,7 +393,9 @@ class History:
         self._store.put(_PRUNE_HEALTH, [(job, job, KEEP_HEALTH)])
 
     def health(self, job: str) -> tuple[dict[str, Any], ...]:
-        """The health of a job's nodes at each change of its state, oldest first: `{at, turn, nodes}`."""
+        """The health of a job's nodes at each change of its state,
+        oldest first: `{at, turn, nodes}`.
+        """
         return self._kept("health", job)
 
     def add_numbers(self, job: str, at: float, body: Mapping[str, Any]) -> None:
@@ -379,7 +403,9 @@ class History:
         self._store.put("INSERT INTO numbers VALUES (?, ?, ?)", [(job, at, json.dumps(dict(body)))])
 
     def numbers(self, job: str) -> tuple[dict[str, Any], ...]:
-        """Numbers of a job's nodes while it ran, oldest first: `at` and the fields of `job_recorder.node_numbers`."""
+        """Numbers of a job's nodes while it ran, oldest first: `at` and the
+        fields of `job_recorder.node_numbers`.
+        """
         return self._kept("numbers", job)
 
     def _kept(self, table: str, job: str) -> tuple[dict[str, Any], ...]:
@@ -388,7 +414,9 @@ class History:
         return tuple({"at": at, **body} for at, body in read if body is not None)
 
     def _table(self, job: str, text: str) -> dict[str, Any] | None:
-        """The JSON object in a column; None if it is invalid (invalid JSON is logged, once per job)."""
+        """The JSON object in a column; None if it is invalid (invalid
+        JSON is logged, once per job).
+        """
         try:
             found = json.loads(text)
         except (ValueError, TypeError, RecursionError) as error:
@@ -397,7 +425,9 @@ class History:
         return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
     def prune(self, cluster: str) -> None:
-        """Delete the oldest ended jobs beyond KEEP, KEEP_EVENTS and MOST_BYTES, with everything saved for them."""
+        """Delete the oldest ended jobs beyond KEEP, KEEP_EVENTS and
+        MOST_BYTES, with everything saved for them.
+        """
         query = (
             "SELECT id, state, (SELECT count(*) FROM event WHERE job = id) FROM job"
             " WHERE cluster = ? ORDER BY created DESC"
@@ -414,7 +444,9 @@ class History:
         self._store.shrink(_LOOSE_BYTES)
 
     def _sizes_of(self, cluster: str) -> dict[str, int]:
-        """Job -> length of what is saved of it; {} while all of the file is below MOST_BYTES: each command would read it all."""
+        """Job -> length of what is saved of it; {} while all of the file is below
+        MOST_BYTES: each command would read it all.
+        """
         whole, free = self._store.sizes()
         if whole - free <= MOST_BYTES:
             return {}
@@ -452,7 +484,7 @@ class History:
         version = self._store.rows("PRAGMA data_version")
         if version == self._version:
             return ()
-        turns = self._store.read(lambda base: since(base, self._heard, self._complain), None)
+        turns = self._store.read(lambda base: rows_since(base, self._heard, self._complain), None)
         if turns is None:
             return ()
         self._version = version

@@ -1,4 +1,6 @@
-"""The history of an open session, in a thread of its own: a disk that hangs, or a locked file, holds up no screen."""
+"""The history of an open session, in a thread of its own: a disk that hangs,
+or a locked file, holds up no screen.
+"""
 
 import asyncio
 from collections import deque
@@ -26,7 +28,10 @@ Row = tuple[str, float, Mapping[str, Any]]
 
 @dataclass(slots=True)
 class DueWrites:
-    """What is to be written next. `forgotten` goes first: a job may be saved anew under the same id."""
+    """What is to be written next.
+
+    `forgotten` goes first: a job may be saved anew under the same id.
+    """
 
     forgotten: set[str] = field(default_factory=set[str])
     events: deque[NodeEvent] = field(default_factory=lambda: deque(maxlen=KEPT))
@@ -50,7 +55,9 @@ class DueWrites:
         self.forgotten.add(job_id)
 
     def write_to(self, history: History) -> None:
-        """Write it; events that could not be written stay due, and `History` itself keeps such jobs."""
+        """Write it; events that could not be written stay due, and
+        `History` itself keeps such jobs.
+        """
         history.forget(*self.forgotten)
         if history.add_events(list(self.events)):
             self.events.clear()
@@ -80,7 +87,10 @@ class KeptRecords:
 
 
 class HistoryThread:
-    """The history of one session. All that reads or writes the file runs in one thread, one piece after the other."""
+    """The history of one session.
+
+    All that reads or writes the file runs in one thread, one piece after the other.
+    """
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -104,14 +114,19 @@ class HistoryThread:
         return await loop.run_in_executor(self._thread, work, self._history)
 
     async def write(self) -> None:
-        """Write all that is due. What cannot be written is tried again at the next call; `state` says why."""
+        """Write all that is due.
+
+        What cannot be written is tried again at the next call; `state` says why.
+        """
         async with self._turn:
             writes, self.due = self.due, DueWrites()
             await self.ask(writes.write_to)
             self.due.events = deque((*writes.events, *self.due.events), maxlen=KEPT)
 
     async def read_kept(self, cluster: str, now: float) -> KeptRecords:
-        """Remove what is too old or too much, and read what is left of this cluster; `now` is epoch seconds."""
+        """Remove what is too old or too much, and read what is left of
+        this cluster; `now` is epoch seconds.
+        """
 
         def read(history: History) -> KeptRecords:
             history.prune(cluster)

@@ -1,6 +1,7 @@
 """Applies each event of a node, and each report of Slurm, to the record of a job.
 
-Events are values whose sender may say what they say (`rankdeck_agent.wire.job_events`): nothing is checked again here.
+Events are values whose sender may say what they say
+(`rankdeck_agent.wire.job_events`): nothing is checked again here.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -9,12 +10,12 @@ from typing import Any
 
 from rankdeck.model.job import Explained, FirstFailure, RankState, State
 from rankdeck.model.job_events import ClockSet, Closing, Connected, Lost, NodeEvent, NotStarted
-from rankdeck.model.rank import computes, exit_status, place
+from rankdeck.model.rank import describe_process_state, exit_status, is_computing
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.model.schedulers import Attempt, SlurmStatus, SlurmTask
-from rankdeck.rules.ends import End, program_in, read_words
+from rankdeck.rules.ends import End, fill_word_caches, program_in
 from rankdeck.state.own_messages import use_own_messages
-from rankdeck.state.record import EndReport, JobRecord, NodeRecord, last_lines, looked
+from rankdeck.state.record import EndReport, JobRecord, NodeRecord, last_lines, note_looks
 from rankdeck_agent.wire import LAUNCHER
 from rankdeck_agent.wire.job_events import (
     AttemptBegan,
@@ -187,7 +188,9 @@ def _take_task_report(
 def _begin_task_again(
     record: JobRecord, state: RankState, before: SlurmTask, event: NodeEvent, said: TaskReport
 ) -> None:
-    """Keep the run of a task that Slurm queued again, and reset its rank: its new node is not known yet."""
+    """Keep the run of a task that Slurm queued again, and reset its
+    rank: its new node is not known yet.
+    """
     run = _finished_attempt([state], before.attempt, said.text, event.at)
     kept = (*before.attempts, run)[-_MOST_ATTEMPTS:]
     record.tasks[state.rank] = SlurmTask(number=state.rank, attempt=said.attempt, attempts=kept)
@@ -201,7 +204,10 @@ def _begin_task_again(
 def _ended_task(
     state: RankState, task: SlurmTask, event: NodeEvent, code: int | None, host: str
 ) -> RankState:
-    """The rank of a task that is over; `host` is its node or "". Slurm's verdict counts more than the shim's record."""
+    """The rank of a task that is over; `host` is its node or "".
+
+    Slurm's verdict counts more than the shim's record.
+    """
     code = state.exit_code if state.state.final else code
     well = task.state == "COMPLETED" and not code
     end = State.DONE if well else State.CANCELLED if task.state == "CANCELLED" else State.FAILED
@@ -313,12 +319,14 @@ def _exit_rank(record: JobRecord, node: NodeRecord, event: NodeEvent, said: Rank
         record.note(f"rank {said.rank} on {node.name} ended with exit 0, but {why}")
     if not well or said.inside is not None:
         use_own_messages()
-        read_words(said.said)
+        fill_word_caches(said.said)
     _end_rank(record, node, event.at, said.rank, said)
 
 
 def _failed_inside(said: RankExited) -> str:
-    """What tells that a program of a rank that ended with exit 0 failed, in words; "" if nothing does."""
+    """What tells that a program of a rank that ended with exit 0
+    failed, in words; "" if nothing does.
+    """
     if said.inside is not None:
         return program_in(said.inside)
     return f"the kernel says of a process of it: {said.kernel[-1]}" if said.kernel else ""
@@ -328,7 +336,7 @@ def _doing(look: LastLook | None) -> str:
     """What the rank did last, in words; "" if that is not known."""
     if look is None:
         return ""
-    return place(look.state, look.wchan, busy=computes(look.state, look.cores))
+    return describe_process_state(look.state, look.wchan, busy=is_computing(look.state, look.cores))
 
 
 def _end_rank(
@@ -336,7 +344,8 @@ def _end_rank(
 ) -> None:
     failed = exit_status(said.code, said.signal) != 0
     stopped = failed and record.is_stopped(at, node)
-    # A program that saves its state when it is told to end may report success: it was cancelled all the same.
+    # A program that saves its state when it is told to end may report
+    # success: it was cancelled all the same.
     if node.cancelled_at is not None:
         record.cut_short = True
     end = State.CANCELLED if stopped else State.FAILED if failed else State.DONE
@@ -372,7 +381,9 @@ def _end_launcher(
 
 
 def _launcher_tail(record: JobRecord, node: NodeRecord) -> tuple[str, ...]:
-    """The launcher's last lines that this console has, for a node that sends none with the launcher's end."""
+    """The launcher's last lines that this console has, for a node that
+    sends none with the launcher's end.
+    """
     lines = last_lines(record.log(node.name, LAUNCHER))
     return tuple(strip_controls(line) for line in lines)
 
@@ -510,7 +521,7 @@ HANDLERS: Mapping[type, Callable[[JobRecord, NodeRecord, NodeEvent, Any], None]]
     SupervisorReady: _note_ready,
     RankStarted: _start_rank,
     RankExited: _exit_rank,
-    Looks: looked,
+    Looks: note_looks,
     LauncherEnded: _end_launcher,
     Trouble: _note_trouble,
     Waiting: _note_waiting,

@@ -1,4 +1,6 @@
-"""Writes running jobs to the history, with health and numbers of their nodes; adds notes about nodes to jobs."""
+"""Writes running jobs to the history, with health and numbers of their
+nodes; adds notes about nodes to jobs.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -7,12 +9,12 @@ from typing import Any
 from rankdeck.model.health import Ack, Level, Occurrence
 from rankdeck.model.job import Followed, Job, NodeNote
 from rankdeck.model.job_events import NodeEvent
-from rankdeck.model.safe_text import clean
+from rankdeck.model.safe_text import clean_line
 from rankdeck.rules.job_news import (
     MARGIN,
     SENTENCE,
     NodeHistory,
-    concerns,
+    event_concerns_job,
     is_made_up,
     is_telling,
     node_notes,
@@ -41,8 +43,9 @@ _VALUES = (
 MOST_NODES = 64
 """Most nodes of a job whose numbers are saved."""
 _FRAMES = 100
-"""Numbers are saved once a second at first, later each time 1/_FRAMES of the job's run time has passed:
-60 rows for a minute, about 1,000 for a week."""
+"""Numbers are saved once a second at first, later each time 1/_FRAMES of the job's run time has
+passed: 60 rows for a minute, about 1,000 for a week.
+"""
 
 
 class JobRecorder:
@@ -60,7 +63,9 @@ class JobRecorder:
             self._history.due.events.append(event)
 
     def save(self, job: Job, now: float) -> None:
-        """Note the job for the next `write`, with due numbers and, if its state has changed, the health of its nodes."""
+        """Note the job for the next `write`, with due numbers and, if its state
+        has changed, the health of its nodes.
+        """
         self._history.due.jobs[job.id] = job
         self._save_numbers(job, now)
         turn = (job.state.value, job.first_failure is not None, bool(job.stalled))
@@ -100,7 +105,9 @@ class JobRecorder:
 
 
 def node_health(fleet: Fleet, job: Job) -> dict[str, Any]:
-    """Node -> its present health as JSON, for the nodes of a job; without nodes that have sent no telemetry."""
+    """Node -> its present health as JSON, for the nodes of a job; without
+    nodes that have sent no telemetry.
+    """
     found: dict[str, Any] = {}
     for name in job.nodes:
         if not fleet.knows(name) or fleet.node(name).heard_s() is None:
@@ -125,13 +132,17 @@ def _numbers(node: NodeState) -> dict[str, dict[str, float]]:
 
 
 def node_numbers(fleet: Fleet, job: Job) -> dict[str, Any]:
-    """`{metrics, of, nodes, simulated}`: for each heard node, one number per metric of `fleet_history.PICTURED`.
+    """`{metrics, of, nodes, simulated}`: for each heard node, one number
+    per metric of `fleet_history.PICTURED`.
 
-    If there are more than 64, the nodes that are not OK and an even choice of the others. `of` is the number of the
-    job's nodes, `simulated` the prefixes of metrics that are simulated on any of them. Empty if no node is heard.
+    If there are more than 64, the nodes that are not OK and an even choice of the others. `of` is
+    the number of the job's nodes, `simulated` the prefixes of metrics that are simulated on any of
+    them. Empty if no node is heard.
     """
     names = [name for name in job.nodes if fleet.knows(name) and not fleet.node(name).silent]
-    kept = chosen(names, [name for name in names if fleet.node(name).health.level > Level.OK])
+    kept = choose_recorded(
+        names, [name for name in names if fleet.node(name).health.level > Level.OK]
+    )
     nodes = {
         name: [_short(fleet.node(name).summary(metric)) for metric in PICTURED] for name in kept
     }
@@ -140,8 +151,10 @@ def node_numbers(fleet: Fleet, job: Job) -> dict[str, Any]:
     return {**about, "nodes": nodes} if nodes else {}
 
 
-def chosen(names: Sequence[str], odd: Sequence[str]) -> list[str]:
-    """At most `MOST_NODES` of `names`, in their order: the `odd` ones (at most half), an even choice of others."""
+def choose_recorded(names: Sequence[str], odd: Sequence[str]) -> list[str]:
+    """At most `MOST_NODES` of `names`, in their order: the `odd` ones (at
+    most half), an even choice of others.
+    """
     first = odd[: MOST_NODES // 2] if len(names) > MOST_NODES else odd
     others = [name for name in names if name not in {*first}]
     step = max(-(-len(others) // max(MOST_NODES - len(first), 1)), 1)
@@ -169,7 +182,9 @@ KEEP_PER_JOB = 500
 
 
 class NodeNotes:
-    """Makes notes on jobs from the node events that all consoles saved, and passes them to `Jobs`."""
+    """Makes notes on jobs from the node events that all consoles
+    saved, and passes them to `Jobs`.
+    """
 
     def __init__(
         self, jobs: Jobs, fleet: Fleet, history: HistoryThread, log: SharedEventLog
@@ -201,9 +216,15 @@ class NodeNotes:
         return [job for one in known if (job := self._judge(one, read.acks, now))]
 
     def _give(self, watched: Iterable[Job], read: "_Read") -> None:
-        """Give new rows to the jobs that they concern; a new job also gets the rows since shortly before its start."""
+        """Give new rows to the jobs that they concern; a new job also gets the
+        rows since shortly before its start.
+        """
         for job in watched:
-            mine = [one for _, one in read.of_new.get(job.id, read.fresh) if concerns(job, one)]
+            mine = [
+                one
+                for _, one in read.of_new.get(job.id, read.fresh)
+                if event_concerns_job(job, one)
+            ]
             # A row written between two queries is in both answers.
             known = dict.fromkeys((*self._told.get(job.id, ()), *mine))
             self._told[job.id] = list(known)[-KEEP_PER_JOB:]
@@ -231,7 +252,9 @@ class NodeNotes:
         return self._jobs.job(job.id)
 
     def _present(self, job: Job, now: float) -> list[NodeNote]:
-        """The present problems of the job's nodes, according to the last judgement; [] once it has ended."""
+        """The present problems of the job's nodes, according to the last
+        judgement; [] once it has ended.
+        """
         if job.ended is not None:
             return []
         return [
@@ -241,7 +264,7 @@ class NodeNotes:
                 level=reason.level,
                 check=reason.check,
                 device=reason.device,
-                text=clean(reason.sentence.seen, SENTENCE),
+                text=clean_line(reason.sentence.seen, SENTENCE),
                 before=True,
                 simulated=is_made_up(reason.check, self._fleet.node(name).simulated),
             )

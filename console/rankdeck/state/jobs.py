@@ -26,7 +26,7 @@ from rankdeck.model.rank import Activity, exit_status
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.job_news import best_notes, with_reasons
 from rankdeck.rules.job_versions import merge_versions
-from rankdeck.rules.messages import explain
+from rankdeck.rules.messages import explain_end
 from rankdeck.state.first_failure import first_failure, launcher_lines
 from rankdeck.state.job_events import (
     HANDLERS,
@@ -35,7 +35,7 @@ from rankdeck.state.job_events import (
     slurm_with_tasks,
 )
 from rankdeck.state.lines import RankLog, ReadPositionsOf
-from rankdeck.state.record import JobRecord, NodeRecord, listen, new_record, restored_record
+from rankdeck.state.record import JobRecord, NodeRecord, new_record, note_output, restored_record
 from rankdeck_agent.wire import LAUNCHER
 from rankdeck_agent.wire.job_events import NodeClosed, Now
 
@@ -52,14 +52,18 @@ class RepeatedEvents:
         self._held: dict[tuple[str, str], list[NodeEvent]] = {}
 
     def expect(self, job: Job, seen: Mapping[str, int]) -> None:
-        """Hold back events that this job already includes; `seen` is node -> number of the last one."""
+        """Hold back events that this job already includes; `seen` is
+        node -> number of the last one.
+        """
         nothing = inf if job.state.final else -1
         for node in job.plan.nodes:
             self._known[job.id, node.node] = seen.get(node.node, nothing)
             self._held.pop((job.id, node.node), None)
 
     def due(self, record: JobRecord, node: NodeRecord, event: NodeEvent) -> Sequence[NodeEvent]:
-        """The events to apply now: none while the node repeats known ones, then all that were held back."""
+        """The events to apply now: none while the node repeats known
+        ones, then all that were held back.
+        """
         seq = event.seq
         if not node.restored or seq is None:
             return (event,)
@@ -103,7 +107,10 @@ class Additions:
         return with_reasons(replace(whole, node_notes=notes)) if notes else whole
 
     def tell(self, job: Job) -> bool:
-        """Take the end of a job from the history; returns whether it is new. A job that still runs there is ignored."""
+        """Take the end of a job from the history; returns whether it is new.
+
+        A job that still runs there is ignored.
+        """
         if not job.state.final or self._ended.get(job.id) == job:
             return False
         self._ended[job.id] = job
@@ -130,7 +137,7 @@ class Additions:
             table.pop(job_id, None)
 
 
-def job_state(ranks: Sequence[State], *, ended: bool, failed: bool, cancelled: bool) -> State:
+def state_of_job(ranks: Sequence[State], *, ended: bool, failed: bool, cancelled: bool) -> State:
     """The state of a job from the states of its ranks; `ended`: all its nodes have closed."""
     if ended:
         if failed:
@@ -144,8 +151,10 @@ def job_state(ranks: Sequence[State], *, ended: bool, failed: bool, cancelled: b
     return State.RUNNING if begun else State.PENDING
 
 
-def exit_code(state: State, first: FirstFailure | None) -> int | None:
-    """The exit code of `rankdeck run`: that of what failed first, or 1 if it has none; None while the job runs."""
+def run_exit_code(state: State, first: FirstFailure | None) -> int | None:
+    """The exit code of `rankdeck run`: that of what failed first, or 1 if
+    it has none; None while the job runs.
+    """
     if state is State.DONE:
         return 0
     if state is not State.FAILED:
@@ -155,20 +164,21 @@ def exit_code(state: State, first: FirstFailure | None) -> int | None:
     return exit_status(first.exit_code, first.signal) or 1
 
 
-def snapshot(record: JobRecord) -> Job:
+def job_snapshot(record: JobRecord) -> Job:
     """The job as it is now; built again only after a change."""
     if record.snapshot is not None:
         return record.snapshot
     ranks = tuple(_rank(record, record.ranks[rank]) for rank in sorted(record.ranks))
     first = _judged(record)
-    state = job_state(
+    state = state_of_job(
         [rank.state for rank in ranks],
         ended=record.ended,
         failed=_failed(record, first),
         cancelled=record.cancelled
         and (record.cut_short or any(r.state is not State.DONE for r in ranks)),
     )
-    # If the nodes of a restored job no longer know it, no event comes: its ranks ended when they fell silent.
+    # If the nodes of a restored job no longer know it, no event comes:
+    # its ranks ended when they fell silent.
     last = max((rank.ended for rank in ranks if rank.ended), default=record.created)
     ended = record.latest or last
     record.snapshot = Job(
@@ -180,7 +190,7 @@ def snapshot(record: JobRecord) -> Job:
         ranks=ranks,
         created=record.created,
         ended=ended if state.final else None,
-        exit_code=exit_code(state, first),
+        exit_code=run_exit_code(state, first),
         first_failure=None if state is State.DONE else first,
         countdown=None if state.final else record.countdown,
         kept=record.kept,
@@ -241,7 +251,7 @@ def _rank(record: JobRecord, rank: RankState) -> RankState:
 
 def _explained(record: JobRecord) -> tuple[Explained, ...]:
     """What the lines of launchers and nodes mean, for a job without a first failure."""
-    return explain((*launcher_lines(record), *record.notes))
+    return explain_end((*launcher_lines(record), *record.notes))
 
 
 class Jobs:
@@ -256,7 +266,9 @@ class Jobs:
     # ---- reading and adding jobs
 
     def add(self, plan: Plan, created: float) -> Job:
-        """Add a job that is about to be launched, was found, or is replayed from the start; returns it."""
+        """Add a job that is about to be launched, was found, or is
+        replayed from the start; returns it.
+        """
         self._added.forget(plan.job)
         self._records[plan.job] = new_record(plan, created)
         return self._touch(plan.job)
@@ -274,7 +286,8 @@ class Jobs:
         return self._touch(job_id)
 
     def restore(self, job: Job, seen: Mapping[str, int] | None = None) -> Job:
-        """Add a job of an earlier session; events that its nodes send again replace what was stored.
+        """Add a job of an earlier session; events that its nodes
+        send again replace what was stored.
 
         `seen` is node -> number of the last event that `job` includes. Events up to that number are
         applied all at once, so that the job never appears in an earlier state.
@@ -300,7 +313,7 @@ class Jobs:
     def only_recorded(self, job_id: str) -> bool:
         """Whether the end of this job is known only from another console."""
         final = self.job(job_id).state.final
-        return final and not snapshot(self._record(job_id)).state.final
+        return final and not job_snapshot(self._record(job_id)).state.final
 
     def unreported(self, job_id: str) -> frozenset[str]:
         """If `only_recorded`: the nodes that have not yet reported the end to this console."""
@@ -318,10 +331,11 @@ class Jobs:
 
     def job(self, job_id: str) -> Job:
         """The job now; raises UnknownJobError."""
-        return self._added.shown(snapshot(self._record(job_id)))
+        return self._added.shown(job_snapshot(self._record(job_id)))
 
     def find(self, text: str) -> Job:
-        """Find a job by its id (Rankdeck's or Slurm's), its name (the newest), or the beginning of one id only.
+        """Find a job by its id (Rankdeck's or Slurm's), its name (the
+        newest), or the beginning of one id only.
 
         Raises UnknownJobError.
         """
@@ -355,10 +369,11 @@ class Jobs:
     def _listed(self, *, replays: bool) -> tuple[Job, ...]:
         some = (one for one in self._records.values() if bool(one.plan.replay_of) is replays)
         records = sorted(some, key=lambda record: -record.created)
-        return tuple(self._added.shown(snapshot(record)) for record in records)
+        return tuple(self._added.shown(job_snapshot(record)) for record in records)
 
     def log(self, job_id: str, rank: int, node: str = "") -> RankLog:
-        """Output of a rank. For LAUNCHER: that of `node`, or without `node` of the first node with a launcher.
+        """Output of a rank. For LAUNCHER: that of `node`, or without `node`
+        of the first node with a launcher.
 
         Raises UnknownJobError.
         """
@@ -376,7 +391,9 @@ class Jobs:
         return {rank: tuple(looks) for rank, looks in kept}
 
     def reported(self, job_id: str) -> dict[str, float]:
-        """Node -> epoch seconds up to which it has reported everything; without nodes that were never heard."""
+        """Node -> epoch seconds up to which it has reported everything;
+        without nodes that were never heard.
+        """
         nodes = self._record(job_id).nodes.values()
         return {node.name: node.reported for node in nodes if node.reported is not None}
 
@@ -416,10 +433,10 @@ class Jobs:
         elif isinstance(event, Chunk):
             new = record.log(node.name, event.rank).add(event)
             record.judged = record.judged and (record.over or not _is_evidence(record, event))
-            listen(record, event.rank, event.at)
+            note_output(record, event.rank, event.at)
         else:
             record.log(node.name, event.rank).tell(event)
-            listen(record, event.rank, event.at)
+            note_output(record, event.rank, event.at)
         self._touch_record(record)
         return new
 
@@ -441,7 +458,7 @@ class Jobs:
             node.sending = False
         self._touch_record(record)
         if record.ended and not record.over:
-            record.ranks = {rank.rank: rank for rank in snapshot(record).ranks}
+            record.ranks = {rank.rank: rank for rank in job_snapshot(record).ranks}
             record.over = True
 
     def set_clock(self, job_id: str, at: float) -> None:
@@ -457,7 +474,8 @@ class Jobs:
             self._touch(job_id)
 
     def cancelling(self, job_id: str, at: float, *, abort: bool, grace: float = 0.0) -> None:
-        """Note that the job is being stopped: ranks that end from `at` (epoch seconds) on end because of that.
+        """Note that the job is being stopped: ranks that end from `at`
+        (epoch seconds) on end because of that.
 
         What has not ended `grace` seconds later is killed.
         """
@@ -566,7 +584,9 @@ def _proof(record: JobRecord, report: CancelReport, node: str, at: float) -> Nod
 
 
 def _end_lost_ranks(record: JobRecord, node: NodeRecord) -> None:
-    """Note that the ranks of a lost node are gone: the node was asked, and nothing is left there."""
+    """Note that the ranks of a lost node are gone: the node was
+    asked, and nothing is left there.
+    """
     for rank in reported_ranks(record, node):
         state = record.ranks[rank]
         if not state.state.final and (node.lost or state.state is State.LOST):
@@ -574,6 +594,8 @@ def _end_lost_ranks(record: JobRecord, node: NodeRecord) -> None:
 
 
 def _is_evidence(record: JobRecord, chunk: Chunk) -> bool:
-    """Whether this output may change the verdict: it is that of a launcher, or of a rank that has failed."""
+    """Whether this output may change the verdict: it is that of a
+    launcher, or of a rank that has failed.
+    """
     rank = record.ranks.get(chunk.rank)
     return rank is None or rank.state is State.FAILED

@@ -1,4 +1,6 @@
-"""The health of one node as this console sees it: the agent's judgement, and what only the console can see."""
+"""The health of one node as this console sees it: the agent's
+judgement, and what only the console can see.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,19 +9,24 @@ from sys import intern
 from typing import TYPE_CHECKING
 
 from rankdeck.model.health import REMEMBERED, UNHEARD, Ack, Health, Level, Reason, of_reasons
-from rankdeck.rules.nodes import merged, with_slurm
-from rankdeck_agent.rules.derived import derive
+from rankdeck.rules.nodes import merge_kubernetes, with_slurm
+from rankdeck_agent.rules.derived import derive_numbers
 from rankdeck_agent.rules.facts import Facts, Memory
 from rankdeck_agent.rules.judge import (
     CheckResult,
     Covered,
     as_lasting,
-    combine,
-    explain,
+    combine_health,
+    explain_checks,
     is_event,
 )
-from rankdeck_agent.rules.levels import Expected, worst_of
-from rankdeck_agent.rules.report import covered_by, fingerprint, health_of, memory_of
+from rankdeck_agent.rules.levels import Expected, worst_level
+from rankdeck_agent.rules.report import (
+    covered_by,
+    expectations_fingerprint,
+    health_of,
+    memory_from_report,
+)
 from rankdeck_agent.rules.table import CHECKS, MINUTE, RULES
 from rankdeck_agent.wire import Event, HealthReport
 
@@ -49,13 +56,15 @@ _NOT_JUDGED = Health(
 _NO_CHECK_JUDGED = Covered(frozenset(check.number for check in CHECKS), frozenset())
 
 
-def acknowledged(health: Health, acks: Sequence[Ack], now: float) -> Health:
-    """The same reasons, with the acknowledged ones marked and moved to the end; `now` is epoch seconds."""
+def apply_acknowledgements(health: Health, acks: Sequence[Ack], now: float) -> Health:
+    """The same reasons, with the acknowledged ones marked and moved to
+    the end; `now` is epoch seconds.
+    """
     if not acks or not health.reasons:
         return health
     marked = tuple(_marked(reason, acks, now) for reason in health.reasons)
     ordered = tuple(sorted(marked, key=lambda r: r.acknowledged_until is not None))
-    return replace(health, level=worst_of(ordered), reasons=ordered)
+    return replace(health, level=worst_level(ordered), reasons=ordered)
 
 
 def _marked(reason: Reason, acks: Sequence[Ack], now: float) -> Reason:
@@ -67,7 +76,9 @@ def _marked(reason: Reason, acks: Sequence[Ack], now: float) -> Reason:
 
 
 MORE, LONGEST = 15.0, 5 * MINUTE
-"""Seconds added to the time in which a rule fires after an agent's start; most seconds of its window that count."""
+"""Seconds added to the time in which a rule fires after an agent's start;
+most seconds of its window that count.
+"""
 _TAKES: dict[str, float] = {}
 for rule in RULES:
     takes = rule.hold + min(rule.window, LONGEST) + MORE
@@ -124,11 +135,13 @@ class NodeJudgement:
         self.newest: NewestReport | None = None
         """The agent's newest report; None before the first, and after a sample without one."""
         self.expected = expected
-        self._expects = intern(fingerprint(expected))
+        self._expects = intern(expectations_fingerprint(expected))
         self._memory = Memory()
         self._events: tuple[Event, ...] = ()
         self._recalled: tuple[Reason, ...] = ()
-        """Problems that an earlier console saw; kept until the node has been judged again for long enough."""
+        """Problems that an earlier console saw; kept until the node has
+        been judged again for long enough.
+        """
         self._heard_from: float | None = None
         """When this console first judged the node while it was heard."""
 
@@ -137,7 +150,8 @@ class NodeJudgement:
         self._recalled = tuple(filter(_may_be_recalled, reasons))
 
     def take_report(self, report: HealthReport, now: float, *, remembered: bool = False) -> bool:
-        """Take a report of the agent at `now` (monotonic seconds); returns whether its judgement has changed.
+        """Take a report of the agent at `now` (monotonic seconds); returns
+        whether its judgement has changed.
 
         A report with reasons always counts as new, because their durations count from its arrival.
         """
@@ -154,7 +168,8 @@ class NodeJudgement:
         self._events = (*self._events[-WAITING + 1 :], event)
 
     def moves(self, *, silent: bool) -> bool:
-        """Whether the health may change with time alone: a condition must last, an event or acknowledgement ends.
+        """Whether the health may change with time alone: a condition must
+        last, an event or acknowledgement ends.
 
         A `silent` node has no measurements that could change it.
         """
@@ -171,22 +186,27 @@ class NodeJudgement:
         *,
         tried: bool,
     ) -> None:
-        """Judge again, with schedulers' reports; `wall` (epoch seconds): for acknowledgements; `tried`: see `merged`."""
+        """Judge again, with schedulers' reports; `wall` (epoch seconds): for
+        acknowledgements; `tried`: see `merge_kubernetes`.
+        """
         reported = self._reported_health(facts)
-        health, self._memory = combine(reported, facts, self._memory)
+        health, self._memory = combine_health(reported, facts, self._memory)
         if self.newest is not None and self.newest.remembered and facts.up:
             health = _with_remembered(reported.reasons, REMEMBERED, health)
         self._events = ()
         heard = facts.up and facts.heard_s is not None and facts.heard_s <= facts.patience
         if self._recalled:
             health = self._with_recalled(health, facts.now, heard=heard)
-        health = merged(health, kubernetes, heard=heard, tried=tried)
-        # Acknowledged before Slurm is added: an acknowledged problem is no reason to report that it still gets jobs.
-        health = with_slurm(acknowledged(health, self.acks, wall), slurm, heard=heard)
-        self.health = acknowledged(health, self.acks, wall)
+        health = merge_kubernetes(health, kubernetes, heard=heard, tried=tried)
+        # Acknowledged before Slurm is added: an acknowledged problem is no
+        # reason to report that it still gets jobs.
+        health = with_slurm(apply_acknowledgements(health, self.acks, wall), slurm, heard=heard)
+        self.health = apply_acknowledgements(health, self.acks, wall)
 
     def _with_recalled(self, health: Health, now: float, *, heard: bool) -> Health:
-        """The health with the recalled reasons, until an agent that has just started has had time to report them."""
+        """The health with the recalled reasons, until an agent that has just
+        started has had time to report them.
+        """
         if heard and self._heard_from is None:
             self._heard_from = now
         if not heard and self._heard_from is not None:
@@ -203,7 +223,9 @@ class NodeJudgement:
         return _with_remembered(self._recalled, JUDGED_AGAIN, health)
 
     def _reported_health(self, facts: Facts) -> Health:
-        """The agent's judgement, with its coverage, and a reason if its `expect:` differs from the cluster file's."""
+        """The agent's judgement, with its coverage, and a reason if its
+        `expect:` differs from the cluster file's.
+        """
         if self.newest is None:
             return _NOT_JUDGED
         counted = covered_by(self.newest.report, facts)
@@ -233,8 +255,8 @@ class NodeJudgement:
         if self.newest is not None:
             covered = covered_by(self.newest.report, facts)
             covered = Covered(covered.applicable, frozenset()) if silent else covered
-            memory = memory_of(self.newest.report, facts.now)
-        return explain(facts, derive(facts), memory, covered, self.health.reasons)
+            memory = memory_from_report(self.newest.report, facts.now)
+        return explain_checks(facts, derive_numbers(facts), memory, covered, self.health.reasons)
 
 
 def _with_remembered(remembered: Sequence[Reason], mark: Reason, now: Health) -> Health:

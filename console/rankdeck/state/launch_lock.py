@@ -7,13 +7,13 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rankdeck.config.files import lock_if_free, state_folder
+from rankdeck.config.files import console_state_folder, lock_if_free
 
 log = logging.getLogger(__name__)
 
 
 def _place(job: str) -> Path:
-    return state_folder() / "launching" / job
+    return console_state_folder() / "launching" / job
 
 
 @contextmanager

@@ -1,4 +1,6 @@
-"""The output of one rank: how far it was read, and its newest lines; bytes that arrive twice are taken once."""
+"""The output of one rank: how far it was read, and its newest lines;
+bytes that arrive twice are taken once.
+"""
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +14,9 @@ from rankdeck.model.safe_text import strip_codes, strip_controls
 KEEP_LINES = 10_000
 KEEP_BYTES = 4 << 20
 KEEP_ALL = 56 << 20
-"""Most bytes of memory for lines: KEEP_BYTES for one rank, KEEP_ALL for all ranks of a job together."""
+"""Most bytes of memory for lines: KEEP_BYTES for one rank,
+KEEP_ALL for all ranks of a job together.
+"""
 _ENTRY = 168
 """Bytes that Python needs for a line in addition to its text."""
 SHOWN = 10_000
@@ -23,7 +27,9 @@ Entry = tuple[float, str, int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line: all control codes are removed except SGR colours; invisible characters are still in it."""
+    """One line: all control codes are removed except SGR colours;
+    invisible characters are still in it.
+    """
 
     at: float
     rank: int
@@ -46,8 +52,10 @@ class Gap:
     """Number of the line after the gap, counted like `RankLog.total`."""
 
 
-def visible(raw: bytes) -> bytes:
-    """What a terminal shows of a line that was rewritten with carriage returns: its newest version."""
+def visible_line(raw: bytes) -> bytes:
+    """What a terminal shows of a line that was rewritten with
+    carriage returns: its newest version.
+    """
     return raw.rstrip(b"\r").rpartition(b"\r")[2]
 
 
@@ -93,13 +101,20 @@ class _Position:
     end: int = 0
     """Size of the log on the node, as far as known."""
     back: int = 0
-    """If above 0: reading begins this many bytes before the end, whose offset only the node knows."""
+    """If above 0: reading begins this many bytes before the end,
+    whose offset only the node knows.
+    """
     rewinding: bool = False
-    """Bytes that were requested again have not arrived yet; later bytes that arrive before them are dropped."""
+    """Bytes that were requested again have not arrived yet; later bytes
+    that arrive before them are dropped.
+    """
 
 
 class ReadPositions:
-    """How far both streams of one rank were read. Followers fetch by these positions; no other code counts bytes."""
+    """How far both streams of one rank were read.
+
+    Followers fetch by these positions; no other code counts bytes.
+    """
 
     def __init__(self) -> None:
         self._streams = {name: _Position() for name in ("out", "err")}
@@ -115,7 +130,9 @@ class ReadPositions:
         return {name: one.end for name, one in self._streams.items()}
 
     def wanted(self) -> dict[str, int]:
-        """Stream -> offset where reading goes on; below 0 it counts back from the end of the log."""
+        """Stream -> offset where reading goes on; below 0 it counts
+        back from the end of the log.
+        """
         return {name: -one.back if one.back else one.at for name, one in self._streams.items()}
 
     def has(self, ends: Mapping[str, int]) -> bool:
@@ -130,8 +147,8 @@ class ReadPositions:
     def resume(self, backlog: int | None) -> bool:
         """Set the positions so that at least the last `backlog` bytes are read; None: everything.
 
-        If some of these bytes are missing here, reading begins again from the first of them. Returns whether the
-        positions changed, so that the node must be asked again.
+        If some of these bytes are missing here, reading begins again from the first of them.
+        Returns whether the positions changed, so that the node must be asked again.
         """
         streams, before = self._streams.values(), self.wanted()
         starts = [0 if backlog is None else max(0, one.end - backlog) for one in streams]
@@ -146,7 +163,9 @@ class ReadPositions:
         return anew or self.wanted() != before
 
     def take(self, chunk: Chunk) -> Chunk | None:
-        """Note the bytes of a chunk as read; returns the part that is new (it may follow a gap), or None."""
+        """Note the bytes of a chunk as read; returns the part that is
+        new (it may follow a gap), or None.
+        """
         one = self._streams.get(chunk.stream)
         if one is None or not chunk.data or chunk.offset < 0:
             return None
@@ -207,7 +226,7 @@ class _Stream:
     """Number of lines on the node, as the node counted them."""
 
 
-def share(ranks: int) -> int:
+def line_memory_share(ranks: int) -> int:
     """Bytes of memory for the lines of each rank, in a job with this many ranks."""
     return min(KEEP_BYTES, KEEP_ALL // max(ranks, 1))
 
@@ -242,7 +261,9 @@ class RankLog:
         return self.total - len(self._entries)
 
     def entries(self, number: int, most: int) -> list[Entry]:
-        """At most `most` undecoded lines from line `number` on; faster for readers of many lines."""
+        """At most `most` undecoded lines from line `number` on;
+        faster for readers of many lines.
+        """
         begin = max(number - self.first, 0)
         end = min(begin + most, len(self._entries))
         if begin < len(self._entries) // 2:
@@ -287,7 +308,10 @@ class RankLog:
         return tuple(self._gaps)
 
     def add(self, chunk: Chunk) -> Chunk | None:
-        """Add bytes; returns the new part, or None. Bytes seen before are dropped; missing bytes become a gap."""
+        """Add bytes; returns the new part, or None.
+
+        Bytes seen before are dropped; missing bytes become a gap.
+        """
         before = self.read.at()
         new = self.read.take(chunk)
         if new is None:
@@ -302,7 +326,8 @@ class RankLog:
             self._last_told = ""
         kept, total = len(self._entries), self.total
         self._split(stream, new)
-        # A reader that prints every line may be a quarter behind, and must also get all lines of this chunk.
+        # A reader that prints every line may be a quarter behind, and must
+        # also get all lines of this chunk.
         self._trim(self.total - total + kept // 4)
         return new
 
@@ -334,13 +359,16 @@ class RankLog:
 
     def _skip(self, stream: _Stream, before: int, offset: int) -> None:
         if stream.open:
-            self._append(stream, stream.open_at, visible(stream.open))
+            self._append(stream, stream.open_at, visible_line(stream.open))
         if before > 0 or not stream.lines:
             self._gaps.append(Gap(stream.name, before, offset, self.total))
         stream.open, stream.rewritten = b"", False
 
     def _split(self, stream: _Stream, new: Chunk) -> None:
-        """Take the lines of new bytes. A line that its program rewrites with carriage returns is one line, which stays open."""
+        """Take the lines of new bytes.
+
+        A line that its program rewrites with carriage returns is one line, which stays open.
+        """
         if not stream.open:
             stream.open_offset = new.offset
         returns = b"\r" in new.data or stream.rewritten
@@ -348,7 +376,7 @@ class RankLog:
         begin = new.offset
         for piece in ended:
             whole = stream.open + piece if stream.open else piece
-            self._append(stream, new.at, visible(whole) if returns else whole)
+            self._append(stream, new.at, visible_line(whole) if returns else whole)
             begin += len(piece) + 1
             stream.open, stream.open_offset, stream.rewritten = b"", begin, False
         if last:
@@ -358,7 +386,7 @@ class RankLog:
         stream.open_at = at
         if stream.rewritten or b"\r" in data:
             stream.rewritten = True
-            shown = visible(stream.open + data)[:_RAW]
+            shown = visible_line(stream.open + data)[:_RAW]
             # Whether the next bytes end this line or write over it is not known yet.
             stream.open = shown + b"\r" if data.endswith(b"\r") else shown
         elif len(stream.open) < _RAW:

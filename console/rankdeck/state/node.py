@@ -7,9 +7,9 @@ from math import inf, isnan, nan
 from typing import TYPE_CHECKING
 
 from rankdeck.model.health import UNHEARD, Ack, Health, Reason
-from rankdeck.model.safe_text import clean
+from rankdeck.model.safe_text import clean_line
 from rankdeck.state import sanitize
-from rankdeck_agent.rules.levels import SUMMARY, Expected, rates
+from rankdeck_agent.rules.levels import SUMMARY, Expected, growth_rates
 from rankdeck_agent.wire import METRICS, Event, HealthReport, Hello, Sample
 
 if TYPE_CHECKING:
@@ -43,7 +43,9 @@ class Chart:
         self._rows = array("d")
 
     def add(self, at: float, names: tuple[str, ...], row: Sequence[Number]) -> None:
-        """Replace the oldest row by the numbers in `row`, read at `at`; `names` are their devices."""
+        """Replace the oldest row by the numbers in `row`, read at
+        `at`; `names` are their devices.
+        """
         if names is not self._names and names[:WIDEST] != self._names:
             self._arrange(names[:WIDEST])
         place, wide = self._next, len(self._names)
@@ -113,18 +115,22 @@ class MetricValues:
 
     def rates(self) -> dict[str, float]:
         """Device -> growth of the counter per second."""
-        return rates(self._before, self.numbers, self._seconds)
+        return growth_rates(self._before, self.numbers, self._seconds)
 
     def rate(self, device: str) -> float | None:
-        """Growth of the counter of one device per second; None after a reset, a gap, or with one reading only."""
+        """Growth of the counter of one device per second; None after a
+        reset, a gap, or with one reading only.
+        """
         now, old = self.numbers.get(device), self._before.get(device)
         if now is None or old is None or now < old or self._seconds <= 0:
             return None
         return (now - old) / self._seconds
 
 
-def growth(points: Points, longest: float) -> Points:
-    """Readings of a counter as growth per second; no value across a reset, a step back, or over `longest` seconds."""
+def counter_growth(points: Points, longest: float) -> Points:
+    """Readings of a counter as growth per second; no value across a reset, a
+    step back, or over `longest` seconds.
+    """
     return [
         (at, (value - old) / (at - then))
         for (then, old), (at, value) in pairwise(points)
@@ -142,7 +148,9 @@ ALIKE = 0.5
 DRIFT = 0.05
 """A node is judged again when its clock has moved by this many seconds."""
 RIGHT = 0.25
-"""A clock that is off by less than this is right (seconds): half of the smallest threshold of the rule for clocks."""
+"""A clock that is off by less than this is right (seconds): half of the
+smallest threshold of the rule for clocks.
+"""
 
 CHARTED = frozenset({"cpu.used", "gpu.used", "net.rx", "net.tx", "rdma.rx", "rdma.tx"})
 """Metrics whose recent past is kept: those that a screen draws."""
@@ -151,9 +159,13 @@ _LINKS = ("rdma.up", "net.up")
 _NONE = frozenset[str]()
 _NO_LINKS = frozenset[tuple[str, str]]()
 REBOOT = "node.reboot"
-"""An event that the console detects itself: an agent does not know about the boot before its own."""
+"""An event that the console detects itself: an agent does not
+know about the boot before its own.
+"""
 HEARTBEATS, LATE = 1.5, 4.0
-"""A node is unknown after HEARTBEATS heartbeats and LATE seconds of silence: 19 s with a heartbeat every 10 s."""
+"""A node is unknown after HEARTBEATS heartbeats and LATE seconds of
+silence: 19 s with a heartbeat every 10 s.
+"""
 ASKED = 2.0
 """Seconds that the first full sample may take after it was requested."""
 GONE = 5.0
@@ -161,7 +173,9 @@ GONE = 5.0
 
 
 class _Skew:
-    """How many seconds a node's clock is ahead of the console's, measured by the arrival of its samples."""
+    """How many seconds a node's clock is ahead of the console's,
+    measured by the arrival of its samples.
+    """
 
     __slots__ = ("_stamps", "ahead")
 
@@ -170,7 +184,8 @@ class _Skew:
         self._stamps: tuple[float, ...] = ()
 
     def take(self, ahead: float | None) -> None:
-        """Take the difference (stamp - arrival) of one more sample; None if its stamp is not a time.
+        """Take the difference (stamp - arrival) of one more sample;
+        None if its stamp is not a time.
 
         A sample cannot arrive before it was sent, but a slow link may delay it: a clock counts as
         behind only if several samples in a row agree.
@@ -206,13 +221,19 @@ class NodeState:
         self.installed = False
         """Whether an installed agent has sent a hello and was not removed since."""
         self.attach, self.failed_to_attach = "not attached yet", False
-        """A sentence on whether this console could start the node's agent, and whether it could not."""
+        """A sentence on whether this console could start the node's
+        agent, and whether it could not.
+        """
         self.events: tuple[Event, ...] = ()
         """The newest events, oldest first."""
         self.kubernetes: KubernetesNode | None = None
-        """What the API server reports about it; None without Kubernetes, or before the first report."""
+        """What the API server reports about it; None without
+        Kubernetes, or before the first report.
+        """
         self.slurm: SlurmNode | None = None
-        """What Slurm reports about it; None if Slurm does not know it, or before the first report."""
+        """What Slurm reports about it; None if Slurm does not know
+        it, or before the first report.
+        """
         self.seen_up: frozenset[tuple[str, str]] = _NO_LINKS
         """(metric, device) of links that this console has seen up."""
         self._expected = expected
@@ -233,7 +254,9 @@ class NodeState:
         self.first_heard: float | None = None
         """When the first message arrived, epoch seconds on the console's clock."""
         self.silent_from = -inf
-        """Monotonic time of the console after which the node is silent, if no more messages come."""
+        """Monotonic time of the console after which the node is
+        silent, if no more messages come.
+        """
         self._heard: float | None = None
         self._sampled: float | None = None
         """When the newest sample arrived, monotonic time of the console."""
@@ -251,8 +274,9 @@ class NodeState:
         self._readings: dict[str, MetricValues] = {}
         self._overdue: dict[str, str] = {}
         self._swept_at = self._stale_from = -inf
-        """Two times on the node's clock (which may step back): of the last search for old numbers, and up to which
-        none can be old."""
+        """Two times on the node's clock (which may step back): of the last search for old
+        numbers, and up to which none can be old.
+        """
         self._numbers = 0
         """How many numbers are kept, of all metrics together."""
         self._holes: tuple[object, ...] = ()
@@ -309,7 +333,10 @@ class NodeState:
         return bool(self.values)
 
     def summary(self, metric: str) -> float | None:
-        """The one number that lists show for a metric; see `SUMMARY` in `rules/levels.py`. None if there is none."""
+        """The one number that lists show for a metric; see `SUMMARY` in `rules/levels.py`.
+
+        None if there is none.
+        """
         newest = self._newest_report
         known = newest.report.numbers.get(metric) if newest and not newest.remembered else None
         # An agent of another version may not send this number.
@@ -339,7 +366,10 @@ class NodeState:
 
     @property
     def skew(self) -> float | None:
-        """Seconds by which the node's clock is wrong; None: not known. The error of the console's own is taken off."""
+        """Seconds by which the node's clock is wrong; None: not known.
+
+        The error of the console's own is taken off.
+        """
         return None if self.ahead is None else self.ahead - self.head_behind
 
     @property
@@ -387,7 +417,9 @@ class NodeState:
         return None if self._heard is None else max(0.0, self._clock() - self._heard)
 
     def value(self, metric: str, device: str = "") -> Number | None:
-        """The newest reading of a metric in a full sample, in its own unit; of a counter, its count."""
+        """The newest reading of a metric in a full sample, in its own
+        unit; of a counter, its count.
+        """
         return self.values.get(metric, {}).get(device)
 
     def rate(self, metric: str, device: str = "") -> float | None:
@@ -412,25 +444,28 @@ class NodeState:
         return reading.rates() if reading else {}
 
     def series(self, metric: str, device: str = "") -> Sequence[tuple[float, float]]:
-        """(time, number) of a charted metric, oldest first: readings of a gauge, or growth per second of a counter."""
+        """(time, number) of a charted metric, oldest first: readings of a
+        gauge, or growth per second of a counter.
+        """
         chart = self._charts.get(metric)
         points = chart.points(device) if chart else []
         if metric not in _COUNTERS:
             return points
         reading = self._readings.get(metric)
-        return growth(points, reading.patience if reading else GAP)
+        return counter_growth(points, reading.patience if reading else GAP)
 
     # ---- to write (Fleet)
 
     def take_hello(self, raw: Hello) -> Event | None:
         """Take a hello; returns an event if the node was rebooted since the last hello."""
-        fresh, before = sanitize.hello(raw, self.name), self.hello
+        fresh, before = sanitize.checked_hello(raw, self.name), self.hello
         if not fresh.up and self.hello:
             fresh = Hello(self.name, False, fresh.at, self.hello.boot, self.hello.agent,
                           self.hello.period, self.hello.inventory, self.hello.simulated, fresh.installed, fresh.heartbeat)  # fmt: skip
         self.hello, self.up = fresh, fresh.up
         self._await_next()
-        # Two agents of one name may take turns: the hello of a temporary one does not remove the installed one.
+        # Two agents of one name may take turns: the hello of a temporary one
+        # does not remove the installed one.
         self.installed = self.installed or fresh.installed
         if before and before.boot and fresh.boot and before.boot != fresh.boot:
             text = "the node was rebooted"
@@ -439,7 +474,7 @@ class NodeState:
 
     def take_event(self, raw: Event) -> Event:
         """Take an event; returns the cleaned event that is kept."""
-        event = sanitize.event(raw)
+        event = sanitize.checked_event(raw)
         self.events = (*self.events[-EVENTS + 1 :], event)
         if event.check == REBOOT:
             # The agent's own health report includes what the agent saw.
@@ -453,7 +488,9 @@ class NodeState:
         drift: tuple[Reason, ...] | None = None,
         busy: bool | None = None,
     ) -> bool:
-        """Set what the fleet knows about this node (None: unchanged); returns whether anything changed."""
+        """Set what the fleet knows about this node (None: unchanged);
+        returns whether anything changed.
+        """
         known = self._judgement
         before = (known.acks, known.drift, known.busy)
         known.acks = known.acks if acks is None else acks
@@ -466,11 +503,12 @@ class NodeState:
         self._judgement.take_as_lasting()
 
     def take_report(self, raw: HealthReport, *, retained: bool = False) -> bool:
-        """Take a health report of the agent; a retained one only tells how the node was, and is no sign of life.
+        """Take a health report of the agent; a retained one only tells how
+        the node was, and is no sign of life.
 
         Returns whether the node must be judged again.
         """
-        report, news = sanitize.report(raw), self._was_missed
+        report, news = sanitize.checked_report(raw), self._was_missed
         if not retained:
             news |= self._judgement.take_report(report, self._clock())
             self._note_heard(report.at)
@@ -479,7 +517,9 @@ class NodeState:
         return news or self.skew_moved
 
     def take_heartbeat(self, stamp: float) -> bool:
-        """Note that the node's health is unchanged; False if the message must be decoded and applied anyway."""
+        """Note that the node's health is unchanged; False if the message
+        must be decoded and applied anyway.
+        """
         newest = self._newest_report
         if newest is None or newest.remembered or newest.report.reasons or self._was_missed:
             return False
@@ -495,13 +535,17 @@ class NodeState:
         return abs(now - judged) > DRIFT and max(abs(now), abs(judged)) > RIGHT
 
     def take_sample(self, sample: Sample) -> bool:
-        """Take a full sample with the agent's health report; returns whether the node must be judged again.
+        """Take a full sample with the agent's health report; returns
+        whether the node must be judged again.
 
-        A sample without a report is no judgement: an earlier report does not tell how the node is now.
+        A sample without a report is no judgement: an earlier report
+        does not tell how the node is now.
         """
-        at, news = sanitize.number(sample.at), self._was_missed
+        at, news = sanitize.finite_number(sample.at), self._was_missed
         if sample.report is not None:
-            news |= self._judgement.take_report(sanitize.report(sample.report), self._clock())
+            news |= self._judgement.take_report(
+                sanitize.checked_report(sample.report), self._clock()
+            )
         elif self._newest_report is not None:
             self._judgement.newest, news = None, True
         self._sampled = self._clock()
@@ -520,7 +564,7 @@ class NodeState:
                 reading.take(reading.numbers, at)
             else:
                 fresh[metric] = raw
-        sane = sanitize.sane(fresh)
+        sane = sanitize.are_sane(fresh)
         for metric, raw in fresh.items():
             reading = self._readings.get(metric)
             if reading is None:
@@ -549,7 +593,9 @@ class NodeState:
             self._await_next()
 
     def drop_stale(self) -> bool:
-        """Drop numbers that are no longer sent although the node is still heard; returns whether any was dropped."""
+        """Drop numbers that are no longer sent although the node is still
+        heard; returns whether any was dropped.
+        """
         if self._is_summarized():
             self._forget_all()
             return True
@@ -600,9 +646,9 @@ class NodeState:
         if holes == self._holes:
             return
         self._holes = holes
-        self.absent = sanitize.names(sample.absent)
-        self.failed = {**self._overdue, **sanitize.texts(sample.failed)}
-        self.blind = sanitize.names(sample.blind)
+        self.absent = sanitize.cleaned_names(sample.absent)
+        self.failed = {**self._overdue, **sanitize.cleaned_texts(sample.failed)}
+        self.blind = sanitize.cleaned_names(sample.blind)
         for metric in (*self.absent, *self.failed):
             if metric in self.values:
                 self._forget(metric)
@@ -612,7 +658,7 @@ class NodeState:
         self._readings.pop(metric, None)
 
     def _take_first(self, metric: str, raw: Mapping[str, Number], at: float) -> None:
-        odd = len(metric) > sanitize.NAME or clean(metric, sanitize.NAME) != metric
+        odd = len(metric) > sanitize.NAME or clean_line(metric, sanitize.NAME) != metric
         if odd or len(self.values) >= sanitize.METRICS:
             return
         kept = self._bounded(metric, raw)
@@ -640,7 +686,7 @@ class NodeState:
         """Cleaned numbers; fewer if the node already has very many."""
         before = len(self.values.get(metric, ()))
         room = max(0, sanitize.NUMBERS - self._numbers + before)
-        kept = dict(islice(sanitize.numbers(raw).items(), room))
+        kept = dict(islice(sanitize.device_numbers(raw).items(), room))
         self._numbers += len(kept) - before
         return kept
 

@@ -11,7 +11,10 @@ from rankdeck.state.database import Store
 KEEP = 20_000
 """Most events kept per cluster."""
 KEEP_ACKS = 2000
-"""Most acknowledgements kept; those that ended first go. No clock decides what is deleted: it may be wrong."""
+"""Most acknowledgements kept; those that ended first go.
+
+No clock decides what is deleted: it may be wrong.
+"""
 RECALLED = 5000
 """Most events that one query returns, and that a new console shows."""
 NODE_SCHEMA = """
@@ -36,7 +39,9 @@ _SELECT = f"SELECT {_COLUMNS} FROM occurrence"
 
 
 class SharedEventLog:
-    """The node events and acknowledgements of one cluster; several consoles may write them at once."""
+    """The node events and acknowledgements of one cluster; several
+    consoles may write them at once.
+    """
 
     def __init__(self, store: Store, cluster: str) -> None:
         self._store, self._cluster = store, cluster
@@ -49,7 +54,9 @@ class SharedEventLog:
         self._store.put(_FORGET_ACKS, [(KEEP_ACKS,)])
 
     def exchange(self, occurrences: Iterable[Occurrence], now: float) -> tuple[Ack, ...] | None:
-        """Save these events; the acknowledgements valid at `now` (epoch seconds), None if no console changed any."""
+        """Save these events; the acknowledgements valid at `now` (epoch
+        seconds), None if no console changed any.
+        """
         self.add(occurrences)
         return self.acks(now) if self.changed() else None
 
@@ -99,7 +106,10 @@ class SharedEventLog:
         return tuple((row, _occurrence(rest)) for row, *rest in reversed(rows))
 
     def acknowledge(self, ack: Ack) -> None:
-        """Save an acknowledgement, or remove those that it ends (`Ack.ends`). Raises HistoryError."""
+        """Save an acknowledgement, or remove those that it ends (`Ack.ends`).
+
+        Raises HistoryError.
+        """
         row = (
             self._cluster,
             ack.node,
@@ -131,7 +141,9 @@ class SharedEventLog:
         )
 
     def changed(self) -> bool:
-        """Whether another console wrote to the file, or this one an acknowledgement, since the last call."""
+        """Whether another console wrote to the file, or this one an
+        acknowledgement, since the last call.
+        """
         rows = self._store.rows("PRAGMA data_version")
         before, self._version = self._version, rows
         return before != rows

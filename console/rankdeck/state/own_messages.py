@@ -1,12 +1,14 @@
-"""A user's own rows for rules/message_table.py: `messages.yaml` in the user's folder, read when a first rank fails."""
+"""A user's own rows for rules/message_table.py: `messages.yaml` in the
+user's folder, read when a first rank fails.
+"""
 
 from functools import lru_cache
 from pathlib import Path
 
-from rankdeck.config.document import Entry, finish, load, take
+from rankdeck.config.document import Entry, finish_document, load_document, take_text
 from rankdeck.config.files import config_folder, is_missing
 from rankdeck.errors import ConfigError
-from rankdeck.model.patterns import BadPatternError, compiled
+from rankdeck.model.patterns import BadPatternError, compile_pattern
 from rankdeck.rules.message_table import Message, MessageKind
 from rankdeck.rules.messages import use_rows
 
@@ -15,11 +17,13 @@ NAME = "messages.yaml"
 
 
 def read_messages(path: Path) -> tuple[Message, ...]:
-    """The rows in `path`; raises ConfigError with all mistakes, also a row that does not match its own example."""
-    root = load(path)
+    """The rows in `path`; raises ConfigError with all mistakes, also a row
+    that does not match its own example.
+    """
+    root = load_document(path)
     table = root.section(("messages",), required=("messages",))
     rows = tuple(_message(item) for item in table["messages"].items()) if table else ()
-    finish(root)
+    finish_document(root)
     return rows
 
 
@@ -30,9 +34,9 @@ def _message(entry: Entry) -> Message:
         if "kind" in table
         else MessageKind.OWN
     )
-    pattern, means, remedy, example = (take(table, key) for key in KEYS if key != "kind")
+    pattern, means, remedy, example = (take_text(table, key) for key in KEYS if key != "kind")
     try:
-        if pattern and example and not compiled(pattern).within(example):
+        if pattern and example and not compile_pattern(pattern).within(example):
             table["example"].report("does not match the pattern")
     except BadPatternError as error:
         table["pattern"].report(str(error))
@@ -41,7 +45,8 @@ def _message(entry: Entry) -> Message:
 
 @lru_cache(maxsize=1)
 def use_own_messages() -> ConfigError | None:
-    """Look for the user's own rows first, from now on; returns why the file cannot be used, None if it is used or missing.
+    """Look for the user's own rows first, from now on; returns why the file
+    cannot be used, None if it is used or missing.
 
     Reads the file at the first call only.
     """

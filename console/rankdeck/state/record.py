@@ -21,7 +21,7 @@ from rankdeck.model.safe_text import strip_controls
 from rankdeck.model.schedulers import SlurmStatus, SlurmTask
 from rankdeck.rules.ends import End
 from rankdeck.rules.progress import ProgressReader
-from rankdeck.state.lines import RankLog, share
+from rankdeck.state.lines import RankLog, line_memory_share
 from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict
 from rankdeck_agent.wire import LAUNCHER
 from rankdeck_agent.wire.job_events import Looks, ProgramEnd
@@ -32,7 +32,9 @@ LOST_SLACK = 2.0
 STOP_SLACK = 0.05
 """Seconds by which the end of a rank may be recorded before the cancel that caused it."""
 _LOOK = 0.2
-"""Seconds between two searches of the output for progress, until it is known which rank reports it."""
+"""Seconds between two searches of the output for progress, until
+it is known which rank reports it.
+"""
 _LOOK_LINES = 8
 _MOST_NOTES = 200
 _MORE_NOTES = "there were more sentences: left out"
@@ -122,7 +124,9 @@ class JobRecord:
     kill_at: float | None = None
     """When what is left of it is killed, epoch seconds; None once the cancel has ended."""
     over: bool = False
-    """It has ended and all its output has arrived; output fetched again later does not change the verdict."""
+    """It has ended and all its output has arrived; output fetched again
+    later does not change the verdict.
+    """
     refused_launch: bool = False
     """Nothing of the job was ever started."""
     settled: bool = False
@@ -155,7 +159,7 @@ class JobRecord:
         """The log of a rank, or of the launcher of a node."""
         key = (node if rank == LAUNCHER else "", rank)
         if key not in self.logs:
-            self.logs[key] = RankLog(rank, keep_bytes=share(len(self.ranks)))
+            self.logs[key] = RankLog(rank, keep_bytes=line_memory_share(len(self.ranks)))
         return self.logs[key]
 
     def launcher_logs(self) -> Iterator[RankLog]:
@@ -170,7 +174,9 @@ class JobRecord:
             self.notes[text if len(self.notes) < _MOST_NOTES else _MORE_NOTES] = None
 
     def mark(self, name: str, at: float, *, latest: bool = False) -> None:
-        """Note when a phase of the run ended: the earliest time counts, or with `latest` the latest."""
+        """Note when a phase of the run ended: the earliest time
+        counts, or with `latest` the latest.
+        """
         before = self.marks.get(name)
         if before is None or (at > before if latest else at < before):
             self.marks[name] = at
@@ -188,7 +194,9 @@ class JobRecord:
         )
 
     def is_stopped(self, at: float, node: NodeRecord) -> bool:
-        """Whether a part that ended `at` this time on this node did so because the job was stopped."""
+        """Whether a part that ended `at` this time on this node did
+        so because the job was stopped.
+        """
         asked = [self.asked_at]
         if node.cancelled_at is not None:
             # Its own word first: no node can say that those of others were stopped.
@@ -200,7 +208,7 @@ class JobRecord:
         return bool(known) and at >= min(known) - node.uncertainty - STOP_SLACK - whole
 
 
-def listen(record: JobRecord, rank: int, at: float) -> None:
+def note_output(record: JobRecord, rank: int, at: float) -> None:
     """Note the first output of a job, and read its newest lines for progress."""
     if rank == LAUNCHER or record.over:
         return
@@ -218,7 +226,9 @@ def listen(record: JobRecord, rank: int, at: float) -> None:
 
 
 def _newest(record: JobRecord, rank: int, at: float) -> list[tuple[str, float]]:
-    """(text, time) of the newest whole lines of this rank since the last search, a few at most; else its progress bar, or a tail's line."""
+    """(text, time) of the newest whole lines of this rank since the last search, a few at
+    most; else its progress bar, or a tail's line.
+    """
     log = record.log("", rank)
     before = record.read_lines if record.read_lines <= log.total else 0
     fresh = min(log.total - before, _LOOK_LINES, len(log.lines))
@@ -282,10 +292,12 @@ def last_lines(log: RankLog) -> tuple[str, ...]:
 KEPT = 12
 """Number of looks at a rank that are kept."""
 _SAME = 0.5
-"""The time of the same look may change by this many seconds when the node's clock is measured again."""
+"""The time of the same look may change by this many seconds when
+the node's clock is measured again.
+"""
 
 
-def looked(record: JobRecord, node: NodeRecord, event: NodeEvent, said: Looks) -> None:
+def note_looks(record: JobRecord, node: NodeRecord, event: NodeEvent, said: Looks) -> None:
     """Add what the running ranks of a node did."""
     for look in said.rows:
         if record.ranks[look.rank].state.final:

@@ -8,8 +8,8 @@ from sys import intern
 from typing import Any, cast
 
 from rankdeck.model.health import EVENT_LEVELS
-from rankdeck.model.safe_text import clean
-from rankdeck.model.text import integer
+from rankdeck.model.safe_text import clean_line
+from rankdeck.model.text import is_integer
 from rankdeck_agent.rules.levels import SUMMARY
 from rankdeck_agent.wire import Event, HealthReport, Hello, ReasonRow
 
@@ -32,7 +32,7 @@ LEVELS = tuple(EVENT_LEVELS)
 """A tuple, searched by comparison: a node may send an unhashable list."""
 
 
-def number(raw: object, otherwise: float = 0.0) -> float:
+def finite_number(raw: object, otherwise: float = 0.0) -> float:
     """A finite number, or `otherwise`."""
     if type(raw) is int and abs(raw) <= LARGEST:
         return float(raw)
@@ -44,21 +44,24 @@ def number_in(text: str) -> float:
     return float(text) if text.replace(".", "", 1).isdecimal() else 0.0
 
 
-def numbers(raw: Mapping[str, Number]) -> dict[str, Number]:
-    """The numbers of at most DEVICES devices under cleaned names, without NaN and numbers above LARGEST."""
+def device_numbers(raw: Mapping[str, Number]) -> dict[str, Number]:
+    """The numbers of at most DEVICES devices under cleaned names,
+    without NaN and numbers above LARGEST.
+    """
     kept: dict[str, Number] = {}
     for device, value in raw.items():
         if len(kept) >= DEVICES:
             break
         if abs(value) <= LARGEST:  # False for NaN
-            kept[clean(device, NAME)] = value
+            kept[clean_line(device, NAME)] = value
     return kept
 
 
-def sane(values: Mapping[str, Mapping[str, Number]]) -> bool:
+def are_sane(values: Mapping[str, Mapping[str, Number]]) -> bool:
     """Whether no number is NaN or above LARGEST; may be False although all are valid."""
     try:
-        # One call for all numbers: the root of the sum of squares is at least as large as the largest.
+        # One call for all numbers: the root of the sum of squares is
+        # at least as large as the largest.
         return (
             hypot(*chain.from_iterable(by_device.values() for by_device in values.values()))
             <= LARGEST
@@ -67,47 +70,49 @@ def sane(values: Mapping[str, Mapping[str, Number]]) -> bool:
         return False
 
 
-def texts(raw: object) -> dict[str, str]:
+def cleaned_texts(raw: object) -> dict[str, str]:
     """A table of cleaned texts, at most ENTRIES; {} for anything else."""
     if not isinstance(raw, Mapping):
         return {}
     table = cast("Mapping[Any, Any]", raw)  # JSON: anything may be in it
     # Interned, because most nodes of a cluster send the same texts.
     return {
-        intern(clean(key, NAME)): intern(clean(value, TEXT))
+        intern(clean_line(key, NAME)): intern(clean_line(value, TEXT))
         for key, value in islice(table.items(), ENTRIES)
     }
 
 
-def names(raw: object) -> frozenset[str]:
+def cleaned_names(raw: object) -> frozenset[str]:
     """A set of cleaned names, at most ENTRIES; empty for anything but a list."""
     if not isinstance(raw, list | tuple):
         return frozenset()
     many = cast("Sequence[Any]", raw)  # JSON: anything may be in it
-    return frozenset(intern(clean(name, NAME)) for name in many[:ENTRIES])
+    return frozenset(intern(clean_line(name, NAME)) for name in many[:ENTRIES])
 
 
-def hello(raw: Hello, name: str) -> Hello:
+def checked_hello(raw: Hello, name: str) -> Hello:
     """A Hello with every field checked, for the node that the topic names."""
-    period = min(max(number(raw.period, 1.0), PERIOD[0]), PERIOD[1])
+    period = min(max(finite_number(raw.period, 1.0), PERIOD[0]), PERIOD[1])
     return Hello(
         node=name,
         up=raw.up is True,
-        at=number(raw.at),
-        boot=clean(raw.boot, NAME),
-        agent=clean(raw.agent, NAME),
+        at=finite_number(raw.at),
+        boot=clean_line(raw.boot, NAME),
+        agent=clean_line(raw.agent, NAME),
         period=period,
-        inventory=texts(raw.inventory),
-        simulated=tuple(sorted(names(raw.simulated))),
+        inventory=cleaned_texts(raw.inventory),
+        simulated=tuple(sorted(cleaned_names(raw.simulated))),
         installed=raw.installed is True,
-        heartbeat=min(max(number(raw.heartbeat), HEARTBEAT[0]), HEARTBEAT[1]),
+        heartbeat=min(max(finite_number(raw.heartbeat), HEARTBEAT[0]), HEARTBEAT[1]),
     )
 
 
-def report(raw: HealthReport) -> HealthReport:
-    """A HealthReport with cleaned texts, finite numbers, and a heartbeat within limits, so that silence is noticed."""
+def checked_report(raw: HealthReport) -> HealthReport:
+    """A HealthReport with cleaned texts, finite numbers, and a heartbeat
+    within limits, so that silence is noticed.
+    """
     return HealthReport(
-        at=number(raw.at),
+        at=finite_number(raw.at),
         level=raw.level,
         heartbeat=min(max(raw.heartbeat, HEARTBEAT[0]), HEARTBEAT[1]),
         applies=raw.applies,
@@ -121,8 +126,8 @@ def report(raw: HealthReport) -> HealthReport:
             if (value := raw.numbers.get(metric)) is not None and abs(value) <= LARGEST
         },
         failed=tuple(name for name in raw.failed if name in SUMMARY),
-        expect=intern(clean(raw.expect, NAME)),
-        limits=intern(clean(raw.limits, LONGEST_TEXT)),
+        expect=intern(clean_line(raw.expect, NAME)),
+        limits=intern(clean_line(raw.limits, LONGEST_TEXT)),
         grown=_grown(raw.grown),
     )
 
@@ -132,7 +137,9 @@ def _grown(raw: Mapping[str, Mapping[str, Number]]) -> dict[str, Mapping[str, Nu
     kept: dict[str, Mapping[str, Number]] = {}
     room = NUMBERS
     for window, by_device in islice(raw.items(), METRICS):
-        kept[clean(window, NAME)] = found = dict(islice(numbers(by_device).items(), room))
+        kept[clean_line(window, NAME)] = found = dict(
+            islice(device_numbers(by_device).items(), room)
+        )
         room -= len(found)
     return kept
 
@@ -140,18 +147,24 @@ def _grown(raw: Mapping[str, Mapping[str, Number]]) -> dict[str, Mapping[str, Nu
 def _row(row: ReasonRow) -> ReasonRow:
     check, level, device, held, text = row
     since = None if held is None else min(held, OLDEST)
-    return clean(check, NAME), level, clean(device, NAME), since, clean(text, LONGEST_TEXT)
+    return (
+        clean_line(check, NAME),
+        level,
+        clean_line(device, NAME),
+        since,
+        clean_line(text, LONGEST_TEXT),
+    )
 
 
-def event(raw: Event) -> Event:
+def checked_event(raw: Event) -> Event:
     """An Event with every field checked."""
     level = raw.level if raw.level in LEVELS else "warn"
     return Event(
-        number(raw.at),
+        finite_number(raw.at),
         level,
-        clean(raw.check, NAME),
-        clean(raw.text, TEXT),
-        clean(raw.device, NAME),
-        raw.number if integer(raw.number) else None,
-        raw.link if integer(raw.link) else None,
+        clean_line(raw.check, NAME),
+        clean_line(raw.text, TEXT),
+        clean_line(raw.device, NAME),
+        raw.number if is_integer(raw.number) else None,
+        raw.link if is_integer(raw.link) else None,
     )

@@ -1,7 +1,8 @@
 """Sockets of many clients: accepted, read together on one tick, and written without waiting.
 
-The event loop only says that a descriptor is ready; the sockets are ours. Transports of asyncio are not used, because
-versions of Python differ in when a transport begins to read: that of 3.11.2 reads although it was paused.
+The event loop only says that a descriptor is ready; the sockets are ours. Transports of asyncio are
+not used, because versions of Python differ in when a transport begins to read: that of 3.11.2 reads
+although it was paused.
 """
 
 import asyncio
@@ -27,7 +28,9 @@ _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class ClientSocket:
-    """A connected socket that never waits: what the kernel does not take yet is kept, and sent when it does."""
+    """A connected socket that never waits: what the kernel does not take
+    yet is kept, and sent when it does.
+    """
 
     def __init__(self, connected: socket.socket, on_closed: Callable[[], None]) -> None:
         """`on_closed` is called once, just before the descriptor is closed."""
@@ -48,7 +51,9 @@ class ClientSocket:
         return len(self._unsent)
 
     def receive(self) -> bytes | None:
-        """What has arrived, at most CHUNK bytes; None if nothing has, b"" if nothing will any more."""
+        """What has arrived, at most CHUNK bytes; None if nothing
+        has, b"" if nothing will any more.
+        """
         if self.closing:
             return b""
         try:
@@ -60,7 +65,9 @@ class ClientSocket:
             return b""
 
     def write(self, data: bytes) -> None:
-        """Send data, or keep what the kernel does not take now; no effect on a connection that is closing."""
+        """Send data, or keep what the kernel does not take now; no effect
+        on a connection that is closing.
+        """
         if self.closing:
             return
         if not self._unsent:
@@ -109,7 +116,9 @@ class ClientSocket:
 
 
 class SocketReader:
-    """Calls connections that have data to read: at once after a quiet time, else every TICK seconds."""
+    """Calls connections that have data to read: at once after a
+    quiet time, else every TICK seconds.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -163,7 +172,10 @@ class Listener:
     """Accepts connections on a port of this machine."""
 
     def __init__(self, host: str, port: int, on_connected: Callable[[socket.socket], None]) -> None:
-        """Listen (port 0: a free one). `on_connected` is called with each new connection. Raises OSError."""
+        """Listen (port 0: a free one). `on_connected` is called with each new connection.
+
+        Raises OSError.
+        """
         self._socket = socket.create_server((host, port), backlog=BACKLOG)
         self._socket.setblocking(False)
         self._on_connected = on_connected

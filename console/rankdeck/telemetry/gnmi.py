@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from importlib import import_module
 from typing import Any, cast
 
-from rankdeck.config.files import expanded, read_regular
+from rankdeck.config.files import expand_path, read_regular
 from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster, Switch
-from rankdeck.model.safe_text import clean
-from rankdeck.model.text import table
+from rankdeck.model.safe_text import clean_line
+from rankdeck.model.text import parse_table
 from rankdeck.state.fleet import COUNTERS, Switches
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,9 @@ class SwitchError(RankdeckError):
 
 
 class SwitchStream:
-    """Reads one switch, over one connection at a time; raises SwitchError if the extra `gnmi` is not installed."""
+    """Reads one switch, over one connection at a time; raises SwitchError
+    if the extra `gnmi` is not installed.
+    """
 
     def __init__(self, switch: Switch) -> None:
         self._switch = switch
@@ -50,7 +52,9 @@ class SwitchStream:
             raise SwitchError(NO_EXTRA) from error
 
     async def updates(self) -> AsyncIterator[tuple[str, str, Any]]:
-        """Yields `(port, leaf, value)`; the end of the stream always raises SwitchError, which says why."""
+        """Yields `(port, leaf, value)`; the end of the stream always
+        raises SwitchError, which says why.
+        """
         login = (("username", self._switch.user), ("password", _password(self._switch)))
         metadata = login if self._switch.user else ()
         try:
@@ -119,8 +123,10 @@ class SwitchStream:
                 yield port, name, value
 
 
-async def collect(cluster: Cluster, switches: Switches) -> None:
-    """Follow every switch of the cluster until cancelled; errors are stored in `switches.troubles`."""
+async def collect_switches(cluster: Cluster, switches: Switches) -> None:
+    """Follow every switch of the cluster until cancelled; errors
+    are stored in `switches.troubles`.
+    """
     async with asyncio.TaskGroup() as tasks:
         for switch in cluster.switches:
             tasks.create_task(_follow(switch, switches), name=f"gnmi {switch.name}")
@@ -132,7 +138,7 @@ async def _follow(switch: Switch, switches: Switches) -> None:
         try:
             async for port, leaf, value in SwitchStream(switch).updates():
                 wait = FIRST_WAIT
-                take(switches, switch.name, port, leaf, value)
+                take_leaf(switches, switch.name, port, leaf, value)
         except SwitchError as error:
             why = f"switch {switch.name}: {error}"
             if switches.troubles.get(switch.name) != why:
@@ -142,7 +148,7 @@ async def _follow(switch: Switch, switches: Switches) -> None:
         wait = min(wait * 2, LONGEST_WAIT)
 
 
-def take(switches: Switches, switch: str, port: str, leaf: str, value: object) -> None:
+def take_leaf(switches: Switches, switch: str, port: str, leaf: str, value: object) -> None:
     """Apply one leaf; only `oper-status` and COUNTERS are used."""
     if leaf == "oper-status":
         switches.apply(switch, port, _bare(str(value)).upper() == "UP", {})
@@ -170,8 +176,9 @@ def _leaves(name: str, value: object) -> Iterator[tuple[str, object]]:
 def _value(typed: Any) -> object:  # noqa: ANN401 - grpc has no types
     kind = typed.WhichOneof("value")
     if kind in _JSON:
-        # The value may be any JSON. Wrapped in an object, it is checked for depth and numbers by `table`.
-        found = table(b'{"":%b}' % getattr(typed, kind))
+        # The value may be any JSON. Wrapped in an object, it is checked for
+        # depth and numbers by `parse_table`.
+        found = parse_table(b'{"":%b}' % getattr(typed, kind))
         return found[""] if found else None
     return getattr(typed, kind) if kind in _SCALARS else None
 
@@ -202,7 +209,7 @@ def _certificates(switch: Switch) -> bytes | None:
     if not switch.ca_file:
         return None
     try:
-        return read_regular(expanded(switch.ca_file))
+        return read_regular(expand_path(switch.ca_file))
     except OSError as error:
         raise SwitchError(f"cannot read {switch.ca_file}: {error.strerror or error}") from error
 
@@ -216,4 +223,4 @@ def _why(error: Any) -> str:  # noqa: ANN401 - grpc has no types
         "UNAVAILABLE": "cannot be reached",
     }
     name = error.code().name
-    return known.get(name) or clean(f"{name}: {error.details()}", 200)
+    return known.get(name) or clean_line(f"{name}: {error.details()}", 200)

@@ -1,4 +1,6 @@
-"""Reads nodes, jobs and rights from Kubernetes through the agent beside kubectl; the agent as a DaemonSet."""
+"""Reads nodes, jobs and rights from Kubernetes through the agent
+beside kubectl; the agent as a DaemonSet.
+"""
 
 import base64
 import json
@@ -6,11 +8,11 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rankdeck.config.document import documents
+from rankdeck.config.document import write_documents
 from rankdeck.config.manifests import Manifest
 from rankdeck.errors import AgentError, NodeError, RankdeckError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.safe_text import clean
+from rankdeck.model.safe_text import clean_line
 from rankdeck.model.schedulers import (
     ClusterAbout,
     Condition,
@@ -23,19 +25,19 @@ from rankdeck.model.text import (
     as_list,
     as_table,
     as_tables,
-    cleaned,
-    fitting,
-    flag,
-    integer,
+    cleaned_fields,
+    fitting_fields,
+    is_flag,
+    is_integer,
+    is_stamp,
     is_table,
+    is_text,
     or_null,
-    stamp,
-    text,
 )
 from rankdeck.remote import command
 from rankdeck.remote.agent import Agents, Bundle
 from rankdeck.remote.command import AgentRows, RowSource, Takes
-from rankdeck.remote.shell import ProgramResult, control_host, run
+from rankdeck.remote.shell import ProgramResult, control_host, run_program
 from rankdeck.state.fleet import Fleet, KubernetesState
 from rankdeck_agent.wire import NODE_VARIABLE
 
@@ -59,7 +61,10 @@ class KubernetesClient:
         self._config = json.dumps(chosen).encode() + b"\n"
 
     async def check(self) -> ClusterAbout:
-        """Versions, kinds of jobs and rights; if the API server fails, `trouble` says why. Raises NodeError."""
+        """Versions, kinds of jobs and rights; if the API server fails, `trouble` says why.
+
+        Raises NodeError.
+        """
         return about_of((await self._ask("check")).row)
 
     async def learn_rights(self, state: KubernetesState) -> None:
@@ -74,33 +79,43 @@ class KubernetesClient:
             state.about = about
 
     async def list(self, state: KubernetesState) -> dict[str, str]:
-        """Read the existing jobs into `state`; returns {control host: why that failed}, {} if it did not."""
+        """Read the existing jobs into `state`; returns {control host:
+        why that failed}, {} if it did not.
+        """
         if not self.asked:
             return {}
         try:
             answer = await self._ask("list")
         except NodeError as error:
             return {self._host: error.why}
-        AgentRows(takes(None, state)).take(answer.out)
+        AgentRows(kubernetes_takes(None, state)).take(answer.out)
         trouble = state.trouble or state.refused("see")
         return {self._host: trouble} if trouble else {}
 
     async def apply(self, text: str) -> str:
-        """Pass YAML documents to `kubectl apply`; returns what it prints. Raises NodeError with its error message."""
+        """Pass YAML documents to `kubectl apply`; returns what it prints.
+
+        Raises NodeError with its error message.
+        """
         where = (f"--context={self._context}",) if self._context else ()
-        # On the server side: else kubectl's annotation of what was applied would contain the agent a second time.
+        # On the server side: else kubectl's annotation of what was applied
+        # would contain the agent a second time.
         argv = ("kubectl", *where, "apply", "--server-side", "--field-manager=rankdeck", "-f", "-")
-        result = await run(self._agents.shell, self._host, argv, text.encode(), ASK_LIMIT)
+        result = await run_program(self._agents.shell, self._host, argv, text.encode(), ASK_LIMIT)
         if result.code != 0:
-            raise AgentError(self._host, clean(result.err.decode("utf-8", "replace"), _SENTENCE))
+            raise AgentError(
+                self._host, clean_line(result.err.decode("utf-8", "replace"), _SENTENCE)
+            )
         return "\n".join(
-            clean(line, _WORD) for line in result.out.decode("utf-8", "replace").splitlines()
+            clean_line(line, _WORD) for line in result.out.decode("utf-8", "replace").splitlines()
         )
 
     async def apply_manifest(self, manifest: Manifest, *, dry: bool) -> tuple[str, ...]:
-        """Apply a user's manifest as the user would; returns what kubectl calls each object (`job.batch/pi`), in their order.
+        """Apply a user's manifest as the user would; returns what kubectl calls each
+        object (`job.batch/pi`), in their order.
 
-        `dry`: the server only checks it. Objects that the server names are created. Raises NodeError with kubectl's words.
+        `dry`: the server only checks it. Objects that the server names are created.
+        Raises NodeError with kubectl's words.
         """
         where = [f"--context={self._context}"] if self._context else []
         names = {part.namespace for part in manifest.parts} - {"", self._namespace}
@@ -110,12 +125,12 @@ class KubernetesClient:
         checks = ("--dry-run=server",) if dry else ()
         argv = ("kubectl", *where, verb, *checks, "--output=name", "-f", "-")
         stdin = manifest.text.encode()
-        result = await run(self._agents.shell, self._host, argv, stdin, ASK_LIMIT)
+        result = await run_program(self._agents.shell, self._host, argv, stdin, ASK_LIMIT)
         if result.code != 0:
-            said = clean(result.err.decode("utf-8", "replace"), _SENTENCE)
+            said = clean_line(result.err.decode("utf-8", "replace"), _SENTENCE)
             raise AgentError(self._host, f"{manifest.file}: kubectl {verb}: {said}")
         lines = result.out.decode("utf-8", "replace").split()
-        return tuple(clean(line, _WORD) for line in lines)
+        return tuple(clean_line(line, _WORD) for line in lines)
 
     async def _ask(self, verb: str) -> ProgramResult:
         answer = await self._agents.call(
@@ -126,25 +141,28 @@ class KubernetesClient:
         return answer
 
     async def watch(self, fleet: Fleet, state: KubernetesState) -> None:
-        """Write all changes to fleet and state until cancelled; after an error, set `state.trouble` and try again.
+        """Write all changes to fleet and state until cancelled; after an
+        error, set `state.trouble` and try again.
 
         Returns at once if the cluster is not on Kubernetes.
         """
         if not self.asked:
             return
         source = RowSource(self._agents, self._host, ("cluster", "watch"), self._config)
-        taken = takes(fleet, state)
-        await command.watch(source, lambda: taken, taken["trouble"])
+        taken = kubernetes_takes(fleet, state)
+        await command.watch_command(source, lambda: taken, taken["trouble"])
 
 
-def takes(fleet: Fleet | None, state: KubernetesState) -> Takes:
-    """Key of a row -> function that applies its value to fleet (None: only jobs are wanted) and state."""
+def kubernetes_takes(fleet: Fleet | None, state: KubernetesState) -> Takes:
+    """Key of a row -> function that applies its value to fleet (None:
+    only jobs are wanted) and state.
+    """
 
     def about(found: object) -> None:
         state.about = about_of(as_table(found))
 
     def node(found: object) -> None:
-        name, view = node_of(as_table(found))
+        name, view = kubernetes_node_of(as_table(found))
         if name and fleet is not None:
             fleet.kubernetes_says(name, view)
 
@@ -153,14 +171,14 @@ def takes(fleet: Fleet | None, state: KubernetesState) -> Takes:
             fleet.await_nodes(awaited=False)
 
     def trouble(found: object) -> None:
-        state.trouble = why = clean(found, _SENTENCE)
+        state.trouble = why = clean_line(found, _SENTENCE)
         if why:
             ready(why)
             log.warning("%s", why, extra={"source": "kubernetes"})
 
     return {
         "about": about,
-        "job": lambda found: state.put(job_of(as_table(found))),
+        "job": lambda found: state.put(kubernetes_job_of(as_table(found))),
         "job_gone": lambda found: state.drop(*_words(found)[:2]),
         "node": node,
         "node_gone": lambda found: node({"name": found, "gone": True}),
@@ -173,14 +191,14 @@ def takes(fleet: Fleet | None, state: KubernetesState) -> Takes:
 
 
 def _words(found: object) -> tuple[str, ...]:
-    return tuple(clean(word, _WORD) for word in as_list(found, _MOST) if isinstance(word, str))
+    return tuple(clean_line(word, _WORD) for word in as_list(found, _MOST) if isinstance(word, str))
 
 
-_CONDITION = {"type": text(_WORD), "status": text(20), "reason": text(_WORD),
-              "message": text(_SENTENCE), "since": or_null(stamp)}  # fmt: skip
+_CONDITION = {"type": is_text(_WORD), "status": is_text(20), "reason": is_text(_WORD),
+              "message": is_text(_SENTENCE), "since": or_null(is_stamp)}  # fmt: skip
 
 
-def node_of(row: Mapping[str, Any]) -> tuple[str, KubernetesNode]:
+def kubernetes_node_of(row: Mapping[str, Any]) -> tuple[str, KubernetesNode]:
     """(name, state) of a node; the name is "" if the row is invalid."""
     view = KubernetesNode(
         conditions=tuple(map(_condition, as_tables(row.get("conditions"), _MOST))),
@@ -188,14 +206,14 @@ def node_of(row: Mapping[str, Any]) -> tuple[str, KubernetesNode]:
         taints=_words(row.get("taints")),
         devices=dict(filter(None, map(_device, _items(row.get("devices"))))),
         jobs=_words(row.get("jobs")),
-        kubelet=clean(row.get("kubelet"), 60),
+        kubelet=clean_line(row.get("kubelet"), 60),
         gone=row.get("gone") is True,
     )
-    return clean(row.get("name"), 253), view
+    return clean_line(row.get("name"), 253), view
 
 
 def _condition(row: Mapping[str, Any]) -> Condition:
-    known: dict[str, Any] = {"type": "", "status": "", **cleaned(row, _CONDITION)}
+    known: dict[str, Any] = {"type": "", "status": "", **cleaned_fields(row, _CONDITION)}
     return Condition(**known)
 
 
@@ -203,13 +221,13 @@ def _items(found: object) -> Iterable[tuple[str, object]]:
     return list(as_table(found).items())[:_MOST]
 
 
-_DEVICE = {"capacity": integer, "allocatable": integer, "asked": or_null(integer)}
+_DEVICE = {"capacity": is_integer, "allocatable": is_integer, "asked": or_null(is_integer)}
 
 
 def _device(item: tuple[str, object]) -> tuple[str, DeviceCount] | None:
     name, row = item
-    found = fitting(as_table(row), _DEVICE)
-    return (clean(name, 253), DeviceCount(**found)) if len(found) == len(_DEVICE) else None
+    found = fitting_fields(as_table(row), _DEVICE)
+    return (clean_line(name, 253), DeviceCount(**found)) if len(found) == len(_DEVICE) else None
 
 
 _MOST_PODS, _MOST_RANKS = 4096, 65536
@@ -217,17 +235,17 @@ _STATES = ("pending", "running", "done", "failed")
 _TEXTS = ("kind", "namespace", "name", "uid", "label", "owner", "why", "ours")
 
 
-def job_of(row: Mapping[str, Any]) -> KubernetesJob:
+def kubernetes_job_of(row: Mapping[str, Any]) -> KubernetesJob:
     """A job as the agent lists it; invalid fields get their defaults."""
     created, state, spec = (row.get(key) for key in ("created", "state", "spec"))
     pods, ranks = row.get("pods"), row.get("ranks")
     return KubernetesJob(
-        **{key: clean(row.get(key), _WORD) for key in _TEXTS},
-        created=float(created) if stamp(created) else 0.0,
-        pods=min(max(pods, 1), _MOST_PODS) if integer(pods) else 1,
-        ranks=min(max(ranks, 1), _MOST_RANKS) if integer(ranks) else 1,
+        **{key: clean_line(row.get(key), _WORD) for key in _TEXTS},
+        created=float(created) if is_stamp(created) else 0.0,
+        pods=min(max(pods, 1), _MOST_PODS) if is_integer(pods) else 1,
+        ranks=min(max(ranks, 1), _MOST_RANKS) if is_integer(ranks) else 1,
         parts=dict(filter(None, map(_part, _items(row.get("parts"))))),
-        held={name: count for name, count in _items(row.get("held")) if integer(count)},
+        held={name: count for name, count in _items(row.get("held")) if is_integer(count)},
         nodes=_words(row.get("nodes")),
         state=state if state in _STATES else "pending",
         spec=spec if is_table(spec) else None,
@@ -241,32 +259,33 @@ def _part(item: tuple[str, object]) -> tuple[str, tuple[int, int]] | None:
     """(name, (number of the first pod, pods of each Job)); None if invalid."""
     name, found = item
     given = as_list(found)
-    numbers = [n for n in given if integer(n) and 0 <= n <= _MOST_PODS]
+    numbers = [n for n in given if is_integer(n) and 0 <= n <= _MOST_PODS]
     fits = len(numbers) == len(given) == _PART_NUMBERS
-    return (clean(name, 63), (numbers[0], numbers[1])) if fits else None
+    return (clean_line(name, 63), (numbers[0], numbers[1])) if fits else None
 
 
 _RIGHT = {
-    "need": text(20),
-    "kind": text(63),
-    "what": text(_WORD),
-    "allowed": flag,
-    "why": text(_SENTENCE),
+    "need": is_text(20),
+    "kind": is_text(63),
+    "what": is_text(_WORD),
+    "allowed": is_flag,
+    "why": is_text(_SENTENCE),
 }
 _NEEDED = 3
 
 
 def about_of(row: Mapping[str, Any]) -> ClusterAbout:
     """The agent's report about an API server."""
-    rights = (cleaned(one, _RIGHT) for one in as_tables(row.get("rights"), _MOST))
+    rights = (cleaned_fields(one, _RIGHT) for one in as_tables(row.get("rights"), _MOST))
     return ClusterAbout(
         **{
-            key: clean(row.get(key), _WORD) for key in ("kubectl", "context", "namespace", "server")
+            key: clean_line(row.get(key), _WORD)
+            for key in ("kubectl", "context", "namespace", "server")
         },
         kinds=_words(row.get("kinds")),
         kueue=row.get("kueue") is True,
         rights=tuple(Permission(**one) for one in rights if len(one) >= _NEEDED),
-        trouble=clean(row.get("trouble"), _SENTENCE),
+        trouble=clean_line(row.get("trouble"), _SENTENCE),
     )
 
 
@@ -282,7 +301,8 @@ _LIMIT = 1 << 20
 def daemon_set(
     image: str, namespace: str, agent: Bundle, configs: Mapping[str, Mapping[str, Any]]
 ) -> str:
-    """The objects that run the agent on every node, as YAML documents: ConfigMap, Secret, DaemonSet.
+    """The objects that run the agent on every node, as YAML
+    documents: ConfigMap, Secret, DaemonSet.
 
     `configs` is node -> its configuration; "" -> one for all nodes. `image` only needs Python 3.6.
     Raises RankdeckError if agent or configuration is larger than Kubernetes allows.
@@ -309,11 +329,13 @@ def daemon_set(
             "spec": _spec(image, agent, each="" not in configs),
         },
     ]
-    return documents(made)
+    return write_documents(made)
 
 
 def _text(node: str, config: Mapping[str, Any]) -> str:
-    """A configuration as JSON; the one for all nodes has no node name, which the pod gets from its environment."""
+    """A configuration as JSON; the one for all nodes has no node name,
+    which the pod gets from its environment.
+    """
     return json.dumps({key: value for key, value in config.items() if node or key != "node"})
 
 
@@ -333,7 +355,8 @@ def _spec(image: str, agent: Bundle, *, each: bool) -> Object:
             {"name": "sys", "hostPath": {"path": "/sys"}},
         ],
     }
-    # A changed annotation restarts the pods when the agent changes; a changed ConfigMap or Secret would not.
+    # A changed annotation restarts the pods when the agent changes; a
+    # changed ConfigMap or Secret would not.
     notes = {"rankdeck/agent": agent.digest[:12]}
     return {
         "selector": {"matchLabels": {"app.kubernetes.io/name": NAME}},

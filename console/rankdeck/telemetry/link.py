@@ -1,4 +1,6 @@
-"""Receives the telemetry of a cluster from the private or the site's broker and passes it to the fleet."""
+"""Receives the telemetry of a cluster from the private or the site's
+broker and passes it to the fleet.
+"""
 
 import asyncio
 import contextlib
@@ -12,7 +14,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 from rankdeck.config.clusters import read_accounts
-from rankdeck.config.files import expanded, read_regular
+from rankdeck.config.files import expand_path, read_regular
 from rankdeck.errors import AgentError, BrokerError, ForwardingError, RankdeckError
 from rankdeck.model.cluster import Broker, Cluster, Node
 from rankdeck.remote.agent import AgentSetup
@@ -20,15 +22,17 @@ from rankdeck.remote.shell import Shell
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.private_broker import PrivateBroker
 from rankdeck.telemetry.site_client import Address, SiteClient, Topics
-from rankdeck_agent.wire import WireError, decode, split_time, split_topic
-from rankdeck_agent.wire import topic as make_topic
+from rankdeck_agent.wire import WireError, decode_message, split_time, split_topic
+from rankdeck_agent.wire import message_topic as make_topic
 
 log = logging.getLogger(__name__)
 PERIOD = 1.0
 KEEPALIVE = 10
 FIRST_WAIT, LONGEST_WAIT = 0.5, 15.0
 STEADY = 30.0
-"""A connection that lasted longer than this many seconds is reopened soon; after a shorter one the pause grows."""
+"""A connection that lasted longer than this many seconds is reopened soon;
+after a shorter one the pause grows.
+"""
 _NAME = re.compile(r"[a-z0-9][-a-z0-9.]{0,252}")
 """Node names that Kubernetes allows."""
 KEPT = frozenset({"hello", "health"})
@@ -36,13 +40,17 @@ KEPT = frozenset({"hello", "health"})
 HEARD_ALWAYS = {"hello": 1, "health": 0, "event": 1}
 """Kinds of messages that a console always receives from every node -> MQTT quality of service.
 
-Health messages have QoS 0: each is complete and is repeated with every heartbeat. Acknowledging each would cost as
-much as reading it, and only 20 could be in flight at a time.
+Health messages have QoS 0: each is complete and is repeated with every heartbeat. Acknowledging
+each would cost as much as reading it, and only 20 could be in flight at a time.
 """
 MANY = 64
-"""Samples are subscribed to by node name for up to this many nodes or half of the fleet, else for all nodes at once."""
+"""Samples are subscribed to by node name for up to this many nodes or half of
+the fleet, else for all nodes at once.
+"""
 MANY_NODES_PERIOD = 15.0
-"""Seconds between two samples of an installed agent in a large cluster, unless the cluster file sets another value."""
+"""Seconds between two samples of an installed agent in a large cluster,
+unless the cluster file sets another value.
+"""
 FEW_NODES, HEARTBEAT, SLOW_HEARTBEAT = 2000, 10.0, 30.0
 SPARE = 2
 """Seconds from a missing heartbeat to the ping that replaces it."""
@@ -74,7 +82,10 @@ class Link(Protocol):
         ...
 
     def agent_config(self, node_name: str) -> dict[str, object]:
-        """The configuration of this node's agent; with a tunnel, callers replace host and port. Raises BrokerError."""
+        """The configuration of this node's agent; with a tunnel, callers replace host and port.
+
+        Raises BrokerError.
+        """
         ...
 
     async def settled(self, limit: float) -> None:
@@ -87,7 +98,9 @@ class Link(Protocol):
 
 
 class FleetUpdater:
-    """Decodes messages and applies them to the fleet; invalid ones are counted, and reported once per node."""
+    """Decodes messages and applies them to the fleet; invalid ones are
+    counted, and reported once per node.
+    """
 
     def __init__(self, cluster: str, fleet: Fleet) -> None:
         self.refused: dict[str, int] = {}
@@ -117,13 +130,15 @@ class FleetUpdater:
         if kind == "health" and self._is_heartbeat(node, payload, retained=retained):
             return
         try:
-            self._fleet.apply(node, decode(kind, payload), retained=retained)
+            self._fleet.apply(node, decode_message(kind, payload), retained=retained)
         except WireError as error:
             self._health.pop(node, None)
             self._refuse(node, f"unusable message: {str(error)[:200]!r}")
 
     def _is_heartbeat(self, node: str, payload: bytes, *, retained: bool) -> bool:
-        """Whether the fleet took a health message as a heartbeat, because the node's health is the same as before."""
+        """Whether the fleet took a health message as a heartbeat, because the
+        node's health is the same as before.
+        """
         stamp, rest = split_time(payload)
         if retained or stamp is None:
             return False
@@ -131,7 +146,9 @@ class FleetUpdater:
         return before == self._health[node] and self._fleet.heartbeat(node, stamp)
 
     def _found(self, node: str) -> bool:
-        """Whether a fleet that discovers its nodes adds this one: agents may be heard before the server lists them."""
+        """Whether a fleet that discovers its nodes adds this one: agents may be
+        heard before the server lists them.
+        """
         return bool(_NAME.fullmatch(node)) and self._fleet.find(node)
 
     def too_long(self, topic: str, size: int) -> None:
@@ -186,7 +203,8 @@ class PrivateLink:
             **common,
             "host": host,
             "port": port,
-            # SSH notices when a node is gone, so an agent that sends heartbeats need not ping as well.
+            # SSH notices when a node is gone, so an agent that sends
+            # heartbeats need not ping as well.
             "keepalive": int(common["heartbeat"]) + SPARE,
             **login,
         }
@@ -203,7 +221,9 @@ class SiteLink:
         self._fleet = fleet
         self._broker = broker
         self.closed = False
-        """Set before `run` is cancelled: if the connection is lost just then, `run` might miss the cancellation."""
+        """Set before `run` is cancelled: if the connection is lost just then,
+        `run` might miss the cancellation.
+        """
         self._wait = FIRST_WAIT
         self._answered = asyncio.Event()
         always = {make_topic(cluster.name, "+", kind): qos for kind, qos in HEARD_ALWAYS.items()}
@@ -222,7 +242,9 @@ class SiteLink:
         return self._broker.reach == "ssh"
 
     def agent_config(self, node_name: str) -> dict[str, object]:
-        """The agent's configuration, with the node's own account if there is one, else the operator's."""
+        """The agent's configuration, with the node's own account if
+        there is one, else the operator's.
+        """
         return agent_config(self._cluster, self._broker, node_name)
 
     async def settled(self, limit: float) -> None:
@@ -273,8 +295,8 @@ class SiteLink:
 async def open_link(cluster: Cluster, fleet: Fleet) -> AsyncGenerator[Link]:
     """Inside this block, telemetry is received and written to the fleet.
 
-    Raises BrokerError if the private broker cannot listen. If a site's broker cannot be reached, that is
-    `fleet.trouble`, and connecting is tried again.
+    Raises BrokerError if the private broker cannot listen. If a site's broker cannot be reached,
+    that is `fleet.trouble`, and connecting is tried again.
     """
     if cluster.broker is None:
         private = PrivateLink(cluster, fleet)
@@ -301,7 +323,10 @@ async def open_link(cluster: Cluster, fleet: Fleet) -> AsyncGenerator[Link]:
 
 
 def password_of(broker: Broker) -> str:
-    """The password from the variable or file that the cluster file names; "" if none. Raises BrokerError."""
+    """The password from the variable or file that the cluster file names; "" if none.
+
+    Raises BrokerError.
+    """
     if broker.password_env:
         found = os.environ.get(broker.password_env)
         if found is None:
@@ -313,7 +338,9 @@ def password_of(broker: Broker) -> str:
 
 
 def agent_config(cluster: Cluster, broker: Broker, node: str) -> dict[str, object]:
-    """The configuration with which a node's agent publishes to the site's broker; raises BrokerError."""
+    """The configuration with which a node's agent publishes to the
+    site's broker; raises BrokerError.
+    """
     accounts = read_accounts(broker.agents_file) if broker.agents_file else dict[str, str]()
     if node in accounts:
         login = {"username": node, "password": accounts[node]}
@@ -339,14 +366,17 @@ def installed_config(cluster: Cluster, broker: Broker, node: str) -> dict[str, o
 def _text(file: str, what: str) -> str:
     """The text of a file; raises BrokerError, which says `what` of the broker it has."""
     try:
-        return read_regular(expanded(file)).decode()
+        return read_regular(expand_path(file)).decode()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", "") or error
         raise BrokerError(f"cannot read the broker's {what} {file}: {why}") from error
 
 
 def _ca(broker: Broker) -> str:
-    """The certificates that the cluster file names; "" for those of this machine. Raises BrokerError."""
+    """The certificates that the cluster file names; "" for those of this machine.
+
+    Raises BrokerError.
+    """
     if not broker.ca_file:
         return ""
     # OpenSSL takes only ASCII, but people write comments between certificates.
@@ -387,7 +417,8 @@ def _common(cluster: Cluster, node: str) -> dict[str, Any]:
 
 
 def shared_config(cluster: Cluster, nodes: Iterable[str], sample_period: float) -> dict[str, Any]:
-    """Configurations for agents that all get the same line: `configs` has the different ones, `of` node -> its index.
+    """Configurations for agents that all get the same line: `configs` has the
+    different ones, `of` node -> its index.
 
     `sample_period` is in seconds.
     """
@@ -414,7 +445,9 @@ INSTALLED = "installed there; see `rankdeck agent status`"
 
 
 class Telemetry:
-    """Configures the telemetry agents of nodes, records their state in the fleet; see `remote.agent.WantedAgent`."""
+    """Configures the telemetry agents of nodes, records their state in the
+    fleet; see `remote.agent.WantedAgent`.
+    """
 
     def __init__(
         self, connections: Shell, link: Link, fleet: Fleet, *, brief: bool = False
@@ -445,7 +478,9 @@ class Telemetry:
         return self._expected - len(self._to_reach), self._expected
 
     def want(self, names: frozenset[str] | None) -> None:
-        """Tell the agents that this console started whether full samples are wanted; None: of all nodes."""
+        """Tell the agents that this console started whether full samples
+        are wanted; None: of all nodes.
+        """
         self._link.want(names)
         known = self._leases.keys()
         now = known if names is None else known & names
@@ -469,7 +504,8 @@ class Telemetry:
         self._wanted.discard(node)
 
     async def configure(self, node: str) -> AgentSetup:
-        """The agent's configuration; waits while an agent is installed there. Opens a new tunnel. Raises NodeError.
+        """The agent's configuration; waits while an agent is installed there.
+        Opens a new tunnel. Raises NodeError.
 
         If the SSH server opens no port, the agent sends over its own output.
         """
@@ -492,7 +528,9 @@ class Telemetry:
         return AgentSetup(config | {"host": "127.0.0.1", "port": port})
 
     def superseded(self, node: str) -> Awaitable[None] | None:
-        """Returns when an installed agent publishes that was still starting in `configure`; None: there is none."""
+        """Returns when an installed agent publishes that was still starting
+        in `configure`; None: there is none.
+        """
         # Installed agents publish to a site's broker only.
         return None if self._link.private else self._until(node, installed=True)
 
@@ -503,9 +541,11 @@ class Telemetry:
             await waiting
 
     def look(self) -> None:
-        """Wake the tasks that wait for an agent to be installed or removed. Call it about once a second.
+        """Wake the tasks that wait for an agent to be installed or
+        removed. Call it about once a second.
 
-        It checks all nodes at once: a timer for each node would cost more than reading the messages.
+        It checks all nodes at once: a timer for each node would cost
+        more than reading the messages.
         """
         for node in self._fleet.take_installations():
             if (waiting := self._waiting.pop(node, None)) and not waiting.done():
@@ -515,7 +555,9 @@ class Telemetry:
         return self._fleet.node(node).installed
 
     def take(self, node: str, topic: str, payload: bytes, way: str) -> None:
-        """Take a node's message that did not come through the broker; `way` is a sentence for how it came."""
+        """Take a node's message that did not come through the broker;
+        `way` is a sentence for how it came.
+        """
         if self._inside.get(node) != way:
             self._inside[node] = way
             self.report(node, way, well=True)

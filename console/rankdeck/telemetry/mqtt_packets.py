@@ -65,7 +65,9 @@ CONNECT_BYTE = bytes((PacketKind.CONNECT << 4,))
 
 
 class Framer:
-    """Splits a stream of bytes into packets of at most `limit` bytes; the stream must begin with `first`."""
+    """Splits a stream of bytes into packets of at most `limit` bytes;
+    the stream must begin with `first`.
+    """
 
     def __init__(self, limit: int, first: bytes = b"") -> None:
         self.limit = limit
@@ -92,7 +94,10 @@ class Framer:
 
 
 def _length(buffer: bytes, at: int, end: int) -> tuple[int, int]:
-    """(remaining length, start of the body); the length is -1 if bytes are missing. Raises MalformedError."""
+    """(remaining length, start of the body); the length is -1 if bytes are missing.
+
+    Raises MalformedError.
+    """
     value = 0
     for shift in range(0, 28, 7):
         if at >= end:
@@ -176,7 +181,7 @@ def read_publish(first: int, body: bytes) -> Publish:
     return Publish(topic, body[at + 2 :], 1, bool(first & 1), packet_id(body, at))
 
 
-def packet(kind: PacketKind, body: bytes = b"", flags: int = 0) -> bytes:
+def make_packet(kind: PacketKind, body: bytes = b"", flags: int = 0) -> bytes:
     """The bytes of a packet."""
     head = bytearray((kind << 4 | flags,))
     length = len(body)
@@ -187,17 +192,17 @@ def packet(kind: PacketKind, body: bytes = b"", flags: int = 0) -> bytes:
     return bytes(head) + body
 
 
-_PUBACK = packet(PacketKind.PUBACK, bytes(2))[:2]
+_PUBACK = make_packet(PacketKind.PUBACK, bytes(2))[:2]
 
 
-def acknowledge(number: int) -> bytes:
+def make_puback(number: int) -> bytes:
     """The PUBACK for the message with this packet identifier."""
     return _PUBACK + number.to_bytes(2, "big")
 
 
 def answer_connect(code: Refusal) -> bytes:
     """The CONNACK that answers a CONNECT."""
-    return packet(PacketKind.CONNACK, bytes((0, code)))
+    return make_packet(PacketKind.CONNACK, bytes((0, code)))
 
 
 def valid_topic(topic: str) -> bool:

@@ -1,4 +1,6 @@
-"""A small MQTT 3.1.1 broker inside the console, for clusters without a broker: accounts and connections."""
+"""A small MQTT 3.1.1 broker inside the console, for clusters without
+a broker: accounts and connections.
+"""
 
 import asyncio
 import errno
@@ -22,14 +24,14 @@ from rankdeck.telemetry.mqtt_packets import (
     Publish,
     Refusal,
     VersionError,
-    acknowledge,
     answer_connect,
-    packet,
+    make_packet,
+    make_puback,
     read_connect,
     read_publish,
     valid_topic,
 )
-from rankdeck_agent.wire import topic as make_topic
+from rankdeck_agent.wire import message_topic as make_topic
 
 log = logging.getLogger(__name__)
 PACKET_LIMIT = 1 << 20
@@ -39,7 +41,9 @@ LOGIN_LIMIT = 5.0
 BURST = 500
 """Packets that are read of one client between two sweeps; then it must wait for the next sweep."""
 NO_HURRY = 15.0
-"""Seconds between two checks of a client without keepalive, which may be silent but must read its acknowledgements."""
+"""Seconds between two checks of a client without keepalive, which may be
+silent but must read its acknowledgements.
+"""
 MOST_UNSENT = 1 << 17
 """Most bytes of acknowledgements that a client may leave unread."""
 SWEEP = 0.5
@@ -71,7 +75,9 @@ class Account:
 
 
 class Connection:
-    """Speaks MQTT 3.1.1 with one client that only publishes; any other packet closes the connection."""
+    """Speaks MQTT 3.1.1 with one client that only publishes; any
+    other packet closes the connection.
+    """
 
     def __init__(self, hub: "PrivateBroker", connected: socket.socket) -> None:
         self.client_id = ""
@@ -126,9 +132,12 @@ class Connection:
             self._hub.listen(self, on=True)
 
     def sweep(self, now: float) -> None:
-        """Close the connection if the client was silent for too long, or does not read its acknowledgements."""
+        """Close the connection if the client was silent for too long, or
+        does not read its acknowledgements.
+        """
         silent = self._patience and now - self._heard > self._patience
-        # Unread data is not silence: if a busy broker closed such connections, all clients would reconnect at once.
+        # Unread data is not silence: if a busy broker closed such connections,
+        # all clients would reconnect at once.
         silent = silent and not self.read()
         if silent or self._socket.unsent > MOST_UNSENT:
             self.abort()
@@ -174,7 +183,7 @@ class Connection:
 
     def _on_other(self, kind: int) -> None:
         if kind == PacketKind.PINGREQ:
-            self._socket.write(packet(PacketKind.PINGRESP))
+            self._socket.write(make_packet(PacketKind.PINGRESP))
         elif kind == PacketKind.DISCONNECT:
             self._will = None
             self._socket.close()
@@ -211,18 +220,21 @@ class Connection:
                 extra={"source": self._name},
             )
         if message.qos:
-            self._socket.write(acknowledge(message.packet_id))
+            self._socket.write(make_puback(message.packet_id))
 
 
 class PrivateBroker:
     """An MQTT 3.1.1 broker on loopback that passes every message to `deliver`.
 
-    Clients only publish, with QoS 0 or 1; nobody subscribes, so nothing is stored. A client id belongs
-    to its account: no agent can take over the connection of another. It does not replace a site's broker.
+    Clients only publish, with QoS 0 or 1; nobody subscribes, so nothing is stored. A client id
+    belongs to its account: no agent can take over the connection of another. It does not replace a
+    site's broker.
     """
 
     def __init__(self, deliver: Deliver, cluster: str, patience: float = 1.0) -> None:
-        """`patience`: by how much longer than usual clients may take to log in; see `rankdeck.model.cluster.Access`."""
+        """`patience`: by how much longer than usual clients may take to log in;
+        see `rankdeck.model.cluster.Access`.
+        """
         self.login_limit = LOGIN_LIMIT * patience
         self.port = 0
         self.deliver = deliver
@@ -280,7 +292,9 @@ class PrivateBroker:
     # ---- called by connections
 
     def login(self, session: Connection, hello: Connect) -> tuple[Refusal, Account | None]:
-        """(return code, account) for this CONNECT, after closing an older connection with the same client id."""
+        """(return code, account) for this CONNECT, after closing an older
+        connection with the same client id.
+        """
         account = self._accounts.get(hello.username)
         if account is None or not account.admits(hello.password):
             return Refusal.CREDENTIALS, None
@@ -319,7 +333,8 @@ class PrivateBroker:
         self._sessions.add(session)
         self._strangers[session] = None
         self.listen(session, on=True)
-        # When all agents reconnect at once, none is logged in for a tick: allow up to half of all connections.
+        # When all agents reconnect at once, none is logged in for a tick:
+        # allow up to half of all connections.
         if len(self._strangers) > self._most // 2:
             oldest = next(iter(self._strangers))
             del self._strangers[oldest]
@@ -356,7 +371,8 @@ class PrivateBroker:
 def most_connections(descriptors: int) -> int:
     """Most clients of a process that may have this many descriptors (below 0: no limit).
 
-    A client needs two if it comes through a tunnel that ends in this process, and its node one more for SSH.
+    A client needs two if it comes through a tunnel that ends in this
+    process, and its node one more for SSH.
     """
     if descriptors < 0:
         return CONNECTIONS

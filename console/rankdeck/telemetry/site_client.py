@@ -1,4 +1,6 @@
-"""The MQTT client for a site's broker: connects, subscribes to the wanted topics, delivers messages."""
+"""The MQTT client for a site's broker: connects, subscribes to the
+wanted topics, delivers messages.
+"""
 
 import asyncio
 import ssl
@@ -38,7 +40,9 @@ _REFUSED = {
     134: "refuses the user name or password",
     135: "does not allow this user to connect",
 }
-"""MQTT 5 reason code -> words that follow the broker's name; codes of MQTT 3.1.1 are translated to these."""
+"""MQTT 5 reason code -> words that follow the broker's name; codes of
+MQTT 3.1.1 are translated to these.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,14 +68,18 @@ class Topics:
         self._news = asyncio.Event()
 
     def want(self, more: Iterable[str]) -> None:
-        """Set the topics that are wanted besides the permanent ones, at QoS 0; replaces those of the last call."""
+        """Set the topics that are wanted besides the permanent ones, at QoS
+        0; replaces those of the last call.
+        """
         wanted = self._always | dict.fromkeys(more, 0)
         if wanted != self._wanted:
             self._wanted = wanted
             self._news.set()
 
     async def follow(self, client: aiomqtt.Client) -> None:
-        """Keep the subscriptions equal to the wanted topics, until cancelled; raises BrokerError."""
+        """Keep the subscriptions equal to the wanted topics, until
+        cancelled; raises BrokerError.
+        """
         have = self._always
         while True:
             self._news.clear()
@@ -102,7 +110,9 @@ def _parts(names: Iterable[str]) -> Iterator[list[str]]:
 
 
 class _Straight(asyncio.Queue[aiomqtt.Message]):
-    """Delivers each message as soon as it is read: waking a task for each would cost more than everything else."""
+    """Delivers each message as soon as it is read: waking a task for each
+    would cost more than everything else.
+    """
 
     def __init__(self, deliver: Deliver, too_long: TooLong, maxsize: int = 0) -> None:
         super().__init__(maxsize)
@@ -116,7 +126,9 @@ class _Straight(asyncio.Queue[aiomqtt.Message]):
 
 
 class SiteClient:
-    """Connects by `listen`, which may be called again; remembers which version of MQTT the broker speaks."""
+    """Connects by `listen`, which may be called again; remembers which
+    version of MQTT the broker speaks.
+    """
 
     def __init__(self, address: Address, topics: Topics) -> None:
         self._address, self._topics = address, topics
@@ -125,7 +137,8 @@ class SiteClient:
     async def listen(
         self, deliver: Deliver, on_ready: Callable[[], None], too_long: TooLong
     ) -> None:
-        """Connect and deliver every message until the connection ends; then raises BrokerError, which says why.
+        """Connect and deliver every message until the connection ends; then
+        raises BrokerError, which says why.
 
         `on_ready` is called once connected and subscribed to the permanent topics.
         """
@@ -174,7 +187,9 @@ def _limits() -> Properties:
 
 
 async def _until_lost(client: aiomqtt.Client) -> None:
-    """Wait for the end of the connection, which raises MqttError; the iterator never has messages (see `_Straight`)."""
+    """Wait for the end of the connection, which raises MqttError; the iterator
+    never has messages (see `_Straight`).
+    """
     async for _ in client.messages:
         pass
 
@@ -190,7 +205,9 @@ async def _either(*works: Coroutine[Any, Any, None]) -> None:
 
 
 def _speaks_no_5(error: MqttError) -> bool:
-    """Whether to try MQTT 3.1.1: the broker asks for it, or closed the connection without an answer."""
+    """Whether to try MQTT 3.1.1: the broker asks for it, or closed
+    the connection without an answer.
+    """
     code = _value(error.rc) if isinstance(error, MqttCodeError) else None
     silent = code is None and _cause(error) is None
     return code == _VERSION or silent

@@ -1,4 +1,6 @@
-"""Reads nodes, partitions and jobs from Slurm, and receives telemetry of nodes from inside the user's own jobs."""
+"""Reads nodes, partitions and jobs from Slurm, and receives telemetry of
+nodes from inside the user's own jobs.
+"""
 
 import asyncio
 import json
@@ -10,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, TypeGuard
 
-from rankdeck.config.schedulers import keeper_settings
+from rankdeck.config.schedulers import slurm_keeper_settings
 from rankdeck.errors import NodeError, RankdeckError, UnknownJobError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job, State
-from rankdeck.model.safe_text import clean
+from rankdeck.model.safe_text import clean_line
 from rankdeck.model.schedulers import (
     JobChange,
     JobOrder,
@@ -33,13 +35,13 @@ from rankdeck.model.schedulers import (
 from rankdeck.model.text import (
     as_table,
     as_tables,
-    cleaned,
-    flag,
-    integer,
+    cleaned_fields,
+    is_flag,
+    is_integer,
+    is_rows,
+    is_stamp,
+    is_text,
     or_null,
-    rows,
-    stamp,
-    text,
 )
 from rankdeck.remote import command
 from rankdeck.remote.agent import Agents
@@ -48,11 +50,13 @@ from rankdeck.remote.shell import ProgramResult, Row
 from rankdeck.state.fleet import Fleet, SlurmCluster
 from rankdeck.state.jobs import Jobs
 from rankdeck.telemetry.link import Telemetry, shared_config
-from rankdeck_agent.wire import topic
+from rankdeck_agent.wire import message_topic
 
 log = logging.getLogger(__name__)
 ASK_LIMIT, LIST_LIMIT, SERVICE_LIMIT = 60.0, 100.0, 150.0
-"""Limits in seconds; within LIST_LIMIT the agent waits for two answers of Slurm, within SERVICE_LIMIT for up to five."""
+"""Limits in seconds; within LIST_LIMIT the agent waits for two answers of
+Slurm, within SERVICE_LIMIT for up to five.
+"""
 _WORD, _SENTENCE = 300, 600
 _LONGEST_NODES = 2000
 _LONGEST_JOB = 4200
@@ -61,7 +65,9 @@ _MOST = 1000
 _MOST_GRES, _MOST_CHANGED, _LONGEST_LINE = 64, 5000, 1 << 17
 _MOST_RANKS = 4096
 MOST_HEARD, MOST_SAMPLED = 8, 256
-"""Most jobs in which a step reports telemetry at the same time; most nodes of a job that send full samples."""
+"""Most jobs in which a step reports telemetry at the same time; most
+nodes of a job that send full samples.
+"""
 HEAR_PAUSES = (5.0, 60.0, 300.0)
 """Seconds until such a step is tried again: each try costs Slurm's controller some calls."""
 _HEAR_PERIOD = 1.0
@@ -76,20 +82,24 @@ class SlurmClient:
         self._host = cluster.options.get("login", "")
         self.state = SlurmCluster()
         self.asked = cluster.can.queue and bool(self._host)
-        """Whether Slurm can be asked: the backend is Slurm and the cluster file names a login node."""
-        self._settings = keeper_settings(cluster)
+        """Whether Slurm can be asked: the backend is Slurm and the
+        cluster file names a login node.
+        """
+        self._settings = slurm_keeper_settings(cluster)
         self._config = json.dumps(self._settings).encode() + b"\n"
         self._config_now = json.dumps({**self._settings, "now": True}).encode() + b"\n"
 
     async def list(self) -> dict[str, str]:
-        """Read nodes, partitions and jobs, at most a minute old; returns {login node: why it failed}, or {}."""
+        """Read nodes, partitions and jobs, at most a minute old; returns
+        {login node: why it failed}, or {}.
+        """
         if not self.asked:
             return {}
         try:
             answer = await self._ask("list", self._config, LIST_LIMIT)
         except NodeError as error:
             return {self._host: error.why}
-        AgentRows(takes(self._fleet, self.state)).take(answer.out)
+        AgentRows(slurm_takes(self._fleet, self.state)).take(answer.out)
         return {self._host: self.state.trouble} if self.state.trouble else {}
 
     async def nodes_now(self) -> Mapping[str, SlurmNode]:
@@ -100,8 +110,8 @@ class SlurmClient:
         found: list[tuple[str, SlurmNode]] = []
         troubles: list[str] = []
         taken: Takes = {
-            "node": lambda row: found.append(node_of(as_table(row))),
-            "trouble": lambda why: troubles.append(clean(why, _SENTENCE)),
+            "node": lambda row: found.append(slurm_node_of(as_table(row))),
+            "trouble": lambda why: troubles.append(clean_line(why, _SENTENCE)),
         }
         AgentRows(taken).take(answer.out)
         if troubles:
@@ -109,7 +119,10 @@ class SlurmClient:
         return dict(found)
 
     async def list_ended(self) -> str:
-        """Read the jobs that ended in the last day. Returns why they are not known, or "". Raises NodeError."""
+        """Read the jobs that ended in the last day. Returns why they are not known, or "".
+
+        Raises NodeError.
+        """
         if not self.asked:
             return (
                 "ended jobs of others are not known: the cluster file names no login node of Slurm"
@@ -118,13 +131,14 @@ class SlurmClient:
         troubles: list[str] = []
         ended: Takes = {
             "ended": lambda found: self.state.put_ended(ended_of(as_table(found))),
-            "trouble": lambda found: troubles.append(clean(found, _SENTENCE)),
+            "trouble": lambda found: troubles.append(clean_line(found, _SENTENCE)),
         }
         AgentRows(ended).take(answer.out)
         return "".join(troubles[-1:])
 
     async def service(self, order: ServiceOrder, agreed: str = "") -> ServiceChange:
-        """The command line for an order, given the nodes' present states; run only if it equals `agreed`.
+        """The command line for an order, given the nodes' present
+        states; run only if it equals `agreed`.
 
         Raises RankdeckError if the login node does not answer or the cluster file names none.
         """
@@ -135,7 +149,8 @@ class SlurmClient:
         return change
 
     async def change(self, order: JobOrder, agreed: str = "") -> JobChange:
-        """The command line for an order about jobs, given their present states; run only if it equals `agreed`.
+        """The command line for an order about jobs, given their present
+        states; run only if it equals `agreed`.
 
         Raises RankdeckError if the login node does not answer or the cluster file names none.
         """
@@ -144,7 +159,8 @@ class SlurmClient:
         return job_change_of(row)
 
     async def ask(self, what: str, jobs: Sequence[str] = ()) -> SlurmPages:
-        """What Slurm itself says: of a `job`, of the `priority` and `efficiency` of jobs, of `shares` and its `controller`.
+        """What Slurm itself says: of a `job`, of the `priority` and `efficiency` of
+        jobs, of `shares` and its `controller`.
 
         Raises RankdeckError if the login node does not answer or the cluster file names none.
         """
@@ -158,9 +174,11 @@ class SlurmClient:
             )
 
     async def look(self, number: str) -> SlurmLook:
-        """What Slurm knows about this job now, and where its output goes; raises NodeError, UnknownJobError."""
+        """What Slurm knows about this job now, and where its output goes;
+        raises NodeError, UnknownJobError.
+        """
         row = await self._answer("look", {"id": number}, ASK_LIMIT)
-        known = cleaned(row, _LOOK)
+        known = cleaned_fields(row, _LOOK)
         known |= {key: path for key in ("out", "err") if _shown_whole(path := row.get(key))}
         if error := known.pop("error", ""):
             raise UnknownJobError(error)
@@ -175,34 +193,40 @@ class SlurmClient:
         return answer.row
 
     async def _ask(self, verb: str, asked: bytes, limit: float = ASK_LIMIT) -> ProgramResult:
-        """The answer of a command of the agent on the login node; raises NodeError, also if it fails there."""
+        """The answer of a command of the agent on the login node; raises
+        NodeError, also if it fails there.
+        """
         answer = await self._agents.call(self._host, ("slurm", verb), asked, limit=limit)
         if answer.code != 0:
             raise NodeError(self._host, answer.complaint)
         return answer
 
     def _take_now(self, found: Iterable[Mapping[str, Any]]) -> None:
-        """Apply the states that Slurm reported after a change; `watch` would read them up to a minute later."""
+        """Apply the states that Slurm reported after a change; `watch_command`
+        would read them up to a minute later.
+        """
         for row in found:
-            name, fresh = node_of(row)
+            name, fresh = slurm_node_of(row)
             known = self._fleet.node(name).slurm if self._fleet.knows(name) else None
             if known is not None:
                 parts = {key: getattr(fresh, key) for key in _SERVICE}
                 self._fleet.slurm_says(name, replace(known, **parts))
 
     async def watch(self) -> None:
-        """Write all changes to fleet and `state` until cancelled; after an error, set `state.trouble` and try again.
+        """Write all changes to fleet and `state` until cancelled; after an
+        error, set `state.trouble` and try again.
 
         Returns at once if Slurm cannot be asked.
         """
         if not self.asked:
             return
         source = RowSource(self._agents, self._host, ("slurm", "watch"), self._config)
-        taken = takes(self._fleet, self.state)
-        await command.watch(source, lambda: taken, taken["trouble"])
+        taken = slurm_takes(self._fleet, self.state)
+        await command.watch_command(source, lambda: taken, taken["trouble"])
 
     async def hear(self, telemetry: Telemetry, jobs: Jobs) -> None:
-        """Receive telemetry of nodes without login through one Slurm step in each of the user's jobs, until cancelled.
+        """Receive telemetry of nodes without login through one Slurm step in
+        each of the user's jobs, until cancelled.
 
         Returns at once if Slurm cannot be asked.
         """
@@ -242,20 +266,22 @@ class SlurmClient:
             log.warning("its nodes are not heard from inside: %s", why, extra={"source": job.id})
 
         def give(node: str, kind: str, payload: bytes) -> None:
-            telemetry.take(node, topic(self._cluster.name, node, kind), payload, way)
+            telemetry.take(node, message_topic(self._cluster.name, node, kind), payload, way)
 
         def take() -> Takes:
             messages = MessageParts(nodes)
             return {"beside": lambda row: messages.take(as_table(row), give)}
 
         try:
-            await command.watch(source, take, trouble, HEAR_PAUSES)
+            await command.watch_command(source, take, trouble, HEAR_PAUSES)
         finally:
             telemetry.lost(nodes)
 
 
 def _is_inside(job: Job) -> bool:
-    """Whether this is the user's own running job with all its nodes, so that a step can run in it."""
+    """Whether this is the user's own running job with all its
+    nodes, so that a step can run in it.
+    """
     slurm = job.slurm
     ours = slurm is not None and not (slurm.array or slurm.over or job.plan.owner)
     return ours and job.state is State.RUNNING and all(rank.node for rank in job.ranks)
@@ -268,11 +294,18 @@ class MessageParts:
         self._parts: dict[str, list[str]] = {node: [] for node in nodes}
 
     def take(self, row: Mapping[str, Any], give: Callable[[str, str, bytes], None]) -> None:
-        """Take a part; calls `give(node, kind, payload)` for each complete message. Invalid parts are ignored."""
-        node, kind, data = clean(row.get("node"), 253), clean(row.get("kind"), 20), row.get("data")
+        """Take a part; calls `give(node, kind, payload)` for each complete message.
+
+        Invalid parts are ignored.
+        """
+        node, kind, data = (
+            clean_line(row.get("node"), 253),
+            clean_line(row.get("kind"), 20),
+            row.get("data"),
+        )
         part, count = row.get("part"), row.get("of")
         parts = self._parts.get(node)
-        if parts is None or not (integer(part) and integer(count) and isinstance(data, str)):
+        if parts is None or not (is_integer(part) and is_integer(count) and isinstance(data, str)):
             return
         if part == 0:
             parts.clear()
@@ -296,39 +329,39 @@ def _unpacked(text: str) -> bytes | None:
     return payload if unpacking.eof else None
 
 
-def takes(fleet: Fleet, state: SlurmCluster) -> Takes:
+def slurm_takes(fleet: Fleet, state: SlurmCluster) -> Takes:
     """Key of a row -> function that applies its value to fleet and state."""
 
     def trouble(found: object) -> None:
-        state.trouble = why = clean(found, _SENTENCE)
+        state.trouble = why = clean_line(found, _SENTENCE)
         if why:
             fleet.await_nodes(awaited=False)
             log.warning("%s", why, extra={"source": "slurm"})
 
     def about(found: object) -> None:
-        state.user = clean(as_table(found).get("user"), 64)
+        state.user = clean_line(as_table(found).get("user"), 64)
 
     def ready(_: object) -> None:
         fleet.await_nodes(awaited=False)
 
     def node(found: object) -> None:
-        name, view = node_of(as_table(found))
+        name, view = slurm_node_of(as_table(found))
         fleet.slurm_says(name, view)
 
     def left_out(count: object) -> None:
-        state.left_out = count if integer(count) else 0
+        state.left_out = count if is_integer(count) else 0
 
     def queue_age(seconds: object) -> None:
-        state.read_at = time.time() - float(seconds) if stamp(seconds) else None
+        state.read_at = time.time() - float(seconds) if is_stamp(seconds) else None
 
     return {
         "about": about,
-        "job": lambda found: state.put(job_of(as_table(found))),
-        "job_gone": lambda found: state.drop(clean(found, 40)),
+        "job": lambda found: state.put(slurm_job_of(as_table(found))),
+        "job_gone": lambda found: state.drop(clean_line(found, 40)),
         "node": node,
         "node_gone": lambda found: node({"name": found}),
         "partition": lambda found: state.put_partition(partition_of(as_table(found))),
-        "partition_gone": lambda found: state.drop_partition(clean(found, _WORD)),
+        "partition_gone": lambda found: state.drop_partition(clean_line(found, _WORD)),
         "left_out": left_out,
         "queue_age": queue_age,
         "ready": ready,
@@ -339,24 +372,28 @@ def takes(fleet: Fleet, state: SlurmCluster) -> Takes:
 # ---- rows -------------------------------------------------------------------------------
 
 
-_WORDS = rows(text(_WORD), _MOST)
+_WORDS = is_rows(is_text(_WORD), _MOST)
 _NODE = {
-    "state": text(40), "also": _WORDS, "reason": text(_SENTENCE), "by": text(_WORD), "since": or_null(stamp),
-    "partitions": _WORDS, "features": text(_WORD), "cpus": integer, "cpus_used": integer,
-    "memory": integer, "memory_used": integer, "jobs": _WORDS,
+    "state": is_text(40), "also": _WORDS, "reason": is_text(_SENTENCE), "by": is_text(_WORD), "since": or_null(is_stamp),
+    "partitions": _WORDS, "features": is_text(_WORD), "cpus": is_integer, "cpus_used": is_integer,
+    "memory": is_integer, "memory_used": is_integer, "jobs": _WORDS,
 }  # fmt: skip
 
 
-def node_of(row: Mapping[str, Any]) -> tuple[str, SlurmNode]:
-    """(name, state) of a node; the name is "" if the row is invalid, `state.state` "" if Slurm has no such node."""
-    known: dict[str, Any] = {"state": "", **cleaned(row, _NODE)}
+def slurm_node_of(row: Mapping[str, Any]) -> tuple[str, SlurmNode]:
+    """(name, state) of a node; the name is "" if the row is invalid,
+    `state.state` "" if Slurm has no such node.
+    """
+    known: dict[str, Any] = {"state": "", **cleaned_fields(row, _NODE)}
     used: dict[str, Any] = {key: _counts(row.get(key)) for key in ("gres", "gres_used")}
-    return clean(row.get("name"), 253), SlurmNode(**known, **used)
+    return clean_line(row.get("name"), 253), SlurmNode(**known, **used)
 
 
 def _counts(found: object) -> dict[str, int]:
     items = list(as_table(found).items())[:_MOST_GRES]
-    return {clean(name, 100): count for name, count in items if integer(count) and count >= 0}
+    return {
+        clean_line(name, 100): count for name, count in items if is_integer(count) and count >= 0
+    }
 
 
 _SERVICE = ("state", "also", "reason", "by", "since")
@@ -364,26 +401,31 @@ _SERVICE = ("state", "also", "reason", "by", "since")
 
 
 def _shown_whole(line: object) -> TypeGuard[str]:
-    """Whether this line can be shown unchanged, so that the operator agrees to exactly what runs."""
+    """Whether this line can be shown unchanged, so that the
+    operator agrees to exactly what runs.
+    """
     return isinstance(line, str) and line.isprintable() and len(line) <= _LONGEST_LINE
 
 
 def change_of(row: Mapping[str, Any]) -> ServiceChange:
     """The agent's answer to a `ServiceOrder`."""
     line = row.get("line")
-    known: dict[str, Any] = {**cleaned(row, _CHANGE), "line": line if _shown_whole(line) else ""}
+    known: dict[str, Any] = {
+        **cleaned_fields(row, _CHANGE),
+        "line": line if _shown_whole(line) else "",
+    }
     left = list(as_table(row.get("left")).items())[:_MOST_CHANGED]
-    now = (node_of(one) for one in as_tables(row.get("now"), _MOST_CHANGED))
+    now = (slurm_node_of(one) for one in as_tables(row.get("now"), _MOST_CHANGED))
     return ServiceChange(
         **known,
-        left_alone={clean(node, 253): clean(why, _SENTENCE) for node, why in left},
+        left_alone={clean_line(node, 253): clean_line(why, _SENTENCE) for node, why in left},
         now={name: view.words for name, view in now if name},
     )
 
 
 _JOB_CHANGE = {
-    "jobs": rows(text(_LONGEST_JOB), _MOST), "hits": integer, "done": flag, "said": text(_SENTENCE),
-    "error": text(_SENTENCE),
+    "jobs": is_rows(is_text(_LONGEST_JOB), _MOST), "hits": is_integer, "done": is_flag, "said": is_text(_SENTENCE),
+    "error": is_text(_SENTENCE),
 }  # fmt: skip
 
 
@@ -391,105 +433,108 @@ def job_change_of(row: Mapping[str, Any]) -> JobChange:
     """The agent's answer to a `JobOrder`."""
     line = row.get("line")
     known: dict[str, Any] = {
-        **cleaned(row, _JOB_CHANGE),
+        **cleaned_fields(row, _JOB_CHANGE),
         "line": line if _shown_whole(line) else "",
     }
     left, now = (list(as_table(row.get(key)).items())[:_MOST] for key in ("left", "now"))
     return JobChange(
         **known,
-        left={clean(job, _LONGEST_JOB): clean(why, _SENTENCE) for job, why in left},
-        now={clean(job, _LONGEST_JOB): clean(state, _SENTENCE) for job, state in now},
+        left={clean_line(job, _LONGEST_JOB): clean_line(why, _SENTENCE) for job, why in left},
+        now={clean_line(job, _LONGEST_JOB): clean_line(state, _SENTENCE) for job, state in now},
     )
 
 
 _MOST_PAGES, _MOST_PAGE_LINES, _LONGEST_PAGE_LINE = 200, 4001, 1000
 _PAGE = {
-    "line": text(_LONGEST_PAGE_LINE), "lines": rows(text(_LONGEST_PAGE_LINE), _MOST_PAGE_LINES), "error": text(_SENTENCE),
+    "line": is_text(_LONGEST_PAGE_LINE), "lines": is_rows(is_text(_LONGEST_PAGE_LINE), _MOST_PAGE_LINES), "error": is_text(_SENTENCE),
 }  # fmt: skip
 _EFFICIENCY = {
-    "job": text(80), "state": text(40), "elapsed": stamp, "cpus": integer, "nodes": integer, "gpus": integer,
-    "cpu_used": or_null(stamp), "cpu": or_null(stamp), "memory": or_null(stamp), "memory_used": or_null(stamp),
-    "memory_share": or_null(stamp), "gpu": or_null(stamp),
+    "job": is_text(80), "state": is_text(40), "elapsed": is_stamp, "cpus": is_integer, "nodes": is_integer, "gpus": is_integer,
+    "cpu_used": or_null(is_stamp), "cpu": or_null(is_stamp), "memory": or_null(is_stamp), "memory_used": or_null(is_stamp),
+    "memory_share": or_null(is_stamp), "gpu": or_null(is_stamp),
 }  # fmt: skip
 
 
 def pages_of(row: Mapping[str, Any]) -> SlurmPages:
     """The agent's answer to a question that Slurm itself answers."""
-    pages = (cleaned(one, _PAGE) for one in as_tables(row.get("pages"), _MOST_PAGES))
-    used = (cleaned(one, _EFFICIENCY) for one in as_tables(row.get("efficiency"), _MOST))
+    pages = (cleaned_fields(one, _PAGE) for one in as_tables(row.get("pages"), _MOST_PAGES))
+    used = (cleaned_fields(one, _EFFICIENCY) for one in as_tables(row.get("efficiency"), _MOST))
     return SlurmPages(
         pages=tuple(SlurmPage(**one) for one in pages),
         efficiency=tuple(SlurmEfficiency(**one) for one in used),
-        error=clean(row.get("error"), _SENTENCE),
+        error=clean_line(row.get("error"), _SENTENCE),
     )
 
 
 _PARTITION = {
-    "name": text(_WORD), "usual": flag, "up": flag, "limit": or_null(stamp), "size": text(40),
-    "nodes": integer, "idle": integer, "usable": integer,
+    "name": is_text(_WORD), "usual": is_flag, "up": is_flag, "limit": or_null(is_stamp), "size": is_text(40),
+    "nodes": is_integer, "idle": is_integer, "usable": is_integer,
 }  # fmt: skip
 
 
 def partition_of(row: Mapping[str, Any]) -> SlurmPartition:
     """A partition; its name is "" if the row is invalid."""
-    known: dict[str, Any] = {"name": "", **cleaned(row, _PARTITION)}
+    known: dict[str, Any] = {"name": "", **cleaned_fields(row, _PARTITION)}
     return SlurmPartition(**known)
 
 
 _CHANGE = {
-    "nodes": rows(text(253), _MOST_CHANGED), "done": flag, "said": text(_SENTENCE), "error": text(_SENTENCE),
+    "nodes": is_rows(is_text(253), _MOST_CHANGED), "done": is_flag, "said": is_text(_SENTENCE), "error": is_text(_SENTENCE),
 }  # fmt: skip
 _STATUS = {
-    "state": text(40), "reason": text(_WORD), "text": text(_SENTENCE), "do": text(_SENTENCE), "stuck": flag,
-    "partition": text(_WORD), "account": text(_WORD), "qos": text(_WORD),
-    "nodes": text(_LONGEST_NODES), "position": integer, "waiting": integer, "limit": or_null(stamp), "start": or_null(stamp),
+    "state": is_text(40), "reason": is_text(_WORD), "text": is_text(_SENTENCE), "do": is_text(_SENTENCE), "stuck": is_flag,
+    "partition": is_text(_WORD), "account": is_text(_WORD), "qos": is_text(_WORD),
+    "nodes": is_text(_LONGEST_NODES), "position": is_integer, "waiting": is_integer, "limit": or_null(is_stamp), "start": or_null(is_stamp),
 }  # fmt: skip
 
 
 def _is_count(value: object) -> bool:
-    return integer(value) and 1 <= value <= _MOST_RANKS
+    return is_integer(value) and 1 <= value <= _MOST_RANKS
 
 
 _LOOK = {
-    "id": text(40), "array": text(60), "name": text(_WORD), "user": text(64), "state": text(40), "submitted": or_null(stamp),
-    "ranks": _is_count, "error": text(_SENTENCE), "components": integer, "tasks": integer,
+    "id": is_text(40), "array": is_text(60), "name": is_text(_WORD), "user": is_text(64), "state": is_text(40), "submitted": or_null(is_stamp),
+    "ranks": _is_count, "error": is_text(_SENTENCE), "components": is_integer, "tasks": is_integer,
 }  # fmt: skip
 _JOB = {
-    "id": text(40), "name": text(_WORD), "user": text(64), "cpus": integer, "count": integer, "gpus": integer,
-    "memory": stamp, "priority": integer,
+    "id": is_text(40), "name": is_text(_WORD), "user": is_text(64), "cpus": is_integer, "count": is_integer, "gpus": is_integer,
+    "memory": is_stamp, "priority": is_integer,
 }  # fmt: skip
 _COMPONENT = {
-    "id": text(40), "state": text(40), "partition": text(_WORD), "nodes": text(_LONGEST_NODES), "text": text(_SENTENCE),
-    "count": integer, "cpus": integer, "gpus": integer, "memory": stamp,
+    "id": is_text(40), "state": is_text(40), "partition": is_text(_WORD), "nodes": is_text(_LONGEST_NODES), "text": is_text(_SENTENCE),
+    "count": is_integer, "cpus": is_integer, "gpus": is_integer, "memory": is_stamp,
 }  # fmt: skip
 _MOST_COMPONENTS = 256
 
 
 def components_of(row: Mapping[str, Any]) -> tuple[SlurmComponent, ...]:
     """The components of a het job; () for other jobs."""
-    found = (cleaned(one, _COMPONENT) for one in as_tables(row.get("components"), _MOST_COMPONENTS))
+    found = (
+        cleaned_fields(one, _COMPONENT)
+        for one in as_tables(row.get("components"), _MOST_COMPONENTS)
+    )
     return tuple(SlurmComponent(**one) for one in found)
 
 
 def ended_of(row: Mapping[str, Any]) -> SlurmJob:
     """An ended job from Slurm's accounting; its id is "" if the row is invalid."""
-    job, end, code = job_of(row), row.get("end"), row.get("code")
-    code = code if integer(code) and 0 <= code < 1 << 16 else None
+    job, end, code = slurm_job_of(row), row.get("end"), row.get("code")
+    code = code if is_integer(code) and 0 <= code < 1 << 16 else None
     status = replace(job.status, over=True, code=code)
-    return replace(job, status=status, ended=float(end) if stamp(end) else job.created)
+    return replace(job, status=status, ended=float(end) if is_stamp(end) else job.created)
 
 
-def job_of(row: Mapping[str, Any]) -> SlurmJob:
+def slurm_job_of(row: Mapping[str, Any]) -> SlurmJob:
     """A job in the queue; its id is "" if the row is invalid."""
-    known: dict[str, Any] = {"id": "", **cleaned(row, _JOB)}
+    known: dict[str, Any] = {"id": "", **cleaned_fields(row, _JOB)}
     submitted, end = row.get("submitted"), row.get("end")
-    status = SlurmStatus(id=clean(row.get("shown"), 100), **cleaned(row, _STATUS))
-    if not status.waits and stamp(end):
+    status = SlurmStatus(id=clean_line(row.get("shown"), 100), **cleaned_fields(row, _STATUS))
+    if not status.waits and is_stamp(end):
         status = replace(status, ends=float(end))
     return SlurmJob(
         **known,
         place=status.id or known["id"],
         components=components_of(row),
-        created=float(submitted) if stamp(submitted) else 0.0,
+        created=float(submitted) if is_stamp(submitted) else 0.0,
         status=status,
     )

@@ -1,4 +1,6 @@
-"""Parts of the screens for acceptance runs: the sentences, and the actions that both screens have (measure again, keep jobs away)."""
+"""Parts of the screens for acceptance runs: the sentences, and the actions that both
+screens have (measure again, keep jobs away).
+"""
 
 import textwrap
 import time
@@ -6,7 +8,13 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from rankdeck.acceptance.heatmap import HeatMap, cell_words, headline, kind, kind_of
+from rankdeck.acceptance.heatmap import (
+    HeatMap,
+    answer_kind,
+    cell_kind,
+    cell_words,
+    outcome_headline,
+)
 from rankdeck.acceptance.judge import Judgement
 from rankdeck.acceptance.run import (
     AcceptanceProtocol,
@@ -19,16 +27,16 @@ from rankdeck.acceptance.run import (
 )
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Answer, Outcome, Result, Stage
-from rankdeck.model.health import seconds_of
-from rankdeck.model.nodeset import fold
-from rankdeck.model.safe_text import printable
+from rankdeck.model.health import parse_duration
+from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.safe_text import printable_line
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.operations import errors_shown
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.screens.modals import WIDE, ChangeQuestion
-from rankdeck.ui.widgets.canvas import Run, Runs, broken, cut, length
+from rankdeck.ui.widgets.canvas import Run, Runs, break_runs, cut_text, measure_runs
 from rankdeck.ui.widgets.pair_map import NOT_GOOD, ROLES
-from rankdeck_agent.rules.units import duration, size
+from rankdeck_agent.rules.units import write_duration, write_size
 
 PROGRESS_ROLES = {
     RunState.PENDING: "dim",
@@ -48,24 +56,26 @@ MOST_SHOWN = 100
 """Most lines for nodes that were left out or that differ."""
 
 
-def run_line(run: AcceptanceRun, now: float) -> Runs:
+def acceptance_run_line(run: AcceptanceRun, now: float) -> Runs:
     """A run in one line: id, state, outcome, nodes, time."""
-    outcome = f"  {headline(run)}" if run.progress is RunState.DONE else ""
+    outcome = f"  {outcome_headline(run)}" if run.progress is RunState.DONE else ""
     end = run.ended or now
-    took = f"  {duration(max(end - run.started, 0.0))}" if run.started else ""
+    took = f"  {write_duration(max(end - run.started, 0.0))}" if run.started else ""
     return [
-        (f" {printable(run.id)}", "title"),
+        (f" {printable_line(run.id)}", "title"),
         (f"  {run.progress.value}", PROGRESS_ROLES[run.progress]),
-        (printable(outcome), "title"),
-        (f"  {formatting.many(len(run.plan.nodes), 'node')}{took}", "dim"),
+        (printable_line(outcome), "title"),
+        (f"  {formatting.format_many(len(run.plan.nodes), 'node')}{took}", "dim"),
     ]
 
 
 def stage_line(stages: Sequence[StageView]) -> Runs:
-    """Each stage and its progress: `single sysbench ok  pairs iperf3 43/112, round 4/7  confirm`."""
+    """Each stage and its progress: `single sysbench ok  pairs
+    iperf3 43/112, round 4/7  confirm`.
+    """
     runs: list[Run] = []
     for one in stages:
-        name = f" {one.plan.stage.value} {printable(one.plan.recipe)}".rstrip()
+        name = f" {one.plan.stage.value} {printable_line(one.plan.recipe)}".rstrip()
         runs.append((f"{name}{_far(one)} ", PROGRESS_ROLES[one.progress]))
     return runs
 
@@ -81,37 +91,43 @@ def start_lines(run: AcceptanceRun) -> list[Runs]:
     """What starting this run means, for the question."""
     minutes = sum(one.minutes for one in run.plan.stages)
     moved = sum(one.bytes for one in run.plan.stages)
-    nodes = printable(f"{len(run.plan.nodes)}: {fold(run.plan.nodes)}")
+    nodes = printable_line(f"{len(run.plan.nodes)}: {fold_nodes(run.plan.nodes)}")
     lines: list[Runs] = [
         [("nodes    ", "dim"), (nodes, "title")],
-        [("takes    ", "dim"), (f"about {duration(minutes * 60)}", "text")],
+        [("takes    ", "dim"), (f"about {write_duration(minutes * 60)}", "text")],
     ]
     if moved:
-        lines.append([("moves    ", "dim"), (f"about {size(moved)} over the network", "text")])
+        lines.append(
+            [("moves    ", "dim"), (f"about {write_size(moved)} over the network", "text")]
+        )
     if run.plan.left_out:
-        lines.append([("without  ", "dim"), (printable(fold(run.plan.left_out)), "warn")])
-    lines += [[(printable(note), "text")] for note in run.plan.notes[:6]]
+        lines.append(
+            [("without  ", "dim"), (printable_line(fold_nodes(run.plan.left_out)), "warn")]
+        )
+    lines += [[(printable_line(note), "text")] for note in run.plan.notes[:6]]
     return lines
 
 
-def plan_lines(run: AcceptanceRun, width: int) -> list[Runs]:
-    """The plan: what each stage does, how long it takes, how much it sends, every command, which alone may be wider."""
+def acceptance_plan_lines(run: AcceptanceRun, width: int) -> list[Runs]:
+    """The plan: what each stage does, how long it takes, how much it sends,
+    every command, which alone may be wider.
+    """
     lines: list[Runs] = [[(" ", "text"), *line] for line in start_lines(run)]
     for node, why in list(run.plan.left_out.items())[:MOST_SHOWN]:
-        lines.append([(f" {printable(node)}: ", "warn"), (printable(why), "text")])
+        lines.append([(f" {printable_line(node)}: ", "warn"), (printable_line(why), "text")])
     head = f" {'stage':10}{'test':16}{'rounds':>7}{'tests':>8}{'minutes':>9}  {'moved':>9}  why"
     lines += [[], [(head, "dim")]]
     for one in run.plan.stages:
-        moved = size(one.bytes) if one.bytes else ""
+        moved = write_size(one.bytes) if one.bytes else ""
         numbers = f"{one.rounds or '':>7}{one.tests or '':>8}{one.minutes:>9.1f}  {moved:>9}"
         stage: Run = (f" {one.stage.value:10}", "title")
-        test: Run = (f"{printable(one.recipe):16}{numbers}", "text")
-        lines.append([stage, test, (f"  {printable(one.note)}", "dim")])
-    lines = [piece for line in lines for piece in broken(line, width)]
+        test: Run = (f"{printable_line(one.recipe):16}{numbers}", "text")
+        lines.append([stage, test, (f"  {printable_line(one.note)}", "dim")])
+    lines = [piece for line in lines for piece in break_runs(line, width)]
     for one in run.plan.stages:
         if one.commands:
-            lines += [[], [(f" {one.stage.value} {printable(one.recipe)}", "title")]]
-            lines += [[(f"   $ {printable(command)}", "text")] for command in one.commands]
+            lines += [[], [(f" {one.stage.value} {printable_line(one.recipe)}", "title")]]
+            lines += [[(f"   $ {printable_line(command)}", "text")] for command in one.commands]
     return lines
 
 
@@ -124,16 +140,18 @@ def _again_question(
     run: AcceptanceRun, port: AcceptanceProtocol, nodes: tuple[str, ...], recipe: str
 ) -> ChangeQuestion:
     """The question whether to measure these nodes again, with what would run."""
-    lines: list[Runs] = [[("run   ", "dim"), (printable(run.id), "title")], []]
+    lines: list[Runs] = [[("run   ", "dim"), (printable_line(run.id), "title")], []]
     for name, some in once_more(run, nodes, recipe):
-        lines.append([(printable(f"{name}: {' – '.join(some)}"), "title")])
+        lines.append([(printable_line(f"{name}: {' – '.join(some)}"), "title")])
         pair = len(some) > 1
         one = Result(
             stage=Stage.CONFIRM if pair else Stage.SINGLE, recipe=name,
             sender=some[0], receiver=some[1] if pair else "",
         )  # fmt: skip
         commands = port.commands(run, one)[:_MOST_COMMANDS]
-        lines += [[("  $ ", "dim"), (cut(printable(text), WIDE), "text")] for text in commands]
+        lines += [
+            [("  $ ", "dim"), (cut_text(printable_line(text), WIDE), "text")] for text in commands
+        ]
     when = (
         "after the round that runs"
         if run.progress is RunState.RUNNING
@@ -145,8 +163,8 @@ def _again_question(
 
 def _readmit_question(node: str, why: str) -> ChangeQuestion:
     """The question whether jobs may run on a node again."""
-    lines: list[Runs] = [[("node  ", "dim"), (printable(node), "title")], []]
-    lines += [[(row, "text")] for row in textwrap.wrap(printable(why), WIDE)]
+    lines: list[Runs] = [[("node  ", "dim"), (printable_line(node), "title")], []]
+    lines += [[(row, "text")] for row in textwrap.wrap(printable_line(why), WIDE)]
     title = "Let jobs run on this node again?"
     return ChangeQuestion(title, lines, "let jobs run there", "keep them away")
 
@@ -154,13 +172,14 @@ def _readmit_question(node: str, why: str) -> ChangeQuestion:
 def _reason_of(run: AcceptanceRun, node: str) -> str:
     """What the run says about a node, cut to one line; "" if nothing."""
     sentence = next((one.sentence for one in run.verdicts if node in one.nodes), "")
-    return cut(printable(sentence.partition(": ")[0]), WIDE)
+    return cut_text(printable_line(sentence.partition(": ")[0]), WIDE)
 
 
 def sentence_lines(
     run: AcceptanceRun, heat: HeatMap, width: int, signs: Sequence[Runs], out: Mapping[str, str]
 ) -> list[Runs]:
-    """What the letters of the map mean (`signs`, see `legend`), then the sentences, the most serious first.
+    """What the letters of the map mean (`signs`, see `legend`), then
+    the sentences, the most serious first.
 
     `out`: node -> why jobs are kept away from it.
     """
@@ -176,29 +195,29 @@ def _odd_pairs(run: AcceptanceRun, heat: HeatMap, width: int) -> list[Runs]:
         cell
         for row in range(len(heat.senders))
         for column in range(len(heat.receivers))
-        if (cell := heat.cell(row, column)) is not None and kind(cell) in NOT_GOOD
+        if (cell := heat.cell(row, column)) is not None and cell_kind(cell) in NOT_GOOD
     ]
     if not odd or run.progress is RunState.RUNNING:
         return []
     lines: list[Runs] = [[], [(" Odd pairs", "title"), (f"  {len(odd)}, and what measures each again", "dim")]]  # fmt: skip
     for cell in odd[:_MOST_ODD]:
-        said: Run = (f"   {printable(cell_words(cell))}", ROLES[kind(cell)])
-        command: Run = (f"   {printable(again_command(run, cell))}", "dim")
+        said: Run = (f"   {printable_line(cell_words(cell))}", ROLES[cell_kind(cell)])
+        command: Run = (f"   {printable_line(again_command(run, cell))}", "dim")
         lines += (
             [[said, command]]
-            if length([said, command]) < width
+            if measure_runs([said, command]) < width
             else [[said], [(f"  {command[0]}", command[1])]]
         )
     if len(odd) > _MOST_ODD:
-        lines.append([(f"   and {len(odd) - _MOST_ODD} more; {actions.key('failure')} goes from one to the next", "dim")])  # fmt: skip
+        lines.append([(f"   and {len(odd) - _MOST_ODD} more; {actions.action_key('failure')} goes from one to the next", "dim")])  # fmt: skip
     return lines
 
 
 def _legend_lines(recipe: str, width: int, signs: Sequence[Runs]) -> list[Runs]:
     """The legend, on as many lines as it needs."""
-    lines: list[list[Run]] = [[(f" {printable(recipe)} ", "title")]]
+    lines: list[list[Run]] = [[(f" {printable_line(recipe)} ", "title")]]
     for part in signs:
-        if length(lines[-1]) + length(part) > width:
+        if measure_runs(lines[-1]) + measure_runs(part) > width:
             lines.append([])
         lines[-1] += part
     return [*lines]
@@ -207,7 +226,7 @@ def _legend_lines(recipe: str, width: int, signs: Sequence[Runs]) -> list[Runs]:
 def _sentences(run: AcceptanceRun, out: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Each sentence and its role."""
     for one in run.verdicts:
-        yield one.sentence, ROLES[kind_of(one.answer)]
+        yield one.sentence, ROLES[answer_kind(one.answer)]
         yield from ((step, "accent") for step in [next_step(run, one)] if step)
     over = run.progress is not RunState.RUNNING
     suspected = [one for item in run.judgements.items() for one in _suspected(*item, over=over)]
@@ -232,7 +251,7 @@ def _well(run: AcceptanceRun) -> Iterator[tuple[str, str]]:
 
 
 def _suspected(recipe: str, judgement: Judgement, *, over: bool) -> Iterator[str]:
-    again = f"suspected; {actions.key('again')} measures it again" if over else "to be measured again"  # fmt: skip
+    again = f"suspected; {actions.action_key('again')} measures it again" if over else "to be measured again"  # fmt: skip
     for (end, role), evidence in judgement.open.sides.items():
         counted = f"with {len(evidence.slow)} of {evidence.total}"
         yield f"{end.node} {role.value} slowly {counted}: {again} ({recipe})"
@@ -242,7 +261,7 @@ def _suspected(recipe: str, judgement: Judgement, *, over: bool) -> Iterator[str
 
 def _wrapped(text: str, role: str, width: int) -> list[Runs]:
     """A sentence in as many lines as it needs, after a sign in its colour."""
-    rows = textwrap.wrap(printable(text), max(width - 3, 20)) or [""]
+    rows = textwrap.wrap(printable_line(text), max(width - 3, 20)) or [""]
     sign = " ! " if role in ("warn", "bad") else " - "
     words = "dim" if role == "dim" else "text"
     return [[("   " if at else sign, role), (row, words)] for at, row in enumerate(rows)]
@@ -277,7 +296,9 @@ class RunActions:
     def __init__(
         self, screen: BaseScreen, choice: Callable[[], RunChoice], changed: Callable[[], None]
     ) -> None:
-        """`changed` is called when a node was excluded or readmitted, which does not change the run itself."""
+        """`changed` is called when a node was excluded or readmitted,
+        which does not change the run itself.
+        """
         self._screen, self._choice, self._changed = screen, choice, changed
         self._to_exclude = ""
         """The node to exclude, while the prompt asks why; "" if it asks something else."""
@@ -347,12 +368,14 @@ class RunActions:
 
     def _measured_again(self, who: str) -> None:
         run = self._choice().run
-        self._screen.say(f"{who}: measured again; {headline(run) if run else ''}", "ok")
+        self._screen.say(f"{who}: measured again; {outcome_headline(run) if run else ''}", "ok")
 
     # ---- keep jobs away
 
     def exclude(self) -> None:
-        """Ask why and for how long, then keep jobs away from the chosen node; if it is excluded already, ask to readmit it."""
+        """Ask why and for how long, then keep jobs away from the chosen node; if it
+        is excluded already, ask to readmit it.
+        """
         port, now = self.port, self._choice()
         if now.run is None or not now.nodes:
             self._screen.refuse("put the cursor on a row of a map first: its node is meant")
@@ -364,7 +387,7 @@ class RunActions:
             return
         self._to_exclude = node
         self._screen.prompt.ask(
-            f"exclude {printable(node)}", f"{USUAL_SPAN} {_reason_of(now.run, node)}"
+            f"exclude {printable_line(node)}", f"{USUAL_SPAN} {_reason_of(now.run, node)}"
         )
         self._screen.say(
             "how long, and why: 7d its cable is being swapped; run and Launch pass it over", "dim"
@@ -384,12 +407,14 @@ class RunActions:
             self._screen.say("nothing is excluded: give a reason, for other users", "warn")
             return
         try:
-            port.exclude(node, printable(why.strip()), time.time() + seconds_of(span), run.id)
+            port.exclude(
+                node, printable_line(why.strip()), time.time() + parse_duration(span), run.id
+            )
         except (ValueError, RankdeckError) as error:
             self._screen.say(str(error), "warn")
             return
         out = ", and out of the run" if self.is_going and not self._is_kept(run) else ""
-        again = f"; {actions.key('exclude')} again takes that back"
+        again = f"; {actions.action_key('exclude')} again takes that back"
         self._screen.say(f"{node}: kept free of jobs for {span}{out}{again}", "ok")
         self._changed()
 

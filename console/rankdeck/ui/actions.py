@@ -1,4 +1,5 @@
-"""Tables of all actions and of all commands after `:`, from which keys, palette, footer, help and completion are made; the tour of the demo.
+"""Tables of all actions and of all commands after `:`, from which keys, palette, footer,
+help and completion are made; the tour of the demo.
 
 A letter means the same on every screen; `tests/ui/test_keys.py` checks that.
 """
@@ -55,12 +56,12 @@ class Action:
 
     @property
     def shown_key(self) -> str:
-        return shown(self.keys.split(",")[0])
+        return key_label(self.keys.split(",")[0])
 
     @property
     def shown_keys(self) -> str:
         """All keys of the action, as the user reads them."""
-        return " ".join(map(shown, self.keys.split(",")))
+        return " ".join(map(key_label, self.keys.split(",")))
 
 
 OF_THE_APP = frozenset(
@@ -203,17 +204,17 @@ def for_screen(screen: str) -> tuple[Action, ...]:
     return tuple(action for action in ACTIONS if screen in action.screens)
 
 
-def shown(key: str) -> str:
+def key_label(key: str) -> str:
     """The name of a key, as the user reads it."""
     return KEY_NAMES.get(key, key)
 
 
-def key(action_id: str) -> str:
+def action_key(action_id: str) -> str:
     """The key of this action, to name it in a sentence."""
     return next(one.shown_key for one in ACTIONS if one.id == action_id)
 
 
-def bindings(screen: str) -> list[Binding]:
+def screen_bindings(screen: str) -> list[Binding]:
     """Textual's bindings for one screen."""
     return [
         Binding(key, action.target, action.label, show=False, key_display=action.shown_key)
@@ -232,26 +233,33 @@ HABITS = {
 def is_key(screen: str, key: str) -> bool:
     """Whether the key does something on this screen, including moving the cursor."""
     own = any(key in one.keys.split(",") for one in for_screen(screen))
-    moves = steps(key, 1) is not None or aside(key, 1) is not None or beside(key) is not None
+    moves = (
+        key_steps(key, 1) is not None
+        or key_sidestep(key, 1) is not None
+        or key_grid_step(key) is not None
+    )
     return own or moves or key in ("tab", "shift+tab", "ctrl+p", "ctrl+c", "ctrl+q", "enter")
 
 
-def elsewhere(key: str) -> str:
+def elsewhere_sentence(key: str) -> str:
     """The sentence to show for a key that does nothing on this screen."""
     if key in HABITS:
         return HABITS[key]
     there = [one for one in ACTIONS if key in one.keys.split(",")]
     if not there:
-        return f"{shown(key)} does nothing here; ? lists the keys"
-    return f"{shown(key)} ({there[0].label}) does nothing here; it works on {', '.join(there[0].screens)}"
+        return f"{key_label(key)} does nothing here; ? lists the keys"
+    return f"{key_label(key)} ({there[0].label}) does nothing here; it works on {', '.join(there[0].screens)}"
 
 
 FAR = 1 << 40
 """A step that is longer than any list or log."""
 
 
-def steps(key: str, page: int) -> int | None:
-    """How many lines down this key moves, up if negative; `page` is a page in lines. None for other keys."""
+def key_steps(key: str, page: int) -> int | None:
+    """How many lines down this key moves, up if negative; `page` is a page in lines.
+
+    None for other keys.
+    """
     return {
         "down": 1, "j": 1, "up": -1, "k": -1, "pagedown": page, "ctrl+f": page, "pageup": -page, "b": -page,
         "ctrl+b": -page, "ctrl+d": max(page // 2, 1), "ctrl+u": -max(page // 2, 1),
@@ -259,20 +267,22 @@ def steps(key: str, page: int) -> int | None:
     }.get(key)  # fmt: skip
 
 
-def aside(key: str, step: int) -> int | None:
+def key_sidestep(key: str, step: int) -> int | None:
     """How many cells to the right this key moves, left if negative; None for other keys."""
     return {"right": step, "left": -step}.get(key)
 
 
-def beside(key: str) -> tuple[int, int] | None:
+def key_grid_step(key: str) -> tuple[int, int] | None:
     """The step in a grid for this key: columns, rows; None for other keys."""
     return {
         "left": (-1, 0), "right": (1, 0), "down": (0, 1), "j": (0, 1), "up": (0, -1), "k": (0, -1),
     }.get(key)  # fmt: skip
 
 
-def next_of(choices: Sequence[T], now: T) -> T:
-    """The choice after `now`, for a key that goes through all: after the last, and for an unknown one, the first."""
+def next_choice(choices: Sequence[T], now: T) -> T:
+    """The choice after `now`, for a key that goes through all: after the
+    last, and for an unknown one, the first.
+    """
     at = choices.index(now) if now in choices else -1
     return choices[(at + 1) % len(choices)]
 

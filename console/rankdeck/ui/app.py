@@ -16,10 +16,10 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from rankdeck.config.user import UiSettings
-from rankdeck.errors import HostKeyError, RankdeckError, leaves
+from rankdeck.errors import HostKeyError, RankdeckError, leaf_errors
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
-from rankdeck.model.safe_text import printable
+from rankdeck.model.safe_text import printable_line
 from rankdeck.state.fleet import Fleet
 from rankdeck.ui import actions, command_actions, terminal, themes
 from rankdeck.ui.actions import Tour
@@ -28,7 +28,7 @@ from rankdeck.ui.fleet_views import ViewError
 from rankdeck.ui.formatting import is_acknowledged
 from rankdeck.ui.garbage_collection import IdleTime, free_painted_lines, stop_full_collections
 from rankdeck.ui.opening import NotOpenError, OpenSession
-from rankdeck.ui.operations import replay, shell, show_first
+from rankdeck.ui.operations import open_shell, replay_job, show_first
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.base import PAINT, BaseScreen
 from rankdeck.ui.terminal import Dismissed, FrameDiff, KeyQueue, TerminalDriver
@@ -67,7 +67,7 @@ class RankdeckApp(FrameDiff):
         self, cluster: Cluster, settings: UiSettings, session: "Session | None" = None
     ) -> None:
         """`session`: of the open cluster; None if `open_with` will open it."""
-        self.palettes, self._theme_faults = themes.load(
+        self.palettes, self._theme_faults = themes.load_themes(
             (themes.shipped_folder(), *settings.theme_folders)
         )
         self.palette = self._first_palette(settings)
@@ -110,15 +110,17 @@ class RankdeckApp(FrameDiff):
     def set_alphabet(self, *, ascii_only: bool) -> None:
         """Draw with ASCII only, or with everything."""
         self.ascii = ascii_only
-        self.glyphs = themes.alphabet(os.environ, ascii_only=ascii_only)
+        self.glyphs = themes.terminal_glyphs(os.environ, ascii_only=ascii_only)
         self.set_class(ascii_only, "-ascii")
 
     def _first_palette(self, settings: UiSettings) -> themes.Palette:
-        default = "mono" if themes.colourless(os.environ) else "dark"
+        default = "mono" if themes.wants_no_colour(os.environ) else "dark"
         return self.palettes.get(settings.theme or default) or self.palettes[default]
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Remove all colours in a theme that has none; keep to the sixteen of a terminal that has no more."""
+        """Remove all colours in a theme that has none; keep to the
+        sixteen of a terminal that has no more.
+        """
         if self.palette.mono:
             return [NoColor()]
         return [SixteenColours()] if self.few_colours else []
@@ -126,7 +128,9 @@ class RankdeckApp(FrameDiff):
     # ---- life
 
     def get_default_screen(self) -> BaseScreen:
-        """The fleet is at the bottom of the stack: Textual's own empty screen would be painted first."""
+        """The fleet is at the bottom of the stack: Textual's own empty
+        screen would be painted first.
+        """
         self.catch_up()
         return self.home("fleet")
 
@@ -187,7 +191,7 @@ class RankdeckApp(FrameDiff):
                 show_first(self)
                 await self._leaving.wait()
         except* RankdeckError as group:
-            self.trouble = printable("; ".join(str(error) for error in leaves(group)))
+            self.trouble = printable_line("; ".join(str(error) for error in leaf_errors(group)))
             self.say(self.trouble, "bad")
             await self._leaving.wait()
         self._exit_now()
@@ -213,12 +217,15 @@ class RankdeckApp(FrameDiff):
         return TerminalDriver
 
     def _look(self) -> None:
-        """Check what no screen checks: questions to the operator, a terminal that reads again, time for garbage collection."""
+        """Check what no screen checks: questions to the operator, a terminal that
+        reads again, time for garbage collection.
+        """
         self.pay_frame_debt()
         self._idle.look()
         question = self.session.pending_question if self.session else None
         if question is not self._asked:
-            # First, so that what the old dialog still answers is not taken for an answer to the new question.
+            # First, so that what the old dialog still answers is not taken
+            # for an answer to the new question.
             self._asked = question
             self._withdraw_question()
             if question is not None:
@@ -246,7 +253,9 @@ class RankdeckApp(FrameDiff):
         self._question = None
 
     def catch_up(self) -> None:
-        """Count the levels of nodes that changed since the last call, and tell the session which nodes are on screen."""
+        """Count the levels of nodes that changed since the last call, and tell
+        the session which nodes are on screen.
+        """
         fleet = self.fleet
         if self._counted is not fleet:
             self._counted, self._changes = fleet, fleet.follow()
@@ -279,7 +288,7 @@ class RankdeckApp(FrameDiff):
         """Why there is no session, one sentence; "" if there is one."""
         if self.session is not None:
             return ""
-        name = printable(self.cluster.name)
+        name = printable_line(self.cluster.name)
         return f"{name} is not open: {self.trouble}" if self.trouble else f"opening {name} …"
 
     def need_session(self) -> "Session":
@@ -294,7 +303,9 @@ class RankdeckApp(FrameDiff):
         default_namespace: DOMNode | None = None,
         namespaces: Mapping[str, DOMNode] | None = None,
     ) -> bool:
-        """Do what a key asks for; while the cluster is not open, say so instead of what needs the session."""
+        """Do what a key asks for; while the cluster is not open, say so
+        instead of what needs the session.
+        """
         try:
             screen = self.screen
             if isinstance(screen, BaseScreen) and screen.is_closed and action in screen.own_actions:
@@ -347,7 +358,7 @@ class RankdeckApp(FrameDiff):
     def home(self, name: str) -> BaseScreen:
         """A main screen; made on first use."""
         if name not in self._homes:
-            self._homes[name] = base.make(name)
+            self._homes[name] = base.make_screen(name)
             # Textual removes a screen that is not installed when another takes its place.
             self.install_screen(self._homes[name], name)  # pyright: ignore[reportUnknownMemberType]
         return self._homes[name]
@@ -380,7 +391,7 @@ class RankdeckApp(FrameDiff):
         job = jobs.job(job_id) if jobs.knows(job_id) else None
         if job is not None and job.plan.replay_of and job.clock is None:
             # Kept from an earlier session: its nodes have the output.
-            replay(self, job_id)
+            replay_job(self, job_id)
         else:
             self._open("job", job_id)
 
@@ -388,22 +399,22 @@ class RankdeckApp(FrameDiff):
         """Show a new screen on top, in place of one of the same kind if that is on top now."""
         if self._shows(kind):
             self.pop_screen()
-        self.push_screen(base.make(kind, *arguments))
+        self.push_screen(base.make_screen(kind, *arguments))
 
     def _shows(self, kind: str) -> bool:
         return isinstance(self.screen, BaseScreen) and self.screen.screen_name == kind
 
-    action_inspect = command_actions.inspect
-    action_clone = command_actions.clone
-    action_scheduler = command_actions.scheduler
-    action_logs = command_actions.logs
-    action_processes = command_actions.processes
+    action_inspect = command_actions.show_inspection
+    action_clone = command_actions.show_clone
+    action_scheduler = command_actions.show_scheduler
+    action_logs = command_actions.show_logs
+    action_processes = command_actions.show_processes
     action_launch_on = command_actions.launch_on
-    action_shell = shell
+    action_shell = open_shell
 
     def action_replay(self) -> None:
-        if job_id := command_actions.shown(self):
-            replay(self, job_id)
+        if job_id := command_actions.shown_job_id(self):
+            replay_job(self, job_id)
 
     action_goto_fleet = partialmethod(goto, "fleet")
     action_goto_jobs = partialmethod(goto, "jobs")
@@ -425,12 +436,12 @@ class RankdeckApp(FrameDiff):
 
     def choices(self, argument: str) -> list[str]:
         """The possible values of this argument of a command, for completion."""
-        return command_actions.choices(self, argument)
+        return command_actions.argument_choices(self, argument)
 
     def run_command(self, text: str) -> None:
         """Run the command that was typed after `:`."""
         try:
-            command_actions.run(self, text)
+            command_actions.run_typed_command(self, text)
         except (actions.CommandError, ViewError, RankdeckError) as error:
             self.say(str(error), "warn")
 
@@ -476,7 +487,7 @@ class RankdeckApp(FrameDiff):
             yield SystemCommand(f"{'theme':<{LABELS + KEYS + 1}} {name}", "", choose)
 
 
-def run(
+def run_console(
     open_session: OpenSession,
     settings: UiSettings,
     *,

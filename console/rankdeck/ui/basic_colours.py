@@ -1,4 +1,6 @@
-"""The sixteen colours of simple terminals: each pair of text and ground that is painted can be read on them."""
+"""The sixteen colours of simple terminals: each pair of text and ground
+that is painted can be read on them.
+"""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -10,7 +12,7 @@ from rich.style import Style
 from textual.color import Color as Ground
 from textual.filter import LineFilter
 
-from rankdeck.ui.themes import luminance
+from rankdeck.ui.themes import relative_luminance
 
 Rgb = tuple[int, int, int]
 VGA: tuple[Rgb, ...] = (
@@ -30,18 +32,22 @@ _GREY = 24
 _GROUNDS = range(8)
 
 
-def contrast(one: Rgb, other: Rgb) -> float:
+def colour_contrast(one: Rgb, other: Rgb) -> float:
     """The contrast of WCAG 2 between two colours, from 1 to 21."""
-    high, low = sorted((luminance(Color.from_rgb(*rgb)) for rgb in (one, other)), reverse=True)
+    high, low = sorted(
+        (relative_luminance(Color.from_rgb(*rgb)) for rgb in (one, other)), reverse=True
+    )
     return (high + 0.05) / (low + 0.05)
 
 
 def _legible() -> Mapping[int, tuple[int, ...]]:
-    """Ground -> the colours of text that can be read on it, on both kinds of terminals; grounds without any are left out."""
+    """Ground -> the colours of text that can be read on it, on both kinds of
+    terminals; grounds without any are left out.
+    """
     pairs = [
         (ground, text)
         for ground, text in product(_GROUNDS, range(16))
-        if all(contrast(kind[ground], kind[text]) >= LEAST for kind in (VGA, XTERM))
+        if all(colour_contrast(kind[ground], kind[text]) >= LEAST for kind in (VGA, XTERM))
     ]
     grounds = dict.fromkeys(ground for ground, _ in pairs)
     return {ground: tuple(t for g, t in pairs if g == ground) for ground in grounds}
@@ -52,7 +58,9 @@ LEGIBLE = _legible()
 
 @lru_cache(4096)
 def in_sixteen(style: Style) -> Style:
-    """The style with the nearest of the sixteen colours with which its text can be read on its ground."""
+    """The style with the nearest of the sixteen colours with which
+    its text can be read on its ground.
+    """
     if style.bgcolor is None:
         return style
     ground = _ground(_rgb(style.bgcolor))
@@ -64,7 +72,9 @@ def in_sixteen(style: Style) -> Style:
 
 
 class SixteenColours(LineFilter):
-    """Paints all widgets, Textual's own too, in colours that a terminal of sixteen colours shows legibly."""
+    """Paints all widgets, Textual's own too, in colours that a terminal
+    of sixteen colours shows legibly.
+    """
 
     def apply(self, segments: list[Segment], background: Ground) -> list[Segment]:
         ground = Style(bgcolor=background.rich_color)
@@ -77,7 +87,9 @@ class SixteenColours(LineFilter):
 
 
 def _ground(rgb: Rgb) -> int:
-    """The ground that looks most like this colour; what has a colour keeps one, so that a chosen row stands out."""
+    """The ground that looks most like this colour; what has a colour keeps
+    one, so that a chosen row stands out.
+    """
     if max(rgb) - min(rgb) < _GREY:
         return _BLACK if max(rgb) < XTERM[_WHITE][0] // 2 else _WHITE
     coloured = [ground for ground in LEGIBLE if ground not in (_BLACK, _WHITE)]

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from rankdeck.config.files import expanded
-from rankdeck.model.nodeset import fold
-from rankdeck.model.safe_text import printable
+from rankdeck.config.files import expand_path
+from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.safe_text import printable_line
 from rankdeck.rules import query
 from rankdeck.ui import actions, fleet_views, formatting
 from rankdeck.ui.actions import DEMO, ELSEWHERE, ENDED, FILE
@@ -20,13 +20,13 @@ from rankdeck.ui.operations import (
     drain_lines,
     fetch_file,
     list_ended,
-    named,
-    report,
+    nodes_phrase,
     run_on_nodes,
     show_attempt,
     show_last,
-    silence,
-    targets,
+    silence_nodes,
+    target_nodes,
+    write_job_report,
 )
 from rankdeck.ui.screens import base
 from rankdeck_agent.wire import LAUNCHER
@@ -45,13 +45,13 @@ ANYWAY = "anyway"
 """Argument of `:resume` that also returns nodes that others took out of service."""
 
 
-def run(console: "Console", text: str) -> None:
+def run_typed_command(console: "Console", text: str) -> None:
     """Run the command that was typed; raises CommandError or what the session raises."""
     command, argument = actions.parse_command(text)
     VERBS[command.name](console, argument)
 
 
-def choices(console: "Console", argument: str) -> list[str]:
+def argument_choices(console: "Console", argument: str) -> list[str]:
     """The possible values of this argument of a command, for completion."""
     if argument in _CHOICES:
         return _CHOICES[argument](console)
@@ -68,8 +68,8 @@ _CHOICES: Mapping[str, Callable[["Console"], list[str]]] = {
     "NODE": lambda console: [node.name for node in console.cluster.nodes],
     "THEME": lambda console: sorted(console.palettes),
     "VIEW": lambda console: [*fleet_views.Views(console.views_file).all(), "save", "delete"],
-    "COLUMN": lambda _: fleet_views.names(),
-    "SORT": lambda _: [*fleet_views.SORTS, *fleet_views.names()],
+    "COLUMN": lambda _: fleet_views.column_names(),
+    "SORT": lambda _: [*fleet_views.SORTS, *fleet_views.column_names()],
     "QUESTION": lambda _: list(QUESTIONS),
 }
 """Argument of a command -> its values, where they need no open cluster."""
@@ -77,7 +77,7 @@ _CHOICES: Mapping[str, Callable[["Console"], list[str]]] = {
 
 def _node(console: "Console", name: str) -> None:
     if name not in {node.name for node in console.cluster.nodes}:
-        raise actions.CommandError(f"no node `{printable(name)}` in this cluster")
+        raise actions.CommandError(f"no node `{printable_line(name)}` in this cluster")
     console.open_node(name)
 
 
@@ -91,7 +91,7 @@ def _cancel(console: "Console", text: str) -> None:
     if job and job.unit == "task" and text.replace("-", "").replace(",", "").isdigit():
         ask_cancel(console, job.id, _tasks(job, text))
         return
-    text = text or shown(console)
+    text = text or shown_job_id(console)
     if not text:
         raise actions.CommandError("write `cancel JOB`, or choose a job on Jobs")
     ask_cancel(console, console.need_session().jobs.find(text).id)
@@ -111,10 +111,10 @@ def _attempt(console: "Console", text: str) -> None:
 
 
 def _tasks(job: "Job", text: str) -> tuple[int, ...]:
-    from rankdeck.logs.view import choose
+    from rankdeck.logs.view import choose_ranks
 
     try:
-        return choose(text, job.ranks)
+        return choose_ranks(text, job.ranks)
     except ValueError as error:
         raise actions.CommandError(str(error)) from error
 
@@ -127,8 +127,8 @@ def _rank(console: "Console", text: str) -> None:
 
 
 def _nodes(console: "Console") -> tuple[str, ...]:
-    """The nodes of `targets`; raises CommandError if there are none."""
-    nodes = targets(console)
+    """The nodes of `target_nodes`; raises CommandError if there are none."""
+    nodes = target_nodes(console)
     if not nodes:
         raise actions.CommandError("no node is marked")
     return nodes
@@ -137,7 +137,7 @@ def _nodes(console: "Console") -> tuple[str, ...]:
 def _launch(console: "Console", text: str) -> None:
     screen = launch_screen(console)
     if text:
-        console.call_after_refresh(screen.select, expanded(text))
+        console.call_after_refresh(screen.select, expand_path(text))
 
 
 def _pager(console: "Console", _: str) -> None:
@@ -162,20 +162,20 @@ def _goto(console: "Console", text: str) -> None:
 
 
 def _report(console: "Console", text: str) -> None:
-    job_id = shown(console)
+    job_id = shown_job_id(console)
     if not job_id:
         raise actions.CommandError("open a job first, or choose one on Jobs")
-    path = expanded(text or f"{job_id}.html").absolute()
+    path = expand_path(text or f"{job_id}.html").absolute()
     if path.exists() or not path.parent.is_dir():
         why = "is there already" if path.exists() else "cannot be written: no such folder"
-        raise actions.CommandError(f"{printable(str(path))} {why}")
-    report(console, job_id, path)
+        raise actions.CommandError(f"{printable_line(str(path))} {why}")
+    write_job_report(console, job_id, path)
 
 
 def _script(console: "Console", text: str) -> None:
     if not text:
         raise actions.CommandError("write `script FILE`")
-    launch_screen(console).script(expanded(text).absolute())
+    launch_screen(console).script(expand_path(text).absolute())
 
 
 def _fleet(console: "Console") -> "FleetScreen":
@@ -201,7 +201,7 @@ def _view(console: "Console", text: str) -> None:
 
 def _columns(console: "Console", text: str) -> None:
     screen = _fleet(console)
-    titles = tuple(fleet_views.column(word).title for word in text.split())
+    titles = tuple(fleet_views.require_column(word).title for word in text.split())
     screen.look(replace(screen.view, columns=titles))
 
 
@@ -209,7 +209,8 @@ def _sort(console: "Console", text: str) -> None:
     screen = _fleet(console)
     named = [fleet_views.SORTED.get(word.upper(), word) for word in text.split()]
     titles = tuple(
-        word if word in fleet_views.SORTS else fleet_views.column(word).title for word in named
+        word if word in fleet_views.SORTS else fleet_views.require_column(word).title
+        for word in named
     )
     screen.look(replace(screen.view, sort=titles or ("STATE",)))
 
@@ -227,7 +228,7 @@ def _mark(console: "Console", text: str) -> None:
         screen.mark(screen.matching(text))
     except query.QueryError as error:
         raise actions.CommandError(str(error)) from error
-    screen.say(f"{named(screen.marked)} marked", "ok")
+    screen.say(f"{nodes_phrase(screen.marked)} marked", "ok")
 
 
 def _resume(console: "Console", text: str) -> None:
@@ -247,7 +248,7 @@ def _drain(console: "Console", text: str) -> None:
     from rankdeck.ui.screens.modals import lines_to_copy
 
     question = lines_to_copy("Take these nodes out of service", lines)
-    copied = formatting.many(len(lines), "line")
+    copied = formatting.format_many(len(lines), "line")
     console.ask(question, lambda: console.copy("\n".join(lines), copied))
 
 
@@ -283,7 +284,7 @@ def _slurm(console: "Console", text: str) -> None:
     ask_slurm(console, what, chosen_jobs(console) if QUESTIONS[what] else ())
 
 
-def scheduler(console: "Console") -> None:
+def show_scheduler(console: "Console") -> None:
     """Show what Slurm says of the job under the cursor, or on screen, or that it has none."""
     try:
         _slurm(console, "job")
@@ -297,16 +298,16 @@ def _cp(console: "Console", text: str) -> None:
         raise actions.CommandError("write `cp FILE [PATH]`, or `cp :FILE [FOLDER]` from nodes")
     nodes = _nodes(console)
     if words[0].startswith(":"):
-        folder = expanded(words[1] if len(words) > 1 else ".").absolute()
+        folder = expand_path(words[1] if len(words) > 1 else ".").absolute()
         fetch_file(console, nodes, words[0][1:], folder)
     else:
-        copy_file(console, nodes, expanded(words[0]), *words[1:])
+        copy_file(console, nodes, expand_path(words[0]), *words[1:])
 
 
 def _theme(console: "Console", name: str) -> None:
     if name not in console.palettes:
         there = ", ".join(sorted(console.palettes))
-        raise actions.CommandError(f"no theme `{printable(name)}`; there are {there}")
+        raise actions.CommandError(f"no theme `{printable_line(name)}`; there are {there}")
     console.choose_theme(name)
 
 
@@ -315,7 +316,7 @@ def _ascii(console: "Console", _: str) -> None:
     console.paint_anew()
 
 
-def tour(console: "Console") -> None:
+def toggle_tour(console: "Console") -> None:
     """Begin the tour on the demo, or end it."""
     files = console.need_session().job_files()
     here = console.cluster.name == DEMO and any(file.stem == FILE for file in files)
@@ -347,7 +348,7 @@ VERBS: dict[str, Callable[["Console", str], None]] = {
     "script": _script,
     "sh": _sh,
     "mark": _mark,
-    "silence": lambda console, text: silence(console, _nodes(console), text),
+    "silence": lambda console, text: silence_nodes(console, _nodes(console), text),
     "drain": _drain,
     "resume": _resume,
     **{do: _change(do) for do in ("hold", "release", "requeue", "timelimit")},
@@ -358,13 +359,13 @@ VERBS: dict[str, Callable[["Console", str], None]] = {
     "sort": _sort,
     "theme": _theme,
     "ascii": _ascii,
-    "tour": lambda console, _: tour(console),
+    "tour": lambda console, _: toggle_tour(console),
     "help": lambda console, _: console.action_help(),
     "q": lambda console, _: console.leave(),
 }
 
 
-def shown(console: "Console") -> str:
+def shown_job_id(console: "Console") -> str:
     """The id of the job on the screen, or under the cursor; "" if there is none."""
     if job := job_screen(console):
         return job.job_id
@@ -391,54 +392,59 @@ def launch_screen(console: "Console") -> "LaunchScreen":
     return cast("LaunchScreen", console.home("launch"))
 
 
-def inspect(console: "Console") -> None:
+def show_inspection(console: "Console") -> None:
     """Show where the ranks of the shown job are now; on the inspect screen, ask again."""
     screen = _top(console)
     if screen is not None and screen.screen_name == "inspect":
         cast("InspectScreen", screen).look()
-    elif job_id := shown(console):
+    elif job_id := shown_job_id(console):
         jobs = console.need_session().jobs
         job = jobs.job(job_id) if jobs.knows(job_id) else None
         if job and job.state.final and not job.unproven:
             console.say(f"{job_id} has ended: none of its ranks runs now", "warn")
             return
-        console.push_screen(base.make("inspect", job_id))
+        console.push_screen(base.make_screen("inspect", job_id))
 
 
-def logs(console: "Console") -> None:
-    """Show the merged output of the job under the cursor, or of the newest job on the chosen nodes; on a job, its launcher's."""
+def show_logs(console: "Console") -> None:
+    """Show the merged output of the job under the cursor, or of the newest job on
+    the chosen nodes; on a job, its launcher's.
+    """
     if job := job_screen(console):
         job.zoom(LAUNCHER)
         return
-    nodes = set(targets(console))
+    nodes = set(target_nodes(console))
     newest = (job for job in console.need_session().jobs.all() if nodes & set(job.nodes))
-    job_id = shown(console) or next((one.id for one in newest), "")
+    job_id = shown_job_id(console) or next((one.id for one in newest), "")
     if not job_id or not console.need_session().jobs.knows(job_id):
         console.say("no job of ours ran there", "dim")
         return
     console.open_job(job_id)
-    ranks = f"node={fold(sorted(nodes))}" if nodes else ""
+    ranks = f"node={fold_nodes(sorted(nodes))}" if nodes else ""
     console.call_after_refresh(lambda: (screen := job_screen(console)) and screen.read_logs(ranks))
 
 
-def processes(console: "Console") -> None:
-    """Show the processes on the nodes of `targets`; on a job, what each rank uses. Raises NotOpenError."""
+def show_processes(console: "Console") -> None:
+    """Show the processes on the nodes of `target_nodes`; on a job, what each rank uses.
+
+    Raises NotOpenError.
+    """
     console.need_session()
     job = job_screen(console)
     if job is not None and job.job is not None:
-        console.push_screen(base.make("processes", job.job.nodes, job.job_id))
-    elif nodes := targets(console):
-        console.push_screen(base.make("processes", nodes))
+        console.push_screen(base.make_screen("processes", job.job.nodes, job.job_id))
+    elif nodes := target_nodes(console):
+        console.push_screen(base.make_screen("processes", nodes))
 
 
 def launch_on(console: "Console") -> None:
-    """Show the launch screen for a job on exactly the nodes of `targets`."""
-    if nodes := targets(console):
+    """Show the launch screen for a job on exactly the nodes of `target_nodes`."""
+    if nodes := target_nodes(console):
         console.call_after_refresh(launch_screen(console).use_only, nodes)
 
 
-def clone(console: "Console") -> None:
+def show_clone(console: "Console") -> None:
     """Show the launch screen with the values of the shown job, to change and start again."""
-    if job_id := shown(console):
+    if job_id := shown_job_id(console):
         job = console.need_session().jobs.job(job_id)
         console.call_after_refresh(launch_screen(console).clone, job)

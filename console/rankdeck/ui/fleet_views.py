@@ -1,4 +1,6 @@
-"""How the fleet is shown: columns of its table, filter, order and map, saved views, and the overview below a short table."""
+"""How the fleet is shown: columns of its table, filter, order and map, saved
+views, and the overview below a short table.
+"""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,29 +13,29 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from rankdeck.config.document import load_json
-from rankdeck.config.files import is_missing, private_folder, write_private
+from rankdeck.config.files import create_private_folder, is_missing, write_user_file
 from rankdeck.errors import ConfigError
-from rankdeck.model.health import Level, Occurrence, leading
-from rankdeck.model.nodeset import fold
+from rankdeck.model.health import Level, Occurrence, leading_events
+from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.rank import State
-from rankdeck.model.safe_text import printable
+from rankdeck.model.safe_text import printable_line
 from rankdeck.model.text import is_table
 from rankdeck.rules import query
 from rankdeck.state.fleet import Fleet, NodeState
 from rankdeck.state.fleet_history import FleetPicture, Past
 from rankdeck.ui import formatting
 from rankdeck.ui.themes import CELL, RAMP_STEPS, Glyphs, Mark
-from rankdeck.ui.widgets.canvas import Run, Runs, cut, fit, fitted
+from rankdeck.ui.widgets.canvas import Run, Runs, cut_text, fit_runs, fit_text
 from rankdeck.ui.widgets.plots import (
     LABEL,
     Figure,
     Scale,
     columns_of,
-    framed,
+    draw_frame,
+    draw_spark,
     round_up,
-    spark,
 )
-from rankdeck_agent.rules.levels import SUMMARY, total
+from rankdeck_agent.rules.levels import SUMMARY, sum_of
 from rankdeck_agent.wire import METRICS
 
 if TYPE_CHECKING:
@@ -60,11 +62,11 @@ class NodeColumn:
 
 
 def _n(metric: str) -> Number:
-    return lambda node: formatting.number(node, metric)
+    return lambda node: formatting.node_number(node, metric)
 
 
 def _r(metric: str) -> Number:
-    of = total(metric)
+    of = sum_of(metric)
     return lambda node: of(node.current)
 
 
@@ -74,17 +76,17 @@ def _s(metric: str) -> Number:
 
 
 NUMBERS: tuple[NodeColumn, ...] = (
-    NodeColumn("CPU", 4, 9, "cpu.used", _s("cpu.used"), formatting.percent, gauge=True),
-    NodeColumn("MEM", 4, 8, "mem.used", _s("mem.used"), formatting.percent, 90, True),
-    NodeColumn("GPU", 4, 9, "gpu.used", _s("gpu.used"), formatting.percent, gauge=True),
-    NodeColumn("GMEM", 4, 6, "gpu.mem_used", _s("gpu.mem_used"), formatting.percent, 98),
-    NodeColumn("TEMP", 4, 6, "gpu.temp", _s("gpu.temp"), formatting.celsius, 85),
-    NodeColumn("POWER", 6, 4, "gpu.power", _s("gpu.power"), formatting.watts),
-    NodeColumn("RDMA rx", 7, 5, "rdma.rx", _s("rdma.rx"), formatting.traffic),
-    NodeColumn("RDMA tx", 7, 5, "rdma.tx", _s("rdma.tx"), formatting.traffic),
-    NodeColumn("NET", 7, 4, "net.rx", _s("net.rx"), formatting.traffic),
+    NodeColumn("CPU", 4, 9, "cpu.used", _s("cpu.used"), formatting.format_percent, gauge=True),
+    NodeColumn("MEM", 4, 8, "mem.used", _s("mem.used"), formatting.format_percent, 90, True),
+    NodeColumn("GPU", 4, 9, "gpu.used", _s("gpu.used"), formatting.format_percent, gauge=True),
+    NodeColumn("GMEM", 4, 6, "gpu.mem_used", _s("gpu.mem_used"), formatting.format_percent, 98),
+    NodeColumn("TEMP", 4, 6, "gpu.temp", _s("gpu.temp"), formatting.format_celsius, 85),
+    NodeColumn("POWER", 6, 4, "gpu.power", _s("gpu.power"), formatting.format_watts),
+    NodeColumn("RDMA rx", 7, 5, "rdma.rx", _s("rdma.rx"), formatting.format_traffic),
+    NodeColumn("RDMA tx", 7, 5, "rdma.tx", _s("rdma.tx"), formatting.format_traffic),
+    NodeColumn("NET", 7, 4, "net.rx", _s("net.rx"), formatting.format_traffic),
     NodeColumn(
-        "LOAD", 5, 3, "cpu.load1", _s("cpu.load1"), lambda value: formatting.plain(value, 1)
+        "LOAD", 5, 3, "cpu.load1", _s("cpu.load1"), lambda value: formatting.format_plain(value, 1)
     ),
 )
 ALWAYS = frozenset({"cpu.used", "mem.used", "gpu.temp"})
@@ -119,10 +121,10 @@ _TENTHS = 10
 
 
 SAY: dict[str, Callable[[float | None], str]] = {
-    "%": formatting.percent,
-    "C": formatting.celsius,
-    "B": formatting.size,
-    "B/s": formatting.rate,
+    "%": formatting.format_percent,
+    "C": formatting.format_celsius,
+    "B": formatting.format_size,
+    "B/s": formatting.format_rate,
 }
 """Unit -> how numbers are written; other units have at most four digits."""
 NETWORKS = ("net.", "rdma.")
@@ -130,7 +132,7 @@ NETWORKS = ("net.", "rdma.")
 
 
 @cache
-def find(name: str) -> NodeColumn | None:
+def find_column(name: str) -> NodeColumn | None:
     """The column for a title, a short name or any metric; None if there is none."""
     title, metric = name.upper(), query.SHORT.get(name.lower(), name.lower())
     for known in NUMBERS:
@@ -143,22 +145,22 @@ def find(name: str) -> NodeColumn | None:
     unit = f"{kind.unit}/s" if counter else kind.unit
     say = SAY.get(unit, lambda value: "" if value is None else f"{value:.4g}")
     if unit == "B/s" and metric.startswith(NETWORKS):
-        say = formatting.traffic
+        say = formatting.format_traffic
     number = _r(metric) if counter else _n(metric)
     return NodeColumn(metric, max(len(metric), 6), 5, metric, number, say)
 
 
-def names() -> list[str]:
-    """The names that `find` knows: titles in lower case, then all metrics."""
+def column_names() -> list[str]:
+    """The names that `find_column` knows: titles in lower case, then all metrics."""
     return [*(k.title.lower() for k in NUMBERS if " " not in k.title), *METRICS]
 
 
 @lru_cache(maxsize=8)  # asked with every look at the model
 def needs_samples(view: "FleetView") -> bool:
     """Whether the view shows, sorts or filters by a number that only full samples have."""
-    columns = map(find, (*view.columns, *view.sort))
+    columns = map(find_column, (*view.columns, *view.sort))
     shown = {column.metric for column in columns if column}
-    return not (shown <= SUMMARY.keys() and query.metrics(view.filter) <= formatting.LISTED)
+    return not (shown <= SUMMARY.keys() and query.query_metrics(view.filter) <= formatting.LISTED)
 
 
 def map_column(name: str) -> NodeColumn | None:
@@ -169,15 +171,17 @@ def map_column(name: str) -> NodeColumn | None:
 def map_scale(column: NodeColumn, numbers: Iterable[float | None]) -> Scale:
     """The scale of the map of a column, for nodes with these numbers."""
     say = column.say
-    if say is formatting.percent:
+    if say is formatting.format_percent:
         return Scale(100.0)
-    if say is formatting.celsius:
+    if say is formatting.format_celsius:
         return Scale(100.0, foot=20.0, ramp="hot")
     return Scale(round_up(max((number for number in numbers if number is not None), default=0.0)))
 
 
-def heat(value: float | None, scale: Scale, mark: Mark) -> Mark:
-    """A node on the map of a number: filled with its colour, the sign of its state if it is not well, else tenths of the scale."""
+def heat_role(value: float | None, scale: Scale, mark: Mark) -> Mark:
+    """A node on the map of a number: filled with its colour, the sign of its state if
+    it is not well, else tenths of the scale.
+    """
     if value is None:
         return Mark(mark.glyph, "unknown")
     share = scale.share(value)
@@ -199,9 +203,11 @@ def map_legend(column: NodeColumn, scale: Scale) -> Runs:
 def map_row(
     names: Sequence[str], leaves: Iterable[str], counts: Mapping[Level, int], glyphs: Glyphs
 ) -> Runs:
-    """What stands beside a row of the map: its leaves, or its nodes, and how many of them are not well."""
-    group = ", ".join(leaves) or fold(names)
-    runs: list[Run] = [(f" {cut(printable(group), MAP_NAMES - 1, glyphs.more)}", "dim")]
+    """What stands beside a row of the map: its leaves, or its nodes,
+    and how many of them are not well.
+    """
+    group = ", ".join(leaves) or fold_nodes(names)
+    runs: list[Run] = [(f" {cut_text(printable_line(group), MAP_NAMES - 1, glyphs.more)}", "dim")]
     for level in (Level.BAD, Level.WARN, Level.UNKNOWN):
         if counts.get(level):
             mark = glyphs.level(level)
@@ -215,7 +221,7 @@ MAP_NAMES = 18
 
 def name_cell(name: str, level: Level) -> Runs:
     """The node's name, in bold if something is wrong."""
-    return [(printable(name), "title" if level >= Level.WARN else "text")]
+    return [(printable_line(name), "title" if level >= Level.WARN else "text")]
 
 
 NAME_LIMIT = 40
@@ -285,37 +291,37 @@ class Views:
                 columns=tuple(map(str, raw.get("columns", ()))),
                 map=str(raw.get("map", "STATE")),
             )
-            return checked(view)
+            return check_view(view)
         except (TypeError, ViewError) as error:
             raise ViewError(f"{where}: {error}") from error
 
     def _write(self, views: Mapping[str, FleetView]) -> None:
         text = json.dumps({name: asdict(view) for name, view in views.items()}, indent=1)
         try:
-            private_folder(self._file.parent)
-            write_private(self._file, text + "\n")
+            create_private_folder(self._file.parent)
+            write_user_file(self._file, text + "\n")
         except OSError as error:
             raise ViewError(
                 f"{self._file}: cannot be written: {error.strerror or error}"
             ) from error
 
 
-def checked(view: FleetView) -> FleetView:
+def check_view(view: FleetView) -> FleetView:
     """Return the view if all its columns, filters and orders are known; else raises ViewError."""
     try:
-        query.parse(view.filter)
+        query.parse_query(view.filter)
     except query.QueryError as error:
         raise ViewError(f"filter: {error}") from error
     if view.map not in MAPS:
         raise ViewError(f"no map of `{view.map}`; there are {', '.join(MAPS)}")
     for name in (*view.columns, *(n for n in view.sort if n not in SORTS)):
-        column(name)
+        require_column(name)
     return view
 
 
-def column(name: str) -> NodeColumn:
+def require_column(name: str) -> NodeColumn:
     """The column for this title or metric, in upper or lower case; raises ViewError."""
-    found = find(name)
+    found = find_column(name)
     if found is None:
         raise ViewError(f"no column or metric `{name}`; tab completes")
     return found
@@ -332,7 +338,9 @@ _NAME, _MOST_NAME = 10, 20
 _TREND, _MOST_TREND = 30, 80
 """Least and most cells of one trend with its number."""
 _LOWEST, _HIGHEST = 5, 12
-"""Lines of the figure of all nodes together: at least (if there are several rows of figures), and at most."""
+"""Lines of the figure of all nodes together: at least (if there are
+several rows of figures), and at most.
+"""
 _BESIDE = 140
 """Jobs and events are side by side on screens of at least this width."""
 _JOBS = 6
@@ -368,21 +376,23 @@ class Trend:
 
 
 TRENDS = (
-    Trend("CPU", ("cpu.used",), formatting.percent, "mean", top=100.0),
-    Trend("GPU", ("gpu.used",), formatting.percent, "mean", top=100.0),
-    Trend("GPU POWER", ("gpu.power",), formatting.watts),
-    Trend("RDMA rx+tx", ("rdma.rx", "rdma.tx"), formatting.traffic),
-    Trend("NETWORK rx+tx", ("net.rx",), formatting.traffic),
-    Trend("MEMORY", ("mem.used",), formatting.percent, "mean", top=100.0),
-    Trend("GPU MEMORY", ("gpu.mem_used",), formatting.percent, "mean", top=100.0),
-    Trend("GPU TEMP", ("gpu.temp",), formatting.celsius, "most", top=100.0, ramp="hot"),
+    Trend("CPU", ("cpu.used",), formatting.format_percent, "mean", top=100.0),
+    Trend("GPU", ("gpu.used",), formatting.format_percent, "mean", top=100.0),
+    Trend("GPU POWER", ("gpu.power",), formatting.format_watts),
+    Trend("RDMA rx+tx", ("rdma.rx", "rdma.tx"), formatting.format_traffic),
+    Trend("NETWORK rx+tx", ("net.rx",), formatting.format_traffic),
+    Trend("MEMORY", ("mem.used",), formatting.format_percent, "mean", top=100.0),
+    Trend("GPU MEMORY", ("gpu.mem_used",), formatting.format_percent, "mean", top=100.0),
+    Trend("GPU TEMP", ("gpu.temp",), formatting.format_celsius, "most", top=100.0, ramp="hot"),
 )
 """The most important first; as many are shown as fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What the overview draws: these nodes in this order, and these jobs, now or at an earlier time."""
+    """What the overview draws: these nodes in this order, and these
+    jobs, now or at an earlier time.
+    """
 
     fleet: Fleet
     nodes: tuple[NodeState, ...]
@@ -395,11 +405,13 @@ class Overview:
     """What is still being asked, so that there may be more; "" if nothing."""
 
     def events(self, most: int) -> list[Occurrence]:
-        """The newest events of these nodes, without those that are consequences of others; at most `most`."""
+        """The newest events of these nodes, without those that are
+        consequences of others; at most `most`.
+        """
         names = {node.name for node in self.nodes}
         of_nodes = (one for one in reversed(self.fleet.event_log.newest) if one.node in names)
         newest = islice((one for one in of_nodes if one.at <= self._until), 2 * most)
-        return leading(list(newest), lambda one: one.kind)[:most]
+        return leading_events(list(newest), lambda one: one.kind)[:most]
 
     @property
     def pictures(self) -> Past:
@@ -408,7 +420,9 @@ class Overview:
         return self.fleet.recent if live else self.fleet.past
 
     def frames(self, most: int) -> Frames:
-        """The pictures of the last `most` columns of a plot up to `moment`; of now, all but the newest column."""
+        """The pictures of the last `most` columns of a plot up to `moment`;
+        of now, all but the newest column.
+        """
         span = self.pictures.span()
         end = self.moment if self.moment is not None else span[1] if span else 0.0
         return self.pictures.columns(end, most if self.moment is not None else most - 1)
@@ -427,12 +441,12 @@ class Overview:
         return inf if self.moment is None else self.moment
 
 
-def overview(scene: Overview, room: Room, glyphs: Glyphs) -> list[Runs]:
+def overview_lines(scene: Overview, room: Room, glyphs: Glyphs) -> list[Runs]:
     """The lines of the overview: trends, jobs and events, as far as they fit."""
     width, height = room
     happened = scene.events(height)
     below = 2 + min(max(_JOBS, len(happened)), height // 3)
-    lines = trends(scene, (width, height - below), glyphs)
+    lines = trend_lines(scene, (width, height - below), glyphs)
     left = height - len(lines)
     wide = width if width < _BESIDE else width // 2
     jobs = _job_lines(scene, wide - 2, glyphs) if scene.moment is None else []
@@ -443,7 +457,7 @@ def overview(scene: Overview, room: Room, glyphs: Glyphs) -> list[Runs]:
     beside = zip_longest(
         jobs, _event_lines(happened, scene.opening, width - wide, glyphs), fillvalue=()
     )
-    lines += [[*fitted(one, wide, glyphs.more), *other] for one, other in beside]
+    lines += [[*fit_runs(one, wide, glyphs.more), *other] for one, other in beside]
     return lines[:height]
 
 
@@ -452,7 +466,9 @@ def overview(scene: Overview, room: Room, glyphs: Glyphs) -> list[Runs]:
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """How trends share the room: rows and columns of plots, their size in cells and lines, whether each node has a line."""
+    """How trends share the room: rows and columns of plots, their size in cells
+    and lines, whether each node has a line.
+    """
 
     rows: int
     columns: int
@@ -462,7 +478,9 @@ class _Grid:
 
 
 def _grid(count: int, nodes: int, room: Room) -> _Grid:
-    """As many rows of plots as leave room for a line per node; if not even one row does, no lines per node."""
+    """As many rows of plots as leave room for a line per node; if not
+    even one row does, no lines per node.
+    """
     width, height = room
     across = max(width // _TREND, 1)
     most = -(-count // across)
@@ -477,10 +495,12 @@ def _grid(count: int, nodes: int, room: Room) -> _Grid:
     return _Grid(rows, columns, min(width // columns, _MOST_TREND), high, bool(each))
 
 
-def trends(scene: Overview, room: Room, glyphs: Glyphs) -> list[Runs]:
-    """Plots of all nodes together, and a line per node if there is room, for each trend that has numbers."""
+def trend_lines(scene: Overview, room: Room, glyphs: Glyphs) -> list[Runs]:
+    """Plots of all nodes together, and a line per node if there is
+    room, for each trend that has numbers.
+    """
     width, height = room
-    names = [printable(node.name) for node in scene.nodes]
+    names = [printable_line(node.name) for node in scene.nodes]
     name_width = min(max([_NAME, *map(len, names)]), _MOST_NAME)
     trends_shown = [trend for trend in TRENDS if _is_reported(scene, trend)]
     if not trends_shown:
@@ -494,7 +514,7 @@ def trends(scene: Overview, room: Room, glyphs: Glyphs) -> list[Runs]:
         some = trends_shown[place : place + grid.columns]
         drawn = [_drawn(scene, trend, frames, grid, glyphs) for trend in some]
         lines += [
-            [(f" {fit(name, name_width, glyphs.more)} ", "text"), *chain.from_iterable(line)]
+            [(f" {fit_text(name, name_width, glyphs.more)} ", "text"), *chain.from_iterable(line)]
             for name, line in zip(heads, zip(*drawn, strict=True), strict=False)
         ]
         lines.append([])
@@ -508,7 +528,9 @@ def _is_reported(scene: Overview, trend: Trend) -> bool:
 def _drawn(
     scene: Overview, trend: Trend, frames: Frames, grid: _Grid, glyphs: Glyphs
 ) -> list[Runs]:
-    """The figure of all nodes together, and the line of each node if there are several and the grid has room."""
+    """The figure of all nodes together, and the line of each node if there
+    are several and the grid has room.
+    """
     rows = [_series(scene, node, trend, frames) for node in scene.nodes]
     whole = [_together(column, trend) for column in zip(*rows, strict=True)]
     figure = Figure(
@@ -516,13 +538,13 @@ def _drawn(
     )  # fmt: skip
     gap: Run = (" ", "text")
     lines: list[Runs] = [
-        [*line, gap] for line in framed(figure, (grid.cells - 1, grid.high), glyphs)
+        [*line, gap] for line in draw_frame(figure, (grid.cells - 1, grid.high), glyphs)
     ]
     if len(rows) > 1 and grid.each:
         scale = _scale(trend, [number for row in rows for number in row])
         inner = grid.cells - 3 - LABEL
         lines += [
-            [(f" {_said(trend, row):>{LABEL - 1}} ", "text"), *spark(row, inner, glyphs, scale), gap, gap]
+            [(f" {_said(trend, row):>{LABEL - 1}} ", "text"), *draw_spark(row, inner, glyphs, scale), gap, gap]
             for row in rows
         ]  # fmt: skip
     return lines
@@ -554,15 +576,17 @@ def _together(numbers: Sequence[float | None], trend: Trend) -> float | None:
     return ALL_NODES[trend.of_all](known) if known else None
 
 
-def totals(past: Past, glyphs: Glyphs) -> list[Runs]:
-    """All nodes of a large fleet together: each trend as a short plot with its newest number; empty at the start."""
+def total_lines(past: Past, glyphs: Glyphs) -> list[Runs]:
+    """All nodes of a large fleet together: each trend as a short plot with
+    its newest number; empty at the start.
+    """
     frames = past.newest(columns_of(_SHORT, glyphs))
     lines: list[Runs] = []
     for trend in TRENDS:
         row = [_total(frame, trend) for frame in frames]
         if row and row[-1] is not None:
             cells = -(-len(row) // columns_of(1, glyphs))
-            drawn = spark(row, cells, glyphs, _scale(trend, row))
+            drawn = draw_spark(row, cells, glyphs, _scale(trend, row))
             value = f" {trend.of_all} {trend.say(row[-1])}"
             lines.append([(f"   {trend.title} ", "dim"), *drawn, (value, "text")])
     return lines
@@ -579,7 +603,10 @@ def _total(frame: FleetPicture, trend: Trend) -> float | None:
 
 
 def _job_lines(scene: Overview, width: int, glyphs: Glyphs) -> list[Runs]:
-    """The jobs that are not over, newest first; if there are none, the last one. Jobs of acceptance runs are only counted."""
+    """The jobs that are not over, newest first; if there are none, the last one.
+
+    Jobs of acceptance runs are only counted.
+    """
     newest = sorted(
         (job for job in scene.jobs if not job.plan.part_of), key=lambda job: -job.created
     )
@@ -588,10 +615,14 @@ def _job_lines(scene: Overview, width: int, glyphs: Glyphs) -> list[Runs]:
     shown = active[:_JOBS] or newest[:1]
     if scene.opening and not shown:
         return [[(" Jobs", "title"), (f"  {scene.opening}", "dim")]]
-    count = formatting.many(len(active), "job") if active else "no job"
-    beside = f", {formatting.many(scene.others, 'job')} not followed here" if scene.others else ""
+    count = formatting.format_many(len(active), "job") if active else "no job"
+    beside = (
+        f", {formatting.format_many(scene.others, 'job')} not followed here" if scene.others else ""
+    )
     beside += (
-        f", {formatting.many(parts, 'job')} of an acceptance run (6 shows it)" if parts else ""
+        f", {formatting.format_many(parts, 'job')} of an acceptance run (6 shows it)"
+        if parts
+        else ""
     )
     head: Runs = [(" Jobs", "title"), (f"  {count} running or waiting{beside}", "dim")]
     if not shown:
@@ -601,23 +632,25 @@ def _job_lines(scene: Overview, width: int, glyphs: Glyphs) -> list[Runs]:
 
 def _job_line(job: "Job", width: int, glyphs: Glyphs) -> Runs:
     mark = glyphs.state(job.state)
-    ago = f", {formatting.age(formatting.since(job.ended))} ago" if job.ended else ""
+    ago = f", {formatting.format_age(formatting.seconds_since(job.ended))} ago" if job.ended else ""
     runs: list[Run] = [
         (f"   {mark.glyph} {job.state}{ago}  ", mark.role),
-        (f"{printable(job.id)}  ", "text"),
+        (f"{printable_line(job.id)}  ", "text"),
     ]
     if job.first_failure:
-        runs.append((f"{printable(job.first_failure.who)}, {job.first_failure.how}  ", "bad"))
+        runs.append((f"{printable_line(job.first_failure.who)}, {job.first_failure.how}  ", "bad"))
     if job.stalled:
-        runs.append((f"{printable(job.stalled[0].text)}  ", "warn"))
+        runs.append((f"{printable_line(job.stalled[0].text)}  ", "warn"))
     if job.state is State.RUNNING:
-        runs.append((f"{formatting.lasted(formatting.since(job.created))}  ", "text"))
+        runs.append(
+            (f"{formatting.format_duration(formatting.seconds_since(job.created))}  ", "text")
+        )
         if job.progress and job.progress.share is not None:
             runs.append((f"{job.progress.share:.0%}  ", "ok"))
-    where = printable(fold(job.nodes))
+    where = printable_line(fold_nodes(job.nodes))
     on = f" on {where}" if where else ""
-    runs.append((f"{formatting.many(len(job.ranks), 'rank')}{on}", "dim"))
-    return fitted(runs, width, glyphs.more)
+    runs.append((f"{formatting.format_many(len(job.ranks), 'rank')}{on}", "dim"))
+    return fit_runs(runs, width, glyphs.more)
 
 
 def _event_lines(
@@ -634,9 +667,9 @@ def _event_line(one: Occurrence, width: int, glyphs: Glyphs) -> Runs:
     mark = glyphs.level(one.level)
     over = "ended: " if one.kind == "ended" else ""
     runs: list[Run] = [
-        (f"   {formatting.clock(one.at)}  ", "dim"),
+        (f"   {formatting.format_clock(one.at)}  ", "dim"),
         (f"{glyphs.dot if quiet else mark.glyph} ", "dim" if quiet else mark.role),
-        (f"{printable(one.node)}  ", "title"),
+        (f"{printable_line(one.node)}  ", "title"),
         (f"{over}{formatting.with_device(one.device, one.seen)}", "dim" if quiet else "text"),
     ]
-    return fitted(runs, width, glyphs.more)
+    return fit_runs(runs, width, glyphs.more)

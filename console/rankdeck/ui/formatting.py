@@ -6,7 +6,7 @@ from datetime import datetime
 
 from rankdeck.model.health import REMEMBERED, Level, Reason, Sentence
 from rankdeck.model.rank import Activity, signal_name, signal_of
-from rankdeck.model.safe_text import printable
+from rankdeck.model.safe_text import printable_line
 from rankdeck.model.text import day_time
 from rankdeck.rules.query import Subject
 from rankdeck.state.fleet import NodeState
@@ -16,22 +16,22 @@ NOTHING = "–"
 BYTES = ("B", "K", "M", "G", "T", "P")
 
 
-def percent(value: float | None) -> str:
+def format_percent(value: float | None) -> str:
     """`42%`."""
     return "" if value is None else f"{value:.0f}%"
 
 
-def plain(value: float | None, digits: int = 0) -> str:
+def format_plain(value: float | None, digits: int = 0) -> str:
     """A number without a unit."""
     return "" if value is None else f"{value:.{digits}f}"
 
 
-def celsius(value: float | None) -> str:
+def format_celsius(value: float | None) -> str:
     """`61°`."""
     return "" if value is None else f"{value:.0f}°"
 
 
-def watts(value: float | None) -> str:
+def format_watts(value: float | None) -> str:
     """`340W`, `1.2kW`, `1.5MW`."""
     if value is None:
         return ""
@@ -41,7 +41,7 @@ def watts(value: float | None) -> str:
     return f"{kilo:.0f}{unit}" if kilo >= 99.95 else f"{kilo:.1f}{unit}"
 
 
-def size(value: float | None, step: int = 1024) -> str:
+def format_size(value: float | None, step: int = 1024) -> str:
     """`1.5G`: at most three digits and a letter."""
     if value is None:
         return ""
@@ -53,27 +53,27 @@ def size(value: float | None, step: int = 1024) -> str:
     return f"{value:.0f}{BYTES[-1]}"
 
 
-def count(value: float) -> str:
+def format_count(value: float) -> str:
     """A count: `7`, `1.2K`."""
-    return size(value, 1000).removesuffix("B")
+    return format_size(value, 1000).removesuffix("B")
 
 
-def rate(value: float | None) -> str:
+def format_rate(value: float | None) -> str:
     """Bytes per second: `12M/s`."""
-    return "" if value is None else f"{size(value, 1000)}/s"
+    return "" if value is None else f"{format_size(value, 1000)}/s"
 
 
-def traffic(value: float | None) -> str:
+def format_traffic(value: float | None) -> str:
     """Bytes per second on a network, in the unit in which links are rated: `96Mb/s`."""
-    return "" if value is None else f"{size(value * 8, 1000).removesuffix('B')}b/s"
+    return "" if value is None else f"{format_size(value * 8, 1000).removesuffix('B')}b/s"
 
 
-def bits(value: float | None) -> str:
+def format_link_speed(value: float | None) -> str:
     """The speed of a link: `25 Gb/s`."""
     return "" if value is None else f"{value / 1e9:g} Gb/s"
 
 
-def age(seconds: float | None) -> str:
+def format_age(seconds: float | None) -> str:
     """`3s`, `4m`, `2h`, `5d`: how long ago, in one unit."""
     if seconds is None:
         return "never"
@@ -83,30 +83,30 @@ def age(seconds: float | None) -> str:
     return f"{max(seconds, 0):.0f}s"
 
 
-def lasted(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """`1:02:03` or `2:03`."""
     whole = max(int(seconds), 0)
     hours, minutes = whole // 3600, whole // 60 % 60
     return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
 
 
-def clock(at: float, *, millis: bool = False) -> str:
+def format_clock(at: float, *, millis: bool = False) -> str:
     """Time of day in this machine's time zone."""
     moment = datetime.fromtimestamp(at)
     return f"{moment:%H:%M:%S}.{moment.microsecond // 1000:03}" if millis else f"{moment:%H:%M:%S}"
 
 
-def day(at: float) -> str:
+def format_day(at: float) -> str:
     """Day and time of day in this machine's time zone; NOTHING if `at` is not a valid time."""
     return day_time(at) or NOTHING
 
 
-def many(number: int, noun: str, more: bool = False) -> str:
+def format_many(number: int, noun: str, more: bool = False) -> str:
     """`1 node`, `2 nodes`; with `more`, `2+ nodes`."""
     return f"{number:,} {noun}" if number == 1 and not more else f"{number:,}{'+' * more} {noun}s"
 
 
-def doing(activity: Activity | None) -> str:
+def describe_activity(activity: Activity | None) -> str:
     """`in ep_poll`, `computes 0.98 cores`; "" if it is not known."""
     if activity is None:
         return ""
@@ -115,7 +115,7 @@ def doing(activity: Activity | None) -> str:
     return f"in {activity.wchan}" if activity.wchan else f"in state {activity.state}"
 
 
-def ending(code: int | None, number: int | None) -> str:
+def describe_ending(code: int | None, number: int | None) -> str:
     """How a process ended: `exit 3`, `SIGKILL`; "" if it has not."""
     if number is not None:
         return signal_name(number)
@@ -129,7 +129,7 @@ LISTED = frozenset({"cpu.used", "mem.used", "gpu.temp", "cpu.load1", "disk.used"
 """Metrics whose largest value is known for every node, without a full sample."""
 
 
-def number(node: NodeState, metric: str) -> float | None:
+def node_number(node: NodeState, metric: str) -> float | None:
     """One number for a metric: the largest of its devices; None if it is not known."""
     if metric in LISTED and not node.detailed:
         return node.summary(metric)
@@ -137,7 +137,9 @@ def number(node: NodeState, metric: str) -> float | None:
 
 
 def is_acknowledged(node: NodeState) -> bool:
-    """Whether the node counts as well only because what is wrong, or the whole node, was acknowledged."""
+    """Whether the node counts as well only because what is wrong, or
+    the whole node, was acknowledged.
+    """
     return node.health.level is Level.OK and bool(node.health.reasons or node.silenced)
 
 
@@ -146,40 +148,44 @@ def word_of(level: Level, *, acknowledged: bool) -> str:
     return "acked" if acknowledged else level.word
 
 
-def why(node: NodeState) -> str:
-    """The worst reason and how many more there are; without reasons, whether it is silenced, or only Kubernetes says that all is well."""
+def describe_worst_reason(node: NodeState) -> str:
+    """The worst reason and how many more there are; without reasons, whether it is
+    silenced, or only Kubernetes says that all is well.
+    """
     if node.health.reasons:
-        return worst_of(node.health.reasons)
+        return describe_worst_cause(node.health.reasons)
     if silenced := node.silenced:
-        return f"silenced until {day(silenced.until)}"
+        return f"silenced until {format_day(silenced.until)}"
     unheard = node.kubernetes is not None and not node.was_heard
     return "by Kubernetes alone: no agent is heard" if unheard else ""
 
 
-def worst_of(reasons: Sequence[Reason]) -> str:
-    """The first cause in words, whether it is only remembered, and how many more causes there are."""
+def describe_worst_cause(reasons: Sequence[Reason]) -> str:
+    """The first cause in words, whether it is only remembered, and
+    how many more causes there are.
+    """
     causes = [cause for cause, _ in by_cause(reasons)]
     others = [reason for reason in causes[1:] if reason.check != REMEMBERED.check]
     more = f" (+{len(others)})" if others else ""
     before = "remembered: " if len(others) + 1 < len(causes) else ""
-    return f"{before}{printable(causes[0].sentence.seen)}{more}"
+    return f"{before}{printable_line(causes[0].sentence.seen)}{more}"
 
 
 def with_device(device: str, text: str) -> str:
     """What happened, with the device in front if the text does not name it."""
-    device, text = printable(device), printable(text, 600)
+    device, text = printable_line(device), printable_line(text, 600)
     return text if device in Sentence.of(text).seen else f"{device}: {text}"
 
 
-def subject(node: NodeState) -> Subject:
+def node_subject(node: NodeState) -> Subject:
     """The node as filters see it."""
     word = word_of(node.health.level, acknowledged=is_acknowledged(node))
-    text = f"{node.name} {word} {why(node)} {_slurm_words(node)}"
+    text = f"{node.name} {word} {describe_worst_reason(node)} {_slurm_words(node)}"
     checks = frozenset(reason.check for reason in node.health.reasons)
     return Subject(
         text,
         node.health.level.word,
-        lambda metric: number(node, metric),
+        lambda metric: node_number(node, metric),
         node.name,
         checks,
         lambda word: _slurm_values(node, word),
@@ -187,7 +193,9 @@ def subject(node: NodeState) -> Subject:
 
 
 def _slurm_values(node: NodeState, word: str) -> Iterable[str]:
-    """The users with Slurm jobs on the node, its partitions, and why it is out of service, for the filter."""
+    """The users with Slurm jobs on the node, its partitions, and why it
+    is out of service, for the filter.
+    """
     view = node.slurm
     if view is None:
         return ()
@@ -202,7 +210,7 @@ def _slurm_words(node: NodeState) -> str:
     if view is None:
         return ""
     words = (view.words, *view.partitions, view.features, view.reason, *view.gres, *view.jobs)
-    return printable(" ".join(words), 4000)
+    return printable_line(" ".join(words), 4000)
 
 
 def is_simulated(node: NodeState, metric: str) -> bool:
@@ -210,6 +218,6 @@ def is_simulated(node: NodeState, metric: str) -> bool:
     return any(metric == prefix or metric.startswith(f"{prefix}.") for prefix in node.simulated)
 
 
-def since(at: float) -> float:
+def seconds_since(at: float) -> float:
     """Seconds from `at` (epoch seconds) until now."""
     return time.time() - at

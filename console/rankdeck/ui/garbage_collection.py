@@ -1,7 +1,8 @@
 """Postpones full garbage collections while the user types.
 
-A full collection visits every object, which takes a tenth of a second with 1,000 nodes. It runs when no key
-was pressed for a while. Objects that survive are frozen, so that later collections visit only new objects.
+A full collection visits every object, which takes a tenth of a second with 1,000 nodes. It runs
+when no key was pressed for a while. Objects that survive are frozen, so that later collections
+visit only new objects.
 """
 
 import gc
@@ -13,7 +14,9 @@ from textual.strip import Strip
 PERIOD = 60.0
 """Least seconds between two full collections."""
 SELDOM = 1000
-"""The pause is at least this many times as long as the last collection took: 0.1 % of the time goes to them."""
+"""The pause is at least this many times as long as the last collection
+took: 0.1 % of the time goes to them.
+"""
 LONGEST = 600.0
 """Seconds after which a collection runs even if the user types."""
 QUIET = 3.0
@@ -23,7 +26,9 @@ NEVER = 1 << 20
 
 
 class IdleTime:
-    """Decides when to run a full collection, by the times of the last key and of the last collection."""
+    """Decides when to run a full collection, by the times of the
+    last key and of the last collection.
+    """
 
     def __init__(
         self, collect: Callable[[], None] | None = None, clock: Callable[[], float] = time.monotonic
@@ -76,6 +81,7 @@ def _divide_or_whole(self: Strip, cuts: Iterable[int]) -> Sequence[Strip]:
 def free_painted_lines() -> None:
     """Have painted lines freed as soon as they are no longer shown, without a full collection.
 
-    Textual caches in each line a reference to itself; 64 busy ranks would leak 2 MB a second until a full collection.
+    Textual caches in each line a reference to itself; 64 busy ranks would leak
+    2 MB a second until a full collection.
     """
     Strip.divide = _divide_or_whole

@@ -1,18 +1,20 @@
-"""The lines of a node's page: checks with their evidence, devices, file systems, switch ports, hours and days of numbers."""
+"""The lines of a node's page: checks with their evidence, devices, file systems,
+switch ports, hours and days of numbers.
+"""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rankdeck.model.health import Level, PastNumbers, PastSeries, PastView, Reason, Sentence, Times
-from rankdeck.model.safe_text import printable
+from rankdeck.model.safe_text import printable_line
 from rankdeck.state.fleet import SwitchPort
 from rankdeck.state.node import NodeState
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.fleet_views import NUMBERS
 from rankdeck.ui.themes import Glyphs, Mark
-from rankdeck.ui.widgets.canvas import Run, Runs, bar, cut, fit
-from rankdeck.ui.widgets.plots import Scale, columns_of, round_up, spark
+from rankdeck.ui.widgets.canvas import Run, Runs, cut_text, draw_bar, fit_text
+from rankdeck.ui.widgets.plots import Scale, columns_of, draw_spark, round_up
 from rankdeck_agent.rules.judge import CheckResult, coverage_words
 from rankdeck_agent.rules.levels import by_cause
 
@@ -23,8 +25,10 @@ WELL = ("ok", "n/a")
 """States of a check that found nothing."""
 
 
-def reasons(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
-    """The reasons: what was seen, what it means, what to do, since when, its consequences, whether it is acknowledged."""
+def reason_lines(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
+    """The reasons: what was seen, what it means, what to do, since when, its
+    consequences, whether it is acknowledged.
+    """
     lines: list[Runs] = []
     for reason, consequences in by_cause(node.health.reasons):
         lines += _reason(node, reason, width, glyphs)
@@ -36,7 +40,7 @@ def _consequence(node: NodeState, reason: Reason, width: int, glyphs: Glyphs) ->
     """A consequence of the reason above, in one line."""
     mark = glyphs.level(reason.level)
     since = _since(node, reason)
-    seen = cut(printable(reason.sentence.seen), width - 21 - len(since), glyphs.more)
+    seen = cut_text(printable_line(reason.sentence.seen), width - 21 - len(since), glyphs.more)
     return [
         ("           so    ", "dim"),
         (f"{mark.glyph} ", mark.role),
@@ -47,10 +51,10 @@ def _consequence(node: NodeState, reason: Reason, width: int, glyphs: Glyphs) ->
 
 def _since(node: NodeState, reason: Reason) -> str:
     age = node.held_s(reason)
-    return f"  {formatting.age(age)}" if age is not None else ""
+    return f"  {formatting.format_age(age)}" if age is not None else ""
 
 
-def kubernetes(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
+def kubernetes_lines(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     """What Kubernetes says about the node: its conditions verbatim, taints, devices, jobs."""
     view = node.kubernetes
     if view is None:
@@ -66,17 +70,17 @@ def kubernetes(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
         *(("job", job) for job in view.jobs),
     ]
     after = ", ".join(
-        filter(None, ("cordoned" if view.unschedulable else "", printable(view.kubelet)))
+        filter(None, ("cordoned" if view.unschedulable else "", printable_line(view.kubelet)))
     )
-    return [*title(node, "Kubernetes", "-", after), *_fields(rows, width, glyphs)]
+    return [*section_title(node, "Kubernetes", "-", after), *_fields(rows, width, glyphs)]
 
 
-def slurm(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
+def slurm_lines(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     """What Slurm says about the node: its state and why, partitions, what is in use, jobs."""
     view = node.slurm
     if view is None or view.gone:
         return []
-    since = formatting.day(view.since) if view.since else ""
+    since = formatting.format_day(view.since) if view.since else ""
     who = ", ".join(filter(None, (f"by {view.by}" if view.by else "", since)))
     rows = [
         ("state", view.words),
@@ -89,15 +93,15 @@ def slurm(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
         *(("job", job) for job in view.jobs),
     ]
     filled = [(name, text) for name, text in rows if text]
-    return [*title(node, "Slurm", "-"), *_fields(filled, width, glyphs)]
+    return [*section_title(node, "Slurm", "-"), *_fields(filled, width, glyphs)]
 
 
 def _fields(rows: Sequence[tuple[str, str]], width: int, glyphs: Glyphs) -> list[Runs]:
     """Rows of a name and what the scheduler says, side by side."""
     return [
         [
-            (f"   {fit(printable(name), 24)} ", "dim"),
-            (cut(printable(text, 600), width - 28, glyphs.more), "text"),
+            (f"   {fit_text(printable_line(name), 24)} ", "dim"),
+            (cut_text(printable_line(text, 600), width - 28, glyphs.more), "text"),
         ]
         for name, text in rows
     ]
@@ -106,9 +110,9 @@ def _fields(rows: Sequence[tuple[str, str]], width: int, glyphs: Glyphs) -> list
 def _reason(node: NodeState, reason: Reason, width: int, glyphs: Glyphs) -> list[Runs]:
     mark = glyphs.level(reason.level)
     known = reason.acknowledged_until is not None
-    sentence = Sentence.of(printable(reason.text, 600))
+    sentence = Sentence.of(printable_line(reason.text, 600))
     since = _since(node, reason)
-    seen = cut(sentence.seen, width - 12 - len(since), glyphs.more)
+    seen = cut_text(sentence.seen, width - 12 - len(since), glyphs.more)
     role = "dim" if known else mark.role
     lines: list[Runs] = [
         [(f" {mark.glyph} {reason.level.word:<8}", role), (seen, "dim" if known else "text"), (since, "dim")]
@@ -122,8 +126,8 @@ def _reason(node: NodeState, reason: Reason, width: int, glyphs: Glyphs) -> list
             for at, line in enumerate(_wrapped(piece, width - 18) if piece else ())
         ]
     if reason.acknowledged_until is not None:
-        left = formatting.age(reason.acknowledged_until - time.time())
-        sentence = cut(printable(reason.acknowledged_by), width - 34, glyphs.more)
+        left = formatting.format_age(reason.acknowledged_until - time.time())
+        sentence = cut_text(printable_line(reason.acknowledged_by), width - 34, glyphs.more)
         lines.append([("           known  ", "dim"), (f"for {left} more, {sentence}", "accent")])
     return lines
 
@@ -138,14 +142,16 @@ def _wrapped(text: str, width: int) -> list[str]:
     return lines
 
 
-def findings(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
-    """All checks, each with its value and threshold; checks that do not apply are dim, never green."""
+def finding_lines(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
+    """All checks, each with its value and threshold; checks that do
+    not apply are dim, never green.
+    """
     health = node.health
     covered = coverage_words(replace(health, limits=""))
     head: list[Run] = [(" Checks", "title"), (f"  {covered}", "dim")]
     limits: list[Runs] = [
         [(f"   {line}", "dim")]
-        for line in _wrapped(printable(health.limits, 600), width - 4)
+        for line in _wrapped(printable_line(health.limits, 600), width - 4)
         if line
     ]
     return [
@@ -160,13 +166,13 @@ def _finding(one: CheckResult, width: int, glyphs: Glyphs) -> list[Runs]:
     """A check and its evidence, in full if it found something."""
     mark = _mark(one, glyphs)
     role = "dim" if one.state == "n/a" else "text"
-    room, evidence = width - FINDING - 16, printable(one.evidence, 600)
+    room, evidence = width - FINDING - 16, printable_line(one.evidence, 600)
     if one.state in WELL:
-        evidence = cut(evidence, room, glyphs.more)
+        evidence = cut_text(evidence, room, glyphs.more)
     first, *others = _wrapped(evidence, room) if room > 10 else [""]
     head: Runs = [
         (f"   {mark.glyph} {one.state:<8}", mark.role),
-        (f"{one.number:>3}  {fit(one.title, FINDING, glyphs.more)}", role),
+        (f"{one.number:>3}  {fit_text(one.title, FINDING, glyphs.more)}", role),
         (first, "dim"),
     ]
     return [head, *([(" " * (width - room), "text"), (line, "dim")] for line in others)]
@@ -182,7 +188,7 @@ NOTE = 16
 """Cells kept for what is wrong with a device, before more columns are added."""
 
 
-def title(node: NodeState, text: str, metric: str, after: str = "") -> list[Runs]:
+def section_title(node: NodeState, text: str, metric: str, after: str = "") -> list[Runs]:
     """The heading of a section; says if its numbers are simulated."""
     runs: list[Run] = [(f" {text}", "title"), (f"  {after}" if after else "", "dim")]
     if formatting.is_simulated(node, metric):
@@ -190,13 +196,15 @@ def title(node: NodeState, text: str, metric: str, after: str = "") -> list[Runs
     return [[], runs]
 
 
-def number(text: str, width: int) -> Run:
+def number_cell(text: str, width: int) -> Run:
     """A number, right-aligned; a dash if it is not known."""
     return ((text or formatting.NOTHING).rjust(width), "text" if text else "dim")
 
 
-def names(node: NodeState, *metrics: str) -> list[str]:
-    """Devices of these metrics, including those that could not be read, in natural order: 2 before 10."""
+def device_names(node: NodeState, *metrics: str) -> list[str]:
+    """Devices of these metrics, including those that could not be
+    read, in natural order: 2 before 10.
+    """
     found = {device for metric in metrics for device in node.devices(metric)}
     for key in node.failed:
         metric, _, device = key.partition("/")
@@ -206,7 +214,9 @@ def names(node: NodeState, *metrics: str) -> list[str]:
 
 
 def reason_for(node: NodeState, device: str, kind: str) -> Reason | None:
-    """The worst reason about this device, None if there is none; `kind` is the word that its checks begin with."""
+    """The worst reason about this device, None if there is none; `kind` is
+    the word that its checks begin with.
+    """
     of = (f"{kind}.", "link.")
     causes = (cause for cause, _ in by_cause(node.health.reasons))
     return next((r for r in causes if r.device == device and r.check.startswith(of)), None)
@@ -217,10 +227,10 @@ def _note(node: NodeState, device: str, kind: str) -> str:
     if node.value(f"{kind}.lost", device):
         return "lost"
     if reason := reason_for(node, device, kind):
-        return printable(reason.sentence.seen)
+        return printable_line(reason.sentence.seen)
     keys = (k for k in node.failed if k.startswith(f"{kind}."))
     why = next((node.failed[k] for k in keys if k.endswith(f"/{device}")), "")
-    return printable(why)
+    return printable_line(why)
 
 
 # ---- GPUs
@@ -254,21 +264,23 @@ def _said_as(say: Callable[[float | None], str], metric: str) -> Callable[[NodeS
 
 
 GPU_COLUMNS: tuple[GpuColumn, ...] = (
-    GpuColumn("temp", 5, "gpu.temp", _said_as(formatting.celsius, "gpu.temp")),
-    GpuColumn("power", 7, "gpu.power", _said_as(formatting.watts, "gpu.power")),
-    GpuColumn("ECC", 5, "gpu.ecc_uncorrected", _said_as(formatting.plain, "gpu.ecc_uncorrected")),
-    GpuColumn("mem temp", 10, "gpu.mem_temp", _said_as(formatting.celsius, "gpu.mem_temp")),
+    GpuColumn("temp", 5, "gpu.temp", _said_as(formatting.format_celsius, "gpu.temp")),
+    GpuColumn("power", 7, "gpu.power", _said_as(formatting.format_watts, "gpu.power")),
+    GpuColumn(
+        "ECC", 5, "gpu.ecc_uncorrected", _said_as(formatting.format_plain, "gpu.ecc_uncorrected")
+    ),
+    GpuColumn("mem temp", 10, "gpu.mem_temp", _said_as(formatting.format_celsius, "gpu.mem_temp")),
     GpuColumn("NVLink", 8, "gpu.nvlinks", _of("gpu.nvlinks_active", "gpu.nvlinks")),
     GpuColumn("PCIe", 7, "gpu.pcie_width", _of("gpu.pcie_width", "gpu.pcie_width_max")),
     GpuColumn("clock", 9, "gpu.clock", _clock),
-    GpuColumn("processes", 11, "gpu.processes", _said_as(formatting.plain, "gpu.processes")),
+    GpuColumn("processes", 11, "gpu.processes", _said_as(formatting.format_plain, "gpu.processes")),
 )
 """Columns in the order in which they are added while there is room."""
 
 
-def gpus(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
+def gpu_lines(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     """A line for each GPU: load over time, memory, further columns that fit, and what is wrong."""
-    devices = names(node, "gpu.used", "gpu.mem_total", "gpu.lost")
+    devices = device_names(node, "gpu.used", "gpu.mem_total", "gpu.lost")
     if not devices:
         return []
     wide = max(min((width - 66) // 2, 20), 6)
@@ -278,11 +290,11 @@ def gpus(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     head += "".join(column.title.rjust(column.width) for column in shown)
     model = ""
     if node.hello:
-        model = printable(node.hello.inventory.get(f"gpu.{devices[0]}.model", ""))
+        model = printable_line(node.hello.inventory.get(f"gpu.{devices[0]}.model", ""))
     layout = GpuLayout(named, wide, tuple(shown), width)
     lines = [_gpu(node, device, layout, glyphs) for device in devices]
     what = f"{len(devices)} × {model}" if model and len(devices) > 1 else model
-    return [*title(node, "GPUs", "gpu", what), [(head, "dim")], *lines]
+    return [*section_title(node, "GPUs", "gpu", what), [(head, "dim")], *lines]
 
 
 def _fitting(node: NodeState, room: int) -> list[GpuColumn]:
@@ -312,22 +324,28 @@ def _gpu_name(node: NodeState, device: str) -> str:
     """`5`, or `5 now 4` where the driver has numbered its GPUs anew because another has gone."""
     index = node.inventory.get(f"gpu.{device}.index", "")
     moved = index and not device.endswith(index)
-    return printable(f"{device} now {index}" if moved else device)
+    return printable_line(f"{device} now {index}" if moved else device)
 
 
 def _gpu(node: NodeState, device: str, layout: GpuLayout, glyphs: Glyphs) -> Runs:
     used, there = node.value("gpu.mem_used", device), node.value("gpu.mem_total", device)
     filled = used / there * 100 if used is not None and there else None
-    memory = f"{formatting.size(used)}/{formatting.size(there)}" if used is not None else ""
+    memory = (
+        f"{formatting.format_size(used)}/{formatting.format_size(there)}"
+        if used is not None
+        else ""
+    )
     load = node.value("gpu.used", device)
-    past = spark(values(node.series("gpu.used", device)), layout.wide, glyphs, Scale(_FULL))
+    past = draw_spark(
+        series_values(node.series("gpu.used", device)), layout.wide, glyphs, Scale(_FULL)
+    )
     mark = _device_mark(
         node, device, "gpu", glyphs, Level.OK if load is not None else Level.UNKNOWN
     )
     runs: list[Run] = [
-        (f"   {mark.glyph} ", mark.role), (f"{fit(_gpu_name(node, device), layout.named, glyphs.more)} ", "text"),
-        *past, number(formatting.percent(load), 5), (" ", "text"),
-        *bar(filled, layout.wide, glyphs, high=98), number(memory, 12),
+        (f"   {mark.glyph} ", mark.role), (f"{fit_text(_gpu_name(node, device), layout.named, glyphs.more)} ", "text"),
+        *past, number_cell(formatting.format_percent(load), 5), (" ", "text"),
+        *draw_bar(filled, layout.wide, glyphs, high=98), number_cell(memory, 12),
     ]  # fmt: skip
     ill = {
         one.check: glyphs.level(one.level).role
@@ -335,11 +353,11 @@ def _gpu(node: NodeState, device: str, layout: GpuLayout, glyphs: Glyphs) -> Run
         if one.device == device
     }
     for column in layout.shown:
-        text, role = number(column.say(node, device), column.width)
+        text, role = number_cell(column.say(node, device), column.width)
         runs.append((text, ill.get(column.metric, role)))
     room = layout.width - sum(len(text) for text, _ in runs) - 2
     note = _note(node, device, "gpu").removeprefix(f"GPU {device}").lstrip(": ")
-    return [*runs, (f"  {cut(note, room, glyphs.more)}" if room > 4 else "", mark.role)]
+    return [*runs, (f"  {cut_text(note, room, glyphs.more)}" if room > 4 else "", mark.role)]
 
 
 def _device_mark(node: NodeState, device: str, kind: str, glyphs: Glyphs, otherwise: Level) -> Mark:
@@ -359,9 +377,13 @@ TROUBLES: tuple[tuple[str, str], ...] = (
 """Counters that are shown if they are not zero."""
 
 
-def traffic(node: NodeState, prefix: str, text: str, width: int, glyphs: Glyphs) -> list[Runs]:
-    """A line for each port: traffic in both directions relative to its speed, and counters that should be zero."""
-    devices = names(node, f"{prefix}.rx", f"{prefix}.up")
+def traffic_lines(
+    node: NodeState, prefix: str, text: str, width: int, glyphs: Glyphs
+) -> list[Runs]:
+    """A line for each port: traffic in both directions relative to its
+    speed, and counters that should be zero.
+    """
+    devices = device_names(node, f"{prefix}.rx", f"{prefix}.up")
     if not devices:
         return []
     named = min(max(map(len, devices)), 14)
@@ -372,17 +394,17 @@ def traffic(node: NodeState, prefix: str, text: str, width: int, glyphs: Glyphs)
         most = _link_speed(node, prefix, device) / 8
         for way in ("rx", "tx"):
             metric = f"{prefix}.{way}"
-            series = values(node.series(metric, device))
+            series = series_values(node.series(metric, device))
             highest = max([most, *(rate for rate in series if rate is not None)])
-            drawn = spark(series, wide, glyphs, Scale(highest))
-            rate = number(formatting.traffic(node.rate(metric, device)), 8)
+            drawn = draw_spark(series, wide, glyphs, Scale(highest))
+            rate = number_cell(formatting.format_traffic(node.rate(metric, device)), 8)
             runs += [(f" {way} ", "dim"), *drawn, rate]
         runs.append((f"  {_speed(node, prefix, device):<8}", "dim"))
         room = width - sum(len(piece) for piece, _ in runs) - 2
-        troubles = cut(_troubles(node, prefix, device), room, glyphs.more)
+        troubles = cut_text(_troubles(node, prefix, device), room, glyphs.more)
         ill = reason_for(node, device, prefix) or not node.value(f"{prefix}.up", device)
         lines.append([*runs, (f"  {troubles}" if room > 4 else "", "warn" if ill else "dim")])
-    return [*title(node, text, prefix), *lines]
+    return [*section_title(node, text, prefix), *lines]
 
 
 def _link(node: NodeState, prefix: str, device: str, named: int, glyphs: Glyphs) -> list[Run]:
@@ -392,14 +414,17 @@ def _link(node: NodeState, prefix: str, device: str, named: int, glyphs: Glyphs)
     mark = _device_mark(node, device, prefix, glyphs, level)
     if prefix == "net" and up == 0 and reason_for(node, device, prefix) is None:
         mark = Mark(glyphs.dot, "dim")
-    return [(f"   {mark.glyph} ", mark.role), (fit(printable(device), named, glyphs.more), "text")]
+    return [
+        (f"   {mark.glyph} ", mark.role),
+        (fit_text(printable_line(device), named, glyphs.more), "text"),
+    ]
 
 
 def _speed(node: NodeState, prefix: str, device: str) -> str:
     if node.value(f"{prefix}.up", device) == 0:
         return "down"
     speed = _link_speed(node, prefix, device)
-    return formatting.bits(speed) if speed else ""
+    return formatting.format_link_speed(speed) if speed else ""
 
 
 def _link_speed(node: NodeState, prefix: str, device: str) -> float:
@@ -410,10 +435,10 @@ def _link_speed(node: NodeState, prefix: str, device: str) -> float:
 
 def _troubles(node: NodeState, prefix: str, device: str) -> str:
     counts = [(node.value(f"{prefix}.{key}", device), word) for key, word in TROUBLES]
-    return ", ".join(f"{word} {formatting.count(n)}" for n, word in counts if n)
+    return ", ".join(f"{word} {formatting.format_count(n)}" for n, word in counts if n)
 
 
-def values(series: Sequence[tuple[float, float]]) -> list[float | None]:
+def series_values(series: Sequence[tuple[float, float]]) -> list[float | None]:
     """The values of (time, value) pairs, for a plot."""
     return [value for _, value in series]
 
@@ -421,29 +446,29 @@ def values(series: Sequence[tuple[float, float]]) -> list[float | None]:
 # ---- file systems
 
 
-def mounts(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
+def mount_lines(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     """A line for each mount: how full it is, the space left, and whether it answers."""
-    devices = names(node, "disk.used", "disk.mounted", "disk.stuck")
+    devices = device_names(node, "disk.used", "disk.mounted", "disk.stuck")
     if not devices:
         return []
     wide = max(min(width - 60, 30), 10)
     lines: list[Runs] = []
     for device in devices:
         used = node.value("disk.used", device)
-        free = formatting.size(node.value("disk.free", device)) or formatting.NOTHING
+        free = formatting.format_size(node.value("disk.free", device)) or formatting.NOTHING
         runs: list[Run] = [
-            (f"   {fit(printable(device), 20, glyphs.more)} ", "text"),
-            *bar(used, wide, glyphs),
-            number(formatting.percent(used), 5),
+            (f"   {fit_text(printable_line(device), 20, glyphs.more)} ", "text"),
+            *draw_bar(used, wide, glyphs),
+            number_cell(formatting.format_percent(used), 5),
             (f"  {free} free" if used is not None else "", "dim"),
         ]
         lines.append([*runs, (_mount_trouble(node, device), "warn")])
-    return [*title(node, "File systems", "disk"), *lines]
+    return [*section_title(node, "File systems", "disk"), *lines]
 
 
 def _mount_trouble(node: NodeState, device: str) -> str:
     if stuck := node.value("disk.stuck", device):
-        return f"  does not answer for {formatting.age(stuck)}"
+        return f"  does not answer for {formatting.format_age(stuck)}"
     if node.value("disk.mounted", device) == 0:
         return "  not mounted"
     return "  read-only" if node.value("disk.readonly", device) else ""
@@ -452,23 +477,28 @@ def _mount_trouble(node: NodeState, device: str) -> str:
 # ---- RAID arrays
 
 
-def arrays(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
-    """A line for each RAID array (md): its disks, what is wrong, and how far a rebuild or check has come."""
-    devices = names(node, "md.failed")
+def array_lines(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
+    """A line for each RAID array (md): its disks, what is wrong, and
+    how far a rebuild or check has come.
+    """
+    devices = device_names(node, "md.failed")
     if not devices:
         return []
     wide = max(min(width - 60, 30), 10)
     lines: list[Runs] = []
     for device in devices:
-        runs: list[Run] = [(f"   {fit(printable(device), 20, glyphs.more)} ", "text")]
+        runs: list[Run] = [(f"   {fit_text(printable_line(device), 20, glyphs.more)} ", "text")]
         for metric, doing in (("md.rebuilt", "rebuilt"), ("md.checked", "checked")):
             percent = node.value(metric, device)
             if percent is not None:
-                runs += [*bar(percent, wide, glyphs), number(formatting.percent(percent), 5)]
+                runs += [
+                    *draw_bar(percent, wide, glyphs),
+                    number_cell(formatting.format_percent(percent), 5),
+                ]
                 runs += [(f" {doing} ", "dim")]
         words, style = _array_words(node, device)
         lines.append([*runs, (f" {words}", style)])
-    return [*title(node, "RAID arrays", "md"), *lines]
+    return [*section_title(node, "RAID arrays", "md"), *lines]
 
 
 def _array_words(node: NodeState, device: str) -> tuple[str, str]:
@@ -498,12 +528,12 @@ def _row(port: SwitchPort, glyphs: Glyphs) -> Runs:
     mark = glyphs.level(_LEVELS[port.up])
     runs: list[Run] = [
         (f"   {mark.glyph} ", mark.role),
-        (fit(printable(port.device), 14, glyphs.more), "text"),
-        (f" {fit(printable(f'{port.switch} {port.port}'), 22, glyphs.more)}", "text"),
+        (fit_text(printable_line(port.device), 14, glyphs.more), "text"),
+        (f" {fit_text(printable_line(f'{port.switch} {port.port}'), 22, glyphs.more)}", "text"),
         (f" {_STATES[port.up]:<9}", mark.role if not port.up else "dim"),
     ]
     for label, counter in (("in", "in-octets"), ("out", "out-octets")):
-        rate = formatting.traffic(port.rates.get(counter)) or formatting.NOTHING
+        rate = formatting.format_traffic(port.rates.get(counter)) or formatting.NOTHING
         runs += [(f" {label}", "dim"), (rate.rjust(9), "text")]
     for what in ("errors", "discards"):
         count = _sum(port, what)
@@ -525,21 +555,29 @@ _FULL = 100.0
 """Upper end of the chart for percentages; charts of other numbers end at the highest number."""
 
 
-def lines(view: PastView | None, node: str, width: int, glyphs: Glyphs) -> list[Runs]:
-    """A chart of each number that the site's Prometheus has; nothing if the cluster file names none."""
+def site_past_lines(view: PastView | None, node: str, width: int, glyphs: Glyphs) -> list[Runs]:
+    """A chart of each number that the site's Prometheus has; nothing
+    if the cluster file names none.
+    """
     if view is None:
         return []
     found = view.numbers
     head: list[Run] = [
         (f" The last {HOURS.get(view.hours, f'{view.hours:g} hours')}", "title"),
         (f"  {_when(found.times)}" if found else "", "dim"),
-        (f"  from {printable(view.server)}   {actions.key('hours')} another length", "dim"),
+        (
+            f"  from {printable_line(view.server)}   {actions.action_key('hours')} another length",
+            "dim",
+        ),
     ]
     troubles = filter(None, (view.trouble, found.warning if found else ""))
     body: list[Runs] = [
         [],
         head,
-        *([(f"   {cut(printable(text), width - 4, glyphs.more)}", "warn")] for text in troubles),
+        *(
+            [(f"   {cut_text(printable_line(text), width - 4, glyphs.more)}", "warn")]
+            for text in troubles
+        ),
     ]
     if found is None:
         asked = [] if view.trouble else [[("   asked; waiting for the answer", "dim")]]
@@ -551,8 +589,8 @@ def _when(times: Times) -> str:
     """The time span in words."""
     begin = times.start - times.step
     if times.end - begin > 86400:
-        return f"{formatting.day(begin)} to {formatting.day(times.end)}"
-    return f"{formatting.clock(begin)} to {formatting.clock(times.end)}"
+        return f"{formatting.format_day(begin)} to {formatting.format_day(times.end)}"
+    return f"{formatting.format_clock(begin)} to {formatting.format_clock(times.end)}"
 
 
 def _charts(found: PastNumbers, node: str, width: int, glyphs: Glyphs) -> list[Runs]:
@@ -564,19 +602,19 @@ def _charts(found: PastNumbers, node: str, width: int, glyphs: Glyphs) -> list[R
         if series is None:
             continue
         sources.setdefault(_source(series), []).append(column.title)
-        numbers = shrunk(series.values, columns_of(wide, glyphs))
+        numbers = shrink_values(series.values, columns_of(wide, glyphs))
         most = max((value for value in series.values if value is not None), default=0.0)
-        top = _FULL if column.say is formatting.percent else round_up(most)
+        top = _FULL if column.say is formatting.format_percent else round_up(most)
         cells = -(-len(numbers) // columns_of(1, glyphs))
         rows.append([
             (f"   {column.title:<8}", "dim"),
             (f"{column.say(series.values[-1]) or formatting.NOTHING:>8}  ", "text"),
-            *spark(numbers, cells, glyphs, Scale(top, ramp="simulated" if series.simulated else "calm")),
+            *draw_spark(numbers, cells, glyphs, Scale(top, ramp="simulated" if series.simulated else "calm")),
             (f"  most {column.say(most)}", "dim"),
         ])  # fmt: skip
     if not rows:
         text = "it has no numbers of this node then: are `label`, `gpu_label` and `labels` in `metrics:` right?"
-        return [[(f"   {cut(text, width - 4, glyphs.more)}", "dim")]]
+        return [[(f"   {cut_text(text, width - 4, glyphs.more)}", "dim")]]
     return [
         *rows,
         *(_past_said(source, titles, width, glyphs) for source, titles in sources.items()),
@@ -588,12 +626,14 @@ def _source(series: PastSeries) -> str:
 
 
 def _past_said(source: str, titles: Sequence[str], width: int, glyphs: Glyphs) -> Runs:
-    text = f"{', '.join(titles)}: series of {printable(source)}"
-    return [(f"   {cut(text, width - 4, glyphs.more)}", "dim")]
+    text = f"{', '.join(titles)}: series of {printable_line(source)}"
+    return [(f"   {cut_text(text, width - 4, glyphs.more)}", "dim")]
 
 
-def shrunk(values: Sequence[float | None], cells: int) -> list[float | None]:
-    """At most `cells` values: each is the highest of its neighbours, or a gap if none of them has a value."""
+def shrink_values(values: Sequence[float | None], cells: int) -> list[float | None]:
+    """At most `cells` values: each is the highest of its neighbours, or
+    a gap if none of them has a value.
+    """
     each = -(-len(values) // cells)
     first = len(values) % each
     parts = [values[:first]] if first else []

@@ -1,4 +1,6 @@
-"""Opens the session of a cluster after the first picture; `rankdeck.opening` is imported only then."""
+"""Opens the session of a cluster after the first picture;
+`rankdeck.opening` is imported only then.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -20,10 +22,10 @@ class NotOpenError(RankdeckError):
 
 
 @asynccontextmanager
-async def open_session(cluster: Cluster) -> "AsyncGenerator[Session]":
+async def open_console_session(cluster: Cluster) -> "AsyncGenerator[Session]":
     """Open the cluster."""
     real = await asyncio.to_thread(_loaded, "rankdeck.opening")
-    async with real.open_session(cluster) as session:
+    async with real.open_cluster_session(cluster) as session:
         yield session
 
 
@@ -36,7 +38,9 @@ async def open_simulated(cluster: Cluster) -> "AsyncGenerator[Session]":
 
 
 def _loaded(module: str) -> Any:  # noqa: ANN401 - a module
-    """Import `module`, and what the first message from a node needs, so that no key waits for these imports later."""
+    """Import `module`, and what the first message from a node needs, so that
+    no key waits for these imports later.
+    """
     for name in ("rankdeck.rules.nodes", "rankdeck.state.judgement"):
         import_module(name)
     return import_module(module)

@@ -1,4 +1,6 @@
-"""Operations on jobs and nodes: a key, a command or a dialog asks for one, and the session does it."""
+"""Operations on jobs and nodes: a key, a command or a dialog asks
+for one, and the session does it.
+"""
 
 import shutil
 import time
@@ -12,11 +14,11 @@ from typing import TYPE_CHECKING, cast
 from rankdeck import plugins
 from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Capabilities
-from rankdeck.model.health import Ack, Level, seconds_of
-from rankdeck.model.nodeset import fold, fold_ranks
-from rankdeck.model.safe_text import printable
+from rankdeck.model.health import Ack, Level, parse_duration
+from rankdeck.model.nodeset import fold_nodes, fold_ranks
+from rankdeck.model.safe_text import printable_line
 from rankdeck.ui.actions import CommandError
-from rankdeck.ui.formatting import many
+from rankdeck.ui.formatting import format_many
 from rankdeck.ui.screens import base
 from rankdeck_agent.wire import LAUNCHER
 
@@ -71,7 +73,7 @@ def is_off(console: "Console", need: str, what: "JobSpec | str") -> bool:
     return bool(why)
 
 
-def launch(console: "Console", spec: "JobSpec") -> None:
+def launch_job(console: "Console", spec: "JobSpec") -> None:
     """Start a job and show it."""
     from rankdeck.images.copy import progress_words
 
@@ -80,9 +82,9 @@ def launch(console: "Console", spec: "JobSpec") -> None:
 
     def tell(progress: "CopyState | str") -> None:
         if isinstance(progress, str):
-            console.say(printable(progress), "bad")
+            console.say(printable_line(progress), "bad")
             return
-        copied = printable(progress_words(progress))
+        copied = printable_line(progress_words(progress))
         console.say(f"{spec.name}: image {copied}")
 
     console.say(f"starting {spec.name}…")
@@ -96,7 +98,7 @@ async def _open(console: "Console", made: Awaitable[str]) -> None:
     console.open_job(job_id)
 
 
-def attach(console: "Console", name: str) -> None:
+def attach_job(console: "Console", name: str) -> None:
     """Follow a job that others started, and show it."""
     if is_off(console, "follow", name):
         return
@@ -139,7 +141,9 @@ def ask_cancel(console: "Console", job_id: str, tasks: Sequence[int] = ()) -> No
 
 
 def show_attempt(console: "Console", job_id: str, view: "LogView", number: int) -> None:
-    """Show only what was written in this run (from 0) of the job, and where and how that run ended."""
+    """Show only what was written in this run (from 0) of the job,
+    and where and how that run ended.
+    """
 
     async def show() -> None:
         run = await console.need_session().log_run(job_id, number)
@@ -156,24 +160,24 @@ def attempt_words(attempt: "Attempt") -> str:
     ranks = fold_ranks(attempt.failed)
     code = "" if attempt.exit_code is None else f", exit code {attempt.exit_code}"
     failed = f"; rank {ranks} failed{code}" if ranks else ""
-    where = f" on {fold(attempt.nodes)}" if attempt.nodes else ""
+    where = f" on {fold_nodes(attempt.nodes)}" if attempt.nodes else ""
     return f"attempt {attempt.number}{where}: {attempt.text}{failed}"
 
 
-def replay(console: "Console", job_id: str, speed: float = SPEED) -> None:
+def replay_job(console: "Console", job_id: str, speed: float = SPEED) -> None:
     """Read what a job's nodes kept and show it as it happened, `speed` times as fast."""
     console.say(f"reading {job_id} back from its nodes …", "dim")
     in_background(console, "replay", _open(console, console.need_session().replay(job_id, speed)))
 
 
-def forget(console: "Console", job_id: str) -> None:
+def forget_replay(console: "Console", job_id: str) -> None:
     """Remove a replay from the list; the job itself stays."""
     with errors_shown(console):
         console.need_session().forget(job_id)
         console.say("the replay is forgotten, the job itself is not", "ok")
 
 
-def report(console: "Console", job_id: str, path: "Path") -> None:
+def write_job_report(console: "Console", job_id: str, path: "Path") -> None:
     """Write everything about a job to this new file."""
 
     async def write() -> None:
@@ -198,7 +202,7 @@ def show_first(console: "Console") -> None:
     with errors_shown(console):
         job_id = console.need_session().jobs.find(console.first_job).id
         if console.first_replay:
-            replay(console, job_id, console.first_replay)
+            replay_job(console, job_id, console.first_replay)
         else:
             console.call_after_refresh(console.open_job, job_id)
 
@@ -210,7 +214,7 @@ MOST_NAMED = 40
 """Most characters of a node set in a sentence."""
 
 
-def targets(console: "Console") -> tuple[str, ...]:
+def target_nodes(console: "Console") -> tuple[str, ...]:
     """The nodes that an action on this screen applies to; () if there are none."""
     screen = cast("base.BaseScreen | None", console.top_screen)
     if screen is None:
@@ -218,39 +222,39 @@ def targets(console: "Console") -> tuple[str, ...]:
     return screen.targets or cast("base.BaseScreen", console.home("fleet")).marked
 
 
-def named(nodes: Sequence[str]) -> str:
+def nodes_phrase(nodes: Sequence[str]) -> str:
     """`sakuya`, `n[1-4]`, or the number of nodes if that is too long."""
-    text = printable(fold(nodes))
-    return text if len(text) <= MOST_NAMED else many(len(nodes), "node")
+    text = printable_line(fold_nodes(nodes))
+    return text if len(text) <= MOST_NAMED else format_many(len(nodes), "node")
 
 
 # ---- commands
 
 
 def ask_command(screen: base.BaseScreen) -> None:
-    """Open the prompt for a shell command on the nodes of `targets`; raises NotOpenError."""
+    """Open the prompt for a shell command on the nodes of `target_nodes`; raises NotOpenError."""
     screen.console.need_session()
-    nodes = targets(screen.console)
+    nodes = target_nodes(screen.console)
     if not nodes:
         screen.say("no node here", "dim")
         return
-    screen.prompt.ask(RUN, "", f"a shell command for {named(nodes)}")
+    screen.prompt.ask(RUN, "", f"a shell command for {nodes_phrase(nodes)}")
 
 
 def run_on_nodes(console: "Console", command: str) -> None:
-    """Run a shell command on the nodes of `targets`, and show its output."""
-    nodes = targets(console)
+    """Run a shell command on the nodes of `target_nodes`, and show its output."""
+    nodes = target_nodes(console)
     if not nodes:
         console.say("no node is marked", "warn")
         return
     with errors_shown(console):
-        console.push_screen(base.make("sh", console.need_session().command(nodes, command)))
+        console.push_screen(base.make_screen("sh", console.need_session().command(nodes, command)))
 
 
 def show_last(console: "Console") -> None:
     """Show the last command that was run on nodes."""
     if commands := console.need_session().commands:
-        console.push_screen(base.make("sh", commands[-1]))
+        console.push_screen(base.make_screen("sh", commands[-1]))
     else:
         console.say("no command was run yet; ! on Fleet runs one", "dim")
 
@@ -258,9 +262,9 @@ def show_last(console: "Console") -> None:
 # ---- a shell
 
 
-def shell(console: "Console", words: Sequence[str] = ()) -> None:
-    """Lend the terminal to ssh to the node of `targets`, for a shell or to run `words`."""
-    nodes = targets(console)
+def open_shell(console: "Console", words: Sequence[str] = ()) -> None:
+    """Lend the terminal to ssh to the node of `target_nodes`, for a shell or to run `words`."""
+    nodes = target_nodes(console)
     if len(nodes) != 1:
         console.say(
             "a shell needs exactly one node: esc removes the marks" if nodes else "no node here",
@@ -271,7 +275,9 @@ def shell(console: "Console", words: Sequence[str] = ()) -> None:
 
 
 def on_terminal(console: "Console", node: str, words: Sequence[str], what: str) -> None:
-    """Lend the terminal to ssh to this node, for a shell or to run `words`; `what` names that in messages."""
+    """Lend the terminal to ssh to this node, for a shell or to run
+    `words`; `what` names that in messages.
+    """
     if shutil.which("ssh") is None:
         console.say("no `ssh` on this machine: install OpenSSH's client", "warn")
         return
@@ -286,8 +292,8 @@ def rank_shell(console: "Console", job: "Job | None", rank: int | None) -> None:
     if job is None or rank is None or spec is None or spec.container is None:
         console.say("the ranks of this job have no container; s opens a shell on the node", "dim")
         return
-    runtime: Runtime = plugins.find("runtimes", spec.container.runtime)()
-    shell(console, runtime.shell(spec.container, job.id, rank))
+    runtime: Runtime = plugins.find_plugin("runtimes", spec.container.runtime)()
+    open_shell(console, runtime.shell(spec.container, job.id, rank))
 
 
 def log_folder(job: "Job | None", rank: int | None) -> tuple[str, str]:
@@ -299,11 +305,12 @@ def log_folder(job: "Job | None", rank: int | None) -> tuple[str, str]:
     return node, f"{state}/jobs/{job.id if job else ''}/{node}/{folder}"
 
 
-def page(console: "Console", job: "Job | None", rank: int | None) -> bool:
+def page_rank_log(console: "Console", job: "Job | None", rank: int | None) -> bool:
     """Read the whole log of a rank in the pager of its node; False if there is none."""
     node, folder = log_folder(job, rank)
     if node:
-        # Not quoted: the names are our own, and the node's shell must expand the path of its state folder.
+        # Not quoted: the names are our own, and the node's shell must
+        # expand the path of its state folder.
         script = f"cd {folder} && exec ${{PAGER:-less}} out err"
         on_terminal(console, node, ("sh", "-c", script), "pager")
     return bool(node)
@@ -311,7 +318,7 @@ def page(console: "Console", job: "Job | None", rank: int | None) -> bool:
 
 async def _lend(console: "Console", node: str, argv: Sequence[str], what: str) -> None:
     code = await console.lend_terminal(
-        argv, f"rankdeck: a {what} on {printable(node)}; exit comes back to the console"
+        argv, f"rankdeck: a {what} on {printable_line(node)}; exit comes back to the console"
     )
     if code == 255:
         console.say(f"{node}: ssh could not log in; `:sh true` says why", "warn")
@@ -325,7 +332,10 @@ async def _lend(console: "Console", node: str, argv: Sequence[str], what: str) -
 
 
 def copy_file(console: "Console", nodes: Sequence[str], file: Path, path: str = "") -> None:
-    """Copy a file from this machine to nodes; `path` as in `Session.copy_file`. Raises CommandError."""
+    """Copy a file from this machine to nodes; `path` as in `Session.copy_file`.
+
+    Raises CommandError.
+    """
     from rankdeck.images.copy import CopyState, progress_words
 
     if not file.is_file():
@@ -335,7 +345,7 @@ def copy_file(console: "Console", nodes: Sequence[str], file: Path, path: str = 
         if state.done:
             console.say(f"{file.name}: {progress_words(state)}")
 
-    console.say(f"copying {file.name} to {named(nodes)} …")
+    console.say(f"copying {file.name} to {nodes_phrase(nodes)} …")
     work = console.need_session().copy_file(file, path, nodes, tell)
     copied = _copied(console, work, nodes, f"{file.name} is on {{}}")
     in_background(console, "cp", copied, exclusive=False)
@@ -343,7 +353,7 @@ def copy_file(console: "Console", nodes: Sequence[str], file: Path, path: str = 
 
 def fetch_file(console: "Console", nodes: Sequence[str], path: str, folder: Path) -> None:
     """Copy this file from nodes into a folder here."""
-    console.say(f"copying {path} from {named(nodes)} …")
+    console.say(f"copying {path} from {nodes_phrase(nodes)} …")
     work = console.need_session().fetch(
         path, nodes, folder, lambda state: console.say(f"{path}: {state.words}")
     )
@@ -357,7 +367,7 @@ async def _copied(
     """Say which nodes were copied, and why the others failed."""
     failed = await work
     there = [node for node in nodes if node not in failed]
-    console.say(well.format(named(there)) if there else "", "ok")
+    console.say(well.format(nodes_phrase(there)) if there else "", "ok")
     for error in list(failed.values())[:1]:
         console.say(f"not copied: {error}{_and_more(failed)}", "bad")
 
@@ -384,14 +394,17 @@ def _withdrawals(console: "Console", nodes: Sequence[str]) -> list[Ack]:
 
 
 def is_acknowledgeable(console: "Console", nodes: Sequence[str]) -> bool:
-    """Whether there is something to acknowledge on these nodes, or an acknowledgement to take back."""
+    """Whether there is something to acknowledge on these nodes, or
+    an acknowledgement to take back.
+    """
     return any(
         console.fleet.node(n).health.reasons or console.fleet.node(n).silenced for n in nodes
     )
 
 
 def ask_to_acknowledge(screen: base.BaseScreen) -> None:
-    """Ask how long and why to acknowledge all reasons of the nodes of this screen; raises NotOpenError.
+    """Ask how long and why to acknowledge all reasons of the nodes of
+    this screen; raises NotOpenError.
 
     If all are acknowledged already, that is taken back.
     """
@@ -400,14 +413,16 @@ def ask_to_acknowledge(screen: base.BaseScreen) -> None:
     console = screen.console
     console.need_session()
     if unknown_reasons(console, screen.targets):
-        modals.ask(screen)
+        modals.ask_acknowledgement(screen)
     elif back := _withdrawals(console, screen.targets):
-        acknowledge(console, back, f"{named(screen.targets)}: no longer acknowledged")
+        store_acknowledgements(
+            console, back, f"{nodes_phrase(screen.targets)}: no longer acknowledged"
+        )
     else:
         screen.refuse("there is nothing to acknowledge")
 
 
-def answered(screen: base.BaseScreen, text: str | None) -> None:
+def run_answer(screen: base.BaseScreen, text: str | None) -> None:
     """Run the command that was typed, or acknowledge, on the nodes of this screen."""
     if text and screen.prompt.mode == RUN:
         run_on_nodes(screen.console, text)
@@ -418,10 +433,12 @@ def answered(screen: base.BaseScreen, text: str | None) -> None:
 def acknowledge_reasons(
     screen: base.BaseScreen, text: str, reasons: Sequence[tuple[str, str, str]]
 ) -> None:
-    """Acknowledge these (node, check, device); `text` is how long and why, such as `4h cable is ordered`."""
+    """Acknowledge these (node, check, device); `text` is how long and
+    why, such as `4h cable is ordered`.
+    """
     span, _, why = text.strip().partition(" ")
     try:
-        until = time.time() + seconds_of(span)
+        until = time.time() + parse_duration(span)
     except ValueError as error:
         screen.say(str(error), "warn")
         return
@@ -435,26 +452,30 @@ def acknowledge_reasons(
         ]
         level = max(found, default=Level.BAD)
         who = getuser()
-        acks.append(Ack(node, check, until, who, printable(why.strip()), device, level))
-    what = ", ".join(dict.fromkeys(printable(check) for _, check, _ in reasons))
-    acknowledge(screen.console, acks, f"{what}: known for {span}")
+        acks.append(Ack(node, check, until, who, printable_line(why.strip()), device, level))
+    what = ", ".join(dict.fromkeys(printable_line(check) for _, check, _ in reasons))
+    store_acknowledgements(screen.console, acks, f"{what}: known for {span}")
 
 
-def silence(console: "Console", nodes: Sequence[str], text: str) -> None:
-    """Acknowledge all reasons of these nodes for a time; `text` is that time and why (`4h maintenance`), or `off`."""
+def silence_nodes(console: "Console", nodes: Sequence[str], text: str) -> None:
+    """Acknowledge all reasons of these nodes for a time; `text` is that time
+    and why (`4h maintenance`), or `off`.
+    """
     span, _, why = text.strip().partition(" ")
     try:
-        until = 0.0 if span == "off" else time.time() + seconds_of(span or "4h")
+        until = 0.0 if span == "off" else time.time() + parse_duration(span or "4h")
     except ValueError as error:
         console.say(str(error), "warn")
         return
-    acks = [Ack(node, "", until, getuser(), printable(why.strip())) for node in nodes]
+    acks = [Ack(node, "", until, getuser(), printable_line(why.strip())) for node in nodes]
     done = f"silenced for {span or '4h'}" if until else "no longer silenced"
-    acknowledge(console, acks, f"{named(nodes)}: {done}")
+    store_acknowledgements(console, acks, f"{nodes_phrase(nodes)}: {done}")
 
 
-def acknowledge(console: "Console", acks: Sequence[Ack], done: str) -> None:
-    """Store these acknowledgements in the background, then say `done`; says instead why they could not be stored."""
+def store_acknowledgements(console: "Console", acks: Sequence[Ack], done: str) -> None:
+    """Store these acknowledgements in the background, then say `done`; says
+    instead why they could not be stored.
+    """
 
     async def store() -> None:
         await console.need_session().acknowledge(*acks)
@@ -466,11 +487,13 @@ def acknowledge(console: "Console", acks: Sequence[Ack], done: str) -> None:
 def ask_service(
     console: "Console", do: str, nodes: tuple[str, ...], why: str = "", *, anyway: bool = False
 ) -> None:
-    """Find the command line that would `drain` or `resume` these nodes in Slurm, ask, then run it."""
+    """Find the command line that would `drain` or `resume` these
+    nodes in Slurm, ask, then run it.
+    """
     from rankdeck.model.schedulers import ServiceOrder
 
     order = ServiceOrder(do=do, nodes=nodes, why=why, anyway=anyway)
-    console.say(f"asking Slurm about {named(nodes)} …", "dim")
+    console.say(f"asking Slurm about {nodes_phrase(nodes)} …", "dim")
     in_background(console, "service", _propose(console, order))
 
 
@@ -491,11 +514,13 @@ async def _propose(console: "Console", order: "ServiceOrder") -> None:
 
 
 def _why_nothing(change: "ServiceChange") -> str:
-    """Why the command does not run: the reason for the first node, and how many more nodes there are."""
+    """Why the command does not run: the reason for the first node,
+    and how many more nodes there are.
+    """
     if change.error or not change.left_alone:
-        return printable(f"not run: {change.error or 'nothing to do'}")
+        return printable_line(f"not run: {change.error or 'nothing to do'}")
     node, why = next(iter(change.left_alone.items()))
-    return printable(f"not run: {node}: {why}{_and_more(change.left_alone)}")
+    return printable_line(f"not run: {node}: {why}{_and_more(change.left_alone)}")
 
 
 async def _serve(console: "Console", order: "ServiceOrder", line: str) -> None:
@@ -505,7 +530,7 @@ async def _serve(console: "Console", order: "ServiceOrder", line: str) -> None:
         return
     states = dict.fromkeys(change.now.get(node, "unknown") for node in change.nodes)
     answer = f"; Slurm: {change.said}" if change.said else ""
-    console.say(f"{named(change.nodes)}: {', '.join(states)}{answer}", "ok")
+    console.say(f"{nodes_phrase(change.nodes)}: {', '.join(states)}{answer}", "ok")
 
 
 def drain_lines(can: Capabilities, nodes: Sequence[str], why: str) -> list[str]:

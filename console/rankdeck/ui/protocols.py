@@ -56,7 +56,10 @@ class Console(Theme, Protocol):
 
     @property
     def fleet(self) -> Fleet:
-        """The state of all nodes; until the cluster is open, one in which no node was heard. Read only."""
+        """The state of all nodes; until the cluster is open, one in which no node was heard.
+
+        Read only.
+        """
         ...
 
     @property
@@ -144,7 +147,9 @@ class Console(Theme, Protocol):
         ...
 
     def catch_up(self) -> None:
-        """Count the levels of nodes that changed since the last call, and tell the session which nodes are on screen."""
+        """Count the levels of nodes that changed since the last call, and tell
+        the session which nodes are on screen.
+        """
         ...
 
     def action_help(self) -> None:

@@ -1,4 +1,5 @@
-"""What a user may do with jobs in Slurm's queue: ask Slurm about them, hold, release and requeue them, change their limits.
+"""What a user may do with jobs in Slurm's queue: ask Slurm about them, hold,
+release and requeue them, change their limits.
 
 Each change shows its exact command line first; nothing runs unless the user agrees.
 """
@@ -6,13 +7,13 @@ Each change shows its exact command line first; nothing runs unless the user agr
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from rankdeck.model.safe_text import printable
+from rankdeck.model.safe_text import printable_line
 from rankdeck.ui.actions import CommandError
-from rankdeck.ui.formatting import many
+from rankdeck.ui.formatting import format_many
 from rankdeck.ui.operations import in_background
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.modals import WIDE, ChangeQuestion, Whole
-from rankdeck.ui.widgets.canvas import Runs, broken
+from rankdeck.ui.widgets.canvas import Runs, break_runs
 
 if TYPE_CHECKING:
     from rankdeck.model.schedulers import JobChange, JobOrder, SlurmPages
@@ -29,7 +30,9 @@ TITLES = {
 
 
 def chosen_jobs(console: "Console") -> tuple[str, ...]:
-    """Slurm's names of the marked jobs, else of the one under the cursor or on screen; raises CommandError if there are none."""
+    """Slurm's names of the marked jobs, else of the one under the cursor or on
+    screen; raises CommandError if there are none.
+    """
     screen = cast("base.BaseScreen | None", console.top_screen)
     names = screen.chosen_jobs if screen is not None else ()
     if not names:
@@ -56,7 +59,7 @@ def ask_slurm(console: "Console", what: str, jobs: Sequence[str] = ()) -> None:
 
 
 def _title(what: str, jobs: Sequence[str]) -> str:
-    names = jobs[0] if len(jobs) == 1 else many(len(jobs), "job")
+    names = jobs[0] if len(jobs) == 1 else format_many(len(jobs), "job")
     return f"Slurm: {what} {names if jobs else ''}".rstrip()
 
 
@@ -64,11 +67,11 @@ def page_lines(answer: "SlurmPages") -> list[Runs]:
     """The lines of a page: how jobs used what they had, and each command with what it printed."""
     lines: list[Runs] = []
     for one in answer.efficiency:
-        lines += [*([(printable(line), "text")] for line in one.lines), []]
+        lines += [*([(printable_line(line), "text")] for line in one.lines), []]
     for page in answer.pages:
-        lines.append([(printable(page.line), "title")])
-        lines += [[(printable(line), "text")] for line in page.lines]
-        lines += [[(printable(page.error), "warn")]] if page.error else []
+        lines.append([(printable_line(page.line), "title")])
+        lines += [[(printable_line(line), "text")] for line in page.lines]
+        lines += [[(printable_line(page.error), "warn")]] if page.error else []
         lines.append([])
     return lines[:-1]
 
@@ -100,12 +103,14 @@ async def _propose(console: "Console", order: "JobOrder") -> None:
 
 
 def change_question(do: str, change: "JobChange") -> ChangeQuestion:
-    """The question whether to run this command for jobs in Slurm, how many it changes, and which it leaves alone."""
-    lines: list[Runs] = list(broken([(printable(change.line), "title")], WIDE))
+    """The question whether to run this command for jobs in Slurm, how many
+    it changes, and which it leaves alone.
+    """
+    lines: list[Runs] = list(break_runs([(printable_line(change.line), "title")], WIDE))
     lines += [[], [(f"It is run on the login node, as you: {change.hit_words}.", "text")]]
     left = list(change.left.items())
     for job, why in left[:_MOST_LEFT]:
-        lines += broken([(printable(f"{job} is left alone: {why}"), "warn")], WIDE)
+        lines += break_runs([(printable_line(f"{job} is left alone: {why}"), "warn")], WIDE)
     if more := left[_MOST_LEFT:]:
         lines.append([(f"and {len(more)} more are left alone", "warn")])
     return ChangeQuestion(TITLES[do], lines, "do it", "do nothing")
@@ -119,13 +124,15 @@ async def _carry_out(console: "Console", order: "JobOrder", line: str) -> None:
     job, now = next(iter(change.now.items()), ("", ""))
     more = f", and {len(change.now) - 1} more" if len(change.now) > 1 else ""
     answer = f"; Slurm: {change.said}" if change.said else ""
-    console.say(printable(f"{job}: {now}{more}{answer}"), "ok")
+    console.say(printable_line(f"{job}: {now}{more}{answer}"), "ok")
 
 
 def _why_nothing(change: "JobChange") -> str:
-    """Why the command does not run: the reason for the first job, and how many more jobs there are."""
+    """Why the command does not run: the reason for the first job,
+    and how many more jobs there are.
+    """
     if change.error or not change.left:
-        return printable(f"not run: {change.error or 'nothing to do'}")
+        return printable_line(f"not run: {change.error or 'nothing to do'}")
     job, why = next(iter(change.left.items()))
     more = f", and {len(change.left) - 1} more" if len(change.left) > 1 else ""
-    return printable(f"not run: {job}: {why}{more}")
+    return printable_line(f"not run: {job}: {why}{more}")

@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from rankdeck.model.health import Level, Reason
-from rankdeck.model.safe_text import printable
+from rankdeck.model.safe_text import printable_line
 from rankdeck.rules.query import Subject
 from rankdeck.state.fleet import Fleet, NodeState
 from rankdeck.state.fleet_history import PICTURED, FleetPicture
 from rankdeck.ui import actions, formatting
-from rankdeck.ui.fleet_views import NUMBERS, NodeColumn, find
+from rankdeck.ui.fleet_views import NUMBERS, NodeColumn, find_column
 from rankdeck.ui.themes import Glyphs
-from rankdeck.ui.widgets.canvas import Runs, bar, cut
-from rankdeck.ui.widgets.plots import Scale, round_up, spark
+from rankdeck.ui.widgets.canvas import Runs, cut_text, draw_bar
+from rankdeck.ui.widgets.plots import Scale, draw_spark, round_up
 
 Order = tuple[Any, ...]
 Key = Callable[[str], Order]
@@ -64,14 +64,14 @@ class PresentFleet:
         role = "dim" if stale else "warn" if value >= column.warn else "text"
         text = column.say(value).rjust(4 if column.gauge else 0)
         if column.gauge and width > column.width:
-            return [*bar(value, width - 5, glyphs, high=column.warn), (f" {text}", role)]
+            return [*draw_bar(value, width - 5, glyphs, high=column.warn), (f" {text}", role)]
         return [(text, role)]
 
     def why(self, name: str) -> str:
-        return formatting.why(self._nodes[name])
+        return formatting.describe_worst_reason(self._nodes[name])
 
     def subject(self, name: str) -> Subject:
-        return formatting.subject(self._nodes[name])
+        return formatting.node_subject(self._nodes[name])
 
 
 class PastFleet:
@@ -99,7 +99,7 @@ class PastFleet:
 
     def why(self, name: str) -> str:
         reasons = self._reasons(name)
-        return formatting.worst_of(reasons) if reasons else ""
+        return formatting.describe_worst_cause(reasons) if reasons else ""
 
     def _reasons(self, name: str) -> tuple[Reason, ...]:
         return self.frame.reasons.get(self._places[name], ())
@@ -116,11 +116,11 @@ class PastFleet:
         )
 
     def _of_metric(self, metric: str, name: str) -> float | None:
-        column = find(metric)
+        column = find_column(metric)
         return None if column is None else self.number(column, name)
 
 
-def order(titles: Iterable[str], instant: Snapshot, nodes: Mapping[str, NodeState]) -> Key:
+def name_order(titles: Iterable[str], instant: Snapshot, nodes: Mapping[str, NodeState]) -> Key:
     """The key by which names are sorted: by the first title, then the next, last by name."""
     keys = [_order(title, instant, nodes) for title in titles]
     return lambda name: (*(key(name) for key in keys), name)
@@ -134,7 +134,7 @@ def _order(title: str, instant: Snapshot, nodes: Mapping[str, NodeState]) -> Key
         return lambda name: (name,)
     if title == "SEEN":
         return lambda name: (nodes[name].heard_at,)
-    column = find(title)
+    column = find_column(title)
 
     def key(name: str) -> Order:
         value = instant.number(column, name) if column else None
@@ -144,7 +144,9 @@ def _order(title: str, instant: Snapshot, nodes: Mapping[str, NodeState]) -> Key
 
 
 class Arrangement:
-    """Names sorted by key, without those that `keeps` rejects; an update looks only at the names that changed."""
+    """Names sorted by key, without those that `keeps` rejects; an update
+    looks only at the names that changed.
+    """
 
     def __init__(self, names: Iterable[str], keeps: Callable[[str], bool], key: Key) -> None:
         self._keeps, self._key = keeps, key
@@ -173,7 +175,9 @@ class Arrangement:
             insort(self.names, name, key=self._keys.__getitem__)
 
     def _sort(self, moved: Mapping[str, Order | None]) -> None:
-        """The same for many names at once: sorting a list that is nearly sorted costs almost nothing."""
+        """The same for many names at once: sorting a list that is
+        nearly sorted costs almost nothing.
+        """
         for name, key in moved.items():
             if key is None:
                 del self._keys[name]
@@ -185,12 +189,14 @@ class Arrangement:
 
 
 EVENTS = 30
-LIVE = actions.key("pause")
+LIVE = actions.action_key("pause")
 COLUMNS = {column.metric: column for column in NUMBERS}
 
 
-def step(fleet: Fleet, moment: float | None, frames: int) -> float | None:
-    """The time `frames` pictures after `moment`, in epoch seconds (None: now); None if that is now."""
+def step_moment(fleet: Fleet, moment: float | None, frames: int) -> float | None:
+    """The time `frames` pictures after `moment`, in epoch seconds
+    (None: now); None if that is now.
+    """
     span = fleet.past.span()
     if span is None:
         return None
@@ -199,23 +205,27 @@ def step(fleet: Fleet, moment: float | None, frames: int) -> float | None:
     return None if at > span[1] else at
 
 
-def banner(moment: float, now: float, glyphs: Glyphs) -> Runs:
+def past_banner(moment: float, now: float, glyphs: Glyphs) -> Runs:
     """A line that says that the screen shows the past."""
-    text = f" PAUSED at {formatting.clock(moment)}, {formatting.age(now - moment)} ago "
+    text = (
+        f" PAUSED at {formatting.format_clock(moment)}, {formatting.format_age(now - moment)} ago "
+    )
     return [(text, "warn"), (f" {glyphs.dot} {LIVE} live  , . step  < > ten steps", "dim")]
 
 
-def page(fleet: Fleet, node: NodeState, moment: float, width: int, glyphs: Glyphs) -> list[Runs]:
+def past_node_page(
+    fleet: Fleet, node: NodeState, moment: float, width: int, glyphs: Glyphs
+) -> list[Runs]:
     """The lines of the node's page at `moment` in the past (epoch seconds)."""
     frame = fleet.past.frame(moment)
-    lines: list[Runs] = [banner(moment, fleet.wall(), glyphs), []]
+    lines: list[Runs] = [past_banner(moment, fleet.wall(), glyphs), []]
     if frame is None:
         return [*lines, [(" nothing is remembered yet", "dim")]]
     place = fleet.place(node.name)
     level = frame.level(place)
     mark = glyphs.level(level)
     lines.append(
-        [(f" {printable(node.name)}  ", "title"), (f"{mark.glyph} {level.word}", mark.role)]
+        [(f" {printable_line(node.name)}  ", "title"), (f"{mark.glyph} {level.word}", mark.role)]
     )
     return [
         *lines,
@@ -237,7 +247,7 @@ def _numbers(
             continue
         title, text = COLUMNS[metric].title, COLUMNS[metric].say(value) or formatting.NOTHING
         most = max(number for number in series if number is not None)
-        drawn = spark(series, wide, glyphs, Scale(round_up(most)))
+        drawn = draw_spark(series, wide, glyphs, Scale(round_up(most)))
         lines.append([(f"   {title:<8}", "dim"), (f"{text:>9}  ", "text"), *drawn])
     return lines
 
@@ -249,10 +259,10 @@ def _before(fleet: Fleet, node: NodeState, moment: float, width: int, glyphs: Gl
         if one.node != node.name or one.at > moment or len(lines) > EVENTS:
             continue
         mark = glyphs.level(one.level)
-        text = cut(printable(one.seen, 600), width - 26, glyphs.more)
+        text = cut_text(printable_line(one.seen, 600), width - 26, glyphs.more)
         lines.append(
             [
-                (f"   {formatting.clock(one.at)}  ", "dim"),
+                (f"   {formatting.format_clock(one.at)}  ", "dim"),
                 (f"{mark.glyph} {one.kind:<6} ", mark.role),
                 (text, "text"),
             ]

@@ -1,4 +1,6 @@
-"""The console's terminal: signals, a terminal that goes away, sending only changed cells, the clipboard."""
+"""The console's terminal: signals, a terminal that goes away, sending
+only changed cells, the clipboard.
+"""
 
 import asyncio
 import os
@@ -32,9 +34,13 @@ from textual.message_pump import MessagePump
 
 
 LOOK = 1000
-"""Milliseconds between two checks of who has the terminal; if the terminal goes away, we wake at once."""
+"""Milliseconds between two checks of who has the terminal; if the
+terminal goes away, we wake at once.
+"""
 LIMIT = 4.0
-"""Seconds from the loss of the terminal, or the second signal, until SIGALRM ends the process even if it hangs."""
+"""Seconds from the loss of the terminal, or the second signal, until
+SIGALRM ends the process even if it hangs.
+"""
 PATIENCE = 10.0
 """The same from the first signal, for which the terminal may have stopped reading."""
 SIGNALS = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
@@ -78,12 +84,14 @@ class TerminalOutput:
 
     def _close(self) -> None:
         self.broken = True
-        silence(self._file.fileno())
+        discard_writes(self._file.fileno())
 
 
 HandleKey = Callable[[Key], Awaitable[None]]
 TOGETHER = 0.01
-"""Seconds between two keys that no person types: they are a paste without brackets, or a program's."""
+"""Seconds between two keys that no person types: they are a paste
+without brackets, or a program's.
+"""
 STUCK = 5.0
 """Seconds after which a key no longer waits for the one before it: its widget may be gone."""
 
@@ -91,16 +99,18 @@ STUCK = 5.0
 class KeyQueue:
     """Gives an app its keys one after another.
 
-    Textual gives all keys that arrive together to the widget that has the focus at that moment: of a
-    pasted `/word`, only the first key would reach the prompt that it opens. Of an unknown pair of escape and
-    letter it makes one key: here they are the two that were pressed.
+    Textual gives all keys that arrive together to the widget that has the focus at that moment: of
+    a pasted `/word`, only the first key would reach the prompt that it opens. Of an unknown pair of
+    escape and letter it makes one key: here they are the two that were pressed.
     """
 
     def __init__(self, app: App[int]) -> None:
         self._app = app
         self._waiting: deque[tuple[Key, HandleKey, bool]] = deque()
         self._began: float | None = None
-        """When the key that is being handled was given to its widget (monotonic); None: no key is being handled."""
+        """When the key that is being handled was given to its widget
+        (monotonic); None: no key is being handled.
+        """
         self._arrived = float("-inf")
         self.hasty = False
         """Whether the key that is being handled came sooner after another than a person types."""
@@ -158,7 +168,10 @@ class TerminalDriver(LinuxDriver):
             self._lost()
 
     def _look(self) -> None:
-        """Wait until the terminal is gone. Runs in its own thread, because all others may be blocked on the terminal."""
+        """Wait until the terminal is gone.
+
+        Runs in its own thread, because all others may be blocked on the terminal.
+        """
         poll = select.poll()
         for descriptor in _STREAMS:
             if os.isatty(descriptor):
@@ -202,8 +215,10 @@ def end_within(seconds: float) -> None:
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
-def silence(descriptor: int) -> None:
-    """Discard what is written to `descriptor` from now on, so that not even the exit of Python fails."""
+def discard_writes(descriptor: int) -> None:
+    """Discard what is written to `descriptor` from now on, so that
+    not even the exit of Python fails.
+    """
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)
@@ -212,7 +227,9 @@ def silence(descriptor: int) -> None:
 STALLED = 4
 """Frames waiting for the terminal before further ones are dropped."""
 JOIN = 4
-"""Up to this many unchanged cells are sent again, which is cheaper than moving the cursor past them."""
+"""Up to this many unchanged cells are sent again, which is cheaper
+than moving the cursor past them.
+"""
 
 Cell = tuple[str, str]
 """Text ("" behind a wide character) and the SGR codes before it."""
@@ -474,7 +491,10 @@ WAIT = 2.0
 
 
 async def _run(argv: Sequence[str]) -> int:
-    """The exit status; 127 if the program cannot start. An exception here would leave Textual without its terminal."""
+    """The exit status; 127 if the program cannot start.
+
+    An exception here would leave Textual without its terminal.
+    """
     try:
         process = await asyncio.create_subprocess_exec(*argv)
     except OSError:

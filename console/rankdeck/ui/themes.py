@@ -1,4 +1,6 @@
-"""How the console looks: themes (a style for each role), colours in logs, signs in Unicode and ASCII."""
+"""How the console looks: themes (a style for each role), colours in
+logs, signs in Unicode and ASCII.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,14 +18,16 @@ from rankdeck.config.document import Entry
 from rankdeck.errors import ConfigError
 from rankdeck.model.health import Level
 from rankdeck.model.rank import RankStatus, State
-from rankdeck.model.safe_text import LIMIT, TAB, printable, show_invisible, strip_codes
+from rankdeck.model.safe_text import LIMIT, TAB, printable_line, show_invisible, strip_codes
 
 PREFIX = "sgr/"
 _CODE = re.compile(r"\x1b\[([0-9;:]*)m")
 _ATTRIBUTES = {1: "b", 2: "d", 3: "i", 4: "u", 7: "r", 9: "s"}
 _ENDS = {21: "b", 22: "bd", 23: "i", 24: "u", 27: "r", 29: "s"}
 BASIC = ("dim", "bad", "ok", "warn", "accent", "key", "accent", "text")
-"""The roles that the theme has for the eight basic ANSI colours, so that they are legible on its background."""
+"""The roles that the theme has for the eight basic ANSI colours, so that
+they are legible on its background.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +48,21 @@ class TextStyle:
 _PLAIN = TextStyle()
 
 
-def painted(text: str, role: str) -> list[tuple[str, str]]:
+def paint_line(text: str, role: str) -> list[tuple[str, str]]:
     """One line of a log as runs; text without a style of its own gets `role`."""
     if "\x1b" not in text:
-        return [(printable(text), role)]
+        return [(printable_line(text), role)]
     runs: list[tuple[str, str]] = []
     pen, column = _PLAIN, 0
-    # Marks are counted before the text is split: a colour code between two does not part them on the screen.
+    # Marks are counted before the text is split: a colour code between
+    # two does not part them on the screen.
     pieces = _CODE.split(show_invisible(strip_codes(text[:LIMIT])))
     for place, piece in enumerate(pieces):
         if place % 2:
             pen = _after(pen, piece)
             continue
         # Tab stops count from the start of the line, not of the piece.
-        shown = printable(" " * (column % TAB) + piece)[column % TAB :]
+        shown = printable_line(" " * (column % TAB) + piece)[column % TAB :]
         if shown:
             runs.append((shown, pen.role(role)))
             column += len(shown)
@@ -101,7 +106,7 @@ def _sgr_colour(rest: Iterator[int]) -> str:
 
 
 def style_of(role: str, named: Callable[[str], Style], *, mono: bool) -> Style:
-    """How a role made by `painted` looks; `named` gives the style of a role of the theme."""
+    """How a role made by `paint_line` looks; `named` gives the style of a role of the theme."""
     attributes, fore, back = role.removeprefix(PREFIX).split("/")
     style = Style(
         bold="b" in attributes or None,
@@ -132,7 +137,10 @@ ROLES = (
 )  # fmt: skip
 SURFACES = ("background", "bar", "selection")
 RAMPS = ("calm", "hot")
-"""Colours of plots and maps, from little to much. `hot` is for temperatures alone: much of all else is good news."""
+"""Colours of plots and maps, from little to much.
+
+`hot` is for temperatures alone: much of all else is good news.
+"""
 RAMP_STEPS = 6
 _KEYS = ("name", "dark", "mono", "surfaces", "roles", "ramps")
 _LONGEST_NAME = 40
@@ -160,7 +168,9 @@ class Palette:
     """Styles made so far."""
 
     def style(self, role: str, surface: str = "background") -> Style:
-        """How text of this role looks on this surface; a role `name@surface` names its own surface."""
+        """How text of this role looks on this surface; a role
+        `name@surface` names its own surface.
+        """
         style = self.made.get((role, surface))
         if style is None:
             if len(self.made) > MOST_MADE:
@@ -182,14 +192,14 @@ class Palette:
         """A cell of this colour; without colours, what the role has for them."""
         if self.mono or style.color is None:
             return style
-        light = luminance(style.color) > _LIGHT
+        light = relative_luminance(style.color) > _LIGHT
         text = Color.parse("#000000" if light else "#ffffff")
-        return Style(color=exact(text), bgcolor=style.color, bold=style.bold)
+        return Style(color=exact_colour(text), bgcolor=style.color, bold=style.bold)
 
     def _ground(self, surface: str) -> Style:
         if self.mono:
             return Style(reverse=True) if surface == "selection" else NO_STYLE
-        return Style(bgcolor=exact(Color.parse(self.surfaces[surface])))
+        return Style(bgcolor=exact_colour(Color.parse(self.surfaces[surface])))
 
     def colour(self, role: str) -> str:
         """The colour of a role as `#rrggbb`."""
@@ -225,10 +235,12 @@ class Palette:
 
 
 _LIGHT = 0.179
-"""On colours of more than this luminance black stands out more than white; the contrast is always 4.5 or more."""
+"""On colours of more than this luminance black stands out more than
+white; the contrast is always 4.5 or more.
+"""
 
 
-def luminance(colour: Color) -> float:
+def relative_luminance(colour: Color) -> float:
     """The relative luminance of WCAG 2."""
     parts = [part / 255 for part in colour.get_truecolor()]
     red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
@@ -250,14 +262,16 @@ def shipped_folder() -> Path:
     return packed if packed.is_dir() else here.parents[3] / "themes"
 
 
-def load(folders: Iterable[Path]) -> tuple[dict[str, Palette], tuple[str, ...]]:
-    """All themes of these folders by name (later folders win), and a sentence for each file that cannot be used."""
+def load_themes(folders: Iterable[Path]) -> tuple[dict[str, Palette], tuple[str, ...]]:
+    """All themes of these folders by name (later folders win), and a
+    sentence for each file that cannot be used.
+    """
     found: dict[str, Palette] = {}
     wrong: list[str] = []
     for folder in folders:
         for path in sorted(folder.glob("*.yaml")):
             try:
-                palette = read(path)
+                palette = read_theme(path)
             except ConfigError as error:
                 more = len(error.problems) - 1
                 wrong.append(f"{error.problems[0]}" + (f" (and {more} more)" if more else ""))
@@ -266,9 +280,9 @@ def load(folders: Iterable[Path]) -> tuple[dict[str, Palette], tuple[str, ...]]:
     return found, tuple(wrong)
 
 
-def read(path: Path) -> Palette:
+def read_theme(path: Path) -> Palette:
     """The theme in this file; raises ConfigError with every mistake."""
-    root = document.load(path)
+    root = document.load_document(path)
     table = root.section(_KEYS, ("roles",))
     mono = table["mono"].truth() if "mono" in table else False
     if table and not mono and "surfaces" not in table:
@@ -283,7 +297,7 @@ def read(path: Path) -> Palette:
         else _each(table["surfaces"], SURFACES, _colour),
         roles={**_plain_ramps(roles), **roles, **_ramps(table)},
     )
-    document.finish(root)
+    document.finish_document(root)
     return palette
 
 
@@ -331,10 +345,11 @@ def _colour(entry: Entry) -> str:
         return ""
 
 
-def exact(colour: Color) -> Color:
+def exact_colour(colour: Color) -> Color:
     """The same colour by its number in the xterm palette, if it has one.
 
-    A number is short to send and looks the same on every terminal; Rich would round greys to the nearest colour.
+    A number is short to send and looks the same on every terminal; Rich
+    would round greys to the nearest colour.
     """
     number = _NUMBERS.get(colour.get_truecolor().hex)
     return colour if number is None else Color.from_ansi(number)
@@ -353,17 +368,17 @@ def _style(entry: Entry) -> Style:
     if style.link:
         # It would go to the terminal as it is.
         entry.report("a style has no link")
-    return style + Style(color=exact(style.color)) if style.color else style
+    return style + Style(color=exact_colour(style.color)) if style.color else style
 
 
-def alphabet(environment: Mapping[str, str], *, ascii_only: bool) -> "Glyphs":
+def terminal_glyphs(environment: Mapping[str, str], *, ascii_only: bool) -> "Glyphs":
     """The signs that this terminal can show."""
     if ascii_only:
         return ASCII
     return LINUX if environment.get("TERM") == "linux" else UNICODE
 
 
-def colourless(environment: Mapping[str, str]) -> bool:
+def wants_no_colour(environment: Mapping[str, str]) -> bool:
     """Whether the user or the terminal wants no colour."""
     return bool(environment.get("NO_COLOR")) or environment.get("TERM", "") in COLOURLESS_TERMINALS
 
@@ -379,7 +394,7 @@ class Mark:
 _ROLES = ("bad", "warn", "unknown", "dim", "ok", "accent")
 
 
-def worst(marks: Sequence[Mark]) -> Mark:
+def most_urgent_mark(marks: Sequence[Mark]) -> Mark:
     """The most urgent of the marks that share a cell."""
     return min(marks, key=lambda mark: _ROLES.index(mark.role))
 

@@ -1,4 +1,7 @@
-"""MultiWorkerMirroredStrategy on digits; without the data set, on made-up pictures, and it says so."""
+"""MultiWorkerMirroredStrategy on digits.
+
+Without the data set it takes made-up pictures, and says so.
+"""
 
 import argparse
 import json

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support.tinydisk import TinyDisk, tiny_disk
 
-from rankdeck.rules.messages import explain
+from rankdeck.rules.messages import explain_end
 from rankdeck_agent.job.folder import Journal, all_events
 from rankdeck_agent.job.logs import DiskFullError, Space, Stream, pipe_stream
 
@@ -100,7 +100,7 @@ def test_a_job_that_cannot_be_kept_is_refused_with_what_to_do(tmp_path, options,
         assert said["error"].startswith(f"{disk.path}")
         assert f"cannot be written: {why}" in said["error"]
         assert "Errno" not in said["error"]
-        assert explain([said["error"]]), "the console does not know these words"
+        assert explain_end([said["error"]]), "the console does not know these words"
 
 
 def test_the_room_of_the_reserve_is_not_taken_for_space(full) -> None:

@@ -1,4 +1,6 @@
-"""Nodes on which a user's processes do not see one another: /proc with hidepid=2, as sites set it."""
+"""Nodes on which a user's processes do not see one another: /proc
+with hidepid=2, as sites set it.
+"""
 
 import json
 import os
@@ -12,7 +14,9 @@ from tests.integration.job.conftest import Node, _end_everything, until
 
 pytestmark = pytest.mark.slow
 HIDDEN = 'mount -t proc -o hidepid=2 proc /proc && exec setpriv --regid=65534 --clear-groups --bounding-set=-all --inh-caps=-all "$@"'
-"""Without capabilities, and outside of group 0, a user does not see a process that may not be dumped, be it its own."""
+"""Without capabilities, and outside of group 0, a user does not see a process
+that may not be dumped, be it its own.
+"""
 
 
 @pytest.fixture

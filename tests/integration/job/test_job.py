@@ -21,7 +21,7 @@ from tests.support.lab import processes
 from rankdeck_agent.job.follow import NodeFollower
 from rankdeck_agent.job.logs import LogReader
 from rankdeck_agent.job.processes import end_below, kill_frozen
-from rankdeck_agent.job.ranks import make, unlink_links
+from rankdeck_agent.job.ranks import make_run_folder, unlink_links
 from rankdeck_agent.wire import NodePlan
 
 pytestmark = pytest.mark.slow
@@ -325,7 +325,9 @@ def test_a_supervisor_that_was_killed_is_told_once_and_cancel_still_cleans(node,
 def test_a_job_that_is_just_being_started_is_not_taken_for_lost(tmp_path, monkeypatch, job):
     monkeypatch.setenv("RANKDECK_STATE", str(tmp_path))
     plan = NodePlan(job, "n1", (0,))
-    folder = make(plan)  # from here until its supervisor has noted its pid, others see the job
+    folder = make_run_folder(
+        plan
+    )  # from here until its supervisor has noted its pid, others see the job
     kinds = [json.loads(f)["kind"] for f in NodeFollower(folder, -1).round(time.monotonic())]
     unlink_links(folder)
 
@@ -334,7 +336,7 @@ def test_a_job_that_is_just_being_started_is_not_taken_for_lost(tmp_path, monkey
 
 
 def test_a_job_whose_start_was_killed_halfway_is_closed(node, job):
-    script = "import sys; from rankdeck_agent.job.ranks import make; from rankdeck_agent.wire import NodePlan; make(NodePlan(*sys.argv[1:], (0,)))"
+    script = "import sys; from rankdeck_agent.job.ranks import make_run_folder; from rankdeck_agent.wire import NodePlan; make_run_folder(NodePlan(*sys.argv[1:], (0,)))"
     environment = {
         **os.environ,
         "PYTHONPATH": str(REPOSITORY / "agents"),

@@ -113,7 +113,8 @@ def test_a_daemon_killed_with_sigkill_is_recorded_with_its_signal(two_nodes, con
     kill(second, daemon)
     end = until(lambda: second.events(job, "ended"), 30)[0]
 
-    # Open MPI 5 leaves a process before the daemon that waits for it, and turns any signal into 255.
+    # Open MPI 5 leaves a process before the daemon that waits for
+    # it, and turns any signal into 255.
     assert end["name"].startswith("daemon ")
     assert (end["code"], end["signal"]) in ((None, 9), (255, None))
     # Its mpirun was not killed: the code is its own, with Open MPI 5 sometimes even 0.

@@ -1,4 +1,6 @@
-"""Programs inside shells that fail although the shell ends well: real processes, told by the real agent."""
+"""Programs inside shells that fail although the shell ends well: real
+processes, told by the real agent.
+"""
 
 import os
 import platform
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.integration.job.conftest import until
 
-from rankdeck_agent.job.processes import children, everything
+from rankdeck_agent.job.processes import list_children, list_processes
 from rankdeck_agent.job.wrapped import WrappedPrograms
 
 pytestmark = pytest.mark.slow
@@ -80,8 +82,8 @@ def test_no_descriptor_of_a_process_stays_open():
     watched = WrappedPrograms()
     before = len([*OPEN.iterdir()])
     with subprocess.Popen(["bash", "-c", "sleep 900; exit 0"]) as shell:
-        (program,) = until(lambda: children(shell.pid))
-        watched.saw(everything(), {0: shell.pid})
+        (program,) = until(lambda: list_children(shell.pid))
+        watched.saw(list_processes(), {0: shell.pid})
         during = len([*OPEN.iterdir()])
         shell.kill()
         os.kill(program, signal.SIGKILL)

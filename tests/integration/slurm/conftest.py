@@ -1,4 +1,6 @@
-"""Who works on the Slurm of the root lab: root, who may do everything in it, and an ordinary user."""
+"""Who works on the Slurm of the root lab: root, who may do
+everything in it, and an ordinary user.
+"""
 
 from collections.abc import Iterator
 
@@ -26,7 +28,9 @@ def user(root: Operator) -> Iterator[Operator]:
 
 
 def tidied(root: Operator) -> bool:
-    """Whether all is idle after this try: a health check that still runs may drain a node once more."""
+    """Whether all is idle after this try: a health check that still
+    runs may drain a node once more.
+    """
     root.on(
         "n3",
         "scancel --user=lab; scancel --user=root; scontrol update nodename=n[1-2] state=resume",

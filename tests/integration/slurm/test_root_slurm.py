@@ -1,4 +1,6 @@
-"""Jobs on a real Slurm in the root lab: by hand from the script, and from launch to cancel by Rankdeck."""
+"""Jobs on a real Slurm in the root lab: by hand from the script, and
+from launch to cancel by Rankdeck.
+"""
 
 import json
 import sys

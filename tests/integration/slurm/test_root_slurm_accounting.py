@@ -1,4 +1,6 @@
-"""A real Slurm with slurmdbd, whose controller forgets jobs at once: who ended a job, and what became of it, accounting tells."""
+"""A real Slurm with slurmdbd, whose controller forgets jobs at once: who ended a
+job, and what became of it, accounting tells.
+"""
 
 import time
 from collections.abc import Iterator
@@ -94,7 +96,8 @@ def test_jobs_of_everybody_that_ended_are_listed_with_how(user: Operator, root: 
     root.on("n4", f"sbatch --wait --job-name={name} --output=/dev/null --wrap='exit 3'", 150)
 
     theirs = lambda: [one for one in user.objects("jobs", "--ended") if one.get("name") == name]  # noqa: E731
-    # What the controller has forgotten may still wait for its end in the accounting, or be completing.
+    # What the controller has forgotten may still wait for its end in
+    # the accounting, or be completing.
     over = lambda: [one for one in theirs() if one["slurm"]["code"] is not None]  # noqa: E731
     assert eventually(over, 90), user.objects("jobs", "--ended")
 

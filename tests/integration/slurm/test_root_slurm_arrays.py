@@ -1,4 +1,6 @@
-"""Arrays on a real Slurm: each task a row of its own, with its node, exit, output and runs; ended one by one or together."""
+"""Arrays on a real Slurm: each task a row of its own, with its node, exit,
+output and runs; ended one by one or together.
+"""
 
 from typing import Any
 
@@ -120,7 +122,8 @@ def test_the_processes_of_a_task_end_together_and_write_one_log(user: Operator) 
 
     assert {rank["rank"]: rank["state"] for rank in job["ranks"]} == {0: "done", 1: "failed"}
     assert job["first_failure"]["rank"] == 1
-    # The status is the highest of all processes, as srun has it: those that it ended have 143. The log tells.
+    # The status is the highest of all processes, as srun has it: those
+    # that it ended have 143. The log tells.
     assert any("task 3: Exited with exit code 7" in line for line in job["first_failure"]["lines"])
     for task in (0, 1):
         rows = user.objects("logs", job["job"], "--rank", str(task))

@@ -1,4 +1,6 @@
-"""The cluster that a real Slurm runs, as Rankdeck shows it: nodes beside our agents, everybody's jobs, few questions."""
+"""The cluster that a real Slurm runs, as Rankdeck shows it: nodes beside our
+agents, everybody's jobs, few questions.
+"""
 
 import json
 import math
@@ -15,7 +17,7 @@ from tests.support.lab.root import slurm
 from tests.support.lab.root.people import Operator
 from tests.support.polling import eventually, seen_until
 
-from rankdeck.remote.agent import bundle
+from rankdeck.remote.agent import build_bundle
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 REASON = "bad: cable | x"
@@ -178,7 +180,7 @@ def _health_program(root: Operator) -> None:
         r"```sh\n(#!/bin/sh\n# HealthCheckProgram=.*?)```", DOC.read_text(), re.DOTALL
     )
     shared = root.lab.shared
-    (shared / "agent.pyz").write_bytes(bundle().data)
+    (shared / "agent.pyz").write_bytes(build_bundle().data)
     (shared / "node-health").write_text(script)
     for node, count in zip(WORKERS, (0, 4), strict=True):
         wanted = f"expect: {{rdma_count: {count}}}" if count else "expect: {}"

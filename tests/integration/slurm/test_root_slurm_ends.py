@@ -1,4 +1,6 @@
-"""Every way in which a real Slurm ends a job, and what Rankdeck says of it; login nodes and controllers that go away."""
+"""Every way in which a real Slurm ends a job, and what Rankdeck says of it;
+login nodes and controllers that go away.
+"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -269,7 +271,8 @@ def test_a_controller_that_is_down_ends_no_job(user: Operator, root: Operator) -
     go = f"{user.lab.shared}/state/go.{time.time()}"
     job = start(user, ["sh", "-c", f"until [ -e {go} ]; do sleep 0.2; done; echo over"])
     running(user, job)
-    # Not SIGKILL: a controller that has not yet saved that the job began takes its node for broken afterwards.
+    # Not SIGKILL: a controller that has not yet saved that the job began
+    # takes its node for broken afterwards.
     root.on("n3", "pkill slurmctld; while pgrep -x slurmctld; do sleep 0.1; done")
     try:
         root.on("n3", f"touch {go}")

@@ -1,4 +1,6 @@
-"""Inside the allocation of a real Slurm job: the agent beside the ranks, where nobody may log in to the nodes."""
+"""Inside the allocation of a real Slurm job: the agent beside the ranks,
+where nobody may log in to the nodes.
+"""
 
 from pathlib import Path
 

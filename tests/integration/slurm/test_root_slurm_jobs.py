@@ -1,4 +1,6 @@
-"""What a user and an operator ask of a real Slurm's queue, and change in it: the exact line, the exact jobs, nothing unasked."""
+"""What a user and an operator ask of a real Slurm's queue, and change in it: the
+exact line, the exact jobs, nothing unasked.
+"""
 
 import time
 from typing import Any

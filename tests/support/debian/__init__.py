@@ -1,6 +1,8 @@
-"""A minimal Debian of another suite, without procps, where an ordinary user has a checkout in a folder with a space.
+"""A minimal Debian of another suite, without procps, where an ordinary user
+has a checkout in a folder with a space.
 
-Its image is made once, in the cache folder, keyed by the recipe and the lock; each run gets a copy of it in memory.
+Its image is made once, in the cache folder, keyed by the recipe and the
+lock; each run gets a copy of it in memory.
 """
 
 import fcntl
@@ -45,7 +47,9 @@ def missing(suite: str) -> str:
 
 
 def _lock(image: Path) -> TextIO:
-    """The file whose lock those share who use the image, and which is exclusive for who makes or removes it."""
+    """The file whose lock those share who use the image, and which is
+    exclusive for who makes or removes it.
+    """
     return image.with_name(f"{image.name}.lock").open("w")
 
 
@@ -78,7 +82,9 @@ def _make(image: Path, suite: str) -> str:
 
 
 def run_inside(suite: str, folder: Path, *command: str, limit: float) -> str:
-    """What a command prints in a fresh copy of that Debian, with this checkout; fails if its exit code is not 0."""
+    """What a command prints in a fresh copy of that Debian, with this
+    checkout; fails if its exit code is not 0.
+    """
     files = folder / "files.tar"
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],

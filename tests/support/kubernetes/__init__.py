@@ -45,7 +45,9 @@ def kubectl() -> Path:
 
 @pytest.fixture
 def kubernetes(tmp_path: Path) -> Iterator[Callable[..., Double]]:
-    """`kubernetes()` starts a double, its pods are real processes; `kubernetes(processes=False)` pretends."""
+    """`kubernetes()` starts a double, its pods are real processes;
+    `kubernetes(processes=False)` pretends.
+    """
     started: list[Double] = []
 
     def start(**options) -> Double:
@@ -63,7 +65,9 @@ def kubernetes(tmp_path: Path) -> Iterator[Callable[..., Double]]:
 
 
 def _end_keepers(folder: Path) -> None:
-    """End what a test has left that goes on asking a double of this folder: the keepers of jobs that it follows."""
+    """End what a test has left that goes on asking a double of this folder:
+    the keepers of jobs that it follows.
+    """
     config = b"\0KUBECONFIG=" + bytes(folder) + b"/"
     for path in Path("/proc").glob("[0-9]*"):
         pid = int(path.name)

@@ -1,6 +1,8 @@
-"""Admission of pods and jobs in the double: PodSecurity, LimitRange, quotas on CPU and memory, classes, webhooks of a site.
+"""Admission of pods and jobs in the double: PodSecurity, LimitRange, quotas on
+CPU and memory, classes, webhooks of a site.
 
-The words are those of Kubernetes 1.36 (pkg/apis, staging/src/k8s.io/pod-security-admission, plugin/pkg/admission) from its sources.
+The words are those of Kubernetes 1.36 (pkg/apis,
+staging/src/k8s.io/pod-security-admission, plugin/pkg/admission) from its sources.
 """
 
 import copy

@@ -156,7 +156,9 @@ def unknown(found: object, known: object, path: str = "") -> list[str]:
 
 
 def check(kind: Kind, made: Json, validation: str) -> str:
-    """Refuse invalid objects as the server does; returns the warning about unknown fields, or ""."""
+    """Refuse invalid objects as the server does; returns the
+    warning about unknown fields, or "".
+    """
     if made.get("kind", kind.name) != kind.name:
         raise status.RefusedError(400, "BadRequest", f"the object provided is no {kind.name}")
     strange: list[str] = []
@@ -270,7 +272,9 @@ _CHECKS = {
 
 
 def check_quota(kind: Kind, made: Json, store: Store) -> None:
-    """Refuse a pod that would exceed a ResourceQuota of its namespace on devices; see `admission` for CPU and memory."""
+    """Refuse a pod that would exceed a ResourceQuota of its namespace on
+    devices; see `admission` for CPU and memory.
+    """
     if kind is not POD:
         return
     namespace = made["metadata"]["namespace"]

@@ -1,4 +1,6 @@
-"""Discovery: versions, groups and resources of the server, and the part of OpenAPI that kubectl reads."""
+"""Discovery: versions, groups and resources of the server, and the
+part of OpenAPI that kubectl reads.
+"""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,6 @@
-"""A Kubernetes cluster in this process: an API server on loopback, controllers, nodes, real or pretended containers."""
+"""A Kubernetes cluster in this process: an API server on loopback,
+controllers, nodes, real or pretended containers.
+"""
 
 import asyncio
 import base64
@@ -35,7 +37,8 @@ _LIMIT = 30.0
 
 
 class Double:
-    """One cluster. Its state belongs to a thread of its own; every method may be called from a test.
+    """One cluster. Its state belongs to a thread of its own; every
+    method may be called from a test.
 
     Files go below `folder`; `processes=False` has pods that only pretend (see `script`). Use it as
     a context, or call `up` and `down`.
@@ -109,7 +112,9 @@ class Double:
             self.store.create(NODE, node)
 
     def down(self) -> None:
-        """End every container, then the rest; raises what broke the controllers, if anything did."""
+        """End every container, then the rest; raises what broke the
+        controllers, if anything did.
+        """
         assert self._round is not None
         broken = self._round.exception() if self._round.done() else None
         self._round.cancel()
@@ -179,7 +184,9 @@ class Double:
         return file
 
     def user(self, name: str, roles: Sequence[Json], namespace: str = "default") -> Path:
-        """A user whom Roles and ClusterRoles (as YAML files have them) give rights; its kubeconfig."""
+        """A user whom Roles and ClusterRoles (as YAML files have
+        them) give rights; its kubeconfig.
+        """
         self.do(self.access.add, name, f"{name}-token", roles)
         return self.kubeconfig(f"config.{name}", f"{name}-token", namespace)
 
@@ -248,7 +255,9 @@ class Double:
         self.answer("GET", "/version", 200, found)
 
     def stick_logs(self) -> None:
-        """Every follow that is open falls silent without ending, as with kubelets before 1.30 when they rotate a log."""
+        """Every follow that is open falls silent without ending, as with
+        kubelets before 1.30 when they rotate a log.
+        """
 
         def stick() -> None:
             self.api.faults.log_sticks += 1
@@ -279,11 +288,15 @@ class Double:
         self.do(cut)
 
     def forget_history(self) -> None:
-        """Watches that are not up to date get 410 at their next request; `cut_watches` causes one."""
+        """Watches that are not up to date get 410 at their next
+        request; `cut_watches` causes one.
+        """
         self.do(self.store.forget)
 
     def restore_backup(self) -> None:
-        """Restore a backup: versions continue from an older one, and watches at newer versions are silent."""
+        """Restore a backup: versions continue from an older one, and
+        watches at newer versions are silent.
+        """
         self.do(self.store.restore)
 
     def cut_logs(self) -> None:

@@ -1,4 +1,6 @@
-"""A small HTTP/1.1 server over asyncio: JSON answers, and streams that end when the client disconnects."""
+"""A small HTTP/1.1 server over asyncio: JSON answers, and streams
+that end when the client disconnects.
+"""
 
 import asyncio
 import contextlib
@@ -37,7 +39,10 @@ class Reply:
     """Whether a stream has begun."""
 
     async def send(self, code: int, body: object, after: str = "", warning: str = "") -> None:
-        """Send the whole answer: bytes and text unchanged, other values as JSON. `after` becomes Retry-After, in seconds."""
+        """Send the whole answer: bytes and text unchanged, other values as JSON.
+
+        `after` becomes Retry-After, in seconds.
+        """
         if isinstance(body, bytes | str):
             content = body.encode() if isinstance(body, str) else body
             kind = "text/plain; charset=utf-8"
@@ -133,7 +138,10 @@ class CutError(OSError):
 
 
 async def _until_gone(reply: Reply) -> None:
-    """Wait until the client of a stream disconnects. Not for other requests, whose clients only wait for the answer."""
+    """Wait until the client of a stream disconnects.
+
+    Not for other requests, whose clients only wait for the answer.
+    """
     await reply.begun.wait()
     await reply.reader.read(1)
 

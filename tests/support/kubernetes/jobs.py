@@ -1,4 +1,6 @@
-"""The Job controller of the double: pods per index, counting, survivors deleted, conditions as recorded."""
+"""The Job controller of the double: pods per index, counting,
+survivors deleted, conditions as recorded.
+"""
 
 import copy
 import datetime
@@ -147,7 +149,10 @@ class Jobs:
         return ""
 
     def _fail(self, new: Json, job: Json, active: list[Json], pods: list[Json], why: str) -> int:
-        """Delete the remaining pods; set Failed when they are gone. Returns how many were deleted."""
+        """Delete the remaining pods; set Failed when they are gone.
+
+        Returns how many were deleted.
+        """
         self._delete(job, active)
         self._release(active)
         _condition(new, "FailureTarget", "True", why, _REASONS[why])
@@ -165,7 +170,9 @@ class Jobs:
         _condition(new, "SuccessCriteriaMet", *words)
 
     def _fill(self, job: Json, there: list[Json], succeeded: list[int]) -> list[Json]:
-        """Create pods for indexes without one; a pod that ended and is not yet counted still counts as one."""
+        """Create pods for indexes without one; a pod that ended and is not
+        yet counted still counts as one.
+        """
         spec = job["spec"]
         taken = {_index(pod) for pod in there} | set(succeeded)
         free = [i for i in range(spec["completions"]) if i not in taken]
@@ -177,7 +184,9 @@ class Jobs:
         return [pod for pod in made if pod]
 
     def as_of(self, pod: Json) -> Json:
-        """The pod as a server of this version makes it: the index is a label from 1.28 on, the new names of labels from 1.27."""
+        """The pod as a server of this version makes it: the index is a label from 1.28
+        on, the new names of labels from 1.27.
+        """
         names = pod["metadata"]["labels"]
         old = [n for n in names if n.startswith("batch.kubernetes.io/")] if self.minor < 27 else []
         for name in (*old, *([INDEX] if self.minor < 28 else [])):

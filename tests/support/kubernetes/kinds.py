@@ -1,4 +1,6 @@
-"""Kinds of objects that the Kubernetes double serves, and their names in URLs, manifests and messages."""
+"""Kinds of objects that the Kubernetes double serves, and their
+names in URLs, manifests and messages.
+"""
 
 from dataclasses import dataclass
 

@@ -126,7 +126,9 @@ class Kubelet:
             running.kill()
 
     def lose(self, node: str) -> None:
-        """The kubelet of a node falls silent: Ready becomes Unknown, streams give neither data nor an end."""
+        """The kubelet of a node falls silent: Ready becomes Unknown,
+        streams give neither data nor an end.
+        """
         self.lost.add(node)
         found = self._store.need(NODE, "", node)
         self._store.change(NODE, found, lambda new: _node_ready(new, "Unknown"))

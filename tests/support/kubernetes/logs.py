@@ -62,7 +62,9 @@ class ContainerLog:
 
 @dataclass
 class PodLog:
-    """Logs of a pod: of each container the runs so far, the newest last; `ahead`: see ContainerLog."""
+    """Logs of a pod: of each container the runs so far, the newest
+    last; `ahead`: see ContainerLog.
+    """
 
     uid: str
     runs: dict[str, list[ContainerLog]] = field(default_factory=dict)

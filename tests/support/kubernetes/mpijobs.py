@@ -1,4 +1,6 @@
-"""The mpi-operator of the double (v2beta1 as of 0.8.2): workers, launcher Job, hostfile, keys, conditions as recorded."""
+"""The mpi-operator of the double (v2beta1 as of 0.8.2): workers, launcher Job,
+hostfile, keys, conditions as recorded.
+"""
 
 import base64
 import copy
@@ -83,7 +85,9 @@ class MpiJobs:
         self._store.change(MPIJOB, job, lambda old: old.update(new))
 
     def _say(self, job: Json, name: str, value: str, reason: str, words: str) -> None:
-        """Set a condition whose message names the job; if it is new and true, also write an event."""
+        """Set a condition whose message names the job; if it is new
+        and true, also write an event.
+        """
         meta = job["metadata"]
         message = f"MPIJob {meta['namespace']}/{meta['name']} {words}"
         if not is_true(job, name) and value == "True":
@@ -210,7 +214,9 @@ class MpiJobs:
         _condition(new, "Failed", "True", reason, message)
 
     def _over(self, new: Json) -> None:
-        """What success and failure have in common; under every policy the number of active workers is now 0."""
+        """What success and failure have in common; under every policy the
+        number of active workers is now 0.
+        """
         new["status"]["completionTime"] = now()
         new["status"]["replicaStatuses"]["Worker"] = {}
         for known in new["status"]["conditions"]:

@@ -1,4 +1,6 @@
-"""Pretended containers: lines and exit codes from a script, without processes, for many pods at little cost."""
+"""Pretended containers: lines and exit codes from a script, without
+processes, for many pods at little cost.
+"""
 
 import asyncio
 import re
@@ -13,7 +15,9 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Script:
-    """What a container of a pod says: `text` with {n} (line) and {pod}, so many a second, for so long."""
+    """What a container of a pod says: `text` with {n} (line) and
+    {pod}, so many a second, for so long.
+    """
 
     text: str = "{pod} line {n}"
     every: float = 0.2
@@ -32,7 +36,9 @@ class Scripts:
         self._scripts: list[tuple[str, Script]] = []
 
     def use(self, pattern: str, script: Script) -> None:
-        """Pods whose name matches do as the script says, or one of their containers (`POD/CONTAINER`); the newest rule counts."""
+        """Pods whose name matches do as the script says, or one of their containers
+        (`POD/CONTAINER`); the newest rule counts.
+        """
         self._scripts.insert(0, (pattern, script))
 
     def missing(self, pod: Json) -> str:

@@ -1,4 +1,6 @@
-"""Containers as real processes: namespaces, mounts, addresses and names of their own on one bridge."""
+"""Containers as real processes: namespaces, mounts, addresses and
+names of their own on one bridge.
+"""
 
 import asyncio
 import base64
@@ -242,7 +244,9 @@ def _host(pod: Json) -> str:
 
 
 def expanded(text: str, variables: Mapping[str, str]) -> str:
-    """`$(NAME)` and `$$` as Kubernetes reads them in commands and values (third_party/forked/golang/expansion)."""
+    """`$(NAME)` and `$$` as Kubernetes reads them in commands and values
+    (third_party/forked/golang/expansion).
+    """
 
     def one(found: "re.Match[str]") -> str:
         return "$" if found[0] == "$$" else variables.get(found[1], found[0])
@@ -251,7 +255,9 @@ def expanded(text: str, variables: Mapping[str, str]) -> str:
 
 
 def _variables(pod: Json, container: Json, address: str) -> dict[str, str]:
-    """Variables of a container: those of the image, then those of the pod; each may use earlier ones."""
+    """Variables of a container: those of the image, then those of
+    the pod; each may use earlier ones.
+    """
     found = {
         "PATH": IMAGE_PATH,
         "HOME": "/root",
@@ -284,7 +290,9 @@ def _field(pod: Json, path: str, address: str) -> str:
 
 
 def _lay_image(image: Path) -> None:
-    """Write what an image for MPI has in /etc: users, and configuration for ssh without questions in both directions."""
+    """Write what an image for MPI has in /etc: users, and configuration for ssh
+    without questions in both directions.
+    """
     (image / "ssh").mkdir(parents=True, exist_ok=True)
     key = asyncssh.generate_private_key("ssh-ed25519")
     (image / "ssh/host_key").touch(mode=0o600)
@@ -351,7 +359,9 @@ class _Process:
                 self._process.kill()
 
     def _signal(self, number: int) -> None:
-        """Signal process 1, which is the child of `unshare`; when it ends, the kernel kills the rest."""
+        """Signal process 1, which is the child of `unshare`; when it
+        ends, the kernel kills the rest.
+        """
         for pid in children(self._process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)

@@ -1,4 +1,5 @@
-"""The one object that kubectl sends as protobuf: the SelfSubjectAccessReview of `kubectl auth can-i`.
+"""The one object that kubectl sends as protobuf: the
+SelfSubjectAccessReview of `kubectl auth can-i`.
 
 Field numbers: runtime.Unknown (generated.proto of apimachinery) and authorization.k8s.io/v1.
 """

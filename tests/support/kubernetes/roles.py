@@ -18,7 +18,9 @@ def documented(heading: str) -> list[Json]:
 
 
 def smallest_role(namespace: str = "default", without: str = "", more: str = "") -> Json:
-    """The smallest Role, in this namespace; `without` removes and `more` adds one right, written as `delete jobs`."""
+    """The smallest Role, in this namespace; `without` removes and `more` adds
+    one right, written as `delete jobs`.
+    """
     (role,) = copy.deepcopy(documented("The smallest Role"))
     role["metadata"]["namespace"] = namespace
     verb, _, resource = without.partition(" ")

@@ -45,14 +45,18 @@ VOLCANO, _MEMBERS = "volcano", "scheduling.volcano.sh/group-min-member"
 
 
 def reconcile(store: Store) -> None:
-    """Assign a node to each waiting pod, or write its event FailedScheduling; pods of other schedulers wait."""
+    """Assign a node to each waiting pod, or write its event
+    FailedScheduling; pods of other schedulers wait.
+    """
     for pod in store.all(POD):
         if not pod["spec"].get("nodeName") and not deleting(pod) and _is_due(store, pod):
             _place(store, pod)
 
 
 def _is_due(store: Store, pod: Json) -> bool:
-    """Whether a scheduler would look at the pod: Volcano waits until a group has the members that its Job says (`group-min-member`)."""
+    """Whether a scheduler would look at the pod: Volcano waits until a group has the
+    members that its Job says (`group-min-member`).
+    """
     name = pod["spec"].get("schedulerName", BY)
     if name != VOLCANO:
         return name == BY
@@ -108,7 +112,9 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def _by_name(pod: Json, name: str) -> bool:
-    """Whether a required term of node affinity allows a node of this name; only `matchFields` is read."""
+    """Whether a required term of node affinity allows a node of this
+    name; only `matchFields` is read.
+    """
     wanted = pod["spec"].get("affinity", {}).get("nodeAffinity", {}).get(_REQUIRED)
     if wanted is None:
         return True
@@ -123,7 +129,9 @@ def _by_name(pod: Json, name: str) -> bool:
 
 
 def _has_one_like(store: Store, pod: Json, node: Json) -> bool:
-    """Whether a pod runs there that the anti-affinity of this one excludes; the only topology is the node."""
+    """Whether a pod runs there that the anti-affinity of this one
+    excludes; the only topology is the node.
+    """
     rules = pod["spec"].get("affinity", {}).get("podAntiAffinity", {}).get(_REQUIRED, [])
     wanted = [rule["labelSelector"]["matchLabels"].items() for rule in rules]
     there = [labels(other).items() for other in store.all(POD) if _on(other, node)]
@@ -134,7 +142,9 @@ _UNREACHABLE: Json = {"key": "node.kubernetes.io/unreachable", "effect": "NoSche
 
 
 def _lacking(store: Store, pod: Json, node: Json) -> str:
-    """`Insufficient NAME` for the first device of which the node has too few free; "" if there are enough."""
+    """`Insufficient NAME` for the first device of which the node has too
+    few free; "" if there are enough.
+    """
     offered = node["status"]["allocatable"]
     for name in _devices(pod):
         used = sum(requested(p, name) for p in store.all(POD) if _on(p, node))

@@ -1,9 +1,11 @@
 """A Kubernetes cluster to try Rankdeck on: the double, or a real one that the environment names.
 
-RANKDECK_TEST_KUBECONFIG names the configuration of a real cluster; then also RANKDECK_TEST_KUBECONTEXT, RANKDECK_TEST_NAMESPACE
-(default: `default`), RANKDECK_TEST_IMAGE (has sh; default busybox), RANKDECK_TEST_MPI_IMAGE, RANKDECK_TEST_TORCH_IMAGE and
-RANKDECK_TEST_KUBELET=pretend, where nodes only pretend: their pods say `[rank N] step …` lines HZ times a second for RUN_S
-seconds, and FAIL_INDEX fails with status 3 at FAIL_AT seconds. With the last one alone the double pretends so, too.
+RANKDECK_TEST_KUBECONFIG names the configuration of a real cluster; then also
+RANKDECK_TEST_KUBECONTEXT, RANKDECK_TEST_NAMESPACE (default: `default`), RANKDECK_TEST_IMAGE (has
+sh; default busybox), RANKDECK_TEST_MPI_IMAGE, RANKDECK_TEST_TORCH_IMAGE and
+RANKDECK_TEST_KUBELET=pretend, where nodes only pretend: their pods say `[rank N] step …` lines HZ
+times a second for RUN_S seconds, and FAIL_INDEX fails with status 3 at FAIL_AT seconds. With the
+last one alone the double pretends so, too.
 """
 
 import datetime

@@ -1,4 +1,6 @@
-"""`Status` bodies, with which the API server refuses a request; the words were recorded from Kubernetes 1.36."""
+"""`Status` bodies, with which the API server refuses a request; the
+words were recorded from Kubernetes 1.36.
+"""
 
 from tests.support.kubernetes.kinds import Kind
 

@@ -34,7 +34,10 @@ class Change:
 
 
 class Store:
-    """Objects by kind and place. Used by one event loop only; kept objects are never altered in place."""
+    """Objects by kind and place.
+
+    Used by one event loop only; kept objects are never altered in place.
+    """
 
     def __init__(self) -> None:
         self.version = 1000
@@ -90,7 +93,8 @@ class Store:
     def restore(self) -> None:
         """Restore a backup: versions continue from an older one.
 
-        Like etcd without `--bump-revision`: a watch at a future version is accepted, and silent until then.
+        Like etcd without `--bump-revision`: a watch at a future version
+        is accepted, and silent until then.
         """
         self.version -= 500
         self.forget()
@@ -98,7 +102,10 @@ class Store:
     # ---- writing ----------------------------------------------------------------------
 
     def create(self, kind: Kind, made: Json, *, dry: bool = False) -> Json:
-        """Add an object; its metadata is completed. Raises RefusedError: 409, or 404 for the namespace."""
+        """Add an object; its metadata is completed.
+
+        Raises RefusedError: 409, or 404 for the namespace.
+        """
         made = copy.deepcopy(made)
         meta = made.setdefault("metadata", {})
         place = (meta.get("namespace", ""), meta["name"])

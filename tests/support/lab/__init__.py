@@ -8,9 +8,10 @@ Take the fixture `lab` (one rootless lab of three nodes per test module; see `ro
         lab.cut("n2")
         assert lab.rankdeck("-c", str(file), "status").returncode == 0
 
-A test that cuts a link or crashes a node must undo that (`mend`, `boot`). The fixture `root_lab` is the same with a root file
-system of its own on every node: Apptainer, Podman, Slurm, two versions of Open MPI (see `root`). Files
-share it, so a test there removes what could disturb others, and creates what it needs itself.
+A test that cuts a link or crashes a node must undo that (`mend`, `boot`). The fixture `root_lab` is
+the same with a root file system of its own on every node: Apptainer, Podman, Slurm, two versions of
+Open MPI (see `root`). Files share it, so a test there removes what could disturb others, and
+creates what it needs itself.
 """
 
 import sys
@@ -42,7 +43,9 @@ def lab() -> Iterator[Lab]:
 
 @pytest.fixture(scope="session")
 def root_lab() -> Iterator[RootLab]:
-    """Give three nodes n1, n2, n3 with real containers, one lab for all files; skips the test if this machine cannot run it."""
+    """Give three nodes n1, n2, n3 with real containers, one lab for all files; skips
+    the test if this machine cannot run it.
+    """
     yield from _root_lab()
 
 

@@ -25,7 +25,9 @@ def user_name() -> str:
 
 
 def lay(folder: Path, nodes: Mapping[str, str], helpers: Path) -> None:
-    """Write all files that the scripts expect in the folder of the lab; `helpers` are programs of sshd."""
+    """Write all files that the scripts expect in the folder of the
+    lab; `helpers` are programs of sshd.
+    """
     for name in ("shared", "console", *nodes):
         (folder / name).mkdir(parents=True, exist_ok=True)
     for name in ("hostkey", "id"):
@@ -55,7 +57,9 @@ def _passwd() -> str:
 
 
 def _helpers(folder: Path) -> str:
-    """Lines for the configuration of sshd with the paths of its helper programs, which it has since 9.8."""
+    """Lines for the configuration of sshd with the paths of its helper
+    programs, which it has since 9.8.
+    """
     programs = {"SshdSessionPath": "sshd-session", "SshdAuthPath": "sshd-auth"}
     there = {key: folder / name for key, name in programs.items() if (folder / name).exists()}
     return "".join(f"{key} {path}\n" for key, path in there.items())

@@ -1,8 +1,9 @@
 """The rootless lab: a cluster of namespaces over this machine's own `/`, up in a second.
 
-A head with a bridge, and nodes n1, n2, … with network, processes, mounts, /tmp, home and host name of
-their own, each with a real OpenSSH server on port 22 of 10.78.0.1x. Nothing of the machine itself is
-touched, two labs do not meet, and ending one process ends all of it. Works as root and without.
+A head with a bridge, and nodes n1, n2, … with network, processes, mounts, /tmp, home and host name
+of their own, each with a real OpenSSH server on port 22 of 10.78.0.1x. Nothing of the machine
+itself is touched, two labs do not meet, and ending one process ends all of it. Works as root and
+without.
 """
 
 import os
@@ -26,7 +27,9 @@ _SCRIPTS = Path(__file__).parent
 _UP_LIMIT = 60.0
 _PROGRAMS = ("sshd", "ssh", "ip", "unshare", "nsenter", "tini", "setsid", "setpriv")
 _WITH_US = ("setpriv", "--pdeathsig", "KILL")
-"""The lab ends with the test process, and what runs on the head with the `nsenter` that waits for it."""
+"""The lab ends with the test process, and what runs on the head
+with the `nsenter` that waits for it.
+"""
 
 
 def missing() -> str:
@@ -45,7 +48,10 @@ def missing() -> str:
 
 
 class Lab:
-    """One running lab. `lab.nodes` are the names of its nodes; every command has a limit in seconds."""
+    """One running lab.
+
+    `lab.nodes` are the names of its nodes; every command has a limit in seconds.
+    """
 
     making: ClassVar[tuple[str, ...]] = ("-U", "-r")
     """How the head's namespaces are made, and entered again."""
@@ -228,7 +234,9 @@ class Lab:
         self.as_root(["ip", "link", "set", f"v{self._number(node)}", "down"])
 
     def throttle(self, node: str, rate: str, *, towards_head: bool = False) -> None:
-        """Limit one direction of the link to a rate as for tc, such as `256kbit`; "0": nothing passes."""
+        """Limit one direction of the link to a rate as for tc, such as
+        `256kbit`; "0": nothing passes.
+        """
         # A bucket that is smaller than every packet drops each of them.
         bucket = ("rate", "8bit", "burst", "10b") if rate == "0" else ("rate", rate, "burst", "16k")
         queue = ("tbf", *bucket, "limit", "32k")
@@ -270,7 +278,9 @@ class Lab:
         return len(processes.marked(first, marker.encode())) if first else 0
 
     def commands(self, node: str, marker: str) -> list[str]:
-        """The command lines of those processes, each with its pid and what the kernel has it wait in."""
+        """The command lines of those processes, each with its pid and
+        what the kernel has it wait in.
+        """
         first = self.first_process(node)
         found = processes.marked(first, marker.encode()) if first else []
         return [f"{node} {processes.described(pid)}" for pid in found]
@@ -289,7 +299,9 @@ class Lab:
         )
 
     def _on_head(self, argv: Sequence[str], *drop: str) -> list[str]:
-        """`argv` in the head's namespaces, after the command `drop`; it ends when this process is killed."""
+        """`argv` in the head's namespaces, after the command `drop`; it
+        ends when this process is killed.
+        """
         enter = ["nsenter", "-t", str(self._pid), *self.entering, "-n", "-u", "-m", "-p", "-i"]
         return [*enter, *drop, *_WITH_US, "--", *argv]
 

@@ -31,7 +31,7 @@ from rankdeck.model.job import (
     Plan,
     State,
 )
-from rankdeck.model.patterns import searched
+from rankdeck.model.patterns import search_pattern
 from rankdeck.model.process import NodeProcess
 from rankdeck.model.schedulers import (
     JobChange,
@@ -49,12 +49,12 @@ from rankdeck.remote.agent import Agents
 from rankdeck.remote.command import CommandRun, CommandState, FoundProcesses
 from rankdeck.remote.questions import Answers, LoginQuestion
 from rankdeck.remote.user_ssh import UserSsh
-from rankdeck.rules.inspect import Inspection, Look, conclude
+from rankdeck.rules.inspect import Inspection, Look, conclude_inspection
 from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.fleet_history import Messages
 from rankdeck.state.history import HistoryState
 from rankdeck.state.jobs import Jobs
-from rankdeck_agent.job.browse import LogSearch, RegexQuery, TextQuery, read
+from rankdeck_agent.job.browse import LogSearch, RegexQuery, TextQuery, read_log_lines
 from rankdeck_agent.wire import LAUNCHER, NodePlan, ProcessPlan
 from tests.support.acceptance_run import Port
 from tests.support.judged_fleet import JudgedFleet
@@ -95,7 +95,10 @@ def plan_of(job: str, nodes: int, per_node: int) -> Plan:
 
 
 class SessionDouble:
-    """The session's methods, which record the calls. tests/ui/test_opening.py compares them with those of the real one."""
+    """The session's methods, which record the calls.
+
+    tests/ui/test_opening.py compares them with those of the real one.
+    """
 
     clock = staticmethod(time.monotonic)
     """The clock of the fleet."""
@@ -112,7 +115,9 @@ class SessionDouble:
         self.answers: list[Answers] = []
         self.launched: list[str] = []
         self.copies: list[CopyState] = []
-        """States of an image copy that a launch reports; the launch continues once `copied` is set."""
+        """States of an image copy that a launch reports; the launch
+        continues once `copied` is set.
+        """
         self.copied = asyncio.Event()
         self.asked = asyncio.Event()
         """Preflight ends once this is set; set at the start."""
@@ -291,7 +296,7 @@ class SessionDouble:
         return UserSsh(self.cluster).command(node, words)
 
     async def inspect(self, job_id: str) -> Inspection:
-        return conclude(job_id, time.time(), self.looks, {})
+        return conclude_inspection(job_id, time.time(), self.looks, {})
 
     async def report(self, job_id: str, path: Path, *, page: bool) -> dict[str, str]:
         text = f"{'page' if page else 'archive'} of {job_id}"
@@ -427,7 +432,7 @@ class OnNode:
         self.opened = 0
 
     async def read(self, place: LogPlace, size: int) -> LogPart:
-        pieces, end = read(self._path, place.offset, size)
+        pieces, end = read_log_lines(self._path, place.offset, size)
         chunks = [
             Chunk(self._job, "", place.rank, place.stream, p.offset, p.at or 0.0, p.data)
             for p in pieces
@@ -435,7 +440,7 @@ class OnNode:
         return LogPart(place.stream, tuple(chunks), end)
 
     async def find(self, place: LogPlace, text: str, *, back: bool) -> AsyncGenerator[FoundLine]:
-        pattern = searched(text)
+        pattern = search_pattern(text)
         needle = RegexQuery(pattern) if pattern else TextQuery(text)
         for one in LogSearch(self._path, needle).steps(place.offset, back):
             if one is not None:

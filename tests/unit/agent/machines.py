@@ -128,7 +128,9 @@ def write(root: Path, name: str, text: str) -> None:
 
 
 def copy_recorded(root: Path, part: str = "") -> Path:
-    """The tree recorded for procfs' own tests (hfi1, mlx4 and mlx5 ports, Intel CPUs, disks), or a folder of it."""
+    """The tree recorded for procfs' own tests (hfi1, mlx4 and mlx5 ports,
+    Intel CPUs, disks), or a folder of it.
+    """
     recorded = DATA / "procfs" / "fixtures" / part
     if not recorded.is_dir():
         pytest.skip(f"no recorded machines: {recorded} is missing")

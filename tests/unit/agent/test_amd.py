@@ -4,7 +4,7 @@ import pytest
 
 from rankdeck_agent.collectors.base import BootMemory
 from rankdeck_agent.collectors.gpu import GpuCollector
-from rankdeck_agent.collectors.pcie import generation
+from rankdeck_agent.collectors.pcie import pcie_generation
 from tests.unit.agent.machines import copy_recorded, write
 
 CARD = "sys/class/drm/card{}/device"
@@ -172,10 +172,10 @@ def test_what_a_virtual_machine_does_not_show_is_absent_and_no_fault(tmp_path):
 
 
 def test_a_speed_that_is_none_is_refused():
-    assert generation("2.5 GT/s PCIe") == 1
+    assert pcie_generation("2.5 GT/s PCIe") == 1
     for text in ("", "Unknown", "9 GT/s"):
         with pytest.raises(ValueError, match="not a PCIe speed"):
-            generation(text)
+            pcie_generation(text)
 
 
 @pytest.mark.long

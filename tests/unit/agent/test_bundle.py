@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.remote.agent import bundle
+from rankdeck.remote.agent import build_bundle
 from tests.support.pythons import AbsentError, python_of
 
-CODE = "import sys; sys.path[:0] = sys.argv[1:]; from rankdeck.remote.agent import bundle; print(bundle().digest)"
+CODE = "import sys; sys.path[:0] = sys.argv[1:]; from rankdeck.remote.agent import build_bundle; print(build_bundle().digest)"
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -27,8 +27,8 @@ def oldest() -> str:
 
 @pytest.fixture
 def agent(tmp_path):
-    path = tmp_path / bundle().name
-    path.write_bytes(bundle().data)
+    path = tmp_path / build_bundle().name
+    path.write_bytes(build_bundle().data)
     return path
 
 
@@ -42,9 +42,9 @@ def run(*argv, stdin=b""):
 def test_the_same_sources_give_the_same_bytes_in_another_process():
     done = run(sys.executable, "-c", CODE, ROOT / "console", ROOT / "agents")
 
-    assert done.stdout.decode().strip() == bundle().digest
-    assert bundle() is bundle()
-    assert bundle().name == f"agent-{bundle().digest[:12]}.pyz"
+    assert done.stdout.decode().strip() == build_bundle().digest
+    assert build_bundle() is build_bundle()
+    assert build_bundle().name == f"agent-{build_bundle().digest[:12]}.pyz"
 
 
 def test_the_bundle_holds_the_agent_paho_and_no_console(agent):
@@ -105,7 +105,9 @@ def test_what_cannot_be_used_is_one_sentence_and_status_2(agent, argv, stdin, wo
 
 
 def test_a_python_that_is_too_old_is_told_so():
-    text = zipfile.ZipFile(__import__("io").BytesIO(bundle().data)).read("__main__.py").decode()
+    text = (
+        zipfile.ZipFile(__import__("io").BytesIO(build_bundle().data)).read("__main__.py").decode()
+    )
     head = text.partition("agent = ")[0].replace("(3, 6)", "(99, 0)")
 
     done = run(sys.executable, "-c", head)

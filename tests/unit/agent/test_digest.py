@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rankdeck_agent import image as agent_image
-from rankdeck_agent.image import file_digest, look
+from rankdeck_agent.image import describe_image, file_digest
 
 HOUR = 3600.0
 
@@ -72,7 +72,7 @@ def test_a_flipped_byte_with_the_old_time_and_size_is_seen(image: Path, clock) -
         file.write(b"F")
     os.utime(image, ns=(before.st_atime_ns, before.st_mtime_ns))
 
-    assert look("apptainer", str(image))["digest"] == sha(b"First version")
+    assert describe_image("apptainer", str(image))["digest"] == sha(b"First version")
 
 
 def test_a_file_that_another_took_the_place_of_is_read_again(
@@ -130,12 +130,12 @@ def test_a_file_of_a_server_is_trusted_only_when_no_clock_can_be_so_wrong(
     monkeypatch.setattr("rankdeck_agent.image._NETWORK", {filesystem_of(image)})
     clock(60.0)
     for _ in range(2):
-        assert look("apptainer", str(image))["mount"]
+        assert describe_image("apptainer", str(image))["mount"]
     assert len(reads) == 2
 
     clock(HOUR)
     for _ in range(2):
-        look("apptainer", str(image))
+        describe_image("apptainer", str(image))
     assert len(reads) == 3
 
 
@@ -166,7 +166,7 @@ def test_what_changes_while_it_is_read_has_no_digest(
 
     monkeypatch.setattr(agent_image, "read_digest", read)
 
-    row = look("apptainer", str(image))
+    row = describe_image("apptainer", str(image))
 
     assert row["kind"] == "failed"
     assert "written or replaced" in row["error"]

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from rankdeck_agent.collectors.net import EthtoolCollector, added_up, statistics
+from rankdeck_agent.collectors.net import EthtoolCollector, added_up, read_driver_counters
 
 DRIVERS = {
     "mlx5": (
@@ -82,7 +82,7 @@ def test_the_driver_of_this_machine_is_asked_without_a_program():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         for _, name in socket.if_nameindex():
             with contextlib.suppress(OSError):
-                found[name] = statistics(asked.fileno(), name)
+                found[name] = read_driver_counters(asked.fileno(), name)
     counted = [counters for counters in found.values() if counters]
     if not counted:
         pytest.skip("no network interface here has counters of its driver")

@@ -5,8 +5,8 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rankdeck.config.clusters import block
-from rankdeck_agent.config import ExpectError, read
+from rankdeck.config.clusters import expect_block
+from rankdeck_agent.config import ExpectError, read_expectations
 
 WANTED = {"gpu_count": 8, "gpu_model": "H100 80GB", "rdma_rate_gbps": 400, "mounts": "/data, /home"}
 FORMS = (
@@ -27,7 +27,7 @@ def given_file(tmp_path, text):
 
 @pytest.mark.parametrize("text", FORMS)
 def test_every_form_of_the_block_is_the_same(tmp_path, text):
-    assert read(given_file(tmp_path, text)) == WANTED
+    assert read_expectations(given_file(tmp_path, text)) == WANTED
 
 
 WORDS = st.text(st.characters(codec="ascii", exclude_categories=["C"]), min_size=1, max_size=20)
@@ -36,15 +36,15 @@ WORDS = st.text(st.characters(codec="ascii", exclude_categories=["C"]), min_size
 @given(st.dictionaries(st.sampled_from(sorted(WANTED)), WORDS | st.integers(0, 1 << 40)))
 @example({"gpu_count": "08"})
 def test_what_the_console_writes_is_read_as_yaml_reads_it(tmp_path_factory, values):
-    text = block(values, {})
+    text = expect_block(values, {})
     file = given_file(tmp_path_factory.mktemp("expect"), text)
 
-    assert read(file) == (yaml.safe_load(text)["expect"] or {})
+    assert read_expectations(file) == (yaml.safe_load(text)["expect"] or {})
 
 
 def outcome(file):
     try:
-        return read(str(file))
+        return read_expectations(str(file))
     except ExpectError as error:
         return str(error)
 
@@ -64,6 +64,6 @@ def test_no_text_gives_anything_but_entries_or_one_sentence(tmp_path_factory, te
 
 def test_a_wrong_line_is_named(tmp_path):
     with pytest.raises(ExpectError, match=r"expect.yaml:3: 'gpu model A100' is not `key: value`"):
-        read(given_file(tmp_path, "expect:\n  gpu_count: 8\n  gpu model A100\n"))
+        read_expectations(given_file(tmp_path, "expect:\n  gpu_count: 8\n  gpu model A100\n"))
     with pytest.raises(ExpectError, match="No such file"):
-        read(str(tmp_path / "none"))
+        read_expectations(str(tmp_path / "none"))

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rankdeck_agent.files import mark_agent_used, readable, table_in, user_name
+from rankdeck_agent.files import mark_agent_used, read_json_table, user_name, wait_readable
 
 
 @pytest.fixture
@@ -33,15 +33,15 @@ def high_pipe() -> Iterator[tuple[int, int]]:
 
 def test_a_descriptor_above_1024_can_be_waited_for(high_pipe: tuple[int, int]) -> None:
     reading, writing = high_pipe
-    assert readable([reading], 0.01) == []
+    assert wait_readable([reading], 0.01) == []
     os.write(writing, b"x")
-    assert readable([reading], 5) == [reading]
+    assert wait_readable([reading], 5) == [reading]
 
 
 def test_the_end_of_a_stream_is_worth_a_look() -> None:
     reading, writing = os.pipe()
     os.close(writing)
-    assert readable([reading], 5) == [reading]
+    assert wait_readable([reading], 5) == [reading]
     os.close(reading)
 
 
@@ -74,7 +74,7 @@ def test_a_name_that_was_not_known_once_is_asked_for_again(monkeypatch: pytest.M
 def test_a_torn_file_has_no_table(tmp_path: Path) -> None:
     file = tmp_path / "slot"
     file.write_bytes(b'{"turn": 3, "name": "caf\xc3"}')
-    assert table_in(file) == {}
-    assert table_in(tmp_path / "none") == {}
+    assert read_json_table(file) == {}
+    assert read_json_table(tmp_path / "none") == {}
     file.write_text('{"turn": 3}')
-    assert table_in(file) == {"turn": 3}
+    assert read_json_table(file) == {"turn": 3}

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.collectors import collectors
+from rankdeck_agent.collectors import make_collectors
 from rankdeck_agent.collectors.base import BootMemory
-from rankdeck_agent.collectors.disk import automatic_mounts, unmounted
+from rankdeck_agent.collectors.disk import automatic_mounts, find_unmounted
 from rankdeck_agent.rules.levels import Expected
 from rankdeck_agent.sampler import NodeJudge, Sampler
 from rankdeck_agent.seen_devices import SeenDevices
@@ -135,9 +135,9 @@ server:/h /home nfs defaults,_netdev 0 0
 
 
 def test_what_fstab_mounts_is_mounted_or_missed() -> None:
-    assert unmounted(FSTAB, MOUNTINFO.encode()) == ("/home", "/scratch")
-    assert unmounted(FSTAB, (MOUNTINFO + SCRATCH).encode()) == ("/home",)
-    assert unmounted("nonsense\n# x y z w", b"") == ()
+    assert find_unmounted(FSTAB, MOUNTINFO.encode()) == ("/home", "/scratch")
+    assert find_unmounted(FSTAB, (MOUNTINFO + SCRATCH).encode()) == ("/home",)
+    assert find_unmounted("nonsense\n# x y z w", b"") == ()
 
 
 def test_mounts_below_an_automatic_one_come_and_go() -> None:
@@ -175,7 +175,7 @@ def _take_out(root: Path, what: str) -> None:
 )
 def test_a_machine_that_loses_a_part_is_not_well(tmp_path, monkeypatch, what, reason) -> None:
     root = make_machine(tmp_path)
-    made = collectors(str(root))
+    made = make_collectors(str(root))
     for collector in made:
         monkeypatch.setattr(collector, "period", 0.0)
     now = [1000.0]

@@ -20,7 +20,9 @@ from tests.unit.agent.test_nvidia import AGENTS, LIMIT, library, machine  # noqa
 
 
 class OwnAgent:
-    """A real agent, and a /proc that shows only it and its children: others on this machine are left alone."""
+    """A real agent, and a /proc that shows only it and its children:
+    others on this machine are left alone.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.proc = folder / "proc"

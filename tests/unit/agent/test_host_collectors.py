@@ -16,7 +16,7 @@ from rankdeck_agent.collectors.disk import (
     NvmeHealthCollector,
     local_mounts,
     network_mounts,
-    parsed,
+    parse_health_log,
 )
 from rankdeck_agent.collectors.host import (
     CgroupCollector,
@@ -244,15 +244,15 @@ def test_a_drive_tells_its_health(tmp_path):
     [(0, 0, 0), (1, 0, 1), (2, 0, 1), (4, 1, 1), (8, 1, 1), (32, 1, 1)],
 )
 def test_a_drive_that_is_failing_is_told_from_one_that_warns(bits, failing, warning):
-    found = parsed(health_log(bits))
+    found = parse_health_log(health_log(bits))
 
     assert (found["nvme.failing"], found["nvme.warning"]) == (failing, warning)
 
 
 def test_a_drive_without_a_thermometer_has_no_temperature_and_a_short_log_is_none():
-    assert "nvme.temp" not in parsed(health_log(kelvin=0))
+    assert "nvme.temp" not in parse_health_log(health_log(kelvin=0))
     with pytest.raises(ValueError, match="100 bytes"):
-        parsed(bytes(100))
+        parse_health_log(bytes(100))
 
 
 def test_without_root_the_health_of_drives_is_absent_and_the_inventory_says_why(tmp_path):

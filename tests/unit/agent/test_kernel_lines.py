@@ -1,4 +1,6 @@
-"""What the lines of real kernel logs are read as; recorded lines and NVIDIA's own catalogue decide."""
+"""What the lines of real kernel logs are read as; recorded lines
+and NVIDIA's own catalogue decide.
+"""
 
 import json
 import re
@@ -7,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck_agent.kernel_log import PATTERNS, XIDS, KernelLines, find, judge, strip
+from rankdeck_agent.kernel_log import (
+    PATTERNS,
+    XIDS,
+    KernelLines,
+    find_kernel_event,
+    judge_xid,
+    strip_log_prefix,
+)
 from rankdeck_agent.needed_texts import words_of
 from tests.support.cases import each
 from tests.unit.agent.machines import DATA
@@ -78,7 +87,7 @@ def test_what_nvidia_wants_reset_or_rebooted_is_bad_and_what_it_ignores_is_not()
     wanted = {"RESET_GPU": "bad", "RESTART_BM": "bad", "CONTACT_SUPPORT": "warn"}
 
     for number, row in catalogue()["xid_error_catalog"].items():
-        level = judge(int(number), "").level
+        level = judge_xid(int(number), "").level
         assert level == wanted.get(row["action"], level)
         if row["action"] in ("IGNORE", "RESTART_APP"):
             assert level != "bad"
@@ -100,7 +109,7 @@ def test_nvlink_5_is_bad_where_nvidia_asks_for_a_reset():
                 line = f"{unit} Fatal XC0 i0 Link 00 (0x00000001 {status})"
                 reset = rule["resolution"] == "RESET_GPU"
                 checked += 1
-                assert (judge(int(number), line).level == "bad") == reset, line
+                assert (judge_xid(int(number), line).level == "bad") == reset, line
     assert checked > 60
 
 
@@ -124,13 +133,13 @@ def test_nvlink_5_is_bad_where_nvidia_asks_for_a_reset():
     ],
 )
 def test_the_details_of_an_xid_decide(number, details, level):
-    assert judge(number, details).level == level
+    assert judge_xid(number, details).level == level
 
 
 def test_a_145_for_which_nvidia_says_154_says_so():
     details = "RLW_SRC_TRACK Nonfatal XC1 i0 Link 03 (0x040868e2 0x00000008)"
 
-    assert "Xid 154" in judge(145, details).do
+    assert "Xid 154" in judge_xid(145, details).do
 
 
 @pytest.mark.parametrize("number", APPLICATION)
@@ -209,7 +218,7 @@ def test_a_lost_gpu_without_an_address_blames_none_that_was_named_long_before():
     ],
 )
 def test_the_data_lines_of_an_sxid_are_no_second_error(details, level, link):
-    event = find(f"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): {details}")
+    event = find_kernel_event(f"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): {details}")
 
     assert (event.level, event.link) == (level, link)
 
@@ -217,7 +226,10 @@ def test_the_data_lines_of_an_sxid_are_no_second_error(details, level, link):
 def test_the_links_of_an_nvlink_error_before_blackwell_are_told_apart():
     details = "pid=1, name=python, NVLink: fatal error detected on link {}(0x0, 0x0, 0x10000)"
 
-    events = [find(f"NVRM: Xid (PCI:0000:3b:00): 74, {details.format(link)}") for link in (3, 11)]
+    events = [
+        find_kernel_event(f"NVRM: Xid (PCI:0000:3b:00): 74, {details.format(link)}")
+        for link in (3, 11)
+    ]
 
     assert [(e.level, e.link) for e in events] == [("bad", 3), ("bad", 11)]
 
@@ -342,7 +354,7 @@ def test_what_a_program_wrote_is_not_the_kernels_word(line):
     ],
 )  # fmt: skip
 def test_a_line_of_each_kind_is_found_with_its_device(line, kind, level, device):
-    event = find(line)
+    event = find_kernel_event(line)
 
     assert (event.kind, event.level, event.device) == (kind, level, device)
 
@@ -370,7 +382,7 @@ def test_a_line_of_each_kind_is_found_with_its_device(line, kind, level, device)
     ],
 )
 def test_everyday_lines_are_no_events(line):
-    assert find(line) is None
+    assert find_kernel_event(line) is None
 
 
 START = ("NVRM: Xid (PCI:", "4,1,2,-;", "[ 1.2] ", "Jul 25 16:46:20 n kernel: ", "")
@@ -387,7 +399,7 @@ def test_no_line_stops_the_reader_or_gets_control_characters_through(parts):
         assert event.text.isprintable()
         assert event.device.isprintable()
         assert len(event.text) <= 300
-    stripped = strip(line)
+    stripped = strip_log_prefix(line)
     assert stripped is None or stripped.message in line
 
 
@@ -456,7 +468,7 @@ SLOT = "0000:c1:00"
     ]
 )  # fmt: skip
 def test_what_the_hardware_says_is_read_as_it_means_it(line, kind, level, device) -> None:
-    event = find(line)
+    event = find_kernel_event(line)
 
     told = (event.kind, event.level, event.device) if event else ("", "", "")
     assert told == (kind, level, device)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rankdeck_agent import wire
 from rankdeck_agent.collectors.kernel_log import LOG_CLOSED, Folding, KernelLogCollector
-from rankdeck_agent.kernel_log import find
+from rankdeck_agent.kernel_log import find_kernel_event
 from rankdeck_agent.sampler import Sampler
 from tests.unit.agent.machines import ROOT, write
 
@@ -123,7 +123,9 @@ def flood(folding, count):
     """That many devices fail at once, and all come back in the end."""
     lines = [f"eth{n}: Link is Down" for n in range(count)]
     lines += [f"eth{n}: Link is Up" for n in range(count)]
-    sent = [e for n, line in enumerate(lines) for e in folding.add(find(line), n / 1e3)]
+    sent = [
+        e for n, line in enumerate(lines) for e in folding.add(find_kernel_event(line), n / 1e3)
+    ]
     late = [e for at in range(1000) for e in folding.due(float(at))]
     return sent, late
 
@@ -146,14 +148,14 @@ def test_the_last_word_about_a_device_is_never_lost_in_a_flood():
 
 def nvlink(link, severity):
     details = f"NETIR_LINK_EVT {severity} XC0 i0 Link {link:02} (0x004505c6 0x00000000)"
-    return find(f"NVRM: Xid (PCI:0008:01:00): 149, {details}")
+    return find_kernel_event(f"NVRM: Xid (PCI:0008:01:00): 149, {details}")
 
 
 def test_in_a_flood_a_milder_line_replaces_no_worse_one():
     folding = Folding()
-    flood_of_links = [find(f"eth{n}: Link is Down") for n in range(30)]
+    flood_of_links = [find_kernel_event(f"eth{n}: Link is Down") for n in range(30)]
     lines = [*flood_of_links, nvlink(5, "Fatal"), nvlink(5, "Nonfatal"), nvlink(6, "Fatal")]
-    lines += [find(f"ens{n}: Link is Down") for n in range(200)]
+    lines += [find_kernel_event(f"ens{n}: Link is Down") for n in range(200)]
 
     sent = [e for n, line in enumerate(lines) for e in folding.add(line, n / 1e3)]
     late = [e for at in range(1000) for e in folding.due(float(at))]
@@ -204,7 +206,7 @@ def test_no_bytes_in_the_ring_stop_the_collector(parts, tmp_path_factory):
 
     assert set(reading.values) == {"kernel.events"}
     for event in reading.events:
-        assert wire.decode("event", wire.encode(event)) == event
+        assert wire.decode_message("event", wire.encode_message(event)) == event
         assert event.text.isprintable()
 
 

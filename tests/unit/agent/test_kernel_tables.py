@@ -1,4 +1,6 @@
-"""Numbers that no check needs: the kernel's tables, the time of each CPU by mode, packets by way, disks, file systems."""
+"""Numbers that no check needs: the kernel's tables, the time of each CPU by
+mode, packets by way, disks, file systems.
+"""
 
 import pytest
 
@@ -6,7 +8,7 @@ from rankdeck_agent.collectors.disk import DiskCollector
 from rankdeck_agent.collectors.host import CpuCollector
 from rankdeck_agent.collectors.kernel_tables import KernelTableCollector
 from rankdeck_agent.collectors.net import NetCollector
-from rankdeck_agent.rules.facts import limits, split
+from rankdeck_agent.rules.facts import describe_limits, split_unread
 from tests.unit.agent.machines import write
 
 SNMP = "Tcp: RtoMin ActiveOpens CurrEstab\nTcp: 200 7 3\nUdp: InDatagrams\nUdp: 9\nIp: Forwarding\n"
@@ -136,9 +138,9 @@ def test_devices_that_are_too_many_to_be_read_are_said(tmp_path):
     values = {metric: found for reading in said for metric, found in reading.values.items()}
     assert len(values["net.rx"]) == 64
     assert len(values["disk.read"]) == 1024
-    unread = split(failed, {key for reading in said for key in reading.blind}, values)
+    unread = split_unread(failed, {key for reading in said for key in reading.blind}, values)
     # It is said, and makes no node unknown.
     assert unread.trouble == {}
-    assert limits(unread.beside) == (
+    assert describe_limits(unread.beside) == (
         "64 of 80 interfaces are read; 1024 of 1100 disks are read; 64 of 70 local mounts are read"
     )

@@ -1,4 +1,6 @@
-"""Whether jobs end with the login: by what systemd-logind says, and only in a session of its own."""
+"""Whether jobs end with the login: by what systemd-logind says,
+and only in a session of its own.
+"""
 
 import pytest
 

@@ -1,10 +1,12 @@
-"""An interface that goes down is bad only if something uses it: a route, a bond, an RDMA device, the cluster file."""
+"""An interface that goes down is bad only if something uses it: a route, a
+bond, an RDMA device, the cluster file.
+"""
 
 from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.collectors.net import NetCollector, routed
+from rankdeck_agent.collectors.net import NetCollector, routed_interfaces
 from rankdeck_agent.collectors.rdma import RdmaCollector
 from rankdeck_agent.files import Tree
 from rankdeck_agent.rules.levels import Expected
@@ -144,8 +146,8 @@ def test_routes_that_an_interface_has_by_itself_do_not_count(tmp_path) -> None:
     write(tmp_path, "proc/net/ipv6_route", f"{far}{tail} eno1\n{local}{tail} eno2\n")
     write(tmp_path, "proc/net/route", HEAD + route("eno3", "0000FEA9") + route("ib0"))
 
-    assert routed(Tree(str(tmp_path))) == {"eno1", "ib0"}
-    assert routed(Tree(str(tmp_path / "nothing"))) is None
+    assert routed_interfaces(Tree(str(tmp_path))) == {"eno1", "ib0"}
+    assert routed_interfaces(Tree(str(tmp_path / "nothing"))) is None
 
 
 @pytest.mark.parametrize(

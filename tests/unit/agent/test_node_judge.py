@@ -15,7 +15,7 @@ from rankdeck.state.fleet_history import MOST_AN_HOUR
 from rankdeck.telemetry.link import FleetUpdater
 from rankdeck_agent.collectors.simulated import SimulatedGpus, SimulatedRdma
 from rankdeck_agent.rules.levels import NODE_MORE, SUMMARY, Expected
-from rankdeck_agent.rules.report import fingerprint, health_of, short
+from rankdeck_agent.rules.report import expectations_fingerprint, health_of, shorten_report
 from rankdeck_agent.sampler import NodeJudge, Reporter
 from rankdeck_agent.seen_devices import SeenDevices
 from rankdeck_agent.wire import (
@@ -26,8 +26,8 @@ from rankdeck_agent.wire import (
     Hello,
     Sample,
     WireError,
-    decode,
-    encode,
+    decode_message,
+    encode_message,
     split_time,
 )
 
@@ -74,7 +74,7 @@ class Pair:
         said = self.reporter.due(whole, self.clock.now)
         if said is not None:
             self.reporter.sent(said, self.clock.now)
-            self.sent.append(encode(said))
+            self.sent.append(encode_message(said))
             self.intake.take("rankdeck/1/lab/n/health", self.sent[-1])
         self.full.take_changes()
         self.told.take_changes()
@@ -109,7 +109,9 @@ xids = st.lists(st.sampled_from(["", "", "", "Xid 79: off the bus", "Xid 13: fau
 
 @given(beats, xids, st.sampled_from([1.0, 1.3, 7.0, 40.0]), st.sampled_from([0, 2]))
 def test_levels_are_the_same_from_full_samples_and_from_what_is_sent(many, happens, step, gpus):
-    """Whatever the deadband leaves out: no crossing of a threshold is hidden, not for one reading."""
+    """Whatever the deadband leaves out: no crossing of a threshold
+    is hidden, not for one reading.
+    """
     pair = Pair(gpus=gpus)
     for place, values in enumerate(many):
         text = happens[place] if place < len(happens) else ""
@@ -170,7 +172,7 @@ def test_what_has_no_room_is_counted_and_its_level_stands() -> None:
     pair = Pair()
     mounts = {f"/mnt/a-rather-long-name-of-a-mount-{n:03d}": 99.0 for n in range(100)}
     pair.beat({"disk.used": mounts})
-    told = decode("health", pair.sent[-1])
+    told = decode_message("health", pair.sent[-1])
     health = pair.told.node("n").health
 
     assert len(pair.sent[-1]) <= REPORT_LIMIT
@@ -304,12 +306,12 @@ def test_a_node_that_is_well_says_it_in_few_bytes() -> None:
 
 def test_more_reasons_than_a_reader_takes_are_counted() -> None:
     rows = [["disk.full", 3, f"/{n}", None, ""] for n in range(300)]
-    told = decode(
+    told = decode_message(
         "health", json.dumps({"at": 1, "level": 3, "heartbeat": 9, "reasons": rows}).encode()
     )
 
     assert len(told.reasons) + told.more == 300
-    kept = sanitize.report(told)
+    kept = sanitize.checked_report(told)
     assert len(kept.reasons) + kept.more == 300
 
 
@@ -348,8 +350,12 @@ def test_expectations_have_a_fingerprint_that_the_order_does_not_change() -> Non
     one = Expected(8, 0, "", {"a": 1, "b": "x"})
     two = Expected(8, 0, "", {"b": "x", "a": 1})
 
-    assert fingerprint(one) == fingerprint(two) != fingerprint(replace(one, gpus=4))
-    assert fingerprint(Expected()) == ""
+    assert (
+        expectations_fingerprint(one)
+        == expectations_fingerprint(two)
+        != expectations_fingerprint(replace(one, gpus=4))
+    )
+    assert expectations_fingerprint(Expected()) == ""
 
 
 def test_whoever_looks_only_twice_is_told_what_is_wrong() -> None:
@@ -386,11 +392,11 @@ BAD = [
 @pytest.mark.parametrize("payload", BAD)
 def test_a_health_message_with_one_wrong_field_is_refused(payload) -> None:
     with pytest.raises(WireError):
-        decode("health", payload)
+        decode_message("health", payload)
 
 
 def test_a_key_of_a_later_version_is_ignored() -> None:
-    told = decode("health", b'{"at":1.5,"level":0,"heartbeat":9,"new":[1]}')
+    told = decode_message("health", b'{"at":1.5,"level":0,"heartbeat":9,"new":[1]}')
 
     assert told == HealthReport(1.5, 0, 9)
 
@@ -404,8 +410,8 @@ def test_a_message_is_never_too_long(reasons) -> None:
     rows = tuple((check, 3, device, 1.5, text) for check, device, text in reasons)
     numbers = dict.fromkeys(SUMMARY, 123456789.0)
     whole = HealthReport(START, 3, 30.0, (1 << 26) - 1, (1 << 26) - 1, rows, 0, numbers)
-    cut = short(whole)
+    cut = shorten_report(whole)
 
-    assert len(encode(cut)) <= REPORT_LIMIT
+    assert len(encode_message(cut)) <= REPORT_LIMIT
     assert len(cut.reasons) + cut.more == len(rows)
-    assert json.loads(encode(cut))["level"] == 3
+    assert json.loads(encode_message(cut))["level"] == 3

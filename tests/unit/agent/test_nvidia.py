@@ -160,7 +160,7 @@ def test_a_gpu_that_the_driver_does_not_give_out_blinds_none_of_the_others(
     assert {d for d, bad in reading.values[metric].items() if bad} == {"3"}
     assert reading.failed == {"gpu.used/3": words}
     assert set(reading.values["gpu.temp"]) == set("0124567")
-    assert {row["gpu"] for row in nvidia.running()} == set("0124567")
+    assert {row["gpu"] for row in nvidia.list_gpu_programs()} == set("0124567")
 
 
 @pytest.mark.slow
@@ -575,7 +575,9 @@ def test_driver_and_library_of_two_versions_say_what_to_do(gpus, machine):
 
 
 REAL = Path(__file__).parents[2] / "recorded" / "h200"
-"""Recorded on an H200 with driver 580.159.04: the agent's sample and what nvidia-smi printed, idle and busy."""
+"""Recorded on an H200 with driver 580.159.04: the agent's sample and
+what nvidia-smi printed, idle and busy.
+"""
 RECORDED = ("a100-sxm4-v12", "a10g", "tesla-t4", "quadro-p400", "gtx-1070-ti")
 
 

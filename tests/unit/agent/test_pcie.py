@@ -6,7 +6,7 @@ import pytest
 
 from rankdeck_agent.collectors.gpu import GpuCollector
 from rankdeck_agent.rules.facts import Facts, Memory
-from rankdeck_agent.rules.judge import assess
+from rankdeck_agent.rules.judge import assess_node
 from tests.unit.agent.machines import write
 
 X16_GEN4 = ("16", "16.0 GT/s PCIe")
@@ -54,7 +54,7 @@ def test_a_card_behind_its_own_switch_is_judged_by_the_slot(tmp_path) -> None:
     }  # fmt: skip
     memory = Memory()
     for now in range(62):
-        health, memory = assess(Facts(now=float(now), values=values), memory)
+        health, memory = assess_node(Facts(now=float(now), values=values), memory)
     assert {"gpu.pcie", "gpu.pcie_gen"} <= {reason.check for reason in health.reasons}
 
 

@@ -41,7 +41,7 @@ def test_a_process_of_a_job_has_its_job_and_rank(sleeper: subprocess.Popen[bytes
 
     (mine,) = [row for row in told["rows"] if row["pid"] == sleeper.pid]
     assert (mine["job"], mine["rank"], mine["command"]) == (JOB, 3, "sleep 300")
-    assert mine["start"] == processes.process(sleeper.pid).start
+    assert mine["start"] == processes.find_process(sleeper.pid).start
     assert mine["rss"] > 0
     assert mine["cpu"] == 0
     assert mine["read"] == 0
@@ -56,7 +56,7 @@ def test_jobs_come_first_and_the_kernels_threads_not_at_all(sleeper) -> None:
 
 
 def test_a_signal_reaches_who_is_meant(sleeper: subprocess.Popen[bytes]) -> None:
-    start = processes.process(sleeper.pid).start
+    start = processes.find_process(sleeper.pid).start
     done = agent("ps", "signal", stdin={"signal": "TERM", "pids": [[sleeper.pid, start]]})
 
     assert json.loads(done.stdout) == {"not": []}
@@ -64,7 +64,7 @@ def test_a_signal_reaches_who_is_meant(sleeper: subprocess.Popen[bytes]) -> None
 
 
 def test_a_reused_pid_is_left_alone(sleeper: subprocess.Popen[bytes]) -> None:
-    start = processes.process(sleeper.pid).start + 1
+    start = processes.find_process(sleeper.pid).start + 1
     done = agent("ps", "signal", stdin={"signal": "KILL", "pids": [[sleeper.pid, start]]})
 
     assert json.loads(done.stdout) == {"not": [{"pid": sleeper.pid, "why": "it has ended"}]}

@@ -1,10 +1,12 @@
-"""Software RAID: what is missing, what does not work, and how far a rebuild has come, from sysfs and from mdstat."""
+"""Software RAID: what is missing, what does not work, and how far a rebuild
+has come, from sysfs and from mdstat.
+"""
 
 import pytest
 
 from rankdeck_agent.collectors.raid import RaidCollector
 from rankdeck_agent.rules.facts import Facts
-from rankdeck_agent.rules.judge import assess
+from rankdeck_agent.rules.judge import assess_node
 from tests.unit.agent.machines import DATA, write
 
 MDSTAT = """Personalities : [raid1] [raid6] [raid5] [raid4] [raid0]
@@ -82,7 +84,7 @@ def test_both_sources_say_the_same(tmp_path, source) -> None:
 def test_what_is_missing_is_told_with_the_progress_of_the_rebuild(tmp_path) -> None:
     sysfs(tmp_path)
     values = RaidCollector(str(tmp_path)).collect(0.0).values
-    health, _ = assess(Facts(now=0.0, values={**values, "disk.used": {"/": 1.0}}))
+    health, _ = assess_node(Facts(now=0.0, values={**values, "disk.used": {"/": 1.0}}))
 
     told = {(r.device, r.level.word): r.sentence.seen for r in health.reasons}
     assert told == {

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from rankdeck_agent.collectors.rdma import BASE, RdmaCollector, address
+from rankdeck_agent.collectors.rdma import BASE, RdmaCollector, gid_address
 from rankdeck_agent.files import Tree
 from rankdeck_agent.rdma_counters import SUMS, TOPS, WRAPS
 from rankdeck_agent.sampler import Sampler
@@ -326,8 +326,8 @@ def test_gids_say_version_and_device_and_empty_places_say_nothing(tmp_path):
 
 
 def test_only_a_mapped_address_is_written_as_one():
-    assert address("0000:0000:0000:0000:0000:ffff:0a00:0001") == "10.0.0.1"
-    assert address("fe80::1") == "fe80::1"
+    assert gid_address("0000:0000:0000:0000:0000:ffff:0a00:0001") == "10.0.0.1"
+    assert gid_address("fe80::1") == "fe80::1"
 
 
 def test_an_excluded_device_is_not_touched_and_says_so(tmp_path):

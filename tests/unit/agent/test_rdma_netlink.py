@@ -1,4 +1,6 @@
-"""Counters that only netlink tells, from a stand-in for the kernel that speaks its format (uapi/rdma/rdma_netlink.h)."""
+"""Counters that only netlink tells, from a stand-in for the kernel that speaks
+its format (uapi/rdma/rdma_netlink.h).
+"""
 
 import errno
 import os
@@ -8,7 +10,7 @@ import threading
 
 import pytest
 
-from rankdeck_agent.collectors.rdma import RdmaCollector, RdmaNetlink, attributes
+from rankdeck_agent.collectors.rdma import RdmaCollector, RdmaNetlink, parse_netlink_attributes
 from tests.unit.agent.machines import write
 
 GET, STAT_GET, STATUS = 1, 17, 24
@@ -59,7 +61,7 @@ class Kernel:
     def _serve(self):
         while data := self._end.recv(65536):
             _, kind, flags, number, _ = struct.unpack_from("=IHHII", data)
-            wanted = {k: struct.unpack("=I", v)[0] for k, v in attributes(data[16:])}
+            wanted = {k: struct.unpack("=I", v)[0] for k, v in parse_netlink_attributes(data[16:])}
             command = kind - (5 << 10)
             self.asked.append((command, wanted.get(1)))
             found = self.answers.get((command, wanted.get(1)), -errno.EINVAL)

@@ -1,4 +1,6 @@
-"""A node takes a file only as its own new file: what others laid there is neither waited for nor written to."""
+"""A node takes a file only as its own new file: what others laid there
+is neither waited for nor written to.
+"""
 
 import hashlib
 import io
@@ -9,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rankdeck_agent import image
-from rankdeck_agent.image import part_of
+from rankdeck_agent.image import partial_image_path
 
 BODY = b"some bytes" * 1000
 SHA = hashlib.sha256(BODY).hexdigest()
@@ -50,7 +52,7 @@ def test_what_lies_at_the_name_of_the_incomplete_copy_is_not_written_to(
     received, tmp_path: Path, kind: str
 ) -> None:
     (tmp_path / "precious").write_text("old")
-    part = part_of(tmp_path / "there", SHA)
+    part = partial_image_path(tmp_path / "there", SHA)
     if kind == "link":
         part.symlink_to(tmp_path / "precious")
     else:
@@ -64,7 +66,7 @@ def test_what_lies_at_the_name_of_the_incomplete_copy_is_not_written_to(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
 def test_the_incomplete_copy_of_another_user_is_not_gone_on_with(received, tmp_path: Path) -> None:
-    part = part_of(tmp_path / "there", SHA)
+    part = partial_image_path(tmp_path / "there", SHA)
     part.write_bytes(BODY[:100])
     os.chown(part, 12345, 12345)
 
@@ -79,7 +81,7 @@ def test_a_pipe_is_neither_looked_at_nor_sent(
 ) -> None:
     os.mkfifo(tmp_path / "pipe")
 
-    row = image.look("none", str(tmp_path / "pipe"), "")
+    row = image.describe_image("none", str(tmp_path / "pipe"), "")
     code = image.main(["send", str(tmp_path / "pipe"), "0"])
 
     assert row["kind"] == "failed"

@@ -1,6 +1,7 @@
 """Everything recorded on real machines, read: how many files were seen, read, N/A, blind, failed.
 
-A folder of recordings that no reader here knows fails the test: add a reader, or say why it needs none.
+A folder of recordings that no reader here knows fails the test: add
+a reader, or say why it needs none.
 """
 
 import json
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rankdeck_agent.collectors.rdma import RdmaCollector
-from rankdeck_agent.kernel_log import KernelLines, judge
+from rankdeck_agent.kernel_log import KernelLines, judge_xid
 from tests.unit.agent.machines import DATA, write
 
 FOLDERS = ("counters", "counters_ext", "hw_counters")
@@ -87,7 +88,7 @@ def codes(folder: Path, _: Path) -> Counts:
     """Xids of NVIDIA's catalogue."""
     (file,) = folder.rglob("xid_catalog_data.json")
     listed = json.loads(file.read_text())["xid_error_catalog"]
-    unknown = [row for n, row in listed.items() if judge(int(n), "").what == "unknown Xid"]
+    unknown = [row for n, row in listed.items() if judge_xid(int(n), "").what == "unknown Xid"]
     unused = sum(row["description"] == "Unused" for row in unknown)
     found = {"named": len(listed) - len(unknown), "unused": unused}
     return {"codes": len(listed), **found, "unnamed": len(unknown) - unused}

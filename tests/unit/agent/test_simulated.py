@@ -3,17 +3,17 @@
 import pytest
 
 from rankdeck.config.clusters import SIMULATED as OFFERED
-from rankdeck_agent.collectors import collectors
+from rankdeck_agent.collectors import make_collectors
 from rankdeck_agent.collectors.simulated import (
     FAULTS,
     SIMULATED,
     SimulatedGpus,
     SimulatedHost,
     SimulatedRdma,
-    chosen,
+    choose_simulations,
 )
 from rankdeck_agent.config import AgentConfigError, from_mapping
-from rankdeck_agent.telemetry import hello
+from rankdeck_agent.telemetry import make_hello
 from rankdeck_agent.wire import METRICS
 
 
@@ -116,9 +116,9 @@ def test_a_port_that_is_down_moves_no_bytes():
 def test_a_fault_may_be_for_one_node_only():
     entries = ("gpu", "gpu:hot@n2", "rdma:flap@n2", "rdma:retx@n2")
 
-    assert chosen(entries, "n1") == {"gpu": ()}
-    assert chosen(entries, "n2") == {"gpu": ("hot",), "rdma": ("flap", "retx")}
-    made = {c.name: c for c in collectors("/", entries, "n1")}
+    assert choose_simulations(entries, "n1") == {"gpu": ()}
+    assert choose_simulations(entries, "n2") == {"gpu": ("hot",), "rdma": ("flap", "retx")}
+    made = {c.name: c for c in make_collectors("/", entries, "n1")}
     assert isinstance(made["gpu"], SimulatedGpus)
     assert not isinstance(made["rdma"], SimulatedRdma)
 
@@ -126,8 +126,8 @@ def test_a_fault_may_be_for_one_node_only():
 def test_a_node_announces_only_what_is_made_up_on_it():
     given = {"cluster": "c", "host": "h", "simulate": ["gpu", "rdma:down@other"]}
 
-    assert hello(from_mapping({**given, "node": "n1"})).simulated == ("gpu",)
-    assert hello(from_mapping({**given, "node": "other"})).simulated == ("gpu", "rdma")
+    assert make_hello(from_mapping({**given, "node": "n1"})).simulated == ("gpu",)
+    assert make_hello(from_mapping({**given, "node": "other"})).simulated == ("gpu", "rdma")
 
 
 @pytest.mark.parametrize("entry", ["gpu:", "gpu:cold", "disk", "rdma:hot", "gpu:hot:x"])

@@ -10,7 +10,7 @@ import pytest
 
 from rankdeck_agent.files import Names
 from rankdeck_agent.job.folder import RunFolder, all_events
-from rankdeck_agent.slurm.array import ArrayRun, Tasks, covers, whole
+from rankdeck_agent.slurm.array import ArrayRun, Tasks, covers_task, join_array_rows
 from rankdeck_agent.slurm.commands import (
     COLUMNS,
     QUEUE_CALLS,
@@ -20,21 +20,29 @@ from rankdeck_agent.slurm.commands import (
     SlurmJobRow,
     SlurmReply,
     account_rows,
-    complaint,
-    moment,
-    numbers,
-    period,
+    look_period,
+    parse_moment,
+    parse_number_ranges,
+    parse_span,
     queue_rows,
-    run,
+    run_slurm_command,
     shown_job,
     shown_jobs,
-    span,
+    slurm_complaint,
 )
 from rankdeck_agent.slurm.control import job_numbers
-from rankdeck_agent.slurm.folder import BATCH, Marks, RunMark, read, write_id
+from rankdeck_agent.slurm.folder import BATCH, Marks, RunMark, parse_run_mark, write_id
 from rankdeck_agent.slurm.keeper import is_silent
-from rankdeck_agent.slurm.run import LookTimer, Run, Track, restored
-from rankdeck_agent.slurm.verdict import FINAL, again, lost, places, read_words, verdict, waits_for
+from rankdeck_agent.slurm.run import LookTimer, Run, Track, restore_track
+from rankdeck_agent.slurm.verdict import (
+    FINAL,
+    judge_lost_job,
+    judge_slurm_job,
+    queue_places,
+    read_slurm_words,
+    requeue_reason,
+    slurm_wait_reason,
+)
 
 
 def queue_line(**cells: str) -> str:
@@ -118,10 +126,14 @@ def test_accounting_tells_who_cancelled_and_every_run() -> None:
 
 
 def test_times_are_read_as_seconds_and_as_slurm_writes_them() -> None:
-    assert moment("1795358381") == 1795358381.0
-    assert moment(time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(1795358381))) == 1795358381.0
-    assert [moment(word) for word in ("N/A", "Unknown", "", "now", "99999999999999")] == [None] * 5
-    assert [span(word) for word in ("1:00", "2:03:04", "1-00:00:00", "UNLIMITED", "")] == [
+    assert parse_moment("1795358381") == 1795358381.0
+    assert (
+        parse_moment(time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(1795358381))) == 1795358381.0
+    )
+    assert [parse_moment(word) for word in ("N/A", "Unknown", "", "now", "99999999999999")] == [
+        None
+    ] * 5
+    assert [parse_span(word) for word in ("1:00", "2:03:04", "1-00:00:00", "UNLIMITED", "")] == [
         60.0,
         7384.0,
         86400.0,
@@ -150,23 +162,23 @@ def ended(state: str, **more: object) -> SlurmJobRow:
 
 @pytest.mark.parametrize("state", sorted(FINAL - {"COMPLETED", "FAILED"}))
 def test_every_end_that_slurm_decides_has_a_sentence_of_its_own(state: str) -> None:
-    found = verdict(ended(state), read_words(()))
+    found = judge_slurm_job(ended(state), read_slurm_words(()))
 
-    others = {verdict(ended(other), read_words(())).text for other in FINAL - {state}}
+    others = {judge_slurm_job(ended(other), read_slurm_words(())).text for other in FINAL - {state}}
     assert found.text
     assert found.text not in others or state in ("LAUNCH_FAILED", "RECONFIG_FAIL")
     assert not found.well
 
 
 def test_a_job_that_ended_by_itself_is_left_to_its_ranks() -> None:
-    assert verdict(ended("COMPLETED", code=0), read_words(())).well
-    failed = verdict(ended("FAILED", code=7), read_words(()))
+    assert judge_slurm_job(ended("COMPLETED", code=0), read_slurm_words(())).well
+    failed = judge_slurm_job(ended("FAILED", code=7), read_slurm_words(()))
     assert (failed.text, failed.code) == ("", 7)
-    assert verdict(ended("FAILED", code=0, signal=9), read_words(())).code == 137
+    assert judge_slurm_job(ended("FAILED", code=0, signal=9), read_slurm_words(())).code == 137
 
 
 def test_the_time_limit_is_named() -> None:
-    assert "01:30:00" in verdict(ended("TIMEOUT", limit=5400.0), read_words(())).text
+    assert "01:30:00" in judge_slurm_job(ended("TIMEOUT", limit=5400.0), read_slurm_words(())).text
 
 
 WORDS = [
@@ -184,51 +196,57 @@ def test_the_node_that_used_too_much_is_named_though_all_nodes_of_the_step_say_t
     ended_for_it = "slurmstepd-n1: error: Exceeded job memory limit"
     used = "slurmstepd-n2: error: StepId=7.0 exceeded memory limit (325177344 > 83886080), being killed"  # fmt: skip
 
-    both = verdict(ended("OUT_OF_MEMORY"), read_words((ended_for_it, used, ended_for_it)))
-    alone = verdict(ended("OUT_OF_MEMORY"), read_words((ended_for_it,)))
+    both = judge_slurm_job(
+        ended("OUT_OF_MEMORY"), read_slurm_words((ended_for_it, used, ended_for_it))
+    )
+    alone = judge_slurm_job(ended("OUT_OF_MEMORY"), read_slurm_words((ended_for_it,)))
 
     assert (both.node, both.text.endswith("used up on n2")) == ("n2", True)
     assert alone.node == "n1"
 
 
 def test_the_daemons_lines_name_the_node_and_the_rank() -> None:
-    assert verdict(ended("NODE_FAIL"), read_words(WORDS)).node == "n2"
-    starved = verdict(ended("OUT_OF_MEMORY"), read_words(MEMORY))
+    assert judge_slurm_job(ended("NODE_FAIL"), read_slurm_words(WORDS)).node == "n2"
+    starved = judge_slurm_job(ended("OUT_OF_MEMORY"), read_slurm_words(MEMORY))
     assert (starved.node, starved.rank) == ("n1", 2)
-    assert verdict(ended("FAILED", code=1), read_words(MEMORY)).state == "OUT_OF_MEMORY"
+    assert (
+        judge_slurm_job(ended("FAILED", code=1), read_slurm_words(MEMORY)).state == "OUT_OF_MEMORY"
+    )
 
 
 def test_the_node_that_writes_of_a_node_failure_is_none_that_failed() -> None:
     """Whichever line comes first; a dead node writes nothing."""
     step = "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-22T15:06:56 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***"
 
-    assert read_words([step, *WORDS]).failed == ("n2",)
-    alone = verdict(ended("NODE_FAIL"), read_words([step]))
+    assert read_slurm_words([step, *WORDS]).failed == ("n2",)
+    alone = judge_slurm_job(ended("NODE_FAIL"), read_slurm_words([step]))
     assert (alone.node, alone.text) == ("", "a node of the job failed; Slurm does not say which")
 
 
 def test_what_a_rank_prints_is_not_taken_for_slurms_word() -> None:
-    assert read_words(
+    assert read_slurm_words(
         ["rank 0: srun: error: Node failure on n2", "oom_kill event", "x" * 100_000]
-    ) == read_words(())
+    ) == read_slurm_words(())
 
 
 def test_who_cancelled_is_told_as_far_as_it_is_known() -> None:
-    assert "alice" in verdict(ended("CANCELLED", by="alice"), read_words(())).text
-    assert "not through Rankdeck" in verdict(ended("CANCELLED"), read_words(())).text
-    assert "you" in verdict(ended("CANCELLED"), read_words(()), ours="user").text
+    assert "alice" in judge_slurm_job(ended("CANCELLED", by="alice"), read_slurm_words(())).text
+    assert "not through Rankdeck" in judge_slurm_job(ended("CANCELLED"), read_slurm_words(())).text
+    assert "you" in judge_slurm_job(ended("CANCELLED"), read_slurm_words(()), ours="user").text
 
 
 def test_a_job_that_slurm_forgot_ends_as_its_script_did() -> None:
-    assert lost(0).well
-    assert lost(3).code == 3
-    assert lost(None).state == "UNKNOWN"
+    assert judge_lost_job(0).well
+    assert judge_lost_job(3).code == 3
+    assert judge_lost_job(None).state == "UNKNOWN"
 
 
 def test_why_a_job_is_queued_again_is_told() -> None:
-    assert "n2 failed" in again(ended("PENDING", failed_node="n2"), read_words(()), "")
+    assert "n2 failed" in requeue_reason(
+        ended("PENDING", failed_node="n2"), read_slurm_words(()), ""
+    )
     preempted = "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-22T15:06:56 DUE TO PREEMPTION ***"
-    assert "higher priority" in again(ended("PENDING"), read_words([preempted]), "")
+    assert "higher priority" in requeue_reason(ended("PENDING"), read_slurm_words([preempted]), "")
 
 
 # ---- waiting
@@ -239,12 +257,16 @@ QOSUsageThreshold AccountingPolicy AssocMaxSubmitJobLimit AssocMaxBBPerNode Asso
 QOSMaxEnergyMinutesPerJob QOSMaxLicensePerJob QOSMaxUnknownPerNode MaxJobsPerAccount MaxSubmitJobsPerAccount MaxCpuPerAccount
 MaxNodeRunMinsPerUser MaxGRESRunMinsPerAccount MaxMemoryPerAccount QOSGrpJobsLimit AssocGrpJobsLimit
 """
-"""Words of 22.05 to 26.05 beside the common ones, from the table of reasons in the source of each release."""
+"""Words of 22.05 to 26.05 beside the common ones, from the table of
+reasons in the source of each release.
+"""
 
 
 @pytest.mark.parametrize("reason", NEWER_REASONS.split())
 def test_a_reason_of_any_release_has_a_sentence(reason: str) -> None:
-    assert not waits_for(SlurmJobRow("7", "PENDING", reason=reason)).text.startswith("waits: ")
+    assert not slurm_wait_reason(SlurmJobRow("7", "PENDING", reason=reason)).text.startswith(
+        "waits: "
+    )
 
 
 STATES = """
@@ -273,9 +295,9 @@ def test_an_end_that_a_recorded_row_tells_has_its_sentence(state: str, words: st
     rows = [*account_rows(account), *queue_rows(queue), *shown_jobs(shown)]
 
     assert [row.state for row in rows] == [state] * 3
-    assert {words in verdict(row, read_words(())).text for row in rows} == {True}, verdict(
-        rows[0], read_words(())
-    ).text
+    assert {words in judge_slurm_job(row, read_slurm_words(())).text for row in rows} == {True}, (
+        judge_slurm_job(rows[0], read_slurm_words(())).text
+    )
 
 
 @pytest.mark.parametrize(("reason", "stuck", "words"), [
@@ -293,21 +315,21 @@ def test_an_end_that_a_recorded_row_tells_has_its_sentence(state: str, words: st
     ("SomethingNew", False, "SomethingNew"),
 ])  # fmt: skip
 def test_a_reason_has_its_sentence(reason: str, stuck: bool, words: str) -> None:
-    found = waits_for(SlurmJobRow("7", "PENDING", reason.strip("()")))
+    found = slurm_wait_reason(SlurmJobRow("7", "PENDING", reason.strip("()")))
 
     assert words in found.text
     assert found.stuck is stuck
 
 
 def test_what_runs_waits_for_nothing() -> None:
-    assert waits_for(SlurmJobRow("7", "RUNNING", "None")).text == ""
-    assert "scontrol release 7" in waits_for(SlurmJobRow("7", "REQUEUE_HOLD")).do
+    assert slurm_wait_reason(SlurmJobRow("7", "RUNNING", "None")).text == ""
+    assert "scontrol release 7" in slurm_wait_reason(SlurmJobRow("7", "REQUEUE_HOLD")).do
 
 
 def test_the_place_counts_within_the_partition() -> None:
     rows = [("3", "gpu"), ("9", "cpu"), ("5", "gpu"), ("no", "gpu")]
 
-    found = places("\n".join(number.ljust(20) + name for number, name in rows))
+    found = queue_places("\n".join(number.ljust(20) + name for number, name in rows))
 
     assert found["5"] == {"position": 2, "waiting": 2}
     assert found["9"] == {"position": 1, "waiting": 1}
@@ -343,7 +365,7 @@ def test_an_end_brings_the_next_look_forward() -> None:
     rhythm.want(5.0)
 
     assert [rhythm.due(at) for at in (4.0, 5.0)] == [False, True]
-    assert (period(USUAL), period(120)) == (30.0, 1.5)
+    assert (look_period(USUAL), look_period(120)) == (30.0, 1.5)
 
 
 # ---- marks and the track
@@ -369,7 +391,7 @@ def test_names_tell_what_began_and_ended(tmp_path) -> None:
     }  # fmt: skip
     assert marks.others == {"asked.user.5"}
     assert marks.look(1.0) == []
-    assert read("../../etc") is None
+    assert parse_run_mark("../../etc") is None
 
 
 @pytest.mark.parametrize("kind", [Run, partial(ArrayRun, array="0-1")])
@@ -460,7 +482,7 @@ def test_estimates_that_change_with_every_look_are_not_all_recorded() -> None:
 
 
 def test_a_new_keeper_knows_what_the_last_one_wrote() -> None:
-    track = restored(
+    track = restore_track(
         [
             {"seq": 0, "at": 1.0, "kind": "started", "rank": 0, "host": "n1"},
             {"seq": 1, "at": 2.0, "kind": "attempt", "number": 1, "text": "again"},
@@ -479,16 +501,21 @@ def test_a_new_keeper_knows_what_the_last_one_wrote() -> None:
 def test_a_line_on_stderr_of_a_command_that_ended_well_is_no_error() -> None:
     env = {"PATH": "/usr/bin:/bin"}
 
-    assert run(("sh", "-c", "echo 7; echo a banner >&2"), env) == SlurmReply(
+    assert run_slurm_command(("sh", "-c", "echo 7; echo a banner >&2"), env) == SlurmReply(
         "7\n", said="a banner\n"
     )
-    assert run(("sh", "-c", "echo sbatch: error: no >&2; echo bye >&2; exit 1"), env).error == "no"
-    assert run(("sh", "-c", "exit 3"), env).error == "sh ended with 3"
-    assert "no-such-program" in run(("no-such-program",), env).error
+    assert (
+        run_slurm_command(
+            ("sh", "-c", "echo sbatch: error: no >&2; echo bye >&2; exit 1"), env
+        ).error
+        == "no"
+    )
+    assert run_slurm_command(("sh", "-c", "exit 3"), env).error == "sh ended with 3"
+    assert "no-such-program" in run_slurm_command(("no-such-program",), env).error
 
 
 def test_a_command_that_does_not_answer_is_ended() -> None:
-    reply = run(("sleep", "100"), {"PATH": "/usr/bin:/bin"}, limit=0.2)
+    reply = run_slurm_command(("sleep", "100"), {"PATH": "/usr/bin:/bin"}, limit=0.2)
 
     assert reply.late
     assert "did not answer within" in reply.error
@@ -496,10 +523,10 @@ def test_a_command_that_does_not_answer_is_ended() -> None:
 
 def test_slurms_own_words_are_found_among_banners() -> None:
     assert (
-        complaint("*** Welcome ***\nsbatch: error: invalid partition\n*** Bye ***")
+        slurm_complaint("*** Welcome ***\nsbatch: error: invalid partition\n*** Bye ***")
         == "invalid partition"
     )
-    assert complaint("only this\n") == "only this"
+    assert slurm_complaint("only this\n") == "only this"
 
 
 @pytest.mark.parametrize(("text", "found"), [
@@ -588,7 +615,7 @@ def test_an_array_tells_each_task_by_itself() -> None:
     ]
     assert second == []
     assert not tasks.over
-    assert whole(rows, "10")[:3] == ("10", "RUNNING", "")
+    assert join_array_rows(rows, "10")[:3] == ("10", "RUNNING", "")
 
 
 def test_tasks_that_waited_together_end_together() -> None:
@@ -601,7 +628,7 @@ def test_tasks_that_waited_together_end_together() -> None:
 
 
 def test_a_list_of_tasks_that_was_cut_short_may_have_any() -> None:
-    assert [covers(task(text, "PENDING"), 7) for text in ("1,3,5,...", "[1-9:2%2]", "1-9:3", "7", "8-", "x", "1-9:0")] == [
+    assert [covers_task(task(text, "PENDING"), 7) for text in ("1,3,5,...", "[1-9:2%2]", "1-9:3", "7", "8-", "x", "1-9:0")] == [
         True, True, True, True, False, False, True,
     ]  # fmt: skip
 
@@ -713,5 +740,5 @@ def test_one_answer_of_scontrol_has_every_task() -> None:
 
 
 def test_a_span_of_tasks_without_end_is_cut_before_it_is_made() -> None:
-    assert len(numbers("0-99999999999")) == 10_000
-    assert numbers("0-2,7") == [0, 1, 2, 7]
+    assert len(parse_number_ranges("0-99999999999")) == 10_000
+    assert parse_number_ranges("0-2,7") == [0, 1, 2, 7]

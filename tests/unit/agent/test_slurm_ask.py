@@ -1,12 +1,14 @@
-"""How well jobs used what they had, reckoned as seff does from what sacct prints, and what is read of resource lists."""
+"""How well jobs used what they had, reckoned as seff does from what sacct
+prints, and what is read of resource lists.
+"""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.slurm.ask import cpu_time, efficiencies
-from rankdeck_agent.slurm.commands import Slurm, gpus_of, memory_of, slurm_in
+from rankdeck_agent.slurm.ask import cpu_time, job_efficiencies
+from rankdeck_agent.slurm.commands import Slurm, gpus_of, requested_megabytes, slurm_in
 
 USED = """\
 4711|4711|COMPLETED|600|8|2|01:00:00|billing=8,cpu=8,gres/gpu:a100=4,gres/gpu=4,mem=16G,node=2|
@@ -21,7 +23,7 @@ a banner | of the site
 
 
 def test_a_job_is_reckoned_as_seff_reckons_it() -> None:
-    whole, never, silent = efficiencies(USED)
+    whole, never, silent = job_efficiencies(USED)
 
     assert (whole["job"], whole["state"], whole["gpus"]) == ("4711", "COMPLETED", 4)
     assert whole["cpu"] == pytest.approx(3600 / (600 * 8))
@@ -53,7 +55,7 @@ def test_gpus_are_counted_with_their_type_and_without(text: str, count: int) -> 
     ("cpu=1,gres/gpumem=8G", 0.0), ("", 0.0),
 ])  # fmt: skip
 def test_memory_is_read_with_its_unit(text: str, megabytes: float) -> None:
-    assert memory_of(text) == megabytes
+    assert requested_megabytes(text) == megabytes
 
 
 def test_limits_follow_the_patience_of_the_user(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Output of Slurm jobs that Rankdeck did not submit: where it is, whose each line is, every byte once."""
+"""Output of Slurm jobs that Rankdeck did not submit: where it is,
+whose each line is, every byte once.
+"""
 
 import json
 import os
@@ -189,7 +191,7 @@ def test_a_job_of_somebody_else_that_slurm_does_not_end_for_us_says_so_in_a_fiel
 ) -> None:
     attached_job(folder, tmp_path, "echo 'scancel: error: Access/permission denied' >&2; exit 1")
 
-    answer = control.cancel(folder, 1.0, "user")
+    answer = control.cancel_slurm_job(folder, 1.0, "user")
     (left,) = answer["left"]
     assert left["refused"] is True
     assert left["command"].startswith("Slurm ends job 7 for its owner")
@@ -198,6 +200,6 @@ def test_a_job_of_somebody_else_that_slurm_does_not_end_for_us_says_so_in_a_fiel
 def test_only_an_operator_ends_a_job_of_somebody_else(folder, tmp_path) -> None:
     attached_job(folder, tmp_path, "exit 0")
 
-    (left,) = control.cancel(folder, 1.0, "abort")["left"]
+    (left,) = control.cancel_slurm_job(folder, 1.0, "abort")["left"]
     assert left["refused"] is True
     assert "was not submitted here" in left["command"]

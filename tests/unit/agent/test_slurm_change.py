@@ -1,4 +1,6 @@
-"""Orders about jobs in Slurm's queue: which make sense, which jobs they hit, and the exact command line."""
+"""Orders about jobs in Slurm's queue: which make sense, which jobs
+they hit, and the exact command line.
+"""
 
 import json
 import os
@@ -9,8 +11,14 @@ from typing import Any
 import pytest
 
 from rankdeck_agent.slurm import change
-from rankdeck_agent.slurm.change import JobOrder, command, job_order, refused, rows_of
-from rankdeck_agent.slurm.cluster import QUEUE, read
+from rankdeck_agent.slurm.change import (
+    JobOrder,
+    job_change_command,
+    job_order,
+    refused_job_change,
+    rows_of_job,
+)
+from rankdeck_agent.slurm.cluster import QUEUE, read_answer
 from rankdeck_agent.slurm.commands import Slurm
 from rankdeck_agent.slurm.folder import take_change
 from rankdeck_agent.slurm.queue import job_rows
@@ -39,7 +47,7 @@ def test_a_time_limit_is_written_as_slurm_writes_it(to: str) -> None:
     asked = job_order({"do": "timelimit", "jobs": ["4711", "48_3"], "to": to})
 
     assert asked is not None
-    line = " ".join(command(asked, asked.jobs))
+    line = " ".join(job_change_command(asked, asked.jobs))
     assert line == f"scontrol update jobid=4711,48_3 timelimit={to}"
 
 
@@ -61,7 +69,7 @@ ROWS = list(
     ("9", ["9_[1,3,5,7,...]"]), ("9_3", []),
 ])  # fmt: skip
 def test_a_name_stands_for_its_rows_and_no_others(name: str, shown: list[str]) -> None:
-    assert [row["shown"] for row in rows_of(name, ROWS)] == shown
+    assert [row["shown"] for row in rows_of_job(name, ROWS)] == shown
 
 
 @pytest.mark.parametrize(("do", "name", "why"), [
@@ -70,7 +78,7 @@ def test_a_name_stands_for_its_rows_and_no_others(name: str, shown: list[str]) -
     ("requeue", "2", "it is PENDING: it is in the queue already"), ("timelimit", "1", ""), ("hold", "77", "Slurm has no job of this number"),
 ])  # fmt: skip
 def test_what_cannot_be_done_is_said_before_it_is_tried(do: str, name: str, why: str) -> None:
-    assert refused(JobOrder(do, (name,)), rows_of(name, ROWS)) == why
+    assert refused_job_change(JobOrder(do, (name,)), rows_of_job(name, ROWS)) == why
 
 
 @pytest.fixture
@@ -99,14 +107,14 @@ def test_only_the_line_that_was_agreed_to_is_run_and_the_queue_is_fresh_afterwar
     other = change._answer(order._replace(agreed="scontrol hold 2"), slurm)
     assert "something else of these jobs by now" in other["error"]
     assert not (tmp_path / "done").exists()
-    assert read(QUEUE) is None
+    assert read_answer(QUEUE) is None
 
     run = change._answer(order._replace(agreed=shown["line"]), slurm)
 
     assert (run["done"], (tmp_path / "done").read_text()) == (True, "hold 2,48_[2-5]\n")
     assert run["now"]["2"].startswith("PENDING")
     assert [take_change(), take_change()] == [True, False]
-    fresh = read(QUEUE)
+    fresh = read_answer(QUEUE)
     assert fresh is not None
     assert [row["id"] for row in job_rows(fresh.text)] == ["2", "3", "1"]
 

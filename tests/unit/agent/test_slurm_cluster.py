@@ -1,4 +1,6 @@
-"""What the agent reads of Slurm's nodes and everybody's jobs, how often it asks, and what of it is told."""
+"""What the agent reads of Slurm's nodes and everybody's jobs, how
+often it asks, and what of it is told.
+"""
 
 import json
 import os
@@ -17,9 +19,9 @@ from rankdeck_agent.slurm.cluster import (
     SlurmView,
     node_rows,
     place_jobs,
-    read,
-    unfolded,
-    want,
+    read_answer,
+    unfold_hosts,
+    want_answers,
 )
 from rankdeck_agent.slurm.commands import (
     BETWEEN,
@@ -154,11 +156,11 @@ def test_nodes_know_the_jobs_that_run_there() -> None:
     ("n[1-", ["n", "1-"]),
 ])  # fmt: skip
 def test_sets_of_nodes_are_unfolded(text: str, names: list[str]) -> None:
-    assert unfolded(text) == names
+    assert unfold_hosts(text) == names
 
 
 def test_a_set_without_end_is_cut() -> None:
-    assert len(unfolded("n[0-99999999999]")) == 20_000
+    assert len(unfold_hosts("n[0-99999999999]")) == 20_000
 
 
 def test_rubbish_gives_no_rows() -> None:
@@ -231,7 +233,9 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
 
 
 def answers(tmp_path: Path, name: str, *rows: str) -> None:
-    """A command that answers with these rows; squeue puts the mark of its `--Format` in place of each tab."""
+    """A command that answers with these rows; squeue puts the mark of
+    its `--Format` in place of each tab.
+    """
     text = tmp_path / f"{name}.rows"
     text.write_text("".join(f"{row}\n" for row in rows))
     program = tmp_path / name
@@ -254,7 +258,7 @@ def test_the_name_of_a_job_of_others_cannot_look_like_the_row_of_another_job(
     text = ClusterPoll().ask(slurm, Budget(), 0.0, reserve=0)
 
     assert [row["id"] for row in job_rows(text)] == ["7", "8"]
-    kept = read(QUEUE)
+    kept = read_answer(QUEUE)
     assert kept is not None
     assert [row["user"] for row in job_rows(kept.text)] == ["ann", "ann"]
 
@@ -285,7 +289,7 @@ def test_nobody_is_asked_while_nobody_wants_to_know(slurm: Slurm) -> None:
     poll = ClusterPoll()
     assert not poll.wanted(1000.0)
 
-    want({"environment": {"PATH": "/opt/slurm/bin"}, "rpcs_per_minute": 12})
+    want_answers({"environment": {"PATH": "/opt/slurm/bin"}, "rpcs_per_minute": 12})
 
     assert poll.wanted(1001.0)
     assert (poll.slurm.variables, poll.most) == ({"PATH": "/opt/slurm/bin"}, 12)
@@ -295,7 +299,7 @@ def test_nobody_is_asked_while_nobody_wants_to_know(slurm: Slurm) -> None:
 
 def test_a_wish_that_is_long_past_does_not_count(slurm: Slurm) -> None:
     del slurm
-    want({})
+    want_answers({})
     long_ago = time.time() - 3600
     os.utime(keeper_folder() / "wanted", (long_ago, long_ago))
 
@@ -326,12 +330,12 @@ def test_the_answer_lies_where_consoles_look(slurm: Slurm) -> None:
 
     text = ClusterPoll().ask(slurm, Budget(), 0.0, reserve=0)
 
-    left = read(QUEUE)
+    left = read_answer(QUEUE)
     assert [row["id"] for row in job_rows(text)] == ["1"]
     assert left is not None
     assert (left.text, left.error, left.told) == (text, "", left.at)
     (keeper_folder() / NODES).write_text(json.dumps({"at": "soon"}) + "\nx")
-    assert read(NODES) is None
+    assert read_answer(NODES) is None
 
 
 def test_a_job_on_many_scattered_nodes_stands_at_each_of_them() -> None:
@@ -421,13 +425,13 @@ def test_what_was_known_stays_with_its_age_when_slurm_does_not_answer(
     answers(tmp_path, "squeue", f"{queued(7)}\t")
     poll = ClusterPoll()
     poll.ask(slurm, Budget(), 0.0, reserve=0)
-    before = read(QUEUE)
+    before = read_answer(QUEUE)
     assert before is not None
     (tmp_path / "squeue").write_text("#!/bin/sh\necho 'squeue: error: timed out' >&2; exit 1\n")
 
-    cluster.leave(QUEUE, cluster.answer_to(QUEUE, slurm))
+    cluster.leave_answer(QUEUE, cluster.answer_to(QUEUE, slurm))
 
-    now = read(QUEUE)
+    now = read_answer(QUEUE)
     assert now is not None
     assert (now.error, now.told, now.text) == ("timed out", before.told, before.text)
     assert now.at > before.at

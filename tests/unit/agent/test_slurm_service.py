@@ -2,7 +2,15 @@
 
 import pytest
 
-from rankdeck_agent.slurm.control import Order, command, complaint, line, order, reason, refused
+from rankdeck_agent.slurm.control import (
+    Order,
+    drain_reason,
+    node_change_command,
+    node_change_complaint,
+    parse_node_order,
+    refused_node_change,
+    typed_command,
+)
 
 IDLE = {"state": "idle", "reason": "", "by": ""}
 OURS = {"state": "drained", "reason": "rankdeck: fan", "by": "ann"}
@@ -26,7 +34,7 @@ DOWN = {"state": "down", "reason": "", "by": ""}
     ],
 )
 def test_only_what_is_nobody_elses_is_changed(do, row, anyway, why) -> None:
-    assert refused(Order(do, ("n1",), anyway=anyway), row) == why
+    assert refused_node_change(Order(do, ("n1",), anyway=anyway), row) == why
 
 
 @pytest.mark.parametrize(
@@ -41,8 +49,8 @@ def test_only_what_is_nobody_elses_is_changed(do, row, anyway, why) -> None:
 def test_a_reason_is_ours_short_and_no_command(why, kept) -> None:
     asked = Order("drain", ("n1",), why=why)
 
-    assert reason(why) == kept
-    assert line(command(asked, "n[1-2]")) == f'scontrol update nodename=n[1-2] state=drain reason="{kept}"'  # fmt: skip
+    assert drain_reason(why) == kept
+    assert typed_command(node_change_command(asked, "n[1-2]")) == f'scontrol update nodename=n[1-2] state=drain reason="{kept}"'  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -59,11 +67,15 @@ def test_a_reason_is_ours_short_and_no_command(why, kept) -> None:
     ],
 )
 def test_an_order_that_makes_no_sense_is_none(row) -> None:
-    assert order(row) is None
+    assert parse_node_order(row) is None
 
 
 def test_a_want_of_rights_is_told_from_other_refusals() -> None:
     asked = Order("resume", ("n1",))
 
-    assert complaint(asked, "Invalid user id").startswith("you may not give nodes back: ")
-    assert complaint(asked, "Invalid node state") == "Slurm refused it: Invalid node state"
+    assert node_change_complaint(asked, "Invalid user id").startswith(
+        "you may not give nodes back: "
+    )
+    assert (
+        node_change_complaint(asked, "Invalid node state") == "Slurm refused it: Invalid node state"
+    )

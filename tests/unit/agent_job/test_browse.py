@@ -174,7 +174,7 @@ def test_parts_laid_end_to_end_are_the_whole_log(log: Path, lines: list[bytes], 
     log.write_bytes(data)
     offset, whole = 0, b""
     while offset < len(data):
-        pieces, end = browse.read(log, offset, size)
+        pieces, end = browse.read_log_lines(log, offset, size)
         assert pieces[0].offset == offset
         whole += b"".join(piece.data for piece in pieces)
         offset = pieces[-1].offset + len(pieces[-1].data)
@@ -186,7 +186,7 @@ def test_parts_laid_end_to_end_are_the_whole_log(log: Path, lines: list[bytes], 
 def test_a_part_begins_with_a_whole_line_and_knows_when_it_was_read(log: Path) -> None:
     log.write_bytes(b"first line\nsecond line\nthird line\n")
     log.with_name("out.idx").write_text("0 100.5\n23 200.5\n")
-    pieces, end = browse.read(log, -22, 100)
+    pieces, end = browse.read_log_lines(log, -22, 100)
 
     assert end == 34
     assert [(p.offset, p.data, p.at) for p in pieces] == [(23, b"third line\n", 200.5)]

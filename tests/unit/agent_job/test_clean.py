@@ -18,14 +18,14 @@ from rankdeck_agent.job.clean import (
     SLACK,
     CleanRule,
     Leftover,
-    clean,
-    decide,
+    decide_removals,
+    disk_size,
     judge_clock,
-    look,
-    size_of,
+    list_leftovers,
+    remove_leftovers,
 )
 from rankdeck_agent.job.folder import RunFolder, forbid_start, post_mortem, run_folder
-from rankdeck_agent.job.ranks import make, unlink_links
+from rankdeck_agent.job.ranks import make_run_folder, unlink_links
 from rankdeck_agent.job.supervisor_state import note_starter, note_supervisor
 from rankdeck_agent.slurm.folder import register_job
 from rankdeck_agent.wire import NodePlan
@@ -42,7 +42,7 @@ def run(name: str, days: float, size: int = 100, stays: Ground | None = None) ->
 
 
 def grounds(found: list[Leftover], rule: CleanRule) -> dict[str, str]:
-    decided = decide(found, rule, judge_clock(found, NOW), NOW)
+    decided = decide_removals(found, rule, judge_clock(found, NOW), NOW)
     return {one.what.name: one.ground.value for one in decided}
 
 
@@ -89,8 +89,8 @@ def test_a_mark_that_forbids_a_start_stays_for_a_day_though_nothing_is_to_be_kep
 def test_with_a_clock_that_is_behind_no_age_counts_and_the_size_does(off: float) -> None:
     found = [run("oldest", 500), run("newest", 0)]
     clock = judge_clock(found, NOW + off)
-    by_age = decide(found, EVERYTHING, clock, NOW + off)
-    by_size = decide(found, CleanRule(0.0, 100), clock, NOW + off)
+    by_age = decide_removals(found, EVERYTHING, clock, NOW + off)
+    by_size = decide_removals(found, CleanRule(0.0, 100), clock, NOW + off)
 
     assert (clock.trusted, clock.newest, clock.ahead) == (False, "newest", -off)
     assert [one.ground for one in by_age] == [Ground.CLOCK, Ground.CLOCK]
@@ -103,7 +103,9 @@ def test_a_clock_that_is_ahead_is_told_by_that_of_the_console() -> None:
 
     assert not clock.trusted
     assert clock.console == 400 * DAY
-    assert [one.ground for one in decide(found, EVERYTHING, clock, NOW + 400 * DAY)] == ["clock"]
+    assert [one.ground for one in decide_removals(found, EVERYTHING, clock, NOW + 400 * DAY)] == [
+        "clock"
+    ]
     assert judge_clock(found, NOW + SLACK / 2, console=NOW).trusted
 
 
@@ -135,7 +137,7 @@ def over(home: Path) -> Over:
     """Makes the run folder of a job that ended so many days ago."""
 
     def made(name: str, days: float = 0.0, *, closed: bool = True) -> RunFolder:
-        folder = make(NodePlan(job=_job(home, name), node="n1", ranks=(0,)))
+        folder = make_run_folder(NodePlan(job=_job(home, name), node="n1", ranks=(0,)))
         (folder / "rank.0" / "out").write_bytes(b"x" * 100_000)
         (folder / "starter.pid").unlink()  # this process, which goes on
         if closed:
@@ -162,24 +164,24 @@ def left(answer: dict[str, object], kind: LeftoverKind = RUN) -> dict[str, tuple
 
 def test_a_dry_run_says_what_goes_and_how_much_that_is_and_removes_nothing(over: Over) -> None:
     old, new = over("old", 31), over("new", 1)
-    answer = clean(CleanRule(), dry=True)
+    answer = remove_leftovers(CleanRule(), dry=True)
 
     (row,) = [row for row in answer["rows"] if row["ground"] == "old"]
     assert (row["count"], row["names"]) == (1, [f"{old.job}/n1"])
-    assert row["bytes"] == size_of(old.path) > 100_000
+    assert row["bytes"] == disk_size(old.path) > 100_000
     assert left(answer)["recent"] == (1, [f"{new.job}/n1"])
     assert old.path.exists()
 
 
 def test_an_old_job_goes_with_all_that_it_left_and_a_new_one_stays(over: Over, home: Path) -> None:
     old, new = over("old", 31), over("new", 1)
-    answer = clean(CleanRule(), dry=False)
+    answer = remove_leftovers(CleanRule(), dry=False)
 
     assert left(answer)["old"] == (1, [f"{old.job}/n1"])
     assert not old.path.parent.exists()
     assert new.path.exists()
     assert [*(home / "state" / "removing").iterdir()] == []
-    assert "old" not in left(clean(CleanRule(), dry=False))
+    assert "old" not in left(remove_leftovers(CleanRule(), dry=False))
 
 
 @pytest.mark.parametrize("note", [note_supervisor, note_starter])
@@ -189,21 +191,21 @@ def test_a_job_with_a_supervisor_stays_also_one_that_is_starting_or_just_closed(
     folder = over("busy", 99)
     note(folder)
 
-    assert left(clean(EVERYTHING, dry=False)) == {"runs": (1, [f"{folder.job}/n1"])}
+    assert left(remove_leftovers(EVERYTHING, dry=False)) == {"runs": (1, [f"{folder.job}/n1"])}
     assert folder.path.exists()
 
 
 def test_a_job_whose_end_nobody_saw_stays_and_is_named(over: Over) -> None:
     folder = over("lost", 99, closed=False)
 
-    assert left(clean(EVERYTHING, dry=False)) == {"open": (1, [f"{folder.job}/n1"])}
+    assert left(remove_leftovers(EVERYTHING, dry=False)) == {"open": (1, [f"{folder.job}/n1"])}
 
 
 def test_a_slurm_job_that_its_keeper_has_not_let_go_stays(over: Over) -> None:
     folder = over("slurm", 99)
     register_job(folder)
 
-    assert left(clean(EVERYTHING, dry=False)) == {"runs": (1, [f"{folder.job}/n1"])}
+    assert left(remove_leftovers(EVERYTHING, dry=False)) == {"runs": (1, [f"{folder.job}/n1"])}
 
 
 def test_a_folder_without_events_and_strange_names_stay_and_are_named(home: Path) -> None:
@@ -212,7 +214,7 @@ def test_a_folder_without_events_and_strange_names_stay_and_are_named(home: Path
     (jobs / "half" / "a file").touch()
     (jobs / "half" / "n2").symlink_to(home)
 
-    assert left(clean(EVERYTHING, dry=False)) == {
+    assert left(remove_leftovers(EVERYTHING, dry=False)) == {
         "unknown": (2, ["half/a file", "half/n2"]),
         "starting": (1, ["half/n1"]),
     }
@@ -222,16 +224,16 @@ def test_a_job_that_was_forbidden_to_start_goes_after_a_day(home: Path) -> None:
     folder = run_folder("forbidden", "n1")
     assert forbid_start(folder, 0.0)
 
-    assert left(clean(EVERYTHING, dry=False)) == {"recent": (1, ["forbidden/n1"])}
+    assert left(remove_leftovers(EVERYTHING, dry=False)) == {"recent": (1, ["forbidden/n1"])}
     age(folder.path, 1.1)
-    assert left(clean(EVERYTHING, dry=False)) == {"old": (1, ["forbidden/n1"])}
+    assert left(remove_leftovers(EVERYTHING, dry=False)) == {"old": (1, ["forbidden/n1"])}
     assert not folder.path.exists()
 
 
 def test_a_time_in_the_future_keeps_everything_that_only_its_age_would_remove(over: Over) -> None:
     old = over("old", 99)
     future = over("future", -2)
-    answer = clean(CleanRule(), dry=False)
+    answer = remove_leftovers(CleanRule(), dry=False)
 
     assert answer["clock"]["trusted"] is False
     assert answer["clock"]["newest"] == f"{future.job}/n1"
@@ -247,7 +249,7 @@ def test_what_a_job_has_write_protected_goes_too(over: Over) -> None:
     inside.chmod(0o500)
     before = Path("/usr").stat().st_mode
 
-    assert left(clean(CleanRule(), dry=False)).keys() == {"old"}
+    assert left(remove_leftovers(CleanRule(), dry=False)).keys() == {"old"}
     assert not folder.path.exists()
     assert Path("/usr").stat().st_mode == before
 
@@ -261,7 +263,7 @@ def test_what_cannot_be_removed_is_named_with_the_reason(
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "rename", refused)
-    answer = clean(CleanRule(), dry=False)
+    answer = remove_leftovers(CleanRule(), dry=False)
 
     assert left(answer) == {"failed": (1, [f"{folder.job}/n1"])}
     assert answer["failed"] == [{"name": f"{folder.job}/n1", "why": "Permission denied (EACCES)"}]
@@ -272,7 +274,9 @@ def test_a_removal_that_was_interrupted_is_finished_by_the_next(over: Over, home
     (home / "state" / "removing").mkdir()
     folder.path.rename(home / "state" / "removing" / "half@n1.0000")
 
-    assert left(clean(CleanRule(), dry=False), ASIDE) == {"useless": (1, ["half@n1.0000"])}
+    assert left(remove_leftovers(CleanRule(), dry=False), ASIDE) == {
+        "useless": (1, ["half@n1.0000"])
+    }
     assert [*(home / "state" / "removing").iterdir()] == []
 
 
@@ -282,7 +286,7 @@ def test_several_cleaners_at_once_remove_each_job_once_and_none_fails(over: Over
     answers: list[dict[str, object]] = []
 
     def clean_one() -> None:
-        answers.append(clean(CleanRule(), dry=False))
+        answers.append(remove_leftovers(CleanRule(), dry=False))
 
     threads = [threading.Thread(target=clean_one) for _ in range(4)]
     for thread in threads:
@@ -292,7 +296,7 @@ def test_several_cleaners_at_once_remove_each_job_once_and_none_fails(over: Over
 
     assert [answer["failed"] for answer in answers] == [[]] * 4
     assert sum(left(answer).get("old", (0, []))[0] for answer in answers) == 30
-    assert [one for one in look() if one.kind is RUN] == []
+    assert [one for one in list_leftovers() if one.kind is RUN] == []
 
 
 # ---- links
@@ -312,7 +316,7 @@ def test_links_go_once_their_job_is_over_and_stay_while_it_is_not(over: Over, ho
     ended, runs = over("ended"), over("runs", closed=False)
     note_supervisor(runs)
     gone, stays = links_of(home, ended.job, ended.path), links_of(home, runs.job, runs.path)
-    answer = clean(CleanRule(), dry=False)
+    answer = remove_leftovers(CleanRule(), dry=False)
 
     assert left(answer, LINKS) == {"useless": (1, [gone.name]), "runs": (1, [stays.name])}
     assert not gone.exists()
@@ -324,9 +328,9 @@ def test_links_go_once_their_job_is_over_and_stay_while_it_is_not(over: Over, ho
 def test_links_that_lead_nowhere_go_after_a_day(home: Path, target: str) -> None:
     links = links_of(home, "gone", target)
 
-    assert left(clean(EVERYTHING, dry=False), LINKS) == {"recent": (1, [links.name])}
+    assert left(remove_leftovers(EVERYTHING, dry=False), LINKS) == {"recent": (1, [links.name])}
     age(links, 31)
-    assert left(clean(CleanRule(), dry=False), LINKS) == {"old": (1, [links.name])}
+    assert left(remove_leftovers(CleanRule(), dry=False), LINKS) == {"old": (1, [links.name])}
     assert not links.exists()
 
 
@@ -336,7 +340,7 @@ def test_links_of_a_job_that_is_being_started_stay(home: Path) -> None:
     links = links_of(home, "fresh", target)
     age(links, 99)
 
-    assert left(clean(EVERYTHING, dry=False), LINKS) == {"starting": (1, [links.name])}
+    assert left(remove_leftovers(EVERYTHING, dry=False), LINKS) == {"starting": (1, [links.name])}
 
 
 def test_what_others_could_have_put_there_is_not_followed(over: Over, home: Path) -> None:
@@ -348,7 +352,7 @@ def test_what_others_could_have_put_there_is_not_followed(over: Over, home: Path
     (home / "tmp" / "rankdeck.file").touch()
     links_of(home, "wide", ended.path).chmod(0o777)
 
-    assert left(clean(EVERYTHING, dry=False), LINKS) == {
+    assert left(remove_leftovers(EVERYTHING, dry=False), LINKS) == {
         "unknown": (3, ["rankdeck.file", "rankdeck.link", "rankdeck.wide"])
     }
     assert (theirs / "n1").is_symlink()
@@ -360,7 +364,7 @@ def test_links_of_another_user_stay(over: Over, home: Path) -> None:
     os.chown(links, 65534, 65534)
     age(links, 99)
 
-    assert left(clean(EVERYTHING, dry=False), LINKS) == {"foreign": (1, [links.name])}
+    assert left(remove_leftovers(EVERYTHING, dry=False), LINKS) == {"foreign": (1, [links.name])}
     assert (links / "n1").is_symlink()
 
 
@@ -381,7 +385,7 @@ def agent(home: Path, letter: str, days: float) -> Path:
 def test_agents_that_nobody_used_for_a_month_go_with_their_compiled_modules(home: Path) -> None:
     old, used = agent(home, "a", 31), agent(home, "b", 29)
     (home / ".cache" / "rankdeck" / "digests.json").touch()
-    answer = clean(EVERYTHING, dry=False)
+    answer = remove_leftovers(EVERYTHING, dry=False)
 
     assert left(answer, AGENT) == {"old": (1, [old.name]), "recent": (1, [used.name])}
     assert sorted(path.name for path in old.parent.iterdir()) == [
@@ -395,13 +399,15 @@ def test_an_agent_from_which_a_process_runs_stays(
     old = agent(home, "c", 99)
     monkeypatch.setattr(cleaning, "_agents_that_run", lambda: {old.name})
 
-    assert left(clean(EVERYTHING, dry=False), AGENT) == {"in use": (1, [old.name])}
+    assert left(remove_leftovers(EVERYTHING, dry=False), AGENT) == {"in use": (1, [old.name])}
     assert old.exists()
 
 
 def test_an_agent_that_a_console_found_meanwhile_stays(home: Path) -> None:
     old = agent(home, "d", 99)
-    decided = decide(look(), EVERYTHING, judge_clock(look(), time.time()), time.time())
+    decided = decide_removals(
+        list_leftovers(), EVERYTHING, judge_clock(list_leftovers(), time.time()), time.time()
+    )
     os.utime(old)
 
     assert cleaning.carry_out(decided) == {}

@@ -1,4 +1,6 @@
-"""What an end is judged by: whose lines of the kernel log are told, and when a counter of kills counts."""
+"""What an end is judged by: whose lines of the kernel log are told,
+and when a counter of kills counts.
+"""
 
 import os
 from collections.abc import Callable, Iterator
@@ -13,12 +15,12 @@ from rankdeck_agent.job.evidence import (
     KernelLog,
     KillCounter,
     Kills,
-    last_words,
+    read_last_words,
 )
-from rankdeck_agent.job.folder import UNKNOWN, RunFolder, exact_outcome, outcome
+from rankdeck_agent.job.folder import UNKNOWN, RunFolder, decode_end, exact_outcome
 from rankdeck_agent.job.processes import Process
 
-KILLED = outcome(128 + 9)
+KILLED = decode_end(128 + 9)
 
 
 def process(pid: int, parent: int) -> Process:
@@ -66,8 +68,8 @@ def test_a_process_below_a_rank_is_told_of_that_rank_only(node: Node) -> None:
     node.witness.saw({row.pid: row for row in rows}, {100: 0, 101: 1})
     node.say("Out of memory: Killed process 301 (pt_data_worker)")
 
-    mine = node.witness.of_rank(0, outcome(1), asked=False)
-    other = node.witness.of_rank(1, outcome(1), asked=False)
+    mine = node.witness.of_rank(0, decode_end(1), asked=False)
+    other = node.witness.of_rank(1, decode_end(1), asked=False)
 
     assert mine.kernel == ("Out of memory: Killed process 301 (pt_data_worker)",)
     assert other.kernel == ()
@@ -77,7 +79,7 @@ def test_a_rank_in_another_pid_namespace_is_given_no_lines(node: Node) -> None:
     node.witness.began(0, 0)
     node.say("python3[57]: segfault at 0")
 
-    assert node.witness.of_rank(0, outcome(139), asked=False).kernel == ()
+    assert node.witness.of_rank(0, decode_end(139), asked=False).kernel == ()
 
 
 def test_a_kill_that_nobody_named_is_told_from_the_counter(node: Node) -> None:
@@ -121,7 +123,7 @@ def test_the_counter_is_asked_only_for_what_was_killed(node: Node, status: int) 
     node.witness.began(0, 100)
     node.count(1)
 
-    assert node.witness.of_rank(0, outcome(status), asked=False).kernel == ()
+    assert node.witness.of_rank(0, decode_end(status), asked=False).kernel == ()
 
 
 def test_each_last_line_comes_with_its_time_if_all_times_are_known(
@@ -132,8 +134,8 @@ def test_each_last_line_comes_with_its_time_if_all_times_are_known(
     (tmp_path / "rank.0/err").write_text("one\ntwo\n")
     (tmp_path / "rank.0/err.idx").write_text("0 50.25\n4 51.5\n")
 
-    known = node.witness.of_rank(0, outcome(1), asked=False)
-    unknown = node.witness.of_rank(1, outcome(1), asked=False)
+    known = node.witness.of_rank(0, decode_end(1), asked=False)
+    unknown = node.witness.of_rank(1, decode_end(1), asked=False)
 
     assert (known.said, known.written) == (("one", "two"), (50.25, 51.5))
     assert unknown.written == ()
@@ -148,7 +150,7 @@ def test_ranks_that_were_told_to_end_say_less(
 ) -> None:
     node.witness.began(0, 100)
 
-    said = node.witness.of_rank(0, outcome(status), asked=asked).said
+    said = node.witness.of_rank(0, decode_end(status), asked=asked).said
 
     assert said == tuple(f"line {n}" for n in range(50 - lines, 50))
 
@@ -174,4 +176,4 @@ def test_the_message_of_glibc_is_kept_before_its_stack_and_map_of_memory(tmp_pat
     lines = [says, "======= Backtrace: =========", *stack, "======= Memory map: ========", *maps]
     (tmp_path / "err").write_text("\n".join([*lines, "Signal: Aborted (6)", ""]))
 
-    assert last_words(tmp_path, RANK) == [says, "Signal: Aborted (6)"]
+    assert read_last_words(tmp_path, RANK) == [says, "Signal: Aborted (6)"]

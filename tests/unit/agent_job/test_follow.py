@@ -7,7 +7,7 @@ import time
 import pytest
 
 from rankdeck_agent.job.follow import NodeFollower, Window
-from rankdeck_agent.job.ranks import make, unlink_links
+from rankdeck_agent.job.ranks import make_run_folder, unlink_links
 from rankdeck_agent.wire import NodePlan
 
 FLOOD = 8 << 20
@@ -18,7 +18,7 @@ PLENTY = 1 << 30
 def folder(tmp_path, monkeypatch):
     """A job of two ranks that runs; the first has written much, the second one line."""
     monkeypatch.setenv("RANKDECK_STATE", str(tmp_path))
-    made = make(NodePlan(f"flood-{os.getpid()}", "n1", (0, 1)))
+    made = make_run_folder(NodePlan(f"flood-{os.getpid()}", "n1", (0, 1)))
     (made.place(0) / "out").write_bytes(b"x" * 99 + b"\n" + bytes(FLOOD - 109) + b"\nthe end\n")
     (made.place(1) / "out").write_bytes(b"quiet\n")
     yield made
@@ -74,7 +74,7 @@ def test_a_quiet_rank_goes_before_the_flood_that_waits(folder):
 def test_ranks_that_all_flood_take_turns(tmp_path, monkeypatch):
     monkeypatch.setenv("RANKDECK_STATE", str(tmp_path))
     ranks = tuple(range(100))
-    made = make(NodePlan(f"floods-{os.getpid()}", "n1", ranks))
+    made = make_run_folder(NodePlan(f"floods-{os.getpid()}", "n1", ranks))
     for rank in ranks:
         (made.place(rank) / "out").write_bytes(bytes(50_000))
     one = NodeFollower(made, -1)

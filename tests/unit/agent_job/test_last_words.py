@@ -1,11 +1,13 @@
-"""The last words of a rank: both streams by time, the exception kept, traces of C++ left out, all in bounds."""
+"""The last words of a rank: both streams by time, the exception kept,
+traces of C++ left out, all in bounds.
+"""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.job.evidence import LAUNCHER_BOUND, RANK, STOPPED, last_words
+from rankdeck_agent.job.evidence import LAUNCHER_BOUND, RANK, STOPPED, read_last_words
 
 TRACEBACK = b"""Traceback (most recent call last):
   File "train.py", line 9, in <module>
@@ -27,21 +29,21 @@ def test_both_streams_are_told_together_in_the_order_of_time(tmp_path: Path) -> 
     write(tmp_path, "out", (1, b"one\n"), (3, b"three\n"))
     write(tmp_path, "err", (2, b"two\n"), (4, b"four"))
 
-    assert last_words(tmp_path, RANK) == ["one", "two", "three", "four"]
+    assert read_last_words(tmp_path, RANK) == ["one", "two", "three", "four"]
 
 
 def test_of_what_was_read_at_once_stderr_is_told_last(tmp_path: Path) -> None:
     write(tmp_path, "err", (1, b"error\n"))
     write(tmp_path, "out", (1, b"step\n"))
 
-    assert last_words(tmp_path, RANK) == ["step", "error"]
+    assert read_last_words(tmp_path, RANK) == ["step", "error"]
 
 
 def test_a_line_counts_from_when_it_was_whole(tmp_path: Path) -> None:
     write(tmp_path, "err", (1, b"10%\r"), (5, b"20%\n"))
     write(tmp_path, "out", (3, b"between\n"))
 
-    assert last_words(tmp_path, RANK) == ["between", "20%"]
+    assert read_last_words(tmp_path, RANK) == ["between", "20%"]
 
 
 @pytest.mark.parametrize("mark", [b"", b"[rank0]: ", b"[default0]:", b" 50%|#####    |"])
@@ -51,7 +53,7 @@ def test_an_exception_stays_however_much_comes_after_it(tmp_path: Path, mark: by
     text = b"".join((mark if every or i == 0 else b"") + x for i, x in enumerate(lines))
     write(tmp_path, "err", (1, text), (2, b"warning: leaked\n" * 300))
 
-    said = last_words(tmp_path, RANK)
+    said = read_last_words(tmp_path, RANK)
 
     assert said[0].endswith("RuntimeError: CUDA error: out of memory")
     assert said[1:] == ["warning: leaked"] * 39
@@ -62,7 +64,7 @@ def test_the_exceptions_of_a_chain_are_all_told(tmp_path: Path) -> None:
     between = b"\nDuring handling of the above exception, another exception occurred:\n\n"
     write(tmp_path, "err", (1, TRACEBACK + between + second), (2, b"x\n" * 100))
 
-    assert last_words(tmp_path, RANK)[:3] == [
+    assert read_last_words(tmp_path, RANK)[:3] == [
         "RuntimeError: CUDA error: out of memory",
         "During handling of the above exception, another exception occurred:",
         "torch.DistError: NCCL error: out of memory",
@@ -89,7 +91,7 @@ def test_a_trace_of_functions_does_not_push_out_the_message_above_it(
     message = b"Watchdog caught collective operation timeout\n"
     write(tmp_path, "err", (1, message + (frame + b"\n") * 200 + b"aborting\n"))
 
-    assert last_words(tmp_path, RANK) == [message.decode().strip(), "aborting"]
+    assert read_last_words(tmp_path, RANK) == [message.decode().strip(), "aborting"]
 
 
 @pytest.mark.parametrize("bound", [RANK, LAUNCHER_BOUND, STOPPED])
@@ -97,7 +99,7 @@ def test_no_more_is_told_than_may_be(tmp_path: Path, bound: object) -> None:
     write(tmp_path, "out", (1, ("é" * 3000 + "\n").encode() * 200))
     write(tmp_path, "err", (2, TRACEBACK + b"y" * 90_000 + b"\n"), (3, b"line\n" * 500))
 
-    said = last_words(tmp_path, bound)
+    said = read_last_words(tmp_path, bound)
 
     assert 0 < len(said) <= bound.lines
     assert sum(len(line.encode()) for line in said) <= bound.size
@@ -108,7 +110,7 @@ def test_lines_are_free_of_what_commands_a_terminal(tmp_path: Path) -> None:
     evil = b"\x1b[31;1mERROR\x1b[0m \x1b]0;title\x07now\x00\x9b\xe2\x80\xaex\n  indented\tso\n"
     write(tmp_path, "err", (1, evil))
 
-    said = last_words(tmp_path, RANK)
+    said = read_last_words(tmp_path, RANK)
 
     assert said[0].startswith("ERROR now")
     assert said[1] == "  indented  so"
@@ -120,7 +122,7 @@ def test_an_index_that_is_torn_or_missing_costs_only_the_order(tmp_path: Path) -
     (tmp_path / "out.idx").write_bytes(b"0 x\n\xff\n7")
     (tmp_path / "err").write_bytes(b"two\n")
 
-    assert sorted(last_words(tmp_path, RANK)) == ["one", "two"]
+    assert sorted(read_last_words(tmp_path, RANK)) == ["one", "two"]
 
 
 def test_of_a_long_log_only_the_end_is_read(tmp_path: Path) -> None:
@@ -129,8 +131,8 @@ def test_of_a_long_log_only_the_end_is_read(tmp_path: Path) -> None:
         log.seek(1 << 40)
         log.write(b"\nthe end\n")
 
-    assert last_words(tmp_path, RANK)[-1] == "the end"
+    assert read_last_words(tmp_path, RANK)[-1] == "the end"
 
 
 def test_a_rank_that_wrote_nothing_said_nothing(tmp_path: Path) -> None:
-    assert last_words(tmp_path, RANK) == []
+    assert read_last_words(tmp_path, RANK) == []

@@ -1,4 +1,6 @@
-"""The links in /tmp of a job whose nodes are one machine: they share the folder, and either may end first."""
+"""The links in /tmp of a job whose nodes are one machine: they share
+the folder, and either may end first.
+"""
 
 import threading
 from collections.abc import Iterator
@@ -7,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.job.ranks import make, unlink_links
+from rankdeck_agent.job.ranks import make_run_folder, unlink_links
 from rankdeck_agent.wire import NodePlan
 
 
@@ -18,7 +20,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def made(job: str, node: str) -> RunFolder:
-    return make(NodePlan(job=job, node=node, ranks=()))
+    return make_run_folder(NodePlan(job=job, node=node, ranks=()))
 
 
 def test_a_node_that_ends_takes_no_link_of_one_that_begins(state: None, tmp_path: Path) -> None:

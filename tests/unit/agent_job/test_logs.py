@@ -1,7 +1,7 @@
 """Reading logs back with their times."""
 
 from rankdeck_agent.job.logs import LogReader, TailReader
-from rankdeck_agent.text import plain
+from rankdeck_agent.text import plain_line
 
 
 def test_each_piece_has_the_time_at_which_it_was_read(tmp_path):
@@ -32,4 +32,4 @@ def test_a_tail_counts_lines_and_gives_the_last_that_is_not_empty(tmp_path):
 
 
 def test_plain_text_holds_no_control_character():
-    assert plain("a\x1b[2J\nb\x9bc") == "a [2J b c"
+    assert plain_line("a\x1b[2J\nb\x9bc") == "a [2J b c"

@@ -1,4 +1,6 @@
-"""Whether a supervisor lives: by its lock, else by its process; never by a pid of another machine."""
+"""Whether a supervisor lives: by its lock, else by its process;
+never by a pid of another machine.
+"""
 
 import fcntl
 import os
@@ -57,7 +59,7 @@ def test_a_supervisor_on_another_machine_that_has_the_folder_counts_and_its_pid_
 
 
 def test_a_process_that_proc_hides_lives_if_it_holds_the_lock_or_there_is_none(folder, monkeypatch):
-    monkeypatch.setattr("rankdeck_agent.job.processes.process", lambda _: None)
+    monkeypatch.setattr("rankdeck_agent.job.processes.find_process", lambda _: None)
     (folder / "supervisor.pid").write_text(f"{os.getpid()} 7 {HOST}\n")
     without = supervisor_pid(folder)
     (folder / "supervisor.lock").touch()

@@ -10,7 +10,7 @@ from rankdeck_agent.job.verdict import VERDICT, read_verdict, write_verdict
 from rankdeck_agent.rules.scheduler_verdict import (
     SchedulerVerdict,
     VerdictKind,
-    verdict_of,
+    parse_scheduler_verdict,
     verdict_row,
 )
 
@@ -37,7 +37,7 @@ def test_a_torn_file_has_no_verdict(tmp_path: Path, text: str) -> None:
 def test_a_kind_of_a_newer_agent_is_not_known_and_its_text_is_kept() -> None:
     row = json.loads(json.dumps({**verdict_row(FOUND), "kind": "moved"}))
 
-    assert verdict_of(row) == SchedulerVerdict(
+    assert parse_scheduler_verdict(row) == SchedulerVerdict(
         VerdictKind.UNKNOWN, FOUND.text, "n1", "a-0-x", 3, False
     )
 
@@ -51,7 +51,7 @@ def test_what_a_node_sends_is_checked() -> None:
         "rank": -1,
         "ours": 0,
     }
-    found = verdict_of(row)
+    found = parse_scheduler_verdict(row)
 
     assert found is not None
     assert (found.node, found.pod, found.rank, found.ours) == ("", "", None, True)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck_agent.kubernetes.api import Api, Chunks, Watch, complaint
+from rankdeck_agent.kubernetes.api import Api, Chunks, Watch, kubectl_complaint
 
 
 def encoded(parts: list[bytes]) -> bytes:
@@ -44,7 +44,9 @@ def chunk(data: bytes) -> bytes:
 
 
 def answers(path: Path, given: list[bytes], asked: list[str]) -> threading.Thread:
-    """A server on this socket that gives these answers, a connection each, and notes what it was asked."""
+    """A server on this socket that gives these answers, a connection
+    each, and notes what it was asked.
+    """
     server = socket.socket(socket.AF_UNIX)
     server.bind(str(path))
     server.listen()
@@ -96,4 +98,4 @@ def test_a_watch_that_is_cut_in_the_middle_of_an_event_goes_on_after_the_last_wh
     ("", ""),
 ])  # fmt: skip
 def test_warnings_of_kubectl_do_not_hide_its_error(said: str, told: str) -> None:
-    assert complaint(said) == told
+    assert kubectl_complaint(said) == told

@@ -1,4 +1,6 @@
-"""Rows of nodes and jobs for the console, from objects as the API server has them, ours and recorded ones."""
+"""Rows of nodes and jobs for the console, from objects as the API
+server has them, ours and recorded ones.
+"""
 
 import json
 from typing import Any
@@ -8,7 +10,12 @@ import pytest
 from rankdeck_agent.kubernetes.api import LISTED
 from rankdeck_agent.kubernetes.cluster import NODES, PODS, KubernetesView
 from rankdeck_agent.kubernetes.objects import JOB, MPIJOB
-from rankdeck_agent.kubernetes.rows import is_outermost, job_row, job_state, requested
+from rankdeck_agent.kubernetes.rows import (
+    is_outermost,
+    job_row,
+    kubernetes_job_state,
+    requested_devices,
+)
 from tests.unit.agent.machines import DATA
 
 NODE = {
@@ -56,8 +63,10 @@ def test_a_container_that_runs_before_the_others_counts_where_it_asks_for_more()
     one = {"resources": {"requests": {"nvidia.com/gpu": "2"}}}
     first = {"resources": {"limits": {"nvidia.com/gpu": 8}}}
 
-    assert requested({"containers": [one, one], "initContainers": [first]}) == {"nvidia.com/gpu": 8}
-    assert requested({"containers": [one, one]}) == {"nvidia.com/gpu": 4}
+    assert requested_devices({"containers": [one, one], "initContainers": [first]}) == {
+        "nvidia.com/gpu": 8
+    }
+    assert requested_devices({"containers": [one, one]}) == {"nvidia.com/gpu": 4}
 
 
 @pytest.mark.parametrize(
@@ -103,7 +112,7 @@ def test_recorded_jobs_go_through_the_states_that_an_operator_sees(
     if not recorded.exists():
         pytest.skip("needs recordings of a Kubernetes control plane")
     rows = [json.loads(line) for line in recorded.read_text().splitlines()]
-    seen = [job_state(row["object"])[0] for row in rows if row.get("watch") == kind]
+    seen = [kubernetes_job_state(row["object"])[0] for row in rows if row.get("watch") == kind]
 
     assert [state for at, state in enumerate(seen) if seen[at - 1 : at] != [state]] == states
 

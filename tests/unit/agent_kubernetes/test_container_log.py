@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.kubernetes.container_log import ContainerLog, LogReceiver, record
+from rankdeck_agent.kubernetes.container_log import ContainerLog, LogReceiver, record_rank_moment
 
 
 @pytest.fixture
@@ -129,8 +129,8 @@ def test_a_keeper_that_is_killed_anywhere_loses_and_doubles_nothing(
 
 
 def test_only_the_first_word_on_a_rank_counts(folder: RunFolder) -> None:
-    assert record(folder, 0, "exit", "3", 1000.5)
-    assert not record(folder, 0, "exit", "0", 2000.0)
-    assert not record(folder, 7, "exit", "0", None)
+    assert record_rank_moment(folder, 0, "exit", "3", 1000.5)
+    assert not record_rank_moment(folder, 0, "exit", "0", 2000.0)
+    assert not record_rank_moment(folder, 7, "exit", "0", None)
     assert (folder.place(0) / "exit").read_text() == "3\n"
     assert (folder.place(0) / "exit").stat().st_mtime == 1000.5

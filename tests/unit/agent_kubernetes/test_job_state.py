@@ -1,4 +1,6 @@
-"""What a Kubernetes job waits for and how it ended, in words; on recorded and on made-up objects."""
+"""What a Kubernetes job waits for and how it ended, in words; on
+recorded and on made-up objects.
+"""
 
 import json
 from dataclasses import replace
@@ -9,10 +11,10 @@ import pytest
 from rankdeck_agent.kubernetes.job_state import (
     Clocks,
     JobState,
-    holding,
+    describe_progress,
+    describe_running_pods,
     is_waiting,
-    progress,
-    verdict,
+    judge_ended_job,
 )
 from rankdeck_agent.kubernetes.objects import LogPiece, pod_of, too_old
 from rankdeck_agent.kubernetes.target import Target, most_followed
@@ -41,7 +43,7 @@ def test_recorded_survivors_are_named_as_deleted_by_kubernetes() -> None:
     target = Target("bad", namespace="rec", wanted=3, ranks=3, ours=False)
     state, _ = recorded("indexed-job-one-rank-fails-survivors-deleted", target, until=5.0)
 
-    made = verdict(state.view())
+    made = judge_ended_job(state.view())
 
     assert state.over
     assert made.code == 3
@@ -54,16 +56,16 @@ def test_a_recorded_success_has_no_doubts() -> None:
     target = Target("ok", namespace="rec", wanted=2, ranks=2, ours=False)
     state, _ = recorded("indexed-job-success", target, until=7.0)
 
-    assert verdict(state.view()).code == 0
-    assert verdict(state.view()).doubts == ()
-    assert not holding(state.pods.values())
+    assert judge_ended_job(state.view()).code == 0
+    assert judge_ended_job(state.view()).doubts == ()
+    assert not describe_running_pods(state.pods.values())
 
 
 def test_recorded_unschedulable_pods_wait_in_the_schedulers_words() -> None:
     target = Target("big", namespace="rec", wanted=1, ranks=1, ours=False)
     state, said = recorded("unschedulable-gpu", target, until=1.5)
 
-    assert "Insufficient nvidia.com/gpu" in progress(state.view())
+    assert "Insufficient nvidia.com/gpu" in describe_progress(state.view())
     assert any("Insufficient nvidia.com/gpu" in text for text in said)
     assert not state.over
 
@@ -73,8 +75,8 @@ def test_the_code_of_a_recorded_failed_mpijob_is_its_launchers() -> None:
     state, _ = recorded("mpijob-launcher-fails", target, until=5.0)
     codes = [p.container.code for p in state.pods.values() if p.role == "launcher"]
 
-    assert [verdict(state.view()).code] == codes
-    assert "the launcher exit" in verdict(state.view()).text
+    assert [judge_ended_job(state.view()).code] == codes
+    assert "the launcher exit" in judge_ended_job(state.view()).text
 
 
 def test_recorded_workers_that_stay_are_told() -> None:
@@ -83,7 +85,7 @@ def test_recorded_workers_that_stay_are_told() -> None:
     state, _ = recorded(name, target, until=7.0)
 
     assert state.outcome.state == "succeeded"
-    assert holding(state.pods.values()).startswith("2 workers still ")
+    assert describe_running_pods(state.pods.values()).startswith("2 workers still ")
 
 
 # ---- made up ----------------------------------------------------------------------------
@@ -175,7 +177,7 @@ def test_the_rank_that_failed_first_is_named_with_its_node() -> None:
         state.take_pod("DELETED", pod(index))
     tell(state, 1, 3)
 
-    assert verdict(state.view()).text == (
+    assert judge_ended_job(state.view()).text == (
         "Kubernetes job ns/j failed: rank 1 exit 3 on node n1, 2 others deleted by Kubernetes"
     )
 
@@ -184,14 +186,14 @@ def test_a_success_on_too_few_hosts_is_suspicious() -> None:
     state = state_of(*(ended(i, 0) for i in range(3)), condition="Complete")
     tell(state, 0, 0)
 
-    assert verdict(state.view()).doubts == ("succeeded on 1 of 3 hosts: suspicious",)
+    assert judge_ended_job(state.view()).doubts == ("succeeded on 1 of 3 hosts: suspicious",)
 
 
 def test_pods_that_only_kubernetes_speaks_of_are_believed() -> None:
     state = state_of(*(ended(i, 0) for i in range(3)), condition="Complete")
     records = state.close_records()
 
-    assert verdict(state.view()).doubts == ()
+    assert judge_ended_job(state.view()).doubts == ()
     assert [(one.rank, one.status) for one in records] == [(0, 0), (1, 0), (2, 0)]
 
 
@@ -238,7 +240,7 @@ def test_pods_that_only_kubernetes_speaks_of_are_believed() -> None:
     ],
 )
 def test_what_ended_a_pod_is_told(one: dict, words: str) -> None:
-    assert words in verdict(state_of(one, condition="Failed").view()).text
+    assert words in judge_ended_job(state_of(one, condition="Failed").view()).text
 
 
 @pytest.mark.parametrize(
@@ -252,7 +254,7 @@ def test_what_ended_a_pod_is_told(one: dict, words: str) -> None:
     ],
 )  # fmt: skip
 def test_the_verdict_is_a_value_with_its_kind_node_and_pod(one: dict, found: tuple) -> None:
-    made = verdict(state_of(one, condition="Failed").view())
+    made = judge_ended_job(state_of(one, condition="Failed").view())
 
     assert (made.found.kind, made.found.node, made.found.pod) == found
     assert made.text == f"Kubernetes job ns/j failed: {made.found.text}"
@@ -267,8 +269,8 @@ def test_the_verdict_on_a_rank_a_time_limit_or_nothing_known_says_so() -> None:
     gone = state_of(pod(0))
     gone.take_job("DELETED", {})
 
-    kinds = [verdict(one.view()).found.kind for one in (failed, late, mute, gone)]
-    assert verdict(failed.view()).found.rank == 1
+    kinds = [judge_ended_job(one.view()).found.kind for one in (failed, late, mute, gone)]
+    assert judge_ended_job(failed.view()).found.rank == 1
     assert kinds == [VerdictKind.RANK, VerdictKind.TIME_LIMIT, VerdictKind.UNKNOWN, VerdictKind.GONE]  # fmt: skip
 
 
@@ -297,7 +299,7 @@ def test_the_verdict_on_a_rank_a_time_limit_or_nothing_known_says_so() -> None:
     ],
 )  # fmt: skip
 def test_what_it_waits_for_is_one_line(pods: list, words: str) -> None:
-    assert progress(state_of(*pods).view()) == words
+    assert describe_progress(state_of(*pods).view()) == words
 
 
 @pytest.mark.parametrize(
@@ -360,11 +362,12 @@ def test_how_many_pods_are_followed_goes_by_the_files_of_the_host(
 
 def test_a_job_whose_operator_is_down_says_for_whom_it_waits() -> None:
     mpi = replace(JOB, kind="MPIJob")
-    waits = progress(state_of(target=mpi).view())
+    waits = describe_progress(state_of(target=mpi).view())
 
     assert waits == "pending: mpi-operator has not looked at it yet; does it run?"
     assert (
-        progress(state_of(target=mpi, condition="Created").view()) == "pending: no pod exists yet"
+        describe_progress(state_of(target=mpi, condition="Created").view())
+        == "pending: no pod exists yet"
     )
 
 
@@ -381,7 +384,7 @@ def test_warnings_of_the_job_are_alarms_and_those_of_others_are_none() -> None:
     assert [s.alarm for s in state.take_event("ADDED", event("j"))] == [True]
     assert [s.alarm for s in state.take_event("ADDED", event("j-0-x"))] == [False]
     assert state.take_event("ADDED", event("other")) == []
-    assert progress(state.view()) == "pending: exceeded quota: q"
+    assert describe_progress(state.view()) == "pending: exceeded quota: q"
 
 
 def test_a_node_that_falls_silent_is_an_alarm_once_and_a_pod_that_was_over_is_none() -> None:
@@ -417,19 +420,20 @@ def test_a_job_that_somebody_deletes_is_told_and_our_own_deletion_is_not() -> No
 
 def test_gpus_that_a_finished_job_still_holds_are_counted() -> None:
     assert (
-        holding(state_of(pod(0), pod(1), ended(2, 0)).pods.values()) == "2 pods still hold 4 GPUs"
+        describe_running_pods(state_of(pod(0), pod(1), ended(2, 0)).pods.values())
+        == "2 pods still hold 4 GPUs"
     )
 
 
 def test_a_job_in_a_queue_waits_in_kueues_words() -> None:
     state = state_of(condition="Suspended")
-    assert progress(state.view()) == "suspended: nothing of it runs"
+    assert describe_progress(state.view()) == "suspended: nothing of it runs"
     words = "couldn't assign flavors: insufficient quota for nvidia.com/gpu, 4 more needed"
     reserved = {"type": "QuotaReserved", "status": "False", "message": words}
 
     state.take_workload("LISTED", {"items": [{"status": {"conditions": [reserved]}}]})
 
-    assert progress(state.view()) == f"queued by Kueue: {words}"
+    assert describe_progress(state.view()) == f"queued by Kueue: {words}"
     assert not state.over
 
 
@@ -455,7 +459,7 @@ def test_a_job_that_its_time_to_live_takes_away_ended_as_its_last_state_says() -
     over = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
 
     assert state.take_job("DELETED", over) == []
-    assert verdict(state.view()).code == 0
+    assert judge_ended_job(state.view()).code == 0
 
 
 def test_a_job_that_was_gone_at_the_next_list_is_told_by_its_ranks() -> None:
@@ -466,9 +470,9 @@ def test_a_job_that_was_gone_at_the_next_list_is_told_by_its_ranks() -> None:
         for rank in range(3):
             tell(state, rank, 3 if state is bad and rank == 2 else 0)
 
-    assert verdict(well.view()).code == 0
-    assert "all its ranks had ended with 0" in verdict(well.view()).text
-    assert verdict(bad.view()).code == 3
+    assert judge_ended_job(well.view()).code == 0
+    assert "all its ranks had ended with 0" in judge_ended_job(well.view()).text
+    assert judge_ended_job(bad.view()).code == 3
 
 
 def test_a_rank_that_begins_again_after_the_queue_took_the_job_back_has_not_ended() -> None:
@@ -481,7 +485,7 @@ def test_a_rank_that_begins_again_after_the_queue_took_the_job_back_has_not_ende
         state.take_piece(LogPiece(rank, "exit", b"0"), 2.0, "n0")
     state.take_job("MODIFIED", {"status": {"conditions": [{"type": "Complete", "status": "True"}]}})
 
-    assert verdict(state.view()).doubts == ()
+    assert judge_ended_job(state.view()).doubts == ()
 
 
 def over(reason: str, message: str = "why") -> dict:
@@ -498,7 +502,9 @@ def test_a_sidecar_that_is_killed_after_its_rank_is_not_why_the_pod_failed() -> 
     state = state_of(failed, condition="Failed")
     tell(state, 1, 3)
 
-    assert verdict(state.view()).text == "Kubernetes job ns/j failed: rank 1 exit 3 on node n1"
+    assert (
+        judge_ended_job(state.view()).text == "Kubernetes job ns/j failed: rank 1 exit 3 on node n1"
+    )
 
 
 def test_ranks_that_a_time_limit_ended_are_not_blamed() -> None:
@@ -507,7 +513,7 @@ def test_ranks_that_a_time_limit_ended_are_not_blamed() -> None:
         tell(state, rank, 137)
     state.take_job("MODIFIED", over("DeadlineExceeded", "Job was active longer than specified"))
 
-    made = verdict(state.view())
+    made = judge_ended_job(state.view())
     assert "failed: its time limit (activeDeadlineSeconds) was over: Job was" in made.text
     assert made.code == 143
 
@@ -523,7 +529,7 @@ def test_a_pod_that_its_node_refused_is_the_reason() -> None:
 
     assert told.alarm
     assert told.text == f"pod j-1-x was refused on node n1: UnexpectedAdmissionError: {words}"
-    assert told.text in verdict(state.view()).text
+    assert told.text in judge_ended_job(state.view()).text
 
 
 def retried(index: int, code: int) -> list[dict]:
@@ -540,18 +546,18 @@ def test_of_a_rank_that_was_tried_again_the_last_pod_counts() -> None:
     state = state_of(ended(0, 0), *retried(1, 0), ended(2, 0), condition="Complete", target=theirs)
 
     assert sorted((one.rank, one.status) for one in state.close_records()) == [(0, 0), (1, 0), (2, 0)]  # fmt: skip
-    assert verdict(state.view()).doubts == ()
+    assert judge_ended_job(state.view()).doubts == ()
 
 
 def test_a_pod_that_was_made_anew_is_not_the_end_of_its_job() -> None:
     state = state_of(pod(0), pod(1), pod(2), target=replace(JOB, ours=False))
     state.take_pod("DELETED", pod(1))
-    assert progress(state.view()) == "ending: 2 of 3 pods are still there"
+    assert describe_progress(state.view()) == "ending: 2 of 3 pods are still there"
     anew = pod(1)
     anew["metadata"]["uid"] = "u1-again"
     state.take_pod("ADDED", anew)
 
-    assert progress(state.view()) == "running: 3 of 3 pods"
+    assert describe_progress(state.view()) == "running: 3 of 3 pods"
 
 
 @pytest.mark.parametrize("kind", ["MODIFIED", "DELETED"])
@@ -565,7 +571,7 @@ def test_a_pod_that_somebody_deletes_is_the_reason_and_no_rank_that_ended_by_it(
     state.take_job("MODIFIED", over("BackoffLimitExceeded"))
 
     assert "failed: pod j-1-x was deleted on node n1: neither its job nor Rankdeck did" in (
-        verdict(state.view()).text
+        judge_ended_job(state.view()).text
     )
 
 
@@ -575,11 +581,12 @@ def test_a_pod_that_goes_after_a_rank_has_failed_is_not_the_reason() -> None:
     state.take_pod("DELETED", pod(0))
     state.take_job("MODIFIED", over("BackoffLimitExceeded"))
 
-    assert "failed: rank 1 exit 3 on node n1" in verdict(state.view()).text
+    assert "failed: rank 1 exit 3 on node n1" in judge_ended_job(state.view()).text
 
 
 def test_a_pod_that_its_job_deletes_after_too_many_restarts_was_not_deleted_by_somebody() -> None:
-    # With restartPolicy OnFailure the exit is in the container's last state, and the pod never failed.
+    # With restartPolicy OnFailure the exit is in the container's last
+    # state, and the pod never failed.
     state = state_of(pod(0), pod(1), target=replace(JOB, ours=False))
     crashing = pod(1, box={"waiting": {"reason": "CrashLoopBackOff"}})
     crashing["status"]["containerStatuses"][0]["restartCount"] = 2
@@ -588,7 +595,7 @@ def test_a_pod_that_its_job_deletes_after_too_many_restarts_was_not_deleted_by_s
     state.take_pod("DELETED", crashing)
     state.take_job("MODIFIED", over("BackoffLimitExceeded"))
 
-    assert "failed: BackoffLimitExceeded: why" in verdict(state.view()).text
+    assert "failed: BackoffLimitExceeded: why" in judge_ended_job(state.view()).text
 
 
 def test_a_job_that_was_gone_before_it_was_seen_is_not_said_to_be_deleted_by_somebody() -> None:
@@ -596,7 +603,7 @@ def test_a_job_that_was_gone_before_it_was_seen_is_not_said_to_be_deleted_by_som
     (told,) = state.take_job("LISTED", {"items": []})
 
     assert "or its time to live (ttl) after its end was over" in told.text
-    assert "failed" not in verdict(state.view()).text
+    assert "failed" not in judge_ended_job(state.view()).text
 
 
 HOSTILE = [
@@ -618,8 +625,8 @@ def test_nonsense_from_a_server_is_left_empty(found: dict) -> None:
         state.take_job(kind, found)
         state.take_workload(kind, found)
 
-    assert progress(state.view()).isprintable()
-    assert verdict(state.view()).text.isprintable()
+    assert describe_progress(state.view()).isprintable()
+    assert judge_ended_job(state.view()).text.isprintable()
 
 
 @pytest.mark.parametrize(("off", "late", "corrected"), [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankdeck_agent.kubernetes.objects import LogPiece, LogPosition, Splitter, stamped
+from rankdeck_agent.kubernetes.objects import LogPiece, LogPosition, Splitter, split_time_stamp
 
 
 def pieces(*lines: bytes, form: str = "rankdeck", first: int = 0) -> list[tuple]:
@@ -90,7 +90,7 @@ def test_other_launchers_formats(form: str, line: bytes, wanted: dict) -> None:
 def test_a_stamp_is_read_to_the_nanosecond_in_any_zone(
     line: bytes, moment: int, text: bytes
 ) -> None:
-    assert stamped(line) == (moment, text)
+    assert split_time_stamp(line) == (moment, text)
 
 
 SECOND = 1795259779 * 10**9

@@ -1,4 +1,6 @@
-"""What is taken from a volume claim: the lines that are not here yet, each once, whatever is here."""
+"""What is taken from a volume claim: the lines that are not here
+yet, each once, whatever is here.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.logs.compare import Collapse, filled, folded, mask
+from rankdeck.logs.compare import Collapse, fill_template, fold_groups, mask_numbers
 from rankdeck.model.job import Chunk
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.state.lines import RankLog
@@ -31,9 +31,9 @@ def whole(logs: dict[int, RankLog]) -> Collapse:
 @given(st.binary())
 def test_a_masked_line_can_be_filled_again(raw: bytes) -> None:
     raw = raw.replace(b"\0", b"").replace(b"\x1b", b"")
-    template, numbers = mask(raw)
+    template, numbers = mask_numbers(raw)
 
-    assert filled(template, numbers) == raw
+    assert fill_template(template, numbers) == raw
 
 
 @given(st.dictionaries(st.integers(0, 20), LINES, max_size=8))
@@ -43,7 +43,7 @@ def test_every_line_of_every_rank_is_in_exactly_one_group(
     collapse = whole(logs_of(texts))
 
     for rank, lines in texts.items():
-        wanted = Counter(mask(line.encode())[0] for line in lines)
+        wanted = Counter(mask_numbers(line.encode())[0] for line in lines)
         found = {g.template: g.counts[rank] for g in collapse.groups if rank in g.counts}
         assert found == dict(wanted)
     assert collapse.total == sum(map(len, texts.values()))
@@ -109,7 +109,9 @@ def test_lines_that_the_ring_let_go_of_before_they_were_read_are_counted() -> No
 
 
 def hang() -> dict[int, RankLog]:
-    """Rank 17 dies in the data loader; a switch with ranks 96-103 is cut off; two ranks are slow."""
+    """Rank 17 dies in the data loader; a switch with ranks 96-103
+    is cut off; two ranks are slow.
+    """
     texts: dict[int, list[str]] = {}
     for rank in range(512):
         speed = 4000 if rank in (88, 203) else 11_800 + rank % 7
@@ -128,7 +130,7 @@ def hang() -> dict[int, RankLog]:
 
 @pytest.mark.long
 def test_the_answer_of_a_hang_on_512_ranks_stands_on_top() -> None:
-    rows = folded(whole(hang()))
+    rows = fold_groups(whole(hang()))
 
     assert [fold_ranks(row.group.counts) for row in rows[:2]] == ["17", "17"]
     assert rows[0].group.text() == b"Traceback (most recent call last):"
@@ -148,7 +150,7 @@ def test_of_a_failure_on_512_ranks_the_rank_that_differs_stands_on_top() -> None
         + ([] if rank == 301 else ["NCCL WARN remote process exited"])
         for rank in range(512)
     }
-    rows = folded(whole(logs_of(texts)))
+    rows = fold_groups(whole(logs_of(texts)))
 
     assert rows[0].group.text() == b"CUDA error: uncorrectable ECC error encountered"
     assert tuple(rows[0].group.counts) == (301,)
@@ -165,13 +167,13 @@ def test_a_rank_that_says_nothing_is_named() -> None:
 def test_a_stuck_step_is_unlike_the_others() -> None:
     texts = {r: [f"step {18237 if r == 3 else 18300 + r % 2} done"] for r in range(16)}
 
-    (row,) = folded(whole(logs_of(texts)))
+    (row,) = fold_groups(whole(logs_of(texts)))
     assert [one.rank for one in row.outliers] == [3]
 
 
 def test_ranks_that_run_alike_have_no_outliers() -> None:
     texts = {r: [f"rank {r} pid {9000 + 13 * r} loss 2.{300 + r}"] for r in range(512)}
 
-    (row,) = folded(whole(logs_of(texts)))
+    (row,) = fold_groups(whole(logs_of(texts)))
     assert row.outliers == ()
     assert not row.unusual

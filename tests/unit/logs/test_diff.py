@@ -22,11 +22,11 @@ def taken(logs: Mapping[int, RankLog], slice_: int = 3) -> Comparison:
 
 def compare(left: RankLog, right: RankLog) -> Difference:
     sides = taken({left.rank: left, right.rank: right}).sides
-    return diff.answer(diff.compare(sides[left.rank], sides[right.rank]))
+    return diff.finish_steps(diff.compare_ranks(sides[left.rank], sides[right.rank]))
 
 
 def branches(logs: Mapping[int, RankLog]) -> tuple[int, tuple[Branch, ...]]:
-    return diff.answer(diff.branches(taken(logs, 4_000).sides))
+    return diff.finish_steps(diff.group_branches(taken(logs, 4_000).sides))
 
 
 def test_numbers_are_no_difference() -> None:
@@ -66,7 +66,7 @@ def test_a_rank_that_runs_leaves_the_others_only_once_its_line_is_overdue(
     for kept in sides[0]:
         kept.running = len(COMMON) - 1 + later
 
-    _, found = diff.answer(diff.branches(sides))
+    _, found = diff.finish_steps(diff.group_branches(sides))
 
     assert [one.ranks for one in found] == ([(0,), (1, 2)] if behind else [(0, 1, 2)])
 
@@ -145,7 +145,7 @@ def test_where_lines_were_let_go_a_rank_does_not_seem_to_end() -> None:
     while comparison.update():
         pass
 
-    _, found = diff.answer(diff.branches(comparison.sides))
+    _, found = diff.finish_steps(diff.group_branches(comparison.sides))
     assert [branch.ranks for branch in found] == [(0, 1)]
 
 

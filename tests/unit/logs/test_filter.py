@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.logs.view import Filtered, Goal, LineFilter, Search, goal_of, troubles
+from rankdeck.logs.view import Filtered, Goal, LineFilter, Search, goal_of, pick_troubles
 from rankdeck.state.lines import RankLog
 from tests.unit.logs.feed import log_of, write
 
@@ -105,7 +105,7 @@ def test_troubles_are_named_once_each() -> None:
     texts = ["fine", "ERROR 1", "ERROR 2", "Traceback (most recent call last):", "ok"]
     log = log_of(0, [(1.0, text) for text in texts])
 
-    found = troubles()
+    found = pick_troubles()
     found.update(log)
     assert found.matches == (1, 3)
 

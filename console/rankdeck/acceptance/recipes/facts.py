@@ -1,5 +1,7 @@
 # pyright: basic
-"""Runs on the nodes: prints one JSON line with the node's identity, what it has, and whether it is in use. Writes nothing."""
+"""Runs on the nodes: prints one JSON line with the node's identity, what it has,
+and whether it is in use. Writes nothing.
+"""
 
 import fcntl
 import importlib.util
@@ -69,7 +71,9 @@ def cpu_share() -> "float | None":
 
 
 def asked_of(interface: str, request: int) -> bytes:
-    """The kernel's answer about an interface of this network namespace (/sys may belong to another); b"" if none."""
+    """The kernel's answer about an interface of this network namespace (/sys
+    may belong to another); b"" if none.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             return fcntl.ioctl(probe, request, struct.pack("256s", interface.encode()[:15]))
@@ -109,7 +113,9 @@ def rdma() -> "dict[str, dict]":
 
 
 HOT_GPU, HOT_CPU, MARGIN = 85.0, 85.0, 5.0
-"""A GPU or CPU is too hot before a run from this temperature in °C on; a CPU also within MARGIN of its critical one."""
+"""A GPU or CPU is too hot before a run from this temperature in °C on; a CPU
+also within MARGIN of its critical one.
+"""
 PACKAGES = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
 PI_HELD = (
     (0x1, "its supply is too weak"),
@@ -172,7 +178,9 @@ HELD = (
 
 
 def limits() -> str:
-    """What slows which GPUs, even while they are idle: `held by the power brake: GPU 3`, or `none`."""
+    """What slows which GPUs, even while they are idle: `held by the
+    power brake: GPU 3`, or `none`.
+    """
     asked = "index,power.limit,power.default_limit,clocks_throttle_reasons.active"
     output = output_of("nvidia-smi", "--query-gpu=" + asked, "--format=csv,noheader,nounits")
     found = {}

@@ -1,4 +1,7 @@
-"""fio: reading and writing files; output as text, JSON or one line per job. It writes to disks, so it runs only on request."""
+"""fio: reading and writing files; output as text, JSON or one line per job.
+
+It writes to disks, so it runs only on request.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,9 +13,9 @@ from rankdeck.acceptance.output_text import (
     first_line,
     lines_of,
     object_in,
-    runs_of,
-    tables,
-    whole,
+    object_tables,
+    parse_cell_integer,
+    split_runs,
 )
 from rankdeck.acceptance.recipe import (
     Commands,
@@ -20,14 +23,13 @@ from rankdeck.acceptance.recipe import (
     OutputReading,
     Traits,
     WithoutCeiling,
-    failed,
+    failed_reading,
     not_measured,
 )
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
-from rankdeck.model.safe_text import clean
-from rankdeck.model.text import Table, as_table, integer
-from rankdeck.model.text import number as is_number
+from rankdeck.model.safe_text import clean_line
+from rankdeck.model.text import Table, as_table, is_integer, is_number
 
 _BEGINS = r"^ ?(?:\{|fio-\d)"
 _DONE = r"^ ?(?:\}|Run status group)"
@@ -56,7 +58,7 @@ class Fio(WithoutCeiling):
     def read(self, text: str) -> tuple[OutputReading, ...]:
         """One result for each direction of each job, or of all jobs in text."""
         return tuple(
-            _latest(some for run in runs_of(text, _BEGINS, _DONE) for some in _reports(run))
+            _latest(some for run in split_runs(text, _BEGINS, _DONE) for some in _reports(run))
         )
 
 
@@ -77,7 +79,9 @@ _LONGER = 1.02
 
 
 def _goes_on(before: Sequence[_Report], after: Sequence[_Report]) -> bool:
-    """Whether the later reports belong to the same run; another run would take as long or move as much."""
+    """Whether the later reports belong to the same run; another run
+    would take as long or move as much.
+    """
     same = [one.of for one in before] == [one.of for one in after] and all(one.of for one in after)
     pairs = list(zip(before, after, strict=True)) if same else []
     farther = [a.moved > b.moved and a.runtime > b.runtime * _LONGER for b, a in pairs]
@@ -98,9 +102,9 @@ def _latest(reports: Iterable[list[_Report]]) -> Iterator[OutputReading]:
 def _reports(text: str) -> list[list[_Report]]:
     """Lists of reports, each for one time; at least one."""
     if line := first_line(text, "verify: bad ", "verify failed at "):
-        return [[_Report(failed(f"wrong values: `{line[:160]}`", unit="MB/s"))]]
+        return [[_Report(failed_reading(f"wrong values: `{line[:160]}`", unit="MB/s"))]]
     found = object_in(text)
-    jobs = tables(found, "jobs")
+    jobs = object_tables(found, "jobs")
     if jobs:
         reports = [one for place, job in enumerate(jobs) for one in _of_job(job, place)]
     elif "Run status group" in text:
@@ -140,7 +144,7 @@ def _megabytes(old: str, rate: str, factor: str, binary: str, unit: str) -> floa
 def _of_text(text: str) -> Iterator[_Report]:
     """The reports of each group of jobs; if a group is there several times, the last."""
     if error := _ERROR.search(text):
-        yield _Report(failed(f"error {error[1]}", unit="MB/s"))
+        yield _Report(failed_reading(f"error {error[1]}", unit="MB/s"))
         return
     heads = list(_GROUP.finditer(text))
     ends = [*(head.start() for head in heads), len(text)][1:]
@@ -154,7 +158,9 @@ def _of_text(text: str) -> Iterator[_Report]:
 # ---- one line per job (`--minimal`)
 
 _TERSE = {"2": (4, 45), "3": (5, 46), "4": (5, 46), "5": (5, 52)}
-"""Version of the format -> columns where reading and writing begin: KiB, KiB/s, operations per second, ms."""
+"""Version of the format -> columns where reading and writing begin:
+KiB, KiB/s, operations per second, ms.
+"""
 _PERCENTILES, _MOST = 12, 100
 """Columns after these, the first of which is a share; most reports in which a job is searched."""
 
@@ -176,12 +182,14 @@ def _of_line(line: str) -> Iterator[_Report]:
     sides = _TERSE.get(cells[0])
     if sides is None or len(cells) < 2 * sides[1] or "%=" not in cells[sides[0] + _PERCENTILES]:
         return
-    name, group, error = (clean(cell, 40) for cell in cells[sides[0] - 3 : sides[0]])
+    name, group, error = (clean_line(cell, 40) for cell in cells[sides[0] - 3 : sides[0]])
     if error != "0":
-        yield _Report(failed(f"{name}: error {error}", unit="MB/s"))
+        yield _Report(failed_reading(f"{name}: error {error}", unit="MB/s"))
         return
     for way, begin in zip(("read", "write"), sides, strict=True):
-        moved, rate, operations, ms = (whole(cell) or 0 for cell in cells[begin : begin + 4])
+        moved, rate, operations, ms = (
+            parse_cell_integer(cell) or 0 for cell in cells[begin : begin + 4]
+        )
         if rate:
             reading = _measured(rate * 1024 / 1e6, f"{name}, {way}, {operations} IO/s", way)
             yield _Report(reading, (name, group, way), moved, ms)
@@ -194,9 +202,9 @@ _WAYS = ("read", "write", "trim", "mixed")
 
 def _of_job(job: Table, place: int) -> Iterator[_Report]:
     """A report for each direction; with `--unified_rw_reporting` a fourth for both together."""
-    name, error = clean(job.get("jobname", ""), 40), job.get("error")
-    if integer(error) and error:
-        yield _Report(failed(f"{name}: error {error}", unit="MB/s"))
+    name, error = clean_line(job.get("jobname", ""), 40), job.get("error")
+    if is_integer(error) and error:
+        yield _Report(failed_reading(f"{name}: error {error}", unit="MB/s"))
         return
     for way in _WAYS:
         side = as_table(job.get(way))

@@ -1,4 +1,6 @@
-"""Programs of MPI: messages between ranks (mpi4py.bench, OSU micro-benchmarks, Intel MPI Benchmarks), and solvers that check their solution (HPCG, the NAS Parallel Benchmarks)."""
+"""Programs of MPI: messages between ranks (mpi4py.bench, OSU micro-benchmarks, Intel MPI
+Benchmarks), and solvers that check their solution (HPCG, the NAS Parallel Benchmarks).
+"""
 
 import re
 from collections.abc import Iterator
@@ -13,11 +15,11 @@ from rankdeck.acceptance.output_text import (
     Row,
     first_line,
     line_at,
-    number,
-    rows,
-    runs_of,
-    unique,
-    whole,
+    parse_cell_integer,
+    parse_cell_number,
+    split_runs,
+    table_rows,
+    unique_names,
 )
 from rankdeck.acceptance.recipe import (
     Commands,
@@ -25,13 +27,13 @@ from rankdeck.acceptance.recipe import (
     OutputReading,
     Traits,
     WithoutCeiling,
-    failed,
+    failed_reading,
     not_measured,
 )
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
 from rankdeck.model.nodeset import fold_ranks
-from rankdeck_agent.rules.units import size as bytes_text
+from rankdeck_agent.rules.units import write_size as bytes_text
 from rankdeck_agent.wire import RUN_TOKEN
 
 _BEGINS = r"^# +(?:Intel ?\(R\) MPI Benchmarks|MPI \w+ Test|OSU MPI)"
@@ -57,7 +59,7 @@ def _aborted(text: str) -> OutputReading | None:
         return not_measured(f"it was stopped: `{line_at(text, stopped.start())[:120]}`")
     crashed = CRASHED.search(text)
     line = line_at(text, crashed.start()) if crashed else first_line(text, *_ABORTED)
-    return failed(f"it broke: `{line[:120]}`") if line else None
+    return failed_reading(f"it broke: `{line[:120]}`") if line else None
 
 
 # ---- mpi4py.bench
@@ -112,7 +114,7 @@ class Mpi4py(WithoutCeiling):
         ring = _RING.search(text)
         if ring:
             return (_ring(ring, who),)
-        table = list(rows(text, _PAIRS))
+        table = list(table_rows(text, _PAIRS))
         if table:
             return (_aborted(text) or _pingpong(table[-1], who),)
         if who.ranks:
@@ -129,7 +131,7 @@ def _hello(text: str) -> OutputReading:
     hellos = [(int(m[1]), int(m[2]), m[3]) for m in _HELLO.finditer(text)]
     ranks = sorted(rank for rank, _, _ in hellos)
     worlds = {world for _, world, _ in hellos}
-    hosts = unique([host for _, _, host in sorted(hellos)])
+    hosts = unique_names([host for _, _, host in sorted(hellos)])
     base = OutputReading(
         status=Outcome.MEASURED, text="", unit="MB/s", ranks=len(ranks) or None, hosts=hosts
     )
@@ -157,7 +159,7 @@ def _hello(text: str) -> OutputReading:
 
 def _pingpong(row: Row, who: OutputReading) -> OutputReading:
     mean, spread = row.number("Time Mean [s]"), row.number("StdDev [s]")
-    value, size = row.number("Bandwidth [MB/s]"), whole(row.cell("Size [B]"))
+    value, size = row.number("Bandwidth [MB/s]"), parse_cell_integer(row.cell("Size [B]"))
     base = replace(who, size=size)
     if value is None or mean is None or spread is None or len(row.cells) != len(row.header):
         return replace(base, status=Outcome.NOT_MEASURED, text="the last row is not complete")
@@ -171,7 +173,7 @@ def _pingpong(row: Row, who: OutputReading) -> OutputReading:
 def _ring(found: re.Match[str], who: OutputReading) -> OutputReading:
     loops, seconds, ranks, size = (
         int(found[1]),
-        number(found[2]) or 0.0,
+        parse_cell_number(found[2]) or 0.0,
         int(found[3]),
         int(found[4]),
     )
@@ -215,15 +217,21 @@ _OSU_BARRIER = re.compile(
 _OSU_OF_PAIR = re.compile(r"OSU MPI\S{0,20} (?:Multi\S{0,20} |Persistent ){0,2}Latency Test")
 """With `-z` its column has the same name as that of a collective."""
 _OSU_WHOLE = re.compile(r"(?i:pass)|\d{1,20}\.\d\d")
-"""A last word that is complete even without a line end: that of `-c`, or a number with two decimals."""
+"""A last word that is complete even without a line end: that of
+`-c`, or a number with two decimals.
+"""
 _OSU_PAIRS = re.compile(r"\[ pairs: (\d{1,6}) \]")
 _OSU_LEAST = 1 << 14
 _OSU_GROWS = re.compile(r"OSU .{0,60}(?:All-?to-?all|gather|scatter)", re.IGNORECASE)
-"""Their buffers grow with the ranks, so the memory limit (`-M`, 512 MiB) ends their tables earlier: at 16 KiB on 32,768 ranks."""
+"""Their buffers grow with the ranks, so the memory limit (`-M`, 512 MiB) ends their
+tables earlier: at 16 KiB on 32,768 ranks.
+"""
 
 
 class Osu(WithoutCeiling):
-    """osu_bw between two nodes, osu_allreduce over more; reads every table of bandwidth or latency."""
+    """osu_bw between two nodes, osu_allreduce over more; reads
+    every table of bandwidth or latency.
+    """
 
     name: ClassVar[str] = "osu"
     traits: ClassVar[Traits] = _MB
@@ -235,12 +243,12 @@ class Osu(WithoutCeiling):
         return Commands(launch=Launch.MPI, argv=("sh", "-c", shell))
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
-        table = list(rows(_OSU_HEAD.sub("# ", text), _OSU))
+        table = list(table_rows(_OSU_HEAD.sub("# ", text), _OSU))
         if not table:
             return (_barrier(text) or _of_few(text) or _NO_ROW,)
         wrong = [row.cell("Size") for row in table if "fail" in map(str.casefold, row.cells)]
         if wrong:
-            return (failed(f"wrong values at {wrong[-1]} bytes"),)
+            return (failed_reading(f"wrong values at {wrong[-1]} bytes"),)
         if broken := _aborted(text):
             return (broken,)
         last = table[-1]
@@ -249,7 +257,7 @@ class Osu(WithoutCeiling):
             return (not_measured("the last line has no end: it may have been cut"),)
         for column, unit, usual in _OSU_VALUES:
             if (value := last.number(column)) is not None:
-                size = whole(last.cell("Size")) or 0
+                size = parse_cell_integer(last.cell("Size")) or 0
                 if _is_part(text, [row.cell("Size") for row in table], usual):
                     why = f"the table ends at {bytes_text(size)}: cut off, or asked for with -m, which nothing in it tells"
                     return (not_measured(why, size=size, unit=unit),)
@@ -296,7 +304,7 @@ def _barrier(text: str) -> OutputReading | None:
     column = next(
         one for one in ("Max Latency(us)", "Avg Latency(us)", "Overall(us)") if one in row
     )
-    value = number(row[column])
+    value = parse_cell_number(row[column])
     return OutputReading(status=Outcome.MEASURED, text="barrier", value=value, unit="us")
 
 
@@ -325,9 +333,11 @@ class Imb(WithoutCeiling):
         return Commands(launch=Launch.MPI, argv=argv)
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
-        """A result for each benchmark, number of processes and group; one for all if it has wrong values or was cut off."""
+        """A result for each benchmark, number of processes and group; one for all
+        if it has wrong values or was cut off.
+        """
         parts = [
-            part for part in islice(runs_of(text, _BENCHMARK), _MOST_TABLES) if _imb_rows(part)
+            part for part in islice(split_runs(text, _BENCHMARK), _MOST_TABLES) if _imb_rows(part)
         ]
         if not parts:
             return (_NO_ROW,)
@@ -349,7 +359,7 @@ def _imb_table(text: str, until: int, *, ended: bool, alone: bool) -> Iterator[O
     wrong = [row for row in table if (row.number("defects") or 0.0) > 0]
     together = len(groups) > 1 and "Group" not in table[-1].header
     # Without groups all rows count as those of group 0.
-    last = {whole(row.cell("Group")) or 0: row for row in wrong or table}
+    last = {parse_cell_integer(row.cell("Group")) or 0: row for row in wrong or table}
     for group, row in sorted(last.items()):
         members = [*chain(*groups.values())] if together else groups.get(group, ())
         many = len(members) or (int(ranks[-1]) if ranks else None)
@@ -361,12 +371,14 @@ def _imb_table(text: str, until: int, *, ended: bool, alone: bool) -> Iterator[O
 
 
 def _imb_rows(text: str) -> list[Row]:
-    return list(rows(text, _IMB)) or list(rows(text, _IMB_BARRIER))
+    return list(table_rows(text, _IMB)) or list(table_rows(text, _IMB_BARRIER))
 
 
 def _imb(row: Row, until: int | None, ranks: int | None, group: str) -> OutputReading:
-    """The reading of the last row; `until` is the largest size that was requested, 0 if not known, None if the run did not end."""
-    size = whole(row.cell("#bytes"))
+    """The reading of the last row; `until` is the largest size that was requested, 0
+    if not known, None if the run did not end.
+    """
+    size = parse_cell_integer(row.cell("#bytes"))
     unit = "MB/s" if any("Mbytes" in name for name in row.header) else "us"
     base = OutputReading(status=Outcome.NOT_MEASURED, text=group, size=size, ranks=ranks, unit=unit)
     lead = f"{group}: " if group else ""
@@ -388,11 +400,11 @@ def _imb(row: Row, until: int | None, ranks: int | None, group: str) -> OutputRe
 
 
 def _measured(word: str, unit: str, what: str, ranks: str) -> OutputReading:
-    value = number(word)
+    value = parse_cell_number(word)
     if value is None or value <= 0:
         return not_measured(f"its rate is `{word[:40]}`", unit=unit)
     return OutputReading(
-        status=Outcome.MEASURED, text=what, value=value, unit=unit, ranks=whole(ranks)
+        status=Outcome.MEASURED, text=what, value=value, unit=unit, ranks=parse_cell_integer(ranks)
     )
 
 
@@ -416,15 +428,19 @@ class Hpcg(WithoutCeiling):
     )
 
     def commands(self, where: Endpoints) -> Commands:
-        """64^3 points per rank are larger than any cache; half a minute is enough to compare nodes."""
+        """64^3 points per rank are larger than any cache; half a
+        minute is enough to compare nodes.
+        """
         shell = f"cd {RUN_TOKEN} && xhpcg --nx=64 --rt=30 && for file in HPCG-Benchmark*.txt; do if [ -f $file ]; then cat $file; fi; done"
         return Commands(launch=Launch.MPI, argv=("sh", "-c", shell))
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
-        """The rate, which counts only on the line that calls the result valid; the summary above it has others."""
+        """The rate, which counts only on the line that calls the result
+        valid; the summary above it has others.
+        """
         if _INVALID.search(text):
             line = first_line(text, "FAILED", "INVALID")
-            return (failed(f"wrong values: HPCG calls its result invalid: `{line[:120]}`"),)
+            return (failed_reading(f"wrong values: HPCG calls its result invalid: `{line[:120]}`"),)
         found, ranks = _VALID.search(text), _OF_HPCG.search(text)
         if found is None:
             return (not_measured("no line `HPCG result is VALID`: the run was cut off"),)
@@ -462,7 +478,11 @@ class Npb(WithoutCeiling):
         rows = {key: value.strip() for key, value in _NPB_ROW.findall(text[name.start() :])}
         check = rows.get("Verification", "")
         if check == "UNSUCCESSFUL":
-            return (failed(f"wrong values: {name[1]} says that its verification was UNSUCCESSFUL"),)
+            return (
+                failed_reading(
+                    f"wrong values: {name[1]} says that its verification was UNSUCCESSFUL"
+                ),
+            )
         if check != "SUCCESSFUL":
             why = (
                 f"its verification is `{check[:40]}`"

@@ -1,8 +1,9 @@
 """nccl-tests, rccl-tests and our own all_reduce for torch: tables of busbw, and the JSON of `-J`.
 
-Layouts: nccl-tests `src/util.cu` (2.19.6) and its older versions. `#wrong` was a float `error` before
-2.11, `-I 1` adds columns, `-S` a time stamp with a blank in it; the header line says which columns there are.
-rccl-tests has its own JSON and CSV (`-Z`), with a row for each side of each size.
+Layouts: nccl-tests `src/util.cu` (2.19.6) and its older versions. `#wrong` was a float `error`
+before 2.11, `-I 1` adds columns, `-S` a time stamp with a blank in it; the header line says which
+columns there are. rccl-tests has its own JSON and CSV (`-Z`), with a row for each side of each
+size.
 """
 
 import csv
@@ -22,13 +23,13 @@ from rankdeck.acceptance.output_text import (
     first_line,
     line_at,
     lines_of,
-    number,
     object_in,
-    rows,
-    runs_of,
-    tables,
-    unique,
-    whole,
+    object_tables,
+    parse_cell_integer,
+    parse_cell_number,
+    split_runs,
+    table_rows,
+    unique_names,
 )
 from rankdeck.acceptance.recipe import (
     Commands,
@@ -39,14 +40,14 @@ from rankdeck.acceptance.recipe import (
     Traits,
     gpu_network,
     not_measured,
-    refused,
+    refused_reading,
 )
-from rankdeck.acceptance.recipes import program
+from rankdeck.acceptance.recipes import node_program_text
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
 from rankdeck.model.nodeset import fold_ranks
-from rankdeck.model.text import Table, as_table, integer
-from rankdeck.model.text import table as parsed
+from rankdeck.model.text import Table, as_table, is_integer
+from rankdeck.model.text import parse_table as parsed
 
 _LAYOUT = Layout("size", "busbw", re.compile(r"\S+"))
 _DEVICE = re.compile(
@@ -57,7 +58,9 @@ _OLD_HEAD = re.compile(r"\bbytes( +)N( +type +)op\b")
 _TAG = re.compile(r"\[\d{1,7}(?:,\d{1,7})?\](?:<stdout>)?:?$")
 """Tags of a launcher that tags each piece of a row."""
 _BROKEN = re.compile(r"\S: Test (?:(?:NCCL |CUDA |HIP )?failure|timeout)\b")
-"""Follows the host or its process and a colon; a text that only mentions a failure has no colon there."""
+"""Follows the host or its process and a colon; a text that only
+mentions a failure has no colon there.
+"""
 _IN_USE = ("busy or unavailable", "all CUDA-capable devices are busy")
 _NO_GPU = (
     "Invalid number of GPUs",
@@ -123,15 +126,20 @@ _BEGINS = (
 _DONE = f'Avg bus bandwidth|"average_bus_bandwidth"|{_BROKEN.pattern}'
 
 
-def read(text: str, program: str = "") -> tuple[OutputReading, ...]:
-    """The result of each run, at its largest size. Copies that ran side by side, each on its own host, are one refused run.
+def read_nccl_runs(text: str, program: str = "") -> tuple[OutputReading, ...]:
+    """The result of each run, at its largest size. Copies that ran side by side,
+    each on its own host, are one refused run.
 
     If `program` is named, runs that say that they are of another program are skipped.
     """
-    runs = list(islice(runs_of(text, _BEGINS, _DONE), _MOST_RUNS))
+    runs = list(islice(split_runs(text, _BEGINS, _DONE), _MOST_RUNS))
     mine = [run for run in runs if _named(run).startswith((program, "?"))]
     if not mine:
-        return (refused(f"this is the output of {_named(runs[0])}, not of {program}", unit="GB/s"),)
+        return (
+            refused_reading(
+                f"this is the output of {_named(runs[0])}, not of {program}", unit="GB/s"
+            ),
+        )
     hosts = {tuple(sorted({m[3] for m in _DEVICE.finditer(run)})) for run in mine} - {()}
     apart = len(hosts) < 2 or all(len(some) > 1 for some in hosts)
     return tuple(chain.from_iterable(map(_read, mine))) if apart else _read(text)
@@ -192,7 +200,7 @@ def _judged(report: NcclReport, broken: str) -> OutputReading:
         size=report.size,
         unit="GB/s",
         ranks=len(report.devices) or report.ranks or None,
-        hosts=unique([device.host for device in report.devices]),
+        hosts=unique_names([device.host for device in report.devices]),
         facts=({"gpu": report.devices[0].name} if report.devices else {})
         | ({"program": report.program} if report.program else {}),
     )
@@ -238,12 +246,12 @@ def _complaints(report: NcclReport, broken: str) -> list[tuple[Outcome, str]]:
 def _of_text(text: str) -> NcclReport:
     devices = [match for line in lines_of(text) if (match := _DEVICE.match(line.strip()))]
     text = _OLD_HEAD.sub(r"size\1count\2redop", text)
-    table = [_whole(row) for row in rows(text, _LAYOUT)]
+    table = [_whole(row) for row in table_rows(text, _LAYOUT)]
     known = [row for row in table if row]
     # Our own torch program, and `-O 1`, have only one set of columns: one side.
     places = (1, 0) if known and known[-1].header.count("busbw") == 1 else (0, 1)
-    size = whole(table[-1].cell("size")) if table and table[-1] else None
-    last = [row for row in known if whole(row.cell("size")) == size]
+    size = parse_cell_integer(table[-1].cell("size")) if table and table[-1] else None
+    last = [row for row in known if parse_cell_integer(row.cell("size")) == size]
     footer, average = (
         first_line(text, part) for part in ("Out of bounds values", "Avg bus bandwidth")
     )
@@ -257,7 +265,7 @@ def _of_text(text: str) -> NcclReport:
         out_of_place=speed[0],
         in_place=speed[1],
         algbw=max((row.number("algbw", n) or 0.0 for row in last for n in (0, 1)), default=0.0),
-        wrong=max([_out_of_bounds(text), *(number(row.cell("#wrong", n)) or 0.0 for row in known for n in (0, 1))]),
+        wrong=max([_out_of_bounds(text), *(parse_cell_number(row.cell("#wrong", n)) or 0.0 for row in known for n in (0, 1))]),
         complete=bool(footer) and bool(average),
         torn=_TORN if table and not table[-1] else "",
         too_slow=average if average.endswith("FAILED") else "",
@@ -279,14 +287,19 @@ def _guessed(row: Iterable[object]) -> str:
     Only all_reduce has an operation, no root, and all of its elements on each rank.
     """
     size, count, kind, operation, root = ("" if cell is None else str(cell).strip() for cell in row)
-    each, elements = next((of for of, kinds in _BYTES.items() if kind in kinds), 0), whole(count)
-    parts = bool(each and elements is not None) and whole(size) != each * (elements or 0)
+    each, elements = (
+        next((of for of, kinds in _BYTES.items() if kind in kinds), 0),
+        parse_cell_integer(count),
+    )
+    parts = bool(each and elements is not None) and parse_cell_integer(size) != each * (
+        elements or 0
+    )
     return "another test" if operation in ("", "none") or root not in ("", "-1") or parts else ""
 
 
 def _is_odd(cell: str) -> bool:
     """Whether the cell is an invalid number; `N/A` is not, because nothing was measured."""
-    return bool(cell) and number(cell) is None and cell != "N/A"
+    return bool(cell) and parse_cell_number(cell) is None and cell != "N/A"
 
 
 _Speeds = tuple[float | None, float | None]
@@ -294,7 +307,9 @@ _Speeds = tuple[float | None, float | None]
 
 
 def _slowest(rows: Iterable[tuple[object, _Speeds]]) -> _Speeds:
-    """From the rows of the largest size: the best repeat (`-N`) of each kind (`-o all`, `-d all`), then the slowest kind."""
+    """From the rows of the largest size: the best repeat (`-N`) of each kind (`-o
+    all`, `-d all`), then the slowest kind.
+    """
     kinds: defaultdict[object, list[_Speeds]] = defaultdict(list)
     for kind, speeds in rows:
         kinds[kind].append(speeds)
@@ -317,12 +332,13 @@ _TORN = "the last row is not whole: it was cut or wrapped, or another line was p
 
 
 def _whole(row: Row) -> Row | None:
-    """The row, if each column has its cell; a time stamp has two cells, and a test without an operation leaves it blank.
+    """The row, if each column has its cell; a time stamp has two cells, and a
+    test without an operation leaves it blank.
 
     After its last cell another line may begin.
     """
     row = Row(row.header, tuple(_TAG.sub("", cell) if "]" in cell else cell for cell in row.cells))
-    if number(row.cell("redop")) is not None:
+    if parse_cell_number(row.cell("redop")) is not None:
         row = Row(tuple(name for name in row.header if name != "redop"), row.cells)
     more = len(row.cells) - len(row.header)
     if more in (0, "timestamp" in row.header):
@@ -346,8 +362,10 @@ def _out_of_bounds(text: str) -> float:
 
 
 def _of_json(found: Table) -> NcclReport:
-    """The JSON of `-J`, version 3: booleans and NaN are text, `nwrong` is null if nothing was checked."""
-    results, bounds = tables(found, "results"), as_table(found.get("out_of_bounds"))
+    """The JSON of `-J`, version 3: booleans and NaN are text,
+    `nwrong` is null if nothing was checked.
+    """
+    results, bounds = object_tables(found, "results"), as_table(found.get("out_of_bounds"))
     average = as_table(found.get("average_bus_bandwidth"))
     size = results[-1].get("size") if results else None
     last = [row for row in results if row.get("size") == size]
@@ -357,8 +375,8 @@ def _of_json(found: Table) -> NcclReport:
         for row in last
     )  # fmt: skip
     return NcclReport(
-        devices=tuple(map(_device, tables(found.get("config"), "devices"))),
-        size=size if integer(size) and size >= 0 else None,
+        devices=tuple(map(_device, object_tables(found.get("config"), "devices"))),
+        size=size if is_integer(size) and size >= 0 else None,
         out_of_place=speed[0],
         in_place=speed[1],
         algbw=max((_float(as_table(row.get(side)).get("alg_bw")) or 0.0 for row in last for side in _SIDES), default=0.0),
@@ -374,15 +392,17 @@ def _of_side(row: Table, side: str) -> float | None:
 
 
 def _of_groups(report: NcclReport, found: Table) -> tuple[OutputReading, ...]:
-    """For split mode with `-I 1 -J`, a result for each group, from the times of its own processes; else none.
+    """For split mode with `-I 1 -J`, a result for each group, from the
+    times of its own processes; else none.
 
-    The row is the average over all groups, so its bandwidth times its time is the amount that a group moves.
+    The row is the average over all groups, so its bandwidth times its
+    time is the amount that a group moves.
     """
     groups = sorted({device.group for device in report.devices})
     whole = _judged(
         replace(report, devices=tuple(replace(one, group=0) for one in report.devices)), ""
     )
-    row = as_table((tables(found, "results") or [{}])[-1])
+    row = as_table((object_tables(found, "results") or [{}])[-1])
     times = {side: _times(as_table(row.get(f"{side}_per_iter")), report.devices) for side in _SIDES}
     if len(groups) < 2 or whole.value is None or not all(times.values()):
         return ()
@@ -420,15 +440,15 @@ def _of_group(
         )
     return replace(
         whole, value=min(speeds), out_of_place=speeds[0], in_place=speeds[1], ranks=len(mine),
-        hosts=unique([one.host for one in mine]), text=f"group {group}, ranks {fold_ranks(sorted(one.rank for one in mine))}",
+        hosts=unique_names([one.host for one in mine]), text=f"group {group}, ranks {fold_ranks(sorted(one.rank for one in mine))}",
     )  # fmt: skip
 
 
 def _device(one: Table) -> Device:
     rank, group = one.get("rank"), one.get("group")
     return Device(
-        rank if integer(rank) else -1,
-        group if integer(group) else 0,
+        rank if is_integer(rank) else -1,
+        group if is_integer(group) else 0,
         str(one.get("hostname", ""))[:255],
         str(one.get("device_info", "")).strip()[:80],
     )
@@ -436,7 +456,7 @@ def _device(one: Table) -> Device:
 
 def _float(value: object) -> float | None:
     """A number, even if written as text; None for "nan" and null."""
-    return number(str(value)) if isinstance(value, int | float | str) else None
+    return parse_cell_number(str(value)) if isinstance(value, int | float | str) else None
 
 
 # ---- JSON and CSV of rccl-tests
@@ -454,14 +474,17 @@ def _records(text: str) -> list[dict[str, str]]:
     lines = csv.DictReader(StringIO(stripped), skipinitialspace=True) if "busbw" in head and "," in head else ()  # fmt: skip
     return [
         {str(key).casefold().strip(): str(cell).strip() for key, cell in row.items()}
-        for row in (tables(found, "rows") or islice(lines, _MOST_RUNS))
+        for row in (object_tables(found, "rows") or islice(lines, _MOST_RUNS))
     ]
 
 
 def _of_records(records: Sequence[Mapping[str, str]]) -> NcclReport:
-    """Read the records. A CSV has no end mark, so each size needs as many rows as the one before."""
-    size = whole(records[-1].get("size", ""))
-    last = [row for row in records if whole(row.get("size", "")) == size]
+    """Read the records.
+
+    A CSV has no end mark, so each size needs as many rows as the one before.
+    """
+    size = parse_cell_integer(records[-1].get("size", ""))
+    last = [row for row in records if parse_cell_integer(row.get("size", "")) == size]
     rates = [_float(row.get("busbw")) for row in last]
     inside = [row.get("inplace", "").casefold() in ("1", "true") for row in last]
     counts = Counter(row.get("size") for row in records)
@@ -477,7 +500,7 @@ def _of_records(records: Sequence[Mapping[str, str]]) -> NcclReport:
         algbw=max((_float(row.get("algbw")) or 0.0 for row in last), default=0.0),
         wrong=max(_float(row.get("wrong")) or 0.0 for row in records),
         complete=None not in rates and len(last) == max(counts.values()),
-        ranks=whole(records[-1].get("ranks", "")) or 0,
+        ranks=parse_cell_integer(records[-1].get("ranks", "")) or 0,
         note=f"{nodes} nodes" if (nodes := records[-1].get("nodes", "")) else "",
     )
 
@@ -495,7 +518,10 @@ class _NcclTests:
     )
 
     def commands(self, where: Endpoints) -> Commands:
-        """One process per GPU, 1 and 8 GiB, three repeats in one launch. JSON is not requested, because it contains the environment."""
+        """One process per GPU, 1 and 8 GiB, three repeats in one launch.
+
+        JSON is not requested, because it contains the environment.
+        """
         argv = (
             self.program,
             "-b",
@@ -516,7 +542,7 @@ class _NcclTests:
         return Commands(launch=Launch.MPI, argv=argv)
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
-        return read(text, self.program)
+        return read_nccl_runs(text, self.program)
 
     def expect(self, reading: OutputReading, known: HardwareFacts) -> ExpectedResult | None:
         """The expected result; only all_reduce has published limits."""
@@ -586,11 +612,13 @@ class _Torch:
     def commands(self, where: Endpoints) -> Commands:
         argv = ("python3", f"${{RANKDECK_RUN}}/{_TORCH_PROGRAM}", self.library)
         return Commands(
-            launch=Launch.TORCHRUN, argv=argv, files={_TORCH_PROGRAM: program(_TORCH_PROGRAM)}
+            launch=Launch.TORCHRUN,
+            argv=argv,
+            files={_TORCH_PROGRAM: node_program_text(_TORCH_PROGRAM)},
         )
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
-        return read(text)
+        return read_nccl_runs(text)
 
     def expect(self, reading: OutputReading, known: HardwareFacts) -> ExpectedResult | None:
         return gpu_network(reading, known) if self.library == "nccl" else None

@@ -1,6 +1,8 @@
-"""The network between two nodes: iperf3 over TCP; perftest (`ib_write_bw`, `ib_read_lat`, …) and rping over RDMA.
+"""The network between two nodes: iperf3 over TCP; perftest (`ib_write_bw`,
+`ib_read_lat`, …) and rping over RDMA.
 
-For perftest the text is read, never `--out_json`: in version 4.5 that is not valid JSON, and has a value even after a failure.
+For perftest the text is read, never `--out_json`: in version 4.5 that is not valid
+JSON, and has a value even after a failure.
 """
 
 import re
@@ -15,11 +17,11 @@ from rankdeck.acceptance.output_text import (
     line_at,
     lines_of,
     object_in,
-    rows,
-    runs_of,
-    tables,
-    unique,
-    whole,
+    object_tables,
+    parse_cell_integer,
+    split_runs,
+    table_rows,
+    unique_names,
 )
 from rankdeck.acceptance.recipe import (
     NEVER_BEGAN,
@@ -30,21 +32,23 @@ from rankdeck.acceptance.recipe import (
     OutputReading,
     Traits,
     all_of,
-    failed,
+    failed_reading,
     not_measured,
     rdma_write,
-    refused,
+    refused_reading,
     tcp_link,
 )
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
-from rankdeck.model.safe_text import clean
-from rankdeck.model.text import Table, as_table, integer, number
+from rankdeck.model.safe_text import clean_line
+from rankdeck.model.text import Table, as_table, is_integer, is_number
 
 _BUSY = 95.0
 """From this percentage of one core on, the CPU was measured, not the link."""
 _CONNECT = ("--connect-timeout", "5000")
-"""Connect time-out in ms; without it the system tries for two minutes if a firewall drops packets."""
+"""Connect time-out in ms; without it the system tries for two
+minutes if a firewall drops packets.
+"""
 _NEVER_BEGAN = (
     "unable to connect",
     "server is busy",
@@ -139,7 +143,9 @@ _SCALE_BYTES = {
     "G": 8e-9 * 2**30,
     "T": 8e-9 * 2**40,
 }
-"""Rates with `-f M` and similar options; units of bits are powers of ten, those of bytes powers of two."""
+"""Rates with `-f M` and similar options; units of bits are powers of
+ten, those of bytes powers of two.
+"""
 
 
 def _of_text(text: str) -> tuple[OutputReading, ...]:
@@ -170,7 +176,7 @@ def _of_text(text: str) -> tuple[OutputReading, ...]:
         rate, factor, unit, lost = old[-1].groups()
         whole = (_of_line(None, str(float(rate) * (1 - float(lost) / 100)), factor, unit, lost),)
     ends = _ENDS.search(text)
-    hosts = unique(ends.groups()) if ends else ()
+    hosts = unique_names(ends.groups()) if ends else ()
     return tuple(replace(one, hosts=hosts) for one in whole) or (
         not_measured("no line of the receiver", unit="Gb/s"),
     )
@@ -181,18 +187,18 @@ def _of_line(
 ) -> OutputReading:
     value = float(rate) * (_SCALE if unit == "bits" else _SCALE_BYTES)[factor]
     if not value:
-        return failed(_NOTHING, unit="Gb/s")
+        return failed_reading(_NOTHING, unit="Gb/s")
     notes = (f"{lost} % lost" if lost and lost != "0" else "", _REVERSE if role == "[RX-C]" else "")
     note = ", ".join(filter(None, notes))
     return OutputReading(status=Outcome.MEASURED, text=note, value=value, unit="Gb/s", ranks=2)
 
 
 def _error(why: str, *, began: bool = False) -> OutputReading:
-    quoted = f"`{clean(why, 120)}`"
+    quoted = f"`{clean_line(why, 120)}`"
     if why.startswith(_INTERRUPTED):
         return not_measured(f"it was stopped: {quoted}", unit="Gb/s")
     if began and not any(part in why for part in _NEVER_BEGAN):
-        return failed(f"it broke after traffic began: {quoted}", unit="Gb/s")
+        return failed_reading(f"it broke after traffic began: {quoted}", unit="Gb/s")
     return not_measured(f"{NEVER_BEGAN}: {quoted}", unit="Gb/s")
 
 
@@ -207,9 +213,11 @@ def _results(found: Table) -> tuple[OutputReading, ...]:
     if found.get("intervals") and any(rate == 0 for _, rate in rates):
         # A server does not know what arrived at the client.
         serves = "accepted_connection" in as_table(found.get("start"))
-        return (not_measured(_SERVER, unit="Gb/s") if serves else failed(_NOTHING, unit="Gb/s"),)
+        return (
+            not_measured(_SERVER, unit="Gb/s") if serves else failed_reading(_NOTHING, unit="Gb/s"),
+        )
     rates = rates or _of_old_udp(found)
-    whole = [(side, float(rate)) for side, rate in rates if number(rate) and rate > 0]
+    whole = [(side, float(rate)) for side, rate in rates if is_number(rate) and rate > 0]
     if not whole:
         return (not_measured("`end` has no `sum_received`: the run was cut off", unit="Gb/s"),)
     cpu = max(_percent(end, "host_total"), _percent(end, "remote_total")) / _threads(found)
@@ -230,8 +238,10 @@ def _results(found: Table) -> tuple[OutputReading, ...]:
 
 
 def _of_both_ways(end: Table) -> Table:
-    """The sums of `--bidir` before 3.10, when both directions had the same names; streams tell them apart."""
-    streams = tables(end, "streams")
+    """The sums of `--bidir` before 3.10, when both directions had the
+    same names; streams tell them apart.
+    """
+    streams = object_tables(end, "streams")
     ways = [as_table(one.get("sender")).get("sender") for one in streams]
     if "sum_received_bidir_reverse" in end or not (True in ways and False in ways):
         return {}
@@ -239,7 +249,7 @@ def _of_both_ways(end: Table) -> Table:
         f"sum_{what}{name}": {
             key: sum(
                 value for one, sends in zip(streams, ways, strict=True)
-                if sends is way and number(value := as_table(one.get(side)).get(key))
+                if sends is way and is_number(value := as_table(one.get(side)).get(key))
             )
         }
         for way, name in ((True, ""), (False, "_bidir_reverse"))
@@ -248,14 +258,16 @@ def _of_both_ways(end: Table) -> Table:
 
 
 def _of_old_udp(found: Table) -> list[tuple[str, float]]:
-    """Before 3.10, UDP has one sum: what was sent and the share that was lost; in reverse, what arrived."""
+    """Before 3.10, UDP has one sum: what was sent and the share that
+    was lost; in reverse, what arrived.
+    """
     end, asked = (
         as_table(found.get("end")),
         as_table(as_table(found.get("start")).get("test_start")),
     )
     total = as_table(end.get("sum"))
     rate, lost = total.get("bits_per_second"), total.get("lost_percent")
-    if asked.get("protocol") != "UDP" or not number(rate) or not number(lost):
+    if asked.get("protocol") != "UDP" or not is_number(rate) or not is_number(lost):
         return []
     return [("sum", rate if asked.get("reverse") else rate * (1 - lost / 100))]
 
@@ -270,7 +282,7 @@ def _threads(found: Table) -> int:
     version = re.search(r"(\d{1,3})\.(\d{1,3})", str(start.get("version", ""))[:40])
     asked = as_table(start.get("test_start"))
     streams = asked.get("num_streams")
-    if version is None or tuple(map(int, version.groups())) < _THREADED or not integer(streams):
+    if version is None or tuple(map(int, version.groups())) < _THREADED or not is_integer(streams):
         return 1
     return max(1, streams) * (2 if asked.get("bidir") else 1)
 
@@ -278,18 +290,20 @@ def _threads(found: Table) -> int:
 def _lost(end: Table, side: str) -> str:
     """Words for the packets lost with UDP; "" if none."""
     percent = as_table(end.get(side)).get("lost_percent")
-    return f"{percent:.3g} % lost" if number(percent) and percent > 0 else ""
+    return f"{percent:.3g} % lost" if is_number(percent) and percent > 0 else ""
 
 
 def _limit(found: Table) -> str:
-    """Words for the limit that `-b` set for each stream, which was then measured instead of the link."""
+    """Words for the limit that `-b` set for each stream, which was
+    then measured instead of the link.
+    """
     rate = as_table(as_table(found.get("start")).get("test_start")).get("target_bitrate")
-    return f"-b allowed {rate / 1e9:g} Gb/s a stream" if number(rate) and rate > 0 else ""
+    return f"-b allowed {rate / 1e9:g} Gb/s a stream" if is_number(rate) and rate > 0 else ""
 
 
 def _percent(end: Table, which: str) -> float:
     value = as_table(end.get("cpu_utilization_percent")).get(which)
-    return float(value) if number(value) else 0.0
+    return float(value) if is_number(value) else 0.0
 
 
 def _resent(end: Table, side: str) -> str:
@@ -299,10 +313,10 @@ def _resent(end: Table, side: str) -> str:
 
 def _hosts(found: Table) -> tuple[str, ...]:
     """The addresses of both ends."""
-    connected = tables(found.get("start"), "connected")
+    connected = object_tables(found.get("start"), "connected")
     first = connected[0] if connected else {}
     ends = (first.get(key) for key in ("local_host", "remote_host"))
-    return unique([clean(one, 60) for one in ends if isinstance(one, str) and one])
+    return unique_names([clean_line(one, 60) for one in ends if isinstance(one, str) and one])
 
 
 _LAYOUT = Layout("#bytes", "#iterations", re.compile(r"(?:BW |[\d.]{1,8}% )?\S+"))
@@ -343,7 +357,9 @@ _BEFORE = (
     "Failed to modify QP",
     "unable to bind",
 )
-"""Messages from before any traffic: another port or device may work, and nothing is learned about the nodes."""
+"""Messages from before any traffic: another port or device may work, and
+nothing is learned about the nodes.
+"""
 _WAITS = "Waiting for client to connect"
 _UNTIMED = "Correlation coefficient"
 _MTU = re.compile(r"\bMtu\s*:\s*(\d{3,5})\[?B\b")
@@ -386,9 +402,9 @@ class _Perftest:
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
         """The results of each run; runs of other programs only if there is none of this one."""
-        runs = list(runs_of(text, _BANNER, _TABLE))
+        runs = list(split_runs(text, _BANNER, _TABLE))
         if _are_mixed(runs):
-            return (refused(_MIXED, unit=self.traits.unit),)
+            return (refused_reading(_MIXED, unit=self.traits.unit),)
         mine = [run for run in runs if _program(run) in ("", self.name)]
         return tuple(_read(run, self.name, self.traits.unit) for run in mine or runs)
 
@@ -400,9 +416,12 @@ _MIXED = "two clients wrote into one file at the same time: nobody can say whose
 
 
 def _are_mixed(runs: Sequence[str]) -> bool:
-    """Whether a run has no row, and another has rows behind the end of its table that may be those of the first."""
+    """Whether a run has no row, and another has rows behind the end of its
+    table that may be those of the first.
+    """
     counts = [
-        (len(list(rows(_table(run), _LAYOUT))), len(list(rows(run, _LAYOUT)))) for run in runs
+        (len(list(table_rows(_table(run), _LAYOUT))), len(list(table_rows(run, _LAYOUT))))
+        for run in runs
     ]
     apart = any(map(_SEPARATE.search, runs))
     return not apart and (0, 0) in counts and any(every > own for own, every in counts)
@@ -422,15 +441,15 @@ def _program(text: str) -> str:
 
 def _read(text: str, program: str, unit: str) -> OutputReading:
     """The largest size of the table; a failure after traffic began counts more than any row."""
-    table = list(rows(_table(text), _LAYOUT))
+    table = list(table_rows(_table(text), _LAYOUT))
     if (other := _program(text)) not in ("", program):
-        return refused(f"this is the output of {other}, not of {program}", unit=unit)
+        return refused_reading(f"this is the output of {other}, not of {program}", unit=unit)
     if status := _STATUS.search(text):
         why = line_at(text, status.start()).partition(status[0])[2]
         means = _MEANS.get(status[1], "")
-        return failed(f"it broke after traffic began: `{status[0]}{why[:120]}`{means}")
+        return failed_reading(f"it broke after traffic began: `{status[0]}{why[:120]}`{means}")
     if line := first_line(text, *_AFTER, *(_GONE if table else ())):
-        return failed(f"it broke after traffic began: `{_message(line)}`")
+        return failed_reading(f"it broke after traffic began: `{_message(line)}`")
     if not table and "test_info" in text:
         return not_measured(
             "this is the file of --out_json, which has a value even after a failure: give what it printed"
@@ -444,7 +463,7 @@ def _read(text: str, program: str, unit: str) -> OutputReading:
         )
         return not_measured(f"{NEVER_BEGAN}: `{line[:120]}`" if line else waits)
     if line := _TOO_SLOW.search(text):
-        return failed(f"it says itself that it is too slow: `{line[0].strip()}`")
+        return failed_reading(f"it says itself that it is too slow: `{line[0].strip()}`")
     if not _ended(text) and not _is_endless(text, table):
         return not_measured("no line behind the table: the run was cut off")
     return _of_row(text, table, unit)
@@ -471,7 +490,7 @@ def _of_row(text: str, table: list[Row], unit: str) -> OutputReading:
     base = OutputReading(
         status=Outcome.NOT_MEASURED,
         text="",
-        size=whole(last.cell("#bytes")),
+        size=parse_cell_integer(last.cell("#bytes")),
         unit=unit,
         ranks=2,
         facts=({"mtu": mtu[1]} if mtu else {})
@@ -600,7 +619,9 @@ _CONNECTED = re.compile(
 _STOPPED_SHORT = re.compile(
     r"^wait for RDMA_(?:READ|WRITE)_ADV state|^cq completion failed status (?!5$)\d", re.MULTILINE
 )
-"""Status 5 (flushed) is normal at the end: requests wait in a queue when the connection is closed."""
+"""Status 5 (flushed) is normal at the end: requests wait in a
+queue when the connection is closed.
+"""
 _RPING_ERRORS = (
     "cma event RDMA_CM_EVENT_",
     "rdma_connect",
@@ -612,7 +633,9 @@ _RPING_ERRORS = (
 
 
 class Rping:
-    """rping: the RDMA connection manager and a few round trips; shows whether RDMA works, not how fast."""
+    """rping: the RDMA connection manager and a few round trips; shows
+    whether RDMA works, not how fast.
+    """
 
     name: ClassVar[str] = "rping"
     traits: ClassVar[Traits] = Traits(
@@ -634,12 +657,14 @@ class Rping:
         )
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
-        """The client's pings, compared with the number requested; the server's last event is always a disconnect."""
+        """The client's pings, compared with the number requested; the server's
+        last event is always a disconnect.
+        """
         seen = {int(number) for number in _PING.findall(text)}
         asked = _ASKED.search(text)
         wanted = int(asked[1] or asked[2]) if asked else len(seen)
         if "data mismatch" in text:
-            return (failed("wrong values: a ping came back changed", unit="pings"),)
+            return (failed_reading("wrong values: a ping came back changed", unit="pings"),)
         if not seen and ("server received sink adv" in text or "server ping data" in text):
             return (
                 not_measured(
@@ -664,10 +689,12 @@ class Rping:
         if not asked and (short := _STOPPED_SHORT.search(text)):
             line = line_at(text, short.start())
             why = f"it broke after {len(seen)} pings: `{line[:120]}`"
-            return (failed(why, unit="pings"),)
+            return (failed_reading(why, unit="pings"),)
         if len(seen) < wanted:
             return (
-                failed(f"{len(seen)} of {wanted} pings came back, then it broke", unit="pings"),
+                failed_reading(
+                    f"{len(seen)} of {wanted} pings came back, then it broke", unit="pings"
+                ),
             )
         unknown = "" if asked else "how many were asked for is not in it"
         count = float(len(seen))

@@ -11,10 +11,10 @@ from typing import ClassVar
 from rankdeck.acceptance.output_text import (
     first_line,
     lines_of,
-    number,
     object_in,
-    tables,
-    whole,
+    object_tables,
+    parse_cell_integer,
+    parse_cell_number,
 )
 from rankdeck.acceptance.recipe import (
     Commands,
@@ -22,12 +22,12 @@ from rankdeck.acceptance.recipe import (
     OutputReading,
     Traits,
     WithoutCeiling,
-    failed,
+    failed_reading,
     not_measured,
 )
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
-from rankdeck.model.safe_text import clean
+from rankdeck.model.safe_text import clean_line
 from rankdeck.model.text import Table, as_table
 from rankdeck_agent.wire import RUN_TOKEN
 
@@ -37,7 +37,9 @@ GOSA_S = (
     (3, 3.173872e-03), (10, 3.000179e-03), (30, 2.696433e-03), (100, 2.129627e-03),
     (300, 1.374038e-03), (1000, 4.388119e-04), (2766, 3.072472e-05), (3000, 2.166678e-05),
 )  # fmt: skip
-"""Loops -> Gosa on grid S (Himeno MPI C, one rank, gcc -O3, x86_64); the program chooses the number of loops by its speed."""
+"""Loops -> Gosa on grid S (Himeno MPI C, one rank, gcc -O3, x86_64); the program
+chooses the number of loops by its speed.
+"""
 _GOSA_TOLERANCE = 0.05
 _GRID_S = "mimax = 65 mjmax = 65 mkmax = 129"
 _LOOPS = re.compile(r"Loop executed for {1,20}(\d{1,9}) {1,20}times")
@@ -71,7 +73,9 @@ class Himeno(WithoutCeiling):
     )
 
     def commands(self, where: Endpoints) -> Commands:
-        """`bmt` from PATH, or else from the working folder; it is built for a fixed number of ranks."""
+        """`bmt` from PATH, or else from the working folder; it is
+        built for a fixed number of ranks.
+        """
         shell = "command -v bmt >/dev/null && exec bmt; exec ./bmt"
         return Commands(launch=Launch.MPI, argv=("sh", "-c", shell))
 
@@ -91,13 +95,15 @@ class Himeno(WithoutCeiling):
         base = OutputReading(
             status=Outcome.MEASURED,
             text="",
-            value=number(speed[1]),
+            value=parse_cell_number(speed[1]),
             unit="MFLOPS",
             ranks=math.prod(map(int, split.groups())) if split else None,
         )
         if "," in gosa[1] + speed[1]:
             return (not_measured("its numbers have decimal commas: run it with LC_ALL=C"),)
-        return (_with_gosa(base, number(gosa[1]), int(loops[1]), grid_s=_GRID_S in text),)
+        return (
+            _with_gosa(base, parse_cell_number(gosa[1]), int(loops[1]), grid_s=_GRID_S in text),
+        )
 
 
 def _with_gosa(
@@ -170,7 +176,9 @@ HPL.out output file name (if any)
 
 
 class Hpcc(WithoutCeiling):
-    """hpcc: HPL, STREAM and ping-pong in one program; it writes hpccoutf.txt and nothing to stdout."""
+    """hpcc: HPL, STREAM and ping-pong in one program; it writes
+    hpccoutf.txt and nothing to stdout.
+    """
 
     name: ClassVar[str] = "hpcc"
     traits: ClassVar[Traits] = Traits(
@@ -200,12 +208,12 @@ class Hpcc(WithoutCeiling):
         if summary.get("Success") != "1" or "FAILED" in text:
             line = first_line(text, "FAILED")
             line = line or f"Success={summary.get('Success', '')}"
-            return (failed(f"hpcc says that a result is wrong: `{line[:120]}`"),)
+            return (failed_reading(f"hpcc says that a result is wrong: `{line[:120]}`"),)
         host = re.search(r"^Hostname: '([^'\s]{1,255})'", text, re.MULTILINE)
         base = OutputReading(
             status=Outcome.MEASURED,
             text="",
-            ranks=whole(summary.get("CommWorldProcs", "")),
+            ranks=parse_cell_integer(summary.get("CommWorldProcs", "")),
             hosts=(host[1],) if host else (),
         )
         alone = base.ranks == 1
@@ -215,10 +223,10 @@ class Hpcc(WithoutCeiling):
 
 def _hpl(text: str) -> OutputReading:
     """The best row of the largest matrix; a check follows each row."""
-    rows = [(int(order), number(rate)) for order, rate in _HPL_ROW.findall(text)]
+    rows = [(int(order), parse_cell_number(rate)) for order, rate in _HPL_ROW.findall(text)]
     checks = _HPL_CHECK.findall(text)
     if "FAILED" in checks:
-        return failed("HPL says that a result is wrong: its residual check FAILED")
+        return failed_reading("HPL says that a result is wrong: its residual check FAILED")
     if len(checks) < len(rows) or "End of Tests" not in text:
         return not_measured(
             "no check behind the last row, or no `End of Tests`: the run was cut off"
@@ -230,7 +238,7 @@ def _hpl(text: str) -> OutputReading:
 
 
 def _metric(base: OutputReading, word: str, name: str, unit: str, what: str) -> OutputReading:
-    value = number(word)
+    value = parse_cell_number(word)
     facts = {"metric": name}
     if value is None or value <= 0:
         return replace(base, status=Outcome.NOT_MEASURED, unit=unit, facts=facts, text=f"no {name}")
@@ -264,9 +272,9 @@ class StreamTriad(WithoutCeiling):
         if "DARPA/DOE HPC" in text:
             return (not_measured("this is the output of hpcc, which runs STREAM several times"),)
         if "Failed Validation" in text:
-            return (failed("wrong values: STREAM's own check failed"),)
+            return (failed_reading("wrong values: STREAM's own check failed"),)
         found = _TRIAD.search(text)
-        value = number(found[1]) if found else None
+        value = parse_cell_number(found[1]) if found else None
         if found is None or value is None:
             why = f"the rate of Triad is `{found[1][:40]}`" if found else "no line `Triad:`"
             return (not_measured(why),)
@@ -316,7 +324,7 @@ class Sysbench(WithoutCeiling):
             return (not_measured("no line `execution time`: the run was cut off"),)
         memory, events, old = (pattern.search(text) for pattern in (_MEMORY, _EVENTS, _OLD_EVENTS))
         found = memory or events
-        value = number(found[1]) if found else None
+        value = parse_cell_number(found[1]) if found else None
         if found is None and old and _PRIMES.search(text):
             value = int(old[2]) / max(float(old[1]), 1e-9)
         if value is None:
@@ -332,7 +340,9 @@ _STRESSED = re.compile(
     + r" +(\d{1,15}\.\d{1,15})" * 5,
     re.MULTILINE,
 )
-"""Stressor, seconds of wall, user and system time, and two rates; with `--log-brief` without a prefix."""
+"""Stressor, seconds of wall, user and system time, and two rates;
+with `--log-brief` without a prefix.
+"""
 _COMPUTES = frozenset(
     [
         "bitops",
@@ -397,7 +407,7 @@ class StressNg(WithoutCeiling):
     def read(self, text: str) -> tuple[OutputReading, ...]:
         """The result; not measured if other programs used more than a tenth of the CPU."""
         if line := first_line(text, "fail:", "unsuccessful run"):
-            return (failed(f"its check failed: `{line[:120]}`"),)
+            return (failed_reading(f"its check failed: `{line[:120]}`"),)
         found = {match[0]: match for match in _STRESSED.finditer(text)}
         if line := _UNTRUSTED.search(text):
             return (not_measured(f"it does not trust its own numbers: `{line[0][:120]}`"),)
@@ -464,7 +474,7 @@ class Dcgm(WithoutCeiling):
         count = Counter(tests.values())
         if count["fail"]:
             bad = ", ".join(_with_gpus(name, outcomes) for name, outcome in tests.items() if outcome == "fail")  # fmt: skip
-            return (failed(f"failed: {bad[:200]}", unit="tests"),)
+            return (failed_reading(f"failed: {bad[:200]}", unit="tests"),)
         if not count["pass"]:
             line = _runtime_error(found) or first_line(text, *_NOT_RUN)
             return (
@@ -492,7 +502,7 @@ def _runtime_error(found: Table | None) -> str:
     """Why no test ran, in JSON."""
     tops = (as_table(one) for key, one in (found or {}).items() if "Diagnostic" in key)
     errors = (one.get(key) for one in tops for key in ("runtime_error", "Error Message"))
-    return next((clean(one, 200) for one in errors if isinstance(one, str)), "")
+    return next((clean_line(one, 200) for one in errors if isinstance(one, str)), "")
 
 
 _ENDED = re.compile(r"^\+-+\+-+\+$|^(\|[^|\n]{0,80}\| *(?i:pass|fail|skip|warn)\b)", re.MULTILINE)
@@ -524,7 +534,9 @@ def _with_gpus(name: str, outcomes: Iterable[_Said]) -> str:
 
 
 def _of_text(text: str) -> list[_Said]:
-    """Tests in the text, such as `| Memory | Pass - All |`; DCGM 4 adds a line for each GPU without the name."""
+    """Tests in the text, such as `| Memory | Pass - All |`; DCGM 4 adds a
+    line for each GPU without the name.
+    """
     found: list[_Said] = []
     # A line that was written twice (`tee -a`) counts once.
     for line, _ in groupby(lines_of(text)):
@@ -540,10 +552,10 @@ def _of_text(text: str) -> list[_Said]:
 def _of_json(found: Table) -> Iterator[_Said]:
     """Each test for each GPU; DCGM 4 also has a summary of each test."""
     top = next((one for key, one in found.items() if "Diagnostic" in key), None)
-    for category in tables(top, "test_categories"):
-        for test in tables(category, "tests"):
-            for result in (as_table(test.get("test_summary")), *tables(test, "results")):
+    for category in object_tables(top, "test_categories"):
+        for test in object_tables(category, "tests"):
+            for result in (as_table(test.get("test_summary")), *object_tables(test, "results")):
                 outcome = str(result.get("status"))[:8].casefold()
                 of = next((result[key] for key in ("gpu_ids", "gpu_id", "entity_id") if key in result), "")  # fmt: skip
                 if outcome in _FROM_WORST:
-                    yield clean(test.get("name", ""), 60), outcome, clean(of, 60)
+                    yield clean_line(test.get("name", ""), 60), outcome, clean_line(of, 60)

@@ -1,4 +1,6 @@
-"""The acceptance screen (plan, heat map, sentences of a run), and the screen of one pair in both directions."""
+"""The acceptance screen (plan, heat map, sentences of a run), and the
+screen of one pair in both directions.
+"""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,28 +13,28 @@ from textual.widget import Widget
 from rankdeck.acceptance.heatmap import (
     MOST_CELLWISE,
     HeatMap,
+    answer_kind,
+    cell_kind,
     cell_words,
     close_up,
-    headline,
     heat_map,
-    kind,
-    kind_of,
     letter_of,
-    strip,
+    node_strip,
+    outcome_headline,
 )
 from rankdeck.acceptance.run import AcceptanceProtocol, AcceptanceRun, Cell, Request, RunState
-from rankdeck.config.files import expanded
+from rankdeck.config.files import expand_path
 from rankdeck.model.acceptance import Outcome, Result
-from rankdeck.model.nodeset import expand
-from rankdeck.model.safe_text import printable
-from rankdeck.model.text import figures
+from rankdeck.model.nodeset import expand_nodes
+from rankdeck.model.safe_text import printable_line
+from rankdeck.model.text import significant_figures
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.acceptance_page import (
     PROGRESS_ROLES,
     RunActions,
     RunChoice,
-    plan_lines,
-    run_line,
+    acceptance_plan_lines,
+    acceptance_run_line,
     seen_in,
     sentence_lines,
     stage_line,
@@ -42,8 +44,8 @@ from rankdeck.ui.operations import errors_shown
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.modals import WIDE, ChangeQuestion, row_lines
 from rankdeck.ui.themes import Mark
-from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, broken
-from rankdeck.ui.widgets.pair_map import LEAST_BESIDE, LEAST_ROOMY, ROLES, PairMap, legend
+from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, break_runs
+from rankdeck.ui.widgets.pair_map import LEAST_BESIDE, LEAST_ROOMY, ROLES, PairMap, heat_legend
 from rankdeck.ui.widgets.vtable import CellMap, Column, VTable
 
 LEAST_BELOW, MOST_STRIP = 5, 6
@@ -51,10 +53,12 @@ NOTHING = "no acceptance run yet: A asks the nodes and shows what would be done"
 
 
 def _outcome(run: AcceptanceRun) -> str:
-    """The outcome of a run in the list; saved runs come without their results until they are opened."""
+    """The outcome of a run in the list; saved runs come without
+    their results until they are opened.
+    """
     if run.progress is RunState.DONE and not run.answers:
-        return f"{formatting.many(len(run.plan.nodes), 'node')}; enter shows the outcome"
-    return headline(run)
+        return f"{formatting.format_many(len(run.plan.nodes), 'node')}; enter shows the outcome"
+    return outcome_headline(run)
 
 
 class AcceptanceScreen(base.BaseScreen):
@@ -73,7 +77,9 @@ class AcceptanceScreen(base.BaseScreen):
         self._recipe = ""
         self._seen: tuple[object, ...] = ()
         self._kept_alive: AcceptanceRun | None = None
-        """The run that was painted; keeping it alive ensures that no other object gets its `id()`."""
+        """The run that was painted; keeping it alive ensures that no
+        other object gets its `id()`.
+        """
         self._strip_lines = 0
         self._run_actions = RunActions(self, self._choice, self._look_anew)
         self._asked = ""
@@ -94,8 +100,8 @@ class AcceptanceScreen(base.BaseScreen):
 
     def _columns(self) -> tuple[Column, ...]:
         return (
-            Column("RUN", 24, lambda row, _: [(printable(row), "title")], keep=9),
-            Column("STARTED", 16, lambda row, _: [(formatting.day(self._kept[row].started), "dim")], keep=7),
+            Column("RUN", 24, lambda row, _: [(printable_line(row), "title")], keep=9),
+            Column("STARTED", 16, lambda row, _: [(formatting.format_day(self._kept[row].started), "dim")], keep=7),
             Column("STATE", 8, lambda row, _: [self._state(self._kept[row])], keep=8),
             Column("OUTCOME", 20, lambda row, _: [(_outcome(self._kept[row]), "text")], grow=True, least=20),
         )  # fmt: skip
@@ -142,7 +148,7 @@ class AcceptanceScreen(base.BaseScreen):
 
     def _show_run(self, run: AcceptanceRun) -> None:
         if self._view == "plan":
-            self.plan.show(plan_lines(run, self.size.width - 1))
+            self.plan.show(acceptance_plan_lines(run, self.size.width - 1))
         elif self._view == "map":
             self._show_map(run)
 
@@ -164,7 +170,7 @@ class AcceptanceScreen(base.BaseScreen):
         if run is None:
             return [[(" Acceptance", "title"), ("  which node or link is not good?", "dim")]]
         now = self.console.fleet.wall()
-        return [run_line(run, now), stage_line(run.stages), self._cell_line()]
+        return [acceptance_run_line(run, now), stage_line(run.stages), self._cell_line()]
 
     def _cell_line(self) -> Runs:
         """A line about the cell under the cursor of the map."""
@@ -175,10 +181,10 @@ class AcceptanceScreen(base.BaseScreen):
             sender, receiver = self.map.pair
             same = sender == receiver
             words = f"{sender}" if same else f"{sender} → {receiver}: not planned yet"
-            return [(f" {printable(words)}", "dim")]
-        tried = f"  {formatting.many(len(cell.results), 'measurement')}"
+            return [(f" {printable_line(words)}", "dim")]
+        tried = f"  {formatting.format_many(len(cell.results), 'measurement')}"
         text = next((one.text for one in reversed(cell.results) if one.text), "")
-        return [(f" {printable(cell_words(cell))}", "text"), (tried, "dim"), (f"  {printable(text)}", "dim")]  # fmt: skip
+        return [(f" {printable_line(cell_words(cell))}", "text"), (tried, "dim"), (f"  {printable_line(text)}", "dim")]  # fmt: skip
 
     def _recipe_of(self, run: AcceptanceRun) -> str:
         """The recipe whose map is shown."""
@@ -193,14 +199,14 @@ class AcceptanceScreen(base.BaseScreen):
         shown = close_up(run, whole) if large else whole
         self.map.show(shown)
         width = self._place(self.size.width, self.size.height - 6)
-        signs = legend(run, shown, seen_in(shown), self.map.cell_width)
+        signs = heat_legend(run, shown, seen_in(shown), self.map.cell_width)
         self.sentences.show(sentence_lines(run, shown, width, signs, self._run_actions.excluded))
         self.head.show(self._head_lines(run))
 
     def _show_strip(self, run: AcceptanceRun, whole: HeatMap) -> None:
         dot = self._dot
-        answers = strip(run, whole).values()
-        marks = [Mark(letter_of(one).replace(" ", dot), ROLES[kind_of(one)]) for one in answers]
+        answers = node_strip(run, whole).values()
+        marks = [Mark(letter_of(one).replace(" ", dot), ROLES[answer_kind(one)]) for one in answers]
         self.strip.show(marks)
         self._strip_lines = self.strip.lines_for(len(marks), self.size.width, MOST_STRIP)
         self.strip.styles.height = self._strip_lines
@@ -259,7 +265,9 @@ class AcceptanceScreen(base.BaseScreen):
         return not self.map.has_focus or self.map.cell is not None
 
     def _stopped_run(self) -> AcceptanceRun | None:
-        """The stopped run that `resume` would continue, under the cursor or on screen; None if there is none."""
+        """The stopped run that `resume` would continue, under the cursor or
+        on screen; None if there is none.
+        """
         run = self._kept.get(self.runs.cursor) if self._view == "runs" else self.run_shown
         return run if run is not None and run.progress is RunState.STOPPED else None
 
@@ -268,14 +276,18 @@ class AcceptanceScreen(base.BaseScreen):
         if cell is None:
             return "", ()
         texts = [("", one.text) for one in cell.results if one.text]
-        return cell_words(cell), [[(printable(cell_words(cell)), "text")], [], *row_lines(texts)]
+        return cell_words(cell), [
+            [(printable_line(cell_words(cell)), "text")],
+            [],
+            *row_lines(texts),
+        ]
 
     # ---- keys: changing the view
 
     def action_copy(self) -> None:
         """Copy the run, the cell with its sentences, or the lines of the page."""
         if self._view == "runs":
-            self.console.copy(self.runs.cursor, printable(self.runs.cursor))
+            self.console.copy(self.runs.cursor, printable_line(self.runs.cursor))
         elif self._view == "map" and self.map.has_focus:
             _, lines = self.whole()
             text = "\n".join("".join(text for text, _ in runs).strip() for runs in lines)
@@ -290,7 +302,7 @@ class AcceptanceScreen(base.BaseScreen):
             self.say("the keys scroll the sentences now; tab goes on", "dim")
             return
         views = ("map", "plan", "runs") if self.run_shown is not None else ("runs",)
-        self._show_view(actions.next_of(views, self._view))
+        self._show_view(actions.next_choice(views, self._view))
 
     def action_metric(self) -> None:
         run = self.run_shown
@@ -299,7 +311,7 @@ class AcceptanceScreen(base.BaseScreen):
         elif len(run.recipes) == 1:
             self.refuse("only one test measured pairs")
         else:
-            self._recipe = actions.next_of(run.recipes, self._recipe_of(run))
+            self._recipe = actions.next_choice(run.recipes, self._recipe_of(run))
             self._show_view("map")
 
     def action_failure(self) -> None:
@@ -340,7 +352,7 @@ class AcceptanceScreen(base.BaseScreen):
         if run is None or pair is None or self.map.cell is None:
             self.refuse("nothing was measured here yet")
             return
-        self.console.push_screen(base.make("pair", run, self.map.cell.recipe, *pair))
+        self.console.push_screen(base.make_screen("pair", run, self.map.cell.recipe, *pair))
 
     @property
     def _sender(self) -> str:
@@ -379,11 +391,11 @@ class AcceptanceScreen(base.BaseScreen):
         if asked == "plan":
             self._make_plan(text)
         elif asked == "save" and text.strip():
-            self._save(expanded(text.strip()))
+            self._save(expand_path(text.strip()))
 
     def _make_plan(self, text: str) -> None:
         try:
-            nodes = expand(text) if text.strip() else ()
+            nodes = expand_nodes(text) if text.strip() else ()
         except ValueError as error:
             self.say(str(error), "warn")
             return
@@ -400,7 +412,7 @@ class AcceptanceScreen(base.BaseScreen):
         if run is None or self._opened is not None or run.progress is not RunState.PENDING:
             self.refuse("this run has begun already; A plans another one")
             return
-        lines = [piece for line in start_lines(run) for piece in broken(line, WIDE)]
+        lines = [piece for line in start_lines(run) for piece in break_runs(line, WIDE)]
         question = ChangeQuestion("Start this acceptance run?", lines, "start", "not yet")
         self.console.ask(question, self._start)
 
@@ -408,7 +420,7 @@ class AcceptanceScreen(base.BaseScreen):
         self._look_at(None, "map")
         self.say("running; x stops it, after you confirm", "dim")
         started = self._run_actions.port.start()
-        self._run_actions.work(started, lambda run: self.say(headline(run), "ok"))
+        self._run_actions.work(started, lambda run: self.say(outcome_headline(run), "ok"))
 
     def action_cancel(self) -> None:
         run = self._run_actions.current
@@ -417,11 +429,11 @@ class AcceptanceScreen(base.BaseScreen):
             return
         running = sum(one.outcome is Outcome.RUNNING for one in run.results)
         lines: list[Runs] = [
-            [("run      ", "dim"), (printable(run.id), "title")],
-            [("running  ", "dim"), (formatting.many(running, "measurement"), "text")],
+            [("run      ", "dim"), (printable_line(run.id), "title")],
+            [("running  ", "dim"), (formatting.format_many(running, "measurement"), "text")],
             [],
             [("Each is cancelled with proof. What was measured is kept,", "text")],
-            [(f"and {actions.key('resume')} goes on from there.", "text")],
+            [(f"and {actions.action_key('resume')} goes on from there.", "text")],
         ]
         question = ChangeQuestion("Stop this acceptance run?", lines, "stop", "go on")
         self.console.ask(question, self._stop)
@@ -431,7 +443,7 @@ class AcceptanceScreen(base.BaseScreen):
         self._run_actions.work(self._run_actions.port.stop(), self._stopped)
 
     def _stopped(self, left: Sequence[str]) -> None:
-        words = "; ".join(map(printable, left)) or "stopped; nothing is left on any node"
+        words = "; ".join(map(printable_line, left)) or "stopped; nothing is left on any node"
         self.say(words, "bad" if left else "ok")
 
     def action_resume(self) -> None:
@@ -539,7 +551,7 @@ class PairScreen(base.BaseScreen):
         if not self._run_actions.answered_why(text) and text:
             pages = self._pages if self.back.display else self._pages[:1]
             lines = ["".join(run[0] for run in line).rstrip() for page in pages for line in page]
-            self.save_lines(expanded(text), lines, f"{len(lines):,} lines")
+            self.save_lines(expand_path(text), lines, f"{len(lines):,} lines")
 
     def action_again(self) -> None:
         self._run_actions.again()
@@ -561,22 +573,24 @@ def pair_lines(run: AcceptanceRun, port: AcceptanceProtocol, cell: Cell | None) 
     """One direction: the sentence, each repeat, the commands and the output of the last repeat."""
     if cell is None:
         return [[(" not measured in this direction", "dim")]]
-    lines: list[Runs] = [[(f" {printable(cell_words(cell))}", ROLES[kind(cell)])], []]
+    lines: list[Runs] = [[(f" {printable_line(cell_words(cell))}", ROLES[cell_kind(cell)])], []]
     lines += [_result_line(one) for one in cell.results]
     last = next((one for one in reversed(cell.results) if one.raw), cell.results[-1])
     lines += [[], [(" Commands", "title")]]
-    lines += [[(f"   $ {printable(one)}", "accent")] for one in port.commands(run, last)]
+    lines += [[(f"   $ {printable_line(one)}", "accent")] for one in port.commands(run, last)]
     if last.job:
-        lines.append([(f"   job {printable(last.job)}: `rankdeck logs` has all it wrote", "dim")])
+        lines.append(
+            [(f"   job {printable_line(last.job)}: `rankdeck logs` has all it wrote", "dim")]
+        )
     raw = port.raw(last, MOST_RAW)
     lines += [[], [(" Output", "title")]]
     if not raw:
         return [*lines, [("   nothing is kept of it", "dim")]]
-    return [*lines, *([(f"   {printable(line)}", "text")] for line in raw.splitlines())]
+    return [*lines, *([(f"   {printable_line(line)}", "text")] for line in raw.splitlines())]
 
 
 def _result_line(one: Result) -> Runs:
-    value = "" if one.value is None else f"{figures(one.value)} {one.unit}".rstrip()
+    value = "" if one.value is None else f"{significant_figures(one.value)} {one.unit}".rstrip()
     where = f"{one.stage.value}, round {one.round + 1}, repeat {one.repeat + 1}"
     port = f", rail {one.rail}" if one.rail else ""
     port += f", port {one.port}" if one.port else ""
@@ -584,5 +598,5 @@ def _result_line(one: Result) -> Runs:
         (f"   {one.outcome.value:13}", "text"),
         (f"{value:14}", "title"),
         (f"{where}{port}  ", "dim"),
-        (printable(one.text), "dim"),
+        (printable_line(one.text), "dim"),
     ]

@@ -11,13 +11,13 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from rankdeck.config.files import write_new
-from rankdeck.model.safe_text import printable
+from rankdeck.model.safe_text import printable_line
 from rankdeck.rules import query
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.actions import OVER, OnScreen
-from rankdeck.ui.snapshots import step
+from rankdeck.ui.snapshots import step_moment
 from rankdeck.ui.widgets.bars import FilterBar, KeyBar, Prompt, TopBar, TourBar
-from rankdeck.ui.widgets.canvas import Runs, TextPage, broken
+from rankdeck.ui.widgets.canvas import Runs, TextPage, break_runs
 from rankdeck.ui.widgets.vtable import VTable
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class ListFilter:
         self._screen, self._hint, self._narrowed = screen, hint, narrowed
         self._language = language
         self.text = ""
-        self.matches = query.parse("")
+        self.matches = query.parse_query("")
 
     def ask(self) -> None:
         """Open the prompt for the filter."""
@@ -55,7 +55,7 @@ class ListFilter:
     def put(self, text: str) -> None:
         """Set the filter to this text; raises QueryError, and then changes nothing."""
         if self._language:
-            self.matches = query.parse(text)
+            self.matches = query.parse_query(text)
         self.text = text.strip()
 
     def typed(self, text: str) -> None:
@@ -63,7 +63,7 @@ class ListFilter:
         try:
             self.put(text)
         except query.QueryError as error:
-            self._screen.say(query.pointed(error, self._screen.size.width - 2), "warn")
+            self._screen.say(query.point_at_mistake(error, self._screen.size.width - 2), "warn")
             return
         self._screen.say("")
         self._narrowed()
@@ -94,21 +94,27 @@ class Details(TextPage):
         self.display = bool(lines) and room >= LEAST_DETAILS
         self.styles.height = room
         width = self._table.size.width - 4
-        pieces = [[("  ", "dim"), *piece] for line in lines for piece in broken(line, width)]
+        pieces = [[("  ", "dim"), *piece] for line in lines for piece in break_runs(line, width)]
         if len(pieces) >= room:
             pieces[room - 2 :] = [
-                [(f"  {actions.key('describe')}", "key"), (" shows the rest", "dim")]
+                [(f"  {actions.action_key('describe')}", "key"), (" shows the rest", "dim")]
             ]
-        self.show([[(f" {printable(title)}", "title")], *pieces])
+        self.show([[(f" {printable_line(title)}", "title")], *pieces])
 
 
 def no_match(what: str) -> str:
-    """The sentence in a list whose filter matches nothing; `what` is the plural noun for its rows."""
+    """The sentence in a list whose filter matches nothing; `what`
+    is the plural noun for its rows.
+    """
     return f"no {what} matches the filter; esc shows all"
 
 
 class BaseScreen(Screen[None], inherit_bindings=False):
-    """One screen. Subclasses set `main` and define `tick`, a method per action, and `body` if there is more than `main`."""
+    """One screen.
+
+    Subclasses set `main` and define `tick`, a method per action, and
+    `body` if there is more than `main`.
+    """
 
     screen_name: ClassVar[str] = ""
     paint_period: ClassVar[float] = PAINT
@@ -118,7 +124,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
     """The widget with the focus; each screen sets it."""
 
     def __init_subclass__(cls) -> None:
-        cls.BINDINGS = list(actions.bindings(cls.screen_name))
+        cls.BINDINGS = list(actions.screen_bindings(cls.screen_name))
         super().__init_subclass__()
 
     def __init__(self) -> None:
@@ -147,7 +153,8 @@ class BaseScreen(Screen[None], inherit_bindings=False):
     def is_current(self) -> bool:
         """Whether this screen can be seen, even behind a dialog.
 
-        Textual's own `is_current` is also true below an opaque screen, and repaints everything when it changes.
+        Textual's own `is_current` is also true below an opaque screen, and
+        repaints everything when it changes.
         """
         return self.console.top_screen is self
 
@@ -182,18 +189,24 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         return (self.main,)
 
     def tick(self) -> None:
-        """Read the model and tell the widgets what to show; called every `paint_period` seconds while `is_current`."""
+        """Read the model and tell the widgets what to show; called every
+        `paint_period` seconds while `is_current`.
+        """
 
     def wanted_nodes(self) -> frozenset[str] | None:
         """The nodes whose full samples this screen needs; None: all nodes."""
         return frozenset()
 
     def turned_off(self) -> Iterable[str]:
-        """Ids of actions that are not possible now, for example for lack of a right; their keys say why."""
+        """Ids of actions that are not possible now, for example for lack
+        of a right; their keys say why.
+        """
         return ()
 
     def without_effect(self) -> Iterable[str]:
-        """Ids of actions that would do nothing now, such as cancelling an ended job; the footer leaves them out."""
+        """Ids of actions that would do nothing now, such as cancelling an
+        ended job; the footer leaves them out.
+        """
         return ()
 
     def compose(self) -> ComposeResult:
@@ -272,7 +285,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         """Say that a key does nothing on this screen, and where it does something; once per key."""
         if key not in self._refused:
             self._refused.add(key)
-            self.refuse(actions.elsewhere(key))
+            self.refuse(actions.elsewhere_sentence(key))
 
     def save_lines(self, path: Path, lines: Sequence[str], what: str) -> None:
         """Write these lines to a new file in the background, and say so; `what` describes them."""
@@ -334,7 +347,9 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         self.list_filter.ask()
 
     def whole(self) -> tuple[str, Sequence[Runs]]:
-        """What `describe` shows about the row under the cursor: a title and lines; () for nothing."""
+        """What `describe` shows about the row under the cursor: a
+        title and lines; () for nothing.
+        """
         return "", ()
 
     def details(self) -> tuple[str, Sequence[Runs]]:
@@ -358,7 +373,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
     def copy_page(self, page: TextPage) -> None:
         """Copy the lines of a page that are on screen to the clipboard."""
         lines = page.in_view
-        self.console.copy("\n".join(lines), formatting.many(len(lines), "line"))
+        self.console.copy("\n".join(lines), formatting.format_many(len(lines), "line"))
 
     # ---- back in time
 
@@ -370,11 +385,13 @@ class BaseScreen(Screen[None], inherit_bindings=False):
 
     def action_step(self, frames: int) -> None:
         """Move forward by `frames` pictures of the past; back if negative."""
-        self.console.moment = step(self.console.fleet, self.console.moment, frames)
+        self.console.moment = step_moment(self.console.fleet, self.console.moment, frames)
         self.refresh_now()
 
     def idle_steps(self) -> Iterable[str]:
-        """The actions for steps in time that do nothing now: all of them unless the screen is paused."""
+        """The actions for steps in time that do nothing now: all of
+        them unless the screen is paused.
+        """
         moment, span = self.console.moment, self.console.fleet.past.span()
         if moment is None or span is None or moment <= span[0]:
             yield "step(-1)"
@@ -384,7 +401,9 @@ class BaseScreen(Screen[None], inherit_bindings=False):
     # ---- everywhere
 
     def take_back(self) -> bool:
-        """Undo what hides a part of this screen, such as a filter; returns whether there was anything to undo."""
+        """Undo what hides a part of this screen, such as a filter; returns
+        whether there was anything to undo.
+        """
         return self.screen_name in actions.LISTS and self.list_filter.take_back()
 
     def action_back(self) -> None:
@@ -397,7 +416,9 @@ class BaseScreen(Screen[None], inherit_bindings=False):
             self.console.leave()
 
     def _return(self) -> bool:
-        """Return to the previous screen, and from main screens to the fleet; False if there is none."""
+        """Return to the previous screen, and from main screens to the
+        fleet; False if there is none.
+        """
         if not self.console.at_home:
             self.console.pop_screen()
             return True
@@ -407,7 +428,10 @@ class BaseScreen(Screen[None], inherit_bindings=False):
 
 
 class SortedScreen(BaseScreen):
-    """A list that is sorted by one column. Subclasses set `orders` and `order`, and define `rearrange`."""
+    """A list that is sorted by one column.
+
+    Subclasses set `orders` and `order`, and define `rearrange`.
+    """
 
     orders: Sequence[str]
     """Titles of the columns to sort by."""
@@ -426,7 +450,7 @@ class SortedScreen(BaseScreen):
             self.rearrange()
 
     def action_sort(self) -> None:
-        self.order = actions.next_of(self.orders, self.order)
+        self.order = actions.next_choice(self.orders, self.order)
         self.rearrange()
 
     def action_reverse(self) -> None:
@@ -452,12 +476,12 @@ SCREENS = {
 """Name of a screen -> its module and class."""
 
 
-def kind(name: str) -> "type[BaseScreen]":
+def screen_kind(name: str) -> "type[BaseScreen]":
     """The class of the screen of that name."""
     module, _, of = SCREENS[name].partition(":")
     return cast("type[BaseScreen]", getattr(import_module(f"rankdeck.ui.screens.{module}"), of))
 
 
-def make(name: str, *arguments: Any) -> "BaseScreen":  # noqa: ANN401 - as its class says
+def make_screen(name: str, *arguments: Any) -> "BaseScreen":  # noqa: ANN401 - as its class says
     """A new screen of that name."""
-    return kind(name)(*arguments)
+    return screen_kind(name)(*arguments)

@@ -1,11 +1,13 @@
-"""The events screen (what happened on all nodes) and the messages screen (log records of Rankdeck), newest first."""
+"""The events screen (what happened on all nodes) and the messages screen
+(log records of Rankdeck), newest first.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from rankdeck.logs.view import GOALS, goal_of
 from rankdeck.model.health import Level, Occurrence
-from rankdeck.model.safe_text import printable
+from rankdeck.model.safe_text import printable_line
 from rankdeck.rules import query
 from rankdeck.state.fleet_history import LogMessage
 from rankdeck.ui import formatting, snapshots
@@ -39,11 +41,11 @@ class EventsScreen(BaseScreen):
 
     def _columns(self) -> tuple[Column, ...]:
         return (
-            Column("TIME", 8, lambda row, _: [(formatting.clock(self._rows[row].at), "dim")], keep=9),
-            Column("NODE", 14, lambda row, _: [(printable(self._rows[row].node), "text")], keep=8),
+            Column("TIME", 8, lambda row, _: [(formatting.format_clock(self._rows[row].at), "dim")], keep=9),
+            Column("NODE", 14, lambda row, _: [(printable_line(self._rows[row].node), "text")], keep=8),
             Column("STATE", 9, lambda row, _: self._level(row), keep=10),
             Column("KIND", 5, lambda row, _: [(self._rows[row].kind, "dim")], keep=4),
-            Column("CHECK", 16, lambda row, _: [(printable(self._rows[row].check), "accent")], keep=6),
+            Column("CHECK", 16, lambda row, _: [(printable_line(self._rows[row].check), "accent")], keep=6),
             Column("WHAT", 12, lambda row, _: self._what(row), keep=7, grow=True, least=50),
         )  # fmt: skip
 
@@ -102,7 +104,9 @@ class EventsScreen(BaseScreen):
         self.prompt.ask("#", "", GOALS)
 
     def go_to(self, text: str) -> None:
-        """Go to the row or time that `text` names: for a time, to the newest event that is not later."""
+        """Go to the row or time that `text` names: for a time, to the
+        newest event that is not later.
+        """
         try:
             goal = goal_of(text, self.console.fleet.wall())
         except ValueError as error:
@@ -126,13 +130,13 @@ class EventsScreen(BaseScreen):
     def _open(self, row: str) -> None:
         """Open the node as it was at the time of the event."""
         if one := self._rows.get(row):
-            self.console.moment = snapshots.step(self.console.fleet, one.at, 0)
+            self.console.moment = snapshots.step_moment(self.console.fleet, one.at, 0)
             self.console.open_node(one.node, one.at)
 
     def action_acknowledge(self) -> None:
         one = self._rows.get(self.table.cursor)
         if one is not None and self._stands(one):
-            modals.ask(self)
+            modals.ask_acknowledgement(self)
         else:
             self.refuse("nothing to acknowledge: this is over, or acknowledged already")
 
@@ -179,9 +183,9 @@ class MessagesScreen(BaseScreen):
 
     def _columns(self) -> tuple[Column, ...]:
         return (
-            Column("TIME", 8, lambda row, _: [(formatting.clock(self._rows[row].at), "dim")], keep=9),
+            Column("TIME", 8, lambda row, _: [(formatting.format_clock(self._rows[row].at), "dim")], keep=9),
             Column("LEVEL", 7, lambda row, _: self._level(row), keep=10),
-            Column("FROM", 14, lambda row, _: [(printable(self._rows[row].source), "accent")], keep=6),
+            Column("FROM", 14, lambda row, _: [(printable_line(self._rows[row].source), "accent")], keep=6),
             Column("WHAT", 12, lambda row, _: self._what(row), keep=11, grow=True, least=50),
         )  # fmt: skip
 
@@ -193,7 +197,7 @@ class MessagesScreen(BaseScreen):
         return [(f"{mark.glyph} {known[1]}", mark.role)]
 
     def _what(self, row: str) -> Runs:
-        return [(printable(self._rows[row].text, 4000), "text")]
+        return [(printable_line(self._rows[row].text, 4000), "text")]
 
     def tick(self) -> None:
         messages, text = self.console.need_session().messages, self.list_filter.text
@@ -220,7 +224,9 @@ class MessagesScreen(BaseScreen):
 
     def action_copy(self) -> None:
         if one := self._rows.get(self.table.cursor):
-            self.console.copy(f"{printable(one.source)}  {printable(one.text)}", "this message")
+            self.console.copy(
+                f"{printable_line(one.source)}  {printable_line(one.text)}", "this message"
+            )
 
 
 def _words(one: LogMessage) -> str:

@@ -9,25 +9,25 @@ from typing import ClassVar
 from textual.widget import Widget
 
 from rankdeck.model.health import Level
-from rankdeck.model.nodeset import fold
-from rankdeck.model.safe_text import printable
+from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.safe_text import printable_line
 from rankdeck.rules import query
 from rankdeck.state.fleet import Changes, NodeState
 from rankdeck.state.fleet_history import FleetPicture
 from rankdeck.ui import fleet_views, formatting, snapshots
-from rankdeck.ui.actions import next_of
+from rankdeck.ui.actions import next_choice
 from rankdeck.ui.fleet_views import FleetView
 from rankdeck.ui.operations import (
-    answered,
     ask_command,
     ask_to_acknowledge,
     is_acknowledgeable,
-    named,
+    nodes_phrase,
+    run_answer,
 )
 from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
-from rankdeck.ui.snapshots import Arrangement, PastFleet, PresentFleet, Snapshot, order
+from rankdeck.ui.snapshots import Arrangement, PastFleet, PresentFleet, Snapshot, name_order
 from rankdeck.ui.themes import Mark
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, TextPage, fitted, length
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, TextPage, fit_runs, measure_runs
 from rankdeck.ui.widgets.plots import Scale
 from rankdeck.ui.widgets.vtable import CellMap, Column, VTable
 
@@ -42,7 +42,7 @@ SORT_EVERY = 4
 """The table is sorted every so many ticks."""
 
 
-def worst(marks: Sequence[Mark]) -> Mark:
+def worst_cell_mark(marks: Sequence[Mark]) -> Mark:
     """The worst of several marks that share a cell."""
     return max(marks, key=lambda mark: (ROLE_RANK.get(mark.role, 0), mark.role))
 
@@ -61,8 +61,8 @@ class FleetLine(Canvas):
 
     def line(self, y: int, width: int) -> Runs:
         del y
-        room = max(width - length(self.right), 0)
-        return [*fitted(self.runs, room, self.glyphs.more), *self.right]
+        room = max(width - measure_runs(self.right), 0)
+        return [*fit_runs(self.runs, room, self.glyphs.more), *self.right]
 
 
 class FleetScreen(BaseScreen):
@@ -104,7 +104,7 @@ class FleetScreen(BaseScreen):
         self._witnesses: dict[str, str] = {}
         """Metric of a usual column -> a node that has the metric, or should have it."""
         self._map_seen: tuple[object, ...] = ()
-        self.map = CellMap(worst, self._map_row, id="map")
+        self.map = CellMap(worst_cell_mark, self._map_row, id="map")
         self.info = FleetLine(id="info")
         self.main = self.table = VTable(
             self._columns(wide=False), empty=no_match("node"), on_top=True
@@ -159,7 +159,7 @@ class FleetScreen(BaseScreen):
         view = self._states[row].slurm
         if view is None or isinstance(self._instant, PastFleet):
             return [(formatting.NOTHING, "dim")]
-        return [(printable(column.say(view)), "warn" if view.out else "text")]
+        return [(printable_line(column.say(view)), "warn" if view.out else "text")]
 
     def _name_width(self, *, wide: bool) -> int:
         longest = max(map(len, self._states), default=0)
@@ -167,7 +167,7 @@ class FleetScreen(BaseScreen):
 
     def _numbers(self) -> Sequence[fleet_views.NodeColumn]:
         """The columns of the view; if it has none, the usual ones that some node has."""
-        chosen = [fleet_views.find(name) for name in self.view.columns]
+        chosen = [fleet_views.find_column(name) for name in self.view.columns]
         known = self._witnesses.keys() | fleet_views.ALWAYS if self._witnesses else frozenset[str]()
         reported = [c for c in fleet_views.NUMBERS if c.metric in known]
         return [c for c in chosen if c] or reported or fleet_views.NUMBERS
@@ -180,7 +180,7 @@ class FleetScreen(BaseScreen):
 
     def _seen(self, row: str) -> str:
         past = isinstance(self._instant, PastFleet)
-        return formatting.NOTHING if past else formatting.age(self._states[row].heard_s())
+        return formatting.NOTHING if past else formatting.format_age(self._states[row].heard_s())
 
     def _why(self, row: str) -> Runs:
         wrong = self._instant.level(row) >= Level.WARN
@@ -205,7 +205,9 @@ class FleetScreen(BaseScreen):
         self.table.styles.height = len(self._states) + 2 if self.overview.display else "1fr"
 
     def wanted_nodes(self) -> frozenset[str] | None:
-        """The nodes in view; None (all) if the view needs numbers that the health message does not have."""
+        """The nodes in view; None (all) if the view needs numbers that
+        the health message does not have.
+        """
         if fleet_views.needs_samples(self.view):
             return None
         return frozenset(self.table.rows_in_view)
@@ -258,10 +260,12 @@ class FleetScreen(BaseScreen):
             self.console.moment,
             opening,
         )
-        self.overview.show(fleet_views.overview(scene, size, self.console.glyphs))
+        self.overview.show(fleet_views.overview_lines(scene, size, self.console.glyphs))
 
     def _look_back(self) -> bool:
-        """Load the picture for the time that is shown; returns whether the picture is another one now."""
+        """Load the picture for the time that is shown; returns whether
+        the picture is another one now.
+        """
         fleet, moment = self.console.fleet, self.console.moment
         frame = None if moment is None else fleet.past.frame(moment)
         shown = self._instant.frame if isinstance(self._instant, PastFleet) else None
@@ -315,7 +319,7 @@ class FleetScreen(BaseScreen):
         self._arrangement = Arrangement(
             self._states,
             lambda name: keeps is None or keeps(self._instant.subject(name)),
-            order(self.view.sort, self._instant, self._states),
+            name_order(self.view.sort, self._instant, self._states),
         )
         self._show_rows()
 
@@ -345,7 +349,7 @@ class FleetScreen(BaseScreen):
         if column is None:
             # Nodes that are well are only dim dots, so that the others stand out.
             return Mark(self.console.glyphs.dot, "dim") if mark.role == "ok" else mark
-        return fleet_views.heat(self._instant.number(column, name), self._map_scale, mark)
+        return fleet_views.heat_role(self._instant.number(column, name), self._map_scale, mark)
 
     def _map_row(self, start: int, end: int) -> Runs:
         """What stands beside the nodes from one place to another."""
@@ -365,14 +369,16 @@ class FleetScreen(BaseScreen):
     def _show_info(self) -> None:
         if self.console.moment is not None:
             fleet = self.console.fleet
-            self.info.show(snapshots.banner(self.console.moment, fleet.wall(), self.console.glyphs))
+            self.info.show(
+                snapshots.past_banner(self.console.moment, fleet.wall(), self.console.glyphs)
+            )
             return
         view = self.view
         runs: list[Run] = []
         if trouble := self.console.fleet.trouble:
             bad = self.console.glyphs.level(Level.BAD).glyph
             runs.append(
-                (f" {bad} {printable(trouble)}; numbers stand still; trying again  ", "bad")
+                (f" {bad} {printable_line(trouble)}; numbers stand still; trying again  ", "bad")
             )
         runs += [
             (f" {len(self.table.rows):,}", "text"),
@@ -384,7 +390,7 @@ class FleetScreen(BaseScreen):
         titles = ", ".join(view.sort) + (" reversed" if view.reversed else "")
         runs += [("   by ", "dim"), (titles, "text")]
         if self._marks:
-            runs += [("   marked ", "dim"), (named(self.marked), "key")]
+            runs += [("   marked ", "dim"), (nodes_phrase(self.marked), "key")]
         if column := fleet_views.map_column(view.map):
             runs += fleet_views.map_legend(column, self._map_scale)
         if self.map.size and self.map.per_cell > 1:
@@ -395,7 +401,7 @@ class FleetScreen(BaseScreen):
             made_up = "  SIMULATED "
         right = ((made_up, "simulated"),) if prefixes else ()
         self.info.show(
-            [*runs, *self._totals(self.info.size.width - length([*runs, *right]))], right
+            [*runs, *self._totals(self.info.size.width - measure_runs([*runs, *right]))], right
         )
 
     def _totals(self, room: int) -> Runs:
@@ -406,8 +412,8 @@ class FleetScreen(BaseScreen):
             return ()
         if newest[0] is not self._totalled:
             self._totalled = newest[0]
-            self._totals_said = fleet_views.totals(past, self.console.glyphs)
-        ends = accumulate(map(length, self._totals_said))
+            self._totals_said = fleet_views.total_lines(past, self.console.glyphs)
+        ends = accumulate(map(measure_runs, self._totals_said))
         fitting = [one for one, end in zip(self._totals_said, ends, strict=True) if end < room]
         return [run for one in fitting for run in one]
 
@@ -424,7 +430,7 @@ class FleetScreen(BaseScreen):
         title = message.title
         if title == self.view.sort[0]:
             self.action_reverse()
-        elif title in fleet_views.SORTS or fleet_views.find(title):
+        elif title in fleet_views.SORTS or fleet_views.find_column(title):
             self.look(replace(self.view, sort=(title,), reversed=False))
 
     def on_cell_map_chosen(self, message: CellMap.Chosen) -> None:
@@ -440,7 +446,9 @@ class FleetScreen(BaseScreen):
             self.on_vtable_opened(VTable.Opened(self.table.cursor))
 
     def look(self, view: FleetView, name: str | None = None) -> None:
-        """Show this view; `name` is the name under which it is saved, "" for none, None: the same as before."""
+        """Show this view; `name` is the name under which it is saved, ""
+        for none, None: the same as before.
+        """
         self.view = view
         self.list_filter.put(view.filter)
         if name is not None:
@@ -451,18 +459,18 @@ class FleetScreen(BaseScreen):
         self._show_map()
 
     def action_sort(self) -> None:
-        self.look(replace(self.view, sort=(next_of(fleet_views.SORTS, self.view.sort[0]),)))
+        self.look(replace(self.view, sort=(next_choice(fleet_views.SORTS, self.view.sort[0]),)))
 
     def action_reverse(self) -> None:
         self.look(replace(self.view, reversed=not self.view.reversed))
 
     def action_metric(self) -> None:
-        self.look(replace(self.view, map=next_of(fleet_views.MAPS, self.view.map)))
+        self.look(replace(self.view, map=next_choice(fleet_views.MAPS, self.view.map)))
 
     def action_copy(self) -> None:
         nodes = self.targets
         if nodes:
-            self.console.copy(fold(nodes), printable(named(nodes)))
+            self.console.copy(fold_nodes(nodes), printable_line(nodes_phrase(nodes)))
 
     # ---- marks, and what is done with the marked nodes
 
@@ -485,7 +493,7 @@ class FleetScreen(BaseScreen):
 
     def matching(self, text: str) -> list[str]:
         """The nodes that this filter keeps; raises QueryError."""
-        matches = query.parse(text)
+        matches = query.parse_query(text)
         return [name for name in self._states if matches(self._instant.subject(name))]
 
     def action_mark(self) -> None:
@@ -519,7 +527,7 @@ class FleetScreen(BaseScreen):
         ask_to_acknowledge(self)
 
     def answered(self, text: str | None) -> None:
-        answered(self, text)
+        run_answer(self, text)
 
     def _narrowed(self) -> None:
         self.look(replace(self.view, filter=self.list_filter.text))

@@ -1,4 +1,6 @@
-"""The help screen: keys, commands, filters and signs, made from the tables that the console itself uses."""
+"""The help screen: keys, commands, filters and signs, made from the
+tables that the console itself uses.
+"""
 
 import textwrap
 from collections.abc import Sequence
@@ -10,7 +12,7 @@ from rankdeck.model.rank import RankStatus
 from rankdeck.ui import actions, command_actions
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.themes import Glyphs
-from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, broken
+from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, break_runs
 
 KEYS = 20
 """Width of the column of keys in cells; longer keys have a line of their own."""
@@ -31,7 +33,7 @@ class HelpScreen(BaseScreen):
         self.main = self.page = TextPage()
 
     def action_tour(self) -> None:
-        command_actions.tour(self.console)
+        command_actions.toggle_tour(self.console)
 
     def tick(self) -> None:
         self.page.show(help_lines(self._about, self.console.glyphs, self.size.width))
@@ -86,5 +88,5 @@ def _signs(glyphs: Glyphs, width: int) -> list[Runs]:
     for status in (RankStatus.STALLED, RankStatus.VICTIM):
         mark = glyphs.status(status)
         judged.append((f"{mark.glyph} {status}   ", mark.role))
-    rows = [piece for line in (levels, states, judged) for piece in broken(line, width)]
+    rows = [piece for line in (levels, states, judged) for piece in break_runs(line, width)]
     return [[], [(" Signs", "title")], *rows, []]

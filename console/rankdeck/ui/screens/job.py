@@ -1,4 +1,6 @@
-"""The job screen: a strip of ranks, and the job's output in five views to search, filter, mark and save."""
+"""The job screen: a strip of ranks, and the job's output in five
+views to search, filter, mark and save.
+"""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -8,29 +10,29 @@ from typing import ClassVar
 from textual.widget import Widget
 
 from rankdeck.backends.kubernetes import UNMARKED_LIMIT, is_untagged
-from rankdeck.config.files import expanded
+from rankdeck.config.files import expand_path
 from rankdeck.errors import UnknownJobError
-from rankdeck.logs.view import EVENT, choose, troubles
+from rankdeck.logs.view import EVENT, choose_ranks, pick_troubles
 from rankdeck.model.job import Job
-from rankdeck.model.safe_text import printable
+from rankdeck.model.safe_text import printable_line
 from rankdeck.rules.progress import last_run
 from rankdeck.ui import formatting
-from rankdeck.ui.actions import OnScreen, next_of
+from rankdeck.ui.actions import OnScreen, next_choice
 from rankdeck.ui.operations import (
     ask_cancel,
     errors_shown,
     log_folder,
-    page,
+    page_rank_log,
     rank_shell,
 )
-from rankdeck.ui.screens.job_head import JobHead, description, head_lines
+from rankdeck.ui.screens.job_head import JobHead, head_lines, job_description
 from rankdeck.ui.screens.log_search import NO_LOG, LogSearchScreen
-from rankdeck.ui.themes import worst
+from rankdeck.ui.themes import most_urgent_mark
 from rankdeck.ui.views.base import JobView, Scene
 from rankdeck.ui.views.collapsed import CollapsedView, DiffView
 from rankdeck.ui.views.wall import LogWall, WallView
 from rankdeck.ui.widgets.canvas import Runs
-from rankdeck.ui.widgets.logview import STAMPS, stamp
+from rankdeck.ui.widgets.logview import STAMPS, time_stamper
 from rankdeck.ui.widgets.vtable import CellMap, FoldList
 from rankdeck_agent.wire import LAUNCHER
 
@@ -55,7 +57,7 @@ class JobScreen(LogSearchScreen):
         super().__init__(Scene(self.console, job_id))
         self.job_id = job_id
         self.head = JobHead(id="head")
-        self.strip = CellMap(worst, id="strip")
+        self.strip = CellMap(most_urgent_mark, id="strip")
         self.table = FoldList(id="table")
         self.wall = WallView(self.scene)
         self.collapsed = CollapsedView(self.scene, self.table)
@@ -97,7 +99,9 @@ class JobScreen(LogSearchScreen):
         self._work_on()
 
     def _show_launcher_of_unmarked(self, job: Job) -> None:
-        """Show the launcher's output, once, if no rank of the job can be told apart: its mpirun marks none."""
+        """Show the launcher's output, once, if no rank of the job can be
+        told apart: its mpirun marks none.
+        """
         if self._unmarked_at is None:
             self._unmarked_at = time.monotonic() if is_untagged(job.plan) else float("inf")
         late = time.monotonic() - self._unmarked_at > UNMARKED_LIMIT
@@ -227,7 +231,7 @@ class JobScreen(LogSearchScreen):
 
     def action_failure(self) -> None:
         if self.view.display:
-            self.view.look_for(troubles())
+            self.view.look_for(pick_troubles())
             self.when_read(self._next_failure)
         else:
             self._next_failure()
@@ -297,10 +301,10 @@ class JobScreen(LogSearchScreen):
             return "Row", (entry.row, *entry.more) if entry else ()
         line = self.view.current_line if self.view.display else None
         if line is None:
-            return self.job_id, description(self.console, self.job, self.size.width - 12)
+            return self.job_id, job_description(self.console, self.job, self.size.width - 12)
         who = "launcher" if line.rank == LAUNCHER else f"rank {line.rank}"
-        title = f"{who}, {line.stream}, {formatting.clock(line.at, millis=True)}"
-        return title, [[(printable(line.text, 1 << 16), "text")]]
+        title = f"{who}, {line.stream}, {formatting.format_clock(line.at, millis=True)}"
+        return title, [[(printable_line(line.text, 1 << 16), "text")]]
 
     # ---- which ranks
 
@@ -331,7 +335,7 @@ class JobScreen(LogSearchScreen):
         self.diff.pair = None
         if text:
             try:
-                others = choose(text, self.job.ranks)
+                others = choose_ranks(text, self.job.ranks)
             except ValueError as error:
                 self.say(str(error), "warn")
                 return
@@ -426,8 +430,10 @@ class JobScreen(LogSearchScreen):
         self.view.want(replace(self.view.wanted, without=(text,) if text else ()))
 
     def action_streams(self) -> None:
-        """Show the next of only stderr, only stdout and both; on the wall, stderr of the rank under the cursor."""
-        stream = next_of(tuple(STREAMS), self.view.wanted.stream)
+        """Show the next of only stderr, only stdout and both; on the wall,
+        stderr of the rank under the cursor.
+        """
+        stream = next_choice(tuple(STREAMS), self.view.wanted.stream)
         if self.now is self.wall and self.wall.rank is not None:
             stream = "err"
             self.zoom(self.wall.rank)
@@ -468,9 +474,9 @@ class JobScreen(LogSearchScreen):
         self.view.repaint()
 
     def action_stamps(self) -> None:
-        self.scene.stamps = next_of(STAMPS, self.scene.stamps)
+        self.scene.stamps = next_choice(STAMPS, self.scene.stamps)
         start = self.job.created if self.job else 0.0
-        self.view.stamp = self.wall.wall.stamp = stamp(self.scene.stamps, start)
+        self.view.stamp = self.wall.wall.stamp = time_stamper(self.scene.stamps, start)
         self.say(f"time stamps: {self.scene.stamps}", "dim")
         self.repaint()
 
@@ -517,10 +523,12 @@ class JobScreen(LogSearchScreen):
         return next((one.node for one in self.job.ranks if one.rank == rank), "")
 
     def action_copy(self) -> None:
-        """Copy the marked lines, or else the line under the cursor; saving to a file takes all lines."""
+        """Copy the marked lines, or else the line under the cursor;
+        saving to a file takes all lines.
+        """
         lines = self._meant()
         if lines:
-            self.console.copy("\n".join(lines), formatting.many(len(lines), "line"))
+            self.console.copy("\n".join(lines), formatting.format_many(len(lines), "line"))
         else:
             self.refuse("no line here")
 
@@ -532,16 +540,16 @@ class JobScreen(LogSearchScreen):
         if self.view.display:
             return self.view.meant()
         ranks = self.job.ranks if self.job else ()
-        return [printable(one.last_line) for one in ranks if one.rank == self.now.rank]
+        return [printable_line(one.last_line) for one in ranks if one.rank == self.now.rank]
 
     def action_copy_path(self) -> None:
         node, path = log_folder(self.job, self.now.rank)
         if node:
-            self.console.copy(path, f"{printable(node)}:{path}")
+            self.console.copy(path, f"{printable_line(node)}:{path}")
 
     def page(self) -> None:
         """Read the whole log on its node, in a pager there."""
-        if not page(self.console, self.job, self.now.rank):
+        if not page_rank_log(self.console, self.job, self.now.rank):
             self.refuse(NO_LOG)
 
     def action_save(self) -> None:
@@ -553,7 +561,7 @@ class JobScreen(LogSearchScreen):
     def _save(self, text: str) -> None:
         lines, what = self.now.texts()
         if text:
-            self.save_lines(expanded(text), lines, f"{len(lines):,} {what}")
+            self.save_lines(expand_path(text), lines, f"{len(lines):,} {what}")
 
     # ---- a replay
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len
 from textual.geometry import Size
 
-from rankdeck.backends.plan_text import plan_lines
+from rankdeck.backends.plan_text import write_plan_lines
 from rankdeck.backends.slurm_settings import granted_instead
-from rankdeck.model.health import leading
+from rankdeck.model.health import leading_events
 from rankdeck.model.job import (
     Countdown,
     Explained,
@@ -20,17 +20,25 @@ from rankdeck.model.job import (
     Progress,
     Stall,
 )
-from rankdeck.model.nodeset import fold, fold_ranks
+from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.plan_part import LineKind
-from rankdeck.model.safe_text import printable
+from rankdeck.model.safe_text import printable_line
 from rankdeck.model.schedulers import SlurmStatus, queue_words
-from rankdeck.rules.job_news import note_words, when
-from rankdeck.rules.progress import phases
+from rankdeck.rules.job_news import note_words, time_of_note
+from rankdeck.rules.progress import job_phases
 from rankdeck.ui import actions, formatting
-from rankdeck.ui.formatting import since
+from rankdeck.ui.formatting import seconds_since
 from rankdeck.ui.themes import Glyphs, Mark
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, broken, length, optional, pressed
-from rankdeck.ui.widgets.plots import Scale, columns_of, spark
+from rankdeck.ui.widgets.canvas import (
+    Canvas,
+    Run,
+    Runs,
+    break_runs,
+    measure_runs,
+    optional_run,
+    squeeze_runs,
+)
+from rankdeck.ui.widgets.plots import Scale, columns_of, draw_spark
 from rankdeck_agent.rules import units
 
 if TYPE_CHECKING:
@@ -58,21 +66,21 @@ _PLAN_ROLES = {
 
 def failure_text(job: Job) -> str:
     """The first failure in one line; "" if there is none."""
-    return blamed(job.first_failure) if job.first_failure else ""
+    return blamed_phrase(job.first_failure) if job.first_failure else ""
 
 
-def blamed(failure: FirstFailure) -> str:
+def blamed_phrase(failure: FirstFailure) -> str:
     """`rank 2 on n2, exit 3`: who failed first and how."""
-    ending = formatting.ending(failure.exit_code, failure.signal)
+    ending = formatting.describe_ending(failure.exit_code, failure.signal)
     own_words = failure.what in ("rank", "launcher") and ending
-    return f"{printable(failure.who)}, {own_words or failure.how}"
+    return f"{printable_line(failure.who)}, {own_words or failure.how}"
 
 
-def duration(job: Job) -> float:
+def job_duration(job: Job) -> float:
     """Seconds from the launch to the end, or until now; of a replay, until the moment it shows."""
     if job.ended is not None and (job.clock is None or job.clock >= job.ended):
         return job.ended - job.created
-    return since(job.created) if job.clock is None else max(job.clock - job.created, 0.0)
+    return seconds_since(job.created) if job.clock is None else max(job.clock - job.created, 0.0)
 
 
 MOST_LINES = 3
@@ -99,24 +107,24 @@ class JobHead(Canvas):
             return []
         note = f"  {self._right} " if self._right and y == 0 else ""
         room = max(width - cell_len(note), 0)
-        return [*pressed(self.lines[y], room, self.glyphs.more), (note, "key")]
+        return [*squeeze_runs(self.lines[y], room, self.glyphs.more), (note, "key")]
 
 
 def head_lines(job: Job, glyphs: Glyphs, size: Size, before: Job | None = None) -> list[Runs]:
     """The lines above the ranks: first the state, then the progress, then what went wrong.
 
-    `before` is an earlier run of the same name, to compare with. In each line, the optional part that
-    is left out first comes last.
+    `before` is an earlier run of the same name, to compare with. In each line, the
+    optional part that is left out first comes last.
     """
     lines: list[Runs] = [_state_line(job, glyphs.state(job.state))]
     large, roomy = size.height >= LARGE, size.height >= MEDIUM
     ill = job.first_failure is not None or bool(job.stalled)
     if (large or (roomy and not ill)) and job.progress and not job.state.final:
         lines.append(_progress_line(job.progress, glyphs, wide=size.width >= WIDE))
-    if large and phases(job):
+    if large and job_phases(job):
         lines.append(_phase_line(job, before))
     lines += [*_slurm_lines(job.slurm), *_granted_lines(job), *_owner_lines(job, roomy=roomy)]
-    lines += [[(f" {printable(one)}", "text")] for one in (job.waits,) if one]
+    lines += [[(f" {printable_line(one)}", "text")] for one in (job.waits,) if one]
     if job.countdown is not None:
         lines.append(_countdown_line(job.countdown))
     lines += [[(f" {words}", "warn")] for words in (cancel_words(job),) if words]
@@ -128,7 +136,7 @@ def head_lines(job: Job, glyphs: Glyphs, size: Size, before: Job | None = None) 
         lines += _meaning(job.explained, size.width)
     lines += _node_lines(job, 2 if large else int(roomy))
     if job.troubles:
-        lines.append([(f" {printable(job.troubles[-1])}", "warn")])
+        lines.append([(f" {printable_line(job.troubles[-1])}", "warn")])
     return lines
 
 
@@ -136,12 +144,14 @@ def _owner_lines(job: Job, *, roomy: bool) -> list[Runs]:
     """For a job that Rankdeck did not submit: its owner and where its output goes."""
     if not roomy or not job.plan.owner:
         return []
-    owner, files = printable(job.plan.owner), printable(job.plan.text)
+    owner, files = printable_line(job.plan.owner), printable_line(job.plan.text)
     return [[(f" {owner}", "accent"), (f"  {files}", "dim")]]
 
 
 def _slurm_lines(status: SlurmStatus | None) -> list[Runs]:
-    """The Slurm id, what the job waits for or how long it may run, and how often Slurm requeued it."""
+    """The Slurm id, what the job waits for or how long it may run,
+    and how often Slurm requeued it.
+    """
     if status is None:
         return []
     ill = status.stuck or (status.over and status.text)
@@ -149,56 +159,63 @@ def _slurm_lines(status: SlurmStatus | None) -> list[Runs]:
     again = f"run {status.attempt + 1}, {status.attempts[-1].text}" if status.attempts else ""
     if not words and not again and status.over:
         return []
-    title = f" Slurm {printable(status.id)} {status.state}"
-    line: list[Run] = [(title, "title"), (f"  {printable(words)}", "warn" if ill else "text")]
+    title = f" Slurm {printable_line(status.id)} {status.state}"
+    line: list[Run] = [(title, "title"), (f"  {printable_line(words)}", "warn" if ill else "text")]
     if status.stuck or (status.over and status.do):
-        line.append(optional(printable(status.do), "dim"))
-    return [line, *([[(f" {printable(again)}", "warn")]] if again else [])]
+        line.append(optional_run(printable_line(status.do), "dim"))
+    return [line, *([[(f" {printable_line(again)}", "warn")]] if again else [])]
 
 
 def _granted_lines(job: Job) -> list[Runs]:
     """What Slurm granted where the job file asked for something else."""
     found = granted_instead(job.plan, job.slurm) if job.slurm is not None else ()
     words = [f"{one.option} {one.granted} (asked: {one.asked})" for one in found]
-    return [[(f" Slurm gave {printable(', '.join(words))}", "warn")]] if words else []
+    return [[(f" Slurm gave {printable_line(', '.join(words))}", "warn")]] if words else []
 
 
 def _node_lines(job: Job, room: int) -> list[Runs]:
     """What happened on the job's nodes; the last line says how many more events there are."""
-    notes = leading(job.node_notes)[:room]
+    notes = leading_events(job.node_notes)[:room]
     more = len(job.node_notes) - len(notes)
     lines: list[Runs] = []
     for note in notes:
         role = "simulated" if note.simulated else note.level.word
-        lines.append([(f" {printable(note_words(note))}", role), optional(when(note, job), "dim")])
+        lines.append(
+            [
+                (f" {printable_line(note_words(note))}", role),
+                optional_run(time_of_note(note, job), "dim"),
+            ]
+        )
     if lines and more > 0:
-        lines[-1] = [*lines[-1], optional(f"and {more} more", "dim")]
+        lines[-1] = [*lines[-1], optional_run(f"and {more} more", "dim")]
     return lines
 
 
 def _state_line(job: Job, mark: Mark) -> list[Run]:
-    shown: list[Run] = [(f" REPLAY {formatting.clock(job.clock)} ", "warn")] if job.clock else []
+    shown: list[Run] = (
+        [(f" REPLAY {formatting.format_clock(job.clock)} ", "warn")] if job.clock else []
+    )
     coming = job.output_coming and job.state.final
     mixed = any(rank.state is not job.state for rank in job.ranks)
     counts = f": {job.rank_counts}" if mixed else ""
     return [
         *shown,
-        (f" {printable(job.plan.replay_of or job.id)} ", "title"),
+        (f" {printable_line(job.plan.replay_of or job.id)} ", "title"),
         (f" {mark.glyph} {job.state}", mark.role),
         (" output still coming" if coming else "", "dim"),
-        optional(formatting.lasted(duration(job)), "text"),
-        optional(f"{formatting.many(len(job.ranks), job.unit)}{counts}", "dim"),
-        optional(printable(fold(job.nodes)), "dim"),
+        optional_run(formatting.format_duration(job_duration(job)), "text"),
+        optional_run(f"{formatting.format_many(len(job.ranks), job.unit)}{counts}", "dim"),
+        optional_run(printable_line(fold_nodes(job.nodes)), "dim"),
     ]
 
 
 def _countdown_line(countdown: Countdown) -> Runs:
-    left = max(-since(countdown.deadline), 0.0)
+    left = max(-seconds_since(countdown.deadline), 0.0)
     return [
         (f" stopping the other ranks in {left:.0f} s", "warn"),
-        optional(actions.key("keep"), "key"),
+        optional_run(actions.action_key("keep"), "key"),
         (" keeps them running", "dim"),
-        optional(printable(countdown.why), "text"),
+        optional_run(printable_line(countdown.why), "text"),
     ]
 
 
@@ -206,7 +223,7 @@ def cancel_words(job: Job) -> str:
     """What a cancel that is under way does and until when; "" if there is none."""
     if job.kill_at is None:
         return ""
-    left = max(-since(job.kill_at), 0.0)
+    left = max(-seconds_since(job.kill_at), 0.0)
     return (
         f"cancelling: told to end; what is left in {left:.0f} s is killed"
         if left
@@ -216,9 +233,9 @@ def cancel_words(job: Job) -> str:
 
 def _phase_line(job: Job, before: Job | None) -> list[Run]:
     """`copy 1.2 s · start 3.0 s (last 1.1 s) · …`: phases of the run, slower ones marked."""
-    last = {phase.name: _length(phase) for phase in phases(before)} if before else {}
+    last = {phase.name: _length(phase) for phase in job_phases(before)} if before else {}
     runs: list[Run] = [(" ", "text")]
-    for phase in phases(job):
+    for phase in job_phases(job):
         took = _length(phase)
         if len(runs) > 1:
             runs.append((" · ", "dim"))
@@ -228,9 +245,9 @@ def _phase_line(job: Job, before: Job | None) -> list[Run]:
             continue
         usual = last.get(phase.name)
         slow = usual is not None and took > SLOWER * usual + 1 and phase.name != "running"
-        runs.append((units.duration(took), "warn" if slow else "text"))
+        runs.append((units.write_duration(took), "warn" if slow else "text"))
         if usual is not None:
-            runs.append((f" (last {units.duration(usual)})", "dim"))
+            runs.append((f" (last {units.write_duration(usual)})", "dim"))
     return runs
 
 
@@ -250,21 +267,21 @@ def _progress_line(progress: Progress, glyphs: Glyphs, *, wide: bool) -> list[Ru
         runs += [("━" * full, "ok"), ("─" * (bar - full), "border")]
         runs.append((f" {progress.share:.0%}", "text"))
     for name, value in list(progress.values.items())[:4]:
-        runs.append(optional(f"{printable(name)} ", "dim"))
+        runs.append(optional_run(f"{printable_line(name)} ", "dim"))
         runs.append((f"{value:,.6g}", "text"))
         if len(numbers := progress.series.get(name, ())) > 2:
             shown = numbers[-columns_of(cells, glyphs) :]
             scale = Scale(max(shown), foot=min(shown))
             room = -(-len(shown) // columns_of(1, glyphs))
-            runs += [(" ", "text"), *spark(shown, room, glyphs, scale)]
+            runs += [(" ", "text"), *draw_spark(shown, room, glyphs, scale)]
     return runs
 
 
 def _stall_lines(stall: Stall, size: Size) -> list[Runs]:
     head: list[Run] = [
         (" slow " if stall.kind == "slow" else " stalled ", "warn"),
-        (f" {printable(stall.text)}", "text"),
-        optional(actions.key("inspect"), "key"),
+        (f" {printable_line(stall.text)}", "text"),
+        optional_run(actions.action_key("inspect"), "key"),
         (" looks where every rank is", "dim"),
     ]
     roomy = size.height >= MEDIUM
@@ -272,11 +289,13 @@ def _stall_lines(stall: Stall, size: Size) -> list[Runs]:
 
 
 def _meaning(explained: Sequence[Explained], width: int) -> list[Runs]:
-    """What the first message means and what to try; on a line of its own each, and whole, where one is too short."""
+    """What the first message means and what to try; on a line of its own
+    each, and whole, where one is too short.
+    """
     for one in explained[:1]:
-        means: list[Run] = [("   means ", "dim"), (printable(one.means), "text")]
-        remedy: list[Run] = [optional("try ", "dim"), (printable(one.remedy), "accent")]
-        if length([*means, *remedy]) <= width:
+        means: list[Run] = [("   means ", "dim"), (printable_line(one.means), "text")]
+        remedy: list[Run] = [optional_run("try ", "dim"), (printable_line(one.remedy), "accent")]
+        if measure_runs([*means, *remedy]) <= width:
             return [[*means, *remedy]]
         return [*_paragraph(means, width), *_paragraph([("   try   ", "dim"), remedy[1]], width)]
     return []
@@ -284,7 +303,7 @@ def _meaning(explained: Sequence[Explained], width: int) -> list[Runs]:
 
 def _paragraph(runs: Runs, width: int) -> list[Runs]:
     """A label with its text, on up to MOST_LINES lines."""
-    pieces = broken(runs, width)
+    pieces = break_runs(runs, width)
     rest = [run for piece in pieces[MOST_LINES - 1 :] for run in piece]  # cut where it is painted
     return [*pieces[: MOST_LINES - 1], *([rest] if rest else [])]
 
@@ -292,21 +311,21 @@ def _paragraph(runs: Runs, width: int) -> list[Runs]:
 def _failure_lines(failure: FirstFailure, size: Size) -> list[Runs]:
     give = f" ±{failure.uncertainty * 1000:.0f} ms" if failure.uncertainty else ""
     roomy, large = size.height >= MEDIUM, size.height >= LARGE
-    head: list[Run] = [(" first failure ", "bad"), (f" {blamed(failure)}", "text")]
+    head: list[Run] = [(" first failure ", "bad"), (f" {blamed_phrase(failure)}", "text")]
     if not roomy and failure.explained:
-        head.append(optional(printable(failure.explained[0].means), "accent"))
-    head.append(optional(f"{formatting.clock(failure.at, millis=True)}{give}", "text"))
+        head.append(optional_run(printable_line(failure.explained[0].means), "accent"))
+    head.append(optional_run(f"{formatting.format_clock(failure.at, millis=True)}{give}", "text"))
     if failure.tied:
-        head.append(optional(f"at the same time: {fold_ranks(failure.tied)}", "dim"))
+        head.append(optional_run(f"at the same time: {fold_ranks(failure.tied)}", "dim"))
     if failure.victims:
-        many = formatting.many(len(failure.victims), "rank")
-        head.append(optional(f"{many} ended by it: {fold_ranks(failure.victims)}", "dim"))
+        many = formatting.format_many(len(failure.victims), "rank")
+        head.append(optional_run(f"{many} ended by it: {fold_ranks(failure.victims)}", "dim"))
     if not failure.settled:
-        head.append(optional("may still be corrected", "dim"))
+        head.append(optional_run("may still be corrected", "dim"))
     if not roomy:
         return [head]
     lines = _evidence(failure, 2 if large else 1)
-    last_lines: list[Runs] = [[("   ", "dim"), (printable(line), "stderr")] for line in lines]
+    last_lines: list[Runs] = [[("   ", "dim"), (printable_line(line), "stderr")] for line in lines]
     return [
         head,
         *_because(failure, size.width, large=large),
@@ -319,12 +338,14 @@ def _because(failure: FirstFailure, width: int, *, large: bool) -> list[Runs]:
     """Why this rank is blamed, if there is more to say than that it failed."""
     if len(failure.evidence) < 2 and failure.what == "rank" and failure.exit_code:
         return []
-    evidence = "; ".join(map(printable, failure.evidence[: 3 if large else 2]))
+    evidence = "; ".join(map(printable_line, failure.evidence[: 3 if large else 2]))
     return _paragraph([("   because ", "dim"), (evidence, "text")], width) if evidence else []
 
 
 def _evidence(failure: FirstFailure, room: int) -> list[str]:
-    """The last lines of the rank that failed first, always including the line that was recognized."""
+    """The last lines of the rank that failed first, always
+    including the line that was recognized.
+    """
     # Python's ^^^^ below a line of code tell nothing by themselves.
     last = [line for line in failure.lines if any(map(str.isalnum, line))]
     telling = next((one.line for one in failure.explained if one.line.strip()), "")
@@ -333,12 +354,12 @@ def _evidence(failure: FirstFailure, room: int) -> list[str]:
     return last[-room:]
 
 
-def description(console: "Console", job: Job, width: int) -> list[Runs]:
+def job_description(console: "Console", job: Job, width: int) -> list[Runs]:
     """Everything about a job: its state or end, and the plan by which it was started."""
     lines = head_lines(job, console.glyphs, Size(width, 50))
-    times: Runs = [(" started ", "dim"), (formatting.day(job.created), "text")]
+    times: Runs = [(" started ", "dim"), (formatting.format_day(job.created), "text")]
     if job.ended:
-        times = [*times, ("  ended ", "dim"), (formatting.day(job.ended), "text")]
+        times = [*times, ("  ended ", "dim"), (formatting.format_day(job.ended), "text")]
     plan = [] if job.plan.owner else plan_runs(job.plan, folded=True)
     return [*lines, times, [], *plan]
 
@@ -346,5 +367,6 @@ def description(console: "Console", job: Job, width: int) -> list[Runs]:
 def plan_runs(plan: Plan, *, folded: bool) -> list[Runs]:
     """The lines of a plan with highlighted commands; `folded` leaves one line of each file."""
     return [
-        [(printable(line.text), _PLAN_ROLES[line.kind])] for line in plan_lines(plan, folded=folded)
+        [(printable_line(line.text), _PLAN_ROLES[line.kind])]
+        for line in write_plan_lines(plan, folded=folded)
     ]

@@ -7,29 +7,31 @@ from typing import ClassVar
 from textual.widget import Widget
 
 from rankdeck.model.job import Job, Plan, State
-from rankdeck.model.nodeset import fold
-from rankdeck.model.safe_text import printable
+from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.safe_text import printable_line
 from rankdeck.model.schedulers import KubernetesJob, SlurmJob, SlurmPartition, queue_words
 from rankdeck.rules import query
 from rankdeck.ui import formatting
-from rankdeck.ui.formatting import since
-from rankdeck.ui.operations import ask_cancel, attach, forget
+from rankdeck.ui.formatting import seconds_since
+from rankdeck.ui.operations import ask_cancel, attach_job, forget_replay
 from rankdeck.ui.screens.base import Details, ListFilter, SortedScreen, no_match
 from rankdeck.ui.screens.job_head import (
     cancel_words,
-    description,
-    duration,
     failure_text,
     head_lines,
+    job_description,
+    job_duration,
 )
 from rankdeck.ui.screens.modals import row_lines
-from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, length
+from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, measure_runs
 from rankdeck.ui.widgets.vtable import Column, VTable
 
 SORTS = ("AGE", "JOB", "STATE", "RANKS")
 PARTS = " {} jobs of acceptance runs are hidden: /accept shows them, 6 shows the runs"
 PARTITION_LINES, TALL, LOW = 3, 36, 16
-"""Lines for partitions on a screen of at least TALL lines; from LOW lines on, they have one line."""
+"""Lines for partitions on a screen of at least TALL lines; from
+LOW lines on, they have one line.
+"""
 FILTER_HINT = "words, or state=failed, user=ann & partition=gpu, reason=Priority, node=n[1-4]"
 NO_JOBS = "no jobs yet; press 3 to start one"
 ORDER = {
@@ -76,7 +78,7 @@ class JobsScreen(SortedScreen):
             Column(
                 "JOB",
                 min(max(12, *map(len, self._jobs), 0), 28),
-                lambda row, _: [(printable(self._jobs[row].id), "title")],
+                lambda row, _: [(printable_line(self._jobs[row].id), "title")],
                 keep=11,
             ),
             Column("STATE", 11, lambda row, _: self._state(row), keep=10),
@@ -86,20 +88,24 @@ class JobsScreen(SortedScreen):
             Column(
                 "AGE",
                 4,
-                lambda row, _: [(formatting.age(since(self._jobs[row].created)), "dim")],
+                lambda row, _: [
+                    (formatting.format_age(seconds_since(self._jobs[row].created)), "dim")
+                ],
                 right=True,
                 keep=7,
             ),
             Column(
                 "STARTED",
                 16,
-                lambda row, _: [(formatting.day(self._jobs[row].created), "dim")],
+                lambda row, _: [(formatting.format_day(self._jobs[row].created), "dim")],
                 keep=1,
             ),
             Column(
                 "TIME",
                 8,
-                lambda row, _: [(formatting.lasted(duration(self._jobs[row])), "text")],
+                lambda row, _: [
+                    (formatting.format_duration(job_duration(self._jobs[row])), "text")
+                ],
                 right=True,
                 keep=5,
             ),
@@ -116,7 +122,9 @@ class JobsScreen(SortedScreen):
         )
 
     def _slurm_columns(self) -> tuple[Column, ...]:
-        """What Slurm's queue says of each job; only on a screen that is wide enough, and with all else of a row."""
+        """What Slurm's queue says of each job; only on a screen that is wide
+        enough, and with all else of a row.
+        """
         if not self._queued:
             return ()
         return tuple(
@@ -132,7 +140,7 @@ class JobsScreen(SortedScreen):
 
     def _in_queue(self, row: str, words: Callable[[SlurmJob], str]) -> str:
         job = self._queued.get(row)
-        return printable(words(job)) if job else ""
+        return printable_line(words(job)) if job else ""
 
     def _state(self, row: str) -> Runs:
         state = self._jobs[row].state
@@ -147,16 +155,18 @@ class JobsScreen(SortedScreen):
         if words := cancel_words(job):
             return [*runs, (words, "warn")]
         if job.countdown:
-            runs.append((f"stops in {max(-since(job.countdown.deadline), 0):.0f} s ", "warn"))
-        if wrong := failure_text(job) or printable(job.not_started):
+            runs.append(
+                (f"stops in {max(-seconds_since(job.countdown.deadline), 0):.0f} s ", "warn")
+            )
+        if wrong := failure_text(job) or printable_line(job.not_started):
             return [*runs, (wrong, "bad")]
         if job.stalled:
             stall = job.stalled[0]
             what = "slow" if stall.kind == "slow" else "stalled"
-            return [*runs, (f"{what}: {printable(stall.text)}", "warn")]
+            return [*runs, (f"{what}: {printable_line(stall.text)}", "warn")]
         if waits := queue_words(job.slurm, time.time()) if job.slurm else job.waits:
             stuck = job.slurm is not None and job.slurm.stuck
-            runs.append((f"{printable(waits)} ", "warn" if stuck else "text"))
+            runs.append((f"{printable_line(waits)} ", "warn" if stuck else "text"))
         if job.progress and job.progress.share is not None and not job.state.final:
             runs.append((f"{job.progress.share:.0%} ", "ok"))
         return [*runs, (job.rank_counts, "dim")]
@@ -192,9 +202,11 @@ class JobsScreen(SortedScreen):
         return {**{name: one for name, one in ours if one}, **listed}
 
     def _show_partitions(self) -> None:
-        """Show above the table what is free in each Slurm partition, and how many jobs are hidden."""
+        """Show above the table what is free in each Slurm partition,
+        and how many jobs are hidden.
+        """
         width, height = self.size
-        lines = packed(
+        lines = pack_pieces(
             [partition_runs(one) for one in self.console.need_session().partitions()], width
         )
         shown = lines[: PARTITION_LINES if height >= TALL else 1 if height >= LOW else 0]
@@ -220,11 +232,13 @@ class JobsScreen(SortedScreen):
         """Whether the filter, if there is one, keeps this job."""
         if not self.list_filter.text:
             return True
-        subject = query.of_job(job, self._queued.get(job.id), failure_text(job))
+        subject = query.job_subject(job, self._queued.get(job.id), failure_text(job))
         return self.list_filter.matches(subject)
 
     def _is_left_out(self, job: Job) -> bool:
-        """Whether this job is hidden: an acceptance run has hundreds of jobs, which only a filter shows."""
+        """Whether this job is hidden: an acceptance run has hundreds of
+        jobs, which only a filter shows.
+        """
         return bool(job.plan.part_of) and not self.list_filter.text
 
     def _key(self, job: Job) -> tuple[float | str, ...]:
@@ -274,7 +288,7 @@ class JobsScreen(SortedScreen):
                 [*self.table.whole(row), *_component_cells(self._queued.get(row))] if row else []
             )
             return row, row_lines(cells)
-        known = description(self.console, self._jobs[row], self.size.width - 12)
+        known = job_description(self.console, self._jobs[row], self.size.width - 12)
         queued = self._queued.get(row)
         if queued is None:
             return row, known
@@ -292,7 +306,9 @@ class JobsScreen(SortedScreen):
 
     @property
     def chosen_jobs(self) -> tuple[str, ...]:
-        """Slurm's names of the marked jobs, in the order of the table, else of the one under the cursor."""
+        """Slurm's names of the marked jobs, in the order of the table,
+        else of the one under the cursor.
+        """
         marked = [row for row in self.table.rows if row in self._marks]
         chosen = (self._jobs.get(row) for row in marked or [self.table.cursor])
         return tuple(job.slurm.name for job in chosen if job and job.slurm and job.slurm.id)
@@ -323,7 +339,7 @@ class JobsScreen(SortedScreen):
 
     def action_copy(self) -> None:
         if row := self.table.cursor:
-            self.console.copy(row, printable(row))
+            self.console.copy(row, printable_line(row))
 
     def on_vtable_opened(self, message: VTable.Opened) -> None:
         self._open(message.row)
@@ -334,7 +350,7 @@ class JobsScreen(SortedScreen):
 
     def _open(self, row: str) -> None:
         if row in self._others:
-            attach(self.console, row)
+            attach_job(self.console, row)
         else:
             self.console.open_job(row)
 
@@ -342,7 +358,7 @@ class JobsScreen(SortedScreen):
         if self.table.cursor in self._others:
             self.say("not started by Rankdeck: open it first (enter), then cancel it", "warn")
         elif self._is_replay(self.table.cursor):
-            forget(self.console, self.table.cursor)
+            forget_replay(self.console, self.table.cursor)
         elif self.table.cursor:
             ask_cancel(self.console, self.table.cursor)
 
@@ -364,7 +380,7 @@ def _component_cells(job: SlurmJob | None) -> list[tuple[str, str]]:
     cells: list[tuple[str, str]] = []
     for part in job.components if job else ():
         gpus = f"{part.gpus} GPU{'s' if part.gpus > 1 else ''}" if part.gpus else ""
-        memory = formatting.size(part.memory * (1 << 20)) if part.memory else ""
+        memory = formatting.format_size(part.memory * (1 << 20)) if part.memory else ""
         words = (
             part.state.lower(),
             part.nodes,
@@ -382,16 +398,16 @@ def _whose(job: Job) -> list[Run]:
     """For a replay, its time; the owner of a job that others started."""
     runs: list[Run] = []
     if job.plan.replay_of:
-        moment = f" {formatting.clock(job.clock)}" if job.clock is not None else ""
+        moment = f" {formatting.format_clock(job.clock)}" if job.clock is not None else ""
         runs.append((f"REPLAY{moment} ", "simulated"))
     if job.plan.owner:
-        runs.append((f"{printable(job.plan.owner)} ", "accent"))
+        runs.append((f"{printable_line(job.plan.owner)} ", "accent"))
     return runs
 
 
 def _where(job: Job) -> str:
     """The nodes of the job; for a waiting job, those that it may get."""
-    return printable(job.slurm.nodes if job.slurm and not job.nodes else fold(job.nodes))
+    return printable_line(job.slurm.nodes if job.slurm and not job.nodes else fold_nodes(job.nodes))
 
 
 def _count(job: Job) -> str:
@@ -402,20 +418,20 @@ def _count(job: Job) -> str:
 def _listed_words(job: Job) -> Runs:
     """What is known about a job that is listed but not followed."""
     if job.slurm is None and job.plan.text:
-        return [(printable(job.plan.text), "text")]
+        return [(printable_line(job.plan.text), "text")]
     if job.slurm is None:
         return [("not followed: enter reads it", "dim")]
     if job.slurm.over:
-        return [(f"{printable(job.name)} ", "dim"), (printable(job.plan.text), "text")]
-    waits = printable(queue_words(job.slurm, time.time()))
-    return [(f"{printable(job.name)} ", "dim"), (waits, "warn" if job.slurm.stuck else "text")]
+        return [(f"{printable_line(job.name)} ", "dim"), (printable_line(job.plan.text), "text")]
+    waits = printable_line(queue_words(job.slurm, time.time()))
+    return [(f"{printable_line(job.name)} ", "dim"), (waits, "warn" if job.slurm.stuck else "text")]
 
 
-def packed(pieces: Iterable[Runs], width: int) -> list[Runs]:
+def pack_pieces(pieces: Iterable[Runs], width: int) -> list[Runs]:
     """The pieces in order, on as few lines as possible."""
     lines: list[Runs] = []
     for piece in pieces:
-        if lines and length(lines[-1]) + length(piece) + 3 <= width:
+        if lines and measure_runs(lines[-1]) + measure_runs(piece) + 3 <= width:
             lines[-1] = [*lines[-1], ("   ", "dim"), *piece]
         else:
             lines.append([(" ", "dim"), *piece])
@@ -428,11 +444,11 @@ def partition_runs(one: SlurmPartition) -> Runs:
     out = one.nodes - one.usable
     parts = [f"{one.idle} idle of {one.nodes}", f"{out} out of service" if out else ""]
     parts += [
-        "" if one.limit is None else f"at most {formatting.lasted(one.limit)}",
+        "" if one.limit is None else f"at most {formatting.format_duration(one.limit)}",
         "" if one.up else "down",
     ]
     return [
-        (printable(one.name), "title" if one.usual else "text"),
+        (printable_line(one.name), "title" if one.usual else "text"),
         (f" {', '.join(filter(None, parts))}", "ok" if free else "dim" if one.up else "warn"),
     ]
 
@@ -469,6 +485,14 @@ _SLURM_COLUMNS: tuple[tuple[str, int, bool, int, Callable[[SlurmJob], str]], ...
     ("QOS", 7, False, 1, lambda job: job.status.qos),
     ("PRIO", 6, True, 2, lambda job: str(job.priority or "")),
     ("GPUS", 4, True, 3, lambda job: str(job.gpus or "")),
-    ("MEM", 6, True, 1, lambda job: formatting.size(job.memory * (1 << 20)) if job.memory else ""),
+    (
+        "MEM",
+        6,
+        True,
+        1,
+        lambda job: formatting.format_size(job.memory * (1 << 20)) if job.memory else "",
+    ),
 )
-"""Title, width, whether it is aligned right, `keep`, and the words of a job, of each column with what Slurm says."""
+"""Title, width, whether it is aligned right, `keep`, and the words of a
+job, of each column with what Slurm says.
+"""

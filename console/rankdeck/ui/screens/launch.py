@@ -1,4 +1,6 @@
-"""The launch screen: choose a job file, change values, read exactly what will be done, start the job."""
+"""The launch screen: choose a job file, change values, read exactly
+what will be done, start the job.
+"""
 
 import contextlib
 import os
@@ -14,23 +16,23 @@ from textual.worker import Worker
 
 from rankdeck.backends.plan_text import DiffKind, plan_difference
 from rankdeck.config.files import config_folder, write_new
-from rankdeck.config.jobs import filled, form_of
-from rankdeck.config.user import allow
+from rankdeck.config.jobs import fill_form, form_of
+from rankdeck.config.user import allow_uses
 from rankdeck.errors import RankdeckError, UntrustedError
 from rankdeck.model.health import Level
 from rankdeck.model.job import Job, JobSpec, Plan
-from rankdeck.model.nodeset import fold
-from rankdeck.model.safe_text import printable
+from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.safe_text import printable_line
 from rankdeck.preflight.facts import Finding
 from rankdeck.state.node import NodeState
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.actions import CommandError
-from rankdeck.ui.operations import NOT_LENT, errors_shown, is_off, launch
+from rankdeck.ui.operations import NOT_LENT, errors_shown, is_off, launch_job
 from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
 from rankdeck.ui.screens.job_head import plan_runs
 from rankdeck.ui.screens.modals import PASTED, file_question
 from rankdeck.ui.widgets.bars import Form
-from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, broken
+from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, break_runs
 from rankdeck.ui.widgets.vtable import Column, VTable
 
 FIELDS = (
@@ -82,7 +84,9 @@ class LaunchScreen(BaseScreen):
         self._asking: Worker[None] | None = None
         """The preflight that was started last."""
         self._warned: JobSpec | None = None
-        """The job whose preflight said that it would fail; it starts if it is launched once more."""
+        """The job whose preflight said that it would fail; it
+        starts if it is launched once more.
+        """
         self.main = self.files = VTable(
             (Column("JOB FILE", 20, lambda row, _: self._file_cell(row), grow=True),),
             empty="no job file",
@@ -96,10 +100,10 @@ class LaunchScreen(BaseScreen):
 
     def _file_cell(self, row: str) -> Runs:
         path = self._paths[row]
-        name: Run = (printable(path.stem), "title")
+        name: Run = (printable_line(path.stem), "title")
         if lack := self._lacks.get(row):
-            return [name, (f"  {printable(lack)}", "warn")]
-        return [name, (f"  {printable(path.parent.name)}", "dim")]
+            return [name, (f"  {printable_line(lack)}", "warn")]
+        return [name, (f"  {printable_line(path.parent.name)}", "dim")]
 
     # ---- which job
 
@@ -135,7 +139,10 @@ class LaunchScreen(BaseScreen):
             self._read_file()
 
     async def _find_lacks(self, paths: Sequence[Path]) -> None:
-        """Mark the files that cannot run here. Files that cannot be read are skipped: choosing one shows its error."""
+        """Mark the files that cannot run here.
+
+        Files that cannot be read are skipped: choosing one shows its error.
+        """
         specs: list[JobSpec] = []
         for path in paths:
             with contextlib.suppress(RankdeckError):
@@ -186,14 +193,14 @@ class LaunchScreen(BaseScreen):
 
     def _fill(self, spec: JobSpec) -> None:
         """Fill the form with the values of a file, and with the marked nodes if there are any."""
-        only = {"on": fold(self._only), "nodes": str(len(self._only))} if self._only else {}
+        only = {"on": fold_nodes(self._only), "nodes": str(len(self._only))} if self._only else {}
         self.form.fill({**form_of(spec), **only})
 
     def _ask_to_trust(self, error: UntrustedError) -> None:
         """Ask whether to trust the file: once for each content, as commands do on the terminal."""
 
         def agree() -> None:
-            allow(error.problems)
+            allow_uses(error.problems)
             self._read = None
 
         self.console.ask(file_question(error), agree)
@@ -204,7 +211,7 @@ class LaunchScreen(BaseScreen):
             return [[(no_match("file"), "dim")]]
         return [
             [("no job files yet; put NAME.yaml into", "dim")],
-            [(f"  {printable(str(config_folder() / 'jobs'))}", "text")],
+            [(f"  {printable_line(str(config_folder() / 'jobs'))}", "text")],
             [(":launch FILE takes one from anywhere", "dim")],
         ]
 
@@ -217,7 +224,7 @@ class LaunchScreen(BaseScreen):
         """Show these lines, the long ones on several if there is room for all of them."""
         self._unbroken = lines
         width, height = self.plan.size
-        pieces = [piece for line in lines for piece in broken(line, max(width - 1, 1))]
+        pieces = [piece for line in lines for piece in break_runs(line, max(width - 1, 1))]
         self.plan.show(pieces if len(pieces) <= height else lines, restart=restart)
 
     def on_resize(self) -> None:
@@ -229,7 +236,7 @@ class LaunchScreen(BaseScreen):
             return []
         session = self.console.need_session()
         try:
-            spec = filled(self._base, self.form.values)
+            spec = fill_form(self._base, self.form.values)
             plan = session.plan(spec)
         except (RankdeckError, ValueError) as error:
             return _complaint(str(error))
@@ -242,13 +249,15 @@ class LaunchScreen(BaseScreen):
 
     def _origin(self) -> list[Runs]:
         if self._only:
-            return [_headed("on", fold(self._only), "as marked; esc lets the file choose")]
+            return [_headed("on", fold_nodes(self._only), "as marked; esc lets the file choose")]
         if self._cloned:
             return [_headed("again", self._cloned, "esc goes back to the files")]
         return []
 
     def _node_lines(self, plan: Plan) -> list[Runs]:
-        """One line for each node of the plan that is not well, and for each node that was left out for that reason."""
+        """One line for each node of the plan that is not well, and for each
+        node that was left out for that reason.
+        """
         fleet, chosen = self.console.fleet, [node.node for node in plan.nodes]
         known = [fleet.node(name) for name in chosen if fleet.knows(name)]
         ill = [node for node in known if node.health.level is not Level.OK]
@@ -270,8 +279,8 @@ class LaunchScreen(BaseScreen):
     def _node_line(self, node: NodeState, state: str) -> Runs:
         level = node.health.level
         mark = self.console.glyphs.level(level)
-        why = formatting.why(node) or "not heard yet"
-        head = f"{mark.glyph} {printable(node.name)} {level.word}  "
+        why = formatting.describe_worst_reason(node) or "not heard yet"
+        head = f"{mark.glyph} {printable_line(node.name)} {level.word}  "
         return [(head, mark.role), (state, "warn"), (why, "text")]
 
     def _difference(self, plan: Plan) -> list[Runs]:
@@ -284,7 +293,7 @@ class LaunchScreen(BaseScreen):
         head = _headed("against", before.id, str(before.state))
         if not lines:
             return [head, [("identical", "ok")]]
-        return [head, *([(printable(line.text), _DIFF_ROLES[line.kind])] for line in lines)]
+        return [head, *([(printable_line(line.text), _DIFF_ROLES[line.kind])] for line in lines)]
 
     def edit(self) -> None:
         """Open the chosen file in the user's editor; `tick` reads it again afterwards."""
@@ -297,7 +306,7 @@ class LaunchScreen(BaseScreen):
         self.run_worker(work, name="edit", group="edit", exclusive=True)
 
     async def _edit(self, argv: list[str]) -> None:
-        code = await self.console.lend_terminal(argv, f"rankdeck: {printable(argv[-1])}")
+        code = await self.console.lend_terminal(argv, f"rankdeck: {printable_line(argv[-1])}")
         why = {126: NOT_LENT, 127: f"{argv[0]}: no such editor; set $EDITOR"}
         if code:
             outcome = why.get(code, f"{argv[0]} ended with exit {code}")
@@ -312,7 +321,7 @@ class LaunchScreen(BaseScreen):
                 file, [self.console.need_session().export(self._spec).rstrip("\n")], program=True
             )
         except OSError as error:
-            raise CommandError(f"not written: {printable(str(error))}") from error
+            raise CommandError(f"not written: {printable_line(str(error))}") from error
         self.say(f"{file}: written; start it with `sh {file.name}`", "ok")
 
     # ---- keys
@@ -327,7 +336,7 @@ class LaunchScreen(BaseScreen):
     def on_descendant_focus(self) -> None:
         """In the form, letters are text: say how to get back to the keys."""
         if self.form.has_focus:
-            back, command = actions.key("back"), actions.key("command")
+            back, command = actions.action_key("back"), actions.action_key("command")
             self.say(
                 f"keys type into the form; {back} leaves it, then {command} takes a command", "dim"
             )
@@ -355,7 +364,7 @@ class LaunchScreen(BaseScreen):
         if self.console.pasted:
             self.refuse(PASTED)
         elif self._spec == self._warned:
-            launch(self.console, self._spec)
+            launch_job(self.console, self._spec)
         elif not is_off(self.console, "launch", self._spec):
             self._look(self._spec, starts=True)
 
@@ -377,7 +386,9 @@ class LaunchScreen(BaseScreen):
             self._look(self._spec, starts=False)
 
     def _look(self, spec: JobSpec, *, starts: bool) -> None:
-        """Run a preflight of this job; if it `starts` and nothing would go wrong, start it afterwards."""
+        """Run a preflight of this job; if it `starts` and nothing
+        would go wrong, start it afterwards.
+        """
         self._findings, self._warned = [], None
         self.say("asking the nodes …", "dim")
         work = self._look_ahead(spec, starts=starts)
@@ -391,7 +402,7 @@ class LaunchScreen(BaseScreen):
             self._show_plan()
 
         def step(done: int, of: int, doing: str) -> None:
-            back = f"; {actions.key('back')} does not start it" if starts else ""
+            back = f"; {actions.action_key('back')} does not start it" if starts else ""
             self.say(f"{spec.name}: preflight {done} of {of}, {doing}{back}", "dim")
 
         with errors_shown(self, "bad"):
@@ -404,13 +415,13 @@ class LaunchScreen(BaseScreen):
         bad = sum(one.level is Level.BAD for one in self._findings)
         if bad:
             self._warned = spec
-            key = actions.key("launch")
+            key = actions.action_key("launch")
             again = f"; not started, {key} once more starts it all the same" if starts else ""
             self.say(f"preflight: {bad} would make it fail{again}", "warn")
         elif not starts:
             self.say("preflight: ready", "ok")
         elif spec == self._spec:
-            launch(self.console, spec)
+            launch_job(self.console, spec)
         else:
             self.say("not started: the form was changed while the nodes were asked", "warn")
 
@@ -420,19 +431,23 @@ class LaunchScreen(BaseScreen):
         lines: list[Runs] = []
         for one in sorted(ill, key=lambda one: -one.level):
             mark = self.console.glyphs.level(one.level)
-            where = f"{printable(one.node)}: " if one.node else ""
-            head = (f"{mark.glyph} {printable(one.check)}  ", mark.role)
-            lines.append([head, (f"{where}{printable(one.text)}", "text")])
+            where = f"{printable_line(one.node)}: " if one.node else ""
+            head = (f"{mark.glyph} {printable_line(one.check)}  ", mark.role)
+            lines.append([head, (f"{where}{printable_line(one.text)}", "text")])
             if one.fix:
-                lines.append([("    try ", "dim"), (printable(one.fix), "accent")])
+                lines.append([("    try ", "dim"), (printable_line(one.fix), "accent")])
         well = dict.fromkeys(o.check for o in self._findings if o.level is Level.OK)
         if well:
             mark = self.console.glyphs.level(Level.OK)
-            lines.append([(f"{mark.glyph} well  ", mark.role), (printable(" ".join(well)), "dim")])
+            lines.append(
+                [(f"{mark.glyph} well  ", mark.role), (printable_line(" ".join(well)), "dim")]
+            )
         return lines
 
     def take_back(self) -> bool:
-        """Cancel a running preflight; if there is none, leave form, plan, clone, marked nodes and filter, all at once."""
+        """Cancel a running preflight; if there is none, leave form, plan, clone,
+        marked nodes and filter, all at once.
+        """
         shown = not self.files.has_focus or bool(self._cloned) or bool(self._only)
         if self._asking is not None and self._asking.is_running:
             self._asking.cancel()
@@ -447,16 +462,16 @@ class LaunchScreen(BaseScreen):
         """Move the focus to the next of files, form and plan."""
         places = (self.files, self.form, self.plan)
         here = next((one for one in places if one.has_focus), self.plan)
-        actions.next_of(places, here).focus()
+        actions.next_choice(places, here).focus()
 
 
 def _headed(word: str, name: str, note: str) -> Runs:
     """A line before a plan: `again  mpi-hello-1  esc goes back to the files`."""
-    return [(f"{word:<5}  ", "key"), (printable(name), "title"), (f"  {note}", "dim")]
+    return [(f"{word:<5}  ", "key"), (printable_line(name), "title"), (f"  {note}", "dim")]
 
 
 def _complaint(text: str) -> list[Runs]:
-    return [[(printable(line), "bad")] for line in text.splitlines()]
+    return [[(printable_line(line), "bad")] for line in text.splitlines()]
 
 
 def _changed(path: Path) -> float:

@@ -1,23 +1,27 @@
-"""Moving in the logs of a job: follow, go to a line or a time, search through all ranks, errors, marks."""
+"""Moving in the logs of a job: follow, go to a line or a time,
+search through all ranks, errors, marks.
+"""
 
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import aclosing
 
-from rankdeck.logs.view import GOALS, Goal, goal_of, troubles
+from rankdeck.logs.view import GOALS, Goal, goal_of, pick_troubles
 from rankdeck.model.job import Job
 from rankdeck.ui import actions
 from rankdeck.ui.operations import in_background
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.views.base import JobView, Scene
 from rankdeck.ui.views.logs import MergedView, OneView, search_ranks
-from rankdeck.ui.widgets.logview import LogView, marked
+from rankdeck.ui.widgets.logview import LogView, pick_marked
 
-NO_LOG = f"open a rank ({actions.key('zoom')}) or the merged log ({actions.key('merged')}) first"
+NO_LOG = f"open a rank ({actions.action_key('zoom')}) or the merged log ({actions.action_key('merged')}) first"
 
 
 class LogSearchScreen(BaseScreen):
-    """A screen with the log of one rank, or of many ranks merged, in one widget; what moves in it."""
+    """A screen with the log of one rank, or of many ranks merged,
+    in one widget; what moves in it.
+    """
 
     def __init__(self, scene: Scene) -> None:
         super().__init__()
@@ -101,7 +105,7 @@ class LogSearchScreen(BaseScreen):
     def _jump_now(self, *, back: bool) -> None:
         search = self.view.search
         if search is None:
-            self.say(f"nothing searched yet; press {actions.key('search')}", "dim")
+            self.say(f"nothing searched yet; press {actions.action_key('search')}", "dim")
         elif not self.view.jump(back=back, around=self.now is not self.one):
             whole = self.now is not self.one or self.one.whole
             deep = self._find_in_ranks if whole else self._find
@@ -122,7 +126,9 @@ class LogSearchScreen(BaseScreen):
             await self._find_in_ranks(text, back=back)
 
     async def _find_in_ranks(self, text: str, *, back: bool) -> None:
-        """Search the whole output of the ranks shown, or of those after this one, and show the line that is found."""
+        """Search the whole output of the ranks shown, or of those after this
+        one, and show the line that is found.
+        """
         if self.job is None:
             return
         ranks = [*self.scene.numbers(self.job)][:: -1 if back else 1]
@@ -140,7 +146,7 @@ class LogSearchScreen(BaseScreen):
 
     def action_previous_error(self) -> None:
         if self.has_log():
-            self.view.look_for(troubles())
+            self.view.look_for(pick_troubles())
             self.when_read(lambda: self._go_next("no line reports an error", back=True))
 
     def _go_next(self, nothing: str, *, back: bool) -> None:
@@ -151,7 +157,7 @@ class LogSearchScreen(BaseScreen):
         if self.has_log():
             marked = self.view.mark()
             sentences = {
-                True: f"marked; {actions.key('next_mark')} goes to it",
+                True: f"marked; {actions.action_key('next_mark')} goes to it",
                 False: "no longer marked",
                 None: "no line",
             }
@@ -159,6 +165,6 @@ class LogSearchScreen(BaseScreen):
 
     def action_next_mark(self) -> None:
         if self.has_log():
-            nothing = f"no line is marked; {actions.key('mark')} marks one"
-            self.view.look_for(marked(self.view.marks))
+            nothing = f"no line is marked; {actions.action_key('mark')} marks one"
+            self.view.look_for(pick_marked(self.view.marks))
             self.when_read(lambda: self._go_next(nothing, back=False))

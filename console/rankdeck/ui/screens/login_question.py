@@ -1,4 +1,6 @@
-"""The dialog in which the operator types what a server asks at a login: a password, a one-time code."""
+"""The dialog in which the operator types what a server asks at a
+login: a password, a one-time code.
+"""
 
 from textwrap import wrap
 
@@ -7,7 +9,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 
-from rankdeck.model.safe_text import printable
+from rankdeck.model.safe_text import printable_line
 from rankdeck.remote.questions import Answers, LoginQuestion
 from rankdeck.ui.screens.modals import MOST_LINES, WIDE
 from rankdeck.ui.widgets.canvas import Runs, TextPage
@@ -17,11 +19,13 @@ _LONGEST = 1000
 
 def _wrapped(text: str) -> list[str]:
     """The lines of a text, none wider than the dialog."""
-    return [part for line in text.split("\n") for part in wrap(printable(line), WIDE) or [""]]
+    return [part for line in text.split("\n") for part in wrap(printable_line(line), WIDE) or [""]]
 
 
 class LoginAnswer(ModalScreen[Answers], inherit_bindings=False):
-    """What the server says, and a line to type for each of its prompts, one after the other; escape gives no answer."""
+    """What the server says, and a line to type for each of its prompts, one
+    after the other; escape gives no answer.
+    """
 
     def __init__(self, question: LoginQuestion) -> None:
         super().__init__()
@@ -42,8 +46,8 @@ class LoginAnswer(ModalScreen[Answers], inherit_bindings=False):
     def _show(self) -> None:
         asked = self._question
         lines: list[Runs] = [
-            [("node   ", "dim"), (printable(asked.node), "title")],
-            [("login  ", "dim"), (printable(asked.whom), "title")],
+            [("node   ", "dim"), (printable_line(asked.node), "title")],
+            [("login  ", "dim"), (printable_line(asked.whom), "title")],
             [],
         ]
         if asked.again:
@@ -52,7 +56,7 @@ class LoginAnswer(ModalScreen[Answers], inherit_bindings=False):
         lines += [[(part, "text")] for part in _wrapped(asked.words)]
         prompt = asked.prompts[len(self._answers)]
         *before, last = _wrapped(prompt.text) or [""]
-        typed = printable(self._typed) if prompt.echo else "*" * len(self._typed)
+        typed = printable_line(self._typed) if prompt.echo else "*" * len(self._typed)
         lines += [[(part, "text")] for part in before]
         lines += [
             [(f"{last} ", "text"), (typed[-WIDE:], "title"), ("▏", "dim")],

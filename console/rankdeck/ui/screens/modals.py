@@ -11,14 +11,14 @@ from textual.screen import ModalScreen
 from textual.timer import Timer
 
 from rankdeck.errors import HostKeyError, UntrustedError
-from rankdeck.model.cluster import capabilities
-from rankdeck.model.nodeset import fold, fold_ranks
-from rankdeck.model.safe_text import printable
+from rankdeck.model.cluster import capabilities_of
+from rankdeck.model.nodeset import fold_nodes, fold_ranks
+from rankdeck.model.safe_text import printable_line
 from rankdeck.ui import formatting
-from rankdeck.ui.actions import shown
-from rankdeck.ui.formatting import many, since
+from rankdeck.ui.actions import key_label
+from rankdeck.ui.formatting import format_many, seconds_since
 from rankdeck.ui.screens.base import BaseScreen
-from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, broken
+from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, break_runs
 
 if TYPE_CHECKING:
     from rankdeck.model.job import CancelReport, Job
@@ -48,9 +48,9 @@ class Question(ModalScreen[bool], inherit_bindings=False):
         super().__init__()
         self.title = title
         self.page = TextPage()
-        answers: list[Run] = [(shown(self.yes[0]), "key"), (f" {yes}", "text")]
+        answers: list[Run] = [(key_label(self.yes[0]), "key"), (f" {yes}", "text")]
         if no:
-            answers += [("     ", "text"), (shown(self.no[0]), "key"), (f" {no}", "text")]
+            answers += [("     ", "text"), (key_label(self.no[0]), "key"), (f" {no}", "text")]
         self._lines: list[Runs] = [*lines, [], answers]
 
     @property
@@ -59,7 +59,7 @@ class Question(ModalScreen[bool], inherit_bindings=False):
 
     def compose(self) -> ComposeResult:
         with Vertical(id="question") as box:
-            box.border_title = printable(str(self.title))
+            box.border_title = printable_line(str(self.title))
             yield self.page
 
     def on_mount(self) -> None:
@@ -123,7 +123,7 @@ class Whole(Question):
     def on_mount(self) -> None:
         room = self.size
         width = max(min(room.width - 8, 140), 40)
-        self._lines[:-2] = [piece for line in self._whole for piece in broken(line, width - 4)]
+        self._lines[:-2] = [piece for line in self._whole for piece in break_runs(line, width - 4)]
         super().on_mount()
         box = self.query_one("#question")
         box.styles.width = width
@@ -141,7 +141,7 @@ def row_lines(cells: Sequence[tuple[str, str]]) -> list[Runs]:
     """The lines that show a row of a table, one for each column."""
     wide = max((len(title) for title, _ in cells), default=0)
     return [
-        [(f"{title.lower():<{wide}}  ", "dim"), (printable(text, 4000), "text")]
+        [(f"{title.lower():<{wide}}  ", "dim"), (printable_line(text, 4000), "text")]
         for title, text in cells
         if text
     ]
@@ -149,17 +149,21 @@ def row_lines(cells: Sequence[tuple[str, str]]) -> list[Runs]:
 
 def cancel_question(job: "Job", tasks: Sequence[int] = ()) -> ChangeQuestion:
     """The question whether to end this job, or these tasks of an array."""
-    how, proof = capabilities(job.plan.backend).proof
+    how, proof = capabilities_of(job.plan.backend).proof
     running = sum(not rank.state.final for rank in job.ranks)
     which = fold_ranks(tasks) if tasks else f"{running} of {len(job.ranks)} not ended"
     if job.state.final:
-        which = f"ended; not proven that nothing is left on {fold(job.unproven)}"
+        which = f"ended; not proven that nothing is left on {fold_nodes(job.unproven)}"
     lines: list[Runs] = [
-        [("job    ", "dim"), (printable(job.id), "title")],
-        *([[("owner  ", "dim"), (printable(job.plan.owner), "warn")]] if job.plan.owner else []),
+        [("job    ", "dim"), (printable_line(job.id), "title")],
+        *(
+            [[("owner  ", "dim"), (printable_line(job.plan.owner), "warn")]]
+            if job.plan.owner
+            else []
+        ),
         [(f"{job.unit}s  ", "dim"), (which, "text")],
-        [("nodes  ", "dim"), (printable(fold(job.nodes)), "text")],
-        [("age    ", "dim"), (formatting.lasted(since(job.created)), "text")],
+        [("nodes  ", "dim"), (printable_line(fold_nodes(job.nodes)), "text")],
+        [("age    ", "dim"), (formatting.format_duration(seconds_since(job.created)), "text")],
         [],
         [(f"TERM now, KILL after {job.plan.grace:g} s, then {how}", "text")],
         [(proof, "text")],
@@ -169,7 +173,9 @@ def cancel_question(job: "Job", tasks: Sequence[int] = ()) -> ChangeQuestion:
 
 
 class TypedQuestion(Question):
-    """A question about something that is hard to undo: a word must be typed, enter alone does nothing."""
+    """A question about something that is hard to undo: a word must be
+    typed, enter alone does nothing.
+    """
 
     def __init__(self, title: str, lines: Sequence[Runs], word: str) -> None:
         super().__init__(title, lines, "do it")
@@ -181,7 +187,7 @@ class TypedQuestion(Question):
     def _show_typed(self) -> None:
         right = self._typed == self._word
         self._lines[-2:] = [
-            [("type ", "text"), (printable(self._word), "key"), (": ", "text"), (self._typed, "title"), ("▏", "dim")],
+            [("type ", "text"), (printable_line(self._word), "key"), (": ", "text"), (self._typed, "title"), ("▏", "dim")],
             [("enter", "key" if right else "dim"), (" do it     ", "text" if right else "dim"), ("esc", "key"), (" do nothing", "text")],
         ]  # fmt: skip
         self.page.show(self._lines)
@@ -213,43 +219,54 @@ _TITLES = {"drain": "Take out of service?", "resume": "Give back to Slurm?"}
 
 
 def service_question(do: str, change: "ServiceChange") -> TypedQuestion:
-    """The question whether to run this command for nodes in Slurm, and which nodes it leaves alone."""
-    lines: list[Runs] = [[(part, "title")] for part in wrap(printable(change.line), WIDE)]
+    """The question whether to run this command for nodes in Slurm,
+    and which nodes it leaves alone.
+    """
+    lines: list[Runs] = [[(part, "title")] for part in wrap(printable_line(change.line), WIDE)]
     lines += [
         [],
-        [(f"It is run on the login node, as you: {many(len(change.nodes), 'node')}.", "text")],
+        [
+            (
+                f"It is run on the login node, as you: {format_many(len(change.nodes), 'node')}.",
+                "text",
+            )
+        ],
     ]
-    left = [(printable(node), printable(why)) for node, why in change.left_alone.items()]
+    left = [(printable_line(node), printable_line(why)) for node, why in change.left_alone.items()]
     for node, why in left[:_MOST_USES]:
         first, *rest = wrap(f"{node} is left alone: {why}", WIDE)
         lines += [[(first, "warn")], *([(part, "warn")] for part in rest)]
     if more := left[_MOST_USES:]:
         lines.append([(f"and {len(more)} more are left alone", "warn")])
-    return TypedQuestion(_TITLES[do], lines, printable(change.word))
+    return TypedQuestion(_TITLES[do], lines, printable_line(change.word))
 
 
 def lines_to_copy(title: str, lines: Sequence[str]) -> Question:
     """Commands for the user to run elsewhere; yes copies them."""
-    shown: list[Runs] = [[(printable(line), "text")] for line in lines]
+    shown: list[Runs] = [[(printable_line(line), "text")] for line in lines]
     shown += [[], [("Rankdeck runs none of these.", "dim")]]
     return Question(title, shown, "copy them", "close")
 
 
 def report_note(report: "CancelReport") -> Question:
     """The dialog that says what the cancel has verified."""
-    lines: list[Runs] = [[("job  ", "dim"), (printable(report.job), "title")], []]
+    lines: list[Runs] = [[("job  ", "dim"), (printable_line(report.job), "title")], []]
     if not report.left and not report.unverified:
         lines.append([("nothing left", "ok"), (": no process of the job on any node", "text")])
     lines += [
         [
             ("left  ", "bad"),
-            (f"{printable(left.node)} pid {left.pid}  ", "text"),
-            (printable(left.command), "dim"),
+            (f"{printable_line(left.node)} pid {left.pid}  ", "text"),
+            (printable_line(left.command), "dim"),
         ]
         for left in report.left
     ]
     lines += [
-        [("not verified  ", "warn"), (f"{printable(node)}: ", "text"), (printable(why), "dim")]
+        [
+            ("not verified  ", "warn"),
+            (f"{printable_line(node)}: ", "text"),
+            (printable_line(why), "dim"),
+        ]
         for node, why in report.unverified.items()
     ]
     title = "Cancelled" if not report.left else "Cancelled, but not everything is gone"
@@ -257,16 +274,19 @@ def report_note(report: "CancelReport") -> Question:
 
 
 class TrustQuestion(ChangeQuestion):
-    """A question whether to trust something. It may open by itself under somebody's hands: enter does nothing."""
+    """A question whether to trust something.
+
+    It may open by itself under somebody's hands: enter does nothing.
+    """
 
     no: ClassVar[tuple[str, ...]] = ("n", "escape", "q")
 
 
 def file_question(error: UntrustedError) -> TrustQuestion:
     """The question whether a file may read other files outside its folder."""
-    lines: list[Runs] = [[(printable(error.file), "title")], []]
+    lines: list[Runs] = [[(printable_line(error.file), "title")], []]
     lines += [
-        [(f"line {p.line}  ", "dim"), (printable(f"{p.path}: {p.text}"), "text")]
+        [(f"line {p.line}  ", "dim"), (printable_line(f"{p.path}: {p.text}"), "text")]
         for p in error.problems[:_MOST_USES]
     ]
     if more := error.problems[_MOST_USES:]:
@@ -277,10 +297,10 @@ def file_question(error: UntrustedError) -> TrustQuestion:
 def host_key_question(error: HostKeyError) -> TrustQuestion:
     """The question whether to trust a node's host key."""
     lines: list[Runs] = [
-        [("node         ", "dim"), (printable(error.node), "title")],
-        [("fingerprint  ", "dim"), (printable(error.fingerprint) or "not told", "accent")],
+        [("node         ", "dim"), (printable_line(error.node), "title")],
+        [("fingerprint  ", "dim"), (printable_line(error.fingerprint) or "not told", "accent")],
         [],
-        [(printable(error.why), "text")],
+        [(printable_line(error.why), "text")],
     ]
     changed = not error.line
     if changed:
@@ -293,7 +313,7 @@ MODE = "acknowledge"
 USUAL = "4h "
 
 
-def ask(screen: BaseScreen) -> None:
+def ask_acknowledgement(screen: BaseScreen) -> None:
     """Ask how long and why to acknowledge; the answer goes to the screen's `answered`."""
     screen.prompt.ask(MODE, USUAL)
     screen.say("how long, and why: 4h cable is ordered", "dim")

@@ -6,17 +6,23 @@ from itertools import zip_longest
 from typing import ClassVar
 
 from rankdeck.model.health import EVENT_LEVELS, Level
-from rankdeck.model.safe_text import printable
+from rankdeck.model.safe_text import printable_line
 from rankdeck.state.fleet import NodeState, SwitchPort
 from rankdeck.state.sanitize import number_in
 from rankdeck.ui import formatting, node_page, snapshots
-from rankdeck.ui.actions import next_of
-from rankdeck.ui.node_page import names, number, switch_lines, title, values
-from rankdeck.ui.operations import answered, ask_command, ask_to_acknowledge, is_acknowledgeable
+from rankdeck.ui.actions import next_choice
+from rankdeck.ui.node_page import (
+    device_names,
+    number_cell,
+    section_title,
+    series_values,
+    switch_lines,
+)
+from rankdeck.ui.operations import ask_command, ask_to_acknowledge, is_acknowledgeable, run_answer
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.themes import Glyphs
-from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, bar, cut, fit, fitted
-from rankdeck.ui.widgets.plots import Scale, columns, spark
+from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, cut_text, draw_bar, fit_runs, fit_text
+from rankdeck.ui.widgets.plots import Scale, draw_columns, draw_spark
 from rankdeck_agent.rules.facts import is_beside
 from rankdeck_agent.rules.judge import coverage_words
 
@@ -37,7 +43,9 @@ class NodeScreen(BaseScreen):
         super().__init__()
         self.node_name = name
         self.at = at
-        """The time of the log line or event from which the screen was opened, in epoch seconds; None: none."""
+        """The time of the log line or event from which the screen was
+        opened, in epoch seconds; None: none.
+        """
         self.main = self.page = TextPage()
         self.hours = 6.0
         """How many hours back the site's metrics are drawn."""
@@ -53,21 +61,25 @@ class NodeScreen(BaseScreen):
         fleet = self.console.fleet
         node = fleet.node(self.node_name) if fleet.knows(self.node_name) else None
         if node is None:
-            self.page.show([[(f" no node {printable(self.node_name)} in this cluster", "warn")]])
+            self.page.show(
+                [[(f" no node {printable_line(self.node_name)} in this cluster", "warn")]]
+            )
         elif self.console.moment is not None:
             moment, width, glyphs = self.console.moment, self.size.width - 2, self.console.glyphs
-            lines = snapshots.page(fleet, node, moment, width, glyphs)
+            lines = snapshots.past_node_page(fleet, node, moment, width, glyphs)
             self.page.show([*lines, *self._site_past(moment)])
         else:
             glyphs = self.console.glyphs
             ports = self.console.need_session().switches.of_node(node.name)
-            lines = page(node, self.size.width - 2, glyphs, ports, self._site_past(None))
+            lines = live_node_page(node, self.size.width - 2, glyphs, ports, self._site_past(None))
             led = [] if self.at is None else self._moment(self.at)
             self.page.show([*led, *lines])
 
     def _site_past(self, until: float | None) -> list[Runs]:
         view = self.console.need_session().past(self.node_name, self.hours, until)
-        return node_page.lines(view, self.node_name, self.size.width - 2, self.console.glyphs)
+        return node_page.site_past_lines(
+            view, self.node_name, self.size.width - 2, self.console.glyphs
+        )
 
     def action_hours(self) -> None:
         """Change how far back the site's metrics are drawn."""
@@ -77,7 +89,7 @@ class NodeScreen(BaseScreen):
                 "dim",
             )
             return
-        self.hours = next_of([*node_page.HOURS], self.hours)
+        self.hours = next_choice([*node_page.HOURS], self.hours)
         self.refresh_now()
 
     def _moment(self, at: float) -> list[Runs]:
@@ -88,7 +100,7 @@ class NodeScreen(BaseScreen):
         )[:EVENTS]
         head: list[Run] = [
             (f" {self.console.glyphs.cursor} ", "key"),
-            (f"the log line was read at {formatting.clock(at, millis=True)}", "title"),
+            (f"the log line was read at {formatting.format_clock(at, millis=True)}", "title"),
         ]
         if not near:
             text = f"; no event here within {NEAR / 60:.0f} minutes of it"
@@ -117,10 +129,10 @@ class NodeScreen(BaseScreen):
         return (*(() if able else ("acknowledge",)), *self.idle_steps())
 
     def answered(self, text: str | None) -> None:
-        answered(self, text)
+        run_answer(self, text)
 
 
-def page(
+def live_node_page(
     node: NodeState,
     width: int,
     glyphs: Glyphs,
@@ -130,9 +142,9 @@ def page(
     """The lines of the node's page; `site_past` are those of the site's metrics."""
     head = [
         *_head(node, glyphs),
-        *node_page.reasons(node, width, glyphs),
-        *node_page.kubernetes(node, width, glyphs),
-        *node_page.slurm(node, width, glyphs),
+        *node_page.reason_lines(node, width, glyphs),
+        *node_page.kubernetes_lines(node, width, glyphs),
+        *node_page.slurm_lines(node, width, glyphs),
     ]
     if not node.was_heard:
         return [*head, *_unheard(node), *switch_lines(ports, glyphs), *site_past]
@@ -141,33 +153,37 @@ def page(
     numbers, about = _columns(width)
     left = [
         *_cpu(node, numbers, glyphs),
-        *node_page.gpus(node, numbers, glyphs),
-        *node_page.traffic(node, "rdma", "RDMA", numbers, glyphs),
+        *node_page.gpu_lines(node, numbers, glyphs),
+        *node_page.traffic_lines(node, "rdma", "RDMA", numbers, glyphs),
         *switch_lines(ports, glyphs),
-        *node_page.traffic(node, "net", "Network", numbers, glyphs),
-        *node_page.mounts(node, numbers, glyphs),
-        *node_page.arrays(node, numbers, glyphs),
+        *node_page.traffic_lines(node, "net", "Network", numbers, glyphs),
+        *node_page.mount_lines(node, numbers, glyphs),
+        *node_page.array_lines(node, numbers, glyphs),
     ]
     right = [
         *_failed(node, about, glyphs),
         *_events(node, glyphs),
-        *node_page.findings(node, about, glyphs),
+        *node_page.finding_lines(node, about, glyphs),
         *_inventory(node),
     ]
     if width < BESIDE:
         return [*head, *left, *site_past, *right]
-    return [*head, *beside(left, right, numbers, glyphs), *site_past]
+    return [*head, *columns_beside(left, right, numbers, glyphs), *site_past]
 
 
 def _columns(width: int) -> tuple[int, int]:
-    """Widths of the two columns of a wide page, in cells: numbers on the left, checks and events on the right."""
+    """Widths of the two columns of a wide page, in cells: numbers on the
+    left, checks and events on the right.
+    """
     return (width // 2, width - width // 2) if width >= BESIDE else (width, width)
 
 
-def beside(left: Sequence[Runs], right: Sequence[Runs], width: int, glyphs: Glyphs) -> list[Runs]:
+def columns_beside(
+    left: Sequence[Runs], right: Sequence[Runs], width: int, glyphs: Glyphs
+) -> list[Runs]:
     """Two columns of lines side by side, the left one `width` cells wide."""
     pairs = zip_longest(left, right, fillvalue=())
-    return [[*fitted(one, width - 1, glyphs.more), (" ", "text"), *other] for one, other in pairs]
+    return [[*fit_runs(one, width - 1, glyphs.more), (" ", "text"), *other] for one, other in pairs]
 
 
 def _head(node: NodeState, glyphs: Glyphs) -> list[Runs]:
@@ -176,26 +192,26 @@ def _head(node: NodeState, glyphs: Glyphs) -> list[Runs]:
     mark = glyphs.node(health.level, acknowledged=acknowledged)
     word = formatting.word_of(health.level, acknowledged=acknowledged)
     heard = node.heard_s()
-    last_heard = "nothing heard yet" if heard is None else f"heard {formatting.age(heard)} ago"
+    last_heard = (
+        "nothing heard yet" if heard is None else f"heard {formatting.format_age(heard)} ago"
+    )
     first: list[Run] = [
-        (f" {printable(node.name)}  ", "title"),
+        (f" {printable_line(node.name)}  ", "title"),
         (f"{mark.glyph} {word}", mark.role),
         (f"   {last_heard}", "dim"),
-        (f"   up {formatting.age(node.uptime)}" if node.uptime else "", "dim"),
+        (f"   up {formatting.format_age(node.uptime)}" if node.uptime else "", "dim"),
         (f"   {coverage_words(replace(health, limits=''))}", "dim"),
     ]
     lines: list[Runs] = [first]
     if node.was_heard and node.older_expectations:
         lines.append([(f" {_OTHER_EXPECTATIONS}", "dim")])
     if node.failed_to_attach:
-        lines.append([(f" agent: {printable(str(node.attach))}", "dim")])
+        lines.append([(f" agent: {printable_line(str(node.attach))}", "dim")])
     if silenced := node.silenced:
-        last_heard = (
-            f"silenced until {formatting.day(silenced.until)} by {printable(silenced.words)}"
-        )
+        last_heard = f"silenced until {formatting.format_day(silenced.until)} by {printable_line(silenced.words)}"
         lines.append([(f" {last_heard}; `:silence off` ends it", "accent")])
     if node.simulated:
-        names_of = ", ".join(map(printable, node.simulated))
+        names_of = ", ".join(map(printable_line, node.simulated))
         lines.append([(f" SIMULATED: {names_of}: these numbers are made up", "simulated")])
     return lines
 
@@ -210,26 +226,28 @@ def _cpu(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     wide = max(min(width - 40, 40), 10)
     total, free = node.value("mem.total"), node.value("mem.available")
     memory = (
-        f"{formatting.size(free)} of {formatting.size(total)} free"
+        f"{formatting.format_size(free)} of {formatting.format_size(total)} free"
         if total and free is not None
         else ""
     )
     if (huge := node.value("mem.huge")) is not None:
         idle = node.value("mem.huge_free") or 0.0
-        memory += f", {formatting.size(huge)} in huge pages ({formatting.size(idle)} free)"
-    cores = [node.value("cpu.core_used", device) for device in names(node, "cpu.core_used")]
+        memory += (
+            f", {formatting.format_size(huge)} in huge pages ({formatting.format_size(idle)} free)"
+        )
+    cores = [node.value("cpu.core_used", device) for device in device_names(node, "cpu.core_used")]
     rows: list[Runs] = [
-        [("   CPU     ", "dim"), *bar(node.value("cpu.used"), wide, glyphs, high=200), number(formatting.percent(node.value("cpu.used")), 5),
-         (f"   load {formatting.plain(node.value('cpu.load1'), 1) or formatting.NOTHING}   {formatting.celsius(node.value('cpu.temp'))}", "dim")],
-        [("   Memory  ", "dim"), *bar(node.value("mem.used"), wide, glyphs), number(formatting.percent(node.value("mem.used")), 5), (f"   {memory}", "dim")],
+        [("   CPU     ", "dim"), *draw_bar(node.value("cpu.used"), wide, glyphs, high=200), number_cell(formatting.format_percent(node.value("cpu.used")), 5),
+         (f"   load {formatting.format_plain(node.value('cpu.load1'), 1) or formatting.NOTHING}   {formatting.format_celsius(node.value('cpu.temp'))}", "dim")],
+        [("   Memory  ", "dim"), *draw_bar(node.value("mem.used"), wide, glyphs), number_cell(formatting.format_percent(node.value("mem.used")), 5), (f"   {memory}", "dim")],
     ]  # fmt: skip
-    history = spark(values(node.series("cpu.used", "")), wide, glyphs, Scale(100.0))
+    history = draw_spark(series_values(node.series("cpu.used", "")), wide, glyphs, Scale(100.0))
     rows.insert(1, [("   history ", "dim"), *history])
-    model = printable(node.hello.inventory.get("cpu.model", "")) if node.hello else ""
+    model = printable_line(node.hello.inventory.get("cpu.model", "")) if node.hello else ""
     made_of = [model, f"{len(cores)} cores" if cores else ""]
     after = ", ".join(filter(None, made_of))
     return [
-        *title(node, "Processor and memory", "cpu", after),
+        *section_title(node, "Processor and memory", "cpu", after),
         *rows,
         *_cores(cores, width, glyphs),
     ]
@@ -240,7 +258,10 @@ def _cores(cores: Sequence[float | None], width: int, glyphs: Glyphs) -> list[Ru
     per_line = max(width - 14, 10)
     pieces = [cores[at : at + per_line] for at in range(0, len(cores), per_line)]
     return [
-        [("   cores   " if not at else "           ", "dim"), *columns(piece, glyphs, Scale(100.0))]
+        [
+            ("   cores   " if not at else "           ", "dim"),
+            *draw_columns(piece, glyphs, Scale(100.0)),
+        ]
         for at, piece in enumerate(pieces)
     ]
 
@@ -254,13 +275,13 @@ def _failed(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
         alike.setdefault((why, device, beside), []).append(metric)
     rows: list[Runs] = []
     for (why, device, beside), metrics in alike.items():
-        of = f"{printable(device)}: " if device else ""
-        names = cut(f"{of}{printable(' '.join(metrics))}", width - 7, glyphs.more)
+        of = f"{printable_line(device)}: " if device else ""
+        names = cut_text(f"{of}{printable_line(' '.join(metrics))}", width - 7, glyphs.more)
         rows += [
-            [("   ", "text"), (printable(why), "dim" if beside else "warn")],
+            [("   ", "text"), (printable_line(why), "dim" if beside else "warn")],
             [("     ", "text"), (names, "dim")],
         ]
-    return [*title(node, "Could not be read", "-"), *rows] if rows else []
+    return [*section_title(node, "Could not be read", "-"), *rows] if rows else []
 
 
 def _coming(node: NodeState) -> list[Runs]:
@@ -290,12 +311,12 @@ def _events(node: NodeState, glyphs: Glyphs) -> list[Runs]:
         text = formatting.with_device(event.device, event.text)
         lines.append(
             [
-                (f"   {formatting.clock(event.at)}  ", "dim"),
+                (f"   {formatting.format_clock(event.at)}  ", "dim"),
                 (f"{mark.glyph} ", mark.role),
                 (text, "text"),
             ]
         )
-    return [*title(node, "Events", "-", "newest first"), *lines] if lines else []
+    return [*section_title(node, "Events", "-", "newest first"), *lines] if lines else []
 
 
 def _inventory(node: NodeState) -> list[Runs]:
@@ -303,9 +324,9 @@ def _inventory(node: NodeState) -> list[Runs]:
         return []
     rows = {"agent": node.hello.agent, **node.hello.inventory}
     if booted := number_in(rows.get("boot.at", "")):
-        rows["boot.at"] = formatting.day(booted)
+        rows["boot.at"] = formatting.format_day(booted)
     lines: list[Runs] = [
-        [(f"   {fit(printable(name), 24)} ", "dim"), (printable(text), "text")]
+        [(f"   {fit_text(printable_line(name), 24)} ", "dim"), (printable_line(text), "text")]
         for name, text in sorted(rows.items())
     ]
-    return [*title(node, "Inventory", "-"), *lines]
+    return [*section_title(node, "Inventory", "-"), *lines]

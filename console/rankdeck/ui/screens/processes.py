@@ -1,4 +1,6 @@
-"""Three screens: processes on nodes or by rank of a job, like htop; where every rank is (inspect); the output of a command on many nodes."""
+"""Three screens: processes on nodes or by rank of a job, like htop; where every rank is
+(inspect); the output of a command on many nodes.
+"""
 
 import textwrap
 import time
@@ -9,23 +11,23 @@ from typing import ClassVar
 
 from textual.widget import Widget
 
-from rankdeck.config.files import expanded
+from rankdeck.config.files import expand_path
 from rankdeck.errors import RankdeckError
 from rankdeck.model.health import Level
 from rankdeck.model.job import RankState
-from rankdeck.model.nodeset import fold, fold_ranks
-from rankdeck.model.process import NodeProcess, OutputGroup, RankUse, uses_of
+from rankdeck.model.nodeset import fold_nodes, fold_ranks
+from rankdeck.model.process import NodeProcess, OutputGroup, RankUse, rank_uses
 from rankdeck.model.rank import State
-from rankdeck.model.safe_text import printable
+from rankdeck.model.safe_text import printable_line
 from rankdeck.remote.command import CommandRun, FoundProcesses
 from rankdeck.rules.inspect import Frame, Inspection, Look, StackGroup
-from rankdeck.rules.progress import odd_ones, pace
+from rankdeck.rules.progress import odd_ones, step_pace
 from rankdeck.ui import formatting
-from rankdeck.ui.operations import in_background, named
+from rankdeck.ui.operations import in_background, nodes_phrase
 from rankdeck.ui.screens.base import BaseScreen, Details, ListFilter, SortedScreen, no_match
 from rankdeck.ui.screens.modals import ChangeQuestion, row_lines
-from rankdeck.ui.themes import Mark, painted
-from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, fitted
+from rankdeck.ui.themes import Mark, paint_line
+from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, fit_runs
 from rankdeck.ui.widgets.vtable import Column, VTable
 from rankdeck_agent.wire import SIGNALS
 
@@ -73,13 +75,16 @@ class CommandScreen(BaseScreen):
         failed = sum(not end.well for end in state.ends.values())
         runs: list[Run] = [
             (" $ ", "dim"),
-            (printable(state.command), "title"),
-            (f"   {done:,} of {formatting.many(of, 'node')} done", "text" if done < of else "ok"),
+            (printable_line(state.command), "title"),
+            (
+                f"   {done:,} of {formatting.format_many(of, 'node')} done",
+                "text" if done < of else "ok",
+            ),
         ]
         if failed:
             runs.append((f"   {failed:,} failed", "bad"))
-        runs.append((f"   {formatting.lasted(self._seconds)}", "dim"))
-        return fitted(runs, self.size.width, self.console.glyphs.more)
+        runs.append((f"   {formatting.format_duration(self._seconds)}", "dim"))
+        return fit_runs(runs, self.size.width, self.console.glyphs.more)
 
     def _group(self, group: OutputGroup) -> list[Runs]:
         mark = self._mark(group)
@@ -87,19 +92,21 @@ class CommandScreen(BaseScreen):
         lines: list[Runs] = [
             [
                 (f" {mark.glyph} ", mark.role),
-                (printable(fold(group.nodes)), "title"),
+                (printable_line(fold_nodes(group.nodes)), "title"),
                 (f"{count}  ", "dim"),
-                (printable(group.words), "bad" if mark.role == "bad" else "dim"),
+                (printable_line(group.words), "bad" if mark.role == "bad" else "dim"),
             ]
         ]
         shown = group.lines[-MOST_LINES:]
         if left := len(group.lines) - len(shown):
             lines.append([(f"   {left:,} lines before these; O saves all", "dim")])
         for stream, text in shown:
-            lines.append([("   ", "text"), *painted(text, "stderr" if stream == "err" else "text")])
+            lines.append(
+                [("   ", "text"), *paint_line(text, "stderr" if stream == "err" else "text")]
+            )
         if group.end is not None:
             lines += [
-                [("   left  ", "bad"), (f"{one.pid} {printable(one.command)}", "text")]
+                [("   left  ", "bad"), (f"{one.pid} {printable_line(one.command)}", "text")]
                 for one in group.end.left
             ]
         return lines
@@ -117,7 +124,7 @@ class CommandScreen(BaseScreen):
         self._proven = True
         open_ends = run.state.not_proven()
         if open_ends:
-            self.say(f"not verified on {fold(open_ends)}: look there", "bad")
+            self.say(f"not verified on {fold_nodes(open_ends)}: look there", "bad")
         else:
             self.say("cancelled: nothing is left on any node", "ok")
 
@@ -143,14 +150,14 @@ class CommandScreen(BaseScreen):
     def answered(self, text: str | None) -> None:
         if text:
             lines = self._texts()
-            self.save_lines(expanded(text), lines, f"{len(lines):,} lines")
+            self.save_lines(expand_path(text), lines, f"{len(lines):,} lines")
 
     def _texts(self) -> list[str]:
         """All output, as `rankdeck sh` prints it."""
         lines: list[str] = []
         for group in self.run_shown.state.groups():
-            lines += [f"{fold(group.nodes)} ({len(group.nodes)}): {group.words}"]
-            lines += [printable(text) for text in group.text]
+            lines += [f"{fold_nodes(group.nodes)} ({len(group.nodes)}): {group.words}"]
+            lines += [printable_line(text) for text in group.text]
         return lines
 
 
@@ -183,7 +190,9 @@ COUNTED = 11
 
 
 def lines_per_second(looks: Sequence[Counts], rank: int) -> float | None:
-    """Lines per second that this rank wrote between the first and the last of these looks; None: not known."""
+    """Lines per second that this rank wrote between the first and the
+    last of these looks; None: not known.
+    """
     if len(looks) < 2:
         return None
     (began, before), (ended, after) = looks[0], looks[-1]
@@ -270,7 +279,7 @@ class ProcessesScreen(SortedScreen):
         job = self.console.need_session().jobs.job(self._job_id) if self._job_id else None
         if job is not None:
             self._counts.append((time.monotonic(), {one.rank: one.lines for one in job.ranks}))
-            uses = uses_of(job, found.processes)
+            uses = rank_uses(job, found.processes)
             lines = [self._rank_line(rank, uses[rank.rank]) for rank in job.ranks]
         else:
             lines = [_process_line(one) for one in found.processes]
@@ -282,20 +291,20 @@ class ProcessesScreen(SortedScreen):
     def _rank_line(self, rank: RankState, use: RankUse) -> ProcessLine:
         silent = None
         if not rank.state.final and (heard := rank.heard or rank.started):
-            silent = formatting.since(heard)
+            silent = formatting.seconds_since(heard)
         percent = None if use.cpu is None else 100 * use.cpu
         busy = self._of_gpus(use, "gpu.used", max)
         power = self._of_gpus(use, "gpu.power", sum)
         step, took = self._pace(rank.rank)
         lines = None if rank.state.final else lines_per_second(self._counts, rank.rank)
         cells = {
-            "RANK": str(rank.rank), "NODE": printable(rank.node), "PID": str(use.pid or ""),
-            "STATE": use.state if use.processes else rank.state.value, "CPU": formatting.percent(percent),
-            "RSS": formatting.size(use.rss), "GPU": ",".join(use.gpus), "USE": formatting.percent(busy),
-            "GMEM": formatting.size(use.gpu_memory), "POWER": "" if power is None else f"{power:.0f}W",
-            "I/O": formatting.rate(use.traffic), "LINES": f"{rank.lines:,}", "LINES/S": "" if lines is None else f"{lines:,.3g}",
+            "RANK": str(rank.rank), "NODE": printable_line(rank.node), "PID": str(use.pid or ""),
+            "STATE": use.state if use.processes else rank.state.value, "CPU": formatting.format_percent(percent),
+            "RSS": formatting.format_size(use.rss), "GPU": ",".join(use.gpus), "USE": formatting.format_percent(busy),
+            "GMEM": formatting.format_size(use.gpu_memory), "POWER": "" if power is None else f"{power:.0f}W",
+            "I/O": formatting.format_rate(use.traffic), "LINES": f"{rank.lines:,}", "LINES/S": "" if lines is None else f"{lines:,.3g}",
             "STEP": "" if step is None else f"{step:,.0f}", "S/STEP": "" if took is None else f"{took:.3g}",
-            "SILENT": "" if silent is None else formatting.age(silent), "LAST LINE": printable(rank.last_line),
+            "SILENT": "" if silent is None else formatting.format_age(silent), "LAST LINE": printable_line(rank.last_line),
         }  # fmt: skip
         values = {
             "RANK": float(rank.rank), "CPU": percent, "RSS": use.rss, "USE": busy, "GMEM": use.gpu_memory,
@@ -304,12 +313,14 @@ class ProcessesScreen(SortedScreen):
         return ProcessLine(str(rank.rank), rank.node, use.processes, cells, _known(values))
 
     def _pace(self, rank: int) -> tuple[float | None, float | None]:
-        """The newest step of this rank and the seconds per step, from the lines on this machine; None: not known."""
+        """The newest step of this rank and the seconds per step, from the
+        lines on this machine; None: not known.
+        """
         newest = self.console.need_session().jobs.log(self._job_id, rank).lines[-PACED:]
-        found = pace((line.at, line.text) for line in newest)
+        found = step_pace((line.at, line.text) for line in newest)
         if found[0] is None:
             state = self.console.need_session().jobs.job(self._job_id).ranks
-            found = pace((0.0, one.last_line) for one in state if one.rank == rank)
+            found = step_pace((0.0, one.last_line) for one in state if one.rank == rank)
         return found
 
     def _of_gpus(
@@ -343,18 +354,22 @@ class ProcessesScreen(SortedScreen):
 
     def _show_info(self) -> None:
         number = len(self.table.rows)
-        noun = formatting.many(number, "rank") if self._job_id else _number(number)
-        runs: list[Run] = [(f" {noun}", "text"), (" on ", "dim"), (named(self._looked_at), "text")]
+        noun = formatting.format_many(number, "rank") if self._job_id else _number(number)
+        runs: list[Run] = [
+            (f" {noun}", "text"),
+            (" on ", "dim"),
+            (nodes_phrase(self._looked_at), "text"),
+        ]
         if self._job_id:
-            runs.append((f"   {printable(self._job_id)}", "title"))
+            runs.append((f"   {printable_line(self._job_id)}", "title"))
         turned = " reversed" if self.turned else ""
         runs += [("   by ", "dim"), (f"{self.order}{turned}", "text")]
         found = self._found
         if found is not None and found.missing:
-            runs.append((f"   not asked: {named(tuple(found.missing))}", "warn"))
+            runs.append((f"   not asked: {nodes_phrase(tuple(found.missing))}", "warn"))
         if found is not None and found.notes:
-            runs.append((f"   {printable(found.notes[0])}", "dim"))
-        self.info.show([fitted(runs, max(self.size.width, 1), self.console.glyphs.more)])
+            runs.append((f"   {printable_line(found.notes[0])}", "dim"))
+        self.info.show([fit_runs(runs, max(self.size.width, 1), self.console.glyphs.more)])
 
     def without_effect(self) -> Iterable[str]:
         line = self._lines.get(self.table.cursor)
@@ -416,7 +431,7 @@ def _signal_question(name: str, some: Sequence[NodeProcess]) -> ChangeQuestion:
     if more := len(some) - MOST_ASKED:
         lines += [[(f"and {more} more", "warn")]] if more > 0 else []
     if jobs := dict.fromkeys(one.job for one in some if one.job):
-        lines += [[], [("of job ", "warn"), (printable(", ".join(jobs)), "text")]]
+        lines += [[], [("of job ", "warn"), (printable_line(", ".join(jobs)), "text")]]
     title = f"Send {name} to {_number(len(some))}?"
     return ChangeQuestion(title, lines, f"send {name}", "send nothing")
 
@@ -440,7 +455,9 @@ ODD = {
     "S/STEP": 0.02,
     "SILENT": 15.0,
 }
-"""Column -> by how much a rank must differ from the others to stand out: %, bytes, %, bytes, W, lines, lines/s, steps, seconds per step, seconds."""
+"""Column -> by how much a rank must differ from the others to stand out: %, bytes, %, bytes, W,
+lines, lines/s, steps, seconds per step, seconds.
+"""
 PROCESS_COLUMNS = (
     ("NODE", 10, 7), ("PID", 8, 9), ("USER", 8, 5), ("STATE", 5, 3), ("CPU", 6, 10), ("RSS", 6, 8), ("GPU", 4, 6),
     ("GMEM", 5, 6), ("I/O", 7, 4), ("RANK", 5, 4), ("JOB", 12, 2), ("COMMAND", 12, 9),
@@ -453,9 +470,9 @@ RANK_COLUMNS = (
 
 def _process_line(one: NodeProcess) -> ProcessLine:
     cells = {
-        "NODE": printable(one.node), "PID": str(one.pid), "USER": one.user, "STATE": one.state,
-        "CPU": formatting.percent(100 * one.cpu), "RSS": formatting.size(one.rss), "GPU": ",".join(one.gpus),
-        "GMEM": formatting.size(one.gpu_memory) if one.gpus else "", "I/O": formatting.rate(one.traffic),
+        "NODE": printable_line(one.node), "PID": str(one.pid), "USER": one.user, "STATE": one.state,
+        "CPU": formatting.format_percent(100 * one.cpu), "RSS": formatting.format_size(one.rss), "GPU": ",".join(one.gpus),
+        "GMEM": formatting.format_size(one.gpu_memory) if one.gpus else "", "I/O": formatting.format_rate(one.traffic),
         "RANK": "" if one.rank is None else str(one.rank), "JOB": one.job, "COMMAND": one.command,
     }  # fmt: skip
     values = {
@@ -513,7 +530,7 @@ class InspectScreen(BaseScreen):
         if self._found is not None:
             self.page.show(_inspect_lines(self._found, self.size.width))
         else:
-            looking = f" looking at every rank of {printable(self.job_id)} …"
+            looking = f" looking at every rank of {printable_line(self.job_id)} …"
             self.page.show([[(looking, "dim")]])
 
     def action_copy(self) -> None:
@@ -536,9 +553,14 @@ class InspectScreen(BaseScreen):
 
 
 def _inspect_lines(found: Inspection, width: int) -> list[Runs]:
-    """The lines of the page: the answer, then each group of ranks with its stack, the odd ones first."""
+    """The lines of the page: the answer, then each group of ranks
+    with its stack, the odd ones first.
+    """
     lines: list[Runs] = [
-        [(f" {printable(found.job)} ", "title"), (f" at {formatting.clock(found.at)}", "dim")],
+        [
+            (f" {printable_line(found.job)} ", "title"),
+            (f" at {formatting.format_clock(found.at)}", "dim"),
+        ],
         *_answer_lines(found, width),
         [],
     ]
@@ -546,13 +568,13 @@ def _inspect_lines(found: Inspection, width: int) -> list[Runs]:
     for one in [*odd, *(g for g in found.groups if g not in odd)]:
         lines += _group_lines(one, odd=one in odd, alike=not odd)
     lines += [
-        [(" not looked at  ", "warn"), (f"{printable(n)}: {printable(why)}", "text")]
+        [(" not looked at  ", "warn"), (f"{printable_line(n)}: {printable_line(why)}", "text")]
         for n, why in found.missing.items()
     ]
-    lines += [[(f" {printable(note)}", "dim")] for note in _together(found.notes)]
+    lines += [[(f" {printable_line(note)}", "dim")] for note in _together(found.notes)]
     if found.ras:
         lines += [[], [(" NCCL RAS", "title")]]
-        lines += [[(f"   {printable(line)}", "text")] for line in found.ras]
+        lines += [[(f"   {printable_line(line)}", "text")] for line in found.ras]
     return lines
 
 
@@ -562,12 +584,12 @@ def _together(notes: Sequence[str]) -> list[str]:
     for note in notes:
         node, _, text = note.partition(": ")
         by_text.setdefault(text, []).append(node)
-    return [f"{fold(nodes)}: {text}" for text, nodes in by_text.items()]
+    return [f"{fold_nodes(nodes)}: {text}" for text, nodes in by_text.items()]
 
 
 def _answer_lines(found: Inspection, width: int) -> list[Runs]:
     """The answer in as many lines as it needs."""
-    rows = textwrap.wrap(printable(found.answer), max(width - ANSWER - 1, 20)) or [""]
+    rows = textwrap.wrap(printable_line(found.answer), max(width - ANSWER - 1, 20)) or [""]
     head: Run = (" answer  ", "warn" if found.odd else "ok")
     blank: Run = (" " * ANSWER, "text")
     return [[blank if at else head, (row, "title")] for at, row in enumerate(rows)]
@@ -579,10 +601,10 @@ def _group_lines(one: StackGroup, *, odd: bool, alike: bool) -> list[Runs]:
     many = "rank" if alone else f"{len(one.looks):,} ranks"
     head: list[Run] = [
         (f" {many} {who} ", "warn" if odd else "ok"),
-        (f" {printable(one.place)}", "title"),
+        (f" {printable_line(one.place)}", "title"),
     ]
     nodes = tuple(dict.fromkeys(look.node for look in one.looks))
-    head.append((f"  on {printable(fold(nodes))}", "dim"))
+    head.append((f"  on {printable_line(fold_nodes(nodes))}", "dim"))
     lines: list[Runs] = [head]
     lines += [_frame_line(frame) for frame in one.stack[:12]]
     most = MOST_ODD if odd or alike else MOST_LOOKS
@@ -597,19 +619,19 @@ def _frame_line(frame: Frame) -> Runs:
     name, file, line = frame
     return [
         ("     ", "dim"),
-        (f"{printable(name)}  ", "accent"),
-        (f"{printable(file)}:{line}", "dim"),
+        (f"{printable_line(name)}  ", "accent"),
+        (f"{printable_line(file)}:{line}", "dim"),
     ]
 
 
 def _look_line(look: Look) -> Runs:
-    silent = "" if look.silent is None else f"silent {formatting.age(look.silent)}, "
+    silent = "" if look.silent is None else f"silent {formatting.format_age(look.silent)}, "
     cpu = "" if look.cpu is None else f"CPU {look.cpu:.0%}, "
-    waits = f" in {printable(look.wchan)}" if look.wchan not in ("", "0") else ""
+    waits = f" in {printable_line(look.wchan)}" if look.wchan not in ("", "0") else ""
     state = STATES.get(look.state, look.state)
     return [
         (f"     rank {look.rank} ", "text"),
-        (f"{printable(look.node)} pid {look.pid}  ", "dim"),
+        (f"{printable_line(look.node)} pid {look.pid}  ", "dim"),
         (f"{silent}{cpu}{state}{waits}  ", "text"),
-        (printable(look.last), "stderr"),
+        (printable_line(look.last), "stderr"),
     ]

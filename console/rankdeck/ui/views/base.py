@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Protocol
 
 from textual.widget import Widget
 
-from rankdeck.logs.view import ORDERS, choose, ordered, rank_statuses, silence
+from rankdeck.logs.view import ORDERS, choose_ranks, order_ranks, output_silence, rank_statuses
 from rankdeck.model.job import Job, RankState, State
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.rank import RankStatus
-from rankdeck.model.safe_text import printable
+from rankdeck.model.safe_text import printable_line
 from rankdeck.rules.stragglers import QUIET, quiet_for
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.lines import RankLog
 from rankdeck.ui import formatting
-from rankdeck.ui.actions import next_of
+from rankdeck.ui.actions import next_choice
 from rankdeck.ui.themes import Glyphs, Mark
-from rankdeck.ui.widgets.canvas import Run, optional
+from rankdeck.ui.widgets.canvas import Run, optional_run
 from rankdeck.ui.widgets.vtable import FoldList
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class RankChoice:
 
     def set(self, text: str, job: Job) -> None:
         """Show only the ranks in `text`; raises ValueError if that is not a set of ranks."""
-        choose(text, job.ranks)
+        choose_ranks(text, job.ranks)
         self.text, self.only, self.page = text.strip(), (), 0
 
     def limit(self, ranks: tuple[int, ...]) -> None:
@@ -49,7 +49,7 @@ class RankChoice:
 
     def next_order(self) -> str:
         """Change to the next order; returns its name."""
-        self.order = next_of(ORDERS, self.order)
+        self.order = next_choice(ORDERS, self.order)
         self.page, self._key = 0, None
         return self.order
 
@@ -65,15 +65,18 @@ class RankChoice:
         return pinned
 
     def ranks(self, job: Job, lines: Callable[[int], int]) -> tuple[RankState, ...]:
-        """The chosen ranks in order. The order changes only when a state or status does, so that tiles keep their places."""
+        """The chosen ranks in order.
+
+        The order changes only when a state or status does, so that tiles keep their places.
+        """
         states: tuple[State, ...] = tuple(one.state for one in job.ranks)
         known = rank_statuses(job)
         key = (self.text, self.only, self.order, states, known)
         if key != self._key:
             self._key = key
-            wanted = set(self.only or choose(self.text, job.ranks))
+            wanted = set(self.only or choose_ranks(self.text, job.ranks))
             chosen = [one for one in job.ranks if one.rank in wanted]
-            self._ordered = ordered(chosen, self.order, lines, known)
+            self._ordered = order_ranks(chosen, self.order, lines, known)
         now = {one.rank: one for one in job.ranks}
         return tuple(now[one.rank] for one in self._ordered)
 
@@ -113,7 +116,9 @@ ALL_BACKLOG = 16 << 20
 TURN = 0.01
 """Seconds of work at a time, between which keys and painting are handled."""
 BEHIND = 10.0
-"""A title says how long a rank has been silent if that is so many seconds longer than the others; see also QUIET."""
+"""A title says how long a rank has been silent if that is so many seconds
+longer than the others; see also QUIET.
+"""
 
 EDGES: dict[RankStatus, str] = {
     RankStatus.FIRST: "bad",
@@ -171,7 +176,9 @@ class Scene:
         self._watched = ()
 
     def statuses(self, job: Job) -> Mapping[int, RankStatus]:
-        """Rank -> status, for ranks that need attention; computed once for each state of the job."""
+        """Rank -> status, for ranks that need attention; computed
+        once for each state of the job.
+        """
         if self._judged is None or self._judged[0] is not job:
             self._judged = job, rank_statuses(job)
         return self._judged[1]
@@ -188,36 +195,41 @@ class Scene:
         return EDGES.get(self.statuses(job).get(one.rank, RankStatus.VICTIM), "")
 
     def title(self, job: Job, one: RankState) -> list[Run]:
-        """A rank in a few words: state, number, node, how it ended or how long it has been silent."""
+        """A rank in a few words: state, number, node, how it ended
+        or how long it has been silent.
+        """
         mark = self.mark(job, one)
         title = [
             (f"{mark.glyph} ", mark.role),
             (f"{one.rank}", "title"),
-            (f" {printable(one.node)} ", "text"),
+            (f" {printable_line(one.node)} ", "text"),
             *self._status_words(job, one, mark.role),
         ]
         if one.rank in self.choice.pins:
-            title.append(optional("pinned", "key"))
+            title.append(optional_run("pinned", "key"))
         more = bool(self.log(one.rank).gaps)
-        return [*title, optional(formatting.many(self.lines(one.rank), "line", more), "dim")]
+        return [
+            *title,
+            optional_run(formatting.format_many(self.lines(one.rank), "line", more), "dim"),
+        ]
 
     def _status_words(self, job: Job, one: RankState, role: str) -> list[Run]:
         """How the rank ended, how long it has been silent, or else its state."""
         status = self.statuses(job).get(one.rank)
-        ending = formatting.ending(one.exit_code, one.signal)
+        ending = formatting.describe_ending(one.exit_code, one.signal)
         if ending and one.state is not State.DONE:
             more = status in (RankStatus.FIRST, RankStatus.VICTIM)
-            return [(ending, role), *([optional(str(status), role)] if more else [])]
+            return [(ending, role), *([optional_run(str(status), role)] if more else [])]
         if one.state is not State.RUNNING:
             return [(str(one.state), role)]
         stuck = status is RankStatus.STALLED
         reported = self.jobs.reported(job.id) if job.clock is None else None
         latest = max((other.heard or 0.0 for other in job.ranks), default=0.0)
-        behind = silence(one, latest)
+        behind = output_silence(one, latest)
         quiet = max(quiet_for(job, one, self.now(job), reported), behind)
         if quiet >= QUIET or behind >= BEHIND:
-            word = [optional("stalled", "warn")] if stuck else []
-            return [(f"silent {formatting.age(quiet)}", "warn"), *word, *_doing(one)]
+            word = [optional_run("stalled", "warn")] if stuck else []
+            return [(f"silent {formatting.format_age(quiet)}", "warn"), *word, *_doing(one)]
         return [(str(status), "warn") if stuck else (str(one.state), role)]
 
     def now(self, job: Job) -> float:
@@ -227,8 +239,8 @@ class Scene:
 
 def _doing(one: RankState) -> list[Run]:
     """What a silent rank is doing."""
-    does = formatting.doing(one.activity)
-    return [optional(printable(does), "dim")] if does else []
+    does = formatting.describe_activity(one.activity)
+    return [optional_run(printable_line(does), "dim")] if does else []
 
 
 class JobView(Protocol):

@@ -14,25 +14,27 @@ from rankdeck.logs.compare import (
     Folded,
     Outlier,
     Steps,
-    branches,
-    compare,
-    folded,
+    compare_ranks,
+    fold_groups,
+    group_branches,
 )
 from rankdeck.model.job import Job
 from rankdeck.model.nodeset import fold_ranks
-from rankdeck.model.safe_text import printable
+from rankdeck.model.safe_text import printable_line
 from rankdeck.state.lines import Line
 from rankdeck.ui import formatting
-from rankdeck.ui.themes import painted
+from rankdeck.ui.themes import paint_line
 from rankdeck.ui.views.base import TURN, Rows, Scene
-from rankdeck.ui.widgets.canvas import Run, Runs, optional
+from rankdeck.ui.widgets.canvas import Run, Runs, optional_run
 from rankdeck.ui.widgets.logview import ERR_MARK
-from rankdeck.ui.widgets.vtable import FoldList, ListEntry, column
+from rankdeck.ui.widgets.vtable import FoldList, ListEntry, column_run
 
 JUDGE = 0.5
 """Seconds between two searches for unusual lines."""
 PATIENCE = 15.0
-"""Seconds without progress after which ranks are compared although the output of some has not come."""
+"""Seconds without progress after which ranks are compared although
+the output of some has not come.
+"""
 OUTLIERS = 4
 OPEN_ROWS = 64
 SHOWN = 500
@@ -41,7 +43,9 @@ WIDEST = 24
 
 
 class CollapsedView(Rows):
-    """Each kind of line once, with the ranks that wrote it; lines that few ranks wrote come first."""
+    """Each kind of line once, with the ranks that wrote it; lines
+    that few ranks wrote come first.
+    """
 
     name = "collapsed"
 
@@ -52,12 +56,16 @@ class CollapsedView(Rows):
         self.by_time = False
         self._judged = 0.0
         self.busy = self._settled = False
-        """`busy`: lines wait to be read; `_settled`: all lines that were there at first have been read."""
+        """`busy`: lines wait to be read; `_settled`: all lines that
+        were there at first have been read.
+        """
         self._goals: dict[int, dict[str, int]] = {}
         """Rank -> stream -> how much there was on its node when the view was entered."""
         self._unread: int = 0
         self._moved: float = 0.0
-        """How many ranks have not arrived here that far, and when that number changed last (monotonic)."""
+        """How many ranks have not arrived here that far, and when that
+        number changed last (monotonic).
+        """
 
     def enter(self, job: Job) -> None:
         ranks = self._scene.numbers(job)
@@ -94,7 +102,7 @@ class CollapsedView(Rows):
         """Make the list again."""
         del job
         self._judged = time.monotonic()
-        rows = folded(self._collapse, unusual_first=not self.by_time)
+        rows = fold_groups(self._collapse, unusual_first=not self.by_time)
         self._table.show(self._title(rows), self._entries(rows))
 
     def _title(self, rows: list[Folded]) -> list[Run]:
@@ -104,11 +112,11 @@ class CollapsedView(Rows):
         return [
             (" collapsed ", "title"),
             ("" if self._settled else f" reading {len(collapse.ranks) - self._unread} of", "accent"),
-            (f" {formatting.many(len(collapse.ranks), 'rank')}, {formatting.many(collapse.total, 'line')}, {formatting.many(len(rows), 'kind')}", "text"),
+            (f" {formatting.format_many(len(collapse.ranks), 'rank')}, {formatting.format_many(collapse.total, 'line')}, {formatting.format_many(len(rows), 'kind')}", "text"),
             (f", {odd} unlike the others" if odd else "", "warn"),
-            *([optional(f"{collapse.skipped:,} lines arrived too fast to be compared", "warn")] if collapse.skipped else []),
-            *([optional(f"output of {formatting.many(self._unread, 'rank')} did not come", "warn")] if self._settled and self._unread else []),
-            *([optional("in the order of time", "dim")] if self.by_time else []),
+            *([optional_run(f"{collapse.skipped:,} lines arrived too fast to be compared", "warn")] if collapse.skipped else []),
+            *([optional_run(f"output of {formatting.format_many(self._unread, 'rank')} did not come", "warn")] if self._settled and self._unread else []),
+            *([optional_run("in the order of time", "dim")] if self.by_time else []),
         ]  # fmt: skip
 
     def _entries(self, rows: list[Folded]) -> list[ListEntry]:
@@ -132,7 +140,9 @@ class CollapsedView(Rows):
         return entries
 
     def _bars(self) -> list[ListEntry]:
-        """Each progress bar that ranks draw now, with how far each of them is, the slowest first."""
+        """Each progress bar that ranks draw now, with how far each
+        of them is, the slowest first.
+        """
         bars = (self._scene.log(rank).bar for rank in self._collapse.ranks)
         entries: list[ListEntry] = []
         for group in group_bars(bar for bar in bars if bar):
@@ -155,8 +165,8 @@ class CollapsedView(Rows):
         times = group.lines // len(wrote)
         head: list[Run] = [
             (" ", "text"),
-            column(_who(row), width, "warn" if len(wrote) < row.of else "ok"),
-            column(_times(times), 7, "dim"),
+            column_run(_who(row), width, "warn" if len(wrote) < row.of else "ok"),
+            column_run(_times(times), 7, "dim"),
             *([ERR_MARK] if group.stream == "err" else []),
             (_decoded(group.text()), role),
         ]
@@ -182,7 +192,9 @@ class CollapsedView(Rows):
 
 
 def _outliers(found: Sequence[Outlier]) -> list[str]:
-    """A row for each rank, with its numbers in the order of the line: `rank 6: 300 (median 390), 1.16 (0.98)`."""
+    """A row for each rank, with its numbers in the order of the line:
+    `rank 6: 300 (median 390), 1.16 (0.98)`.
+    """
     numbers: dict[int, list[Outlier]] = {}
     for one in found:
         numbers.setdefault(one.rank, []).append(one)
@@ -193,7 +205,7 @@ def _outliers(found: Sequence[Outlier]) -> list[str]:
         parts += [f"{one.value:g} ({one.median:g})" for one in others]
         texts.append(", ".join(parts))
     if (rest := len(numbers) - OUTLIERS) > 0:
-        texts.append(f"and {formatting.many(rest, 'further rank')}")
+        texts.append(f"and {formatting.format_many(rest, 'further rank')}")
     return texts
 
 
@@ -212,7 +224,7 @@ def _who(row: Folded) -> str:
 
 
 def _decoded(raw: bytes) -> str:
-    return printable(raw.decode("utf-8", "replace"))
+    return printable_line(raw.decode("utf-8", "replace"))
 
 
 SLICE = 500
@@ -269,7 +281,9 @@ class DiffView(Rows):
             self._judge(self._judging, until)
 
     def _begin(self, job: Job) -> None:
-        """Start a new comparison, at most every JUDGE seconds, if lines came or may be missing by now."""
+        """Start a new comparison, at most every JUDGE seconds, if
+        lines came or may be missing by now.
+        """
         total, now = self._comparison.total, time.monotonic()
         if total != self._seen:
             self._seen, self._came = total, now
@@ -281,9 +295,9 @@ class DiffView(Rows):
             for kept in side:
                 kept.running = 0.0 if rank in ended else time.time()
         if self.pair:
-            self._judging = compare(sides[self.pair[0]], sides[self.pair[1]])
+            self._judging = compare_ranks(sides[self.pair[0]], sides[self.pair[1]])
         else:
-            self._judging = branches(sides)
+            self._judging = group_branches(sides)
 
     def _judge(self, steps: Steps[Answer], until: float) -> None:
         try:
@@ -298,7 +312,7 @@ class DiffView(Rows):
         what = (
             f" rank {self.pair[0]} against rank {self.pair[1]}, numbers aside"
             if self.pair
-            else f" {formatting.many(of, 'rank')} against the majority, numbers aside"
+            else f" {formatting.format_many(of, 'rank')} against the majority, numbers aside"
         )
         left = comparison.waiting
         share = 100 * comparison.total // max(comparison.total + left, 1)
@@ -329,7 +343,7 @@ class DiffView(Rows):
         first = branch.first
         head: list[Run] = [
             (f" {ranks} ", "warn"),
-            (f" {formatting.many(len(branch.ranks), 'rank')}, {_where(first)}", "dim"),
+            (f" {formatting.format_many(len(branch.ranks), 'rank')}, {_where(first)}", "dim"),
         ]
         more = (_side("these", first.left), _side(" most", first.right))
         return ListEntry(branch.ranks, head, more, branch.ranks)
@@ -351,7 +365,7 @@ class DiffView(Rows):
             (right, found.only_right, found.right),
         ):
             rows = tuple(_side(who, line) for line in lines[:SHOWN])
-            heading = f" only {who}: {formatting.many(len(lines), 'kind')} of lines"
+            heading = f" only {who}: {formatting.format_many(len(lines), 'kind')} of lines"
             if rows:
                 entries.append(ListEntry(who, [(heading, "accent")], rows, (rank,)))
         self._table.show(title, entries)
@@ -364,17 +378,17 @@ def _where(first: Divergence) -> str:
     """After how many lines the ranks differ."""
     if not first.place:
         return f"from the first line of {first.stream} on"
-    return f"after {formatting.many(first.place, 'equal line')} of {first.stream}"
+    return f"after {formatting.format_many(first.place, 'equal line')} of {first.stream}"
 
 
 def _side(who: str, line: Line | None) -> Runs:
     head: list[Run] = [(f"    {who:>8} ", "dim")]
     if line is None:
         return [*head, ("nothing more", "bad")]
-    stamp = formatting.clock(line.at, millis=True)
+    stamp = formatting.format_clock(line.at, millis=True)
     return [
         *head,
         (f"{stamp} ", "dim"),
         *([ERR_MARK] if line.stream == "err" else []),
-        *painted(line.text, "stderr" if line.stream == "err" else "text"),
+        *paint_line(line.text, "stderr" if line.stream == "err" else "text"),
     ]

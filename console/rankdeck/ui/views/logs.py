@@ -15,11 +15,11 @@ from rankdeck.logs.view import EVENT, Goal, MergedLine, MergedLog
 from rankdeck.model.health import Occurrence
 from rankdeck.model.job import FoundLine, Job, LogPart, LogPlace
 from rankdeck.model.nodeset import fold_ranks
-from rankdeck.model.safe_text import printable
+from rankdeck.model.safe_text import printable_line
 from rankdeck.state.lines import Line, RankLog
 from rankdeck.ui import formatting
 from rankdeck.ui.views.base import TURN, Scene
-from rankdeck.ui.widgets.canvas import Run, optional
+from rankdeck.ui.widgets.canvas import Run, optional_run
 from rankdeck.ui.widgets.logview import LogView
 from rankdeck_agent.wire import LAUNCHER
 
@@ -42,10 +42,10 @@ class FetchedLog:
     def words(self) -> str:
         """Where in the stream the part is: `out, 12% of 1.0G`."""
         share = 100 * self.part.start / max(self.part.end, 1)
-        return f"{self.part.stream}, {share:.0f}% of {formatting.size(self.part.end)}"
+        return f"{self.part.stream}, {share:.0f}% of {formatting.format_size(self.part.end)}"
 
 
-async def fetch(output: "Ranges", place: LogPlace, size: int = PART) -> FetchedLog:
+async def fetch_log_lines(output: "Ranges", place: LogPlace, size: int = PART) -> FetchedLog:
     """Fetch whole lines from about `place` on; `size` is in bytes. Raises NodeError."""
     part = await output.read(place, size)
     log = RankLog(place.rank, keep=_ALL, keep_bytes=_ALL)
@@ -54,7 +54,7 @@ async def fetch(output: "Ranges", place: LogPlace, size: int = PART) -> FetchedL
     return FetchedLog(log, part)
 
 
-def before(rank: int, stream: str, offset: int) -> tuple[LogPlace, int]:
+def place_before(rank: int, stream: str, offset: int) -> tuple[LogPlace, int]:
     """The place and size in bytes of the part that ends at this offset."""
     begin = max(offset - PART, 0)
     return LogPlace(rank, stream, begin), offset - begin
@@ -74,7 +74,9 @@ class OneView:
         self._scene, self.view = scene, view
         self.rank: int | None = None
         self.fetched: FetchedLog | None = None
-        """The part of the log fetched from the node, if that is shown instead of the newest lines."""
+        """The part of the log fetched from the node, if that is
+        shown instead of the newest lines.
+        """
         self.exhausted = False
         """Whether the last `find` has seen the whole log in its direction, without a match."""
         self._opened = False
@@ -103,11 +105,11 @@ class OneView:
 
     def _title(self, job: Job) -> list[Run]:
         if self.rank == LAUNCHER:
-            node = printable(job.plan.nodes[0].node)
-            return [("launcher", "title"), optional(node, "dim")]
+            node = printable_line(job.plan.nodes[0].node)
+            return [("launcher", "title"), optional_run(node, "dim")]
         found = next((one for one in job.ranks if one.rank == self.rank), None)
         title = self._scene.title(job, found) if found else []
-        return [*title[:-1], optional(self.fetched.words, "accent")] if self.fetched else title
+        return [*title[:-1], optional_run(self.fetched.words, "accent")] if self.fetched else title
 
     def note(self, job: Job) -> str:
         del job
@@ -120,7 +122,9 @@ class OneView:
     # ---- lines that only the node has
 
     def _here(self, *, back: bool) -> tuple[str, int] | None:
-        """Stream and offset of the upper end of what is shown (`back`), or of the lower end; None if there is no line."""
+        """Stream and offset of the upper end of what is shown (`back`), or of the
+        lower end; None if there is no line.
+        """
         if self.fetched is not None:
             part = self.fetched.part
             return part.stream, part.start if back else part.stop
@@ -147,7 +151,10 @@ class OneView:
         return self.fetched is None and (here is None or here[1] == 0)
 
     async def read_on(self, job: Job, *, back: bool, far: bool) -> None:
-        """Show the part before what is shown (`back`), or after it; with `far`, go to that end. Raises NodeError."""
+        """Show the part before what is shown (`back`), or after it; with `far`, go to that end.
+
+        Raises NodeError.
+        """
         here = self._here(back=back)
         if here is None or self.rank is None or (back and here[1] == 0):
             return
@@ -159,7 +166,7 @@ class OneView:
         elif far:
             place, size = LogPlace(self.rank, here[0], 0), PART
         else:
-            place, size = before(self.rank, *here)
+            place, size = place_before(self.rank, *here)
         await self._fetch(place, size)
         self.view.put(last=back and not far)
 
@@ -167,11 +174,12 @@ class OneView:
         return self._scene.console.need_session().output(self._scene.job_id, rank)
 
     async def _fetch(self, place: LogPlace, size: int = PART) -> None:
-        self.fetched = await fetch(self._output(place.rank), place, size)
+        self.fetched = await fetch_log_lines(self._output(place.rank), place, size)
         self.view.open(self.fetched.log, live=False)
 
     async def find(self, text: str, *, back: bool) -> AsyncGenerator[str]:
-        """Go to the next line with `text` in the whole log; yields sentences on the progress and the match.
+        """Go to the next line with `text` in the whole log; yields
+        sentences on the progress and the match.
 
         Raises NodeError.
         """
@@ -200,7 +208,10 @@ class OneView:
             self.view.go(source.first + at)
 
     async def reach(self, goal: Goal) -> str:
-        """Go to this line, time or place of the whole log; returns what to tell the user. Raises NodeError."""
+        """Go to this line, time or place of the whole log; returns what to tell the user.
+
+        Raises NodeError.
+        """
         here = self._here(back=True)
         near = self.fetched is None and goal.at is not None and self._since() <= goal.at
         if here is None or self.rank is None or self.whole or near:
@@ -215,13 +226,18 @@ class OneView:
         return ""
 
     async def _open(self) -> None:
-        """Start the agent on the node in advance. Errors are ignored here: the first real request raises them again."""
+        """Start the agent on the node in advance.
+
+        Errors are ignored here: the first real request raises them again.
+        """
         if self.rank is not None:
             with suppress(RankdeckError):
                 await self._output(self.rank).open()
 
     def next_rank(self, job: Job, steps: int) -> int | None:
-        """The rank `steps` further on in the order of the view, cyclic; None if no ranks are chosen."""
+        """The rank `steps` further on in the order of the view,
+        cyclic; None if no ranks are chosen.
+        """
         ranks = [one.rank for one in self._scene.ranks(job)]
         if not ranks:
             return None
@@ -245,7 +261,10 @@ class Seeker:
     place: LogPlace
 
     async def find(self, goal: Goal) -> tuple[int, int]:
-        """An offset shortly before the goal, and the number of lines between them. Raises NodeError."""
+        """An offset shortly before the goal, and the number of lines between them.
+
+        Raises NodeError.
+        """
         end = (await self.output.read(self.place, 1)).end
         if goal.share is not None:
             return int(goal.share * end), 0
@@ -274,7 +293,9 @@ class Seeker:
         return low, wanted - before
 
     async def _lines_before(self, offset: int) -> tuple[int, int] | None:
-        """Offset of the first line that begins at `offset` or later, and how many lines come before it; None at the end."""
+        """Offset of the first line that begins at `offset` or later, and how many
+        lines come before it; None at the end.
+        """
         place = replace(self.place, offset=offset)
         async with aclosing(self.output.find(place, EVERY_LINE, back=False)) as found:
             async for one in found:
@@ -299,7 +320,9 @@ def match_words(found: FoundLine, stream: str, *, back: bool) -> str:
 
 
 def prefix_of_ranks(roles: Mapping[int, str]) -> Callable[[Line], Run]:
-    """What stands before a merged line: who wrote it, and how often; `roles` has the colour of each rank."""
+    """What stands before a merged line: who wrote it, and how often;
+    `roles` has the colour of each rank.
+    """
     digits = len(str(max(roles, default=0)))
 
     def prefix(line: Line) -> Run:
@@ -331,19 +354,21 @@ class RankSearch:
 
     def words(self, text: str) -> str:
         """The progress, or what was found, as a sentence."""
-        text = f"`{printable(text, 40)}`"
+        text = f"`{printable_line(text, 40)}`"
         if self.hit is not None:
             return f"{text} in {self.hit.stream} of rank {self.hit.rank}"
         if self.done < self.of:
             return f"searching {text} on the nodes: {self.done} of {self.of} ranks have none"
         unread = f"; not searched: ranks {fold_ranks(self.unread)}" if self.unread else ""
-        return f"no {text} in all output of {formatting.many(self.of, 'rank')}{unread}"
+        return f"no {text} in all output of {formatting.format_many(self.of, 'rank')}{unread}"
 
 
 async def search_ranks(
     scene: Scene, text: str, ranks: Sequence[int], *, back: bool
 ) -> AsyncGenerator[RankSearch]:
-    """Search the whole output of these ranks on their nodes, one rank after the other, until one has `text`."""
+    """Search the whole output of these ranks on their nodes, one rank
+    after the other, until one has `text`.
+    """
     unread: tuple[int, ...] = ()
     for done, rank in enumerate(ranks):
         yield RankSearch(done, len(ranks))
@@ -359,7 +384,9 @@ async def search_ranks(
 
 
 async def _first_line(scene: Scene, text: str, rank: int, *, back: bool) -> LogPlace | None:
-    """The first line of a rank with `text` (with `back`: the last one), in stdout or else in stderr."""
+    """The first line of a rank with `text` (with `back`: the last
+    one), in stdout or else in stderr.
+    """
     output = scene.console.need_session().output(scene.job_id, rank)
     for stream in ("out", "err"):
         end = LogPlace(rank, stream, _ALL if back else 0)
@@ -415,13 +442,13 @@ class MergedView:
         self._take_in()
         title: list[Run] = [(f"ranks {fold_ranks(self._ranks)} by time", "title")]
         if left := self._merged.waiting:
-            title.append(optional(f"{left:,} lines to come", "accent"))
+            title.append(optional_run(f"{left:,} lines to come", "accent"))
         elif self._merged.late or self._merged.first:
-            title.append(optional("the newest lines; a rank has the others", "dim"))
+            title.append(optional_run("the newest lines; a rank has the others", "dim"))
         if not self.fold:
-            title.append(optional("not folded", "dim"))
+            title.append(optional_run("not folded", "dim"))
         if not self.events:
-            title.append(optional("without node events", "dim"))
+            title.append(optional_run("without node events", "dim"))
         self.view.tick(title, self._merged.changes)
 
     def _take_in(self) -> None:
@@ -438,7 +465,9 @@ class MergedView:
 
 
 class LauncherLog:
-    """Callable that gives the events of some nodes while a job ran, also a past job, to a merged log."""
+    """Callable that gives the events of some nodes while a job ran,
+    also a past job, to a merged log.
+    """
 
     def __init__(self, scene: Scene, nodes: tuple[str, ...], since: float) -> None:
         self._scene, self._nodes, self._since = scene, frozenset(nodes), since
@@ -464,5 +493,8 @@ class LauncherLog:
 
 def _cleaned(one: Occurrence) -> Occurrence:
     return replace(
-        one, node=printable(one.node), device=printable(one.device), text=printable(one.text)
+        one,
+        node=printable_line(one.node),
+        device=printable_line(one.device),
+        text=printable_line(one.text),
     )

@@ -1,4 +1,6 @@
-"""The wall view: pages of up to 64 tiles, each with the newest lines of a rank; one widget paints all."""
+"""The wall view: pages of up to 64 tiles, each with the newest lines
+of a rank; one widget paints all.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,13 +10,13 @@ from textual.message import Message
 from textual.widget import Widget
 
 from rankdeck.model.job import Job, RankState
-from rankdeck.model.safe_text import printable
+from rankdeck.model.safe_text import printable_line
 from rankdeck.state.lines import Line, RankLog
 from rankdeck.ui import actions
-from rankdeck.ui.themes import painted
+from rankdeck.ui.themes import paint_line
 from rankdeck.ui.views.base import Scene
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, fitted, titled
-from rankdeck.ui.widgets.logview import ERR_MARK, ROLES, Stamp, stamp
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, fit_runs, pane_title
+from rankdeck.ui.widgets.logview import ERR_MARK, ROLES, Stamp, time_stamper
 
 MOST = 16
 LEAST_WIDTH, LEAST_HEIGHT = 36, 4
@@ -34,7 +36,7 @@ class Box:
         return self.x <= x < self.x + self.width and self.y <= y < self.y + self.height
 
 
-def grid(count: int, width: int, height: int) -> tuple[int, int]:
+def pane_grid(count: int, width: int, height: int) -> tuple[int, int]:
     """Columns and rows of a grid for `count` panes, with lines as long as possible."""
     best, best_score = (1, count), -100.0
     for columns in range(1, count + 1):
@@ -48,11 +50,11 @@ def grid(count: int, width: int, height: int) -> tuple[int, int]:
     return best
 
 
-def boxes(count: int, width: int, height: int) -> tuple[Box, ...]:
+def pane_boxes(count: int, width: int, height: int) -> tuple[Box, ...]:
     """A box per pane, filling the wall."""
     if not count or width < 1 or height < 1:
         return ()
-    columns, rows = grid(count, width, height)
+    columns, rows = pane_grid(count, width, height)
     made: list[Box] = []
     for index in range(count):
         row, column = divmod(index, columns)
@@ -63,7 +65,7 @@ def boxes(count: int, width: int, height: int) -> tuple[Box, ...]:
     return tuple(made)
 
 
-def fitting(ranks: int, width: int, height: int) -> int:
+def fitting_panes(ranks: int, width: int, height: int) -> int:
     """How many panes to put on a page of this size."""
     room = max(width // LEAST_WIDTH, 1) * max(height // LEAST_HEIGHT, 1)
     return max(min(ranks, MOST, room), 1)
@@ -104,7 +106,7 @@ class LogWall(Canvas, can_focus=True):
         self._tails: tuple[list[Line], ...] = ()
         """The lines of each pane."""
         self.at = 0
-        self.stamp: Stamp = stamp("off", 0.0)
+        self.stamp: Stamp = time_stamper("off", 0.0)
 
     def show(self, panes: Sequence[Pane]) -> None:
         """Show these panes; repaints if something is new."""
@@ -114,10 +116,10 @@ class LogWall(Canvas, can_focus=True):
         if len(panes) != len(self._panes):
             self.at = min(self.at, max(len(panes) - 1, 0))
         self._panes, self._versions = tuple(panes), versions
-        self._boxes = boxes(len(self._panes), *self.size)
+        self._boxes = pane_boxes(len(self._panes), *self.size)
         # One line more than fits: its time is needed to show the time since the line before.
         shown = zip(self._panes, self._boxes, strict=False)
-        self._tails = tuple(tail(pane.log, box.height) for pane, box in shown)
+        self._tails = tuple(newest_lines(pane.log, box.height) for pane, box in shown)
         self.refresh()
 
     def repaint(self) -> None:
@@ -142,7 +144,7 @@ class LogWall(Canvas, can_focus=True):
         self.repaint()
 
     def on_key(self, event: events.Key) -> None:
-        beside = actions.beside(event.key)
+        beside = actions.key_grid_step(event.key)
         if beside is not None:
             event.stop()
             self._neighbour(*beside)
@@ -189,7 +191,7 @@ class LogWall(Canvas, can_focus=True):
     def _pane_line(self, place: int, box: Box, y: int) -> list[Run]:
         pane, chosen = self._panes[place], place == self.at
         if y == 0:
-            return titled(pane.title, box.width, self.glyphs, chosen=chosen, edge=pane.edge)
+            return pane_title(pane.title, box.width, self.glyphs, chosen=chosen, edge=pane.edge)
         lines = self._tails[place]
         spare = max(len(lines) - (box.height - 1), 0)
         edge = pane.edge or ("key" if chosen else "border")
@@ -201,17 +203,17 @@ class LogWall(Canvas, can_focus=True):
         head = self.stamp(one, lines[at - 1] if at else None)[:room]
         text = [
             *([ERR_MARK] if one.stream == "err" else []),
-            *painted(one.text, ROLES.get(one.stream, "text")),
+            *paint_line(one.text, ROLES.get(one.stream, "text")),
         ]
         return [
             *runs,
             (head, "dim"),
-            *fitted(text, max(room - len(head), 0), self.glyphs.more),
+            *fit_runs(text, max(room - len(head), 0), self.glyphs.more),
             (" ", "text"),
         ]
 
 
-def tail(log: RankLog, count: int) -> list[Line]:
+def newest_lines(log: RankLog, count: int) -> list[Line]:
     """The newest lines of a log, the unfinished one included."""
     partial = log.partial
     wanted = count - (1 if partial else 0)
@@ -266,7 +268,7 @@ class WallView:
         ranks = self._scene.ranks(job)
         pages = self._scene.choice.pages(len(ranks), self._size(len(ranks)))
         page = (
-            f"page {self._scene.choice.page + 1}/{pages}  {actions.key('previous_page')} {actions.key('next_page')}"
+            f"page {self._scene.choice.page + 1}/{pages}  {actions.action_key('previous_page')} {actions.action_key('next_page')}"
             if pages > 1
             else ""
         )
@@ -275,8 +277,8 @@ class WallView:
     def texts(self) -> tuple[list[str], str]:
         if self.rank is None:
             return [], ""
-        lines = tail(self._scene.log(self.rank), 1000)
-        return [printable(line.text) for line in lines], f"lines of rank {self.rank}"
+        lines = newest_lines(self._scene.log(self.rank), 1000)
+        return [printable_line(line.text) for line in lines], f"lines of rank {self.rank}"
 
     # ---- pages
 
@@ -285,7 +287,7 @@ class WallView:
         width, height = canvas.size
         if not height:
             width, height = canvas.screen.size.width, canvas.screen.size.height - HEAD
-        return self._wanted or fitting(count, width, height)
+        return self._wanted or fitting_panes(count, width, height)
 
     def on_page(self, job: Job) -> tuple[RankState, ...]:
         """The ranks of this page."""

@@ -1,4 +1,6 @@
-"""The lines around a screen: the top bar (cluster, screens, counts of nodes), the key bar below, and lines for typing: prompt, filter, form."""
+"""The lines around a screen: the top bar (cluster, screens, counts of nodes), the key bar
+below, and lines for typing: prompt, filter, form.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
@@ -13,10 +15,19 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from rankdeck.model.health import Level
-from rankdeck.model.safe_text import printable
+from rankdeck.model.safe_text import printable_line
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.actions import STEPS
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, broken, cut, ends, fitted, length
+from rankdeck.ui.widgets.canvas import (
+    Canvas,
+    Run,
+    Runs,
+    break_runs,
+    cut_text,
+    fit_runs,
+    line_ends,
+    measure_runs,
+)
 
 if TYPE_CHECKING:
     from rankdeck.ui.protocols import Console
@@ -41,14 +52,18 @@ SHAPES: tuple[Shape, ...] = (
     (False, 0, True, False),
     (False, 0, False, False),
 )
-"""Shapes of the top bar, the longest first: own name, number of tabs with a title, counts with words, with their sum."""
+"""Shapes of the top bar, the longest first: own name, number of tabs with a
+title, counts with words, with their sum.
+"""
 LEAST_NAME, MOST_NAME = 12, 24
 """Least and most cells of the cluster's name."""
 TAB_OF = {"node": "fleet", "job": "jobs", "pair": "acceptance"}
 
 
 Parts = tuple[Runs, Runs, Runs, int]
-"""The own name, the tabs and the counts of the top bar in one shape, and the cells that are left for the cluster's name."""
+"""The own name, the tabs and the counts of the top bar in one shape, and the
+cells that are left for the cluster's name.
+"""
 
 
 class TopBar(Canvas):
@@ -83,17 +98,17 @@ class TopBar(Canvas):
     def line(self, y: int, width: int) -> Runs:
         """Name and tabs on the left, counts on the right, in the first shape that fits."""
         del y
-        name = printable(self.console.cluster.name)
+        name = printable_line(self.console.cluster.name)
         parts = (self._parts(shape, width) for shape in SHAPES)
         fits = (one for one in parts if one[-1] >= min(cell_len(name), LEAST_NAME))
         own, tabs, counts, room = next(fits, None) or self._parts(SHAPES[-1], width)
-        named = f" {cut(name, max(min(room, MOST_NAME), 0))} "
-        return ends([*own, (named, "accent@bar"), *tabs], counts, width)
+        named = f" {cut_text(name, max(min(room, MOST_NAME), 0))} "
+        return line_ends([*own, (named, "accent@bar"), *tabs], counts, width)
 
     def _parts(self, shape: Shape, width: int) -> Parts:
         own: list[Run] = [(" rankdeck", "title@bar")] if shape[0] else []
         tabs, counts = self._tabs(shape), self._counts(shape)
-        room = width - length(own) - length(tabs) - length(counts) - 3
+        room = width - measure_runs(own) - measure_runs(tabs) - measure_runs(counts) - 3
         return own, tabs, counts, room
 
     def _tabs(self, shape: Shape) -> list[Run]:
@@ -109,11 +124,11 @@ class TopBar(Canvas):
         bad = self.glyphs.level(Level.BAD).glyph
         if self.console.trouble:
             room = 50 if own else 24 if titles else 12
-            return [(f"{bad} {cut(self.console.trouble, room)} ", "bad@bar")]
+            return [(f"{bad} {cut_text(self.console.trouble, room)} ", "bad@bar")]
         session = self.console.session
         if session is None:
             return [("opening… ", "dim@bar")]
-        everything = formatting.many(sum(self.console.summary.values()), "node")
+        everything = formatting.format_many(sum(self.console.summary.values()), "node")
         runs: list[Run] = [(f"{everything}  ", "text@bar")] if summed else []
         troubles = (
             (session.history_state.trouble, "history not written"),
@@ -162,8 +177,8 @@ class FilterBar(Canvas):
     def line(self, y: int, width: int) -> Runs:
         del y
         ways: Runs = [("/", "key@bar"), (" another  ", "dim@bar"), ("esc", "key@bar"), (" all ", "dim@bar")]  # fmt: skip
-        runs: Runs = [(" filter ", "dim@bar"), (printable(self.text), "key@bar")]
-        return [*fitted(runs, max(width - length(ways), 0), self.glyphs.more), *ways]
+        runs: Runs = [(" filter ", "dim@bar"), (printable_line(self.text), "key@bar")]
+        return [*fit_runs(runs, max(width - measure_runs(ways), 0), self.glyphs.more), *ways]
 
 
 MOST_LINES = 3
@@ -171,7 +186,9 @@ MOST_LINES = 3
 
 
 class KeyBar(Canvas):
-    """The keys of this screen, or a sentence that was said, on as many lines as it needs, and the most needed keys."""
+    """The keys of this screen, or a sentence that was said, on as many lines
+    as it needs, and the most needed keys.
+    """
 
     surface = "bar"
 
@@ -192,7 +209,9 @@ class KeyBar(Canvas):
         return [one for one in self._actions if one.id not in self._idle - self._off]
 
     def offer(self, *, off: Iterable[str], idle: Iterable[str]) -> None:
-        """Show the actions `off` as not possible now, which say why when pressed; leave out `idle`, which would do nothing."""
+        """Show the actions `off` as not possible now, which say why when pressed;
+        leave out `idle`, which would do nothing.
+        """
         before = self._off, self._idle
         self._off, self._idle = frozenset(off), frozenset(idle)
         if (self._off, self._idle) != before:
@@ -200,18 +219,18 @@ class KeyBar(Canvas):
 
     def say(self, text: str, role: str = "text") -> None:
         """Show this sentence instead of the keys, made safe to show; "" brings the keys back."""
-        text = printable(text.replace("\r", " ").replace("\n", "  "))
+        text = printable_line(text.replace("\r", " ").replace("\n", "  "))
         if (text, role) != (self._note, self._role):
             self._note, self._role = text, role
             self.on_resize()
 
     def on_resize(self) -> None:
-        pieces = broken([(self._note, "")], max(self.size.width - 2, 20))
+        pieces = break_runs([(self._note, "")], max(self.size.width - 2, 20))
         lines = ["".join(text for text, _ in piece) for piece in pieces]
         rest = "".join(lines[MOST_LINES - 1 :])  # cut where it is painted
         self._note_lines = [*lines[: MOST_LINES - 1], *([rest] if rest else [])]
         last = cell_len(self._note_lines[-1]) + 2
-        if self._note and last + length(self._keys_of(self._needed())) > self.size.width:
+        if self._note and last + measure_runs(self._keys_of(self._needed())) > self.size.width:
             self._note_lines.append("")
         self.styles.height = len(self._note_lines)
         self.refresh()
@@ -227,15 +246,17 @@ class KeyBar(Canvas):
         if not self._note:
             return self._keys_of(self._fitting(width))
         text = self._note_lines[y] if y < len(self._note_lines) else ""
-        note = (" " + cut(text.rstrip(), width - 2), f"{self._role}@bar")
+        note = (" " + cut_text(text.rstrip(), width - 2), f"{self._role}@bar")
         last = y == len(self._note_lines) - 1
-        return ends([note], self._keys_of(self._needed()), width) if last else [note]
+        return line_ends([note], self._keys_of(self._needed()), width) if last else [note]
 
     def _keys_of(self, shown: Iterable[actions.Action]) -> list[Run]:
         return [run for one in shown for run in _key_of(one, off=one.id in self._off)]
 
     def _needed(self) -> list[actions.Action]:
-        """The actions that have room in any case: those of an emergency, and those that lead to all others."""
+        """The actions that have room in any case: those of an emergency,
+        and those that lead to all others.
+        """
         return [
             one
             for one in self.offered
@@ -245,10 +266,10 @@ class KeyBar(Canvas):
     def _fitting(self, width: int) -> list[actions.Action]:
         """As many actions as fit, always including those that are needed."""
         needed = self._needed()
-        room = width - length(self._keys_of(needed))
+        room = width - measure_runs(self._keys_of(needed))
         fitting: list[actions.Action] = []
         for action in self.offered:
-            room -= 0 if action in needed else length(_key_of(action))
+            room -= 0 if action in needed else measure_runs(_key_of(action))
             if action in needed or room >= 0:
                 fitting.append(action)
         return fitting
@@ -257,9 +278,9 @@ class KeyBar(Canvas):
         shown, at = self._fitting(self.size.width), 0
         if self._note:
             shown = self._needed() if event.y == len(self._note_lines) - 1 else []
-            at = self.size.width - length(self._keys_of(shown))
+            at = self.size.width - measure_runs(self._keys_of(shown))
         for action in shown:
-            begin, at = at, at + length(_key_of(action))
+            begin, at = at, at + measure_runs(_key_of(action))
             if begin <= event.x < at:
                 self.screen.call_later(self.screen.run_action, action.target)
                 return
@@ -295,7 +316,7 @@ class TourBar(Canvas):
         step = STEPS[self._place]
         if y:
             return [(f"   {step.why}", "text@bar")]
-        ends = f"   :tour ends it, {actions.key('command')} and {actions.key('help')} work as ever"
+        ends = f"   :tour ends it, {actions.action_key('command')} and {actions.action_key('help')} work as ever"
         return [
             (f" tour {self._place + 1} of {len(STEPS)}  ", "title@bar"),
             (step.do, "key@bar"),
@@ -389,7 +410,7 @@ class Form(Canvas, can_focus=True):
         head: list[Run] = [(f" {label:<{self._width}}", "key" if here else "dim")]
         text = self.values[key]
         if not here:
-            return [*head, (cut(text, width - length(head), self.glyphs.more), "text")]
+            return [*head, (cut_text(text, width - measure_runs(head), self.glyphs.more), "text")]
         # Long texts are cut so that the cursor stays in view.
         start = max(0, self._cursor - (width - self._width - 3))
         at = text[self._cursor : self._cursor + 1] or " "
@@ -403,12 +424,16 @@ class Form(Canvas, can_focus=True):
 
 REMEMBERED = 50
 REPLACED = ("/", "&", "V", "r")
-"""Modes that begin with the previous text selected: typing replaces it, an arrow key keeps it for editing."""
+"""Modes that begin with the previous text selected: typing replaces
+it, an arrow key keeps it for editing.
+"""
 Complete = Callable[[str], Sequence[str]]
 
 
 WORDS_OF_KEYS = {"V": "without", "D": "compare with", "r": "ranks", "#": "go to", "&": "only"}
-"""Key that opens a prompt -> the word shown there, where the key itself would look like a part of the text."""
+"""Key that opens a prompt -> the word shown there, where the key itself
+would look like a part of the text.
+"""
 
 
 class Prompt(Input):
@@ -441,7 +466,10 @@ class Prompt(Input):
         """The widget that had the focus before."""
 
     def ask(self, mode: str, text: str = "", hint: str = "") -> None:
-        """Open the prompt with this text; `mode` is a sign or word that is shown in front. The answer is sent as Done."""
+        """Open the prompt with this text; `mode` is a sign or word that is shown in front.
+
+        The answer is sent as Done.
+        """
         self.mode, self.placeholder = mode, hint
         self.styles.padding = (0, 1, 0, len(self._label))
         self.value = text
@@ -453,7 +481,8 @@ class Prompt(Input):
         self.display = True
         if not self.has_focus:
             self._before = self.screen.focused
-        # At once, before the keys typed right after the one that opened the prompt; and again in the queue,
+        # At once, before the keys typed right after the one that opened
+        # the prompt; and again in the queue,
         # after a view that was opened for it.
         self.screen.set_focus(self)
         self.focus()

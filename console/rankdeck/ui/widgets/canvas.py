@@ -1,4 +1,6 @@
-"""Base classes of our widgets: a canvas that paints lines of runs, and a page of lines that scrolls."""
+"""Base classes of our widgets: a canvas that paints lines of runs,
+and a page of lines that scrolls.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, cast
@@ -25,10 +27,12 @@ Runs = Sequence[Run]
 
 
 class OptionalRun(tuple[str, str]):
-    """A run that is left out if there is no room, together with all runs up to the next optional one."""
+    """A run that is left out if there is no room, together with all
+    runs up to the next optional one.
+    """
 
 
-def optional(text: str, role: str) -> Run:
+def optional_run(text: str, role: str) -> Run:
     """An optional run that begins with two blanks."""
     return OptionalRun((f"  {text}", role))
 
@@ -43,8 +47,8 @@ PLAIN = {
 class LineCache(StylesCache):
     """Cache of painted lines; a line is painted again after it was refreshed.
 
-    Textual's own cache handles border, padding and opacity; a canvas has none of them, and checking for them
-    costs more than painting the line.
+    Textual's own cache handles border, padding and opacity; a canvas has none of them, and
+    checking for them costs more than painting the line.
     """
 
     def render_widget(self, widget: Widget, crop: Region) -> list[Strip]:
@@ -67,7 +71,9 @@ class LineCache(StylesCache):
 
 
 class Canvas(Widget, inherit_bindings=False):
-    """A widget that paints each of its lines on demand, up to its edges: it has no border and no padding."""
+    """A widget that paints each of its lines on demand, up to its
+    edges: it has no border and no padding.
+    """
 
     surface = "background"
 
@@ -102,7 +108,10 @@ class Canvas(Widget, inherit_bindings=False):
         return self.painted(y, self.size.width)
 
     def painted(self, y: int, width: int) -> Strip:
-        """Line `y` in exactly `width` cells. A role `name@surface` overrides the surface of the line."""
+        """Line `y` in exactly `width` cells.
+
+        A role `name@surface` overrides the surface of the line.
+        """
         runs, surface = self.line(y, width), self.surface_of(y)
         if self.theme.ascii:
             runs = [(in_ascii(text), role) for text, role in runs]
@@ -146,7 +155,7 @@ def in_console_font(text: str) -> str:
     return text if text.isascii() else text.translate(_CONSOLE_FONT)
 
 
-def merge(runs: Sequence[Run]) -> list[Run]:
+def merge_runs(runs: Sequence[Run]) -> list[Run]:
     """Join neighbouring runs of the same role."""
     merged: list[Run] = []
     for text, role in runs:
@@ -157,7 +166,7 @@ def merge(runs: Sequence[Run]) -> list[Run]:
     return merged
 
 
-def fit(text: str, width: int, more: str = "…") -> str:
+def fit_text(text: str, width: int, more: str = "…") -> str:
     """`text` in exactly `width` cells; if it is cut, it ends with `more`."""
     if text.isascii() and len(text) <= width:
         return text.ljust(width)
@@ -166,19 +175,21 @@ def fit(text: str, width: int, more: str = "…") -> str:
     return set_cell_size(text, max(width - 1, 0)) + (more if width else "")
 
 
-def cut(text: str, width: int, more: str = "…") -> str:
+def cut_text(text: str, width: int, more: str = "…") -> str:
     """`text` in at most `width` cells; if it is cut, it ends with `more`."""
-    return text if cell_len(text) <= width else fit(text, max(width, 0), more)
+    return text if cell_len(text) <= width else fit_text(text, max(width, 0), more)
 
 
-def length(runs: Runs) -> int:
+def measure_runs(runs: Runs) -> int:
     """Width of the runs in cells."""
     return sum(cell_len(text) for text, _ in runs)
 
 
-def ends(left: Runs, right: Runs, width: int) -> Runs:
-    """Left and right runs at the two ends of a line; the right ones are left out if there is no room."""
-    gap = width - length(left) - length(right)
+def line_ends(left: Runs, right: Runs, width: int) -> Runs:
+    """Left and right runs at the two ends of a line; the right ones
+    are left out if there is no room.
+    """
+    gap = width - measure_runs(left) - measure_runs(right)
     if gap < 1:
         return left
     return [*left, (" " * gap, "text"), *right]
@@ -187,7 +198,7 @@ def ends(left: Runs, right: Runs, width: int) -> Runs:
 HOT = 90.0
 
 
-def bar(percent: float | None, width: int, glyphs: Glyphs, *, high: float = HOT) -> list[Run]:
+def draw_bar(percent: float | None, width: int, glyphs: Glyphs, *, high: float = HOT) -> list[Run]:
     """A horizontal bar of `width` cells; an unknown value is blank, unlike zero."""
     if percent is None:
         return [(" " * width, "dim")]
@@ -222,8 +233,8 @@ class Scroller(Canvas, can_focus=True):
         del cells
 
     def on_key(self, event: events.Key) -> None:
-        steps = actions.steps(event.key, self.page)
-        cells = actions.aside(event.key, self.aside)
+        steps = actions.key_steps(event.key, self.page)
+        cells = actions.key_sidestep(event.key, self.aside)
         if steps is not None:
             event.stop()
             self.move(steps)
@@ -284,7 +295,7 @@ class TextPage(Scroller, can_focus=True):
             self.refresh()
 
     def move_aside(self, cells: int) -> None:
-        widest = max((length(line) for line in self._lines), default=0)
+        widest = max((measure_runs(line) for line in self._lines), default=0)
         self.left = min(max(self.left + cells, 0), max(widest - self.size.width + MARGIN, 0))
         self.refresh()
 
@@ -292,15 +303,15 @@ class TextPage(Scroller, can_focus=True):
         at = self.top + y
         if at >= len(self._lines):
             return []
-        runs = shifted(self._lines[at], self.left)
+        runs = shift_runs(self._lines[at], self.left)
         left = len(self._lines) - self.top - self.size.height
         if y == self.size.height - 1 and left > 0:
             note = f" {self.glyphs.down} {left:,} more "
-            return [*fitted(runs, width - len(note), self.glyphs.more), (note, "key@bar")]
-        return fitted(runs, width, self.glyphs.more)
+            return [*fit_runs(runs, width - len(note), self.glyphs.more), (note, "key@bar")]
+        return fit_runs(runs, width, self.glyphs.more)
 
 
-def shifted(runs: Runs, left: int) -> Runs:
+def shift_runs(runs: Runs, left: int) -> Runs:
     """The runs without their first `left` characters."""
     if not left:
         return runs
@@ -311,9 +322,9 @@ def shifted(runs: Runs, left: int) -> Runs:
     return kept
 
 
-def broken(runs: Runs, width: int) -> list[Runs]:
+def break_runs(runs: Runs, width: int) -> list[Runs]:
     """The runs on as many lines as they need; further lines are indented to the second run."""
-    if length(runs) <= width:
+    if measure_runs(runs) <= width:
         return [runs]
     first, *others = runs
     indent = cell_len(first[0]) if others and cell_len(first[0]) <= width // 3 else 0
@@ -336,7 +347,7 @@ def _split(
         at += 1
     blank = text.rfind(" ", 0, at + 1) + 1 if at < len(text) else 0
     at = blank or max(at, 1)
-    rest = shifted(runs, at)
+    rest = shift_runs(runs, at)
     kept: list[tuple[str, str]] = []
     for piece, role in runs:
         kept.append((piece[:at], role))
@@ -344,17 +355,17 @@ def _split(
     return [one for one in kept if one[0]], [one for one in rest if one[0]]
 
 
-def pressed(runs: Runs, width: int, more: str) -> list[tuple[str, str]]:
+def squeeze_runs(runs: Runs, width: int, more: str) -> list[tuple[str, str]]:
     """The runs in exactly `width` cells: optional ones are left out, the last first.
 
     `more` at the end shows that something was left out.
     """
-    if length(runs) <= width:
-        return fitted(runs, width, more)
+    if measure_runs(runs) <= width:
+        return fit_runs(runs, width, more)
     kept: list[tuple[str, str]] = []
     room = width
     for part in _parts(runs):
-        cells = length(part)
+        cells = measure_runs(part)
         if kept and cells > room - 2:
             if room >= WORTH:
                 kept += part
@@ -363,7 +374,7 @@ def pressed(runs: Runs, width: int, more: str) -> list[tuple[str, str]]:
             break
         kept += part
         room -= cells
-    return fitted(kept, width, more)
+    return fit_runs(kept, width, more)
 
 
 def _parts(runs: Runs) -> list[list[tuple[str, str]]]:
@@ -386,7 +397,9 @@ def _without_end_blanks(runs: Runs) -> Runs:
     return rest
 
 
-def titled(title: Runs, width: int, glyphs: Glyphs, *, chosen: bool, edge: str = "") -> list[Run]:
+def pane_title(
+    title: Runs, width: int, glyphs: Glyphs, *, chosen: bool, edge: str = ""
+) -> list[Run]:
     """The upper edge of a pane, with its title in it."""
     edge = edge or ("key" if chosen else "border")
     bar = glyphs.heavy if chosen else glyphs.horizontal
@@ -395,20 +408,20 @@ def titled(title: Runs, width: int, glyphs: Glyphs, *, chosen: bool, edge: str =
     for run in title:
         text, role = run
         left_out = isinstance(run, OptionalRun) and cell_len(text) > left
-        piece = "" if left_out else cut(text, left, glyphs.more)
+        piece = "" if left_out else cut_text(text, left, glyphs.more)
         runs.append((piece, role))
         left -= cell_len(piece)
     runs += [(" ", "text"), (bar * max(left, 0), edge), (" ", "text")]
     return runs
 
 
-def fitted(runs: Runs, width: int, more: str) -> list[tuple[str, str]]:
+def fit_runs(runs: Runs, width: int, more: str) -> list[tuple[str, str]]:
     """The runs in exactly `width` cells; if they are cut, they end with `more`."""
     kept: list[tuple[str, str]] = []
     for text, role in _without_end_blanks(runs):
         cells = cell_len(text)
         if cells > width:
-            return [*kept, (fit(text, width, more), role)]
+            return [*kept, (fit_text(text, width, more), role)]
         kept.append((text, role))
         width -= cells
     return [*kept, (" " * width, "text")]

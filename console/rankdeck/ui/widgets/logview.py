@@ -11,22 +11,22 @@ from textual import events
 from textual.message import Message
 
 from rankdeck.logs.view import Filtered, Goal, LineFilter, Picked, Search, Source, TextMatch
-from rankdeck.model.safe_text import printable
+from rankdeck.model.safe_text import printable_line
 from rankdeck.state.lines import Gap, Line
 from rankdeck.ui import actions, formatting
-from rankdeck.ui.themes import painted
+from rankdeck.ui.themes import paint_line
 from rankdeck.ui.widgets.canvas import (
     Run,
     Runs,
     Scroller,
-    cut,
-    ends,
-    fitted,
-    length,
-    optional,
-    pressed,
-    shifted,
-    titled,
+    cut_text,
+    fit_runs,
+    line_ends,
+    measure_runs,
+    optional_run,
+    pane_title,
+    shift_runs,
+    squeeze_runs,
 )
 
 Stamp = Callable[[Line, Line | None], str]
@@ -37,10 +37,12 @@ ERR_MARK: Run = ("▏", "stderr")
 """Stands before each line of stderr, for those to whom its colour says nothing."""
 
 
-def stamp(kind: str, start: float) -> Stamp:
-    """The time stamps of this kind, one of STAMPS; `start` is when the job began, in epoch seconds."""
+def time_stamper(kind: str, start: float) -> Stamp:
+    """The time stamps of this kind, one of STAMPS; `start` is when
+    the job began, in epoch seconds.
+    """
     if kind == "clock":
-        return lambda line, _: formatting.clock(line.at, millis=True) + " "
+        return lambda line, _: formatting.format_clock(line.at, millis=True) + " "
     if kind == "since":
         return lambda line, _: f"{line.at - start:9.3f} "
     if kind == "delta":
@@ -71,19 +73,21 @@ class LineLayout:
         room = max(self.width - sum(cell_len(text) for text, _ in head) - 1, 10)
         runs = self._runs(line, role, chosen=chosen)
         if not self.wrap:
-            return [[*head, *shifted(runs, self.left)]]
+            return [[*head, *shift_runs(runs, self.left)]]
         if sum(cell_len(text) for text, _ in runs) <= room:
             return [[*head, *runs]]
         blank: list[Run] = [(" " * sum(cell_len(text) for text, _ in head), "dim")]
-        return [[*(blank if at else head), *piece] for at, piece in enumerate(wrapped(runs, room))]
+        return [
+            [*(blank if at else head), *piece] for at, piece in enumerate(wrap_runs(runs, room))
+        ]
 
     def _runs(self, line: Line, role: str, *, chosen: bool) -> list[Run]:
         if self.search is None:
-            runs = painted(line.text, role)
+            runs = paint_line(line.text, role)
         else:
-            shown = printable(line.text)
+            shown = printable_line(line.text)
             spans = self.search.spans(shown)
-            runs = _marked(shown, role, spans) if spans else painted(line.text, role)
+            runs = _marked(shown, role, spans) if spans else paint_line(line.text, role)
         if not chosen:
             return runs
         return [(t, r if r == "match" else f"{r}@selection") for t, r in runs]
@@ -99,7 +103,7 @@ def _marked(shown: str, role: str, spans: list[tuple[int, int]]) -> list[Run]:
     return [run for run in runs if run[0]]
 
 
-def wrapped(runs: Runs, room: int) -> list[list[Run]]:
+def wrap_runs(runs: Runs, room: int) -> list[list[Run]]:
     """The runs cut into rows of at most `room` cells, nothing lost."""
     rows: list[list[Run]] = [[]]
     free = room
@@ -192,14 +196,14 @@ def _key_of(line: Line) -> Key:
     return line.rank, line.stream, line.offset
 
 
-def marked(marks: Set[Key]) -> Picked:
+def pick_marked(marks: Set[Key]) -> Picked:
     """The lines that are marked."""
     return Picked(lambda: lambda line: _key_of(line) in marks)
 
 
 def gap_words(gap: Gap) -> str:
     """The sentence to show in place of missing lines."""
-    much = formatting.size(gap.end - gap.start)
+    much = formatting.format_size(gap.end - gap.start)
     return f"  {much} of {gap.stream} not fetched; the node has it"
 
 
@@ -207,34 +211,36 @@ LEAST_TITLE = 14
 """Columns that the title gets, however long the status is."""
 
 
-def filtered(wanted: LineFilter, left: int, of: int) -> list[Run]:
+def filter_status(wanted: LineFilter, left: int, of: int) -> list[Run]:
     """`&loss !nan  12 of 300 lines`."""
     if not wanted:
         return []
-    return [optional(f"{cut(str(wanted), 24)}  {left:,} of {of:,} lines", "key")]
+    return [optional_run(f"{cut_text(str(wanted), 24)}  {left:,} of {of:,} lines", "key")]
 
 
-def searched(search: Search | None, match: int | None) -> list[Run]:
+def search_status(search: Search | None, match: int | None) -> list[Run]:
     """`/error 2/15`."""
     if search is None:
         return []
     count = search.count(match)
     found = "no match" if count == "0" else count
-    return [optional("", "text"), (f" /{cut(search.text, 20)} {found} ", "match")]
+    return [optional_run("", "text"), (f" /{cut_text(search.text, 20)} {found} ", "match")]
 
 
-def followed(*, follow: bool, fresh: int) -> list[Run]:
+def follow_status(*, follow: bool, fresh: int) -> list[Run]:
     """Whether the view follows; if not, how many lines came since it stopped."""
     if follow:
-        return [optional("following ", "ok")]
-    new: list[Run] = [optional(f"+{fresh:,} new", "warn")] if fresh else []
-    return [*new, optional(f"stopped, {actions.key('follow')} follows ", "dim")]
+        return [optional_run("following ", "ok")]
+    new: list[Run] = [optional_run(f"+{fresh:,} new", "warn")] if fresh else []
+    return [*new, optional_run(f"stopped, {actions.action_key('follow')} follows ", "dim")]
 
 
 def _room_for(status: Runs, width: int, more: str) -> Runs:
-    """The status without the parts that would leave no room for the title; the last parts go first."""
+    """The status without the parts that would leave no room for the
+    title; the last parts go first.
+    """
     most = max(width - LEAST_TITLE, 0)
-    return pressed(status, most, more) if length(status) > most else status
+    return squeeze_runs(status, most, more) if measure_runs(status) > most else status
 
 
 AROUND = (0, 1, 3, 10)
@@ -244,12 +250,17 @@ EVERYTHING = actions.FAR
 
 
 class LogView(Scroller, can_focus=True):
-    """A widget for the lines of a Source. `follow` concerns only the view: output is received all the time."""
+    """A widget for the lines of a Source.
+
+    `follow` concerns only the view: output is received all the time.
+    """
 
     aside = 16
 
     class Edge(Message):
-        """The user wants to see lines before the ones here (`back`) or after them; with `far`, the very first or last."""
+        """The user wants to see lines before the ones here (`back`) or after
+        them; with `far`, the very first or last.
+        """
 
         def __init__(self, *, back: bool, far: bool) -> None:
             super().__init__()
@@ -262,12 +273,14 @@ class LogView(Scroller, can_focus=True):
         self.follow = True
         self.wrap = False
         self.plain = False
-        """Show nothing but the text of the lines, to copy them with the terminal's own selection."""
+        """Show nothing but the text of the lines, to copy them with
+        the terminal's own selection.
+        """
         self.left = 0
         self.search: Search | None = None
         self.wanted = LineFilter()
         self.marks: set[Key] = set()
-        self.stamp: Stamp = stamp("off", 0.0)
+        self.stamp: Stamp = time_stamper("off", 0.0)
         self.prefix: Callable[[Line], Run] | None = None
         """Gives what to show before a line, such as its rank in a merged log."""
         self.live = True
@@ -355,7 +368,9 @@ class LogView(Scroller, can_focus=True):
         return self.search is not None and self.search.update(source)
 
     async def read_all(self) -> bool:
-        """Let filter and search see all lines that are here; False if another log was opened meanwhile."""
+        """Let filter and search see all lines that are here; False if
+        another log was opened meanwhile.
+        """
         source = self.log_source
         for _ in range(MOST_SLICES):
             if not self.busy:
@@ -365,9 +380,11 @@ class LogView(Scroller, can_focus=True):
         return self.log_source is source
 
     def surround(self, step: int) -> str:
-        """Show more or fewer lines around each line that the filter keeps; returns what to tell the user."""
+        """Show more or fewer lines around each line that the filter
+        keeps; returns what to tell the user.
+        """
         if not self.wanted:
-            keeps, leaves = actions.key("filter_in"), actions.key("filter_out")
+            keeps, leaves = actions.action_key("filter_in"), actions.action_key("filter_out")
             return f"choose lines first: {keeps} keeps some, {leaves} leaves some out"
         place = AROUND.index(self.wanted.around) + step
         around = AROUND[min(max(place, 0), len(AROUND) - 1)]
@@ -457,7 +474,9 @@ class LogView(Scroller, can_focus=True):
 
     @property
     def new_lines(self) -> int:
-        """How many lines that the filter keeps have come since following stopped; 0 if this is not the newest output."""
+        """How many lines that the filter keeps have come since following
+        stopped; 0 if this is not the newest output.
+        """
         source = self.shown
         if source is None or not self.live:
             return 0
@@ -481,7 +500,9 @@ class LogView(Scroller, can_focus=True):
 
     @property
     def current(self) -> int | None:
-        """The number of the chosen line, else of the first on screen, or the newest if following."""
+        """The number of the chosen line, else of the first on
+        screen, or the newest if following.
+        """
         source = self.shown
         if source is None or source.total == source.first:
             return None
@@ -533,10 +554,12 @@ class LogView(Scroller, can_focus=True):
         source, line = self.shown, self.current_line
         here = source.lines if source is not None else ()
         marked = [one for one in here if self.marks and _key_of(one) in self.marks]
-        return [printable(one.text) for one in marked or ([line] if line else [])]
+        return [printable_line(one.text) for one in marked or ([line] if line else [])]
 
     def mark(self) -> bool | None:
-        """Mark or unmark the current line; returns whether it is marked now, None if there is no line."""
+        """Mark or unmark the current line; returns whether it is
+        marked now, None if there is no line.
+        """
         line = self.current_line
         if line is None:
             return None
@@ -603,7 +626,7 @@ class LogView(Scroller, can_focus=True):
         before: Line | None = None
         for line in source.lines:
             head = self.prefix(line)[0] if self.prefix else ""
-            made.append(self.stamp(line, before) + head + printable(line.text))
+            made.append(self.stamp(line, before) + head + printable_line(line.text))
             before = line
         return made
 
@@ -615,13 +638,13 @@ class LogView(Scroller, can_focus=True):
             return self._heading(width)
         if row >= len(self._rows):
             return []
-        return fitted(self._rows[row][1], width, self.glyphs.more)
+        return fit_runs(self._rows[row][1], width, self.glyphs.more)
 
     def _heading(self, width: int) -> Runs:
         status = _room_for(self._status(), width, self.glyphs.more)
-        room = width - length(status) - 1
-        bar = titled(self.title, max(room, 10), self.glyphs, chosen=True)
-        return ends(bar, status, width)
+        room = width - measure_runs(status) - 1
+        bar = pane_title(self.title, max(room, 10), self.glyphs, chosen=True)
+        return line_ends(bar, status, width)
 
     def _status(self) -> list[Run]:
         source = self.shown
@@ -629,7 +652,7 @@ class LogView(Scroller, can_focus=True):
             return []
         of = len(self.log_source.lines if self.log_source else ())
         return [
-            *filtered(self.wanted, len(source.lines), of),
-            *searched(self.search, self._match),
-            *followed(follow=self.follow, fresh=self.new_lines),
+            *filter_status(self.wanted, len(source.lines), of),
+            *search_status(self.search, self._match),
+            *follow_status(follow=self.follow, fresh=self.new_lines),
         ]

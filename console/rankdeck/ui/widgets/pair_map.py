@@ -1,4 +1,6 @@
-"""The heat map of an acceptance run: a coloured cell for each pair, with its number where the cell allows, and its legend."""
+"""The heat map of an acceptance run: a coloured cell for each pair, with its
+number where the cell allows, and its legend.
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -7,14 +9,14 @@ from textual import events
 from textual.geometry import Region
 from textual.message import Message
 
-from rankdeck.acceptance.heatmap import HeatMap, kind, mark
+from rankdeck.acceptance.heatmap import HeatMap, cell_kind, cell_mark
 from rankdeck.acceptance.run import AcceptanceRun, Cell
 from rankdeck.model.acceptance import Population
-from rankdeck.model.safe_text import printable
-from rankdeck.model.text import figures
+from rankdeck.model.safe_text import printable_line
+from rankdeck.model.text import significant_figures
 from rankdeck.ui import actions
 from rankdeck.ui.themes import CELL
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut, fit, merge
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut_text, fit_text, merge_runs
 
 ROLES = {
     "good": "ok", "fair": "accent", "slow": "warn", "bad": "bad", "unknown": "unknown", "run": "key",
@@ -22,7 +24,9 @@ ROLES = {
 }  # fmt: skip
 """Kind of a cell -> role of the theme for text about it."""
 _FILLED = {"slow": f"{CELL}warn", "bad": f"{CELL}bad", "fair": f"{CELL}hot1"}
-"""Kind of a cell -> role of the cell; those of good cells go by their share of the median, all others are not filled."""
+"""Kind of a cell -> role of the cell; those of good cells go by their share of
+the median, all others are not filled.
+"""
 _SHARE_STEP = 0.02
 """Good cells change their colour with each such step from the median."""
 MOST_NAME = 24
@@ -39,7 +43,9 @@ LEAST_BESIDE, LEAST_ROOMY = 34, 45
 
 @dataclass(frozen=True, slots=True)
 class MapForm:
-    """How a map is laid out: size of a cell, of the names beside and above, how the names above are written."""
+    """How a map is laid out: size of a cell, of the names beside and
+    above, how the names above are written.
+    """
 
     wide: int
     tall: int
@@ -50,7 +56,10 @@ class MapForm:
 
 
 class PairMap(Canvas, can_focus=True):
-    """Heat map of pairs: rows send, columns receive, leaves are blocks. The map scrolls with a cursor on one cell."""
+    """Heat map of pairs: rows send, columns receive, leaves are blocks.
+
+    The map scrolls with a cursor on one cell.
+    """
 
     class Moved(Message):
         """The cursor went to another cell."""
@@ -186,14 +195,14 @@ class PairMap(Canvas, can_focus=True):
     def _heading(self, heat: HeatMap, form: MapForm, y: int) -> Runs:
         """The receivers' names, or a line of them."""
         head = "sends, to" if y == form.head - 1 and form.label > 9 else ""
-        runs: list[Run] = [(fit(head, form.label), "dim")]
+        runs: list[Run] = [(fit_text(head, form.label), "dim")]
         for column in self._columns(form):
             if column is None:
                 runs.append((" ", "text"))
                 continue
             role = "key" if column == self.column else "dim"
             runs.append((_name_above(heat, form, column, y), role))
-        return merge(runs)
+        return merge_runs(runs)
 
     def _row(self, heat: HeatMap, form: MapForm, row: int, at: int) -> Runs:
         name = self._name_beside(heat, form, row) if at == (form.tall - 1) // 2 else ""
@@ -203,10 +212,10 @@ class PairMap(Canvas, can_focus=True):
                 runs.append((self.glyphs.vertical, "border"))
                 continue
             runs += self._cell(heat, form, (row, column), at)
-        return merge(runs)
+        return merge_runs(runs)
 
     def _name_beside(self, heat: HeatMap, form: MapForm, row: int) -> str:
-        name = printable(heat.senders[row])
+        name = printable_line(heat.senders[row])
         number = ""
         if form.names == "numbers" and heat.senders[row] in heat.receivers:
             number = f"{heat.receivers.index(heat.senders[row]) + 1} "
@@ -214,7 +223,9 @@ class PairMap(Canvas, can_focus=True):
         return number + (name if len(name) <= room else f"{self.glyphs.more}{name[1 - room :]}")
 
     def _cell(self, heat: HeatMap, form: MapForm, place: tuple[int, int], at: int) -> list[Run]:
-        """One line of a cell: its number in the middle, below it the share of the median if it is not good."""
+        """One line of a cell: its number in the middle, below it the share
+        of the median if it is not good.
+        """
         cell = heat.cell(*place)
         own = heat.senders[place[0]] == heat.receivers[place[1]]
         gap = 1 if form.wide >= _NUMBERED else 0
@@ -223,21 +234,21 @@ class PairMap(Canvas, can_focus=True):
         text = ""
         if at == middle:
             text = "–" if own else self._said(cell, inside, numbered=bool(gap))
-        elif at == middle + 1 and cell is not None and cell.share and kind(cell) in NOT_GOOD:
+        elif at == middle + 1 and cell is not None and cell.share and cell_kind(cell) in NOT_GOOD:
             text = f"{cell.share:.0%}"
         role = "border" if own else role_of(cell)
         if place == (self.row, self.column):
-            role = f"{ROLES[kind(cell)]}@selection"
+            role = f"{ROLES[cell_kind(cell)]}@selection"
         shown = f"{text:^{inside}}" if gap else text.rjust(inside)
         return [(shown, role), (" " * gap, "text")]
 
     def _said(self, cell: Cell | None, width: int, *, numbered: bool) -> str:
         """The number of a cell, or else its letter."""
         if numbered and cell is not None and cell.value is not None and cell.answer is not None:
-            text = figures(cell.value)
-            return text if len(text) <= width else cut(f"{cell.value:.3g}", width)
+            text = significant_figures(cell.value)
+            return text if len(text) <= width else cut_text(f"{cell.value:.3g}", width)
         good = "." if self.theme.ascii else self.glyphs.dot
-        return mark(cell, min(width, 2)).replace(".", good).strip()
+        return cell_mark(cell, min(width, 2)).replace(".", good).strip()
 
     # ---- moving
 
@@ -257,7 +268,7 @@ class PairMap(Canvas, can_focus=True):
     def has_bad(self) -> bool:
         """Whether some cell is not good."""
         cells = self._map.cells.values() if self._map else ()
-        return any(kind(cell) in NOT_GOOD for cell in cells)
+        return any(cell_kind(cell) in NOT_GOOD for cell in cells)
 
     def next_bad(self) -> bool:
         """Go to the next cell that is not good, in reading order; False if there is none."""
@@ -269,15 +280,15 @@ class PairMap(Canvas, can_focus=True):
         total = len(heat.senders) * wide
         for step in range(total):
             row, column = divmod((start + step) % total, wide)
-            if kind(heat.cell(row, column)) in NOT_GOOD:
+            if cell_kind(heat.cell(row, column)) in NOT_GOOD:
                 self.go(row, column)
                 return True
         return False
 
     def on_key(self, event: events.Key) -> None:
-        beside = actions.beside(event.key)
+        beside = actions.key_grid_step(event.key)
         form = self._form()
-        steps = actions.steps(event.key, max((self.size.height - form.head) // form.tall, 1))
+        steps = actions.key_steps(event.key, max((self.size.height - form.head) // form.tall, 1))
         if beside is not None:
             event.stop()
             self.go(self.row + beside[1], self.column + beside[0])
@@ -329,7 +340,7 @@ def _form(heat: HeatMap, width: int, height: int) -> MapForm:
 
 def _name_above(heat: HeatMap, form: MapForm, column: int, y: int) -> str:
     """What stands above a column in line `y` of the names."""
-    name = printable(heat.receivers[column])
+    name = printable_line(heat.receivers[column])
     gap = 1 if form.wide >= _NUMBERED else 0
     inside = form.wide - gap
     if form.names == "across":
@@ -341,7 +352,7 @@ def _name_above(heat: HeatMap, form: MapForm, column: int, y: int) -> str:
 
 def role_of(cell: Cell | None) -> str:
     """The role of a cell: filled if it was measured, the good ones by their share of the median."""
-    word = kind(cell)
+    word = cell_kind(cell)
     if word == "good":
         share = cell.share if cell is not None and cell.share is not None else 1.0
         step = 1 + round((share - 1.0) / _SHARE_STEP)
@@ -358,7 +369,9 @@ _LEGEND = (
 _COLOURS = {"good": f"{CELL}calm1", **_FILLED}
 
 
-def legend(run: AcceptanceRun, heat: HeatMap, seen: Collection[str], cell_width: int) -> list[Runs]:
+def heat_legend(
+    run: AcceptanceRun, heat: HeatMap, seen: Collection[str], cell_width: int
+) -> list[Runs]:
     """What colours and letters of the cells mean, and from which number on, one entry each.
 
     Cells too narrow for their number show the share of the median, those of one letter in tenths.
@@ -385,14 +398,16 @@ _MOST_KINDS = 2
 
 
 def _limits(run: AcceptanceRun, heat: HeatMap) -> dict[str, str]:
-    """`good`, `fair`, `slow` with the numbers that part them; pairs of several kinds, as inside a leaf, have their own."""
+    """`good`, `fair`, `slow` with the numbers that part them; pairs of several
+    kinds, as inside a leaf, have their own.
+    """
     judgement = run.judgements.get(heat.recipe)
     kinds: list[Population] = [*judgement.populations.values()] if judgement else []
     if not 0 < len(kinds) <= _MOST_KINDS:
         return {}
     unit = next((cell.unit for cell in heat.cells.values() if cell.unit), "")
     good, limit = (
-        f"{' or '.join(dict.fromkeys(map(figures, numbers)))} {unit}".rstrip()
+        f"{' or '.join(dict.fromkeys(map(significant_figures, numbers)))} {unit}".rstrip()
         for numbers in ([one.good for one in kinds], [one.limit for one in kinds])
     )
     return {"good": f"good ≥ {good}", "fair": f"fair ≥ {limit}", "slow": f"slow < {limit}"}

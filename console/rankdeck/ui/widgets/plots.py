@@ -1,4 +1,6 @@
-"""Plots of numbers over time: filled areas of dots, blocks or ASCII, calm at their foot and hot at their top."""
+"""Plots of numbers over time: filled areas of dots, blocks or ASCII,
+calm at their foot and hot at their top.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,7 +9,7 @@ from math import floor, log10
 from rich.cells import cell_len
 
 from rankdeck.ui.themes import RAMP_STEPS, RAMPS, Glyphs
-from rankdeck.ui.widgets.canvas import Run, Runs, cut, length, merge
+from rankdeck.ui.widgets.canvas import Run, Runs, cut_text, measure_runs, merge_runs
 
 _DOTS = ((0x00, 0x40, 0x44, 0x46, 0x47), (0x00, 0x80, 0xA0, 0xB0, 0xB8))
 """Dots of braille for a column of 0 to 4 dots, in the left and in the right half of a cell."""
@@ -22,7 +24,9 @@ _LEAST_MIDDLE = 5
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What the foot and the top of a plot stand for, and its colours: a ramp of the theme, or one role."""
+    """What the foot and the top of a plot stand for, and its colours:
+    a ramp of the theme, or one role.
+    """
 
     top: float
     foot: float = 0.0
@@ -53,13 +57,14 @@ def columns_of(width: int, glyphs: Glyphs) -> int:
     return width * (2 if glyphs.braille else 1)
 
 
-def plot(
+def draw_plot(
     values: Sequence[float | None], room: tuple[int, int], glyphs: Glyphs, scale: Scale
 ) -> list[Runs]:
-    """The newest numbers as a filled area in `room` (cells, lines), the newest at the right edge, the highest line first.
+    """The newest numbers as a filled area in `room` (cells, lines), the newest at
+    the right edge, the highest line first.
 
-    A number has at least one dot; only None leaves a gap. A single line of blocks is never filled to its upper edge:
-    it would merge with the line above.
+    A number has at least one dot; only None leaves a gap. A single line of blocks is never filled
+    to its upper edge: it would merge with the line above.
     """
     width, rows = room
     steps = 4 if glyphs.braille else len(glyphs.steps) - (rows == 1)
@@ -77,17 +82,19 @@ def plot(
     return lines
 
 
-def spark(values: Sequence[float | None], width: int, glyphs: Glyphs, scale: Scale) -> list[Run]:
+def draw_spark(
+    values: Sequence[float | None], width: int, glyphs: Glyphs, scale: Scale
+) -> list[Run]:
     """The same on one line."""
-    return list(plot(values, (width, 1), glyphs, scale)[0])
+    return list(draw_plot(values, (width, 1), glyphs, scale)[0])
 
 
-def columns(values: Sequence[float | None], glyphs: Glyphs, scale: Scale) -> list[Run]:
+def draw_columns(values: Sequence[float | None], glyphs: Glyphs, scale: Scale) -> list[Run]:
     """One cell for each of several things, as high as its number."""
     most = len(glyphs.steps) - 2
     shares = [None if value is None else scale.share(value) for value in values]
     runs = ((_step(share, most, glyphs), scale.role(share or 0.0)) for share in shares)
-    return merge(list(runs))
+    return merge_runs(list(runs))
 
 
 def _step(share: float | None, most: int, glyphs: Glyphs) -> str:
@@ -118,7 +125,7 @@ def _coloured(text: str, shares: Sequence[float | None], scale: Scale) -> list[R
         max(share or 0.0 for share in shares[at * each : at * each + each])
         for at in range(len(text))
     )
-    return merge([(sign, scale.role(high)) for sign, high in zip(text, highest, strict=True)])
+    return merge_runs([(sign, scale.role(high)) for sign, high in zip(text, highest, strict=True)])
 
 
 # ---- with axes, in a frame
@@ -126,7 +133,9 @@ def _coloured(text: str, shares: Sequence[float | None], scale: Scale) -> list[R
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A plot with what is written around it: its title, its newest number, how numbers are said, seconds in a column."""
+    """A plot with what is written around it: its title, its newest number, how
+    numbers are said, seconds in a column.
+    """
 
     title: str
     newest: str
@@ -136,8 +145,10 @@ class Figure:
     scale: Scale
 
 
-def framed(figure: Figure, room: tuple[int, int], glyphs: Glyphs) -> list[Runs]:
-    """The figure in a frame that fills `room` exactly: numbers beside the area, the time in the lower edge."""
+def draw_frame(figure: Figure, room: tuple[int, int], glyphs: Glyphs) -> list[Runs]:
+    """The figure in a frame that fills `room` exactly: numbers beside
+    the area, the time in the lower edge.
+    """
     width, height = room
     rows = height - _FRAME
     inner = width - _FRAME - LABEL
@@ -145,7 +156,7 @@ def framed(figure: Figure, room: tuple[int, int], glyphs: Glyphs) -> list[Runs]:
     if rows >= _LEAST_MIDDLE:
         labels[rows // 2] = figure.say((figure.scale.top + figure.scale.foot) / 2)
     side = (glyphs.vertical, "border")
-    lines = plot(figure.values, (inner, rows), glyphs, figure.scale)
+    lines = draw_plot(figure.values, (inner, rows), glyphs, figure.scale)
     body = [
         [side, (f"{labels.get(y, ''):>{LABEL - 1}} ", "dim"), *line, side]
         for y, line in enumerate(lines)
@@ -155,9 +166,9 @@ def framed(figure: Figure, room: tuple[int, int], glyphs: Glyphs) -> list[Runs]:
 
 def _upper_edge(figure: Figure, width: int, glyphs: Glyphs) -> Runs:
     newest = f" {figure.newest} " if figure.newest else ""
-    title = cut(figure.title, width - cell_len(newest) - 6, glyphs.more)
+    title = cut_text(figure.title, width - cell_len(newest) - 6, glyphs.more)
     runs: list[Run] = [(glyphs.corners[0] + glyphs.horizontal, "border"), (f" {title} ", "title")]
-    left = width - length(runs) - cell_len(newest) - 2
+    left = width - measure_runs(runs) - cell_len(newest) - 2
     return [
         *runs,
         (glyphs.horizontal * left, "border"),

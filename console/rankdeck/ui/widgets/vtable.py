@@ -1,4 +1,6 @@
-"""Tables, lists with rows that open, and the map of nodes with a cell each; only what is on screen is painted."""
+"""Tables, lists with rows that open, and the map of nodes with a cell
+each; only what is on screen is painted.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,12 +17,12 @@ from rankdeck.ui.widgets.canvas import (
     Run,
     Runs,
     Scroller,
-    fit,
-    fitted,
-    length,
-    merge,
-    pressed,
-    shifted,
+    fit_runs,
+    fit_text,
+    measure_runs,
+    merge_runs,
+    shift_runs,
+    squeeze_runs,
 )
 
 GAP = 2
@@ -40,7 +42,9 @@ class Column:
     grow: bool = False
     """The column takes the space that is left."""
     least: int = 0
-    """Other columns are left out until this one has so many cells, up to a third of the line; 0: `width`."""
+    """Other columns are left out until this one has so many cells, up
+    to a third of the line; 0: `width`.
+    """
 
 
 Layout = Sequence[tuple[Column, int]]
@@ -232,7 +236,9 @@ class VTable(Scroller, can_focus=True):
         return f"{self.top + 1:,}-{self.top + len(self.rows_in_view):,} of {len(self.rows):,}"
 
     def whole(self, row: str) -> list[tuple[str, str]]:
-        """The title and full text of every column in this row, including columns that do not fit."""
+        """The title and full text of every column in this row,
+        including columns that do not fit.
+        """
         painted = ((one.title, one.paint(row, one.width)) for one in self.columns)
         return [(title, "".join(text for text, _ in runs).strip()) for title, runs in painted]
 
@@ -241,16 +247,16 @@ class VTable(Scroller, can_focus=True):
         runs: list[Run] = []
         for column, cells in layout:
             painted = column.paint(row, cells)
-            runs += aligned(painted, cells, right=column.right, more=self.glyphs.more)
+            runs += align_runs(painted, cells, right=column.right, more=self.glyphs.more)
             runs.append((" " * GAP, "text"))
         # Without the gap after the last column, which would have to be cut off again.
-        return merge(runs[:-1])
+        return merge_runs(runs[:-1])
 
     def _fitting(self, width: int) -> Layout:
         """The layout at this width, computed once."""
         key = (self.columns, width)
         if self._layout[0] != key:
-            self._layout = (key, fitting(self.columns, width))
+            self._layout = (key, fitting_columns(self.columns, width))
             self._cells.clear()
             self._fresh.clear()
         return self._layout[1]
@@ -280,7 +286,7 @@ def _with_right(runs: list[Run], text: str, width: int) -> list[Run]:
     return [*kept, (" " * room + text, "dim")]
 
 
-def fitting(columns: Sequence[Column], width: int) -> list[tuple[Column, int]]:
+def fitting_columns(columns: Sequence[Column], width: int) -> list[tuple[Column, int]]:
     """The columns that fit and the width of each; a column that grows takes the rest."""
     shown = list(columns)
     # The last column needs no gap after it.
@@ -302,17 +308,20 @@ def _first_to_go(shown: Sequence[Column]) -> Column:
     return min(reversed(shown), key=lambda column: column.keep)
 
 
-def aligned(runs: Runs, width: int, *, right: bool, more: str) -> list[Run]:
+def align_runs(runs: Runs, width: int, *, right: bool, more: str) -> list[Run]:
     """The runs in exactly `width` cells."""
     if len(runs) == 1:
         text, role = runs[0]
         return [
-            (text.rjust(width) if right and len(text) <= width else fit(text, width, more), role)
+            (
+                text.rjust(width) if right and len(text) <= width else fit_text(text, width, more),
+                role,
+            )
         ]
     left = width
     kept: list[Run] = []
     for text, role in runs:
-        piece = fit(text, min(left, max(len(text), 0)), more) if len(text) > left else text
+        piece = fit_text(text, min(left, max(len(text), 0)), more) if len(text) > left else text
         kept.append((piece, role))
         left -= len(piece)
         if left <= 0:
@@ -440,13 +449,13 @@ class FoldList(Scroller, can_focus=True):
 
     def line(self, y: int, width: int) -> Runs:
         if y == 0:
-            title = pressed(self._title, width, self.glyphs.more)
+            title = squeeze_runs(self._title, width, self.glyphs.more)
             return _with_right(list(title), self._position(), width)
         at = self._top + y - 1
         if at >= len(self._rows):
             return []
         place, row = self._rows[at]
-        runs = fitted(shifted(row, self.left), width, self.glyphs.more)
+        runs = fit_runs(shift_runs(row, self.left), width, self.glyphs.more)
         return [(t, _on(r)) for t, r in runs] if place == self.at else runs
 
     def _position(self) -> str:
@@ -461,9 +470,9 @@ def _on(role: str) -> str:
     return f"{role.partition('@')[0]}@selection"
 
 
-def column(text: str, width: int, role: str) -> Run:
+def column_run(text: str, width: int, role: str) -> Run:
     """A run of exactly that width."""
-    return fit(text, width), role
+    return fit_text(text, width), role
 
 
 BLOCK = 10
@@ -476,7 +485,9 @@ INDENT = 1
 
 
 class CellMap(Canvas):
-    """Marks in reading order, in blocks of ten; if there are too many, a cell stands for several marks."""
+    """Marks in reading order, in blocks of ten; if there are too many,
+    a cell stands for several marks.
+    """
 
     class Chosen(Message):
         """The cell of item `place` was clicked."""
@@ -496,7 +507,9 @@ class CellMap(Canvas):
         *,
         id: str | None = None,
     ) -> None:
-        """`beside` gives what stands beside the items from one place to another, if there are several lines."""
+        """`beside` gives what stands beside the items from one place to
+        another, if there are several lines.
+        """
         super().__init__(id=id)
         self._worst, self._beside = worst, beside
         self._marks: list[Mark] = []
@@ -556,7 +569,9 @@ class CellMap(Canvas):
         return max(-(-len(self._marks) // room), 1)
 
     def lines_for(self, count: int, width: int, most: int = 1000) -> int:
-        """How many lines show `count` marks: one cell for each mark, if that takes at most `most` lines."""
+        """How many lines show `count` marks: one cell for each mark, if
+        that takes at most `most` lines.
+        """
         lines = max(-(-count // self._per_line(width, count)), 1)
         per_cell = -(-lines // most)
         return -(-lines // per_cell)
@@ -580,12 +595,14 @@ class CellMap(Canvas):
         start = y * per_line * per_cell
         if self._beside and self._has_words(width) and start < len(self._marks):
             end = min(start + per_line * per_cell, len(self._marks))
-            blank = per_line + per_line // BLOCK + INDENT - length(runs)
+            blank = per_line + per_line // BLOCK + INDENT - measure_runs(runs)
             runs += [(" " * max(blank, 0), "text"), *self._beside(start, end)]
-        return merge(runs)
+        return merge_runs(runs)
 
     def _sum(self, start: int, group: Sequence[Mark]) -> Mark:
-        """The mark to show for a cell that stands for several, computed again only when one of them changes."""
+        """The mark to show for a cell that stands for several, computed
+        again only when one of them changes.
+        """
         if start not in self._summed:
             self._summed[start] = self._worst(group)
         return self._summed[start]

@@ -1,9 +1,9 @@
 """The root lab: nodes with a root file system of their own, where containers and Slurm are real.
 
-The same `Lab` as the rootless one, but the nodes are trixie with Apptainer, Podman, Open MPI 5 and 4.1
-and Slurm, `/srv/images` holds application images (see image.sh), and root and the ordinary user `lab` are
-both real. The images are built once and kept in the cache folder; `python -m tests.support.lab.root`
-builds them, brings a lab up and says how to use it.
+The same `Lab` as the rootless one, but the nodes are trixie with Apptainer, Podman, Open MPI 5 and
+4.1 and Slurm, `/srv/images` holds application images (see image.sh), and root and the ordinary user
+`lab` are both real. The images are built once and kept in the cache folder; `python -m
+tests.support.lab.root` builds them, brings a lab up and says how to use it.
 """
 
 import fcntl

@@ -1,4 +1,5 @@
-"""Slurm on the nodes of a root lab: munge everywhere, slurmctld on n3, slurmd on n1 and n2, n4 to log in.
+"""Slurm on the nodes of a root lab: munge everywhere, slurmctld on
+n3, slurmd on n1 and n2, n4 to log in.
 
 Accounting (MariaDB and slurmdbd on n3) is only there between `account` and `account_no_more`.
 """
@@ -93,7 +94,9 @@ runuser -u slurm -- slurmdbd
 for try in $(seq 100); do sacctmgr --noheader show cluster && break; sleep 0.2; done
 """
 _LIMITED = "SlurmctldParameters=rl_enable,rl_bucket_size=30,rl_refill_rate=2\n"
-"""As large sites have it since 23.02: so many calls at once, and so many a second, for each user."""
+"""As large sites have it since 23.02: so many calls at once, and
+so many a second, for each user.
+"""
 _AGAIN = "pkill slurmctld; while pgrep -x slurmctld; do sleep 0.1; done; rm -f /var/lib/slurm/slurmctld/clustername; slurmctld"
 
 
@@ -118,7 +121,9 @@ def account_no_more(root: Operator) -> None:
 
 
 def limit_calls(root: Operator, *, on: bool) -> None:
-    """Have the controller count the calls of each user and turn away those that are too many, or no more."""
+    """Have the controller count the calls of each user and turn away
+    those that are too many, or no more.
+    """
     change = f"printf '%s' '{_LIMITED}' >>" if on else "sed -i '/^SlurmctldParameters/d' "
     root.on(CONTROLLER, f"{change}/etc/slurm/slurm.conf; {_AGAIN}")
     assert eventually(lambda: idle(root)), root.on(CONTROLLER, "tail /var/log/slurmctld.log")
@@ -146,9 +151,11 @@ def idle(root: Operator) -> bool:
 
 
 def through(who: Operator, calls: int = 120) -> Operator:
-    """The same operator, whose cluster file says that Slurm runs the jobs and `login` is its login node.
+    """The same operator, whose cluster file says that Slurm runs the
+    jobs and `login` is its login node.
 
-    So many `calls` a minute are allowed that no test waits for the next one; tests of the usual limit say 6.
+    So many `calls` a minute are allowed that no test waits for the next
+    one; tests of the usual limit say 6.
     """
     file = Path(who.file)
     cluster = yaml.safe_load(file.read_text())
