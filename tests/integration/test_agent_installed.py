@@ -27,6 +27,11 @@ from rankdeck_agent.service import place_installation, write_unit_text
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 FAKE = Path(__file__).resolve().parents[1] / "support/systemctl.py"
 CONSOLE = ("console", "c0nsole")
+VERBS = {
+    "install": "run_install",
+    "uninstall": "run_uninstall",
+    "status": "run_agent_status",
+}
 
 
 @pytest.fixture
@@ -82,7 +87,7 @@ async def verb(site, monkeypatch, capsys, name, given="", **options):
     monkeypatch.setattr(choose, "choose_cluster", lambda _: site.cluster)
     values = {"system": False, "dry_run": False, "json": True, "kubernetes": False, **options}
     namespace = argparse.Namespace(cluster="", nodes=given, **values)
-    code = await asyncio.to_thread(getattr(agent, name), namespace, None)
+    code = await asyncio.to_thread(getattr(agent, VERBS[name]), namespace, None)
     printed = capsys.readouterr()
     answer = json.loads(printed.out) if values["json"] else printed.out
     return code, answer, printed.err
