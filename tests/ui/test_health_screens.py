@@ -200,3 +200,25 @@ async def test_from_the_events_every_other_screen_is_a_key_away() -> None:
         await pilot.press("1")
         await shows(app, pilot, "12 of 12 nodes")
         await pilot.press("5", "q")
+
+
+async def test_the_cursor_stays_on_the_newest_event_until_one_moves_it() -> None:
+    stage = sick()
+    first = stage.cluster.nodes[0].name
+
+    def happens(second: float, words: str) -> None:
+        stage.fleet.apply(first, Event(second, "bad", "kernel.xid", f"{words} · reboot", words))
+
+    async with console(stage, (120, 30)) as (app, pilot):
+        await pilot.press("5")
+        await shows(app, pilot, "Xid 79, GPU ha")
+        happens(1_020.0, "Xid 48")
+        await shows(app, pilot, "Xid 48")
+        table = app.screen.table
+        assert table.cursor == table.rows[0]
+        await pilot.press("down")
+        held = table.cursor
+        happens(1_030.0, "Xid 62")
+        await shows(app, pilot, "Xid 62")
+
+        assert held == table.cursor != table.rows[0]
