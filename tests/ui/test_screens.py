@@ -680,13 +680,13 @@ async def test_a_refused_launch_is_one_sentence(stage: Stage, tmp_path: Path) ->
 async def test_an_unknown_host_key_is_asked_with_its_fingerprint(
     stage: Stage, key: str, answer: Answers
 ) -> None:
-    stage.pending_question = HostKeyError(
-        "node03",
-        "its key is not known",
-        fingerprint="SHA256:abcdef",
-        line="node03 ssh-ed25519 AAAA",
-    )
     async with console(stage) as (app, pilot):
+        stage.pending_question = HostKeyError(
+            "node03",
+            "its key is not known",
+            fingerprint="SHA256:abcdef",
+            line="node03 ssh-ed25519 AAAA",
+        )
         await shows(app, pilot, "SHA256:abcdef")
         await pilot.press("enter")
         await pilot.press(key)
@@ -701,8 +701,8 @@ TWO_PROMPTS = LoginQuestion(
 
 
 async def test_what_a_server_asks_is_typed_one_prompt_after_the_other(stage: Stage) -> None:
-    stage.pending_question = TWO_PROMPTS
     async with console(stage) as (app, pilot):
+        stage.pending_question = TWO_PROMPTS
         await shows(app, pilot, "The last answer was refused")
         await shows(app, pilot, " 1. push")
         await pilot.press("s", "q", "x", "backspace")
@@ -716,8 +716,8 @@ async def test_what_a_server_asks_is_typed_one_prompt_after_the_other(stage: Sta
 
 
 async def test_the_dialog_says_how_many_logins_will_ask_and_what_stops_them(stage: Stage) -> None:
-    stage.pending_question = replace(TWO_PROMPTS, more=299)
     async with console(stage) as (app, pilot):
+        stage.pending_question = replace(TWO_PROMPTS, more=299)
         await shows(app, pilot, "up to 299 more will ask")
         await shows(app, pilot, "esc stop all questions")
         await pilot.press("escape")
@@ -729,8 +729,8 @@ async def test_the_dialog_says_how_many_logins_will_ask_and_what_stops_them(stag
 async def test_no_answer_is_given_on_escape_and_a_question_that_nobody_waits_for_goes_away(
     stage: Stage,
 ) -> None:
-    stage.pending_question = TWO_PROMPTS
     async with console(stage) as (app, pilot):
+        stage.pending_question = TWO_PROMPTS
         await shows(app, pilot, "me@node03")
         stage.pending_question = None
         await lacks(app, pilot, "me@node03")

@@ -248,7 +248,8 @@ class RankdeckApp(FrameDiff):
 
     def _withdraw_question(self) -> None:
         """Remove a question that nobody waits for any more: its login has ended."""
-        if self._question is not None and self._question is self.screen:
+        # While the console ends, no screen is left.
+        if self._question is not None and self._question in self.screen_stack[-1:]:
             self._question.dismiss(None)
         self._question = None
 
