@@ -781,8 +781,8 @@ async def test_what_is_hidden_by_another_screen_is_not_painted(stage: Stage) -> 
 
 async def test_behind_a_question_the_picture_goes_on(stage: Stage) -> None:
     painted: list[str] = []
-    stage.pending_question = HostKeyError("node01", "not known", line="node01 key")
     async with console(stage) as (app, pilot):
+        stage.pending_question = HostKeyError("node01", "not known", line="node01 key")
         await until(pilot, lambda: app.screen.is_modal, "nobody asks")
         fleet = app.home("fleet")
         tick = fleet.tick
