@@ -2,13 +2,11 @@
 also by an agent that starts again.
 """
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Optional
 
-from rankdeck_agent.collectors.base import BootMemory, Tree
-from rankdeck_agent.files import agent_state_folder
+from rankdeck_agent.collectors.base import BootMemory, own_memory
 from rankdeck_agent.rules.derived import KEPT, SIZES, is_kept
 from rankdeck_agent.rules.facts import Number, Table
 
@@ -24,15 +22,11 @@ def memory_of_this_boot(root: str) -> Optional[BootMemory]:
 
     A container sees other mounts and interfaces of the same boot: each view has a file of its own.
     """
-    boot = Tree("/").maybe("proc/sys/kernel/random/boot_id") if root == "/" else None
-    if not boot:
-        return None
     try:
         view = [Path(f"/proc/self/ns/{kind}").stat().st_ino for kind in ("mnt", "net")]
     except OSError:
         return None
-    name = ".".join(map(str, ("seen", os.uname().nodename, *view)))
-    return BootMemory(agent_state_folder() / name, boot)
+    return own_memory(root, ".".join(map(str, ("seen", *view))))
 
 
 class SeenDevices:

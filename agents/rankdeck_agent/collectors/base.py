@@ -244,12 +244,12 @@ class BootMemory:
             replace_private(self._path, json.dumps(shape).encode())
 
 
-def own_memory(root: str) -> Optional[BootMemory]:
-    """The memory of this machine; None for the recording of another."""
+def own_memory(root: str, what: str = "devices") -> Optional[BootMemory]:
+    """What is kept of this machine under this name; None for the recording of another."""
     boot = Tree("/").maybe("proc/sys/kernel/random/boot_id") if root == "/" else None
     if not boot:
         return None
-    return BootMemory(agent_state_folder() / f"devices.{os.uname().nodename}", boot)
+    return BootMemory(agent_state_folder() / f"{what}.{os.uname().nodename}", boot)
 
 
 class KeptNames:
