@@ -227,7 +227,6 @@ DOCUMENTED = {
     'docker: Error response from daemon: Conflict. The container name "/x" is already in use': ('the container runtime of that node refuses', 'host'),
     'Back-off pulling image "x"': ('the image cannot be fetched from its registry', 'start'),
     'Error: ImagePullBackOff': ('the image cannot be fetched from its registry', 'start'),
-    'RuntimeError: Engine core initialization failed. See root cause above.': ('a process of its vLLM engine failed', 'own'),
     'hfi_userinit: assign_context command failed: Device or resource busy': ('libfabric (OFI) finds no provider on that node: its network card or its driver', 'start'),
     'The InfiniBand retry count between two MPI processes has been exceeded.': ('the network gave up: the other side did not answer', 'timeout'),
     'Open MPI failed an OFI Libfabric library call (fi_domain).': ('libfabric (OFI) finds no provider on that node: its network card or its driver', 'start'),

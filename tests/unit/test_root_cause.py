@@ -610,3 +610,16 @@ def test_ranks_that_could_not_reach_a_loopback_address_are_told_apart_from_their
 
     assert verdict is not None
     assert (verdict.end.rank, verdict.victims) == (4, (0, 1))
+
+
+def test_of_those_that_did_not_time_out_the_one_that_raised_is_the_cause_though_it_ended_well() -> (
+    None
+):
+    waited = [rank(n, 19.0 + n / 1000, signal=6, said=(WAITED,)) for n in range(5)]
+    raised = (
+        "Traceback (most recent call last):",
+        "torch.AcceleratorError: CUDA error: unspecified launch failure",
+        "For debugging consider passing CUDA_LAUNCH_BLOCKING=1",
+    )
+    for at in (12.0, 160.0):
+        assert blamed(case(*waited, rank(5, at, 0, said=raised), ending=PLAIN, world=6)) == 5

@@ -469,6 +469,14 @@ class EndEvidence:
             return None
         return ProgramEnd(said["command"] or "", None, _DIED[said["bash"] or said["dash"]])
 
+    def raised_at_last(self, rank: int) -> bool:
+        """Whether a Python exception is among the last words of a rank: it may
+        end with exit 0 all the same, and have left the others behind.
+        """
+        place = self._folder.place(rank)
+        tails = (_Tail(place / name, i, STOPPED.tail) for i, name in enumerate(STREAMS))
+        return any(any(tail.exceptions(1)) for tail in tails)
+
     def of_launcher(self) -> tuple[str, ...]:
         """The last lines of the launchers here: the evidence for one that failed."""
         return tuple(read_last_words(self._folder.place(LAUNCHER), LAUNCHER_BOUND))

@@ -380,7 +380,7 @@ class Supervisor:
         rank = event.rank
         inside = self._wrapped.failed_program(rank) or self._evidence.told_by_shell(rank)
         kernel = self._evidence.kernel_lines(rank)
-        if inside is None and not kernel:
+        if inside is None and not kernel and not self._evidence.raised_at_last(rank):
             return event
         said = tuple(read_last_words(self._folder.place(rank), RANK))
         return replace(event, said=said, kernel=kernel, inside=inside)

@@ -158,10 +158,9 @@ def _rank_end(record: JobRecord, rank: RankState) -> End:
     ended = record.end_reports.get(rank.rank)
     node = record.nodes[record.plan.supervising_node(rank.node)]
     last_lines, looks = ended.lines if ended else (), record.looks.get(rank.rank)
-    failed = rank.state in (State.FAILED, State.CANCELLED)
-    # Of a rank that still runs, the last line tells whether it has raised and not ended.
+    # Of a rank that still runs, or that ended well, they tell whether it raised before.
     going = (rank.last_line,) if rank.last_line and not rank.state.final else ()
-    lines = last_lines or (_log_tail(record, rank) if failed else going)
+    lines = last_lines or _log_tail(record, rank) or going
     look = looks[-1] if looks else None
     made_of = (rank, ended, look, node.uncertainty, lines)
     kept = record.ends.get(rank.rank)

@@ -177,3 +177,15 @@ def test_the_message_of_glibc_is_kept_before_its_stack_and_map_of_memory(tmp_pat
     (tmp_path / "err").write_text("\n".join([*lines, "Signal: Aborted (6)", ""]))
 
     assert read_last_words(tmp_path, RANK) == [says, "Signal: Aborted (6)"]
+
+
+def test_an_exception_among_the_last_words_is_known_of_a_rank_that_ended_well(
+    node: Node, tmp_path: Path
+) -> None:
+    raised = (
+        "Traceback (most recent call last):\n  File x\nRuntimeError: CUDA error\nsee the docs\n"
+    )
+    (tmp_path / "rank.2" / "err").write_text(raised)
+    (tmp_path / "rank.3" / "err").write_text(raised + "step\n" * 1000)
+
+    assert [node.witness.raised_at_last(rank) for rank in range(4)] == [False, False, True, False]
