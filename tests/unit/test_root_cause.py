@@ -623,3 +623,16 @@ def test_of_those_that_did_not_time_out_the_one_that_raised_is_the_cause_though_
     )
     for at in (12.0, 160.0):
         assert blamed(case(*waited, rank(5, at, 0, said=raised), ending=PLAIN, world=6)) == 5
+
+
+def test_of_ranks_with_one_exit_code_it_is_the_one_with_last_words_that_no_other_wrote() -> None:
+    steps = tuple(f"step {n} residual 0.{n}" for n in range(13, 16))
+    lost = [rank(n, 10.0 + n / 100, 14, said=steps) for n in (2, 0, 1, 3)]
+    mpirun = launcher("n1", 10.6, ("   Process name: [prterun-n1-7@1,2]",), name="mpirun", code=14)
+    own = (*steps, "cannot read mesh.h5")
+    assert blamed(case(*lost, rank(5, 10.3, 14, said=own), launchers=(mpirun,), world=6)) == 5
+
+    # What every rank says, or says again and again, or of a peer, tells nothing.
+    for last in ("step 16 residual 0.1", "ConnectionResetError: [Errno 104] Connection reset"):
+        one = case(*lost, rank(5, 10.3, 14, said=(*steps, last)), launchers=(mpirun,), world=6)
+        assert blamed(one) == 0

@@ -23,7 +23,7 @@ from rankdeck.rules.ends import (
     raised_itself,
     telling_words,
 )
-from rankdeck.rules.messages import first_by_launcher, named_peers, named_ranks
+from rankdeck.rules.messages import first_by_launcher, kinds_of, named_peers, named_ranks
 from rankdeck_agent.rules.scheduler_verdict import OUTSIDE, SchedulerVerdict
 
 _TOLD = ASKED | {SIGPIPE}
@@ -445,6 +445,9 @@ def _lost_peers(view: View) -> CauseChoice | None:
     piped = [m for m in pulled if m.end.signal == SIGPIPE]
     if len(piped) == 1 and len(pulled) > 1:
         return CauseChoice(piped[0], (piped[0].why, "all others only lost a peer"))
+    if (alone := _spoke_alone(pulled)) is not None:
+        last = clean_line(alone.end.lines[-1].strip(), LONGEST_QUOTE)
+        return CauseChoice(alone, (f"no other rank wrote such last words: {last}", alone.why))
     nodes = Counter(n for m in pulled for n in view.peers_of(m) if n != m.end.node)
     if nodes and (best := nodes.most_common(1)[0])[1] > len(pulled) // 2:
         return _named_node(pulled, *best)
@@ -452,6 +455,22 @@ def _lost_peers(view: View) -> CauseChoice | None:
         return told
     evidence = (pulled[0].why, "no rank failed by itself: look at the network")
     return CauseChoice(pulled[0], evidence)
+
+
+_NUMBER = re.compile(r"\d[\d.,:e+-]*")
+
+
+def _spoke_alone(pulled: Sequence[Meaning]) -> Meaning | None:
+    """The one rank whose last line is new, and not about a peer: neither it
+    nor another has written one like it.
+    """
+    lines = [[_NUMBER.sub("#", line.strip()) for line in m.end.lines] for m in pulled]
+    forms = Counter(form for own in lines for form in own)
+    pairs = zip(pulled, lines, strict=True)
+    new = [m for m, own in pairs if len(own) > 1 and forms[own[-1]] == 1]
+    if len(new) != 1 or len(pulled) < 3 or kinds_of(new[0].end.lines[-1:]):
+        return None
+    return new[0]
 
 
 _BEFORE_LAUNCHER = 0.25
