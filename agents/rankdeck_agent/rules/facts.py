@@ -281,6 +281,8 @@ KINDS: Mapping[str, EventKind] = {
     "kernel.pcie": EventKind(15, HOUR, "the lanes of a device are disturbed", "reseat it"),
     "kernel.iommu": EventKind(15, HOUR, "transfers of this device were refused"),
     "kernel.files": EventKind(21, HOUR, "no process can open another file"),
+    "kernel.limits": EventKind(21, HOUR, "a limit of the kernel is reached: connections or programs fail"),
+    "kernel.clock": EventKind(20, DAY, "the clock of the processor cannot be trusted"),
     "kernel.log": EventKind(1, 10 * MINUTE, "not all lines were seen"),
     "node.reboot": EventKind(20, HOUR, "whatever ran there is gone", "see the end of the last kernel log, power and BMC"),
     "agent": EventKind(1, 10 * MINUTE, "its checks are not judged", "look at what the error names"),
