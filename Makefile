@@ -66,7 +66,7 @@ test: dev
 	tests/support/torch.sh $(BIN)/python
 	$(call tested,not thorough)
 
-# Other runtimes, launchers, faults and accidents: tests/support/tiers.py says which.
+# Other runtimes, launchers, faults and accidents: what tests mark as left out.
 thorough: dev
 	tests/support/packages.sh
 	tests/support/torch.sh $(BIN)/python

@@ -64,7 +64,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     real programs have races of their own.
     """
     for item in items:
-        if is_thorough(item.nodeid):
+        if is_thorough(item):
             item.add_marker(pytest.mark.thorough)
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.flaky(reruns=1))

@@ -108,6 +108,7 @@ def heard(folder: Path) -> list[str]:
     return said.decode().split("\0")
 
 
+@pytest.mark.left_out("plain", "torchrun")
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("launch", [Launch.PLAIN, Launch.MPI, Launch.TORCHRUN])
@@ -279,6 +280,7 @@ ENDED = [
 ]
 
 
+@pytest.mark.left_out("/usr/bin/bash-*", "/usr/bin/sh-*")
 @pytest.mark.long
 @pytest.mark.parametrize(("shell", "program"), ENDED)
 def test_an_exported_script_starts_and_ends_its_ranks_through_any_login_shell(

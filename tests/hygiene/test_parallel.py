@@ -1,13 +1,15 @@
 """How the tests are dealt out to several processes."""
 
+import ast
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.support.parallel import APART, FIRST, TOGETHER
-from tests.support.tiers import KEPT, THOROUGH, is_thorough, named
+from tests.support.tiers import names_case
 
 ROOT = Path(__file__).resolve().parents[2]
 CRASHES = """
@@ -35,22 +37,43 @@ def test_files_of_tests_are_dealt_out_by_names_that_exist() -> None:
 
 
 @pytest.mark.long
-def test_what_is_left_to_the_thorough_tier_exists_and_other_files_keep_a_test() -> None:
+def test_marks_that_leave_out_or_keep_cases_name_cases_that_exist() -> None:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "tests"]
     told = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )
-    found = [line for line in told.stdout.splitlines() if "::" in line]
+    cases: dict[str, list[str]] = {}
+    for line in told.stdout.splitlines():
+        file, found, name = line.partition("::")
+        if found:
+            test, _, case = name.partition("[")
+            cases.setdefault(f"{file}::{test}", []).append(case.removesuffix("]"))
 
-    for file, names in {**THOROUGH, **KEPT}.items():
-        tests = [one for one in found if f"/{file}.py::" in one]
-        left = [one for one in tests if is_thorough(one)]
-        assert left, file
-        assert len(left) < len(tests) or KEPT.get(file) == (), file
-        said = [one.partition("::")[2] for one in (tests if file in KEPT else left)]
-        assert [name for name in names if not any(named(one, (name,)) for one in said)] == [], file
+    unknown = [
+        (test, name)
+        for test, names in _marked_cases()
+        for name in names
+        if not any(names_case((name,), case) for case in cases.get(test, ()))
+    ]
+    assert cases
+    assert unknown == []
 
 
+def _marked_cases() -> Iterator[tuple[str, list[str]]]:
+    """Each test with a mark that names cases, with these names."""
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                test = f"{path.relative_to(ROOT)}::{node.name}"
+                for mark in node.decorator_list:
+                    if isinstance(mark, ast.Call) and ast.unparse(mark.func) in _MARKS:
+                        yield test, [ast.literal_eval(name) for name in mark.args]
+
+
+_MARKS = ("pytest.mark.left_out", "pytest.mark.kept")
+
+
+@pytest.mark.left_out
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_worker_that_crashes_fails_one_test_and_all_others_run(tmp_path: Path) -> None:

@@ -83,6 +83,7 @@ def test_two_nodes_are_measured_by_real_mpi_ranks_that_srun_starts(user: Operato
     assert "Hello, World! I am process" in rankdeck(user, "logs", job, limit=60).stdout
 
 
+@pytest.mark.left_out
 def test_the_same_in_a_container(user: Operator) -> None:
     like = Path(user.lab.folder) / "like.yaml"
     like.write_text(

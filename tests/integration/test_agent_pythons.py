@@ -14,7 +14,7 @@ from tests.support.sshd import nodes
 from rankdeck.model.job import JobSpec, Launch, State
 from rankdeck.opening import open_cluster_session
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.left_out]
 VERSIONS = tuple(f"3.{minor}" for minor in range(6, 15))
 
 
@@ -26,6 +26,7 @@ def python(request: pytest.FixtureRequest) -> Path:
         pytest.skip(str(error))
 
 
+@pytest.mark.kept("3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 async def test_a_node_with_this_python_sends_numbers_and_runs_and_cancels_jobs(
     python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

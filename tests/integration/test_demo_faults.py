@@ -42,6 +42,7 @@ def asked(verb: str, watch: float):
     return done.returncode, {node["name"]: node for node in json.loads(done.stdout)["nodes"]}
 
 
+@pytest.mark.left_out("after seconds", "at two looks")
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.timeout(480)
 def test_a_fault_is_told_with_level_check_and_exit_code(case: str) -> None:

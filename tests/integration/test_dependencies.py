@@ -14,7 +14,7 @@ from tests.support.install import ROOT, explain
 from tests.support.lock import project
 from tests.support.spine import NODES, Person, demo_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200), pytest.mark.left_out]
 LIMIT = 600
 JOB = "job: greet\nlaunch: plain\nnodes: 3\nranks_per_node: 1\ncommand: [echo, hello]\n"
 

@@ -14,7 +14,7 @@ import yaml
 from tests.support.lab import Lab
 from tests.support.polling import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.left_out]
 RUNTIME = """#!/bin/sh
 # Stands where apptainer stands: takes its words, needs its image, runs the program.
 while [ "${1#-}" != "$1" ]; do shift; done
@@ -103,6 +103,7 @@ def test_a_push_goes_on_where_it_broke_off(lab: Lab, image: Path) -> None:
     assert lab.ssh("n1", f"ls {part}").returncode
 
 
+@pytest.mark.kept
 def test_a_copy_that_a_crash_broke_off_goes_on_from_there(
     lab: Lab, image: Path, need: Callable[..., None]
 ) -> None:
@@ -160,6 +161,7 @@ def test_another_image_of_that_name_stays_until_it_may_be_replaced(lab: Lab, ima
     assert on_node(lab, "n3", "other.sif") == sha(image)
 
 
+@pytest.mark.kept
 def test_a_node_without_room_says_so_and_the_others_get_it(lab: Lab, image: Path) -> None:
     pid = (lab.folder / "n2" / "unshare.pid").read_text().strip()
     inside = f"nsenter -t $(cat /proc/{pid}/task/{pid}/children) -m"
@@ -186,6 +188,7 @@ def test_a_node_that_is_cut_off_fails_alone(lab: Lab, image: Path) -> None:
     assert on_node(lab, "n1", "alone.sif") == sha(image)
 
 
+@pytest.mark.kept
 def test_a_launch_copies_the_image_from_a_node_to_those_that_lack_it(lab: Lab, image: Path) -> None:
     push(lab, image, "n2", "--to", "launch.sif")
     done = run(lab, "launch.sif")
@@ -196,6 +199,7 @@ def test_a_launch_copies_the_image_from_a_node_to_those_that_lack_it(lab: Lab, i
     assert "launch.sif: 20 MiB of 20 MiB to n[1,3]" in done.stderr
 
 
+@pytest.mark.kept
 def test_a_launch_copies_an_image_that_lies_beside_the_job_file(lab: Lab, image: Path) -> None:
     (image.parent / "beside.sif").write_bytes(b"x" * 5000)
     done = run(lab, "beside.sif", workdir="/tmp")

@@ -15,7 +15,7 @@ from tests.support.polling import wait_until
 
 from rankdeck.config.clusters import read_cluster
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.left_out]
 console = test_main_path.console
 MOMENTS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.6, 1.0)
 """Seconds after `starting on` in which the console is killed."""
@@ -96,6 +96,7 @@ def read_cluster_file(console: Console) -> str:
     return path.read_text()
 
 
+@pytest.mark.kept
 def test_a_console_killed_while_a_node_says_nothing_leaves_a_job_that_is_known(
     beside_mute: Console,
 ) -> None:

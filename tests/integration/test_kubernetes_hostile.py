@@ -10,7 +10,7 @@ from tests.support.kubernetes.kept import JOB, Kept
 from tests.support.kubernetes.pretend import Script
 from tests.support.polling import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.left_out]
 PODS = "/api/v1/namespaces/default/pods"
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
 
@@ -39,6 +39,7 @@ def test_a_slow_server_only_makes_it_slow(keeper):
         assert kept.lines(rank) == kept.written(rank)
 
 
+@pytest.mark.kept
 def test_a_silent_node_is_told_and_its_job_can_still_be_cancelled(keeper):
     kept = keeper()
     kept.speak(lasting=600)
@@ -85,6 +86,7 @@ def test_odd_answers_are_survived_and_nothing_odd_is_shown(what, keeper):
     assert "Traceback" not in kept.said()
 
 
+@pytest.mark.kept
 def test_an_answer_without_an_end_of_sense_is_bounded(keeper):
     kept = keeper()
     kept.speak(lasting=600)
@@ -98,6 +100,7 @@ def test_an_answer_without_an_end_of_sense_is_bounded(keeper):
     assert kept.term() != 0
 
 
+@pytest.mark.kept
 def test_hostile_lines_of_a_pod_change_no_other_ranks_output(keeper):
     kept = keeper()
     kept.speak(lasting=3.0)

@@ -21,7 +21,7 @@ from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.verdict import read_verdict
 from rankdeck_agent.rules.scheduler_verdict import VerdictKind
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.left_out]
 
 
 @pytest.fixture
@@ -52,6 +52,7 @@ def verdict_kind(kept) -> VerdictKind | None:
     return found.kind if found else None
 
 
+@pytest.mark.kept
 def test_all_is_kept_and_the_exit_status_is_the_jobs(keeper) -> None:
     kept = keeper()
     kept.double.pods_late(0.3)
@@ -89,6 +90,7 @@ BREAKS: dict[str, Callable[[Kept], object]] = {
 }
 
 
+@pytest.mark.kept("kubectl is killed")
 @pytest.mark.parametrize("what", BREAKS)
 def test_no_line_is_lost_or_doubled_when(what: str, keeper) -> None:
     kept = keeper()
@@ -155,6 +157,7 @@ def test_the_output_of_every_rank_is_kept_of_more_than_256_pods(keeper) -> None:
     assert all(kept.exit(rank) == "0" for rank in range(kept.pods))
 
 
+@pytest.mark.kept
 def test_a_keeper_that_is_killed_and_started_again_goes_on_where_it_was(keeper) -> None:
     kept = keeper()
     kept.speak(lasting=6.0)
@@ -188,6 +191,7 @@ def test_a_keeper_on_another_host_takes_up_the_job_with_all_its_lines(
         assert other.lines(rank) == first.lines(rank) == first.written(rank)
 
 
+@pytest.mark.kept
 def test_a_cancel_leaves_nothing_and_names_nobody_else(keeper) -> None:
     kept = keeper()
     kept.speak(lasting=60.0)
@@ -227,6 +231,7 @@ def test_a_cancel_ends_what_a_killed_keeper_left(keeper) -> None:
     assert everything(kept) == []
 
 
+@pytest.mark.kept
 def test_a_cancel_names_what_it_cannot_reach(keeper) -> None:
     kept = keeper()
     kept.speak(lasting=60.0)
@@ -306,6 +311,7 @@ ALL = {
 }
 
 
+@pytest.mark.kept("image")
 @pytest.mark.parametrize(
     ("prepare", "words"),
     [

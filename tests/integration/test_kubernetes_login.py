@@ -14,7 +14,7 @@ from tests.support.polling import wait_until
 from tests.support.rest import rest_of
 from tests.support.sshd import Nodes, Sshd, nodes
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.left_out]
 
 
 class Login:
@@ -74,6 +74,7 @@ def steps(lines: list[str]) -> list[int]:
     return [int(line.split("step ")[1].split()[0]) for line in lines if "] step " in line]
 
 
+@pytest.mark.kept
 def test_a_job_runs_through_the_login_node_and_every_line_is_kept_there(login) -> None:
     site, server = login
     done = site.rankdeck("run", site.steps("far", run=2, hz=5))

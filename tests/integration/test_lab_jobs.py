@@ -14,7 +14,7 @@ import pytest
 from tests.support.lab import Lab
 from tests.support.polling import eventually, wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.left_out]
 LIMIT = 150
 BIN = Path(sys.executable).parent
 
@@ -89,6 +89,7 @@ abort: {enabled: true, countdown: 1}
 """
 
 
+@pytest.mark.kept
 def test_every_node_reports_through_its_sshd(operator: Operator) -> None:
     def heard() -> list[bool]:
         (status,) = operator.objects("status")
@@ -97,6 +98,7 @@ def test_every_node_reports_through_its_sshd(operator: Operator) -> None:
     assert eventually(lambda: heard() == [True] * 3)
 
 
+@pytest.mark.kept("rankdeck-openmpi5-*")
 @pytest.mark.parametrize(
     ("flavour", "mpirun"),
     [("openmpi5", str(BIN / "mpirun")), ("openmpi4", "/usr/bin/mpirun.openmpi")],
@@ -140,6 +142,7 @@ def test_mpich_starts_ranks_on_every_node(operator: Operator) -> None:
     operator.ends(job["job"])
 
 
+@pytest.mark.kept
 def test_torchrun_trains_across_nodes(operator: Operator) -> None:
     if importlib.util.find_spec("torch") is None:
         pytest.skip("needs torch")
@@ -169,6 +172,7 @@ def test_torchrun_names_the_rank_that_failed_first(operator: Operator) -> None:
     operator.ends(job["job"])
 
 
+@pytest.mark.kept
 def test_a_cut_link_loses_no_line(operator: Operator) -> None:
     file = operator.job_file(
         "job: cut\nlaunch: plain\nnodes: 2\nranks_per_node: 1\nabort: {enabled: false}\n"

@@ -17,7 +17,7 @@ from rankdeck.demo.cluster import demo_status
 from rankdeck.opening import open_cluster_session
 from rankdeck.ui.app import RankdeckApp
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.left_out]
 
 LINES = 60_000
 """Of each rank: more than a rank on the screen fetches, and more than the ring keeps."""
@@ -49,6 +49,7 @@ def job(console: Console) -> str:
     return ended["job"]
 
 
+@pytest.mark.kept
 def test_equal_lines_of_all_ranks_are_one_row_and_the_odd_one_is_named(
     console: Console, job: str
 ) -> None:
@@ -102,6 +103,7 @@ def test_the_difference_is_where_it_is(console: Console) -> None:
     assert f"{job} has ended (done)" in console.run("ps", "--job", job).stdout
 
 
+@pytest.mark.kept
 async def test_the_screen_reads_and_searches_the_whole_log_on_its_node(
     console: Console, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

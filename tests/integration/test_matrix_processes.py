@@ -7,7 +7,7 @@ from benchmarks.matrix.sites import Sites
 from tests.support.matrix import must_hold, sites
 
 __all__ = ["sites"]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.left_out]
 MODULES = (processes, telemetry, freezes, consoles)
 ROWS = [row for module in MODULES for row in module.ROWS if row.short]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support import debian
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600), pytest.mark.left_out]
 PYTEST = (".venv/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
 
 

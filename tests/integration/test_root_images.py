@@ -15,7 +15,7 @@ from tests.support.lab.root.people import (
     start_docker,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.left_out]
 ENGINES = ["podman", "docker"]
 
 

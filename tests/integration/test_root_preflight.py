@@ -12,7 +12,7 @@ from tests.support.lab import RootLab
 from tests.support.lab.root import OLD_MPI, OLD_SANDBOX, SANDBOX, SIF, people
 from tests.support.lab.root.people import LIMIT, OCI, Operator, load
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.left_out]
 NEW = {"flavour": "openmpi5", "path": "mpirun"}
 OLD = {"flavour": "openmpi4", "path": f"{OLD_MPI}/bin/mpirun"}
 STARTER = "$(find /usr/lib -path '*/apptainer/bin/starter')"
@@ -61,6 +61,7 @@ def of(said: dict[str, Any], check: str) -> dict[str, Any]:
 # ---- good jobs -------------------------------------------------------------------------
 
 
+@pytest.mark.kept("/srv/images/mpi5.sif")
 @pytest.mark.parametrize("image", [SIF, SANDBOX])
 def test_a_good_job_in_a_container_has_nothing_against_it(user: Operator, image: str) -> None:
     said = look(user, image, nodes=3)
@@ -93,6 +94,7 @@ def test_torchrun_of_the_image_is_found_there(user: Operator) -> None:
 # ---- MPI outside and inside ------------------------------------------------------------
 
 
+@pytest.mark.kept
 def test_ranks_that_will_all_be_rank_0_are_named_with_a_launcher_that_fits(
     user: Operator,
 ) -> None:
@@ -130,6 +132,7 @@ def test_a_node_without_the_runtime_is_named(user: Operator, root: Operator, lau
     assert "no `apptainer`" in of(said, "program")["text"]
 
 
+@pytest.mark.kept
 def test_a_node_where_the_runtime_does_not_start_is_named(user: Operator, root: Operator) -> None:
     root.on("n3", f"chmod 0600 {STARTER}")
     try:

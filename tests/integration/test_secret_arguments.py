@@ -76,6 +76,17 @@ def test_the_search_finds_an_argument_that_shows_the_marker() -> None:
         os.waitpid(child, 0)
 
 
+@pytest.mark.left_out(
+    "torchrun-none",
+    "torchrun-apptainer",
+    "torchrun-singularity",
+    "torchrun-podman",
+    "torchrun-docker",
+    "torchrun-enroot",
+    "mpi-singularity",
+    "mpi-docker",
+    "mpi-enroot",
+)
 @pytest.mark.parametrize("runtime", ["none", *VERBS])
 @pytest.mark.parametrize("launch", [Launch.PLAIN, Launch.MPI, Launch.TORCHRUN])
 async def test_the_ranks_see_a_variable_and_no_argument_list_does(

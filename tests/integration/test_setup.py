@@ -87,6 +87,7 @@ def test_other_ends_of_pip_are_explained_too() -> None:
     assert all(explain(printed, {}).startswith(meaning) for printed, meaning in said.items())
 
 
+@pytest.mark.left_out
 def test_setup_takes_all_from_a_folder_without_network(tmp_path: Path) -> None:
     wheels, venv = tmp_path / "wheels", tmp_path / "venv"
     files = [f"--requirement={LOCK / name}.txt" for name in ("build", "default", "mpi")]

@@ -397,6 +397,7 @@ async def test_a_pair_of_a_kept_run_is_measured_again_and_an_error_is_said() -> 
     assert port.asked[:3] == [("open", "r1"), ("resume", "r1"), ("again", ("n3", "n1"), "iperf3")]
 
 
+@pytest.mark.left_out("size0")
 @pytest.mark.long
 @pytest.mark.parametrize("size", [(80, 24), (200, 50)])
 async def test_jobs_are_kept_away_from_a_node_with_a_reason_for_a_while_and_let_back(size) -> None:

@@ -39,6 +39,7 @@ def faint(app: RankdeckApp) -> list[str]:
     return wrong
 
 
+@pytest.mark.left_out("light", "high-contrast")
 @pytest.mark.long
 @pytest.mark.parametrize("theme", [palette.name for palette in COLOURED])
 async def test_every_screen_can_be_read(theme: str) -> None:

@@ -76,6 +76,7 @@ def test_a_job_runs_on_both_nodes_and_every_rank_leaves_its_record(two_nodes, co
         assert [e["code"] for e in node.events(job, "exited") if e["rank"] == rank] == [0]
 
 
+@pytest.mark.left_out("openmpi4")
 def test_mpirun_killed_with_sigkill_leaves_nothing_after_cancel(two_nodes, console, mpirun):
     script = "trap '' TERM; echo up; while :; do sleep 1; done"
     job, _ = _begin(two_nodes, console, mpirun, ["sh", "-c", script])
@@ -103,6 +104,7 @@ def parent(node, pid):
     return int(subprocess.run(look, capture_output=True, text=True, check=True).stdout)
 
 
+@pytest.mark.left_out("openmpi4")
 def test_a_daemon_killed_with_sigkill_is_recorded_with_its_signal(two_nodes, console, mpirun):
     script = "echo up; while :; do sleep 1; done"
     job, _ = _begin(two_nodes, console, mpirun, ["sh", "-c", script])
@@ -122,6 +124,7 @@ def test_a_daemon_killed_with_sigkill_is_recorded_with_its_signal(two_nodes, con
     assert launcher["signal"] is None
 
 
+@pytest.mark.left_out("openmpi5")
 def test_a_rank_that_fails_is_told_from_those_that_mpirun_then_ends(two_nodes, console, mpirun):
     script = "echo up; [ $OMPI_COMM_WORLD_RANK != 3 ] || { sleep 1; echo broken >&2; exit 5; }; sleep 600"
     job, _ = _begin(two_nodes, console, mpirun, ["sh", "-c", script])
@@ -139,6 +142,7 @@ def test_a_rank_that_fails_is_told_from_those_that_mpirun_then_ends(two_nodes, c
     assert any("5" in line for line in ends["mpirun"]["said"])
 
 
+@pytest.mark.left_out("openmpi4")
 def test_nobody_is_told_that_shims_were_killed_where_mpirun_killed_the_ranks(
     two_nodes, console, mpirun
 ):

@@ -11,7 +11,7 @@ from tests.support.lab.root import slurm
 from tests.support.lab.root.people import Operator
 from tests.support.polling import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.left_out]
 SLEEP = ["sleep", "600"]
 
 
@@ -91,6 +91,7 @@ def test_a_deadline_that_passed_in_the_queue_is_told(user: Operator) -> None:
     assert "deadline" in found["slurm"]["text"]
 
 
+@pytest.mark.kept
 def test_jobs_of_everybody_that_ended_are_listed_with_how(user: Operator, root: Operator) -> None:
     name = f"theirs-{time.time_ns()}"
     root.on("n4", f"sbatch --wait --job-name={name} --output=/dev/null --wrap='exit 3'", 150)

@@ -219,6 +219,7 @@ def test_what_the_parts_of_a_gpu_did_is_told_where_it_can(gpus, machine):
     assert not [key for key in reading.failed if "active" in key]
 
 
+@pytest.mark.left_out
 @pytest.mark.long
 def test_instances_of_a_divided_gpu_tell_what_each_did(gpus, machine):
     machine.say("MigMode 1 1", "MaxMigDeviceCount 1 7", "MigInstances 1 2", "GpmMig 1 1",
@@ -233,6 +234,7 @@ def test_instances_of_a_divided_gpu_tell_what_each_did(gpus, machine):
     assert reading.failed == {}
 
 
+@pytest.mark.left_out
 @pytest.mark.long
 def test_before_hopper_bytes_over_nvlink_and_pcie_come_from_counters(gpus, machine):
     machine.say("field.138 * 0", "field.139 * 0", "field.197 * 4294967000")
