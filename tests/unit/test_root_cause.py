@@ -636,3 +636,24 @@ def test_of_ranks_with_one_exit_code_it_is_the_one_with_last_words_that_no_other
     for last in ("step 16 residual 0.1", "ConnectionResetError: [Errno 104] Connection reset"):
         one = case(*lost, rank(5, 10.3, 14, said=(*steps, last)), launchers=(mpirun,), world=6)
         assert blamed(one) == 0
+
+
+def test_a_program_in_a_shell_that_only_lost_its_peer_is_a_victim() -> None:
+    lost, crashed = ProgramEnd("python3 prog.py", 14, None), ProgramEnd("python3 prog.py", None, 11)
+    mpirun = launcher("n1", 10.6, ("   Process name: [prterun-n1-7@1,3]",), name="mpirun", code=1)
+    victims = [rank(3, 10.0, 0, inside=lost), rank(0, 10.2, signal=15)]
+    one = case(*victims, rank(5, 10.3, 0, inside=crashed), launchers=(mpirun,))
+
+    assert blamed(one) == 5
+    # Where the crash was not seen, the first that gave up is as good an answer as any.
+    assert blamed(case(*victims, launchers=(mpirun,))) in (0, 3)
+
+
+def test_the_words_of_one_rank_count_also_where_the_others_were_told_to_end() -> None:
+    steps = tuple(f"step {n} residual 0.{n}" for n in range(13, 16))
+    told = [rank(n, 10.1 + n / 100, signal=15, said=steps) for n in (1, 2, 3)]
+    mpirun = launcher("n1", 10.6, ("   Process name: [prterun-n1-7@1,0]",), name="mpirun", code=14)
+    own = (*steps, "cannot read mesh.h5")
+    ends = [rank(0, 10.02, 14, said=steps), *told, rank(5, 10.0, 14, said=own)]
+
+    assert blamed(case(*ends, launchers=(mpirun,), world=6)) == 5

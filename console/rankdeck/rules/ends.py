@@ -330,15 +330,15 @@ def _after_stop(end: End, _ending: LauncherEnding, _first: float) -> Found:
     return (Role.TERMINATED, "it ended after the job was stopped") if end.stopped else None
 
 
-def _wrapped(end: End, _ending: LauncherEnding, first: float) -> Found:
+def _wrapped(end: End, ending: LauncherEnding, first: float) -> Found:
     # Where nothing in the job has failed, nobody needed that program: a
     # note tells it (`state/job_events.py`).
     if end.failed or end.inside is None or not first:
         return None
-    crashed = end.inside.signal is not None
-    return (
-        Role.CAUSE if crashed else Role.LIKELY
-    ), f"it ended with exit 0, but {program_in(end.inside)}"
+    why = f"it ended with exit 0, but {program_in(end.inside)}"
+    if end.inside.code in ending.peer_codes:
+        return Role.PEER, f"{why}, {ending.peer_codes[end.inside.code or 0]}"
+    return (Role.CAUSE if end.inside.signal is not None else Role.LIKELY), why
 
 
 def program_in(inside: ProgramEnd) -> str:

@@ -445,7 +445,7 @@ def _lost_peers(view: View) -> CauseChoice | None:
     piped = [m for m in pulled if m.end.signal == SIGPIPE]
     if len(piped) == 1 and len(pulled) > 1:
         return CauseChoice(piped[0], (piped[0].why, "all others only lost a peer"))
-    if (alone := _spoke_alone(pulled)) is not None:
+    if (alone := _spoke_alone(view, pulled)) is not None:
         last = clean_line(alone.end.lines[-1].strip(), LONGEST_QUOTE)
         return CauseChoice(alone, (f"no other rank wrote such last words: {last}", alone.why))
     nodes = Counter(n for m in pulled for n in view.peers_of(m) if n != m.end.node)
@@ -460,17 +460,21 @@ def _lost_peers(view: View) -> CauseChoice | None:
 _NUMBER = re.compile(r"\d[\d.,:e+-]*")
 
 
-def _spoke_alone(pulled: Sequence[Meaning]) -> Meaning | None:
-    """The one rank whose last line is new, and not about a peer: neither it
-    nor another has written one like it.
+def _spoke_alone(view: View, pulled: Sequence[Meaning]) -> Meaning | None:
+    """The one of these ranks whose last line is new, and not about a peer:
+    neither it nor another rank has written one like it.
     """
-    lines = [[_NUMBER.sub("#", line.strip()) for line in m.end.lines] for m in pulled]
-    forms = Counter(form for own in lines for form in own)
-    pairs = zip(pulled, lines, strict=True)
-    new = [m for m, own in pairs if len(own) > 1 and forms[own[-1]] == 1]
-    if len(new) != 1 or len(pulled) < 3 or kinds_of(new[0].end.lines[-1:]):
+    forms = Counter(form for m in view.ranks for form in _forms(m.end))
+    new = [m for m in pulled if len(m.end.lines) > 1 and forms[_forms(m.end)[-1]] == 1]
+    wrote = sum(bool(m.end.lines) for m in view.ranks)
+    if len(new) != 1 or wrote < 3 or kinds_of(new[0].end.lines[-1:]):
         return None
     return new[0]
+
+
+def _forms(end: End) -> list[str]:
+    """Its last lines without their numbers."""
+    return [_NUMBER.sub("#", line.strip()) for line in end.lines]
 
 
 _BEFORE_LAUNCHER = 0.25
