@@ -416,7 +416,7 @@ async def test_the_first_failure_is_pinned_and_e_goes_there(stage: Stage) -> Non
     stage.tell(JOB, "node02", "exited", rank=5, code=3, signal=None)
     async with console(stage) as (app, pilot):
         app.open_job(JOB)
-        await shows(app, pilot, "first failure  rank 5 on node02, exit 3")
+        await shows(app, pilot, "rank 5 on node02, exit 3")
         await pilot.press("e")
         await shows(app, pilot, "✗ 5 node02 exit 3")
         await shows(app, pilot, "following")

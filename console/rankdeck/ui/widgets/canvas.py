@@ -3,6 +3,7 @@ and a page of lines that scrolls.
 """
 
 from collections.abc import Sequence
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from rich.cells import cell_len, set_cell_size
@@ -387,6 +388,16 @@ def _parts(runs: Runs) -> list[list[tuple[str, str]]]:
     return parts
 
 
+def break_parts(runs: Runs, width: int) -> list[Runs]:
+    """The runs on as many lines as they need: a part that does not fit begins the next line."""
+    lines: list[list[Run]] = [[]]
+    for part in _parts(runs):
+        if lines[-1] and measure_runs([*lines[-1], *part]) > width:
+            lines.append([])
+        lines[-1] += part
+    return [piece for line in lines for piece in break_runs(line, width)]
+
+
 def _without_end_blanks(runs: Runs) -> Runs:
     """The runs without blanks at their end."""
     rest = list(runs)
@@ -413,6 +424,46 @@ def pane_title(
         left -= cell_len(piece)
     runs += [(" ", "text"), (bar * max(left, 0), edge), (" ", "text")]
     return runs
+
+
+def box_edge(title: str, note: str, width: int, glyphs: Glyphs, roles: tuple[str, str]) -> Runs:
+    """The upper edge of a closed box with its title, and a note at its right end.
+
+    `roles` are those of the edge and of the title.
+    """
+    edge, named = roles
+    said = f" {note} " if note else ""
+    title = cut_text(title, max(width - cell_len(said) - 6, 0), glyphs.more)
+    runs: list[Run] = [(glyphs.corners[0] + glyphs.horizontal, edge), (f" {title} ", named)]
+    left = width - measure_runs(runs) - cell_len(said) - 2
+    return [
+        *runs,
+        (glyphs.horizontal * left, edge),
+        (said, "text"),
+        (glyphs.horizontal + glyphs.corners[1], edge),
+    ]
+
+
+def draw_box(
+    upper: Runs, body: Sequence[Runs], width: int, glyphs: Glyphs, edge: str = "border"
+) -> list[Runs]:
+    """A closed box around lines, `width` cells wide; `upper` is its upper edge."""
+    side, inner = (glyphs.vertical, edge), width - 4
+    lower = glyphs.corners[2] + glyphs.horizontal * (width - 2) + glyphs.corners[3]
+    return [
+        upper,
+        *([side, (" ", "text"), *squeeze_runs(one, inner, glyphs.more), (" ", "text"), side] for one in body),
+        [(lower, edge)],
+    ]  # fmt: skip
+
+
+def join_blocks(blocks: Sequence[Sequence[Runs]], width: int, more: str) -> list[Runs]:
+    """Blocks of lines side by side, each but the last in exactly `width` cells and a blank."""
+    lines: list[Runs] = []
+    for parts in zip_longest(*blocks, fillvalue=()):
+        fitted = [(*fit_runs(one, width, more), (" ", "text")) for one in parts[:-1]]
+        lines.append([*chain.from_iterable(fitted), *parts[-1]])
+    return lines
 
 
 def fit_runs(runs: Runs, width: int, more: str) -> list[tuple[str, str]]:
