@@ -3,7 +3,7 @@
 import pytest
 from textual.geometry import Size
 
-from rankdeck.model.job import Explained, Job, Stall
+from rankdeck.model.job import Explained, Job, Stall, Tail
 from rankdeck.ui.job_figures import progress_figures, say_number
 from rankdeck.ui.screens.job import JobScreen
 from rankdeck.ui.screens.job_head import head_lines, instrument_lines
@@ -169,3 +169,13 @@ async def test_a_long_line_is_wrapped_in_a_pane_that_has_empty_rows() -> None:
         assert "word0 " in text_of(app)
         stage.write(JOB, 0, f"{text}\n" * 40)
         await shows(app, pilot, "…")
+
+
+async def test_a_pane_whose_lines_are_old_says_how_many_seconds_it_is_behind() -> None:
+    stage = scenes.training(1, 2)
+    begun = stage.jobs.job(JOB).created
+    stage.jobs.apply(Tail(JOB, "node01", 1, "out", 1 << 20, 9000, "newest", begun + 80))
+    async with console(stage, (80, 24)) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "1 node01 running  18 s behind")
+        assert text_of(app).count(" behind") == 1

@@ -298,6 +298,15 @@ class RankLog:
         return strip_controls(self.lines[-1].text) if self._entries else ""
 
     @property
+    def late_by(self) -> float:
+        """Seconds by which the newest line here is older than the newest on the node;
+        0 if no output is missing.
+        """
+        if not self.read.behind or self.heard is None or not self._entries:
+            return 0.0
+        return max(self.heard - self._entries[-1][0], 0.0)
+
+    @property
     def counts(self) -> dict[str, int]:
         """Stream -> number of lines on the node, as far as known."""
         return {s.name: max(s.lines, s.counted) for s in self._streams.values()}
