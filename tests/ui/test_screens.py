@@ -277,19 +277,6 @@ async def test_a_theme_that_is_not_there_is_said_and_the_console_runs(
         await shows(app, pilot, "no theme `pink`")
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_help_has_the_keys_of_the_screen_first(stage: Stage, size: tuple[int, int]) -> None:
-    async with console(stage, size) as (app, pilot):
-        await pilot.press("question_mark")
-        await shows(app, pilot, "\n Fleet\n")
-        assert text_of(app).splitlines()[2] == " Fleet"
-        pages = {50: 0, 24: 1, 15: 3}[size[1]]
-        await pilot.press(*["pagedown"] * pages)
-        await shows(app, pilot, "Type a command; tab completes")
-        await pilot.press("end")
-        await shows(app, pilot, "✗ failed")
-
-
 # ---- jobs
 
 

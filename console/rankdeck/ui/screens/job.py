@@ -54,8 +54,8 @@ BETWEEN = 0.02
 """Seconds between two calls of `show` while the view is busy."""
 WIDE_STRIP = 20
 """On screens of at least this many lines the blocks of ranks may have three lines."""
-TALL_STRIP = 40
-"""On screens of at least this many lines each rank has its node below it."""
+NUMBERED, TALL_STRIP = 34, 40
+"""On screens of at least so many lines each rank has its number, and its node below it."""
 
 
 class JobScreen(LogSearchScreen):
@@ -151,7 +151,7 @@ class JobScreen(LogSearchScreen):
         marks = [self.scene.mark(job, rank) for rank in job.ranks]
         places = {rank: place for place, (rank, _) in enumerate(ranks)}
         width, height = self.size
-        most = 3 if height >= TALL_STRIP else 2 if height >= LARGE else 1
+        most = 3 if height >= TALL_STRIP else 2 if height >= NUMBERED else 1
         blocks = min(self.strip.lines_for(len(marks), width), 3 if height >= WIDE_STRIP else 1)
         lines = self.strip.fitting_lines(ranks, width, most) or blocks
         if self.strip.styles.height is None or self.strip.styles.height.value != lines:
