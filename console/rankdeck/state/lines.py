@@ -10,6 +10,7 @@ from typing import overload
 
 from rankdeck.model.job import LONG_PAUSE, Chunk, Followed, Tail
 from rankdeck.model.safe_text import strip_codes, strip_controls
+from rankdeck.state.live_rows import LiveRows, Row, draws_rows
 
 KEEP_LINES = 10_000
 KEEP_BYTES = 4 << 20
@@ -224,6 +225,8 @@ class _Stream:
     lines: int = 0
     counted: int = 0
     """Number of lines on the node, as the node counted them."""
+    live: LiveRows | None = None
+    """The rows of a program that draws several of them anew."""
 
 
 def line_memory_share(ranks: int) -> int:
@@ -279,6 +282,22 @@ class RankLog:
     def bar(self) -> Line | None:
         """The newest line that has no line end yet and that its program rewrites, or None."""
         return self._newest_open([one for one in self._streams.values() if one.rewritten])
+
+    @property
+    def live(self) -> list[Line]:
+        """The rows of progress bars that its program draws anew, from the top; usually none."""
+        rows = [(one, row) for one in self._streams.values() if one.live for row in one.live.rows]
+        return [
+            line_of(self.rank, (row.at, stream.name, row.offset, row.text))
+            for stream, row in rows
+            if row.text.strip()
+        ]
+
+    @property
+    def bars(self) -> list[Line]:
+        """The lines that their program rewrites: one progress bar, or several."""
+        bar = self.bar
+        return self.live or ([bar] if bar else [])
 
     def _newest_open(self, streams: list[_Stream]) -> Line | None:
         begun = [(one, raw) for one in streams if (raw := one.open.rstrip(b"\r"))]
@@ -371,7 +390,7 @@ class RankLog:
             self._append(stream, stream.open_at, visible_line(stream.open))
         if before > 0 or not stream.lines:
             self._gaps.append(Gap(stream.name, before, offset, self.total))
-        stream.open, stream.rewritten = b"", False
+        stream.open, stream.rewritten, stream.live = b"", False, None
 
     def _split(self, stream: _Stream, new: Chunk) -> None:
         """Take the lines of new bytes.
@@ -380,6 +399,12 @@ class RankLog:
         """
         if not stream.open:
             stream.open_offset = new.offset
+        if stream.live is None and draws_rows(new.data):
+            shown = visible_line(stream.open)
+            stream.live = LiveRows(Row(stream.open_at or new.at, stream.open_offset, shown), _RAW)
+        if stream.live is not None:
+            self._draw(stream, stream.live, new)
+            return
         returns = b"\r" in new.data or stream.rewritten
         *ended, last = new.data.split(b"\n")
         begin = new.offset
@@ -390,6 +415,17 @@ class RankLog:
             stream.open, stream.open_offset, stream.rewritten = b"", begin, False
         if last:
             self._begin(stream, last, new.at)
+
+    def _draw(self, stream: _Stream, live: LiveRows, new: Chunk) -> None:
+        """Take new bytes of a program that draws several rows anew."""
+        for row in live.take(new.data, new.offset, new.at):
+            stream.open_offset = row.offset
+            self._append(stream, row.at, row.text)
+        newest = live.newest
+        stream.open, stream.open_at, stream.open_offset = newest.text, newest.at, newest.offset
+        stream.rewritten = not live.over
+        if live.over:
+            stream.live = None
 
     def _begin(self, stream: _Stream, data: bytes, at: float) -> None:
         stream.open_at = at
