@@ -161,7 +161,7 @@ async def test_what_a_node_said_stands_in_the_merged_log_and_at_leads_there(
         await type_in(pilot, "Xid 79")
         await pilot.press("enter", "at")
         await shows(app, pilot, "the log line was read at")
-        await shows(app, pilot, "+0.0 s  0: Xid 79: lost")
+        await shows(app, pilot, "+0.0 s  GPU 0: Xid 79: lost")
         await pilot.press("escape")
         await shows(app, pilot, "ranks 0-15 by time")
 
@@ -340,8 +340,8 @@ async def test_a_replay_shows_what_nodes_had_said_by_then_and_at_leads_there(
         stage.jobs.set_clock(JOB, begun + 9.5)
         await shows(app, pilot, "node node02: 0: Xid 31")
         await pilot.press("at")
-        await shows(app, pilot, "+0.0 s  0: Xid 31")
-        await shows(app, pilot, "-4.0 s  0: Xid 79")
+        await shows(app, pilot, "+0.0 s  GPU 0: Xid 31")
+        await shows(app, pilot, "-4.0 s  GPU 0: Xid 79")
 
 
 @pytest.mark.long
@@ -445,7 +445,7 @@ async def test_several_bars_of_a_rank_are_live_rows_in_every_view(stage: Stage) 
         stage.write(JOB, 0, "\r\x1b[2K\x1b[1A\x1b[2Kload  70%|###|\nfit   60%|####|")
         await shows(app, pilot, "load  70%")
         await pilot.press("c")
-        await shows(app, pilot, "2 of 2 fit")
-        await shows(app, pilot, "2 of 2 load")
+        await shows(app, pilot, "2 of 2  fit  60%")
+        await shows(app, pilot, "2 of 2  load  51 to 70%")
         await pilot.press("M")
         await shows(app, pilot, "(2 ranks: ")

@@ -93,8 +93,12 @@ class LiveRows:
 
     def _release(self) -> list[Row]:
         """Take out the rows that the program has never reached from where it is."""
+        return self._above(0 if self.over else self._reach + SLACK)
+
+    def _above(self, kept: int = 0) -> list[Row]:
+        """Take out the rows above the cursor but for so many."""
         final: list[Row] = []
-        while self._place > (0 if self.over else self._reach + SLACK):
+        while self._place > kept:
             final.append(self.rows.pop(0))
             self._place -= 1
         return [row for row in final if row.text.strip()]
@@ -115,7 +119,8 @@ class LiveRows:
         elif kind == b"J":
             del self.rows[self._place + 1 :]
         elif kind == b"l":
-            self._reach = max(self._reach, GUESS)
+            final, self._reach = self._above(), max(self._reach, GUESS)
+            return final
         else:
             self._fresh = self._fresh or not self.rows[self._place].text
             return self._end()

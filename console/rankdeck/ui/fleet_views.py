@@ -687,6 +687,9 @@ def _event_line(one: Occurrence, width: int, glyphs: Glyphs) -> Runs:
         (f"   {formatting.format_clock(one.at)}  ", "dim"),
         (f"{glyphs.dot if quiet else mark.glyph} ", "dim" if quiet else mark.role),
         (f"{printable_line(one.node)}  ", "title"),
-        (f"{over}{formatting.with_device(one.device, one.seen)}", "dim" if quiet else "text"),
+        (
+            f"{over}{formatting.with_device(one.device, one.seen, one.check)}",
+            "dim" if quiet else "text",
+        ),
     ]
     return fit_runs(runs, width, glyphs.more)

@@ -116,7 +116,7 @@ class NodeScreen(BaseScreen):
             head.append((text, "dim"))
         lines: list[Runs] = [head]
         for one in near:
-            text = formatting.with_device(one.device, one.text)
+            text = formatting.with_device(one.device, one.text, one.check)
             lines.append([(f"   {one.at - at:+8.1f} s  ", "dim"), (text, "text")])
         return lines
 
@@ -329,7 +329,7 @@ def _events(node: NodeState, glyphs: Glyphs) -> list[Runs]:
     lines: list[Runs] = []
     for event in list(node.events)[-EVENTS:][::-1]:
         mark = glyphs.level(EVENT_LEVELS.get(event.level, Level.UNKNOWN))
-        text = formatting.with_device(event.device, event.text)
+        text = formatting.with_device(event.device, event.text, event.check)
         lines.append(
             [
                 (f"   {formatting.format_clock(event.at)}  ", "dim"),
