@@ -90,7 +90,7 @@ class HelpScreen(BaseScreen):
     def __init__(self, about: str = "fleet") -> None:
         super().__init__()
         self._about = about
-        self.main = self.page = TextPage()
+        self.main = self.page = TextPage(wraps=False)
         self._whole = False
         self.list_filter = ListFilter(
             self, "words: a key, what it does, a command", self._narrowed, language=False

@@ -50,7 +50,7 @@ class NodeScreen(BaseScreen):
         """The time of the log line or event from which the screen was
         opened, in epoch seconds; None: none.
         """
-        self.main = self.page = TextPage()
+        self.main = self.page = TextPage(wraps=False)
         self.hours = 6.0
         """How many hours back the site's metrics are drawn."""
 

@@ -256,14 +256,19 @@ WORTH = 20
 
 
 class TextPage(Scroller, can_focus=True):
-    """A page of lines; the keys of lists scroll it."""
+    """A page of lines; the keys of lists scroll it. Long lines are wrapped while rows are empty."""
 
     aside = 8
 
-    def __init__(self, *, id: str | None = None, can_focus: bool = True) -> None:
+    def __init__(
+        self, *, id: str | None = None, can_focus: bool = True, wraps: bool = True
+    ) -> None:
+        """Without `wraps` long lines are cut: they have columns."""
         super().__init__(id=id)
-        self.can_focus = can_focus
+        self.can_focus, self._wraps = can_focus, wraps
+        self._given: tuple[Runs, ...] = ()
         self._lines: tuple[Runs, ...] = ()
+        """The rows: `_given`, wrapped as far as there is room."""
         self.top = 0
         self.left = 0
 
@@ -271,12 +276,26 @@ class TextPage(Scroller, can_focus=True):
         """Show these lines; with `restart`, scroll to the first."""
         if restart:
             self.top = self.left = 0
-        if tuple(lines) != self._lines:
-            self._lines = tuple(lines)
-            self.top = min(self.top, self.last_top)
+        if tuple(lines) != self._given:
+            self._given = tuple(lines)
+            self._lay_out()
             self.refresh()
 
     def on_resize(self) -> None:
+        self._lay_out()
+        self.refresh()
+
+    def _lay_out(self) -> None:
+        width, height = self.size
+        spare = height - len(self._given) if self._wraps and width > WORTH else 0
+        rows: list[Runs] = []
+        for line in self._given:
+            pieces = break_runs(line, width - MARGIN) if spare > 0 else [line]
+            if len(pieces) - 1 > spare:
+                pieces = [line]
+            spare -= len(pieces) - 1
+            rows += pieces
+        self._lines = tuple(rows)
         self.top = min(self.top, self.last_top)
 
     @property
