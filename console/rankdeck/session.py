@@ -30,7 +30,13 @@ from rankdeck.backends.ssh import ask_what_runs, complete_plan, inspect_job
 from rankdeck.config.files import console_state_folder, job_folders
 from rankdeck.config.jobs import read_job
 from rankdeck.errors import BrokerError, HostKeyError, LaunchError, RankdeckError
-from rankdeck.following import BACKLOG, DISK_LIMIT, Following, wait_for_condition
+from rankdeck.following import (
+    BACKLOG,
+    DISK_LIMIT,
+    Following,
+    PauseWatch,
+    wait_for_condition,
+)
 from rankdeck.images.bring import ImageDistributor
 from rankdeck.images.copy import Failed, TellFetch, TellLaunch
 from rankdeck.images.copy import Tell as TellCopy
@@ -758,8 +764,15 @@ class Session:
                 self._telemetry.look()
 
     async def _keep_time(self) -> None:
-        """Judge the nodes that changed or fell silent; nothing else does this."""
+        """Judge the nodes that changed or fell silent; nothing else does this.
+
+        After this process was stopped, what came meanwhile is heard before any silence is judged.
+        """
+        pause = PauseWatch(time.time())
         while True:
+            if not pause.look(time.time()):
+                await asyncio.sleep(LOOK)
+                continue
             self.fleet.take_changes(WORK)
             await asyncio.sleep(WORK if self.fleet.behind else LOOK)
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 import aiomqtt
 import pytest
 from tests.support.polling import until
+from textual.geometry import Size
 
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Broker, Cluster, Node
@@ -403,7 +404,7 @@ async def test_of_two_consoles_the_one_that_installed_the_agent_last_is_judged_b
                 await until(
                     lambda: "agent.expect" in checks(a) and "agent.expect" not in checks(b), 30
                 )
-                shown = str(live_node_page(a.node("n1"), 100, UNICODE))
+                shown = str(live_node_page(a.node("n1"), Size(100, 50), UNICODE))
                 assert "its agent judges by another `expect:` than this cluster file" in shown
 
 

@@ -535,3 +535,17 @@ async def test_jobs_leaves_out_the_measurements_of_runs_and_the_filter_shows_the
         await pilot.press("enter")
         await shows(app, pilot, "accept-1")
         assert "left out" not in text_of(app)
+
+
+@pytest.mark.parametrize("size", [(200, 50), (120, 40), (80, 24)])
+async def test_the_page_of_a_pair_cuts_no_line_while_it_has_empty_rows(
+    size: tuple[int, int],
+) -> None:
+    stage = Stage(cluster_of(3))
+    stage.acceptance = Port(current=made_run(8, slow_sender("n3")))
+    async with console(stage, size) as (app, pilot):
+        await pilot.press("6")
+        await shows(app, pilot, "n3")
+        await pilot.press("enter")
+        await shows(app, pilot, "Commands")
+        await lacks(app, pilot, "…")

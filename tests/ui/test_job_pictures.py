@@ -18,11 +18,13 @@ WANDERING = (
 )
 FAILED = {
     (80, 24): """
- train-1121-143005-3f2a  ● running  1:2s  16 ranks: 4 running, …  page 1/2  [ ]
- first failure  rank 5 on node02, exit 1  HH:MM:SS.mmm ±5 ms  11 ranks ended by…
-   torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.
-   means the GPU is out of memory
-   try   a smaller batch; `nvidia-smi` shows who else is on that GPU
+ train-1121-143005-3f2a  ● running  1:2s  16 ranks: 4 running, …  page 1/3  [ ]
+ first failure  rank 5 on node02, exit 1  HH:MM:SS.mmm ±5 ms
+  11 ranks ended by it: 0-2,4,6,8-10,12-14  may still be corrected
+   says    torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50
+           GiB.
+   means   the GPU is out of memory
+   try     a smaller batch; `nvidia-smi` shows who else is on that GPU
  ↓↓↓●↓✗↓●↓↓ ↓●↓↓↓●
 ╭━ ✗ 5 node02 exit 1  failed first ━━━━ ╭─ ↓ 0 node01 SIGTERM  ended by it ────
 """,
@@ -36,14 +38,15 @@ FAILED = {
 STUCK = {
     (80, 24): """
  train-1121-143005-3f2a  ● running  1:2s  16 ranks  node[01-04]   page 1/2  [ ]
- stalled  rank 6 is silent for 20 s; the 15 others go on  i looks where every r…
-   means one rank stands still  try look where it is, then at its node
+ stalled  rank 6 is silent for 20 s; the 15 others go on
+   means   one rank stands still
+   try     look where it is, then at its node
  ●●●●●●▲●●● ●●●●●●
 ╭━ ▲ 6 node02 silent SSs  stalled ━━━━━ ╭─ ● 0 node01 running  32 lines ───────
 """,
     (60, 15): """
  train-1121-143005-3f2a  ● running  1:2s …    page 1/8  [ ]
- stalled  rank 6 is silent for 20 s; the 15 others go on …
+ stalled  rank 6 is silent for 20 s; the 15 others go on
  ●●●●●●▲●●● ●●●●●●
 ╭━ ▲ 6 node02 silent SSs  stalled  30 lines ━━━━━━━━━━━━━━
 """,

@@ -161,7 +161,7 @@ async def test_what_a_node_said_stands_in_the_merged_log_and_at_leads_there(
         await type_in(pilot, "Xid 79")
         await pilot.press("enter", "at")
         await shows(app, pilot, "the log line was read at")
-        await shows(app, pilot, "+0.0 s  0: Xid 79: lost")
+        await shows(app, pilot, "+0.0 s  GPU 0: Xid 79: lost")
         await pilot.press("escape")
         await shows(app, pilot, "ranks 0-15 by time")
 
@@ -340,8 +340,8 @@ async def test_a_replay_shows_what_nodes_had_said_by_then_and_at_leads_there(
         stage.jobs.set_clock(JOB, begun + 9.5)
         await shows(app, pilot, "node node02: 0: Xid 31")
         await pilot.press("at")
-        await shows(app, pilot, "+0.0 s  0: Xid 31")
-        await shows(app, pilot, "-4.0 s  0: Xid 79")
+        await shows(app, pilot, "+0.0 s  GPU 0: Xid 31")
+        await shows(app, pilot, "-4.0 s  GPU 0: Xid 79")
 
 
 @pytest.mark.long
@@ -430,3 +430,22 @@ async def test_a_tile_says_that_there_are_more_lines_where_only_the_end_was_fetc
         app.open_job("long-1")
         await shows(app, pilot, "2 lines")
         await shows(app, pilot, "2+ lines")
+
+
+async def test_several_bars_of_a_rank_are_live_rows_in_every_view(stage: Stage) -> None:
+    stage.start(JOB, 1, 2)
+    for rank in (0, 1):
+        stage.write(JOB, rank, "start\n\x1b[?25lload  10%|#|\nfit   20%|##|")
+        stage.write(JOB, rank, f"\r\x1b[2K\x1b[1A\x1b[2Kload  5{rank}%|###|\nfit   60%|####|")
+    async with console(stage) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "│ start")
+        rows = [line for line in text_of(app).splitlines() if "load" in line or "fit" in line]
+        assert ["50%" in rows[0], "60%" in rows[1], len(rows)] == [True, True, 4]
+        stage.write(JOB, 0, "\r\x1b[2K\x1b[1A\x1b[2Kload  70%|###|\nfit   60%|####|")
+        await shows(app, pilot, "load  70%")
+        await pilot.press("c")
+        await shows(app, pilot, "2 of 2  fit  60%")
+        await shows(app, pilot, "2 of 2  load  51 to 70%")
+        await pilot.press("M")
+        await shows(app, pilot, "(2 ranks: ")

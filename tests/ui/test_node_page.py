@@ -9,8 +9,10 @@ import pytest
 from rankdeck.cli import status
 from rankdeck.model.cluster import Cluster, Metrics, Node
 from rankdeck.model.health import Level, PastNumbers, PastSeries, PastView, Times
+from rankdeck.ui import formatting
 from rankdeck.ui.app import RankdeckApp
-from rankdeck.ui.node_page import shrink_values
+from rankdeck.ui.node_page import finding_lines, shrink_values
+from rankdeck.ui.themes import UNICODE
 from rankdeck_agent.collectors.kernel_log import LOG_CLOSED
 from rankdeck_agent.collectors.simulated import SimulatedGpus, SimulatedRdma
 from rankdeck_agent.wire import Hello, Sample
@@ -112,15 +114,32 @@ def test_the_command_puts_what_follows_under_the_cause(capsys) -> None:
     assert [line[:7] for line in others] == ["    so "] * 3
 
 
-async def test_a_wide_page_has_no_empty_third() -> None:
-    async with console(machine(gpu="hot", seconds=90), (200, 50)) as (app, pilot):
+@pytest.mark.parametrize("gpu", ["hot", ""])
+async def test_both_columns_of_a_wide_page_fill_and_cut_nothing_beside_empty_rows(gpu: str) -> None:
+    async with console(machine(gpu=gpu, rdma="flap", seconds=90), (200, 50)) as (app, pilot):
         await pilot.press("enter")
-        await shows(app, pilot, "4 × Simulated GPU")
-        lines = text_of(app).splitlines()
+        await shows(app, pilot, "─ GPU POWER ─")
+        rows = text_of(app).splitlines()
+        first = next(at for at, line in enumerate(rows) if "─ GPU POWER ─" in line)
+        left = [line[:99].rstrip() for line in rows[first:-1]]
+        right = [line[99:].rstrip() for line in rows[first:-1]]
 
-    numbers = next(at for at, line in enumerate(lines) if line.startswith(" Processor"))
-    assert "Checks" in lines[numbers]
-    assert sum(len(line) > 133 for line in lines[numbers:]) > 20
+    assert sum(map(bool, left)) > 0.8 * len(left)
+    assert sum(map(bool, right)) > 0.8 * len(right)
+    assert not [line for line in left if line.endswith("…")]
+    assert "GPU 0: uncorrected ECC errors 0 (bad ≥" in " ".join(right)
+
+
+async def test_evidence_of_a_check_that_found_nothing_is_cut_only_where_rows_are_short() -> None:
+    node = machine(seconds=60).fleet.node("gpu01")
+    whole, cut = (
+        ["".join(text for text, _ in line) for line in finding_lines(node, (100, rows), UNICODE)]
+        for rows in (200, 30)
+    )
+
+    assert not [line for line in whole if "…" in line]
+    assert [line for line in cut if "…" in line]
+    assert len(cut) <= 30
 
 
 async def test_traffic_is_drawn_up_to_the_speed_of_the_link_in_its_unit() -> None:
@@ -314,3 +333,9 @@ async def test_raid_arrays_have_a_line_with_their_disks_and_what_goes_on() -> No
     assert "0 of 2 disks, does not work" in lines["md2"]
     (shape,) = [status.state_shape(node) for node in stage.fleet.nodes()]
     assert shape["values"]["md.degraded"]["md1"] == 1
+
+
+def test_an_event_of_a_gpu_names_the_gpu_not_only_its_number() -> None:
+    assert formatting.with_device("0", "Xid 63 · reset", "kernel.xid") == "GPU 0: Xid 63 · reset"
+    assert formatting.with_device("1", "GPU 1 at 93 °C", "gpu.temp") == "GPU 1 at 93 °C"
+    assert formatting.with_device("/data", "96% used", "disk.full") == "/data: 96% used"

@@ -277,19 +277,6 @@ async def test_a_theme_that_is_not_there_is_said_and_the_console_runs(
         await shows(app, pilot, "no theme `pink`")
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_help_has_the_keys_of_the_screen_first(stage: Stage, size: tuple[int, int]) -> None:
-    async with console(stage, size) as (app, pilot):
-        await pilot.press("question_mark")
-        await shows(app, pilot, "\n Fleet\n")
-        assert text_of(app).splitlines()[2] == " Fleet"
-        pages = {50: 0, 24: 1, 15: 3}[size[1]]
-        await pilot.press(*["pagedown"] * pages)
-        await shows(app, pilot, "Type a command; tab completes")
-        await pilot.press("end")
-        await shows(app, pilot, "✗ failed")
-
-
 # ---- jobs
 
 
@@ -416,7 +403,7 @@ async def test_the_first_failure_is_pinned_and_e_goes_there(stage: Stage) -> Non
     stage.tell(JOB, "node02", "exited", rank=5, code=3, signal=None)
     async with console(stage) as (app, pilot):
         app.open_job(JOB)
-        await shows(app, pilot, "first failure  rank 5 on node02, exit 3")
+        await shows(app, pilot, "rank 5 on node02, exit 3")
         await pilot.press("e")
         await shows(app, pilot, "✗ 5 node02 exit 3")
         await shows(app, pilot, "following")

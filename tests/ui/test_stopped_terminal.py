@@ -107,3 +107,44 @@ def test_a_terminal_that_stops_reading_stops_nothing_and_is_painted_when_it_read
     )
     os.write(terminal.master, b"c")
     terminal.read_until(lambda seen: b"collapsed" in seen, "keys have no effect")
+
+
+def test_ctrl_z_gives_the_terminal_to_the_shell_and_fg_says_for_how_long_it_was_stopped() -> None:
+    pid, master = pty.fork()
+    if pid == 0:
+        environment = {**os.environ, "TERM": "xterm-256color", "TMUX": "", "PS1": "shell$ "}
+        os.execve("/bin/bash", ["bash", "--norc", "--noprofile", "-i"], environment)
+    fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    seen = bytearray()
+
+    def read_until(text: bytes) -> None:
+        deadline = time.monotonic() + LIMIT
+        while text not in seen:
+            assert time.monotonic() < deadline, f"no {text!r}: {bytes(seen[-2000:])!r}"
+            if select.select((master,), (), (), 0.05)[0]:
+                seen.extend(os.read(master, 1 << 16))
+        del seen[: seen.index(text) + len(text)]
+
+    try:
+        read_until(b"shell$ ")
+        os.write(master, f"{sys.executable} -m tests.ui.preview 3 --patient\r".encode())
+        read_until(b"STATE")
+        os.write(master, b"\x1a")
+        read_until(b"Stopped")
+        read_until(b"shell$ ")
+        os.write(master, b"jobs -p; echo back $((40 + 2))\r")
+        read_until(b"back 42")
+        time.sleep(1.1)
+        os.write(master, b"fg\r")
+        read_until(b"the console was stopped for ")
+        read_until(b"jobs went on")
+        os.write(master, b"q")
+        read_until(b"shell$ ")
+        os.write(master, b"echo status $?\r")
+        read_until(b"status 0")
+    finally:
+        os.write(master, b"\x03kill -9 %1\rexit\rexit\r")
+        time.sleep(0.2)
+        os.kill(pid, signal.SIGKILL)
+        os.close(master)
+        os.waitpid(pid, 0)

@@ -154,7 +154,10 @@ def test_a_small_loss_on_all_is_seen_by_its_sign_with_what_changed() -> None:
 
     (whole,) = list_drifts(dict.fromkeys(THEN, 94.5), THEN, changed)
 
-    assert whole.sentence == "−1.6 % on 16 of 16; changed since: driver 550.90 → 570.12 on n[1-16]"
+    assert whole.sentence == (
+        "−1.6 % against the baseline, on 16 of 16 measured; "
+        "changed since: driver 550.90 → 570.12 on n[1-16]"
+    )
 
 
 def test_what_did_not_move_and_what_is_new_says_nothing() -> None:

@@ -278,3 +278,16 @@ def test_a_rank_that_writes_again_after_a_long_pause_has_resumed() -> None:
         log.add(Chunk("j", "n1", 0, "out", log.read.at()["out"], at, text))
 
     assert (log.heard, log.resumed) == (32.0, 30.0)
+
+
+def test_a_log_that_lacks_the_newest_output_says_by_how_much_it_is_late() -> None:
+    log = RankLog(0)
+    assert log.late_by == 0
+    log.add(Chunk("j", "n1", 0, "out", 0, 100.0, b"one\n"))
+    assert log.late_by == 0
+    log.tell(Tail("j", "n1", 0, "out", 5000, 70, "x", 118.0))
+    assert log.late_by == 18
+    log.add(Chunk("j", "n1", 0, "out", 4, 116.0, b"two\n"))
+    assert log.late_by == 2
+    log.add(Chunk("j", "n1", 0, "out", 8, 118.0, b"." * 4991 + b"\n"))
+    assert log.late_by == 0

@@ -27,7 +27,7 @@ WORDS: Mapping[str, str] = {
     "rdma.slow": "port below its rate",
     "net.down": "interface down",
     "net.slow": "interface below its speed",
-    "rdma.up": "port active",
+    "rdma.up": "times the port went down",
     "rdma.link_downs": "link failures",
     "net.carrier_changes": "link changes",
     "disk.stuck": "mount silent for",

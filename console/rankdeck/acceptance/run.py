@@ -79,7 +79,8 @@ def _whole(shares: Mapping[str, float], more: str) -> tuple[Drift, ...]:
     if len(shares) < _FEWEST or most < _SIGN * len(shares):
         return ()
     change = median(shares.values())
-    return (Drift("", change, f"{_percent(change)} on {most} of {len(shares)}{more}"),)
+    said = f"{_percent(change)} against the baseline, on {most} of {len(shares)} measured"
+    return (Drift("", change, f"{said}{more}"),)
 
 
 def _percent(share: float) -> str:

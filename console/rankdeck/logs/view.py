@@ -163,7 +163,7 @@ class MergedLog:
         """The progress bar that most ranks draw: the line of the
         slowest, with how far all of them are.
         """
-        groups = group_bars(bar for log in self._logs.values() if (bar := log.bar))
+        groups = group_bars(bar for log in self._logs.values() for bar in log.bars)
         if not groups:
             return None
         group, line = groups[0], groups[0].bars[0].line

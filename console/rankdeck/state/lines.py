@@ -10,6 +10,7 @@ from typing import overload
 
 from rankdeck.model.job import LONG_PAUSE, Chunk, Followed, Tail
 from rankdeck.model.safe_text import strip_codes, strip_controls
+from rankdeck.state.live_rows import LiveRows, Row, draws_rows
 
 KEEP_LINES = 10_000
 KEEP_BYTES = 4 << 20
@@ -224,6 +225,8 @@ class _Stream:
     lines: int = 0
     counted: int = 0
     """Number of lines on the node, as the node counted them."""
+    live: LiveRows | None = None
+    """The rows of a program that draws several of them anew."""
 
 
 def line_memory_share(ranks: int) -> int:
@@ -280,6 +283,22 @@ class RankLog:
         """The newest line that has no line end yet and that its program rewrites, or None."""
         return self._newest_open([one for one in self._streams.values() if one.rewritten])
 
+    @property
+    def live(self) -> list[Line]:
+        """The rows of progress bars that its program draws anew, from the top; usually none."""
+        rows = [(one, row) for one in self._streams.values() if one.live for row in one.live.rows]
+        return [
+            line_of(self.rank, (row.at, stream.name, row.offset, row.text))
+            for stream, row in rows
+            if row.text.strip()
+        ]
+
+    @property
+    def bars(self) -> list[Line]:
+        """The lines that their program rewrites: one progress bar, or several."""
+        bar = self.bar
+        return self.live or ([bar] if bar else [])
+
     def _newest_open(self, streams: list[_Stream]) -> Line | None:
         begun = [(one, raw) for one in streams if (raw := one.open.rstrip(b"\r"))]
         if not begun:
@@ -296,6 +315,15 @@ class RankLog:
         if partial is not None:
             return strip_controls(partial.text)
         return strip_controls(self.lines[-1].text) if self._entries else ""
+
+    @property
+    def late_by(self) -> float:
+        """Seconds by which the newest line here is older than the newest on the node;
+        0 if no output is missing.
+        """
+        if not self.read.behind or self.heard is None or not self._entries:
+            return 0.0
+        return max(self.heard - self._entries[-1][0], 0.0)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -362,7 +390,7 @@ class RankLog:
             self._append(stream, stream.open_at, visible_line(stream.open))
         if before > 0 or not stream.lines:
             self._gaps.append(Gap(stream.name, before, offset, self.total))
-        stream.open, stream.rewritten = b"", False
+        stream.open, stream.rewritten, stream.live = b"", False, None
 
     def _split(self, stream: _Stream, new: Chunk) -> None:
         """Take the lines of new bytes.
@@ -371,6 +399,12 @@ class RankLog:
         """
         if not stream.open:
             stream.open_offset = new.offset
+        if stream.live is None and draws_rows(new.data):
+            shown = visible_line(stream.open)
+            stream.live = LiveRows(Row(stream.open_at or new.at, stream.open_offset, shown), _RAW)
+        if stream.live is not None:
+            self._draw(stream, stream.live, new)
+            return
         returns = b"\r" in new.data or stream.rewritten
         *ended, last = new.data.split(b"\n")
         begin = new.offset
@@ -381,6 +415,17 @@ class RankLog:
             stream.open, stream.open_offset, stream.rewritten = b"", begin, False
         if last:
             self._begin(stream, last, new.at)
+
+    def _draw(self, stream: _Stream, live: LiveRows, new: Chunk) -> None:
+        """Take new bytes of a program that draws several rows anew."""
+        for row in live.take(new.data, new.offset, new.at):
+            stream.open_offset = row.offset
+            self._append(stream, row.at, row.text)
+        newest = live.newest
+        stream.open, stream.open_at, stream.open_offset = newest.text, newest.at, newest.offset
+        stream.rewritten = not live.over
+        if live.over:
+            stream.live = None
 
     def _begin(self, stream: _Stream, data: bytes, at: float) -> None:
         stream.open_at = at

@@ -12,7 +12,8 @@ from typing import TypeVar
 from textual.binding import Binding
 
 T = TypeVar("T")
-LISTS = ("fleet", "jobs", "launch", "messages", "events", "processes")
+LISTS = ("fleet", "jobs", "launch", "messages", "events", "processes", "help")
+"""Screens that `/` filters."""
 EVERYWHERE = (
     "fleet",
     "node",
@@ -72,6 +73,7 @@ OF_THE_APP = frozenset(
         "goto_messages",
         "help",
         "redraw",
+        "suspend_process",
         "inspect",
         "launch_on",
         "logs",
@@ -99,7 +101,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("open", "enter", "open", ("fleet", "jobs", "events", "acceptance"), "Open what is under the cursor, start the plan shown", True),
     Action("launch", "enter", "launch", ("launch",), "Start the job whose plan is shown", True),
     Action("zoom", "enter,z", "zoom", ("job",), "Show one rank on the whole screen, and back; collapsed: this line of each rank", True, (*WALL, *TABLES)),
-    Action("filter", "slash", "filter", LISTS, "Show only lines that match; see Filters below", True),
+    Action("filter", "slash", "filter", LISTS, "Show only lines that match", True),
     Action("search", "slash", "search", ("job",), "Find a text or a regular expression in the log of a rank, or of all ranks shown; on to the next ranks where this one has no more", True, LOGS),
     Action("next_match", "n", "next", ("job",), "Next match of the search", True, LOGS),
     Action("previous_match", "N", "previous", ("job",), "Previous match of the search"),
@@ -163,7 +165,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("step(10)", "greater_than_sign", "later", ("fleet", "node", "job"), "Ten steps forward in time"),
     Action("hours", "H", "hours", ("node",), "How far back the site's metrics are drawn: 1, 6, 24 hours, 7 days"),
     Action("command", "colon", "command", EVERYWHERE, "Type a command; tab completes", True),
-    Action("help", "question_mark,f1", "help", EVERYWHERE, "This page", True),
+    Action("help", "question_mark,f1", "help", EVERYWHERE, "The keys of this screen; again: all keys, commands and filters", True),
     Action("tour", "t", "tour", ("help",), "On the demo: ten things worth knowing in two minutes; again: end it", True),
     Action("goto_fleet", "1", "fleet", EVERYWHERE, "All nodes"),
     Action("goto_jobs", "2", "jobs", EVERYWHERE, "All jobs"),
@@ -173,6 +175,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("goto_acceptance", "6", "acceptance", EVERYWHERE, "Acceptance runs: which node or link is slow or faulty"),
     Action("back", "escape", "back", EVERYWHERE, "Clear the filter or search; else go back"),
     Action("leave", "q", "back/quit", EVERYWHERE, "Go back; on the fleet screen: quit. Jobs go on"),
+    Action("suspend_process", "ctrl+z", "stop", EVERYWHERE, "Stop the console and go back to the shell, until `fg`. Jobs go on"),
     Action("redraw", "ctrl+l", "redraw", EVERYWHERE, "Redraw the whole screen"),
 )  # fmt: skip
 

@@ -5,6 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, partialmethod
+from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
@@ -32,6 +33,7 @@ from rankdeck.ui.operations import open_shell, replay_job, show_first
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.base import PAINT, BaseScreen
 from rankdeck.ui.terminal import Dismissed, FrameDiff, KeyQueue, TerminalDriver
+from rankdeck_agent.rules.units import write_duration
 
 if TYPE_CHECKING:
     from textual.actions import ActionParseResult
@@ -165,6 +167,11 @@ class RankdeckApp(FrameDiff):
     def _resumed(self, app: object) -> None:
         del app
         self.forget_frame()
+        if not self.lent and isinstance(self._driver, TerminalDriver):
+            took = write_duration(round(monotonic() - self._driver.given_up_at))
+            self.say(
+                f"the console was stopped for {took}; jobs went on, their output is read now", "dim"
+            )
 
     def _faults(self) -> list[str]:
         faults = list(self._theme_faults)
@@ -425,8 +432,13 @@ class RankdeckApp(FrameDiff):
     action_goto_acceptance = partialmethod(goto, "acceptance")
 
     def action_help(self) -> None:
+        """The keys of this screen; on Help itself: all keys, and back."""
+        from rankdeck.ui.screens.help import HelpScreen
+
         screen = self.top_screen
-        if not self._shows("help"):
+        if isinstance(screen, HelpScreen):
+            screen.show_more()
+        else:
             self._open("help", screen.screen_name if screen else "fleet")
 
     def action_redraw(self) -> None:

@@ -532,10 +532,7 @@ def _drawn(
     are several and the grid has room.
     """
     rows = [_series(scene, node, trend, frames) for node in scene.nodes]
-    whole = [_together(column, trend) for column in zip(*rows, strict=True)]
-    figure = Figure(
-        trend.title, _said(trend, whole), whole, trend.say, scene.pictures.period, _scale(trend, whole)
-    )  # fmt: skip
+    figure = _figure(scene, trend, rows)
     gap: Run = (" ", "text")
     lines: list[Runs] = [
         [*line, gap] for line in draw_frame(figure, (grid.cells - 1, grid.high), glyphs)
@@ -548,6 +545,26 @@ def _drawn(
             for row in rows
         ]  # fmt: skip
     return lines
+
+
+def _figure(scene: Overview, trend: Trend, rows: Sequence[Series]) -> Figure:
+    """The figure of all nodes together; `rows` are the numbers of each."""
+    whole = [_together(column, trend) for column in zip(*rows, strict=True)]
+    return Figure(
+        trend.title, _said(trend, whole), whole, trend.say, scene.pictures.period, _scale(trend, whole)
+    )  # fmt: skip
+
+
+def trend_figures(scene: Overview, most: int, columns: int) -> list[Figure]:
+    """At most `most` figures of these nodes together, the most important first,
+    each of the newest `columns` numbers.
+    """
+    frames = scene.frames(columns)
+    shown = [trend for trend in TRENDS if _is_reported(scene, trend)][:most]
+    return [
+        _figure(scene, one, [_series(scene, node, one, frames) for node in scene.nodes])
+        for one in shown
+    ]
 
 
 def _said(trend: Trend, row: Series) -> str:
@@ -670,6 +687,9 @@ def _event_line(one: Occurrence, width: int, glyphs: Glyphs) -> Runs:
         (f"   {formatting.format_clock(one.at)}  ", "dim"),
         (f"{glyphs.dot if quiet else mark.glyph} ", "dim" if quiet else mark.role),
         (f"{printable_line(one.node)}  ", "title"),
-        (f"{over}{formatting.with_device(one.device, one.seen)}", "dim" if quiet else "text"),
+        (
+            f"{over}{formatting.with_device(one.device, one.seen, one.check)}",
+            "dim" if quiet else "text",
+        ),
     ]
     return fit_runs(runs, width, glyphs.more)

@@ -171,9 +171,17 @@ def describe_worst_cause(reasons: Sequence[Reason]) -> str:
     return f"{before}{printable_line(causes[0].sentence.seen)}{more}"
 
 
-def with_device(device: str, text: str) -> str:
-    """What happened, with the device in front if the text does not name it."""
+OF_GPUS = ("gpu.", "kernel.xid", "kernel.sxid")
+"""How the checks and events begin whose device is a GPU."""
+
+
+def with_device(device: str, text: str, check: str = "") -> str:
+    """What happened, with the device in front if the text does not name it; a GPU is
+    called so, known by the check.
+    """
     device, text = printable_line(device), printable_line(text, 600)
+    if check.startswith(OF_GPUS) and device and not device.startswith("GPU"):
+        return text if device in Sentence.of(text).seen else f"GPU {device}: {text}"
     return text if device in Sentence.of(text).seen else f"{device}: {text}"
 
 

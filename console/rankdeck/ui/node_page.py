@@ -13,14 +13,16 @@ from rankdeck.state.node import NodeState
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.fleet_views import NUMBERS
 from rankdeck.ui.themes import Glyphs, Mark
-from rankdeck.ui.widgets.canvas import Run, Runs, cut_text, draw_bar, fit_text
-from rankdeck.ui.widgets.plots import Scale, columns_of, draw_spark, round_up
+from rankdeck.ui.widgets.canvas import Run, Runs, cut_text, draw_bar, fit_text, join_blocks
+from rankdeck.ui.widgets.plots import Figure, Scale, columns_of, draw_frame, draw_spark, round_up
 from rankdeck_agent.rules.judge import CheckResult, coverage_words
 from rankdeck_agent.rules.levels import by_cause
 
 LEVELS = {level.word: level for level in Level}
 FINDING = 42
 """Width of the title of a check in cells."""
+BEFORE = 18
+"""Cells before it: the sign, the state and the number of the check."""
 WELL = ("ok", "n/a")
 """States of a check that found nothing."""
 
@@ -142,11 +144,14 @@ def _wrapped(text: str, width: int) -> list[str]:
     return lines
 
 
-def finding_lines(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
-    """All checks, each with its value and threshold; checks that do
-    not apply are dim, never green.
+def finding_lines(node: NodeState, room: tuple[int, int], glyphs: Glyphs) -> list[Runs]:
+    """All checks, each with its value and threshold; checks that do not apply are dim,
+    never green.
+
+    Evidence is whole for checks that found something, and for others as far as
+    `room` (cells, lines) has empty lines.
     """
-    health = node.health
+    health, (width, rows) = node.health, room
     covered = coverage_words(replace(health, limits=""))
     head: list[Run] = [(" Checks", "title"), (f"  {covered}", "dim")]
     limits: list[Runs] = [
@@ -154,20 +159,25 @@ def finding_lines(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
         for line in _wrapped(printable_line(health.limits, 600), width - 4)
         if line
     ]
-    return [
-        [],
-        head,
-        *limits,
-        *(line for one in node.findings() for line in _finding(one, width, glyphs)),
-    ]
+    findings = [(one, _finding(one, width, glyphs)) for one in node.findings()]
+    least = sum(1 if one.state in WELL else len(found) for one, found in findings)
+    spare = rows - least - len(limits) - 2
+    lines: list[Runs] = [[], head, *limits]
+    for one, found in findings:
+        if one.state in WELL and len(found) - 1 > max(spare, 0):
+            lines.append(_finding(one, width, glyphs, cut=True)[0])
+            continue
+        spare -= len(found) - 1 if one.state in WELL else 0
+        lines += found
+    return lines
 
 
-def _finding(one: CheckResult, width: int, glyphs: Glyphs) -> list[Runs]:
-    """A check and its evidence, in full if it found something."""
+def _finding(one: CheckResult, width: int, glyphs: Glyphs, *, cut: bool = False) -> list[Runs]:
+    """A check and its evidence, in full or cut to one line."""
     mark = _mark(one, glyphs)
     role = "dim" if one.state == "n/a" else "text"
-    room, evidence = width - FINDING - 16, printable_line(one.evidence, 600)
-    if one.state in WELL:
+    room, evidence = width - FINDING - BEFORE, printable_line(one.evidence, 600)
+    if cut:
         evidence = cut_text(evidence, room, glyphs.more)
     first, *others = _wrapped(evidence, room) if room > 10 else [""]
     head: Runs = [
@@ -183,6 +193,18 @@ def _mark(one: CheckResult, glyphs: Glyphs) -> Mark:
     return Mark(glyphs.dot, "dim") if level is None else glyphs.level(level)
 
 
+def figure_lines(figures: Sequence[Figure], width: int, glyphs: Glyphs) -> list[Runs]:
+    """Figures in two columns."""
+    lines: list[Runs] = []
+    cells = width // 2 - 1
+    for at in range(0, len(figures), 2):
+        frames = [draw_frame(one, (cells, FIGURE), glyphs) for one in figures[at : at + 2]]
+        lines += [[(" ", "text"), *line] for line in join_blocks(frames, cells, glyphs.more)]
+    return [[], *lines] if lines else []
+
+
+FIGURE = 7
+"""Lines of a figure."""
 SPARK = 40
 NOTE = 16
 """Cells kept for what is wrong with a device, before more columns are added."""
@@ -387,7 +409,8 @@ def traffic_lines(
     if not devices:
         return []
     named = min(max(map(len, devices)), 14)
-    wide = max(min((width - 66 - named) // 2, SPARK), 6)
+    longest = max(len(_troubles(node, prefix, device)) for device in devices)
+    wide = max(min((width - 42 - named - longest) // 2, SPARK), 6)
     lines: list[Runs] = []
     for device in devices:
         runs = _link(node, prefix, device, named, glyphs)

@@ -148,6 +148,13 @@ class TerminalDriver(LinuxDriver):
         self._parent_pid = os.getppid()
         self._asked = 0
         self._watch: threading.Thread | None = None
+        self.given_up_at = 0.0
+        """When the terminal was last given to another program (monotonic)."""
+
+    def suspend_application_mode(self) -> None:
+        """Give the terminal to another program: one that we start, or the shell on ctrl+z."""
+        self.given_up_at = monotonic()
+        super().suspend_application_mode()
 
     def start_application_mode(self) -> None:
         """Take the terminal, and watch for its loss from now on."""

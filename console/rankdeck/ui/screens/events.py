@@ -58,7 +58,7 @@ class EventsScreen(BaseScreen):
 
     def _what(self, row: str) -> Runs:
         one = self._rows[row]
-        return [(formatting.with_device(one.device, one.seen), "text")]
+        return [(formatting.with_device(one.device, one.seen, one.check), "text")]
 
     def tick(self) -> None:
         journal = self.console.fleet.event_log
@@ -92,13 +92,15 @@ class EventsScreen(BaseScreen):
         if one is None:
             return "", ()
         *cells, (title, _) = self.table.whole(row)
-        return "Event", row_lines([*cells, (title, formatting.with_device(one.device, one.text))])
+        return "Event", row_lines(
+            [*cells, (title, formatting.with_device(one.device, one.text, one.check))]
+        )
 
     # ---- actions
 
     def action_copy(self) -> None:
         if one := self._rows.get(self.table.cursor):
-            self.console.copy(formatting.with_device(one.device, one.text), "this event")
+            self.console.copy(formatting.with_device(one.device, one.text, one.check), "this event")
 
     def action_goto(self) -> None:
         self.prompt.ask("#", "", GOALS)

@@ -110,7 +110,7 @@ class FleetScreen(BaseScreen):
             self._columns(wide=False), empty=no_match("node"), on_top=True
         )
 
-        self.overview = TextPage(id="overview", can_focus=False)
+        self.overview = TextPage(id="overview", can_focus=False, wraps=False)
 
     def body(self) -> Iterable[Widget]:
         return self.map, self.info, self.table, self.overview

@@ -18,6 +18,7 @@ from rankdeck.model.safe_text import printable_line
 from rankdeck.rules.progress import last_run
 from rankdeck.ui import formatting
 from rankdeck.ui.actions import OnScreen, next_choice
+from rankdeck.ui.job_figures import JobFigures
 from rankdeck.ui.operations import (
     ask_cancel,
     errors_shown,
@@ -25,7 +26,14 @@ from rankdeck.ui.operations import (
     page_rank_log,
     rank_shell,
 )
-from rankdeck.ui.screens.job_head import JobHead, head_lines, job_description
+from rankdeck.ui.screens.job_head import (
+    LARGE,
+    WIDE,
+    JobHead,
+    head_lines,
+    instrument_lines,
+    job_description,
+)
 from rankdeck.ui.screens.log_search import NO_LOG, LogSearchScreen
 from rankdeck.ui.themes import most_urgent_mark
 from rankdeck.ui.views.base import JobView, Scene
@@ -33,6 +41,7 @@ from rankdeck.ui.views.collapsed import CollapsedView, DiffView
 from rankdeck.ui.views.wall import LogWall, WallView
 from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.logview import STAMPS, time_stamper
+from rankdeck.ui.widgets.rank_strip import RankStrip
 from rankdeck.ui.widgets.vtable import CellMap, FoldList
 from rankdeck_agent.wire import LAUNCHER
 
@@ -44,7 +53,9 @@ PAINT = 0.1
 BETWEEN = 0.02
 """Seconds between two calls of `show` while the view is busy."""
 WIDE_STRIP = 20
-"""On screens of at least this many lines the strip may have three lines."""
+"""On screens of at least this many lines the blocks of ranks may have three lines."""
+NUMBERED, TALL_STRIP = 34, 40
+"""On screens of at least so many lines each rank has its number, and its node below it."""
 
 
 class JobScreen(LogSearchScreen):
@@ -57,7 +68,8 @@ class JobScreen(LogSearchScreen):
         super().__init__(Scene(self.console, job_id))
         self.job_id = job_id
         self.head = JobHead(id="head")
-        self.strip = CellMap(most_urgent_mark, id="strip")
+        self.figures = JobFigures()
+        self.strip = RankStrip(most_urgent_mark, id="strip")
         self.table = FoldList(id="table")
         self.wall = WallView(self.scene)
         self.collapsed = CollapsedView(self.scene, self.table)
@@ -90,13 +102,22 @@ class JobScreen(LogSearchScreen):
             return
         self.job = job
         before = last_run(job, self.console.need_session().jobs.all())
-        lines = head_lines(job, self.console.glyphs, self.size, before)
-        self.head.show(lines, self.now.note(job))
+        self.head.show(self._head_lines(job, before), self.now.note(job))
         self.key_bar.about(self.now.name)
         self._show_strip(job)
         self._show_launcher_of_unmarked(job)
         self.now.show(job)
         self._work_on()
+
+    def _head_lines(self, job: Job, before: Job | None) -> list[Runs]:
+        """The lines of the head: on a large wall with frames and plots."""
+        glyphs, size = self.console.glyphs, self.size
+        if self.now is not self.wall or size.height < LARGE or size.width < WIDE:
+            return head_lines(job, glyphs, size, before)
+        fleet = self.console.fleet
+        return instrument_lines(
+            job, glyphs, size, before, lambda room: self.figures.lines(job, fleet, room, glyphs)
+        )
 
     def _show_launcher_of_unmarked(self, job: Job) -> None:
         """Show the launcher's output, once, if no rank of the job can be
@@ -126,16 +147,17 @@ class JobScreen(LogSearchScreen):
         self.scene.forget_watch()
 
     def _show_strip(self, job: Job) -> None:
+        ranks = [(rank.rank, rank.node) for rank in job.ranks]
         marks = [self.scene.mark(job, rank) for rank in job.ranks]
-        places = {rank.rank: place for place, rank in enumerate(job.ranks)}
-        lines = min(
-            self.strip.lines_for(len(marks), self.size.width),
-            3 if self.size.height >= WIDE_STRIP else 1,
-        )
+        places = {rank: place for place, (rank, _) in enumerate(ranks)}
+        width, height = self.size
+        most = 3 if height >= TALL_STRIP else 2 if height >= NUMBERED else 1
+        blocks = min(self.strip.lines_for(len(marks), width), 3 if height >= WIDE_STRIP else 1)
+        lines = self.strip.fitting_lines(ranks, width, most) or blocks
         if self.strip.styles.height is None or self.strip.styles.height.value != lines:
             self.strip.styles.height = lines
         chosen = self.now.rank
-        self.strip.show(marks, places.get(chosen, -1) if chosen is not None else -1)
+        self.strip.show_ranks(ranks, marks, places.get(chosen, -1) if chosen is not None else -1)
 
     # ---- changing the view
 

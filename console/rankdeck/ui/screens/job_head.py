@@ -1,7 +1,9 @@
 """The lines above a job's ranks: its state, what failed first, what will happen next."""
 
+import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -28,12 +30,17 @@ from rankdeck.rules.job_news import note_words, time_of_note
 from rankdeck.rules.progress import job_phases
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.formatting import seconds_since
+from rankdeck.ui.job_figures import number_words
 from rankdeck.ui.themes import Glyphs, Mark
 from rankdeck.ui.widgets.canvas import (
     Canvas,
     Run,
     Runs,
+    box_edge,
+    break_parts,
     break_runs,
+    draw_box,
+    join_blocks,
     measure_runs,
     optional_run,
     squeeze_runs,
@@ -83,8 +90,19 @@ def job_duration(job: Job) -> float:
     return seconds_since(job.created) if job.clock is None else max(job.clock - job.created, 0.0)
 
 
-MOST_LINES = 3
+MOST_LINES = 4
 """Most lines of the head that one sentence takes."""
+LABEL = 8
+"""Cells of the labels `because`, `says`, `means`, `try`."""
+BOX = 4
+"""Cells of a frame and the blanks inside it."""
+BESIDE = 160
+"""On screens of at least this many columns, plots stand beside what went wrong."""
+LINES_PER_ROW = 7
+"""One in so many lines of the screen is for plots."""
+_LABEL = re.compile(r"^\s*\[[^\]]{1,30}\](?:<\w+>)?:?")
+"""Before a line of a rank, if its launcher or PyTorch writes who it is."""
+Figures = Callable[[tuple[int, int]], Sequence[Runs]]
 
 
 class JobHead(Canvas):
@@ -110,31 +128,89 @@ class JobHead(Canvas):
         return [*squeeze_runs(self.lines[y], room, self.glyphs.more), (note, "key")]
 
 
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What went wrong: who and how, and in rows why, what it says, what it means, what to try."""
+
+    title: str
+    role: str
+    head: Runs
+    rows: Sequence[tuple[str, str, str]]
+    """(label, text, role)"""
+    note: str = ""
+    """When it was, and how sure that is."""
+    hint: str = ""
+    """A key that helps; shown only where there is room."""
+
+
 def head_lines(job: Job, glyphs: Glyphs, size: Size, before: Job | None = None) -> list[Runs]:
     """The lines above the ranks: first the state, then the progress, then what went wrong.
 
     `before` is an earlier run of the same name, to compare with. In each line, the
     optional part that is left out first comes last.
     """
+    roomy, large = size.height >= MEDIUM, size.height >= LARGE
+    lines = _state_lines(job, glyphs, size, before)
+    for notice in _notices(job, large=large):
+        lines += _plain_lines(notice, size)
+    lines += _row_lines(_meaning(job.explained) if roomy else (), 3, size.width)
+    return [*lines, *_late_lines(job, size)]
+
+
+def instrument_lines(
+    job: Job, glyphs: Glyphs, size: Size, before: Job | None, figures: Figures
+) -> list[Runs]:
+    """The same on a large screen: what went wrong in frames, beside or above plots.
+
+    `figures` draws plots in a room of so many cells and lines.
+    """
+    notices, width = _notices(job, large=True), size.width
+    lines = _state_lines(job, glyphs, size, before, plots=False)
+    boxed = width * 3 // 5
+    boxes = _boxes(notices, boxed, glyphs) if width >= BESIDE else []
+    beside = figures((width - boxed - 1, len(boxes))) if boxes else ()
+    if beside:
+        lines += join_blocks([boxes, beside], boxed, glyphs.more)
+    else:
+        boxes = _boxes(notices, width, glyphs)
+        room = size.height // 2 - len(lines) - len(boxes)
+        lines += [*boxes, *figures((width, min(room, size.height // LINES_PER_ROW)))]
+    lines += _row_lines(_meaning(job.explained), 1, width)
+    return [*lines, *_late_lines(job, size)]
+
+
+def _boxes(notices: Iterable[Notice], width: int, glyphs: Glyphs) -> list[Runs]:
+    return [line for one in notices for line in _boxed_lines(one, width, glyphs)]
+
+
+def _notices(job: Job, *, large: bool) -> list[Notice]:
+    failure = job.first_failure
+    first = [_failure_notice(failure, large=large)] if failure is not None else []
+    return [*first, *map(_stall_notice, job.stalled[:2])]
+
+
+def _state_lines(
+    job: Job, glyphs: Glyphs, size: Size, before: Job | None, *, plots: bool = True
+) -> list[Runs]:
+    """The state of the job, how far it is, and what it waits for."""
     lines: list[Runs] = [_state_line(job, glyphs.state(job.state))]
     large, roomy = size.height >= LARGE, size.height >= MEDIUM
     ill = job.first_failure is not None or bool(job.stalled)
     if (large or (roomy and not ill)) and job.progress and not job.state.final:
-        lines.append(_progress_line(job.progress, glyphs, wide=size.width >= WIDE))
+        lines.append(_progress_line(job.progress, glyphs, wide=size.width >= WIDE, plots=plots))
     if large and job_phases(job):
-        lines.append(_phase_line(job, before))
+        lines.append(_phase_line(job, before, size.width))
     lines += [*_slurm_lines(job.slurm), *_granted_lines(job), *_owner_lines(job, roomy=roomy)]
     lines += [[(f" {printable_line(one)}", "text")] for one in (job.waits,) if one]
     if job.countdown is not None:
         lines.append(_countdown_line(job.countdown))
     lines += [[(f" {words}", "warn")] for words in (cancel_words(job),) if words]
-    if job.first_failure is not None:
-        lines += _failure_lines(job.first_failure, size)
-    for stall in job.stalled[:2]:
-        lines += _stall_lines(stall, size)
-    if roomy:
-        lines += _meaning(job.explained, size.width)
-    lines += _node_lines(job, 2 if large else int(roomy))
+    return lines
+
+
+def _late_lines(job: Job, size: Size) -> list[Runs]:
+    """What happened on the job's nodes, and the last trouble of following it."""
+    lines = _node_lines(job, 2 if size.height >= LARGE else int(size.height >= MEDIUM))
     if job.troubles:
         lines.append([(f" {printable_line(job.troubles[-1])}", "warn")])
     return lines
@@ -231,23 +307,28 @@ def cancel_words(job: Job) -> str:
     )
 
 
-def _phase_line(job: Job, before: Job | None) -> list[Run]:
-    """`copy 1.2 s · start 3.0 s (last 1.1 s) · …`: phases of the run, slower ones marked."""
+def _phase_line(job: Job, before: Job | None, width: int) -> list[Run]:
+    """`copy 1.2 s · start 3.0 s (last 1.1 s) · …`: phases of the run, slower ones marked.
+
+    Where that is too long, only slower ones are compared with the last run.
+    """
     last = {phase.name: _length(phase) for phase in job_phases(before)} if before else {}
-    runs: list[Run] = [(" ", "text")]
-    for phase in job_phases(job):
-        took = _length(phase)
-        if len(runs) > 1:
-            runs.append((" · ", "dim"))
-        runs.append((f"{phase.name} ", "dim"))
-        if took is None:
-            runs.append(("now", "ok"))
-            continue
-        usual = last.get(phase.name)
-        slow = usual is not None and took > SLOWER * usual + 1 and phase.name != "running"
-        runs.append((units.write_duration(took), "warn" if slow else "text"))
-        if usual is not None:
-            runs.append((f" (last {units.write_duration(usual)})", "dim"))
+    phases = job_phases(job)
+    whole = [run for phase in phases for run in _phase(phase, last, slow_only=False)]
+    if measure_runs(whole) > width:
+        whole = [run for phase in phases for run in _phase(phase, last, slow_only=True)]
+    return [(" ", "text"), *whole[1:]]
+
+
+def _phase(phase: Phase, last: Mapping[str, float | None], *, slow_only: bool) -> list[Run]:
+    runs: list[Run] = [(" · ", "dim"), (f"{phase.name} ", "dim")]
+    took, usual = _length(phase), last.get(phase.name)
+    if took is None:
+        return [*runs, ("now", "ok")]
+    slow = usual is not None and took > SLOWER * usual + 1 and phase.name != "running"
+    runs.append((units.write_duration(took), "warn" if slow else "text"))
+    if usual is not None and (slow or not slow_only):
+        runs.append((f" (last {units.write_duration(usual)})", "dim"))
     return runs
 
 
@@ -255,8 +336,8 @@ def _length(phase: Phase) -> float | None:
     return None if phase.end is None else round(phase.end - phase.start, 1)
 
 
-def _progress_line(progress: Progress, glyphs: Glyphs, *, wide: bool) -> list[Run]:
-    """`step 120/1000 ▓▓▓░░░ 12%  loss 2.31 ▃▂▁  tokens_s 11,800`."""
+def _progress_line(progress: Progress, glyphs: Glyphs, *, wide: bool, plots: bool) -> list[Run]:
+    """`step 120/1000 ▓▓▓░░░ 12%  loss 2.31 ▃▂▁  tokens/s 11,800`, with short plots or without."""
     bar, cells = (BAR, SPARK) if wide else (BAR // 2, SPARK // 2)
     runs: list[Run] = [(" ", "text")]
     if progress.step is not None:
@@ -267,9 +348,9 @@ def _progress_line(progress: Progress, glyphs: Glyphs, *, wide: bool) -> list[Ru
         runs += [("━" * full, "ok"), ("─" * (bar - full), "border")]
         runs.append((f" {progress.share:.0%}", "text"))
     for name, value in list(progress.values.items())[:4]:
-        runs.append(optional_run(f"{printable_line(name)} ", "dim"))
+        runs.append(optional_run(f"{number_words(name)} ", "dim"))
         runs.append((f"{value:,.6g}", "text"))
-        if len(numbers := progress.series.get(name, ())) > 2:
+        if plots and len(numbers := progress.series.get(name, ())) > 2:
             shown = numbers[-columns_of(cells, glyphs) :]
             scale = Scale(max(shown), foot=min(shown))
             room = -(-len(shown) // columns_of(1, glyphs))
@@ -277,28 +358,62 @@ def _progress_line(progress: Progress, glyphs: Glyphs, *, wide: bool) -> list[Ru
     return runs
 
 
-def _stall_lines(stall: Stall, size: Size) -> list[Runs]:
-    head: list[Run] = [
-        (" slow " if stall.kind == "slow" else " stalled ", "warn"),
-        (f" {printable_line(stall.text)}", "text"),
-        optional_run(actions.action_key("inspect"), "key"),
-        (" looks where every rank is", "dim"),
+def _stall_notice(stall: Stall) -> Notice:
+    title = "slow" if stall.kind == "slow" else "stalled"
+    head: Runs = [(printable_line(stall.text), "text")]
+    hint = f"{actions.action_key('inspect')} looks where every rank is"
+    return Notice(title, "warn", head, _meaning(stall.explained), hint=hint)
+
+
+def _failure_notice(failure: FirstFailure, *, large: bool) -> Notice:
+    give = f" ±{failure.uncertainty * 1000:.0f} ms" if failure.uncertainty else ""
+    head: list[Run] = [(blamed_phrase(failure), "text")]
+    if failure.tied:
+        head.append(optional_run(f"at the same time: {fold_ranks(failure.tied)}", "dim"))
+    if failure.victims:
+        many = formatting.format_many(len(failure.victims), "rank")
+        head.append(optional_run(f"{many} ended by it: {fold_ranks(failure.victims)}", "dim"))
+    if not failure.settled:
+        head.append(optional_run("may still be corrected", "dim"))
+    says = _evidence(failure, 2 if large else 1)
+    others = [f"{printable_line(one.who)}: {printable_line(one.why)}" for one in failure.others]
+    rows = [
+        *_because(failure, large=large),
+        *(("" if place else "says", line, "stderr") for place, line in enumerate(says)),
+        *_meaning(failure.explained),
+        *(("else", one, "dim") for one in others[: int(large)]),
     ]
-    roomy = size.height >= MEDIUM
-    return [head, *(_meaning(stall.explained, size.width) if roomy else [])]
+    note = f"{formatting.format_clock(failure.at, millis=True)}{give}"
+    return Notice("first failure", "bad", head, rows, note)
 
 
-def _meaning(explained: Sequence[Explained], width: int) -> list[Runs]:
-    """What the first message means and what to try; on a line of its own
-    each, and whole, where one is too short.
-    """
-    for one in explained[:1]:
-        means: list[Run] = [("   means ", "dim"), (printable_line(one.means), "text")]
-        remedy: list[Run] = [optional_run("try ", "dim"), (printable_line(one.remedy), "accent")]
-        if measure_runs([*means, *remedy]) <= width:
-            return [[*means, *remedy]]
-        return [*_paragraph(means, width), *_paragraph([("   try   ", "dim"), remedy[1]], width)]
-    return []
+def _meaning(explained: Sequence[Explained]) -> list[tuple[str, str, str]]:
+    """What the first message means and what to try."""
+    return [
+        row
+        for one in explained[:1]
+        for row in (
+            ("means", printable_line(one.means), "text"),
+            ("try", printable_line(one.remedy), "accent"),
+        )
+    ]
+
+
+def _because(failure: FirstFailure, *, large: bool) -> list[tuple[str, str, str]]:
+    """Why this rank is blamed, if there is more to say than that it failed."""
+    if len(failure.evidence) < 2 and failure.what == "rank" and failure.exit_code:
+        return []
+    evidence = "; ".join(map(printable_line, failure.evidence[: 3 if large else 2]))
+    return [("because", evidence, "text")] if evidence else []
+
+
+def _row_lines(rows: Iterable[tuple[str, str, str]], margin: int, width: int) -> list[Runs]:
+    """Each row whole, on up to MOST_LINES lines; its label once."""
+    lines: list[Runs] = []
+    for label, text, role in rows:
+        head: Run = (" " * margin + label.ljust(LABEL), "dim")
+        lines += _paragraph([head, (text, role)], width)
+    return lines
 
 
 def _paragraph(runs: Runs, width: int) -> list[Runs]:
@@ -308,46 +423,36 @@ def _paragraph(runs: Runs, width: int) -> list[Runs]:
     return [*pieces[: MOST_LINES - 1], *([rest] if rest else [])]
 
 
-def _failure_lines(failure: FirstFailure, size: Size) -> list[Runs]:
-    give = f" ±{failure.uncertainty * 1000:.0f} ms" if failure.uncertainty else ""
-    roomy, large = size.height >= MEDIUM, size.height >= LARGE
-    head: list[Run] = [(" first failure ", "bad"), (f" {blamed_phrase(failure)}", "text")]
-    if not roomy and failure.explained:
-        head.append(optional_run(printable_line(failure.explained[0].means), "accent"))
-    head.append(optional_run(f"{formatting.format_clock(failure.at, millis=True)}{give}", "text"))
-    if failure.tied:
-        head.append(optional_run(f"at the same time: {fold_ranks(failure.tied)}", "dim"))
-    if failure.victims:
-        many = formatting.format_many(len(failure.victims), "rank")
-        head.append(optional_run(f"{many} ended by it: {fold_ranks(failure.victims)}", "dim"))
-    if not failure.settled:
-        head.append(optional_run("may still be corrected", "dim"))
-    if not roomy:
-        return [head]
-    lines = _evidence(failure, 2 if large else 1)
-    last_lines: list[Runs] = [[("   ", "dim"), (printable_line(line), "stderr")] for line in lines]
-    return [
-        head,
-        *_because(failure, size.width, large=large),
-        *last_lines,
-        *_meaning(failure.explained, size.width),
-    ]
+def _plain_lines(notice: Notice, size: Size) -> list[Runs]:
+    """A notice without a frame; on small screens only its head."""
+    first: list[Run] = [(f" {notice.title} ", notice.role), (" ", "text"), *notice.head[:1]]
+    note = [optional_run(notice.note, "text")] if notice.note else []
+    rest = [*note, *notice.head[1:]]
+    if size.height < MEDIUM:
+        means = [text for label, text, _ in notice.rows if label == "means"]
+        return [[*first, *(optional_run(text, "accent") for text in means[: len(note)]), *rest]]
+    lines = break_parts([*first, *rest], size.width)
+    hint = optional_run(notice.hint, "key")
+    if notice.hint and measure_runs([*lines[-1], hint]) < size.width:
+        lines[-1] = [*lines[-1], hint]
+    return [*lines, *_row_lines(notice.rows, 3, size.width)]
 
 
-def _because(failure: FirstFailure, width: int, *, large: bool) -> list[Runs]:
-    """Why this rank is blamed, if there is more to say than that it failed."""
-    if len(failure.evidence) < 2 and failure.what == "rank" and failure.exit_code:
-        return []
-    evidence = "; ".join(map(printable_line, failure.evidence[: 3 if large else 2]))
-    return _paragraph([("   because ", "dim"), (evidence, "text")], width) if evidence else []
+def _boxed_lines(notice: Notice, width: int, glyphs: Glyphs) -> list[Runs]:
+    """A notice in a frame of its colour."""
+    inner, role = width - BOX, notice.role
+    first: Runs = [(text, "title") for text, _ in notice.head[:1]]
+    upper = box_edge(notice.title, notice.note or notice.hint, width, glyphs, (role, role))
+    head = break_parts([*first, *notice.head[1:]], inner)
+    return draw_box(upper, [*head, *_row_lines(notice.rows, 0, inner)], width, glyphs, role)
 
 
 def _evidence(failure: FirstFailure, room: int) -> list[str]:
     """The last lines of the rank that failed first, always
     including the line that was recognized.
     """
-    # Python's ^^^^ below a line of code tell nothing by themselves.
-    last = [line for line in failure.lines if any(map(str.isalnum, line))]
+    # Python's ^^^^ below a line of code tell nothing by themselves, nor after `[rank3]:`.
+    last = [one for one in failure.lines if any(map(str.isalnum, _LABEL.sub("", one)))]
     telling = next((one.line for one in failure.explained if one.line.strip()), "")
     if telling and telling not in last[-room:]:
         return [telling, *last[-room + 1 :]] if room > 1 else [telling]

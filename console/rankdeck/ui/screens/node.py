@@ -1,9 +1,11 @@
 """The node screen: why the node is in its state, every device, events, inventory."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import ClassVar
+
+from textual.geometry import Size
 
 from rankdeck.model.health import EVENT_LEVELS, Level
 from rankdeck.model.safe_text import printable_line
@@ -11,6 +13,7 @@ from rankdeck.state.fleet import NodeState, SwitchPort
 from rankdeck.state.sanitize import number_in
 from rankdeck.ui import formatting, node_page, snapshots
 from rankdeck.ui.actions import next_choice
+from rankdeck.ui.fleet_views import Overview, trend_figures
 from rankdeck.ui.node_page import (
     device_names,
     number_cell,
@@ -22,13 +25,14 @@ from rankdeck.ui.operations import ask_command, ask_to_acknowledge, is_acknowled
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.themes import Glyphs
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, cut_text, draw_bar, fit_runs, fit_text
-from rankdeck.ui.widgets.plots import Scale, draw_columns, draw_spark
+from rankdeck.ui.widgets.plots import Figure, Scale, draw_columns, draw_spark
 from rankdeck_agent.rules.facts import is_beside
 from rankdeck_agent.rules.judge import coverage_words
 
 EVENTS = 20
 BESIDE = 180
 """On screens of at least this width, checks, events and inventory are beside the numbers."""
+FIGURES = 4
 NEAR = 300.0
 """Events within so many seconds of a log line are shown with it."""
 
@@ -46,7 +50,7 @@ class NodeScreen(BaseScreen):
         """The time of the log line or event from which the screen was
         opened, in epoch seconds; None: none.
         """
-        self.main = self.page = TextPage()
+        self.main = self.page = TextPage(wraps=False)
         self.hours = 6.0
         """How many hours back the site's metrics are drawn."""
 
@@ -70,8 +74,13 @@ class NodeScreen(BaseScreen):
             self.page.show([*lines, *self._site_past(moment)])
         else:
             glyphs = self.console.glyphs
-            ports = self.console.need_session().switches.of_node(node.name)
-            lines = live_node_page(node, self.size.width - 2, glyphs, ports, self._site_past(None))
+            beside = Beside(
+                self.console.need_session().switches.of_node(node.name),
+                self._site_past(None),
+                trend_figures(Overview(fleet, (node,), ()), FIGURES, self.size.width // 2),
+            )
+            size = Size(self.size.width - 2, self.page.size.height)
+            lines = live_node_page(node, size, glyphs, beside)
             led = [] if self.at is None else self._moment(self.at)
             self.page.show([*led, *lines])
 
@@ -107,7 +116,7 @@ class NodeScreen(BaseScreen):
             head.append((text, "dim"))
         lines: list[Runs] = [head]
         for one in near:
-            text = formatting.with_device(one.device, one.text)
+            text = formatting.with_device(one.device, one.text, one.check)
             lines.append([(f"   {one.at - at:+8.1f} s  ", "dim"), (text, "text")])
         return lines
 
@@ -132,14 +141,26 @@ class NodeScreen(BaseScreen):
         run_answer(self, text)
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What others know of the node: its switch ports, the lines of the site's metrics,
+    figures of its last minutes.
+    """
+
+    ports: Sequence[SwitchPort] = ()
+    site_past: Sequence[Runs] = ()
+    figures: Sequence[Figure] = ()
+
+
 def live_node_page(
     node: NodeState,
-    width: int,
+    size: Size,
     glyphs: Glyphs,
-    ports: Sequence[SwitchPort] = (),
-    site_past: Sequence[Runs] = (),
+    beside: Beside = Beside(),
 ) -> list[Runs]:
-    """The lines of the node's page; `site_past` are those of the site's metrics."""
+    """The lines of the node's page; a wide one has two columns and plots."""
+    width, ports, site_past = size.width, beside.ports, beside.site_past
+    figures = beside.figures if width >= BESIDE else ()
     head = [
         *_head(node, glyphs),
         *node_page.reason_lines(node, width, glyphs),
@@ -152,6 +173,7 @@ def live_node_page(
         return [*head, *_coming(node), *site_past, *_events(node, glyphs), *_inventory(node)]
     numbers, about = _columns(width)
     left = [
+        *node_page.figure_lines(figures, numbers - 1, glyphs),
         *_cpu(node, numbers, glyphs),
         *node_page.gpu_lines(node, numbers, glyphs),
         *node_page.traffic_lines(node, "rdma", "RDMA", numbers, glyphs),
@@ -160,14 +182,13 @@ def live_node_page(
         *node_page.mount_lines(node, numbers, glyphs),
         *node_page.array_lines(node, numbers, glyphs),
     ]
-    right = [
-        *_failed(node, about, glyphs),
-        *_events(node, glyphs),
-        *node_page.finding_lines(node, about, glyphs),
-        *_inventory(node),
-    ]
+    right = [*_failed(node, about, glyphs), *_events(node, glyphs)]
+    rows = max(size.height - len(head), len(left)) - len(right) if width >= BESIDE else 0
+    right += node_page.finding_lines(node, (about, rows), glyphs)
     if width < BESIDE:
-        return [*head, *left, *site_past, *right]
+        return [*head, *left, *site_past, *right, *_inventory(node)]
+    shorter = min(left, right, key=len)
+    shorter += _inventory(node)
     return [*head, *columns_beside(left, right, numbers, glyphs), *site_past]
 
 
@@ -308,7 +329,7 @@ def _events(node: NodeState, glyphs: Glyphs) -> list[Runs]:
     lines: list[Runs] = []
     for event in list(node.events)[-EVENTS:][::-1]:
         mark = glyphs.level(EVENT_LEVELS.get(event.level, Level.UNKNOWN))
-        text = formatting.with_device(event.device, event.text)
+        text = formatting.with_device(event.device, event.text, event.check)
         lines.append(
             [
                 (f"   {formatting.format_clock(event.at)}  ", "dim"),

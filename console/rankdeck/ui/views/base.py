@@ -120,6 +120,9 @@ BEHIND = 10.0
 longer than the others; see also QUIET.
 """
 
+LATE = 3.0
+"""A title says how old the lines shown are if the node has so many seconds of later ones."""
+
 EDGES: dict[RankStatus, str] = {
     RankStatus.FIRST: "bad",
     RankStatus.FAILED: "bad",
@@ -207,7 +210,10 @@ class Scene:
         ]
         if one.rank in self.choice.pins:
             title.append(optional_run("pinned", "key"))
-        more = bool(self.log(one.rank).gaps)
+        log = self.log(one.rank)
+        more, late = bool(log.gaps), log.late_by
+        if late >= LATE:
+            title.append((f"  {late:.0f} s behind", "warn"))
         return [
             *title,
             optional_run(formatting.format_many(self.lines(one.rank), "line", more), "dim"),

@@ -143,9 +143,9 @@ class CollapsedView(Rows):
         """Each progress bar that ranks draw now, with how far each
         of them is, the slowest first.
         """
-        bars = (self._scene.log(rank).bar for rank in self._collapse.ranks)
+        bars = (bar for rank in self._collapse.ranks for bar in self._scene.log(rank).bars)
         entries: list[ListEntry] = []
-        for group in group_bars(bar for bar in bars if bar):
+        for group in group_bars(bars):
             who = f"{len(group.bars)} of {len(self._collapse.ranks)}"
             label = group.label or "progress"
             head: Runs = [

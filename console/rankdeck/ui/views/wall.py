@@ -15,7 +15,7 @@ from rankdeck.state.lines import Line, RankLog
 from rankdeck.ui import actions
 from rankdeck.ui.themes import paint_line
 from rankdeck.ui.views.base import Scene
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, fit_runs, pane_title
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, break_runs, fit_runs, pane_title
 from rankdeck.ui.widgets.logview import ERR_MARK, ROLES, Stamp, time_stamper
 
 MOST = 16
@@ -84,7 +84,7 @@ class Pane:
     @property
     def version(self) -> tuple[object, ...]:
         """A value that changes exactly when the pane must be painted again."""
-        return self.title and tuple(self.title), self.log.total, self.log.partial
+        return self.title and tuple(self.title), self.log.total, self.log.partial, *self.log.live
 
 
 class LogWall(Canvas, can_focus=True):
@@ -105,6 +105,8 @@ class LogWall(Canvas, can_focus=True):
         """The versions of the panes when they were laid out; None: lay them out again."""
         self._tails: tuple[list[Line], ...] = ()
         """The lines of each pane."""
+        self._wrapped: dict[int, list[Runs]] = {}
+        """Place of a pane with fewer lines than it has room for -> its rows, long lines wrapped."""
         self.at = 0
         self.stamp: Stamp = time_stamper("off", 0.0)
 
@@ -120,6 +122,7 @@ class LogWall(Canvas, can_focus=True):
         # One line more than fits: its time is needed to show the time since the line before.
         shown = zip(self._panes, self._boxes, strict=False)
         self._tails = tuple(newest_lines(pane.log, box.height) for pane, box in shown)
+        self._wrapped.clear()
         self.refresh()
 
     def repaint(self) -> None:
@@ -192,34 +195,50 @@ class LogWall(Canvas, can_focus=True):
         pane, chosen = self._panes[place], place == self.at
         if y == 0:
             return pane_title(pane.title, box.width, self.glyphs, chosen=chosen, edge=pane.edge)
-        lines = self._tails[place]
-        spare = max(len(lines) - (box.height - 1), 0)
         edge = pane.edge or ("key" if chosen else "border")
         runs: list[Run] = [(self.glyphs.vertical, edge), (" ", "text")]
-        room, at = box.width - 3, y - 1 + spare
-        if at >= len(lines):
-            return [*runs, (" " * (room + 1), "text")]
-        one = lines[at]
-        head = self.stamp(one, lines[at - 1] if at else None)[:room]
-        text = [
-            *([ERR_MARK] if one.stream == "err" else []),
-            *paint_line(one.text, ROLES.get(one.stream, "text")),
-        ]
+        lines, room = self._tails[place], box.width - 3
+        if len(lines) < box.height - 1:
+            row = self._rows(place, lines, (room, box.height - 1))[y - 1 : y]
+            return [*runs, *fit_runs(row[0] if row else [], room, self.glyphs.more), (" ", "text")]
+        at = y - 1 + max(len(lines) - (box.height - 1), 0)
         return [
             *runs,
-            (head, "dim"),
-            *fit_runs(text, max(room - len(head), 0), self.glyphs.more),
+            *fit_runs(self._line_runs(lines, at, room), room, self.glyphs.more),
             (" ", "text"),
         ]
+
+    def _rows(self, place: int, lines: list[Line], size: tuple[int, int]) -> list[Runs]:
+        """The rows of a pane that is not full: long lines are wrapped, the newest first."""
+        room, height = size
+        if place not in self._wrapped:
+            spare, rows = height - len(lines), list[Runs]()
+            for at in reversed(range(len(lines))):
+                pieces = break_runs(self._line_runs(lines, at, room), room)
+                if len(pieces) - 1 > spare:
+                    last = [run for piece in pieces[spare:] for run in piece]
+                    pieces = [*pieces[:spare], last]
+                spare -= len(pieces) - 1
+                rows[:0] = pieces
+            self._wrapped[place] = rows
+        return self._wrapped[place]
+
+    def _line_runs(self, lines: list[Line], at: int, room: int) -> Runs:
+        """A line with its time, and a mark if it went to stderr."""
+        one = lines[at]
+        head = self.stamp(one, lines[at - 1] if at else None)[:room]
+        mark = [ERR_MARK] if one.stream == "err" else []
+        return [(head, "dim"), *mark, *paint_line(one.text, ROLES.get(one.stream, "text"))]
 
 
 def newest_lines(log: RankLog, count: int) -> list[Line]:
     """The newest lines of a log, the unfinished one included."""
     partial = log.partial
-    wanted = count - (1 if partial else 0)
+    begun = log.live or ([partial] if partial else [])
+    wanted = count - len(begun)
     lines = log.lines
     newest = list(lines[max(len(lines) - wanted, 0) :]) if wanted > 0 else []
-    return [*newest, partial] if partial else newest
+    return [*newest, *begun[-count:]]
 
 
 HEAD = 6

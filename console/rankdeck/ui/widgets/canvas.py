@@ -3,6 +3,7 @@ and a page of lines that scrolls.
 """
 
 from collections.abc import Sequence
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from rich.cells import cell_len, set_cell_size
@@ -255,14 +256,19 @@ WORTH = 20
 
 
 class TextPage(Scroller, can_focus=True):
-    """A page of lines; the keys of lists scroll it."""
+    """A page of lines; the keys of lists scroll it. Long lines are wrapped while rows are empty."""
 
     aside = 8
 
-    def __init__(self, *, id: str | None = None, can_focus: bool = True) -> None:
+    def __init__(
+        self, *, id: str | None = None, can_focus: bool = True, wraps: bool = True
+    ) -> None:
+        """Without `wraps` long lines are cut: they have columns."""
         super().__init__(id=id)
-        self.can_focus = can_focus
+        self.can_focus, self._wraps = can_focus, wraps
+        self._given: tuple[Runs, ...] = ()
         self._lines: tuple[Runs, ...] = ()
+        """The rows: `_given`, wrapped as far as there is room."""
         self.top = 0
         self.left = 0
 
@@ -270,12 +276,26 @@ class TextPage(Scroller, can_focus=True):
         """Show these lines; with `restart`, scroll to the first."""
         if restart:
             self.top = self.left = 0
-        if tuple(lines) != self._lines:
-            self._lines = tuple(lines)
-            self.top = min(self.top, self.last_top)
+        if tuple(lines) != self._given:
+            self._given = tuple(lines)
+            self._lay_out()
             self.refresh()
 
     def on_resize(self) -> None:
+        self._lay_out()
+        self.refresh()
+
+    def _lay_out(self) -> None:
+        width, height = self.size
+        spare = height - len(self._given) if self._wraps and width > WORTH else 0
+        rows: list[Runs] = []
+        for line in self._given:
+            pieces = break_runs(line, width - MARGIN) if spare > 0 else [line]
+            if len(pieces) - 1 > spare:
+                pieces = [line]
+            spare -= len(pieces) - 1
+            rows += pieces
+        self._lines = tuple(rows)
         self.top = min(self.top, self.last_top)
 
     @property
@@ -387,6 +407,16 @@ def _parts(runs: Runs) -> list[list[tuple[str, str]]]:
     return parts
 
 
+def break_parts(runs: Runs, width: int) -> list[Runs]:
+    """The runs on as many lines as they need: a part that does not fit begins the next line."""
+    lines: list[list[Run]] = [[]]
+    for part in _parts(runs):
+        if lines[-1] and measure_runs([*lines[-1], *part]) > width:
+            lines.append([])
+        lines[-1] += part
+    return [piece for line in lines for piece in break_runs(line, width)]
+
+
 def _without_end_blanks(runs: Runs) -> Runs:
     """The runs without blanks at their end."""
     rest = list(runs)
@@ -413,6 +443,46 @@ def pane_title(
         left -= cell_len(piece)
     runs += [(" ", "text"), (bar * max(left, 0), edge), (" ", "text")]
     return runs
+
+
+def box_edge(title: str, note: str, width: int, glyphs: Glyphs, roles: tuple[str, str]) -> Runs:
+    """The upper edge of a closed box with its title, and a note at its right end.
+
+    `roles` are those of the edge and of the title.
+    """
+    edge, named = roles
+    said = f" {note} " if note else ""
+    title = cut_text(title, max(width - cell_len(said) - 6, 0), glyphs.more)
+    runs: list[Run] = [(glyphs.corners[0] + glyphs.horizontal, edge), (f" {title} ", named)]
+    left = width - measure_runs(runs) - cell_len(said) - 2
+    return [
+        *runs,
+        (glyphs.horizontal * left, edge),
+        (said, "text"),
+        (glyphs.horizontal + glyphs.corners[1], edge),
+    ]
+
+
+def draw_box(
+    upper: Runs, body: Sequence[Runs], width: int, glyphs: Glyphs, edge: str = "border"
+) -> list[Runs]:
+    """A closed box around lines, `width` cells wide; `upper` is its upper edge."""
+    side, inner = (glyphs.vertical, edge), width - 4
+    lower = glyphs.corners[2] + glyphs.horizontal * (width - 2) + glyphs.corners[3]
+    return [
+        upper,
+        *([side, (" ", "text"), *squeeze_runs(one, inner, glyphs.more), (" ", "text"), side] for one in body),
+        [(lower, edge)],
+    ]  # fmt: skip
+
+
+def join_blocks(blocks: Sequence[Sequence[Runs]], width: int, more: str) -> list[Runs]:
+    """Blocks of lines side by side, each but the last in exactly `width` cells and a blank."""
+    lines: list[Runs] = []
+    for parts in zip_longest(*blocks, fillvalue=()):
+        fitted = [(*fit_runs(one, width, more), (" ", "text")) for one in parts[:-1]]
+        lines.append([*chain.from_iterable(fitted), *parts[-1]])
+    return lines
 
 
 def fit_runs(runs: Runs, width: int, more: str) -> list[tuple[str, str]]:

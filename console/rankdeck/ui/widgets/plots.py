@@ -6,10 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import floor, log10
 
-from rich.cells import cell_len
-
 from rankdeck.ui.themes import RAMP_STEPS, RAMPS, Glyphs
-from rankdeck.ui.widgets.canvas import Run, Runs, cut_text, measure_runs, merge_runs
+from rankdeck.ui.widgets.canvas import Run, Runs, box_edge, merge_runs
 
 _DOTS = ((0x00, 0x40, 0x44, 0x46, 0x47), (0x00, 0x80, 0xA0, 0xB0, 0xB8))
 """Dots of braille for a column of 0 to 4 dots, in the left and in the right half of a cell."""
@@ -134,7 +132,7 @@ def _coloured(text: str, shares: Sequence[float | None], scale: Scale) -> list[R
 @dataclass(frozen=True, slots=True)
 class Figure:
     """A plot with what is written around it: its title, its newest number, how
-    numbers are said, seconds in a column.
+    numbers are said, seconds in a column; 0: the columns have no times.
     """
 
     title: str
@@ -161,20 +159,8 @@ def draw_frame(figure: Figure, room: tuple[int, int], glyphs: Glyphs) -> list[Ru
         [side, (f"{labels.get(y, ''):>{LABEL - 1}} ", "dim"), *line, side]
         for y, line in enumerate(lines)
     ]
-    return [_upper_edge(figure, width, glyphs), *body, _lower_edge(figure, width, glyphs)]
-
-
-def _upper_edge(figure: Figure, width: int, glyphs: Glyphs) -> Runs:
-    newest = f" {figure.newest} " if figure.newest else ""
-    title = cut_text(figure.title, width - cell_len(newest) - 6, glyphs.more)
-    runs: list[Run] = [(glyphs.corners[0] + glyphs.horizontal, "border"), (f" {title} ", "title")]
-    left = width - measure_runs(runs) - cell_len(newest) - 2
-    return [
-        *runs,
-        (glyphs.horizontal * left, "border"),
-        (newest, "text"),
-        (glyphs.horizontal + glyphs.corners[1], "border"),
-    ]
+    upper = box_edge(figure.title, figure.newest, width, glyphs, ("border", "title"))
+    return [upper, *body, _lower_edge(figure, width, glyphs)]
 
 
 def _lower_edge(figure: Figure, width: int, glyphs: Glyphs) -> Runs:
@@ -182,10 +168,12 @@ def _lower_edge(figure: Figure, width: int, glyphs: Glyphs) -> Runs:
     inner = width - _FRAME - LABEL
     span = columns_of(inner, glyphs) * figure.seconds
     begin, middle, end = f" {_ago(span)} ", f" {_ago(span / 2)} ", " now "
+    if not figure.seconds:
+        begin, middle, end = " before ", "", " newest "
     edge = glyphs.horizontal
     before = inner // 2 - len(begin) - len(middle) // 2
     after = inner - len(begin) - before - len(middle) - len(end)
-    if before < 1 or after < 1:
+    if not middle or before < 1 or after < 1:
         middle, before, after = "", 0, max(inner - len(begin) - len(end), 0)
     return [
         (glyphs.corners[2] + edge * LABEL, "border"), (begin, "dim"), (edge * before, "border"),
