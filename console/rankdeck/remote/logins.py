@@ -7,7 +7,8 @@ import logging
 import os
 import random
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -57,11 +58,13 @@ log = logging.getLogger(__name__)
 logging.getLogger("asyncssh").addHandler(logging.NullHandler())
 
 FAN_OUT = 64
-"""Most logins at a time, unless the cluster file sets a number."""
+"""Most logins and first programs at a time, unless the cluster file sets a number."""
 JUMP_FAN_OUT = 8
-"""The same through one jump host: its sshd drops some of 10 or more
+"""Most logins through one jump host: its sshd drops some of 10 or more
 at a time (MaxStartups 10:30:100).
 """
+START_LIMIT = 30.0
+"""Seconds after which a first program that was not heard leaves its turn to others."""
 KEEPALIVE, KEEPALIVE_MISSES = 5.0, 2
 """Seconds without a byte until a keepalive is sent, and how many may stay
 unanswered: 15 s in all, as for followers.
@@ -102,6 +105,29 @@ class _JumpHost:
     """The login that all nodes use, where each would ask."""
 
 
+class Turn:
+    """A turn to start the first program on a node; see `Logins.first_program`."""
+
+    def __init__(self, limit: float) -> None:
+        self._limit = limit
+        self.gate: asyncio.Semaphore | None = None
+        """What counts the turns; None: it is not counted."""
+        self.kept = False
+        """Whether it lasts longer than the block in which it was taken."""
+
+    def keep_until(self, heard: asyncio.Future[None]) -> None:
+        """Keep the turn until the program was heard, at most for the limit."""
+        self.kept = True
+        timer = asyncio.get_running_loop().call_later(self._limit, self.end)
+        heard.add_done_callback(lambda _: (timer.cancel(), self.end()))
+
+    def end(self) -> None:
+        """Leave the turn to another; the second time, do nothing."""
+        gate, self.gate = self.gate, None
+        if gate is not None:
+            gate.release()
+
+
 class Logins:
     """Logs in to the nodes of a cluster, with keys and known_hosts parsed once."""
 
@@ -123,6 +149,7 @@ class Logins:
         """Line of an unknown host key -> the files that it would be added to."""
         self._gates: dict[str, asyncio.Semaphore] = {}
         """Jump host ("": none) -> semaphore that limits the logins through it."""
+        self._first_programs = asyncio.Semaphore(cluster.access.logins or FAN_OUT)
         self._said: set[str] = set()
         self.few_sessions: set[str] = set()
         """Nodes whose server refused a further session on a connection, so
@@ -237,14 +264,36 @@ class Logins:
 
         Raises UnreachableError.
         """
-        # Also during the pauses: fewer logins are tried at a time.
-        async with await self.gate_of(node):
+        gate = await self.gate_of(node)
+        with WAITS.queued():
+            await gate.acquire()
+        try:  # Also during the pauses: fewer logins are tried at a time.
             for pause in PAUSES:
                 try:
                     return await log_in()
                 except DroppedError:
                     await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             return await log_in()
+        finally:
+            gate.release()
+
+    @asynccontextmanager
+    async def first_program(self, answered: Callable[[], bool]) -> AsyncGenerator[Turn]:
+        """Wait for the turn to start a program after a login; no wait if one has
+        `answered` on the connection that there is.
+
+        A login shell may cost more than the login.
+        """
+        turn = Turn(START_LIMIT * self._access.patience)
+        if not answered():
+            with WAITS.queued():
+                await self._first_programs.acquire()
+            turn.gate = self._first_programs
+        try:
+            yield turn
+        finally:
+            if not turn.kept:
+                turn.end()
 
     async def gate_of(self, node: Node) -> asyncio.Semaphore:
         """The semaphore that limits logins to this node: one for all direct
