@@ -78,8 +78,16 @@ def test_groups_of_clustershell_are_resolved_by_it(tmp_path: Path) -> None:
         f"[local]\nmap: sed -n 's/^$GROUP:\\(.*\\)/\\1/p' {folder}/local\nlist: true\n"
     )
     (folder / "local").write_text("gpu: gpu[1-2],@big\nbig: big7\n")
+    (folder / "groups.d" / "site.yaml").write_text("racks: {r1: 'gpu1', r2: '@r1,c[2-3]'}\n")
 
-    assert [node.name for node in cluster(tmp_path, "'clush @gpu'").nodes] == ["big7", "gpu1", "gpu2"]  # fmt: skip
+    for groups, expected in {
+        "@gpu": ["big7", "gpu1", "gpu2"],
+        "@gpu!@big": ["gpu1", "gpu2"],
+        "@racks:r2,@big": ["big7", "c2", "c3", "gpu1"],
+        "@racks:*": ["c2", "c3", "gpu1"],
+        "@gpu&@racks:r1": ["gpu1"],
+    }.items():
+        assert [node.name for node in cluster(tmp_path, f"'clush {groups}'").nodes] == expected
     with pytest.raises(
         ConfigError,
         match=r"c\.yaml:2:15: nodes\.from: clush: @none has no nodes|c\.yaml:2:15: .*none",

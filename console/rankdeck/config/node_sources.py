@@ -25,7 +25,8 @@ from rankdeck.model.safe_text import clean_line
 LIMIT = 15.0
 """Seconds that a source may take to answer."""
 _MOST = 16 << 20
-_GROUPS = re.compile(r"@[\w.-]{1,60}(?::[\w.-]{1,60})?(?:,@[\w.-]{1,60}(?::[\w.-]{1,60})?)*", re.ASCII)  # fmt: skip
+_ONE_GROUP = r"@(?:[\w.-]{1,60}:)?(?:[\w.-]{1,60}|\*)"
+_GROUPS = re.compile(rf"{_ONE_GROUP}(?:[,!&^]{_ONE_GROUP})*", re.ASCII)
 """Nothing else: ClusterShell may pass the name of a group to a shell."""
 _PARTITION = re.compile(r"\w[\w.-]{0,59}", re.ASCII)
 _ANSIBLE = "ansible-inventory"
@@ -60,7 +61,7 @@ def read_source(entry: Entry) -> SiteList | None:
 def _clush(_: Entry, groups: str) -> SiteList:
     if not _GROUPS.fullmatch(groups):
         raise SourceError(
-            f"`{groups[:60]}` is no group: write `clush @GROUP`, `@SOURCE:GROUP` or several with commas"
+            f"`{groups[:60]}` is no group: write `clush @GROUP`, `@SOURCE:GROUP` or several with `,`, `!`, `&` or `^` between"
         )
     said = ask_program((sys.executable, "-m", "ClusterShell.CLI.Nodeset", "-e", groups), "nodeset")
     return _listed(said.replace(" ", "\n"), "hostfile", groups, f"{groups} has no nodes")
