@@ -48,6 +48,8 @@ class Row:
     shell: str = ""
     elsewhere: bool = False
     """Whether the agent cannot lie in the home."""
+    chosen: bool = False
+    """Whether only the transport that is chosen by itself comes to this."""
 
 
 ROWS: Mapping[str, Row] = {
@@ -117,10 +119,32 @@ ROWS: Mapping[str, Row] = {
     "no host key is checked": Row(
         RUNS, client=("UserKnownHostsFile /dev/null", "StrictHostKeyChecking no")
     ),
+    "host keys from a command": Row(
+        RUNS, client=("UserKnownHostsFile /dev/null", "StrictHostKeyChecking yes", "KnownHostsCommand /bin/cat {folder}/known_hosts"),
+        chosen=True,
+    ),
+    "a host key that is revoked": Row(
+        "host key must not be used: .*revoked",
+        client=("RevokedHostKeys {folder}/hostkey.pub",),
+        chosen=True,
+    ),
+    "a host key of this machine is not asked about": Row(
+        RUNS, client=("NoHostAuthenticationForLocalhost yes", "UserKnownHostsFile /dev/null", "StrictHostKeyChecking yes"),
+        chosen=True,
+    ),
+    "an interface": Row(RUNS, client=("BindInterface lo",)),
+    "other kinds of host keys": Row(
+        "no common algorithm|both agreed on algorithms: perhaps .*HostKeyAlgorithms", client=("HostKeyAlgorithms rsa-sha2-512",)
+    ),
     "another host key": Row("host key has changed.*other:1", client=("UserKnownHostsFile {folder}/other",)),
     "a jump host": Row(RUNS, client=("ProxyJump gate",), hosts="Host gate\n  HostName 127.0.0.1\n"),
     "a jump host that is down": Row(
         "refused", client=("ProxyJump gate",), hosts="Host gate\n  HostName 127.0.0.1\n  Port 1\n"
+    ),
+    "a jump host with host keys from a command": Row(
+        RUNS, client=("ProxyJump gate",),
+        hosts="Host gate\n  HostName 127.0.0.1\n  UserKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n  KnownHostsCommand /bin/cat {folder}/known_hosts\n",
+        chosen=True,
     ),
     "a proxy that says why": Row("the gate is shut", client=("ProxyCommand sh -c 'echo the gate is shut >&2; exit 3'",)),
     "a command for people": Row(RUNS, client=("RemoteCommand top", "RequestTTY yes")),
@@ -133,10 +157,16 @@ ROWS: Mapping[str, Row] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("transport", tuple(Transport), ids=lambda one: one.value)
-@pytest.mark.parametrize("what", ROWS)
+CASES = [
+    pytest.param(what, transport, id=f"{what}-{transport.value if transport else 'chosen'}")
+    for what, row in ROWS.items()
+    for transport in ((None,) if row.chosen else tuple(Transport))
+]
+
+
+@pytest.mark.parametrize(("what", "transport"), CASES)
 async def test_a_login_comes_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, transport: Transport
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, transport: Transport | None
 ) -> None:
     monkeypatch.setattr(logins, "PAUSES", (0.01,))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
@@ -161,7 +191,7 @@ def remove_agent(home: Path) -> None:
         file.unlink()
 
 
-async def outcome(server: RealSshd, row: Row, transport: Transport) -> tuple[str, bool]:
+async def outcome(server: RealSshd, row: Row, transport: Transport | None) -> tuple[str, bool]:
     """What the agent says, or why it does not run; and whether it lies elsewhere."""
     folder = server.folder
     (folder / "other").write_text(f"[127.0.0.1]:{server.port} {(folder / 'id.pub').read_text()}")
@@ -169,7 +199,8 @@ async def outcome(server: RealSshd, row: Row, transport: Transport) -> tuple[str
     config = server.ssh_config("node1", lines)
     gate = f"  Port {server.port}\n  User lab\n  IdentityFile {folder}/id\n  UserKnownHostsFile {folder}/known_hosts\n"
     if row.hosts:
-        config.write_text(row.hosts + gate + config.read_text())
+        hosts = row.hosts.replace("{folder}", str(folder))
+        config.write_text(hosts + gate + config.read_text())
     access = server.access(
         user="", identity="", known_hosts="", config=str(config), transport=transport
     )

@@ -33,6 +33,7 @@ from rankdeck.remote.login_errors import (
     Destination,
     DroppedError,
     dropped_login,
+    ended_negotiation,
     explain_login_error,
     of_node,
     unreachable_error,
@@ -49,7 +50,7 @@ from rankdeck.remote.questions import (
 )
 from rankdeck.remote.shell import last_line
 from rankdeck.remote.ssh_config import HostSettings, SshConfig, SshConfigError
-from rankdeck.remote.ssh_options import connect_options
+from rankdeck.remote.ssh_options import chosen_algorithms, connect_options
 from rankdeck.remote.ssh_questions import SshConversation, same_machine
 from rankdeck.remote.user_ssh import text_file
 
@@ -404,31 +405,57 @@ class Logins:
         settings = cast("HostSettings", route.settings)
         options = connect_options(settings, route.hostkeys)
         carrier: dict[str, Any] = {}
-        if jump := settings.one("proxyjump"):
-            carrier["tunnel"], carrier["shared"] = await self._jump(route, jump, chain)
+        if settings.one("proxyjump"):
+            carrier["tunnel"], carrier["shared"] = await self._jump(route, chain)
         elif command := settings.one("proxycommand"):
             carrier["proxy"], carrier["sock"] = await _proxy(route, command)
         return await self._log_in(route, options, carrier)
 
+    async def jump_settings(self, node: Node, settings: HostSettings) -> Sequence[HostSettings]:
+        """What ssh_config says for each jump host on the way to a node, the
+        last one first. Raises UnreachableError.
+        """
+        found: list[HostSettings] = []
+        chain: tuple[_JumpKey, ...] = ()
+        while settings.one("proxyjump"):
+            key, settings = await self._onward(node.name, settings, chain)
+            chain = (*chain, key)
+            found.append(settings)
+        return found
+
+    async def jump_key_files(self, settings: HostSettings) -> tuple[KeyFile, ...]:
+        """The key files for a jump host."""
+        return await self._identities.files(settings)
+
+    async def _onward(
+        self, node: str, settings: HostSettings, chain: tuple[_JumpKey, ...]
+    ) -> tuple[_JumpKey, HostSettings]:
+        """The last of the jump hosts of these settings, and what ssh_config says for it."""
+        named = settings.one("proxyjump")
+        nowhere = f"ProxyJump {named[:80]} in ssh_config leads nowhere"
+        try:
+            before, _, last = settings.filled(named).rpartition(",")
+            parts = _JUMP.fullmatch(last.strip())
+            if parts is None or len(chain) >= MOST_JUMPS:
+                raise UnreachableError(node, nowhere)
+            user, host, port = parts[1] or "", parts[2].strip("[]"), int(parts[3] or 0)
+            key = (host, port, user, before)
+            if key in chain:
+                raise UnreachableError(node, nowhere)
+            return key, cast("HostSettings", await self._ssh.of(host, port, user, before))
+        except SshConfigError as error:
+            raise UnreachableError(node, str(error)) from error
+
     async def _jump(
-        self, route: Route, named: str, chain: tuple[_JumpKey, ...]
+        self, route: Route, chain: tuple[_JumpKey, ...]
     ) -> tuple[asyncssh.SSHClientConnection, bool]:
         """The connection to the last of the jump hosts, through those before it;
         and whether other nodes use it too.
         """
-        settings = cast("HostSettings", route.settings)
-        before, _, last = settings.filled(named).rpartition(",")
-        parts = _JUMP.fullmatch(last.strip())
-        nowhere = f"ProxyJump {named[:80]} in ssh_config leads nowhere"
-        if parts is None or len(chain) >= MOST_JUMPS:
-            raise UnreachableError(route.node, nowhere)
-        user, host, port = parts[1] or "", parts[2].strip("[]"), int(parts[3] or 0)
-        key = (host, port, user, before)
-        if key in chain:
-            raise UnreachableError(route.node, nowhere)
+        key, found = await self._onward(route.node, cast("HostSettings", route.settings), chain)
+        host = key[0]
         try:
-            found = await self._ssh.of(host, port, user, before)
-            onward = await self._route(route.node, cast("HostSettings", found), jump=True)
+            onward = await self._route(route.node, found, jump=True)
             jump = self._jumps.setdefault(key, _JumpHost())
             login = await self._login_to_jump(jump, lambda: self._follow(onward, (*chain, key)))
         except SshConfigError as error:
@@ -507,6 +534,10 @@ class Logins:
             return UnreachableError(route.node, why)
         if lost:
             return DroppedError(route.node, dropped_login(route.to, len(PAUSES) + 1))
+        if isinstance(error, DROPS) and not client.agreed:
+            return UnreachableError(
+                route.node, ended_negotiation(route.to, chosen_algorithms(route.settings))
+            )
         if isinstance(error, asyncssh.PermissionDenied) and client.talk.stopped:
             return UnreachableError(route.node, client.talk.stopped)
         said = last_line(client.banner.encode())
