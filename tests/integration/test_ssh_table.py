@@ -68,6 +68,10 @@ ROWS: Mapping[str, Row] = {
         "it says `backups only`.*ForceCommand", "ForceCommand echo backups only"
     ),
     "sftp only": Row("sftp connections only", "ForceCommand internal-sftp"),
+    "no folder for the session": Row(
+        "accepted the login and then ended the connection|ssh says: .*(closed|reset|Broken)",
+        "ChrootDirectory /no/such/folder",
+    ),
     "a user who is not let in": Row(REFUSED, "DenyUsers lab"),
     "other users only": Row(REFUSED, "AllowUsers other"),
     "no keys": Row(REFUSED, "PubkeyAuthentication no"),
@@ -95,6 +99,10 @@ ROWS: Mapping[str, Row] = {
     "start-up files that talk": Row(RUNS, rc="echo Welcome; echo '{\"a\": 1}'; echo to stderr >&2"),
     "start-up files that are slow": Row(RUNS, rc="sleep 2"),
     "start-up files that leave": Row("it says `maintenance`", rc="echo maintenance; exit 1"),
+    "modules of another Python": Row(
+        RUNS, rc="mkdir -p ~/own; echo 'raise SystemExit(3)' | tee ~/own/json.py >~/own/zipfile.py; export PYTHONPATH=~/own PYTHONHOME=/nowhere"
+    ),
+    "a start-up file that starts another program": Row("it says.*start-up file", rc="exec cat /no/such/file"),
     "another umask": Row(RUNS, rc="umask 777"),
     "no PATH": Row("no Python there|says", rc="PATH=/nowhere"),
     # ---- the disk

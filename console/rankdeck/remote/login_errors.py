@@ -92,6 +92,14 @@ def dropped_login(to: Destination, times: int) -> str:
     )
 
 
+def ended_after_login(to: Destination) -> str:
+    """The sentence for a server that ended the connection when a program was to start."""
+    return (
+        f"the SSH server of {to.where} accepted the login and then ended the connection: its log says why "
+        "(ChrootDirectory, a limit on logins, a session that PAM refuses)"
+    )
+
+
 def ended_negotiation(to: Destination, chosen: Sequence[str]) -> str:
     """The sentence for a server that ended the connection before both had agreed on
     algorithms; `chosen`: options of ssh_config that choose some.

@@ -13,7 +13,13 @@ import asyncssh
 from rankdeck.errors import UnreachableError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.remote.clock import ClockOffsets
-from rankdeck.remote.login_errors import FAILURES, explain_login_error, of_node, unreachable_error
+from rankdeck.remote.login_errors import (
+    FAILURES,
+    ended_after_login,
+    explain_login_error,
+    of_node,
+    unreachable_error,
+)
 from rankdeck.remote.logins import CLOSE_LIMIT, OPEN_LIMIT, Login, Logins
 from rankdeck.remote.questions import Confirm
 from rankdeck.remote.shell import (
@@ -174,6 +180,8 @@ class Connections:
         except UnreachableError as error:
             if not isinstance(error.__cause__, asyncssh.ChannelOpenError):
                 raise
+            if not link.alive:
+                raise UnreachableError(node, ended_after_login(link.destination)) from error
             if others := link.sessions - 1:
                 # Others that were refused at the same time are still counted, so
                 # the last of them says the least.
