@@ -12,9 +12,11 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.lab import files
 from tests.support.programs import search_path
+from tests.support.real_sshd import RealSshd, missing, real_sshd
 
-from benchmarks.measure import environment, free_port, run_once, running, wait_for_port
+from benchmarks.measure import environment, run_once
 from benchmarks.result import MissingError, Result
 
 NODES = 1000
@@ -29,24 +31,8 @@ AT_ONCE = 64
 LIMIT = 1200.0
 CPU_BUDGET = 1.0
 WALL_BUDGET = 1.0
-_SSHD = """\
-Port {port}
-ListenAddress 127.0.0.1
-HostKey {folder}/hostkey
-PidFile none
-UsePAM no
-UseDNS no
-StrictModes no
-PasswordAuthentication no
-PermitRootLogin yes
-AuthorizedKeysFile {folder}/id.pub
-MaxStartups {startups}
-SetEnv BASH_ENV={folder}/rc
-"""
-_DEAR = "unset BASH_ENV\nfor ((i = 0; i < 100000; i++)); do :; done\n"
-"""A dear start-up file, some 0.3 s of CPU as one of pyenv, conda or Lmod; it is
-read once, not by each bash that follows.
-"""
+_DEAR = "for ((i = 0; i < 100000; i++)); do :; done\n"
+"""A dear start-up file, some 0.3 s of CPU as one of pyenv, conda or Lmod."""
 _SSH = """\
 Host n*
   HostName 127.0.0.1
@@ -55,8 +41,8 @@ Host n*
   IdentityFile {folder}/id
   IdentitiesOnly yes
   UserKnownHostsFile {folder}/known_hosts
+  HostKeyAlias [127.0.0.1]:{port}
   StrictHostKeyChecking yes
-  HostKeyAlias rankdeck-bench
   BatchMode yes
   LogLevel ERROR
 """
@@ -76,24 +62,26 @@ def run() -> list[Result]:
 def _with_shells(name_of_results: str, rc: str) -> list[Result]:
     """What `true` on every node takes, with a shell that reads these lines first."""
     count = _count()
-    with tempfile.TemporaryDirectory(prefix="rankdeck-ssh.") as name, _server(Path(name)) as port:
-        folder = Path(name)
-        (folder / "rc").write_text(rc)
-        _describe(folder, port, count)
-        commands = _commands(folder, count)
-        spent = {who: run_once(argv, _environment(name), LIMIT) for who, argv in commands.items()}
+    with _server(rc=rc) as server:
+        _describe(server, count)
+        commands = _commands(server.folder, count)
+        env = _environment(server.folder)
+        spent = {who: run_once(argv, env, LIMIT) for who, argv in commands.items()}
     return list(_results(name_of_results, spent, count))
 
 
 def _with_agents() -> Generator[Result]:
     count = max(int(os.environ.get("RANKDECK_BENCH_AGENTS", AGENTS)), 1)
-    with (
-        tempfile.TemporaryDirectory(prefix="rankdeck-ssh.") as name,
-        _server(Path(name), "10:30:100") as port,
-    ):
-        _describe(Path(name), port, count)
-        argv = (sys.executable, "-m", "benchmarks.ssh_app", f"{name}/cluster.yaml", "agents")
-        env = _environment(name)
+    with _server("10:30:100") as server:
+        _describe(server, count)
+        argv = (
+            sys.executable,
+            "-m",
+            "benchmarks.ssh_app",
+            f"{server.folder}/cluster.yaml",
+            "agents",
+        )
+        env = _environment(server.folder)
         told = subprocess.run(argv, env=env, check=True, timeout=LIMIT, stdout=subprocess.PIPE)
         found = json.loads(told.stdout)
     note = f"{count} nodes on which agents start, MaxStartups 10:30:100"
@@ -102,9 +90,9 @@ def _with_agents() -> Generator[Result]:
         yield Result(name=f"ssh_start_agents_{what}", value=found[what], unit=unit, note=note)
 
 
-def _environment(folder: str) -> dict[str, str]:
+def _environment(folder: Path) -> dict[str, str]:
     own = dict.fromkeys(
-        ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "HOME", "CLUSTERSHELL_CFGDIR"), folder
+        ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "HOME", "CLUSTERSHELL_CFGDIR"), str(folder)
     )
     return environment(PATH=search_path(), **own)
 
@@ -138,28 +126,21 @@ def _results(name: str, spent: Mapping[str, tuple[float, float]], count: int) ->
 
 
 @contextmanager
-def _server(folder: Path, startups: str = "1000") -> Generator[int]:
-    """One sshd; each connection to it is a session, and a process, of its own."""
-    sshd = shutil.which("sshd", path=search_path())
-    if sshd is None:
-        raise MissingError("needs sshd (openssh-server)")
-    for key in ("hostkey", "id"):
-        subprocess.run(
-            ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key), check=True
-        )
-    port = free_port()
-    (folder / "sshd_config").write_text(_SSHD.format(port=port, folder=folder, startups=startups))
-    Path("/run/sshd").mkdir(exist_ok=True)
-    with running((sshd, "-D", "-e", "-f", str(folder / "sshd_config"))):
-        wait_for_port(port)
-        yield port
+def _server(startups: str = "1000", rc: str = "") -> Generator[RealSshd]:
+    """One sshd whose user has this start-up file; each connection to it is
+    a session, and a process, of its own.
+    """
+    with tempfile.TemporaryDirectory(prefix="rankdeck-ssh.") as name:
+        if why := missing():
+            raise MissingError(why)
+        with real_sshd(Path(name), f"MaxStartups {startups}") as server:
+            (server.home / ".bashrc").write_text(rc)
+            yield server
 
 
-def _describe(folder: Path, port: int, count: int) -> None:
+def _describe(server: RealSshd, count: int) -> None:
     """The same nodes for all three: an ssh_config, and a cluster file that uses it."""
-    user = os.environ.get("USER") or "root"
-    key = " ".join((folder / "hostkey.pub").read_text().split()[:2])
-    (folder / "known_hosts").write_text(f"rankdeck-bench {key}\n[127.0.0.1]:{port} {key}\n")
+    folder, port, user = server.folder, server.port, files.user_name()
     (folder / ".ssh").mkdir(mode=0o700)
     (folder / "ssh_config").write_text(_SSH.format(port=port, user=user, folder=folder))
     access = f"user: {user}, identity: {folder}/id, known_hosts: {folder}/known_hosts, config: none"

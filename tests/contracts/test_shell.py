@@ -34,9 +34,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSshd]:
 
 
 @asynccontextmanager
-async def shell_to(server: RealSshd, way: str) -> AsyncIterator[Shell]:
-    """The node n1 by this way."""
-    cluster = server.cluster("n1")
+async def shell_to(server: RealSshd, way: str, *names: str, **more: object) -> AsyncIterator[Shell]:
+    """The node n1, or these, by this way; `more` are fields of Access."""
+    cluster = server.cluster(*(names or ("n1",)), **more)
     if way == "here":
         yield shell_here(cluster)
     elif way == "asyncssh":
@@ -224,3 +224,35 @@ async def test_nothing_is_left_when_the_shell_is_closed(tmp_path, way):
             await shell.reverse_tunnel("n1", "127.0.0.1", 1)
             await shell.open("n1", ("cat",), lambda _: None)
         await until(lambda: server.log.count("Disconnected from user") == server.logins == 1)
+
+
+@pytest.mark.parametrize("way", OVER_SSH)
+async def test_no_more_login_shells_start_at_once_than_logins_may(tmp_path, way):
+    names = [f"n{number}" for number in range(6)]
+    with real_sshd(tmp_path) as server:
+        (server.home / ".bashrc").write_text("echo + >>~/log; sleep 0.2\n")
+        async with shell_to(server, way, *names, logins=2) as shell, asyncio.TaskGroup() as tasks:
+            for name in names:
+                tasks.create_task(run_program(shell, name, sh("echo - >>~/log"), limit=120))
+        log = (server.home / "log").read_text().split()
+
+    most = now = 0
+    for sign in log:
+        now += 1 if sign == "+" else -1
+        most = max(most, now)
+    assert log.count("+") == log.count("-") == len(names)
+    assert most <= 2
+
+
+@pytest.mark.parametrize("way", OVER_SSH)
+async def test_a_first_program_that_says_nothing_does_not_hold_up_other_nodes(
+    tmp_path, monkeypatch, way
+):
+    monkeypatch.setattr("rankdeck.remote.logins.START_LIMIT", 0.5)
+    with real_sshd(tmp_path) as server:
+        async with shell_to(server, way, "n1", "n2", logins=1) as shell:
+            silent = await shell.open("n1", ("cat",), lambda _: None)
+            done = await run_program(shell, "n2", ("echo", "on"), limit=120)
+            await silent.close()
+
+    assert done.out == b"on\n"

@@ -246,7 +246,7 @@ async def test_the_agent_is_put_on_a_node_once(tmp_path):
         before = path.stat().st_ino
         again = await Agents(c)._path("n1")
 
-        assert words == again == ("python3", str(path))
+        assert words == again == ("python3", "-E", str(path))
         assert path.read_bytes() == build_bundle().data
         assert path.stat().st_ino == before
         tag = (await run_program(c, "n1", ("python3", "-c", _TAG))).out.decode().strip()
@@ -257,7 +257,7 @@ async def test_the_agent_is_put_on_a_node_once(tmp_path):
 @pytest.mark.long
 async def test_the_agent_loads_modules_that_were_compiled_when_it_was_put_there(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
-        python, path = await Agents(c)._path("n1")
+        python, _, path = await Agents(c)._path("n1")
         fast = await run_program(c, "n1", (python, "-v", path, "--version"))
         (compiled,) = Path(path).parent.glob("*.pyz.*")
         compiled.write_bytes(b"not a zip file")
@@ -286,7 +286,7 @@ async def test_agents_that_nobody_used_for_long_go_when_another_is_put_there(tmp
             "n1", ("python3", str(folder / "agent-000000000002.pyz")), lambda _: None
         )
         await until_runs(b"agent-000000000002.pyz")
-        _, path = await Agents(c)._path("n1")
+        _, _, path = await Agents(c)._path("n1")
         left = sorted(
             file.name
             for file in folder.glob("*.pyz*")
@@ -316,7 +316,7 @@ def _command_lines():
 @pytest.mark.long
 async def test_an_agent_that_is_looked_for_counts_as_used(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
-        _, path = await Agents(c)._path("n1")
+        _, _, path = await Agents(c)._path("n1")
         os.utime(path, (1e9, 1e9))
         await Agents(c)._path("n1")
 
@@ -414,7 +414,7 @@ async def test_an_ssh_config_that_changes_while_it_is_used_is_not_followed(tmp_p
 
 
 SLOW = """#!/bin/sh
-case "$2 $3" in
+case "$3 $4" in
 "image look") {first} ;;
 esac
 exec {python} "$@"

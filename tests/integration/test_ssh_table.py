@@ -49,6 +49,8 @@ class Row:
     shell: str = ""
     elsewhere: bool = False
     """Whether the agent cannot lie in the home."""
+    chosen: bool = False
+    """Whether only the transport that is chosen by itself comes to this."""
 
 
 ROWS: Mapping[str, Row] = {
@@ -67,6 +69,10 @@ ROWS: Mapping[str, Row] = {
         "it says `backups only`.*ForceCommand", "ForceCommand echo backups only"
     ),
     "sftp only": Row("sftp connections only", "ForceCommand internal-sftp"),
+    "no folder for the session": Row(
+        "accepted the login and then ended the connection|ssh says: .*(closed|reset|Broken)",
+        "ChrootDirectory /no/such/folder",
+    ),
     "a user who is not let in": Row(REFUSED, "DenyUsers lab"),
     "other users only": Row(REFUSED, "AllowUsers other"),
     "no keys": Row(REFUSED, "PubkeyAuthentication no"),
@@ -94,6 +100,10 @@ ROWS: Mapping[str, Row] = {
     "start-up files that talk": Row(RUNS, rc="echo Welcome; echo '{\"a\": 1}'; echo to stderr >&2"),
     "start-up files that are slow": Row(RUNS, rc="sleep 2"),
     "start-up files that leave": Row("it says `maintenance`", rc="echo maintenance; exit 1"),
+    "modules of another Python": Row(
+        RUNS, rc="mkdir -p ~/own; echo 'raise SystemExit(3)' | tee ~/own/json.py >~/own/zipfile.py; export PYTHONPATH=~/own PYTHONHOME=/nowhere"
+    ),
+    "a start-up file that starts another program": Row("it says.*start-up file", rc="exec cat /no/such/file"),
     "another umask": Row(RUNS, rc="umask 777"),
     "no PATH": Row("no Python there|says", rc="PATH=/nowhere"),
     # ---- the disk
@@ -118,10 +128,32 @@ ROWS: Mapping[str, Row] = {
     "no host key is checked": Row(
         RUNS, client=("UserKnownHostsFile /dev/null", "StrictHostKeyChecking no")
     ),
+    "host keys from a command": Row(
+        RUNS, client=("UserKnownHostsFile /dev/null", "StrictHostKeyChecking yes", "KnownHostsCommand /bin/cat {folder}/known_hosts"),
+        chosen=True,
+    ),
+    "a host key that is revoked": Row(
+        "host key must not be used: .*revoked",
+        client=("RevokedHostKeys {folder}/hostkey.pub",),
+        chosen=True,
+    ),
+    "a host key of this machine is not asked about": Row(
+        RUNS, client=("NoHostAuthenticationForLocalhost yes", "UserKnownHostsFile /dev/null", "StrictHostKeyChecking yes"),
+        chosen=True,
+    ),
+    "an interface": Row(RUNS, client=("BindInterface lo",)),
+    "other kinds of host keys": Row(
+        "no common algorithm|both agreed on algorithms: perhaps .*HostKeyAlgorithms", client=("HostKeyAlgorithms rsa-sha2-512",)
+    ),
     "another host key": Row("host key has changed.*other:1", client=("UserKnownHostsFile {folder}/other",)),
     "a jump host": Row(RUNS, client=("ProxyJump gate",), hosts="Host gate\n  HostName 127.0.0.1\n"),
     "a jump host that is down": Row(
         "refused", client=("ProxyJump gate",), hosts="Host gate\n  HostName 127.0.0.1\n  Port 1\n"
+    ),
+    "a jump host with host keys from a command": Row(
+        RUNS, client=("ProxyJump gate",),
+        hosts="Host gate\n  HostName 127.0.0.1\n  UserKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n  KnownHostsCommand /bin/cat {folder}/known_hosts\n",
+        chosen=True,
     ),
     "a proxy that says why": Row("the gate is shut", client=("ProxyCommand sh -c 'echo the gate is shut >&2; exit 3'",)),
     "a command for people": Row(RUNS, client=("RemoteCommand top", "RequestTTY yes")),
@@ -132,6 +164,13 @@ ROWS: Mapping[str, Row] = {
     "a master that people want": Row(RUNS, client=("ControlMaster auto", "ControlPath {folder}/%C", "ControlPersist 1")),
     "local commands": Row(RUNS, client=("PermitLocalCommand yes", "LocalCommand false")),
 }  # fmt: skip
+
+
+CASES = [
+    pytest.param(what, transport, id=f"{what}-{transport.value if transport else 'chosen'}")
+    for what, row in ROWS.items()
+    for transport in ((None,) if row.chosen else tuple(Transport))
+]
 
 
 @pytest.mark.kept(
@@ -146,10 +185,9 @@ ROWS: Mapping[str, Row] = {
     "start-up files that talk-openssh",
     "another host key-openssh",
 )
-@pytest.mark.parametrize("transport", tuple(Transport), ids=lambda one: one.value)
-@pytest.mark.parametrize("what", ROWS)
+@pytest.mark.parametrize(("what", "transport"), CASES)
 async def test_a_login_comes_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, transport: Transport
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, transport: Transport | None
 ) -> None:
     monkeypatch.setattr(logins, "PAUSES", (0.01,))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
@@ -174,7 +212,7 @@ def remove_agent(home: Path) -> None:
         file.unlink()
 
 
-async def outcome(server: RealSshd, row: Row, transport: Transport) -> tuple[str, bool]:
+async def outcome(server: RealSshd, row: Row, transport: Transport | None) -> tuple[str, bool]:
     """What the agent says, or why it does not run; and whether it lies elsewhere."""
     folder = server.folder
     (folder / "other").write_text(f"[127.0.0.1]:{server.port} {(folder / 'id.pub').read_text()}")
@@ -182,7 +220,8 @@ async def outcome(server: RealSshd, row: Row, transport: Transport) -> tuple[str
     config = server.ssh_config("node1", lines)
     gate = f"  Port {server.port}\n  User lab\n  IdentityFile {folder}/id\n  UserKnownHostsFile {folder}/known_hosts\n"
     if row.hosts:
-        config.write_text(row.hosts + gate + config.read_text())
+        hosts = row.hosts.replace("{folder}", str(folder))
+        config.write_text(hosts + gate + config.read_text())
     access = server.access(
         user="", identity="", known_hosts="", config=str(config), transport=transport
     )

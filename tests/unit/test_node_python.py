@@ -53,7 +53,7 @@ def test_python3_comes_first_and_the_agent_file_is_looked_for_with_it(node: Node
 
     home = str(node.home.stat().st_ino)
     path = f"{node.home}/.cache/rankdeck/agent-1.pyz"
-    assert found == ("3.9", "abc", "python3", "", home, "0", path)
+    assert found[:7] == ("3.9", "abc", "python3", "", home, "0", path)
 
 
 def test_a_newer_python_beside_one_that_is_too_old_is_taken(node: Node) -> None:
@@ -79,6 +79,25 @@ def test_a_program_that_is_no_python_is_said_to_be_none(node: Node) -> None:
 
     with pytest.raises(AgentError, match="`python3` gives no version"):
         check_python("n1", node.find(), ())
+
+
+def test_what_a_python_prints_before_its_answer_is_no_answer(node: Node) -> None:
+    node.has("python3", "Loading module python/3.11\n3.11|abc")
+
+    assert node.find()[:3] == ("3.11", "abc", "python3")
+
+
+def test_a_python_that_does_not_start_says_why_and_another_is_taken(node: Node) -> None:
+    broken = node.programs / "python3"
+    broken.write_text("#!/bin/sh\necho 'Fatal Python error: no module encodings' >&2; exit 1\n")
+    broken.chmod(0o755)
+
+    found = node.find("python3", "/none/python")
+    with pytest.raises(AgentError, match="`python3` does not start: Fatal Python error: no module"):
+        check_python("n1", found, ("python3",))
+
+    node.has("python3.9", "3.9|")
+    assert node.find().python == "python3.9"
 
 
 def test_an_old_python_is_named_if_there_is_no_other(node: Node) -> None:

@@ -11,6 +11,7 @@ import pytest
 from rankdeck.cli.main import run_command_line
 from rankdeck.config import node_sources
 from rankdeck.config.clusters import read_cluster
+from rankdeck.config.node_sources import read_ansible_inventory
 from rankdeck.config.site_lists import read_inventory
 from rankdeck.config.user import allow_uses
 from rankdeck.errors import ConfigError, UntrustedError
@@ -77,8 +78,16 @@ def test_groups_of_clustershell_are_resolved_by_it(tmp_path: Path) -> None:
         f"[local]\nmap: sed -n 's/^$GROUP:\\(.*\\)/\\1/p' {folder}/local\nlist: true\n"
     )
     (folder / "local").write_text("gpu: gpu[1-2],@big\nbig: big7\n")
+    (folder / "groups.d" / "site.yaml").write_text("racks: {r1: 'gpu1', r2: '@r1,c[2-3]'}\n")
 
-    assert [node.name for node in cluster(tmp_path, "'clush @gpu'").nodes] == ["big7", "gpu1", "gpu2"]  # fmt: skip
+    for groups, expected in {
+        "@gpu": ["big7", "gpu1", "gpu2"],
+        "@gpu!@big": ["gpu1", "gpu2"],
+        "@racks:r2,@big": ["big7", "c2", "c3", "gpu1"],
+        "@racks:*": ["c2", "c3", "gpu1"],
+        "@gpu&@racks:r1": ["gpu1"],
+    }.items():
+        assert [node.name for node in cluster(tmp_path, f"'clush {groups}'").nodes] == expected
     with pytest.raises(
         ConfigError,
         match=r"c\.yaml:2:15: nodes\.from: clush: @none has no nodes|c\.yaml:2:15: .*none",
@@ -145,8 +154,22 @@ def test_an_inventory_is_read_without_ansible(
 
     assert [node.name for node in found.nodes] == ["gpu01", "gpu02", "c1"]
     assert found.access.user == "ada"
-    with pytest.raises(ConfigError, match="for a group, ansible-inventory is needed"):
-        cluster(tmp_path, "ansible inventory gpu")
+    found = cluster(tmp_path, "ansible inventory gpu")
+    assert [node.name for node in found.nodes] == ["gpu01", "gpu02"]
+    with pytest.raises(ConfigError, match="without any node in `disk`"):
+        cluster(tmp_path, "ansible inventory disk")
+    with pytest.raises(ConfigError, match="a folder is read by ansible-inventory, which is not"):
+        cluster(tmp_path, "ansible .")
+
+
+def test_a_host_of_an_inventory_that_is_this_machine_is_used_without_ssh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "inventory").write_text("[gpu]\nn1 ansible_connection=local\nn2\n")
+    found = cluster(tmp_path, "ansible inventory")
+
+    assert found.nodes == (Node(name="n1", here=True), Node(name="n2"))
 
 
 def test_ansible_inventory_runs_only_with_consent(
@@ -184,6 +207,55 @@ def test_ansible_itself_tells_hosts_groups_and_variables(
     assert found.nodes == (Node(name="gpu01", port=2200), Node(name="gpu02", port=2200))
     assert run_command_line(["nodes", "--import", str(tmp_path / "inventory")], None) == 0
     assert "port: 2200" in capsys.readouterr().out
+
+
+WITH_PARENTS = """\
+[gpu]
+n[1:3]
+[b]
+n1 ansible_user=own
+n2
+[top:children]
+gpu
+b
+[top:vars]
+ansible_port=1
+[gpu:vars]
+ansible_port=2
+[b:vars]
+ansible_port=4
+ansible_user=b
+[all:vars]
+ansible_user=every
+ansible_host=10.0.0.9
+"""
+
+
+@needs_ansible
+def test_our_reading_of_groups_and_variables_is_ansibles(tmp_path: Path) -> None:
+    (tmp_path / "i").write_text(WITH_PARENTS)
+
+    assert read_inventory(tmp_path / "i", WITH_PARENTS) == read_ansible_inventory(tmp_path / "i")
+
+
+def test_groups_within_groups_say_what_is_so_for_their_hosts() -> None:
+    found = read_inventory(Path("i"), WITH_PARENTS)
+    said = [(one.name, one.address, one.port, one.user) for one in found.nodes]
+
+    assert said == [
+        ("n1", "10.0.0.9", 2, "own"), ("n2", "10.0.0.9", 2, "b"), ("n3", "10.0.0.9", 2, "every"),
+    ]  # fmt: skip
+
+
+def test_an_inventory_that_ansible_cannot_read_is_said_in_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = 'test "$ANSIBLE_INVENTORY_UNPARSED_FAILED" = 1 && echo "[ERROR]: not parsed" >&2; exit 1'
+    program(tmp_path, monkeypatch, "ansible-inventory", text)
+    (tmp_path / "i").write_text("plugin: aws_ec2\n")
+
+    assert run_command_line(["nodes", "--import", str(tmp_path / "i")], None) == 1
+    assert f"says: [ERROR]: not parsed (`ansible-inventory -i {tmp_path}/i --list`" in capsys.readouterr().err  # fmt: skip
 
 
 ALLOCATED = """\

@@ -62,6 +62,56 @@ async def test_a_limit_that_ran_out_before_the_question_stays_so() -> None:
     assert isinstance(task.exception(), TimeoutError)
 
 
+async def test_a_turn_stops_the_limits_around_it_and_no_others() -> None:
+    waits = Waits()
+
+    async def in_turn() -> str:
+        async with waits.limited(0.2), asyncio.TaskGroup() as tasks:
+            turn = tasks.create_task(queue())
+        return turn.result()
+
+    async def queue() -> str:
+        with waits.queued():
+            await asyncio.sleep(0.6)
+        return "had its turn"
+
+    async def elsewhere() -> str:
+        try:
+            async with waits.limited(0.2):
+                await asyncio.sleep(5)
+        except TimeoutError:
+            return "ran out"
+        return "never"
+
+    assert await asyncio.gather(in_turn(), elsewhere()) == ["had its turn", "ran out"]
+
+
+async def test_a_limit_goes_on_after_the_turn() -> None:
+    waits = Waits()
+
+    async def late() -> None:
+        async with waits.limited(0.2):
+            with waits.queued():
+                await asyncio.sleep(0.3)
+            await asyncio.sleep(5)
+
+    with pytest.raises(TimeoutError):
+        await late()
+
+
+async def test_a_turn_that_outlives_the_limits_around_it_does_no_harm() -> None:
+    waits = Waits()
+
+    async def queue() -> None:
+        with waits.queued():
+            await asyncio.sleep(0.2)
+
+    async with waits.limited(5):
+        left = asyncio.ensure_future(queue())
+        await asyncio.sleep(0.05)
+    await left
+
+
 async def test_questions_come_one_after_the_other() -> None:
     questions = Questions()
     async with asyncio.TaskGroup() as tasks:

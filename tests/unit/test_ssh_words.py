@@ -22,6 +22,9 @@ SAID = {
     "ssh: Could not resolve hostname gpu1.example: Name or service not known": (UnreachableError, "the name gpu1.example does not resolve"),
     "No ED25519 host key is known for gpu1.example and you have requested strict checking.\nHost key verification failed.": (UnreachableError, "a host key on the way is not trusted"),
     "Offending ECDSA key in /home/ada/.ssh/known_hosts:7\nHost key verification failed.": (HostKeyError, "if the machine was set up anew, remove /home/ada/.ssh/known_hosts:7"),
+    "Host key ED25519 SHA256:WKA revoked by file /etc/ssh/revoked\nHost key verification failed.": (HostKeyError, "must not be used: Host key ED25519 SHA256:WKA revoked by file /etc/ssh/revoked"),
+    "Error checking host key ED25519 SHA256:WKA in revoked keys file /none: No such file or directory\nHost key verification failed.": (HostKeyError, "revoked keys file /none: No such file"),
+    "@@@\n@  WARNING: REVOKED HOST KEY DETECTED! @\n@@@\nThe ED25519 host key for gpu1.example is marked as revoked.\nHost key verification failed.": (HostKeyError, "is marked as revoked"),
     "Unable to negotiate with 10.0.0.1 port 22: no matching cipher found. Their offer: aes128-ctr": (UnreachableError, "no common algorithm"),
     "kex_exchange_identification: read: Connection reset by peer\r\nConnection reset by 10.0.0.1 port 22": (DroppedError, "ended the connection at once, 5 times"),
     "kex_exchange_identification: Connection closed by remote host\nConnection closed by UNKNOWN port 65535\nssh: connect to host gate port 22: Connection refused": (UnreachableError, "refused the connection"),
@@ -52,6 +55,12 @@ ASKS = [
     ({"pkcs11provider": "none"}, ""),
     ({"securitykeyprovider": "/usr/lib/sk.so"}, "SecurityKeyProvider"),
     ({"securitykeyprovider": "internal"}, ""),
+    ({"knownhostscommand": "/usr/bin/keys %H"}, "KnownHostsCommand"),
+    ({"knownhostscommand": "none", "bindinterface": "none"}, ""),
+    ({"revokedhostkeys": "/etc/ssh/revoked"}, "RevokedHostKeys"),
+    ({"bindinterface": "ib0"}, "BindInterface"),
+    ({"nohostauthenticationforlocalhost": "yes"}, "NoHostAuthenticationForLocalhost"),
+    ({"nohostauthenticationforlocalhost": "no", "verifyhostkeydns": "false"}, ""),
     ({"gssapiauthentication": "yes"}, ""),
     ({"gssapiauthentication": "yes", "pubkeyauthentication": "false"}, "GSSAPIAuthentication"),
     ({"gssapiauthentication": "yes", "preferredauthentications": "gssapi-with-mic"}, "GSSAPIAuthentication"),
@@ -62,10 +71,9 @@ ASKS = [
 
 @pytest.mark.parametrize(("asked", "option"), ASKS)
 def test_ssh_is_used_for_what_asyncssh_cannot_do(asked: dict[str, str], option: str) -> None:
-    named = "SecurityKeyProvider"
-
     assert needs_openssh(settings(**asked), (), ()) == option
-    assert needs_openssh(settings(**asked), (), ("gssapi", "pkcs11")) == option * (option == named)
+    by_package = option in ("PKCS11Provider", "GSSAPIAuthentication")
+    assert needs_openssh(settings(**asked), (), ("gssapi", "pkcs11")) == option * (not by_package)
 
 
 TOKEN, PLAIN = (

@@ -35,6 +35,7 @@ from rankdeck_agent.job.folder import (
     post_mortem,
     run_folder,
 )
+from rankdeck_agent.logout import leave_session
 from rankdeck_agent.older_python import delete_file
 from rankdeck_agent.slurm.commands import Slurm, SlurmJobRow, is_later, slurm_in
 from rankdeck_agent.text import plain_line
@@ -449,11 +450,15 @@ def start_keeper() -> None:
 
 
 def _become(argv: list[str], env: dict[str, str]) -> None:
-    """Replace this process by the keeper, with all files of the starting process closed."""
+    """Replace this process by the keeper, with all files of the starting process closed.
+
+    If it ends with the login all the same, the next console starts another: Slurm keeps the jobs.
+    """
     null = os.open(os.devnull, os.O_RDWR)
     log = os.open(keeper_folder() / "keeper.err", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for target, source in ((0, null), (1, log), (2, log)):
         os.dup2(source, target)
     os.closerange(3, 1024)
     os.chdir("/")
+    leave_session("slurm-keeper")
     os.execve(argv[0], argv, {**env, "MALLOC_ARENA_MAX": "1"})

@@ -31,9 +31,9 @@ from rankdeck.config.files import (
     replace_file,
     write_user_file,
 )
+from rankdeck.config.listed_nodes import ListedNode
 from rankdeck.config.node_sources import read_source
 from rankdeck.config.schedulers import SECTIONS
-from rankdeck.config.site_lists import ListedNode
 from rankdeck.config.user import asks_for, may_run, no_secrets, require_trust
 from rankdeck.errors import BrokerError, ConfigError, Problem
 from rankdeck.model.cluster import (
@@ -239,7 +239,12 @@ def _from_source(entry: Entry) -> tuple[tuple[Node, ...], str]:
         return (), ""
     common = _node_values(table)
     nodes = tuple(
-        Node(name=one.name, address=one.address, **{**_said_of(one), **common})
+        Node(
+            name=one.name,
+            address="" if one.address == LOCAL else one.address,
+            here=one.address == LOCAL,
+            **{**_said_of(one), **common},
+        )
         for one in found.nodes
     )
     return nodes, found.users[0] if len(found.users) == 1 else ""

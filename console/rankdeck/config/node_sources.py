@@ -7,6 +7,7 @@ and lists in files (`site_lists.py`).
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -24,10 +25,16 @@ from rankdeck.model.safe_text import clean_line
 LIMIT = 15.0
 """Seconds that a source may take to answer."""
 _MOST = 16 << 20
-_GROUPS = re.compile(r"@[\w.-]{1,60}(?::[\w.-]{1,60})?(?:,@[\w.-]{1,60}(?::[\w.-]{1,60})?)*", re.ASCII)  # fmt: skip
+_ONE_GROUP = r"@(?:[\w.-]{1,60}:)?(?:[\w.-]{1,60}|\*)"
+_GROUPS = re.compile(rf"{_ONE_GROUP}(?:[,!&^]{_ONE_GROUP})*", re.ASCII)
 """Nothing else: ClusterShell may pass the name of a group to a shell."""
 _PARTITION = re.compile(r"\w[\w.-]{0,59}", re.ASCII)
 _ANSIBLE = "ansible-inventory"
+_OF_ANSIBLE = {"ANSIBLE_NOCOLOR": "1", "ANSIBLE_INVENTORY_UNPARSED_FAILED": "1"}
+"""Variables for it: no colours; an inventory that it cannot read is an error, not an empty one."""
+NO_FOLDER = (
+    "a folder is read by ansible-inventory, which is not installed here: name one of its files"
+)
 
 
 class SourceError(RankdeckError):
@@ -54,7 +61,7 @@ def read_source(entry: Entry) -> SiteList | None:
 def _clush(_: Entry, groups: str) -> SiteList:
     if not _GROUPS.fullmatch(groups):
         raise SourceError(
-            f"`{groups[:60]}` is no group: write `clush @GROUP`, `@SOURCE:GROUP` or several with commas"
+            f"`{groups[:60]}` is no group: write `clush @GROUP`, `@SOURCE:GROUP` or several with `,`, `!`, `&` or `^` between"
         )
     said = ask_program((sys.executable, "-m", "ClusterShell.CLI.Nodeset", "-e", groups), "nodeset")
     return _listed(said.replace(" ", "\n"), "hostfile", groups, f"{groups} has no nodes")
@@ -105,9 +112,11 @@ def _ansible(entry: Entry, what: str) -> SiteList | None:
     named, _, group = what.partition(" ")
     file = _file(entry, named)
     if not shutil.which(_ANSIBLE):
-        if group:
-            raise SourceError(f"for a group, {_ANSIBLE} is needed, and it is not installed here")
-        return _of_file("ansible" if _is_ini(file) else "yaml")(entry, named)
+        if file.is_dir():
+            raise SourceError(NO_FOLDER)
+        if not may_read(entry, str(file), Path()):
+            return None
+        return read_inventory(file, read_text(file, _MOST), group.strip())
     if not may_use(entry, f"has {_ANSIBLE} read {file}, which may run programs", _bytes_of(file)):
         return None
     return read_ansible_inventory(file, group.strip())
@@ -125,12 +134,14 @@ def _of_file(form: str) -> Callable[[Entry, str], SiteList | None]:
     return read
 
 
+_ASKED = ("ansible", "json", "sinfo", "kubectl")
+"""Formats of what programs print, and those that `ansible` reads."""
 SOURCES: Mapping[str, Callable[[Entry, str], SiteList | None]] = {
     "clush": _clush,
     "slurm": _slurm,
     "allocation": _allocation,
     "ansible": _ansible,
-    **{form: _of_file(form) for form in FORMATS if form not in ("ansible", "sinfo", "kubectl")},
+    **{form: _of_file(form) for form in FORMATS if form not in _ASKED},
 }
 """Word before the blank in `from: …` -> how what is behind it is asked."""
 
@@ -140,7 +151,11 @@ def read_ansible_inventory(file: Path, group: str = "") -> SiteList:
 
     Raises SourceError, ConfigError.
     """
-    said = ask_program((_ANSIBLE, "-i", str(file), "--list"), _ANSIBLE)
+    words = (_ANSIBLE, "-i", str(file), "--list")
+    try:
+        said = ask_program(words, _ANSIBLE)
+    except SourceError as error:
+        raise SourceError(f"{error} (`{shlex.join(words)}` says more)") from error
     return read_inventory(file, said, group)
 
 
@@ -158,7 +173,7 @@ def ask_program(words: Sequence[str], name: str) -> str:
             capture_output=True,
             timeout=LIMIT,
             check=False,
-            env={**os.environ, "LC_ALL": "C.UTF-8", "ANSIBLE_NOCOLOR": "1"},
+            env={**os.environ, "LC_ALL": "C.UTF-8", **_OF_ANSIBLE},
         )
     except FileNotFoundError as error:
         raise SourceError(f"`{name}` is not installed here") from error
@@ -183,10 +198,6 @@ def _file(entry: Entry, named: str) -> Path:
     if not named:
         raise SourceError("it needs the name of a file")
     return (Path(entry.file).parent / expand_path(named)).absolute()
-
-
-def _is_ini(file: Path) -> bool:
-    return file.suffix not in (".yaml", ".yml", ".json")
 
 
 def _bytes_of(file: Path) -> bytes:

@@ -281,6 +281,10 @@ class WantedAgent(Protocol):
 
 
 LOOK_LIMIT, UPLOAD_LIMIT = 30.0, 120.0
+_HANGS = (
+    "a start-up file of the login shell waits there, or its Python hangs, or the machine is very slow "
+    "(`ssh: {connect_limit: …}` makes this limit longer)"
+)
 BACKOFF = (1.0, 2.0, 5.0, 10.0, 15.0)
 STEADY = 30.0
 """After this many seconds of running, the next restart waits only for the shortest pause."""
@@ -288,7 +292,7 @@ _PUT = (
     'umask 077; f=$1 part=$1.$5.part; mkdir -p "${f%/*}" || exit 1; '
     f'{{ {node_python.OWN_FOLDER}; }} || {{ echo "$d belongs to another user" >&2; exit 1; }}; '
     'cat > "$part" && test "$(wc -c < "$part")" -eq "$2" && '
-    '{ "$3" -c "$4" "$part" "$f" 2>/dev/null; mv -f "$part" "$f"; }; '
+    f'{{ "$3" {node_python.ALONE} -c "$4" "$part" "$f" 2>/dev/null; mv -f "$part" "$f"; }}; '
     'c=$?; rm -f "$part" "${part}c"; exit $c'
 )
 """Arguments: the file, its length, the Python, _COMPILE, a word that no other
@@ -438,11 +442,15 @@ class Agents:
             raise AgentError(node, why)
         if found.place != "0":
             self.elsewhere[node] = found.path
-        return (found.python, found.path)
+        return (found.python, node_python.ALONE, found.path)
 
     async def _look(self, node: str, pythons: Sequence[str], places: Sequence[str]) -> FoundPython:
         asked = node_python.python_look_command(build_bundle().name, pythons, places)
-        said = await run_program(self.shell, node, asked, limit=LOOK_LIMIT * self._patience)
+        limit = LOOK_LIMIT * self._patience
+        async with limit_time(
+            node, limit, f"no answer within {limit:g} s to a command over SSH: {_HANGS}"
+        ):
+            said = await run_program(self.shell, node, asked, limit=2 * limit)
         return node_python.parse_found_python(node, said.out, said.err)
 
     async def _upload(self, node: str, found: FoundPython, *, again: bool) -> FoundPython:

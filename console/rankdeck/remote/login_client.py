@@ -105,6 +105,11 @@ class LoginClient(asyncssh.SSHClient):
         """Whether the server sent its version."""
         return bool(self._connection and self._connection.get_extra_info("server_version"))
 
+    @property
+    def agreed(self) -> bool:
+        """Whether both have agreed on algorithms."""
+        return bool(self._connection and self._connection.get_extra_info("send_cipher"))
+
     def validate_host_public_key(
         self, host: str, addr: str, port: int, key: asyncssh.SSHKey
     ) -> bool:

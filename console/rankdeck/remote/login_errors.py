@@ -92,6 +92,33 @@ def dropped_login(to: Destination, times: int) -> str:
     )
 
 
+def ended_after_login(to: Destination) -> str:
+    """The sentence for a server that ended the connection when a program was to start."""
+    return (
+        f"the SSH server of {to.where} accepted the login and then ended the connection: its log says why "
+        "(ChrootDirectory, a limit on logins, a session that PAM refuses)"
+    )
+
+
+def ended_negotiation(to: Destination, chosen: Sequence[str]) -> str:
+    """The sentence for a server that ended the connection before both had agreed on
+    algorithms; `chosen`: options of ssh_config that choose some.
+    """
+    options = {
+        "hostkeyalgorithms": "HostKeyAlgorithms", "kexalgorithms": "KexAlgorithms", "macs": "MACs",
+        "ciphers": "Ciphers", "pubkeyacceptedalgorithms": "PubkeyAcceptedAlgorithms",
+    }  # fmt: skip
+    named = ", ".join(options[one] for one in chosen)
+    why = (
+        f"perhaps it has none of those that ssh_config chooses ({named})"
+        if named
+        else "look at its log"
+    )
+    return (
+        f"the SSH server of {to.where} ended the connection before both agreed on algorithms: {why}"
+    )
+
+
 def _words(error: BaseException) -> str:
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(text.split())[:300] or type(error).__name__
@@ -151,6 +178,7 @@ same; the first row that fits wins.
 _DROPPED = re.compile(r"(?:ssh|kex)_exchange_identification")
 _AFTER = re.compile(r"^\s*$|^Connection (?:closed|reset) by")
 """Lines that say no more than those beside them."""
+_REVOKED = re.compile(r"^(?:Host key .* revoked by|Error checking host key|The .* host key .* is marked as revoked).*", re.MULTILINE)  # fmt: skip
 _CHANGED = re.compile(r"Offending .* key in (\S+:\d+)")
 
 
@@ -172,6 +200,8 @@ def from_ssh(node: str, said: str, to: Destination, times: int = 1) -> Unreachab
             " if not, this may be a man-in-the-middle attack"
         )
         return HostKeyError(node, why)
+    if revoked := _REVOKED.search(said):
+        return HostKeyError(node, f"its host key must not be used: {clean_line(revoked[0], 300)}")
     lines = [line for line in said.splitlines() if not _AFTER.search(line)]
     # Where a proxy or jump host failed, what they say stands beside the drop.
     why = [line for line in lines if not _DROPPED.search(line)]

@@ -7,7 +7,8 @@ import logging
 import os
 import random
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -32,6 +33,7 @@ from rankdeck.remote.login_errors import (
     Destination,
     DroppedError,
     dropped_login,
+    ended_negotiation,
     explain_login_error,
     of_node,
     unreachable_error,
@@ -48,7 +50,7 @@ from rankdeck.remote.questions import (
 )
 from rankdeck.remote.shell import last_line
 from rankdeck.remote.ssh_config import HostSettings, SshConfig, SshConfigError
-from rankdeck.remote.ssh_options import connect_options
+from rankdeck.remote.ssh_options import chosen_algorithms, connect_options
 from rankdeck.remote.ssh_questions import SshConversation, same_machine
 from rankdeck.remote.user_ssh import text_file
 
@@ -57,11 +59,13 @@ log = logging.getLogger(__name__)
 logging.getLogger("asyncssh").addHandler(logging.NullHandler())
 
 FAN_OUT = 64
-"""Most logins at a time, unless the cluster file sets a number."""
+"""Most logins and first programs at a time, unless the cluster file sets a number."""
 JUMP_FAN_OUT = 8
-"""The same through one jump host: its sshd drops some of 10 or more
+"""Most logins through one jump host: its sshd drops some of 10 or more
 at a time (MaxStartups 10:30:100).
 """
+START_LIMIT = 30.0
+"""Seconds after which a first program that was not heard leaves its turn to others."""
 KEEPALIVE, KEEPALIVE_MISSES = 5.0, 2
 """Seconds without a byte until a keepalive is sent, and how many may stay
 unanswered: 15 s in all, as for followers.
@@ -102,6 +106,29 @@ class _JumpHost:
     """The login that all nodes use, where each would ask."""
 
 
+class Turn:
+    """A turn to start the first program on a node; see `Logins.first_program`."""
+
+    def __init__(self, limit: float) -> None:
+        self._limit = limit
+        self.gate: asyncio.Semaphore | None = None
+        """What counts the turns; None: it is not counted."""
+        self.kept = False
+        """Whether it lasts longer than the block in which it was taken."""
+
+    def keep_until(self, heard: asyncio.Future[None]) -> None:
+        """Keep the turn until the program was heard, at most for the limit."""
+        self.kept = True
+        timer = asyncio.get_running_loop().call_later(self._limit, self.end)
+        heard.add_done_callback(lambda _: (timer.cancel(), self.end()))
+
+    def end(self) -> None:
+        """Leave the turn to another; the second time, do nothing."""
+        gate, self.gate = self.gate, None
+        if gate is not None:
+            gate.release()
+
+
 class Logins:
     """Logs in to the nodes of a cluster, with keys and known_hosts parsed once."""
 
@@ -123,6 +150,7 @@ class Logins:
         """Line of an unknown host key -> the files that it would be added to."""
         self._gates: dict[str, asyncio.Semaphore] = {}
         """Jump host ("": none) -> semaphore that limits the logins through it."""
+        self._first_programs = asyncio.Semaphore(cluster.access.logins or FAN_OUT)
         self._said: set[str] = set()
         self.few_sessions: set[str] = set()
         """Nodes whose server refused a further session on a connection, so
@@ -237,14 +265,36 @@ class Logins:
 
         Raises UnreachableError.
         """
-        # Also during the pauses: fewer logins are tried at a time.
-        async with await self.gate_of(node):
+        gate = await self.gate_of(node)
+        with WAITS.queued():
+            await gate.acquire()
+        try:  # Also during the pauses: fewer logins are tried at a time.
             for pause in PAUSES:
                 try:
                     return await log_in()
                 except DroppedError:
                     await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             return await log_in()
+        finally:
+            gate.release()
+
+    @asynccontextmanager
+    async def first_program(self, answered: Callable[[], bool]) -> AsyncGenerator[Turn]:
+        """Wait for the turn to start a program after a login; no wait if one has
+        `answered` on the connection that there is.
+
+        A login shell may cost more than the login.
+        """
+        turn = Turn(START_LIMIT * self._access.patience)
+        if not answered():
+            with WAITS.queued():
+                await self._first_programs.acquire()
+            turn.gate = self._first_programs
+        try:
+            yield turn
+        finally:
+            if not turn.kept:
+                turn.end()
 
     async def gate_of(self, node: Node) -> asyncio.Semaphore:
         """The semaphore that limits logins to this node: one for all direct
@@ -355,31 +405,57 @@ class Logins:
         settings = cast("HostSettings", route.settings)
         options = connect_options(settings, route.hostkeys)
         carrier: dict[str, Any] = {}
-        if jump := settings.one("proxyjump"):
-            carrier["tunnel"], carrier["shared"] = await self._jump(route, jump, chain)
+        if settings.one("proxyjump"):
+            carrier["tunnel"], carrier["shared"] = await self._jump(route, chain)
         elif command := settings.one("proxycommand"):
             carrier["proxy"], carrier["sock"] = await _proxy(route, command)
         return await self._log_in(route, options, carrier)
 
+    async def jump_settings(self, node: Node, settings: HostSettings) -> Sequence[HostSettings]:
+        """What ssh_config says for each jump host on the way to a node, the
+        last one first. Raises UnreachableError.
+        """
+        found: list[HostSettings] = []
+        chain: tuple[_JumpKey, ...] = ()
+        while settings.one("proxyjump"):
+            key, settings = await self._onward(node.name, settings, chain)
+            chain = (*chain, key)
+            found.append(settings)
+        return found
+
+    async def jump_key_files(self, settings: HostSettings) -> tuple[KeyFile, ...]:
+        """The key files for a jump host."""
+        return await self._identities.files(settings)
+
+    async def _onward(
+        self, node: str, settings: HostSettings, chain: tuple[_JumpKey, ...]
+    ) -> tuple[_JumpKey, HostSettings]:
+        """The last of the jump hosts of these settings, and what ssh_config says for it."""
+        named = settings.one("proxyjump")
+        nowhere = f"ProxyJump {named[:80]} in ssh_config leads nowhere"
+        try:
+            before, _, last = settings.filled(named).rpartition(",")
+            parts = _JUMP.fullmatch(last.strip())
+            if parts is None or len(chain) >= MOST_JUMPS:
+                raise UnreachableError(node, nowhere)
+            user, host, port = parts[1] or "", parts[2].strip("[]"), int(parts[3] or 0)
+            key = (host, port, user, before)
+            if key in chain:
+                raise UnreachableError(node, nowhere)
+            return key, cast("HostSettings", await self._ssh.of(host, port, user, before))
+        except SshConfigError as error:
+            raise UnreachableError(node, str(error)) from error
+
     async def _jump(
-        self, route: Route, named: str, chain: tuple[_JumpKey, ...]
+        self, route: Route, chain: tuple[_JumpKey, ...]
     ) -> tuple[asyncssh.SSHClientConnection, bool]:
         """The connection to the last of the jump hosts, through those before it;
         and whether other nodes use it too.
         """
-        settings = cast("HostSettings", route.settings)
-        before, _, last = settings.filled(named).rpartition(",")
-        parts = _JUMP.fullmatch(last.strip())
-        nowhere = f"ProxyJump {named[:80]} in ssh_config leads nowhere"
-        if parts is None or len(chain) >= MOST_JUMPS:
-            raise UnreachableError(route.node, nowhere)
-        user, host, port = parts[1] or "", parts[2].strip("[]"), int(parts[3] or 0)
-        key = (host, port, user, before)
-        if key in chain:
-            raise UnreachableError(route.node, nowhere)
+        key, found = await self._onward(route.node, cast("HostSettings", route.settings), chain)
+        host = key[0]
         try:
-            found = await self._ssh.of(host, port, user, before)
-            onward = await self._route(route.node, cast("HostSettings", found), jump=True)
+            onward = await self._route(route.node, found, jump=True)
             jump = self._jumps.setdefault(key, _JumpHost())
             login = await self._login_to_jump(jump, lambda: self._follow(onward, (*chain, key)))
         except SshConfigError as error:
@@ -458,6 +534,10 @@ class Logins:
             return UnreachableError(route.node, why)
         if lost:
             return DroppedError(route.node, dropped_login(route.to, len(PAUSES) + 1))
+        if isinstance(error, DROPS) and not client.agreed:
+            return UnreachableError(
+                route.node, ended_negotiation(route.to, chosen_algorithms(route.settings))
+            )
         if isinstance(error, asyncssh.PermissionDenied) and client.talk.stopped:
             return UnreachableError(route.node, client.talk.stopped)
         said = last_line(client.banner.encode())

@@ -25,6 +25,8 @@ used; UID stands for the user's number.
 """
 OWN_FOLDER = 'd=${f%/*}; case $d in "$HOME"/*) ;; *) [ -O "$d" ] && [ ! -L "$d" ];; esac'
 """Whether the folder of the file $f is the user's own: others can make folders in /tmp."""
+ALONE = "-E"
+"""Option of Python: PYTHONHOME and PYTHONPATH of start-up files are for other programs."""
 _LOOK = r"""name=$1 ask=$2 count=$3 first= f= at=0
 shift 3
 while [ "$at" -lt "$count" ]; do
@@ -37,11 +39,14 @@ done
 [ "$f" ] || f=$first at=0
 [ $# -gt 0 ] || set -- python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9 python3.8 \
     python3.7 python3.6 /usr/libexec/platform-python '/opt/*/bin/python3'
-IFS= known= old=
+IFS= known= old= bad= line='
+'
 for named; do
     case $named in '~'/*) named=$HOME${named#?};; esac
     for python in $named; do
-        answer=$("$python" -c "$ask" "$f" 2>/dev/null </dev/null) || continue
+        answer=$("$python" ALONE -c "$ask" "$f" 2>/dev/null </dev/null)
+        case $? in 0) ;; 126 | 127) continue;; *) bad=${bad:-$python}; continue;; esac
+        answer=${answer##*"$line"}
         case $answer in
             [012].*|3.[0-5]'|'*) [ "$old" ] || old="${answer%%|*}|${answer##*|}|$python";;
             *.*'|'*) known="${answer%%|*}|${answer##*|}|$python"; break 2;;
@@ -50,14 +55,16 @@ for named; do
     done
 done
 known=${known:-$old} os=
+[ "$known" ] || ! [ "$bad" ] || { known="||$bad"; "$bad" ALONE -c "$ask" "$f" </dev/null >&2; }
 [ "$known" ] || { known='||'; os=$(sed -n -e '/^ID=/p' -e '/^ID_LIKE=/p' -e '/^VERSION_ID=/p' /etc/os-release 2>/dev/null | tr '\n|' '; '); }
 home=$(ls -di "$HOME" 2>/dev/null)
 printf '\nrankdeck|%s|%s|%s|%s|%s\n' "$known" "$os" "${home%% *}" "$at" "$f"
-""".replace("OWN_FOLDER", OWN_FOLDER)
+""".replace("OWN_FOLDER", OWN_FOLDER).replace("ALONE", ALONE)
 """Arguments: name of the agent file, _ASK, how many places there are, these, then the Pythons that
 the user named, if any. Takes the first place that has the file, else the first, and the first
 Python that is new enough, else the first that runs. Prints: version, SHA-256 of the agent file,
-that Python, the system, the inode of the home folder, the number of the place, the file.
+that Python, the system, the inode of the home folder, the number of the place, the file. One that
+does not start is named without a version, and says why on stderr.
 """
 _ASK = """\
 import hashlib, os, sys
@@ -86,7 +93,10 @@ _MODULES = frozenset({"rhel", "centos", "ol"})
 """Those whose releases 8 and 9 have a newer Python beside their own."""
 
 
-_NO_COMMANDS = "if this account may run no commands there (ForceCommand, nologin, a restricted shell, sftp only), name another user"
+_NO_COMMANDS = (
+    "if a start-up file of the login shell (.bashrc) ends or replaces it, have it do so only in a terminal; if this "
+    "account may run no commands there (ForceCommand, nologin, a restricted shell, sftp only), name another user"
+)
 
 
 class FoundPython(NamedTuple):
@@ -105,6 +115,8 @@ class FoundPython(NamedTuple):
     """Which of the places that is, from 0."""
     path: str
     """Where the agent file is or belongs."""
+    complaint: str = ""
+    """Why that Python does not start, if it does not."""
 
 
 def python_look_command(
@@ -123,7 +135,8 @@ def parse_found_python(node: str, out: bytes, err: bytes) -> FoundPython:
     for line in reversed(out.decode("utf-8", "replace").splitlines()):
         words = line.split("|", 7)
         if words[0] == "rankdeck" and len(words) == 8:
-            return FoundPython(*words[1:])
+            found = FoundPython(*words[1:])
+            return found if found.version else found._replace(complaint=last_line(err))
     # nologin, a forced command and a server for sftp alone say it on stdout.
     said = last_line(err) or last_line(out)
     why = f"it says `{said}`" if said else "it says nothing"
@@ -135,7 +148,9 @@ def check_python(node: str, found: FoundPython, named: Sequence[str]) -> None:
     `named`: those that the user wants.
     """
     python = clean_line(found.python, 200)
-    if not found.version:
+    if not found.version and found.python:
+        why = f"`{python}` does not start: {found.complaint or 'it says nothing'}; repair it, {_NAME_IT}"
+    elif not found.version:
         install = install_command(found.system)
         where = (
             f"none of {', '.join(f'`{one}`' for one in named)} runs there"

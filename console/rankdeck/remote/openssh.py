@@ -97,6 +97,8 @@ class Master:
     """Its socket."""
     ours: bool
     destination: Destination
+    answered: bool = False
+    """Whether a program on it was heard."""
     forwards: list[str] = field(default_factory=list[str])
     """Tunnels that were opened on it, in the words of `-R`."""
 
@@ -204,18 +206,23 @@ class OpenSsh:
 
         Raises UnreachableError.
         """
-        master = await self._master(node)
-        said = text_file("")
-        first = ("-T", "-S", master.path, "-E", f"/proc/{os.getpid()}/fd/{said.fileno()}")
-        words = (
-            *self._ssh.reach(node, first, _CLIENT),
-            login_line(("sh", "-c", _SIGNALS_TOLD, "sh", *argv)),
-        )
-        try:
-            transport, program = await start_here(node, words, on_data)
-        except UnreachableError:
-            said.close()
-            raise
+        there = self._known(node)
+        await self._master(there)
+        async with self._logins.first_program(lambda: self._answered(node)) as turn:
+            master = await self._master(there)
+            said = text_file("")
+            first = ("-T", "-S", master.path, "-E", f"/proc/{os.getpid()}/fd/{said.fileno()}")
+            words = (
+                *self._ssh.reach(node, first, _CLIENT),
+                login_line(("sh", "-c", _SIGNALS_TOLD, "sh", *argv)),
+            )
+            try:
+                transport, program = await start_here(node, words, on_data)
+            except UnreachableError:
+                said.close()
+                raise
+            turn.keep_until(program.heard)
+        program.heard.add_done_callback(lambda _: setattr(master, "answered", True))
         client = Client(
             master,
             said,
@@ -228,7 +235,7 @@ class OpenSsh:
         """Open a port on the node's loopback that leads to `host:port` as seen
         from this machine; returns the port.
         """
-        master = await self._master(node)
+        master = await self._master(self._known(node))
         wanted = f"127.0.0.1:0:{_bracketed(host)}:{port}"
         ask = master.command("forward", "-R", wanted)
         done = await run_program(LocalShell(), node, ask, limit=self._open_limit)
@@ -246,15 +253,22 @@ class OpenSsh:
 
         Raises UnreachableError.
         """
-        return await self._clocks.of(node, await self._master(node))
+        return await self._clocks.of(node, await self._master(self._known(node)))
 
-    async def _master(self, node: str) -> Master:
+    def _known(self, node: str) -> Node:
         if node not in self._nodes:
             raise UnreachableError(node, "no node of that name in the cluster file")
-        async with self._locks[node]:
-            known = self._masters.get(node)
+        return self._nodes[node]
+
+    def _answered(self, node: str) -> bool:
+        master = self._masters.get(node)
+        return master is not None and master.answered and master.alive
+
+    async def _master(self, node: Node) -> Master:
+        async with self._locks[node.name]:
+            known = self._masters.get(node.name)
             if known is None or not known.alive:
-                known = self._masters[node] = await self._connect(self._nodes[node])
+                known = self._masters[node.name] = await self._connect(node)
             return known
 
     async def _connect(self, node: Node) -> Master:

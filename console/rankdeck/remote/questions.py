@@ -5,8 +5,9 @@ One at a time, in memory only.
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from rankdeck.errors import HostKeyError
@@ -112,45 +113,77 @@ class Questions:
             self._answer.set_result(answers)
 
 
+_LIMITS: ContextVar[tuple[asyncio.Timeout, ...]] = ContextVar("limits", default=())
+"""The limits that the running task stands under."""
+
+
 class Waits:
-    """The limits of all waits for nodes: they stand still while the operator is asked."""
+    """The limits of all waits for nodes: they stand still while the
+    operator is asked, and each while its task waits for a turn.
+    """
 
     def __init__(self) -> None:
         self._left: dict[asyncio.Timeout, float] = {}
-        """Each limit, and the seconds that are left of it when the pause begins."""
+        """Each limit, and the seconds that are left of it when it begins to stand still."""
+        self._stops: dict[asyncio.Timeout, int] = {}
+        """For how many reasons each limit stands still."""
         self._pauses = 0
 
     @asynccontextmanager
     async def limited(self, limit: float) -> AsyncGenerator[None]:
         """As `asyncio.timeout`."""
         async with asyncio.timeout(limit) as timeout:
-            self._left[timeout] = limit
+            self._left[timeout], self._stops[timeout] = limit, self._pauses
             if self._pauses:
                 timeout.reschedule(None)
+            token = _LIMITS.set((*_LIMITS.get(), timeout))
             try:
                 yield
             finally:
-                del self._left[timeout]
+                _LIMITS.reset(token)
+                del self._left[timeout], self._stops[timeout]
 
     @contextmanager
     def paused(self) -> Generator[None]:
         """Let all limits stand still until the end of the block."""
-        now = asyncio.get_running_loop().time
-        if not self._pauses:
-            for timeout in self._running():
-                self._left[timeout] = (timeout.when() or now()) - now()
-                timeout.reschedule(None)
+        self._stop(self._left)
         self._pauses += 1
         try:
             yield
         finally:
             self._pauses -= 1
-            if not self._pauses:
-                for timeout in self._running():
-                    timeout.reschedule(now() + self._left[timeout])
+            self._resume(self._left)
 
-    def _running(self) -> list[asyncio.Timeout]:
-        return [one for one in self._left if not one.expired()]
+    @contextmanager
+    def queued(self) -> Generator[None]:
+        """Let the limits around this block stand still: a turn is
+        waited for, not a node.
+        """
+        around = _LIMITS.get()
+        self._stop(around)
+        try:
+            yield
+        finally:
+            self._resume(around)
+
+    def _stop(self, limits: Iterable[asyncio.Timeout]) -> None:
+        now = asyncio.get_running_loop().time()
+        for limit in limits:
+            if limit not in self._stops:
+                continue  # of a task that has ended, which started this one
+            self._stops[limit] += 1
+            if self._stops[limit] == 1 and not limit.expired():
+                self._left[limit] = (limit.when() or now) - now
+                limit.reschedule(None)
+
+    def _resume(self, limits: Iterable[asyncio.Timeout]) -> None:
+        now = asyncio.get_running_loop().time()
+        for limit in limits:
+            if limit not in self._stops:
+                continue
+            self._stops[limit] -= 1
+            if not self._stops[limit] and not limit.expired():
+                limit.reschedule(now + self._left[limit])
 
 
 WAITS = Waits()

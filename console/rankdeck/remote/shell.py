@@ -173,7 +173,8 @@ async def limit_time(node: str, limit: float, why: str = "") -> AsyncGenerator[N
     """Cancel the block after `limit` seconds and raise
     UnreachableError; `why` replaces its usual text.
 
-    While the operator is asked something, the limit stands still.
+    While the operator is asked something, or the block waits for its
+    turn to log in, the limit stands still.
     """
     try:
         async with WAITS.limited(limit):
@@ -222,7 +223,10 @@ class Receiver:
     def __init__(self, on_data: OnData) -> None:
         self._on_data = on_data
         self.complaints = b""
-        self.ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self.heard: asyncio.Future[None] = loop.create_future()
+        """Done when the program or its login shell has written something, or has ended."""
+        self.ended: asyncio.Future[Exception | None] = loop.create_future()
         self.writable = asyncio.Event()
         self.writable.set()
 
@@ -234,6 +238,7 @@ class Receiver:
 
     def data_received(self, data: bytes, datatype: int | None) -> None:
         """Called with output of the program; `datatype` is None for stdout, as in asyncssh."""
+        self._note_heard()
         if datatype is not None:
             self.complaints = (self.complaints + data)[-_MOST_COMPLAINT:]
         elif not self.ended.done():
@@ -244,8 +249,13 @@ class Receiver:
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.writable.set()
+        self._note_heard()
         if not self.ended.done():
             self.ended.set_result(exc)
+
+    def _note_heard(self) -> None:
+        if not self.heard.done():
+            self.heard.set_result(None)
 
 
 T = TypeVar("T")

@@ -13,7 +13,13 @@ import asyncssh
 from rankdeck.errors import UnreachableError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.remote.clock import ClockOffsets
-from rankdeck.remote.login_errors import FAILURES, explain_login_error, of_node, unreachable_error
+from rankdeck.remote.login_errors import (
+    FAILURES,
+    ended_after_login,
+    explain_login_error,
+    of_node,
+    unreachable_error,
+)
 from rankdeck.remote.logins import CLOSE_LIMIT, OPEN_LIMIT, Login, Logins
 from rankdeck.remote.questions import Confirm
 from rankdeck.remote.shell import (
@@ -81,6 +87,8 @@ class _Link:
     def __init__(self, login: Login) -> None:
         self.connection, self.destination = login.connection, login.destination
         self.sessions = 0
+        self.answered = False
+        """Whether a program on it was heard."""
         self.served = False
         """Whether the last session could be opened."""
         self.most = SESSIONS
@@ -142,11 +150,16 @@ class Connections:
         Raises UnreachableError.
         """
         command, session = login_line(argv), _Session(on_data)
-        link = await self._free_link(node)
-        while (channel := await self._session(node, link, session, command)) is None:
-            link = await self._free_link(node)
+        there = self._known(node)
+        await self._free_link(there)
+        async with self._logins.first_program(lambda: self._answered(node)) as turn:
+            link = await self._free_link(there)
+            while (channel := await self._session(node, link, session, command)) is None:
+                link = await self._free_link(there)
+            turn.keep_until(session.heard)
+        session.heard.add_done_callback(lambda _: _note_answer(link))
         session.ended.add_done_callback(lambda _: _release(link))
-        return SshChannel(self._nodes[node], channel, session)
+        return SshChannel(there, channel, session)
 
     async def _session(
         self, node: str, link: _Link, session: _Session, command: str
@@ -167,6 +180,8 @@ class Connections:
         except UnreachableError as error:
             if not isinstance(error.__cause__, asyncssh.ChannelOpenError):
                 raise
+            if not link.alive:
+                raise UnreachableError(node, ended_after_login(link.destination)) from error
             if others := link.sessions - 1:
                 # Others that were refused at the same time are still counted, so
                 # the last of them says the least.
@@ -186,7 +201,7 @@ class Connections:
         """Open a port on the node's loopback that leads to `host:port` as seen
         from this machine; returns the port.
         """
-        link = await self._free_link(node)
+        link = await self._free_link(self._known(node))
         async with self._opening(node, link):
             listener = await link.connection.forward_remote_port("127.0.0.1", 0, host, port)
         return listener.get_port()
@@ -200,18 +215,24 @@ class Connections:
 
         Raises UnreachableError.
         """
-        return await self._clocks.of(node, await self._free_link(node))
+        return await self._clocks.of(node, await self._free_link(self._known(node)))
 
-    async def _free_link(self, node: str) -> _Link:
+    def _known(self, node: str) -> Node:
         if node not in self._nodes:
             raise UnreachableError(node, "no node of that name in the cluster file")
-        async with self._locks[node]:
-            links = [link for link in self._links[node] if link.alive]
-            self._links[node] = links
+        return self._nodes[node]
+
+    def _answered(self, node: str) -> bool:
+        return any(link.alive and link.answered for link in self._links[node])
+
+    async def _free_link(self, node: Node) -> _Link:
+        async with self._locks[node.name]:
+            links = [link for link in self._links[node.name] if link.alive]
+            self._links[node.name] = links
             for link in links:
                 if link.sessions < link.most:
                     return link
-            link = _Link(await self._logins.connect(self._nodes[node]))
+            link = _Link(await self._logins.connect(node))
             links.append(link)
             return link
 
@@ -226,3 +247,7 @@ class Connections:
 
 def _release(link: _Link) -> None:
     link.sessions -= 1
+
+
+def _note_answer(link: _Link) -> None:
+    link.answered = True

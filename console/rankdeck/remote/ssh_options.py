@@ -27,6 +27,11 @@ would answer in another language.
 """
 
 
+def chosen_algorithms(settings: HostSettings | None) -> tuple[str, ...]:
+    """The options by which ssh_config chooses other algorithms than OpenSSH, in lower case."""
+    return tuple(one for one in _ALGORITHMS if settings is not None and settings.algorithms(one))
+
+
 def connect_options(settings: HostSettings, hostkeys: HostKeys) -> dict[str, Any]:
     """The options of `asyncssh.connect` for this host, without its keys,
     known hosts, jump host and proxy.

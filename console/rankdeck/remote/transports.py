@@ -29,6 +29,11 @@ from rankdeck.remote.this_machine import login_leads_here, shell_here
 log = logging.getLogger(__name__)
 
 
+_SETTINGS = ("KnownHostsCommand", "RevokedHostKeys", "BindInterface")
+_SWITCHES = ("NoHostAuthenticationForLocalhost", "VerifyHostKeyDNS")
+"""Options that asyncssh lacks, and that decide which host is trusted or how it is reached."""
+
+
 def needs_openssh(
     settings: HostSettings, files: Sequence[KeyFile], modules: Collection[str]
 ) -> str:
@@ -41,6 +46,10 @@ def needs_openssh(
         return "PKCS11Provider"
     if settings.one("securitykeyprovider") not in ("", "internal"):
         return "SecurityKeyProvider"
+    if named := next((one for one in _SETTINGS if settings.one(one.lower())), ""):
+        return named
+    if named := next((one for one in _SWITCHES if settings.yes(one.lower())), ""):
+        return named
     kept = [file for file in files if file.private or file.sealed or file.needs_token]
     if kept and "fido2" not in modules and all(file.needs_token for file in kept):
         return "IdentityFile (a security key)"
@@ -103,6 +112,8 @@ class Transports:
             return self._connections
         files = await self._logins.key_files(node, settings)
         why = needs_openssh(settings, files, MODULES)
+        for jump in await self._logins.jump_settings(node, settings):
+            why = why or needs_openssh(jump, await self._logins.jump_key_files(jump), MODULES)
         if not why and await self._logins.open_master(node):
             why = "ControlPath"
         if why and why not in self._said:

@@ -2,6 +2,8 @@
 and only in a session of its own.
 """
 
+import sys
+
 import pytest
 
 from rankdeck_agent import logout
@@ -14,6 +16,8 @@ from rankdeck_agent.logout import (
     logout_facts,
     scope_words,
 )
+from rankdeck_agent.slurm.folder import start_keeper
+from tests.support.polling import wait_until
 
 SPARES_ROOT = 'as 1 "root"'
 
@@ -115,3 +119,16 @@ def test_the_scope_is_asked_for_as_busctl_writes_it():
     assert " ".join(scope_words("j-1", 42)) == (
         "rankdeck-j-1-42.scope fail 2 PIDs au 1 42 Delegate b true 0"
     )
+
+
+def test_the_keeper_of_slurm_jobs_leaves_a_login_that_would_end_it(tmp_path, monkeypatch):
+    commands(tmp_path, monkeypatch, lingers="yes", moves=True)
+    (tmp_path / "agent").write_text(f"open('{tmp_path}/kept', 'w').close()\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "agent")])
+
+    start_keeper()
+
+    wait_until(lambda: (tmp_path / "kept").exists(), 30)
+    assert "rankdeck-slurm-keeper-" in (tmp_path / "asked").read_text()
