@@ -35,7 +35,6 @@ from rankdeck_agent.job.folder import (
     post_mortem,
     run_folder,
 )
-from rankdeck_agent.logout import leave_session
 from rankdeck_agent.older_python import delete_file
 from rankdeck_agent.slurm.commands import Slurm, SlurmJobRow, is_later, slurm_in
 from rankdeck_agent.text import plain_line
@@ -454,6 +453,9 @@ def _become(argv: list[str], env: dict[str, str]) -> None:
 
     If it ends with the login all the same, the next console starts another: Slurm keeps the jobs.
     """
+    # Loaded here: the keeper itself, which stays for days, does not need what it loads.
+    from rankdeck_agent.logout import leave_session
+
     null = os.open(os.devnull, os.O_RDWR)
     log = os.open(keeper_folder() / "keeper.err", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for target, source in ((0, null), (1, log), (2, log)):
