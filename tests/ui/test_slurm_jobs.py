@@ -109,7 +109,7 @@ async def test_jobs_are_found_by_user_partition_state_node_and_reason() -> None:
 
 async def test_marked_jobs_are_held_by_the_line_that_was_shown_after_a_yes() -> None:
     made = stage()
-    proposed = JobChange(line=LINE, jobs=("4712", "48_[2-5]"), hits=5, left={"4800": "it is RUNNING: only a job that waits can be held"})  # fmt: skip
+    proposed = JobChange(line=LINE, jobs=("4712", "48_[2-5]"), hits=5, left_alone={"4800": "it is RUNNING: only a job that waits can be held"})  # fmt: skip
     made.job_changes += [
         proposed,
         proposed,

@@ -21,7 +21,7 @@ def test_a_change_has_only_a_line_that_can_be_shown_whole() -> None:
     odd = job_change_of({"line": "scontrol hold 1\n; rm -rf /", "jobs": "1", "hits": "x", "left": [], "error": "\x1b]0;x\x07"})  # fmt: skip
 
     assert (well.line, well.jobs, well.done, well.said) == ("scontrol hold 1", ("1",), True, "")
-    assert well.left["2"].isprintable()
+    assert well.left_alone["2"].isprintable()
     assert (odd.line, odd.jobs, odd.hits, odd.done) == ("", (), 0, False)
     assert odd.error.isprintable()
 

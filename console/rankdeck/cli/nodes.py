@@ -1,4 +1,4 @@
-"""Commands on nodes: `rankdeck sh`, `cp`, `ps`, `drain`, `resume`, `images` and `images push`."""
+"""Commands on nodes: `rankdeck sh`, `cp`, `ps`, `images` and `images push`."""
 
 import argparse
 import asyncio
@@ -13,7 +13,6 @@ from rankdeck.cli import choose, output
 from rankdeck.cli.jobs import DAY, ended_job_sentence
 from rankdeck.cli.opening import (
     Interrupts,
-    ask_line,
     find_meant_job,
     hear_nodes,
     open_for_command,
@@ -22,7 +21,7 @@ from rankdeck.cli.opening import (
 from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import Shape, image_shape, rank_use_shape
 from rankdeck.config.files import expand_path
-from rankdeck.errors import ConfigError, NodeError, RankdeckError
+from rankdeck.errors import ConfigError, NodeError
 from rankdeck.images.bring import (
     ImageAt,
     WantedImage,
@@ -37,7 +36,6 @@ from rankdeck.model.job import Job
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.process import CommandEnd, NodeProcess, OutputGroup, RankUse, rank_uses
 from rankdeck.model.safe_text import strip_controls
-from rankdeck.model.schedulers import ServiceChange, ServiceOrder
 from rankdeck.remote.command import CommandRun, CommandState, FoundProcesses
 from rankdeck.runtimes import has_store
 from rankdeck.session import Session
@@ -337,70 +335,6 @@ def processes_shape(found: FoundProcesses) -> dict[str, Any]:
         "missing": dict(found.missing),
         "notes": list(found.notes),
     }
-
-
-def run_drain(options: argparse.Namespace, _open_console: object) -> int:
-    """Take nodes out of service; exit code 1 if a node was left alone."""
-    return _serve("drain", options, why=options.why)
-
-
-def run_resume(options: argparse.Namespace, _open_console: object) -> int:
-    """Return nodes to service; exit code 1 if a node was left alone."""
-    return _serve("resume", options, anyway=options.anyway)
-
-
-def _serve(do: str, options: argparse.Namespace, *, why: str = "", anyway: bool = False) -> int:
-    cluster = choose.choose_cluster(options.cluster)
-    nodes = choose.expand_node_option(cluster, options.nodes)
-    order = ServiceOrder(do=do, nodes=nodes, why=why, anyway=anyway)
-    return until_done(_carry_out(cluster, order, options))
-
-
-async def _carry_out(cluster: Cluster, order: ServiceOrder, options: argparse.Namespace) -> int:
-    async with open_for_command(cluster) as session:
-        change = await session.service(order)
-        if change.line and not change.error and not options.dry_run:
-            await _agree(order, change, options)
-            change = await session.service(order, change.line)
-    if options.json:
-        output.say_object(service_shape(order, change))
-    else:
-        _say_change(order, change)
-    if change.error:
-        raise RankdeckError(change.error)
-    return output.TROUBLE if change.left_alone else output.OK
-
-
-async def _agree(order: ServiceOrder, change: ServiceChange, options: argparse.Namespace) -> None:
-    """Have the operator type the node or number; raises UsageError otherwise."""
-    if options.yes:
-        return
-    _tell_left(change)
-    question = f"{change.line}\nType {change.word} to {order.do} it: "
-    if await ask_line(question) != change.word:
-        raise output.UsageError(f"not run: {change.line} (`--yes` runs it without a question)")
-
-
-def _say_change(order: ServiceOrder, change: ServiceChange) -> None:
-    _tell_left(change)
-    if change.line:
-        output.print_text(change.line)
-    if change.said:
-        output.print_text(f"Slurm: {change.said}")
-    for node in change.nodes if change.done else ():
-        output.print_text(f"{node}: {change.now.get(node, 'not known')}")
-    if not change.nodes and not change.error:
-        output.print_progress(f"nothing to {order.do}")
-
-
-def _tell_left(change: ServiceChange) -> None:
-    for node, why in change.left_alone.items():
-        output.print_progress(f"{node} is left alone: {why}")
-
-
-def service_shape(order: ServiceOrder, change: ServiceChange) -> dict[str, Any]:
-    """`drain --json` and `resume --json`."""
-    return {"do": order.do, **asdict(change), "nodes": list(change.nodes)}
 
 
 def run_images(options: argparse.Namespace, _open_console: object) -> int:

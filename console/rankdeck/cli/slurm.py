@@ -1,18 +1,27 @@
-"""Commands on jobs in Slurm's queue: `rankdeck hold`, `release`, `requeue`,
-`timelimit`, and `slurm`, which asks Slurm itself.
+"""Commands that change what is in Slurm (`rankdeck hold`, `release`, `requeue`,
+`timelimit` of jobs, `drain` and `resume` of nodes), and `slurm`, which asks Slurm itself.
 """
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from rankdeck.cli import choose, output
-from rankdeck.cli.opening import ask_agreement, open_for_command, until_done
+from rankdeck.cli.opening import ask_agreement, ask_line, open_for_command, until_done
 from rankdeck.errors import RankdeckError, UnknownJobError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.schedulers import JobChange, JobOrder, SlurmPages, SlurmStatus
+from rankdeck.model.schedulers import (
+    JobChange,
+    JobOrder,
+    ServiceChange,
+    ServiceOrder,
+    SlurmChange,
+    SlurmPages,
+    SlurmStatus,
+)
 from rankdeck.session import Session
 
 _SLURM_JOB = re.compile(r"\d{1,11}(?:_(?:\d{1,9}|\[[\d,:-]+(?:%\d+)?\]))?\Z", re.ASCII)
@@ -39,24 +48,60 @@ def run_timelimit(options: argparse.Namespace, _open_console: object) -> int:
     return _change("timelimit", options, options.to)
 
 
+def run_drain(options: argparse.Namespace, _open_console: object) -> int:
+    """Take nodes out of service; exit code 1 if a node was left alone."""
+    return _serve("drain", options, why=options.why)
+
+
+def run_resume(options: argparse.Namespace, _open_console: object) -> int:
+    """Return nodes to service; exit code 1 if a node was left alone."""
+    return _serve("resume", options, anyway=options.anyway)
+
+
 def _change(do: str, options: argparse.Namespace, to: str = "") -> int:
-    return until_done(_carry_out(choose.choose_cluster(options.cluster), do, options, to))
+    cluster = choose.choose_cluster(options.cluster)
+
+    async def change() -> int:
+        async with open_for_command(cluster) as session:
+            order = JobOrder(do=do, jobs=slurm_names(session, options.jobs), to=to)
+            ask = partial(session.change_jobs, order)
+            return await _carry_out(ask, {"do": do, "to": to}, options)
+
+    return until_done(change())
 
 
-async def _carry_out(cluster: Cluster, do: str, options: argparse.Namespace, to: str) -> int:
-    async with open_for_command(cluster) as session:
-        order = JobOrder(do=do, jobs=slurm_names(session, options.jobs), to=to)
-        change = await session.change_jobs(order)
-        if change.line and not change.error and not options.dry_run:
-            await _agree(change, options)
-            change = await session.change_jobs(order, change.line)
+def _serve(do: str, options: argparse.Namespace, *, why: str = "", anyway: bool = False) -> int:
+    cluster = choose.choose_cluster(options.cluster)
+    nodes = choose.expand_node_option(cluster, options.nodes)
+    order = ServiceOrder(do=do, nodes=nodes, why=why, anyway=anyway)
+
+    async def serve() -> int:
+        async with open_for_command(cluster) as session:
+            return await _carry_out(partial(session.service, order), {"do": do}, options)
+
+    return until_done(serve())
+
+
+async def _carry_out(
+    ask: Callable[[str], Awaitable[JobChange | ServiceChange]],
+    order: Mapping[str, str],
+    options: argparse.Namespace,
+) -> int:
+    """Learn the command line of an order, have the user agree to it, run it.
+
+    `ask`: with "" only to learn the line, with the line to run it; `order`: what of it is in JSON.
+    """
+    change = await ask("")
+    if change.line and not change.error and not options.dry_run:
+        await _agree(order["do"], change, options)
+        change = await ask(change.line)
     if options.json:
-        output.say_object({"do": do, "to": to, **asdict(change), "jobs": list(change.jobs)})
+        output.say_object({**order, **asdict(change)})
     else:
-        _say_change(change)
+        _say_change(order["do"], change)
     if change.error:
         raise RankdeckError(change.error)
-    return output.TROUBLE if change.left else output.OK
+    return output.TROUBLE if change.left_alone else output.OK
 
 
 def slurm_names(session: Session, texts: Sequence[str]) -> tuple[str, ...]:
@@ -73,28 +118,38 @@ def _slurm_name(session: Session, text: str) -> str:
     return job.slurm.id
 
 
-async def _agree(change: JobChange, options: argparse.Namespace) -> None:
-    """Have the user say yes to the line; raises UsageError otherwise."""
+async def _agree(do: str, change: JobChange | ServiceChange, options: argparse.Namespace) -> None:
+    """Have the user agree to the line: type the node or number, or say yes for
+    jobs; raises UsageError otherwise.
+    """
     if options.yes:
         return
     _tell_left(change)
-    if not await ask_agreement(f"{change.line}\nThis changes {change.hit_words}. Do it?"):
+    if isinstance(change, ServiceChange):
+        question = f"{change.line}\nType {change.word} to {do} it: "
+        agreed = await ask_line(question) == change.word
+    else:
+        question = f"{change.line}\nThis changes {change.hit_words}. Do it?"
+        agreed = await ask_agreement(question)
+    if not agreed:
         raise output.UsageError(f"not run: {change.line} (`--yes` runs it without a question)")
 
 
-def _say_change(change: JobChange) -> None:
+def _say_change(do: str, change: SlurmChange) -> None:
     _tell_left(change)
     if change.line:
         output.print_text(change.line)
+    elif not change.error:
+        output.print_progress(f"nothing to {do}")
     if change.said:
         output.print_text(f"Slurm: {change.said}")
-    for job, now in change.now.items():
-        output.print_text(f"{job}: {now}")
+    for name, now in change.now.items():
+        output.print_text(f"{name}: {now}")
 
 
-def _tell_left(change: JobChange) -> None:
-    for job, why in change.left.items():
-        output.print_progress(f"{job} is left alone: {why}")
+def _tell_left(change: SlurmChange) -> None:
+    for name, why in change.left_alone.items():
+        output.print_progress(f"{name} is left alone: {why}")
 
 
 def run_slurm(options: argparse.Namespace, _open_console: object) -> int:

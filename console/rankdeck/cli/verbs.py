@@ -113,7 +113,7 @@ VERBS = (
     Verb(
         "drain",
         "drain Slurm nodes: shows the exact command, asks, runs it",
-        "rankdeck.cli.nodes:run_drain",
+        "rankdeck.cli.slurm:run_drain",
         {
             "nodes": _NODESET,
             "--why": _text("the reason for Slurm; `rankdeck:` is put before it", "TEXT"),
@@ -123,7 +123,7 @@ VERBS = (
     Verb(
         "resume",
         "resume Slurm nodes that were drained from here",
-        "rankdeck.cli.nodes:run_resume",
+        "rankdeck.cli.slurm:run_resume",
         {
             "nodes": _NODESET,
             "--anyway": _flag("also those that somebody else, or Slurm, drained"),

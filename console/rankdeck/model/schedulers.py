@@ -267,23 +267,29 @@ class ServiceOrder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceChange:
-    """The command for a `ServiceOrder`, and its result if it was run."""
+class SlurmChange:
+    """The command that changes nodes or jobs in Slurm, and its result if it was run."""
 
     line: str = ""
     """The exact command line; "" if there is nothing to do."""
-    nodes: tuple[str, ...] = ()
-    """The nodes that the command changes."""
     left_alone: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> why it is not changed."""
+    """Node or job -> why it is not changed."""
     done: bool = False
     """Whether the command was run and succeeded."""
     said: str = ""
     """What the command printed when it succeeded; usually nothing."""
     now: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Node -> its state afterwards."""
+    """Node or job -> what Slurm says of it afterwards."""
     error: str = ""
     """Why the command was not run or failed, one sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceChange(SlurmChange):
+    """The command for a `ServiceOrder`, and its result if it was run."""
+
+    nodes: tuple[str, ...] = ()
+    """The nodes that the command changes."""
 
     @property
     def word(self) -> str:
@@ -306,25 +312,13 @@ class JobOrder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobChange:
+class JobChange(SlurmChange):
     """The command for a `JobOrder`, and its result if it was run."""
 
-    line: str = ""
-    """The exact command line; "" if there is nothing to do."""
     jobs: tuple[str, ...] = ()
     """The jobs that the command changes."""
     hits: int = 0
     """How many they are, tasks of arrays and components of het jobs counted apart."""
-    left: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Job -> why it is not changed."""
-    done: bool = False
-    """Whether the command was run and succeeded."""
-    said: str = ""
-    """What the command printed when it succeeded; usually nothing."""
-    now: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Job -> what the queue says of it afterwards."""
-    error: str = ""
-    """Why the command was not run or failed, one sentence."""
 
     @property
     def hit_words(self) -> str:

@@ -415,11 +415,13 @@ def change_of(row: Mapping[str, Any]) -> ServiceChange:
         "line": line if _shown_whole(line) else "",
     }
     left = list(as_table(row.get("left")).items())[:_MOST_CHANGED]
-    now = (slurm_node_of(one) for one in as_tables(row.get("now"), _MOST_CHANGED))
+    told = (slurm_node_of(one) for one in as_tables(row.get("now"), _MOST_CHANGED))
+    states = {name: view.words for name, view in told if name}
+    changed = known.get("nodes", ()) if known.get("done") else ()
     return ServiceChange(
         **known,
         left_alone={clean_line(node, 253): clean_line(why, _SENTENCE) for node, why in left},
-        now={name: view.words for name, view in now if name},
+        now={node: states.get(node, "not known") for node in changed},
     )
 
 
@@ -439,7 +441,7 @@ def job_change_of(row: Mapping[str, Any]) -> JobChange:
     left, now = (list(as_table(row.get(key)).items())[:_MOST] for key in ("left", "now"))
     return JobChange(
         **known,
-        left={clean_line(job, _LONGEST_JOB): clean_line(why, _SENTENCE) for job, why in left},
+        left_alone={clean_line(job, _LONGEST_JOB): clean_line(why, _SENTENCE) for job, why in left},
         now={clean_line(job, _LONGEST_JOB): clean_line(state, _SENTENCE) for job, state in now},
     )
 

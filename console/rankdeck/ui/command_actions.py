@@ -15,7 +15,6 @@ from rankdeck.ui.actions import DEMO, ELSEWHERE, ENDED, FILE
 from rankdeck.ui.fleet_views import FleetView
 from rankdeck.ui.operations import (
     ask_cancel,
-    ask_service,
     copy_file,
     drain_lines,
     fetch_file,
@@ -234,12 +233,16 @@ def _mark(console: "Console", text: str) -> None:
 def _resume(console: "Console", text: str) -> None:
     if text not in ("", ANYWAY):
         raise actions.CommandError(f"write `resume`, or `resume {ANYWAY}`")
+    from rankdeck.ui.slurm_operations import ask_service
+
     ask_service(console, "resume", _nodes(console), anyway=text == ANYWAY)
 
 
 def _drain(console: "Console", text: str) -> None:
     nodes, cluster = _nodes(console), console.cluster
     if cluster.can.queue and cluster.options.get("login"):
+        from rankdeck.ui.slurm_operations import ask_service
+
         ask_service(console, "drain", nodes, text)
         return
     lines = drain_lines(cluster.can, nodes, text)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rankdeck.errors import NodeError
     from rankdeck.images.copy import CopyState
     from rankdeck.model.job import Job, JobSpec
-    from rankdeck.model.schedulers import Attempt, ServiceChange, ServiceOrder
+    from rankdeck.model.schedulers import Attempt
     from rankdeck.runtimes import Runtime
     from rankdeck.ui.protocols import Console
     from rankdeck.ui.widgets.logview import LogView
@@ -482,55 +482,6 @@ def store_acknowledgements(console: "Console", acks: Sequence[Ack], done: str) -
         console.say(done, "ok")
 
     in_background(console, "acknowledge", store(), exclusive=False)
-
-
-def ask_service(
-    console: "Console", do: str, nodes: tuple[str, ...], why: str = "", *, anyway: bool = False
-) -> None:
-    """Find the command line that would `drain` or `resume` these
-    nodes in Slurm, ask, then run it.
-    """
-    from rankdeck.model.schedulers import ServiceOrder
-
-    order = ServiceOrder(do=do, nodes=nodes, why=why, anyway=anyway)
-    console.say(f"asking Slurm about {nodes_phrase(nodes)} …", "dim")
-    in_background(console, "service", _propose(console, order))
-
-
-async def _propose(console: "Console", order: "ServiceOrder") -> None:
-    from rankdeck.ui.screens.modals import service_question
-
-    change = await console.need_session().service(order)
-    if change.error or not change.line:
-        console.say(_why_nothing(change), "warn")
-        return
-    console.say("")
-
-    def begin() -> None:
-        console.say(f"{change.line} …", "dim")
-        in_background(console, "service", _serve(console, order, change.line), exclusive=False)
-
-    console.ask(service_question(order.do, change), begin)
-
-
-def _why_nothing(change: "ServiceChange") -> str:
-    """Why the command does not run: the reason for the first node,
-    and how many more nodes there are.
-    """
-    if change.error or not change.left_alone:
-        return printable_line(f"not run: {change.error or 'nothing to do'}")
-    node, why = next(iter(change.left_alone.items()))
-    return printable_line(f"not run: {node}: {why}{_and_more(change.left_alone)}")
-
-
-async def _serve(console: "Console", order: "ServiceOrder", line: str) -> None:
-    change = await console.need_session().service(order, line)
-    if not change.done:
-        console.say(_why_nothing(change), "bad")
-        return
-    states = dict.fromkeys(change.now.get(node, "unknown") for node in change.nodes)
-    answer = f"; Slurm: {change.said}" if change.said else ""
-    console.say(f"{nodes_phrase(change.nodes)}: {', '.join(states)}{answer}", "ok")
 
 
 def drain_lines(can: Capabilities, nodes: Sequence[str], why: str) -> list[str]:

@@ -1,24 +1,27 @@
-"""What a user may do with jobs in Slurm's queue: ask Slurm about them, hold,
-release and requeue them, change their limits.
+"""What a user may do in Slurm: ask it about jobs; hold, release and requeue
+them, change their limits; take nodes out of service and give them back.
 
 Each change shows its exact command line first; nothing runs unless the user agrees.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from rankdeck.model.safe_text import printable_line
 from rankdeck.ui.actions import CommandError
 from rankdeck.ui.formatting import format_many
-from rankdeck.ui.operations import in_background
+from rankdeck.ui.operations import in_background, nodes_phrase
 from rankdeck.ui.screens import base
-from rankdeck.ui.screens.modals import WIDE, ChangeQuestion, Whole
+from rankdeck.ui.screens.modals import WIDE, ChangeQuestion, Question, Whole, service_question
 from rankdeck.ui.widgets.canvas import Runs, break_runs
 
 if TYPE_CHECKING:
-    from rankdeck.model.schedulers import JobChange, JobOrder, SlurmPages
+    from rankdeck.model.schedulers import JobChange, ServiceChange, SlurmChange, SlurmPages
     from rankdeck.ui.protocols import Console
 
+_Change = TypeVar("_Change", bound="SlurmChange")
+_Ask = Callable[[str], Awaitable[_Change]]
+"""Sends an order to Slurm; with "" only to learn its command line, with that line to run it."""
 _MOST_LEFT = 8
 TITLES = {
     "hold": "Hold back?",
@@ -84,22 +87,58 @@ def ask_change(console: "Console", do: str, jobs: Sequence[str], to: str = "") -
     from rankdeck.model.schedulers import JobOrder
 
     order = JobOrder(do=do, jobs=tuple(jobs), to=to)
+
+    async def ask(agreed: str) -> "JobChange":
+        return await console.need_session().change_jobs(order, agreed)
+
     console.say("asking Slurm …", "dim")
-    in_background(console, "change", _propose(console, order))
+    work = _propose(console, ask, lambda change: change_question(do, change), _jobs_now)
+    in_background(console, "change", work)
 
 
-async def _propose(console: "Console", order: "JobOrder") -> None:
-    change = await console.need_session().change_jobs(order)
+def ask_service(
+    console: "Console", do: str, nodes: tuple[str, ...], why: str = "", *, anyway: bool = False
+) -> None:
+    """Find the command line that would `drain` or `resume` these nodes, ask, then run it."""
+    from rankdeck.model.schedulers import ServiceOrder
+
+    order = ServiceOrder(do=do, nodes=nodes, why=why, anyway=anyway)
+
+    async def ask(agreed: str) -> "ServiceChange":
+        return await console.need_session().service(order, agreed)
+
+    console.say(f"asking Slurm about {nodes_phrase(nodes)} …", "dim")
+    work = _propose(console, ask, lambda change: service_question(do, change), _nodes_now)
+    in_background(console, "change", work)
+
+
+async def _propose(
+    console: "Console",
+    ask: "_Ask[_Change]",
+    question: Callable[[_Change], Question],
+    outcome: Callable[[_Change], str],
+) -> None:
+    """Learn the command line, put the question, and run the line if the user agrees."""
+    change = await ask("")
     if change.error or not change.line:
         console.say(_why_nothing(change), "warn")
         return
     console.say("")
+    line = change.line
+
+    async def carry_out() -> None:
+        done = await ask(line)
+        if not done.done:
+            console.say(_why_nothing(done), "bad")
+            return
+        answer = f"; Slurm: {done.said}" if done.said else ""
+        console.say(printable_line(f"{outcome(done)}{answer}"), "ok")
 
     def begin() -> None:
-        console.say(f"{change.line} …", "dim")
-        in_background(console, "change", _carry_out(console, order, change.line), exclusive=False)
+        console.say(f"{line} …", "dim")
+        in_background(console, "change", carry_out(), exclusive=False)
 
-    console.ask(change_question(order.do, change), begin)
+    console.ask(question(change), begin)
 
 
 def change_question(do: str, change: "JobChange") -> ChangeQuestion:
@@ -108,7 +147,7 @@ def change_question(do: str, change: "JobChange") -> ChangeQuestion:
     """
     lines: list[Runs] = list(break_runs([(printable_line(change.line), "title")], WIDE))
     lines += [[], [(f"It is run on the login node, as you: {change.hit_words}.", "text")]]
-    left = list(change.left.items())
+    left = list(change.left_alone.items())
     for job, why in left[:_MOST_LEFT]:
         lines += break_runs([(printable_line(f"{job} is left alone: {why}"), "warn")], WIDE)
     if more := left[_MOST_LEFT:]:
@@ -116,23 +155,23 @@ def change_question(do: str, change: "JobChange") -> ChangeQuestion:
     return ChangeQuestion(TITLES[do], lines, "do it", "do nothing")
 
 
-async def _carry_out(console: "Console", order: "JobOrder", line: str) -> None:
-    change = await console.need_session().change_jobs(order, line)
-    if not change.done:
-        console.say(_why_nothing(change), "bad")
-        return
+def _jobs_now(change: "JobChange") -> str:
     job, now = next(iter(change.now.items()), ("", ""))
     more = f", and {len(change.now) - 1} more" if len(change.now) > 1 else ""
-    answer = f"; Slurm: {change.said}" if change.said else ""
-    console.say(printable_line(f"{job}: {now}{more}{answer}"), "ok")
+    return f"{job}: {now}{more}"
 
 
-def _why_nothing(change: "JobChange") -> str:
-    """Why the command does not run: the reason for the first job,
-    and how many more jobs there are.
+def _nodes_now(change: "ServiceChange") -> str:
+    states = dict.fromkeys(change.now.values())
+    return f"{nodes_phrase(change.nodes)}: {', '.join(states)}"
+
+
+def _why_nothing(change: "SlurmChange") -> str:
+    """Why the command does not run: the reason for the first node or job,
+    and how many more there are.
     """
-    if change.error or not change.left:
+    if change.error or not change.left_alone:
         return printable_line(f"not run: {change.error or 'nothing to do'}")
-    job, why = next(iter(change.left.items()))
-    more = f", and {len(change.left) - 1} more" if len(change.left) > 1 else ""
-    return printable_line(f"not run: {job}: {why}{more}")
+    name, why = next(iter(change.left_alone.items()))
+    more = f"; and {len(change.left_alone) - 1} more" if len(change.left_alone) > 1 else ""
+    return printable_line(f"not run: {name}: {why}{more}")

@@ -52,7 +52,7 @@ def test_a_job_is_held_released_and_given_more_time_by_the_line_that_was_shown(
 
     shown = changed(user, "hold", waits, ranges, "99999", "--dry-run")
     assert (shown["line"], shown["done"]) == (f"scontrol hold {waits},{ranges}", False)
-    assert shown["left"] == {"99999": "Slurm has no job of this number"}
+    assert shown["left_alone"] == {"99999": "Slurm has no job of this number"}
     refused = user.lab.rankdeck("-c", user.file, "hold", waits)
     assert (refused.returncode, "`--yes` runs it without a question" in refused.stderr) == (2, True)
     assert not any("JobHeldUser" in line for line in queue(user))
@@ -112,7 +112,7 @@ def test_who_may_not_is_told_so_and_nothing_is_changed(user: Operator, root: Ope
 def test_a_running_job_is_put_back_into_the_queue(user: Operator) -> None:
     job = submit(user, "-N1 --requeue")
     assert eventually(lambda: f"{job} RUNNING None" in queue(user)), queue(user)
-    assert changed(user, "hold", job, "--dry-run")["left"][job].startswith("it is RUNNING: only")
+    assert changed(user, "hold", job, "--dry-run")["left_alone"][job].startswith("it is RUNNING: only")
 
     answer = changed(user, "requeue", job, "--yes")
 
