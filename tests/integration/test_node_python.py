@@ -75,7 +75,7 @@ async def test_the_limits_that_follow_from_a_longer_connect_limit_fit_a_slow_pyt
 ) -> None:
     """A Python that takes longer to start than an answer may take by default."""
     slow = tmp_path / "slow"
-    slow.write_text(f'#!/bin/sh\ncase "$1" in *.pyz) sleep 4;; esac\nexec {sys.executable} "$@"\n')
+    slow.write_text(f'#!/bin/sh\ncase "$2" in *.pyz) sleep 4;; esac\nexec {sys.executable} "$@"\n')
     slow.chmod(0o755)
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as shell:
         with pytest.raises(UnreachableError, match="no answer within 2 s"):

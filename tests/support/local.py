@@ -7,6 +7,7 @@ import os
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from rankdeck.remote.node_python import ALONE
 from rankdeck.remote.shell import ClockOffset, OnData, Way
 
 
@@ -57,7 +58,8 @@ class LocalShell:
         process = await asyncio.create_subprocess_exec(
             *argv, stdin=pipe, stdout=pipe, env=self._env
         )
-        self.opened.append(" ".join(argv[2:4]))
+        words = [word for word in argv if word != ALONE]
+        self.opened.append(" ".join(words[2:4]))
 
         async def read() -> None:
             while data := await process.stdout.read(1 << 16):

@@ -227,7 +227,7 @@ def pages_of(fleet: Fleet, node: NodeState):
     now = snapshots.PresentFleet({node.name: node})
     yield [now.cell(column, node.name, 20, UNICODE) for column in fleet_views.NUMBERS]
     yield node_page.reason_lines(node, 100, UNICODE)
-    yield node_page.finding_lines(node, 100, UNICODE)
+    yield node_page.finding_lines(node, (100, 50), UNICODE)
     yield snapshots.past_node_page(fleet, node, fleet.wall(), 100, UNICODE)
 
 

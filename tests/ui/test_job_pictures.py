@@ -59,13 +59,16 @@ LENS = """
  rank 6  load_batch (train.py:88)  on node02
      load_batch  train.py:88
      main  train.py:181
-     rank 6 node02 pid 4006  silent SSs, CPU 0%, sleeps in pipe_read  step   30…
+     rank 6 node02 pid 4006  silent SSs, CPU 0%, sleeps in pipe_read  step
+            300/1000  loss 1.1600  11800 tok/s  ok
 
  15 ranks 0-5,7-15  all_reduce (train.py:190)  on node[01-04]
      all_reduce  dist.py:2501
      main  train.py:190
-     rank 0 node01 pid 4000  silent 1s, CPU 100%, runs  step   320/1000  loss 1…
-     rank 1 node01 pid 4001  silent 1s, CPU 100%, runs  step   320/1000  loss 1…
+     rank 0 node01 pid 4000  silent 1s, CPU 100%, runs  step   320/1000  loss
+            1.1154  11800 tok/s  ok
+     rank 1 node01 pid 4001  silent 1s, CPU 100%, runs  step   320/1000  loss
+            1.1154  11800 tok/s  ok
      and 13 more
 """
 COLLAPSED = """

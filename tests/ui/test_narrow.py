@@ -132,7 +132,7 @@ async def test_what_is_typed_stands_behind_its_sign() -> None:
 @pytest.mark.long
 async def test_long_lines_of_help_go_on_below() -> None:
     async with console(mixed(), (60, 15)) as (app, pilot):
-        await pilot.press("question_mark")
+        await pilot.press("question_mark", "question_mark")
         seen = ""
         for _ in range(40):
             seen += text_of(app)

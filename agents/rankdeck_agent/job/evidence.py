@@ -461,10 +461,9 @@ class EndEvidence:
         last that a signal ended it; else None.
         """
         lines = _last_lines(self._folder.place(rank), STOPPED)
-        # An older word that others follow is of a program that was started again since.
+        # An older word is of a program that was started again since.
         recent = time.time() - _LAST_WORD
-        told = [line for line in lines if line.at >= recent] or lines[-1:]
-        last = (_SHELL_SAYS.match(line.text) for line in reversed(told))
+        last = (_SHELL_SAYS.match(line.text) for line in reversed(lines) if line.at >= recent)
         said = next(filter(None, last), None)
         if said is None:
             return None

@@ -167,8 +167,10 @@ class RankdeckApp(FrameDiff):
     def _resumed(self, app: object) -> None:
         del app
         self.forget_frame()
-        if not self.lent and isinstance(self._driver, TerminalDriver):
-            took = write_duration(round(monotonic() - self._driver.given_up_at))
+        # This is called later than the terminal comes back.
+        at = self._driver.stopped_at if isinstance(self._driver, TerminalDriver) else None
+        if at is not None:
+            took = write_duration(round(monotonic() - at))
             self.say(
                 f"the console was stopped for {took}; jobs went on, their output is read now", "dim"
             )

@@ -148,12 +148,12 @@ class TerminalDriver(LinuxDriver):
         self._parent_pid = os.getppid()
         self._asked = 0
         self._watch: threading.Thread | None = None
-        self.given_up_at = 0.0
-        """When the terminal was last given to another program (monotonic)."""
+        self.stopped_at: float | None = None
+        """When ctrl+z gave the terminal to the shell (monotonic); None if it was lent last."""
 
     def suspend_application_mode(self) -> None:
         """Give the terminal to another program: one that we start, or the shell on ctrl+z."""
-        self.given_up_at = monotonic()
+        self.stopped_at = None if getattr(self._app, "lent", False) else monotonic()
         super().suspend_application_mode()
 
     def start_application_mode(self) -> None:

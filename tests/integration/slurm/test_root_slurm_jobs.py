@@ -112,7 +112,9 @@ def test_who_may_not_is_told_so_and_nothing_is_changed(user: Operator, root: Ope
 def test_a_running_job_is_put_back_into_the_queue(user: Operator) -> None:
     job = submit(user, "-N1 --requeue")
     assert eventually(lambda: f"{job} RUNNING None" in queue(user)), queue(user)
-    assert changed(user, "hold", job, "--dry-run")["left_alone"][job].startswith("it is RUNNING: only")
+    assert changed(user, "hold", job, "--dry-run")["left_alone"][job].startswith(
+        "it is RUNNING: only"
+    )
 
     answer = changed(user, "requeue", job, "--yes")
 

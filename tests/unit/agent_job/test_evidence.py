@@ -189,14 +189,3 @@ def test_an_exception_among_the_last_words_is_known_of_a_rank_that_ended_well(
     (tmp_path / "rank.3" / "err").write_text(raised + "step\n" * 1000)
 
     assert [node.witness.raised_at_last(rank) for rank in range(4)] == [False, False, True, False]
-
-
-@pytest.mark.parametrize(("after", "signal"), [("", 11), ("step 2\n", None)])
-def test_the_word_of_a_shell_counts_while_nothing_follows_it_however_late_it_is_read(
-    node: Node, tmp_path: Path, after: str, signal: int | None
-) -> None:
-    said = f"prog.sh: line 1:   812 Segmentation fault      ./solver\n{after}"
-    (tmp_path / "rank.1" / "err").write_text(said)  # no index: written at an unknown time
-    told = node.witness.told_by_shell(1)
-
-    assert (told and told.signal) == signal
