@@ -25,8 +25,8 @@ PROGRAM = ROOT / "tests/support/liar.py"
 PYTHON = """\
 #!/bin/sh
 lie="$HOME/.cache/rankdeck/{program}"
-case "$1" in
-*.pyz) [ -e "$lie" ] && {{ shift; exec {real} "$lie" "$@"; }} ;;
+case "$1 $2" in
+"-E "*.pyz) [ -e "$lie" ] && {{ shift 2; exec {real} "$lie" "$@"; }} ;;
 esac
 exec {real} "$@"
 """

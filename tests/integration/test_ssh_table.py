@@ -86,11 +86,11 @@ ROWS: Mapping[str, Row] = {
     "one cipher": Row(RUNS, "Ciphers aes128-ctr"),
     "one key exchange": Row(RUNS, "KexAlgorithms curve25519-sha256"),
     "no common cipher": Row(
-        "no common algorithm with the SSH server of 127.0.0.1 port",
+        "no common algorithm with the SSH server of 127.0.0.1 port|before both agreed on algorithms: perhaps .*Ciphers",
         "Ciphers aes128-ctr", client=("Ciphers aes256-ctr",),
     ),
     "no common key exchange": Row(
-        "no common algorithm", "KexAlgorithms ecdh-sha2-nistp256", client=("KexAlgorithms ecdh-sha2-nistp521",),
+        "no common algorithm|before both agreed on algorithms: perhaps .*KexAlgorithms", "KexAlgorithms ecdh-sha2-nistp256", client=("KexAlgorithms ecdh-sha2-nistp521",),
     ),
     # ---- the account
     "no login shell": Row("not available", shell="/usr/sbin/nologin"),
