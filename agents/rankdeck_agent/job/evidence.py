@@ -82,11 +82,14 @@ def read_last_words(place: Path, bound: Bound) -> list[str]:
 
     Messages of Python exceptions take precedence over newer lines.
     """
-    return [line.text for line in _last_lines(place, bound)]
+    return [line.text for line in _last_lines(_tails(place, bound), bound)]
 
 
-def _last_lines(place: Path, bound: Bound) -> list[_Line]:
-    tails = [_Tail(place / name, i, bound.tail) for i, name in enumerate(STREAMS)]
+def _tails(place: Path, bound: Bound) -> "list[_Tail]":
+    return [_Tail(place / name, i, bound.tail) for i, name in enumerate(STREAMS)]
+
+
+def _last_lines(tails: "list[_Tail]", bound: Bound) -> list[_Line]:
     exceptions = (line for tail in tails for line in tail.exceptions(bound.exceptions))
     kept = sorted(exceptions, reverse=True)[: 2 * bound.exceptions]
     newest = heapq.merge(*(tail.backwards() for tail in tails), reverse=True)
@@ -394,6 +397,15 @@ class RankEvidence(NamedTuple):
     """Lines of the kernel log about its processes."""
 
 
+class WellEnded(NamedTuple):
+    """What the last words of a rank that ended with exit 0 tell."""
+
+    inside: Optional[ProgramEnd]
+    """The program of which its shell says that a signal ended it."""
+    raised: bool
+    """Whether a Python exception is among them: it may have left the others behind."""
+
+
 _DIED = {
     "Aborted": signal.SIGABRT,
     "Bad system call": signal.SIGSYS,
@@ -450,32 +462,26 @@ class EndEvidence:
         end (the job is being cancelled).
         """
         ended_by_us = asked and end["signal"] in _ASKED
-        lines = _last_lines(self._folder.place(rank), STOPPED if ended_by_us else RANK)
+        bound = STOPPED if ended_by_us else RANK
+        lines = _last_lines(_tails(self._folder.place(rank), bound), bound)
         kernel = [] if ended_by_us else self._of_kernel(rank, end)
         written = tuple(line.at for line in lines)
         known = written if all(written) else ()
         return RankEvidence(tuple(line.text for line in lines), known, tuple(kernel))
 
-    def told_by_shell(self, rank: int) -> Optional[ProgramEnd]:
-        """The program of which the shell of a rank that ended well says at
-        last that a signal ended it; else None.
-        """
-        lines = _last_lines(self._folder.place(rank), STOPPED)
+    def of_well_ended(self, rank: int) -> WellEnded:
+        """What the last words of a rank that ended with exit 0 tell all the same."""
+        tails = _tails(self._folder.place(rank), STOPPED)
+        lines = _last_lines(tails, STOPPED)
         # An older word is of a program that was started again since.
         recent = time.time() - _LAST_WORD
         last = (_SHELL_SAYS.match(line.text) for line in reversed(lines) if line.at >= recent)
         said = next(filter(None, last), None)
-        if said is None:
-            return None
-        return ProgramEnd(said["command"] or "", None, _DIED[said["bash"] or said["dash"]])
-
-    def raised_at_last(self, rank: int) -> bool:
-        """Whether a Python exception is among the last words of a rank: it may
-        end with exit 0 all the same, and have left the others behind.
-        """
-        place = self._folder.place(rank)
-        tails = (_Tail(place / name, i, STOPPED.tail) for i, name in enumerate(STREAMS))
-        return any(any(tail.exceptions(1)) for tail in tails)
+        died = said and _DIED[said["bash"] or said["dash"]]
+        return WellEnded(
+            ProgramEnd(said["command"] or "", None, died) if said else None,
+            any(any(tail.exceptions(1)) for tail in tails),
+        )
 
     def of_launcher(self) -> tuple[str, ...]:
         """The last lines of the launchers here: the evidence for one that failed."""

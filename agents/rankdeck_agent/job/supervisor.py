@@ -378,9 +378,10 @@ class Supervisor:
     def _ended_well(self, event: RankExited) -> RankExited:
         """The end of a rank with code 0, with what tells that its program failed all the same."""
         rank = event.rank
-        inside = self._wrapped.failed_program(rank) or self._evidence.told_by_shell(rank)
+        told = self._evidence.of_well_ended(rank)
+        inside = self._wrapped.failed_program(rank) or told.inside
         kernel = self._evidence.kernel_lines(rank)
-        if inside is None and not kernel and not self._evidence.raised_at_last(rank):
+        if inside is None and not kernel and not told.raised:
             return event
         said = tuple(read_last_words(self._folder.place(rank), RANK))
         return replace(event, said=said, kernel=kernel, inside=inside)

@@ -409,18 +409,12 @@ def _shown_whole(line: object) -> TypeGuard[str]:
 
 def change_of(row: Mapping[str, Any]) -> ServiceChange:
     """The agent's answer to a `ServiceOrder`."""
-    line = row.get("line")
-    known: dict[str, Any] = {
-        **cleaned_fields(row, _CHANGE),
-        "line": line if _shown_whole(line) else "",
-    }
-    left = list(as_table(row.get("left")).items())[:_MOST_CHANGED]
+    known = _change_fields(row, _CHANGE, (_MOST_CHANGED, 253))
     told = (slurm_node_of(one) for one in as_tables(row.get("now"), _MOST_CHANGED))
     states = {name: view.words for name, view in told if name}
     changed = known.get("nodes", ()) if known.get("done") else ()
     return ServiceChange(
         **known,
-        left_alone={clean_line(node, 253): clean_line(why, _SENTENCE) for node, why in left},
         now={node: states.get(node, "not known") for node in changed},
     )
 
@@ -433,17 +427,29 @@ _JOB_CHANGE = {
 
 def job_change_of(row: Mapping[str, Any]) -> JobChange:
     """The agent's answer to a `JobOrder`."""
-    line = row.get("line")
-    known: dict[str, Any] = {
-        **cleaned_fields(row, _JOB_CHANGE),
-        "line": line if _shown_whole(line) else "",
-    }
-    left, now = (list(as_table(row.get(key)).items())[:_MOST] for key in ("left", "now"))
+    bounds = _MOST, _LONGEST_JOB
     return JobChange(
-        **known,
-        left_alone={clean_line(job, _LONGEST_JOB): clean_line(why, _SENTENCE) for job, why in left},
-        now={clean_line(job, _LONGEST_JOB): clean_line(state, _SENTENCE) for job, state in now},
+        **_change_fields(row, _JOB_CHANGE, bounds), now=_told_of_each(row.get("now"), bounds)
     )
+
+
+def _change_fields(
+    row: Mapping[str, Any], fields: Mapping[str, Any], bounds: tuple[int, int]
+) -> dict[str, Any]:
+    """What both answers have; `bounds`: most names, and characters of each."""
+    line = row.get("line")
+    return {
+        **cleaned_fields(row, fields),
+        "line": line if _shown_whole(line) else "",
+        "left_alone": _told_of_each(row.get("left"), bounds),
+    }
+
+
+def _told_of_each(table: object, bounds: tuple[int, int]) -> dict[str, str]:
+    """A sentence for each node or job."""
+    most, longest = bounds
+    each = list(as_table(table).items())[:most]
+    return {clean_line(name, longest): clean_line(said, _SENTENCE) for name, said in each}
 
 
 _MOST_PAGES, _MOST_PAGE_LINES, _LONGEST_PAGE_LINE = 200, 4001, 1000

@@ -180,9 +180,9 @@ def with_device(device: str, text: str, check: str = "") -> str:
     called so, known by the check.
     """
     device, text = printable_line(device), printable_line(text, 600)
-    if check.startswith(OF_GPUS) and device and not device.startswith("GPU"):
-        return text if device in Sentence.of(text).seen else f"GPU {device}: {text}"
-    return text if device in Sentence.of(text).seen else f"{device}: {text}"
+    of_gpu = check.startswith(OF_GPUS) and device and not device.startswith("GPU")
+    name = f"GPU {device}" if of_gpu else device
+    return text if device in Sentence.of(text).seen else f"{name}: {text}"
 
 
 def node_subject(node: NodeState) -> Subject:

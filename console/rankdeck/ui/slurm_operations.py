@@ -12,7 +12,7 @@ from rankdeck.ui.actions import CommandError
 from rankdeck.ui.formatting import format_many
 from rankdeck.ui.operations import in_background, nodes_phrase
 from rankdeck.ui.screens import base
-from rankdeck.ui.screens.modals import WIDE, ChangeQuestion, Question, Whole, service_question
+from rankdeck.ui.screens.modals import WIDE, ChangeQuestion, Question, TypedQuestion, Whole
 from rankdeck.ui.widgets.canvas import Runs, break_runs
 
 if TYPE_CHECKING:
@@ -28,8 +28,10 @@ TITLES = {
     "release": "Release?",
     "requeue": "Stop, and put back into the queue?",
     "timelimit": "Change the time limit?",
+    "drain": "Take out of service?",
+    "resume": "Give back to Slurm?",
 }
-"""What is done with jobs -> the title of the question."""
+"""What is done with jobs or nodes -> the title of the question."""
 
 
 def chosen_jobs(console: "Console") -> tuple[str, ...]:
@@ -145,14 +147,29 @@ def change_question(do: str, change: "JobChange") -> ChangeQuestion:
     """The question whether to run this command for jobs in Slurm, how many
     it changes, and which it leaves alone.
     """
+    return ChangeQuestion(
+        TITLES[do], _change_lines(change, change.hit_words), "do it", "do nothing"
+    )
+
+
+def service_question(do: str, change: "ServiceChange") -> TypedQuestion:
+    """The question whether to run this command for nodes in Slurm,
+    and which nodes it leaves alone.
+    """
+    lines = _change_lines(change, format_many(len(change.nodes), "node"))
+    return TypedQuestion(TITLES[do], lines, printable_line(change.word))
+
+
+def _change_lines(change: "SlurmChange", hits: str) -> list[Runs]:
+    """The command line, what it hits, and what it leaves alone."""
     lines: list[Runs] = list(break_runs([(printable_line(change.line), "title")], WIDE))
-    lines += [[], [(f"It is run on the login node, as you: {change.hit_words}.", "text")]]
+    lines += [[], [(f"It is run on the login node, as you: {hits}.", "text")]]
     left = list(change.left_alone.items())
-    for job, why in left[:_MOST_LEFT]:
-        lines += break_runs([(printable_line(f"{job} is left alone: {why}"), "warn")], WIDE)
+    for name, why in left[:_MOST_LEFT]:
+        lines += break_runs([(printable_line(f"{name} is left alone: {why}"), "warn")], WIDE)
     if more := left[_MOST_LEFT:]:
         lines.append([(f"and {len(more)} more are left alone", "warn")])
-    return ChangeQuestion(TITLES[do], lines, "do it", "do nothing")
+    return lines
 
 
 def _jobs_now(change: "JobChange") -> str:

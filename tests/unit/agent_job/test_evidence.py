@@ -188,4 +188,5 @@ def test_an_exception_among_the_last_words_is_known_of_a_rank_that_ended_well(
     (tmp_path / "rank.2" / "err").write_text(raised)
     (tmp_path / "rank.3" / "err").write_text(raised + "step\n" * 1000)
 
-    assert [node.witness.raised_at_last(rank) for rank in range(4)] == [False, False, True, False]
+    told = [node.witness.of_well_ended(rank).raised for rank in range(4)]
+    assert told == [False, False, True, False]

@@ -1,7 +1,6 @@
 """Dialogs: questions before something is done, and reports afterwards."""
 
 from collections.abc import Sequence
-from textwrap import wrap
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import events
@@ -16,13 +15,12 @@ from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.safe_text import printable_line
 from rankdeck.ui import formatting
 from rankdeck.ui.actions import key_label
-from rankdeck.ui.formatting import format_many, seconds_since
+from rankdeck.ui.formatting import seconds_since
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, break_runs
 
 if TYPE_CHECKING:
     from rankdeck.model.job import CancelReport, Job
-    from rankdeck.model.schedulers import ServiceChange
     from rankdeck.ui.protocols import Console
 
 
@@ -213,32 +211,6 @@ class TypedQuestion(Question):
         elif event.character and event.is_printable and len(self._typed) < _LONGEST_WORD:
             self._typed += event.character
         self._show_typed()
-
-
-_TITLES = {"drain": "Take out of service?", "resume": "Give back to Slurm?"}
-
-
-def service_question(do: str, change: "ServiceChange") -> TypedQuestion:
-    """The question whether to run this command for nodes in Slurm,
-    and which nodes it leaves alone.
-    """
-    lines: list[Runs] = [[(part, "title")] for part in wrap(printable_line(change.line), WIDE)]
-    lines += [
-        [],
-        [
-            (
-                f"It is run on the login node, as you: {format_many(len(change.nodes), 'node')}.",
-                "text",
-            )
-        ],
-    ]
-    left = [(printable_line(node), printable_line(why)) for node, why in change.left_alone.items()]
-    for node, why in left[:_MOST_USES]:
-        first, *rest = wrap(f"{node} is left alone: {why}", WIDE)
-        lines += [[(first, "warn")], *([(part, "warn")] for part in rest)]
-    if more := left[_MOST_USES:]:
-        lines.append([(f"and {len(more)} more are left alone", "warn")])
-    return TypedQuestion(_TITLES[do], lines, printable_line(change.word))
 
 
 def lines_to_copy(title: str, lines: Sequence[str]) -> Question:
