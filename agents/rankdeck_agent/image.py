@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Optional, cast
 
+from rankdeck_agent.container_engines import ENGINES
 from rankdeck_agent.files import make_private_folder, write_private_file
 from rankdeck_agent.text import parse_json_table, plain_line, print_complaint, print_json_line
 
@@ -170,8 +171,6 @@ def _keep(name: str, row: list[Any]) -> None:
         return
 
 
-STORES = ("podman", "docker")
-"""Runtimes that keep images in a store of their own, by name."""
 _STORE_LIMIT = 20.0
 _NETWORK = frozenset(
     {"nfs", "nfs4", "lustre", "gpfs", "beegfs", "beegfs_nodev", "ceph", "cifs", "smb3", "glusterfs", "fuse.glusterfs",
@@ -187,7 +186,7 @@ def describe_image(runtime: str, image: str, base: str = "", limit: Optional[flo
     be read within `limit` seconds. `free`: bytes free there. `mount`: the network file system that
     it is on, or "".
     """
-    if runtime in STORES:
+    if runtime in ENGINES:
         return _in_store(runtime, image)
     if "://" in image:
         return {"kind": "remote", "path": image}

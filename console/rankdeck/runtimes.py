@@ -13,6 +13,16 @@ class Runtime(Protocol):
 
     name: ClassVar[str]
     """The value of `runtime:` in a job file."""
+    program: ClassVar[str]
+    """The command that starts it, in PATH of the nodes; "" if there is none."""
+    twin: ClassVar[str]
+    """The runtime that takes the same options and images; "" if there is none."""
+    tells_version: ClassVar[bool]
+    """Whether its program prints its version when asked with `--version`."""
+    in_srun: ClassVar[bool]
+    """Whether Pyxis, the plug-in of Slurm, opens its images: then srun starts the container."""
+    shuts_out: ClassVar[frozenset[str]]
+    """Its options that keep the variables of the launcher out of the container."""
     user_namespaces: ClassVar[bool]
     """Whether ordinary users need user namespaces for it (unless it is installed setuid)."""
     has_store: ClassVar[bool]
@@ -48,6 +58,20 @@ class Runtime(Protocol):
 
         () if there is none. A runtime that cannot enter a running container
         starts a new one of the same image.
+        """
+        ...
+
+    def trial(self, image: str) -> str:
+        """The shortest command by which a person can try whether the image starts on a node."""
+        ...
+
+    def pull(self, image: str) -> str:
+        """The command that fetches an image from a registry, once for all ranks."""
+        ...
+
+    def create(self, image: str) -> str:
+        """How a person makes the named container that a job file calls `image`, in words;
+        "" for runtimes and images without that step.
         """
         ...
 
@@ -115,6 +139,11 @@ class Bare:
     """Runs a rank on the host."""
 
     name: ClassVar[str] = "none"
+    program: ClassVar[str] = ""
+    twin: ClassVar[str] = ""
+    tells_version: ClassVar[bool] = False
+    in_srun: ClassVar[bool] = False
+    shuts_out: ClassVar[frozenset[str]] = frozenset()
     user_namespaces: ClassVar[bool] = False
     has_store: ClassVar[bool] = False
     has_server: ClassVar[bool] = False
@@ -137,14 +166,38 @@ class Bare:
         """(): the rank runs on the host."""
         return ()
 
+    def trial(self, image: str) -> str:
+        """ "": there is no image."""
+        return ""
+
+    def pull(self, image: str) -> str:
+        """ "": there is no image."""
+        return ""
+
+    def create(self, image: str) -> str:
+        """ "": there is no image."""
+        return ""
+
 
 _APPTAINER_GPU = {"nvidia": ("--nv",), "amd": ("--rocm",)}
+
+
+def _file_name(image: str) -> str:
+    """`docker://host/path/name:tag` as the name of a file: `name-tag`."""
+    return image.rpartition("/")[2].replace(":", "-")
 
 
 class Apptainer:
     """`apptainer exec`, one per rank; `/dev`, `/dev/shm` and memlock are the host's."""
 
     name: ClassVar[str] = "apptainer"
+    program: ClassVar[str] = "apptainer"
+    twin: ClassVar[str] = "singularity"
+    tells_version: ClassVar[bool] = True
+    in_srun: ClassVar[bool] = False
+    shuts_out: ClassVar[frozenset[str]] = frozenset(
+        ("-e", "--cleanenv", "-C", "--containall", "-c", "--contain")
+    )
     user_namespaces: ClassVar[bool] = True
     has_store: ClassVar[bool] = False
     has_server: ClassVar[bool] = False
@@ -159,7 +212,7 @@ class Apptainer:
         if container.workdir:
             options.append(f"--pwd={container.workdir}")
         # Without --quiet, every rank prints which optional programs the node lacks.
-        command = (self.name, "--quiet", "exec", *options, *container.args)
+        command = (self.program, "--quiet", "exec", *options, *container.args)
         return (*without_host_mpi(launch), *command, container.image, *argv)
 
     def variables(self, env: Mapping[str, str]) -> dict[str, str]:
@@ -178,13 +231,27 @@ class Apptainer:
         """
         binds = [f"--bind={mount}" for mount in container.mounts]
         gpu = _APPTAINER_GPU.get(container.gpu, ())
-        return (self.name, "--quiet", "shell", *binds, *gpu, container.image)
+        return (self.program, "--quiet", "shell", *binds, *gpu, container.image)
+
+    def trial(self, image: str) -> str:
+        """`apptainer exec IMAGE true`."""
+        return f"{self.program} exec {image} true"
+
+    def pull(self, image: str) -> str:
+        """A SIF file in this folder."""
+        return f"{self.program} pull {_file_name(image)}.sif {image}"
+
+    def create(self, image: str) -> str:
+        """ "": an image is a file or a folder."""
+        return ""
 
 
 class Singularity(Apptainer):
     """`singularity exec`: the same options under the older name."""
 
     name: ClassVar[str] = "singularity"
+    program: ClassVar[str] = "singularity"
+    twin: ClassVar[str] = "apptainer"
     prefix: ClassVar[str] = "SINGULARITYENV_"
 
 
@@ -220,6 +287,11 @@ class _Engine:
     """What Podman and Docker have in common: one `run` per rank, with the same options."""
 
     name: ClassVar[str]
+    program: ClassVar[str]
+    twin: ClassVar[str] = ""
+    tells_version: ClassVar[bool] = True
+    in_srun: ClassVar[bool] = False
+    shuts_out: ClassVar[frozenset[str]] = frozenset()
     has_store: ClassVar[bool] = True
     _start: ClassVar[str]
     """The shell script that adds options known only on the node, and runs the engine."""
@@ -262,10 +334,22 @@ class _Engine:
             "-c",
             _ENTER,
             f"{self.name}-exec",
-            self.name,
+            self.program,
             f"rankdeck.job={job}",
             str(rank),
         )
+
+    def trial(self, image: str) -> str:
+        """`podman run --rm IMAGE true`."""
+        return f"{self.program} run --rm {image} true"
+
+    def pull(self, image: str) -> str:
+        """Into its store."""
+        return f"{self.program} pull {image}"
+
+    def create(self, image: str) -> str:
+        """ "": every rank has a container of its own, which is made when it starts."""
+        return ""
 
 
 class Podman(_Engine):
@@ -275,6 +359,7 @@ class Podman(_Engine):
     """
 
     name: ClassVar[str] = "podman"
+    program: ClassVar[str] = "podman"
     user_namespaces: ClassVar[bool] = True
     has_server: ClassVar[bool] = False
     _start = _PODMAN_START
@@ -298,6 +383,7 @@ class Docker(_Engine):
     """`docker run`, one per rank; `--pid=host` lets cancel see the processes."""
 
     name: ClassVar[str] = "docker"
+    program: ClassVar[str] = "docker"
     user_namespaces: ClassVar[bool] = False
     has_server: ClassVar[bool] = True
     _start = _DOCKER_START
@@ -325,6 +411,11 @@ class Enroot:
     """`enroot start`, one per rank, all in the host's namespaces except for mounts."""
 
     name: ClassVar[str] = "enroot"
+    program: ClassVar[str] = "enroot"
+    twin: ClassVar[str] = ""
+    tells_version: ClassVar[bool] = False
+    in_srun: ClassVar[bool] = True
+    shuts_out: ClassVar[frozenset[str]] = frozenset()
     user_namespaces: ClassVar[bool] = True
     has_store: ClassVar[bool] = False
     has_server: ClassVar[bool] = False
@@ -356,4 +447,21 @@ class Enroot:
     def shell(self, container: Container, job: str, rank: int) -> tuple[str, ...]:
         """A new container of the same image."""
         binds = [f"--mount={mount}" for mount in container.mounts]
-        return ("enroot", "start", *binds, container.image, "sh")
+        return (self.program, "start", *binds, container.image, "sh")
+
+    def trial(self, image: str) -> str:
+        """`enroot start IMAGE true`."""
+        return f"{self.program} start {image} true"
+
+    def pull(self, image: str) -> str:
+        """A squashfs file in this folder."""
+        return f"{self.program} import -o {_file_name(image)}.sqsh {image}"
+
+    def create(self, image: str) -> str:
+        """From a file with the container's name, which is pushed first."""
+        if "/" in image:
+            return ""
+        file = f"{image}.sqsh"
+        return (
+            f"push its file there, say {file}, then `{self.program} create --name {image} {file}`"
+        )

@@ -4,9 +4,10 @@ import pytest
 
 from rankdeck import plugins
 from rankdeck.acceptance.output_text import Asked, read_output
+from rankdeck.acceptance.planning import named_stages
 from rankdeck.acceptance.recipe import Endpoints, HardwareFacts, Recipe
 from rankdeck.errors import UnknownPluginError
-from rankdeck.model.acceptance import Outcome
+from rankdeck.model.acceptance import Outcome, Stage
 from rankdeck.model.job import Launch
 
 NAMES = plugins.plugin_names("recipes")
@@ -28,6 +29,22 @@ def test_it_says_its_unit_and_how_long_it_takes(recipe: Recipe) -> None:
     assert recipe.traits.unit
     assert 0 <= recipe.traits.tolerance < 1
     assert recipe.traits.seconds > 0
+
+
+def test_a_node_must_have_the_launcher_and_the_program_that_it_starts(recipe: Recipe) -> None:
+    commands = recipe.commands(PAIR)
+    launchers = {Launch.MPI: {"mpirun"}, Launch.TORCHRUN: {"torchrun"}}
+    program = {commands.argv[0]} - {"sh", "python3"}  # these two are on every node
+
+    assert set(recipe.needs) >= launchers.get(commands.launch, set()) | program
+    assert {"rdma"} <= set(recipe.needs) or recipe.traits.fabric != "rdma"
+
+
+def test_asked_for_by_name_it_is_planned_on_single_nodes_or_between_pairs(recipe: Recipe) -> None:
+    stages = {one.stage for one in named_stages(recipe.name)}
+
+    assert (stages == {Stage.SINGLE}) == recipe.one_node
+    assert (Stage.PAIRS in stages) != recipe.one_node
 
 
 @pytest.mark.parametrize("nodes", [("n1",), ("n1", "n2"), ("n1", "n2", "n3", "n4")])

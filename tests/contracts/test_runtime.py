@@ -8,8 +8,9 @@ import pytest
 
 from rankdeck import plugins
 from rankdeck.model.job import GPUS, Container, Launch
-from rankdeck.runtimes import Runtime, has_store
-from rankdeck_agent.image import STORES
+from rankdeck.preflight.doctor import list_tools
+from rankdeck.runtimes import Runtime, find_runtime, has_store
+from rankdeck_agent.container_engines import ENGINES
 
 NAMES = plugins.plugin_names("runtimes")
 REAL = [name for name in NAMES if name != "none"]
@@ -27,7 +28,7 @@ GPU = {
     ("enroot", "nvidia"): "--env=NVIDIA_VISIBLE_DEVICES=all",
     ("enroot", "amd"): "",  # the host's /dev is there already
 }
-PROGRAM = {name: name for name in REAL}
+PROGRAM = {name: find_runtime(name).program for name in REAL}
 PREFIXED = {"apptainer": "APPTAINERENV_", "singularity": "SINGULARITYENV_"}
 """Runtimes that take variables under another name from their environment."""
 RECORD = '#!/bin/sh\nfor word; do printf "%s\\n" "$word"; done\necho "PREFIX=$OPAL_PREFIX"\n'
@@ -167,4 +168,29 @@ def test_single_copy_is_switched_off_in_both_mpis_words(flavour: str) -> None:
 
 
 def test_console_and_agent_agree_whose_images_are_in_a_store() -> None:
-    assert {name for name in ("", *NAMES) if has_store(name)} == set(STORES)
+    assert {name for name in ("", *NAMES) if has_store(name)} == set(ENGINES)
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_its_container_is_found_by_the_agent_that_ends_the_job(name: str) -> None:
+    """The rank leaves a file with the engine's name, by which the agent knows what to remove."""
+    marks = f"container.{name}" in " ".join(wrap(name))
+
+    assert marks == (name in ENGINES)
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_person_can_try_and_fetch_the_image_by_its_own_program(name: str) -> None:
+    runtime = find_runtime(name)
+
+    assert runtime.trial("img:1").split()[0] == runtime.program
+    assert runtime.pull("docker://host/path/img:1").split()[0] == runtime.program
+    assert not runtime.twin or find_runtime(runtime.twin).twin == name
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_the_pages_and_the_examination_of_nodes_know_it(name: str) -> None:
+    page = Path("docs/containers.md").read_text()
+
+    assert name in next(line for line in page.splitlines() if "runtime: " in line)
+    assert find_runtime(name).program in {word for tool in list_tools() for word in tool.programs}

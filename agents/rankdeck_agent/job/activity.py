@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
+from rankdeck_agent.container_engines import ENGINES
 from rankdeck_agent.files import replace_private
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.processes import (
@@ -46,10 +47,6 @@ new ones: pids may have been reused.
 _LITTLE = 0.02
 """If a rank used fewer cores than this, its share of system time means nothing."""
 _TICK = os.sysconf("SC_CLK_TCK")
-_CLIENTS = frozenset({"podman", "docker"})
-"""Programs whose containers are not their children, so that their own
-activity says nothing about the rank.
-"""
 
 Row = list[Any]
 """[rank, state, wchan, cores, share of system time or None, throttled or None,
@@ -240,8 +237,8 @@ class ActivityWatch:
         """The row of one rank; None at its first look, and if a
         container daemon runs its processes.
         """
-        if any(row.name in _CLIENTS for row in rows):
-            return None
+        if any(row.name in ENGINES for row in rows):
+            return None  # what such a program does says nothing about the rank in its container
         main = busiest_process(rows)
         now = _Spent(
             time.monotonic(),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Optional
 
+from rankdeck_agent.container_engines import ENGINES
 from rankdeck_agent.job import orders, processes
 from rankdeck_agent.job.folder import (
     RunFolder,
@@ -56,7 +57,6 @@ _LIMIT = 20.0
 container whose conmon was killed.
 """
 _PAUSE = 0.2
-_REMOVE = {"podman": ("rm", "--force", "--ignore", "--time", "0"), "docker": ("rm", "--force")}
 
 
 def remove_containers(folder: RunFolder) -> list[dict[str, Any]]:
@@ -68,7 +68,7 @@ def remove_containers(folder: RunFolder) -> list[dict[str, Any]]:
     when Podman removes a container it deletes that file first, and may be killed before it has
     removed the rest.
     """
-    used = [name for name in _REMOVE if (folder / f"container.{name}").exists()]
+    used = [name for name in ENGINES if (folder / f"container.{name}").exists()]
     kept = [(name, _clear(name, folder)) for name in used]
     return [{"pid": 0, "command": f"{name} containers: {why}"} for name, why in kept if why]
 
@@ -88,7 +88,7 @@ def _clear(runtime: str, folder: RunFolder) -> str:
             if not why and not ids:
                 return ""
             if ids:
-                why, _ = _run((runtime, *_REMOVE[runtime], *ids), deadline)
+                why, _ = _run((runtime, *ENGINES[runtime], *ids), deadline)
             if time.monotonic() >= deadline:
                 return why or " ".join(ids)
             time.sleep(_PAUSE)

@@ -6,7 +6,7 @@ slow NCCL needs the values of the network.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
 from statistics import median_low
@@ -28,36 +28,13 @@ from rankdeck.acceptance.work import (
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import FEWEST, Stage
 from rankdeck.model.nodeset import fold_nodes
+from rankdeck.plugins import plugin_names
 from rankdeck_agent.rules.units import write_size as bytes_text
 
-NEEDS: Mapping[str, tuple[str, ...]] = {
-    "nccl-tests": ("gpu:nvidia", "mpirun", "all_reduce_perf"),
-    "rccl-tests": ("gpu:amd", "mpirun", "all_reduce_perf"),
-    "torch-nccl": ("gpu:nvidia", "torchrun", "module:torch"),
-    "ib_write_bw": ("rdma", "ib_write_bw"),
-    "iperf3": ("iperf3",),
-    "imb": ("mpirun", "IMB-MPI1"),
-    "osu": ("mpirun", "osu_bw"),
-    "mpi4py.bench": ("mpirun", "module:mpi4py"),
-    "torch-gloo": ("torchrun", "module:torch"),
-    "dcgmi": ("gpu:nvidia", "dcgmi"),
-    "stress-ng": ("stress-ng",),
-    "sysbench": ("sysbench",),
-    "hpcc": ("mpirun", "hpcc"),
-    "hpcg": ("mpirun", "xhpcg"),
-    "npb": ("mpirun", "cg.C.x"),
-    "stream": ("stream_c.exe",),
-    "fio": ("fio",),
-}
-"""Recipe -> what a node must have to run it: words of `Identity.has`."""
-PROGRAMS = tuple(dict.fromkeys(
-    word for words in NEEDS.values() for word in words if ":" not in word and word != "rdma"
-))  # fmt: skip
-MODULES = tuple(dict.fromkeys(
-    word.partition(":")[2] for words in NEEDS.values() for word in words if word.startswith("module:")
-))  # fmt: skip
 _GPU = ("nccl-tests", "rccl-tests", "torch-nccl")
 _MPI = ("imb", "osu", "mpi4py.bench")
+_CPU = ("stress-ng", "sysbench")
+"""Recipes for the same thing, the preferred one first; others run only if asked for by name."""
 _FAST = 40.0
 """Gb/s from which one TCP stream is limited by a core, not by the link."""
 
@@ -93,19 +70,35 @@ def choose_recipes(
     )
 
 
+def needed_programs() -> tuple[str, ...]:
+    """The programs that some recipe needs on a node."""
+    return _needed(lambda word: "" if ":" in word or word == "rdma" else word)
+
+
+def needed_modules() -> tuple[str, ...]:
+    """The Python modules that some recipe needs on a node."""
+    return _needed(lambda word: word.removeprefix("module:") if word.startswith("module:") else "")
+
+
+def _needed(wanted: Callable[[str], str]) -> tuple[str, ...]:
+    words = chain.from_iterable(find_recipe(name).needs for name in plugin_names("recipes"))
+    return tuple(dict.fromkeys(filter(None, map(wanted, words))))
+
+
 Lacking = Mapping[str, Mapping[str, Sequence[str]]]
 """Recipe -> node that cannot run it -> what it lacks."""
 
 
 def _lacking(nodes: Sequence[str], identities: Mapping[str, Identity]) -> Lacking:
     known = {node: identities[node].has for node in nodes if node in identities}
+    needs = {name: find_recipe(name).needs for name in plugin_names("recipes")}
     return {
         recipe: {
             node: [word for word in words if word not in has]
             for node, has in known.items()
             if not has.issuperset(words)
         }
-        for recipe, words in NEEDS.items()
+        for recipe, words in needs.items()
     }
 
 
@@ -122,8 +115,8 @@ def _choose_single(lacking: Lacking, *, virtual: bool, gpus: int) -> list[Chosen
         return [*found, Chosen(Stage.SINGLE, "", why)]
     if gpus > 1 and (test := _first(_GPU, lacking)):
         found.append(Chosen(Stage.SINGLE, test, f"over the {gpus} GPUs of each node"))
-    cpu = _first(("stress-ng", "sysbench"), lacking)
-    why = f"every node has {cpu}" if cpu else _why_not(("stress-ng", "sysbench"), lacking)
+    cpu = _first(_CPU, lacking)
+    why = f"every node has {cpu}" if cpu else _why_not(_CPU, lacking)
     found.append(Chosen(Stage.SINGLE, cpu, why))
     if memory := _first(("stream",), lacking):
         found.append(Chosen(Stage.SINGLE, memory, "its memory: every node has it"))
@@ -220,8 +213,6 @@ def _lacks(recipe: str, who: Mapping[str, Sequence[str]]) -> str:
 LEAF = (Stage.INSIDE, Stage.CROSSING, Stage.ALONE)
 MEASURED = (Stage.SINGLE, Stage.PAIRS, Stage.CONFIRM, *LEAF, Stage.GROUPS, Stage.SOAK)
 """Stages in which something is measured, in their order."""
-SINGLE = ("sysbench", "stress-ng", "stream", "hpcc", "hpcg", "npb", "himeno", "dcgmi", "fio")
-"""Recipes that test one node."""
 _START = {True: 1.0, False: 4.0}
 """Seconds that a job takes to begin and to end: True for pairs
 with a server, False for launchers.
@@ -330,13 +321,13 @@ def _chosen(request: Request, participants: Participants) -> Sequence[Chosen]:
             gbps=participants.setup.known.link_gbps,
             gpus=participants.gpus,
         )
-    return tuple(chain.from_iterable(_named(name) for name in request.recipes))
+    return tuple(chain.from_iterable(named_stages(name) for name in request.recipes))
 
 
-def _named(name: str) -> Iterable[Chosen]:
-    """The stages of a recipe that was asked for by name."""
+def named_stages(name: str) -> tuple[Chosen, ...]:
+    """The stages of a recipe that was asked for by name; raises UnknownPluginError."""
     recipe = find_recipe(name)
-    if name in SINGLE:
+    if recipe.one_node:
         return (Chosen(Stage.SINGLE, name, "asked for"),)
     pairs = Chosen(Stage.PAIRS, name, "asked for")
     if recipe.traits.directed:

@@ -189,6 +189,12 @@ class Recipe(Protocol):
     """One acceptance test. All methods are pure; a backend runs the commands."""
 
     name: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]]
+    """What a node must have to run it: words of `Identity.has`, such as `rdma`, `gpu:nvidia`,
+    `module:torch`, or the name of a program.
+    """
+    one_node: ClassVar[bool]
+    """Whether it tests one node by itself; if not, it runs between nodes."""
     traits: ClassVar[Traits]
 
     def commands(self, where: Endpoints) -> Commands:
@@ -215,6 +221,7 @@ class WithoutCeiling:
     """
 
     traits: ClassVar[Traits]
+    one_node: ClassVar[bool] = False
 
     def expect(self, reading: OutputReading, known: HardwareFacts) -> ExpectedResult | None:
         """Always None."""

@@ -30,11 +30,11 @@ from rankdeck.acceptance.gate import (
     read_identity,
 )
 from rankdeck.acceptance.planning import (
-    MODULES,
-    PROGRAMS,
     Participants,
     Rails,
     fabric_of,
+    needed_modules,
+    needed_programs,
     plan_run,
     rails_of,
     repeats_of,
@@ -236,7 +236,11 @@ class Acceptance:
             return {}, {}
         mpirun = setup.like.mpi.path if setup.like else "mpirun"
         question = json.dumps(
-            {"programs": [*PROGRAMS, mpirun], "modules": MODULES, "mpirun": mpirun}
+            {
+                "programs": [*needed_programs(), mpirun],
+                "modules": needed_modules(),
+                "mpirun": mpirun,
+            }
         )
         commands = Commands(
             launch=Launch.PLAIN,

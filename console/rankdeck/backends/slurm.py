@@ -34,6 +34,7 @@ from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.plan_part import LineKind, PlanPart
 from rankdeck.model.schedulers import LogRun
 from rankdeck.model.text import as_table, is_integer, is_list
+from rankdeck.plugins import plugin_names
 from rankdeck.remote.agent import Agents
 from rankdeck.runtimes import Runtime, find_runtime
 from rankdeck_agent.wire import LAUNCHER, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
@@ -48,7 +49,6 @@ PLAIN = (
 SWITCHES = {"requeue": ("requeue", "no-requeue")}
 """Option -> (#SBATCH option if it is on, if it is off)."""
 KNOWN = (*PLAIN, *SWITCHES, "args", "cpus-per-task", "mpi", "gpus", "login", "preflight", "rpcs_per_minute")  # fmt: skip
-PYXIS = ("enroot",)
 _HEAD_NODE = 'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
 _PORT = "$((SLURM_JOB_ID % 4536 + 61000))"
 """A port above Linux's range of ephemeral ports."""
@@ -459,8 +459,8 @@ def _variables(step: _Step) -> dict[str, str]:
     own = {**step.cluster.environment, **spec.env}
     if container is None:
         return own
-    if container.runtime not in PYXIS:
-        runtime = find_runtime(container.runtime)
+    runtime = find_runtime(container.runtime)
+    if not runtime.in_srun:
         return {**_mca(runtime, spec), **own, **runtime.variables(spec.env)}
     needed = dict(_GPU_VARIABLES.get(container.gpu, {}))
     if spec.launch is Launch.MPI:
@@ -483,7 +483,7 @@ def _pyxis(step: _Step) -> list[str]:
     variables override those of the image.
     """
     container = step.spec.container
-    if container is None or container.runtime not in PYXIS:
+    if container is None or not find_runtime(container.runtime).in_srun:
         return []
     mounts = ",".join([f"{RUN_TOKEN}:{RUN_TOKEN}", *container.mounts])
     words = [f"--container-image={container.image}", f"--container-mounts={mounts}"]
@@ -516,12 +516,17 @@ def _named(word: str, image: str) -> str:
 def _boxed(spec: JobSpec, argv: Sequence[str]) -> tuple[str, ...]:
     """The command wrapped in its container, unless Pyxis opens it; raises LaunchError."""
     container = spec.container
-    if container is None or container.runtime in PYXIS:
+    if container is None:
         return tuple(argv)
     runtime = find_runtime(container.runtime)
+    if runtime.in_srun:
+        return tuple(argv)
     if runtime.has_server:
-        why = f"{runtime.name} leaves the Slurm job's cgroup; use enroot, apptainer or podman"
-        raise LaunchError("plan", why)
+        others = (find_runtime(name) for name in plugin_names("runtimes"))
+        kept = ", ".join(one.name for one in others if one.program and not one.has_server)
+        raise LaunchError(
+            "plan", f"{runtime.name} leaves the Slurm job's cgroup; use one of {kept}"
+        )
     return runtime.wrap(argv, container, spec.env, spec.launch)
 
 

@@ -33,7 +33,7 @@ from rankdeck.model.safe_text import clean_line
 from rankdeck.model.text import as_tables, natural_or_zero
 from rankdeck.remote.agent import Agents, Dialogue
 from rankdeck.remote.shell import Channel, OnData, on_each
-from rankdeck.runtimes import has_store
+from rankdeck.runtimes import find_runtime, has_store
 from rankdeck_agent.wire import RUN_TOKEN
 
 KINDS = ("file", "folder", "store", "remote", "missing", "failed")
@@ -163,15 +163,6 @@ def describe_versions(found: Mapping[str, ImageAt]) -> str:
 def _identity(image: ImageAt, found: Mapping[str, ImageAt]) -> str:
     complete = all(other.digest for other in found.values() if other.there)
     return short_digest(image.digest) if complete else f"{image.size} bytes"
-
-
-def enroot_create(runtime: str, name: str) -> str:
-    """How to create the Enroot container `name`; "" if `name` is
-    an image, or for another runtime.
-    """
-    if runtime != "enroot" or "/" in name:
-        return ""
-    return f"push its file there, say {name}.sqsh, then `enroot create --name {name} {name}.sqsh`"
 
 
 def short_digest(digest: str) -> str:
@@ -376,7 +367,7 @@ def _receiving(nodes: Sequence[str], found: Found) -> list[str]:
 
 def _nowhere(wanted: WantedImage, found: Found) -> str:
     lacking = fold_nodes(node for node, row in found.items() if row.kind == "missing")
-    if how := enroot_create(wanted.runtime, wanted.image):
+    if how := find_runtime(wanted.runtime).create(wanted.image):
         return f"no container `{wanted.image}` on {lacking}: {how}"
     if any(row.kind == "folder" for row in found.values()):
         return f"`{wanted.image}` is a folder on some nodes and missing on others; folders are not copied: make it a file"

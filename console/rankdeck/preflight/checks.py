@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from rankdeck.images.bring import describe_versions, enroot_create, push_command
+from rankdeck.images.bring import describe_versions, push_command
 from rankdeck.model.cluster import Node
 from rankdeck.model.health import Level
-from rankdeck.model.job import Container, JobSpec, Launch
+from rankdeck.model.job import JobSpec, Launch
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.preflight.check_network import check_overridden
 from rankdeck.preflight.facts import (
@@ -40,7 +40,6 @@ _PLACING = {
     "--rankfile": 1, "-rankfile": 1, "-rf": 1,
 }  # fmt: skip
 """Arguments that contradict the plan on where ranks run -> how many words follow each."""
-_CLEAN = ("-e", "--cleanenv", "-C", "--containall", "-c", "--contain")
 
 
 def _by_slot(word: str, rest: Sequence[str]) -> bool:
@@ -88,11 +87,11 @@ def check_vader(spec: JobSpec) -> Iterable[Finding]:
 def check_environment(spec: JobSpec) -> Iterable[Finding]:
     """Report a container that would start without the variables that tell a rank its number."""
     box = spec.container
-    if box is None or box.runtime not in ("apptainer", "singularity"):
+    if box is None or spec.launch is not Launch.MPI:
         return
-    hit = [word for word in box.args if word in _CLEAN]
-    if hit and spec.launch is Launch.MPI:
-        kept = [word for word in box.args if word not in _CLEAN]
+    shuts_out = find_runtime(box.runtime).shuts_out
+    if hit := [word for word in box.args if word in shuts_out]:
+        kept = [word for word in box.args if word not in shuts_out]
         yield make_finding(
             Level.BAD, "environment", "",
             f"`container.args` has {', '.join(hit)}: the launcher's variables do not get in, every rank would be rank 0 of 1",
@@ -176,7 +175,7 @@ def check_modules(case: JobContext) -> Iterable[Finding]:
 def _how_to_get(case: JobContext, name: str, nodes: Sequence[str]) -> str:
     spec = case.spec
     key = {spec.mpi.path: "mpi.path", spec.torch.path: "torch.path"}.get(name)
-    if spec.container is not None and name == spec.container.runtime:
+    if spec.container is not None and name == find_runtime(spec.container.runtime).program:
         return f"install {name} there, or change `container.runtime`"
     if key is not None:
         return f"install it there, set `{key}` to its full path, or PATH in the cluster file's `environment`"
@@ -188,11 +187,12 @@ def _how_to_get(case: JobContext, name: str, nodes: Sequence[str]) -> str:
 
 
 def _other_runtime(case: JobContext, name: str) -> tuple[Change, ...]:
-    twins = {"apptainer": "singularity", "singularity": "apptainer"}
-    other = twins.get(name, "")
-    if other and all(f.has(other) for _, f in case.answered):
-        return (Change("container.runtime", other),)
-    return ()
+    box = case.spec.container
+    if box is None or name != (runtime := find_runtime(box.runtime)).program or not runtime.twin:
+        return ()
+    program = find_runtime(runtime.twin).program
+    instead = Change("container.runtime", runtime.twin)
+    return (instead,) if all(f.has(program) for _, f in case.answered) else ()
 
 
 def same_program(case: JobContext) -> Iterable[Finding]:
@@ -298,7 +298,8 @@ def check_image(case: JobContext) -> Iterable[Finding]:
         yield _bad_image(nodes, f"`{box.image}` cannot be looked at: {error}")
     if remote := [n for n, row in images.items() if row.kind == "remote"]:
         text = f"`{box.image}` is fetched by every rank when it starts"
-        yield make_finding(Level.WARN, "image", fold_nodes(remote), text, _pull(box))
+        fix = f"pull it once, `{find_runtime(box.runtime).pull(box.image)}`, and name that file"
+        yield make_finding(Level.WARN, "image", fold_nodes(remote), text, fix)
     yield from _missing(case, [n for n, row in images.items() if row.kind == "missing"])
 
 
@@ -309,7 +310,7 @@ def _missing(case: JobContext, nodes: list[str]) -> Iterable[Finding]:
     if not nodes or box is None:
         return
     total = rows[0].size if rows else case.image_here
-    if how := enroot_create(box.runtime, box.image):
+    if how := find_runtime(box.runtime).create(box.image):
         yield _bad_image(fold_nodes(nodes), f"no container `{box.image}`", how)
     elif any(row.kind == "folder" for row in rows):
         build = f"{box.runtime} build {box.image.rstrip('/')}.sif {box.image}"
@@ -324,14 +325,6 @@ def _missing(case: JobContext, nodes: list[str]) -> Iterable[Finding]:
         text = f"no `{box.image}` yet: the launch will copy {write_size(total)}"
         yield make_finding(Level.OK, "image", fold_nodes(nodes), text)
         yield from _no_room(case, nodes, total)
-
-
-def _pull(box: Container) -> str:
-    """The command that makes a file of an image in a registry."""
-    name = box.image.rpartition("/")[2].replace(":", "-")
-    pull = {"enroot": f"enroot import -o {name}.sqsh {box.image}"}
-    words = pull.get(box.runtime, f"{box.runtime} pull {name}.sif {box.image}")
-    return f"pull it once, `{words}`, and name that file"
 
 
 def _no_room(case: JobContext, nodes: list[str], total: int) -> Iterable[Finding]:

@@ -21,6 +21,7 @@ from rankdeck.model.job import JobSpec, Launch
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import clean_line
 from rankdeck.model.schedulers import ClusterAbout
+from rankdeck.plugins import plugin_names
 from rankdeck.preflight import checks
 from rankdeck.preflight.facts import (
     Finding,
@@ -36,6 +37,7 @@ from rankdeck.preflight.run import LIVES, Check, Tools, all_unreachable, ask_fac
 from rankdeck.python_releases import python_refusal
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import Way, asks_here, limit_time, on_each
+from rankdeck.runtimes import Runtime, find_runtime
 from rankdeck_agent.rules.units import write_size
 
 LEAST_FILES = 1024
@@ -226,11 +228,6 @@ TOOLS = (
         "`pip install torch` there and name its torchrun as `torch.path` in the job file, or use a container",
     ),
     Tool(
-        ("apptainer", "singularity", "podman", "docker", "enroot"), "runtime",
-        "no container runtime: jobs with a `container` cannot start here",
-        "install one: Apptainer, Podman, Docker or Enroot",
-    ),
-    Tool(
         ("py-spy",), "inspect",
         "no py-spy: `inspect` names the system call of a stuck Python rank, not its line",
         "`pip install py-spy` there",
@@ -249,6 +246,19 @@ CHECKS = (
 """Checks of a job that make sense for every job."""
 
 
+def _runtimes() -> list[Runtime]:
+    """The container runtimes that have a program."""
+    found = (find_runtime(name) for name in plugin_names("runtimes"))
+    return [runtime for runtime in found if runtime.program]
+
+
+def list_tools() -> tuple[Tool, ...]:
+    """What a node of a job should have: TOOLS, and one of the container runtimes."""
+    programs = tuple(runtime.program for runtime in _runtimes())
+    lacking = "no container runtime: jobs with a `container` cannot start here"
+    return (*TOOLS, Tool(programs, "runtime", lacking, f"install one: {', '.join(programs)}"))
+
+
 def judge_nodes(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> list[Finding]:
     """What the nodes that answered lack; nodes with the same lack share a finding."""
     layout = lay_out(cluster, _any_job(cluster.nodes), "doctor")
@@ -258,7 +268,7 @@ def judge_nodes(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> list[Findin
         news = list(check.judge(case))
         findings += news or [make_finding(Level.OK, check.name, "", check.well)]
     findings += checks.check_logout(case)
-    for tool in TOOLS:
+    for tool in list_tools():
         findings += _tool(tool, cluster.nodes, facts)
     return findings
 
@@ -403,13 +413,13 @@ def _unreachable(cluster: Cluster, deaf: Mapping[str, NodeError]) -> Iterable[Fi
 
 
 def _request(cluster: Cluster, node: Node | None) -> dict[str, object]:
-    programs = [name for tool in TOOLS for name in tool.programs]
+    tools = list_tools()
     simulated = "gpu" in cluster.simulate
     return {
         "seconds": LIVES,
         "path": cluster.environment.get("PATH", ""),
-        "programs": programs,
-        "versions": ["mpirun", "apptainer", "podman", "docker"],
+        "programs": [name for tool in tools for name in tool.programs],
+        "versions": ["mpirun", *(one.program for one in _runtimes() if one.tells_version)],
         "gpus": bool(node and node.gpus) and not simulated,
     }
 

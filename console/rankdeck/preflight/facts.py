@@ -21,6 +21,7 @@ from rankdeck.model.job import JobSpec, Launch
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import clean_line
 from rankdeck.model.text import as_list, as_table, as_tables, is_table
+from rankdeck.runtimes import find_runtime
 from rankdeck_agent.wire import RUN_TOKEN
 
 TellFinding = Callable[["Finding"], None]
@@ -410,7 +411,11 @@ def programs_of(spec: JobSpec) -> tuple[str, ...]:
     # If there is an image, torchrun is in it.
     outside = spec.launch is Launch.MPI or spec.container is None
     names = [launcher.get(spec.launch, "") if outside else ""]
-    names += own_files(spec) if spec.container is None else [spec.container.runtime]
+    names += (
+        own_files(spec)
+        if spec.container is None
+        else [find_runtime(spec.container.runtime).program]
+    )
     return tuple(name for name in dict.fromkeys(names) if name)
 
 

@@ -28,6 +28,7 @@ from rankdeck.preflight.facts import (
     own_files,
     programs_of,
 )
+from rankdeck.runtimes import find_runtime
 from rankdeck.state.lines import JobPositions
 from rankdeck_agent.wire import LAUNCHER
 
@@ -142,8 +143,9 @@ def _can_start(case: JobContext, facts: NodeFacts, box: Container) -> bool:
     another check has reported that.
     """
     there = facts.image is None or facts.image.kind not in ("missing", "failed")
-    outside = facts.has(box.runtime) is not False
-    return there and outside and facts.base_there and box.runtime in programs_of(case.spec)
+    program = find_runtime(box.runtime).program
+    outside = facts.has(program) is not False
+    return there and outside and facts.base_there and program in programs_of(case.spec)
 
 
 def judge_inside(case: JobContext, output: TrialOutput) -> list[Finding]:
@@ -158,9 +160,10 @@ def judge_inside(case: JobContext, output: TrialOutput) -> list[Finding]:
             )
         ]
     nodes = {rank: node.node for node in output.plan.nodes for rank in node.ranks}
+    by_hand = find_runtime(box.runtime).trial(box.image)
     answers = [(nodes[rank], _answer_of(output, rank)) for rank in nodes]
     findings = [
-        make_finding(Level.BAD, "container", where, f"`{box.image}` does not start: {why}", f"start it by hand there: `{_by_hand(box)}`")
+        make_finding(Level.BAD, "container", where, f"`{box.image}` does not start: {why}", f"start it by hand there: `{by_hand}`")
         for why, where in group_nodes((node, why or None) for node, (_, why) in answers).items()
     ]  # fmt: skip
     for name in needed_inside(case.spec):
@@ -175,12 +178,6 @@ def judge_inside(case: JobContext, output: TrialOutput) -> list[Finding]:
     count = len(nodes)
     text = f"the image starts on {count} node{'s' * (count != 1)} and has the program"
     return [make_finding(Level.OK, "container", "", text)]
-
-
-def _by_hand(box: Container) -> str:
-    """The shortest command that starts the image."""
-    verb = {"podman": "run --rm", "docker": "run --rm", "enroot": "start"}
-    return f"{box.runtime} {verb.get(box.runtime, 'exec')} {box.image} true"
 
 
 def _answer_of(output: TrialOutput, rank: int) -> tuple[Sequence[str], str]:

@@ -39,6 +39,8 @@ class Fio(WithoutCeiling):
     """fio; results in 10^6 bytes per second."""
 
     name: ClassVar[str] = "fio"
+    needs: ClassVar[tuple[str, ...]] = ("fio",)
+    one_node: ClassVar[bool] = True
     traits: ClassVar[Traits] = Traits(
         unit="MB/s",
         tolerance=0.15,

@@ -93,6 +93,7 @@ class Mpi4py(WithoutCeiling):
     """mpi4py.bench: helloworld, which names the ranks that take part, then pingpong."""
 
     name: ClassVar[str] = "mpi4py.bench"
+    needs: ClassVar[tuple[str, ...]] = ("mpirun", "module:mpi4py")
     traits: ClassVar[Traits] = replace(
         _MB,
         names_hosts=True,
@@ -234,6 +235,7 @@ class Osu(WithoutCeiling):
     """
 
     name: ClassVar[str] = "osu"
+    needs: ClassVar[tuple[str, ...]] = ("mpirun", "osu_bw")
     traits: ClassVar[Traits] = _MB
 
     def commands(self, where: Endpoints) -> Commands:
@@ -325,6 +327,7 @@ class Imb(WithoutCeiling):
     """IMB-MPI1 PingPong between two ranks, Allreduce over more; `-multi` has a row per group."""
 
     name: ClassVar[str] = "imb"
+    needs: ClassVar[tuple[str, ...]] = ("mpirun", "IMB-MPI1")
     traits: ClassVar[Traits] = _MB
 
     def commands(self, where: Endpoints) -> Commands:
@@ -419,6 +422,8 @@ class Hpcg(WithoutCeiling):
     """HPCG; it writes HPCG-Benchmark_….txt and nothing to stdout."""
 
     name: ClassVar[str] = "hpcg"
+    needs: ClassVar[tuple[str, ...]] = ("mpirun", "xhpcg")
+    one_node: ClassVar[bool] = True
     traits: ClassVar[Traits] = Traits(
         unit="GFLOP/s",
         tolerance=0.07,
@@ -459,6 +464,8 @@ class Npb(WithoutCeiling):
     """NAS Parallel Benchmarks, with MPI, OpenMP or serial; each is a result."""
 
     name: ClassVar[str] = "npb"
+    needs: ClassVar[tuple[str, ...]] = ("mpirun", "cg.C.x")
+    one_node: ClassVar[bool] = True
     traits: ClassVar[Traits] = Traits(
         unit="Mop/s",
         tolerance=0.10,

@@ -512,6 +512,8 @@ class _NcclTests:
     """What all programs of nccl-tests share."""
 
     name: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]]
+    one_node: ClassVar[bool] = False
     program: ClassVar[str]
     traits: ClassVar[Traits] = Traits(
         unit="GB/s", tolerance=0.07, seconds=41.0, names_hosts=True, gpus=True, mark=MARK
@@ -554,6 +556,7 @@ class AllReduce(_NcclTests):
     """all_reduce_perf."""
 
     name: ClassVar[str] = "nccl-tests"
+    needs: ClassVar[tuple[str, ...]] = ("gpu:nvidia", "mpirun", "all_reduce_perf")
     program = "all_reduce_perf"
 
 
@@ -561,6 +564,7 @@ class AllGather(_NcclTests):
     """all_gather_perf."""
 
     name: ClassVar[str] = "nccl-all_gather"
+    needs: ClassVar[tuple[str, ...]] = ("gpu:nvidia", "mpirun", "all_gather_perf")
     program = "all_gather_perf"
 
 
@@ -568,6 +572,7 @@ class ReduceScatter(_NcclTests):
     """reduce_scatter_perf."""
 
     name: ClassVar[str] = "nccl-reduce_scatter"
+    needs: ClassVar[tuple[str, ...]] = ("gpu:nvidia", "mpirun", "reduce_scatter_perf")
     program = "reduce_scatter_perf"
 
 
@@ -575,6 +580,7 @@ class AllToAll(_NcclTests):
     """alltoall_perf."""
 
     name: ClassVar[str] = "nccl-alltoall"
+    needs: ClassVar[tuple[str, ...]] = ("gpu:nvidia", "mpirun", "alltoall_perf")
     program = "alltoall_perf"
 
 
@@ -582,6 +588,7 @@ class Broadcast(_NcclTests):
     """broadcast_perf."""
 
     name: ClassVar[str] = "nccl-broadcast"
+    needs: ClassVar[tuple[str, ...]] = ("gpu:nvidia", "mpirun", "broadcast_perf")
     program = "broadcast_perf"
 
 
@@ -589,6 +596,7 @@ class SendReceive(_NcclTests):
     """sendrecv_perf."""
 
     name: ClassVar[str] = "nccl-sendrecv"
+    needs: ClassVar[tuple[str, ...]] = ("gpu:nvidia", "mpirun", "sendrecv_perf")
     program = "sendrecv_perf"
 
 
@@ -596,6 +604,7 @@ class RcclTests(_NcclTests):
     """all_reduce_perf of rccl-tests, for AMD GPUs; the same tables."""
 
     name: ClassVar[str] = "rccl-tests"
+    needs: ClassVar[tuple[str, ...]] = ("gpu:amd", "mpirun", "all_reduce_perf")
     program = "all_reduce_perf"
 
 
@@ -606,6 +615,8 @@ class _Torch:
     """What both torch recipes share; their table is that of nccl-tests, in place only."""
 
     name: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]]
+    one_node: ClassVar[bool] = False
     traits: ClassVar[Traits]
     library: ClassVar[str]
 
@@ -628,6 +639,7 @@ class Gloo(_Torch):
     """Our all_reduce on gloo: over TCP, on CPUs."""
 
     name: ClassVar[str] = "torch-gloo"
+    needs: ClassVar[tuple[str, ...]] = ("torchrun", "module:torch")
     traits: ClassVar[Traits] = Traits(
         unit="GB/s", tolerance=0.15, seconds=15.0, names_hosts=True, mark=MARK
     )
@@ -638,6 +650,7 @@ class Nccl(_Torch):
     """Our all_reduce on NCCL: on GPUs."""
 
     name: ClassVar[str] = "torch-nccl"
+    needs: ClassVar[tuple[str, ...]] = ("gpu:nvidia", "torchrun", "module:torch")
     traits: ClassVar[Traits] = Traits(
         unit="GB/s", tolerance=0.07, seconds=30.0, names_hosts=True, gpus=True, mark=MARK
     )

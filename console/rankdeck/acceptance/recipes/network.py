@@ -70,6 +70,8 @@ class Iperf3:
     """iperf3 from the first node to the last; the server serves one client and ends."""
 
     name: ClassVar[str] = "iperf3"
+    needs: ClassVar[tuple[str, ...]] = ("iperf3",)
+    one_node: ClassVar[bool] = False
     traits: ClassVar[Traits] = Traits(
         unit="Gb/s",
         directed=True,
@@ -385,6 +387,8 @@ class _Perftest:
     """What all programs of perftest share."""
 
     name: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]]
+    one_node: ClassVar[bool] = False
     traits: ClassVar[Traits]
     options: ClassVar[tuple[str, ...]]
 
@@ -572,6 +576,7 @@ class WriteBandwidth(_Perftest):
     """ib_write_bw."""
 
     name: ClassVar[str] = "ib_write_bw"
+    needs: ClassVar[tuple[str, ...]] = ("rdma", "ib_write_bw")
     options, traits = _SECONDS, _GBPS
 
 
@@ -579,6 +584,7 @@ class ReadBandwidth(_Perftest):
     """ib_read_bw."""
 
     name: ClassVar[str] = "ib_read_bw"
+    needs: ClassVar[tuple[str, ...]] = ("rdma", "ib_read_bw")
     options, traits = _SECONDS, _GBPS
 
 
@@ -586,6 +592,7 @@ class SendBandwidth(_Perftest):
     """ib_send_bw."""
 
     name: ClassVar[str] = "ib_send_bw"
+    needs: ClassVar[tuple[str, ...]] = ("rdma", "ib_send_bw")
     options, traits = _SECONDS, _GBPS
 
 
@@ -593,6 +600,7 @@ class WriteLatency(_Perftest):
     """ib_write_lat."""
 
     name: ClassVar[str] = "ib_write_lat"
+    needs: ClassVar[tuple[str, ...]] = ("rdma", "ib_write_lat")
     options, traits = _FIVE_THOUSAND, _USEC
 
 
@@ -600,6 +608,7 @@ class ReadLatency(_Perftest):
     """ib_read_lat."""
 
     name: ClassVar[str] = "ib_read_lat"
+    needs: ClassVar[tuple[str, ...]] = ("rdma", "ib_read_lat")
     options, traits = _FIVE_THOUSAND, _USEC
 
 
@@ -607,6 +616,7 @@ class SendLatency(_Perftest):
     """ib_send_lat."""
 
     name: ClassVar[str] = "ib_send_lat"
+    needs: ClassVar[tuple[str, ...]] = ("rdma", "ib_send_lat")
     options, traits = _FIVE_THOUSAND, _USEC
 
 
@@ -638,6 +648,8 @@ class Rping:
     """
 
     name: ClassVar[str] = "rping"
+    needs: ClassVar[tuple[str, ...]] = ("rdma", "rping")
+    one_node: ClassVar[bool] = False
     traits: ClassVar[Traits] = Traits(
         unit="pings",
         directed=True,

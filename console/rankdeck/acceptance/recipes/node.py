@@ -64,6 +64,8 @@ class Himeno(WithoutCeiling):
     """Himeno MPI C: MFLOPS, valid only if Gosa fits the number of loops."""
 
     name: ClassVar[str] = "himeno"
+    needs: ClassVar[tuple[str, ...]] = ("mpirun",)
+    one_node: ClassVar[bool] = True
     traits: ClassVar[Traits] = Traits(
         unit="MFLOPS",
         tolerance=0.15,
@@ -181,6 +183,8 @@ class Hpcc(WithoutCeiling):
     """
 
     name: ClassVar[str] = "hpcc"
+    needs: ClassVar[tuple[str, ...]] = ("mpirun", "hpcc")
+    one_node: ClassVar[bool] = True
     traits: ClassVar[Traits] = Traits(
         unit="GB/s",
         tolerance=0.10,
@@ -256,6 +260,8 @@ class StreamTriad(WithoutCeiling):
     """STREAM: Triad, in 10^6 bytes per second."""
 
     name: ClassVar[str] = "stream"
+    needs: ClassVar[tuple[str, ...]] = ("stream_c.exe",)
+    one_node: ClassVar[bool] = True
     traits: ClassVar[Traits] = Traits(
         unit="MB/s",
         tolerance=0.07,
@@ -303,6 +309,8 @@ class Sysbench(WithoutCeiling):
     """sysbench cpu and memory."""
 
     name: ClassVar[str] = "sysbench"
+    needs: ClassVar[tuple[str, ...]] = ("sysbench",)
+    one_node: ClassVar[bool] = True
     traits: ClassVar[Traits] = Traits(
         unit="events/s",
         tolerance=0.07,
@@ -391,6 +399,8 @@ class StressNg(WithoutCeiling):
     """stress-ng --cpu --metrics-brief --verify: bogo operations per second of real time."""
 
     name: ClassVar[str] = "stress-ng"
+    needs: ClassVar[tuple[str, ...]] = ("stress-ng",)
+    one_node: ClassVar[bool] = True
     traits: ClassVar[Traits] = Traits(
         unit="bogo-ops/s",
         tolerance=0.07,
@@ -454,6 +464,8 @@ class Dcgm(WithoutCeiling):
     """dcgmi diag: each test passes, fails or is skipped; text and JSON (`-j`), DCGM 3 and 4."""
 
     name: ClassVar[str] = "dcgmi"
+    needs: ClassVar[tuple[str, ...]] = ("gpu:nvidia", "dcgmi")
+    one_node: ClassVar[bool] = True
     traits: ClassVar[Traits] = Traits(
         unit="tests",
         tolerance=0.0,
