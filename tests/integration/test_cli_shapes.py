@@ -7,7 +7,7 @@ import pytest
 from rankdeck.cli import shapes
 from rankdeck.cli.jobs import cancel_proof, job_summary
 from rankdeck.cli.output import _safe
-from rankdeck.cli.status import job_exit_code
+from rankdeck.cli.run import job_exit_code
 from rankdeck.model.job import (
     CancelReport,
     FirstFailure,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rankdeck.cli import status
+from rankdeck.cli import health, status
 from rankdeck.model.cluster import Cluster, Metrics, Node
 from rankdeck.model.health import Level, PastNumbers, PastSeries, PastView, Times
 from rankdeck.ui import formatting
@@ -107,7 +107,7 @@ async def test_one_hot_gpu_is_one_reason_with_what_follows_from_it() -> None:
 
 def test_the_command_puts_what_follows_under_the_cause(capsys) -> None:
     stage = machine(gpu="hot", seconds=90)
-    status._say(stage.cluster, stage.fleet.nodes(), status.Verdict(Level.BAD))
+    health._say(stage.cluster, stage.fleet.nodes(), health.Verdict(Level.BAD))
     _, _, cause, *others = capsys.readouterr().out.splitlines()
 
     assert cause.startswith("  bad     gpu.temp 1: GPU 1 at 93 °C")

@@ -15,7 +15,7 @@ from rankdeck.model.cluster import Cluster, Metrics, Node
 from rankdeck.model.health import Times, times_between
 from rankdeck.prometheus import site_past
 from rankdeck.prometheus.site_past import (
-    _ROWS,
+    PAST_ROWS,
     SitePast,
     node_of_label,
     past_expression,
@@ -31,7 +31,7 @@ SITE = Metrics(host="127.0.0.1", port=9090)
 
 def row(metric: str, source: str = "") -> str:
     """The place of the first such row, as an answer has it."""
-    return next(str(n) for n, r in enumerate(_ROWS) if r.metric == metric and source in r.source)
+    return next(str(n) for n, r in enumerate(PAST_ROWS) if r.metric == metric and source in r.source)
 
 
 def series(metric="cpu.used", source="rankdeck", node="gpu-01", values=((1000, "1"),), **labels):
@@ -70,7 +70,7 @@ def test_the_question_names_every_node_by_name_and_address_and_what_tells_cluste
     assert 'instance=~"[[]?(gpu-01|10[.]0[.]0[.]1|n2[.]lab)[]]?' in asked
     assert 'Hostname=~"' in asked
     assert r'cluster="a\"b\\"' in asked
-    assert asked.count("label_replace") == len(_ROWS)
+    assert asked.count("label_replace") == len(PAST_ROWS)
 
 
 def test_means_and_growths_look_back_over_more_than_one_scrape() -> None:

@@ -103,7 +103,7 @@ _PART_OF = {
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of one of the 25 checks for a node."""
+    """The result of one check for a node."""
 
     number: int
     name: str
@@ -139,7 +139,7 @@ def is_check(name: str) -> bool:
 def explain_checks(
     facts: Facts, derived: Derived, memory: Memory, covered: Covered, reasons: Sequence[Reason]
 ) -> tuple[CheckResult, ...]:
-    """The result of each of the 25 checks, in their order."""
+    """The result of each check, in their order."""
     mine: dict[int, list[Reason]] = {}
     for reason in reasons:
         mine.setdefault(check_number(reason.check), []).append(reason)

@@ -1,4 +1,4 @@
-"""The 25 checks, and the rules with their thresholds, one row each; a
+"""The checks, and the rules with their thresholds, one row each; a
 rule's sentence says seen · means · do.
 """
 
@@ -21,7 +21,7 @@ BOOT_GRACE = 30 * MINUTE
 
 @dataclass(frozen=True)
 class HealthCheck:
-    """One of the 25 checks.
+    """One check.
 
     It can be judged if one of the metrics `needs` was read; if all are absent, it does not apply.
     """

@@ -26,7 +26,7 @@ from rankdeck.cli import choose, output
 from rankdeck.cli.opening import Interrupts, ask_agreement, open_for_command, until_done
 from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import acceptance_shape, reading_shape
-from rankdeck.cli.status import parse_option_span
+from rankdeck.cli.spans import parse_option_span
 from rankdeck.config.files import LIMIT, expand_path, find_job
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Outcome, Result, Stage

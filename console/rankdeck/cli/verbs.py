@@ -90,13 +90,13 @@ VERBS = (
     Verb(
         "health",
         "check nodes, with the output and exit codes of a Nagios plug-in",
-        "rankdeck.cli.status:run_health",
+        "rankdeck.cli.health:run_health",
         {"nodes": {**_NODESET, "nargs": "?", "default": ""}, "--wait": _WAIT, "--watch": _WATCH},
     ),
     Verb(
         "ack",
         "acknowledge a finding: still listed, no longer counted, until it gets worse or the time is over",
-        "rankdeck.cli.status:run_ack",
+        "rankdeck.cli.health:run_ack",
         {
             "nodes": _NODESET,
             "check": _option("as `health` names it, e.g. disk.full", metavar="CHECK"),
@@ -107,7 +107,7 @@ VERBS = (
     Verb(
         "silence",
         "silence all findings of nodes for a while: maintenance",
-        "rankdeck.cli.status:run_silence",
+        "rankdeck.cli.health:run_silence",
         {"nodes": _NODESET, **_FOR},
     ),
     Verb(
@@ -174,7 +174,7 @@ VERBS = (
     Verb(
         "expect",
         "write the `expect` block of the cluster file from what the nodes have",
-        "rankdeck.cli.status:run_expect",
+        "rankdeck.cli.health:run_expect",
         {
             "--write": _option(
                 "write it into the cluster file, or into FILE", metavar="FILE", nargs="?", const=""
@@ -185,7 +185,7 @@ VERBS = (
     Verb(
         "nodes",
         "list the nodes of the cluster file; asks none of them",
-        "rankdeck.cli.status:run_nodes",
+        "rankdeck.cli.nodes:run_nodes",
         {
             "--live": _flag("also ask the nodes for their hardware and software"),
             "--import": {
@@ -203,7 +203,7 @@ VERBS = (
     Verb(
         "sh",
         "run a shell command on nodes; equal output is printed once, with its nodes",
-        "rankdeck.cli.nodes:run_sh",
+        "rankdeck.cli.sh:run_sh",
         {
             "nodes": _NODESET,
             "words": _option(
@@ -219,7 +219,7 @@ VERBS = (
     Verb(
         "ps",
         "list processes on nodes: user, CPU, memory, GPU, job and rank",
-        "rankdeck.cli.nodes:run_ps",
+        "rankdeck.cli.ps:run_ps",
         {
             "nodes": {**_NODESET, "nargs": "?", "default": ""},
             "--job": _text("what each rank of this job uses", "JOB"),
@@ -229,7 +229,7 @@ VERBS = (
     Verb(
         "cp",
         "copy a file to nodes, or a file of each node into a folder here, as NAME.NODE",
-        "rankdeck.cli.nodes:run_cp",
+        "rankdeck.cli.cp:run_cp",
         {
             "file": _option("a file here, or NODESET:FILE", metavar="FILE"),
             "to": _option(
@@ -271,7 +271,7 @@ VERBS = (
     Verb(
         "preflight",
         "check what would go wrong with a job before it starts",
-        "rankdeck.cli.run:run_preflight",
+        "rankdeck.cli.preflight:run_preflight",
         {
             "file": _option("a job file, or the name of one", metavar="JOB"),
             "--on": _ON,
@@ -282,7 +282,7 @@ VERBS = (
     Verb(
         "doctor",
         "check what this machine and the nodes lack, and how to fix it",
-        "rankdeck.cli.run:run_doctor",
+        "rankdeck.cli.preflight:run_doctor",
         {},
     ),
     Verb(
@@ -352,7 +352,7 @@ VERBS = (
     Verb(
         "images",
         "list which node has which container image; `images push FILE NODESET` copies one",
-        "rankdeck.cli.nodes:run_images",
+        "rankdeck.cli.images:run_images",
         {
             "words": _option(
                 "nodes to ask (default: all); or push FILE NODESET", metavar="WORD", nargs="*"
@@ -484,7 +484,7 @@ VERBS = (
     Verb(
         "export",
         "serve the metrics of all nodes to Prometheus, until Ctrl-C",
-        "rankdeck.cli.status:run_export",
+        "rankdeck.cli.export:run_export",
         {
             "--listen": _option(
                 "address and port (default 127.0.0.1:9464)",

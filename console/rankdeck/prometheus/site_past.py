@@ -253,7 +253,7 @@ def _words(error: Exception) -> str:
 
 
 _MARK = "rankdeck_number"
-"""Label that is added to each series: the index of its row in `_ROWS`."""
+"""Label that is added to each series: the index of its row in `PAST_ROWS`."""
 _NAMES_AT_ONCE = 500
 """Characters of node names in one query: VictoriaMetrics accepts 16 KB,
 and the names occur 25 times in it.
@@ -279,7 +279,7 @@ class _Row:
 
 
 _OURS, _DCGM, _NODE = "rankdeck", "dcgm-exporter", "node_exporter"
-_ROWS: tuple[_Row, ...] = (
+PAST_ROWS: tuple[_Row, ...] = (
     _Row("cpu.used", _OURS, "100 * max by ({by}) ({m:rankdeck_cpu_used_ratio})"),
     _Row(
         "cpu.used",
@@ -360,7 +360,7 @@ def past_expression(server: Metrics, nodes: Sequence[Node], times: Times) -> str
     growth = f"{max(times.step + server.interval, 4 * server.interval):.0f}s"
     rows = (
         f'label_replace({_filled(row, server, nodes, window, growth)}, "{_MARK}", "{place}", "job", ".*")'
-        for place, row in enumerate(_ROWS)
+        for place, row in enumerate(PAST_ROWS)
     )
     return " or ".join(rows)
 
@@ -419,7 +419,7 @@ def read_matrix(
             continue
         node, place, found = one
         there = sum(value is not None for value in found.values)
-        key, rank = (node, _ROWS[place].metric), (-place, there)
+        key, rank = (node, PAST_ROWS[place].metric), (-place, there)
         if there and (key not in best or rank > best[key][0]):
             best[key] = rank, found
     kept = {key: found for key, (_, found) in best.items()}
@@ -429,15 +429,15 @@ def read_matrix(
 def _series(
     row: object, server: Metrics, nodes: Sequence[Node], times: Times
 ) -> tuple[str, int, PastSeries] | None:
-    """(node, index in `_ROWS`, numbers); None for a series that was not requested."""
+    """(node, index in `PAST_ROWS`, numbers); None for a series that was not requested."""
     fields = as_table(row)
     metric = as_table(fields.get("metric"))
     labels = {key: text for key, text in metric.items() if isinstance(text, str)}
     mark = labels.get(_MARK, "")
-    place = int(mark) if mark.isascii() and mark.isdigit() and len(mark) < 4 else len(_ROWS)
-    if place >= len(_ROWS):
+    place = int(mark) if mark.isascii() and mark.isdigit() and len(mark) < 4 else len(PAST_ROWS)
+    if place >= len(PAST_ROWS):
         return None
-    one = _ROWS[place]
+    one = PAST_ROWS[place]
     node = node_of_label(labels.get(server.gpu_label if one.gpu else server.label, ""), nodes)
     if node is None:
         return None

@@ -37,7 +37,7 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
 CONDITION = re.compile(r"\s*([\w.]+)\s*(<=|>=|!=|==|=|<|>)\s*(\S+)\s*")
 SLURM_STATES = (
     "completing", "completed", "timeout", "out_of_memory", "node_fail", "preempted", "suspended", "configuring",
-    "requeued", "deadline", "boot_fail", "stopped",
+    "requeued", "deadline", "boot_fail", "stopped", "launch_failed", "reconfig_fail", "revoked",
 )  # fmt: skip
 """Words of Slurm for the state of a job that a filter may use beside ours."""
 STATES = ("ok", "unknown", "warn", "bad", *(str(state) for state in State), *SLURM_STATES)

@@ -13,7 +13,7 @@ from math import isnan, nan
 
 from rankdeck.model.health import EVENT_LEVELS, Level, Occurrence, Reason, worst_first
 from rankdeck.state.node import NodeState
-from rankdeck_agent.rules.levels import NEVER_OK, NODE_MORE
+from rankdeck_agent.rules.levels import NEVER_OK, NODE_MORE, SUMMARY
 from rankdeck_agent.wire import Event
 
 MOST = 5000
@@ -175,11 +175,8 @@ HELD = 2.5
 LIMIT = 24 << 20
 """Most bytes of all pictures together."""
 LEAST_FRAMES = 60
-PICTURED = (
-    "cpu.used", "mem.used", "gpu.used", "gpu.mem_used", "gpu.temp", "gpu.power", "rdma.rx", "rdma.tx", "net.rx",
-    "cpu.load1",
-)  # fmt: skip
-"""Metrics whose numbers are kept in pictures: those that the fleet screen shows."""
+PICTURED = tuple(SUMMARY)
+"""Metrics whose numbers are kept in pictures: those that every node sends for lists."""
 _PLACES = {metric: place for place, metric in enumerate(PICTURED)}
 
 

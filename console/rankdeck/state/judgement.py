@@ -250,7 +250,7 @@ class NodeJudgement:
         return self._events
 
     def findings(self, facts: Facts, *, silent: bool) -> tuple[CheckResult, ...]:
-        """The results of the 25 checks, each with its evidence."""
+        """The results of the checks, each with its evidence."""
         covered, memory = _NO_CHECK_JUDGED, Memory()
         if self.newest is not None:
             covered = covered_by(self.newest.report, facts)

@@ -314,7 +314,7 @@ class NodeState:
         return self._kept_judgement.newest if self._kept_judgement else None
 
     def findings(self) -> "tuple[CheckResult, ...]":
-        """The results of the 25 checks, each with its evidence."""
+        """The results of the checks, each with its evidence."""
         return self._judgement.findings(self._facts(), silent=self.silent)
 
     @property

@@ -43,54 +43,50 @@ if TYPE_CHECKING:
     from rankdeck.model.schedulers import SlurmNode
 
 
-Number = Callable[[NodeState], float | None]
 BAR = 6
 
 
 @dataclass(frozen=True, slots=True)
 class NodeColumn:
-    """A column of numbers. `metric` decides whether the column counts as simulated or failed."""
+    """A column of numbers, with all that Fleet, its maps and its past need to know about it."""
 
     title: str
     width: int
     keep: int
+    """Of columns that do not fit, those with the lowest number go first."""
     metric: str
-    number: Number
+    """Its number is that of the node in lists (SUMMARY); a metric without one needs samples."""
     say: Callable[[float | None], str]
     warn: float = float("inf")
     gauge: bool = False
+    """Whether a bar is drawn beside the number."""
+    always: bool = False
+    """Whether it is shown even if no node has the metric."""
+    map: str = ""
+    """Name of the map that shows this number; "" if there is none."""
 
-
-def _n(metric: str) -> Number:
-    return lambda node: formatting.node_number(node, metric)
-
-
-def _r(metric: str) -> Number:
-    of = sum_of(metric)
-    return lambda node: of(node.current)
-
-
-def _s(metric: str) -> Number:
-    """The number that stands for a metric in lists."""
-    return lambda node: node.summary(metric)
+    def number(self, node: NodeState) -> float | None:
+        """The number of this node; of a counter its growth per second over all devices."""
+        if self.metric in SUMMARY:
+            return node.summary(self.metric)
+        if METRICS[self.metric].kind == "counter":
+            return sum_of(self.metric)(node.current)
+        return formatting.node_number(node, self.metric)
 
 
 NUMBERS: tuple[NodeColumn, ...] = (
-    NodeColumn("CPU", 4, 9, "cpu.used", _s("cpu.used"), formatting.format_percent, gauge=True),
-    NodeColumn("MEM", 4, 8, "mem.used", _s("mem.used"), formatting.format_percent, 90, True),
-    NodeColumn("GPU", 4, 9, "gpu.used", _s("gpu.used"), formatting.format_percent, gauge=True),
-    NodeColumn("GMEM", 4, 6, "gpu.mem_used", _s("gpu.mem_used"), formatting.format_percent, 98),
-    NodeColumn("TEMP", 4, 6, "gpu.temp", _s("gpu.temp"), formatting.format_celsius, 85),
-    NodeColumn("POWER", 6, 4, "gpu.power", _s("gpu.power"), formatting.format_watts),
-    NodeColumn("RDMA rx", 7, 5, "rdma.rx", _s("rdma.rx"), formatting.format_traffic),
-    NodeColumn("RDMA tx", 7, 5, "rdma.tx", _s("rdma.tx"), formatting.format_traffic),
-    NodeColumn("NET", 7, 4, "net.rx", _s("net.rx"), formatting.format_traffic),
-    NodeColumn(
-        "LOAD", 5, 3, "cpu.load1", _s("cpu.load1"), lambda value: formatting.format_plain(value, 1)
-    ),
-)
-ALWAYS = frozenset({"cpu.used", "mem.used", "gpu.temp"})
-"""Shown even if no node has them; for a node without GPUs, the temperature is that of the CPU."""
+    NodeColumn("CPU", 4, 9, "cpu.used", formatting.format_percent, gauge=True, always=True, map="CPU"),
+    NodeColumn("MEM", 4, 8, "mem.used", formatting.format_percent, 90, gauge=True, always=True, map="MEM"),
+    NodeColumn("GPU", 4, 9, "gpu.used", formatting.format_percent, gauge=True, map="GPU"),
+    NodeColumn("GMEM", 4, 6, "gpu.mem_used", formatting.format_percent, 98),
+    # For a node without GPUs, the temperature is that of the CPU.
+    NodeColumn("TEMP", 4, 6, "gpu.temp", formatting.format_celsius, 85, always=True, map="TEMP"),
+    NodeColumn("POWER", 6, 4, "gpu.power", formatting.format_watts, map="POWER"),
+    NodeColumn("RDMA rx", 7, 5, "rdma.rx", formatting.format_traffic, map="RDMA"),
+    NodeColumn("RDMA tx", 7, 5, "rdma.tx", formatting.format_traffic),
+    NodeColumn("NET", 7, 4, "net.rx", formatting.format_traffic),
+    NodeColumn("LOAD", 5, 3, "cpu.load1", lambda value: formatting.format_plain(value, 1)),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +112,7 @@ BY_TITLE = {column.title: column for column in NUMBERS}
 SORTS = ("STATE", "NODE", *(column.title for column in NUMBERS), "SEEN")
 SORTED = {title.split()[0]: title for title in SORTS}
 """Sort orders as the user types them, in one word -> title of the column."""
-MAPS = ("STATE", "CPU", "MEM", "GPU", "TEMP", "POWER", "RDMA")
+MAPS = ("STATE", *(column.map for column in NUMBERS if column.map))
 _TENTHS = 10
 
 
@@ -146,8 +142,7 @@ def find_column(name: str) -> NodeColumn | None:
     say = SAY.get(unit, lambda value: "" if value is None else f"{value:.4g}")
     if unit == "B/s" and metric.startswith(NETWORKS):
         say = formatting.format_traffic
-    number = _r(metric) if counter else _n(metric)
-    return NodeColumn(metric, max(len(metric), 6), 5, metric, number, say)
+    return NodeColumn(metric, max(len(metric), 6), 5, metric, say)
 
 
 def column_names() -> list[str]:
@@ -165,7 +160,7 @@ def needs_samples(view: "FleetView") -> bool:
 
 def map_column(name: str) -> NodeColumn | None:
     """The column whose number the map of this name shows; None for the map of states."""
-    return next((one for one in NUMBERS if one.title.split()[0] == name), None)
+    return next((one for one in NUMBERS if one.map == name), None)
 
 
 def map_scale(column: NodeColumn, numbers: Iterable[float | None]) -> Scale:

@@ -190,7 +190,6 @@ class Arrangement:
 
 EVENTS = 30
 LIVE = actions.action_key("pause")
-COLUMNS = {column.metric: column for column in NUMBERS}
 
 
 def step_moment(fleet: Fleet, moment: float | None, frames: int) -> float | None:
@@ -240,15 +239,15 @@ def _numbers(
 ) -> list[Runs]:
     wide = max(min(width - 26, 120), 10)
     lines: list[Runs] = []
-    for metric in PICTURED:
-        value = frame.number(place, metric)
-        series = fleet.past.series(place, metric, frame.at)
+    for column in NUMBERS:
+        value = frame.number(place, column.metric)
+        series = fleet.past.series(place, column.metric, frame.at)
         if all(number is None for number in series):
             continue
-        title, text = COLUMNS[metric].title, COLUMNS[metric].say(value) or formatting.NOTHING
+        text = column.say(value) or formatting.NOTHING
         most = max(number for number in series if number is not None)
         drawn = draw_spark(series, wide, glyphs, Scale(round_up(most)))
-        lines.append([(f"   {title:<8}", "dim"), (f"{text:>9}  ", "text"), *drawn])
+        lines.append([(f"   {column.title:<8}", "dim"), (f"{text:>9}  ", "text"), *drawn])
     return lines
 
 

@@ -168,8 +168,11 @@ class FleetScreen(BaseScreen):
     def _numbers(self) -> Sequence[fleet_views.NodeColumn]:
         """The columns of the view; if it has none, the usual ones that some node has."""
         chosen = [fleet_views.find_column(name) for name in self.view.columns]
-        known = self._witnesses.keys() | fleet_views.ALWAYS if self._witnesses else frozenset[str]()
-        reported = [c for c in fleet_views.NUMBERS if c.metric in known]
+        reported = [
+            column
+            for column in fleet_views.NUMBERS
+            if self._witnesses and (column.always or column.metric in self._witnesses)
+        ]
         return [c for c in chosen if c] or reported or fleet_views.NUMBERS
 
     def _state(self, row: str) -> Runs:
