@@ -75,7 +75,7 @@ SAMPLE: Walk = (
         "agent/sampler.py:Sampler._join",
         "agent/sampler.py:NodeJudge.judge",
         "agent/rules/judge.py:assess_node",
-        "agent/rules/judge.py:apply_rules",
+        "agent/rules/thresholds.py:apply_rules",
         "agent/telemetry.py:Publisher.sample",
         "agent/wire/__init__.py:encode_message",
     ),

@@ -16,17 +16,11 @@ from rankdeck_agent.collectors.nvidia import DEADLINE
 from rankdeck_agent.config import ExpectError, read_expectations
 from rankdeck_agent.files import Tree, clean_text, failure_reason
 from rankdeck_agent.machine import describe_machine, read_host_name
+from rankdeck_agent.rules.coverage import CheckResult, cover_checks, coverage_words, explain_checks
 from rankdeck_agent.rules.derived import derive_numbers
-from rankdeck_agent.rules.facts import EPOCH, Facts, Memory, Table
-from rankdeck_agent.rules.judge import (
-    LASTING,
-    CheckResult,
-    as_lasting,
-    assess_node,
-    cover_checks,
-    coverage_words,
-    explain_checks,
-)
+from rankdeck_agent.rules.events import EPOCH
+from rankdeck_agent.rules.facts import Facts, Memory, Table
+from rankdeck_agent.rules.judge import LASTING, as_lasting, assess_node
 from rankdeck_agent.rules.levels import (
     NAGIOS,
     Expected,

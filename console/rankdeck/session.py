@@ -61,7 +61,7 @@ from rankdeck.model.schedulers import (
     SlurmPartition,
 )
 from rankdeck.preflight.doctor import examine_nodes, lacking_tools, server_finding
-from rankdeck.preflight.facts import Finding, Step, TellFinding, no_step, tell_nobody
+from rankdeck.preflight.findings import Finding, Step, TellFinding, no_step, tell_nobody
 from rankdeck.preflight.run import Tools, find_mpi, run_all_checks
 from rankdeck.prometheus.site_past import SitePast
 from rankdeck.remote.agent import Agents, Installer

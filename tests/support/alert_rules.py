@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rankdeck_agent.rules.facts import KINDS
+from rankdeck_agent.rules.events import KINDS
 from rankdeck_agent.rules.levels import Level, Sentence
 from rankdeck_agent.rules.table import CHECKS, RULES, Rule
 

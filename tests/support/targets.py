@@ -33,12 +33,12 @@ from rankdeck.logs.view import choose_ranks
 from rankdeck.model.cluster import Cluster, Metrics, Node, Switch
 from rankdeck.model.health import Times
 from rankdeck.model.job import JobSpec, Plan
+from rankdeck.model.json_tables import DEEPEST, parse_table
 from rankdeck.model.leftovers import CleanOrder, CleanReport, total_leftovers
 from rankdeck.model.nodeset import expand_nodes, expand_ranks
 from rankdeck.model.patterns import BadPatternError, compile_pattern
 from rankdeck.model.safe_text import clean_line, printable_line, strip_controls
 from rankdeck.model.series import Choice, of_counter
-from rankdeck.model.text import DEEPEST, parse_table
 from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.trial_run import MARK, _rank_answers
 from rankdeck.prometheus.exporter import Families, openmetrics_head, text_head
@@ -71,7 +71,7 @@ from rankdeck_agent import config as agent_config
 from rankdeck_agent.collectors.base import Reading
 from rankdeck_agent.collectors.nvidia import Nvidia
 from rankdeck_agent.collectors.nvidia_reader import NvmlReader, StatusPage
-from rankdeck_agent.kernel_log import TEXT_LIMIT, KernelLines
+from rankdeck_agent.kernel_lines import TEXT_LIMIT, KernelLines
 from rankdeck_agent.kubernetes import cluster as kubernetes_cluster
 from rankdeck_agent.kubernetes import job_state
 from rankdeck_agent.kubernetes.api import Chunks

@@ -27,8 +27,9 @@ from rankdeck.images.copy import LocalFile, sha256_of
 from rankdeck.model.acceptance import Result, Stage
 from rankdeck.model.cluster import Broker, Cluster, Metrics, Node, Switch
 from rankdeck.model.health import Level
-from rankdeck.preflight.facts import Change, patch_job_file
-from rankdeck.preflight.facts import make_finding as finding
+from rankdeck.preflight.findings import Change
+from rankdeck.preflight.findings import make_finding as finding
+from rankdeck.preflight.job_file_patch import patch_job_file
 from rankdeck.prometheus.site_past import _head, _tls
 from rankdeck.remote.host_keys import HostKeys
 from rankdeck.remote.identities import Identities

@@ -13,7 +13,7 @@ from rankdeck.config.user import UiSettings
 from rankdeck.images.copy import CopyState
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch, Stall
-from rankdeck.preflight.facts import Finding
+from rankdeck.preflight.findings import Finding
 from rankdeck.rules.inspect import Look
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.screens.job import JobScreen

@@ -17,15 +17,9 @@ from rankdeck.acceptance.judge import Judgement, judge_measurements
 from rankdeck.acceptance.recipe import ExpectedResult
 from rankdeck.acceptance.schedule import Options, Round, Schedule, circle_rounds, pair_rounds
 from rankdeck.acceptance.suspects import Context
-from rankdeck.model.acceptance import (
-    Answer,
-    Kind,
-    Measurement,
-    Outcome,
-    Stage,
-    describe_differing,
-    measure_population,
-)
+from rankdeck.model.acceptance import Answer, Kind, Measurement, Outcome, Stage
+from rankdeck.model.measured_hardware import describe_differing
+from rankdeck.model.measured_population import measure_population
 from tests.support.acceptance_lab import LINK, Lab
 from tests.support.targets import CORPUS
 

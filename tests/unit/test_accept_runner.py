@@ -27,15 +27,9 @@ from rankdeck.acceptance_runs.acceptance import Acceptance
 from rankdeck.acceptance_runs.measure import RawOutputs
 from rankdeck.acceptance_runs.runner import Runner
 from rankdeck.errors import RankdeckError
-from rankdeck.model.acceptance import (
-    LINK_ERRORS,
-    REBOOTS,
-    Outcome,
-    Result,
-    Stage,
-    describe_differing,
-)
+from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster, Node
+from rankdeck.model.measured_hardware import LINK_ERRORS, REBOOTS, describe_differing
 from rankdeck.state.acceptance import AcceptanceRuns, KeptRun
 from rankdeck_agent.collectors.rdma import RdmaCollector
 from rankdeck_agent.wire import Hello, Sample

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rankdeck_agent.rules.judge import check_names
+from rankdeck_agent.rules.coverage import check_names
 from tests.support.alert_rules import alerts, document
 
 SHIPPED = Path(__file__).resolve().parents[2] / "docs/prometheus/alerts.yaml"

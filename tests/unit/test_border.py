@@ -18,7 +18,7 @@ from rankdeck.errors import AgentError, UnreachableError
 from rankdeck.images.bring import image_rows
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Plan, State
-from rankdeck.model.text import DEEPEST, parse_table
+from rankdeck.model.json_tables import DEEPEST, parse_table
 from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.trial_run import MARK, _rank_answers
 from rankdeck.remote.agent import Agents

@@ -7,7 +7,8 @@ import pytest
 
 from rankdeck.model.job import Container, JobSpec, Launch
 from rankdeck.preflight.doctor import lack_of
-from rankdeck.preflight.facts import modules_of, node_facts
+from rankdeck.preflight.facts import node_facts
+from rankdeck.preflight.job_needs import modules_of
 from rankdeck_agent.preflight import gather_facts
 
 PROGRAM = """

@@ -11,7 +11,9 @@ from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch, TorchOptions
 from rankdeck.preflight import checks
 from rankdeck.preflight.check_network import foreign_host, listens_on, meeting_place
-from rankdeck.preflight.facts import Change, Finding, JobContext, node_facts
+from rankdeck.preflight.facts import node_facts
+from rankdeck.preflight.findings import Change, Finding
+from rankdeck.preflight.job_context import JobContext
 from rankdeck.preflight.run import judge_case
 
 NODES = tuple(Node(name=f"n{i}", address=f"10.0.0.{i}", slots=2) for i in (1, 2))

@@ -19,7 +19,11 @@ from rankdeck.model.health import Health, Level, Reason
 from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions
 from rankdeck.preflight import check_network, checks
 from rankdeck.preflight.checks import flavour_of
-from rankdeck.preflight.facts import Change, JobContext, apply_change, node_facts, programs_of
+from rankdeck.preflight.facts import node_facts
+from rankdeck.preflight.findings import Change
+from rankdeck.preflight.job_context import JobContext
+from rankdeck.preflight.job_file_patch import apply_change
+from rankdeck.preflight.job_needs import programs_of
 from rankdeck.preflight.run import judge_case
 from rankdeck.preflight.trial_run import ProbeOutcome, RankAnswer, judge_probe
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from rankdeck_agent.collectors.kernel_log import LOG_CLOSED
 from rankdeck_agent.collectors.rdma import SATURATED
+from rankdeck_agent.rules.coverage import cover_checks, coverage_words, explain_checks
 from rankdeck_agent.rules.derived import derive_numbers
 from rankdeck_agent.rules.facts import Facts, Memory
-from rankdeck_agent.rules.judge import assess_node, cover_checks, coverage_words, explain_checks
+from rankdeck_agent.rules.judge import assess_node
 from rankdeck_agent.rules.levels import Expected, Level
 from rankdeck_agent.rules.metric_words import WORDS
 from rankdeck_agent.rules.table import CHECKS, RULES

@@ -31,7 +31,9 @@ SITE = Metrics(host="127.0.0.1", port=9090)
 
 def row(metric: str, source: str = "") -> str:
     """The place of the first such row, as an answer has it."""
-    return next(str(n) for n, r in enumerate(PAST_ROWS) if r.metric == metric and source in r.source)
+    return next(
+        str(n) for n, r in enumerate(PAST_ROWS) if r.metric == metric and source in r.source
+    )
 
 
 def series(metric="cpu.used", source="rankdeck", node="gpu-01", values=((1000, "1"),), **labels):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Callable, Optional
 
 from rankdeck_agent.collectors.base import Collector, Reading
-from rankdeck_agent.kernel_log import find_kernel_event
+from rankdeck_agent.kernel_lines import find_kernel_event
 from rankdeck_agent.wire import Event
 
 _GPUS = 4

@@ -24,7 +24,7 @@ from rankdeck_agent.text import shown_line
 from rankdeck_agent.wire.job_events import ProgramEnd
 
 if TYPE_CHECKING:
-    from rankdeck_agent.kernel_log import KernelLine
+    from rankdeck_agent.kernel_records import KernelLine
 
 _LONGEST_LINE = 500
 """Most characters of one line."""
@@ -238,7 +238,7 @@ def own_ring() -> Optional[int]:
     """A descriptor at the end of the kernel log; None if it cannot be read
     or we are in another pid namespace.
     """
-    from rankdeck_agent.kernel_log import open_ring
+    from rankdeck_agent.kernel_records import open_ring
 
     try:
         if Path("/proc/self/ns/pid").stat().st_ino != _FIRST_NAMESPACE:
@@ -278,7 +278,7 @@ class KernelLog:
         return [line for line in self._lines if line.number > mark]
 
     def _read(self, handle: int) -> None:
-        from rankdeck_agent.kernel_log import (  # here: Slurm's keeper does not need it
+        from rankdeck_agent.kernel_records import (  # here: Slurm's keeper does not need it
             read_kernel_records,
             strip_log_prefix,
         )

@@ -24,6 +24,8 @@ class Level(IntEnum):
         return self.name.lower()
 
 
+EVENT_LEVELS = {"ok": Level.OK, "info": Level.OK, "warn": Level.WARN, "bad": Level.BAD}
+"""Level in an event of a node -> how it counts."""
 NAGIOS: Mapping[Level, tuple[int, str]] = {
     Level.OK: (0, "OK"),
     Level.WARN: (1, "WARNING"),

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from rankdeck_agent.rules.facts import KINDS, Facts, Growth, Key, Memory, event_kind
-from rankdeck_agent.rules.judge import RULE_OF, Covered
+from rankdeck_agent.rules.coverage import Covered
+from rankdeck_agent.rules.events import KINDS, event_kind
+from rankdeck_agent.rules.facts import Facts, Growth, Key, Memory
 from rankdeck_agent.rules.levels import (
     NODE_MORE,
     SUMMARY,
@@ -21,6 +22,7 @@ from rankdeck_agent.rules.levels import (
     differs_from_sent,
 )
 from rankdeck_agent.rules.table import CHECKS, RULES, Rule
+from rankdeck_agent.rules.thresholds import RULE_OF
 from rankdeck_agent.wire import (
     BARE_LIMIT,
     REPORT_LIMIT,

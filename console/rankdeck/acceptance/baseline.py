@@ -17,7 +17,8 @@ from rankdeck.acceptance.run import (
     list_drifts,
 )
 from rankdeck.acceptance.work import find_recipe
-from rankdeck.model.acceptance import FEWEST, Result, Stage
+from rankdeck.model.acceptance import Result, Stage
+from rankdeck.model.measured_population import FEWEST
 from rankdeck.state.acceptance import Baseline
 
 

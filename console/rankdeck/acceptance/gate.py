@@ -8,10 +8,11 @@ from ipaddress import ip_address, ip_network
 from typing import cast
 
 from rankdeck.model.cluster import Cluster, Node
+from rankdeck.model.field_checks import is_number
+from rankdeck.model.json_tables import Table, as_table, parse_table
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import clean_line
 from rankdeck.model.schedulers import KubernetesNode, SlurmFlag, SlurmNode
-from rankdeck.model.text import Table, as_table, is_number, parse_table
 
 PROGRAM = "facts.py"
 _MARK = b"#rankdeck-facts "

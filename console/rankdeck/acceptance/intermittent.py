@@ -21,7 +21,6 @@ from rankdeck.acceptance.suspects import (
     steady_runs,
 )
 from rankdeck.model.acceptance import (
-    DROPS,
     FAILS,
     Answer,
     Kind,
@@ -30,9 +29,9 @@ from rankdeck.model.acceptance import (
     Path,
     Stage,
     Verdict,
-    count_drops,
     failure_answer,
 )
+from rankdeck.model.measured_population import DROPS, count_drops
 
 _TWICE = 2
 

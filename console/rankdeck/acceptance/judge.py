@@ -52,12 +52,11 @@ from rankdeck.model.acceptance import (
     Outcome,
     Path,
     PathEnd,
-    Population,
     Stage,
     Verdict,
-    by_gap,
     failure_answer,
 )
+from rankdeck.model.measured_population import Population, by_gap
 from rankdeck.model.text import list_names, significant_figures
 
 

@@ -25,9 +25,9 @@ from rankdeck.acceptance.recipe import (
 )
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
+from rankdeck.model.json_tables import Table, as_table, as_tables, parse_table
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import LIMIT, clean_line
-from rankdeck.model.text import Table, as_table, as_tables, parse_table
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),

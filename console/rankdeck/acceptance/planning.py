@@ -26,7 +26,8 @@ from rankdeck.acceptance.work import (
     one_run,
 )
 from rankdeck.errors import RankdeckError
-from rankdeck.model.acceptance import FEWEST, Stage
+from rankdeck.model.acceptance import Stage
+from rankdeck.model.measured_population import FEWEST
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.plugins import plugin_names
 from rankdeck_agent.rules.units import write_size as bytes_text

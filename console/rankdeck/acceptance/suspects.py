@@ -21,20 +21,22 @@ from rankdeck.acceptance.leaves import (
 )
 from rankdeck.acceptance.recipe import ExpectedResult
 from rankdeck.model.acceptance import (
-    FEWEST,
     Answer,
     Kind,
     Measurement,
     Outcome,
     Path,
     PathEnd,
-    Population,
     Stage,
     Verdict,
+    failure_answer,
+)
+from rankdeck.model.measured_population import (
+    FEWEST,
+    Population,
     best_of,
     by_path,
     count_drops,
-    failure_answer,
     measure_population,
 )
 from rankdeck.model.text import list_names, significant_figures

@@ -17,7 +17,6 @@ from rankdeck.acceptance.schedule import Schedule, next_groups
 from rankdeck.acceptance.suspects import Context
 from rankdeck.acceptance.work import find_recipe, known_of, resting_text
 from rankdeck.model.acceptance import (
-    FEWEST,
     Answer,
     Kind,
     Outcome,
@@ -25,9 +24,9 @@ from rankdeck.model.acceptance import (
     Stage,
     Verdict,
     failure_answer,
-    measure_population,
     measurement_of,
 )
+from rankdeck.model.measured_population import FEWEST, measure_population
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.text import list_names, significant_figures
 

@@ -57,9 +57,10 @@ from rankdeck.acceptance_runs.runner import Runner
 from rankdeck.config.files import command_of
 from rankdeck.errors import RankdeckError, UnknownRunError
 from rankdeck.errors import leaf_errors as errors_in
-from rankdeck.model.acceptance import Result, describe_differing
+from rankdeck.model.acceptance import Result
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Launch
+from rankdeck.model.measured_hardware import describe_differing
 from rankdeck.model.schedulers import SlurmNode
 from rankdeck.state.acceptance import AcceptanceRuns, Exclusion, KeptRun
 from rankdeck_agent.wire import RUN_TOKEN

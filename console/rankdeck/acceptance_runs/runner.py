@@ -36,7 +36,8 @@ from rankdeck.acceptance_runs.measure import (
     ended_with_proof,
     measure_job,
 )
-from rankdeck.model.acceptance import (
+from rankdeck.model.acceptance import Key, Outcome, Result, Stage, Verdict, measurement_of
+from rankdeck.model.measured_hardware import (
     BUSY_CORES,
     CLOCKS,
     COUNTERS,
@@ -45,16 +46,10 @@ from rankdeck.model.acceptance import (
     REBOOTS,
     WELL,
     Grown,
-    Key,
-    Outcome,
-    Result,
-    Stage,
-    Verdict,
     busy_cores,
     clocks_under_load,
     describe_differing,
     link_errors,
-    measurement_of,
 )
 from rankdeck.state.acceptance import AcceptanceRuns
 from rankdeck.state.fleet import NodeState

@@ -6,7 +6,8 @@ No I/O.
 from collections.abc import Mapping
 from typing import Any
 
-from rankdeck.model.text import is_text, parse_table
+from rankdeck.model.field_checks import is_text
+from rankdeck.model.json_tables import parse_table
 
 Frame = tuple[Mapping[str, Any], bytes]
 LONGEST_HEAD = 2 << 20

@@ -19,10 +19,11 @@ from rankdeck.backends.plan_options import backend_options, document_plan, plann
 from rankdeck.backends.ssh import START_LIMIT, SshBackend
 from rankdeck.errors import LaunchError, NodeError, UnknownJobError
 from rankdeck.model.cluster import Capabilities, Cluster, capabilities_of
+from rankdeck.model.field_checks import is_integer, is_number
 from rankdeck.model.job import Abort, Job, JobSpec, Launch, Plan
+from rankdeck.model.json_tables import read_table
 from rankdeck.model.safe_text import clean_line
 from rankdeck.model.schedulers import KubernetesJob, SlurmJob
-from rankdeck.model.text import is_integer, is_number, read_table
 from rankdeck.remote.shell import control_host
 from rankdeck_agent.wire import AGENT_TOKEN, NodeFile, NodePlan, ProcessPlan
 

@@ -13,11 +13,11 @@ from typing import Any, cast
 from rankdeck.backends.base import Backend, Follower
 from rankdeck.backends.frames import Frame, FrameError, FrameParser
 from rankdeck.errors import AgentError
+from rankdeck.model.field_checks import is_integer, is_stamp
 from rankdeck.model.job import Chunk, Followed, FoundLine, Job, LogPart, LogPlace, Plan
 from rankdeck.model.job_events import Lost, NodeEvent
 from rankdeck.model.patterns import search_pattern
 from rankdeck.model.safe_text import clean_line
-from rankdeck.model.text import is_integer, is_stamp
 from rankdeck.remote.agent import Agents, next_answer
 from rankdeck.remote.shell import Channel
 from rankdeck.state.jobs import Jobs

@@ -29,11 +29,12 @@ from rankdeck.backends.ssh import CANCEL_LIMIT, START_LIMIT, SshBackend, left_th
 from rankdeck.config.schedulers import OFF, slurm_keeper_settings
 from rankdeck.errors import AgentError, LaunchError, NodeError, RankdeckError, suggest_or_list
 from rankdeck.model.cluster import Capabilities, Cluster, capabilities_of
+from rankdeck.model.field_checks import is_integer
 from rankdeck.model.job import Abort, CancelReport, Job, JobSpec, Launch, Plan, State
+from rankdeck.model.json_tables import as_table, is_list
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.plan_part import LineKind, PlanPart
 from rankdeck.model.schedulers import LogRun
-from rankdeck.model.text import as_table, is_integer, is_list
 from rankdeck.plugins import plugin_names
 from rankdeck.remote.agent import Agents
 from rankdeck.runtimes import Runtime, find_runtime

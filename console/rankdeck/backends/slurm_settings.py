@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from rankdeck.model.job import Plan
+from rankdeck.model.json_tables import as_table
 from rankdeck.model.schedulers import SlurmStatus
-from rankdeck.model.text import as_table
 from rankdeck_agent.rules.units import write_duration
 
 SETTINGS = "slurm.json"

@@ -17,9 +17,10 @@ from rankdeck.backends.free_port import with_port
 from rankdeck.backends.launchers import plan_job
 from rankdeck.errors import AgentError, LaunchError, NodeError, UnreachableError
 from rankdeck.model.cluster import Capabilities, Cluster, capabilities_of
+from rankdeck.model.field_checks import is_number
 from rankdeck.model.job import Abort, CancelReport, Job, JobSpec, Plan, RemainingProcess, State
+from rankdeck.model.json_tables import as_list, as_table, as_tables, is_list
 from rankdeck.model.safe_text import clean_line
-from rankdeck.model.text import as_list, as_table, as_tables, is_list, is_number
 from rankdeck.remote.agent import JOB_RUN, Agents
 from rankdeck.remote.command import remaining_process
 from rankdeck.remote.shell import ProgramResult, on_each

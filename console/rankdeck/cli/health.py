@@ -29,7 +29,7 @@ from rankdeck.model.text import day_time
 from rankdeck.rules.nodes import LearntExpectations, NodeSight, learn_expectations
 from rankdeck.state.history import History
 from rankdeck.state.node import NodeState
-from rankdeck_agent.rules.judge import check_names, coverage_words, is_check
+from rankdeck_agent.rules.coverage import check_names, coverage_words, is_check
 from rankdeck_agent.rules.levels import NAGIOS, by_cause
 
 WORDS = 200

@@ -17,7 +17,8 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec
 from rankdeck.preflight.doctor import judge_here, this_machine
-from rankdeck.preflight.facts import Finding, patch_job_file, tell_nobody
+from rankdeck.preflight.findings import Finding, tell_nobody
+from rankdeck.preflight.job_file_patch import patch_job_file
 from rankdeck.session import Session
 
 _SIGNS = {Level.OK: "ok", Level.UNKNOWN: "?", Level.WARN: "warn", Level.BAD: "BAD"}

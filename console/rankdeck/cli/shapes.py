@@ -34,7 +34,7 @@ from rankdeck.model.schedulers import (
     SlurmNode,
     SlurmStatus,
 )
-from rankdeck.preflight.facts import Finding
+from rankdeck.preflight.findings import Finding
 from rankdeck.rules.progress import job_phases
 
 Shape = dict[str, Any]

@@ -20,8 +20,8 @@ from rankdeck.config.listed_nodes import (
     list_mistake,
     read_count,
 )
+from rankdeck.model.json_tables import Table, as_list, as_table, read_table
 from rankdeck.model.nodeset import expand_nodes
-from rankdeck.model.text import Table, as_list, as_table, read_table
 
 _SECTION = re.compile(r"\[([^:\]\s]+)(?::(\w+))?\]\s*(?:[#;].*)?")
 _RANGE = re.compile(r"\[([^\[\]:]+):([^\[\]:]+)(?::(\d{1,6}))?\]")

@@ -18,8 +18,8 @@ from yaml.composer import Composer
 
 from rankdeck.config.files import read_regular
 from rankdeck.errors import ConfigError, Problem, suggest_or_list, suggest_word
+from rankdeck.model.json_tables import Table, read_table
 from rankdeck.model.nodeset import expand_nodes
-from rankdeck.model.text import Table, read_table
 
 ENTRY_LIMIT = 100_000
 """Most entries of a document with its aliases expanded; a document with more is an attack."""

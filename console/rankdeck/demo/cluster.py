@@ -18,7 +18,7 @@ from pathlib import Path
 from rankdeck.config.document import write_documents
 from rankdeck.config.files import create_private_folder, demo_folder, read_regular, write_user_file
 from rankdeck.errors import RankdeckError
-from rankdeck.model.text import parse_table
+from rankdeck.model.json_tables import parse_table
 
 NODES = ("sakuya", "sakura", "koishi")
 SLOTS = 4

@@ -27,10 +27,11 @@ from rankdeck.images.copy import (
     places_for,
     sha256_of,
 )
+from rankdeck.model.field_checks import natural_or_zero
 from rankdeck.model.job import JobSpec
+from rankdeck.model.json_tables import as_tables
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import clean_line
-from rankdeck.model.text import as_tables, natural_or_zero
 from rankdeck.remote.agent import Agents, Dialogue
 from rankdeck.remote.shell import Channel, OnData, on_each
 from rankdeck.runtimes import find_runtime, has_store

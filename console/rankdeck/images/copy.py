@@ -15,9 +15,9 @@ from typing import Any, BinaryIO, Protocol
 
 from rankdeck.config.files import open_regular, replace_file
 from rankdeck.errors import AgentError, NodeError, UnreachableError, leaf_errors
+from rankdeck.model.json_tables import parse_table
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import clean_line
-from rankdeck.model.text import parse_table
 from rankdeck.remote.agent import Agents, Dialogue
 from rankdeck.remote.shell import Channel, OnData, Shell, limit_time, on_each
 from rankdeck_agent.rules.units import write_duration, write_size, write_speed

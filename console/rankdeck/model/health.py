@@ -17,10 +17,6 @@ from rankdeck_agent.rules.levels import (
     worst_level,
 )
 
-EVENT_LEVELS = {"ok": Level.OK, "info": Level.OK, "warn": Level.WARN, "bad": Level.BAD}
-"""Level in an event of a node -> level here."""
-
-
 UNHEARD = Health(
     Level.UNKNOWN,
     (Reason("node.silent", Level.UNKNOWN, "not heard yet · waiting for the agent"),),

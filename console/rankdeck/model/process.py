@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rankdeck.model.field_checks import is_integer, is_number, natural_or_zero
 from rankdeck.model.job import Job, RankState, RemainingProcess
+from rankdeck.model.json_tables import as_table
 from rankdeck.model.rank import signal_name, signal_of
 from rankdeck.model.safe_text import clean_line
-from rankdeck.model.text import as_table, is_integer, is_number, natural_or_zero
 
 _MOST_GPUS = 64
 NO_STATE = "?"

@@ -14,20 +14,10 @@ from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.preflight.check_network import check_overridden
-from rankdeck.preflight.facts import (
-    Change,
-    Finding,
-    JobContext,
-    NodeFacts,
-    findings_for_each,
-    group_nodes,
-    is_address,
-    make_finding,
-    modules_of,
-    needs_names,
-    own_files,
-    programs_of,
-)
+from rankdeck.preflight.facts import NodeFacts
+from rankdeck.preflight.findings import Change, Finding, group_nodes, make_finding
+from rankdeck.preflight.job_context import JobContext, findings_for_each
+from rankdeck.preflight.job_needs import is_address, modules_of, needs_names, own_files, programs_of
 from rankdeck.rules.head_clock import REMEDY, describe_head_clock, seconds_behind
 from rankdeck.runtimes import find_runtime
 from rankdeck_agent.rules.table import LET_GO

@@ -23,16 +23,10 @@ from rankdeck.model.safe_text import clean_line
 from rankdeck.model.schedulers import ClusterAbout
 from rankdeck.plugins import plugin_names
 from rankdeck.preflight import checks
-from rankdeck.preflight.facts import (
-    Finding,
-    JobContext,
-    NodeFacts,
-    TellFinding,
-    group_nodes,
-    make_finding,
-    modules_of,
-    programs_of,
-)
+from rankdeck.preflight.facts import NodeFacts
+from rankdeck.preflight.findings import Finding, TellFinding, group_nodes, make_finding
+from rankdeck.preflight.job_context import JobContext
+from rankdeck.preflight.job_needs import modules_of, programs_of
 from rankdeck.preflight.run import LIVES, Check, Tools, all_unreachable, ask_facts
 from rankdeck.python_releases import python_refusal
 from rankdeck.remote.agent import Agents

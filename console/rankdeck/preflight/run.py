@@ -22,21 +22,17 @@ from rankdeck.model.nodeset import fold_nodes
 from rankdeck.preflight import check_network, checks
 from rankdeck.preflight.check_network import foreign_host, listens_on, meeting_place
 from rankdeck.preflight.checks import found_mpi
-from rankdeck.preflight.facts import (
+from rankdeck.preflight.facts import NodeFacts, node_facts
+from rankdeck.preflight.findings import (
     Finding,
-    JobContext,
-    NodeFacts,
     Step,
     TellFinding,
-    is_address,
     make_finding,
-    modules_of,
-    needs_names,
     no_step,
-    node_facts,
-    programs_of,
     tell_nobody,
 )
+from rankdeck.preflight.job_context import JobContext
+from rankdeck.preflight.job_needs import is_address, modules_of, needs_names, programs_of
 from rankdeck.preflight.trial_run import (
     ELSEWHERE,
     collect_output,

@@ -12,22 +12,17 @@ from typing import Any
 from rankdeck.backends.base import Backend
 from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster
+from rankdeck.model.field_checks import is_integer
 from rankdeck.model.health import Level
 from rankdeck.model.job import Abort, Container, JobSpec, Launch, Plan
+from rankdeck.model.json_tables import parse_table
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import clean_line
-from rankdeck.model.text import is_integer, parse_table
 from rankdeck.preflight.checks import flavour_of
-from rankdeck.preflight.facts import (
-    Change,
-    Finding,
-    JobContext,
-    NodeFacts,
-    group_nodes,
-    make_finding,
-    own_files,
-    programs_of,
-)
+from rankdeck.preflight.facts import NodeFacts
+from rankdeck.preflight.findings import Change, Finding, group_nodes, make_finding
+from rankdeck.preflight.job_context import JobContext
+from rankdeck.preflight.job_needs import own_files, programs_of
 from rankdeck.runtimes import find_runtime
 from rankdeck.state.lines import JobPositions
 from rankdeck_agent.wire import LAUNCHER

@@ -30,9 +30,9 @@ from rankdeck.config.files import expand_path, read_regular
 from rankdeck.errors import MetricsError
 from rankdeck.model.cluster import Cluster, Metrics, Node
 from rankdeck.model.health import POINTS, PastNumbers, PastSeries, PastView, Times, times_between
+from rankdeck.model.json_tables import as_list, as_table, is_list, parse_table
 from rankdeck.model.safe_text import clean_line
 from rankdeck.model.series import escape_label
-from rankdeck.model.text import as_list, as_table, is_list, parse_table
 
 LIMIT = 10.0
 """Seconds for one query, from resolving the server's name to the last byte of its answer."""

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from rankdeck.errors import AgentError, NodeError, UnreachableError
+from rankdeck.model.json_tables import as_list, parse_table
 from rankdeck.model.safe_text import clean_line
-from rankdeck.model.text import as_list, parse_table
 from rankdeck.remote import node_python
 from rankdeck.remote.node_python import FoundPython
 from rankdeck.remote.relay import StdioRelay

@@ -11,17 +11,10 @@ from pathlib import Path
 import rankdeck_agent
 from rankdeck.config.leftovers import clean_state
 from rankdeck.errors import AgentError, NodeError
+from rankdeck.model.field_checks import is_number, natural_or_zero
+from rankdeck.model.json_tables import Table, as_list, as_table, as_tables, is_list
 from rankdeck.model.leftovers import Cleaned, CleanOrder, CleanReport, DoubtfulClock, LeftoverGroup
 from rankdeck.model.safe_text import clean_line
-from rankdeck.model.text import (
-    Table,
-    as_list,
-    as_table,
-    as_tables,
-    is_list,
-    is_number,
-    natural_or_zero,
-)
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import THIS_MACHINE, LocalShell, ProgramResult, on_each, run_program
 from rankdeck_agent.wire.leftovers import Ground, LeftoverKind

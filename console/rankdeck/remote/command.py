@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rankdeck.errors import AgentError, NodeError
+from rankdeck.model.field_checks import is_integer, is_number, natural_or_zero
 from rankdeck.model.job import RemainingProcess
+from rankdeck.model.json_tables import as_tables, is_list, is_table, parse_table
 from rankdeck.model.process import (
     CANCELLED,
     LIMIT,
@@ -21,15 +23,6 @@ from rankdeck.model.process import (
     process_of,
 )
 from rankdeck.model.safe_text import clean_line, strip_codes
-from rankdeck.model.text import (
-    as_tables,
-    is_integer,
-    is_list,
-    is_number,
-    is_table,
-    natural_or_zero,
-    parse_table,
-)
 from rankdeck.remote.agent import BACKOFF, Agents, keep_running
 from rankdeck.remote.shell import Channel, limit_time, on_each
 

@@ -10,7 +10,8 @@ import binascii
 import json
 from collections.abc import Callable
 
-from rankdeck.model.text import as_table, natural_or_zero, parse_table
+from rankdeck.model.field_checks import natural_or_zero
+from rankdeck.model.json_tables import as_table, parse_table
 
 CONNECT_LIMIT = 10.0
 _LONGEST_ROW = 256 << 10

@@ -14,8 +14,8 @@ from typing import Any, Protocol, TypeVar, cast
 
 from rankdeck.errors import AgentError, NodeError, UnreachableError
 from rankdeck.model.cluster import Cluster
+from rankdeck.model.json_tables import parse_tables
 from rankdeck.model.safe_text import clean_line
-from rankdeck.model.text import parse_tables
 from rankdeck.remote.questions import WAITS
 
 OnData = Callable[[bytes], None]

@@ -22,7 +22,8 @@ from rankdeck.acceptance.heatmap import (
 )
 from rankdeck.acceptance.run import AcceptanceRun, MeasurementSource, next_step
 from rankdeck.acceptance.view import unit_of
-from rankdeck.model.acceptance import FEWEST, Outcome, Result, Stage
+from rankdeck.model.acceptance import Outcome, Result, Stage
+from rankdeck.model.measured_population import FEWEST
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.text import significant_figures
 from rankdeck.reports import html

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from rankdeck.model.json_tables import as_list, as_table, as_tables
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.rank import is_computing
 from rankdeck.model.safe_text import clean_line
-from rankdeck.model.text import as_list, as_table, as_tables
 
 Frame = tuple[str, str, int]
 """(function, file, line number)."""

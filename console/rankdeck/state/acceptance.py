@@ -10,18 +10,10 @@ from typing import Any, TypeVar
 
 from rankdeck.errors import ConfigError, HistoryError, Problem
 from rankdeck.model.acceptance import GROUPED, Outcome, Result, Stage
+from rankdeck.model.field_checks import Check, is_integer, is_number, is_stamp, is_text
+from rankdeck.model.json_tables import is_list, is_table, parse_table
 from rankdeck.model.nodeset import expand_nodes, fold_nodes
-from rankdeck.model.text import (
-    Check,
-    day_time,
-    is_integer,
-    is_list,
-    is_number,
-    is_stamp,
-    is_table,
-    is_text,
-    parse_table,
-)
+from rankdeck.model.text import day_time
 from rankdeck.state.database import Row, Store
 
 VERSION = 2

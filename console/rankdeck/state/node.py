@@ -15,8 +15,8 @@ from rankdeck_agent.wire import METRICS, Event, HealthReport, Hello, Sample
 if TYPE_CHECKING:
     from rankdeck.model.schedulers import KubernetesNode, SlurmNode
     from rankdeck.state.judgement import NewestReport, NodeJudgement
+    from rankdeck_agent.rules.coverage import CheckResult
     from rankdeck_agent.rules.facts import Facts
-    from rankdeck_agent.rules.judge import CheckResult
 
 Number = int | float
 Points = list[tuple[float, float]]

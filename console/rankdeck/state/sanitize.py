@@ -7,10 +7,9 @@ from math import hypot
 from sys import intern
 from typing import Any, cast
 
-from rankdeck.model.health import EVENT_LEVELS
+from rankdeck.model.field_checks import is_integer
 from rankdeck.model.safe_text import clean_line
-from rankdeck.model.text import is_integer
-from rankdeck_agent.rules.levels import SUMMARY
+from rankdeck_agent.rules.levels import EVENT_LEVELS, SUMMARY
 from rankdeck_agent.wire import Event, HealthReport, Hello, ReasonRow
 
 Number = int | float

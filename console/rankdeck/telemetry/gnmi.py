@@ -14,8 +14,8 @@ from typing import Any, cast
 from rankdeck.config.files import expand_path, read_regular
 from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster, Switch
+from rankdeck.model.json_tables import parse_table
 from rankdeck.model.safe_text import clean_line
-from rankdeck.model.text import parse_table
 from rankdeck.state.fleet import COUNTERS, Switches
 
 log = logging.getLogger(__name__)

@@ -12,6 +12,16 @@ from rankdeck.config.document import write_documents
 from rankdeck.config.manifests import Manifest
 from rankdeck.errors import AgentError, NodeError, RankdeckError
 from rankdeck.model.cluster import Cluster
+from rankdeck.model.field_checks import (
+    cleaned_fields,
+    fitting_fields,
+    is_flag,
+    is_integer,
+    is_stamp,
+    is_text,
+    or_null,
+)
+from rankdeck.model.json_tables import as_list, as_table, as_tables, is_table
 from rankdeck.model.safe_text import clean_line
 from rankdeck.model.schedulers import (
     ClusterAbout,
@@ -20,19 +30,6 @@ from rankdeck.model.schedulers import (
     KubernetesJob,
     KubernetesNode,
     Permission,
-)
-from rankdeck.model.text import (
-    as_list,
-    as_table,
-    as_tables,
-    cleaned_fields,
-    fitting_fields,
-    is_flag,
-    is_integer,
-    is_stamp,
-    is_table,
-    is_text,
-    or_null,
 )
 from rankdeck.remote import command
 from rankdeck.remote.agent import Agents, Bundle

@@ -15,7 +15,17 @@ from typing import Any, TypeGuard
 from rankdeck.config.schedulers import slurm_keeper_settings
 from rankdeck.errors import NodeError, RankdeckError, UnknownJobError
 from rankdeck.model.cluster import Cluster
+from rankdeck.model.field_checks import (
+    cleaned_fields,
+    is_flag,
+    is_integer,
+    is_rows,
+    is_stamp,
+    is_text,
+    or_null,
+)
 from rankdeck.model.job import Job, State
+from rankdeck.model.json_tables import as_table, as_tables
 from rankdeck.model.safe_text import clean_line
 from rankdeck.model.schedulers import (
     JobChange,
@@ -31,17 +41,6 @@ from rankdeck.model.schedulers import (
     SlurmPages,
     SlurmPartition,
     SlurmStatus,
-)
-from rankdeck.model.text import (
-    as_table,
-    as_tables,
-    cleaned_fields,
-    is_flag,
-    is_integer,
-    is_rows,
-    is_stamp,
-    is_text,
-    or_null,
 )
 from rankdeck.remote import command
 from rankdeck.remote.agent import Agents

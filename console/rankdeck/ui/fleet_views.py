@@ -16,10 +16,10 @@ from rankdeck.config.document import load_json
 from rankdeck.config.files import create_private_folder, is_missing, write_user_file
 from rankdeck.errors import ConfigError
 from rankdeck.model.health import Level, Occurrence, leading_events
+from rankdeck.model.json_tables import is_table
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.rank import State
 from rankdeck.model.safe_text import printable_line
-from rankdeck.model.text import is_table
 from rankdeck.rules import query
 from rankdeck.state.fleet import Fleet, NodeState
 from rankdeck.state.fleet_history import FleetPicture, Past

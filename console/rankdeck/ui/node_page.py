@@ -15,7 +15,7 @@ from rankdeck.ui.fleet_views import NUMBERS
 from rankdeck.ui.themes import Glyphs, Mark
 from rankdeck.ui.widgets.canvas import Run, Runs, cut_text, draw_bar, fit_text, join_blocks
 from rankdeck.ui.widgets.plots import Figure, Scale, columns_of, draw_frame, draw_spark, round_up
-from rankdeck_agent.rules.judge import CheckResult, coverage_words
+from rankdeck_agent.rules.coverage import CheckResult, coverage_words
 from rankdeck_agent.rules.levels import by_cause
 
 LEVELS = {level.word: level for level in Level}

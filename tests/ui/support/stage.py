@@ -44,7 +44,7 @@ from rankdeck.model.schedulers import (
     SlurmPages,
     SlurmPartition,
 )
-from rankdeck.preflight.facts import Finding
+from rankdeck.preflight.findings import Finding
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.command import CommandRun, CommandState, FoundProcesses
 from rankdeck.remote.questions import Answers, LoginQuestion

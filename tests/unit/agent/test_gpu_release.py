@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent import kernel_log
+from rankdeck_agent import kernel_lines, xids
 from rankdeck_agent.collectors.gpu import GpuCollector
 from rankdeck_agent.gpu_release import SIGNALS, STOPPED, running_agents, tell_agents
-from rankdeck_agent.rules.facts import KINDS
+from rankdeck_agent.rules.events import KINDS
 from rankdeck_agent.rules.table import LET_GO, RULES
 from tests.support.polling import wait_until
 from tests.unit.agent.test_amd import add
@@ -127,8 +127,8 @@ def test_an_older_agent_is_named_with_what_to_do(tmp_path) -> None:
 
 def texts() -> "list[str]":
     found = [rule.text for rule in RULES]
-    found += [xid.do for xid in kernel_log.XIDS.values()]
-    found += [pattern.do for pattern in kernel_log.PATTERNS]
+    found += [xid.do for xid in xids.XIDS.values()]
+    found += [pattern.do for pattern in kernel_lines.PATTERNS]
     found += [kind.do for kind in KINDS.values()]
     return found
 

@@ -9,15 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck_agent.kernel_log import (
-    PATTERNS,
-    XIDS,
-    KernelLines,
-    find_kernel_event,
-    judge_xid,
-    strip_log_prefix,
-)
+from rankdeck_agent.kernel_lines import PATTERNS, KernelLines, find_kernel_event
+from rankdeck_agent.kernel_records import strip_log_prefix
 from rankdeck_agent.needed_texts import words_of
+from rankdeck_agent.xids import XIDS, judge_xid
 from tests.support.cases import each
 from tests.unit.agent.machines import DATA
 

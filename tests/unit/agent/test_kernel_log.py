@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rankdeck_agent import wire
 from rankdeck_agent.collectors.kernel_log import LOG_CLOSED, Folding, KernelLogCollector
-from rankdeck_agent.kernel_log import find_kernel_event
+from rankdeck_agent.kernel_lines import find_kernel_event
 from rankdeck_agent.sampler import Sampler
 from tests.unit.agent.machines import ROOT, write
 

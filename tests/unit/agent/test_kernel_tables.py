@@ -8,7 +8,7 @@ from rankdeck_agent.collectors.disk import DiskCollector
 from rankdeck_agent.collectors.host import CpuCollector
 from rankdeck_agent.collectors.kernel_tables import KernelTableCollector
 from rankdeck_agent.collectors.net import NetCollector
-from rankdeck_agent.rules.facts import describe_limits, split_unread
+from rankdeck_agent.rules.unread import describe_limits, split_unread
 from tests.unit.agent.machines import write
 
 SNMP = "Tcp: RtoMin ActiveOpens CurrEstab\nTcp: 200 7 3\nUdp: InDatagrams\nUdp: 9\nIp: Forwarding\n"

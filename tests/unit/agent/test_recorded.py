@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from rankdeck_agent.collectors.rdma import RdmaCollector
-from rankdeck_agent.kernel_log import KernelLines, judge_xid
+from rankdeck_agent.kernel_lines import KernelLines
+from rankdeck_agent.xids import judge_xid
 from tests.unit.agent.machines import DATA, write
 
 FOLDERS = ("counters", "counters_ext", "hw_counters")

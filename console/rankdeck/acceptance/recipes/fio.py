@@ -27,9 +27,10 @@ from rankdeck.acceptance.recipe import (
     not_measured,
 )
 from rankdeck.model.acceptance import Outcome
+from rankdeck.model.field_checks import is_integer, is_number
 from rankdeck.model.job import Launch
+from rankdeck.model.json_tables import Table, as_table
 from rankdeck.model.safe_text import clean_line
-from rankdeck.model.text import Table, as_table, is_integer, is_number
 
 _BEGINS = r"^ ?(?:\{|fio-\d)"
 _DONE = r"^ ?(?:\}|Run status group)"

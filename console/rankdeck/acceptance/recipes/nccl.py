@@ -44,10 +44,11 @@ from rankdeck.acceptance.recipe import (
 )
 from rankdeck.acceptance.recipes import node_program_text
 from rankdeck.model.acceptance import Outcome
+from rankdeck.model.field_checks import is_integer
 from rankdeck.model.job import Launch
+from rankdeck.model.json_tables import Table, as_table
+from rankdeck.model.json_tables import parse_table as parsed
 from rankdeck.model.nodeset import fold_ranks
-from rankdeck.model.text import Table, as_table, is_integer
-from rankdeck.model.text import parse_table as parsed
 
 _LAYOUT = Layout("size", "busbw", re.compile(r"\S+"))
 _DEVICE = re.compile(

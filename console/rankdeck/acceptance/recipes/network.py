@@ -39,9 +39,10 @@ from rankdeck.acceptance.recipe import (
     tcp_link,
 )
 from rankdeck.model.acceptance import Outcome
+from rankdeck.model.field_checks import is_integer, is_number
 from rankdeck.model.job import Launch
+from rankdeck.model.json_tables import Table, as_table
 from rankdeck.model.safe_text import clean_line
-from rankdeck.model.text import Table, as_table, is_integer, is_number
 
 _BUSY = 95.0
 """From this percentage of one core on, the CPU was measured, not the link."""

@@ -27,8 +27,8 @@ from rankdeck.acceptance.recipe import (
 )
 from rankdeck.model.acceptance import Outcome
 from rankdeck.model.job import Launch
+from rankdeck.model.json_tables import Table, as_table
 from rankdeck.model.safe_text import clean_line
-from rankdeck.model.text import Table, as_table
 from rankdeck_agent.wire import RUN_TOKEN
 
 # ---- Himeno

@@ -23,7 +23,7 @@ from rankdeck.model.health import Level
 from rankdeck.model.job import Job, JobSpec, Plan
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import printable_line
-from rankdeck.preflight.facts import Finding
+from rankdeck.preflight.findings import Finding
 from rankdeck.state.node import NodeState
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.actions import CommandError

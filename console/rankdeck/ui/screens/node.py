@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from textual.geometry import Size
 
-from rankdeck.model.health import EVENT_LEVELS, Level
+from rankdeck.model.health import Level
 from rankdeck.model.safe_text import printable_line
 from rankdeck.state.fleet import NodeState, SwitchPort
 from rankdeck.state.sanitize import number_in
@@ -26,8 +26,9 @@ from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.themes import Glyphs
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, cut_text, draw_bar, fit_runs, fit_text
 from rankdeck.ui.widgets.plots import Figure, Scale, draw_columns, draw_spark
-from rankdeck_agent.rules.facts import is_beside
-from rankdeck_agent.rules.judge import coverage_words
+from rankdeck_agent.rules.coverage import coverage_words
+from rankdeck_agent.rules.levels import EVENT_LEVELS
+from rankdeck_agent.rules.unread import is_beside
 
 EVENTS = 20
 BESIDE = 180

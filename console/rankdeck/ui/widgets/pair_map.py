@@ -11,7 +11,7 @@ from textual.message import Message
 
 from rankdeck.acceptance.heatmap import HeatMap, cell_kind, cell_mark
 from rankdeck.acceptance.run import AcceptanceRun, Cell
-from rankdeck.model.acceptance import Population
+from rankdeck.model.measured_population import Population
 from rankdeck.model.safe_text import printable_line
 from rankdeck.model.text import significant_figures
 from rankdeck.ui import actions
