@@ -31,7 +31,6 @@ USAGE = """usage: rankdeck-agent telemetry                    publish; configura
        rankdeck-agent sh                           run a command; request and cancel on stdin, answers as JSON
        rankdeck-agent ps [signal]                  print what runs here; send a signal (request as JSON on stdin)
        rankdeck-agent preflight                    report what a job would find here; requests on stdin, answers on stdout
-       rankdeck-agent simulated-fleet              simulate the agents of many nodes; see its module
        rankdeck-agent --version"""
 
 
@@ -201,11 +200,6 @@ _ALONE = {
         "sh takes its command on standard input, and no arguments",
     ),
     "gpu-processes": ("collectors.gpu", "main", "gpu-processes takes no arguments"),
-    "simulated-fleet": (
-        "simulated_fleet",
-        "main",
-        "simulated-fleet takes what it plays on standard input, and no arguments",
-    ),
 }
 """Command without arguments -> (module, function, what to say if there are some)."""
 _VERBS: Mapping[str, Callable[[list[str]], int]] = {

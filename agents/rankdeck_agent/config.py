@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Callable, Union
 
-from rankdeck_agent.collectors.simulated import SIMULATED, choose_simulations
+from rankdeck_agent.collectors import choose_simulated
 from rankdeck_agent.rules.levels import Expected
 from rankdeck_agent.wire import NODE_VARIABLE
 
@@ -214,10 +214,10 @@ def _flag(key: str, value: object) -> bool:
 def _simulate(key: str, value: object) -> tuple[str, ...]:
     given = re.findall(r"[^\s,\"'\[\]]+", value) if isinstance(value, str) else value
     if not isinstance(given, (list, tuple)):
-        raise AgentConfigError(f"{key} must be a list of {', '.join(SIMULATED)}")
+        raise AgentConfigError(f"{key} must be a list")
     names = [str(name) for name in given]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     try:
-        choose_simulations(names, "")
+        choose_simulated(names, "")
     except ValueError as error:
         raise AgentConfigError(f"{key}: {error}") from error
     return tuple(dict.fromkeys(names))

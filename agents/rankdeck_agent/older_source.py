@@ -17,7 +17,7 @@ from zipimport import ZipImportError, zipimporter
 
 _GENERIC = ("collections", "collections.abc")
 """Modules whose classes take no `[...]` before Python 3.9."""
-_OURS = ("rankdeck_agent", "paho", "pynvml")
+_OURS = ("rankdeck_agent", "rankdeck_simulator", "paho", "pynvml")
 
 
 def compile_module(source: bytes, path: str) -> CodeType:

@@ -19,9 +19,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Optional
 
 from rankdeck_agent import __version__
-from rankdeck_agent.collectors import Collector, make_collectors
+from rankdeck_agent.collectors import Collector, choose_simulated, make_collectors
 from rankdeck_agent.collectors.gpu import GpuCollector
-from rankdeck_agent.collectors.simulated import choose_simulations
 from rankdeck_agent.config import SIZE_LIMIT, AgentConfigError, Config, from_file, from_line
 from rankdeck_agent.files import Tree, clean_text, failure_reason, leave_no_core, wait_readable
 from rankdeck_agent.gpu_release import SIGNALS
@@ -317,7 +316,7 @@ def make_hello(config: Config, *, installed: bool = False) -> Hello:
         agent=__version__,
         period=max(config.period, config.sample_period),
         inventory=describe_machine(tree),
-        simulated=tuple(choose_simulations(config.simulate, config.node)),
+        simulated=tuple(choose_simulated(config.simulate, config.node)),
         installed=installed,
         heartbeat=config.heartbeat,
     )

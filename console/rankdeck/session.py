@@ -144,6 +144,7 @@ class Session:
             of_node={node.name: node.pythons for node in cluster.nodes},
             folder=cluster.access.folder,
             patience=cluster.access.patience,
+            simulating=bool(cluster.simulate),
         )
         self.images = ImageDistributor(agents)
         self._backend: Backend = plugins.find_plugin("backends", cluster.backend)(agents)

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankdeck_agent import wire
-from rankdeck_agent.collectors import COLLECTORS, SIMULATED
+from rankdeck_agent.collectors import COLLECTORS
 from rankdeck_agent.collectors.base import Reading
+from rankdeck_simulator.devices import SIMULATED
 from tests.unit.agent.machines import SLOW, copy_recorded, make_machine
 
 REAL = [pytest.param(make, id=make.name) for make in COLLECTORS]

@@ -9,8 +9,8 @@ import pytest
 from tests.support.cases import each
 
 AGENT = Path(__file__).resolve().parents[2] / "agents" / "rankdeck_agent"
-ALLOWED = {"rankdeck_agent", "paho"}
-SOURCES = sorted(AGENT.rglob("*.py"))
+ALLOWED = {"rankdeck_agent", "rankdeck_simulator", "paho"}
+SOURCES = sorted([*AGENT.rglob("*.py"), *(AGENT.parent / "rankdeck_simulator").glob("*.py")])
 
 
 def imported(source: Path) -> set[str]:

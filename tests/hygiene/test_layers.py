@@ -36,7 +36,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     should not have to read them all.
     """
     grimp = pytest.importorskip("grimp")
-    graph = grimp.build_graph("rankdeck", "rankdeck_agent")
+    graph = grimp.build_graph("rankdeck", "rankdeck_agent", "rankdeck_simulator")
 
     order = TopologicalSorter(
         {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}

@@ -50,11 +50,13 @@ def _brought() -> tuple[Path, ...]:
     _KEPT.mkdir(parents=True, exist_ok=True)
     asyncio.run(_bring())
     # By name: other processes compile there at the same time, and rename complete files.
-    name = build_bundle().name
-    files = (name, f"{name}.{sys.implementation.cache_tag}")
+    names = [build_bundle(simulating=simulating).name for simulating in (False, True)]
+    files = [file for name in names for file in (name, f"{name}.{sys.implementation.cache_tag}")]
     return tuple(path for file in files if (path := _KEPT / _PLACE / file).exists())
 
 
 async def _bring() -> None:
     async with local_shell(_KEPT) as shell:
-        await Agents(shell, sys.executable).call("here", ("--version",), limit=60)
+        for simulating in (False, True):
+            agents = Agents(shell, sys.executable, simulating=simulating)
+            await agents.call("here", ("--version",), limit=60)

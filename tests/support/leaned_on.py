@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 ROOT = Path(__file__).resolve().parents[2]
-_OWN = ("rankdeck", "rankdeck_agent", "benchmarks", "tests")
+_OWN = ("rankdeck", "rankdeck_agent", "rankdeck_simulator", "benchmarks", "tests")
 _FOLDERS = ("console", "agents", "benchmarks", "tests/support")
 _PRODUCT = ("console", "agents")
 """Others may use the private names of these: tests and benchmarks look inside."""

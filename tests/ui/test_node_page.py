@@ -14,8 +14,8 @@ from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.node_page import finding_lines, shrink_values
 from rankdeck.ui.themes import UNICODE
 from rankdeck_agent.collectors.kernel_log import LOG_CLOSED
-from rankdeck_agent.collectors.simulated import SimulatedGpus, SimulatedRdma
 from rankdeck_agent.wire import Hello, Sample
+from rankdeck_simulator.devices import SimulatedGpus, SimulatedRdma
 from tests.ui.support.stage import Stage
 from tests.ui.test_screens import console, shows, text_of, until
 

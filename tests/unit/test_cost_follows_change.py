@@ -20,8 +20,8 @@ from rankdeck.telemetry.private_broker import Connection, PrivateBroker
 from rankdeck.ui.snapshots import Arrangement
 from rankdeck.ui.themes import Mark
 from rankdeck.ui.widgets.vtable import CellMap
-from rankdeck_agent.simulated_fleet import BrokerLine, LineError
 from rankdeck_agent.wire import HealthReport, Sample, decode_message, encode_message, split_time
+from rankdeck_simulator.fleet import BrokerLine, LineError
 from tests.support.polling import until
 
 NODES = 500

@@ -5,8 +5,8 @@ import pytest
 from rankdeck.demo.cluster import EXPECTED
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Level
-from rankdeck_agent.collectors.simulated import FAULTS, SimulatedGpus, SimulatedRdma
 from rankdeck_agent.wire import Hello, Sample, decode_message, encode_message
+from rankdeck_simulator.devices import FAULTS, SimulatedGpus, SimulatedRdma
 from tests.support.judged_fleet import JudgedFleet
 
 EPOCH = 1.7e9

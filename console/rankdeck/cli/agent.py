@@ -50,7 +50,8 @@ def _daemon_set(cluster: Cluster, options: argparse.Namespace) -> int:
     for note in _accounts(broker, nodes, dry=not options.apply):
         output.print_progress(note)
     configs = {node: installed_config(cluster, broker, node) for node in nodes or ("",)}
-    text = daemon_set(options.image, cluster.options.get("namespace", ""), build_bundle(), configs)
+    agent = build_bundle(simulating=bool(cluster.simulate))
+    text = daemon_set(options.image, cluster.options.get("namespace", ""), agent, configs)
     if not options.apply:
         output.print_progress(
             "the Secret in it holds the agents' passwords; `--apply` gives all of it to Kubernetes"

@@ -49,7 +49,7 @@ class FleetProcess:
     """The process that simulates all agents; it runs while entered. Implements `shell.Shell`."""
 
     def __init__(self, **plan: float) -> None:
-        """`plan` as in the agent's `simulated_fleet.FleetPlan`."""
+        """`plan` as in `rankdeck_simulator.fleet.FleetPlan`."""
         self._plan = plan
         self._process: asyncio.subprocess.Process
         self._asking = asyncio.Lock()
@@ -59,8 +59,7 @@ class FleetProcess:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "rankdeck_agent",
-            "simulated-fleet",
+            "rankdeck_simulator",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
@@ -89,7 +88,7 @@ class FleetProcess:
         self._write(node.encode() + b" " + line.strip() + b"\n")
 
     def command(self, request: object) -> None:
-        """Send a command to the fleet; see the agent's `simulated_fleet`."""
+        """Send a command to the fleet; see `rankdeck_simulator.fleet`."""
         self._write(b" " + json.dumps(request).encode() + b"\n")
 
     async def ask(self) -> dict[str, object]:
@@ -123,7 +122,7 @@ class FleetProcess:
         """Open the channel of a node's agent, which is always there;
         raises AgentError for other programs.
         """
-        agent = build_bundle()
+        agent = build_bundle(simulating=True)
         if argv[-1] == _TELEMETRY:
             return _AgentChannel(self, node)
         if agent.name not in argv:

@@ -32,6 +32,8 @@ from rankdeck.remote.shell import (
 )
 
 _PACKAGES = ("rankdeck_agent", "paho")
+_SIMULATOR = "rankdeck_simulator"
+"""Only for nodes that simulate devices."""
 _MODULES = ("pynvml",)
 """Included in the file if they are installed here; the agent works without them."""
 _MAKE_WRITABLE = "make that folder writable, with room for two megabytes"
@@ -107,11 +109,18 @@ class Bundle:
     """The file name on a node; contains the beginning of the digest."""
 
 
+def build_bundle(*, simulating: bool = False) -> Bundle:
+    """The agent as one file; the same sources give the same bytes.
+
+    `simulating`: with the devices that `simulate:` of a cluster file asks for.
+    """
+    return _built(simulating)
+
+
 @cache
-def build_bundle() -> Bundle:
-    """The agent as one file; the same sources give the same bytes."""
+def _built(simulating: bool) -> Bundle:
     files = {"__main__.py": _MAIN.encode()}
-    for package in _PACKAGES:
+    for package in (*_PACKAGES, *[_SIMULATOR] * simulating):
         files.update(_package(package))
     for module in _MODULES:
         files.update(_module(module))
@@ -313,14 +322,16 @@ class Agents:
         of_node: Mapping[str, Sequence[str]] | None = None,
         folder: str = "",
         patience: float = 1.0,
+        simulating: bool = False,
     ) -> None:
         """`pythons`: which to try on a node, in order, if `of_node` names
         none for it; neither: the usual ones.
 
         `folder`: where the agent file lies on the nodes; "": the first of the usual places that can
         be used. `patience`: all limits are multiplied by it (see `Access.patience`).
+        `simulating`: the nodes simulate devices.
         """
-        self._patience = patience
+        self._patience, self._simulating = patience, simulating
         self.shell, self._pythons, self._of_node = shell, pythons, of_node or {}
         """`shell` is for other programs on nodes."""
         self._places = (folder,) if folder else node_python.PLACES
@@ -428,8 +439,12 @@ class Agents:
                 self._paths[node] = await self._bring(node)
             return self._paths[node]
 
+    @property
+    def _bundle(self) -> Bundle:
+        return build_bundle(simulating=self._simulating)
+
     async def _bring(self, node: str) -> tuple[str, ...]:
-        agent, named = build_bundle(), self._of_node.get(node) or self._pythons
+        agent, named = self._bundle, self._of_node.get(node) or self._pythons
         found = await self._look(node, named, self._places)
         node_python.check_python(node, found, named)
         if found.digest != agent.digest:
@@ -445,7 +460,7 @@ class Agents:
         return (found.python, node_python.ALONE, found.path)
 
     async def _look(self, node: str, pythons: Sequence[str], places: Sequence[str]) -> FoundPython:
-        asked = node_python.python_look_command(build_bundle().name, pythons, places)
+        asked = node_python.python_look_command(self._bundle.name, pythons, places)
         limit = LOOK_LIMIT * self._patience
         async with limit_time(
             node, limit, f"no answer within {limit:g} s to a command over SSH: {_HANGS}"
@@ -462,9 +477,9 @@ class Agents:
         for number, place in enumerate(self._places):
             if again or number:
                 found = await self._look(node, (found.python,), (place,))
-                if found.digest == build_bundle().digest:
+                if found.digest == self._bundle.digest:
                     return found._replace(place=str(number))
-            why = await self._put(node, found, build_bundle().data)
+            why = await self._put(node, found, self._bundle.data)
             if not why:
                 there = await self._look(node, (found.python,), (place,))
                 return there._replace(place=str(number))

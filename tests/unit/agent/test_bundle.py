@@ -51,7 +51,26 @@ def test_the_bundle_holds_the_agent_paho_and_no_console(agent):
     names = zipfile.ZipFile(agent).namelist()
 
     assert {"__main__.py", "rankdeck_agent/wire/__init__.py", "paho/mqtt/client.py"} <= set(names)
-    assert not [n for n in names if n.startswith("rankdeck/")]
+    assert not [n for n in names if n.startswith(("rankdeck/", "rankdeck_simulator/"))]
+
+
+def test_an_agent_without_simulated_devices_says_so(agent):
+    asked = json.dumps({"host": "localhost", "node": "n1", "cluster": "c", "simulate": ["gpu"]})
+
+    done = run(sys.executable, "-IS", agent, "telemetry", stdin=asked.encode() + b"\n")
+
+    assert done.returncode == 2
+    assert b"simulate: this agent has no simulated devices" in done.stderr
+
+
+def test_nodes_that_simulate_get_an_agent_that_can(tmp_path):
+    path = tmp_path / "agent.pyz"
+    path.write_bytes(build_bundle(simulating=True).data)
+
+    names = zipfile.ZipFile(path).namelist()
+
+    assert "rankdeck_simulator/devices.py" in names
+    assert build_bundle(simulating=True).digest != build_bundle().digest
 
 
 def test_the_bundle_tells_its_version_on_the_oldest_python(agent):

@@ -13,7 +13,6 @@ from rankdeck.state import sanitize
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.fleet_history import MOST_AN_HOUR
 from rankdeck.telemetry.link import FleetUpdater
-from rankdeck_agent.collectors.simulated import SimulatedGpus, SimulatedRdma
 from rankdeck_agent.rules.levels import NODE_MORE, SUMMARY, Expected
 from rankdeck_agent.rules.report import expectations_fingerprint, health_of, shorten_report
 from rankdeck_agent.sampler import NodeJudge, Reporter
@@ -30,6 +29,7 @@ from rankdeck_agent.wire import (
     encode_message,
     split_time,
 )
+from rankdeck_simulator.devices import SimulatedGpus, SimulatedRdma
 
 HEARTBEAT = 10.0
 START = 2e9

@@ -4,7 +4,10 @@ import pytest
 
 from rankdeck.config.clusters import SIMULATED as OFFERED
 from rankdeck_agent.collectors import make_collectors
-from rankdeck_agent.collectors.simulated import (
+from rankdeck_agent.config import AgentConfigError, from_mapping
+from rankdeck_agent.telemetry import make_hello
+from rankdeck_agent.wire import METRICS
+from rankdeck_simulator.devices import (
     FAULTS,
     SIMULATED,
     SimulatedGpus,
@@ -12,9 +15,6 @@ from rankdeck_agent.collectors.simulated import (
     SimulatedRdma,
     choose_simulations,
 )
-from rankdeck_agent.config import AgentConfigError, from_mapping
-from rankdeck_agent.telemetry import make_hello
-from rankdeck_agent.wire import METRICS
 
 
 def after(made, seconds=120):

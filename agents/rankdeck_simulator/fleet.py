@@ -1,5 +1,4 @@
-"""`simulated-fleet`: simulates the agents of many nodes in one
-process, for demo, teaching and benchmarks.
+"""Simulates the agents of many nodes in one process, for demo, teaching and benchmarks.
 
 Standard input has lines `NODE JSON`: what the agent of that node would get on its own standard
 input, first its configuration, then lines like `{"samples": true}`; a line with only `NODE` ends
@@ -25,7 +24,6 @@ from typing import Any, Callable, Optional
 
 from rankdeck_agent import __version__
 from rankdeck_agent.collectors.base import Reading
-from rankdeck_agent.collectors.simulated import SimulatedGpus, SimulatedHost, SimulatedRdma
 from rankdeck_agent.config import SIZE_LIMIT, AgentConfigError, Config, from_line
 from rankdeck_agent.files import clean_text
 from rankdeck_agent.sampler import HASTE, NodeJudge, Reporter
@@ -33,6 +31,7 @@ from rankdeck_agent.seen_devices import SeenDevices
 from rankdeck_agent.telemetry import samples_wanted
 from rankdeck_agent.text import parse_json_table, print_complaint
 from rankdeck_agent.wire import Hello, Message, Sample, encode_message, message_topic
+from rankdeck_simulator.devices import SimulatedGpus, SimulatedHost, SimulatedRdma
 
 SILENT = "silent"
 FAULTS = (
@@ -672,4 +671,4 @@ def main() -> int:
     try:
         return SimulatedFleet().run()
     except (AgentConfigError, ValueError) as error:
-        return print_complaint(f"rankdeck-agent: {clean_text(str(error), 500)}", 2)
+        return print_complaint(f"rankdeck-simulator: {clean_text(str(error), 500)}", 2)
