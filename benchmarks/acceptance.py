@@ -17,13 +17,13 @@ from tests.support.shaped_lab import NODES, ShapedLab
 from benchmarks.measure import slower
 from benchmarks.result import MissingError, Result
 from rankdeck.acceptance import view
+from rankdeck.acceptance.measure import RawOutputs
 from rankdeck.acceptance.run import RunPlan, StagePlan, acceptance_plan_json, plan_hash
+from rankdeck.acceptance.runner import Runner
+from rankdeck.acceptance.store import AcceptanceRuns, KeptRun
+from rankdeck.acceptance.values import Stage
 from rankdeck.acceptance.work import Setup
-from rankdeck.acceptance_runs.measure import RawOutputs
-from rankdeck.acceptance_runs.runner import Runner
-from rankdeck.model.acceptance import Stage
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.state.acceptance import AcceptanceRuns, KeptRun
 
 PAIRS = 500
 ROUND = 17.0

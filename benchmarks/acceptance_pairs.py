@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 from rankdeck.acceptance.run import Request
+from rankdeck.acceptance.values import Stage
 from rankdeck.config.clusters import read_cluster
-from rankdeck.model.acceptance import Stage
 from rankdeck.opening import open_cluster_session
 
 

@@ -9,12 +9,12 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 
+from rankdeck.acceptance.store import AcceptanceRuns
 from rankdeck.config.files import console_state_folder
 from rankdeck.model.cluster import Cluster
 from rankdeck.remote.questions import Operator, Questions
 from rankdeck.remote.shell import Shell
 from rankdeck.session import Session
-from rankdeck.state.acceptance import AcceptanceRuns
 from rankdeck.state.history_thread import open_history
 from rankdeck.telemetry.link import open_link
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rankdeck import plugins
+from rankdeck.acceptance.store import AcceptanceRuns
 from rankdeck.backends import slurm, slurm_attach
 from rankdeck.backends.base import Backend
 from rankdeck.backends.export import write_export
@@ -80,7 +81,6 @@ from rankdeck.remote.shell import Shell
 from rankdeck.remote.user_ssh import UserSsh
 from rankdeck.reports.job import TAIL, report_source, write_page, write_report
 from rankdeck.rules.inspect import Inspection
-from rankdeck.state.acceptance import AcceptanceRuns
 from rankdeck.state.fleet import Fleet, KubernetesState, Switches
 from rankdeck.state.fleet_history import Messages
 from rankdeck.state.history import History, HistoryState
@@ -94,7 +94,7 @@ from rankdeck.telemetry.link import Link, Telemetry, open_link
 from rankdeck.telemetry.slurm import SlurmClient
 
 if TYPE_CHECKING:
-    from rankdeck.acceptance_runs.acceptance import Acceptance
+    from rankdeck.acceptance.service import Acceptance
 
 log = logging.getLogger(__name__)
 SAVE_PERIOD = 1.0
@@ -636,13 +636,13 @@ class Session:
 
     @property
     def acceptance(self) -> "Acceptance":
-        """Starts and keeps acceptance runs; see `acceptance_runs/acceptance.py`.
+        """Starts and keeps acceptance runs; see `acceptance/service.py`.
 
         Made at first use.
         """
         if self._acceptance is None:
             # Loading the recipes takes time, and most sessions need none.
-            from rankdeck.acceptance_runs.acceptance import Acceptance
+            from rankdeck.acceptance.service import Acceptance
 
             self._acceptance = Acceptance(
                 self, self._accepted, console_state_folder() / "acceptance"

@@ -6,8 +6,8 @@ from rankdeck import plugins
 from rankdeck.acceptance.output_text import Asked, read_output
 from rankdeck.acceptance.planning import named_stages
 from rankdeck.acceptance.recipe import Endpoints, HardwareFacts, Recipe
+from rankdeck.acceptance.values import Outcome, Stage
 from rankdeck.errors import UnknownPluginError
-from rankdeck.model.acceptance import Outcome, Stage
 from rankdeck.model.job import Launch
 
 NAMES = plugins.plugin_names("recipes")

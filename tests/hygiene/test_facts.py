@@ -86,7 +86,7 @@ OWN: Mapping[tuple[str, str], str] = {
         "it never began",
     ): "a kept measurement has a text and no kind of its failure",
     (
-        "console/rankdeck/model/acceptance.py",
+        "console/rankdeck/acceptance/values.py",
         "\\b(\\d{1,12}) retransmits",
     ): "a kept measurement has no count of them",
     (

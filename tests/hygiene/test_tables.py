@@ -77,8 +77,8 @@ def test_the_past_is_kept_of_every_metric_that_a_screen_draws() -> None:
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
 def test_a_command_is_in_the_module_that_its_docstring_says(verb: object) -> None:
     name, target = verb.name, verb.target  # type: ignore[attr-defined]
-    module = target.partition(":")[0].rpartition(".")[2]
-    docstring = ast.get_docstring(ast.parse(Path(f"console/rankdeck/cli/{module}.py").read_text()))
+    path = Path("console", *target.partition(":")[0].split(".")).with_suffix(".py")
+    docstring = ast.get_docstring(ast.parse(path.read_text()))
 
     words = {name, name.partition(" ")[0]}
-    assert words & {module, *re.findall(r"`(?:rankdeck )?([\w-]+)", docstring or "")}, docstring
+    assert words & {path.stem, *re.findall(r"`(?:rankdeck )?([\w-]+)", docstring or "")}, docstring

@@ -15,7 +15,7 @@ from tests.support.polling import wait_until
 from rankdeck import plugins
 from rankdeck.acceptance.output_text import Asked, read_output
 from rankdeck.acceptance.recipe import Commands, Endpoints, OutputReading, Recipe
-from rankdeck.model.acceptance import Outcome
+from rankdeck.acceptance.values import Outcome
 
 pytestmark = pytest.mark.slow
 LIMIT = 50

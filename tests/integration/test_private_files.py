@@ -15,8 +15,8 @@ import pytest
 import yaml
 from tests.support.sshd import nodes
 
+from rankdeck.acceptance.store import AcceptanceRuns
 from rankdeck.config.files import create_private_folder, private_file
-from rankdeck.state.acceptance import AcceptanceRuns
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 SCRIPT = 'echo out; echo err >&2; echo "$TMPDIR" >"$HOME/of-the-job"; exit 3'
@@ -139,7 +139,7 @@ def test_what_was_open_to_others_is_narrowed(tmp_path: Path) -> None:
 BESIDE = """
 import sys
 from pathlib import Path
-from rankdeck.state.acceptance import AcceptanceRuns
+from rankdeck.acceptance.store import AcceptanceRuns
 AcceptanceRuns(Path(sys.argv[1])).close()
 """
 

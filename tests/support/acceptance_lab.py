@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from rankdeck.acceptance.judge import Judgement
 from rankdeck.acceptance.schedule import Options, Round, Schedule
 from rankdeck.acceptance.suspects import Context
-from rankdeck.model.acceptance import Measurement, Outcome
+from rankdeck.acceptance.values import Measurement, Outcome
 
 LINK = 96.0
 

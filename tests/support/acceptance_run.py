@@ -14,10 +14,10 @@ from rankdeck.acceptance.run import (
     StagePlan,
     StageView,
 )
+from rankdeck.acceptance.store import Exclusion
 from rankdeck.acceptance.suspects import Context
+from rankdeck.acceptance.values import READ, Answer, Measurement, Outcome, Result, Stage
 from rankdeck.errors import RankdeckError
-from rankdeck.model.acceptance import READ, Answer, Measurement, Outcome, Result, Stage
-from rankdeck.state.acceptance import Exclusion
 
 RECIPE = "iperf3"
 START = 1_700_000_000.0

@@ -20,12 +20,13 @@ from hypothesis import strategies as st
 
 from rankdeck import plugins
 from rankdeck.acceptance.output_text import read_output
+from rankdeck.acceptance.shapes import reading_shape
 from rankdeck.backends.frames import FrameError
 from rankdeck.backends.launchers import plan_job
 from rankdeck.backends.node_stream import NodeStream
 from rankdeck.backends.ssh import _concluded, found_jobs, left_there
 from rankdeck.cli.check import look_at
-from rankdeck.cli.shapes import clean_shape, reading_shape
+from rankdeck.cli.shapes import clean_shape
 from rankdeck.config import user
 from rankdeck.errors import AgentError, ConfigError, LaunchError, MetricsError
 from rankdeck.images.bring import image_rows

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import asyncssh
 
+from rankdeck.acceptance.measure import RawOutputs
 from rankdeck.acceptance.output_text import LARGEST
-from rankdeck.acceptance_runs.measure import RawOutputs
+from rankdeck.acceptance.store import read_baselines
+from rankdeck.acceptance.values import Result, Stage
 from rankdeck.cli.check import look_at
 from rankdeck.cli.choose import read_file_or_stdin
 from rankdeck.cli.output import UsageError
@@ -24,7 +26,6 @@ from rankdeck.config.user import read_settings
 from rankdeck.demo.cluster import read_record
 from rankdeck.errors import BrokerError, ConfigError
 from rankdeck.images.copy import LocalFile, sha256_of
-from rankdeck.model.acceptance import Result, Stage
 from rankdeck.model.cluster import Broker, Cluster, Metrics, Node, Switch
 from rankdeck.model.health import Level
 from rankdeck.preflight.findings import Change
@@ -33,7 +34,6 @@ from rankdeck.preflight.job_file_patch import patch_job_file
 from rankdeck.prometheus.site_past import _head, _tls
 from rankdeck.remote.host_keys import HostKeys
 from rankdeck.remote.identities import Identities
-from rankdeck.state.acceptance import read_baselines
 from rankdeck.state.own_messages import read_messages
 from rankdeck.telemetry.gnmi import SwitchError, _certificates
 from rankdeck.telemetry.link import agent_config

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rankdeck.acceptance.run import AcceptanceRun, RunState
+from rankdeck.acceptance.values import Outcome
 from rankdeck.errors import LaunchError
-from rankdeck.model.acceptance import Outcome
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.ui.app import RankdeckApp

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from rankdeck.model.acceptance import Outcome
+from rankdeck.acceptance.values import Outcome
 from tests.support.outputs import read, recorded, said, values
 
 MEASURED, FAILED, NOT_MEASURED, REFUSED = Outcome.MEASURED, Outcome.FAILED, Outcome.NOT_MEASURED, Outcome.REFUSED  # fmt: skip

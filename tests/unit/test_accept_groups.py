@@ -16,7 +16,7 @@ from rankdeck.acceptance.schedule import (
     groups_of,
     next_groups,
 )
-from rankdeck.model.acceptance import Answer, Outcome, Result, Stage
+from rankdeck.acceptance.values import Answer, Outcome, Result, Stage
 
 NODES = tuple(f"n{number}" for number in range(64))
 SLOW, GOOD = NODES[:32], NODES[32:]

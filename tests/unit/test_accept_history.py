@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from rankdeck.acceptance.measure import RawOutputs
 from rankdeck.acceptance.run import BaselineValue, changed_since, list_drifts
-from rankdeck.acceptance_runs.measure import RawOutputs
+from rankdeck.acceptance.store import KEEP, AcceptanceRuns, Baseline, KeptRun
+from rankdeck.acceptance.values import Outcome, Result, Stage
 from rankdeck.errors import ConfigError, HistoryError
-from rankdeck.model.acceptance import Outcome, Result, Stage
-from rankdeck.state.acceptance import KEEP, AcceptanceRuns, Baseline, KeptRun
 
 RUN = KeptRun("r1", "c", 1000.0, "abc", "ro644", "first")
 ONE = Result(

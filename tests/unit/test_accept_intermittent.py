@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rankdeck.acceptance.judge import judge_measurements
 from rankdeck.acceptance.schedule import Options, Schedule
 from rankdeck.acceptance.suspects import Context, Suspects
-from rankdeck.model.acceptance import Answer, Measurement, PathEnd, Stage, measurement_of
+from rankdeck.acceptance.values import Answer, Measurement, PathEnd, Stage, measurement_of
 from tests.support.acceptance_run import result
 
 NODES = tuple(f"n{number}" for number in range(1, 9))

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from rankdeck.acceptance.baseline import kinds_of_hardware
+from rankdeck.acceptance.hardware import describe_differing
 from rankdeck.acceptance.judge import Judgement, judge_measurements
+from rankdeck.acceptance.population import measure_population
 from rankdeck.acceptance.recipe import ExpectedResult
 from rankdeck.acceptance.schedule import Options, Round, Schedule, circle_rounds, pair_rounds
 from rankdeck.acceptance.suspects import Context
-from rankdeck.model.acceptance import Answer, Kind, Measurement, Outcome, Stage
-from rankdeck.model.measured_hardware import describe_differing
-from rankdeck.model.measured_population import measure_population
+from rankdeck.acceptance.values import Answer, Kind, Measurement, Outcome, Stage
 from tests.support.acceptance_lab import LINK, Lab
 from tests.support.targets import CORPUS
 

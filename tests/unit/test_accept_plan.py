@@ -35,6 +35,7 @@ from rankdeck.acceptance.recipes import node_program_text
 from rankdeck.acceptance.recipes.facts import cpu_heat, nccl
 from rankdeck.acceptance.run import Request, RunPlan, acceptance_plan_json, read_plan
 from rankdeck.acceptance.schedule import next_groups
+from rankdeck.acceptance.values import Answer, Outcome, Result, Stage
 from rankdeck.acceptance.view import judge_results
 from rankdeck.acceptance.work import (
     MARK,
@@ -53,7 +54,6 @@ from rankdeck.acceptance.work import (
 )
 from rankdeck.backends.launchers import choose_nodes, exclude_nodes, place_job
 from rankdeck.errors import LaunchError, RankdeckError
-from rankdeck.model.acceptance import Answer, Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.model.schedulers import SlurmNode

@@ -13,7 +13,7 @@ from rankdeck import plugins
 from rankdeck.acceptance.output_text import Asked, read_output
 from rankdeck.acceptance.recipe import HardwareFacts, OutputReading
 from rankdeck.acceptance.recipes.node import expected_gosa
-from rankdeck.model.acceptance import Outcome
+from rankdeck.acceptance.values import Outcome
 from tests.support.targets import TARGETS
 
 RECORDED = {

@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from rankdeck.acceptance.command import acceptance_outcome, request_of
 from rankdeck.acceptance.heatmap import outcome_headline
 from rankdeck.acceptance.planning import stages_of
+from rankdeck.acceptance.report_files import report_files, write_reports
+from rankdeck.acceptance.report_page import acceptance_page
 from rankdeck.acceptance.run import AcceptanceRun, RunState, measured_cells, next_step
-from rankdeck.cli.accept import acceptance_outcome, request_of
+from rankdeck.acceptance.values import Answer, Kind, Outcome, Stage, Verdict
 from rankdeck.cli.verbs import make_parser
 from rankdeck.errors import RankdeckError
-from rankdeck.model.acceptance import Answer, Kind, Outcome, Stage, Verdict
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.reports.acceptance_files import report_files, write_reports
-from rankdeck.reports.acceptance_page import acceptance_page
 from rankdeck.rules.secrets import Secrets
 from tests.support.acceptance_run import (
     Outputs,

@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.acceptance import view
+from rankdeck.acceptance import measure, view
+from rankdeck.acceptance import runner as runner_module
+from rankdeck.acceptance.hardware import LINK_ERRORS, REBOOTS, describe_differing
+from rankdeck.acceptance.measure import RawOutputs
 from rankdeck.acceptance.run import (
     Request,
     RunPlan,
@@ -20,17 +23,13 @@ from rankdeck.acceptance.run import (
     acceptance_plan_json,
     plan_hash,
 )
+from rankdeck.acceptance.runner import Runner
+from rankdeck.acceptance.service import Acceptance
+from rankdeck.acceptance.store import AcceptanceRuns, KeptRun
+from rankdeck.acceptance.values import Outcome, Result, Stage
 from rankdeck.acceptance.work import Setup, Work, spec_of
-from rankdeck.acceptance_runs import measure
-from rankdeck.acceptance_runs import runner as runner_module
-from rankdeck.acceptance_runs.acceptance import Acceptance
-from rankdeck.acceptance_runs.measure import RawOutputs
-from rankdeck.acceptance_runs.runner import Runner
 from rankdeck.errors import RankdeckError
-from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.measured_hardware import LINK_ERRORS, REBOOTS, describe_differing
-from rankdeck.state.acceptance import AcceptanceRuns, KeptRun
 from rankdeck_agent.collectors.rdma import RdmaCollector
 from rankdeck_agent.wire import Hello, Sample
 from tests.support.acceptance_means import SimulatedMeans, Speed

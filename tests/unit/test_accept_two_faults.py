@@ -15,7 +15,7 @@ from rankdeck.acceptance.judge import Judgement, judge_measurements
 from rankdeck.acceptance.leaves import Leaves
 from rankdeck.acceptance.schedule import Options, Round, circle_rounds
 from rankdeck.acceptance.suspects import Context
-from rankdeck.model.acceptance import Answer, Kind, Measurement, Stage
+from rankdeck.acceptance.values import Answer, Kind, Measurement, Stage
 from tests.support.acceptance_lab import LINK, Lab
 
 MEGABITS = Context(unit="Mb/s")

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from rankdeck.acceptance.recipe import HardwareFacts
-from rankdeck.model.acceptance import Outcome
+from rankdeck.acceptance.values import Outcome
 from tests.support.outputs import read, recorded, values
 
 MEASURED, FAILED, NOT_MEASURED = Outcome.MEASURED, Outcome.FAILED, Outcome.NOT_MEASURED

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rankdeck.acceptance.report_files import write_reports
 from rankdeck.config.clusters import read_cluster, write_accounts, write_block
 from rankdeck.config.files import (
     append_lines,
@@ -27,7 +28,6 @@ from rankdeck.config.jobs import read_job
 from rankdeck.config.user import read_settings
 from rankdeck.errors import BrokerError, ConfigError, NodeError, RankdeckError, UntrustedError
 from rankdeck.images.copy import FetchedFile, places_for
-from rankdeck.reports.acceptance_files import write_reports
 from rankdeck.ui import themes
 from rankdeck.ui.fleet_views import FleetView, ViewError, Views
 from tests.support.user_files import CLUSTER, HEAD, KINDS, NAMES, READERS, lay, written_beside

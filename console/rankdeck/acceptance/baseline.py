@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 from statistics import median
 
+from rankdeck.acceptance.population import FEWEST
 from rankdeck.acceptance.recipe import Endpoints, Recipe
 from rankdeck.acceptance.run import (
     AcceptanceRun,
@@ -16,10 +17,9 @@ from rankdeck.acceptance.run import (
     changed_since,
     list_drifts,
 )
+from rankdeck.acceptance.store import Baseline
+from rankdeck.acceptance.values import Result, Stage
 from rankdeck.acceptance.work import find_recipe
-from rankdeck.model.acceptance import Result, Stage
-from rankdeck.model.measured_population import FEWEST
-from rankdeck.state.acceptance import Baseline
 
 
 def params_hash(recipe: Recipe, seconds: int) -> str:

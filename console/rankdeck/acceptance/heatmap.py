@@ -12,8 +12,8 @@ from statistics import median
 from rankdeck import plugins
 from rankdeck.acceptance.recipe import Traits
 from rankdeck.acceptance.run import AcceptanceRun, Cell, RunState, measured_cells
+from rankdeck.acceptance.values import Answer, Kind, Outcome
 from rankdeck.errors import UnknownPluginError
-from rankdeck.model.acceptance import Answer, Kind, Outcome
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.text import significant_figures
 

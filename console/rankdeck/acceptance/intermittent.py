@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import comb
 from statistics import mean, median, median_low
 
+from rankdeck.acceptance.population import DROPS, count_drops
 from rankdeck.acceptance.suspects import (
     EndRole,
     Evidence,
@@ -20,7 +21,7 @@ from rankdeck.acceptance.suspects import (
     path_of,
     steady_runs,
 )
-from rankdeck.model.acceptance import (
+from rankdeck.acceptance.values import (
     FAILS,
     Answer,
     Kind,
@@ -31,7 +32,6 @@ from rankdeck.model.acceptance import (
     Verdict,
     failure_answer,
 )
-from rankdeck.model.measured_population import DROPS, count_drops
 
 _TWICE = 2
 

@@ -19,6 +19,7 @@ from rankdeck.acceptance.intermittent import (
     judge_unsteady,
 )
 from rankdeck.acceptance.leaves import Leaves, crosses_leaves, find_leaves
+from rankdeck.acceptance.population import Population, by_gap
 from rankdeck.acceptance.suspects import (
     BLATANT,
     Context,
@@ -44,7 +45,7 @@ from rankdeck.acceptance.suspects import (
     slower_nodes,
     usual_speed,
 )
-from rankdeck.model.acceptance import (
+from rankdeck.acceptance.values import (
     FAILS,
     Answer,
     Kind,
@@ -56,7 +57,6 @@ from rankdeck.model.acceptance import (
     Verdict,
     failure_answer,
 )
-from rankdeck.model.measured_population import Population, by_gap
 from rankdeck.model.text import list_names, significant_figures
 
 

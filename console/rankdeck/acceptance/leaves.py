@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from math import inf
 from statistics import median
 
-from rankdeck.model.acceptance import Measurement, Path, PathEnd, Stage
-from rankdeck.model.measured_population import FEWEST, by_gap
+from rankdeck.acceptance.population import FEWEST, by_gap
+from rankdeck.acceptance.values import Measurement, Path, PathEnd, Stage
 
 Leaves = Mapping[str, str]
 """Node -> name of its leaf."""

@@ -23,7 +23,7 @@ from rankdeck.acceptance.recipe import (
     explain_reading,
     not_measured,
 )
-from rankdeck.model.acceptance import Outcome
+from rankdeck.acceptance.values import Outcome
 from rankdeck.model.job import Launch
 from rankdeck.model.json_tables import Table, as_table, as_tables, parse_table
 from rankdeck.model.nodeset import fold_nodes

@@ -13,8 +13,10 @@ from statistics import median_low
 
 from rankdeck.acceptance.gate import Admitted, Identity
 from rankdeck.acceptance.leaves import Leaves
+from rankdeck.acceptance.population import FEWEST
 from rankdeck.acceptance.run import Request, RunPlan, StagePlan
 from rankdeck.acceptance.schedule import Options, Pair, group_sizes, groups_of, pair_rounds
+from rankdeck.acceptance.values import Stage
 from rankdeck.acceptance.work import (
     Setup,
     Work,
@@ -26,8 +28,6 @@ from rankdeck.acceptance.work import (
     one_run,
 )
 from rankdeck.errors import RankdeckError
-from rankdeck.model.acceptance import Stage
-from rankdeck.model.measured_population import FEWEST
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.plugins import plugin_names
 from rankdeck_agent.rules.units import write_size as bytes_text

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple, Protocol
 
-from rankdeck.model.acceptance import Outcome
+from rankdeck.acceptance.values import Outcome
 from rankdeck.model.job import Launch
 from rankdeck.model.text import significant_figures
 from rankdeck_agent.rules.units import write_size as bytes_text

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from rankdeck.acceptance.judge import Judgement
 from rankdeck.acceptance.leaves import Leaves
-from rankdeck.model.acceptance import Answer, Kind, Outcome, Result, Stage, Verdict
-from rankdeck.model.measured_population import FEWEST
+from rankdeck.acceptance.population import FEWEST
+from rankdeck.acceptance.values import Answer, Kind, Outcome, Result, Stage, Verdict
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.text import significant_figures
 

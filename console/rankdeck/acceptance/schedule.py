@@ -21,7 +21,7 @@ from rankdeck.acceptance.judge import Judgement, judge_measurements
 from rankdeck.acceptance.leaves import Leaves, crosses_leaves
 from rankdeck.acceptance.recipe import ExpectedResult
 from rankdeck.acceptance.suspects import Context, EndRole, nodes_of
-from rankdeck.model.acceptance import (
+from rankdeck.acceptance.values import (
     FAILS,
     Answer,
     Kind,

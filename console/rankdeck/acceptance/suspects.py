@@ -19,8 +19,16 @@ from rankdeck.acceptance.leaves import (
     rail_faults,
     speeds_together,
 )
+from rankdeck.acceptance.population import (
+    FEWEST,
+    Population,
+    best_of,
+    by_path,
+    count_drops,
+    measure_population,
+)
 from rankdeck.acceptance.recipe import ExpectedResult
-from rankdeck.model.acceptance import (
+from rankdeck.acceptance.values import (
     Answer,
     Kind,
     Measurement,
@@ -30,14 +38,6 @@ from rankdeck.model.acceptance import (
     Stage,
     Verdict,
     failure_answer,
-)
-from rankdeck.model.measured_population import (
-    FEWEST,
-    Population,
-    best_of,
-    by_path,
-    count_drops,
-    measure_population,
 )
 from rankdeck.model.text import list_names, significant_figures
 

@@ -11,12 +11,12 @@ from statistics import median
 
 from rankdeck.acceptance.judge import Judgement
 from rankdeck.acceptance.planning import MEASURED, schedule_options
+from rankdeck.acceptance.population import FEWEST, measure_population
 from rankdeck.acceptance.recipe import ExpectedResult, HardwareFacts, OutputReading, grade_value
 from rankdeck.acceptance.run import PAIRWISE, RunPlan, RunState, StageView
 from rankdeck.acceptance.schedule import Schedule, next_groups
 from rankdeck.acceptance.suspects import Context
-from rankdeck.acceptance.work import find_recipe, known_of, resting_text
-from rankdeck.model.acceptance import (
+from rankdeck.acceptance.values import (
     Answer,
     Kind,
     Outcome,
@@ -26,7 +26,7 @@ from rankdeck.model.acceptance import (
     failure_answer,
     measurement_of,
 )
-from rankdeck.model.measured_population import FEWEST, measure_population
+from rankdeck.acceptance.work import find_recipe, known_of, resting_text
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.text import list_names, significant_figures
 

@@ -26,7 +26,7 @@ from rankdeck.acceptance.recipe import (
     not_measured,
 )
 from rankdeck.acceptance.schedule import Run
-from rankdeck.model.acceptance import GROUPED, Outcome, Result, Stage
+from rankdeck.acceptance.values import GROUPED, Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Abort, JobSpec, Launch, MpiOptions
 from rankdeck.model.safe_text import clean_line

@@ -288,7 +288,7 @@ VERBS = (
     Verb(
         "accept",
         "test whether the cluster is good, and if not, which node or link is bad; or read an output with --read",
-        "rankdeck.cli.accept:run_accept",
+        "rankdeck.acceptance.command:run_accept",
         {
             "words": _option(
                 "nodes (default: all), or what --read or --baseline takes",

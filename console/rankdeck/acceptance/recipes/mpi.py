@@ -30,7 +30,7 @@ from rankdeck.acceptance.recipe import (
     failed_reading,
     not_measured,
 )
-from rankdeck.model.acceptance import Outcome
+from rankdeck.acceptance.values import Outcome
 from rankdeck.model.job import Launch
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck_agent.rules.units import write_size as bytes_text

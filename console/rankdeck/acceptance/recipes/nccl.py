@@ -43,7 +43,7 @@ from rankdeck.acceptance.recipe import (
     refused_reading,
 )
 from rankdeck.acceptance.recipes import node_program_text
-from rankdeck.model.acceptance import Outcome
+from rankdeck.acceptance.values import Outcome
 from rankdeck.model.field_checks import is_integer
 from rankdeck.model.job import Launch
 from rankdeck.model.json_tables import Table, as_table

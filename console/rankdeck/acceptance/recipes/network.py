@@ -38,7 +38,7 @@ from rankdeck.acceptance.recipe import (
     refused_reading,
     tcp_link,
 )
-from rankdeck.model.acceptance import Outcome
+from rankdeck.acceptance.values import Outcome
 from rankdeck.model.field_checks import is_integer, is_number
 from rankdeck.model.job import Launch
 from rankdeck.model.json_tables import Table, as_table

@@ -470,8 +470,8 @@ SCREENS = {
     "sh": "processes:CommandScreen",
     "processes": "processes:ProcessesScreen",
     "help": "help:HelpScreen",
-    "acceptance": "acceptance:AcceptanceScreen",
-    "pair": "acceptance:PairScreen",
+    "acceptance": "rankdeck.acceptance.screen:AcceptanceScreen",
+    "pair": "rankdeck.acceptance.screen:PairScreen",
 }
 """Name of a screen -> its module and class."""
 
@@ -479,7 +479,10 @@ SCREENS = {
 def screen_kind(name: str) -> "type[BaseScreen]":
     """The class of the screen of that name."""
     module, _, of = SCREENS[name].partition(":")
-    return cast("type[BaseScreen]", getattr(import_module(f"rankdeck.ui.screens.{module}"), of))
+    return cast(
+        "type[BaseScreen]",
+        getattr(import_module(module if "." in module else f"rankdeck.ui.screens.{module}"), of),
+    )
 
 
 def make_screen(name: str, *arguments: Any) -> "BaseScreen":  # noqa: ANN401 - as its class says

@@ -29,6 +29,8 @@ from rankdeck.acceptance.gate import (
     of_network,
     read_identity,
 )
+from rankdeck.acceptance.hardware import describe_differing
+from rankdeck.acceptance.measure import MeasureSession, RawOutputs, measure_job
 from rankdeck.acceptance.planning import (
     Participants,
     Rails,
@@ -51,18 +53,16 @@ from rankdeck.acceptance.run import (
     plan_hash,
     read_plan,
 )
+from rankdeck.acceptance.runner import Runner
+from rankdeck.acceptance.store import AcceptanceRuns, Exclusion, KeptRun
+from rankdeck.acceptance.values import Result
 from rankdeck.acceptance.work import PEER, Setup, Work, command_lines, find_recipe, job_spec
-from rankdeck.acceptance_runs.measure import MeasureSession, RawOutputs, measure_job
-from rankdeck.acceptance_runs.runner import Runner
 from rankdeck.config.files import command_of
 from rankdeck.errors import RankdeckError, UnknownRunError
 from rankdeck.errors import leaf_errors as errors_in
-from rankdeck.model.acceptance import Result
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Launch
-from rankdeck.model.measured_hardware import describe_differing
 from rankdeck.model.schedulers import SlurmNode
-from rankdeck.state.acceptance import AcceptanceRuns, Exclusion, KeptRun
 from rankdeck_agent.wire import RUN_TOKEN
 
 _LOOK_LIMIT, _QUEUE_LIMIT = 30.0, 300.0

@@ -16,6 +16,7 @@ from rankdeck.acceptance.heatmap import (
     outcome_headline,
 )
 from rankdeck.acceptance.judge import Judgement
+from rankdeck.acceptance.pair_map import NOT_GOOD, ROLES
 from rankdeck.acceptance.run import (
     AcceptanceProtocol,
     AcceptanceRun,
@@ -25,8 +26,8 @@ from rankdeck.acceptance.run import (
     next_step,
     once_more,
 )
+from rankdeck.acceptance.values import Answer, Outcome, Result, Stage
 from rankdeck.errors import RankdeckError
-from rankdeck.model.acceptance import Answer, Outcome, Result, Stage
 from rankdeck.model.health import parse_duration
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import printable_line
@@ -35,7 +36,6 @@ from rankdeck.ui.operations import errors_shown
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.screens.modals import WIDE, ChangeQuestion
 from rankdeck.ui.widgets.canvas import Run, Runs, break_runs, cut_text, measure_runs
-from rankdeck.ui.widgets.pair_map import NOT_GOOD, ROLES
 from rankdeck_agent.rules.units import write_duration, write_size
 
 PROGRESS_ROLES = {

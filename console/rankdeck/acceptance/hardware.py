@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median, median_low
 from typing import TypeVar
 
-from rankdeck.model.measured_population import FEWEST
+from rankdeck.acceptance.population import FEWEST
 from rankdeck.model.text import list_names
 
 LOW_CLOCK = 0.9

@@ -10,8 +10,8 @@ from textual.geometry import Region
 from textual.message import Message
 
 from rankdeck.acceptance.heatmap import HeatMap, cell_kind, cell_mark
+from rankdeck.acceptance.population import Population
 from rankdeck.acceptance.run import AcceptanceRun, Cell
-from rankdeck.model.measured_population import Population
 from rankdeck.model.safe_text import printable_line
 from rankdeck.model.text import significant_figures
 from rankdeck.ui import actions

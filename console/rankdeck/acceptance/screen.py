@@ -22,14 +22,9 @@ from rankdeck.acceptance.heatmap import (
     node_strip,
     outcome_headline,
 )
+from rankdeck.acceptance.pair_map import LEAST_BESIDE, LEAST_ROOMY, ROLES, PairMap, heat_legend
 from rankdeck.acceptance.run import AcceptanceProtocol, AcceptanceRun, Cell, Request, RunState
-from rankdeck.config.files import expand_path
-from rankdeck.model.acceptance import Outcome, Result
-from rankdeck.model.nodeset import expand_nodes
-from rankdeck.model.safe_text import printable_line
-from rankdeck.model.text import significant_figures
-from rankdeck.ui import actions, formatting
-from rankdeck.ui.acceptance_page import (
+from rankdeck.acceptance.screen_page import (
     PROGRESS_ROLES,
     RunActions,
     RunChoice,
@@ -40,12 +35,17 @@ from rankdeck.ui.acceptance_page import (
     stage_line,
     start_lines,
 )
+from rankdeck.acceptance.values import Outcome, Result
+from rankdeck.config.files import expand_path
+from rankdeck.model.nodeset import expand_nodes
+from rankdeck.model.safe_text import printable_line
+from rankdeck.model.text import significant_figures
+from rankdeck.ui import actions, formatting
 from rankdeck.ui.operations import errors_shown
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.modals import WIDE, ChangeQuestion, row_lines
 from rankdeck.ui.themes import Mark
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, break_runs
-from rankdeck.ui.widgets.pair_map import LEAST_BESIDE, LEAST_ROOMY, ROLES, PairMap, heat_legend
 from rankdeck.ui.widgets.vtable import CellMap, Column, VTable
 
 LEAST_BELOW, MOST_STRIP = 5, 6
@@ -463,7 +463,7 @@ class AcceptanceScreen(base.BaseScreen):
         return not self._run_actions.is_going
 
     def _save(self, folder: Path) -> None:
-        from rankdeck.reports.acceptance_files import write_reports
+        from rankdeck.acceptance.report_files import write_reports
         from rankdeck.rules.secrets import Secrets
 
         run, port = self.run_shown, self._run_actions.port

@@ -18,6 +18,7 @@ from typing import Any
 
 import rankdeck_agent
 from rankdeck.acceptance.heatmap import cell_words, outcome_headline, traits_of
+from rankdeck.acceptance.report_page import acceptance_page, choose_excerpts
 from rankdeck.acceptance.run import (
     PAIRWISE,
     AcceptanceRun,
@@ -29,14 +30,13 @@ from rankdeck.acceptance.run import (
     measured_cells,
     next_step,
 )
+from rankdeck.acceptance.values import Answer, Outcome, Result
 from rankdeck.config.files import write_user_file
 from rankdeck.errors import RankdeckError
-from rankdeck.model.acceptance import Answer, Outcome, Result
 from rankdeck.model.json_values import read_value
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import clean_line
 from rankdeck.model.series import labels_text
-from rankdeck.reports.acceptance_page import acceptance_page, choose_excerpts
 from rankdeck.rules.secrets import Secrets
 
 VERSION = 1

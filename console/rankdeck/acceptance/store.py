@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rankdeck.acceptance.values import GROUPED, Outcome, Result, Stage
 from rankdeck.errors import ConfigError, HistoryError, Problem
-from rankdeck.model.acceptance import GROUPED, Outcome, Result, Stage
 from rankdeck.model.field_checks import Check, is_integer, is_number, is_stamp, is_text
 from rankdeck.model.json_tables import is_list, is_table, parse_table
 from rankdeck.model.nodeset import expand_nodes, fold_nodes

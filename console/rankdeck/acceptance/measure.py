@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from rankdeck.acceptance.values import Result
 from rankdeck.config.files import create_private_folder, read_regular, write_user_file
 from rankdeck.errors import LaunchError, RankdeckError
-from rankdeck.model.acceptance import Result
 from rankdeck.model.job import CancelReport, Chunk, Followed, Job, JobSpec
 from rankdeck.model.nodeset import PLAIN
 from rankdeck.model.rank import State

@@ -20,10 +20,10 @@ from rankdeck.acceptance.heatmap import (
     outcome_headline,
     traits_of,
 )
+from rankdeck.acceptance.population import FEWEST
 from rankdeck.acceptance.run import AcceptanceRun, MeasurementSource, next_step
+from rankdeck.acceptance.values import Outcome, Result, Stage
 from rankdeck.acceptance.view import unit_of
-from rankdeck.model.acceptance import Outcome, Result, Stage
-from rankdeck.model.measured_population import FEWEST
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.text import significant_figures
 from rankdeck.reports import html

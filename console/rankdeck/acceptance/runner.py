@@ -11,10 +11,33 @@ from itertools import groupby, product
 from math import ceil
 
 from rankdeck.acceptance.baseline import hardware_name, kinds_of_hardware, params_hash
+from rankdeck.acceptance.hardware import (
+    BUSY_CORES,
+    CLOCKS,
+    COUNTERS,
+    HEARD,
+    LINK_ERRORS,
+    REBOOTS,
+    WELL,
+    Grown,
+    busy_cores,
+    clocks_under_load,
+    describe_differing,
+    link_errors,
+)
+from rankdeck.acceptance.measure import (
+    Ended,
+    MeasureSession,
+    RawOutputs,
+    ended_with_proof,
+    measure_job,
+)
 from rankdeck.acceptance.planning import rail_count
 from rankdeck.acceptance.recipe import NEVER_BEGAN
 from rankdeck.acceptance.run import RunPlan
 from rankdeck.acceptance.schedule import Round, Run, next_groups, runs_of_pair
+from rankdeck.acceptance.store import AcceptanceRuns
+from rankdeck.acceptance.values import Key, Outcome, Result, Stage, Verdict, measurement_of
 from rankdeck.acceptance.view import able_nodes, expected_median, schedule_of
 from rankdeck.acceptance.work import (
     Setup,
@@ -29,29 +52,6 @@ from rankdeck.acceptance.work import (
     spec_of,
     takes_turns,
 )
-from rankdeck.acceptance_runs.measure import (
-    Ended,
-    MeasureSession,
-    RawOutputs,
-    ended_with_proof,
-    measure_job,
-)
-from rankdeck.model.acceptance import Key, Outcome, Result, Stage, Verdict, measurement_of
-from rankdeck.model.measured_hardware import (
-    BUSY_CORES,
-    CLOCKS,
-    COUNTERS,
-    HEARD,
-    LINK_ERRORS,
-    REBOOTS,
-    WELL,
-    Grown,
-    busy_cores,
-    clocks_under_load,
-    describe_differing,
-    link_errors,
-)
-from rankdeck.state.acceptance import AcceptanceRuns
 from rankdeck.state.fleet import NodeState
 
 _ATTEMPTS = 3

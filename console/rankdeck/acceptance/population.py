@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, median
 
-from rankdeck.model.acceptance import Answer, Measurement, Path
+from rankdeck.acceptance.values import Answer, Measurement, Path
 
 
 @dataclass(frozen=True, slots=True)

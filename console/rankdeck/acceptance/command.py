@@ -21,21 +21,21 @@ from rankdeck.acceptance.run import (
     StagePlan,
     next_step,
 )
-from rankdeck.acceptance_runs.acceptance import Acceptance
+from rankdeck.acceptance.service import Acceptance
+from rankdeck.acceptance.shapes import acceptance_shape, reading_shape
+from rankdeck.acceptance.store import Exclusion
+from rankdeck.acceptance.values import Outcome, Result, Stage
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import Interrupts, ask_agreement, open_for_command, until_done
 from rankdeck.cli.output import UsageError
-from rankdeck.cli.shapes import acceptance_shape, reading_shape
 from rankdeck.cli.spans import parse_option_span
 from rankdeck.config.files import LIMIT, expand_path, find_job
 from rankdeck.errors import RankdeckError
-from rankdeck.model.acceptance import Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.text import day_time, significant_figures
 from rankdeck.rules.secrets import Secrets
 from rankdeck.session import Session
-from rankdeck.state.acceptance import Exclusion
 from rankdeck_agent.rules.units import write_size as bytes_text
 
 BAD, MISSING, REFUSED = 1, 2, 3
@@ -401,7 +401,7 @@ def _say_outcome(session: Session, run: AcceptanceRun, options: argparse.Namespa
     output.say_result(acceptance_shape(run), text, as_json=options.json)
     if not options.report:
         return
-    from rankdeck.reports.acceptance_files import write_reports
+    from rankdeck.acceptance.report_files import write_reports
 
     folder = expand_path(options.report)
     secrets = Secrets([session.cluster.environment])

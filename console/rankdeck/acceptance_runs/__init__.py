@@ -1,4 +1,0 @@
-"""Runs acceptance: real jobs in rounds; each result is saved at once.
-
-`acceptance` decides what to measure, and judges it.
-"""
