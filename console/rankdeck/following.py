@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from rankdeck.backends.base import Backend, Follower
 from rankdeck.backends.remote_log import Player
+from rankdeck.backends.witnesses import WitnessWatch
 from rankdeck.errors import RankdeckError
 from rankdeck.model.job import Countdown, Followed, Job, Stall, State
 from rankdeck.model.job_events import Lost, NodeEvent
@@ -31,13 +32,20 @@ log = logging.getLogger(__name__)
 _LAST_LINES = 20
 
 
-def notice_stalls(jobs: Jobs, fleet: Fleet, job_ids: Iterable[str], now: float) -> None:
+def notice_stalls(
+    jobs: Jobs,
+    fleet: Fleet,
+    job_ids: Iterable[str],
+    now: float,
+    watch: WitnessWatch | None = None,
+) -> None:
     """Judge which ranks of these jobs are stalled at `now` (epoch
     seconds); a new stall is also logged.
     """
     for job_id in job_ids:
         job = jobs.job(job_id)
         found = find_stalls(job, now, _known(jobs, fleet, job))
+        found = watch.judge(job, found, now) if watch else found
         before = _kinds(job.stalled)
         for stall in found:
             if (stall.kind, stall.ranks) not in before:
@@ -179,8 +187,16 @@ class Following:
         self._ended_elsewhere: dict[str, float] = {}
         """Job -> epoch seconds since when its end is known only from another console."""
         self._pause = PauseWatch()
+        self._witnesses: WitnessWatch | None = None
+        self._asking: set[str] = set()
+        """Jobs whose ranks are being asked."""
         self.patience = 1.0
-        """Limits for nodes to answer are multiplied by it; see `Access.patience`."""
+
+    def allow(self, patience: float, witnesses: WitnessWatch) -> None:
+        """Multiply limits for nodes to answer by `patience` (see `Access.patience`), and have the
+        ranks of silent jobs asked by `witnesses`; without it nobody asks them.
+        """
+        self.patience, self._witnesses = patience, witnesses
 
     def begin(self, cancel: Cancel) -> None:
         """Start judging jobs for gang aborts; `cancel` is called to end a
@@ -409,6 +425,7 @@ class Following:
         Call it once a second.
         """
         if self._pause.look(now):
+            self._start(self.ask_ranks())
             self.notice_stalls()
         for job_id in tuple(self._followers):
             self._recorder.save(self.jobs.job(job_id), now)
@@ -436,4 +453,20 @@ class Following:
 
     def notice_stalls(self) -> None:
         """Judge now which ranks are stalled, in every job that is followed."""
-        notice_stalls(self.jobs, self._fleet, tuple(self._followers), time.time())
+        followed = tuple(self._followers)
+        notice_stalls(self.jobs, self._fleet, followed, time.time(), self._witnesses)
+
+    async def ask_ranks(self) -> None:
+        """Ask the ranks of silent jobs which operations they have entered; see `WitnessWatch`."""
+        now = time.time()
+        jobs = [self.jobs.job(job_id) for job_id in self._followers]
+        watch = self._witnesses
+        if watch is None:
+            return
+        due = [job for job in jobs if watch.due(job, now) and job.id not in self._asking]
+        self._asking |= {job.id for job in due}
+        try:
+            for job in due:
+                await watch.ask(job, now)
+        finally:
+            self._asking -= {job.id for job in due}

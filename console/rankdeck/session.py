@@ -28,6 +28,7 @@ from rankdeck.backends.launchers import place_job
 from rankdeck.backends.plan_options import new_job_id
 from rankdeck.backends.remote_log import Player, Ranges, RemoteLogs, as_replay, read_replay
 from rankdeck.backends.ssh import ask_what_runs, complete_plan, inspect_job
+from rankdeck.backends.witnesses import WitnessWatch
 from rankdeck.config.files import console_state_folder, job_folders
 from rankdeck.config.jobs import read_job
 from rankdeck.errors import BrokerError, HostKeyError, LaunchError, RankdeckError
@@ -159,7 +160,7 @@ class Session:
         self.following = Following(
             self.jobs, self.fleet, self._recorder, self._backend, self._start
         )
-        self.following.patience = cluster.access.patience
+        self.following.allow(cluster.access.patience, WitnessWatch(agents))
         self._past = SitePast(cluster, self._start)
         self._tools = Tools(cluster, agents, self._backend, self._placed, self.fleet.healths)
         self._background: list[asyncio.Task[Any]] = []

@@ -330,6 +330,7 @@ def _parser() -> argparse.ArgumentParser:
         ("remove", "delete what a job that is over left here"),
         ("answer", "answer a request of the launch agent"),
         ("inspect", "say where every rank here is now"),
+        ("witness", "say which collective operations every rank here has entered"),
         ("attempts", "Slurm: where the output of each run begins"),
     ):
         one = verbs.add_parser(verb, help=purpose)
@@ -385,6 +386,12 @@ def _inspect(folder: RunFolder) -> dict[str, Any]:
     return inspect_node_ranks(folder)
 
 
+def _witness(folder: RunFolder) -> dict[str, Any]:
+    from rankdeck_agent.job.witness import ask_node_witnesses
+
+    return {"ranks": ask_node_witnesses(folder)}
+
+
 def _attempts(folder: RunFolder) -> dict[str, Any]:
     from rankdeck_agent.slurm.folder import attempt_log_starts
 
@@ -399,6 +406,7 @@ _VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "cancel": lambda asked: print_json_line(_cancel(asked)),
     "attempts": lambda asked: print_json_line(_attempts(find_run_folder(asked.job, asked.node))),
     "inspect": lambda asked: print_json_line(_inspect(find_run_folder(asked.job, asked.node))),
+    "witness": lambda asked: print_json_line(_witness(find_run_folder(asked.job, asked.node))),
     "spawn": lambda asked: print_json_line(request_daemon(find_run_folder(asked.job, asked.node))),
     "remove": lambda asked: print_json_line(remove_job(run_folder(asked.job, asked.node))),
     "answer": lambda asked: print_json_line(

@@ -13,6 +13,7 @@ from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import RunFolder, all_events
 from rankdeck_agent.job.logs import TailReader
 from rankdeck_agent.job.supervisor_state import supervisor_pid
+from rankdeck_agent.job.witness import ask_witnesses
 from rankdeck_agent.text import parse_json_array, plain_line
 
 _PROC = Path("/proc")
@@ -46,6 +47,7 @@ def inspect_node_ranks(folder: RunFolder, host: str = "") -> Row:
     mains = {rank: _main(pids) for rank, pids in mine.items()}
     spy = _find_spy([*mains.values()])
     stacks = _dump_all(spy, mains) if spy else {}
+    witnesses = ask_witnesses(folder, mine)
     time.sleep(max(0.0, _GAP - (time.monotonic() - began)))
     spent = time.monotonic() - began
     rows = [
@@ -55,6 +57,7 @@ def inspect_node_ranks(folder: RunFolder, host: str = "") -> Row:
     for row in rows:
         used = sum(_cpu_seconds(p) - before[p] for p in mine[row["rank"]])
         row["cpu"] = round(max(0.0, used) / spent, 3)
+        row["witness"] = witnesses.get(row["rank"], {})
     return {"ranks": rows, "spy": _why_no_stacks(spy, rows), "ras": _ras([*mains.values()])}
 
 

@@ -38,6 +38,7 @@ from rankdeck_agent.job.folder import (
     run_folder,
 )
 from rankdeck_agent.job.supervisor_state import note_starter
+from rankdeck_agent.job.witness import INSIDE, INSIDE_RANK
 from rankdeck_agent.rules.mpi_daemon import SKIP_SSH_OPTIONS, daemon_of, daemons_of, in_place
 from rankdeck_agent.text import parse_json_table, plain_line
 from rankdeck_agent.wire import (
@@ -199,6 +200,14 @@ read -r supervisor rest 2>/dev/null <"$RANKDECK_RUN/supervisor.pid"
 if ! { [ -n "$supervisor" ] && kill -0 "$supervisor" 2>/dev/null && [ -w "$out" ] && [ -p "$err" ]; }; then
     out=$place/out err=$place/err
 fi
+# A rank of torch.distributed answers what it has entered: job/witness.py.
+inside=$RANKDECK_RUN/inside
+if [ -n "$MASTER_ADDR" ] && [ "$RANKDECK_WITNESS" != off ] && [ -r "$inside/sitecustomize.py" ]; then
+    RANKDECK_WITNESS=$inside/$rank
+    PYTHONPATH=$inside${PYTHONPATH:+:$PYTHONPATH}
+    : "${TORCH_FR_BUFFER_SIZE:=2000}" "${TORCH_NCCL_TRACE_BUFFER_SIZE:=$TORCH_FR_BUFFER_SIZE}"
+    export RANKDECK_WITNESS PYTHONPATH TORCH_FR_BUFFER_SIZE TORCH_NCCL_TRACE_BUFFER_SIZE
+fi
 trap : TERM INT USR1 USR2 HUP
 # What we write is the user's alone; what the program makes is as its launcher has it.
 mask=$(umask)
@@ -306,6 +315,8 @@ def _fill(folder: RunFolder, plan: NodePlan) -> None:
     _write(folder / "plan.json", json.dumps(asdict(plan), indent=1))
     _write(folder / "self", f"{folder.path}\n{plan.job}\n{plan.node}\n")
     _write(folder / "rank-shim", RANK_SHIM, program=True)
+    (folder / INSIDE).mkdir(mode=0o700)
+    _write(folder / INSIDE / "sitecustomize.py", INSIDE_RANK)
     for name in ("spawn", "launcher", *(f"rank.{rank}" for rank in plan.ranks)):
         (folder / name).mkdir(mode=0o700)
     for file in plan.files:

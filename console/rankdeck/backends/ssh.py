@@ -24,6 +24,7 @@ from rankdeck.model.safe_text import clean_line
 from rankdeck.remote.agent import JOB_RUN, Agents
 from rankdeck.remote.command import remaining_process
 from rankdeck.remote.shell import ProgramResult, on_each
+from rankdeck.rules.arrivals import RankTestimony, find_absence, read_rank_testimony
 from rankdeck.rules.inspect import Inspection, Look, conclude_inspection, look_of
 from rankdeck.state.lines import ReadPositionsOf
 from rankdeck_agent.wire import NodePlan, ProcessPlan
@@ -196,6 +197,8 @@ LIMIT = 45.0
 _MOST_HOSTS = 4096
 _TOGETHER = 32
 """Most nodes that are asked at the same time."""
+_OPEN = 3.0
+"""Seconds that an operation must last until it is said who never entered it."""
 
 
 async def inspect_job(agents: Agents, job: Job) -> Inspection:
@@ -240,15 +243,20 @@ def _concluded(
     looks: list[Look] = []
     notes: list[str] = []
     ras: list[str] = []
+    said: dict[int, RankTestimony] = {}
     for node, answer in answers.items():
         found = (look_of(node, row, silent) for row in answer["ranks"])
         looks += [look for look in found if look is not None]
+        told = (read_rank_testimony(row) for row in answer["ranks"])
+        said |= {one.rank: one for one in told if one is not None}
         if spy := clean_line(answer.get("spy"), 200):
             notes.append(f"{node}: {spy}")
         lines = as_list(as_table(answer.get("ras")).get("lines"), 400)
         ras = ras or [clean_line(line, 200) for line in lines]
     found = conclude_inspection(job.id, now, looks, missing)
-    return replace(found, notes=tuple(notes), ras=tuple(ras))
+    absence = find_absence(said, {rank.rank: rank.node for rank in job.ranks}, _OPEN)
+    answer = f"{absence.text}. {found.answer}" if absence else found.answer
+    return replace(found, answer=answer, notes=tuple(notes), ras=tuple(ras))
 
 
 async def ask_what_runs(

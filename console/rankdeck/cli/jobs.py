@@ -114,6 +114,7 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace, wanted: query.Que
         silent = await session.find_running(limit, ended=options.from_nodes)
         forgotten = await session.list_ended() if options.ended else ""
         await hear_nodes(session, silent)
+        await session.following.ask_ranks()
         session.following.notice_stalls()
         oldest = 0.0 if options.all else time.time() - DAY
         known = sorted(

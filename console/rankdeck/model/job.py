@@ -33,7 +33,7 @@ class Stall:
     kind: str
     """`start`: has not begun; `rank`: silent while others go on; `all`: every rank is silent;
     `raised`: runs on after an exception; `stopped`: by a signal; `device`: in state D; `slow`: the
-    others wait for it.
+    others wait for it; `absent`: never entered the operation in which others wait.
     """
     ranks: tuple[int, ...]
     since: float

@@ -111,7 +111,7 @@ def look_of(node: str, raw: object, silent: Mapping[int, float]) -> Look | None:
         kernel=tuple(clean_line(word, 60) for word in as_list(row.get("kernel"), 8)),
         cpu=float(cpu) if isinstance(cpu, int | float) and 0 <= cpu < 1e5 else None,
         threads=_counts(row.get("threads")),
-        stacks=_stacks(row.get("stacks")),
+        stacks=_stacks(row.get("stacks")) or _witnessed(row.get("witness")),
         last=clean_line(row.get("last"), 200),
         silent=silent.get(rank),
     )
@@ -126,13 +126,26 @@ def _counts(raw: object) -> dict[str, int]:
 
 
 def _stacks(raw: object) -> tuple[tuple[Frame, ...], ...]:
-    stacks = (as_list(one.get("frames"), _MOST_FRAMES) for one in as_tables(raw, _MOST_STACKS))
-    return tuple(tuple(map(_frame, frames)) for frames in stacks if frames)
+    stacks = (read_frames(one.get("frames")) for one in as_tables(raw, _MOST_STACKS))
+    return tuple(tuple(map(_in_folder, stack)) for stack in stacks if stack)
 
 
-def _frame(raw: object) -> Frame:
-    name, file, line = (*as_list(raw), "", "", 0)[:3]
-    return clean_line(name, 120), clean_line(file, 200).rpartition("/")[2], _integer(line)
+def _witnessed(raw: object) -> tuple[tuple[Frame, ...], ...]:
+    """What the witness inside the rank says, where py-spy says nothing."""
+    stack = read_frames(as_table(raw).get("stack"))
+    return (tuple(map(_in_folder, stack)),) if stack else ()
+
+
+def read_frames(raw: object) -> tuple[Frame, ...]:
+    """The frames in a list of a node's (untrusted) answer, with the whole paths of their files."""
+    rows = (as_list(one) for one in as_list(raw, _MOST_FRAMES))
+    parts = ((*row, "", "", 0)[:3] for row in rows)
+    return tuple((clean_line(n, 120), clean_line(f, 200), _integer(line)) for n, f, line in parts)
+
+
+def _in_folder(frame: Frame) -> Frame:
+    name, file, line = frame
+    return name, file.rpartition("/")[2], line
 
 
 # ---- grouping -------------------------------------------------------------------------------

@@ -1,0 +1,219 @@
+"""The witness of a rank: a thread inside each Python rank that uses torch.distributed. Asked, it
+says where the rank is and which collective operations it has entered.
+
+The rank shim puts the folder `inside` of the run folder first on PYTHONPATH, so that Python runs
+INSIDE_RANK before the program (as `sitecustomize`). It does nothing before torch.distributed is
+imported; then a thread waits on the socket `inside/RANK`. `RANKDECK_WITNESS=off` leaves it out.
+"""
+
+import os
+import selectors
+import socket
+import time
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
+from typing import Any
+
+from rankdeck_agent.job.folder import RunFolder
+from rankdeck_agent.text import parse_json_table
+
+INSIDE = "inside"
+"""Folder of a run folder with the program, and the sockets of the ranks."""
+ANSWER_LIMIT = 2.0
+"""Seconds for all ranks of a node together."""
+_MOST_BYTES = 1 << 18
+
+INSIDE_RANK = r'''"""Answers for Rankdeck where this rank is, and which collective operations it has entered.
+
+It only waits in a thread until it is asked; RANKDECK_WITNESS=off in the job's `env` leaves it out.
+"""
+import os
+import sys
+
+_RECENT = 8  # operations of each group
+_LONGEST = 30  # frames of a stack
+_WORRIES = (AttributeError, KeyError, OSError, RuntimeError, TypeError, ValueError)
+
+
+class _Notice:
+    """Starts the witness when torch.distributed is imported; finds no module itself."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch.distributed.distributed_c10d":
+            sys.meta_path.remove(self)
+            try:
+                _begin(os.environ["RANKDECK_WITNESS"])
+            except _WORRIES:
+                pass
+        return None
+
+
+def _begin(place):
+    import socket
+    import threading
+
+    folder, name = os.path.split(place)
+    handle = os.open(folder, os.O_RDONLY)
+    address = "/proc/self/fd/%d/%s" % (handle, name)  # an address has at most 107 bytes
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(address)
+            return  # another process of this rank answers already
+        except OSError:
+            pass
+    try:
+        os.unlink(address)
+    except OSError:
+        pass
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address)
+    listener.listen(4)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=listener.close)
+    threading.Thread(target=_serve, args=(listener,), name="rankdeck", daemon=True).start()
+
+
+def _serve(listener):
+    import json
+
+    while True:
+        try:
+            link, _ = listener.accept()
+        except OSError:
+            return
+        with link:
+            try:
+                link.settimeout(2)
+                link.sendall(json.dumps(_answer()).encode())
+            except _WORRIES:
+                pass
+
+
+def _answer():
+    frames = _main_frames()
+    said = {"stack": [[f.f_code.co_name, f.f_code.co_filename, f.f_lineno] for f in frames]}
+    for part in (_groups, _recorded, lambda: _peer(frames)):
+        try:
+            said.update(part())
+        except _WORRIES:
+            pass
+    return said
+
+
+def _main_frames():
+    import threading
+
+    frame = sys._current_frames().get(threading.main_thread().ident)
+    frames = []
+    while frame is not None and len(frames) < _LONGEST:
+        frames.append(frame)
+        frame = frame.f_back
+    return frames
+
+
+def _groups():
+    """Name of each group -> its ranks and what the program calls it."""
+    world = sys.modules["torch.distributed.distributed_c10d"]._world
+    found = {}
+    for group, name in list(world.pg_names.items())[:64]:
+        ranks = sorted(world.pg_group_ranks.get(group, {}))
+        found[str(name)] = {"ranks": ranks, "called": str(getattr(group, "group_desc", ""))}
+    return {"groups": found}
+
+
+def _recorded():
+    """Group -> the number of the last operation that was entered, and the newest operations."""
+    import json
+    import time
+
+    c10d = sys.modules["torch._C._distributed_c10d"]
+    dump = getattr(c10d, "_dump_fr_trace_json", None) or c10d._dump_nccl_trace_json
+    told = json.loads(dump(True, False))
+    now, of = time.time_ns(), {}
+    for one in told.get("entries") or []:
+        name = str(one["process_group"][0])
+        of.setdefault(name, []).append(
+            {
+                "number": one["collective_seq_id"],
+                "what": one["profiling_name"],
+                "sizes": one["input_sizes"][:4],
+                "types": one["input_dtypes"][:4],
+                "over": bool(one["retired"]) or one["state"] == "completed",
+                "ago": round((now - one["time_created_ns"]) / 1e9, 1),
+                "between": bool(one["is_p2p"]),
+            }
+        )
+    return {"recorded": {name: some[-_RECENT:] for name, some in of.items()}}
+
+
+def _peer(frames):
+    """The rank with which this one exchanges a message, if it waits in `send` or `recv`."""
+    for frame in frames[:6]:
+        name, own = frame.f_code.co_name, frame.f_locals
+        if name in ("recv", "send") and frame.f_code.co_filename.endswith("distributed_c10d.py"):
+            peer = own.get("src" if name == "recv" else "dst")
+            return {"peer": [name, peer if isinstance(peer, int) else -1]}
+    return {}
+
+
+if "RANKDECK_WITNESS" in os.environ:
+    sys.meta_path.insert(0, _Notice())
+
+# Python takes only the first `sitecustomize` it finds: go on with the one that it would have had.
+_here = os.path.dirname(os.path.abspath(__file__))
+sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _here]
+_mine = sys.modules.pop("sitecustomize", None)
+try:
+    import sitecustomize
+except ImportError as _error:
+    if getattr(_error, "name", "") != "sitecustomize":
+        raise
+    if _mine is not None:
+        sys.modules["sitecustomize"] = _mine
+'''
+
+
+def ask_node_witnesses(folder: RunFolder) -> "list[dict[str, Any]]":
+    """What every witness says that has ever begun here: a row with its `rank` each."""
+    with suppress(FileNotFoundError):
+        names = [path.name for path in (folder / INSIDE).iterdir()]
+        said = ask_witnesses(folder, sorted(int(name) for name in names if name.isdigit()))
+        return [{"rank": rank, **row} for rank, row in said.items()]
+    return []
+
+
+def ask_witnesses(folder: RunFolder, ranks: Iterable[int]) -> "dict[int, dict[str, Any]]":
+    """Rank -> what its witness says, for those that answer within ANSWER_LIMIT; not checked."""
+    deadline = time.monotonic() + ANSWER_LIMIT
+    said: dict[int, bytes] = {}
+    with ExitStack() as stack:
+        chosen = stack.enter_context(selectors.DefaultSelector())
+        try:
+            handle = os.open(folder / INSIDE, os.O_RDONLY)
+        except OSError:
+            return {}
+        stack.callback(os.close, handle)
+        for rank in ranks:
+            link = stack.enter_context(socket.socket(socket.AF_UNIX))
+            link.setblocking(False)
+            # A stopped rank with a full queue blocks; then nobody answers for it.
+            with suppress(OSError):
+                # The path of a run folder may be longer than an address.
+                link.connect(f"/proc/self/fd/{handle}/{rank}")
+                chosen.register(link, selectors.EVENT_READ, rank)
+                said[rank] = b""
+        while chosen.get_map() and time.monotonic() < deadline:
+            for key, _ in chosen.select(max(0.0, deadline - time.monotonic())):
+                more = _received(key.fileobj)
+                said[key.data] += more
+                if not more or len(said[key.data]) > _MOST_BYTES:
+                    chosen.unregister(key.fileobj)
+    rows = {rank: parse_json_table(data.decode("utf-8", "replace")) for rank, data in said.items()}
+    return {rank: row for rank, row in rows.items() if row}
+
+
+def _received(link: Any) -> bytes:  # noqa: ANN401 - a selector may hold any file
+    try:
+        return bytes(link.recv(1 << 16))
+    except OSError:
+        return b""

@@ -1,0 +1,159 @@
+"""Who keeps the others waiting, by what the ranks themselves say."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankdeck.rules.arrivals import Absence, RankTestimony, find_absence, read_testimony
+
+NODES = {0: "n1", 1: "n1", 2: "n2", 3: "n2"}
+
+
+def op(
+    number: int, what: str = "all_reduce", *, over: bool = True, ago: float = 30.0, size: int = 4
+) -> dict:
+    return {
+        "number": number, "what": f"gloo:{what}", "sizes": [[size]], "types": ["Float"],
+        "over": over, "ago": ago, "between": False,
+    }  # fmt: skip
+
+
+def rank(number: int, recorded: dict, place: str = "", peer: list | None = None) -> RankTestimony:
+    groups = {
+        "0": {"ranks": [0, 1, 2, 3], "called": "default_pg"},
+        "1": {"ranks": [0, 3], "called": "tensor_parallel"},
+    }
+    stack = [
+        ["all_reduce", "/opt/venv/lib/python3.11/site-packages/torch/distributed_c10d.py", 9],
+        [place or "train", "/home/u/train.py", 3],
+    ]
+    raw = {"rank": number, "groups": groups, "recorded": recorded, "stack": stack}
+    found = read_testimony(raw | ({"peer": peer} if peer else {}))
+    assert found is not None
+    return found
+
+
+def absence(*said: RankTestimony, least: float = 8.0) -> Absence | None:
+    return find_absence({one.rank: one for one in said}, NODES, least)
+
+
+def waits(number: int, at: int = 7, **more: object) -> RankTestimony:
+    return rank(number, {"0": [op(at - 1), op(at, over=False, **more)]})  # type: ignore[arg-type]
+
+
+def test_the_rank_that_has_not_entered_what_others_wait_in_is_named_with_its_place() -> None:
+    late = rank(2, {"0": [op(6, ago=41)]}, "load_batch")
+
+    found = absence(waits(0), waits(1), late, waits(3))
+
+    assert found is not None
+    assert (found.ranks, found.waiting, found.deadlock) == ((2,), (0, 1, 3), False)
+    assert found.text == (
+        "rank 2 on n2 never entered all_reduce 7 (ranks 0-1,3 wait there since 30 s);"
+        " it is in load_batch (train.py:3)"
+    )
+
+
+def test_a_rank_that_says_nothing_is_not_accused() -> None:
+    assert absence(waits(0), waits(1), waits(3)) is None
+
+
+def test_who_entered_something_just_now_is_not_accused() -> None:
+    busy = rank(2, {"0": [op(6)], "1": [op(900, ago=0.4)]})
+
+    assert absence(waits(0), waits(1), busy, waits(3)) is None
+
+
+def test_an_operation_that_was_entered_just_now_keeps_nobody_waiting() -> None:
+    late = rank(2, {"0": [op(6)]})
+
+    assert absence(waits(0, ago=1), waits(1, ago=1), late, waits(3, ago=2)) is None
+
+
+def test_of_several_groups_the_rank_for_which_all_wait_in_the_end_is_named() -> None:
+    in_pair = rank(0, {"0": [op(6)], "1": [op(3, over=False)]})
+    late = rank(3, {"0": [op(6)], "1": [op(2)]}, "save")
+
+    found = absence(in_pair, waits(1), waits(2), late)
+
+    assert found is not None
+    assert found.ranks == (3,)
+    assert "never entered" in found.text
+    assert "it is in save (train.py:3)" in found.text
+
+
+def test_two_operations_under_one_number_do_not_match() -> None:
+    other = rank(1, {"0": [op(7, "broadcast", over=False)]})
+
+    found = absence(waits(0), other, waits(2), waits(3))
+
+    assert found is not None
+    assert (found.ranks, found.deadlock) == ((1,), True)
+    assert "rank 1 on n1 is in broadcast 7, where ranks 0,2-3 are in all_reduce" in found.text
+
+
+def test_a_tensor_of_another_size_is_told_with_both_sizes() -> None:
+    gone_on = [rank(n, {"0": [op(7), op(8, "barrier", over=False)]}) for n in (0, 1, 3)]
+    odd = rank(2, {"0": [op(6), op(7, over=False, size=5)]})
+
+    found = absence(*gone_on, odd)
+
+    assert found is not None
+    assert found.ranks == (2,)
+    assert (
+        "in all_reduce 7 with [[5]] ['Float']; the others called all_reduce with [[4]]"
+        in found.text
+    )
+
+
+def test_ranks_that_receive_from_each_other_are_a_deadlock() -> None:
+    found = absence(rank(0, {}, peer=["recv", 1]), rank(1, {}, peer=["recv", 0]))
+
+    assert found is not None
+    assert (found.ranks, found.deadlock) == ((0, 1), True)
+    assert "rank 0 waits to receive from rank 1; rank 1 waits to receive from rank 0" in found.text
+
+
+def test_who_waits_for_a_message_of_a_rank_that_does_something_else_is_told() -> None:
+    found = absence(rank(0, {}, peer=["recv", 1]), rank(1, {}, "load_batch"))
+
+    assert found is not None
+    assert (
+        found.text == "rank 0 waits to receive from rank 1 on n1; it is in load_batch (train.py:3)"
+    )
+
+
+def test_in_a_job_that_goes_on_nobody_waits() -> None:
+    assert absence(*(rank(n, {"0": [op(7, ago=0.1)]}) for n in range(4))) is None
+
+
+@pytest.mark.parametrize("raw", [None, 3, [], {}, {"rank": True}, {"rank": 1}, {"rank": "1"}])
+def test_what_is_no_testimony_is_none(raw: object) -> None:
+    assert read_testimony(raw) is None
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 1 << 40) | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4)
+    | st.dictionaries(
+        st.sampled_from(["rank", "groups", "recorded", "stack", "peer", "ranks", "called", "number", "what", "over", "ago", "0"]),
+        inner, max_size=6,
+    ),
+    max_leaves=30,
+)  # fmt: skip
+
+
+@given(st.dictionaries(st.integers(0, 3), VALUES, max_size=4))
+def test_whatever_a_node_says_is_read_or_refused(said: dict[int, object]) -> None:
+    read = {
+        number: found
+        for number, raw in said.items()
+        if (found := read_testimony({**raw, "rank": number} if isinstance(raw, dict) else raw))
+    }
+    json.dumps(sorted(read))
+
+    found = find_absence(read, NODES, 8.0)
+
+    assert found is None or found.text.isprintable()
