@@ -1,0 +1,134 @@
+"""The witness inside a rank: it answers from a thread, and leaves the program as it was."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rankdeck_agent.job.folder import RunFolder
+from rankdeck_agent.job.witness import (
+    INSIDE,
+    INSIDE_RANK,
+    ask_node_witnesses,
+    ask_witnesses,
+)
+
+PROGRAM = """
+import sys, threading
+print("own" in sys.modules, "sitecustomize" in sys.modules, flush=True)
+import torch.distributed.distributed_c10d
+def load_batch():
+    print("waits", flush=True)
+    threading.Event().wait(600)
+load_batch()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """A run folder whose path is longer than the address of a socket may be."""
+    place = tmp_path / ("x" * 120)
+    (place / INSIDE).mkdir(parents=True)
+    (place / INSIDE / "sitecustomize.py").write_text(INSIDE_RANK)
+    return RunFolder(place, "j", "n1")
+
+
+@contextmanager
+def rank(folder: RunFolder, number: int, home: Path, **env: str) -> Iterator[list[str]]:
+    """A rank that has imported torch.distributed (of empty files), and waits; its first lines."""
+    library = home / "library/torch/distributed"
+    library.mkdir(parents=True, exist_ok=True)
+    for path in (
+        library.parent / "__init__.py",
+        library / "__init__.py",
+        library / "distributed_c10d.py",
+    ):
+        path.touch()
+    (home / "library/own.py").touch()
+    (home / "library/sitecustomize.py").write_text("import own")
+    (home / "program.py").write_text(PROGRAM)
+    process = subprocess.Popen(
+        [sys.executable, "-S" if env.pop("bare", "") else "-B", home / "program.py"],
+        stdout=subprocess.PIPE, text=True,
+        env={
+            "PATH": os.environ["PATH"], "PYTHONPATH": f"{folder / INSIDE}:{home / 'library'}",
+            "RANKDECK_WITNESS": str(folder / INSIDE / str(number)), **env,
+        },
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        yield [process.stdout.readline().strip(), process.stdout.readline().strip()]
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_it_says_where_the_program_is(folder: RunFolder, tmp_path: Path) -> None:
+    with rank(folder, 3, tmp_path) as said:
+        assert said[1] == "waits"
+        (row,) = ask_node_witnesses(folder)
+
+    assert row["rank"] == 3
+    assert ["load_batch", str(tmp_path / "program.py"), 7] in row["stack"]
+
+
+def test_the_sitecustomize_of_the_user_runs_all_the_same(folder: RunFolder, tmp_path: Path) -> None:
+    with rank(folder, 3, tmp_path) as said:
+        assert said[0] == "True True"
+
+
+def test_a_rank_that_was_killed_or_never_began_says_nothing(
+    folder: RunFolder, tmp_path: Path
+) -> None:
+    with rank(folder, 3, tmp_path):
+        pass
+
+    assert ask_witnesses(folder, [3, 4]) == {}
+
+
+def test_another_rank_takes_the_place_of_one_that_was_killed(
+    folder: RunFolder, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        with rank(folder, 3, tmp_path):
+            assert ask_witnesses(folder, [3]).keys() == {3}
+
+
+def test_a_stopped_rank_costs_the_others_no_answer(folder: RunFolder, tmp_path: Path) -> None:
+    with rank(folder, 3, tmp_path), rank(folder, 4, tmp_path):
+        for pid in pids_of(str(folder / INSIDE / "4")):
+            os.kill(pid, 19)
+        said = ask_witnesses(folder, [3, 4])
+        for pid in pids_of(str(folder / INSIDE / "4")):
+            os.kill(pid, 18)
+
+    assert said.keys() == {3}
+
+
+def test_where_python_reads_no_sitecustomize_nobody_answers(
+    folder: RunFolder, tmp_path: Path
+) -> None:
+    with rank(folder, 3, tmp_path, bare="yes") as said:
+        assert said[0] == "False False"
+        assert ask_node_witnesses(folder) == []
+
+
+def test_a_run_folder_of_an_older_agent_has_no_witnesses(tmp_path: Path) -> None:
+    assert ask_node_witnesses(RunFolder(tmp_path, "j", "n1")) == []
+
+
+def pids_of(place: str) -> list[int]:
+    wanted = f"RANKDECK_WITNESS={place}".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if wanted in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,71 @@
+"""When the ranks of a silent job are asked, and what becomes of their answer."""
+
+import asyncio
+from dataclasses import replace
+
+from rankdeck.backends.witnesses import FIRST, SILENT, WitnessWatch
+from rankdeck.errors import UnreachableError
+from rankdeck.model.job import Job, Stall
+from rankdeck.remote.agent import Agents
+from rankdeck.state.jobs import Jobs
+from tests.unit.test_job_recorder import running
+
+HEARD = 1010.0
+"""When the job of `running` wrote its last line."""
+GUESS = Stall(kind="all", ranks=tuple(range(8)), since=HEARD, text="all 8 ranks silent")
+
+
+def silent_job(*, launcher: str = "torchrun") -> Job:
+    jobs = Jobs()
+    job = jobs.job(running(jobs))
+    nodes = [
+        replace(node, processes=tuple(replace(one, name=launcher) for one in node.processes))
+        for node in job.plan.nodes
+    ]
+    return replace(job, plan=replace(job.plan, nodes=tuple(nodes)))
+
+
+class CutOff:
+    """A way to nodes of which none can be reached."""
+
+    async def open(self, node: str, *_: object) -> None:
+        raise UnreachableError(node, "no route")
+
+
+def watch() -> WitnessWatch:
+    return WitnessWatch(Agents(CutOff()))  # type: ignore[arg-type]
+
+
+def test_a_job_is_asked_only_once_it_is_silent() -> None:
+    job, asked = silent_job(), watch()
+
+    assert not asked.due(job, HEARD + SILENT - 1)
+    assert asked.due(job, HEARD + SILENT)
+
+
+def test_only_torchrun_has_witnesses() -> None:
+    assert not watch().due(silent_job(launcher="mpirun"), HEARD + 100)
+
+
+def test_after_each_question_the_next_one_comes_later_until_there_is_output() -> None:
+    job, asked = silent_job(), watch()
+    now = HEARD + SILENT
+    assert asked.due(job, now)
+
+    asyncio.run(asked.ask(job, now))
+
+    assert not asked.due(job, now + FIRST - 1)
+    assert asked.due(job, now + FIRST)
+    asyncio.run(asked.ask(job, now + FIRST))
+    assert not asked.due(job, now + 2 * FIRST)
+    louder = replace(job, ranks=(replace(job.ranks[0], heard=now), *job.ranks[1:]))
+    assert not asked.due(louder, now + 1)
+    assert asked.due(louder, now + SILENT)
+
+
+def test_what_nobody_answers_changes_nothing() -> None:
+    job, asked = silent_job(), watch()
+    asked.due(job, HEARD + SILENT)
+    asyncio.run(asked.ask(job, HEARD + SILENT))
+
+    assert asked.judge(job, (GUESS,), HEARD + 40) == (GUESS,)
