@@ -19,6 +19,7 @@ NAMES = (
     "log_fanin",
     "key_paint",
     "launch",
+    "witness",
     "ssh_config",
     "ssh_start",
     "preflight",
