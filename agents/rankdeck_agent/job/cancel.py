@@ -219,12 +219,14 @@ def end_node_processes(
     if forbid_start(folder, _BEGIN):
         search = _Search(folder, 0)
         return {**search.answer(_end(search, set(), set(), grace)), "there": False}
+
     # While the supervisor is being started it cannot be reached, and its ranks cannot be found.
     wait_until(lambda: not is_starting(folder), _BEGIN)
     if is_slurm(folder):
         from rankdeck_agent.slurm.control import cancel_slurm_job
 
         return cancel_slurm_job(folder, grace, by, tasks)
+
     stop_resuming(folder)
     search, began = _Search(folder, supervisor_pid(folder)), killed_supervisor(folder)
     if search.supervisor:
@@ -270,9 +272,11 @@ def _end(search: _Search, launchers: set[int], ranks: set[int], grace: float) ->
     """SIGTERM, the grace period, SIGKILL; returns what did not end."""
     found = search.look()
     processes.signal_processes(found, _to_ask(found, launchers, ranks), signal.SIGTERM)
+
     found = search.wait(grace, lambda _: None)
     if not found and not search.runs_on():
         return []
+
     _force(search, launchers, ranks)
     chains_left = search.end_chains()
     stay = search.wait(_PROOF, search.kill)
@@ -315,21 +319,19 @@ def _force(search: _Search, launchers: set[int], ranks: set[int]) -> None:
     rows = _without_container_programs(search.look())
     daemons = {pid for pid in rows if processes.descendants_of(rows, (pid,)) & ranks}
     processes.signal_processes(rows, ranks & set(rows), signal.SIGKILL)
-    _let_record(rows, ranks)
+
+    # A moment in which shims can record how their ranks ended, before they are killed too.
+    shims = {rows[pid].ppid for pid in ranks & set(rows)} & set(rows)
+    wait_until(
+        lambda: not any(processes.is_alive(pid, rows[pid].start) for pid in shims), _RECORDED
+    )
+
     for group in (set(rows) - launchers - daemons, daemons - launchers):
         processes.signal_processes(rows, group, signal.SIGKILL)
     processes.signal_processes(rows, launchers & set(rows), signal.SIGKILL)
     search.kill(rows)
     search.wait(_CARE, lambda rows: search.kill(_without_container_programs(rows)))
     processes.kill_cgroup(search.folder)
-
-
-def _let_record(rows: dict[int, Process], ranks: set[int]) -> None:
-    """Wait a moment, so that shims can record how their ranks ended before they are killed too."""
-    shims = {rows[pid].ppid for pid in ranks & set(rows)} & set(rows)
-    wait_until(
-        lambda: not any(processes.is_alive(pid, rows[pid].start) for pid in shims), _RECORDED
-    )
 
 
 def _without_container_programs(rows: dict[int, Process]) -> dict[int, Process]:
