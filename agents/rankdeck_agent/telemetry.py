@@ -536,6 +536,7 @@ def forget_retained(config: Config) -> str:
         client.connect(config.host, config.port, config.keepalive)
     except (OSError, ValueError) as error:
         return f"broker {config.host}:{config.port} {_unreached(error)}"
+
     client.loop_start()
     kept = (message_topic(config.cluster, config.node, kind) for kind in ("health", "hello"))
     messages = [client.publish(name, b"", qos=1, retain=True) for name in kept]

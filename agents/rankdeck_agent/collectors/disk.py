@@ -352,6 +352,7 @@ class DiskCollector:
             found = {m.path: clean_text(f"{m.kind} {m.source}", 160) for m in _mounts_in(raw)}
             self._inventory = {f"mount.{path}": found[path] for path in shown}
             self._automatic = automatic_mounts(raw)
+
         # Read each time: an administrator may take a mount out of it.
         table = self._tree.maybe("etc/fstab") or ""
         self._unmounted = find_unmounted(table, raw) if table else ()

@@ -152,6 +152,7 @@ class Nvidia:
             waited = _waiting_of(self._orphan)
             if waited:
                 reading.put("gpu.answer", round(waited, 1))
+
         reading.inventory = self._last.inventory
         reading.failed.update(self._last.failed)
         reading.pending |= self._last.pending - set(reading.values)
@@ -182,6 +183,7 @@ class Nvidia:
             self._all_fail(why)
             self._orphan = stuck
             return
+
         try:
             self._process = NvmlProcess({"known": self._known})
         except OSError as error:

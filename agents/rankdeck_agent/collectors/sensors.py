@@ -87,12 +87,14 @@ class HeatCollector:
         if now - self._looked >= _LOOK_AGAIN:
             reading.attempt(self.metrics, self._look)
             self._looked = now
+
         for chip in self._chips:
             self.doing = chip.device
             self._chip(reading, chip)
         for files in self._margins:
             reading.attempt(("cpu.margin",), partial(self._margin, reading, *files))
         self.doing = ""
+
         for device, files in self._throttles.items():
             counts = (parse_unsigned(self._tree.read(file)) for file in files)
             reading.measure("cpu.throttles", partial(sum, counts), device)

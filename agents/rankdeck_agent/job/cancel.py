@@ -102,27 +102,14 @@ def _run(argv: tuple[str, ...], deadline: float) -> tuple[str, list[str]]:
     return why, [] if why else wrote.split()
 
 
-_KEEPER_SLACK = 6.0
-"""Seconds beyond the grace period for a keeper to verify that no pod is left."""
-
-
-def _end_kubernetes_job(folder: RunFolder, grace: float) -> list[dict[str, Any]]:
-    """End what a killed keeper left in Kubernetes; returns what could
-    not be ended, as rows of `left`.
-    """
-    if not is_kubernetes(folder):
-        return []
-    from rankdeck_agent.kubernetes.target import end_without_keeper
-
-    return end_without_keeper(folder, grace)
-
-
 _POLL = 0.05
 _PROOF = 2.0
 _GLANCE, _CHAINS = 0.5, 5.0
 """Seconds to check that no process is below the supervisor, and to end chains
 of processes there (job/processes.py).
 """
+_KEEPER_SLACK = 6.0
+"""Seconds beyond the grace period for a keeper to verify that no pod is left."""
 _BEGIN = 10.0
 _RECORDED = 0.5
 _CARE = 5.0
@@ -239,33 +226,20 @@ def end_node_processes(
     return {**search.answer(left, kept), "unknown": unknown}
 
 
-def _nobodys(began: int) -> Left:
-    """Processes of this user that began after the supervisor that was killed,
-    and of which nothing says whose they are.
-
-    A program may leave its control groups and its parents, empty its environment and reset its
-    limits, which root may. While the supervisor runs it sees each of them; afterwards only this
-    says that one may be left. `began`: clock ticks since boot.
+def _recorded(folder: RunFolder) -> tuple[set[int], set[int]]:
+    """Pids of the launchers and of the rank programs that have not
+    ended, according to the events.
     """
-    rows = processes.list_processes()
-    line = processes.own_line(rows)
-    return [
-        processes.describe_left_process(row)
-        for pid, row in rows.items()
-        if row.start >= began and row.ppid in line and pid not in line and _has_no_name(pid)
-    ]
-
-
-def _has_no_name(pid: int) -> bool:
-    """Whether this process is of this user and has emptied its
-    environment; False for threads of the kernel.
-    """
-    folder = Path("/proc", str(pid))
-    try:
-        mine = folder.stat().st_uid == os.geteuid()
-        return mine and not (folder / "environ").read_bytes() and bool(processes.command_line(pid))
-    except OSError:
-        return False
+    running: dict[Any, int] = {}
+    for event in all_events(folder / "events"):
+        kind = event["kind"]
+        if kind in ("started", "process"):
+            running[event.get("rank", event.get("name"))] = int(event.get("pid", 0))
+        elif kind in ("exited", "ended"):
+            running.pop(event.get("rank", event.get("name")), None)
+    ranks = {pid for key, pid in running.items() if isinstance(key, int)}
+    daemons = {pid for key, pid in running.items() if str(key).startswith("daemon ")}
+    return set(running.values()) - ranks - daemons, ranks
 
 
 def _end(search: _Search, launchers: set[int], ranks: set[int], grace: float) -> Left:
@@ -282,22 +256,6 @@ def _end(search: _Search, launchers: set[int], ranks: set[int], grace: float) ->
     stay = search.wait(_PROOF, search.kill)
     named = {row["pid"] for row in chains_left}
     return chains_left + [processes.describe_left_process(stay[pid]) for pid in stay.keys() - named]
-
-
-def _recorded(folder: RunFolder) -> tuple[set[int], set[int]]:
-    """Pids of the launchers and of the rank programs that have not
-    ended, according to the events.
-    """
-    running: dict[Any, int] = {}
-    for event in all_events(folder / "events"):
-        kind = event["kind"]
-        if kind in ("started", "process"):
-            running[event.get("rank", event.get("name"))] = int(event.get("pid", 0))
-        elif kind in ("exited", "ended"):
-            running.pop(event.get("rank", event.get("name")), None)
-    ranks = {pid for key, pid in running.items() if isinstance(key, int)}
-    daemons = {pid for key, pid in running.items() if str(key).startswith("daemon ")}
-    return set(running.values()) - ranks - daemons, ranks
 
 
 def _to_ask(found: dict[int, Process], launchers: set[int], ranks: set[int]) -> set[int]:
@@ -338,6 +296,17 @@ def _without_container_programs(rows: dict[int, Process]) -> dict[int, Process]:
     return {pid: row for pid, row in rows.items() if row.name not in _CONTAINER_PROGRAMS}
 
 
+def _end_kubernetes_job(folder: RunFolder, grace: float) -> list[dict[str, Any]]:
+    """End what a killed keeper left in Kubernetes; returns what could
+    not be ended, as rows of `left`.
+    """
+    if not is_kubernetes(folder):
+        return []
+    from rankdeck_agent.kubernetes.target import end_without_keeper
+
+    return end_without_keeper(folder, grace)
+
+
 def _let_close(search: _Search, left: bool) -> None:
     """Wait until the supervisor has closed the events; if it does not,
     kill it and close them on its behalf.
@@ -361,3 +330,32 @@ def _let_close(search: _Search, left: bool) -> None:
     if not left and not is_supervised(search.folder):
         unlink_links(search.folder)
         processes.remove_cgroup(search.folder)
+
+
+def _nobodys(began: int) -> Left:
+    """Processes of this user that began after the supervisor that was killed,
+    and of which nothing says whose they are.
+
+    A program may leave its control groups and its parents, empty its environment and reset its
+    limits, which root may. While the supervisor runs it sees each of them; afterwards only this
+    says that one may be left. `began`: clock ticks since boot.
+    """
+    rows = processes.list_processes()
+    line = processes.own_line(rows)
+    return [
+        processes.describe_left_process(row)
+        for pid, row in rows.items()
+        if row.start >= began and row.ppid in line and pid not in line and _has_no_name(pid)
+    ]
+
+
+def _has_no_name(pid: int) -> bool:
+    """Whether this process is of this user and has emptied its
+    environment; False for threads of the kernel.
+    """
+    folder = Path("/proc", str(pid))
+    try:
+        mine = folder.stat().st_uid == os.geteuid()
+        return mine and not (folder / "environ").read_bytes() and bool(processes.command_line(pid))
+    except OSError:
+        return False

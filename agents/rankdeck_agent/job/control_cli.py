@@ -174,12 +174,6 @@ def _live(plan: NodePlan, folder: RunFolder, ready: int) -> None:
         os._exit(status)
 
 
-def _announce(ready: int, text: str) -> None:
-    with contextlib.suppress(OSError):  # already announced, or nobody waits any more
-        os.write(ready, text.encode())
-        os.close(ready)
-
-
 def _let_go(folder: RunFolder, keep: int) -> None:
     """Detach from SSH: its descriptors, signals, working directory and process tree."""
     null = os.open(os.devnull, os.O_RDWR)
@@ -198,6 +192,12 @@ def _let_go(folder: RunFolder, keep: int) -> None:
     adopt_orphans()
     # No core dump: our memory has the job's variables. The ranks keep the limit of their login.
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def _announce(ready: int, text: str) -> None:
+    with contextlib.suppress(OSError):  # already announced, or nobody waits any more
+        os.write(ready, text.encode())
+        os.close(ready)
 
 
 _LONGEST = 1 << 18

@@ -532,6 +532,7 @@ def _end(listed: _List, spare: Collection[int], deadline: float, number: int) ->
         agreed = agreed + 1 if seen == dead and not alive else 0
         if not seen or agreed == _AGREE:
             return []
+
         if time.monotonic() >= deadline:
             stay = [describe_left_process(alive[pid]) for pid in alive.keys() & known]
             return stay + _passing(listed, spare, seen - known)

@@ -195,7 +195,7 @@ class Supervisor:
         reading, writing = os.pipe()
         for fd in (reading, writing):
             os.set_blocking(fd, False)
-        if sys.version_info >= (3, 7):  # noqa: UP036 - 3.6 has no such argument, and would complain on stderr
+        if sys.version_info >= (3, 7):  # noqa: UP036 - 3.6 would complain on stderr
             signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         else:
             signal.set_wakeup_fd(writing)
