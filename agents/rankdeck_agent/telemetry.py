@@ -594,9 +594,13 @@ def _without_openssl() -> Generator[None, None, None]:
     finally:
         for name in hidden:
             del sys.modules[name]
+    _lend_errors()
+
+
+def _lend_errors() -> None:
+    """Define the errors of `ssl` that paho names in its `except` clauses even without TLS."""
     from paho.mqtt import client
 
-    # paho names these errors in its `except` clauses even without TLS.
     if getattr(client, "ssl", None) is None:
         names = ("SSLError", "SSLWantReadError", "SSLWantWriteError")
         errors = {name: type(name, (OSError,), {}) for name in names}
