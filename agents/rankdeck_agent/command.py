@@ -99,6 +99,7 @@ def run_shell_command() -> int:
             'rankdeck: sh needs {"command": …, "limit": …, "most": …} on stdin', 2
         )
     command, limit, most = asked
+
     began = time.monotonic()
     mark = f"sh-{os.getpid()}-{int(time.time() * 1e9)}"
     adopt_orphans()
@@ -110,12 +111,14 @@ def run_shell_command() -> int:
         env={**os.environ, JOB_VARIABLE: mark, NODE_VARIABLE: ""},
         start_new_session=True,
     )
+
     output = _Output(most)
     why = _follow(process, output, began + limit)
     left = _end(process, mark) if why else []
     code = process.poll()
     for descriptor in list(output.open):
         output.flush(descriptor)
+
     print_json_line(
         {
             "end": {
@@ -155,6 +158,7 @@ def _follow(process: "subprocess.Popen[bytes]", output: _Output, deadline: float
         assert pipe is not None
         output.open[pipe.fileno()] = _OutputStream(name)
         chosen.register(pipe.fileno(), selectors.EVENT_READ)
+
     over: Optional[float] = None
     while output.open or over is None:
         now = time.monotonic()
@@ -234,20 +238,17 @@ def read_process_usage() -> Row:
     time.sleep(_GAP)
     rows = processes.list_processes()
     gap = time.monotonic() - began
+
     on_gpus, why = _on_gpus()
     own = processes.own_line(rows) - {1}
     found = [
         _row(row, before.get(pid), read.get(pid), gap, on_gpus.get(pid, {}))
         for pid, row in rows.items()
-        if pid not in own and _is_program(row)
+        # Threads of the kernel have kthreadd, pid 2, as parent.
+        if pid not in own and 2 not in (pid, row.ppid)
     ]
     found.sort(key=lambda row: (not row["job"], not row["gpus"], -row["cpu"], -row["rss"]))
     return {"rows": found[:_MOST], "left_out": max(len(found) - _MOST, 0), "gpus": why}
-
-
-def _is_program(row: Process) -> bool:
-    """Whether it is not a kernel thread: those have kthreadd, pid 2, as parent."""
-    return row.pid != 2 and row.ppid != 2
 
 
 def _row(
@@ -261,10 +262,12 @@ def _row(
     ticks = row.computed - before.computed if before is not None and same else 0
     marks = processes.read_environment(row.pid, (JOB_VARIABLE, *RANK_VARIABLES))
     job = marks.get(JOB_VARIABLE, "")
+    numbers = (int(marks[name]) for name in RANK_VARIABLES if marks.get(name, "").isdigit())
     now = _io(row.pid)
     rates = (
         [(new - old) / gap for old, new in zip(io, now)] if same and io and now else [None, None]
     )
+
     return {
         "pid": row.pid,
         "ppid": row.ppid,
@@ -278,15 +281,8 @@ def _row(
         "write": rates[1],
         "gpus": dict(gpus),
         "job": job,
-        "rank": _rank(marks) if job else None,
+        "rank": next(numbers, None) if job else None,
     }
-
-
-def _rank(marks: Mapping[str, str]) -> Optional[int]:
-    for name in RANK_VARIABLES:
-        if marks.get(name, "").isdigit():
-            return int(marks[name])
-    return None
 
 
 def _rss(pid: int) -> int:

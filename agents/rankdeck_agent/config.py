@@ -119,10 +119,12 @@ def from_mapping(raw: object) -> Config:
     for key in ("cluster", "host"):
         if key not in given:
             raise AgentConfigError(f"{key} is missing")
+
     values = {key: _READ[key](key, value) for key, value in given.items()}
     # In a pod the host name may be the pod's: then a variable has the node's name.
     here = os.environ.get(NODE_VARIABLE) or platform.node().partition(".")[0]
     values["node"] = values.get("node") or _name("node", here)
+
     if values.get("password_file"):
         values["password"] = _password(values)
     if values.get("ca") and values.get("ca_file"):
@@ -312,6 +314,7 @@ def read_expectations(path: str) -> dict[str, Value]:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "not a text in UTF-8"
         raise ExpectError(f"{path}: {why}") from error
+
     if len(text) > EXPECT_LIMIT:
         raise ExpectError(f"{path}: larger than {EXPECT_LIMIT} bytes: not an expect block")
     return _json(path, text) if text.lstrip().startswith("{") else _entries(path, text)

@@ -74,19 +74,6 @@ def _caught(process: Path) -> bool:
     return all(mask >> (number - 1) & 1 for number in SIGNALS.values())
 
 
-def _holds(pid: int, proc: Path) -> bool:
-    """Whether a process of this agent still has the driver open."""
-    return any(folder.name.isdecimal() and _asks(folder, pid) for folder in proc.iterdir())
-
-
-def _asks(process: Path, agent: int) -> bool:
-    """Whether this is the process with which an agent asks the driver."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        parent = int((process / "stat").read_bytes().rpartition(b")")[2].split()[1])
-        return parent == agent and _ASKS in (process / "cmdline").read_bytes().split(b"\0")
-    return False
-
-
 def tell_agents(command: str, proc: Path = Path("/proc")) -> dict[str, Any]:
     """Send the signal of `command` (a key of SIGNALS) to all agents of this
     node, and wait for those that let go.
@@ -100,12 +87,14 @@ def tell_agents(command: str, proc: Path = Path("/proc")) -> dict[str, Any]:
         why = _signal(agent, command)
         refused += [why] if why else []
         told += [] if why else [agent]
+
     deadline = time.monotonic() + RELEASE_LIMIT
     left = told if command == "gpu-stop" else []
     while left and time.monotonic() < deadline:
         left = [agent for agent in left if _holds(agent.pid, proc)]
         time.sleep(_LOOK_EVERY if left else 0)
     refused += [f"process {a.pid} of {a.user} still holds the driver, which does not answer it: reboot the node" for a in left]  # fmt: skip
+
     count = len(told) - len(left)
     agents = "1 agent" if count == 1 else f"{count} agents"
     did = f"{agents} let the driver go" if command == "gpu-stop" else f"{agents} read GPUs again"
@@ -127,3 +116,15 @@ def _signal(agent: RunningAgent, command: str) -> str:
     except PermissionError:
         return f"{who} may be told by that user or by root only: log in so, or use sudo (--system)"
     return ""
+
+
+def _holds(agent: int, proc: Path) -> bool:
+    """Whether the process with which this agent asks the driver still has it open."""
+    for folder in proc.iterdir():
+        if not folder.name.isdecimal():
+            continue
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            parent = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[1])
+            if parent == agent and _ASKS in (folder / "cmdline").read_bytes().split(b"\0"):
+                return True
+    return False

@@ -58,28 +58,16 @@ def file_digest(path: Path, limit: Optional[float] = None, *, settled: float = S
     with _regular(path) as file:
         stamp, begun = _stamp(os.fstat(file.fileno())), time.time()
         kept = _load().get(str(path))
-        if kept is not None and _vouches(kept, stamp, begun):
+        # A digest from the future does not count: a clock that was set back repeats stamps.
+        if kept is not None and kept[:-2] == stamp and kept[-2] <= begun:
             return str(kept[-1])
         digest = read_digest(file, limit)
         if not stamp == _stamp(os.fstat(file.fileno())) == _stamp(path.stat()):
             raise OSError(errno.EBUSY, "it is being written or replaced just now")
-    if _is_settled(stamp, begun, settled):
+    # Only if any later change will have another time stamp: none that is recent or in the future.
+    if max(stamp[1], stamp[2]) / 1e9 + settled < begun:
         _keep(str(path), [*stamp, begun, digest])
     return digest
-
-
-def _vouches(row: list[Any], stamp: Stamp, now: float) -> bool:
-    """Whether a cached digest is valid: same stamp, and not from the future (a
-    clock that was set back repeats stamps).
-    """
-    return row[:-2] == stamp and row[-2] <= now
-
-
-def _is_settled(stamp: Stamp, read: float, wait: float) -> bool:
-    """Whether any later change will have another time stamp; not if the
-    stamps are recent or in the future.
-    """
-    return max(stamp[1], stamp[2]) / 1e9 + wait < read
 
 
 def read_digest(file: BinaryIO, limit: Optional[float] = None) -> str:
@@ -198,21 +186,12 @@ def describe_image(runtime: str, image: str, base: str = "", limit: Optional[flo
             return {**row, "kind": "folder", "digest": digest, "size": size}
         if not path.exists():
             return {**row, "kind": "missing"}
-        return {
-            **row,
-            "kind": "file",
-            "size": path.stat().st_size,
-            "digest": _digest(path, limit, row.get("mount", "")),
-        }
+        size, digest = path.stat().st_size, ""
+        with suppress(TooSlowError):
+            digest = file_digest(path, limit, settled=FAR_SETTLED if row.get("mount") else SETTLED)
     except OSError as error:
         return {**row, "kind": "failed", "error": plain_line(f"{error.strerror or error}")}
-
-
-def _digest(path: Path, limit: Optional[float], mount: str) -> str:
-    try:
-        return file_digest(path, limit, settled=FAR_SETTLED if mount else SETTLED)
-    except TooSlowError:
-        return ""
+    return {**row, "kind": "file", "size": size, "digest": digest}
 
 
 def image_path(runtime: str, image: str, base: str) -> Path:
@@ -341,7 +320,10 @@ def receive_image(path: Path, incoming: Incoming) -> int:
     try:
         if _is_there(path, incoming.sha256, replace=incoming.replace):
             print_json_line({"offset": incoming.size})
-            _set_mode(path, incoming.mode)
+            mode = incoming.mode & PERMISSIONS
+            if path.stat().st_mode & PERMISSIONS != mode:
+                with suppress(PermissionError):  # another user's file keeps its own
+                    path.chmod(mode)
         else:
             _take(path, incoming)
     except ReceiveError as error:
@@ -352,13 +334,6 @@ def receive_image(path: Path, incoming: Incoming) -> int:
         return 1
     print_json_line({"ok": True})
     return 0
-
-
-def _set_mode(path: Path, mode: int) -> None:
-    """Give a file that is there already these permissions; another user's file keeps its own."""
-    if path.stat().st_mode & PERMISSIONS != mode & PERMISSIONS:
-        with suppress(PermissionError):
-            path.chmod(mode & PERMISSIONS)
 
 
 def _is_there(path: Path, sha: str, *, replace: bool) -> bool:
@@ -386,15 +361,18 @@ def _take(path: Path, incoming: Incoming) -> None:
         handle = _open_part(part)
     except FileExistsError:
         raise ReceiveError(f"another copy to {path} is under way") from None
+
     with os.fdopen(handle, "r+b") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise ReceiveError(f"another copy to {path} is under way") from None
+
         digest = _resume(file, incoming.size)
         _check_room(path, incoming.size - file.tell())
         print_json_line({"offset": file.tell()})
         _append(file, digest, incoming.size)
+
         if digest.hexdigest() != incoming.sha256:
             part.unlink()
             raise ReceiveError(f"what arrived for {path} is not what was sent: nothing was kept")
@@ -492,6 +470,7 @@ def serve_file(path: str) -> int:
             raise OSError(errno.EFBIG, f"{path} says no size and is larger than 64 MiB")
         size = size or len(first)
         print_json_line({"size": size, "mode": opened.st_mode & PERMISSIONS})
+
         digest, left = hashlib.sha256(), size
         piece = first[:left]
         while piece:
@@ -499,6 +478,7 @@ def serve_file(path: str) -> int:
             sys.stdout.buffer.write(piece)
             left -= len(piece)
             piece = file.read(min(PIECE, left))
+
     if left:
         raise OSError(errno.EIO, f"{path} became shorter while it was read")
     sys.stdout.buffer.flush()

@@ -221,18 +221,28 @@ _NAMED = re.compile(rf"NVRM: The NVIDIA GPU (?:PCI:)?({_PCI})\b")
 _SXID = re.compile(
     rf"nvidia-nvswitch\d+: SXid \((?:PCI:)?(?P<pci>{_PCI})\): (?P<number>\d{{1,9}}), (?P<details>.*)"
 )
+_SXIDS = (
+    ("Fatal", "bad", f"reset all GPUs and the NVSwitch ({LET_GO}), or reboot"),
+    # Lines after the first have only registers.
+    ("Severity ", "info", ""),
+    ("Data ", "info", ""),
+    ("", "warn", "watch this link"),
+)
+"""(beginning of an SXid's details, level, what to do); the first that fits counts."""
 _LINK = re.compile(r"\b[Ll]ink (-?\d{1,3})\b")
 
 
 def find_kernel_event(message: str) -> Optional[Found]:
     """The event in one message of the kernel (without prefix); None if it is no event."""
     message = clean_text(message[:LINE_LIMIT], LINE_LIMIT)
-    return _nvidia(message) or _listed(message)
-
-
-def _nvidia(message: str) -> Optional[Found]:
-    for place, found in match_patterns(_NVIDIA_PATTERNS, message):
-        return _NVIDIA[place][1](found)
+    for place, match in match_patterns(_NVIDIA_PATTERNS, message):
+        return _NVIDIA[place][1](match)
+    for place, match in match_patterns(_LISTED_PATTERNS, message):
+        row = PATTERNS[place]
+        device = match.groupdict().get("device") or ""
+        if row.kind in _ON_PCI and ":" in device:
+            device = event_pci_address(device)
+        return Found(row.kind, row.level, _say(message.strip(), row.do), device)
     return None
 
 
@@ -257,16 +267,6 @@ def _sxid(found: "re.Match[str]") -> Found:
     return Found("sxid", level, text, device, int(found["number"]), link)
 
 
-_SXIDS = (
-    ("Fatal", "bad", f"reset all GPUs and the NVSwitch ({LET_GO}), or reboot"),
-    # Lines after the first have only registers.
-    ("Severity ", "info", ""),
-    ("Data ", "info", ""),
-    ("", "warn", "watch this link"),
-)
-"""(beginning of an SXid's details, level, what to do); the first that fits counts."""
-
-
 def _link(details: str) -> Optional[int]:
     found = _LINK.search(details)
     return int(found[1]) if found else None
@@ -276,16 +276,6 @@ _NVIDIA = ((_XID, _xid), (_LOST, _lost), (_SXID, _sxid))
 _NVIDIA_PATTERNS = tuple(pattern for pattern, _ in _NVIDIA)
 _LISTED_PATTERNS = tuple(row.pattern for row in PATTERNS)
 _ON_PCI = ("pcie", "mlx5", "bnxt", "gpu", "amdgpu", "ras", "nic", "iommu", "thermal")
-
-
-def _listed(message: str) -> Optional[Found]:
-    for place, found in match_patterns(_LISTED_PATTERNS, message):
-        row = PATTERNS[place]
-        device = found.groupdict().get("device") or ""
-        if row.kind in _ON_PCI and ":" in device:
-            device = event_pci_address(device)
-        return Found(row.kind, row.level, _say(message.strip(), row.do), device)
-    return None
 
 
 def event_pci_address(pci: str) -> str:

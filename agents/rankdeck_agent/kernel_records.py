@@ -82,10 +82,7 @@ def _bare(text: str) -> KernelLine:
     prefix = _DMESG.match(text)
     since = prefix and prefix["since"]
     message = text[prefix.end() :] if prefix else text
-    message = message[_end(_SOURCE.match(message)) :]
+    source = _SOURCE.match(message)
+    message = message[source.end() :] if source else message
     repeated = _REPEATED.match(message)
     return KernelLine(repeated[1] if repeated else message, float(since) if since else None)
-
-
-def _end(found: "Optional[re.Match[str]]") -> int:
-    return found.end() if found else 0

@@ -230,6 +230,7 @@ def gather_facts(request: Mapping[str, Any]) -> Facts:
     found: Facts = {}
     for facts in side_by_side(lambda job: job(), jobs, 15.0):
         found.update(facts or {})
+
     port = int(request.get("port") or 0)
     return {
         **found,
@@ -310,11 +311,11 @@ class _RequestedFacts:
     def versions(self) -> Facts:
         """Program -> the first line of its `--version`."""
         names = [path for name in self._words("versions") for path in _expanded(name)]
-        return {"versions": {name: self._version(name) for name in names}}
-
-    def _version(self, name: str) -> str:
-        path = self._find(name)
-        return _first_line([path, "--version"]) if path else ""
+        found: Facts = {}
+        for name in names:
+            path = self._find(name)
+            found[name] = _first_line([path, "--version"]) if path else ""
+        return {"versions": found}
 
     def images(self) -> Facts:
         """The rows of the images; see `image.look`."""
@@ -409,13 +410,9 @@ def _gpus() -> Facts:
     except FileNotFoundError:
         return {"error": "no nvidia-smi here"}
     except (OSError, subprocess.SubprocessError) as error:
-        return {"error": plain_line(_error_text(error))}
+        output: bytes = getattr(error, "stdout", None) or b""
+        return {"error": plain_line(output.decode("utf-8", "replace").strip() or str(error))}
     return {"rows": rows, "users": users}
-
-
-def _error_text(error: Exception) -> str:
-    output = getattr(error, "stdout", None) or b""
-    return output.decode("utf-8", "replace").strip() or str(error)
 
 
 def _table(fields: str, question: str) -> list[Facts]:
@@ -446,9 +443,11 @@ def main() -> int:
         return print_complaint("rankdeck: preflight needs a request as JSON on stdin", 2)
     # End soon if the console is gone, so that nobody has to clean up.
     signal.alarm(max(1, min(int(request.get("seconds") or 20), _MOST_SECONDS)))
+
     token = str(request.get("token") or "")
     listen = Listener(token).port if len(token) >= 16 else 0
     print_json_line({**gather_facts(request), "listen": listen})
+
     order = _read_request()
     if order is not None:
         print_json_line({"connected": _connect(token, order.get("connect"))})

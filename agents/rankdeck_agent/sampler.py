@@ -26,7 +26,6 @@ from rankdeck_agent.rules.levels import (
     Expected,
     Health,
     Level,
-    Reason,
     growth_rates,
     summarize_numbers,
 )
@@ -174,7 +173,10 @@ class Sampler:
     ) -> None:
         self._clock = clock
         self._patience = patience
-        self._workers = [Worker(members) for members in _by_lane(collectors)]
+        lanes: dict[str, list[Collector]] = {}
+        for collector in collectors:
+            lanes.setdefault(collector.lane, []).append(collector)
+        self._workers = [Worker(members) for members in lanes.values()]
         self._troubled: dict[str, str] = {}
         self._inventories: dict[str, Mapping[str, str]] = {}
         self._seq = 0
@@ -188,6 +190,7 @@ class Sampler:
         for worker in self._workers:
             worker.kick(now, batch)
         batch.wait(limit)
+
         at = time.time()
         joined, absent = Reading(), set[str]()
         joined.put("agent.lag", round(max(0.0, lag), 4))
@@ -197,10 +200,14 @@ class Sampler:
                 if reading is not None:
                     absent |= reading.absent(collector.metrics)
                     self._join(joined, collector.name, reading)
+
         sample = joined.as_sample(self._seq, at, absent)
         self._seq += 1
+        inventory: dict[str, str] = {}
+        for one in self._inventories.values():
+            inventory.update(one)
         pending = frozenset(joined.pending - {key.partition("/")[0] for key in joined.failed})
-        return Collected(sample, joined.events, self._inventory(), pending)
+        return Collected(sample, joined.events, inventory, pending)
 
     def _of(self, worker: Worker) -> list[tuple[Collector, Optional[Reading], str]]:
         """For each collector of a thread: its reading (or None) and what is wrong with
@@ -213,7 +220,10 @@ class Sampler:
         if waited < self._patience:
             # Late, but not hanging: this sample goes without these metrics.
             return []
-        why = _hanging(worker.current, waited)
+        current, why = worker.current, f"no answer for {waited:.0f} s"
+        doing = current.doing if current else ""
+        if doing:
+            why += f", asking {clean_text(doing, 80)}"
         return [(c, _silent(c, why, waited), why) for c in worker.members]
 
     def _changed(self, collector: Collector, trouble: str, at: float) -> list[Event]:
@@ -237,19 +247,6 @@ class Sampler:
         if reading.inventory:
             self._inventories[name] = reading.inventory
 
-    def _inventory(self) -> Mapping[str, str]:
-        found: dict[str, str] = {}
-        for inventory in self._inventories.values():
-            found.update(inventory)
-        return found
-
-
-def _by_lane(collectors: Sequence[Collector]) -> list[list[Collector]]:
-    lanes: dict[str, list[Collector]] = {}
-    for collector in collectors:
-        lanes.setdefault(collector.lane, []).append(collector)
-    return list(lanes.values())
-
 
 def _trouble(reading: Optional[Reading]) -> str:
     """Why a collector failed as a whole; "" if it did not, even if some of its values failed."""
@@ -258,11 +255,6 @@ def _trouble(reading: Optional[Reading]) -> str:
     if reading.blind or reading.values or reading.pending or not reading.failed:
         return ""
     return clean_text(next(iter(reading.failed.values())), 200)
-
-
-def _hanging(current: Optional[Collector], waited: float) -> str:
-    doing = current.doing if current else ""
-    return f"no answer for {waited:.0f} s" + (f", asking {clean_text(doing, 80)}" if doing else "")
 
 
 _ANSWER = "gpu.answer"
@@ -318,6 +310,7 @@ class NodeJudge:
         if self._brief:
             health, memory = assess_node(facts, as_lasting(memory))
         self._memory = memory
+
         judged = JudgedSample(
             facts,
             memory,
@@ -374,6 +367,16 @@ def _since_boot(inventory: Mapping[str, str], at: float) -> Optional[float]:
     return at - booted if booted and at > EPOCH else None
 
 
+SOONEST = 0.95
+"""Least seconds between two messages: a little less than a second,
+because a period may end a little early.
+"""
+HASTE = 0.5
+"""Seconds by which a heartbeat may be early: otherwise it would
+wait for the next period and be late.
+"""
+
+
 class Reporter:
     """Decides when health is sent: on changes, at most once a second, and as a
     heartbeat every `heartbeat` seconds.
@@ -407,16 +410,6 @@ class Reporter:
     def forget(self) -> None:
         """Send the next report in any case, because the connection is new."""
         self._sent = None
-
-
-SOONEST = 0.95
-"""Least seconds between two messages: a little less than a second,
-because a period may end a little early.
-"""
-HASTE = 0.5
-"""Seconds by which a heartbeat may be early: otherwise it would
-wait for the next period and be late.
-"""
 
 
 _BETWEEN = 0.2
@@ -465,6 +458,7 @@ def read_node(root: str, limit: float = _LIMIT) -> NodeReading:
         collected = sampler.take(limit=max(_BETWEEN, deadline - time.monotonic()))
         events = events + collected.events
         values.update(collected.sample.values)
+
     tree = Tree(root)
     inventory = {**describe_machine(tree), **collected.inventory}
     pending = tuple(sorted(collected.pending - set(values)))
@@ -521,27 +515,22 @@ def print_health(root: str, *, as_json: bool, expect: str = "") -> int:
     except ExpectError as error:
         print(f"RANKDECK UNKNOWN: {clean_text(str(error), 300)}")
         return NAGIOS[Level.UNKNOWN][0]
+
     reading = read_node(root, _HEALTH_LIMIT)
     if root == "/":
-        reading = _with_unanswered(reading)
+        # What was not answered in time is not known to be well.
+        failed = {**dict.fromkeys(reading.pending, "no answer in time"), **reading.sample.failed}
+        reading = replace(reading, sample=replace(reading.sample, failed=failed))
     seen = SeenDevices("", memory_of_this_boot(root))
     seen.take(reading.sample.values, reading.inventory)
     judged, findings = judge_reading(reading, _proc_uptime(Tree(root)), expected, seen)
+
     node = reading.node or "this node"
     if as_json:
         print(json.dumps(_health_object(node, judged, findings)))
     else:
         print("\n".join(_lines(node, judged)))
     return NAGIOS[judged.level][0]
-
-
-def _with_unanswered(reading: NodeReading) -> NodeReading:
-    """The reading, in which what was not answered in time has
-    failed: it is not known to be well.
-    """
-    unanswered = dict.fromkeys(reading.pending, "no answer in time")
-    taken = reading.sample
-    return replace(reading, sample=replace(taken, failed={**unanswered, **taken.failed}))
 
 
 def judge_reading(
@@ -563,8 +552,10 @@ def judge_reading(
         blind=frozenset(reading.first.blind),
     )
     _, memory = assess_node(before)
+
     # A moment is too short to say that no counter grows: checks of growth do not count as judged.
     memory = replace(memory, settled=False)
+
     covered = cover_checks(facts, settled=False)
     judged, memory = assess_node(replace(facts, events=reading.events), memory)
     found = explain_checks(facts, derive_numbers(facts), memory, covered, judged.reasons)
@@ -614,15 +605,11 @@ def _lines(node: str, judged: Health) -> list[str]:
     parts = [f"{counted[level]} {level.word}" for level in sorted(counted, reverse=True)]
     parts.append(coverage_words(judged))
     word = NAGIOS[judged.level][1]
-    return [
-        f"RANKDECK {word}: {node}: {', '.join(parts)}",
-        *(f"  {_line(reason)}" for reason in judged.reasons),
-    ]
-
-
-def _line(reason: Reason) -> str:
-    device = f" {reason.device}" if reason.device else ""
-    return f"{reason.level.word:<7} {reason.check}{device}: {reason.text}"
+    lines = [f"RANKDECK {word}: {node}: {', '.join(parts)}"]
+    for reason in judged.reasons:
+        device = f" {reason.device}" if reason.device else ""
+        lines.append(f"  {reason.level.word:<7} {reason.check}{device}: {reason.text}")
+    return lines
 
 
 def _health_object(node: str, judged: Health, findings: Sequence[CheckResult]) -> dict[str, object]:

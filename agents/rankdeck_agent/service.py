@@ -25,6 +25,10 @@ from rankdeck_agent.text import print_complaint, print_json_line
 
 UNIT = "rankdeck-agent.service"
 USER = "rankdeck-agent"
+_USERADD = (
+    *("useradd", "--system", "--no-create-home", "--home-dir", "/"),
+    *("--shell", "/usr/sbin/nologin", USER),
+)
 GROUPS = ("adm", "systemd-journal", "video", "render")
 """Groups that the service joins, if they exist: for the kernel log, AMD
 GPUs and the firmware of a Raspberry Pi.
@@ -262,11 +266,15 @@ def main(given: Sequence[str]) -> int:
     scope = words & {"--system", "--user"}
     if not given or given[0] not in _NAMES or len(scope) != 1:
         return print_complaint(_USAGE, 2)
+
     system, dry = "--system" in words, "--dry-run" in words
     if system and os.geteuid() != 0 and given[0] != "status":
         return _as_root(given)
     try:
-        answer = _VERBS[given[0]](_site(system=system), dry)
+        root = Path(os.environ.get(ROOT_VARIABLE, "/"))
+        at = place_installation(root, Path.home(), system=system)
+        site = Site(at, root, _archive_path().read_bytes())
+        answer = _VERBS[given[0]](site, dry)
     except (InstallError, AgentConfigError) as error:
         answer = {"ok": False, "why": str(error)}
     except (OSError, subprocess.SubprocessError, ValueError) as error:
@@ -292,28 +300,25 @@ def _archive_path() -> Path:
     return path
 
 
-def _site(*, system: bool) -> Site:
-    root = Path(os.environ.get(ROOT_VARIABLE, "/"))
-    at = place_installation(root, Path.home(), system=system)
-    return Site(at, root, _archive_path().read_bytes())
-
-
 # ---- install ----------------------------------------------------------------------------
 
 
 def _install(site: Site, dry: bool) -> dict[str, Any]:
     at = site.at
     _need_systemd(site)
+
     config = _config()
     wanted = list_service_files(at, sys.executable, site.archive, config, _groups())
     changed = [file for file in wanted if not _is_there(file)]
     old, new = _label(_read(at.agent)), _label(site.archive)
+
     steps = _steps(at, changed)
     if dry:
         steps = _steps(at, list(wanted))
         return {"ok": True, "did": "dry run", "old": old, "new": new, **_steps_row(steps)}
     if changed or _state(at)["ActiveState"] != "active":
         do_steps(steps, {str(file.path): file for file in changed})
+
     did = "installed" if not old else "upgraded" if old != new else "changed"
     return {
         "ok": True,
@@ -342,18 +347,14 @@ def _groups() -> str:
 
 
 def _steps(at: InstallPlace, changed: Sequence[File]) -> list[InstallStep]:
-    steps = [command_step(*_useradd())] if at.system and not _has_user() else []
+    steps = [command_step(*_USERADD)] if at.system and not _has_user() else []
     for file in changed:
-        shown = "" if file.path == at.agent else _readable(file)
+        text = "" if file.path == at.agent else file.data.decode("utf-8", "replace")
+        shown = re.sub(r'("password": )"[^\n]*"', r'\1"…"', text)
         steps.append(InstallStep("write", str(file.path), shown))
+
     tail = (("daemon-reload",), ("enable", UNIT), ("restart", UNIT))
     return steps + [command_step(*at.systemctl, *words) for words in tail]
-
-
-def _readable(file: File) -> str:
-    """The text of a file without its password."""
-    text = file.data.decode("utf-8", "replace")
-    return re.sub(r'("password": )"[^\n]*"', r'\1"…"', text)
 
 
 def _steps_row(steps: Sequence[InstallStep]) -> dict[str, Any]:
@@ -381,15 +382,18 @@ def _uninstall(site: Site, dry: bool) -> dict[str, Any]:
     at = site.at
     there = [path for path in (at.unit, at.config, at.agent) if path.exists()]
     old = _label(_read(at.agent))
+
     steps = [
         command_step(*at.systemctl, "disable", "--now", UNIT, needed=False),
-        command_step(*_forget(at), needed=False),
+        # It erases the node's retained messages on the broker, so that no console waits for it.
+        command_step(sys.executable, "-I", str(at.agent), "forget", str(at.config), needed=False),
         *(InstallStep("remove", str(path)) for path in there),
         command_step(*at.systemctl, "daemon-reload", needed=False),
         command_step(*at.systemctl, "reset-failed", UNIT, needed=False),
     ]
     if at.system and _has_user():
         steps.append(command_step("userdel", USER, needed=False))
+
     if dry:
         return {"ok": True, "did": "dry run", "old": old, **_steps_row(steps)}
     if not there:
@@ -397,13 +401,6 @@ def _uninstall(site: Site, dry: bool) -> dict[str, Any]:
     _need_systemd(site)
     do_steps(steps, {})
     return {"ok": True, "did": "removed", "old": old, "notes": []}
-
-
-def _forget(at: InstallPlace) -> tuple[str, ...]:
-    """The command that erases the node's retained messages on the broker, so
-    that no console waits for the node.
-    """
-    return (sys.executable, "-I", str(at.agent), "forget", str(at.config))
 
 
 # ---- status -----------------------------------------------------------------------------
@@ -448,6 +445,7 @@ def _need_systemd(site: Site) -> None:
         raise InstallError(
             "no systemd runs there; start `agent.pyz --config FILE` with what starts programs on that node"
         )
+
     folder = f"/run/user/{os.getuid()}"
     if not site.at.system and "XDG_RUNTIME_DIR" not in os.environ:
         if not Path(folder, "systemd").is_dir():
@@ -464,11 +462,6 @@ def _has_user() -> bool:
     return False
 
 
-def _useradd() -> tuple[str, ...]:
-    shell = ("--shell", "/usr/sbin/nologin")
-    return ("useradd", "--system", "--no-create-home", "--home-dir", "/", *shell, USER)
-
-
 def _read(path: Path) -> Optional[bytes]:
     with contextlib.suppress(OSError):
         return path.read_bytes()
@@ -483,19 +476,14 @@ def _label(archive: Optional[bytes]) -> str:
     """Version and digest of an agent.pyz, like `0.1.0 (1a2b3c4d)`; "" for None."""
     if archive is None:
         return ""
-    digest = sha256(archive).hexdigest()[:8]
-    return f"{_version(archive)} ({digest})"
-
-
-def _version(archive: bytes) -> str:
     import io
 
-    try:
-        with zipfile.ZipFile(io.BytesIO(archive)) as packed:
-            found = _VERSION.search(packed.read("rankdeck_agent/__init__.py"))
-    except (zipfile.BadZipFile, KeyError):
-        return "?"
-    return found.group(1).decode("ascii", "replace") if found else "?"
+    found = None
+    file = io.BytesIO(archive)
+    with contextlib.suppress(zipfile.BadZipFile, KeyError), zipfile.ZipFile(file) as packed:
+        found = _VERSION.search(packed.read("rankdeck_agent/__init__.py"))
+    version = found.group(1).decode("ascii", "replace") if found else "?"
+    return f"{version} ({sha256(archive).hexdigest()[:8]})"
 
 
 def _tell_agents(command: str, _site: Site, _dry: bool) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Optional
 
 from rankdeck_agent import __version__
-from rankdeck_agent.collectors import Collector, choose_simulated, make_collectors
+from rankdeck_agent.collectors import choose_simulated, make_collectors
 from rankdeck_agent.collectors.gpu import GpuCollector
 from rankdeck_agent.config import SIZE_LIMIT, AgentConfigError, Config, from_file, from_line
 from rankdeck_agent.files import Tree, clean_text, failure_reason, leave_no_core, wait_readable
@@ -40,7 +40,7 @@ from rankdeck_agent.wire import (
 )
 
 if TYPE_CHECKING:
-    from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessageInfo
+    from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags
     from paho.mqtt.properties import Properties
     from paho.mqtt.reasoncodes import ReasonCode
 
@@ -224,6 +224,10 @@ class Destination(ABC):
         return replace(self._hello, up=False, inventory={})
 
 
+EARLY = 0.05
+"""A sample is due up to this many seconds early."""
+
+
 def publish_samples(config: Config, lease: Lease, publisher: Destination) -> None:
     """Read, judge and publish once a period until the lease ends."""
     # A simulated device goes when the agent starts again without it.
@@ -232,9 +236,12 @@ def publish_samples(config: Config, lease: Lease, publisher: Destination) -> Non
     )
     judge = NodeJudge(config.expect, seen, config.heartbeat, brief=config.brief)
     reporter = Reporter(config.heartbeat)
-    made = _collectors(config)
+    made = make_collectors(
+        config.root, config.simulate, config.node, rdma_exclude=config.rdma_exclude
+    )
     gpus = [one for one in made if isinstance(one, GpuCollector)]
     sampler = Sampler(made)
+
     # The first reading has no rates yet and is not sent, but its events are.
     first = sampler.take(limit=config.period * LATE_SHARE)
     publisher.describe(first.inventory)
@@ -242,6 +249,7 @@ def publish_samples(config: Config, lease: Lease, publisher: Destination) -> Non
         publisher.event(event)
     past = tuple(first.events)
     _trim()
+
     due = time.monotonic() + _phase(config)
     next_sample = 0.0
     while not lease.wait(max(0.0, due - time.monotonic())):
@@ -252,6 +260,7 @@ def publish_samples(config: Config, lease: Lease, publisher: Destination) -> Non
         publisher.describe(collected.inventory)
         for event in collected.events:
             publisher.event(event)
+
         report = judge.judge(collected.sample, (*past, *collected.events), publisher.inventory)
         past = ()
         now = time.monotonic()
@@ -263,45 +272,12 @@ def publish_samples(config: Config, lease: Lease, publisher: Destination) -> Non
         due += config.period * (1 + int((time.monotonic() - due) // config.period))
 
 
-EARLY = 0.05
-"""A sample is due up to this many seconds early."""
-
-
-@contextlib.contextmanager
-def _without_openssl() -> Generator[None, None, None]:
-    """Load paho without TLS, if TLS is not used: saves a fifth of the memory on every node."""
-    hidden = [name for name in ("ssl", "_ssl", "_hashlib") if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(hidden))  # pyright: ignore[reportArgumentType, reportCallIssue]
-    try:
-        yield
-    finally:
-        for name in hidden:
-            del sys.modules[name]
-    _lend_errors()
-
-
-def _lend_errors() -> None:
-    """Define the errors of `ssl` that paho names in its `except` clauses even without TLS."""
-    from paho.mqtt import client
-
-    if getattr(client, "ssl", None) is None:
-        names = ("SSLError", "SSLWantReadError", "SSLWantWriteError")
-        errors = {name: type(name, (OSError,), {}) for name in names}
-        setattr(client, "ssl", SimpleNamespace(**errors))  # noqa: B010 - not a name it declares
-
-
 def _trim() -> None:
     """Return to the kernel the memory that compiling our own source took: a quarter of all."""
     with contextlib.suppress(ImportError, AttributeError, OSError):
         import ctypes
 
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def _collectors(config: Config) -> list[Collector]:
-    return make_collectors(
-        config.root, config.simulate, config.node, rdma_exclude=config.rdma_exclude
-    )
 
 
 def make_hello(config: Config, *, installed: bool = False) -> Hello:
@@ -386,16 +362,12 @@ class Publisher(Destination):
         self._heard_on = 0
         """The number of the connection on which health was sent last."""
         self.client_id = f"rankdeck-{config.cluster}-{config.node}-{hello.boot[:8]}"
-        self._client = self._make()
-
-    def _make(self) -> "Client":
-        client = _client(self._config, self.client_id)
+        self._client = client = _client(config, self.client_id)
         client.max_queued_messages_set(EVENTS_KEPT)
         client.will_set(self._topic("hello"), self._goodbye(), qos=1, retain=True)
         client.on_connect = self._on_connect
         client.on_connect_fail = self._on_connect_fail
         client.on_disconnect = self._on_disconnect
-        return client
 
     def start(self) -> None:
         """Begin to connect, in paho's thread; returns at once."""
@@ -437,8 +409,11 @@ class Publisher(Destination):
         """
         if not self._client.is_connected():
             return
+        from paho.mqtt.enums import MQTTErrorCode
+
         message = self._client.publish(self._topic("hello"), self._goodbye(), qos=1, retain=True)
-        _wait(message, GOODBYE_LIMIT)
+        if message.rc == MQTTErrorCode.MQTT_ERR_SUCCESS:
+            message.wait_for_publish(GOODBYE_LIMIT)
         self._client.disconnect()
         self._client.loop_stop()
 
@@ -493,8 +468,11 @@ class Publisher(Destination):
             self._complaints.clear()
         if self._refusal:
             self._complain(self._refusal)
+        elif code.is_failure and self._short >= SUSPICIOUS:
+            twice = f"does another agent publish as {self.client_id}?"
+            self._complain(f"ends each connection at once; {twice}")
         elif code.is_failure:
-            self._complain(_lost(self._short, self.client_id))
+            self._complain("has ended the connection; trying again")
         self._wait_longer()
 
     def _wait_longer(self) -> None:
@@ -558,6 +536,7 @@ def forget_retained(config: Config) -> str:
         client.connect(config.host, config.port, config.keepalive)
     except (OSError, ValueError) as error:
         return f"broker {config.host}:{config.port} {_unreached(error)}"
+
     client.loop_start()
     kept = (message_topic(config.cluster, config.node, kind) for kind in ("health", "hello"))
     messages = [client.publish(name, b"", qos=1, retain=True) for name in kept]
@@ -579,19 +558,6 @@ def _unreached(error: Optional[BaseException]) -> str:
     return f"cannot be reached: {failure_reason(error)}" if error else "cannot be reached"
 
 
-def _lost(short: int, client_id: str) -> str:
-    if short >= SUSPICIOUS:
-        return f"ends each connection at once; does another agent publish as {client_id}?"
-    return "has ended the connection; trying again"
-
-
-def _wait(info: "MQTTMessageInfo", limit: float) -> None:
-    from paho.mqtt.enums import MQTTErrorCode
-
-    if info.rc == MQTTErrorCode.MQTT_ERR_SUCCESS:
-        info.wait_for_publish(limit)
-
-
 def _client(config: Config, client_id: str = "") -> "Client":
     """A client for the broker, not yet connected; raises OSError or ValueError
     if its certificates cannot be loaded.
@@ -609,11 +575,33 @@ def _client(config: Config, client_id: str = "") -> "Client":
     if config.username:
         client.username_pw_set(config.username, config.password)
     if config.tls:
-        client.tls_set_context(_tls(config))  # pyright: ignore[reportUnknownMemberType]
+        import ssl
+
+        trusted = ssl.create_default_context(
+            cafile=config.ca_file or None, cadata=config.ca or None
+        )
+        client.tls_set_context(trusted)  # pyright: ignore[reportUnknownMemberType]
     return client
 
 
-def _tls(config: Config) -> object:
-    import ssl
+@contextlib.contextmanager
+def _without_openssl() -> Generator[None, None, None]:
+    """Load paho without TLS, if TLS is not used: saves a fifth of the memory on every node."""
+    hidden = [name for name in ("ssl", "_ssl", "_hashlib") if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # pyright: ignore[reportArgumentType, reportCallIssue]
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]
+    _lend_errors()
 
-    return ssl.create_default_context(cafile=config.ca_file or None, cadata=config.ca or None)
+
+def _lend_errors() -> None:
+    """Define the errors of `ssl` that paho names in its `except` clauses even without TLS."""
+    from paho.mqtt import client
+
+    if getattr(client, "ssl", None) is None:
+        names = ("SSLError", "SSLWantReadError", "SSLWantWriteError")
+        errors = {name: type(name, (OSError,), {}) for name in names}
+        setattr(client, "ssl", SimpleNamespace(**errors))  # noqa: B010 - not a name it declares

@@ -232,6 +232,8 @@ _OURS = re.compile(
     r"fuse\.(?:lxcfs|gvfsd-fuse|portal|snapfuse|squashfuse|rootlesskit.*|fuse-overlayfs)"
 )
 """FUSE mounts served by a program on this machine that do not matter to a job."""
+_BY_HAND = frozenset({"noauto", "nofail", "x-systemd.automount", "user", "users", "bind", "rbind"})
+"""Options of fstab with which a mount may be missing."""
 _SPACE_EVERY = 5.0
 
 
@@ -310,22 +312,22 @@ class DiskCollector:
         reading = Reading()
         if now - self._looked >= _SPACE_EVERY:
             self._looked, self._space = now, self._read_space()
-        _copy(self._space, reading)
+        # The inner tables are copied too: network mounts are added to them.
+        reading.values.update({m: dict(d) for m, d in self._space.values.items()})
+        reading.take_failures(self._space)
         reading.inventory = self._inventory
-        self._ask_network(reading, now)
+
+        if self._network is not None:
+            self._network.put(reading, self._remote, now)
+        else:
+            for path in self._remote:
+                reading.put("disk.mounted", 1, path)
         for path in self._unmounted:
             reading.put("disk.mounted", 0, path)
         for path in self._automatic:
             reading.put("disk.automatic", 1, path)
         reading.attempt(_DISKS, lambda: self._disks(reading, now))
         return reading
-
-    def _ask_network(self, reading: Reading, now: float) -> None:
-        if self._network is not None:
-            self._network.put(reading, self._remote, now)
-            return
-        for path in self._remote:
-            reading.put("disk.mounted", 1, path)
 
     def _read_space(self) -> Reading:
         reading = Reading()
@@ -346,8 +348,11 @@ class DiskCollector:
             self._raw, self._there = raw, len(mounts)
             self._mounts = mounts[:_MOUNT_LIMIT]
             self._remote = network_mounts(raw)
-            self._inventory = _file_systems(raw, (*(m.path for m in self._mounts), *self._remote))
+            shown = (*(m.path for m in self._mounts), *self._remote)
+            found = {m.path: clean_text(f"{m.kind} {m.source}", 160) for m in _mounts_in(raw)}
+            self._inventory = {f"mount.{path}": found[path] for path in shown}
             self._automatic = automatic_mounts(raw)
+
         # Read each time: an administrator may take a mount out of it.
         table = self._tree.maybe("etc/fstab") or ""
         self._unmounted = find_unmounted(table, raw) if table else ()
@@ -371,6 +376,7 @@ class DiskCollector:
         for disk in disks[:DEVICE_LIMIT]:
             for (metric, _, factor), number in zip(_COLUMNS, disk.numbers):
                 reading.put(metric, number * factor, disk.name)
+
             done, since, busy = self._progress.get(disk.name, (-1, now, 0))
             if not 0 < disk.in_flight < _UNCOUNTED or disk.done != done:
                 since, busy = now, disk.busy
@@ -380,12 +386,6 @@ class DiskCollector:
             progress[disk.name] = disk.done, since, busy
             reading.put("disk.io_stuck", round(now - since, 1), disk.name)
         self._progress = progress
-
-
-def _copy(source: Reading, target: Reading) -> None:
-    # Copy the inner tables too: network mounts are added to them.
-    target.values.update({m: dict(d) for m, d in source.values.items()})
-    target.take_failures(source)
 
 
 def parse_diskstats(data: bytes) -> list[Disk]:
@@ -411,22 +411,12 @@ def find_unmounted(table: str, data: bytes) -> tuple[str, ...]:
     return tuple(path for path in dict.fromkeys(found) if path not in there)[:_MOUNT_LIMIT]
 
 
-_BY_HAND = frozenset({"noauto", "nofail", "x-systemd.automount", "user", "users", "bind", "rbind"})
-"""Options of fstab with which a mount may be missing."""
-
-
 def automatic_mounts(data: bytes) -> tuple[str, ...]:
     """The paths below an automatic mount: they are unmounted when nobody uses them."""
     mounts = _mounts_in(data)
     parents = [mount.path for mount in mounts if mount.kind == _AUTOMATIC]
     kept = (m.path for m in mounts if m.kind != _AUTOMATIC and m.kind not in _PSEUDO)
     return tuple(path for path in dict.fromkeys(kept) if _below(path, parents))[:_MOUNT_LIMIT]
-
-
-def _file_systems(data: bytes, paths: Sequence[str]) -> dict[str, str]:
-    """Inventory: kind of the file system on each of the paths, and what is mounted there."""
-    found = {m.path: clean_text(f"{m.kind} {m.source}", 160) for m in _mounts_in(data)}
-    return {f"mount.{path}": found[path] for path in paths}
 
 
 def _mounts_in(data: bytes) -> "list[Mount]":

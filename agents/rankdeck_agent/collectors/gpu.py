@@ -40,6 +40,8 @@ _LIMIT = 64
 _LOAD, _CARE = 2.0, 30.0
 _ABSURD = 200
 """Degrees from which on a limit is none."""
+_LIMITS = ("crit", "emergency")
+"""Ends of the files with a sensor's limits; the first that is set counts."""
 _COUNT = re.compile(r"^(ue|ce):\s*(\d{1,20})\s*$", re.MULTILINE)
 
 # (metric, files of which the first that exists is read, factor, seconds between two readings).
@@ -201,17 +203,16 @@ def _put_margin(
         reading.put(metric, round(min(left), 3), device)
 
 
-_LIMITS = ("crit", "emergency")
-"""Ends of the files with a sensor's limits; the first that is set counts."""
-
-
 def _cards(tree: Tree, prefix: str, names: KeptNames) -> Iterable[AmdCard]:
     # In the order of PCI addresses, as the vendor's own tools number them.
     ours = [c for c in _card_names(tree) if tree.maybe(f"{_CARDS}/{c}/device/vendor") == _AMD]
     for number, card in enumerate(sorted(ours, key=lambda c: card_place(tree, c))[:_LIMIT]):
         path = f"{_CARDS}/{card}/device"
         pci = card_place(tree, card)[0]
-        key = names.name(_identity(tree, path, pci), _numbers(number, prefix))
+        # What tells a card from all others: its UUID or serial number with its PCI
+        # address, or its path.
+        made = tree.maybe(f"{path}/unique_id") or tree.maybe(f"{path}/serial_number") or ""
+        key = names.name(f"{made} {pci or path}", _numbers(number, prefix))
         hwmon = next(iter(tree.names(f"{path}/hwmon")), "")
         sensors = _sensors(tree, f"{path}/hwmon/{hwmon}") if hwmon else {}
         counts = tree.names(f"{path}/ras")
@@ -219,14 +220,6 @@ def _cards(tree: Tree, prefix: str, names: KeptNames) -> Iterable[AmdCard]:
         yield AmdCard(
             key, path, f"hwmon/{hwmon}", sensors, blocks, number, pci, pcie.slot_of(tree, path)
         )
-
-
-def _identity(tree: Tree, device: str, pci: str) -> str:
-    """What tells a card from all others: its UUID or serial number
-    with its PCI address, or its path.
-    """
-    made = tree.maybe(f"{device}/unique_id") or tree.maybe(f"{device}/serial_number") or ""
-    return f"{made} {pci or device}"
 
 
 def _numbers(wanted: int, prefix: str) -> Iterable[str]:
@@ -350,9 +343,11 @@ class Intel:
             self._card(name, self._names.name(slot or name, _numbers(number, prefix)))
             for number, (name, slot) in enumerate(zip(names, slots))
         ]
+
         for card in found:
             if card.key in known:
                 card.before = known[card.key].before
+
         self.cards = found
         self._inventory = {}
         for number, (card, name) in enumerate(zip(found, names)):
@@ -395,11 +390,13 @@ class Intel:
             reading.measure(
                 metric, lambda f=file, x=factor: parse_signed(self.tree.read(f)) * x, card.key
             )
+
         energy = reading.values.get("gpu.energy", {}).get(card.key)
         if energy is not None:
             watts = _rate(card, "gpu.power", now, energy)
             if watts is not None:
                 reading.put("gpu.power", round(watts, 3), card.key)
+
         for metric, of in (("gpu.margin", "gpu.temp"), ("gpu.mem_margin", "gpu.mem_temp")):
             if of in card.files:
                 sensor = card.files[of][0].rpartition("_")[0]
@@ -407,6 +404,7 @@ class Intel:
                     (metric,), lambda m=metric, s=sensor: _put_margin(reading, m, self.tree, [s], card.key),
                     card.key,
                 )  # fmt: skip
+
         link = partial(pcie.read_link, reading, self.tree, card.slot, card.key)
         reading.attempt(pcie.METRICS, link, card.key)
         if card.idle is not None:
@@ -575,6 +573,7 @@ class GpuCollector:
             if self._nvidia and 0 < self._on_bus < there_now:
                 self._nvidia.start_again()
             self._on_bus = there_now
+
         self.doing = "NVML"
         reading = self._nvidia.collect(now) if self._nvidia else Reading()
         if self._on_bus:
@@ -587,6 +586,7 @@ class GpuCollector:
         self._intel.collect(reading, now, "intel" if others else "")
         self.doing = "Tegra"
         self._jetson.collect(reading, now)
+
         # Most numbers are not read for every sample: those that were read once are not absent.
         self._answered.update(reading.values)
         here = others or self._intel.cards or self._jetson.load

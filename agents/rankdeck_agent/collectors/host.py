@@ -22,6 +22,7 @@ from rankdeck_agent.older_python import is_ascii
 
 _SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "soc_thermal")
 _ZONES = re.compile(r"x86_pkg_temp|cpu[-_]?thermal|soc[-_]?thermal|bcm\d+_thermal|cpu\d*-thermal")
+_CPUFREQ = "sys/devices/system/cpu/cpufreq"
 _CLOCKS = 4
 """Most cores that are asked for their clock: each answer may disturb the core."""
 _LOOK_AGAIN = 60.0
@@ -103,12 +104,14 @@ class CpuCollector:
             lambda: self._stat(reading),
         )
         reading.attempt(_LOADS, lambda: self._loads(reading))
+
         temps = self._numbers(reading, "cpu.temp", self._temps)
         if temps:
             reading.put("cpu.temp", round(max(temps) * 1e-3, 3))
         clocks = self._numbers(reading, "cpu.freq", self._clocks)
         if clocks:
             reading.put("cpu.freq", sum(clocks) / len(clocks) * 1e3)
+
         for name, rows in _PRESSURE.items():
             metrics = [metric for row in rows for metric in row[1:] if metric]
             reading.attempt(metrics, lambda n=name: self._pressure(reading, n))
@@ -116,7 +119,9 @@ class CpuCollector:
 
     def _look(self) -> None:
         self._temps = _sensors(self._tree) or [f"{zone}/temp" for zone in cpu_zones(self._tree)]
-        self._clocks = pick_evenly(_clock_files(self._tree), _CLOCKS)
+        policies = [n for n in self._tree.names(_CPUFREQ) if n.startswith("policy")]
+        files = [f"{_CPUFREQ}/{n}/scaling_cur_freq" for n in policies]
+        self._clocks = pick_evenly([file for file in files if self._tree.exists(file)], _CLOCKS)
         self._inventory = {"cpu.model": _model(self._tree)}
 
     def _loads(self, reading: Reading) -> None:
@@ -128,6 +133,7 @@ class CpuCollector:
         columns = _columns(data)
         _put_modes(reading, columns)
         _put_tasks(reading, data)
+
         now = {core: _times(ticks) for core, ticks in columns.items()}
         reading.put("cpu.cores", len(now) - ("" in now))
         before, self._before = self._before, now
@@ -249,12 +255,6 @@ def cpu_zones(tree: Tree) -> list[str]:
     return [f"sys/class/thermal/{z}" for z in chosen]
 
 
-def _clock_files(tree: Tree) -> list[str]:
-    base = "sys/devices/system/cpu/cpufreq"
-    files = [f"{base}/{n}/scaling_cur_freq" for n in tree.names(base) if n.startswith("policy")]
-    return [f for f in files if tree.exists(f)]
-
-
 def _model(tree: Tree) -> str:
     try:
         text = tree.read("proc/cpuinfo").decode("utf-8", "replace")
@@ -298,7 +298,8 @@ class TaskCollector:
     def _count(self, reading: Reading, now: float) -> None:
         counts = dict.fromkeys(_KINDS, 0)
         waiting: dict[Task, float] = {}
-        pids = [n for n in self._tree.names("proc", _TASKS) if _number(n)]
+        names = self._tree.names("proc", _TASKS)
+        pids = [n for n in names if is_ascii(n) and n.isdecimal() and len(n) <= 10]
         for pid in pids:
             stat = self._stat(pid)
             if stat is None or stat[1] != b"D":
@@ -324,10 +325,6 @@ class TaskCollector:
         name, _, rest = data.partition(b"(")[2].rpartition(b")")
         fields = rest.split()
         return (name, fields[0], fields[19]) if len(fields) > 19 else None
-
-
-def _number(name: str) -> bool:
-    return is_ascii(name) and name.isdecimal() and len(name) <= 10
 
 
 _KILLS = re.compile(rb"^oom_kill (\d{1,20})$", re.MULTILINE)
@@ -574,7 +571,9 @@ class Groups:
             return
         base = _CGROUP if second else f"{_CGROUP}/{files.hierarchy}"
         name = files.second if second else files.first
-        for folder in _upwards(base, path):
+        parts = [p for p in path.split("/") if p not in ("", ".", "..")][:_DEPTH]
+        for length in range(len(parts), -1, -1):
+            folder = "/".join([base, *parts[:length]])
             data = self._file(f"{folder}/{name}")
             if data is not None:
                 yield folder, data
@@ -591,12 +590,6 @@ class Groups:
             return self._tree.read(name)
         except FileNotFoundError:
             return None
-
-
-def _upwards(base: str, path: str) -> Iterator[str]:
-    parts = [p for p in path.split("/") if p not in ("", ".", "..")][:_DEPTH]
-    for length in range(len(parts), -1, -1):
-        yield "/".join([base, *parts[:length]])
 
 
 def _memory(reading: Reading, groups: Groups) -> None:

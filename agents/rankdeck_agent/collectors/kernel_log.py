@@ -60,10 +60,13 @@ class Folding:
         """The events to send for one line, at most one."""
         key = (found.kind, found.xid, found.device, found.link)
         level, before = self._last.get(key, ("", -1e9))
-        self._remember(key, found.level, at)
+        if len(self._last) >= 1024:
+            self._last.clear()
+        self._last[key] = (found.level, at)
         if level == found.level and 0 <= at - before < _SAME:
             self._folded[found.kind] += 1
             return []
+
         event = Event(
             at, found.level, f"kernel.{found.kind}", found.text, found.device, found.xid, found.link
         )
@@ -91,34 +94,22 @@ class Folding:
             events.append(self._late.pop(next(iter(self._late))))
         if self._folded and not self._late and self._room >= 1:
             self._room -= 1
-            events.append(self._summary())
+            parts = ", ".join(f"{n} × {kind}" for kind, n in self._folded.most_common(8))
+            text = f"more lines of the same in the kernel log: {parts}"
+            self._folded.clear()
+            events.append(Event(time.time(), "info", "kernel.log", text))
         return events
 
-    def _remember(self, key: Key, level: str, at: float) -> None:
-        if len(self._last) >= 1024:
-            self._last.clear()
-        self._last[key] = (level, at)
-
     def _keep(self, key: Key, kind: str, event: Event) -> None:
-        for outdated in _outdated(key, event.level):
-            if self._late.pop(outdated, None):
+        """Have an event wait, in place of those that it makes outdated."""
+        for level in _LEVELS if event.level == "ok" else (event.level, "ok"):
+            if self._late.pop((key, level), None):
                 self._folded[kind] += 1
         self._late[key, event.level] = event
         if len(self._late) > _LATE:
             # Drop the oldest of the mildest: a flood must not hide a serious event.
             del self._late[min(self._late, key=lambda one: _LEVELS.index(one[1]))]
             self._folded[kind] += 1
-
-    def _summary(self) -> Event:
-        parts = ", ".join(f"{n} × {kind}" for kind, n in self._folded.most_common(8))
-        text = f"more lines of the same in the kernel log: {parts}"
-        self._folded.clear()
-        return Event(time.time(), "info", "kernel.log", text)
-
-
-def _outdated(key: Key, level: str) -> list[tuple[Key, str]]:
-    """The keys of waiting events that an event of this level replaces."""
-    return [(key, one) for one in (_LEVELS if level == "ok" else (level, "ok"))]
 
 
 LOG_CLOSED = {
@@ -222,8 +213,10 @@ class KernelLogCollector:
             line, found = self._lines.take(raw.decode("utf-8", "replace"))
             if line is None or found is None:
                 continue
+
             at = self._clock() if line.since is None else boot + line.since
-            if at <= self._began - _counts(found):
+            kind = event_kind(f"kernel.{found.kind}")
+            if at <= self._began - (_RECENT if found.level == "info" else kind.lasts):
                 continue
             self._total += 1
             reading.events += self._folding.add(found, round(at, 3))
@@ -231,8 +224,3 @@ class KernelLogCollector:
     def __del__(self) -> None:
         if self._handle is not None:
             os.close(self._handle)
-
-
-def _counts(found: Found) -> float:
-    """Seconds for which the event counts."""
-    return _RECENT if found.level == "info" else event_kind(f"kernel.{found.kind}").lasts

@@ -71,6 +71,8 @@ _ROUTES = (
 """Tables of routes, of IPv4 and IPv6; of each the first that can be read."""
 _BY_ITSELF = re.compile(rb"0000FEA9|fe80|ff[0-9a-f]{2}")
 """Beginnings of destinations that every interface has by itself: link-local and multicast."""
+_IPV6_WORDS = 10
+"""A row of IPv4 has eleven."""
 _ABOVE = 4
 """Most interfaces (bridge, VLAN, bond) on top of each other."""
 _SELDOM = 10.0
@@ -78,6 +80,8 @@ _SELDOM = 10.0
 takes a lock and asks the driver.
 """
 _IDENTITY_EVERY = 60.0
+_KINDS = (("wifi", "phy80211"), ("bond", "bonding"), ("vf", "device/physfn"))
+"""Kind of an interface -> the file that tells it."""
 
 
 class NetCollector:
@@ -120,12 +124,14 @@ class NetCollector:
         chosen = wanted[:_LIMIT]
         reading.say_cut("net.interfaces", "interfaces", len(wanted), _LIMIT)
         for name, numbers in chosen:
-            _put_counters(reading, name, numbers)
+            for metric, columns in _COLUMNS if numbers else ():
+                reading.put(metric, sum(numbers[c] for c in columns), name)
             self.doing = name
             reading.attempt(
                 ("net.up", "net.speed"), lambda n=name: self._link(reading, n, now), name
             )
         self.doing = ""
+
         names = [name for name, _ in chosen]
         self._facts = {n: s for n, s in self._facts.items() if n in names}
         if now - self._identified >= _IDENTITY_EVERY:
@@ -169,18 +175,17 @@ class NetCollector:
         return self._physical[name]
 
     def _link(self, reading: Reading, name: str, now: float) -> None:
+        carrier = f"sys/class/net/{name}/carrier"
         state = self._tree.text(f"sys/class/net/{name}/operstate")
-        up = state == "up" or (state == "unknown" and self._carrier(name))
+        up = state == "up" or (state == "unknown" and self._tree.maybe(carrier) == "1")
         reading.put("net.up", int(up), name)
+
         facts = self._facts.get(name)
         if facts is None or now - facts.asked >= _SELDOM or up != facts.up:
             facts = self._facts[name] = self._ask(name, now, up=up)
         reading.put_all(facts.values, name)
         for metric, error in facts.errors.items():
             reading.fail((metric,), error, name)
-
-    def _carrier(self, name: str) -> bool:
-        return self._tree.maybe(f"sys/class/net/{name}/carrier") == "1"
 
     def _ask(self, name: str, now: float, *, up: bool) -> "InterfaceFacts":
         base = f"sys/class/net/{name}"
@@ -191,9 +196,13 @@ class NetCollector:
             except (OSError, ValueError) as error:  # noqa: PERF203  each for itself
                 facts.errors[metric] = error
         facts.values.update(self._use(name, now, up=up))
-        speed = self._speed(f"{base}/speed") if up else None
-        if speed:
-            facts.values["net.speed"] = speed
+
+        if up:
+            # -1 or EINVAL: the driver does not know it, as for most virtual cards.
+            with contextlib.suppress(OSError, ValueError):
+                speed = parse_unsigned(self._tree.read(f"{base}/speed")) * 1_000_000
+                if speed:
+                    facts.values["net.speed"] = speed
         return facts
 
     def _use(self, name: str, now: float, *, up: bool) -> dict[str, int]:
@@ -240,13 +249,6 @@ class NetCollector:
         active = self._tree.maybe(f"sys/class/net/{bond}/bonding/ad_aggregator")
         return ours is None or not active or ours == active
 
-    def _speed(self, file: str) -> Optional[int]:
-        try:
-            return parse_unsigned(self._tree.read(file)) * 1_000_000
-        except (OSError, ValueError):
-            # -1 or EINVAL: the driver does not know it, as for most virtual cards.
-            return None
-
 
 @dataclass
 class InterfaceFacts:
@@ -283,18 +285,16 @@ def routed_interfaces(tree: Tree) -> Optional[frozenset[str]]:
     return frozenset(found)
 
 
-_IPV6_WORDS = 10
-"""A row of IPv4 has eleven."""
-
-
 def _identities(tree: Tree, names: Sequence[str]) -> dict[str, str]:
     """Inventory: driver, RDMA device and kind of each interface, if it has them."""
     found: dict[str, str] = {}
     for name in names:
-        base = f"sys/class/net/{name}"
+        base, devices = f"sys/class/net/{name}", list[str]()
+        with contextlib.suppress(OSError):
+            devices = tree.names(f"{base}/device/infiniband")[:4]
         rows = {
             "driver": tree.link(f"{base}/device/driver"),
-            "rdma": " ".join(_listed(tree, f"{base}/device/infiniband")),
+            "rdma": " ".join(devices),
             "kind": _kind(tree, base),
         }
         found.update({f"net.{name}.{k}": clean_text(v) for k, v in rows.items() if v})
@@ -314,16 +314,6 @@ def _kind(tree: Tree, base: str) -> str:
     return "usb" if tree.link(f"{base}/device/subsystem") == "usb" else ""
 
 
-_KINDS = (("wifi", "phy80211"), ("bond", "bonding"), ("vf", "device/physfn"))
-
-
-def _listed(tree: Tree, folder: str) -> list[str]:
-    try:
-        return tree.names(folder)[:4]
-    except OSError:
-        return []
-
-
 def parse_net_dev(data: bytes) -> list[tuple[str, list[int]]]:
     """`(interface, its sixteen numbers)`; lines that do not fit are skipped."""
     found: list[tuple[str, list[int]]] = []
@@ -331,20 +321,12 @@ def parse_net_dev(data: bytes) -> list[tuple[str, list[int]]]:
         name, colon, rest = line.rpartition(":")
         fields = rest.split()
         name = name.strip()
-        if colon and _plausible(name, fields):
+        named = colon and name and clean_text(name) == name and "/" not in name
+        if not named or len(fields) < 16:
+            continue
+        if all(f.isdecimal() and is_ascii(f) and len(f) <= 20 for f in fields[:16]):
             found.append((name, [int(f) for f in fields[:16]]))
     return found
-
-
-def _plausible(name: str, fields: Sequence[str]) -> bool:
-    if not name or clean_text(name) != name or "/" in name or len(fields) < 16:
-        return False
-    return all(f.isdecimal() and is_ascii(f) and len(f) <= 20 for f in fields[:16])
-
-
-def _put_counters(reading: Reading, name: str, numbers: Sequence[int]) -> None:
-    for metric, columns in _COLUMNS if numbers else ():
-        reading.put(metric, sum(numbers[c] for c in columns), name)
 
 
 # linux include/uapi/linux/{sockios.h,ethtool.h}
@@ -525,11 +507,7 @@ def added_up(counters: Mapping[str, int]) -> dict[str, dict[str, float]]:
 def _matching(counters: Mapping[str, int], pattern: re.Pattern[str]) -> list[tuple[str, int]]:
     """`(priority or "", number)` of each counter that matches the pattern."""
     matches = ((pattern.fullmatch(name), number) for name, number in counters.items())
-    return [(_priority(match), number) for match, number in matches if match]
-
-
-def _priority(match: "re.Match[str]") -> str:
-    return next(filter(None, match.groups()), "")
+    return [(next(filter(None, match.groups()), ""), number) for match, number in matches if match]
 
 
 def read_driver_counters(handle: int, interface: str) -> dict[str, int]:

@@ -62,7 +62,10 @@ class NvmlProcess:
         self._out = self._process.stdout.fileno() if self._process.stdout else -1
         os.set_blocking(self._out, False)
         self._rest = b""
-        self._request(request)
+        with contextlib.suppress(BrokenPipeError):
+            assert self._process.stdin is not None
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
 
     def _start(self) -> "subprocess.Popen[bytes]":
         handle = self._board.fileno()
@@ -79,13 +82,6 @@ class NvmlProcess:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-
-    def _request(self, request: Mapping[str, Any]) -> None:
-        stdin = self._process.stdin
-        with contextlib.suppress(BrokenPipeError):
-            assert stdin is not None
-            stdin.write(json.dumps(request).encode() + b"\n")
-            stdin.flush()
 
     def wait(self, seconds: float) -> None:
         """Wait until there is something to read, at most `seconds`."""
@@ -156,6 +152,7 @@ class Nvidia:
             waited = _waiting_of(self._orphan)
             if waited:
                 reading.put("gpu.answer", round(waited, 1))
+
         reading.inventory = self._last.inventory
         reading.failed.update(self._last.failed)
         reading.pending |= self._last.pending - set(reading.values)
@@ -186,6 +183,7 @@ class Nvidia:
             self._all_fail(why)
             self._orphan = stuck
             return
+
         try:
             self._process = NvmlProcess({"known": self._known})
         except OSError as error:

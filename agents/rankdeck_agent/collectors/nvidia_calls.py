@@ -29,6 +29,13 @@ RESET_REQUIRED = 16
 INVALID_ARGUMENT = 2
 _OTHER_SPELLING = frozenset({13, 25, 26})
 _LINKS = 36
+_FIELD_TYPES: Mapping[int, str] = {
+    0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal",
+}  # fmt: skip
+_NO_INSTANCE = 0xFFFFFFFF
+_REGISTERED = 3
+ABSURD = 200
+"""Degrees from which on a limit is none."""
 
 
 class UnsupportedError(Exception):
@@ -102,10 +109,6 @@ def _margin(nvml: Library, handle: Handle) -> Sequence[Number]:
         # No limit is set.
         raise UnsupportedError
     return (limit - _temperature(nvml, handle)[0],)
-
-
-ABSURD = 200
-"""Degrees from which on a limit is none."""
 
 
 def _reasons(nvml: Library, handle: Handle) -> Sequence[Number]:
@@ -196,9 +199,6 @@ def _fabric(nvml: Library, handle: Handle) -> Sequence[Number]:
     return info.state, info.status if info.state == _REGISTERED else 0, info.healthMask
 
 
-_REGISTERED = 3
-
-
 def _licensed(nvml: Library, handle: Handle) -> Sequence[Number]:
     found = nvml.nvmlDeviceGetGridLicensableFeatures(handle)
     count = min(found.licensableFeaturesCount, len(found.gridLicensableFeatures))
@@ -234,9 +234,6 @@ def list_compute_processes(nvml: Library, handle: Handle) -> list[tuple[int, int
     ]
 
 
-_NO_INSTANCE = 0xFFFFFFFF
-
-
 def _instance(process: Any) -> Optional[int]:  # noqa: ANN401 - NVML has no types
     number = getattr(process, "gpuInstanceId", _NO_INSTANCE)
     return None if number in (None, _NO_INSTANCE) else number
@@ -269,11 +266,6 @@ def read_field_values(nvml: Library, handle: Handle, fields: Sequence[Any]) -> d
         elif value.nvmlReturn not in NOT_HERE | {INVALID_ARGUMENT}:
             raise nvml.NVMLError(value.nvmlReturn)
     return found
-
-
-_FIELD_TYPES: Mapping[int, str] = {
-    0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal",
-}  # fmt: skip
 
 
 def _field(metric: str, every: float, factor: float, *numbers: int) -> Call:
@@ -414,18 +406,16 @@ class GpuActivity:
         before, self._before = self._before, None
         sample = nvml.nvmlGpmSampleAlloc()
         try:
-            self._before = self._sample(nvml, handle, sample)
+            if self._instance is None:
+                self._before = nvml.nvmlGpmSampleGet(handle, sample)
+            else:
+                self._before = nvml.nvmlGpmMigSampleGet(handle, self._instance, sample)
             return _between(nvml, before, sample) if before is not None else {}
         finally:
             if self._before is None:
                 nvml.nvmlGpmSampleFree(sample)
             if before is not None:
                 nvml.nvmlGpmSampleFree(before)
-
-    def _sample(self, nvml: Library, handle: Handle, sample: object) -> object:
-        if self._instance is None:
-            return nvml.nvmlGpmSampleGet(handle, sample)
-        return nvml.nvmlGpmMigSampleGet(handle, self._instance, sample)
 
     def close(self, nvml: Library) -> None:
         """Free the last sample, because the instance is gone."""

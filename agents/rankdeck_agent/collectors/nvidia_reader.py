@@ -125,6 +125,7 @@ class NvmlReader:
         self._board.asking("NVML to start")
         nvml.nvmlInit()
         self.inventory["gpu.driver"] = _text(nvml.nvmlSystemGetDriverVersion())
+
         seen: set[str] = set()
         refused: list[tuple[int, Any]] = []
         for index in range(min(nvml.nvmlDeviceGetCount(), GPU_LIMIT)):
@@ -138,6 +139,7 @@ class NvmlReader:
                     raise
                 refused.append((index, error))
                 continue
+
             number = known.get(uuid) or _free(str(index), known.values())
             known[uuid] = number
             seen.add(uuid)
@@ -145,10 +147,12 @@ class NvmlReader:
             self.inventory.update(identity)
             name = identity.get(f"gpu.{number}.model", "")
             self.devices.append(NvmlDevice(number, name, handle))
+
         for uuid, number in known.items():
             if uuid not in seen:
                 self.inventory[f"gpu.{number}.uuid"] = uuid
                 self.devices.append(_missing(number, refused.pop(0)[1] if refused else None))
+
         for index, error in refused:
             number = _free(str(index), [device.number for device in self.devices])
             self.devices.append(_missing(number, error))
@@ -194,6 +198,7 @@ class NvmlReader:
             reading.put("gpu.reset_required", int(needs_reset), device.number)
             device.failed = {f"gpu.used/{device.number}": device.gone}
             return
+
         lost = False
         for number, call in enumerate(CALLS):
             if number in device.unsupported or now < device.due.get(number, 0.0):
@@ -207,6 +212,7 @@ class NvmlReader:
                 # All other calls would fail too, and each may take long.
                 device.failed = _lost(device, "GPU is lost")
                 break
+
         reading.put("gpu.lost", int(lost), device.number)
         reading.put("gpu.reset_required", int(bool(device.wants_reset)), device.number)
         if not lost and now >= device.due.get(-1, 0.0):
@@ -274,7 +280,9 @@ class NvmlReader:
             on = 0
         finally:
             self._board.idle()
+
         self._parts(reading, device, numbers)
+
         mig = " ".join(names) or ("on, no instances" if on else "")
         if mig != device.mig:
             device.mig, device.unsupported = mig, set()
@@ -447,12 +455,8 @@ def _serve(reader: NvmlReader) -> int:
         _say(reader.round(time.monotonic()))
         due += LOAD * (1 + (time.monotonic() - due) // LOAD)
         # Nothing more is written to standard input: it ends when the agent ends.
-        if _ended(due):
+        if wait_readable([0], max(0.0, due - time.monotonic())):
             return 0
-
-
-def _ended(until: float) -> bool:
-    return bool(wait_readable([0], max(0.0, until - time.monotonic())))
 
 
 def _give_up(why: str) -> int:

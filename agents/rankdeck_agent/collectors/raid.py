@@ -79,17 +79,13 @@ class RaidCollector:
         text = "" if names else tree.read(_MDSTAT).decode("utf-8", "replace")
         arrays = [_array(tree, name) for name in names] if names else parse_mdstat(text)
         for array in filter(None, arrays):
-            _put(reading, array)
-
-
-def _put(reading: Reading, array: Array) -> None:
-    reading.put("md.failed", int(array.failed), array.name)
-    if array.wanted is not None:
-        reading.put("md.disks", array.wanted, array.name)
-        reading.put("md.degraded", array.missing, array.name)
-    if array.percent is not None:
-        metric = "md.rebuilt" if array.doing in _REBUILDS else "md.checked"
-        reading.put(metric, array.percent, array.name)
+            reading.put("md.failed", int(array.failed), array.name)
+            if array.wanted is not None:
+                reading.put("md.disks", array.wanted, array.name)
+                reading.put("md.degraded", array.missing, array.name)
+            if array.percent is not None:
+                metric = "md.rebuilt" if array.doing in _REBUILDS else "md.checked"
+                reading.put(metric, array.percent, array.name)
 
 
 def _array(tree: Tree, name: str) -> Optional[Array]:

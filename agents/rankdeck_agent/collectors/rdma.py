@@ -103,30 +103,28 @@ class RdmaNetlink:
         return [one for answer in answers for one in _bound(answer)]
 
     def _ask(self, command: int, flags: int, *wanted: tuple[int, int]) -> list[Attributes]:
+        """Send one request; returns its answers."""
         self._number += 1
         body = b"".join(_ATTRIBUTE.pack(8, kind) + struct.pack("=I", n) for kind, n in wanted)
         kind = (_NLDEV << 10) + command
         size = _HEAD.size + len(body)
         head = _HEAD.pack(size, kind, _REQUEST | flags, self._number, 0)
         self._socket.send(head + body)
+
         found: list[Attributes] = []
         while len(found) < _MOST:
             for kind, number, part in _messages(self._socket.recv(_BUFFER)):
                 if number != self._number:
                     continue
                 if kind in (_ERROR, _DONE):
-                    _refused(part)
+                    error = -struct.unpack_from("=i", part)[0] if len(part) >= 4 else 0
+                    if error:
+                        raise OSError(error, os.strerror(error))
                     return found
                 found.append(list(parse_netlink_attributes(part)))
             if found and not flags:
                 break
         return found
-
-
-def _refused(part: bytes) -> None:
-    error = -struct.unpack_from("=i", part)[0] if len(part) >= 4 else 0
-    if error:
-        raise OSError(error, os.strerror(error))
 
 
 def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
@@ -208,15 +206,12 @@ def main(device: str) -> int:
         for name, index in known.items():
             if device in ("", name):
                 _print_all(name, kernel.queue_pairs(index))
+    except FileNotFoundError as error:
+        return print_complaint(f"rankdeck-agent: {error.strerror or ''}", 1)
     except OSError as error:
-        return print_complaint(f"rankdeck-agent: {_why(error)}", 1)
+        why = f"the kernel was asked for RDMA counters: {failure_reason(error)}"
+        return print_complaint(f"rankdeck-agent: {why}", 1)
     return 0 if known else print_complaint("rankdeck-agent: no RDMA device on this machine", 0)
-
-
-def _why(error: OSError) -> str:
-    if isinstance(error, FileNotFoundError):
-        return error.strerror or ""
-    return f"the kernel was asked for RDMA counters: {failure_reason(error)}"
 
 
 def _print_all(name: str, bound: list[QueuePairs]) -> None:
@@ -396,6 +391,7 @@ def _identity(tree: Tree, port: Port) -> dict[str, str]:
 def _gids(tree: Tree, port: Port) -> list[tuple[str, str]]:
     """`(index, "RoCE v2 192.168.0.4 eth0")` of each GID, to choose NCCL_IB_GID_INDEX from."""
     found: list[tuple[str, str]] = []
+    ethernet = tree.maybe(f"{port.path}/link_layer") == "Ethernet"
     indexes = (n for n in tree.names(f"{port.path}/gids") if n.isdecimal())
     for index in sorted(indexes, key=int):
         gid = tree.maybe(f"{port.path}/gids/{index}") or ""
@@ -403,15 +399,11 @@ def _gids(tree: Tree, port: Port) -> list[tuple[str, str]]:
             continue
         kind = tree.maybe(f"{port.path}/gid_attrs/types/{index}") or ""
         # RoCE v1 cannot be routed: not useful where there is v2.
-        if kind.endswith("RoCE v1") and _ethernet(tree, port):
+        if ethernet and kind.endswith("RoCE v1"):
             continue
         device = tree.maybe(f"{port.path}/gid_attrs/ndevs/{index}") or ""
         found.append((index, clean_text(" ".join(filter(None, (kind, gid_address(gid), device))))))
     return found
-
-
-def _ethernet(tree: Tree, port: Port) -> bool:
-    return tree.maybe(f"{port.path}/link_layer") == "Ethernet"
 
 
 def gid_address(gid: str) -> str:
@@ -430,6 +422,8 @@ _COUNTER_PERIOD = 10.0
 _TRIES = 3
 """A file that fails this often in a row is read only every `_REST` seconds."""
 _REST = 60.0
+_REFUSED = frozenset({errno.EINVAL, errno.EIO, errno.EREMOTEIO, errno.EOPNOTSUPP})
+"""Errors with which drivers refuse counters that the firmware does not give to this function."""
 _RATE = re.compile(r"(\d{1,5}(?:\.\d+)?) Gb/sec(?: \((\d{1,2})X)?")
 _STATE = re.compile(r"(\d{1,2}):")
 _WRAP = 1 << 32
@@ -481,12 +475,15 @@ class RdmaCollector:
             self._parts["look"] = part
         if self._is_due("link", now, _LINK_PERIOD):
             self._take(reading, "link", self._link)
+
         all_counters = self._is_due("counters", now, _COUNTER_PERIOD)
         if all_counters:
             self._take(reading, "counters", lambda r, p: self._counters(r, p, now))
         self._take(reading, "bytes", lambda r, p: self._bytes(r, p, now, all_counters))
+
         for part in self._parts.values():
             reading.take_failures(part)
+
         self._answered |= set(reading.values)
         if not self._ports:
             # The last one has gone: nothing more of it is awaited.
@@ -512,6 +509,7 @@ class RdmaCollector:
             port.counters = [old.get(c.path, c) for c in port.counters]
             port.counters += [c for c in before.get(port.key, ()) if not c.path]
             _arrange(port)
+
         changed = [p.key for p in ports] != list(known)
         self._ports = ports
         self.period = 0.0 if ports else _LOOK_AGAIN
@@ -583,7 +581,11 @@ class RdmaCollector:
             data = self._tree.read(counter.path)
             number = None if data.startswith(b"N/A") else parse_unsigned(data)
         except (OSError, ValueError) as error:
-            counter.value, counter.error = None, ValueError(_unread(counter, error))
+            why = failure_reason(error)
+            if isinstance(error, OSError) and error.errno in _REFUSED:
+                device = counter.path[len(BASE) + 1 :].partition("/")[0]
+                why += f"; if it never counts: `rdma_exclude: [{device}]` leaves the device out"
+            counter.value, counter.error = None, ValueError(why)
             counter.failures += 1
             return
         if number is None:
@@ -650,22 +652,6 @@ def _adopt(port: Port, counters: Mapping[str, int]) -> None:
         port.counters.append(counter)
 
 
-def _unread(counter: RdmaCounter, error: Exception) -> str:
-    """Why a counter cannot be read; if the driver refuses it, also the
-    setting that leaves its device out.
-    """
-    refused = isinstance(error, OSError) and error.errno in _REFUSED
-    device = counter.path[len(BASE) + 1 :].partition("/")[0]
-    hint = (
-        f"; if it never counts: `rdma_exclude: [{device}]` leaves the device out" if refused else ""
-    )
-    return f"{failure_reason(error)}{hint}"
-
-
-_REFUSED = frozenset({errno.EINVAL, errno.EIO, errno.EREMOTEIO, errno.EOPNOTSUPP})
-"""Errors with which drivers refuse counters that the firmware does not give to this function."""
-
-
 def _store(counter: RdmaCounter, number: int) -> None:
     if number == _TOP_64 and not counter.top:
         # ionic says this if the firmware gives no number
@@ -713,11 +699,6 @@ def _first_row(
     return []
 
 
-def _grown(counter: RdmaCounter) -> int:
-    # Below its base: it was reset.
-    return counter.held - counter.base if counter.held >= counter.base else counter.held
-
-
 def _put_sum(
     reading: Reading, key: str, metric: str, parts: Sequence[tuple[RdmaCounter, int]]
 ) -> None:
@@ -726,7 +707,9 @@ def _put_sum(
     Fails only if all fail.
     """
     if any(counter.value is not None for counter, _ in parts):
-        reading.put(metric, sum(_grown(counter) * factor for counter, factor in parts), key)
+        # A counter below its base was reset.
+        grown = ((c.held - (c.base if c.held >= c.base else 0)) * factor for c, factor in parts)
+        reading.put(metric, sum(grown), key)
         return
     counter, _ = parts[0]
     why = f"{counter.kernel_name}: {counter.error or 'no number'}"

@@ -37,6 +37,10 @@ _CHIPS = 64
 _SENSORS = 16
 """Most sensors of one chip: a CPU has one per core, and the first is the package."""
 _CORES = 32
+_TRIPS = 12
+"""Most trip points of a thermal zone (THERMAL_MAX_TRIPS)."""
+_ABSURD = 200_000
+"""A limit of so many thousandths of a degree is none."""
 _LOOK_AGAIN = 300.0
 
 
@@ -51,10 +55,6 @@ class Chip:
     """(metric, sensor, file) of each alarm that is not critical."""
     margin: tuple[str, str] = ("", "")
     """(file of the CPU package's temperature, file of its critical temperature)."""
-
-
-_ABSURD = 200_000
-"""A limit of so many thousandths of a degree is none."""
 
 
 class HeatCollector:
@@ -87,14 +87,17 @@ class HeatCollector:
         if now - self._looked >= _LOOK_AGAIN:
             reading.attempt(self.metrics, self._look)
             self._looked = now
+
         for chip in self._chips:
             self.doing = chip.device
             self._chip(reading, chip)
         for files in self._margins:
             reading.attempt(("cpu.margin",), partial(self._margin, reading, *files))
         self.doing = ""
+
         for device, files in self._throttles.items():
-            reading.measure("cpu.throttles", partial(self._total, files), device)
+            counts = (parse_unsigned(self._tree.read(file)) for file in files)
+            reading.measure("cpu.throttles", partial(sum, counts), device)
         return reading
 
     def _look(self) -> None:
@@ -125,9 +128,6 @@ class HeatCollector:
             reading.put("hwmon.temp", max(temps) / 1e3, chip.device)
         elif refused:
             raise refused[0]
-
-    def _total(self, files: tuple[str, ...]) -> int:
-        return sum(parse_unsigned(self._tree.read(file)) for file in files)
 
     def _raised(self, chip: Chip) -> int:
         raised = (file for file in chip.alarms if parse_unsigned(self._tree.read(file)))
@@ -181,10 +181,6 @@ def _zone_limits(tree: Tree) -> Iterator[tuple[str, str]]:
                 yield f"{zone}/temp", f"{point}_temp"
 
 
-_TRIPS = 12
-"""Most trip points of a thermal zone (THERMAL_MAX_TRIPS)."""
-
-
 def _chips(tree: Tree, names: KeptNames) -> Iterator[Chip]:
     for folder in tree.names(_HWMON)[:_CHIPS]:
         base = f"{_HWMON}/{folder}"
@@ -203,8 +199,8 @@ def _device_of(tree: Tree, chip: str) -> str:
 
 def _chip(tree: Tree, base: str, name: str, device: str) -> Chip:
     files = tree.names(base)
-    inputs = [f for f in files if _INPUT.fullmatch(f)][:_SENSORS]
-    alarms = [f for f in files if _ALARM.fullmatch(f)][:_SENSORS]
+    inputs = [f"{base}/{f}" for f in files if _INPUT.fullmatch(f)][:_SENSORS]
+    alarms = [f"{base}/{f}" for f in files if _ALARM.fullmatch(f)][:_SENSORS]
     found = [w for w in map(_WARNING.fullmatch, files) if w][: 2 * _SENSORS]
     warnings = tuple(
         (_METRIC_OF[w["what"]], f"{base}/{w['what']}{w['number']}", f"{base}/{w[0]}") for w in found
@@ -215,11 +211,7 @@ def _chip(tree: Tree, base: str, name: str, device: str) -> Chip:
     # The undervoltage of a Raspberry Pi has its own metric.
     if name == "rpi_volt":
         alarms, warnings = [], ()
-    return Chip(device, _under(base, inputs), _under(base, alarms), warnings, margin)
-
-
-def _under(base: str, names: list[str]) -> tuple[str, ...]:
-    return tuple(f"{base}/{name}" for name in names)
+    return Chip(device, tuple(inputs), tuple(alarms), warnings, margin)
 
 
 def _throttles(tree: Tree) -> dict[str, tuple[str, ...]]:
@@ -279,18 +271,15 @@ class SensorCollector:
             reading.attempt(self.metrics, self._look)
         for metric, factor, device, file in self._files:
             self.doing = device
-            self._read(reading, metric, factor, device, file)
+            try:
+                number = parse_signed(self._tree.read(file))
+            except (OSError, ValueError):
+                # Empty slots and sleeping sensors always fail; `hwmon.*` reports what matters.
+                continue
+            reading.put(metric, round(number * factor, 6), device)
         self.doing = ""
         reading.inventory = self._inventory
         return reading
-
-    def _read(self, reading: Reading, metric: str, factor: float, device: str, file: str) -> None:
-        try:
-            number = parse_signed(self._tree.read(file))
-        except (OSError, ValueError):
-            # Empty slots and sleeping sensors always fail; `hwmon.*` reports what matters.
-            return
-        reading.put(metric, round(number * factor, 6), device)
 
     def _look(self) -> None:
         self._files, self._inventory = [], {}
@@ -364,7 +353,7 @@ class PiCollector:
     def collect(self, now: float) -> Reading:
         reading = Reading()
         alarm = _alarm(self._tree)
-        if not alarm and not _is_pi(self._tree):
+        if not alarm and not any("Raspberry Pi" in (self._tree.maybe(f) or "") for f in _MODELS):
             self.period = _NO_PI
             return reading
         self.period = _PERIOD
@@ -397,10 +386,6 @@ class PiCollector:
                 self._seen[seen] = 1
                 reading.put(seen, 1)
                 reading.failed.pop(seen, None)
-
-
-def _is_pi(tree: Tree) -> bool:
-    return any("Raspberry Pi" in (tree.maybe(path) or "") for path in _MODELS)
 
 
 def _alarm(tree: Tree) -> str:

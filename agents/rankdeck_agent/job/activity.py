@@ -123,10 +123,14 @@ def moves_of(rows: Iterable[Process]) -> Optional[int]:
     A process that only polls for others makes none; a program that
     computes, allocates or does I/O does.
     """
+    moves = 0
     try:
-        return sum(row.faults + _io_calls(row.pid) for row in rows)
+        for row in rows:
+            fields = (_PROC / str(row.pid) / "io").read_bytes()[:512].split()
+            moves += row.faults + int(fields[5]) + int(fields[7])
     except (OSError, ValueError, IndexError):
         return None
+    return moves
 
 
 def moves_between(before: Optional[int], now: Optional[int]) -> Optional[int]:
@@ -134,11 +138,6 @@ def moves_between(before: Optional[int], now: Optional[int]) -> Optional[int]:
     along, so fewer is a difference too.
     """
     return None if before is None or now is None else abs(now - before)
-
-
-def _io_calls(pid: int) -> int:
-    fields = (_PROC / str(pid) / "io").read_bytes()[:512].split()
-    return int(fields[5]) + int(fields[7])
 
 
 class _Spent(NamedTuple):
@@ -181,9 +180,10 @@ class ActivityWatch:
         if now < self._due or not running:
             return
         self._due = now + PERIOD
+
         some = dict(sorted(running.items())[:_MOST_RANKS])
         rows = self._rows(some.values())
-        of_root = process_trees(rows, self._mine())
+        of_root = process_trees(rows, [pid for pid, sure in self._roots.items() if sure])
         found = [
             self._row(rank, [rows[pid] for pid in of_root[root]])
             for rank, root in some.items()
@@ -210,8 +210,13 @@ class ActivityWatch:
         roots = set(roots)
         if roots != self._roots.keys() or self._looks % _AFRESH == 0:
             self._others.clear()
-            self._know(roots)
+            # Only what is marked certainly belongs to the job: a pid may be from another
+            # pid namespace.
+            job, node = self._folder.job, self._folder.node
+            self._roots = {pid: self._roots.get(pid) or is_marked(pid, job, node) for pid in roots}
+            self._spent = {pid: spent for pid, spent in self._spent.items() if pid in roots}
         self._looks += 1
+
         # Only names: a Path for each of thousands of processes would cost as much as the rest.
         names = os.listdir(_PROC)  # noqa: PTH208
         pids = {int(name) for name in names if name.isdigit()}
@@ -219,17 +224,6 @@ class ActivityWatch:
         rows = {row.pid: row for row in read if row is not None}
         self._others |= rows.keys() - descendants_of(rows, roots) - roots
         return rows
-
-    def _know(self, roots: set[int]) -> None:
-        """Check whether new ranks' processes belong to the job: a pid
-        may be from another pid namespace.
-        """
-        job, node = self._folder.job, self._folder.node
-        self._roots = {pid: self._roots.get(pid) or is_marked(pid, job, node) for pid in roots}
-        self._spent = {pid: at for pid, at in self._spent.items() if pid in roots}
-
-    def _mine(self) -> list[int]:
-        return [pid for pid, sure in self._roots.items() if sure]
 
     # ---- what they do
 
@@ -239,6 +233,7 @@ class ActivityWatch:
         """
         if any(row.name in ENGINES for row in rows):
             return None  # what such a program does says nothing about the rank in its container
+
         main = busiest_process(rows)
         now = _Spent(
             time.monotonic(),
@@ -247,10 +242,12 @@ class ActivityWatch:
             moves_of(rows),
             self._quotas.of(main.pid),
         )
+
         before = self._spent.get(rows[0].pid)
         self._spent[rows[0].pid] = now
         if before is None or now.at <= before.at:
             return None
+
         cores, share = _used(now.at - before.at, now.user - before.user, now.system - before.system)
         wchan = read_proc_word(_PROC / str(main.pid) / "wchan")
         return [

@@ -176,6 +176,7 @@ class LogSearch:
             reported, report = self._report(reported, at, looking=True)
             yield report
         yield self._search_report(at, looking=False)
+
         for block in range(self._blocks):
             if block not in self._tallies:
                 self._look(fd, block)

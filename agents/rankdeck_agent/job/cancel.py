@@ -102,27 +102,14 @@ def _run(argv: tuple[str, ...], deadline: float) -> tuple[str, list[str]]:
     return why, [] if why else wrote.split()
 
 
-_KEEPER_SLACK = 6.0
-"""Seconds beyond the grace period for a keeper to verify that no pod is left."""
-
-
-def _end_kubernetes_job(folder: RunFolder, grace: float) -> list[dict[str, Any]]:
-    """End what a killed keeper left in Kubernetes; returns what could
-    not be ended, as rows of `left`.
-    """
-    if not is_kubernetes(folder):
-        return []
-    from rankdeck_agent.kubernetes.target import end_without_keeper
-
-    return end_without_keeper(folder, grace)
-
-
 _POLL = 0.05
 _PROOF = 2.0
 _GLANCE, _CHAINS = 0.5, 5.0
 """Seconds to check that no process is below the supervisor, and to end chains
 of processes there (job/processes.py).
 """
+_KEEPER_SLACK = 6.0
+"""Seconds beyond the grace period for a keeper to verify that no pod is left."""
 _BEGIN = 10.0
 _RECORDED = 0.5
 _CARE = 5.0
@@ -219,12 +206,14 @@ def end_node_processes(
     if forbid_start(folder, _BEGIN):
         search = _Search(folder, 0)
         return {**search.answer(_end(search, set(), set(), grace)), "there": False}
+
     # While the supervisor is being started it cannot be reached, and its ranks cannot be found.
     wait_until(lambda: not is_starting(folder), _BEGIN)
     if is_slurm(folder):
         from rankdeck_agent.slurm.control import cancel_slurm_job
 
         return cancel_slurm_job(folder, grace, by, tasks)
+
     stop_resuming(folder)
     search, began = _Search(folder, supervisor_pid(folder)), killed_supervisor(folder)
     if search.supervisor:
@@ -235,6 +224,112 @@ def end_node_processes(
     _let_close(search, bool(left))
     unknown = [] if began is None else _nobodys(began)
     return {**search.answer(left, kept), "unknown": unknown}
+
+
+def _recorded(folder: RunFolder) -> tuple[set[int], set[int]]:
+    """Pids of the launchers and of the rank programs that have not
+    ended, according to the events.
+    """
+    running: dict[Any, int] = {}
+    for event in all_events(folder / "events"):
+        kind = event["kind"]
+        if kind in ("started", "process"):
+            running[event.get("rank", event.get("name"))] = int(event.get("pid", 0))
+        elif kind in ("exited", "ended"):
+            running.pop(event.get("rank", event.get("name")), None)
+    ranks = {pid for key, pid in running.items() if isinstance(key, int)}
+    daemons = {pid for key, pid in running.items() if str(key).startswith("daemon ")}
+    return set(running.values()) - ranks - daemons, ranks
+
+
+def _end(search: _Search, launchers: set[int], ranks: set[int], grace: float) -> Left:
+    """SIGTERM, the grace period, SIGKILL; returns what did not end."""
+    found = search.look()
+    processes.signal_processes(found, _to_ask(found, launchers, ranks), signal.SIGTERM)
+
+    found = search.wait(grace, lambda _: None)
+    if not found and not search.runs_on():
+        return []
+
+    _force(search, launchers, ranks)
+    chains_left = search.end_chains()
+    stay = search.wait(_PROOF, search.kill)
+    named = {row["pid"] for row in chains_left}
+    return chains_left + [processes.describe_left_process(stay[pid]) for pid in stay.keys() - named]
+
+
+def _to_ask(found: dict[int, Process], launchers: set[int], ranks: set[int]) -> set[int]:
+    """The pids that get SIGTERM: launchers, which pass it on; else the ranks and
+    their process groups; else all processes.
+    """
+    alive = launchers & set(found)
+    if alive:
+        return alive
+    programs = ranks & set(found)
+    groups = {found[pid].pgid for pid in programs}
+    return {pid for pid, row in found.items() if pid in programs or row.pgid in groups} or set(
+        found
+    )
+
+
+def _force(search: _Search, launchers: set[int], ranks: set[int]) -> None:
+    """SIGKILL, launchers last: a launcher killed first would orphan its ranks."""
+    rows = _without_container_programs(search.look())
+    daemons = {pid for pid in rows if processes.descendants_of(rows, (pid,)) & ranks}
+    processes.signal_processes(rows, ranks & set(rows), signal.SIGKILL)
+
+    # A moment in which shims can record how their ranks ended, before they are killed too.
+    shims = {rows[pid].ppid for pid in ranks & set(rows)} & set(rows)
+    wait_until(
+        lambda: not any(processes.is_alive(pid, rows[pid].start) for pid in shims), _RECORDED
+    )
+
+    for group in (set(rows) - launchers - daemons, daemons - launchers):
+        processes.signal_processes(rows, group, signal.SIGKILL)
+    processes.signal_processes(rows, launchers & set(rows), signal.SIGKILL)
+    search.kill(rows)
+    search.wait(_CARE, lambda rows: search.kill(_without_container_programs(rows)))
+    processes.kill_cgroup(search.folder)
+
+
+def _without_container_programs(rows: dict[int, Process]) -> dict[int, Process]:
+    return {pid: row for pid, row in rows.items() if row.name not in _CONTAINER_PROGRAMS}
+
+
+def _end_kubernetes_job(folder: RunFolder, grace: float) -> list[dict[str, Any]]:
+    """End what a killed keeper left in Kubernetes; returns what could
+    not be ended, as rows of `left`.
+    """
+    if not is_kubernetes(folder):
+        return []
+    from rankdeck_agent.kubernetes.target import end_without_keeper
+
+    return end_without_keeper(folder, grace)
+
+
+def _let_close(search: _Search, left: bool) -> None:
+    """Wait until the supervisor has closed the events; if it does not,
+    kill it and close them on its behalf.
+
+    Returns at once if `left` or if this process is the supervisor's
+    child: then the supervisor goes on.
+    """
+    events = search.folder / "events"
+    deadline = time.monotonic() + _PROOF
+    while search.supervisor and supervisor_pid(search.folder) and time.monotonic() < deadline:
+        if left or os.getppid() == search.supervisor:
+            return
+        time.sleep(_POLL)
+    if not is_closed(events):
+        stuck = supervisor_pid(search.folder)
+        if stuck:
+            os.kill(stuck, signal.SIGKILL)
+        # Only one that was gone before the cancel may be the reason why the job failed.
+        why = _STUCK if stuck else _ENDED_TOO if search.supervisor else ""
+        close_for(search.folder, Trouble(why) if why else None)
+    if not left and not is_supervised(search.folder):
+        unlink_links(search.folder)
+        processes.remove_cgroup(search.folder)
 
 
 def _nobodys(began: int) -> Left:
@@ -264,98 +359,3 @@ def _has_no_name(pid: int) -> bool:
         return mine and not (folder / "environ").read_bytes() and bool(processes.command_line(pid))
     except OSError:
         return False
-
-
-def _end(search: _Search, launchers: set[int], ranks: set[int], grace: float) -> Left:
-    """SIGTERM, the grace period, SIGKILL; returns what did not end."""
-    found = search.look()
-    processes.signal_processes(found, _to_ask(found, launchers, ranks), signal.SIGTERM)
-    found = search.wait(grace, lambda _: None)
-    if not found and not search.runs_on():
-        return []
-    _force(search, launchers, ranks)
-    chains_left = search.end_chains()
-    stay = search.wait(_PROOF, search.kill)
-    named = {row["pid"] for row in chains_left}
-    return chains_left + [processes.describe_left_process(stay[pid]) for pid in stay.keys() - named]
-
-
-def _recorded(folder: RunFolder) -> tuple[set[int], set[int]]:
-    """Pids of the launchers and of the rank programs that have not
-    ended, according to the events.
-    """
-    running: dict[Any, int] = {}
-    for event in all_events(folder / "events"):
-        kind = event["kind"]
-        if kind in ("started", "process"):
-            running[event.get("rank", event.get("name"))] = int(event.get("pid", 0))
-        elif kind in ("exited", "ended"):
-            running.pop(event.get("rank", event.get("name")), None)
-    ranks = {pid for key, pid in running.items() if isinstance(key, int)}
-    daemons = {pid for key, pid in running.items() if str(key).startswith("daemon ")}
-    return set(running.values()) - ranks - daemons, ranks
-
-
-def _to_ask(found: dict[int, Process], launchers: set[int], ranks: set[int]) -> set[int]:
-    """The pids that get SIGTERM: launchers, which pass it on; else the ranks and
-    their process groups; else all processes.
-    """
-    alive = launchers & set(found)
-    if alive:
-        return alive
-    programs = ranks & set(found)
-    groups = {found[pid].pgid for pid in programs}
-    return {pid for pid, row in found.items() if pid in programs or row.pgid in groups} or set(
-        found
-    )
-
-
-def _force(search: _Search, launchers: set[int], ranks: set[int]) -> None:
-    """SIGKILL, launchers last: a launcher killed first would orphan its ranks."""
-    rows = _without_container_programs(search.look())
-    daemons = {pid for pid in rows if processes.descendants_of(rows, (pid,)) & ranks}
-    processes.signal_processes(rows, ranks & set(rows), signal.SIGKILL)
-    _let_record(rows, ranks)
-    for group in (set(rows) - launchers - daemons, daemons - launchers):
-        processes.signal_processes(rows, group, signal.SIGKILL)
-    processes.signal_processes(rows, launchers & set(rows), signal.SIGKILL)
-    search.kill(rows)
-    search.wait(_CARE, lambda rows: search.kill(_without_container_programs(rows)))
-    processes.kill_cgroup(search.folder)
-
-
-def _let_record(rows: dict[int, Process], ranks: set[int]) -> None:
-    """Wait a moment, so that shims can record how their ranks ended before they are killed too."""
-    shims = {rows[pid].ppid for pid in ranks & set(rows)} & set(rows)
-    wait_until(
-        lambda: not any(processes.is_alive(pid, rows[pid].start) for pid in shims), _RECORDED
-    )
-
-
-def _without_container_programs(rows: dict[int, Process]) -> dict[int, Process]:
-    return {pid: row for pid, row in rows.items() if row.name not in _CONTAINER_PROGRAMS}
-
-
-def _let_close(search: _Search, left: bool) -> None:
-    """Wait until the supervisor has closed the events; if it does not,
-    kill it and close them on its behalf.
-
-    Returns at once if `left` or if this process is the supervisor's
-    child: then the supervisor goes on.
-    """
-    events = search.folder / "events"
-    deadline = time.monotonic() + _PROOF
-    while search.supervisor and supervisor_pid(search.folder) and time.monotonic() < deadline:
-        if left or os.getppid() == search.supervisor:
-            return
-        time.sleep(_POLL)
-    if not is_closed(events):
-        stuck = supervisor_pid(search.folder)
-        if stuck:
-            os.kill(stuck, signal.SIGKILL)
-        # Only one that was gone before the cancel may be the reason why the job failed.
-        why = _STUCK if stuck else _ENDED_TOO if search.supervisor else ""
-        close_for(search.folder, Trouble(why) if why else None)
-    if not left and not is_supervised(search.folder):
-        unlink_links(search.folder)
-        processes.remove_cgroup(search.folder)

@@ -185,17 +185,20 @@ def _cache() -> Path:
 
 
 def _run(path: Path, marks: set[int]) -> Leftover:
+    """One run folder; `marks`: those of the processes here."""
     folder = RunFolder(path, path.parent.name, path.name)
     name, kind = f"{folder.job}/{folder.node}", LeftoverKind.RUN
     at = path.lstat().st_mtime
     strange = path.is_symlink() or not path.is_dir()
     if strange or not (good_name(folder.job) and good_name(folder.node)):
         return Leftover(kind, name, path, 0, at, stays=Ground.UNKNOWN)
+
     if is_start_forbidden(folder):
         # A start that arrives late must find it.
         return Leftover(kind, name, path, disk_size(path), at, least=DAY)
+
     try:
-        at, stays = _last_event(folder), _why_it_stays(folder, marks)
+        at, stays = (folder / "events").stat().st_mtime, _why_it_stays(folder, marks)
     except FileNotFoundError:
         stays = Ground.STARTING
     except OSError:
@@ -203,20 +206,13 @@ def _run(path: Path, marks: set[int]) -> Leftover:
     return Leftover(kind, name, path, disk_size(path), at, stays=stays)
 
 
-def _last_event(folder: RunFolder) -> float:
-    return (folder / "events").stat().st_mtime
-
-
 def _why_it_stays(folder: RunFolder, marks: set[int]) -> Optional[Ground]:
     """Why the job is not over here; None if it is. Raises OSError."""
     supervised = is_supervised(folder) or is_starting(folder) or is_registered(folder)
-    if supervised or _has_process(folder, marks):
+    ours = (processes.mark_of(folder.job, node) for node in (folder.node, ""))
+    if supervised or not marks.isdisjoint(ours):
         return Ground.RUNS
     return None if is_closed(folder / "events") else Ground.OPEN
-
-
-def _has_process(folder: RunFolder, marks: set[int]) -> bool:
-    return not marks.isdisjoint(processes.mark_of(folder.job, node) for node in (folder.node, ""))
 
 
 def _aside(path: Path, _: set[int]) -> Leftover:
@@ -232,17 +228,14 @@ def _links(path: Path, marks: set[int]) -> Leftover:
         stays = Ground.UNKNOWN if mine else Ground.FOREIGN
         # Time and size are the owner's to choose.
         return Leftover(kind, path.name, path, 0, 0.0, stays=stays)
-    targets = _targets(path)
+
+    targets = sorted(Path(os.readlink(one)) for one in path.iterdir() if one.is_symlink())
     grounds = filter(None, (_why_links_stay(target, marks) for target in targets))
     gone = not targets or not all(os.path.exists(target) for target in targets)  # noqa: PTH110
     # A folder without links may be about to get some, and a file system may be mounted again.
     least = DAY if gone else 0.0
     stays, size = next(grounds, None), disk_size(path)
     return Leftover(kind, path.name, path, size, seen.st_mtime, stays, least, at_once=not gone)
-
-
-def _targets(links: Path) -> list[Path]:
-    return sorted(Path(os.readlink(one)) for one in links.iterdir() if one.is_symlink())
 
 
 def _why_links_stay(target: Path, marks: set[int]) -> Optional[Ground]:

@@ -76,6 +76,7 @@ def run_each() -> int:
 
 
 def _run(text: bytes) -> int:
+    """Start the job of this plan, and answer with a line."""
     try:
         plan = _plan(text)
         folder = make_run_folder(plan)
@@ -83,10 +84,14 @@ def _run(text: bytes) -> int:
         return print_json_line({"ok": False, "error": str(error), "there": True})
     except (WireError, FolderError, OSError) as error:
         return print_json_line({"ok": False, "error": str(error)})
+
     answer = _start_apart(plan, folder)
     if not answer.isdigit():
-        _write_off(folder, answer)
+        trouble = [JobEvent(round(time.time(), 6), Trouble(answer))] if answer else []
+        post_mortem(folder / "events", trouble)
+        unlink_links(folder)
         return print_json_line({"ok": False, "error": answer or "the supervisor did not start"})
+
     print_json_line({"ok": True, "pid": int(answer)})
     clean_daily()
     return 0
@@ -130,12 +135,6 @@ def _plan(data: bytes) -> NodePlan:
     return plan
 
 
-def _write_off(folder: RunFolder, why: str) -> None:
-    trouble = [JobEvent(round(time.time(), 6), Trouble(why))] if why else []
-    post_mortem(folder / "events", trouble)
-    unlink_links(folder)
-
-
 def _start_apart(plan: NodePlan, folder: RunFolder) -> str:
     """Start the supervisor in a session of its own (double fork); returns its
     pid as text, or why it did not start.
@@ -175,12 +174,6 @@ def _live(plan: NodePlan, folder: RunFolder, ready: int) -> None:
         os._exit(status)
 
 
-def _announce(ready: int, text: str) -> None:
-    with contextlib.suppress(OSError):  # already announced, or nobody waits any more
-        os.write(ready, text.encode())
-        os.close(ready)
-
-
 def _let_go(folder: RunFolder, keep: int) -> None:
     """Detach from SSH: its descriptors, signals, working directory and process tree."""
     null = os.open(os.devnull, os.O_RDWR)
@@ -201,6 +194,12 @@ def _let_go(folder: RunFolder, keep: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
+def _announce(ready: int, text: str) -> None:
+    with contextlib.suppress(OSError):  # already announced, or nobody waits any more
+        os.write(ready, text.encode())
+        os.close(ready)
+
+
 _LONGEST = 1 << 18
 _START_LIMIT = 15.0
 _POLL = 0.01
@@ -219,20 +218,18 @@ def request_daemon(folder: RunFolder) -> dict[str, Any]:
         or not isinstance(raw.get("command"), str)
     ):
         raise FolderError('spawn needs {"id": …, "command": …} on stdin')
+
     request = str(raw["id"])
     place = folder / "spawn" / f"{request}.json"
     place.write_text(json.dumps(raw), encoding="utf-8")
     if not give_order(folder, f"daemon {request}"):
         raise FolderError(f"the supervisor of job {folder.job} on {folder.node} is gone")
-    answer = _await(folder / "spawn" / f"{request}.started")
+
+    started = folder / "spawn" / f"{request}.started"
+    wait_until(started.exists, _START_LIMIT, _POLL)
+    late = f"the supervisor did not answer within {_START_LIMIT:.0f} s"
+    answer = started.read_text() if started.exists() else late
     return {"ok": True} if answer == "ok" else {"ok": False, "error": answer}
-
-
-def _await(path: Path) -> str:
-    wait_until(path.exists, _START_LIMIT, _POLL)
-    if path.exists():
-        return path.read_text()
-    return f"the supervisor did not answer within {_START_LIMIT:.0f} s"
 
 
 def pass_answer(folder: RunFolder, request: str, text: str) -> dict[str, Any]:
@@ -324,6 +321,7 @@ def _parser() -> argparse.ArgumentParser:
     sweep.add_argument("--keep-days", type=float, default=KEEP_DAYS, metavar="N")
     sweep.add_argument("--keep-bytes", type=int, metavar="N", help="of all run folders together")
     sweep.add_argument("--clock", type=float, metavar="EPOCH", help="the console's clock")
+
     for verb, purpose in (
         ("cancel", "end every process of the job here"),
         ("spawn", "start an MPI daemon (request on stdin)"),

@@ -10,7 +10,7 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
@@ -94,21 +94,15 @@ def _last_lines(tails: "list[_Tail]", bound: Bound) -> list[_Line]:
     kept = sorted(exceptions, reverse=True)[: 2 * bound.exceptions]
     newest = heapq.merge(*(tail.backwards() for tail in tails), reverse=True)
     rest = (line for line in islice(newest, _LINES_LOOKED_AT) if line not in kept)
-    return sorted(_within([*kept, *_filled(kept, rest, bound)], bound))
+    useful = (line for line in rest if line.text and not _FRAMES.search(line.text))
 
-
-def _filled(kept: list[_Line], rest: Iterable[_Line], bound: Bound) -> Iterator[_Line]:
-    wanted = (line for line in rest if line.text and not _FRAMES.search(line.text))
-    return islice(wanted, bound.lines - len(kept))
-
-
-def _within(lines: Iterable[_Line], bound: Bound) -> Iterator[_Line]:
-    left = bound.size
-    for line in lines:
+    found, left = list[_Line](), bound.size
+    for line in chain(kept, islice(useful, bound.lines - len(kept))):
         left -= len(line.text.encode())
         if left < 0:
-            return
-        yield line
+            break
+        found.append(line)
+    return sorted(found)
 
 
 class _Tail:
@@ -181,14 +175,10 @@ class _Tail:
         # Of a progress bar that rewrites its line, only the last version counts.
         words = self._data[start:end].rstrip(b"\r").rpartition(b"\r")[2][:4096]
         text = shown_line(words.decode("utf-8", "replace"), _LONGEST_LINE)
-        return _Line(self._at(end), self._stream, self._begin + start, text)
-
-    def _at(self, end: int) -> float:
-        """When the line that ends at `end` was completed (epoch seconds);
-        its beginning may be much older.
-        """
+        # When it was completed; its beginning may be much older.
         row = bisect_right(self._offsets, self._begin + max(end - 1, 0)) - 1
-        return self._times[row] if row >= 0 else 0.0
+        at = self._times[row] if row >= 0 else 0.0
+        return _Line(at, self._stream, self._begin + start, text)
 
 
 def _end_of(path: Path, size: int) -> tuple[int, bytes]:
@@ -267,7 +257,8 @@ class KernelLog:
     def about(self, pids: Container[int], mark: int) -> list[str]:
         """The last lines after `mark` that name one of these processes, oldest first."""
         self.mark()
-        lines = [line.text for line in self._since(mark) if _names(line, pids)]
+        since = self._since(mark)
+        lines = [line.text for line in since if any(pid in pids for pid in line.pids)]
         return list(dict.fromkeys(lines))[-_MOST:]
 
     def killed(self, mark: int) -> set[int]:
@@ -295,22 +286,14 @@ class KernelLog:
             self._handle = None
 
     def _take(self, line: "Optional[KernelLine]") -> None:
-        pids = _pids(line.message) if line else frozenset[int]()
-        if line and pids:
-            killed = _KILLED.search(line.message)
+        if line is None:
+            return
+        pids = frozenset(int(max(found.groups(""))) for found in _PIDS.finditer(line.message))
+        if pids:
+            match = _KILLED.search(line.message)
+            killed = int(match["pid"]) if match else 0
             text = clean_text(line.message.strip(), _LONGEST)
-            self._lines.append(
-                _KernelLine(self._number, pids, int(killed["pid"]) if killed else 0, text)
-            )
-
-
-def _pids(message: str) -> frozenset[int]:
-    found = (int(max(match.groups(""))) for match in _PIDS.finditer(message))
-    return frozenset(found)
-
-
-def _names(line: _KernelLine, pids: Container[int]) -> bool:
-    return any(pid in pids for pid in line.pids)
+            self._lines.append(_KernelLine(self._number, pids, killed, text))
 
 
 _COUNT = re.compile(rb"^oom_kill (\d{1,18})$", re.MULTILINE)
@@ -500,12 +483,7 @@ class EndEvidence:
         self._explained += len(self._kernel.killed(began.mark) & set(began.pids))
         if lines or end["signal"] != signal.SIGKILL:
             return lines
-        return self._counted(began)
-
-    def _counted(self, began: _Began) -> list[str]:
-        """A sentence from the counters, if there are kills that do
-        not explain another end already.
-        """
+        # From the counters, if there are kills that do not explain another end already.
         sentence = self._kills.since(began.kills, self._first, self._explained)
         self._explained += bool(sentence)
         return [sentence] if sentence else []

@@ -184,19 +184,16 @@ class NodeFollower:
         if self._closed is None and self._is_due("looks", now, _LOOK_PERIOD):
             frames += map(encode_frame, self._looks.read())
         if self._is_due("now", now, _NOW_PERIOD):
-            frames.append(encode_frame(self._now_frame()))
+            # With `closed` the job is over on this node, even if output is still to be sent.
+            at = self._closed["at"] if self._closed is not None else None
+            state = as_row(Now(self._closed is not None, at))
+            frames.append(encode_frame({"at": time.time(), **state}))
         if self._closed is None and self._is_due("alive", now, _ALIVE_PERIOD):
             frames += self._check_alive()
         if self.over and self._closed is not None:
             frames.append(encode_frame(self._closed))
             self.done = True
         return frames
-
-    def _now_frame(self) -> Mapping[str, Any]:
-        # With `closed` the job is over on this node, even if output is still to be sent.
-        over = self._closed is not None
-        now = Now(over, self._closed["at"] if self._closed is not None else None)
-        return {"at": time.time(), **as_row(now)}
 
     @property
     def behind(self) -> bool:
@@ -261,17 +258,9 @@ class NodeFollower:
                 if tail is None:
                     tail = self._tails[rank, stream] = TailReader(self._folder.place(rank) / stream)
                 if tail.look(budget):
-                    frames.append(_tail_frame(rank, stream, tail))
+                    state = {"o": tail.end, "lines": tail.lines, "last": tail.last, "at": tail.at}
+                    frames.append(encode_frame({"kind": "tail", "r": rank, "s": stream, **state}))
         return frames
-
-    def _is_kept(self) -> bool:
-        """Whether Slurm runs the job.
-
-        Then the keeper (started here if none runs) closes it, not the follower.
-        """
-        if self._keeper is not None:
-            self._keeper.ensure()
-        return self._keeper is not None
 
     def _check_alive(self) -> list[bytes]:
         """If the supervisor is gone, resume a job that still runs, else
@@ -279,10 +268,19 @@ class NodeFollower:
 
         It is closed in the events file, or if that cannot be written, only for this console.
         """
-        if self._is_kept() or is_starting(self._folder) or is_supervised(self._folder):
+        if self._keeper is not None:
+            # Slurm runs the job: then the keeper, started here if none runs, closes it.
+            self._keeper.ensure()
             return []
-        if goes_on(self._folder) and _resume(self._folder):
+        if is_starting(self._folder) or is_supervised(self._folder):
             return []
+
+        if goes_on(self._folder):
+            from rankdeck_agent.job.control_cli import resume_supervisor
+
+            if resume_supervisor(self._folder):
+                return []
+
         frames = [encode_frame(event) for event in self._new_events()]
         if self._closed is not None:
             return frames
@@ -305,19 +303,6 @@ def _keeper_of(folder: RunFolder) -> "Optional[KeeperWatch]":
     from rankdeck_agent.slurm.folder import KeeperWatch
 
     return KeeperWatch()
-
-
-def _resume(folder: RunFolder) -> bool:
-    from rankdeck_agent.job.control_cli import resume_supervisor
-
-    return resume_supervisor(folder)
-
-
-def _tail_frame(rank: int, stream: str, tail: TailReader) -> bytes:
-    head = {"kind": "tail", "r": rank, "s": stream}
-    return encode_frame(
-        {**head, "o": tail.end, "lines": tail.lines, "last": tail.last, "at": tail.at}
-    )
 
 
 def stream_frames(folder: RunFolder, after: int) -> int:

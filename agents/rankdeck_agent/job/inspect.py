@@ -44,12 +44,15 @@ def inspect_node_ranks(folder: RunFolder, host: str = "") -> Row:
     mine = _processes_of_ranks(folder, host)
     before = {pid: _cpu_seconds(pid) for pids in mine.values() for pid in pids}
     began = time.monotonic()
+
     mains = {rank: _main(pids) for rank, pids in mine.items()}
     spy = _find_spy([*mains.values()])
     stacks = _dump_all(spy, mains) if spy else {}
     witnesses = ask_witnesses(folder, mine)
+
     time.sleep(max(0.0, _GAP - (time.monotonic() - began)))
     spent = time.monotonic() - began
+
     rows = [
         _row(folder, rank, pids, mains[rank], stacks.get(rank, []))
         for rank, pids in sorted(mine.items())
@@ -188,6 +191,7 @@ def _dump(pids: Mapping[int, int], spy: str) -> dict[int, Row]:
         )
         for rank, pid in pids.items()
     }
+
     found: dict[int, Row] = {}
     for rank, process in running.items():
         try:
@@ -247,6 +251,7 @@ def _ras(pids: Sequence[int]) -> Row:
         host, _, port = ras.rpartition(":")
         if port.isdigit():
             address = (host or _RAS[0], int(port))
+
     try:
         with socket.create_connection(address, timeout=0.5) as link:
             link.settimeout(_RAS_LIMIT)

@@ -83,7 +83,9 @@ class Stream:
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
-            self._reopen()
+            # A session leader with this terminal has ended: open it again for the next rank.
+            os.close(self._held)
+            self._held = os.open(self._terminal, os.O_RDWR | os.O_NOCTTY)
             return 0
         self._stamp()
         self._write(data)
@@ -149,13 +151,6 @@ class Stream:
         except OSError as error:
             if error.errno not in FULL:
                 raise
-
-    def _reopen(self) -> None:
-        """Open the terminal again after a hang-up (a session leader with this
-        tty ended): the next rank needs it.
-        """
-        os.close(self._held)
-        self._held = os.open(self._terminal, os.O_RDWR | os.O_NOCTTY)
 
 
 def terminal_stream(link: Path, log: Path) -> Stream:
@@ -230,22 +225,13 @@ class Space:
         """
         if not self._journal.flush():
             return
-        if self._blocked:
-            self._write_waiting()
-        else:
+        if not self._blocked:
             self.report_space()
-
-    def report_space(self) -> None:
-        """Report that there is space again, if a full disk was reported and no stream waits."""
-        if self._reported and not self._blocked:
-            self._reported = False
-            text = "there is space again: nothing was lost, the ranks go on"
-            self._journal.add(DiskSpace(False, text))
-
-    def _write_waiting(self) -> None:
+            return
         # The reserve first: the space that it gave back is for our own events.
         if not self._journal.reserve():
             return
+
         before = self._blocked
         self._blocked = [stream for stream in before if not stream.retry()]
         for stream in before:
@@ -253,6 +239,13 @@ class Space:
                 self._selector.register(stream.fd, selectors.EVENT_READ, stream)
         if self._blocked:
             self._journal.spend_reserve()
+
+    def report_space(self) -> None:
+        """Report that there is space again, if a full disk was reported and no stream waits."""
+        if self._reported and not self._blocked:
+            self._reported = False
+            text = "there is space again: nothing was lost, the ranks go on"
+            self._journal.add(DiskSpace(False, text))
 
 
 _TAIL = 4096
@@ -412,21 +405,20 @@ class TailReader:
         if size == self.end and self._counted >= size:
             return False
         with self._log.open("rb") as file:
-            self._count(file, min(size, self._counted + budget))
+            until = min(size, self._counted + budget)
+            file.seek(self._counted)
+            while self._counted < until:
+                data = file.read(min(1 << 20, until - self._counted))
+                if not data:
+                    break
+                self._counted += len(data)
+                self.lines += data.count(b"\n")
+
             file.seek(max(0, size - _TAIL))
             self.last = _last_line(file.read(size - file.tell()))
             self.at = os.fstat(file.fileno()).st_mtime
         self.end = size
         return True
-
-    def _count(self, file: BinaryIO, until: int) -> None:
-        file.seek(self._counted)
-        while self._counted < until:
-            data = file.read(min(1 << 20, until - self._counted))
-            if not data:
-                return
-            self._counted += len(data)
-            self.lines += data.count(b"\n")
 
 
 def _last_line(data: bytes) -> str:

@@ -117,7 +117,8 @@ class Orders:
             if data:
                 message = _message(self._sender(connection), data.partition(b"\n")[0])
                 found.append(message)
-                _answer(connection, is_allowed(message))
+                with contextlib.suppress(OSError):
+                    connection.send(b"ok\n" if is_allowed(message) else b"no\n")
             self._selector.unregister(connection)
             del self._waiting[connection]
             connection.close()
@@ -161,11 +162,6 @@ class Orders:
 def _message(sender: str, line: bytes) -> Message:
     verb, *words = line.decode("utf-8", "replace").split() or [""]
     return Message(sender, plain_line(verb, 20), words)
-
-
-def _answer(connection: socket.socket, allowed: bool) -> None:
-    with contextlib.suppress(OSError):
-        connection.send(b"ok\n" if allowed else b"no\n")
 
 
 @contextmanager

@@ -405,17 +405,14 @@ def remove_cgroup(folder: RunFolder) -> None:
     processes may need a moment to end.
     """
     for _ in range(_REMOVE_TRIES):
-        if _removed(folder / "cgroup"):
+        try:
+            Path((folder / "cgroup").read_text()).rmdir()
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                return
+        else:
             return
         time.sleep(0.05)
-
-
-def _removed(note: Path) -> bool:
-    try:
-        Path(note.read_text()).rmdir()
-    except OSError as error:
-        return error.errno != errno.EBUSY
-    return True
 
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -503,7 +500,8 @@ def _list_of(pid: int) -> Generator[_List, None, None]:
     try:
         file = _open(pid)
     except OSError:
-        yield lambda: _scan(pid)
+        # The process is gone, or the kernel was built without lists of children.
+        yield lambda: [row.pid for row in list_processes().values() if row.ppid == pid]
         return
     try:
         yield lambda: _read(file)
@@ -523,13 +521,6 @@ def _read(file: int) -> list[int]:
     return [int(word) for word in text.split()]
 
 
-def _scan(pid: int) -> list[int]:
-    """The children found in /proc: for a process that is gone, or a
-    kernel built without lists of children.
-    """
-    return [row.pid for row in list_processes().values() if row.ppid == pid]
-
-
 def _end(listed: _List, spare: Collection[int], deadline: float, number: int) -> Left:
     known: set[int] = set()
     dead: set[int] = set()
@@ -541,6 +532,7 @@ def _end(listed: _List, spare: Collection[int], deadline: float, number: int) ->
         agreed = agreed + 1 if seen == dead and not alive else 0
         if not seen or agreed == _AGREE:
             return []
+
         if time.monotonic() >= deadline:
             stay = [describe_left_process(alive[pid]) for pid in alive.keys() & known]
             return stay + _passing(listed, spare, seen - known)

@@ -45,7 +45,6 @@ from rankdeck_agent.wire import (
     JOB_VARIABLE,
     NODE_VARIABLE,
     RUN_VARIABLE,
-    NodeFile,
     NodePlan,
     ProcessPlan,
 )
@@ -290,6 +289,7 @@ def make_run_folder(plan: NodePlan) -> RunFolder:
         raise FolderThereError(why) from None
     except OSError as error:
         raise FolderError(unwritable_folder(folder.path.parent.parent, error)) from error
+
     try:
         _fill(folder, plan)
     except (OSError, FolderError) as error:
@@ -300,15 +300,9 @@ def make_run_folder(plan: NodePlan) -> RunFolder:
         if isinstance(error, FileExistsError):
             why = f"{error.filename} is there already and is not ours: have its owner remove it"
             raise FolderError(why) from error
-        raise FolderError(unwritable_folder(_place_of(error, folder), error)) from error
+        full = Path(os.fsdecode(error.filename)).parent if error.filename else folder.path
+        raise FolderError(unwritable_folder(full, error)) from error
     return folder
-
-
-def _place_of(error: OSError, folder: RunFolder) -> Path:
-    """The folder that cannot be written: of the file that the error
-    names, otherwise the run folder.
-    """
-    return Path(os.fsdecode(error.filename)).parent if error.filename else folder.path
 
 
 def _fill(folder: RunFolder, plan: NodePlan) -> None:
@@ -320,21 +314,17 @@ def _fill(folder: RunFolder, plan: NodePlan) -> None:
     for name in ("spawn", "launcher", *(f"rank.{rank}" for rank in plan.ranks)):
         (folder / name).mkdir(mode=0o700)
     for file in plan.files:
-        path = _inside(folder, file)
+        path = Path(os.path.normpath(folder.path / file.path))
+        if folder.path not in path.parents:
+            raise FolderError(f"file {file.path!r} is outside the run folder")
         make_private_folder(path.parent)
         program = bool(file.mode & stat.S_IXUSR)
         _write(path, folder.plan_text(file.text), program=program)
+
     os.mkfifo(folder / "control", 0o600)
     _make_links(folder)
     note_starter(folder)
     _write(folder / "events", "")  # from now on others see the job
-
-
-def _inside(folder: RunFolder, file: NodeFile) -> Path:
-    path = Path(os.path.normpath(folder.path / file.path))
-    if folder.path not in path.parents:
-        raise FolderError(f"file {file.path!r} is outside the run folder")
-    return path
 
 
 def _write(path: Path, text: str, *, program: bool = False) -> None:
@@ -408,17 +398,14 @@ def unlink_links(folder: RunFolder) -> None:
     if not _is_private(folder.links):
         return
     with hold_links(folder.links) as there:
-        if there:
-            _take_links(folder)
-
-
-def _take_links(folder: RunFolder) -> None:
-    for name in _link_names(folder):
-        link = folder.links / name
-        if link.is_symlink() and link.resolve() == folder.path.resolve():
-            link.unlink()
-    if not any(p.is_symlink() for p in folder.links.iterdir()):
-        shutil.rmtree(folder.links, ignore_errors=True)
+        if not there:
+            return
+        for name in _link_names(folder):
+            link = folder.links / name
+            if link.is_symlink() and link.resolve() == folder.path.resolve():
+                link.unlink()
+        if not any(p.is_symlink() for p in folder.links.iterdir()):
+            shutil.rmtree(folder.links, ignore_errors=True)
 
 
 _LINGER = 1.0
@@ -536,14 +523,11 @@ class Orphans:
 
     def lost(self) -> list[int]:
         """The ranks that are gone without a report of their end; each is returned once."""
-        gone = {rank for rank, one in self._table.visible().items() if not _is_there(one)}
+        ranks = self._table.visible().items()
+        gone = {n for n, one in ranks if not any(map(processes.is_alive, (one.shim, one.pid)))}
         # Seen in two calls, a second apart: the report may still be in the control FIFO.
         lost, self._missed = sorted(gone & self._missed), gone - self._missed
         return lost
-
-
-def _is_there(record: RankRecord) -> bool:
-    return any(map(processes.is_alive, (record.shim, record.pid)))
 
 
 def not_known(ranks: Iterable[int]) -> str:
@@ -635,6 +619,7 @@ class Daemons:
         if not is_request_id(request) or request in self._done:
             return
         self._done.add(request)
+
         raw = parse_json_table(
             self._place(request, "json").read_text(encoding="utf-8", errors="replace")
         )
@@ -643,6 +628,7 @@ class Daemons:
         if why:
             self._say(request, why)
             return
+
         # `exec` leaves no shell in between, so that what the daemon leaves is known to be its own.
         command = ("sh", "-c", in_place(line))
         env = process_environment(self._plan, self._folder, {})
@@ -653,6 +639,7 @@ class Daemons:
         except StartError as error:
             self._say(request, str(error))
             return
+
         child.returncode = 0
         self._table.daemons[child.pid] = f"daemon {request}"
         self._table.had_daemons = True
@@ -677,20 +664,17 @@ class Daemons:
     def ended(self, pid: int, end: End) -> None:
         """Handle the end of a child that was not planned: record it if it was a daemon."""
         name = self._table.daemons.pop(pid, None)
-        if name is None:
-            self._background_ended(pid, end)
-        elif has_failed(end):
+        if name is not None and has_failed(end):
             self._record_end(name, end)
-        else:
+        elif name is not None:
             self._background, self._adopted = name, None
-
-    def _background_ended(self, pid: int, end: End) -> None:
-        # Until the orphans were looked for, every new one counts as the daemon's own.
-        adopted = self._adopted
-        own = pid not in self._before if adopted is None else pid in adopted
-        if self._background and has_failed(end) and own:
-            name, self._background = self._background, ""
-            self._record_end(name, end)
+        elif self._background and has_failed(end):
+            # Until the orphans were looked for, every new one counts as the daemon's own.
+            adopted = self._adopted
+            own = pid not in self._before if adopted is None else pid in adopted
+            if own:
+                name, self._background = self._background, ""
+                self._record_end(name, end)
 
     def adopt(self, strays: Iterable[int]) -> None:
         """Note the orphans: those that appeared since a daemon was started

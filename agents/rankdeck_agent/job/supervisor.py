@@ -37,7 +37,7 @@ from rankdeck_agent.job.folder import (
     shell_status,
 )
 from rankdeck_agent.job.logs import DiskFullError, Space, Stream, pipe_stream, rank_streams
-from rankdeck_agent.job.orders import Message, Orders, RankMessages, is_allowed
+from rankdeck_agent.job.orders import Orders, RankMessages, is_allowed
 from rankdeck_agent.job.processes import list_children
 from rankdeck_agent.job.ranks import (
     Daemons,
@@ -49,7 +49,7 @@ from rankdeck_agent.job.ranks import (
     start_process,
     unlink_links,
 )
-from rankdeck_agent.job.supervisor_state import Report, SharedRunFolder
+from rankdeck_agent.job.supervisor_state import SharedRunFolder
 from rankdeck_agent.job.verdict import read_verdict
 from rankdeck_agent.job.wrapped import WrappedPrograms
 from rankdeck_agent.machine import local_addresses
@@ -103,20 +103,24 @@ class Supervisor:
         self._table = RankTable(plan.ranks)
         self._activity = ActivityWatch(folder)
         self._wrapped = WrappedPrograms()
+
         self._streams: dict[int, tuple[Stream, ...]] = {}
         self._space = Space(folder.path, self._journal, self._selector)
         self._orphans = Orphans(self._table)
+
         self._children: dict[int, ProcessPlan] = {}
         self._keepers: set[int] = set()
         """Pids of those children that keep a job of a scheduler: agents of
         our own, no processes of the user.
         """
+
         self._group: Optional[Path] = None
         self._outputs = (-1, -1)
         self._looked = self._retried = 0.0
         self._others = 0
         self._canceller = self._reaping = 0
         self._elsewhere = SharedRunFolder(folder, plan.ranks if plan.elsewhere else ())
+
         self._killed: list[ProcessPlan] = []
         """Keepers of ranks on other machines that were killed and must be started again."""
         self._restarts = 0
@@ -144,6 +148,7 @@ class Supervisor:
         ready()
         for process in self._plan.processes:
             self._start(process)
+
         while not self._done():
             self._copy_output()
             self._look_around()
@@ -172,6 +177,7 @@ class Supervisor:
         self._evidence = EndEvidence(self._folder, KernelLog(own_ring()), kills)
         self._messages = RankMessages(self._folder)
         self._orders = Orders(self._folder, self._keepers, self._selector)
+
         out, out_end = pipe_stream(self._folder.place(LAUNCHER) / "out")
         err, err_end = pipe_stream(self._folder.place(LAUNCHER) / "err")
         self._outputs = (out_end, err_end)
@@ -179,6 +185,7 @@ class Supervisor:
         for rank in () if self._plan.elsewhere else self._plan.ranks:
             self._streams[rank] = rank_streams(self._folder.place(rank), self._plan.tty)
         self._daemons = Daemons(self._plan, self._folder, self._journal, self._table, self._ended)
+
         for stream in self._all_streams():
             self._selector.register(stream.fd, selectors.EVENT_READ, stream)
         self._selector.register(self._messages.fd, selectors.EVENT_READ)
@@ -188,8 +195,12 @@ class Supervisor:
         reading, writing = os.pipe()
         for fd in (reading, writing):
             os.set_blocking(fd, False)
-        _wake_by(writing)
-        signal.signal(signal.SIGCHLD, _noted)
+        if sys.version_info >= (3, 7):  # noqa: UP036 - 3.6 would complain on stderr
+            signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        else:
+            signal.set_wakeup_fd(writing)
+        # Without a handler, the signal would not write to the wake-up descriptor.
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         signal.signal(signal.SIGTERM, self._cancel_self)
         self._wakeup = reading
         self._selector.register(reading, selectors.EVENT_READ)
@@ -278,6 +289,7 @@ class Supervisor:
                 stream.gone = 0
 
     def _obey(self) -> None:
+        """Do what messages ask, of those who may send them."""
         verbs: dict[str, Callable[[list[str]], None]] = {
             "started": lambda words: self._rank_started(*(int(word) for word in words[:3])),
             "exited": lambda words: self._said_exited(int(words[0]), int(words[1])),
@@ -289,23 +301,20 @@ class Supervisor:
             "again": lambda words: self._begin_again(" ".join(words)),
             "waits": lambda words: self._journal.add(Waiting(plain_line(" ".join(words)))),
         }
-        for message in [*self._messages.read(), *self._orders.read()]:
-            if is_allowed(message):
-                self._serve(verbs[message.verb], message)
-            else:
-                who = (
-                    "the keeper" if message.sender == Part.KEEPER.value else "a process of the job"
-                )
-                self._refuse(f"{who} sent `{message.verb}`, which it may not send: left out")
 
-    def _serve(self, obey: Callable[[list[str]], None], message: Message) -> None:
-        """Handle a message of somebody who may send it."""
-        try:
-            obey(message.words)
-        except (ValueError, IndexError, TypeError):
-            self._refuse(f"sent `{message.verb}` without what belongs to it: left out")
-        except OSError as error:
-            self._journal.add(Trouble(f"a request of the job could not be served: {error}"))
+        for message in [*self._messages.read(), *self._orders.read()]:
+            verb = message.verb
+            if not is_allowed(message):
+                by_keeper = message.sender == Part.KEEPER.value
+                who = "the keeper" if by_keeper else "a process of the job"
+                self._refuse(f"{who} sent `{verb}`, which it may not send: left out")
+                continue
+            try:
+                verbs[verb](message.words)
+            except (ValueError, IndexError, TypeError):
+                self._refuse(f"sent `{verb}` without what belongs to it: left out")
+            except OSError as error:
+                self._journal.add(Trouble(f"a request of the job could not be served: {error}"))
 
     def _refuse(self, why: str) -> None:
         """Count a message that changes nothing; the first is recorded at
@@ -314,6 +323,12 @@ class Supervisor:
         self._refused += 1
         if self._refused == 1:
             self._journal.add(MessagesRefused(why))
+
+    def _troubled(self, text: str) -> None:
+        """Record a sentence of a launcher for the operator."""
+        if self._troubles < _MOST_TROUBLES:
+            self._troubles += 1
+            self._journal.add(Trouble(plain_line(text)))
 
     # ---- ranks -------------------------------------------------------------------------
 
@@ -373,6 +388,7 @@ class Supervisor:
             event = replace(event, said=seen.said, kernel=seen.kernel, activity=activity, ago=ago)
         else:
             event = self._ended_well(event)
+
         self._journal.add(event, round(at, 6))
 
     def _ended_well(self, event: RankExited) -> RankExited:
@@ -399,21 +415,20 @@ class Supervisor:
 
     def _give_up(self, ranks: list[int]) -> None:
         """Record that ranks ended and nobody saw how."""
-        if ranks and not self._are_being_ended():
+        if not ranks:
+            return
+
+        # A cancel or a launcher that is ending the ranks here may kill shims: that is no trouble.
+        table = self._table
+        by_launcher = self._failed and any(p.rank is None for p in self._plan.processes)
+        by_daemon = table.had_daemons and (self._failed or not table.daemons)
+        if not (table.cancelled or by_launcher or by_daemon):
             self._journal.add(Trouble(not_known(ranks)))
         for rank in ranks:
             self._rank_exited(rank, UNKNOWN)
 
-    def _are_being_ended(self) -> bool:
-        """Whether a cancel or a launcher is ending the ranks here; both may
-        kill shims, so that is no trouble.
-        """
-        table = self._table
-        by_launcher = self._failed and any(p.rank is None for p in self._plan.processes)
-        by_daemon = table.had_daemons and (self._failed or not table.daemons)
-        return table.cancelled or by_launcher or by_daemon
-
     def _hear_from_elsewhere(self, now: float) -> None:
+        """Record the starts and ends of ranks on other machines."""
         if self._table.processes:
             self._launched = now
         news = self._elsewhere.look()
@@ -421,7 +436,12 @@ class Supervisor:
         if not self._table.processes and late:
             news += self._elsewhere.give_up()
         for report in news:
-            self._note_elsewhere(report)
+            rank, at = report.rank, round(report.at, 6)
+            if report.status is None:
+                self._table.started(rank, 0, 0)
+                self._journal.add(RankStarted(rank, host=report.host), at)
+            elif self._table.exited(rank):
+                self._record_exit(rank, report.status, at)
 
     def _begin_again(self, why: str) -> None:
         """Start over: the ranks on other machines were suspended, and their
@@ -430,14 +450,6 @@ class Supervisor:
         self._elsewhere.begin_again()
         self._table.ranks.clear()
         self._journal.add(RanksReset(plain_line(why)))
-
-    def _note_elsewhere(self, report: Report) -> None:
-        rank, at = report.rank, round(report.at, 6)
-        if report.status is None:
-            self._table.started(rank, 0, 0)
-            self._journal.add(RankStarted(rank, host=report.host), at)
-        elif self._table.exited(rank):
-            self._record_exit(rank, report.status, at)
 
     # ---- children ----------------------------------------------------------------------
 
@@ -457,11 +469,13 @@ class Supervisor:
         # A shim writes its messages before it ends: read them before handling its end.
         self._reaping = pid
         self._obey()
+
         if pid in self._children or pid in self._table.daemons:
             self._looked = 0.0
         process = self._children.pop(pid, None)
         self._keepers.discard(pid)
         self._table.processes.pop(pid, None)
+
         orphan = self._orphans.rank_of(pid)
         if orphan is not None:
             self._rank_exited(orphan, shell_status(status))
@@ -470,34 +484,27 @@ class Supervisor:
         elif process.rank is None:
             self._launcher_ended(process, status)
         else:
-            self._shim_ended(process.rank, status)
+            # A shim; usually it has already reported the end of its rank.
+            record = self._table.ranks.get(process.rank)
+            if record is None or (record.running and not os.WIFSIGNALED(status)):
+                self._rank_exited(process.rank, shell_status(status))
 
     def _launcher_ended(self, process: ProcessPlan, status: int) -> None:
-        if self._plan.elsewhere and self._is_needed_again(status):
+        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) != signal.SIGTERM
+        over = self._table.cancelled or self._elsewhere.complete
+        # A keeper of ranks on other machines that was killed while they run is needed again.
+        if self._plan.elsewhere and killed and not over and self._restarts < _MOST_RESTARTS:
             self._restarts += 1
             self._killed.append(process)
             self._journal.add(Trouble(_KEEPER_KILLED))
         else:
             self._ended(process.name, exact_outcome(status))
 
-    def _is_needed_again(self, status: int) -> bool:
-        """Whether the keeper of ranks on other machines was killed while they still run."""
-        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) != signal.SIGTERM
-        over = self._table.cancelled or self._elsewhere.complete
-        return killed and not over and self._restarts < _MOST_RESTARTS
-
     def _start_again(self) -> None:
         waiting, self._killed = self._killed, []
         for process in waiting:
             if not self._table.cancelled:
                 self._start(process)
-
-    def _shim_ended(self, rank: int, status: int) -> None:
-        """Handle the end of a shim; usually it has already reported the end of its rank."""
-        record = self._table.ranks.get(rank)
-        killed = os.WIFSIGNALED(status)
-        if record is None or (record.running and not killed):
-            self._rank_exited(rank, shell_status(status))
 
     def _count_others(self) -> None:
         """Count the orphans: children that are neither planned processes
@@ -510,6 +517,7 @@ class Supervisor:
         strays = self._strays()
         self._others = len(strays)
         self._daemons.adopt(strays)
+
         rows = processes.list_processes()
         self._evidence.saw(rows, self._table.pids())
         self._wrapped.saw(rows, self._table.running())
@@ -517,12 +525,6 @@ class Supervisor:
     def _strays(self) -> list[int]:
         known = {*self._children, *self._table.daemons, self._canceller}
         return [pid for pid in list_children(os.getpid()) if pid not in known]
-
-    def _troubled(self, text: str) -> None:
-        """Record a sentence of a launcher for the operator."""
-        if self._troubles < _MOST_TROUBLES:
-            self._troubles += 1
-            self._journal.add(Trouble(plain_line(text)))
 
     # ---- the end -----------------------------------------------------------------------
 
@@ -565,44 +567,34 @@ class Supervisor:
         if left:
             text = "still running after the ranks have ended: " + "; ".join(left)
             self._journal.add(Trouble(text))
+
         for rank in self._streams:
             self._drain(rank)
+
         while self._space.short:
             time.sleep(_RETRY)
             self._space.retry()
         self._space.report_space()
         self._activity.end()
+
         if self._refused > 1:
             text = f"{self._refused} messages of processes of the job were left out"
             self._journal.add(MessagesRefused(text, self._refused))
+
         self._journal.spend_reserve()
         self._journal.add(NodeClosed())
         while not self._journal.flush():
             time.sleep(_RETRY)
+
         remove_containers(self._folder)
         processes.remove_cgroup(self._folder)
         unlink_links(self._folder)
-        _wait_for_all()
+
+        # Stay the parent of the processes that are left, so that a cancel finds them.
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.wait()
         processes.remove_cgroup(self._folder)
 
     def _all_streams(self) -> list[Stream]:
         return [stream for pair in self._streams.values() for stream in pair]
-
-
-def _wait_for_all() -> None:
-    """Stay the parent of the processes that are left, so that a cancel finds them."""
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            os.wait()
-
-
-def _wake_by(writing: int) -> None:
-    """Have every signal write to this descriptor, which may be full."""
-    if sys.version_info >= (3, 7):  # noqa: UP036 - 3.6 has no such argument, and would complain on stderr
-        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    else:
-        signal.set_wakeup_fd(writing)
-
-
-def _noted(_number: int, _frame: object) -> None:
-    """Do nothing: without a handler, the signal would not write to the wake-up descriptor."""

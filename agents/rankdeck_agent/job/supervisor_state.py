@@ -6,7 +6,7 @@ import fcntl
 import os
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
@@ -45,8 +45,14 @@ _TAKE, _POLL = 2.0, 0.01
 
 
 def note_supervisor(folder: RunFolder) -> None:
-    """Record that this process is the supervisor, and lock the run folder until it ends."""
-    _hold(folder / _LOCK)
+    """Record that this process is the supervisor, and lock the run folder until it ends.
+
+    It stays without a lock where the file system has no locks, or no room.
+    """
+    with suppress(OSError):
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        handle = os.open(folder / _LOCK, flags, 0o600)
+        wait_until(lambda: _take(handle), _TAKE, _POLL)
     _note(folder, _SUPERVISOR)
 
 
@@ -81,18 +87,6 @@ def killed_supervisor(folder: RunFolder) -> Optional[int]:
 def is_starting(folder: RunFolder) -> bool:
     """Whether a supervisor is being started, so that none is expected yet."""
     return bool(_alive(folder, _STARTER, None))
-
-
-def _hold(lock: Path) -> None:
-    """Lock the file until this process ends.
-
-    Does nothing where the file system has no locks, or no room.
-    """
-    try:
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError:
-        return
-    wait_until(lambda: _take(handle), _TAKE, _POLL)
 
 
 def _take(handle: int) -> bool:

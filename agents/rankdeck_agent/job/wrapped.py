@@ -12,7 +12,7 @@ import os
 import signal
 import struct
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from errno import ENOSYS
@@ -76,7 +76,8 @@ class WrappedPrograms:
         """Look at all processes (`rows`); `running` maps rank -> pid of its first process."""
         if not self._known:
             return
-        shells = {pid: rank for rank, pid in running.items() if _is_shell(rows.get(pid))}
+        there = ((pid, rank) for rank, pid in running.items() if pid in rows)
+        shells = {pid: rank for pid, rank in there if rows[pid].name in _SHELLS}
         for rank in self._shells.keys() - set(shells.values()):
             self._forget(rank)
         for row in rows.values():
@@ -93,6 +94,7 @@ class WrappedPrograms:
         if shell is None:
             return None
         _read_ends(shell)
+
         recent = time.monotonic() - _LAST
         last = {
             pid: one
@@ -100,12 +102,14 @@ class WrappedPrograms:
             if one.status is None or one.ended > recent
         }
         self._forget(rank)
+
         # Of a pipe, or of a program beside its helpers, the one that worked most is
         # what the rank was for; else the first.
         by_work = sorted(last, key=lambda pid: (-last[pid].computed, pid))
         main = last[by_work[0]] if by_work else None
         if main is None or not main.status:
             return None
+
         end = exact_outcome(main.status)
         if end["signal"] in _ASKED:
             return None
@@ -120,14 +124,12 @@ class WrappedPrograms:
         if there is not None:
             there.computed = row.computed
             there.command = command_line(row.pid) or there.command
-        elif self._has_room(shell.programs):
+            return
+        total = sum(len(one.programs) for one in self._shells.values())
+        if len(shell.programs) < _MOST_WATCHED and total < _MOST_DESCRIPTORS:
             handle = self._open(row.pid)
             if handle is not None:
                 shell.programs[row.pid] = _Watched(handle, command_line(row.pid), row.computed)
-
-    def _has_room(self, programs: Collection[int]) -> bool:
-        total = sum(len(shell.programs) for shell in self._shells.values())
-        return len(programs) < _MOST_WATCHED and total < _MOST_DESCRIPTORS
 
     def _open(self, pid: int) -> Optional[int]:
         """A descriptor of the process; None if it is gone, or the kernel has none."""
@@ -139,10 +141,6 @@ class WrappedPrograms:
         shell = self._shells.pop(rank, None)
         for one in shell.programs.values() if shell else ():
             os.close(one.handle)
-
-
-def _is_shell(row: Optional[Process]) -> bool:
-    return row is not None and row.name in _SHELLS
 
 
 def _read_ends(shell: _Shell) -> None:

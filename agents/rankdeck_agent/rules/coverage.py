@@ -122,6 +122,7 @@ def explain_checks(
     mine: dict[int, list[Reason]] = {}
     for reason in reasons:
         mine.setdefault(check_number(reason.check), []).append(reason)
+
     found: list[CheckResult] = []
     for check in CHECKS:
         number = check.number
@@ -154,6 +155,7 @@ def _evidence(number: int, facts: Facts, derived: Derived, memory: Memory) -> It
         if worst is None:
             continue
         metrics.add(rule.metric)
+
         device, value = worst
         name = f"GPU {device}" if rule.metric.startswith("gpu.") and device.isdigit() else device
         where = f"{name}: " if name else ""
@@ -185,6 +187,7 @@ def _worst(
     else:
         shares = {device: compared_number(rule, facts, device, n) for device, n in numbers.items()}
         shown = {device: share for device, share in shares.items() if share is not None}
+
     if not shown:
         return None
     pick = min if rule.below else max

@@ -40,6 +40,7 @@ if there is one, the derived metric.
 """
 DISABLED, LINK_UP = 3, 5
 """Physical states of an RDMA port."""
+_NO_MANAGER = "; its link is up, but no subnet manager has set it up"
 PEERS, SHARE = 3, 0.75
 """How many devices of one machine must agree, and which share of
 all, before another one counts as odd.
@@ -48,6 +49,8 @@ GPUS = ("gpu.mem_total", "gpu.used")
 _MOUNTS = ("disk.mounted", "disk.used", "disk.readonly", "disk.stuck")
 _SEEN_AS = ("disk.mounted", "disk.readonly")
 """The metrics of mounts that do not go away while a mount hangs."""
+_TOGETHER = ((*GPUS, "gpu.lost"), _MOUNTS)
+"""Metrics of one kind of device: it is there if one of them has it."""
 KEPT = (*GPUS, "rdma.up", "net.up", "nvme.live", *_SEEN_AS)
 """Metrics whose devices are remembered: one that goes is judged like one that is down."""
 SIZES = ("cpu.cores", "mem.total")
@@ -102,6 +105,7 @@ class Derived:
 def derive_numbers(facts: Facts) -> Derived:
     """The numbers that follow from these facts."""
     found = Derived()
+
     _driver(facts, found)
     _recovery(facts, found)
     _fabric(facts, found)
@@ -110,15 +114,20 @@ def derive_numbers(facts: Facts) -> Derived:
     _counts(facts, found)
     _links(facts, found)
     _gone(facts, found)
+
     links = facts.values.get("rdma.up")
     if links:
         _odd_ports(links, facts, found)
         _odd_rates(links, facts, found)
     _odd_gpus(facts, found)
+
     for device, percent in facts.values.get("md.rebuilt", {}).items():
         found.notes["md.degraded", device] = f"; it is being rebuilt, {percent:g}% done"
-    _fstab(facts, found)
+    for path, mounted in facts.values.get("disk.mounted", {}).items():
+        if not mounted:  # although the node's own table has it
+            found.put("disk.unmounted", path, 1)
     _clock(facts, found)
+
     for key, value in facts.expected.other.items():
         _as_told(key, value, facts, found)
     return found
@@ -182,6 +191,7 @@ def _counts(facts: Facts, found: Derived) -> None:
             if seen < number:
                 note = f"{seen} of {number} {what}s"
                 found.put(metric, "", number - seen, note)
+
     there = facts.values.get("gpu.on_bus", {}).get("", 0)
     listed = len(facts.values.get("gpu.lost", {}))
     if listed and not wanted_devices(facts, "gpu_count") and there > listed:
@@ -224,15 +234,12 @@ def _gone(facts: Facts, found: Derived) -> None:
         group = next((names for names in _TOGETHER if metric in names), (metric,))
         if not _is_there(facts, group, device):
             _put_gone(metric, device, facts, found)
+
     for metric, derived in zip(SIZES, ("cpu.missing", "mem.missing")):
         now, most = facts.values.get(metric, {}).get(""), facts.most.get(metric, 0)
         if now is not None and now < most * _SHRUNK:
             unit = "B" if metric == "mem.total" else ""
             found.put(derived, "", 1, f"{write_number(now, unit)} of {write_number(most, unit)}")
-
-
-_TOGETHER = ((*GPUS, "gpu.lost"), _MOUNTS)
-"""Metrics of one kind of device: it is there if one of them has it."""
 
 
 def _is_there(facts: Facts, metrics: Iterable[str], device: str) -> bool:
@@ -263,6 +270,7 @@ def _links(facts: Facts, found: Derived) -> None:
             found.put(
                 "net.down", device, 1, "not used by its bond: its link or its partner is gone"
             )
+
     for metric, derived in (("rdma.up", "rdma.down"), ("net.up", "net.down")):
         links = facts.values.get(metric)
         if not links or 0 not in links.values():
@@ -286,9 +294,6 @@ def _named_interface(facts: Facts, found: Derived) -> None:
     # Purely virtual interfaces are not read.
     if name and not UNWATCHED.fullmatch(name) and not _is_there(facts, ("net.up",), name):
         found.put("net.down", name, 1, "not there")
-
-
-_NO_MANAGER = "; its link is up, but no subnet manager has set it up"
 
 
 def _odd_ports(links: Mapping[str, Number], facts: Facts, found: Derived) -> None:
@@ -387,13 +392,6 @@ def _clock(facts: Facts, found: Derived) -> None:
         side = "ahead" if facts.skew > 0 else "behind"
         note = f"{write_duration(abs(facts.skew))} {side}" if abs(facts.skew) >= 0.5 else ""
         found.put("node.skew", "", abs(facts.skew), note)
-
-
-def _fstab(facts: Facts, found: Derived) -> None:
-    """Mounts of the node's own table that are not mounted."""
-    for path, mounted in facts.values.get("disk.mounted", {}).items():
-        if not mounted:
-            found.put("disk.unmounted", path, 1)
 
 
 def _as_told(key: str, value: Union[str, float], facts: Facts, found: Derived) -> None:

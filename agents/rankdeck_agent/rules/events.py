@@ -100,6 +100,7 @@ def _with(
     level = EVENT_LEVELS.get(event.level, Level.WARN)
     if level is Level.OK:
         return _ended(kept, event, part) if event.level == "ok" else kept
+
     key = (event.check, part, level)
     before = kept.get(key)
     kind = event_kind(event.check)
@@ -107,6 +108,7 @@ def _with(
     # An agent that starts sends recent events again.
     if age >= kind.lasts or (before and event.at == before.at):
         return kept
+
     count = before.count + 1 if before else 1
     text = event_sentence(event, kind)
     since = before.reason.since if before else facts.now - age

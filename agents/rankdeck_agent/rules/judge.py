@@ -30,11 +30,13 @@ def assess_node(facts: Facts, memory: Memory = FRESH) -> tuple[Health, Memory]:
     events = tuple(one.reason for one in happened.values())
     if facts.boot and memory.boot and facts.boot != memory.boot:
         memory = Memory(boot=facts.boot, grown=memory.grown, last=memory.last)
+
     new = apply_rules(facts, derive_numbers(facts), memory)
     covered = cover_checks(facts, memory.settled)
     unread = split_unread(facts.failed, facts.blind, facts.values)
     others = _besides(facts, unread.trouble, len(covered.judged))
     reasons = _worst_each([*new.reasons, *events, *others])
+
     boot = facts.boot or memory.boot
     kept = Memory(boot, new.marks, new.last, new.grown, happened, new.calm, settled=True)
     level = reasons[0].level if reasons else Level.OK
@@ -53,6 +55,7 @@ def combine_health(reported: Health, facts: Facts, memory: Memory) -> tuple[Heal
     """
     happened = remember_events(facts, memory)
     events = tuple(one.reason for one in happened.values())
+
     silence = _silence(facts)
     if silence:
         # Events stay true while the node is silent.
@@ -60,11 +63,13 @@ def combine_health(reported: Health, facts: Facts, memory: Memory) -> tuple[Heal
         reasons = (silence, *sorted((*events, *theirs), key=_worst_first))
         health = Health(Level.UNKNOWN, reasons, 0, reported.checks)
         return health, replace(memory, happened=happened, boot=facts.boot or memory.boot)
+
     clock = Facts(now=facts.now, skew=facts.skew)
     new = apply_rules(clock, derive_numbers(clock), memory)
     ssh = [Reason("node.ssh", Level.WARN, facts.attach)] if facts.attach else []
     theirs = [r for r in reported.reasons if not (facts.busy and r.check in IDLE_CHECKS)]
     reasons = _worst_each([*theirs, *new.reasons, *events, *(facts.drift or ()), *ssh])
+
     kept = Memory(facts.boot or memory.boot, marks=new.marks, happened=happened, settled=True)
     level = reasons[0].level if reasons else Level.OK
     return replace(reported, level=level, reasons=reasons), kept

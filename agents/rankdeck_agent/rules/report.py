@@ -103,12 +103,14 @@ def shorten_report(whole: HealthReport) -> HealthReport:
     listed = _fitting(whole.reasons, REPORT_LIMIT - BARE_LIMIT)
     rows = [(*row[:4], _clipped(row[4])) for row in listed]
     room = REPORT_LIMIT - max(BARE_LIMIT, len(encode_message(bare))) - sum(map(_size, rows))
-    for cut in (_seen, _all):
+
+    for cut in (_seen, str):  # what was seen, then all
         for place, row in enumerate(rows):
             longer = (*row[:4], cut(listed[place][4]))
             more = _size(longer) - _size(row)
             if 0 < more <= room:
                 rows[place], room = longer, room - more
+
     unlisted = whole.more + len(whole.reasons) - len(rows)
     return replace(bare, reasons=tuple(rows), more=unlisted)
 
@@ -134,10 +136,6 @@ def _clipped(text: str) -> str:
 
 def _seen(text: str) -> str:
     return Sentence.of(text).seen
-
-
-def _all(text: str) -> str:
-    return text
 
 
 def _encoded(value: object) -> int:

@@ -23,6 +23,8 @@ def compared_number(rule: Rule, facts: Facts, device: str, number: float) -> Opt
     return number / by if by else None
 
 
+RULE_OF = {row: rule for rows in BY_METRIC.values() for row, rule in rows}
+"""Row in RULES -> rule."""
 BUCKETS = 24
 """Parts of a window in which growth is kept; the oldest part is dropped as a whole."""
 _COUNTED = tuple(
@@ -82,7 +84,9 @@ def apply_rules(facts: Facts, derived: Derived, memory: Memory) -> StepResult:
     if grown or memory.marks:
         totals = {key: sum(n for _, n in growth) for key, growth in grown.items()}
         marks.update(_counted(totals, memory.marks, facts.now))
-    reasons = [_reason(key, mark) for key, mark in marks.items() if mark.fired]
+
+    fired = ((RULE_OF[row], device, m) for (row, device), m in marks.items() if m.fired)
+    reasons = [Reason(rule.check, rule.level, m.text, device, m.began) for rule, device, m in fired]
     return StepResult(reasons, marks, last, grown, calm)
 
 
@@ -94,11 +98,13 @@ def _gauged(facts: Facts, derived: Derived, memory: Memory) -> tuple[dict[Key, R
     calm: dict[str, Mapping[str, Number]] = {}
     before = memory.marks
     marked = {RULE_OF[row].metric for row, _ in before}
+
     for metric in dict.fromkeys((*facts.values, *derived.values)):
         gauge = _GAUGES.get(metric)
         numbers = facts.values.get(metric) or derived.values.get(metric)
         if gauge is None or not numbers:
             continue
+
         # The same object as the last time: nothing has changed.
         quiet = memory.calm.get(metric) is numbers or _quiet(gauge, numbers, facts)
         if quiet and not gauge.shared:
@@ -108,6 +114,7 @@ def _gauged(facts: Facts, derived: Derived, memory: Memory) -> tuple[dict[Key, R
             numbers = _among(gauge, numbers, before) if metric in marked else None
         if numbers:
             marks.update(_marked(gauge, numbers, facts, derived, before))
+
     if before:
         marks.update(_lingering(facts, derived, before, marks))
     return marks, calm
@@ -189,15 +196,6 @@ def _lingering(
         if device not in numbers and facts.now - mark.held < rule.linger:
             kept[row, device] = mark
     return kept
-
-
-RULE_OF = {row: rule for rows in BY_METRIC.values() for row, rule in rows}
-"""Row in RULES -> rule."""
-
-
-def _reason(key: Key, mark: RuleMark) -> Reason:
-    rule = RULE_OF[key[0]]
-    return Reason(rule.check, rule.level, mark.text, key[1], mark.began)
 
 
 def _shown(rule: Rule, facts: Facts, device: str, number: Number) -> Optional[float]:
@@ -290,14 +288,10 @@ def _count(
         if old is None:
             continue
         more = old - number if rule.falls else number - old
-        if more > 0:
-            grown[row, device] = _bucketed(
-                grown.get((row, device), ()), facts.now, more, rule.window / BUCKETS
-            )
-
-
-def _bucketed(growth: Growth, now: float, more: Number, width: float) -> Growth:
-    if growth and now - growth[-1][0] < width:
-        at, number = growth[-1]
-        return (*growth[:-1], (at, number + more))
-    return (*growth, (now, more))
+        if more <= 0:
+            continue
+        growth, part = grown.get((row, device), ()), (facts.now, more)
+        if growth and facts.now - growth[-1][0] < rule.window / BUCKETS:
+            at, so_far = growth[-1]
+            growth, part = growth[:-1], (at, so_far + more)
+        grown[row, device] = (*growth, part)

@@ -65,18 +65,18 @@ class _Shown(dict[int, str]):
     def __missing__(self, code: int) -> str:
         if len(self) >= 1 << 15:
             self.clear()
-        found = self[code] = _shown(chr(code))
-        return found
+        sign = chr(code)
+        if category(sign) == "Zs":
+            shown = " " * _width(sign)
+        elif sign.isprintable() and not _IGNORABLE.match(sign):
+            shown = sign
+        else:
+            shown = f"<U+{code:04X}>"
+        self[code] = shown
+        return shown
 
 
 _SHOWN = _Shown()
-
-
-def _shown(sign: str) -> str:
-    if category(sign) == "Zs":
-        return " " * _width(sign)
-    is_visible = sign.isprintable() and not _IGNORABLE.match(sign)
-    return sign if is_visible else f"<U+{ord(sign):04X}>"
 
 
 def name_invisible(text: str) -> str:
