@@ -135,7 +135,8 @@ def deck(feed: Feed) -> None:
             yield feed.stage
             task.cancel()
 
-    run_console(cast("Any", open_session), UiSettings(theme_folders=()), cluster=feed.stage.cluster)
+    opener = cast("Any", lambda _: open_session())
+    run_console(opener, UiSettings(theme_folders=()), cluster=feed.stage.cluster)
 
 
 def main() -> None:

@@ -682,7 +682,9 @@ def _offer(action: Any, offers: Offers) -> None:  # noqa: ANN401 - argparse know
 
 
 def _add_common(parser: argparse.ArgumentParser, offers: Offers, *, default: bool) -> None:
-    """Add `-c`, `--json` and `--namespace`, which may stand before or after the command."""
+    """Add `-c`, `--json`, `--namespace` and `--allocation`, which may stand before
+    or after the command.
+    """
     hidden: dict[str, Any] = {} if default else {"default": argparse.SUPPRESS}
     cluster = parser.add_argument(
         "-c",
@@ -697,5 +699,11 @@ def _add_common(parser: argparse.ArgumentParser, offers: Offers, *, default: boo
         "--namespace",
         metavar="NAME",
         help="of Kubernetes, in place of that of the cluster file",
+        **(hidden or {"default": ""}),
+    )
+    parser.add_argument(
+        "--allocation",
+        metavar="JOB",
+        help="of Slurm: run jobs within this one of yours, or `here` (inside salloc)",
         **(hidden or {"default": ""}),
     )

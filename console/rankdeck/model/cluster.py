@@ -47,6 +47,8 @@ class Transport(Enum):
 
     ASYNCSSH = "asyncssh"
     OPENSSH = "openssh"
+    SRUN = "srun"
+    """Steps in an allocation of Slurm that the user holds."""
 
 
 USUAL_CONNECT_LIMIT = 10.0
@@ -80,6 +82,8 @@ class Access:
     """None: asyncssh, but openssh where a master connection is open or
     ssh_config asks for what asyncssh cannot do.
     """
+    allocation: str = ""
+    """The number of the job of Slurm whose nodes SRUN reaches."""
 
     @property
     def patience(self) -> float:
