@@ -29,6 +29,7 @@ from rankdeck.cli.opening import (
 from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import finding_shape, job_shape, plan_shape
 from rankdeck.cli.status import job_exit_code
+from rankdeck.config.allocations import allocation_offer
 from rankdeck.config.files import expand_path, write_user_file
 from rankdeck.config.manifests import read_manifest
 from rankdeck.errors import UnknownJobError
@@ -189,6 +190,8 @@ async def _launch(cluster: Cluster, spec: JobSpec, options: argparse.Namespace) 
         if not options.no_preflight and not all_pass(await look_before_launch(session, spec)):
             output.print_progress(f"{spec.name}: not started; --no-preflight starts it")
             return output.BAD_INPUT
+        if offer := allocation_offer(cluster):
+            output.print_progress(f"rankdeck: {offer}")
         output.print_progress(f"{spec.name}: starting on {cluster.name} …")
         image = spec.container.image if spec.container else ""
         job_id = await session.launch(spec, CopyProgress(image))

@@ -38,6 +38,19 @@ def allocation_here(environment: Mapping[str, str]) -> str:
     return number if JOB_NUMBER.match(number) else ""
 
 
+def allocation_offer(cluster: Cluster) -> str:
+    """What to say on a cluster of Slurm inside an allocation: jobs can run within
+    it; "" elsewhere.
+    """
+    number = allocation_here(os.environ)
+    if not number or not cluster.can.queue:
+        return ""
+    return (
+        f"you are inside allocation {number}: `--allocation here` (on screen `:allocation`) "
+        "runs jobs within it, without the queue"
+    )
+
+
 def read_allocation(number: str) -> Allocation:
     """Ask Slurm what this job of the user holds, HERE for the one in which we run.
 

@@ -340,6 +340,7 @@ async def _try_sessions(cluster: Cluster, agents: Agents, nodes: Iterable[str]) 
 
 _WAYS: Sequence[tuple[str, Callable[[Way], bool], str]] = (
     ("here", lambda way: way.here, "this machine, used without SSH"),
+    ("step", lambda way: bool(way.step), "reached by steps of the allocation (srun), without SSH"),
     (
         "sessions",
         lambda way: way.few_sessions,
@@ -371,7 +372,11 @@ async def _tunnels(agents: Agents, facts: Iterable[str]) -> Iterable[Finding]:
         return await agents.shell.reverse_tunnel(node, "127.0.0.1", _DISCARD)
 
     _, refused = await on_each(facts, ask)
-    closed = [node for node, error in refused.items() if isinstance(error, ForwardingError)]
+    closed = [
+        node
+        for node, error in refused.items()
+        if isinstance(error, ForwardingError) and not agents.shell.way(node).step
+    ]
     if not closed:
         return []
     text = "the SSH server opens no port (AllowTcpForwarding): numbers come over the agent's own output"

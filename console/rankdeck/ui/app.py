@@ -16,6 +16,7 @@ from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
 from textual.widgets import Input
 
+from rankdeck.config.allocations import allocation_offer
 from rankdeck.config.user import UiSettings
 from rankdeck.errors import HostKeyError, RankdeckError, leaf_errors
 from rankdeck.model.cluster import Cluster
@@ -30,7 +31,6 @@ from rankdeck.ui.formatting import is_acknowledged
 from rankdeck.ui.garbage_collection import IdleTime, free_painted_lines, stop_full_collections
 from rankdeck.ui.opening import NotOpenError, Opener, OpenSession
 from rankdeck.ui.operations import open_shell, replay_job, show_first
-from rankdeck.ui.other_clusters import allocation_offer
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.base import PAINT, BaseScreen
 from rankdeck.ui.terminal import Dismissed, FrameDiff, KeyQueue, TerminalDriver

@@ -102,14 +102,6 @@ def known_allocations(console: "Console") -> list[str]:
     return [*here, *([BACK] if _is_held(console.cluster) else [])]
 
 
-def allocation_offer(cluster: Cluster) -> str:
-    """The sentence for a console on Slurm that was started inside an allocation; "" for others."""
-    number = allocation_here(os.environ)
-    if not number or not cluster.can.queue:
-        return ""
-    return f"you hold allocation {number} here: `:allocation` works within it, without the queue"
-
-
 def change_allocation(console: "Console", number: str) -> None:
     """Work within this allocation; "": that in which the console runs. Raises CommandError."""
     first = console.first_cluster

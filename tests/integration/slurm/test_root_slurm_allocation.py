@@ -182,3 +182,22 @@ def test_the_nodes_are_heard_without_ssh(holder: Holder) -> None:
     for node in found.values():
         assert node["values"]["cpu.cores"], node
     assert eventually(lambda: "rankdeck" not in holder.steps()), holder.steps()
+
+
+def test_on_the_login_node_no_ssh_is_needed_and_an_allocation_around_it_is_offered(
+    holder: Holder,
+) -> None:
+    file = holder.user.lab.folder / "held.yaml"
+    cluster = yaml.safe_load(file.read_text())
+    cluster["ssh"] |= {"identity": "/nowhere"}  # no login could succeed
+    file.write_text(yaml.safe_dump(cluster))
+    job = holder.job_file(command=["echo", "by sbatch"], slurm={"time": "5"}, nodes=1)
+    inside = f"{PROGRAM} -c {file} run {job} --no-preflight --json"
+    holder.user.on("n4", f"scancel {holder.number}")
+
+    said = holder.user.on("n4", f"salloc -N1 --mem=300 sh -c {shlex.quote(inside)}", 120)
+
+    assert "you are inside allocation" in said, said
+    (done,) = [json.loads(line) for line in said.splitlines() if line.startswith("{")][-1:]
+    assert done["state"] == "done", said
+    assert done["slurm"]["id"] != holder.number
