@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from rankdeck.backends.base import SchedulerWord
 from rankdeck.backends.plan_text import write_plan
 from rankdeck.cli import choose, logs, output
 from rankdeck.cli.jobs import cancel_proof, job_sentence, job_summary
@@ -155,8 +156,8 @@ async def _show_plan(cluster: Cluster, spec: JobSpec, options: argparse.Namespac
         plan = session.plan(spec)
         text = write_plan(plan).rstrip("\n")
         output.say_result(plan_shape(plan), text, as_json=options.json)
-        if options.server and (why := await session.check(plan)):
-            raise output.UsageError(f"{spec.name}: the server would refuse it: {why}")
+        if options.server:
+            _tell_word(spec, await session.check(plan))
     return output.OK
 
 
@@ -183,6 +184,14 @@ def _write_script(name: str, text: str) -> None:
         write_user_file(path, text, program=True)
     except OSError as error:
         raise output.UsageError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _tell_word(spec: JobSpec, word: SchedulerWord) -> None:
+    """Say what a scheduler says of the job; raises UsageError if it would refuse it."""
+    if word.refused:
+        raise output.UsageError(f"{spec.name}: the server would refuse it: {word.refused}")
+    if word.remark:
+        output.print_progress(f"rankdeck: {word.remark}")
 
 
 async def _launch(cluster: Cluster, spec: JobSpec, options: argparse.Namespace) -> int:

@@ -72,7 +72,8 @@ def holder(user: Operator) -> Iterator[Holder]:
         pytest.skip("the console's Python is /usr's: the nodes have another one")
     cluster = yaml.safe_load(Path(user.file).read_text())
     for node in cluster["nodes"]:
-        node |= {"address": user.lab.address("n3"), "port": 1}
+        if node["name"] != "login":
+            node |= {"address": user.lab.address("n3"), "port": 1}
     (user.lab.folder / "held.yaml").write_text(yaml.safe_dump(cluster))
     (user.lab.shared / "go").unlink(missing_ok=True)
     Operator(user.lab, "root").on("n4", "chmod o+x /root")
@@ -189,7 +190,8 @@ def test_on_the_login_node_no_ssh_is_needed_and_an_allocation_around_it_is_offer
 ) -> None:
     file = holder.user.lab.folder / "held.yaml"
     cluster = yaml.safe_load(file.read_text())
-    cluster["ssh"] |= {"identity": "/nowhere"}  # no login could succeed
+    for key in ("identity", "known_hosts"):  # no login could succeed
+        del cluster["ssh"][key]
     file.write_text(yaml.safe_dump(cluster))
     job = holder.job_file(command=["echo", "by sbatch"], slurm={"time": "5"}, nodes=1)
     inside = f"{PROGRAM} -c {file} run {job} --no-preflight --json"
@@ -198,6 +200,8 @@ def test_on_the_login_node_no_ssh_is_needed_and_an_allocation_around_it_is_offer
     said = holder.user.on("n4", f"salloc -N1 --mem=300 sh -c {shlex.quote(inside)}", 120)
 
     assert "you are inside allocation" in said, said
-    (done,) = [json.loads(line) for line in said.splitlines() if line.startswith("{")][-1:]
+    rows = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    assert rows, said
+    done = rows[-1]
     assert done["state"] == "done", said
     assert done["slurm"]["id"] != holder.number
