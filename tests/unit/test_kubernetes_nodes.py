@@ -136,6 +136,19 @@ def test_a_fleet_without_names_waits_for_the_server() -> None:
     assert (before, fleet.settled()) == (False, True)
 
 
+def test_a_node_that_failed_is_waited_for_unless_the_server_tells_of_it() -> None:
+    cluster = replace(CLUSTER, nodes=(Node(name="w0"), Node(name="w1")))
+    fleet = Fleet(cluster)
+    for name in ("w0", "w1"):
+        fleet.troubled(name, "refused")
+
+    assert fleet.settled()
+    assert not fleet.all_heard()
+    for name in ("w0", "w1"):
+        fleet.kubernetes_says(name, WELL)
+    assert fleet.all_heard()
+
+
 def test_what_begins_and_ends_without_an_agent_is_written_down() -> None:
     fleet = fleet_of(WELL)
     fleet.take_changes()

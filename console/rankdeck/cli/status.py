@@ -19,6 +19,7 @@ from rankdeck.cli.shapes import Shape, health_shape, node_shape, scheduler_shape
 from rankdeck.config.clusters import expect_block, write_block
 from rankdeck.config.files import console_state_folder
 from rankdeck.errors import RankdeckError, leaf_errors, suggest_word
+from rankdeck.following import wait_for_condition
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Ack, Level, Reason, parse_duration
 from rankdeck.model.job import Job, State
@@ -50,6 +51,8 @@ def job_exit_code(job: Job) -> int:
     return job.exit_code or TROUBLE
 
 
+HEAR_LIMIT = 10.0
+"""Seconds to wait for nodes if nothing is said."""
 WAIT_LIMIT = 600.0
 SECOND_SAMPLE = 4.0
 """Seconds until the growth of counters is known."""
@@ -60,14 +63,12 @@ SHOWN = ("cpu.used", "mem.used", "gpu.used", "gpu.temp")
 
 def run_status(options: argparse.Namespace, _open_console: object) -> int:
     """Print the state of every node; the exit code is that of the worst."""
-    return until_done(
-        _status(choose.choose_cluster(options.cluster), seconds_of_option(options, "wait"), options)
-    )
+    return until_done(_status(choose.choose_cluster(options.cluster), options))
 
 
-async def _status(cluster: Cluster, wait: float, options: argparse.Namespace) -> int:
+async def _status(cluster: Cluster, options: argparse.Namespace) -> int:
     watch = seconds_of_option(options, "watch")
-    async with open_listening(cluster, wait) as session:
+    async with open_listening(cluster, options) as session:
         fleet = session.fleet
         await judge_fleet(fleet, watch)
         # Inside the session: nodes count as silent when it is closed.
@@ -86,13 +87,19 @@ async def _status(cluster: Cluster, wait: float, options: argparse.Namespace) ->
 
 
 @asynccontextmanager
-async def open_listening(cluster: Cluster, wait: float) -> AsyncGenerator[Session]:
-    """Open the session, and wait until each node was heard or failed, at most `wait` seconds."""
+async def open_listening(cluster: Cluster, options: argparse.Namespace) -> AsyncGenerator[Session]:
+    """Open the session, and wait for the nodes: with `--wait` so many seconds at most until each
+    was heard, else until each was heard or failed.
+    """
+    wait = 0.0 if options.wait is None else seconds_of_option(options, "wait")
     lister = cluster.can.scheduler or "the broker"
     known = f"{len(cluster.nodes)} nodes" if cluster.nodes else f"{lister} for its nodes"
     output.print_progress(f"{cluster.name}: asking {known} …")
     async with open_for_command(cluster, telemetry=True, brief=True) as session:
-        await session.settle(wait)
+        if options.wait is None:
+            await session.settle(HEAR_LIMIT * cluster.access.patience)
+        else:
+            await wait_for_condition(session.fleet.all_heard, wait)
         yield session
 
 
@@ -226,11 +233,11 @@ def run_nodes(options: argparse.Namespace, _open_console: object) -> int:
     # If the file names no nodes, only those that Kubernetes knows can be listed.
     if cluster.nodes and not options.live:
         return _list(cluster, [node_shape(node) for node in cluster.nodes], options)
-    return until_done(_live(cluster, seconds_of_option(options, "wait"), options))
+    return until_done(_live(cluster, options))
 
 
-async def _live(cluster: Cluster, wait: float, options: argparse.Namespace) -> int:
-    async with open_listening(cluster, wait) as session:
+async def _live(cluster: Cluster, options: argparse.Namespace) -> int:
+    async with open_listening(cluster, options) as session:
         states = {state.name: state for state in session.fleet.nodes()}
         found = cluster.nodes or tuple(Node(name=name) for name in states)
         shapes = [_live_shape(node, states) for node in found]
@@ -311,8 +318,8 @@ def run_health(options: argparse.Namespace, _open_console: object) -> int:
 
 
 async def _health(cluster: Cluster, names: Sequence[str], options: argparse.Namespace) -> int:
-    wait, watch = seconds_of_option(options, "wait"), seconds_of_option(options, "watch")
-    async with open_listening(cluster, wait) as session:
+    watch = seconds_of_option(options, "watch")
+    async with open_listening(cluster, options) as session:
         fleet = session.fleet
         states = [fleet.node(name) for name in names] if names else list(fleet.nodes())
         await judge_fleet(fleet, watch)
@@ -433,11 +440,11 @@ def parse_option_span(text: str) -> float:
 def run_expect(options: argparse.Namespace, _open_console: object) -> int:
     """Print what most nodes have in common, or write it into the cluster file."""
     cluster = choose.choose_cluster(options.cluster)
-    return until_done(_expect(cluster, seconds_of_option(options, "wait"), options))
+    return until_done(_expect(cluster, options))
 
 
-async def _expect(cluster: Cluster, wait: float, options: argparse.Namespace) -> int:
-    async with open_listening(cluster, wait) as session:
+async def _expect(cluster: Cluster, options: argparse.Namespace) -> int:
+    async with open_listening(cluster, options) as session:
         fleet = session.fleet
         seen = [_seen(node) for node in fleet.nodes() if node.heard_s() is not None]
     learnt = learn_expectations(seen)

@@ -48,7 +48,12 @@ def _several(text: str, metavar: str) -> dict[str, Any]:
 
 _JOB = _option("job id, name, or the beginning of one", metavar="JOB")
 _RANKS = _text("only these ranks, e.g. 0-3,7 or node=n[01-02] or state=failed", "RANKS")
-_WAIT = _number("wait at most this long for the nodes (default 10)", "SECONDS", 10.0)
+_WAIT = {
+    **_number(
+        "wait so long until all nodes are heard (default: 10, or until they fail)", "SECONDS", 0.0
+    ),
+    "default": None,
+}
 _WATCH = _number("watch at least this long before judging (default: two samples)", "SECONDS", 0.0)
 _ON = _text("nodes to use, e.g. n[01-04]", "NODESET")
 _SET = _several(

@@ -148,7 +148,7 @@ KEYS = (
 NODE_KEYS = ("name", "address", "port", "slots", "gpus", "rdma", "interface", "leaf", "python")
 SOURCE_KEYS = ("from", *(key for key in NODE_KEYS if key not in ("name", "address")))
 SSH_KEYS = (
-    "user", "identity", "known_hosts", "config", "python", "connect_limit", "logins", "transport", "folder",
+    "user", "identity", "known_hosts", "config", "python", "connect_limit", "patience", "logins", "transport", "folder",
 )  # fmt: skip
 BROKER_KEYS = (
     "url", "ca_file", "username", "password_env", "password_file", "agents_file", "reach",
@@ -356,6 +356,7 @@ def _access(entry: Entry) -> Access:
         config_text=text,
         pythons=_pythons(table["python"]) if "python" in table else (),
         connect_limit=limit,
+        waits=table["patience"].number(1, least=1, most=100) if "patience" in table else 1.0,
         logins=table["logins"].integer(1, least=1, most=1000) if "logins" in table else 0,
         folder=_folder(table["folder"]) if "folder" in table else "",
         transport=_transport(table["transport"]) if "transport" in table else None,

@@ -68,6 +68,11 @@ node: a cold GPU driver takes ten.
 """
 
 
+def _is_listed(node: NodeState) -> bool:
+    """Whether a scheduler has told of the node."""
+    return node.kubernetes is not None or node.slurm is not None
+
+
 class Fleet:
     """The state of every node. Only the session's timer calls
     `take_changes`; others read, or `follow`.
@@ -161,15 +166,24 @@ class Fleet:
         """Whether every node has sent telemetry, has failed, or is not expected to send any."""
         return not self._awaited and all(map(self._has_answered, self._nodes.values()))
 
+    def all_heard(self) -> bool:
+        """The same, but a node that has failed is waited for: it may come back, unless a
+        scheduler tells of it.
+        """
+        told = (node for node in self._nodes.values() if not _is_listed(node))
+        failed = any(node.failed_to_attach and not self._was_heard(node) for node in told)
+        return self.settled() and not failed
+
     def _has_answered(self, node: NodeState) -> bool:
+        return node.failed_to_attach or self._was_heard(node)
+
+    def _was_heard(self, node: NodeState) -> bool:
         # If full samples are wanted, a health message alone is not enough.
-        heard = node.samples > 0 if self.is_wanted(node.name) else node.was_heard
-        if heard or node.failed_to_attach:
+        if node.samples > 0 if self.is_wanted(node.name) else node.was_heard:
             return True
         # A node that a scheduler lists can only be heard if its agent
         # publishes to the site's broker.
-        listed = node.kubernetes is not None or node.slurm is not None
-        return self.open and self._cluster.broker is None and listed
+        return self.open and self._cluster.broker is None and _is_listed(node)
 
     @property
     def awaited(self) -> bool:

@@ -118,9 +118,7 @@ class KubernetesClient:
         argv = ("kubectl", *where, "apply", "--server-side", "--field-manager=rankdeck", "-f", "-")
         result = await run_program(self._agents.shell, self._host, argv, text.encode(), ASK_LIMIT)
         if result.code != 0:
-            raise AgentError(
-                self._host, clean_line(result.err.decode("utf-8", "replace"), _SENTENCE)
-            )
+            raise AgentError(self._host, _on_one_line(result.err))
         return "\n".join(
             clean_line(line, _WORD) for line in result.out.decode("utf-8", "replace").splitlines()
         )
@@ -142,7 +140,7 @@ class KubernetesClient:
         stdin = manifest.text.encode()
         result = await run_program(self._agents.shell, self._host, argv, stdin, ASK_LIMIT)
         if result.code != 0:
-            said = clean_line(result.err.decode("utf-8", "replace"), _SENTENCE)
+            said = _on_one_line(result.err)
             raise AgentError(self._host, f"{manifest.file}: kubectl {verb}: {said}")
         lines = result.out.decode("utf-8", "replace").split()
         return tuple(clean_line(line, _WORD) for line in lines)
@@ -204,6 +202,11 @@ def kubernetes_takes(fleet: Fleet | None, state: KubernetesState) -> Takes:
         "ready": ready,
         "trouble": trouble,
     }
+
+
+def _on_one_line(said: bytes) -> str:
+    """What kubectl says, which may be several lines, as one; safe to show."""
+    return clean_line(" ".join(said.decode("utf-8", "replace").split()), _SENTENCE)
 
 
 # ---- rows -------------------------------------------------------------------------------
