@@ -423,14 +423,15 @@ class LocalShell:
         self, home: str | None = None, environment: Mapping[str, str] | None = None
     ) -> None:
         """`home` and `environment`: what programs start in; None: as the console."""
-        self._more = {"cwd": home, "env": environment}
+        self._home, self._environment = home, environment
 
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> LocalChannel:
         """Start a program; `on_data` is called with its stdout as it arrives.
 
         Raises UnreachableError.
         """
-        return LocalChannel(*await start_here(node, argv, on_data, **self._more))
+        started = await start_here(node, argv, on_data, cwd=self._home, env=self._environment)
+        return LocalChannel(*started)
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
         """Returns `port`: on this machine no tunnel is needed."""
