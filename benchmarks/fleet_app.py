@@ -129,13 +129,14 @@ def deck(feed: Feed) -> None:
     """Ours, on its fleet screen."""
 
     @contextlib.asynccontextmanager
-    async def open_session() -> AsyncGenerator[Stage]:
+    async def open_session(_: object) -> AsyncGenerator[Stage]:
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(feed.run())
             yield feed.stage
             task.cancel()
 
-    run_console(cast("Any", open_session), UiSettings(theme_folders=()), cluster=feed.stage.cluster)
+    opener = cast("Any", open_session)
+    run_console(opener, UiSettings(theme_folders=()), cluster=feed.stage.cluster)
 
 
 def main() -> None:

@@ -18,7 +18,6 @@ import sys
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +176,7 @@ def main() -> int:
     )
     opener = {"private": private, "site": site}[way]
     return run_console(
-        partial(opener, cluster, Path(folder)), UiSettings(theme_folders=()), cluster=cluster
+        lambda _: opener(cluster, Path(folder)), UiSettings(theme_folders=()), cluster=cluster
     )
 
 

@@ -182,7 +182,7 @@ _SLURM_ARGUMENTS = {"beside": 1, "hear": 2}
 
 _MAINS = {
     "service": "service",
-    "cluster": "kubernetes.cluster",
+    "cluster": "kubernetes.questions",
     "kubernetes": "kubernetes.keeper",
     "image": "image",
     "nvml": "collectors.nvidia_reader",

@@ -31,9 +31,9 @@ from benchmarks.matrix.steering import SHOWN, planted, reached
 from benchmarks.matrix.telemetry import BROKER, CONSOLE, broker, password_of, restart
 from rankdeck.config.clusters import read_cluster
 from rankdeck.following import wait_for_condition
-from rankdeck.model.health import Level
 from rankdeck.opening import open_cluster_session
 from rankdeck.session import Session
+from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import HealthReport, Sample, encode_message, message_topic
 
 PAUSE = 0.02

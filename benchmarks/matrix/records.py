@@ -17,12 +17,13 @@ from tests.support.locked_file import locked
 
 from benchmarks.matrix.model import Group, Row, Tally
 from benchmarks.matrix.sites import Sites
-from rankdeck.model.health import Ack, Level, Occurrence
+from rankdeck.model.health import Ack, Occurrence
 from rankdeck.model.job import Job, Plan, RankState, State
 from rankdeck.model.job_events import NodeEvent
 from rankdeck.state import history as history_module
 from rankdeck.state.database import Store
 from rankdeck.state.history import FIRST_BYTES, KEEP, History
+from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import NodePlan
 from rankdeck_agent.wire.job_events import Trouble
 

@@ -138,6 +138,29 @@ def break_server(site: Site, _: Path) -> None:
         time.sleep(1)
 
 
+def cut_each_second(site: Site, _: Path) -> None:
+    """Cut every watch and every log once a second, ten times."""
+    for _turn in range(10):
+        _double(site).cut_watches()
+        _double(site).cut_logs()
+        time.sleep(1)
+
+
+def throttle(site: Site, folder: Path) -> None:
+    """Everything is refused with 429 for ten seconds, while watches and logs are cut."""
+    _double(site).answer("GET|POST|PUT|PATCH|DELETE", EVERYTHING, 429, _THROTTLED)
+    try:
+        cut_each_second(site, folder)
+    finally:
+        _double(site).api.faults.answers.clear()
+
+
+_THROTTLED = {
+    "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "TooManyRequests",
+    "message": "the server has received too many requests", "code": 429,
+}  # fmt: skip
+
+
 def broken(harm: Harm, sites: Sites) -> Tally:
     """A job of pods that pretend, harmed after its first lines: it ends as if nothing had been."""
     site, before = sites.kubernetes, _folders(sites.kubernetes)
@@ -158,6 +181,29 @@ def broken(harm: Harm, sites: Sites) -> Tally:
         lost=lost, doubled=doubled, left=len(_left(site)), state=state, right=state == "done",
         seconds=again, wrong=wrong, memory=cost.memory, cpu=cost.cpu,
     )  # fmt: skip
+
+
+def cancel_of_two(sites: Sites) -> Tally:
+    """Cancel one of two jobs whose names begin alike: the pods of the other are as they were."""
+    site = sites.kubernetes
+    short, long = (site.detached(site.steps(name, run=600, hz=HZ)) for name in ("same", "same-0"))
+    runs = lambda: {site.job(job)["state"] for job in (short, long)} == {"running"}  # noqa: E731
+    if not wait(runs, START_LIMIT):
+        raise RuntimeError("the two jobs do not run")
+    before = _uids(site)
+    done = site.rankdeck("cancel", short, "--grace", "1")
+    gone, spared = before - _uids(site), {uid for uid in before if uid[0].startswith("same-0-")}
+    wrong = [f"hit by mistake: {one}" for one in sorted(gone & spared)]
+    wrong += [] if done.returncode == 0 else [f"exit code {done.returncode}: {done.stderr[-300:]}"]
+    wrong += [] if site.job(long)["state"] == "running" else ["the other job does not run"]
+    left = len({uid for uid in _uids(site) if uid[0].startswith("same-") and uid not in spared})
+    site.rankdeck("cancel", long, "--grace", "1")
+    return Tally(left=left + len(_cleared(site)), wrong=wrong)
+
+
+def _uids(site: Site) -> set[tuple[str, str]]:
+    """(name, uid) of each of our pods."""
+    return {(pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in site.pods()}
 
 
 def _folders(site: Site) -> set[Path]:
@@ -335,6 +381,14 @@ ROWS = (
         "supervisor", "kill -9 of the supervisor on the control host", partial(kill, supervisor)
     ),
     _broken("server", "API server: watches and logs cut, history gone, restarted", break_server),
+    _broken("watches", "API server: watches and logs cut each second, ten times", cut_each_second),
+    _broken("throttled", "API server: 429 to everything for ten seconds, streams cut", throttle),
+    Row(
+        name="kube.two",
+        group=Group.NODES,
+        does="cancel of one of two jobs whose names begin alike",
+        run=cancel_of_two,
+    ),
     Row(
         name="kube.lies",
         group=Group.NODES,

@@ -11,7 +11,6 @@ import os
 import resource
 import warnings
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from rankdeck.cli.main import run_command_line
@@ -44,7 +43,7 @@ def open_console(
     from rankdeck.ui.opening import open_console_session, open_simulated
 
     return show(
-        partial(open_simulated if simulated else open_console_session, cluster),
+        open_simulated if simulated else open_console_session,
         read_settings(),
         cluster=cluster,
         job=job,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rankdeck import plugins
 from rankdeck.acceptance.store import AcceptanceRuns
 from rankdeck.backends import slurm, slurm_attach
-from rankdeck.backends.base import Backend
+from rankdeck.backends.base import Backend, SchedulerWord
 from rankdeck.backends.export import write_export
 from rankdeck.backends.kubernetes import (
     OtherJob,
@@ -219,11 +219,8 @@ class Session:
         """Job file -> what its nodes lack to run it, "" for nothing; see `preflight.doctor`."""
         return await lacking_tools(self._tools, specs)
 
-    async def check(self, plan: Plan) -> str:
-        """Why the scheduler would refuse this plan now; "" if it would take it.
-
-        Raises NodeError.
-        """
+    async def check(self, plan: Plan) -> SchedulerWord:
+        """What the scheduler says of this plan now. Raises NodeError."""
         return await self._backend.check(plan)
 
     def export(self, spec: JobSpec) -> str:

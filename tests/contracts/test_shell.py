@@ -1,12 +1,15 @@
 """Each way to a node keeps the contract of `shell.Shell`: on this machine, by
-asyncssh and by ssh, with a real sshd.
+asyncssh and by ssh, with a real sshd; by srun, whose place a script takes that
+starts the program (a real one: tests/integration/slurm/test_root_slurm_allocation.py).
 """
 
 import asyncio
 import contextlib
+import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +17,7 @@ from rankdeck.errors import AgentError, UnreachableError
 from rankdeck.remote.logins import Logins
 from rankdeck.remote.openssh import OpenSsh
 from rankdeck.remote.shell import Shell, run_program
+from rankdeck.remote.srun import SrunShell
 from rankdeck.remote.ssh import Connections
 from rankdeck.remote.this_machine import shell_here
 from tests.support.polling import until
@@ -23,8 +27,12 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(bool(missing()), reason=missing()),
 ]
-WAYS = ("here", "asyncssh", "openssh")
-OVER_SSH = WAYS[1:]
+WAYS = ("here", "asyncssh", "openssh", "srun")
+OVER_SSH = ("asyncssh", "openssh")
+SRUN = """#!/bin/sh
+while case $1 in --*) true;; *) false;; esac; do shift; done
+exec "$@"
+"""
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +47,13 @@ async def shell_to(server: RealSshd, way: str, *names: str, **more: object) -> A
     cluster = server.cluster(*(names or ("n1",)), **more)
     if way == "here":
         yield shell_here(cluster)
+    elif way == "srun":
+        program = server.home / "bin" / "srun"
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(SRUN)
+        program.chmod(0o755)
+        path = f"{program.parent}:{os.environ['PATH']}"
+        yield SrunShell(replace(cluster, environment={"PATH": path}))
     elif way == "asyncssh":
         async with Connections(cluster) as connections:
             yield connections
@@ -157,7 +172,7 @@ async def test_a_cancelled_start_leaves_a_shell_that_works(server, way):
         assert (await run_program(shell, "n1", ("echo", "on"), limit=120)).out == b"on\n"
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "srun"])
 async def test_a_tunnel_leads_back(server, way):
     async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"from the console\n")

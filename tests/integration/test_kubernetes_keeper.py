@@ -126,6 +126,20 @@ def test_a_log_that_falls_silent_is_opened_again_without_a_line_lost_or_doubled(
     assert "is lost" not in kept.said()
 
 
+def test_logs_of_many_pods_that_fall_silent_are_opened_again_as_soon_as_those_of_few(
+    keeper,
+) -> None:
+    kept = keeper(pods=60)
+    kept.speak(every=1.0, lasting=60.0)
+    kept.start()
+    kept.runs(3, 60)
+    kept.double.stick_logs()
+    before = [len(kept.lines(rank)) for rank in range(kept.pods)]
+
+    # A minute would be over only when the ranks are.
+    kept.runs(max(before) + 5, 45)
+
+
 @pytest.mark.parametrize("minor", [24, 26, 27])
 def test_an_older_server_has_the_output_of_every_rank(minor: int, keeper) -> None:
     kept = keeper()

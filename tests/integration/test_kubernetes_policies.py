@@ -2,6 +2,8 @@
 file of sample-clusters/, and runs with it.
 """
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -190,3 +192,24 @@ def test_a_runtime_class_that_is_not_there_is_told_of_an_mpijob_too(made) -> Non
 
     assert refused.returncode == 2
     assert 'RuntimeClass "nvida" not found' in refused.stdout + refused.stderr
+
+
+def test_a_control_host_without_enough_files_is_a_finding_before_the_launch(
+    tmp_path: Path, kubernetes, kubectl
+) -> None:
+    where = Endpoints(kubernetes(processes=False).kubeconfig(), images={"plain": "x"})
+    site = Site(tmp_path / "site", where, kubectl)
+    file = site.steps("many", nodes=40)
+    words = [sys.executable, "-m", "rankdeck", "-c", str(site.folder / "k8s.yaml")]
+
+    def said(*verb: str) -> str:
+        done = subprocess.run(
+            ["sh", "-c", 'ulimit -n 200; exec "$@"', "sh", *words, *verb],
+            cwd=site.folder, env=site.environment, capture_output=True, text=True, timeout=120, check=True,
+        )  # fmt: skip
+        return done.stdout + done.stderr
+
+    for verb in (("preflight", file), ("run", "--dry-run", "--server", file)):
+        text = " ".join(said(*verb).split())
+        assert "the output of 40 pods cannot be kept here: this host lets a program open 200 files, enough for 33" in text  # fmt: skip
+    assert site.left() == []

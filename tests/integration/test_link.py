@@ -17,13 +17,13 @@ from textual.geometry import Size
 
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Broker, Cluster, Node
-from rankdeck.model.health import Level
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.link import installed_config, open_link
 from rankdeck.telemetry.private_broker import PrivateBroker
 from rankdeck.ui.screens.node import live_node_page
 from rankdeck.ui.themes import UNICODE
 from rankdeck_agent.config import from_mapping
+from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import HealthReport, Hello, Sample, encode_message, message_topic
 
 SAMPLE = Sample(1, 1.0, {"cpu.used": {"": 12.5}}, report=HealthReport(1.0, 0, 10.0))

@@ -10,14 +10,15 @@ import pytest
 from tests.support.polling import until
 from tests.support.sshd import nodes
 
+from rankdeck.config.clusters import read_cluster
 from rankdeck.errors import UnreachableError
 from rankdeck.model.cluster import Access
-from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.opening import open_cluster_session
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.node_python import install_command
 from rankdeck.remote.ssh import Connections
+from rankdeck_agent.rules.levels import Level
 
 pytestmark = pytest.mark.slow
 WHAT_TO_INSTALL = install_command(Path("/etc/os-release").read_text().replace("\n", ";"))
@@ -84,6 +85,16 @@ async def test_the_limits_that_follow_from_a_longer_connect_limit_fit_a_slow_pyt
         answer = await patient.call("n1", ("job", "list"), limit=2)
 
     assert answer.code == 0
+
+
+def test_patience_alone_makes_waits_longer_and_the_longer_of_both_counts(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("cluster: c\nnodes: [{name: n}]\nssh: {patience: 4, connect_limit: 20}\n")
+
+    access = read_cluster(file).access
+
+    assert (access.patience, access.connect_limit) == (4, 20)
+    assert replace(access, connect_limit=60).patience == 6
 
 
 @pytest.mark.parametrize(("limit", "patience"), [(10.0, 1.0), (2.0, 1.0), (60.0, 6.0)])

@@ -27,7 +27,6 @@ from rankdeck.demo.cluster import read_record
 from rankdeck.errors import BrokerError, ConfigError
 from rankdeck.images.copy import LocalFile, sha256_of
 from rankdeck.model.cluster import Broker, Cluster, Metrics, Node, Switch
-from rankdeck.model.health import Level
 from rankdeck.preflight.findings import Change
 from rankdeck.preflight.findings import make_finding as finding
 from rankdeck.preflight.job_file_patch import patch_job_file
@@ -39,6 +38,7 @@ from rankdeck.telemetry.gnmi import SwitchError, _certificates
 from rankdeck.telemetry.link import agent_config
 from rankdeck.ui import themes
 from rankdeck.ui.fleet_views import ViewError, Views
+from rankdeck_agent.rules.levels import Level
 from tests.support.bombs import LAUGHS
 
 HEAD = "job: x\nlaunch: plain\ncommand: [a]\n"

@@ -52,7 +52,7 @@ def main() -> int:
             task.cancel()
 
     return run_console(
-        open_session,
+        lambda _: open_session(),
         UiSettings(theme=theme, ascii="--ascii" in sys.argv),
         cluster=cluster,
     )

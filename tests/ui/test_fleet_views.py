@@ -11,11 +11,12 @@ from typing import Self
 import pytest
 from textual.geometry import Region
 
-from rankdeck.model.health import Level, Occurrence
+from rankdeck.model.health import Occurrence
 from rankdeck.ui import fleet_views
 from rankdeck.ui.fleet_views import FleetView, ViewError, Views, check_view
 from rankdeck.ui.themes import Mark
 from rankdeck.ui.widgets.vtable import CellMap
+from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import HealthReport, Sample
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, cluster_of

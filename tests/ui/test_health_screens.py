@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from rankdeck.model.health import Level
 from rankdeck.rules import query
+from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import Event
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage

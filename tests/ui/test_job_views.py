@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.model.health import Level, Occurrence
+from rankdeck.model.health import Occurrence
 from rankdeck.model.job import Chunk
+from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import Event
 from tests.support.node_events import node_event
 from tests.ui.support import sample

@@ -11,12 +11,12 @@ from rankdeck.cli.check import look_at
 from rankdeck.config.jobs import fill_form, form_of, read_job
 from rankdeck.config.user import UiSettings
 from rankdeck.images.copy import CopyState
-from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch, Stall
 from rankdeck.preflight.findings import Finding
 from rankdeck.rules.inspect import Look
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.screens.job import JobScreen
+from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import HealthReport, ProcessPlan
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, plan_of

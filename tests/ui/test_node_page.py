@@ -8,12 +8,13 @@ import pytest
 
 from rankdeck.cli import health, status
 from rankdeck.model.cluster import Cluster, Metrics, Node
-from rankdeck.model.health import Level, PastNumbers, PastSeries, PastView, Times
+from rankdeck.model.health import PastNumbers, PastSeries, PastView, Times
 from rankdeck.ui import formatting
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.node_page import finding_lines, shrink_values
 from rankdeck.ui.themes import UNICODE
 from rankdeck_agent.collectors.kernel_log import LOG_CLOSED
+from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import Hello, Sample
 from rankdeck_simulator.devices import SimulatedGpus, SimulatedRdma
 from tests.ui.support.stage import Stage

@@ -41,7 +41,7 @@ async def open_session():
     {hang}
 
 app.LEAVE_LIMIT = {limit}
-sys.exit(app.run_console(open_session, UiSettings(), cluster=cluster_of(3, "preview")))
+sys.exit(app.run_console(lambda _: open_session(), UiSettings(), cluster=cluster_of(3, "preview")))
 """
 
 

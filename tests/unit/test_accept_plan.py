@@ -528,6 +528,20 @@ def test_of_a_server_that_did_not_start_its_own_words_are_told() -> None:
     assert text("", 1) == text(words, 124) == alone
 
 
+def test_one_cancellation_blames_the_measurement_that_ran_and_not_those_after_it() -> None:
+    runs = (("n1", "n2", 0, 0), ("n2", "n1", 0, 0))
+    work = Work(stage=Stage.PAIRS, recipe="iperf3", nodes=("n1", "n2"), runs=runs)
+    output = {0: f"{MARK} side 0\n{MARK} begin 0\n".encode(), 1: f"{MARK} side 1\n".encode()}
+
+    found = results_of(work, Setup(cluster=CLUSTER), output, None, "it did not end within 30 s")
+
+    (first, _), (second, _) = found
+    assert (first.outcome, first.text) == (Outcome.FAILED, "it hung: it did not end within 30 s")
+    assert second.outcome is Outcome.NOT_MEASURED
+    assert second.text == "its turn did not come: it did not end within 30 s"
+    assert not never_began(second)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -5,11 +5,12 @@ it gets worse or the time is over.
 import pytest
 
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.health import Ack, Health, Level, Occurrence, Reason, parse_duration
+from rankdeck.model.health import Ack, Occurrence, parse_duration
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.fleet_history import FLOOD, HOUR, MOST_AN_HOUR
 from rankdeck.state.history import History
 from rankdeck.state.judgement import apply_acknowledgements
+from rankdeck_agent.rules.levels import Health, Level, Reason
 from rankdeck_agent.wire import Event, Hello, Sample
 from tests.support.judged_fleet import JudgedFleet
 

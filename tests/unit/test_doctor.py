@@ -9,11 +9,11 @@ import pytest
 from rankdeck.cli.main import run_command_line
 from rankdeck.errors import HostKeyError, UnreachableError
 from rankdeck.model.cluster import Cluster, Node, Switch
-from rankdeck.model.health import Level
 from rankdeck.preflight.doctor import Machine, judge_here, judge_nodes, this_machine
 from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.run import all_unreachable
 from rankdeck.remote.login_errors import Destination, unreachable_error
+from rankdeck_agent.rules.levels import Level
 from tests.unit.test_preflight import GOOD
 
 CLUSTER = Cluster(

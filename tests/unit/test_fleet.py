@@ -6,12 +6,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.health import Level
 from rankdeck.state import sanitize
 from rankdeck.state.fleet import LEAST, Fleet
 from rankdeck.state.fleet_history import FEW
 from rankdeck.state.node import ASKED
-from rankdeck_agent.rules.levels import highest_of, mean_of, sum_of
+from rankdeck_agent.rules.levels import Level, highest_of, mean_of, sum_of
 from rankdeck_agent.wire import Event, Hello, Sample, WireError, decode_message, encode_message
 from tests.support.judged_fleet import JudgedFleet
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.model.health import Ack, Level, Occurrence
+from rankdeck.model.health import Ack, Occurrence
 from rankdeck.model.job import (
     Abort,
     Container,
@@ -26,6 +26,7 @@ from rankdeck.model.job import (
     State,
 )
 from rankdeck.state.history import History
+from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import NodeFile, NodePlan, ProcessPlan
 from tests.support.node_events import node_event
 

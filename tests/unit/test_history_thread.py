@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.model.health import Level, Occurrence
+from rankdeck.model.health import Occurrence
 from rankdeck.state.history import History
 from rankdeck.state.history_thread import HistoryThread, open_history
+from rankdeck_agent.rules.levels import Level
 from tests.support.node_events import node_event
 from tests.unit.test_history import JOB, PLAN
 

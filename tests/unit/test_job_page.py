@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 
 from rankdeck.backends.remote_log import Recording
-from rankdeck.model.health import Level
 from rankdeck.model.job import Chunk, FirstFailure, NodeNote, RankState, State
 from rankdeck.prometheus.site_past import JobNumbers
 from rankdeck.reports.html import LARGEST
@@ -18,6 +17,7 @@ from rankdeck.state.fleet import Fleet
 from rankdeck.state.history_thread import open_history
 from rankdeck.state.job_recorder import MOST_NODES, JobRecorder, node_numbers
 from rankdeck.state.jobs import Jobs
+from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import Event, Hello, Sample
 from tests.support.browser import assert_self_contained, parsed, rendered
 from tests.support.judged_fleet import JudgedFleet

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-from rankdeck.model.health import Level
 from rankdeck.model.job import CancelReport, Explained, Job, NodeNote, State
 from rankdeck.rules.job_versions import merge_versions
 from rankdeck.state.history import History
+from rankdeck_agent.rules.levels import Level
 from tests.support.node_events import node_event
 from tests.unit.test_history import JOB, PLAN
 from tests.unit.test_jobs_state import Feed

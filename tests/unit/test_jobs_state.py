@@ -6,7 +6,6 @@ import pytest
 
 from rankdeck.cli.shapes import job_shape
 from rankdeck.errors import UnknownJobError
-from rankdeck.model.health import Level
 from rankdeck.model.job import (
     CancelReport,
     Chunk,
@@ -19,6 +18,7 @@ from rankdeck.model.job import (
 )
 from rankdeck.rules import ends
 from rankdeck.state.jobs import Jobs
+from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import NodePlan, ProcessPlan
 from rankdeck_agent.wire.job_events import EventError
 from tests.support.node_events import node_event, planned_event

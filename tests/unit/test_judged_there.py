@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.health import UNHEARD, Ack, Level, Occurrence
+from rankdeck.model.health import UNHEARD, Ack, Occurrence
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.link import FleetUpdater, Telemetry
 from rankdeck.ui.formatting import describe_worst_cause
-from rankdeck_agent.rules.levels import Expected
+from rankdeck_agent.rules.levels import Expected, Level
 from rankdeck_agent.rules.report import expectations_fingerprint
 from rankdeck_agent.rules.table import CHECKS
 from rankdeck_agent.telemetry import samples_wanted

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.health import Level
 from rankdeck.model.schedulers import Condition, DeviceCount, KubernetesNode
 from rankdeck.state.fleet import Fleet
+from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import Hello, Sample
 from tests.support.judged_fleet import JudgedFleet
 
@@ -134,6 +134,19 @@ def test_a_fleet_without_names_waits_for_the_server() -> None:
     fleet.await_nodes(awaited=False)
 
     assert (before, fleet.settled()) == (False, True)
+
+
+def test_a_node_that_failed_is_waited_for_unless_the_server_tells_of_it() -> None:
+    cluster = replace(CLUSTER, nodes=(Node(name="w0"), Node(name="w1")))
+    fleet = Fleet(cluster)
+    for name in ("w0", "w1"):
+        fleet.troubled(name, "refused")
+
+    assert fleet.settled()
+    assert not fleet.all_heard()
+    for name in ("w0", "w1"):
+        fleet.kubernetes_says(name, WELL)
+    assert fleet.all_heard()
 
 
 def test_what_begins_and_ends_without_an_agent_is_written_down() -> None:

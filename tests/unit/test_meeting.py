@@ -7,7 +7,6 @@ import pytest
 
 from rankdeck.backends.launchers import lay_out
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch, TorchOptions
 from rankdeck.preflight import checks
 from rankdeck.preflight.check_network import foreign_host, listens_on, meeting_place
@@ -15,6 +14,7 @@ from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.findings import Change, Finding
 from rankdeck.preflight.job_context import JobContext
 from rankdeck.preflight.run import judge_case
+from rankdeck_agent.rules.levels import Level
 
 NODES = tuple(Node(name=f"n{i}", address=f"10.0.0.{i}", slots=2) for i in (1, 2))
 CLUSTER = Cluster(name="c", nodes=NODES)

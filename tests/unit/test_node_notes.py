@@ -10,7 +10,7 @@ from rankdeck.backends.remote_log import Recording
 from rankdeck.cli.jobs import job_summary
 from rankdeck.cli.shapes import job_shape
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.health import Ack, Level, Occurrence
+from rankdeck.model.health import Ack, Occurrence
 from rankdeck.model.job import FirstFailure, NodeNote, RankState, State
 from rankdeck.reports.job import ReportSource, _texts, secrets_of
 from rankdeck.rules.job_news import (
@@ -27,6 +27,7 @@ from rankdeck.state.job_recorder import NodeNotes
 from rankdeck.state.jobs import Jobs
 from rankdeck.ui.screens.job_head import head_lines
 from rankdeck.ui.themes import UNICODE
+from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import Event, Sample
 from tests.support.judged_fleet import JudgedFleet
 from tests.unit.test_history import JOB, NODE, PLAN

@@ -15,7 +15,6 @@ from rankdeck.backends.launchers import lay_out
 from rankdeck.images import bring
 from rankdeck.images.bring import ImageAt, describe_versions, image_rows
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.health import Health, Level, Reason
 from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions
 from rankdeck.preflight import check_network, checks
 from rankdeck.preflight.checks import flavour_of
@@ -26,6 +25,7 @@ from rankdeck.preflight.job_file_patch import apply_change
 from rankdeck.preflight.job_needs import programs_of
 from rankdeck.preflight.run import judge_case
 from rankdeck.preflight.trial_run import ProbeOutcome, RankAnswer, judge_probe
+from rankdeck_agent.rules.levels import Health, Level, Reason
 
 NODES = tuple(Node(name=f"n{i}", address=f"10.0.0.{i}", slots=2) for i in (1, 2, 3))
 CLUSTER = Cluster(name="c", nodes=NODES)

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck.backends.remote_log import Recording
-from rankdeck.model.health import Level
 from rankdeck.model.job import Chunk, JobSpec, Launch, NodeNote
 from rankdeck.reports.job import Logs, ReportSource, pack_report
 from rankdeck.rules.secrets import Secrets
+from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import NodeFile, ProcessPlan
 from tests.support.node_events import node_event
 from tests.unit.test_history import JOB, NODE

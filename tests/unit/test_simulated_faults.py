@@ -4,7 +4,7 @@ import pytest
 
 from rankdeck.demo.cluster import EXPECTED
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.health import Level
+from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import Hello, Sample, decode_message, encode_message
 from rankdeck_simulator.devices import FAULTS, SimulatedGpus, SimulatedRdma
 from tests.support.judged_fleet import JudgedFleet

@@ -7,12 +7,13 @@ import pytest
 from rankdeck.backends.kubernetes import find_listed
 from rankdeck.errors import UnknownJobError
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.health import Ack, Health, Level, Reason
+from rankdeck.model.health import Ack
 from rankdeck.model.schedulers import SlurmJob, SlurmNode, SlurmStatus
 from rankdeck.remote.command import AgentRows
 from rankdeck.rules.nodes import with_slurm
 from rankdeck.state.fleet import Fleet, SlurmCluster
 from rankdeck.telemetry.slurm import ended_of, slurm_takes
+from rankdeck_agent.rules.levels import Health, Level, Reason
 from rankdeck_agent.wire import Hello, Sample
 from tests.support.judged_fleet import JudgedFleet
 

@@ -1,8 +1,5 @@
 """`cluster check`, `list` and `watch`: print rights, nodes and jobs of
-a Kubernetes cluster as lines of JSON.
-
-The configuration is one line on stdin: {"context": …, "namespace":
-…}. `watch` runs until stdin ends.
+a Kubernetes cluster as lines of JSON. `watch` runs until stdin ends.
 """
 
 import queue
@@ -24,7 +21,6 @@ from rankdeck_agent.kubernetes.api import (
     ProxyError,
     Watch,
     describe_api_refusal,
-    end_tidily,
     object_rows,
     start_watch_thread,
 )
@@ -326,18 +322,7 @@ PERIOD = 1.0
 BACKOFF = (2.0, 5.0, 15.0, 30.0)
 _VERSION_LIMIT = 15.0
 _NOT_OVER = "status.phase!=Succeeded,status.phase!=Failed"
-_LONGEST = 65536
-
-
-def main(argv: "list[str]") -> int:
-    """Run one command; returns the exit code."""
-    end_tidily()
-    verb = argv[0] if len(argv) == 1 else ""
-    config = parse_json_table(sys.stdin.readline(_LONGEST)) or {}
-    if verb not in _VERBS:
-        print("rankdeck: usage: cluster check|list|watch", file=sys.stderr)
-        return 2
-    return _VERBS[verb](string_value(config, "context"), string_value(config, "namespace", 63))
+LONGEST_LINE = 65536
 
 
 # ---- check ------------------------------------------------------------------------------
@@ -434,7 +419,7 @@ def watch_cluster(context: str, namespace: str) -> int:
 
 
 def _await_end(over: threading.Event) -> None:
-    while sys.stdin.readline(_LONGEST):
+    while sys.stdin.readline(LONGEST_LINE):
         pass
     over.set()
 
@@ -566,10 +551,3 @@ def _trouble(troubles: "dict[object, str]", what: object, why: str) -> None:
     if troubles.get(what, "") != why:
         troubles[what] = why
         print_json_line({"trouble": next(filter(None, troubles.values()), "")})
-
-
-_VERBS: "dict[str, Callable[[str, str], int]]" = {
-    "check": check_cluster,
-    "list": list_jobs,
-    "watch": watch_cluster,
-}

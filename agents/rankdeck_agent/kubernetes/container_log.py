@@ -244,6 +244,25 @@ class LogSource:
         return f"/api/v1/namespaces/{self.namespace}/pods/{self.pod}/log"
 
 
+class Turns:
+    """Limits how many streams are opened again each second by all threads
+    together: of 1,000 silent pods too many would be at a time.
+    """
+
+    def __init__(self, each_second: float) -> None:
+        self._pause = 1.0 / each_second
+        self._lock = threading.Lock()
+        self._next = 0.0
+
+    def take(self) -> float:
+        """Take the next turn; returns in how many seconds it is."""
+        with self._lock:
+            now = time.monotonic()
+            at = max(now, self._next)
+            self._next = at + self._pause
+            return at - now
+
+
 class LogFollower:
     """A thread that reads all lines of one container; sets `over` when there will be no more.
 
@@ -257,12 +276,15 @@ class LogFollower:
         source: LogSource,
         log: Callable[[], ContainerLog],
         complain: Callable[[str], None],
+        turns: Turns,
     ) -> None:
         """`log` opens the log on disk, and again after a full disk.
 
-        `complain` is called with a sentence, in the thread.
+        `complain` is called with a sentence, in the thread. `turns`: when a silent stream is opened
+        again.
         """
         self._api, self._source, self._open, self._complain = api, source, log, complain
+        self._turns = turns
         self._ended, self._gone, self._closed = (threading.Event() for _ in range(3))
         self._previous = False
         self._idle = source.idle
@@ -318,6 +340,7 @@ class LogFollower:
                 if self._closed.is_set() or self._gone.is_set() or (last and not why):
                     break
                 if why == SILENT:
+                    self._ended.wait(self._turns.take())
                     continue
                 short = time.monotonic() - began < _PAUSES[-1]
                 failures = failures + 1 if why or short else 0

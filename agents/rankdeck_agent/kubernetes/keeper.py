@@ -36,11 +36,11 @@ from rankdeck_agent.kubernetes.api import (
     start_watch_thread,
 )
 from rankdeck_agent.kubernetes.container_log import (
-    IDLE,
     ContainerLog,
     LogFollower,
     LogReceiver,
     LogSource,
+    Turns,
     forget_rank_moments,
     record_rank_moment,
 )
@@ -73,6 +73,7 @@ from rankdeck_agent.kubernetes.target import (
     create_objects,
     may_be_there,
     most_followed,
+    not_kept,
     place_target,
     read_objects,
     read_target,
@@ -103,10 +104,12 @@ _ORDER_LIMIT = 5.0
 """Seconds that the supervisor has to take a message."""
 _MARK_LIMIT = 3.0
 """Seconds to wait for the shim in a pod to report its ranks; pods of others have no shim."""
-_MANY, _SLOW, _RARE = 50, 1.0, 60.0
+_MANY, _SLOW = 50, 1.0
 """With more pods than the first, their logs are read in pieces this many seconds apart, which takes
-9 % of a core with 200 pods; and opened again after so many seconds of silence.
+9 % of a core with 200 pods.
 """
+_REOPENED = 40.0
+"""So many silent streams are opened again each second at most."""
 _EACH_SECOND = 250
 """With more pods, the pauses are longer, so that so many logs are read each
 second: 1,000 pods take 17 % of a core.
@@ -137,6 +140,7 @@ class JobKeeper:
         }
         self._followers: dict[tuple[str, str], LogFollower] = {}
         """By (uid of the pod, id of the container)."""
+        self._turns = Turns(_REOPENED)
         self._gone_at: dict[str, float] = {}
         self._runs_since: dict[tuple[str, str], float] = {}
         self._watches: list[Watch] = []
@@ -161,15 +165,10 @@ class JobKeeper:
     def run(self) -> int:
         """Keep the job to its end; returns its exit code."""
         signal.signal(signal.SIGTERM, self._term)
-        if self._target.wanted > self._state.most_followed:
-            # Before anything is created: nobody should find out when the output is gone.
-            self._say(
-                Notice(
-                    f"the output of {self._target.wanted} pods cannot be kept here: this host lets a program open"
-                    f" {open_files()} files, enough for {self._state.most_followed}; kept is that of the first, the last"
-                    " and failed pods (`ulimit -Hn`)"
-                )
-            )
+        # Before anything is created: nobody should find out when the output is gone.
+        unkept = not_kept(self._target, open_files())
+        if unkept:
+            self._say(Notice(unkept))
         try:
             self._create()
         except ApiError as error:
@@ -367,9 +366,8 @@ class JobKeeper:
         )
         wanted = self._target.wanted
         pause = max(_SLOW, wanted / _EACH_SECOND) if wanted > _MANY else 0.0
-        idle = _RARE if pause else IDLE
-        source = LogSource(self._target.namespace, pod.name, box.name, box.id, pause, idle)
-        follower = LogFollower(self._api, source, log, self._complain)
+        source = LogSource(self._target.namespace, pod.name, box.name, box.id, pause)
+        follower = LogFollower(self._api, source, log, self._complain, self._turns)
         self._followers[pod.uid, box.id] = follower
         if not self._target.ours:
             self._note_start(pod)
@@ -651,10 +649,14 @@ def main(argv: list[str]) -> int:
 
 
 def _try() -> int:
-    """Have the server check a job without creating it; prints {"ok": …, "error": …}."""
+    """Have the server check a job without creating it; prints {"ok": …, "error": …,
+    "remark": what of its output could not be kept, or ""}.
+    """
     row = parse_json_table(sys.stdin.buffer.read(_LONGEST).decode("utf-8", "replace")) or {}
+    raise_open_files()
     why = _refused(row)
-    return print_json_line({"ok": not why, "error": why})
+    remark = "" if why else not_kept(Target(**row["target"]), open_files())
+    return print_json_line({"ok": not why, "error": why, "remark": remark})
 
 
 def _refused(row: Mapping[str, Any]) -> str:

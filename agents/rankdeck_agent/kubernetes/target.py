@@ -128,6 +128,17 @@ def most_followed(target: Target, files: int) -> int:
     return min(MOST_FOLLOWED, free // (1 if mpi else 1 + 2 * target.each))
 
 
+def not_kept(target: Target, files: int) -> str:
+    """What of the job's output a keeper that may open so many files cannot keep; "" for nothing."""
+    most = most_followed(target, files)
+    if target.wanted <= most:
+        return ""
+    return (
+        f"the output of {target.wanted} pods cannot be kept here: this host lets a program open {files} files,"
+        f" enough for {most}; kept is that of the first, the last and failed pods (`ulimit -Hn`)"
+    )
+
+
 def collection_path(version: str, kind: str, namespace: str) -> str:
     """The API path of the objects of a kind in a namespace; raises
     ValueError for a kind that we do not create.

@@ -435,8 +435,13 @@ def _of_steps(
         part = first_step_output(parts.get(rank, ()), number)
         other = _last_words(parts.get(1 - rank, ()), number)
         if part is None:
-            why = other or hung or "the script ended before it"
-            yield _with(one, not_measured(f"{NEVER_BEGAN}: {why}"), 0.0), b""
+            # A measurement before it took too long: that says nothing about this one.
+            reading = (
+                not_measured(f"its turn did not come: {hung}")
+                if hung and not other
+                else not_measured(f"{NEVER_BEGAN}: {other or 'the script ended before it'}")
+            )
+            yield _with(one, reading, 0.0), b""
             continue
         reading = _of_step(recipe, part, setup, hung if begun else "")
         if other and _is_never_begun(reading.status, reading.text):

@@ -1,6 +1,7 @@
 """Launch backends (ssh, slurm, kubernetes): the protocol that each follows."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from rankdeck.model.cluster import Capabilities, Cluster
@@ -13,6 +14,16 @@ Tell = Callable[[str], Awaitable[None]]
 
 async def say_nothing(_: str) -> None:
     """The default `tell`: ignores progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerWord:
+    """What a scheduler says of a job that it would get; nothing if there is none to ask."""
+
+    refused: str = ""
+    """Why it would refuse the job, in its own words; "" if it would take it."""
+    remark: str = ""
+    """What would be missing all the same, a sentence; "" for nothing."""
 
 
 class Follower(Protocol):
@@ -67,11 +78,8 @@ class Backend(Protocol):
         """
         ...
 
-    async def check(self, plan: Plan) -> str:
-        """Why the scheduler would refuse this job now, in its own words; starts nothing.
-
-        "" if it would accept the job, or if there is no scheduler to ask. Raises NodeError.
-        """
+    async def check(self, plan: Plan) -> SchedulerWord:
+        """What the scheduler says of this job now; starts nothing. Raises NodeError."""
         ...
 
     async def launch(self, plan: Plan, tell: Tell = say_nothing) -> Plan:

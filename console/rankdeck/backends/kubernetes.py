@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, ClassVar
 
-from rankdeck.backends.base import Tell, say_nothing
+from rankdeck.backends.base import SchedulerWord, Tell, say_nothing
 from rankdeck.backends.kubernetes_manifest import job_name, job_objects, manifest_parts
 from rankdeck.backends.plan_options import backend_options, document_plan, planned_ranks_per_node
 from rankdeck.backends.ssh import START_LIMIT, SshBackend
@@ -71,16 +71,19 @@ class KubernetesBackend(SshBackend):
         why = clean_line(answer.row.get("error"), 400) or answer.complaint
         raise LaunchError("prepare", f"{keeper.node}: {why}")
 
-    async def check(self, plan: Plan) -> str:
-        """Why the API server would refuse the objects (`dryRun=All`), or ""."""
+    async def check(self, plan: Plan) -> SchedulerWord:
+        """What the API server says of the objects (`dryRun=All`), and what of
+        the output the control host could not keep.
+        """
         host = plan.nodes[0]
         files = {file.path: json.loads(file.text) for file in host.files}
         asked = {"target": files[SETTINGS], "objects": files[MANIFEST]}
         stdin = json.dumps(asked).encode()
         answer = await self._agents.call(host.node, ("kubernetes", "try"), stdin, limit=CHECK_LIMIT)
         if answer.row.get("ok") is True:
-            return ""
-        return clean_line(answer.row.get("error"), 1000) or f"{host.node} gives no answer"
+            return SchedulerWord(remark=clean_line(answer.row.get("remark"), 400))
+        why = clean_line(answer.row.get("error"), 1000)
+        return SchedulerWord(refused=why or f"{host.node} gives no answer")
 
 
 def _keeper(

@@ -45,23 +45,24 @@ class Browsing:
         Raises NodeError.
         """
         number, answers = next(self._numbers), asyncio.Queue[Frame]()
+        limit = LIMIT * self._agents.patience
         line = json.dumps({"id": number, **question}).encode() + b"\n"
         self._waiting[number] = answers
         try:
             channel = await self.open()
             channel.write(line)
-            first = await next_answer(self.node, channel, answers, LIMIT)
+            first = await next_answer(self.node, channel, answers, limit)
             if first is None:
                 # The agent had ended: after a long time without questions, or with its connection.
                 self.forget(channel)
                 channel = await self.open()
                 channel.write(line)
-                first = await next_answer(self.node, channel, answers, LIMIT)
+                first = await next_answer(self.node, channel, answers, limit)
             frame = first
             while frame is not None:
                 self._refuse(frame[0])
                 yield frame
-                frame = await next_answer(self.node, channel, answers, LIMIT)
+                frame = await next_answer(self.node, channel, answers, limit)
             self.forget(channel)
             raise AgentError(self.node, channel.complaint or "the agent has ended")
         finally:

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from typing import Any, ClassVar
 from weakref import WeakSet
 
-from rankdeck.backends.base import Tell, say_nothing
+from rankdeck.backends.base import SchedulerWord, Tell, say_nothing
 from rankdeck.backends.follow import SshFollower
 from rankdeck.backends.free_port import with_port
 from rankdeck.backends.launchers import plan_job
@@ -71,9 +71,9 @@ class SshBackend:
 
     # ---- launch
 
-    async def check(self, plan: Plan) -> str:
-        """Always "": there is no scheduler."""
-        return ""
+    async def check(self, plan: Plan) -> SchedulerWord:
+        """Nothing: there is no scheduler."""
+        return SchedulerWord()
 
     async def launch(self, plan: Plan, tell: Tell = say_nothing) -> Plan:
         """Start the supervisors, those without processes first; if one

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rankdeck.cli import output
 from rankdeck.cli.output import UsageError
+from rankdeck.config.allocations import bare_cluster, held_cluster, read_allocation
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.files import config_folder, find_cluster, read_regular
+from rankdeck.config.node_sources import SourceError
 from rankdeck.config.schedulers import NAMESPACE
 from rankdeck.config.user import allow_uses
 from rankdeck.errors import UntrustedError
@@ -61,6 +63,14 @@ def read_file_or_stdin(name: str, limit: int) -> bytes:
 VARIABLE = "RANKDECK_CLUSTER"
 NAMESPACE_VARIABLE = "RANKDECK_NAMESPACE"
 """The namespace of Kubernetes; the option `--namespace` sets it for one command."""
+ALLOCATION_VARIABLE = "RANKDECK_ALLOCATION"
+"""The allocation of Slurm in which jobs run; the option `--allocation` sets it for one command."""
+
+
+def note_choice(namespace: str, allocation: str) -> None:
+    """Have `choose_cluster` take this namespace and allocation; "": as the environment says."""
+    chosen = {NAMESPACE_VARIABLE: namespace, ALLOCATION_VARIABLE: allocation}
+    os.environ.update({variable: value for variable, value in chosen.items() if value})
 
 
 def is_named(given: str) -> bool:
@@ -70,14 +80,36 @@ def is_named(given: str) -> bool:
 
 def choose_cluster(given: str) -> Cluster:
     """The cluster of this file or name; for "" the one that is meant if none is named."""
-    name = given or os.environ.get(VARIABLE, "")
-    if name == "demo":
-        found = read_cluster(_demo_file())
-    else:
-        file = find_cluster(name) if name else _only_cluster()
-        found = read_agreed(lambda: read_cluster(file))
     namespace = os.environ.get(NAMESPACE_VARIABLE, "")
-    return in_namespace(found, namespace) if namespace else found
+    allocation = os.environ.get(ALLOCATION_VARIABLE, "")
+    found = _named_cluster(given or os.environ.get(VARIABLE, ""), bare=bool(allocation))
+    if namespace:
+        found = in_namespace(found, namespace)
+    return in_allocation(found, allocation) if allocation else found
+
+
+def _named_cluster(name: str, *, bare: bool) -> Cluster:
+    """The cluster of this name; for "" the only one, with `bare` also none."""
+    if name == "demo":
+        return read_cluster(_demo_file())
+    if not name and bare and not _cluster_files():
+        return bare_cluster()
+    file = find_cluster(name) if name else _only_cluster()
+    return read_agreed(lambda: read_cluster(file))
+
+
+def in_allocation(found: Cluster, number: str) -> Cluster:
+    """The cluster of the nodes of this allocation of Slurm, `here` for the one in
+    which we run: jobs run within it. Raises UsageError.
+    """
+    if found.can.pods:
+        raise UsageError(
+            f"`{found.name}` is on Kubernetes: an allocation is one of Slurm (--allocation, {ALLOCATION_VARIABLE})"
+        )
+    try:
+        return held_cluster(found, read_allocation(number))
+    except SourceError as error:
+        raise UsageError(f"--allocation {number[:60]}: {error}") from error
 
 
 def in_namespace(found: Cluster, namespace: str) -> Cluster:
@@ -128,10 +160,14 @@ def _demo_file() -> Path:
     return demo.file
 
 
+def _cluster_files() -> list[Path]:
+    folder = config_folder() / "clusters"
+    return sorted((*folder.glob("*.yaml"), *folder.glob("*.yml")))
+
+
 def _only_cluster() -> Path:
     """The user's only cluster file, or else the demo's while it runs."""
-    folder = config_folder() / "clusters"
-    files = sorted((*folder.glob("*.yaml"), *folder.glob("*.yml")))
+    folder, files = config_folder() / "clusters", _cluster_files()
     if len(files) == 1:
         return files[0]
     if files:

@@ -23,14 +23,14 @@ from rankdeck.config.clusters import expect_block, write_block
 from rankdeck.config.files import console_state_folder
 from rankdeck.errors import RankdeckError, leaf_errors, suggest_word
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.health import Ack, Level, Reason
+from rankdeck.model.health import Ack
 from rankdeck.model.safe_text import clean_line
 from rankdeck.model.text import day_time
 from rankdeck.rules.nodes import LearntExpectations, NodeSight, learn_expectations
 from rankdeck.state.history import History
 from rankdeck.state.node import NodeState
 from rankdeck_agent.rules.coverage import check_names, coverage_words, is_check
-from rankdeck_agent.rules.levels import NAGIOS, by_cause
+from rankdeck_agent.rules.levels import NAGIOS, Level, Reason, by_cause
 
 WORDS = 200
 
@@ -48,8 +48,8 @@ def run_health(options: argparse.Namespace, _open_console: object) -> int:
 
 
 async def _health(cluster: Cluster, names: Sequence[str], options: argparse.Namespace) -> int:
-    wait, watch = seconds_of_option(options, "wait"), seconds_of_option(options, "watch")
-    async with open_listening(cluster, wait) as session:
+    watch = seconds_of_option(options, "watch")
+    async with open_listening(cluster, options) as session:
         fleet = session.fleet
         states = [fleet.node(name) for name in names] if names else list(fleet.nodes())
         await judge_fleet(fleet, watch)
@@ -159,11 +159,11 @@ def _ack_shape(one: Ack) -> dict[str, object]:
 def run_expect(options: argparse.Namespace, _open_console: object) -> int:
     """Print what most nodes have in common, or write it into the cluster file."""
     cluster = choose.choose_cluster(options.cluster)
-    return until_done(_expect(cluster, seconds_of_option(options, "wait"), options))
+    return until_done(_expect(cluster, options))
 
 
-async def _expect(cluster: Cluster, wait: float, options: argparse.Namespace) -> int:
-    async with open_listening(cluster, wait) as session:
+async def _expect(cluster: Cluster, options: argparse.Namespace) -> int:
+    async with open_listening(cluster, options) as session:
         fleet = session.fleet
         seen = [_seen(node) for node in fleet.nodes() if node.heard_s() is not None]
     learnt = learn_expectations(seen)

@@ -424,7 +424,7 @@ async def _report(cluster: Cluster, options: argparse.Namespace) -> int:
         name = options.output or f"{job.id}.tar.gz"
         path = _target(name if options.html is None else options.html or f"{job.id}.html")
         output.print_progress(f"{job.id}: collecting from {len(job.nodes)} nodes …")
-        await session.settle(HEAR_LIMIT)
+        await session.settle(HEAR_LIMIT * cluster.access.patience)
         page = options.html is not None
         missing = dict(await session.report(job.id, path, page=page, full=options.full))
     size = path.stat().st_size

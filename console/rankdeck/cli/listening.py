@@ -1,5 +1,6 @@
 """A fleet that a command listens to until its nodes have been heard and judged."""
 
+import argparse
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
@@ -8,25 +9,35 @@ from dataclasses import dataclass
 
 from rankdeck.cli import output
 from rankdeck.cli.opening import open_for_command
+from rankdeck.cli.spans import seconds_of_option
+from rankdeck.following import wait_for_condition
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.health import Level
 from rankdeck.session import Session
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.node import NodeState
+from rankdeck_agent.rules.levels import Level
 
+HEAR_LIMIT = 10.0
+"""Seconds to wait for nodes if nothing is said."""
 LOOK = 0.2
 SECOND_SAMPLE = 4.0
 """Seconds until the growth of counters is known."""
 
 
 @asynccontextmanager
-async def open_listening(cluster: Cluster, wait: float) -> AsyncGenerator[Session]:
-    """Open the session, and wait until each node was heard or failed, at most `wait` seconds."""
+async def open_listening(cluster: Cluster, options: argparse.Namespace) -> AsyncGenerator[Session]:
+    """Open the session, and wait for the nodes: with `--wait` so many seconds at most until each
+    was heard, else until each was heard or failed.
+    """
+    wait = 0.0 if options.wait is None else seconds_of_option(options, "wait")
     lister = cluster.can.scheduler or "the broker"
     known = f"{len(cluster.nodes)} nodes" if cluster.nodes else f"{lister} for its nodes"
     output.print_progress(f"{cluster.name}: asking {known} …")
     async with open_for_command(cluster, telemetry=True, brief=True) as session:
-        await session.settle(wait)
+        if options.wait is None:
+            await session.settle(HEAR_LIMIT * cluster.access.patience)
+        else:
+            await wait_for_condition(session.fleet.all_heard, wait)
         yield session
 
 

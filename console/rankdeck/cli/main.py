@@ -60,8 +60,8 @@ def _dispatch(argv: Sequence[str], open_console: OpenConsole) -> int:
     if options.version:
         output.print_text(f"rankdeck {rankdeck_agent.__version__}")
         return 0
-    if options.namespace:
-        os.environ[import_module("rankdeck.cli.choose").NAMESPACE_VARIABLE] = options.namespace
+    if options.namespace or options.allocation:
+        import_module("rankdeck.cli.choose").note_choice(options.namespace, options.allocation)
     if options.verb is None:
         return _open(options.cluster, open_console)
     module, name = options.target.split(":")

@@ -8,7 +8,6 @@ from rankdeck.cli.listening import judge_states, open_listening, troubles_of
 from rankdeck.cli.opening import until_done
 from rankdeck.cli.output import OK, TROUBLE
 from rankdeck.cli.shapes import Shape, node_shape, scheduler_shape
-from rankdeck.cli.spans import seconds_of_option
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.schedulers import DeviceCount
@@ -27,11 +26,11 @@ def run_nodes(options: argparse.Namespace, _open_console: object) -> int:
     # If the file names no nodes, only those that Kubernetes knows can be listed.
     if cluster.nodes and not options.live:
         return _list(cluster, [node_shape(node) for node in cluster.nodes], options)
-    return until_done(_live(cluster, seconds_of_option(options, "wait"), options))
+    return until_done(_live(cluster, options))
 
 
-async def _live(cluster: Cluster, wait: float, options: argparse.Namespace) -> int:
-    async with open_listening(cluster, wait) as session:
+async def _live(cluster: Cluster, options: argparse.Namespace) -> int:
+    async with open_listening(cluster, options) as session:
         states = {state.name: state for state in session.fleet.nodes()}
         found = cluster.nodes or tuple(Node(name=name) for name in states)
         shapes = [_live_shape(node, states) for node in found]

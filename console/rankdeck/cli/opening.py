@@ -81,7 +81,8 @@ async def _attached(session: Session, text: str, unknown: UnknownJobError) -> st
     output.print_progress(
         f"{job}: {session.jobs.job(job).plan.owner or 'started by another console'}; reading what it wrote …"
     )
-    await wait_for_condition(lambda: _has_spoken(session.jobs.job(job)), ATTACH_LIMIT)
+    limit = ATTACH_LIMIT * session.cluster.access.patience
+    await wait_for_condition(lambda: _has_spoken(session.jobs.job(job)), limit)
     for trouble in session.jobs.job(job).troubles:
         output.print_progress(f"{job}: {trouble}")
     return job

@@ -14,12 +14,12 @@ from rankdeck.cli.opening import (
 from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import finding_shape
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec
 from rankdeck.preflight.doctor import judge_here, this_machine
 from rankdeck.preflight.findings import Finding, tell_nobody
 from rankdeck.preflight.job_file_patch import patch_job_file
 from rankdeck.session import Session
+from rankdeck_agent.rules.levels import Level
 
 _SIGNS = {Level.OK: "ok", Level.UNKNOWN: "?", Level.WARN: "warn", Level.BAD: "BAD"}
 

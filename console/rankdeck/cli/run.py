@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
+from rankdeck.backends.base import SchedulerWord
 from rankdeck.backends.plan_text import write_plan
 from rankdeck.cli import choose, logs, output
 from rankdeck.cli.copying import CopyProgress
@@ -27,6 +28,7 @@ from rankdeck.cli.opening import (
 from rankdeck.cli.output import INTERRUPTED, OK, TROUBLE
 from rankdeck.cli.preflight import all_pass, look_before_launch
 from rankdeck.cli.shapes import job_shape, plan_shape
+from rankdeck.config.allocations import allocation_offer
 from rankdeck.config.files import expand_path, write_user_file
 from rankdeck.config.manifests import read_manifest
 from rankdeck.errors import UnknownJobError
@@ -67,8 +69,8 @@ async def _show_plan(cluster: Cluster, spec: JobSpec, options: argparse.Namespac
         plan = session.plan(spec)
         text = write_plan(plan).rstrip("\n")
         output.say_result(plan_shape(plan), text, as_json=options.json)
-        if options.server and (why := await session.check(plan)):
-            raise output.UsageError(f"{spec.name}: the server would refuse it: {why}")
+        if options.server:
+            _tell_word(spec, await session.check(plan))
     return output.OK
 
 
@@ -97,11 +99,21 @@ def _write_script(name: str, text: str) -> None:
         raise output.UsageError(f"{path}: cannot be written: {error.strerror}") from error
 
 
+def _tell_word(spec: JobSpec, word: SchedulerWord) -> None:
+    """Say what a scheduler says of the job; raises UsageError if it would refuse it."""
+    if word.refused:
+        raise output.UsageError(f"{spec.name}: the server would refuse it: {word.refused}")
+    if word.remark:
+        output.print_progress(f"rankdeck: {word.remark}")
+
+
 async def _launch(cluster: Cluster, spec: JobSpec, options: argparse.Namespace) -> int:
     async with open_for_command(cluster) as session:
         if not options.no_preflight and not all_pass(await look_before_launch(session, spec)):
             output.print_progress(f"{spec.name}: not started; --no-preflight starts it")
             return output.BAD_INPUT
+        if offer := allocation_offer(cluster):
+            output.print_progress(f"rankdeck: {offer}")
         output.print_progress(f"{spec.name}: starting on {cluster.name} …")
         image = spec.container.image if spec.container else ""
         job_id = await session.launch(spec, CopyProgress(image))

@@ -10,7 +10,6 @@ from rankdeck.config.user import Use
 from rankdeck.errors import NodeError, Problem
 from rankdeck.images.bring import ImageAt
 from rankdeck.model.cluster import Node
-from rankdeck.model.health import Health
 from rankdeck.model.job import (
     CancelReport,
     Explained,
@@ -34,6 +33,7 @@ from rankdeck.model.schedulers import (
 )
 from rankdeck.preflight.findings import Finding
 from rankdeck.rules.progress import job_phases
+from rankdeck_agent.rules.levels import Health
 
 Shape = dict[str, Any]
 

@@ -15,10 +15,9 @@ from rankdeck.cli.output import OK
 from rankdeck.cli.shapes import Shape, health_shape, scheduler_shape
 from rankdeck.cli.spans import seconds_of_option
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.health import Level
 from rankdeck.state.fleet import Switches
 from rankdeck.state.node import NodeState
-from rankdeck_agent.rules.levels import by_cause, highest_of
+from rankdeck_agent.rules.levels import Level, by_cause, highest_of
 from rankdeck_agent.wire import METRICS
 
 _STATUS = {Level.OK: OK, Level.UNKNOWN: 3, Level.WARN: 4, Level.BAD: 5}
@@ -29,14 +28,12 @@ SHOWN = ("cpu.used", "mem.used", "gpu.used", "gpu.temp")
 
 def run_status(options: argparse.Namespace, _open_console: object) -> int:
     """Print the state of every node; the exit code is that of the worst."""
-    return until_done(
-        _status(choose.choose_cluster(options.cluster), seconds_of_option(options, "wait"), options)
-    )
+    return until_done(_status(choose.choose_cluster(options.cluster), options))
 
 
-async def _status(cluster: Cluster, wait: float, options: argparse.Namespace) -> int:
+async def _status(cluster: Cluster, options: argparse.Namespace) -> int:
     watch = seconds_of_option(options, "watch")
-    async with open_listening(cluster, wait) as session:
+    async with open_listening(cluster, options) as session:
         fleet = session.fleet
         await judge_fleet(fleet, watch)
         # Inside the session: nodes count as silent when it is closed.

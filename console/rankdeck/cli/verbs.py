@@ -48,7 +48,12 @@ def _several(text: str, metavar: str) -> dict[str, Any]:
 
 _JOB = _option("job id, name, or the beginning of one", metavar="JOB")
 _RANKS = _text("only these ranks, e.g. 0-3,7 or node=n[01-02] or state=failed", "RANKS")
-_WAIT = _number("wait at most this long for the nodes (default 10)", "SECONDS", 10.0)
+_WAIT = {
+    **_number(
+        "wait so long until all nodes are heard (default: 10, or until they fail)", "SECONDS", 0.0
+    ),
+    "default": None,
+}
 _WATCH = _number("watch at least this long before judging (default: two samples)", "SECONDS", 0.0)
 _ON = _text("nodes to use, e.g. n[01-04]", "NODESET")
 _SET = _several(
@@ -682,7 +687,9 @@ def _offer(action: Any, offers: Offers) -> None:  # noqa: ANN401 - argparse know
 
 
 def _add_common(parser: argparse.ArgumentParser, offers: Offers, *, default: bool) -> None:
-    """Add `-c`, `--json` and `--namespace`, which may stand before or after the command."""
+    """Add `-c`, `--json`, `--namespace` and `--allocation`, which may stand before
+    or after the command.
+    """
     hidden: dict[str, Any] = {} if default else {"default": argparse.SUPPRESS}
     cluster = parser.add_argument(
         "-c",
@@ -697,5 +704,11 @@ def _add_common(parser: argparse.ArgumentParser, offers: Offers, *, default: boo
         "--namespace",
         metavar="NAME",
         help="of Kubernetes, in place of that of the cluster file",
+        **(hidden or {"default": ""}),
+    )
+    parser.add_argument(
+        "--allocation",
+        metavar="JOB",
+        help="of Slurm: run jobs within this one of yours, or `here` (inside salloc)",
         **(hidden or {"default": ""}),
     )

@@ -4,6 +4,7 @@ Prometheus; and the agents' broker accounts.
 
 import difflib
 import ipaddress
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ import yaml
 
 from rankdeck import plugins
 from rankdeck.config import document
+from rankdeck.config.allocations import allocation_here
 from rankdeck.config.document import (
     Entry,
     finish_document,
@@ -146,7 +148,7 @@ KEYS = (
 NODE_KEYS = ("name", "address", "port", "slots", "gpus", "rdma", "interface", "leaf", "python")
 SOURCE_KEYS = ("from", *(key for key in NODE_KEYS if key not in ("name", "address")))
 SSH_KEYS = (
-    "user", "identity", "known_hosts", "config", "python", "connect_limit", "logins", "transport", "folder",
+    "user", "identity", "known_hosts", "config", "python", "connect_limit", "patience", "logins", "transport", "folder",
 )  # fmt: skip
 BROKER_KEYS = (
     "url", "ca_file", "username", "password_env", "password_file", "agents_file", "reach",
@@ -188,7 +190,9 @@ def cluster_from(root: Entry) -> Cluster:
     return Cluster(
         name=document.read_name(table["cluster"]) if "cluster" in table else "",
         nodes=nodes,
-        access=replace(access, user=access.user or user),
+        access=replace(
+            access, user=access.user or user, allocation=_allocation_of(table, access.transport)
+        ),
         broker=_broker(table["broker"]) if "broker" in table else None,
         metrics=read_metrics(table["metrics"]) if "metrics" in table else None,
         export=read_export(table["metrics"]) if "metrics" in table else (),
@@ -352,10 +356,23 @@ def _access(entry: Entry) -> Access:
         config_text=text,
         pythons=_pythons(table["python"]) if "python" in table else (),
         connect_limit=limit,
+        waits=table["patience"].number(1, least=1, most=100) if "patience" in table else 1.0,
         logins=table["logins"].integer(1, least=1, most=1000) if "logins" in table else 0,
         folder=_folder(table["folder"]) if "folder" in table else "",
         transport=_transport(table["transport"]) if "transport" in table else None,
     )
+
+
+def _allocation_of(table: Mapping[str, Entry], transport: Transport | None) -> str:
+    """The number of the allocation whose nodes srun reaches; "" for other transports."""
+    if transport is not Transport.SRUN:
+        return ""
+    nodes = table.get("nodes")
+    source = nodes.fields().get("from") if nodes is not None and nodes.kind == "map" else None
+    kind, _, number = (source.text() if source is not None else "").strip().partition(" ")
+    if kind != "allocation":
+        table["ssh"].report("`transport: srun` needs `nodes: {from: allocation}`")
+    return number.strip() or allocation_here(os.environ)
 
 
 def _folder(entry: Entry) -> str:

@@ -47,6 +47,8 @@ class Transport(Enum):
 
     ASYNCSSH = "asyncssh"
     OPENSSH = "openssh"
+    SRUN = "srun"
+    """Steps in an allocation of Slurm that the user holds."""
 
 
 USUAL_CONNECT_LIMIT = 10.0
@@ -70,6 +72,8 @@ class Access:
     """Seconds that connecting and logging in may take; the waits for answers
     of nodes grow with it (`patience`).
     """
+    waits: float = 1.0
+    """All waits for nodes are so many times as long as usual (`patience:` of the cluster file)."""
     logins: int = 0
     """Most logins at a time; 0: 64, or 8 through a jump host."""
     folder: str = ""
@@ -80,13 +84,15 @@ class Access:
     """None: asyncssh, but openssh where a master connection is open or
     ssh_config asks for what asyncssh cannot do.
     """
+    allocation: str = ""
+    """The number of the job of Slurm whose nodes SRUN reaches."""
 
     @property
     def patience(self) -> float:
-        """By how much longer than usual nodes have to answer: as much as
-        `connect_limit` is above the usual one.
+        """By how much longer than usual nodes have to answer: as the cluster file says, at
+        least as much as `connect_limit` is above the usual one.
         """
-        return max(1.0, self.connect_limit / USUAL_CONNECT_LIMIT)
+        return max(1.0, self.waits, self.connect_limit / USUAL_CONNECT_LIMIT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rankdeck.model.health import Level
 from rankdeck.model.job_events import MUTE, NodeEvent
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.plan_part import PlanPart
 from rankdeck.model.rank import Activity, State, how_it_ended
 from rankdeck.model.schedulers import SlurmStatus
+from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import NodePlan
 
 

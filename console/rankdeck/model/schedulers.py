@@ -666,6 +666,21 @@ class Permission:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Namespaces:
+    """The namespaces of a Kubernetes cluster that the user may know of."""
+
+    allowed: tuple[str, ...] = ()
+    """Those in which the user may list jobs."""
+    closed: tuple[str, ...] = ()
+    """The others."""
+    current: str = ""
+    every: bool = False
+    """Whether all may be seen at once (ALL_NAMESPACES)."""
+    why: str = ""
+    """Why these may not be all; "" if they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterAbout:
     """What is known about an API server and the user's rights there."""
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rankdeck.backends.launchers import Placement, RankPlace
-from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.model.json_tables import as_table, is_table
 from rankdeck.model.nodeset import fold_nodes
@@ -13,6 +12,7 @@ from rankdeck.preflight.facts import NodeFacts
 from rankdeck.preflight.findings import Change, Finding, group_nodes, make_finding
 from rankdeck.preflight.job_context import JobContext, findings_for_each, job_interface
 from rankdeck.preflight.job_needs import is_address
+from rankdeck_agent.rules.levels import Level
 
 ALL_PAIRS = 64
 """Up to this many nodes, all try to reach each other; in larger

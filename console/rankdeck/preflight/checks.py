@@ -10,7 +10,6 @@ from functools import partial
 
 from rankdeck.images.bring import describe_versions, push_command
 from rankdeck.model.cluster import Node
-from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.preflight.check_network import check_overridden
@@ -20,6 +19,7 @@ from rankdeck.preflight.job_context import JobContext, findings_for_each
 from rankdeck.preflight.job_needs import is_address, modules_of, needs_names, own_files, programs_of
 from rankdeck.rules.head_clock import REMEDY, describe_head_clock, seconds_behind
 from rankdeck.runtimes import find_runtime
+from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.rules.table import LET_GO
 from rankdeck_agent.rules.units import write_duration, write_size
 

@@ -16,7 +16,6 @@ from rankdeck.config.files import console_state_folder
 from rankdeck.config.user import lacks_unicode
 from rankdeck.errors import ForwardingError, LaunchError, NodeError
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.health import Level
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import clean_line
@@ -32,6 +31,7 @@ from rankdeck.python_releases import python_refusal
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import Way, asks_here, limit_time, on_each
 from rankdeck.runtimes import Runtime, find_runtime
+from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.rules.units import write_size
 
 LEAST_FILES = 1024
@@ -344,6 +344,7 @@ async def _try_sessions(cluster: Cluster, agents: Agents, nodes: Iterable[str]) 
 
 _WAYS: Sequence[tuple[str, Callable[[Way], bool], str]] = (
     ("here", lambda way: way.here, "this machine, used without SSH"),
+    ("step", lambda way: bool(way.step), "reached by steps of the allocation (srun), without SSH"),
     (
         "sessions",
         lambda way: way.few_sessions,
@@ -375,7 +376,11 @@ async def _tunnels(agents: Agents, facts: Iterable[str]) -> Iterable[Finding]:
         return await agents.shell.reverse_tunnel(node, "127.0.0.1", _DISCARD)
 
     _, refused = await on_each(facts, ask)
-    closed = [node for node, error in refused.items() if isinstance(error, ForwardingError)]
+    closed = [
+        node
+        for node, error in refused.items()
+        if isinstance(error, ForwardingError) and not agents.shell.way(node).step
+    ]
     if not closed:
         return []
     text = "the SSH server opens no port (AllowTcpForwarding): numbers come over the agent's own output"

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from rankdeck.model.health import Level
 from rankdeck.model.nodeset import fold_nodes
+from rankdeck_agent.rules.levels import Level
 
 TellFinding = Callable[["Finding"], None]
 """Called with each finding as it is made."""

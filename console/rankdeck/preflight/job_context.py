@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, ip_network
 
 from rankdeck.backends.launchers import Placement, RankPlace
-from rankdeck.model.health import Health, Level
 from rankdeck.model.job import JobSpec
 from rankdeck.preflight.facts import Interface, NodeFacts
 from rankdeck.preflight.findings import Change, Finding, group_nodes, make_finding
+from rankdeck_agent.rules.levels import Health, Level
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from typing import Any, NamedTuple
 
-from rankdeck.backends.base import Backend
+from rankdeck.backends.base import Backend, SchedulerWord
 from rankdeck.backends.launchers import Placement, lay_out
 from rankdeck.config.files import expand_path
 from rankdeck.errors import AgentError, HostKeyError, LaunchError, NodeError, UnreachableError
 from rankdeck.images.bring import local_image, wanted_by
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.health import Health, Level
 from rankdeck.model.job import JobSpec, Launch, Plan
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.preflight import check_network, checks
@@ -44,6 +43,7 @@ from rankdeck.preflight.trial_run import (
 )
 from rankdeck.remote.agent import Agents, Dialogue
 from rankdeck.remote.shell import on_each
+from rankdeck_agent.rules.levels import Health, Level
 
 
 class Check(NamedTuple):
@@ -179,7 +179,7 @@ async def run_all_checks(
         return tuple(findings)
     take(checks.check_job_file(spec))
     if layout is None:
-        take([await _ask_scheduler(means, plan)])
+        take(await _ask_scheduler(means, plan))
         return tuple(findings)
     async with AsyncExitStack() as stack:
         await _Run(means, layout, stack, take, step).all()
@@ -217,8 +217,8 @@ _NAME_ITS_FOLDER = (
 )
 
 
-async def _ask_scheduler(means: Tools, plan: Plan) -> Finding:
-    """The finding of a scheduler that chooses the nodes when the job
+async def _ask_scheduler(means: Tools, plan: Plan) -> list[Finding]:
+    """The findings of a scheduler that chooses the nodes when the job
     starts: only the scheduler can be asked.
     """
     backend = means.backend
@@ -233,16 +233,25 @@ async def _ask_scheduler(means: Tools, plan: Plan) -> Finding:
             }
             if (await ask_facts(means.agents, login, asked)).has(program) is False:
                 text = f"there is no {program} in the PATH of this login"
-                return make_finding(Level.BAD, "program", login, text, _NAME_ITS_FOLDER)
-        why = await backend.check(plan)
+                return [make_finding(Level.BAD, "program", login, text, _NAME_ITS_FOLDER)]
+        word = await backend.check(plan)
     except NodeError as error:
-        why = str(error)
-    if why:
-        return make_finding(Level.BAD, "plan", "", f"{backend.name} would not take it: {why}")
+        word = SchedulerWord(refused=str(error))
+    if why := word.refused:
+        return [make_finding(Level.BAD, "plan", "", f"{backend.name} would not take it: {why}")]
     text = f"the nodes are chosen by {backend.name} when the job starts: they were not asked"
     if backend.can.node_check:
         text += f"; `{backend.can.node_check}` has them judged there, before the ranks"
-    return make_finding(Level.UNKNOWN, "reach", "", text)
+    found = [make_finding(Level.UNKNOWN, "reach", "", text)]
+    if word.remark:
+        found.append(make_finding(Level.WARN, "output", "", word.remark, _MORE_FILES))
+    return found
+
+
+_MORE_FILES = (
+    "raise `nofile` of that host in /etc/security/limits.d, name another `login`, or have ranks "
+    "write to a claim too (`kubernetes: {logs: CLAIM}`)"
+)
 
 
 class _Run:

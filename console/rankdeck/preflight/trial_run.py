@@ -13,7 +13,6 @@ from rankdeck.backends.base import Backend
 from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.field_checks import is_integer
-from rankdeck.model.health import Level
 from rankdeck.model.job import Abort, Container, JobSpec, Launch, Plan
 from rankdeck.model.json_tables import parse_table
 from rankdeck.model.nodeset import fold_nodes
@@ -25,6 +24,7 @@ from rankdeck.preflight.job_context import JobContext
 from rankdeck.preflight.job_needs import own_files, programs_of
 from rankdeck.runtimes import find_runtime
 from rankdeck.state.lines import JobPositions
+from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import LAUNCHER
 
 LIMIT = 20.0
@@ -35,27 +35,27 @@ Texts = Mapping[tuple[int, str], str]
 
 @dataclass(frozen=True, slots=True)
 class TrialOutput:
-    """The result of a trial job; `late`: it did not end in time and was cancelled."""
+    """The result of a trial job; `late`: seconds after which it was cancelled, 0 if it ended."""
 
     plan: Plan
     texts: Texts
     """(rank, stream) -> text that it wrote."""
     complaint: str = ""
     """Why the job could not be started; "" if it was."""
-    late: bool = False
+    late: float = 0.0
 
 
 async def collect_output(backend: Backend, cluster: Cluster, spec: JobSpec) -> TrialOutput:
     """Launch the job, collect its output and end it; leaves no process behind."""
     plan = backend.plan(cluster, spec, f"probe-{token_hex(4)}")
     output: dict[tuple[int, str], bytes] = {}
-    late, complaint = False, ""
+    late, complaint, limit = 0.0, "", LIMIT * cluster.access.patience
     try:
         plan = await backend.launch(plan)
-        async with asyncio.timeout(LIMIT):
+        async with asyncio.timeout(limit):
             await _listen(backend, plan, output)
     except TimeoutError:
-        late = True
+        late = limit
         await backend.cancel(plan, 0.0)
     except RankdeckError as error:
         complaint = str(error)
@@ -182,7 +182,7 @@ def _answer_of(output: TrialOutput, rank: int) -> tuple[Sequence[str], str]:
     if "end" in lines:
         return [line.removeprefix("without ") for line in lines], ""
     if output.late:
-        return (), f"it was not up within {LIMIT:.0f} s"
+        return (), f"it was not up within {output.late:.0f} s"
     return (), first_words(words, _MARK)
 
 
@@ -266,7 +266,7 @@ class ProbeOutcome:
     wanted: int
     complaint: str = ""
     """The last lines of the launcher if it failed, or what went wrong earlier."""
-    late: bool = False
+    late: float = 0.0
 
 
 def probe_spec(case: JobContext) -> JobSpec | None:
@@ -336,7 +336,7 @@ def judge_probe(case: JobContext, spec: JobSpec, outcome: ProbeOutcome) -> list[
             )
         ]
     if outcome.late:
-        text = f"two ranks did not find each other within {LIMIT:.0f} s"
+        text = f"two ranks did not find each other within {outcome.late:.0f} s"
         return [make_finding(Level.BAD, "probe", nodes, text, _try_next(case.spec))]
     if len(answers) < outcome.wanted:
         text = f"the launcher could not start two ranks: {outcome.complaint}"

@@ -331,7 +331,7 @@ class Agents:
         be used. `patience`: all limits are multiplied by it (see `Access.patience`).
         `simulating`: the nodes simulate devices.
         """
-        self._patience, self._simulating = patience, simulating
+        self.patience, self._simulating = patience, simulating
         self.shell, self._pythons, self._of_node = shell, pythons, of_node or {}
         """`shell` is for other programs on nodes."""
         self._places = (folder,) if folder else node_python.PLACES
@@ -353,7 +353,7 @@ class Agents:
         reached or the agent cannot run there; if the command itself fails, returns its result with
         the exit code.
         """
-        limit *= self._patience
+        limit *= self.patience
         async with limit_time(node, limit):
             agent = await self._path(node)
             return await run_program(self.shell, node, (*agent, *command), stdin, limit)
@@ -371,7 +371,7 @@ class Agents:
         """Run a command of the agent that answers questions, until
         the block ends; raises NodeError.
         """
-        talk = Dialogue(node, self._patience)
+        talk = Dialogue(node, self.patience)
         talk.channel = await self.open(node, command, talk.take)
         try:
             yield talk
@@ -424,8 +424,8 @@ class Agents:
         return row
 
     async def _starter(self, node: str, limit: float) -> Dialogue:
-        talk = Dialogue(node, self._patience)
-        async with limit_time(node, limit * self._patience):
+        talk = Dialogue(node, self.patience)
+        async with limit_time(node, limit * self.patience):
             talk.channel = await self.open(node, (*JOB_RUN, "--each"), talk.take)
         return talk
 
@@ -461,7 +461,7 @@ class Agents:
 
     async def _look(self, node: str, pythons: Sequence[str], places: Sequence[str]) -> FoundPython:
         asked = node_python.python_look_command(self._bundle.name, pythons, places)
-        limit = LOOK_LIMIT * self._patience
+        limit = LOOK_LIMIT * self.patience
         async with limit_time(
             node, limit, f"no answer within {limit:g} s to a command over SSH: {_HANGS}"
         ):
@@ -492,7 +492,7 @@ class Agents:
         """Copy the agent to where it belongs; returns why that failed, or ""."""
         own = secrets.token_hex(6)
         put = ("sh", "-c", _PUT, "sh", found.path, str(len(data)), found.python, _COMPILE, own)
-        result = await run_program(self.shell, node, put, data, UPLOAD_LIMIT * self._patience)
+        result = await run_program(self.shell, node, put, data, UPLOAD_LIMIT * self.patience)
         return (last_line(result.err) or f"exit status {result.code}") if result.code else ""
 
     # ---- telemetry

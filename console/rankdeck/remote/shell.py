@@ -96,6 +96,8 @@ class Way:
     """The node is this machine, and is used without SSH."""
     few_sessions: bool = False
     """Its server refused a further session on a connection (MaxSessions)."""
+    step: str = ""
+    """The number of the allocation of Slurm in which steps lead there; "": SSH, or `here`."""
 
 
 class Channel(Protocol):
@@ -397,17 +399,18 @@ async def start_here(
     node: str,
     argv: Sequence[str],
     on_data: OnData,
+    receiver: Callable[[OnData], HereProgram] = HereProgram,
     **more: Any,  # noqa: ANN401 - as subprocess.Popen has them
 ) -> tuple[asyncio.SubprocessTransport, HereProgram]:
     """Start a program on this machine, in a session of its own, for
     `node`. Raises UnreachableError.
 
-    `more`: `cwd` and `env`, as of `subprocess.Popen`.
+    `receiver` makes what receives its output; `more`: `cwd` and `env`, as of `subprocess.Popen`.
     """
     loop = asyncio.get_running_loop()
     try:
         return await loop.subprocess_exec(
-            lambda: HereProgram(on_data), *argv, start_new_session=True, **more
+            lambda: receiver(on_data), *argv, start_new_session=True, **more
         )
     except OSError as error:
         raise UnreachableError(node, f"{argv[0]} cannot be started: {error}") from error
@@ -420,14 +423,15 @@ class LocalShell:
         self, home: str | None = None, environment: Mapping[str, str] | None = None
     ) -> None:
         """`home` and `environment`: what programs start in; None: as the console."""
-        self._more = {"cwd": home, "env": environment}
+        self._home, self._environment = home, environment
 
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> LocalChannel:
         """Start a program; `on_data` is called with its stdout as it arrives.
 
         Raises UnreachableError.
         """
-        return LocalChannel(*await start_here(node, argv, on_data, **self._more))
+        started = await start_here(node, argv, on_data, cwd=self._home, env=self._environment)
+        return LocalChannel(*started)
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
         """Returns `port`: on this machine no tunnel is needed."""

@@ -121,6 +121,13 @@ def shell_here(cluster: Cluster) -> LocalShell:
     return LocalShell(str(Path.home()), environment_here(os.environ, _secrets(cluster)))
 
 
+def program_environment(cluster: Cluster) -> dict[str, str]:
+    """The same environment for a program of the site on this machine, with
+    what the cluster file says under `environment`.
+    """
+    return {**environment_here(os.environ, _secrets(cluster)), **cluster.environment}
+
+
 def environment_here(own: Mapping[str, str], secrets: Collection[str]) -> dict[str, str]:
     """The environment of programs on this machine; `own` is the
     console's, `secrets` are names of variables.

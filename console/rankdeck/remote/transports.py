@@ -1,5 +1,5 @@
 """Which way leads to each node: this machine itself, a connection of
-asyncssh, or the user's own program ssh.
+asyncssh, the user's own program ssh, or steps of srun.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from rankdeck.remote.shell import (
     Way,
     asks_here,
 )
+from rankdeck.remote.srun import SrunShell
 from rankdeck.remote.ssh import Connections
 from rankdeck.remote.ssh_config import HostSettings
 from rankdeck.remote.this_machine import login_leads_here, shell_here
@@ -76,6 +77,9 @@ class Transports:
         }
         if asks_here(cluster):
             self._chosen[THIS_MACHINE] = LocalShell()
+        if self._wanted is Transport.SRUN:
+            steps = SrunShell(cluster)
+            self._chosen |= {node.name: steps for node in cluster.nodes if not node.here}
         self._locks: dict[str, asyncio.Lock] = {}
         self._said: set[str] = set()
 

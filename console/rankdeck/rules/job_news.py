@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from rankdeck.model.health import Ack, Level, Occurrence
+from rankdeck.model.health import Ack, Occurrence
 from rankdeck.model.job import Job, NodeNote, Stall, State
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.safe_text import clean_line
+from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.rules.units import write_duration
 
 Tell = Callable[[Job, Job, float], Iterator[str]]

@@ -11,9 +11,10 @@ from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING
 
-from rankdeck.model.health import Health, Level, Reason, of_reasons
+from rankdeck.model.health import of_reasons
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.schedulers import SlurmFlag
+from rankdeck_agent.rules.levels import Health, Level, Reason
 
 if TYPE_CHECKING:
     from rankdeck.model.schedulers import Condition, DeviceCount, KubernetesNode, SlurmNode

@@ -14,13 +14,13 @@ from weakref import ref
 
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.deadlines import Deadlines
-from rankdeck.model.health import Ack, Health, Level, Reason
+from rankdeck.model.health import Ack
 from rankdeck.model.safe_text import clean_line
 from rankdeck.model.schedulers import JOB, ClusterAbout, KubernetesJob, SlurmJob, SlurmPartition
 from rankdeck.rules.head_clock import REMEDY, describe_head_clock, seconds_behind
 from rankdeck.state.fleet_history import EventLog, FleetPictures, Past
 from rankdeck.state.node import EPOCH, NodeState
-from rankdeck_agent.rules.levels import Expected, growth_rates
+from rankdeck_agent.rules.levels import Expected, Health, Level, Reason, growth_rates
 from rankdeck_agent.wire import Event, HealthReport, Hello, Message, Sample
 
 if TYPE_CHECKING:
@@ -66,6 +66,11 @@ SETTLES = 30.0
 """Seconds in which an agent that has started finds all devices of its
 node: a cold GPU driver takes ten.
 """
+
+
+def _is_listed(node: NodeState) -> bool:
+    """Whether a scheduler has told of the node."""
+    return node.kubernetes is not None or node.slurm is not None
 
 
 class Fleet:
@@ -161,15 +166,24 @@ class Fleet:
         """Whether every node has sent telemetry, has failed, or is not expected to send any."""
         return not self._awaited and all(map(self._has_answered, self._nodes.values()))
 
+    def all_heard(self) -> bool:
+        """The same, but a node that has failed is waited for: it may come back, unless a
+        scheduler tells of it.
+        """
+        told = (node for node in self._nodes.values() if not _is_listed(node))
+        failed = any(node.failed_to_attach and not self._was_heard(node) for node in told)
+        return self.settled() and not failed
+
     def _has_answered(self, node: NodeState) -> bool:
+        return node.failed_to_attach or self._was_heard(node)
+
+    def _was_heard(self, node: NodeState) -> bool:
         # If full samples are wanted, a health message alone is not enough.
-        heard = node.samples > 0 if self.is_wanted(node.name) else node.was_heard
-        if heard or node.failed_to_attach:
+        if node.samples > 0 if self.is_wanted(node.name) else node.was_heard:
             return True
         # A node that a scheduler lists can only be heard if its agent
         # publishes to the site's broker.
-        listed = node.kubernetes is not None or node.slurm is not None
-        return self.open and self._cluster.broker is None and listed
+        return self.open and self._cluster.broker is None and _is_listed(node)
 
     @property
     def awaited(self) -> bool:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import islice
 from math import isnan, nan
 
-from rankdeck.model.health import Level, Occurrence, Reason, worst_first
+from rankdeck.model.health import Occurrence, worst_first
 from rankdeck.state.node import NodeState
-from rankdeck_agent.rules.levels import EVENT_LEVELS, NEVER_OK, NODE_MORE, SUMMARY
+from rankdeck_agent.rules.levels import EVENT_LEVELS, NEVER_OK, NODE_MORE, SUMMARY, Level, Reason
 from rankdeck_agent.wire import Event
 
 MOST = 5000

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rankdeck.model.health import Ack, Level, Occurrence
+from rankdeck.model.health import Ack, Occurrence
 from rankdeck.model.job import Followed, Job, NodeNote
 from rankdeck.model.job_events import NodeEvent
 from rankdeck.model.safe_text import clean_line
@@ -26,7 +26,7 @@ from rankdeck.state.history_thread import HistoryThread
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.node import NodeState
 from rankdeck.state.node_event_log import SharedEventLog
-from rankdeck_agent.rules.levels import SUMMARY
+from rankdeck_agent.rules.levels import SUMMARY, Level
 
 _VALUES = (
     "cpu.used",

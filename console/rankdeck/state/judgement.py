@@ -8,13 +8,13 @@ from operator import attrgetter
 from sys import intern
 from typing import TYPE_CHECKING
 
-from rankdeck.model.health import REMEMBERED, UNHEARD, Ack, Health, Level, Reason, of_reasons
+from rankdeck.model.health import REMEMBERED, UNHEARD, Ack, of_reasons
 from rankdeck.rules.nodes import merge_kubernetes, with_slurm
 from rankdeck_agent.rules.coverage import CheckResult, Covered, explain_checks, is_event
 from rankdeck_agent.rules.derived import derive_numbers
 from rankdeck_agent.rules.facts import Facts, Memory
 from rankdeck_agent.rules.judge import as_lasting, combine_health
-from rankdeck_agent.rules.levels import Expected, worst_level
+from rankdeck_agent.rules.levels import Expected, Health, Level, Reason, worst_level
 from rankdeck_agent.rules.report import (
     covered_by,
     expectations_fingerprint,

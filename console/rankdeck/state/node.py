@@ -6,10 +6,10 @@ from itertools import islice, pairwise
 from math import inf, isnan, nan
 from typing import TYPE_CHECKING
 
-from rankdeck.model.health import UNHEARD, Ack, Health, Reason
+from rankdeck.model.health import UNHEARD, Ack
 from rankdeck.model.safe_text import clean_line
 from rankdeck.state import sanitize
-from rankdeck_agent.rules.levels import SUMMARY, Expected, growth_rates
+from rankdeck_agent.rules.levels import SUMMARY, Expected, Health, Reason, growth_rates
 from rankdeck_agent.wire import METRICS, Event, HealthReport, Hello, Sample
 
 if TYPE_CHECKING:

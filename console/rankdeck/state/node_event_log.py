@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rankdeck.errors import HistoryError
-from rankdeck.model.health import Ack, Level, Occurrence
+from rankdeck.model.health import Ack, Occurrence
 from rankdeck.state.database import Store
+from rankdeck_agent.rules.levels import Level
 
 KEEP = 20_000
 """Most events kept per cluster."""

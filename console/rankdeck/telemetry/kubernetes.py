@@ -10,6 +10,7 @@ from typing import Any
 
 from rankdeck.config.document import write_documents
 from rankdeck.config.manifests import Manifest
+from rankdeck.config.schedulers import NAMESPACE
 from rankdeck.errors import AgentError, NodeError, RankdeckError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.field_checks import (
@@ -29,6 +30,7 @@ from rankdeck.model.schedulers import (
     DeviceCount,
     KubernetesJob,
     KubernetesNode,
+    Namespaces,
     Permission,
 )
 from rankdeck.remote import command
@@ -55,7 +57,9 @@ class KubernetesClient:
         self._context = cluster.options.get("context", "")
         self._namespace = cluster.options.get("namespace", "")
         chosen = {key: cluster.options.get(key, "") for key in ("context", "namespace")}
-        self._config = json.dumps(chosen).encode() + b"\n"
+        self._chosen = chosen
+        self.known_namespaces = Namespaces()
+        """What `namespaces` found last."""
 
     async def check(self) -> ClusterAbout:
         """Versions, kinds of jobs and rights; if the API server fails, `trouble` says why.
@@ -63,6 +67,17 @@ class KubernetesClient:
         Raises NodeError.
         """
         return about_of((await self._ask("check")).row)
+
+    async def namespaces(self, also: str = "") -> Namespaces:
+        """The namespaces, and in which of them the user may see jobs. Raises NodeError.
+
+        `also`: a name to ask about too, if the user may not list namespaces.
+        """
+        row = (await self._ask("namespaces", {"also": also})).row
+        if trouble := clean_line(row.get("trouble"), _SENTENCE):
+            raise AgentError(self._host, trouble)
+        self.known_namespaces = namespaces_of(row)
+        return self.known_namespaces
 
     async def learn_rights(self, state: KubernetesState) -> None:
         """Ask for the user's rights and store them in `state`, unless it has them already."""
@@ -100,9 +115,7 @@ class KubernetesClient:
         argv = ("kubectl", *where, "apply", "--server-side", "--field-manager=rankdeck", "-f", "-")
         result = await run_program(self._agents.shell, self._host, argv, text.encode(), ASK_LIMIT)
         if result.code != 0:
-            raise AgentError(
-                self._host, clean_line(result.err.decode("utf-8", "replace"), _SENTENCE)
-            )
+            raise AgentError(self._host, _on_one_line(result.err))
         return "\n".join(
             clean_line(line, _WORD) for line in result.out.decode("utf-8", "replace").splitlines()
         )
@@ -124,18 +137,22 @@ class KubernetesClient:
         stdin = manifest.text.encode()
         result = await run_program(self._agents.shell, self._host, argv, stdin, ASK_LIMIT)
         if result.code != 0:
-            said = clean_line(result.err.decode("utf-8", "replace"), _SENTENCE)
+            said = _on_one_line(result.err)
             raise AgentError(self._host, f"{manifest.file}: kubectl {verb}: {said}")
         lines = result.out.decode("utf-8", "replace").split()
         return tuple(clean_line(line, _WORD) for line in lines)
 
-    async def _ask(self, verb: str) -> ProgramResult:
+    async def _ask(self, verb: str, more: Mapping[str, str] | None = None) -> ProgramResult:
         answer = await self._agents.call(
-            self._host, ("cluster", verb), self._config, limit=ASK_LIMIT
+            self._host, ("cluster", verb), self._line(more), limit=ASK_LIMIT
         )
         if answer.code != 0:
             raise AgentError(self._host, answer.complaint)
         return answer
+
+    def _line(self, more: Mapping[str, str] | None = None) -> bytes:
+        """The configuration of a `cluster` command."""
+        return json.dumps({**self._chosen, **(more or {})}).encode() + b"\n"
 
     async def watch(self, fleet: Fleet, state: KubernetesState) -> None:
         """Write all changes to fleet and state until cancelled; after an
@@ -145,7 +162,7 @@ class KubernetesClient:
         """
         if not self.asked:
             return
-        source = RowSource(self._agents, self._host, ("cluster", "watch"), self._config)
+        source = RowSource(self._agents, self._host, ("cluster", "watch"), self._line())
         taken = kubernetes_takes(fleet, state)
         await command.watch_command(source, lambda: taken, taken["trouble"])
 
@@ -182,6 +199,11 @@ def kubernetes_takes(fleet: Fleet | None, state: KubernetesState) -> Takes:
         "ready": ready,
         "trouble": trouble,
     }
+
+
+def _on_one_line(said: bytes) -> str:
+    """What kubectl says, which may be several lines, as one; safe to show."""
+    return clean_line(" ".join(said.decode("utf-8", "replace").split()), _SENTENCE)
 
 
 # ---- rows -------------------------------------------------------------------------------
@@ -225,6 +247,25 @@ def _device(item: tuple[str, object]) -> tuple[str, DeviceCount] | None:
     name, row = item
     found = fitting_fields(as_table(row), _DEVICE)
     return (clean_line(name, 253), DeviceCount(**found)) if len(found) == len(_DEVICE) else None
+
+
+_MOST_NAMESPACES = 500
+
+
+def namespaces_of(row: Mapping[str, Any]) -> Namespaces:
+    """The answer to `cluster namespaces`; what is no name is left out."""
+    allowed: dict[str, bool] = {}
+    for one in as_tables(row.get("namespaces"), _MOST_NAMESPACES):
+        name = one.get("name")
+        if isinstance(name, str) and NAMESPACE.fullmatch(name):
+            allowed[name] = one.get("allowed") is True
+    return Namespaces(
+        allowed=tuple(name for name, may in allowed.items() if may),
+        closed=tuple(name for name, may in allowed.items() if not may),
+        current=clean_line(row.get("current"), 63),
+        every=row.get("every") is True,
+        why=clean_line(row.get("why"), _SENTENCE),
+    )
 
 
 _MOST_PODS, _MOST_RANKS = 4096, 65536

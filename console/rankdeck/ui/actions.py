@@ -323,6 +323,8 @@ COMMANDS: tuple[Command, ...] = (
     Command("drain", "", "Slurm: drain the marked nodes, else this one: WHY; on other clusters: the commands, to copy"),
     Command("resume", "", "Slurm: resume nodes that were drained from here; `resume anyway`: also those that others drained"),
     Command("cp", "", "Copy a file to the marked nodes: FILE [PATH]; or from them, as NAME.NODE: `:FILE [FOLDER]`"),
+    Command("namespace", "NAMESPACE", "Kubernetes: what is in namespace NAME (`*`: all); alone: those there are, and where you may look"),
+    Command("allocation", "ALLOCATION", "Slurm: work within an allocation you hold: its number; alone: that of `salloc` around us; `off`: back"),
     Command("rank", "RANK", "On a job: zoom into this rank"),
     Command("attempt", "", "On a job that Slurm requeued: only the output of run N, from 0, and how it ended; alone: all runs"),
     Command("pager", "", "On a job: the whole log of this rank in $PAGER, on its node"),

@@ -16,10 +16,10 @@ from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
 from textual.widgets import Input
 
+from rankdeck.config.allocations import allocation_offer
 from rankdeck.config.user import UiSettings
 from rankdeck.errors import HostKeyError, RankdeckError, leaf_errors
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.health import Level
 from rankdeck.model.safe_text import printable_line
 from rankdeck.state.fleet import Fleet
 from rankdeck.ui import actions, command_actions, terminal, themes
@@ -28,11 +28,12 @@ from rankdeck.ui.basic_colours import SixteenColours
 from rankdeck.ui.fleet_views import ViewError
 from rankdeck.ui.formatting import is_acknowledged
 from rankdeck.ui.garbage_collection import IdleTime, free_painted_lines, stop_full_collections
-from rankdeck.ui.opening import NotOpenError, OpenSession
+from rankdeck.ui.opening import NotOpenError, Opener, OpenSession
 from rankdeck.ui.operations import open_shell, replay_job, show_first
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.base import PAINT, BaseScreen
 from rankdeck.ui.terminal import Dismissed, FrameDiff, KeyQueue, TerminalDriver
+from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.rules.units import write_duration
 
 if TYPE_CHECKING:
@@ -62,6 +63,12 @@ class RankdeckApp(FrameDiff):
     """The nodes that are well only because what is wrong was acknowledged."""
     few_colours = False
     """Whether the terminal has no more than sixteen colours."""
+    first_screen = "fleet"
+    """The main screen to show first; when the cluster changes, the one that was shown last."""
+    next_cluster: Cluster | None = None
+    """The cluster to show when this console has ended; None: no other."""
+    may_change = False
+    """Whether another cluster can be opened after this one."""
     _counted: object = None
     """The fleet whose changes are counted in `summary`."""
 
@@ -77,7 +84,7 @@ class RankdeckApp(FrameDiff):
         self._register_themes()
         self.set_alphabet(ascii_only=settings.ascii)
         self.animation_level = "none"
-        self.cluster, self.session = cluster, session
+        self.cluster, self.first_cluster, self.session = cluster, cluster, session
         self._unheard = Fleet(cluster)
         self.trouble = ""
         self.first_job, self.first_replay = "", 0.0
@@ -142,6 +149,10 @@ class RankdeckApp(FrameDiff):
         self.set_interval(PAINT, self._look, name="look")
         if self._opener is not None:
             self.call_after_refresh(self._begin)
+        if self.first_screen != "fleet":
+            self.call_after_refresh(self.goto, self.first_screen)
+        if offer := allocation_offer(self.cluster):
+            self.call_after_refresh(self.say, offer, "dim")
         for fault in self._faults():
             self.call_after_refresh(self.say, fault, "warn")
 
@@ -325,6 +336,21 @@ class RankdeckApp(FrameDiff):
             self.say(str(error), "warn")
             return True
 
+    def change_cluster(self, cluster: Cluster) -> None:
+        """Close this cluster, then show another in its place. Jobs go on."""
+        if not self.may_change:
+            self.say("no other cluster can be opened here", "warn")
+            return
+        shown = (
+            name
+            for s in reversed(self.screen_stack)
+            for name in self._homes
+            if s is self._homes[name]
+        )
+        self.first_screen = next(shown, "fleet")
+        self.next_cluster = cluster
+        self.leave()
+
     # ---- messages
 
     @property
@@ -503,18 +529,21 @@ class RankdeckApp(FrameDiff):
 
 
 def run_console(
-    open_session: OpenSession,
-    settings: UiSettings,
-    *,
-    cluster: Cluster,
-    job: str = "",
-    replay: float = 0.0,
+    opener: Opener, settings: UiSettings, *, cluster: Cluster, job: str = "", replay: float = 0.0
 ) -> int:
-    """Run the console on this cluster, first on `job` or its replay; returns the exit status."""
+    """Run the console on this cluster, first on `job` or its replay; returns the exit status.
+
+    When the user changes to another cluster, `opener` opens that one.
+    """
     stop_full_collections()
     free_painted_lines()
-    app = RankdeckApp(cluster, settings)
-    app.first_job, app.first_replay = job, replay
-    app.open_with(open_session)
-    status = app.run()
-    return status if status is not None else app.return_code or 0
+    first, screen = cluster, "fleet"
+    while True:
+        app = RankdeckApp(cluster, settings)
+        app.first_job, app.first_replay, app.first_screen = job, replay, screen
+        app.first_cluster, app.may_change = first, True
+        app.open_with(partial(opener, cluster))
+        status = app.run()
+        if app.next_cluster is None:
+            return status if status is not None else app.return_code or 0
+        cluster, screen, job, replay = app.next_cluster, app.first_screen, "", 0.0

@@ -27,6 +27,12 @@ from rankdeck.ui.operations import (
     target_nodes,
     write_job_report,
 )
+from rankdeck.ui.other_clusters import (
+    change_allocation,
+    change_namespace,
+    known_allocations,
+    known_namespaces,
+)
 from rankdeck.ui.screens import base
 from rankdeck_agent.wire import LAUNCHER
 
@@ -70,6 +76,8 @@ _CHOICES: Mapping[str, Callable[["Console"], list[str]]] = {
     "COLUMN": lambda _: fleet_views.column_names(),
     "SORT": lambda _: [*fleet_views.SORTS, *fleet_views.column_names()],
     "QUESTION": lambda _: list(QUESTIONS),
+    "NAMESPACE": known_namespaces,
+    "ALLOCATION": known_allocations,
 }
 """Argument of a command -> its values, where they need no open cluster."""
 
@@ -356,6 +364,8 @@ VERBS: dict[str, Callable[["Console", str], None]] = {
     "resume": _resume,
     **{do: _change(do) for do in ("hold", "release", "requeue", "timelimit")},
     "slurm": _slurm,
+    "namespace": change_namespace,
+    "allocation": change_allocation,
     "cp": _cp,
     "view": _view,
     "columns": _columns,

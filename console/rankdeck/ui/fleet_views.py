@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rankdeck.config.document import load_json
 from rankdeck.config.files import create_private_folder, is_missing, write_user_file
 from rankdeck.errors import ConfigError
-from rankdeck.model.health import Level, Occurrence, leading_events
+from rankdeck.model.health import Occurrence, leading_events
 from rankdeck.model.json_tables import is_table
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.rank import State
@@ -35,7 +35,7 @@ from rankdeck.ui.widgets.plots import (
     draw_spark,
     round_up,
 )
-from rankdeck_agent.rules.levels import SUMMARY, sum_of
+from rankdeck_agent.rules.levels import SUMMARY, Level, sum_of
 from rankdeck_agent.wire import METRICS
 
 if TYPE_CHECKING:

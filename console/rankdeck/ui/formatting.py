@@ -4,13 +4,13 @@ import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from rankdeck.model.health import REMEMBERED, Level, Reason, Sentence
+from rankdeck.model.health import REMEMBERED
 from rankdeck.model.rank import Activity, signal_name, signal_of
 from rankdeck.model.safe_text import printable_line
 from rankdeck.model.text import day_time
 from rankdeck.rules.query import Subject
 from rankdeck.state.fleet import NodeState
-from rankdeck_agent.rules.levels import by_cause
+from rankdeck_agent.rules.levels import Level, Reason, Sentence, by_cause
 
 NOTHING = "–"
 BYTES = ("B", "K", "M", "G", "T", "P")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rankdeck.model.health import Level, PastNumbers, PastSeries, PastView, Reason, Sentence, Times
+from rankdeck.model.health import PastNumbers, PastSeries, PastView, Times
 from rankdeck.model.safe_text import printable_line
 from rankdeck.state.fleet import SwitchPort
 from rankdeck.state.node import NodeState
@@ -16,7 +16,7 @@ from rankdeck.ui.themes import Glyphs, Mark
 from rankdeck.ui.widgets.canvas import Run, Runs, cut_text, draw_bar, fit_text, join_blocks
 from rankdeck.ui.widgets.plots import Figure, Scale, columns_of, draw_frame, draw_spark, round_up
 from rankdeck_agent.rules.coverage import CheckResult, coverage_words
-from rankdeck_agent.rules.levels import by_cause
+from rankdeck_agent.rules.levels import Level, Reason, Sentence, by_cause
 
 LEVELS = {level.word: level for level in Level}
 FINDING = 42

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from rankdeck.session import Session
 
 OpenSession = Callable[[], "AbstractAsyncContextManager[Session]"]
+Opener = Callable[[Cluster], "AbstractAsyncContextManager[Session]"]
+"""Opens this cluster."""
 
 
 class NotOpenError(RankdeckError):

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, cast
 from rankdeck import plugins
 from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Capabilities
-from rankdeck.model.health import Ack, Level, parse_duration
+from rankdeck.model.health import Ack, parse_duration
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.safe_text import printable_line
 from rankdeck.ui.actions import CommandError
 from rankdeck.ui.formatting import format_many
 from rankdeck.ui.screens import base
+from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import LAUNCHER
 
 if TYPE_CHECKING:

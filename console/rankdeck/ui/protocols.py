@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from textual.screen import Screen
 
-from rankdeck.model.health import Level
 from rankdeck.ui.actions import Tour
 from rankdeck.ui.themes import Glyphs, Palette
+from rankdeck_agent.rules.levels import Level
 
 if TYPE_CHECKING:
     from rankdeck.model.cluster import Cluster
@@ -33,6 +33,8 @@ class Console(Theme, Protocol):
 
     cluster: Cluster
     """The cluster as its file describes it."""
+    first_cluster: Cluster
+    """The cluster for which the console was started, before any `change_cluster`."""
     session: Session | None
     """The open cluster; None until it is open. Its requests: `need_session`."""
     trouble: str
@@ -158,6 +160,10 @@ class Console(Theme, Protocol):
 
     def leave(self) -> None:
         """End the console."""
+        ...
+
+    def change_cluster(self, cluster: Cluster) -> None:
+        """Close this cluster, then show another in its place. Jobs go on."""
         ...
 
     # ---- of textual.app.App

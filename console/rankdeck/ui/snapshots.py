@@ -4,7 +4,6 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from rankdeck.model.health import Level, Reason
 from rankdeck.model.safe_text import printable_line
 from rankdeck.rules.query import Subject
 from rankdeck.state.fleet import Fleet, NodeState
@@ -14,6 +13,7 @@ from rankdeck.ui.fleet_views import NUMBERS, NodeColumn, find_column
 from rankdeck.ui.themes import Glyphs
 from rankdeck.ui.widgets.canvas import Runs, cut_text, draw_bar
 from rankdeck.ui.widgets.plots import Scale, draw_spark, round_up
+from rankdeck_agent.rules.levels import Level, Reason
 
 Order = tuple[Any, ...]
 Key = Callable[[str], Order]

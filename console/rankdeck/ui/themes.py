@@ -16,9 +16,9 @@ from textual.theme import Theme
 from rankdeck.config import document
 from rankdeck.config.document import Entry
 from rankdeck.errors import ConfigError
-from rankdeck.model.health import Level
 from rankdeck.model.rank import RankStatus, State
 from rankdeck.model.safe_text import LIMIT, TAB, printable_line, show_invisible, strip_codes
+from rankdeck_agent.rules.levels import Level
 
 PREFIX = "sgr/"
 _CODE = re.compile(r"\x1b\[([0-9;:]*)m")

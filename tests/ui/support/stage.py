@@ -38,6 +38,7 @@ from rankdeck.model.schedulers import (
     JobOrder,
     KubernetesJob,
     LogRun,
+    Namespaces,
     ServiceChange,
     ServiceOrder,
     SlurmJob,
@@ -92,6 +93,18 @@ def plan_of(job: str, nodes: int, per_node: int) -> Plan:
         nodes=plans,
         abort=Abort(),
     )
+
+
+class KnownNamespaces:
+    """The API server's answer about namespaces, which a test gives."""
+
+    def __init__(self) -> None:
+        self.answer = self.known_namespaces = Namespaces()
+
+    async def namespaces(self, also: str = "") -> Namespaces:
+        del also
+        self.known_namespaces = self.answer
+        return self.answer
 
 
 class SessionDouble:
@@ -156,6 +169,7 @@ class SessionDouble:
         self.job_orders: list[tuple[JobOrder, str]] = []
         self.job_changes: list[JobChange] = []
         """Answers of Slurm to successive orders about jobs."""
+        self.kubernetes_client = KnownNamespaces()
         self.slurm_asked: list[tuple[str, tuple[str, ...]]] = []
         self.slurm_says = SlurmPages()
         self.refused: dict[str, str] = {}

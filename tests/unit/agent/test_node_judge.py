@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.health import Level
 from rankdeck.state import sanitize
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.fleet_history import MOST_AN_HOUR
 from rankdeck.telemetry.link import FleetUpdater
-from rankdeck_agent.rules.levels import NODE_MORE, SUMMARY, Expected
+from rankdeck_agent.rules.levels import NODE_MORE, SUMMARY, Expected, Level
 from rankdeck_agent.rules.report import expectations_fingerprint, health_of, shorten_report
 from rankdeck_agent.sampler import NodeJudge, Reporter
 from rankdeck_agent.seen_devices import SeenDevices

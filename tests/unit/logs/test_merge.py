@@ -4,9 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck.logs.view import EVENT, GAP, NODE, LineFilter, MergedLine, MergedLog
-from rankdeck.model.health import Level, Occurrence
+from rankdeck.model.health import Occurrence
 from rankdeck.state.lines import Line
 from rankdeck.ui.widgets.logview import LogView
+from rankdeck_agent.rules.levels import Level
 from tests.unit.logs.feed import log_of, write
 
 TIMED = st.lists(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from rankdeck.logs.view import GOALS, goal_of
-from rankdeck.model.health import Level, Occurrence
+from rankdeck.model.health import Occurrence
 from rankdeck.model.safe_text import printable_line
 from rankdeck.rules import query
 from rankdeck.state.fleet_history import LogMessage
@@ -17,6 +17,7 @@ from rankdeck.ui.screens.base import BaseScreen, Details, ListFilter, no_match
 from rankdeck.ui.screens.modals import row_lines
 from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.vtable import Column, VTable
+from rankdeck_agent.rules.levels import Level
 
 NOTHING_YET = "nothing has happened on the nodes since this console was opened"
 SHOWN = 2000

@@ -8,7 +8,6 @@ from typing import ClassVar
 
 from textual.widget import Widget
 
-from rankdeck.model.health import Level
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import printable_line
 from rankdeck.rules import query
@@ -30,6 +29,7 @@ from rankdeck.ui.themes import Mark
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, TextPage, fit_runs, measure_runs
 from rankdeck.ui.widgets.plots import Scale
 from rankdeck.ui.widgets.vtable import CellMap, Column, VTable
+from rankdeck_agent.rules.levels import Level
 
 ROLE_RANK = {"bad": 4, "warn": 3, "unknown": 2, "ok": 1}
 WIDE = 150

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import ClassVar
 
-from rankdeck.model.health import Level
 from rankdeck.model.job import State
 from rankdeck.model.rank import RankStatus
 from rankdeck.model.safe_text import printable_line
@@ -16,6 +15,7 @@ from rankdeck.ui import actions, command_actions
 from rankdeck.ui.screens.base import BaseScreen, ListFilter
 from rankdeck.ui.themes import Glyphs
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, break_runs, join_blocks
+from rankdeck_agent.rules.levels import Level
 
 KEYS = 20
 """Width of the column of keys in cells; longer keys have a line of their own."""

@@ -19,7 +19,6 @@ from rankdeck.config.files import config_folder, write_new
 from rankdeck.config.jobs import fill_form, form_of
 from rankdeck.config.user import allow_uses
 from rankdeck.errors import RankdeckError, UntrustedError
-from rankdeck.model.health import Level
 from rankdeck.model.job import Job, JobSpec, Plan
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import printable_line
@@ -34,6 +33,7 @@ from rankdeck.ui.screens.modals import PASTED, file_question
 from rankdeck.ui.widgets.bars import Form
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, break_runs
 from rankdeck.ui.widgets.vtable import Column, VTable
+from rankdeck_agent.rules.levels import Level
 
 FIELDS = (
     ("nodes", "nodes"),

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from textual.geometry import Size
 
-from rankdeck.model.health import Level
 from rankdeck.model.safe_text import printable_line
 from rankdeck.state.fleet import NodeState, SwitchPort
 from rankdeck.state.sanitize import number_in
@@ -27,7 +26,7 @@ from rankdeck.ui.themes import Glyphs
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, cut_text, draw_bar, fit_runs, fit_text
 from rankdeck.ui.widgets.plots import Figure, Scale, draw_columns, draw_spark
 from rankdeck_agent.rules.coverage import coverage_words
-from rankdeck_agent.rules.levels import EVENT_LEVELS
+from rankdeck_agent.rules.levels import EVENT_LEVELS, Level
 from rankdeck_agent.rules.unread import is_beside
 
 EVENTS = 20

@@ -13,7 +13,6 @@ from textual.widget import Widget
 
 from rankdeck.config.files import expand_path
 from rankdeck.errors import RankdeckError
-from rankdeck.model.health import Level
 from rankdeck.model.job import RankState
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.process import NodeProcess, OutputGroup, RankUse, rank_uses
@@ -29,6 +28,7 @@ from rankdeck.ui.screens.modals import ChangeQuestion, row_lines
 from rankdeck.ui.themes import Mark, paint_line
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, fit_runs
 from rankdeck.ui.widgets.vtable import Column, VTable
+from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import SIGNALS
 
 MOST_LINES = 2_000

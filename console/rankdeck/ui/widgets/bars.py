@@ -14,7 +14,6 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input
 
-from rankdeck.model.health import Level
 from rankdeck.model.safe_text import printable_line
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.actions import STEPS
@@ -28,6 +27,7 @@ from rankdeck.ui.widgets.canvas import (
     line_ends,
     measure_runs,
 )
+from rankdeck_agent.rules.levels import Level
 
 if TYPE_CHECKING:
     from rankdeck.ui.protocols import Console

@@ -136,5 +136,13 @@ class RootLab(rootless.Lab):
         return IMAGES / "none"
 
     def _kept(self) -> list[str]:
-        kept = (self.folder, Path(sys.prefix).resolve())
-        return [str(path).lstrip("/") for path in kept]
+        kept = [self.folder, Path(sys.prefix).resolve()]
+        if console_on_nodes():
+            kept += [Path(sys.base_prefix).resolve(), rootless.REPOSITORY]
+        outer = [path for path in kept if not set(kept) & set(path.parents)]
+        return [str(path).lstrip("/") for path in outer]
+
+
+def console_on_nodes() -> bool:
+    """Whether nodes can run the console: its Python has a folder of its own, which they share."""
+    return not Path(sys.base_prefix).resolve().is_relative_to("/usr")
