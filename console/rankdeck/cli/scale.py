@@ -15,9 +15,10 @@ from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.scaling import Trial
 from rankdeck.model.text import day_time, significant_figures
 from rankdeck.rules.secrets import Secrets
-from rankdeck.scaling.planning import ScaleRequest, ScalingError, job_of, parse_counts, parse_values
+from rankdeck.scaling.planning import ScaleRequest, ScalingError, job_of, parse_counts
 from rankdeck.scaling.study import ScalingProtocol, Study, StudyState
 from rankdeck.scaling.table import point_heads, point_row, study_headline, study_shape
+from rankdeck.scaling.typed import join_values
 from rankdeck.session import Session
 from rankdeck_agent.rules.units import write_duration
 
@@ -60,15 +61,6 @@ def scale_request(cluster: Cluster, options: argparse.Namespace) -> ScaleRequest
         )
     except ScalingError as error:
         raise UsageError(str(error)) from error
-
-
-def join_values(changes: list[str], option: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """(key, values) of these options; a key that is given twice has the values of both."""
-    found: dict[str, tuple[str, ...]] = {}
-    for change in changes:
-        key, values = parse_values(change, option)
-        found[key] = (*found.get(key, ()), *values)
-    return tuple(found.items())
 
 
 # ---- run

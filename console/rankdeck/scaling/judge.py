@@ -168,7 +168,7 @@ def _verdicts(plan: StudyPlan, trials: Sequence[Trial], judged: Judged) -> Itera
 
 
 def _percent(share: float) -> str:
-    return f"{share * 100:.0f} %" if share >= 0.0995 or share == 0 else f"{share * 100:.1f} %"
+    return f"{share * 100:.0f} %" if share >= 0.0995 or share < 5e-4 else f"{share * 100:.1f} %"
 
 
 def _capped(share: float) -> str:
@@ -190,10 +190,14 @@ def _paying(plan: StudyPlan, curve: Curve) -> Iterator[ScaleVerdict]:
         text = f"pays up to {_ranks(best)}, the most that were tried: efficiency {efficiency}"
         yield ScaleVerdict(VerdictKind.PAYS, text, curve.name)
     else:
-        of = "" if best is base else f" (efficiency {efficiency})"
+        upto = (
+            f"more than {_ranks(base)} do not pay"
+            if best is base
+            else f"pays up to {_ranks(best)} (efficiency {efficiency})"
+        )
         text = (
-            f"pays up to {_ranks(best)}{of}; with {_ranks(stops)} the efficiency is"
-            f" {_percent(stops.efficiency or 0.0)}, below {_percent(PAYS)}"
+            f"{upto}; with {_ranks(stops)} the efficiency is {_percent(stops.efficiency or 0.0)},"
+            f" below {_percent(PAYS)}"
         )
         yield ScaleVerdict(VerdictKind.STOPS, text, curve.name)
     for before, after in pairwise(points):
@@ -239,7 +243,7 @@ def _laws(plan: StudyPlan, curve: Curve) -> Iterator[ScaleVerdict]:
     shares = [(one, one.serial) for one in curve.measured if one.serial is not None]
     if len(shares) > 1 and not plan.weak:
         (first, low), (last, high) = shares[0], shares[-1]
-        if high > max(low * _GROWTH, low + 0.02, 0.02):
+        if low < 1 and high > max(low * _GROWTH, low + 0.02, 0.02):
             text = (
                 f"the serial share by single points grows from {_capped(low)} ({_ranks(first)}) to"
                 f" {_capped(high)} ({_ranks(last)}): an overhead that grows with the ranks, not a serial part"

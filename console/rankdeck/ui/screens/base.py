@@ -472,6 +472,7 @@ SCREENS = {
     "help": "help:HelpScreen",
     "acceptance": "acceptance:AcceptanceScreen",
     "pair": "acceptance:PairScreen",
+    "scaling": "scaling:ScalingScreen",
 }
 """Name of a screen -> its module and class."""
 
