@@ -189,7 +189,9 @@ def _say_study(session: Session, study: Study, options: argparse.Namespace) -> N
 def _print_study(study: Study) -> None:
     plan = study.plan
     kind = "the work grows with the ranks" if plan.weak else "the same work with more ranks"
-    output.print_text(f"{study.id}: {plan.job} on {plan.cluster}: {study_headline(study)}; {kind}")
+    output.print_text(
+        f"{study.id}: {plan.job} on {plan.cluster}: {study.progress.value}, {study_headline(study)}; {kind}"
+    )
     rows = [point_row(study, curve, one) for curve in study.curves for one in curve.points]
     output.say_table(point_heads(study), rows)
     for one in study.verdicts:

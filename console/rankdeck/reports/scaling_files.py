@@ -86,7 +86,7 @@ def _verdicts(study: Study) -> Iterator[Html]:
 
 def _facts(study: Study, now: float) -> Iterator[tuple[str, Part]]:
     plan = study.plan
-    yield "Study", study.id
+    yield "Study", f"{study.id}, {study.progress.value}"
     yield "Job file", plan.file
     yield (
         "Compared",

@@ -222,21 +222,20 @@ def _laws(plan: StudyPlan, curve: Curve) -> Iterator[ScaleVerdict]:
     fit = curve.fit
     if fit is None:
         return
-    error = (
-        f" ± {_percent(fit.error)}" if fit.error is not None else ", too few runs to say how surely"
-    )
+    error = f" ± {_percent(fit.error)}" if fit.error is not None else ""
+    doubt = "" if fit.error is not None else "; too few runs to say how surely"
     if fit.misfit > _NO_LAW:
         law = "Gustafson" if plan.weak else "Amdahl"
         text = f"{law}'s law does not hold: the points lie {_percent(fit.misfit)} beside it"
     elif plan.weak:
-        text = f"Gustafson's law: {_percent(fit.share)}{error} of the time is serial"
+        text = f"Gustafson's law: {_percent(fit.share)}{error} of the time is serial{doubt}"
     else:
         most = (
             f": never more than {significant_figures(fit.most, 3)} times one rank"
             if fit.share > _LEAST_SHARE
             else ""
         )
-        text = f"Amdahl's law: {_percent(fit.share)}{error} of the work is serial{most}"
+        text = f"Amdahl's law: {_percent(fit.share)}{error} of the work is serial{most}{doubt}"
     if _BAD_FIT < fit.misfit <= _NO_LAW:
         text += f"; it fits badly: points lie {_percent(fit.misfit)} beside it"
     yield ScaleVerdict(VerdictKind.LAW, text, curve.name)

@@ -18,13 +18,10 @@ def study_headline(study: Study) -> str:
     """How far the study is, in a few words."""
     done, bad = len(study.trials), sum(1 for one in study.trials if one.text)
     failed = f", {bad} without a result" if bad else ""
-    if study.progress is StudyState.RUNNING:
-        return f"{done} of {study.runs} runs{failed}" + (
-            f", now {study.running}" if study.running else ""
-        )
     if study.progress is StudyState.DONE:
         return f"{done} runs{failed}"
-    return f"{study.progress.value}, {done} of {study.runs} runs{failed}"
+    now = f", now {study.running}" if study.running else ""
+    return f"{done} of {study.runs} runs{failed}{now}"
 
 
 def number_name(study: Study) -> str:
@@ -62,7 +59,11 @@ def _percent(share: float | None) -> str:
         return "-"
     if share > 1.5:
         return "> 100 %"
-    return f"{share * 100:.0f} %" if abs(share) >= 0.0995 else f"{share * 100:.1f} %"
+    return (
+        f"{share * 100:.0f} %"
+        if abs(share) >= 0.0995 or abs(share) < 5e-4
+        else f"{share * 100:.1f} %"
+    )
 
 
 def study_shape(study: Study) -> dict[str, Any]:

@@ -108,15 +108,15 @@ class ScalingStudies:
             )
 
     def trials(self, study: str) -> tuple[Trial, ...]:
-        """The runs of a study, in the order of blocks; those that cannot be read are left out."""
-        query = "SELECT body FROM trial WHERE study = ? ORDER BY block, point"
+        """The runs of a study in their order; those that cannot be read are left out."""
+        query = "SELECT body FROM trial WHERE study = ?"
         found: list[Trial] = []
         for (body,) in self._store.rows(query, study):
             try:
                 found.append(read_value(Trial, json.loads(body)))
             except (ValueError, TypeError):
                 continue
-        return tuple(found)
+        return tuple(sorted(found, key=lambda one: (one.block, one.at)))
 
     def _write(self, statement: str, rows: list[Row]) -> None:
         if not self._store.put(statement, rows):

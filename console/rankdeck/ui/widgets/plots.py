@@ -220,7 +220,8 @@ def draw_bars(figure: BarFigure, room: tuple[int, int], glyphs: Glyphs) -> list[
     groups = figure.groups[-max(inner // (most + 1), 1) :]
     each = inner // max(len(groups), 1)
     wide = max((each - 1) // most, 1)
-    blocks = [_group(group, (wide, rows), glyphs, figure.top) for group in groups]
+    gap = int(most > 1 and wide > 2)  # between bars, which may have one height and one sign
+    blocks = [_group(group, (wide - gap, rows), glyphs, figure.top, gap) for group in groups]
     labels = {rows - 1: figure.say(0.0), 0: figure.say(figure.top)}
     if rows >= _LEAST_MIDDLE:
         labels[rows // 2] = figure.say(figure.top / 2)
@@ -244,12 +245,14 @@ def _short_name(name: str, width: int) -> str:
     return name[: width - 1] if width > 1 else name[:1]
 
 
-def _group(group: BarGroup, room: tuple[int, int], glyphs: Glyphs, top: float) -> list[list[Run]]:
-    """The lines of a group, each bar painted as a plot of one number."""
+def _group(
+    group: BarGroup, room: tuple[int, int], glyphs: Glyphs, top: float, gap: int
+) -> list[list[Run]]:
+    """The lines of a group, each bar painted as a plot of one number and followed by a gap."""
     wide, rows = room
     lines: list[list[Run]] = [[] for _ in range(rows)]
     for value, role in group.bars:
         plot = draw_plot([value] * columns_of(wide, glyphs), room, glyphs, Scale(top, 0.0, role))
         for line, part in zip(lines, plot, strict=True):
-            line += part
+            line += [*part, (" " * gap, "text")]
     return lines
