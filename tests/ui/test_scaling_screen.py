@@ -66,7 +66,7 @@ async def test_a_bar_is_as_high_as_its_number_and_says_so_in_ascii() -> None:
     assert screen.isascii()
     rows = [line[9:76] for line in screen.splitlines() if line.startswith("|")]
     heights = [sum(row[at] != " " for row in rows) for at in (4, 20, 38, 55)]
-    assert heights == [4, 4, 8, 8]
+    assert heights == [5, 5, 8, 8]
 
 
 async def test_m_begins_with_the_next_plot_where_not_all_fit() -> None:

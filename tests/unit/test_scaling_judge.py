@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rankdeck.model.scaling import WALL, Signs, TrialOutcome
-from rankdeck.scaling.judge import choose_number, costs, judge_study
+from rankdeck.scaling.judge import choose_number, is_cost, judge_study
 from rankdeck.scaling.study import VerdictKind
 from tests.support.scaling_study import amdahl, falling, plan_of, point, trials_of
 
@@ -55,7 +55,7 @@ def test_a_speed_is_better_the_higher_it_is() -> None:
      ("mflops", False), ("tokens_s", False), ("steps_s", False), ("estimate", False), ("uses", False)],
 )  # fmt: skip
 def test_names_of_times_are_known(name: str, lower: bool) -> None:
-    assert costs(name) is lower
+    assert is_cost(name) is lower
 
 
 def test_work_that_grows_with_the_ranks_has_gustafsons_law() -> None:

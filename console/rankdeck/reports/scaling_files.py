@@ -71,7 +71,7 @@ def study_page(study: Study, now: float) -> str:
         f"How {plan.job} scales on {plan.cluster}: {study_headline(study)}",
         *_verdicts(study),
         html.section_html("Results", html.table_html(point_heads(study), rows)),
-        html.section_html("Plots", *map(rank_plot_html, study_plots(study))),
+        html.section_html("Plots", *map(rank_plot_html, report_plots(study))),
         html.section_html("The study", html.facts_html(_facts(study, now))),
         html.section_html("Runs", _runs(study)),
     )
@@ -122,7 +122,7 @@ def _number(value: float | None) -> str:
 # ---- plots
 
 
-def study_plots(study: Study) -> Iterator[RankPlot]:
+def report_plots(study: Study) -> Iterator[RankPlot]:
     """Speed-up with the ideal line and the law, efficiency, the number itself."""
     scaling = [curve for curve in study.curves if curve.scales]
     if scaling:

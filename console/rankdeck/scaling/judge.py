@@ -27,7 +27,7 @@ _BAD_FIT, _NO_LAW = 0.08, 0.25
 """Misfit from which a law is doubtful, and from which it says nothing."""
 
 
-def costs(name: str) -> bool:
+def is_cost(name: str) -> bool:
     """Whether less of this number is better: a time."""
     return bool(_COST.search(name.lower()))
 
@@ -54,7 +54,7 @@ def judge_study(plan: StudyPlan, trials: Sequence[Trial], number: str = "") -> J
         if name == WALL
         else next((one.unit for one in trials if one.unit and plan.reader == name), "")
     )
-    lower = plan.lower_is_better if name == plan.reader else costs(name)
+    lower = plan.lower_is_better if name == plan.reader else is_cost(name)
     curves = tuple(
         _curve(plan, label, places, trials, (name, lower))
         for label, places in _curves(plan.points).items()

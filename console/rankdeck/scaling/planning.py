@@ -17,7 +17,7 @@ from rankdeck.model.scaling import ScalePoint, StudyPlan
 
 MOST_RUNS, MOST_POINTS, MOST_REPEATS = 1000, 200, 100
 MOST_RANKS = 1_000_000
-_GROWS = re.compile(r"\{(?:(\d{1,9}) ?\* ?)?(ranks|nodes)\}")
+_GROWS = re.compile(r"\{(?:(\d{1,9})\s?\*\s?)?(ranks|nodes)\}")
 """`{ranks}`, `{24*ranks}`, `{nodes}` in a value: replaced by a number."""
 
 

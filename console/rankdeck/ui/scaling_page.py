@@ -104,7 +104,7 @@ def _wrapped(text: str, width: int, *, doubtful: bool) -> Iterator[Runs]:
 # ---- plots
 
 
-def study_plots(study: Study, room: tuple[int, int], first: str, glyphs: Glyphs) -> list[Runs]:
+def draw_study_plots(study: Study, room: tuple[int, int], first: str, glyphs: Glyphs) -> list[Runs]:
     """As many plots as fit side by side into `room` (cells, lines), beginning with `first`."""
     width, height = room
     figures = _figures(study)

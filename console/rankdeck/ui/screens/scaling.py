@@ -19,11 +19,11 @@ from rankdeck.ui.scaling_page import (
     PLOT_NAMES,
     PLOT_WIDTH,
     STATE_ROLES,
+    draw_study_plots,
     run_line,
     study_line,
     study_lines,
     study_plan_lines,
-    study_plots,
     study_start_lines,
 )
 from rankdeck.ui.screens import base
@@ -124,7 +124,7 @@ class ScalingScreen(base.BaseScreen):
             height = self.size.height - 4
             room = min(max(height - _LEAST_BELOW, 0), _MOST_PLOT, max(height // 2, 6))
             width = self.size.width - 1
-            lines = study_plots(study, (width, room), self._plot, self.console.glyphs)
+            lines = draw_study_plots(study, (width, room), self._plot, self.console.glyphs)
             self.plots.styles.height = len(lines)
             self.plots.show(lines)
             self.page.show(study_lines(study, width))
