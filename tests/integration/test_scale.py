@@ -40,7 +40,8 @@ def started(person: Person, *words: str) -> "subprocess.Popen[str]":
 
 
 def running(person: Person) -> list[str]:
-    return [one["job"] for one in person.objects("jobs", "--parts") if one["state"] == "running"]
+    said = person.run("-c", "demo", "jobs", "--parts", "--json").stdout.splitlines()
+    return [job["job"] for job in map(json.loads, said) if job["state"] == "running"]
 
 
 def test_an_mpi_program_is_measured_with_more_ranks_and_its_report_is_written(

@@ -108,7 +108,7 @@ PLACES = {
     "no acceptance": Place(lambda: accepted(), ("6",), "no acceptance run"),
     "acceptance": Place(lambda: accepted(judged(made_run(4))), ("6",), "n1"),
     "no scaling": Place(lambda: Stage(cluster_of(3)), ("7",), "no scaling study"),
-    "scaling": Place(scaled, ("7",), "pays up to"),
+    "scaling": Place(scaled, ("7",), "stencil"),
     "processes": Place(with_processes, ("h",), "processes on"),
     "no processes": Place(lambda: sample.fleet(3)[0], ("h",), "0 processes on"),
     "ranks": Place(with_processes, ("h",), "16 ranks on", job=True),

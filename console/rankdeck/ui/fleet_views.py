@@ -637,9 +637,7 @@ def _job_lines(scene: Overview, width: int, glyphs: Glyphs) -> list[Runs]:
         f", {formatting.format_many(scene.others, 'job')} not followed here" if scene.others else ""
     )
     beside += (
-        f", {formatting.format_many(parts, 'job')} of an acceptance run (6) or study (7)"
-        if parts
-        else ""
+        f", {formatting.format_many(parts, 'job')} of acceptance or scaling (6, 7)" if parts else ""
     )
     head: Runs = [(" Jobs", "title"), (f"  {count} running or waiting{beside}", "dim")]
     if not shown:
