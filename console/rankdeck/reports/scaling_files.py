@@ -16,7 +16,7 @@ from rankdeck.reports.html import Html, Part, element_html
 from rankdeck.reports.job import write_moment
 from rankdeck.reports.scaling_plot import RankLine, RankPlot, RankValue, rank_plot_html
 from rankdeck.rules.secrets import Secrets
-from rankdeck.scaling.laws import amdahl_speedup
+from rankdeck.scaling.laws import NO_LAW, amdahl_speedup
 from rankdeck.scaling.study import PAYS, Curve, Study
 from rankdeck.scaling.table import (
     number_name,
@@ -157,7 +157,7 @@ def _line(curve: Curve, colour: int, what: str) -> RankLine:
 def _speedups(study: Study, curve: Curve, colour: int) -> Iterator[RankLine]:
     yield _line(curve, colour, "speedup")
     fit, points = curve.fit, curve.measured
-    if fit is None or study.plan.weak:
+    if fit is None or fit.misfit > NO_LAW or study.plan.weak:
         return
     first, last = points[0].point.ranks, points[-1].point.ranks
     usual = amdahl_speedup(fit.share, first)

@@ -9,7 +9,7 @@ from statistics import fmean, median, pstdev
 
 from rankdeck.model.scaling import WALL, ScalePoint, StudyPlan, Trial, TrialOutcome
 from rankdeck.model.text import list_names, significant_figures
-from rankdeck.scaling.laws import Fit, fit_amdahl, fit_gustafson, serial_share
+from rankdeck.scaling.laws import NO_LAW, Fit, fit_amdahl, fit_gustafson, serial_share
 from rankdeck.scaling.reasons import find_reasons
 from rankdeck.scaling.study import PAYS, Curve, CurvePoint, Judged, ScaleVerdict, VerdictKind
 
@@ -23,8 +23,8 @@ _BEYOND = 1.1
 _GROWTH = 1.5
 """The serial share by single points grows if the last is so many times the first."""
 _LEAST_SHARE = 0.005
-_BAD_FIT, _NO_LAW = 0.08, 0.25
-"""Misfit from which a law is doubtful, and from which it says nothing."""
+_BAD_FIT = 0.08
+"""Misfit from which a law is doubtful."""
 
 
 def is_cost(name: str) -> bool:
@@ -224,7 +224,7 @@ def _laws(plan: StudyPlan, curve: Curve) -> Iterator[ScaleVerdict]:
         return
     error = f" ± {_percent(fit.error)}" if fit.error is not None else ""
     doubt = "" if fit.error is not None else "; too few runs to say how surely"
-    if fit.misfit > _NO_LAW:
+    if fit.misfit > NO_LAW:
         law = "Gustafson" if plan.weak else "Amdahl"
         text = f"{law}'s law does not hold: the points lie {_percent(fit.misfit)} beside it"
     elif plan.weak:
@@ -236,7 +236,7 @@ def _laws(plan: StudyPlan, curve: Curve) -> Iterator[ScaleVerdict]:
             else ""
         )
         text = f"Amdahl's law: {_percent(fit.share)}{error} of the work is serial{most}{doubt}"
-    if _BAD_FIT < fit.misfit <= _NO_LAW:
+    if _BAD_FIT < fit.misfit <= NO_LAW:
         text += f"; it fits badly: points lie {_percent(fit.misfit)} beside it"
     yield ScaleVerdict(VerdictKind.LAW, text, curve.name)
     shares = [(one, one.serial) for one in curve.measured if one.serial is not None]

@@ -12,6 +12,8 @@ _QUANTILES = (
 )  # fmt: skip
 """Student's t for 95 %, two-sided, with 1, 2, … degrees of freedom."""
 _MANY = 1.96
+NO_LAW = 0.25
+"""Misfit from which a law says nothing."""
 _FEWEST = 2
 """Different numbers of ranks that a law needs."""
 
