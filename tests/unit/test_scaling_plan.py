@@ -201,3 +201,16 @@ def test_set_changes_command_and_sections() -> None:
     ):
         with pytest.raises(ValueError, match=r"."):
             change_value(spec, key, value)
+
+
+def test_where_only_a_scheduler_knows_the_nodes_a_node_has_the_ranks_of_the_job() -> None:
+    pods = Cluster(name="k8s", nodes=(), backend="kubernetes")
+    spec = replace(SPEC, ranks_per_node=2)
+    asked = ScaleRequest(file="s.yaml", ranks=(1, 3, 64))
+    free, named = (plan_study(asked, pods, spec, names) for names in ((), tuple(f"w{i}" for i in range(40))))  # fmt: skip
+
+    assert places(free) == places(named) == [(1, 1, 1), (3, 3, 1), (64, 32, 2)]
+    assert job_of(spec, free.points[2], free.nodes).on == ()
+    assert len(job_of(spec, named.points[2], named.nodes).on) == 32
+    with pytest.raises(ScalingError, match="no node `w1` in cluster `lab`; there are"):
+        plan_study(asked, CLUSTER, spec, ("w1",))

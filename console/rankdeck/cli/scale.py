@@ -45,7 +45,7 @@ def scale_request(cluster: Cluster, options: argparse.Namespace) -> ScaleRequest
     """The request that the options make; raises UsageError and ConfigError."""
     file = find_job(options.file, cluster.file)
     choose.read_agreed(lambda: read_job(file))
-    if options.on:
+    if options.on and cluster.nodes:
         choose.expand_node_option(cluster, options.on)
     try:
         return ScaleRequest(

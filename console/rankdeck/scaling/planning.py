@@ -106,8 +106,8 @@ def _curve(
 def plan_study(
     request: ScaleRequest, cluster: Cluster, spec: JobSpec, names: Sequence[str]
 ) -> StudyPlan:
-    """The plan of a study on these nodes (`names`, in order; with a scheduler those of its
-    cluster file); raises ScalingError with one sentence.
+    """The plan of a study on these nodes (`names`, in order; empty: those that the
+    scheduler chooses); raises ScalingError with one sentence.
     """
     _check_counts(request)
     _check_keys(request)
@@ -121,7 +121,7 @@ def plan_study(
         cluster=cluster.name, job=spec.name, file=request.file, points=tuple(points),
         repeats=request.repeats, weak=bool(request.weak), number=request.number,
         limit=request.limit, spec=hash_job(spec),
-        nodes=() if cluster.can.chooses_nodes else tuple(names[: max(one.nodes for one in points)]),
+        nodes=tuple(names[: max(one.nodes for one in points)]),
         notes=tuple(_notes(request, spec, points)),
     )  # fmt: skip
 
@@ -160,7 +160,7 @@ def _places(
     request: ScaleRequest, cluster: Cluster, spec: JobSpec, names: Sequence[str]
 ) -> list[tuple[int, int]]:
     """(nodes, ranks per node) of each number of ranks."""
-    known = [cluster.node(name) for name in names]
+    known = _known(cluster, spec, names)
     if request.nodes:
         return [(_fitting(count, known, cluster), _usual(spec, known)) for count in request.nodes]
     if not request.ranks:
@@ -174,6 +174,18 @@ def _places(
     return [_spread(ranks, (wanted, most), known, cluster) for ranks in request.ranks]
 
 
+def _known(cluster: Cluster, spec: JobSpec, names: Sequence[str]) -> Sequence[Node]:
+    """The nodes that can be used; empty if only a scheduler knows how many there are."""
+    if not cluster.nodes:
+        return [Node(name=name, slots=spec.ranks_per_node or 1) for name in names]
+    of_name = {node.name: node for node in cluster.nodes}
+    for name in names:
+        if name not in of_name:
+            there = fold_nodes(of_name)
+            raise ScalingError(f"no node `{name}` in cluster `{cluster.name}`; there are: {there}")
+    return [of_name[name] for name in names] if names else cluster.nodes
+
+
 def _usual(spec: JobSpec, known: Sequence[Node]) -> int:
     """The most ranks on a node: those of the job file, else the slots that all nodes have."""
     if spec.launch is Launch.TENSORFLOW:
@@ -182,7 +194,7 @@ def _usual(spec: JobSpec, known: Sequence[Node]) -> int:
 
 
 def _fitting(count: int, known: Sequence[Node], cluster: Cluster) -> int:
-    if count > len(known):
+    if known and count > len(known):
         raise ScalingError(f"--nodes {count}: {_have(known, cluster)}")
     return count
 
@@ -201,15 +213,16 @@ def _spread(
     reached if the ranks do not fit otherwise.
     """
     wanted, most = limits
-    if ranks > most * len(known):
+    count = len(known) or ranks
+    if ranks > most * count:
         raise ScalingError(
             f"--ranks {ranks}: {_have(known, cluster)}, with {most} slot{'' if most == 1 else 's'}"
             f" on each, so {most * len(known)} in all"
         )
     for each in (*range(min(wanted, ranks), 0, -1), *range(wanted + 1, most + 1)):
-        if ranks % each == 0 and ranks // each <= len(known):
+        if ranks % each == 0 and ranks // each <= count:
             return ranks // each, each
-    fits = {n * each for n in range(1, len(known) + 1) for each in range(1, most + 1)}
+    fits = {n * each for n in range(1, count + 1) for each in range(1, most + 1)}
     near = sorted(sorted(fits, key=lambda one: abs(one - ranks))[:2])
     raise ScalingError(
         f"--ranks {ranks}: cannot be spread evenly over {len(known)} nodes with at most {most} ranks"

@@ -81,9 +81,12 @@ class Scaling:
         spec = session.read_job(Path(request.file))
         out = session.excluded()
         chosen = expand_nodes(request.on) if request.on else spec.on
-        names = chosen or tuple(node.name for node in cluster.nodes if node.name not in out)
+        free = () if session.chooses_nodes else (node.name for node in cluster.nodes)
+        names = chosen or tuple(name for name in free if name not in out)
         if named := [name for name in chosen if name in out]:
             raise LaunchError("plan", f"`{named[0]}` is {out[named[0]]}")
+        if not names and not session.chooses_nodes:
+            raise ScalingError(f"no node of `{cluster.name}` may be used: all are excluded")
         plan = plan_study(request, cluster, spec, names)
         plan = _with_reader(plan)
         await session.find_running(_LOOK_LIMIT)
