@@ -191,7 +191,7 @@ def _paying(plan: StudyPlan, curve: Curve) -> Iterator[ScaleVerdict]:
         yield ScaleVerdict(VerdictKind.PAYS, text, curve.name)
     else:
         upto = (
-            f"more than {_ranks(base)} do not pay"
+            f"more ranks than {base.point.ranks} do not pay"
             if best is base
             else f"pays up to {_ranks(best)} (efficiency {efficiency})"
         )

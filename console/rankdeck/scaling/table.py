@@ -20,8 +20,7 @@ def study_headline(study: Study) -> str:
     failed = f", {bad} without a result" if bad else ""
     if study.progress is StudyState.DONE:
         return f"{done} runs{failed}"
-    now = f", now {study.running}" if study.running else ""
-    return f"{done} of {study.runs} runs{failed}{now}"
+    return f"{done} of {study.runs} runs{failed}"
 
 
 def number_name(study: Study) -> str:
