@@ -16,6 +16,7 @@ from rankdeck.remote.questions import Operator, Questions
 from rankdeck.remote.shell import Shell
 from rankdeck.session import Session
 from rankdeck.state.history_thread import open_history
+from rankdeck.state.scaling import ScalingStudies
 from rankdeck.telemetry.link import open_link
 
 log = logging.getLogger(__name__)
@@ -76,11 +77,13 @@ async def open_session_on(
             open_history(console_state_folder() / "history.db")
         )
         accepted = await asyncio.to_thread(AcceptanceRuns, console_state_folder() / "acceptance.db")
+        studies = ScalingStudies(console_state_folder() / "scaling.db")
         stack.enter_context(closing(accepted))
+        stack.enter_context(closing(studies))
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         questions = Questions()
         shell = await stack.enter_async_context(reach.shell(questions))
-        session = Session(cluster, (history, accepted), questions, shell, tasks)
+        session = Session(cluster, (history, accepted, studies), questions, shell, tasks)
         logger = logging.getLogger("rankdeck")
         logger.setLevel(logging.INFO)
         logger.addHandler(session.messages)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +90,7 @@ from rankdeck.state.history_thread import HistoryThread, KeptRecords
 from rankdeck.state.job_recorder import JobRecorder, NodeNotes
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.launch_lock import is_launched, launch_of
+from rankdeck.state.scaling import ScalingStudies
 from rankdeck.telemetry.gnmi import collect_switches
 from rankdeck.telemetry.kubernetes import KubernetesClient
 from rankdeck.telemetry.link import Link, Telemetry, open_link
@@ -96,6 +98,7 @@ from rankdeck.telemetry.slurm import SlurmClient
 
 if TYPE_CHECKING:
     from rankdeck.acceptance.service import Acceptance
+    from rankdeck.scaling_runs.studies import Scaling
 
 log = logging.getLogger(__name__)
 SAVE_PERIOD = 1.0
@@ -119,8 +122,8 @@ LAUNCH_LIMIT = 120.0
 """Seconds that a cancel waits for another console that is starting the job."""
 HEAR_AFTER = 1.0
 """Seconds after which a command that shows a job also receives telemetry from the job's nodes."""
-Kept = tuple[HistoryThread, AcceptanceRuns]
-"""The user's stored data: history of jobs, and acceptance runs."""
+Kept = tuple[HistoryThread, AcceptanceRuns, ScalingStudies]
+"""The user's stored data: history of jobs, acceptance runs, scaling studies."""
 
 
 class Session:
@@ -152,7 +155,7 @@ class Session:
         self.kubernetes_client = KubernetesClient(agents, cluster)
         self.slurm = SlurmClient(agents, cluster, self.fleet)
         self._log_reader = RemoteLogs(agents)
-        self._history, self._accepted = history, _ = kept
+        self._history, self._accepted, self._studies = history, *_ = kept
         self._recorder = JobRecorder(history, self.fleet, cluster.name)
         self._nodes_log = history.nodes_of(cluster.name)
         self._node_notes = NodeNotes(self.jobs, self.fleet, history, self._nodes_log)
@@ -164,7 +167,6 @@ class Session:
         self._past = SitePast(cluster, self._start)
         self._tools = Tools(cluster, agents, self._backend, self._placed, self.fleet.healths)
         self._background: list[asyncio.Task[Any]] = []
-        self._acceptance: Acceptance | None = None
         self._listens = False
         """Whether telemetry of the nodes is being received."""
         self._telemetry: Telemetry | None = None
@@ -632,20 +634,20 @@ class Session:
 
     # ---- acceptance
 
-    @property
+    @cached_property
     def acceptance(self) -> "Acceptance":
-        """Starts and keeps acceptance runs; see `acceptance/service.py`.
+        """Starts and keeps acceptance runs; see `acceptance/service.py`."""
+        # Loading the recipes takes time, and most sessions need none.
+        from rankdeck.acceptance.service import Acceptance
 
-        Made at first use.
-        """
-        if self._acceptance is None:
-            # Loading the recipes takes time, and most sessions need none.
-            from rankdeck.acceptance.service import Acceptance
+        return Acceptance(self, self._accepted, console_state_folder() / "acceptance")
 
-            self._acceptance = Acceptance(
-                self, self._accepted, console_state_folder() / "acceptance"
-            )
-        return self._acceptance
+    @cached_property
+    def scaling(self) -> "Scaling":
+        """Starts and keeps scaling studies; see `scaling_runs/studies.py`."""
+        from rankdeck.scaling_runs.studies import Scaling
+
+        return Scaling(self, self._studies)
 
     def starting_often(self) -> AbstractAsyncContextManager[None]:
         """Inside this block, jobs start faster: a helper stays on each

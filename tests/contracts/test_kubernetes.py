@@ -223,6 +223,25 @@ def steps_of(said):
 
 
 @pytest.mark.needs_kubelet
+def test_a_job_is_measured_with_more_pods_and_a_failed_run_is_told(site):
+    script = (
+        'if [ "$WORLD_SIZE" = 2 ] && [ "$WAY" = bad ]; then exit 3; fi; echo "rate=$WORLD_SIZE"'
+    )
+    file = site.job_file(
+        "scaled", nodes=1, ranks_per_node=1, env={"WAY": "well"},
+        progress={"rate": "rate=([0-9]+)"}, command=["sh", "-c", script],
+    )  # fmt: skip
+    options = ("--ranks", "1,2", "--set", "env.WAY=well,bad", "--repeat", "1", "--yes")
+    done = site.rankdeck("--json", "scale", file, *options, "--no-preflight")
+    assert done.returncode == 1, done.stderr[-1500:]
+    study = json.loads(done.stdout)
+    well, bad = study["curves"]
+    assert [point["median"] for point in well["points"]] == [1.0, 2.0]
+    assert [point["median"] for point in bad["points"]] == [1.0, None]
+    assert any("exit 3" in one["text"] for one in study["verdicts"])
+
+
+@pytest.mark.needs_kubelet
 def test_files_variables_streams_and_the_end_of_each_rank_are_told(site):
     script = (
         'cat "$RANKDECK_RUN/a.txt"; echo "rank $RANK of $WORLD_SIZE, local $LOCAL_RANK, $COLOUR"; '

@@ -142,7 +142,7 @@ def test_what_moved_since_the_declared_run_is_named_also_where_that_was_carried_
     parts = shaped.rankdeck("-c", str(elsewhere), "jobs", "--json", limit=LIMIT)
     rows = [json.loads(line) for line in parts.stdout.splitlines()]
     assert listed.stdout == ""
-    assert f"{len(rows)} jobs of acceptance runs are hidden" in listed.stderr
+    assert f"{len(rows)} jobs of acceptance runs and studies are hidden" in listed.stderr
     assert {"accept", run["run"]} <= {one["part_of"] for one in rows}
     assert {one["job"] for one in run["results"]} <= {one["job"] for one in rows}
     assert again.returncode == 2

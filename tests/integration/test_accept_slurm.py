@@ -119,3 +119,25 @@ def test_a_drained_and_a_used_node_are_left_out_by_name_before_anything_waits_fo
     assert "n1: busy: mixed in Slurm" in done.stderr
     assert "n2: drained in Slurm: bad cable, by root" in done.stderr
     assert (code, list(run["left_out"])) == (0, ["n2"])
+
+
+@pytest.mark.left_out
+def test_a_job_is_measured_with_more_ranks_through_the_queue(user: Operator) -> None:
+    file = Path(user.lab.folder) / "scaled.yaml"
+    command = ["sh", "-c", "echo tasks=$SLURM_NTASKS"]
+    file.write_text(
+        yaml.safe_dump(
+            {
+                "job": "scaled", "launch": "plain", "command": command,
+                "progress": {"tasks": "tasks=([0-9]+)"},
+            }
+        )
+    )  # fmt: skip
+
+    words = ("scale", str(file), "--ranks", "1,2", "--repeat", "2", "--yes", "--no-preflight")
+    done = rankdeck(user, *words, "--json", limit=LIMIT)
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    study = json.loads(done.stdout)
+    assert [point["values"] for point in study["curves"][0]["points"]] == [[1.0, 1.0], [2.0, 2.0]]
+    assert len({run["job"] for run in study["runs"]}) == 4

@@ -529,7 +529,7 @@ async def test_jobs_leaves_out_the_measurements_of_runs_and_the_filter_shows_the
     async with console(made) as (app, pilot):
         await pilot.press("2")
         await shows(app, pilot, "himeno-1")
-        await shows(app, pilot, "3 jobs of acceptance runs are hidden: /accept shows them")
+        await shows(app, pilot, "3 jobs of acceptance runs and studies are hidden")
         assert "accept-1" not in text_of(app)
         await type_in(pilot, "/a1122-1")
         await pilot.press("enter")

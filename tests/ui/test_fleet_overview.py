@@ -84,7 +84,7 @@ def test_jobs_of_an_acceptance_run_are_counted_and_not_listed() -> None:
     assert jobs(job)[0].startswith("Jobs  1 job running or waiting")
     assert job.id in jobs(job)[1]
     assert jobs(part) == [
-        "Jobs  no job running or waiting, 1 job of an acceptance run (6 shows it)",
+        "Jobs  no job running or waiting, 1 job of acceptance or scaling (6, 7)",
         "3 starts one",
     ]
     assert jobs(replace(part, state=State.DONE)) == [

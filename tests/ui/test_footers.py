@@ -17,6 +17,7 @@ from rankdeck.ui.screens.job_head import job_duration
 from rankdeck.ui.widgets.canvas import in_ascii
 from rankdeck_agent.wire import Event
 from tests.support.acceptance_run import Port, judged, made_run
+from tests.support.scaling_study import ScalingPort, falling
 from tests.ui.support import sample, scenes
 from tests.ui.support.stage import Stage, cluster_of, plan_of
 from tests.ui.test_processes import with_processes
@@ -76,6 +77,12 @@ def accepted(run=None) -> Stage:
     return stage
 
 
+def scaled() -> Stage:
+    stage = Stage(cluster_of(3))
+    stage.scaling = ScalingPort(current=falling())
+    return stage
+
+
 def commanded(*, over: bool) -> Stage:
     stage = sample.fleet(2)[0]
     run = stage.command(("node01",), "uname")
@@ -100,6 +107,8 @@ PLACES = {
     "no events": Place(lambda: Stage(cluster_of(2)), ("5",), "nothing has happened"),
     "no acceptance": Place(lambda: accepted(), ("6",), "no acceptance run"),
     "acceptance": Place(lambda: accepted(judged(made_run(4))), ("6",), "n1"),
+    "no scaling": Place(lambda: Stage(cluster_of(3)), ("7",), "no scaling study"),
+    "scaling": Place(scaled, ("7",), "stencil"),
     "processes": Place(with_processes, ("h",), "processes on"),
     "no processes": Place(lambda: sample.fleet(3)[0], ("h",), "0 processes on"),
     "ranks": Place(with_processes, ("h",), "16 ranks on", job=True),
@@ -200,6 +209,8 @@ async def test_each_key_of_the_footer_does_something(
         ("wall of a page", {"next_page"}, {"cancel"}),
         ("one rank", {"follow", "next_match"}, {"search", "goto"}),
         ("no acceptance", {"again", "resume", "exclude", "cancel", "failure", "open"}, {"plan"}),
+        ("no scaling", {"resume", "cancel", "open", "save", "copy"}, {"plan"}),
+        ("scaling", {"resume", "cancel", "open"}, {"plan", "save", "copy", "part"}),
         ("command over", {"cancel"}, {"save", "copy"}),
         ("command", set(), {"cancel"}),
         ("launch without files", {"launch", "preflight"}, {"filter"}),

@@ -134,7 +134,7 @@ async def test_long_lines_of_help_go_on_below() -> None:
     async with console(mixed(), (60, 15)) as (app, pilot):
         await pilot.press("question_mark", "question_mark")
         seen = ""
-        for _ in range(40):
+        for _ in range(48):
             seen += text_of(app)
             await pilot.press("pagedown")
 

@@ -28,6 +28,7 @@ HOMES = {
     "4": "messages",
     "5": "events",
     "6": "acceptance",
+    "7": "scaling",
 }
 """Key -> main screen."""
 
@@ -69,7 +70,9 @@ async def test_a_screen_says_that_the_cluster_is_being_opened_and_nothing_else(k
         shown = text_of(app)
 
     assert not [
-        word for word in ("no job", "nothing", "no acceptance", "NAME.yaml") if word in shown
+        word
+        for word in ("no job", "nothing", "no acceptance", "no scaling", "NAME.yaml")
+        if word in shown
     ]
 
 
@@ -175,7 +178,7 @@ async def test_the_double_of_a_session_has_the_state_of_a_real_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    read = ("cluster", "fleet", "switches", "jobs", "messages", "commands", "acceptance", "connecting", "history_state", "pending_question")  # fmt: skip
+    read = ("cluster", "fleet", "switches", "jobs", "messages", "commands", "acceptance", "scaling", "connecting", "history_state", "pending_question")  # fmt: skip
     reach = Reach(lambda _: contextlib.nullcontext(NoShell()), telemetry=False)
     async with open_session_on(cluster_of(1), reach) as session:
         for one in (session, Stage(cluster_of(1))):

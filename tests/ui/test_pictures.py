@@ -20,6 +20,7 @@ from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.screens import processes
 from rankdeck_agent.wire import Event, Hello
 from tests.support.acceptance_run import Port, made_run, slow_sender
+from tests.support.scaling_study import ScalingPort, falling
 from tests.ui.support import sample, scenes
 from tests.ui.support.sample import Simulation
 from tests.ui.support.stage import Stage, cluster_of
@@ -112,6 +113,12 @@ def accepted(clock: Clock) -> Stage:
     return stage
 
 
+def scaled(clock: Clock) -> Stage:
+    stage = fleet(clock, 3, 3)
+    stage.scaling = ScalingPort(current=falling())
+    return stage
+
+
 def working(clock: Clock) -> Stage:
     stage = fleet(clock, 3, 3)
     more = {"user": "ml", "state": "S", "read": 0, "write": 0}
@@ -148,6 +155,7 @@ SCENES: dict[str, Scene] = {
     "events": (busy, ("5",), "Xid 79"),
     "accept": (accepted, ("6",), "n3"),
     "accept-pair": (accepted, ("6", "enter"), "of the median"),
+    "scaling": (scaled, ("7",), "pays up to"),
     "processes": (working, ("h",), "4242"),
     "help": (busy, ("question_mark",), "Everywhere"),
     "palette": (busy, ("ctrl+p",), "acknowledge  a"),

@@ -189,7 +189,7 @@ def _table(
     """
     if parts:
         output.print_progress(
-            f"{parts} jobs of acceptance runs are hidden: --parts lists them, `rankdeck accept --list` the runs"
+            f"{parts} jobs of acceptance runs and studies are hidden: --parts lists them, `rankdeck accept --list` and `rankdeck scale --list` the runs"
         )
     if jobs or others:
         output.say_table(

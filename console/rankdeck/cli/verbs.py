@@ -355,6 +355,40 @@ VERBS = (
         },
     ),
     Verb(
+        "scale",
+        "run a job with more and more ranks, or other values, and say how it scales and where more stops to pay",
+        "rankdeck.cli.scale:run_scale",
+        {
+            "file": _option("job file, or its name", metavar="JOB", nargs="?", default=""),
+            "--ranks": _text("numbers of ranks, e.g. 1,2,4,8", "N,…"),
+            "--nodes": _text("numbers of nodes instead, each with the job's ranks per node", "N,…"),
+            "--set": _several(
+                "values of the job file to compare, e.g. env.OMP_NUM_THREADS=1,2; may be repeated",
+                "KEY=VALUE,…",
+            ),
+            "--weak": _several(
+                "a value that grows with the ranks: one for each number of ranks, or {ranks} or {24*ranks} in it",
+                "KEY=VALUE,…",
+            ),
+            "--repeat": _number("runs of each point (default 3)", "N", 3),
+            "--number": _text(
+                "what to compare: a number that the job prints, `wall`, or a recipe such as himeno that reads its output (default: the first speed that it prints, else wall)",
+                "NAME",
+            ),
+            "--on": _ON,
+            "--limit": _option(
+                "cancel a run after this long (default 30m)", metavar="SPAN", default="30m"
+            ),
+            "--dry-run": _flag("show the points, start nothing"),
+            "--no-preflight": _flag("start without asking the nodes first"),
+            "--yes": _flag("do not ask before it starts"),
+            "--resume": _text("continue a study that was stopped", "STUDY"),
+            "--list": _flag("list the kept studies"),
+            "--show": _text("show a kept study; nothing is run", "STUDY"),
+            "--report": _text("write page, JSON and CSV into this folder", "DIR"),
+        },
+    ),
+    Verb(
         "images",
         "list which node has which container image; `images push FILE NODESET` copies one",
         "rankdeck.cli.images:run_images",
@@ -377,7 +411,7 @@ VERBS = (
         "rankdeck.cli.jobs:run_jobs",
         {
             "--all": _flag("also those that ended more than a day ago"),
-            "--parts": _flag("also the jobs of acceptance runs"),
+            "--parts": _flag("also the jobs of acceptance runs and scaling studies"),
             "--from-nodes": _flag(
                 "also ended jobs that only their nodes know: read them back into the history"
             ),

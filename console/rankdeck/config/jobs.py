@@ -315,23 +315,58 @@ def _seconds(text: str) -> float:
     return number
 
 
+def _arguments(text: str) -> tuple[str, ...]:
+    return tuple(shlex.split(text))
+
+
+def _image(text: str) -> str:
+    if not text or text.startswith("-"):
+        raise ValueError("is not the name of an image")
+    return text
+
+
 _FIELDS: Mapping[str, Callable[[str], Any]] = {
     "nodes": _count,
     "ranks_per_node": _count,
     "grace": _seconds,
     "workdir": str,
 }
+_OF_SECTIONS: Mapping[str, Callable[[str], Any]] = {
+    "mpi.args": _arguments,
+    "torch.args": _arguments,
+    "container.image": _image,
+    "container.args": _arguments,
+}
+"""`SECTION.KEY` -> how its value is read."""
 
 
 def change_value(spec: JobSpec, key: str, value: str) -> JobSpec:
     """The job with one value changed (`--set KEY=VALUE`); raises ValueError with a sentence."""
     if key.startswith("env.") and key[4:].isidentifier():
         return replace(spec, env={**spec.env, key[4:]: value})
+    if key in _OF_SECTIONS:
+        return _change_section(spec, key, value)
+    if key == "command":
+        return _command_changed(spec, value)
     if key not in _FIELDS:
-        known = (*_FIELDS, "env.NAME")
+        known = (*_FIELDS, "command", *_OF_SECTIONS, "env.NAME")
         hint = suggest_or_list(key, known)
         raise ValueError(f"`{key}` cannot be set here{hint}")
     return replace(spec, **{key: _FIELDS[key](value)})
+
+
+def _change_section(spec: JobSpec, key: str, value: str) -> JobSpec:
+    section, _, name = key.partition(".")
+    if section == "container" and spec.container is None:
+        raise ValueError("the job has no container")
+    if section in ("mpi", "torch") and spec.launch is not _OWNERS[section]:
+        raise ValueError(f"has no effect with `launch: {spec.launch}`")
+    return replace(
+        spec, **{section: replace(getattr(spec, section), **{name: _OF_SECTIONS[key](value)})}
+    )
+
+
+_OWNERS = {"mpi": Launch.MPI, "torch": Launch.TORCHRUN}
 
 
 def on_nodes(spec: JobSpec, nodeset: str) -> JobSpec:
@@ -376,8 +411,10 @@ def _env_changed(spec: JobSpec, text: str) -> JobSpec:
 
 def _command_changed(spec: JobSpec, text: str) -> JobSpec:
     words = tuple(shlex.split(text))
-    if not words:
-        raise ValueError("is empty")
+    if not words or "\0" in text:
+        raise ValueError("cannot hold a NUL character" if words else "is empty")
+    if spec.launch is Launch.MPI and ":" in words:
+        raise ValueError("mpirun takes a lone `:` for the next program; start a script that has it")
     return replace(spec, command=words)
 
 

@@ -14,7 +14,7 @@ from rankdeck_agent.wire.leftovers import GOES, Ground
 DAY = 86400.0
 _SLACK = 3600.0
 """Seconds by which a file may be newer than our clock."""
-_ASIDE = re.compile(r"(history|acceptance)\.db\.old\d{1,6}(-wal|-shm)?\Z")
+_ASIDE = re.compile(r"(history|acceptance|scaling)\.db\.old\d{1,6}(-wal|-shm)?\Z")
 """How `state/database.py` renames a database that it cannot use, with the files beside it."""
 _MOST_NAMES = 20
 

@@ -188,7 +188,7 @@ class JobSpec:
     """Name (step, steps, loss, …) -> regular expression whose first group is the number."""
     file: str = ""
     part_of: str = ""
-    """The acceptance run that this job measures for; lists of jobs
+    """The acceptance run or scaling study that this job measures for; lists of jobs
     leave such jobs out unless asked for.
     """
 
@@ -228,7 +228,7 @@ class Plan:
 
     @property
     def part_of(self) -> str:
-        """The acceptance run that this job measures for; "" for any other job."""
+        """The acceptance run or scaling study that this job measures for; "" for any other."""
         return self.spec.part_of if self.spec else ""
 
     @property

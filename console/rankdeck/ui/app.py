@@ -458,6 +458,7 @@ class RankdeckApp(FrameDiff):
     action_goto_messages = partialmethod(goto, "messages")
     action_goto_events = partialmethod(goto, "events")
     action_goto_acceptance = partialmethod(goto, "acceptance")
+    action_goto_scaling = partialmethod(goto, "scaling")
 
     def action_help(self) -> None:
         """The keys of this screen; on Help itself: all keys, and back."""

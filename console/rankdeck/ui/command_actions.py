@@ -349,6 +349,7 @@ VERBS: dict[str, Callable[["Console", str], None]] = {
     "messages": lambda console, _: console.goto("messages"),
     "events": lambda console, _: console.goto("events"),
     "acceptance": lambda console, _: console.goto("acceptance"),
+    "scaling": lambda console, _: console.goto("scaling"),
     "cancel": _cancel,
     "rank": _rank,
     "attempt": _attempt,

@@ -617,7 +617,7 @@ def _total(frame: FleetPicture, trend: Trend) -> float | None:
 def _job_lines(scene: Overview, width: int, glyphs: Glyphs) -> list[Runs]:
     """The jobs that are not over, newest first; if there are none, the last one.
 
-    Jobs of acceptance runs are only counted.
+    Jobs of acceptance runs and scaling studies are only counted.
     """
     newest = sorted(
         (job for job in scene.jobs if not job.plan.part_of), key=lambda job: -job.created
@@ -632,9 +632,7 @@ def _job_lines(scene: Overview, width: int, glyphs: Glyphs) -> list[Runs]:
         f", {formatting.format_many(scene.others, 'job')} not followed here" if scene.others else ""
     )
     beside += (
-        f", {formatting.format_many(parts, 'job')} of an acceptance run (6 shows it)"
-        if parts
-        else ""
+        f", {formatting.format_many(parts, 'job')} of acceptance or scaling (6, 7)" if parts else ""
     )
     head: Runs = [(" Jobs", "title"), (f"  {count} running or waiting{beside}", "dim")]
     if not shown:

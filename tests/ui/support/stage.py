@@ -51,6 +51,7 @@ from rankdeck.remote.command import CommandRun, CommandState, FoundProcesses
 from rankdeck.remote.questions import Answers, LoginQuestion
 from rankdeck.remote.user_ssh import UserSsh
 from rankdeck.rules.inspect import Inspection, Look, conclude_inspection
+from rankdeck.scaling.study import ScalingProtocol
 from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.fleet_history import Messages
 from rankdeck.state.history import HistoryState
@@ -60,6 +61,7 @@ from rankdeck_agent.wire import LAUNCHER, NodePlan, ProcessPlan
 from tests.support.acceptance_run import Port
 from tests.support.judged_fleet import JudgedFleet
 from tests.support.node_events import node_event
+from tests.support.scaling_study import ScalingPort
 
 
 def cluster_of(count: int, name: str = "lab") -> Cluster:
@@ -157,6 +159,7 @@ class SessionDouble:
         self.replayed: list[tuple[str, float]] = []
         self.wound: list[tuple[str, float]] = []
         self.acceptance: AcceptanceProtocol = Port()
+        self.scaling: ScalingProtocol = ScalingPort()
         self.listed: list[KubernetesJob | SlurmJob] = []
         """Jobs of others that the scheduler lists."""
         self.ended: list[SlurmJob] = []

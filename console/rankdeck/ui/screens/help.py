@@ -22,11 +22,12 @@ KEYS = 20
 TITLES = {
     "fleet": "Fleet", "node": "Node", "jobs": "Jobs", "job": "Job", "launch": "Launch", "messages": "Messages",
     "events": "Events", "inspect": "Inspect", "sh": "Command on nodes", "processes": "Processes", "acceptance": "Acceptance", "pair": "Pair of an acceptance run",
+    "scaling": "Scaling",
 }  # fmt: skip
 
 
 BRIEF: Mapping[tuple[str, ...], str] = {
-    ("goto_fleet", "goto_jobs", "goto_launch", "goto_messages", "goto_events", "goto_acceptance"): "The screens above",
+    ("goto_fleet", "goto_jobs", "goto_launch", "goto_messages", "goto_events", "goto_acceptance", "goto_scaling"): "The screens above",
     ("search",): "Find a text in the logs",
     ("next_match", "previous_match"): "Next match, previous one",
     ("failure", "previous_error"): "Next error, previous one",

@@ -27,7 +27,7 @@ from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, measure_runs
 from rankdeck.ui.widgets.vtable import Column, VTable
 
 SORTS = ("AGE", "JOB", "STATE", "RANKS")
-PARTS = " {} jobs of acceptance runs are hidden: /accept shows them, 6 shows the runs"
+PARTS = " {} jobs of acceptance runs and studies are hidden: / and a name shows them; see 6 and 7"
 PARTITION_LINES, TALL, LOW = 3, 36, 16
 """Lines for partitions on a screen of at least TALL lines; from
 LOW lines on, they have one line.

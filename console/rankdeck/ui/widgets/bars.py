@@ -57,7 +57,7 @@ title, counts with words, with their sum.
 """
 LEAST_NAME, MOST_NAME = 12, 24
 """Least and most cells of the cluster's name."""
-TAB_OF = {"node": "fleet", "job": "jobs", "pair": "acceptance"}
+TAB_OF = {"node": "fleet", "job": "jobs", "pair": "acceptance", "scaling": "acceptance"}
 
 
 Parts = tuple[Runs, Runs, Runs, int]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import floor, log10
 
 from rankdeck.ui.themes import RAMP_STEPS, RAMPS, Glyphs
-from rankdeck.ui.widgets.canvas import Run, Runs, box_edge, merge_runs
+from rankdeck.ui.widgets.canvas import Run, Runs, box_edge, fit_runs, merge_runs
 
 _DOTS = ((0x00, 0x40, 0x44, 0x46, 0x47), (0x00, 0x80, 0xA0, 0xB0, 0xB8))
 """Dots of braille for a column of 0 to 4 dots, in the left and in the right half of a cell."""
@@ -187,3 +187,72 @@ def _ago(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"-{seconds / size:.0f} {unit}"
     return f"-{seconds:.0f} s"
+
+
+# ---- bars over named places
+
+
+@dataclass(frozen=True, slots=True)
+class BarGroup:
+    """Bars side by side over one name."""
+
+    name: str
+    bars: Sequence[tuple[float | None, str]]
+    """(value, role) of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class BarFigure:
+    """Groups of bars with what is written around them; `top` is the upper end of their scale."""
+
+    title: str
+    newest: str
+    groups: Sequence[BarGroup]
+    say: Callable[[float | None], str]
+    top: float
+
+
+def draw_bars(figure: BarFigure, room: tuple[int, int], glyphs: Glyphs) -> list[Runs]:
+    """The figure in a frame that fills `room` exactly; of groups that do not fit, the last ones."""
+    width, height = room
+    rows, inner = height - _FRAME, width - _FRAME - LABEL
+    most = max((len(group.bars) for group in figure.groups), default=1)
+    groups = figure.groups[-max(inner // (most + 1), 1) :]
+    each = inner // max(len(groups), 1)
+    wide = max((each - 1) // most, 1)
+    gap = int(most > 1 and wide > 2)  # between bars, which may have one height and one sign
+    blocks = [_group(group, (wide - gap, rows), glyphs, figure.top, gap) for group in groups]
+    labels = {rows - 1: figure.say(0.0), 0: figure.say(figure.top)}
+    if rows >= _LEAST_MIDDLE:
+        labels[rows // 2] = figure.say(figure.top / 2)
+    side = (glyphs.vertical, "border")
+    body: list[Runs] = []
+    for y in range(rows):
+        parts = [part for block in blocks for part in fit_runs(block[y], each, "")]
+        area = fit_runs(parts, inner, "")
+        body.append([side, (f"{labels.get(y, ''):>{LABEL - 1}} ", "dim"), *area, side])
+    upper = box_edge(figure.title, figure.newest, width, glyphs, ("border", "title"))
+    names = "".join(f"{_short_name(group.name, each):{each}}" for group in groups)
+    lower = [
+        (glyphs.corners[2] + glyphs.horizontal * LABEL, "border"),
+        *fit_runs([(names, "dim")], inner, ""),
+        (glyphs.corners[3], "border"),
+    ]
+    return [upper, *body, lower]
+
+
+def _short_name(name: str, width: int) -> str:
+    return name[: width - 1] if width > 1 else name[:1]
+
+
+def _group(
+    group: BarGroup, room: tuple[int, int], glyphs: Glyphs, top: float, gap: int
+) -> list[list[Run]]:
+    """The lines of a group, each bar painted as a plot of one number and followed by a gap."""
+    wide, rows = room
+    lines: list[list[Run]] = [[] for _ in range(rows)]
+    for value, role in group.bars:
+        plot = draw_plot([value] * columns_of(wide, glyphs), room, glyphs, Scale(top, 0.0, role))
+        for line, part in zip(lines, plot, strict=True):
+            line += [*part, (" " * gap, "text")]
+    return lines

@@ -1,0 +1,1 @@
+"""Carries out scaling studies: their runs as jobs, one after the other."""
