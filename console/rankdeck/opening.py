@@ -14,9 +14,9 @@ from rankdeck.config.files import console_state_folder
 from rankdeck.model.cluster import Cluster
 from rankdeck.remote.questions import Operator, Questions
 from rankdeck.remote.shell import Shell
+from rankdeck.scaling.store import ScalingStudies
 from rankdeck.session import Session
 from rankdeck.state.history_thread import open_history
-from rankdeck.state.scaling import ScalingStudies
 from rankdeck.telemetry.link import open_link
 
 log = logging.getLogger(__name__)

@@ -83,6 +83,7 @@ from rankdeck.remote.shell import Shell
 from rankdeck.remote.user_ssh import UserSsh
 from rankdeck.reports.job import TAIL, report_source, write_page, write_report
 from rankdeck.rules.inspect import Inspection
+from rankdeck.scaling.store import ScalingStudies
 from rankdeck.state.fleet import Fleet, KubernetesState, Switches
 from rankdeck.state.fleet_history import Messages
 from rankdeck.state.history import History, HistoryState
@@ -90,7 +91,6 @@ from rankdeck.state.history_thread import HistoryThread, KeptRecords
 from rankdeck.state.job_recorder import JobRecorder, NodeNotes
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.launch_lock import is_launched, launch_of
-from rankdeck.state.scaling import ScalingStudies
 from rankdeck.telemetry.gnmi import collect_switches
 from rankdeck.telemetry.kubernetes import KubernetesClient
 from rankdeck.telemetry.link import Link, Telemetry, open_link
@@ -98,7 +98,7 @@ from rankdeck.telemetry.slurm import SlurmClient
 
 if TYPE_CHECKING:
     from rankdeck.acceptance.service import Acceptance
-    from rankdeck.scaling_runs.studies import Scaling
+    from rankdeck.scaling.service import Scaling
 
 log = logging.getLogger(__name__)
 SAVE_PERIOD = 1.0
@@ -644,8 +644,8 @@ class Session:
 
     @cached_property
     def scaling(self) -> "Scaling":
-        """Starts and keeps scaling studies; see `scaling_runs/studies.py`."""
-        from rankdeck.scaling_runs.studies import Scaling
+        """Starts and keeps scaling studies; see `scaling/service.py`."""
+        from rankdeck.scaling.service import Scaling
 
         return Scaling(self, self._studies)
 

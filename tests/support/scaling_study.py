@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rankdeck.errors import UnknownRunError
-from rankdeck.model.scaling import WALL, ScalePoint, Signs, StudyPlan, Trial, TrialOutcome
 from rankdeck.scaling.judge import judge_study
 from rankdeck.scaling.planning import ScaleRequest
 from rankdeck.scaling.study import Study, StudyState
+from rankdeck.scaling.values import WALL, ScalePoint, Signs, StudyPlan, Trial, TrialOutcome
 
 START = 1_700_000_000.0
 Law = Callable[[ScalePoint, int], Mapping[str, float] | str]

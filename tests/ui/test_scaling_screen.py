@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from rankdeck.errors import RankdeckError
-from rankdeck.model.scaling import WALL
 from rankdeck.scaling.study import Study, StudyState
+from rankdeck.scaling.values import WALL
 from tests.support.scaling_study import (
     ScalingPort,
     amdahl,

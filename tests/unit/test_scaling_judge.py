@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from rankdeck.model.scaling import WALL, Signs, TrialOutcome
 from rankdeck.scaling.judge import choose_number, is_cost, judge_study
 from rankdeck.scaling.study import VerdictKind
+from rankdeck.scaling.values import WALL, Signs, TrialOutcome
 from tests.support.scaling_study import amdahl, falling, plan_of, point, trials_of
 
 FOUR = tuple(map(point, (1, 2, 4, 8)))

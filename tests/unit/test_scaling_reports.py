@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from rankdeck.errors import RankdeckError
-from rankdeck.reports.scaling_files import report_plots, study_files, write_study_files
 from rankdeck.rules.secrets import Secrets
+from rankdeck.scaling.report_files import report_plots, study_files, write_study_files
 from tests.support.scaling_study import (
     amdahl,
     falling,

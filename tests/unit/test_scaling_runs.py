@@ -14,12 +14,12 @@ from rankdeck.acceptance_runs import measure
 from rankdeck.errors import HistoryError, LaunchError, RankdeckError, UnknownRunError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Job, JobSpec, Launch
-from rankdeck.model.scaling import WALL, TrialOutcome
 from rankdeck.scaling.planning import ScaleRequest, ScalingError
+from rankdeck.scaling.service import Scaling
+from rankdeck.scaling.store import KeptStudy, ScalingStudies
 from rankdeck.scaling.study import StudyState, VerdictKind
-from rankdeck.scaling_runs.studies import Scaling
-from rankdeck.scaling_runs.trial import read_numbers
-from rankdeck.state.scaling import KeptStudy, ScalingStudies
+from rankdeck.scaling.trial import read_numbers
+from rankdeck.scaling.values import WALL, TrialOutcome
 from tests.support.acceptance_means import SimulatedMeans
 from tests.support.node_events import node_event
 from tests.support.scaling_study import plan_of, point
@@ -272,7 +272,7 @@ def test_what_is_damaged_in_the_file_is_left_out(store, tmp_path: Path) -> None:
 
 
 def test_the_oldest_studies_go_with_their_runs(store, monkeypatch) -> None:
-    monkeypatch.setattr("rankdeck.state.scaling.KEEP", 2)
+    monkeypatch.setattr("rankdeck.scaling.store.KEEP", 2)
     plan = plan_of(point(1), cluster="c")
     for at in range(3):
         store.begin(KeptStudy(id=f"s{at}", plan=plan, started=float(at)))

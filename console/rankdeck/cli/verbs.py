@@ -357,7 +357,7 @@ VERBS = (
     Verb(
         "scale",
         "run a job with more and more ranks, or other values, and say how it scales and where more stops to pay",
-        "rankdeck.cli.scale:run_scale",
+        "rankdeck.scaling.command:run_scale",
         {
             "file": _option("job file, or its name", metavar="JOB", nargs="?", default=""),
             "--ranks": _text("numbers of ranks, e.g. 1,2,4,8", "N,…"),

@@ -7,11 +7,11 @@ from itertools import pairwise
 from math import sqrt
 from statistics import fmean, median, pstdev
 
-from rankdeck.model.scaling import WALL, ScalePoint, StudyPlan, Trial, TrialOutcome
 from rankdeck.model.text import list_names, significant_figures
 from rankdeck.scaling.laws import NO_LAW, Fit, fit_amdahl, fit_gustafson, serial_share
 from rankdeck.scaling.reasons import find_reasons
 from rankdeck.scaling.study import PAYS, Curve, CurvePoint, Judged, ScaleVerdict, VerdictKind
+from rankdeck.scaling.values import WALL, ScalePoint, StudyPlan, Trial, TrialOutcome
 
 _NO_SPEED = frozenset({"loss", "gosa", "epoch", "grad_norm", "size", "lr", WALL})
 """Numbers that are not a speed: compared only if asked for by name."""

@@ -13,7 +13,7 @@ from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.model.nodeset import fold_nodes
-from rankdeck.model.scaling import ScalePoint, StudyPlan
+from rankdeck.scaling.values import ScalePoint, StudyPlan
 
 MOST_RUNS, MOST_POINTS, MOST_REPEATS = 1000, 200, 100
 MOST_RANKS = 1_000_000

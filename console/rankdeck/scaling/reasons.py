@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean, median
 
 from rankdeck.model.nodeset import fold_nodes
-from rankdeck.model.scaling import Signs
 from rankdeck.scaling.study import CurvePoint
+from rankdeck.scaling.values import Signs
 
 FULL_CORES = 90.0
 """Percent of its cores from which a node is full."""

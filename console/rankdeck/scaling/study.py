@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from rankdeck.model.scaling import ScalePoint, StudyPlan, Trial
 from rankdeck.scaling.laws import Fit
 from rankdeck.scaling.planning import ScaleRequest
+from rankdeck.scaling.values import ScalePoint, StudyPlan, Trial
 
 PAYS = 0.7
 """More ranks pay as long as the efficiency is at least this."""

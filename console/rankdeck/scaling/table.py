@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rankdeck.model.json_values import fields_of
-from rankdeck.model.scaling import Trial
 from rankdeck.model.text import significant_figures
 from rankdeck.scaling.study import Curve, CurvePoint, Study, StudyState
+from rankdeck.scaling.values import Trial
 
 VERSION = 1
 """Version of the JSON; it changes if a field changes its meaning or is removed."""

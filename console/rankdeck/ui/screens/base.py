@@ -472,7 +472,7 @@ SCREENS = {
     "help": "help:HelpScreen",
     "acceptance": "rankdeck.acceptance.screen:AcceptanceScreen",
     "pair": "rankdeck.acceptance.screen:PairScreen",
-    "scaling": "scaling:ScalingScreen",
+    "scaling": "rankdeck.scaling.screen:ScalingScreen",
 }
 """Name of a screen -> its module and class."""
 

@@ -12,13 +12,13 @@ from rankdeck.config.files import expand_path, find_job
 from rankdeck.config.jobs import read_job
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.nodeset import fold_nodes
-from rankdeck.model.scaling import Trial
 from rankdeck.model.text import day_time, significant_figures
 from rankdeck.rules.secrets import Secrets
 from rankdeck.scaling.planning import ScaleRequest, ScalingError, job_of, parse_counts
 from rankdeck.scaling.study import ScalingProtocol, Study, StudyState
 from rankdeck.scaling.table import point_heads, point_row, study_headline, study_shape
 from rankdeck.scaling.typed import join_values
+from rankdeck.scaling.values import Trial
 from rankdeck.session import Session
 from rankdeck_agent.rules.units import write_duration
 
@@ -179,7 +179,7 @@ def _say_study(session: Session, study: Study, options: argparse.Namespace) -> N
     else:
         _print_study(study)
     if options.report:
-        from rankdeck.reports.scaling_files import write_study_files
+        from rankdeck.scaling.report_files import write_study_files
 
         folder = expand_path(options.report)
         made = write_study_files(study, folder, Secrets([session.cluster.environment]))

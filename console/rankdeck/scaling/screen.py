@@ -10,12 +10,7 @@ from textual.widget import Widget
 from rankdeck.config.files import expand_path, find_job
 from rankdeck.errors import RankdeckError
 from rankdeck.model.safe_text import printable_line
-from rankdeck.scaling.study import ScalingProtocol, Study, StudyState
-from rankdeck.scaling.table import number_name, study_headline
-from rankdeck.scaling.typed import read_typed_study
-from rankdeck.ui import actions, formatting
-from rankdeck.ui.operations import errors_shown
-from rankdeck.ui.scaling_page import (
+from rankdeck.scaling.screen_page import (
     PLOT_NAMES,
     PLOT_WIDTH,
     STATE_ROLES,
@@ -26,6 +21,11 @@ from rankdeck.ui.scaling_page import (
     study_plan_lines,
     study_start_lines,
 )
+from rankdeck.scaling.study import ScalingProtocol, Study, StudyState
+from rankdeck.scaling.table import number_name, study_headline
+from rankdeck.scaling.typed import read_typed_study
+from rankdeck.ui import actions, formatting
+from rankdeck.ui.operations import errors_shown
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.modals import WIDE, ChangeQuestion
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, break_runs
@@ -306,8 +306,8 @@ class ScalingScreen(base.BaseScreen):
         return not self._is_going
 
     def _save(self, folder: Path) -> None:
-        from rankdeck.reports.scaling_files import write_study_files
         from rankdeck.rules.secrets import Secrets
+        from rankdeck.scaling.report_files import write_study_files
 
         study = self.study_shown
         if study is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rankdeck.errors import HistoryError
 from rankdeck.model.json_values import json_of, read_value
-from rankdeck.model.scaling import StudyPlan, Trial
+from rankdeck.scaling.values import StudyPlan, Trial
 from rankdeck.state.database import Row, Store
 
 VERSION = 1

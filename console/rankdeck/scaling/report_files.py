@@ -14,9 +14,9 @@ from rankdeck.model.text import significant_figures
 from rankdeck.reports import html
 from rankdeck.reports.html import Html, Part, element_html
 from rankdeck.reports.job import write_moment
-from rankdeck.reports.scaling_plot import RankLine, RankPlot, RankValue, rank_plot_html
 from rankdeck.rules.secrets import Secrets
 from rankdeck.scaling.laws import NO_LAW, amdahl_speedup
+from rankdeck.scaling.report_plot import RankLine, RankPlot, RankValue, rank_plot_html
 from rankdeck.scaling.study import PAYS, Curve, Study
 from rankdeck.scaling.table import (
     number_name,

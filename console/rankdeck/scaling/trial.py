@@ -16,8 +16,8 @@ from rankdeck.acceptance.values import Outcome
 from rankdeck.model.job import Job, JobSpec
 from rankdeck.model.rank import Activity, State
 from rankdeck.model.safe_text import printable_line, strip_codes
-from rankdeck.model.scaling import WALL, Signs, StudyPlan, Trial, TrialOutcome
 from rankdeck.rules.progress import ProgressReader
+from rankdeck.scaling.values import WALL, Signs, StudyPlan, Trial, TrialOutcome
 from rankdeck.state.node import NodeState
 
 LOOK = 0.5

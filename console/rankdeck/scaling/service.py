@@ -20,12 +20,12 @@ from rankdeck.errors import leaf_errors as errors_in
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec
 from rankdeck.model.nodeset import expand_nodes
-from rankdeck.model.scaling import StudyPlan, Trial, TrialOutcome
 from rankdeck.scaling.judge import judge_study
 from rankdeck.scaling.planning import ScaleRequest, ScalingError, hash_job, job_of, plan_study
+from rankdeck.scaling.store import KeptStudy, ScalingStudies
 from rankdeck.scaling.study import Study, StudyState
-from rankdeck.scaling_runs.trial import run_trial
-from rankdeck.state.scaling import KeptStudy, ScalingStudies
+from rankdeck.scaling.trial import run_trial
+from rankdeck.scaling.values import StudyPlan, Trial, TrialOutcome
 
 _LOOK_LIMIT = 30.0
 """Seconds in which nodes must report what runs on them."""

@@ -1,1 +1,0 @@
-"""Carries out scaling studies: their runs as jobs, one after the other."""
