@@ -215,6 +215,8 @@ class OutsideFacts:
 
     Such a node is measured: passing a run ends the exclusion.
     """
+    bad: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Node -> why the judge of Fleet calls it bad, without what is acknowledged."""
     scheduled: bool = False
     """Whether a scheduler gives us the nodes exclusively, so that no others use them."""
 
@@ -239,7 +241,7 @@ def admit_nodes(
     include: Sequence[str] = (),
 ) -> Admitted:
     """Decide for each node whether it takes part; `include` names busy
-    nodes that take part nevertheless.
+    and bad nodes that take part nevertheless.
     """
     doubled = _doubled(cluster, wanted, identities)
     kernels = _together({name: identities[name].boot for name in wanted if name in identities})
@@ -322,9 +324,11 @@ def _reason(view: SlurmNode) -> str:
 
 
 def _busy(name: str, one: Identity, around: OutsideFacts, shared: bool) -> str:
-    """Why the node counts as in use or too hot, "" if it does not; load and
+    """Why the node counts as bad, in use or too hot, "" if it does not; load and
     heat are ignored if nodes share a kernel.
     """
+    if bad := around.bad.get(name):
+        return f"bad: {bad}; mend it, or acknowledge it"
     if job := around.jobs.get(name):
         return f"busy: {job} runs there"
     if one.heat and not shared:

@@ -35,6 +35,7 @@ from rankdeck.ui.operations import errors_shown
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.screens.modals import WIDE, ChangeQuestion
 from rankdeck.ui.widgets.canvas import Run, Runs, break_runs, cut_text, measure_runs
+from rankdeck.ui.widgets.grid import INDENT, section_head
 from rankdeck.ui.widgets.pair_map import NOT_GOOD, ROLES
 from rankdeck_agent.rules.units import write_duration, write_size
 
@@ -126,7 +127,7 @@ def acceptance_plan_lines(run: AcceptanceRun, width: int) -> list[Runs]:
     lines = [piece for line in lines for piece in break_runs(line, width)]
     for one in run.plan.stages:
         if one.commands:
-            lines += [[], [(f" {one.stage.value} {printable_line(one.recipe)}", "title")]]
+            lines += [[], section_head(f"{one.stage.value} {printable_line(one.recipe)}")]
             lines += [[(f"   $ {printable_line(command)}", "text")] for command in one.commands]
     return lines
 
@@ -183,7 +184,7 @@ def sentence_lines(
 
     `out`: node -> why jobs are kept away from it.
     """
-    lines: list[Runs] = [*_legend_lines(heat.recipe, width, signs), []]
+    lines = [*_legend_lines(heat.recipe, width, signs), [], section_head("Findings")]
     for text, role in _sentences(run, out):
         lines += _wrapped(text, role, width)
     return [*lines, *_odd_pairs(run, heat, width)]
@@ -199,7 +200,7 @@ def _odd_pairs(run: AcceptanceRun, heat: HeatMap, width: int) -> list[Runs]:
     ]
     if not odd or run.progress is RunState.RUNNING:
         return []
-    lines: list[Runs] = [[], [(" Odd pairs", "title"), (f"  {len(odd)}, and what measures each again", "dim")]]  # fmt: skip
+    lines: list[Runs] = [[], section_head("Odd pairs", f"{len(odd)}, and what measures each again")]
     for cell in odd[:_MOST_ODD]:
         said: Run = (f"   {printable_line(cell_words(cell))}", ROLES[cell_kind(cell)])
         command: Run = (f"   {printable_line(again_command(run, cell))}", "dim")
@@ -261,10 +262,10 @@ def _suspected(recipe: str, judgement: Judgement, *, over: bool) -> Iterator[str
 
 def _wrapped(text: str, role: str, width: int) -> list[Runs]:
     """A sentence in as many lines as it needs, after a sign in its colour."""
-    rows = textwrap.wrap(printable_line(text), max(width - 3, 20)) or [""]
-    sign = " ! " if role in ("warn", "bad") else " - "
+    rows = textwrap.wrap(printable_line(text), max(width - 5, 20)) or [""]
+    sign = f"{INDENT}! " if role in ("warn", "bad") else f"{INDENT}- "
     words = "dim" if role == "dim" else "text"
-    return [[("   " if at else sign, role), (row, words)] for at, row in enumerate(rows)]
+    return [[(" " * len(sign) if at else sign, role), (row, words)] for at, row in enumerate(rows)]
 
 
 def seen_in(heat: HeatMap) -> list[str]:

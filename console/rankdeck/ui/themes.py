@@ -391,12 +391,13 @@ class Mark:
     role: str
 
 
-_ROLES = ("bad", "warn", "unknown", "dim", "ok", "accent")
+_URGENCY = {"bad": 5, "warn": 4, "unknown": 3, "dim": 1, "ok": 0, "accent": -1}
+"""Role of a mark -> its urgency; steps of a ramp (`calm3`) are between unknown and dim."""
 
 
 def most_urgent_mark(marks: Sequence[Mark]) -> Mark:
-    """The most urgent of the marks that share a cell."""
-    return min(marks, key=lambda mark: _ROLES.index(mark.role))
+    """The most urgent of the marks that share a cell; of numbers, the highest."""
+    return max(marks, key=lambda mark: (_URGENCY.get(mark.role, 2), mark.role))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from rankdeck.ui import actions, formatting
 from rankdeck.ui.actions import OVER, OnScreen
 from rankdeck.ui.snapshots import step_moment
 from rankdeck.ui.widgets.bars import FilterBar, KeyBar, Prompt, TopBar, TourBar
-from rankdeck.ui.widgets.canvas import Runs, TextPage, break_runs
+from rankdeck.ui.widgets.canvas import MARGIN, Runs, TextPage, break_runs
+from rankdeck.ui.widgets.grid import INDENT, indent_rows, section_head
 from rankdeck.ui.widgets.vtable import VTable
 
 if TYPE_CHECKING:
@@ -89,17 +90,24 @@ class Details(TextPage):
 
     def tell(self, title: str, lines: Sequence[Runs]) -> None:
         """Show these lines if there is room for them."""
-        height = self._table.size.height + (self.size.height if self.display else 0)
-        room = height - 2 - len(self._table.rows)
+        room = self._height() - 2 - len(self._table.rows)
         self.display = bool(lines) and room >= LEAST_DETAILS
         self.styles.height = room
-        width = self._table.size.width - 4
-        pieces = [[("  ", "dim"), *piece] for line in lines for piece in break_runs(line, width)]
+        width = self._table.size.width - len(INDENT) - MARGIN
+        pieces = indent_rows(piece for line in lines for piece in break_runs(line, width))
         if len(pieces) >= room:
             pieces[room - 2 :] = [
-                [(f"  {actions.action_key('describe')}", "key"), (" shows the rest", "dim")]
+                [(f"{INDENT}{actions.action_key('describe')}", "key"), (" shows the rest", "dim")]
             ]
-        self.show([[(f" {printable_line(title)}", "title")], *pieces])
+        self.show([section_head(printable_line(title)), *pieces])
+
+    def _height(self) -> int:
+        """Lines that the table and the details have together."""
+        around = self.parent
+        if not isinstance(around, Widget):
+            return 0
+        others = (one for one in around.children if one.display and one not in (self, self._table))
+        return around.size.height - sum(one.size.height for one in others)
 
 
 def no_match(what: str) -> str:

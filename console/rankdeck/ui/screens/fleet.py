@@ -31,7 +31,6 @@ from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, TextPage, fit_runs, me
 from rankdeck.ui.widgets.plots import Scale
 from rankdeck.ui.widgets.vtable import CellMap, Column, VTable
 
-ROLE_RANK = {"bad": 4, "warn": 3, "unknown": 2, "ok": 1}
 WIDE = 150
 """On screens of at least this width, numbers have bars."""
 LEAST_OVERVIEW = 7
@@ -40,11 +39,6 @@ SHARED = 5
 """Lines of the screen that are neither nodes nor overview: bars, heading and gaps."""
 SORT_EVERY = 4
 """The table is sorted every so many ticks."""
-
-
-def worst_cell_mark(marks: Sequence[Mark]) -> Mark:
-    """The worst of several marks that share a cell."""
-    return max(marks, key=lambda mark: (ROLE_RANK.get(mark.role, 0), mark.role))
 
 
 class FleetLine(Canvas):
@@ -104,7 +98,7 @@ class FleetScreen(BaseScreen):
         self._witnesses: dict[str, str] = {}
         """Metric of a usual column -> a node that has the metric, or should have it."""
         self._map_seen: tuple[object, ...] = ()
-        self.map = CellMap(worst_cell_mark, self._map_row, id="map")
+        self.map = CellMap(self._map_row, id="map")
         self.info = FleetLine(id="info")
         self.main = self.table = VTable(
             self._columns(wide=False), empty=no_match("node"), on_top=True

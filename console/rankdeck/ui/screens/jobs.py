@@ -23,7 +23,7 @@ from rankdeck.ui.screens.job_head import (
     job_duration,
 )
 from rankdeck.ui.screens.modals import row_lines
-from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, measure_runs
+from rankdeck.ui.widgets.canvas import MARGIN, Run, Runs, TextPage, measure_runs, shift_runs
 from rankdeck.ui.widgets.vtable import Column, VTable
 
 SORTS = ("AGE", "JOB", "STATE", "RANKS")
@@ -300,7 +300,8 @@ class JobsScreen(SortedScreen):
         if row in self._others or row not in self._jobs:
             return self.whole()
         job = self._jobs[row]
-        return "Job", head_lines(job, self.console.glyphs, self.size)
+        lines = head_lines(job, self.console.glyphs, self.size)
+        return "Job", [shift_runs(line, MARGIN) for line in lines]
 
     # ---- marks, and what is done with the marked jobs
 

@@ -84,7 +84,7 @@ class Pane:
     @property
     def version(self) -> tuple[object, ...]:
         """A value that changes exactly when the pane must be painted again."""
-        return self.title and tuple(self.title), self.log.total, self.log.partial, *self.log.live
+        return self.title and tuple(self.title), self.log.total, *self.log.begun
 
 
 class LogWall(Canvas, can_focus=True):
@@ -233,8 +233,7 @@ class LogWall(Canvas, can_focus=True):
 
 def newest_lines(log: RankLog, count: int) -> list[Line]:
     """The newest lines of a log, the unfinished one included."""
-    partial = log.partial
-    begun = log.live or ([partial] if partial else [])
+    begun = log.begun
     wanted = count - len(begun)
     lines = log.lines
     newest = list(lines[max(len(lines) - wanted, 0) :]) if wanted > 0 else []
