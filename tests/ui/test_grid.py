@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from rankdeck.ui.screens import base
 from rankdeck.ui.widgets.canvas import Runs, break_runs, measure_runs, spread_rows
 from rankdeck_agent.wire import Event
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage
 from tests.ui.test_launch import Planning
 from tests.ui.test_pictures import FOLDER, SIZES
-from tests.ui.test_screens import console, shows, text_of, type_in
+from tests.ui.test_screens import console, lacks, shows, text_of, type_in
 
 HEADINGS = (
     "Jobs", "Events", "Values", "Plan", "Checks", "Findings", "Odd pairs", "Commands", "Output", "Job", "Event",
@@ -144,3 +145,31 @@ async def test_events_and_jobs_of_fleet_are_whole_while_rows_are_empty() -> None
     async with console(ill(), (120, 70)) as (app, pilot):
         await shows(app, pilot, "Xid 13")
         await shows(app, pilot, "WORD")
+
+
+async def test_a_filter_that_leaves_few_nodes_shows_why_the_chosen_one_is_ill() -> None:
+    async with console(ill(100), (80, 24)) as (app, pilot):
+        await shows(app, pilot, "node018")
+        await lacks(app, pilot, "try to log in")
+        await pilot.press("slash")
+        await type_in(pilot, "node00[1-3]")
+        await pilot.press("enter")
+        await shows(app, pilot, "do    try to log in")
+        assert "\n node001" in text_of(app)
+        await pilot.press("escape")
+        await lacks(app, pilot, "try to log in")
+
+
+async def test_a_refusal_gives_its_place_back_to_the_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "REFUSAL", 0.5)
+    async with console(ill(), (120, 40)) as (app, pilot):
+        await shows(app, pilot, "enter open")
+        await pilot.press("n")
+        await shows(app, pilot, "does nothing here")
+        await lacks(app, pilot, "does nothing here")
+        await shows(app, pilot, "enter open")
+        app.screen.say("saved", "ok")
+        app.screen.refuse("no")
+        app.screen.say("saved again", "ok")
+        await pilot.pause(1.0)
+        assert "saved again" in text_of(app)

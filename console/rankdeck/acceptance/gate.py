@@ -397,8 +397,10 @@ def _notes(
     if shared:
         loads = [share for name in shared if (share := identities[name].busy) is not None]
         much = f" ({max(loads):.0%} of its cores are in use)".replace("%", " %") if loads else ""
+        one = len(shared) == 1
+        who = "shares its kernel with another node" if one else "share one kernel"
         notes.append(
-            f"{fold_nodes(shared)} share one kernel{much}: Rankdeck cannot tell which of them makes that load"
+            f"{fold_nodes(shared)} {who}{much}: Rankdeck cannot tell which of them makes that load"
         )
     notes += [f"{name} is {around.excluded[name]}" for name in taken if name in around.excluded]
     held = {name: identities[name].facts.get("gpu limits", "none") for name in taken}

@@ -684,14 +684,10 @@ def _event_lines(happened: Iterable[Occurrence], opening: str, glyphs: Glyphs) -
 def _event_line(one: Occurrence, glyphs: Glyphs) -> Runs:
     quiet = one.level is Level.OK
     mark = glyphs.level(one.level)
-    over = "ended: " if one.kind == "ended" else ""
     runs: list[Run] = [
         (f"   {formatting.format_clock(one.at)}  ", "dim"),
         (f"{glyphs.dot if quiet else mark.glyph} ", "dim" if quiet else mark.role),
         (f"{printable_line(one.node)}  ", "title"),
-        (
-            f"{over}{formatting.with_device(one.device, one.seen, one.check)}",
-            "dim" if quiet else "text",
-        ),
+        (formatting.describe_occurrence(one), "dim" if quiet else "text"),
     ]
     return runs

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from rankdeck.model.health import REMEMBERED, Level, Reason, Sentence
+from rankdeck.model.health import REMEMBERED, Level, Occurrence, Reason, Sentence
 from rankdeck.model.rank import Activity, signal_name, signal_of
 from rankdeck.model.safe_text import printable_line
 from rankdeck.model.text import day_time
@@ -183,6 +183,12 @@ def with_device(device: str, text: str, check: str = "") -> str:
     of_gpu = check.startswith(OF_GPUS) and device and not device.startswith("GPU")
     name = f"GPU {device}" if of_gpu else device
     return text if device in Sentence.of(text).seen else f"{name}: {text}"
+
+
+def describe_occurrence(one: Occurrence) -> str:
+    """What happened on a node in a few words, with its device; what is over is called that."""
+    over = "over: " if one.kind == "ended" else ""
+    return f"{over}{with_device(one.device, one.seen, one.check)}"
 
 
 def node_subject(node: NodeState) -> Subject:

@@ -1,6 +1,7 @@
 """What all screens share: the bar on top, the keys below, the prompt, the paint timer."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from rankdeck.ui.protocols import Console
 
 
+REFUSAL = 6.0
+"""Seconds for which a screen says why a key did nothing; then its keys are shown again."""
 PAINT = 0.25
 """Seconds between two updates from the model."""
 
@@ -146,6 +149,8 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         self.closed_page.display = False
         self._hidden: list[Widget] = []
         """The widgets that are hidden while the screen is closed."""
+        self._refusal = "", 0.0
+        """The sentence that refused a key, and until when it is shown."""
         self._refused: set[str] = set()
         """Unknown keys that were reported already."""
         self.list_filter = ListFilter(self, "", self.refresh_now)
@@ -255,6 +260,11 @@ class BaseScreen(Screen[None], inherit_bindings=False):
                 self.tick()
                 self._tell_details()
                 self.key_bar.offer(off=self.turned_off(), idle=self.without_effect())
+            refused, until = self._refusal
+            if refused and time.monotonic() > until:
+                self._refusal = "", 0.0
+                if self.key_bar.said == refused:
+                    self.say("")
             asked = self._prompt and self._prompt.display and self._prompt.mode == "/"
             self.filter_bar.show("" if asked else self.list_filter.text)
             if self.console.tour.look(self.sight()):
@@ -286,8 +296,9 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         self.key_bar.say(text, role)
 
     def refuse(self, why: str) -> None:
-        """Say why the key that was pressed does nothing now."""
+        """Say why the key that was pressed does nothing now, for some seconds."""
         self.say(why, "dim")
+        self._refusal = self.key_bar.said, time.monotonic() + REFUSAL
 
     def unknown_key(self, key: str) -> None:
         """Say that a key does nothing on this screen, and where it does something; once per key."""

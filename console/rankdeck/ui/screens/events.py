@@ -57,8 +57,7 @@ class EventsScreen(BaseScreen):
         return [(f"{mark.glyph} {level.word}", mark.role)]
 
     def _what(self, row: str) -> Runs:
-        one = self._rows[row]
-        return [(formatting.with_device(one.device, one.seen, one.check), "text")]
+        return [(formatting.describe_occurrence(self._rows[row]), "text")]
 
     def tick(self) -> None:
         journal = self.console.fleet.event_log
@@ -95,6 +94,9 @@ class EventsScreen(BaseScreen):
         return "Event", row_lines(
             [*cells, (title, formatting.with_device(one.device, one.text, one.check))]
         )
+
+    def details(self) -> tuple[str, Sequence[Runs]]:
+        return last_line_first(self.whole())
 
     # ---- actions
 
@@ -151,6 +153,12 @@ class EventsScreen(BaseScreen):
             self.go_to(text)
         elif text and (one := self._rows.get(self.table.cursor)):
             acknowledge_reasons(self, text, [(one.node, one.check, one.device)])
+
+
+def last_line_first(whole: tuple[str, Sequence[Runs]]) -> tuple[str, Sequence[Runs]]:
+    """Details with the sentence first, which the row has no room for."""
+    title, lines = whole
+    return title, [*lines[-1:], *lines[:-1]]
 
 
 def _subject(one: Occurrence) -> query.Subject:
@@ -220,6 +228,9 @@ class MessagesScreen(BaseScreen):
     def whole(self) -> tuple[str, Sequence[Runs]]:
         row = self.table.cursor
         return "Message", row_lines(self.table.whole(row)) if row else ()
+
+    def details(self) -> tuple[str, Sequence[Runs]]:
+        return last_line_first(self.whole())
 
     def on_vtable_opened(self) -> None:
         self.action_describe()

@@ -50,6 +50,8 @@ _DIFF_ROLES = {
     DiffKind.PLACE: "accent",
 }
 _MOST_WARNED = 4
+LEAST_FILES, NARROW, LOW = 28, 80, 18
+"""Least cells of the files on screens of NARROW cells or more; below LOW lines, space is saved."""
 LACKS_PERIOD = 60.0
 """Seconds between two checks of what the nodes lack for the jobs in the list."""
 
@@ -92,13 +94,28 @@ class LaunchScreen(BaseScreen):
             id="files",
         )
         self.about = Details(self.files)
-        part = actions.action_key("part")
-        self.form = Form(section_head("Values", f"{part} changes them"), FIELDS, id="form")
+        self.form = Form(self._form_head, FIELDS, id="form")
         self.plan = TextPage(id="plan", always=True)
 
     def body(self) -> Iterable[Widget]:
-        left = Vertical(self.files, self.about, id="left")
-        return (Horizontal(left, Vertical(self.form, self.plan, id="right"), id="halves"),)
+        self._left = Vertical(self.files, self.about, id="left")
+        right = Vertical(self.form, self.plan, id="right")
+        return (Horizontal(self._left, right, id="halves"),)
+
+    @property
+    def _form_head(self) -> Runs:
+        return section_head("Values", f"{actions.action_key('part')} changes them")
+
+    def on_resize(self) -> None:
+        """Low screens have no heading over the form, and one line for each line of the plan."""
+        self._left.styles.min_width = LEAST_FILES if self.size.width >= NARROW else 0
+        self.plan.always = self.size.height >= LOW
+        self.form.head = self._form_head if self.plan.always else ()
+        self.call_after_refresh(self._show_again)
+
+    def _show_again(self) -> None:
+        if self._spec is not None:
+            self._show_plan()
 
     def _file_cell(self, row: str) -> Runs:
         path = self._paths[row]
@@ -267,7 +284,8 @@ class LaunchScreen(BaseScreen):
             title, rows = section_head("Plan", "against the last run"), self._difference(plan)
         else:
             title, rows = section_head("Plan"), plan_runs(plan, folded=self._folds)
-        return [*head, [], title, *indent_rows([*self._origin(), *self._node_lines(plan), *rows])]
+        lines = [*head, [], title, *indent_rows([*self._origin(), *self._node_lines(plan), *rows])]
+        return lines if self.plan.always else [line for line in lines[1:] if line]
 
     def _origin(self) -> list[Runs]:
         if self._only:

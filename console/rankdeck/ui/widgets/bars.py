@@ -218,6 +218,11 @@ class KeyBar(Canvas):
         if (self._off, self._idle) != before:
             self.refresh()
 
+    @property
+    def said(self) -> str:
+        """The sentence that stands in place of the keys; "" for none."""
+        return self._note
+
     def say(self, text: str, role: str = "text") -> None:
         """Show this sentence instead of the keys, made safe to show; "" brings the keys back."""
         text = printable_line(text.replace("\r", " ").replace("\n", "  "))
@@ -339,7 +344,8 @@ class Form(Canvas, can_focus=True):
 
     def __init__(self, head: Runs, labels: Sequence[tuple[str, str]], *, id: str) -> None:
         super().__init__(id=id)
-        self._head, self._labels = head, tuple(labels)
+        self.head, self._labels = head, tuple(labels)
+        """The heading; () for none."""
         self._width = max(len(label) for _, label in labels) + 2
         self.values: dict[str, str] = {key: "" for key, _ in labels}
         self._field = 0
@@ -410,8 +416,9 @@ class Form(Canvas, can_focus=True):
         return True
 
     def on_click(self, event: events.Click) -> None:
-        if 0 < event.y <= len(self._places):
-            self._field = self._places[event.y - 1]
+        at = event.y - bool(self.head)
+        if 0 <= at < len(self._places):
+            self._field = self._places[at]
             self._cursor = len(self._text)
             self._lay_out()
 
@@ -424,7 +431,7 @@ class Form(Canvas, can_focus=True):
                 named: Run = (f"   {'' if at else label:<{self._width}}", "key" if here else "dim")
                 self._rows.append([named, *row])
                 self._places.append(place)
-        self.styles.height = len(self._rows) + 1
+        self.styles.height = len(self._rows) + bool(self.head)
         self.refresh()
 
     def _rows_of(self, place: int, *, here: bool) -> list[Runs]:
@@ -449,8 +456,10 @@ class Form(Canvas, can_focus=True):
 
     def line(self, y: int, width: int) -> Runs:
         del width
-        rows = [self._head, *self._rows]
-        return rows[y] if y < len(rows) else []
+        at = y - bool(self.head)
+        if at < 0:
+            return self.head
+        return self._rows[at] if at < len(self._rows) else []
 
 
 REMEMBERED = 50

@@ -276,7 +276,7 @@ class TextPage(Scroller, can_focus=True):
         With `always` they are wrapped even if the page is full, and their further rows hang.
         """
         super().__init__(id=id)
-        self.can_focus, self._wraps, self._always = can_focus, wraps, always
+        self.can_focus, self._wraps, self.always = can_focus, wraps, always
         self._given: tuple[Runs, ...] = ()
         self._lines: tuple[Runs, ...] = ()
         """The rows: `_given`, wrapped as far as there is room."""
@@ -302,7 +302,7 @@ class TextPage(Scroller, can_focus=True):
         width, height = self.size
         if not self._wraps or width <= WORTH:
             groups = [[line] for line in self._given]
-        elif self._always:
+        elif self.always:
             groups = [break_runs(line, width - MARGIN, HANG) for line in self._given]
         else:
             groups = spread_rows(self._given, width - MARGIN, height)

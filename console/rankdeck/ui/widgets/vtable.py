@@ -223,7 +223,7 @@ class VTable(Scroller, can_focus=True):
             return _with_right(self._heading(layout), self._position(), width)
         at = self.top + y - 1
         if at >= len(self.rows):
-            return [(f"  {self.empty}", "dim")] if y == 2 and not self.rows else []
+            return [(f" {self.empty}", "dim")] if y == 2 and not self.rows else []
         row = self.rows[at]
         sign = self.glyphs.cursor if row == self.cursor else " "
         self._cells[row] = cells = self._fresh.pop(row, None) or self._row(row, layout)
