@@ -27,7 +27,7 @@ MAP = {
        n1       n2       n3       n4        n5       n6       n7       n8      iperf3     good ≥ 8.478 Gb/s      slow < 8.478 Gb/s   F  failed   ?  not measured
                                         │
  n1    –       9.44     9.4      9.43   │  9.46     9.42     9.45     9.41     Findings
-                                        │                                        ! n3 sends at 5.68 Gb/s (others 9.42 Gb/s) with 7 of 7 partners: it receives at full speed: cable or optic of one
+                                        │                                        ▲ n3 sends at 5.68 Gb/s (others 9.42 Gb/s) with 7 of 7 partners: it receives at full speed: cable or optic of one
                                         │                                          direction, pause frames, duplex
                                         │                                        - swap the cable of n3 with that of n1, then `rankdeck accept n3,n1,n2,n4 --only pairs,confirm`
  n2   9.41      –       9.4      9.43   │  9.46     9.42     9.45     9.41       - n7→n1: suspected; u measures it again (iperf3)
@@ -55,7 +55,7 @@ MAP = {
                                 │                              F  failed   ?  not measured
  n1   –     9.44   9.4    9.43  │ 9.46   9.42   9.45   9.41
                                 │                              Findings
-                                │                                ! n3 sends at 5.68 Gb/s (others 9.42 Gb/s) with 7 of
+                                │                                ▲ n3 sends at 5.68 Gb/s (others 9.42 Gb/s) with 7 of
  n2  9.41    –     9.4    9.43  │ 9.46   9.42   9.45   9.41        7 partners: it receives at full speed: cable or
                                 │                                  optic of one direction, pause frames, duplex
                                 │                                - swap the cable of n3 with that of n1, then
@@ -76,7 +76,7 @@ MAP = {
  n2   ·  –  ·  ·│  ·  ·  ·  ·  F  failed   ?  not measured
  n3  59 60  – 60│ 60 60 60 59
  n4   ·  ·  ·  –│  ·  ·  ·  ·  Findings
-                                 ! n3 sends at 5.68 Gb/s (others 9.42 Gb/s)
+                                 ▲ n3 sends at 5.68 Gb/s (others 9.42 Gb/s)
  n5   ·  ·  ·  ·│  –  ?  ·  ·      with 7 of 7 partners: it receives at full
  n6   ·  ·  ·  ·│  ·  –  ·  ·      speed: cable or optic of one direction,
  n7   F  ·  ·  ·│  ·  ·  –  ·      pause frames, duplex

@@ -173,3 +173,15 @@ async def test_a_refusal_gives_its_place_back_to_the_keys(monkeypatch: pytest.Mo
         app.screen.say("saved again", "ok")
         await pilot.pause(1.0)
         assert "saved again" in text_of(app)
+
+
+async def test_events_are_filtered_by_time_and_begin_their_details_with_what_happened() -> None:
+    async with console(ill(), (80, 24)) as (app, pilot):
+        await pilot.press("5", "slash")
+        await shows(app, pilot, "Xid 13")
+        assert "\n Event\n   what " in text_of(app)
+        await type_in(pilot, "age>1h")
+        await shows(app, pilot, "no event matches the filter")
+        await pilot.press(*["backspace"] * 3)
+        await type_in(pilot, "<1h")
+        await shows(app, pilot, "Xid 13")

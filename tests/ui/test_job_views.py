@@ -156,7 +156,7 @@ async def test_what_a_node_said_stands_in_the_merged_log_and_at_leads_there(
         at = stage.jobs.job(JOB).created + 1
         stage.fleet.apply("node02", Event(at, "bad", "gpu.xid", "Xid 79: lost", "0"))
         await pilot.press("M")
-        await shows(app, pilot, "node node02: 0: Xid 79: lost")
+        await shows(app, pilot, "node node02: GPU 0: Xid 79: lost")
         await pilot.press("slash")
         await type_in(pilot, "Xid 79")
         await pilot.press("enter", "at")
@@ -317,7 +317,7 @@ async def test_what_an_earlier_console_saw_of_the_nodes_stands_in_the_log_of_a_f
         app.open_job(JOB)
         await shows(app, pilot, "barrier")
         await pilot.press("M")
-        await shows(app, pilot, "node node02: 0: Xid 79: lost")
+        await shows(app, pilot, "node node02: GPU 0: Xid 79: lost")
         await lacks(app, pilot, "some seconds later")
 
 
@@ -335,10 +335,10 @@ async def test_a_replay_shows_what_nodes_had_said_by_then_and_at_leads_there(
         app.open_job(JOB)
         await shows(app, pilot, "barrier")
         await pilot.press("M")
-        await shows(app, pilot, "node node02: 0: Xid 79")
+        await shows(app, pilot, "node node02: GPU 0: Xid 79")
         assert "Xid 31" not in text_of(app)
         stage.jobs.set_clock(JOB, begun + 9.5)
-        await shows(app, pilot, "node node02: 0: Xid 31")
+        await shows(app, pilot, "node node02: GPU 0: Xid 31")
         await pilot.press("at")
         await shows(app, pilot, "+0.0 s  GPU 0: Xid 31")
         await shows(app, pilot, "-4.0 s  GPU 0: Xid 79")

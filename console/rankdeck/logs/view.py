@@ -14,7 +14,7 @@ from typing import Protocol
 
 from rankdeck.logs.bars import BarGroup, group_bars
 from rankdeck.logs.compare import mask_numbers
-from rankdeck.model.health import Occurrence, parse_duration
+from rankdeck.model.health import Occurrence, parse_duration, with_device
 from rankdeck.model.job import Job, RankState, State
 from rankdeck.model.nodeset import expand_nodes, expand_ranks, fold_ranks
 from rankdeck.model.patterns import compile_pattern, search_pattern
@@ -221,7 +221,7 @@ class MergedLog:
         if now == self._events_shown:
             return
         for one in now - self._events_shown:
-            text = f"{one.node}: {one.device + ': ' if one.device else ''}{one.text}"
+            text = f"{one.node}: {with_device(one.device, one.text, one.check)}"
             self._events_waiting.append((one.at, Line(one.at, EVENT, NODE, 0, text)))
         self._events_waiting.sort(key=itemgetter(0))
         self._events_shown = now

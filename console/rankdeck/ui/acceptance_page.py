@@ -27,13 +27,14 @@ from rankdeck.acceptance.run import (
 )
 from rankdeck.errors import RankdeckError
 from rankdeck.model.acceptance import Answer, Outcome, Result, Stage
-from rankdeck.model.health import parse_duration
+from rankdeck.model.health import Level, parse_duration
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import printable_line
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.operations import errors_shown
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.screens.modals import WIDE, ChangeQuestion
+from rankdeck.ui.themes import Glyphs
 from rankdeck.ui.widgets.canvas import Run, Runs, break_runs, cut_text, measure_runs
 from rankdeck.ui.widgets.grid import INDENT, section_head
 from rankdeck.ui.widgets.pair_map import NOT_GOOD, ROLES
@@ -177,16 +178,22 @@ def _reason_of(run: AcceptanceRun, node: str) -> str:
 
 
 def sentence_lines(
-    run: AcceptanceRun, heat: HeatMap, width: int, signs: Sequence[Runs], out: Mapping[str, str]
+    run: AcceptanceRun,
+    heat: HeatMap,
+    room: tuple[int, Glyphs],
+    signs: Sequence[Runs],
+    out: Mapping[str, str],
 ) -> list[Runs]:
     """What the letters of the map mean (`signs`, see `legend`), then
     the sentences, the most serious first.
 
-    `out`: node -> why jobs are kept away from it.
+    `room`: cells of a line, and the signs of the terminal; `out`: node -> why jobs are kept
+    away from it.
     """
+    width, glyphs = room
     lines = [*_legend_lines(heat.recipe, width, signs), [], section_head("Findings")]
     for text, role in _sentences(run, out):
-        lines += _wrapped(text, role, width)
+        lines += _wrapped(text, role, width, glyphs)
     return [*lines, *_odd_pairs(run, heat, width)]
 
 
@@ -260,11 +267,16 @@ def _suspected(recipe: str, judgement: Judgement, *, over: bool) -> Iterator[str
         yield f"{pair}: {again} ({recipe})"
 
 
-def _wrapped(text: str, role: str, width: int) -> list[Runs]:
+_SENTENCE_LEVELS = {"bad": Level.BAD, "warn": Level.WARN}
+"""Role of a sentence about what is not good -> the level whose sign it has."""
+
+
+def _wrapped(text: str, role: str, width: int, glyphs: Glyphs) -> list[Runs]:
     """A sentence in as many lines as it needs, after a sign in its colour."""
     rows = textwrap.wrap(printable_line(text), max(width - 5, 20)) or [""]
-    sign = f"{INDENT}! " if role in ("warn", "bad") else f"{INDENT}- "
-    words = "dim" if role == "dim" else "text"
+    level = _SENTENCE_LEVELS.get(role)
+    sign = f"{INDENT}{glyphs.level(level).glyph if level is not None else '-'} "
+    words = "title" if level is not None else "dim" if role == "dim" else "text"
     return [[(" " * len(sign) if at else sign, role), (row, words)] for at, row in enumerate(rows)]
 
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from rankdeck.model.health import REMEMBERED, Level, Occurrence, Reason, Sentence
+from rankdeck.model.health import REMEMBERED, Level, Occurrence, Reason, with_device
 from rankdeck.model.rank import Activity, signal_name, signal_of
 from rankdeck.model.safe_text import printable_line
 from rankdeck.model.text import day_time
@@ -169,20 +169,6 @@ def describe_worst_cause(reasons: Sequence[Reason]) -> str:
     more = f" (+{len(others)})" if others else ""
     before = "remembered: " if len(others) + 1 < len(causes) else ""
     return f"{before}{printable_line(causes[0].sentence.seen)}{more}"
-
-
-OF_GPUS = ("gpu.", "kernel.xid", "kernel.sxid")
-"""How the checks and events begin whose device is a GPU."""
-
-
-def with_device(device: str, text: str, check: str = "") -> str:
-    """What happened, with the device in front if the text does not name it; a GPU is
-    called so, known by the check.
-    """
-    device, text = printable_line(device), printable_line(text, 600)
-    of_gpu = check.startswith(OF_GPUS) and device and not device.startswith("GPU")
-    name = f"GPU {device}" if of_gpu else device
-    return text if device in Sentence.of(text).seen else f"{name}: {text}"
 
 
 def describe_occurrence(one: Occurrence) -> str:

@@ -199,9 +199,9 @@ class AcceptanceScreen(base.BaseScreen):
             self._show_strip(run, whole)
         shown = close_up(run, whole) if large else whole
         self.map.show(shown)
-        width = self._place(self.size.width, self.size.height - 6)
+        room = (self._place(self.size.width, self.size.height - 6), self.console.glyphs)
         signs = heat_legend(run, shown, seen_in(shown), self.map.cell_width)
-        self.sentences.show(sentence_lines(run, shown, width, signs, self._run_actions.excluded))
+        self.sentences.show(sentence_lines(run, shown, room, signs, self._run_actions.excluded))
         self.head.show(self._head_lines(run))
 
     def _show_strip(self, run: AcceptanceRun, whole: HeatMap) -> None:

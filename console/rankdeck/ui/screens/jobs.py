@@ -32,7 +32,9 @@ PARTITION_LINES, TALL, LOW = 3, 36, 16
 """Lines for partitions on a screen of at least TALL lines; from
 LOW lines on, they have one line.
 """
-FILTER_HINT = "words, or state=failed, user=ann & partition=gpu, reason=Priority, node=n[1-4]"
+FILTER_HINT = (
+    "words, or age<2h, state=failed, user=ann & partition=gpu, reason=Priority, node=n[1-4]"
+)
 NO_JOBS = "no jobs yet; press 3 to start one"
 ORDER = {
     state: place

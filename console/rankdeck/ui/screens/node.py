@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from textual.geometry import Size
 
-from rankdeck.model.health import EVENT_LEVELS, Level
+from rankdeck.model.health import EVENT_LEVELS, Level, with_device
 from rankdeck.model.safe_text import printable_line
 from rankdeck.state.fleet import NodeState, SwitchPort
 from rankdeck.state.sanitize import number_in
@@ -117,7 +117,7 @@ class NodeScreen(BaseScreen):
             head.append((text, "dim"))
         lines: list[Runs] = [head]
         for one in near:
-            text = formatting.with_device(one.device, one.text, one.check)
+            text = with_device(one.device, one.text, one.check)
             lines.append([(f"   {one.at - at:+8.1f} s  ", "dim"), (text, "text")])
         return lines
 
@@ -331,7 +331,7 @@ def _events(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     lines: list[Runs] = []
     for event in list(node.events)[-EVENTS:][::-1]:
         mark = glyphs.level(EVENT_LEVELS.get(event.level, Level.UNKNOWN))
-        text = formatting.with_device(event.device, event.text, event.check)
+        text = with_device(event.device, event.text, event.check)
         lines.append(
             [
                 (f"{INDENT}{formatting.format_clock(event.at)}  ", "dim"),

@@ -15,7 +15,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from rankdeck.ui import actions
-from rankdeck.ui.themes import LINUX, Glyphs, Palette
+from rankdeck.ui.themes import EDGE, LINUX, Glyphs, Palette
 
 if TYPE_CHECKING:
     from rankdeck.ui.protocols import Theme
@@ -39,7 +39,7 @@ def optional_run(text: str, role: str) -> Run:
 
 
 PLAIN = {
-    "–": "-", "…": "~", "°": "C", "·": "-", "’": "'", "±": "+", "━": "#", "─": "-",
+    "–": "-", "…": "~", "°": "C", "·": "-", "’": "'", "±": "~", "━": "#", "─": "-",
     "×": "x", "→": ">", "←": "<", "↑": "^", "↓": "v", "−": "-", "≥": ">", "≤": "<", "µ": "u", "▏": "|",
 }  # fmt: skip
 """Signs that we draw with -> ASCII."""
@@ -466,7 +466,7 @@ def pane_title(
     title: Runs, width: int, glyphs: Glyphs, *, chosen: bool, edge: str = ""
 ) -> list[Run]:
     """The upper edge of a pane, with its title in it."""
-    edge = edge or ("key" if chosen else "border")
+    edge = f"{EDGE}{edge or ('key' if chosen else 'border')}"
     bar = glyphs.heavy if chosen else glyphs.horizontal
     runs: list[Run] = [(glyphs.corners[0] + bar, edge), (" ", "text")]
     left = width - 5
@@ -485,7 +485,7 @@ def box_edge(title: str, note: str, width: int, glyphs: Glyphs, roles: tuple[str
 
     `roles` are those of the edge and of the title.
     """
-    edge, named = roles
+    edge, named = f"{EDGE}{roles[0]}", roles[1]
     said = f" {note} " if note else ""
     title = cut_text(title, max(width - cell_len(said) - 6, 0), glyphs.more)
     runs: list[Run] = [(glyphs.corners[0] + glyphs.horizontal, edge), (f" {title} ", named)]
@@ -502,12 +502,12 @@ def draw_box(
     upper: Runs, body: Sequence[Runs], width: int, glyphs: Glyphs, edge: str = "border"
 ) -> list[Runs]:
     """A closed box around lines, `width` cells wide; `upper` is its upper edge."""
-    side, inner = (glyphs.vertical, edge), width - 4
+    side, inner = (glyphs.vertical, f"{EDGE}{edge}"), width - 4
     lower = glyphs.corners[2] + glyphs.horizontal * (width - 2) + glyphs.corners[3]
     return [
         upper,
         *([side, (" ", "text"), *squeeze_runs(one, inner, glyphs.more), (" ", "text"), side] for one in body),
-        [(lower, edge)],
+        [(lower, side[1])],
     ]  # fmt: skip
 
 
