@@ -52,7 +52,7 @@ MAP = {
 """,
     (120, 40): """
       n1     n2     n3     n4      n5     n6     n7     n8     iperf3     good ≥ 8.478 Gb/s      slow < 8.478 Gb/s
-                                │                              F  failed   ?  not measured
+                                │                               F  failed   ?  not measured
  n1   –     9.44   9.4    9.43  │ 9.46   9.42   9.45   9.41
                                 │                              Findings
                                 │                                ▲ n3 sends at 5.68 Gb/s (others 9.42 Gb/s) with 7 of
@@ -72,8 +72,8 @@ MAP = {
 """,
     (80, 24): """
      n1 n2 n3 n4  n5 n6 n7 n8  iperf3  ·  good ≥ 8.478 Gb/s
- n1   –  ·  ·  ·│  ·  ·  ·  ·  62  slow < 8.478 Gb/s, % of the median
- n2   ·  –  ·  ·│  ·  ·  ·  ·  F  failed   ?  not measured
+ n1   –  ·  ·  ·│  ·  ·  ·  ·   62  slow < 8.478 Gb/s, % of the median
+ n2   ·  –  ·  ·│  ·  ·  ·  ·   F  failed   ?  not measured
  n3  59 60  – 60│ 60 60 60 59
  n4   ·  ·  ·  –│  ·  ·  ·  ·  Findings
                                  ▲ n3 sends at 5.68 Gb/s (others 9.42 Gb/s)
@@ -549,3 +549,16 @@ async def test_the_page_of_a_pair_cuts_no_line_while_it_has_empty_rows(
         await pilot.press("enter")
         await shows(app, pilot, "Commands")
         await lacks(app, pilot, "…")
+
+
+async def test_a_number_in_a_cell_is_rounded_until_it_fits_and_never_cut() -> None:
+    def slow(sender: str, receiver: str) -> float | None:
+        return (slow_sender("n5")(sender, receiver) or 0.0) / 98.3
+
+    stage, _ = stage_of(current=made_run(8, slow))
+    async with console(stage, (100, 18)) as (app, pilot):
+        await opened(app, pilot, "n5 sends")
+        rows = text_of(app).splitlines()[4:13]
+
+    assert sum(row.count("0.096") for row in rows) > 20
+    assert not any("…" in row[:50] for row in rows)

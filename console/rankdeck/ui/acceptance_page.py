@@ -226,7 +226,7 @@ def _legend_lines(recipe: str, width: int, signs: Sequence[Runs]) -> list[Runs]:
     lines: list[list[Run]] = [[(f" {printable_line(recipe)} ", "title")]]
     for part in signs:
         if measure_runs(lines[-1]) + measure_runs(part) > width:
-            lines.append([])
+            lines.append([(" ", "text")])
         lines[-1] += part
     return [*lines]
 
