@@ -26,67 +26,67 @@ MAP = {
  n1 → n2: 9.44 Gb/s, 100% of the median: good  2 measurements  9.44 Gb/s
        n1       n2       n3       n4        n5       n6       n7       n8      iperf3     good ≥ 8.478 Gb/s      slow < 8.478 Gb/s   F  failed   ?  not measured
                                         │
- n1    –       9.44     9.4      9.43   │  9.46     9.42     9.45     9.41     ! n3 sends at 5.68 Gb/s (others 9.42 Gb/s) with 7 of 7 partners: it receives at full speed: cable or optic of one
-                                        │                                        direction, pause frames, duplex
-                                        │                                      - swap the cable of n3 with that of n1, then `rankdeck accept n3,n1,n2,n4 --only pairs,confirm`
-                                        │                                      - n7→n1: suspected; u measures it again (iperf3)
- n2   9.41      –       9.4      9.43   │  9.46     9.42     9.45     9.41     - changed since the baseline: driver 550.90 → 570.12 on n1
-                                        │                                      - −6.0 % on 8 of 8
-                                        │                                      - n2: its driver is 550.90, 7 of 8 have 570.12
-                                        │                                      - n99: busy: job 4711 of alice
- n3  5.646    5.664      –      5.658   │ 5.676    5.652     5.67    5.646
-      60%      60%               60%    │  60%      60%      60%      60%      Odd pairs  9, and what measures each again
+ n1    –       9.44     9.4      9.43   │  9.46     9.42     9.45     9.41     Findings
+                                        │                                        ▲ n3 sends at 5.68 Gb/s (others 9.42 Gb/s) with 7 of 7 partners: it receives at full speed: cable or optic of one
+                                        │                                          direction, pause frames, duplex
+                                        │                                        - swap the cable of n3 with that of n1, then `rankdeck accept n3,n1,n2,n4 --only pairs,confirm`
+ n2   9.41      –       9.4      9.43   │  9.46     9.42     9.45     9.41       - n7→n1: suspected; u measures it again (iperf3)
+                                        │                                        - changed since the baseline: driver 550.90 → 570.12 on n1
+                                        │                                        - −6.0 % on 8 of 8
+                                        │                                        - n2: its driver is 550.90, 7 of 8 have 570.12
+ n3  5.646    5.664      –      5.658   │ 5.676    5.652     5.67    5.646       - n99: busy: job 4711 of alice
+      60%      60%               60%    │  60%      60%      60%      60%
+                                        │                                      Odd pairs  9, and what measures each again
                                         │                                        n3 → n1: 5.646 Gb/s, 60% of the median: slow   rankdeck accept n3,n1 --only pairs
-                                        │                                        n3 → n2: 5.664 Gb/s, 60% of the median: slow   rankdeck accept n3,n2 --only pairs
- n4   9.41     9.44     9.4       –     │  9.46     9.42     9.45     9.41       n3 → n4: 5.658 Gb/s, 60% of the median: slow   rankdeck accept n3,n4 --only pairs
+ n4   9.41     9.44     9.4       –     │  9.46     9.42     9.45     9.41       n3 → n2: 5.664 Gb/s, 60% of the median: slow   rankdeck accept n3,n2 --only pairs
+                                        │                                        n3 → n4: 5.658 Gb/s, 60% of the median: slow   rankdeck accept n3,n4 --only pairs
                                         │                                        n3 → n5: 5.676 Gb/s, 60% of the median: slow   rankdeck accept n3,n5 --only pairs
-                                        │                                        n3 → n6: 5.652 Gb/s, 60% of the median: slow   rankdeck accept n3,n6 --only pairs
-                                                                                 n3 → n7: 5.67 Gb/s, 60% of the median: slow   rankdeck accept n3,n7 --only pairs
-                                        │                                        n3 → n8: 5.646 Gb/s, 60% of the median: slow   rankdeck accept n3,n8 --only pairs
- n5   9.41     9.44     9.4      9.43   │   –        ?       9.45     9.41       n5 → n6: not measured   rankdeck accept n5,n6 --only pairs
+                                                                                 n3 → n6: 5.652 Gb/s, 60% of the median: slow   rankdeck accept n3,n6 --only pairs
+                                        │                                        n3 → n7: 5.67 Gb/s, 60% of the median: slow   rankdeck accept n3,n7 --only pairs
+ n5   9.41     9.44     9.4      9.43   │   –        ?       9.45     9.41       n3 → n8: 5.646 Gb/s, 60% of the median: slow   rankdeck accept n3,n8 --only pairs
+                                        │                                        n5 → n6: not measured   rankdeck accept n5,n6 --only pairs
                                         │                                        n7 → n1: failed   rankdeck accept n7,n1 --only pairs
-                                        │
                                         │
  n6   9.41     9.44     9.4      9.43   │  9.46      –       9.45     9.41
                                         │
 """,
     (120, 40): """
       n1     n2     n3     n4      n5     n6     n7     n8     iperf3     good ≥ 8.478 Gb/s      slow < 8.478 Gb/s
-                                │                              F  failed   ?  not measured
+                                │                               F  failed   ?  not measured
  n1   –     9.44   9.4    9.43  │ 9.46   9.42   9.45   9.41
-                                │                              ! n3 sends at 5.68 Gb/s (others 9.42 Gb/s) with 7 of 7
-                                │                                partners: it receives at full speed: cable or optic
- n2  9.41    –     9.4    9.43  │ 9.46   9.42   9.45   9.41      of one direction, pause frames, duplex
-                                │                              - swap the cable of n3 with that of n1, then `rankdeck
-                                │                                accept n3,n1,n2,n4 --only pairs,confirm`
- n3 5.646  5.664    –    5.658  │5.676  5.652   5.67  5.646    - n7→n1: suspected; u measures it again (iperf3)
-     60%    60%           60%   │ 60%    60%    60%    60%     - changed since the baseline: driver 550.90 → 570.12 on
-                                │                                n1
- n4  9.41   9.44   9.4     –    │ 9.46   9.42   9.45   9.41    - −6.0 % on 8 of 8
-                                │                              - n2: its driver is 550.90, 7 of 8 have 570.12
-                                                               - n99: busy: job 4711 of alice
-                                │
- n5  9.41   9.44   9.4    9.43  │  –      ?     9.45   9.41    Odd pairs  9, and what measures each again
+                                │                              Findings
+                                │                                ▲ n3 sends at 5.68 Gb/s (others 9.42 Gb/s) with 7 of
+ n2  9.41    –     9.4    9.43  │ 9.46   9.42   9.45   9.41        7 partners: it receives at full speed: cable or
+                                │                                  optic of one direction, pause frames, duplex
+                                │                                - swap the cable of n3 with that of n1, then
+ n3 5.646  5.664    –    5.658  │5.676  5.652   5.67  5.646        `rankdeck accept n3,n1,n2,n4 --only pairs,confirm`
+     60%    60%           60%   │ 60%    60%    60%    60%       - n7→n1: suspected; u measures it again (iperf3)
+                                │                                - changed since the baseline: driver 550.90 → 570.12
+ n4  9.41   9.44   9.4     –    │ 9.46   9.42   9.45   9.41        on n1
+                                │                                - −6.0 % on 8 of 8
+                                                                 - n2: its driver is 550.90, 7 of 8 have 570.12
+                                │                                - n99: busy: job 4711 of alice
+ n5  9.41   9.44   9.4    9.43  │  –      ?     9.45   9.41
+                                │                              Odd pairs  9, and what measures each again
                                 │                                n3 → n1: 5.646 Gb/s, 60% of the median: slow
-                                │                                  rankdeck accept n3,n1 --only pairs
 """,
     (80, 24): """
      n1 n2 n3 n4  n5 n6 n7 n8  iperf3  ·  good ≥ 8.478 Gb/s
- n1   –  ·  ·  ·│  ·  ·  ·  ·  62  slow < 8.478 Gb/s, % of the median
- n2   ·  –  ·  ·│  ·  ·  ·  ·  F  failed   ?  not measured
+ n1   –  ·  ·  ·│  ·  ·  ·  ·   62  slow < 8.478 Gb/s, % of the median
+ n2   ·  –  ·  ·│  ·  ·  ·  ·   F  failed   ?  not measured
  n3  59 60  – 60│ 60 60 60 59
- n4   ·  ·  ·  –│  ·  ·  ·  ·  ! n3 sends at 5.68 Gb/s (others 9.42 Gb/s) with
-                                 7 of 7 partners: it receives at full speed:
- n5   ·  ·  ·  ·│  –  ?  ·  ·    cable or optic of one direction, pause
- n6   ·  ·  ·  ·│  ·  –  ·  ·    frames, duplex
- n7   F  ·  ·  ·│  ·  ·  –  ·  - swap the cable of n3 with that of n1, then
- n8   ·  ·  ·  ·│  ·  ·  ·  –    `rankdeck accept n3,n1,n2,n4 --only
-                                 pairs,confirm`
-                               - n7→n1: suspected; u measures it again
-                                 (iperf3)
-                               - changed since the baseline: driver 550.90 →
-                                 570.12 on n1
-                               - −6.0 % on 8 of 8
+ n4   ·  ·  ·  –│  ·  ·  ·  ·  Findings
+                                 ▲ n3 sends at 5.68 Gb/s (others 9.42 Gb/s)
+ n5   ·  ·  ·  ·│  –  ?  ·  ·      with 7 of 7 partners: it receives at full
+ n6   ·  ·  ·  ·│  ·  –  ·  ·      speed: cable or optic of one direction,
+ n7   F  ·  ·  ·│  ·  ·  –  ·      pause frames, duplex
+ n8   ·  ·  ·  ·│  ·  ·  ·  –    - swap the cable of n3 with that of n1, then
+                                   `rankdeck accept n3,n1,n2,n4 --only
+                                   pairs,confirm`
+                                 - n7→n1: suspected; u measures it again
+                                   (iperf3)
+                                 - changed since the baseline: driver 550.90 →
+                                   570.12 on n1
 """,
 }
 
@@ -549,3 +549,16 @@ async def test_the_page_of_a_pair_cuts_no_line_while_it_has_empty_rows(
         await pilot.press("enter")
         await shows(app, pilot, "Commands")
         await lacks(app, pilot, "…")
+
+
+async def test_a_number_in_a_cell_is_rounded_until_it_fits_and_never_cut() -> None:
+    def slow(sender: str, receiver: str) -> float | None:
+        return (slow_sender("n5")(sender, receiver) or 0.0) / 98.3
+
+    stage, _ = stage_of(current=made_run(8, slow))
+    async with console(stage, (100, 18)) as (app, pilot):
+        await opened(app, pilot, "n5 sends")
+        rows = text_of(app).splitlines()[4:13]
+
+    assert sum(row.count("0.096") for row in rows) > 20
+    assert not any("…" in row[:50] for row in rows)

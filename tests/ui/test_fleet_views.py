@@ -14,7 +14,7 @@ from textual.geometry import Region
 from rankdeck.model.health import Occurrence
 from rankdeck.ui import fleet_views
 from rankdeck.ui.fleet_views import FleetView, ViewError, Views, check_view
-from rankdeck.ui.themes import Mark
+from rankdeck.ui.themes import Mark, most_urgent_mark
 from rankdeck.ui.widgets.vtable import CellMap
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import HealthReport, Sample
@@ -189,7 +189,7 @@ async def test_the_why_of_a_paused_picture_is_of_that_moment_as_its_state_is() -
     ],
 )
 def test_a_map_has_no_empty_lines(count, width, most, lines) -> None:
-    cells = CellMap(lambda marks: marks[0])
+    cells = CellMap()
     assert cells.lines_for(count, width, most) == lines
 
 
@@ -203,7 +203,7 @@ async def test_on_the_map_only_lines_with_another_mark_are_painted_again() -> No
 
     stage, _ = sample.fleet(3)
     async with console(stage, (120, 30)) as (app, pilot):
-        cells = Watched(lambda marks: marks[0])
+        cells = Watched()
         cells.styles.height = 4
         await app.screen.mount(cells)
         await until(pilot, lambda: cells.size.height == 4, "never laid out")
@@ -285,3 +285,11 @@ async def test_the_map_of_a_thousand_nodes_names_its_rows_and_counts_what_is_not
         numbers = text_of(app).splitlines()[1]
 
     assert len(set(numbers[1:160]) & set("0123456789")) > 5
+
+
+def test_a_cell_of_several_shows_the_most_urgent_whatever_the_map_is_of() -> None:
+    order = ["bad", "warn", "unknown", "hot5", "calm4", "calm1", "dim", "ok", "accent"]
+
+    for at, role in enumerate(order):
+        group = [Mark("x", one) for one in reversed(order[at:])]
+        assert most_urgent_mark(group).role == role

@@ -33,7 +33,7 @@ def test_every_key_of_a_screen_is_on_its_page_and_no_other_screens(about: str) -
 
     assert mine <= shown | {*"1234567"}
     assert {"1-7"} <= shown
-    titles = [line.split("   ")[0] for line in told if line[:1] == " " and line[1:2].isalpha()]
+    titles = [line.split("  ")[0] for line in told if line[:1] == " " and line[1:2].isalpha()]
     assert titles == [f" {TITLES[about]}", " Everywhere", " Moving", " Signs"]
 
 
@@ -49,14 +49,14 @@ async def test_help_begins_with_the_screen_and_has_everything_on_the_second_ques
 ) -> None:
     async with console(scenes.training(), size) as (app, pilot):
         await pilot.press("question_mark")
-        await shows(app, pilot, " Fleet   ? again: all keys")
+        await shows(app, pilot, " Fleet  ? again: all keys")
         assert "Time stamps: off" not in text_of(app)
         await pilot.press("question_mark")
         await shows(app, pilot, "\n Fleet\n")
         await pilot.press("end")
         await shows(app, pilot, "✗ failed")
         await pilot.press("question_mark")
-        await shows(app, pilot, " Fleet   ? again: all keys")
+        await shows(app, pilot, " Fleet  ? again: all keys")
 
 
 async def test_a_filter_finds_keys_and_commands_of_every_screen() -> None:
@@ -64,7 +64,7 @@ async def test_a_filter_finds_keys_and_commands_of_every_screen() -> None:
         app.open_job(scenes.JOB)
         await shows(app, pilot, "● 0 node01 running")
         await pilot.press("question_mark")
-        await shows(app, pilot, " Job   ? again")
+        await shows(app, pilot, " Job  ? again")
         await pilot.press("slash", *"stderr", "enter")
         await shows(app, pilot, "Only stderr, only stdout, both")
         await lacks(app, pilot, "Wrap long lines")
@@ -73,4 +73,4 @@ async def test_a_filter_finds_keys_and_commands_of_every_screen() -> None:
         await pilot.press("slash", *"qqxx", "enter")
         await shows(app, pilot, "nothing matches")
         await pilot.press("escape")
-        await shows(app, pilot, " Job   ? again")
+        await shows(app, pilot, " Job  ? again")

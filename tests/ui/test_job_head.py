@@ -11,7 +11,7 @@ from rankdeck.ui.themes import ASCII, UNICODE
 from rankdeck.ui.widgets.canvas import Runs
 from tests.ui.support import scenes
 from tests.ui.support.scenes import JOB, TRACEBACK
-from tests.ui.test_screens import console, shows, text_of, until
+from tests.ui.test_screens import console, lacks, shows, text_of, until
 
 SIZES = [(200, 50), (120, 40), (80, 24)]
 LONG = (
@@ -179,3 +179,10 @@ async def test_a_pane_whose_lines_are_old_says_how_many_seconds_it_is_behind() -
         app.open_job(JOB)
         await shows(app, pilot, "1 node01 running  18 s behind")
         assert text_of(app).count(" behind") == 1
+        await pilot.press("tab", "enter")
+        await shows(app, pilot, "1 node01 running  18 s behind")
+        await lacks(app, pilot, "0 node01")
+        await pilot.press("M")
+        await shows(app, pilot, "ranks 0-1 by time  rank 1 is 18 s behind")
+        stage.jobs.apply(Tail(JOB, "node01", 0, "out", 1 << 20, 9000, "newest", begun + 90))
+        await shows(app, pilot, "2 ranks up to 28 s behind")

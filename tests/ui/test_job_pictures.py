@@ -20,7 +20,7 @@ FAILED = {
     (80, 24): """
  train-1121-143005-3f2a  ● running  1:2s  16 ranks: 4 running, …  page 1/3  [ ]
  first failure  rank 5 on node02, exit 1  HH:MM:SS.mmm ±5 ms
-  11 ranks ended by it: 0-2,4,6,8-10,12-14  may still be corrected
+   11 ranks ended by it: 0-2,4,6,8-10,12-14  may still be corrected
    says    torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50
            GiB.
    means   the GPU is out of memory
@@ -57,19 +57,19 @@ LENS = """
          on node02
 
  rank 6  load_batch (train.py:88)  on node02
-     load_batch  train.py:88
-     main  train.py:181
-     rank 6 node02 pid 4006  silent SSs, CPU 0%, sleeps in pipe_read  step
-            300/1000  loss 1.1600  11800 tok/s  ok
+   load_batch  train.py:88
+   main  train.py:181
+   rank 6 node02 pid 4006  silent SSs, CPU 0%, sleeps in pipe_read  step
+          300/1000  loss 1.1600  11800 tok/s  ok
 
  15 ranks 0-5,7-15  all_reduce (train.py:190)  on node[01-04]
-     all_reduce  dist.py:2501
-     main  train.py:190
-     rank 0 node01 pid 4000  silent 1s, CPU 100%, runs  step   320/1000  loss
-            1.1154  11800 tok/s  ok
-     rank 1 node01 pid 4001  silent 1s, CPU 100%, runs  step   320/1000  loss
-            1.1154  11800 tok/s  ok
-     and 13 more
+   all_reduce  dist.py:2501
+   main  train.py:190
+   rank 0 node01 pid 4000  silent 1s, CPU 100%, runs  step   320/1000  loss
+          1.1154  11800 tok/s  ok
+   rank 1 node01 pid 4001  silent 1s, CPU 100%, runs  step   320/1000  loss
+          1.1154  11800 tok/s  ok
+   and 13 more
 """
 COLLAPSED = """
  all 16 x31   step 300..320/1000  loss 1.1154..1.1600  11800 tok/s  ok

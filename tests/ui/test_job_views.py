@@ -157,7 +157,7 @@ async def test_what_a_node_said_stands_in_the_merged_log_and_at_leads_there(
         at = stage.jobs.job(JOB).created + 1
         stage.fleet.apply("node02", Event(at, "bad", "gpu.xid", "Xid 79: lost", "0"))
         await pilot.press("M")
-        await shows(app, pilot, "node node02: 0: Xid 79: lost")
+        await shows(app, pilot, "node node02: GPU 0: Xid 79: lost")
         await pilot.press("slash")
         await type_in(pilot, "Xid 79")
         await pilot.press("enter", "at")
@@ -318,7 +318,7 @@ async def test_what_an_earlier_console_saw_of_the_nodes_stands_in_the_log_of_a_f
         app.open_job(JOB)
         await shows(app, pilot, "barrier")
         await pilot.press("M")
-        await shows(app, pilot, "node node02: 0: Xid 79: lost")
+        await shows(app, pilot, "node node02: GPU 0: Xid 79: lost")
         await lacks(app, pilot, "some seconds later")
 
 
@@ -336,10 +336,10 @@ async def test_a_replay_shows_what_nodes_had_said_by_then_and_at_leads_there(
         app.open_job(JOB)
         await shows(app, pilot, "barrier")
         await pilot.press("M")
-        await shows(app, pilot, "node node02: 0: Xid 79")
+        await shows(app, pilot, "node node02: GPU 0: Xid 79")
         assert "Xid 31" not in text_of(app)
         stage.jobs.set_clock(JOB, begun + 9.5)
-        await shows(app, pilot, "node node02: 0: Xid 31")
+        await shows(app, pilot, "node node02: GPU 0: Xid 31")
         await pilot.press("at")
         await shows(app, pilot, "+0.0 s  GPU 0: Xid 31")
         await shows(app, pilot, "-4.0 s  GPU 0: Xid 79")
@@ -450,3 +450,24 @@ async def test_several_bars_of_a_rank_are_live_rows_in_every_view(stage: Stage) 
         await shows(app, pilot, "2 of 2  load  51 to 70%")
         await pilot.press("M")
         await shows(app, pilot, "(2 ranks: ")
+
+
+async def test_all_bars_of_a_rank_are_below_its_lines_also_alone_and_merged(stage: Stage) -> None:
+    stage.start(JOB, 1, 3)
+    for rank in range(3):
+        stage.write(JOB, rank, "start\n\x1b[?25lload  10%|#|\nfit   20%|##|")
+        stage.write(JOB, rank, f"\r\x1b[2K\x1b[1A\x1b[2Kload  5{rank}%|###|\nfit   60%|####|")
+    async with console(stage, (120, 40)) as (app, pilot):
+        app.open_job(JOB)
+        await shows(app, pilot, "load  50%|###|")
+        await pilot.press("enter")
+        await shows(app, pilot, "following")
+        rows = [row.strip() for row in text_of(app).splitlines()]
+        at = rows.index("load  50%|###|")
+        assert rows[at + 1] == "fit   60%|####|"
+        stage.write(JOB, 0, "\r\x1b[2K\x1b[1A\x1b[2Kload  70%|###|\nfit   80%|####|")
+        await shows(app, pilot, "load  70%|###|")
+        await shows(app, pilot, "fit   80%|####|")
+        await pilot.press("M")
+        await shows(app, pilot, "load  51%|###|  (3 ranks: 51 to 70%)")
+        await shows(app, pilot, "fit   60%|####|  (3 ranks: 60 to 80%)")

@@ -8,8 +8,7 @@ import pytest
 
 from rankdeck.cli import health, status
 from rankdeck.model.cluster import Cluster, Metrics, Node
-from rankdeck.model.health import PastNumbers, PastSeries, PastView, Times
-from rankdeck.ui import formatting
+from rankdeck.model.health import PastNumbers, PastSeries, PastView, Times, with_device
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.node_page import finding_lines, shrink_values
 from rankdeck.ui.themes import UNICODE
@@ -337,6 +336,6 @@ async def test_raid_arrays_have_a_line_with_their_disks_and_what_goes_on() -> No
 
 
 def test_an_event_of_a_gpu_names_the_gpu_not_only_its_number() -> None:
-    assert formatting.with_device("0", "Xid 63 · reset", "kernel.xid") == "GPU 0: Xid 63 · reset"
-    assert formatting.with_device("1", "GPU 1 at 93 °C", "gpu.temp") == "GPU 1 at 93 °C"
-    assert formatting.with_device("/data", "96% used", "disk.full") == "/data: 96% used"
+    assert with_device("0", "Xid 63 · reset", "kernel.xid") == "GPU 0: Xid 63 · reset"
+    assert with_device("1", "GPU 1 at 93 °C", "gpu.temp") == "GPU 1 at 93 °C"
+    assert with_device("/data", "96% used", "disk.full") == "/data: 96% used"

@@ -207,3 +207,11 @@ def test_no_color_and_old_terminals_get_no_colour(
     environment: dict[str, str], answer: bool
 ) -> None:
     assert themes.wants_no_colour(environment) is answer
+
+
+def test_a_frame_is_never_reversed_or_underlined_also_without_colours() -> None:
+    for palette in SHIPPED.values():
+        for role in themes.ROLES:
+            framed, plain = palette.style(f"{themes.EDGE}{role}"), palette.style(role)
+            assert not (palette.mono and (framed.reverse or framed.underline))
+            assert framed.color == plain.color

@@ -114,6 +114,7 @@ def test_what_a_node_says_of_itself_is_read() -> None:
         ({"busy": 0.9}, OutsideFacts(), "busy: 90 % of its cores are in use"),
         ({"gpu_pids": ("12", "13")}, OutsideFacts(), "busy: 2 processes on its GPUs (pid 12, 13)"),
         ({}, OutsideFacts(jobs={"n2": "himeno-1"}), "busy: himeno-1 runs there"),
+        ({}, OutsideFacts(bad={"n2": "a GPU is gone"}), "bad: a GPU is gone; mend it, or acknowledge it"),
         ({}, OutsideFacts(away={"n2": "no answer: timed out"}), "no answer: timed out"),
         ({"heat": ("GPU 3 at 91 °C",)}, OutsideFacts(), "too hot: GPU 3 at 91 °C; it would be slow now: let it cool, look at fans and inlet air"),
         ({"machine": "m-n1"}, OutsideFacts(), "it is the same machine as n1 (it says it is n2): one of the two names leads to the wrong address"),

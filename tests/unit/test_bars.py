@@ -58,5 +58,5 @@ def test_merged_shows_the_slowest_rank_of_a_bar_and_how_far_all_are() -> None:
         pass
 
     assert [one.text for one in merged.lines] == ["go"] * 3
-    assert merged.partial is not None
-    assert (merged.partial.rank, merged.partial.text) == (2, "fit: 30%|  (3 ranks: 30 to 40%)")
+    (begun,) = merged.begun
+    assert (begun.rank, begun.text) == (2, "fit: 30%|  (3 ranks: 30 to 40%)")

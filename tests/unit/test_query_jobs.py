@@ -1,5 +1,7 @@
 """Filters by what Slurm says of a job: user, partition, account, QOS, state, node and reason."""
 
+import time
+
 import pytest
 
 from rankdeck.model.schedulers import SlurmStatus
@@ -36,3 +38,20 @@ def test_a_job_without_slurm_and_a_list_of_nodes_that_was_cut_match_what_they_ha
 def test_what_cannot_be_meant_is_said(text: str) -> None:
     with pytest.raises(QueryError):
         parse_query(text)
+
+
+@pytest.mark.parametrize(("text", "fits"), [
+    ("age<2h", True), ("age<90m", True), ("age<1h", False), ("age>1h & age<1d", True), ("age>=0.5d", False), ("!age>30s", False),
+])  # fmt: skip
+def test_a_job_is_found_by_when_it_began(text: str, fits: bool) -> None:
+    begun = Subject("x", "done", lambda _: None, at=time.time() - 4000)
+    timeless = Subject("x", "done", lambda _: None)
+
+    assert parse_query(text)(begun) is fits
+    assert parse_query(text.lstrip("!"))(timeless) is False
+
+
+def test_an_age_without_a_unit_says_how_it_is_written() -> None:
+    with pytest.raises(QueryError, match="write age<2h") as error:
+        parse_query("state=done & age<2")
+    assert error.value.column == 17

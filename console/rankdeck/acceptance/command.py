@@ -120,7 +120,7 @@ def acceptance_plan_text(run: AcceptanceRun) -> str:
     """The plan as text: all stages with their commands."""
     plan = run.plan
     lines = [
-        f"acceptance {run.id} of {run.cluster}: {fold_nodes(plan.nodes)} ({len(plan.nodes)} nodes)"
+        f"acceptance {run.id} of {run.cluster}: {fold_nodes(plan.nodes)} ({len(plan.nodes)} node{'s' * (len(plan.nodes) != 1)})"
     ]
     lines += [f"  left out {node}: {why}" for node, why in plan.left_out.items()]
     lines += [f"  differs {node}: {what}" for node, what in list(run.differing.items())[:_MOST]]

@@ -216,6 +216,8 @@ class OutsideFacts:
 
     Such a node is measured: passing a run ends the exclusion.
     """
+    bad: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Node -> why the judge of Fleet calls it bad, without what is acknowledged."""
     scheduled: bool = False
     """Whether a scheduler gives us the nodes exclusively, so that no others use them."""
 
@@ -240,7 +242,7 @@ def admit_nodes(
     include: Sequence[str] = (),
 ) -> Admitted:
     """Decide for each node whether it takes part; `include` names busy
-    nodes that take part nevertheless.
+    and bad nodes that take part nevertheless.
     """
     doubled = _doubled(cluster, wanted, identities)
     kernels = _together({name: identities[name].boot for name in wanted if name in identities})
@@ -323,9 +325,11 @@ def _reason(view: SlurmNode) -> str:
 
 
 def _busy(name: str, one: Identity, around: OutsideFacts, shared: bool) -> str:
-    """Why the node counts as in use or too hot, "" if it does not; load and
+    """Why the node counts as bad, in use or too hot, "" if it does not; load and
     heat are ignored if nodes share a kernel.
     """
+    if bad := around.bad.get(name):
+        return f"bad: {bad}; mend it, or acknowledge it"
     if job := around.jobs.get(name):
         return f"busy: {job} runs there"
     if one.heat and not shared:
@@ -394,8 +398,10 @@ def _notes(
     if shared:
         loads = [share for name in shared if (share := identities[name].busy) is not None]
         much = f" ({max(loads):.0%} of its cores are in use)".replace("%", " %") if loads else ""
+        one = len(shared) == 1
+        who = "shares its kernel with another node" if one else "share one kernel"
         notes.append(
-            f"{fold_nodes(shared)} share one kernel{much}: Rankdeck cannot tell which of them makes that load"
+            f"{fold_nodes(shared)} {who}{much}: Rankdeck cannot tell which of them makes that load"
         )
     notes += [f"{name} is {around.excluded[name]}" for name in taken if name in around.excluded]
     held = {name: identities[name].facts.get("gpu limits", "none") for name in taken}

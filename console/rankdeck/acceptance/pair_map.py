@@ -16,7 +16,7 @@ from rankdeck.model.safe_text import printable_line
 from rankdeck.model.text import significant_figures
 from rankdeck.ui import actions
 from rankdeck.ui.themes import CELL
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, cut_text, fit_text, merge_runs
+from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, fit_text, merge_runs
 
 ROLES = {
     "good": "ok", "fair": "accent", "slow": "warn", "bad": "bad", "unknown": "unknown", "run": "key",
@@ -245,8 +245,9 @@ class PairMap(Canvas, can_focus=True):
     def _said(self, cell: Cell | None, width: int, *, numbered: bool) -> str:
         """The number of a cell, or else its letter."""
         if numbered and cell is not None and cell.value is not None and cell.answer is not None:
-            text = significant_figures(cell.value)
-            return text if len(text) <= width else cut_text(f"{cell.value:.3g}", width)
+            texts = (significant_figures(cell.value, digits) for digits in (4, 3, 2, 1))
+            # A number that is cut says nothing: `0.09…`.
+            return next((text for text in texts if len(text) <= width), self.glyphs.more)
         good = "." if self.theme.ascii else self.glyphs.dot
         return cell_mark(cell, min(width, 2)).replace(".", good).strip()
 

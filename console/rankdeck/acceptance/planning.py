@@ -495,7 +495,9 @@ def _limits(request: Request, participants: Participants) -> Iterable[str]:
 
 def _left(participants: Participants) -> str:
     out = len(participants.admitted.left_out)
-    return f"{len(participants.nodes)} nodes take part" + (f", {out} are left out" if out else "")
+    taken = len(participants.nodes)
+    who = "1 node takes part" if taken == 1 else f"{taken} nodes take part"
+    return who + (f", {out} {'is' if out == 1 else 'are'} left out" if out else "")
 
 
 def _plan_sentence(participants: Participants, stages: Sequence[StagePlan]) -> str:

@@ -46,6 +46,7 @@ from rankdeck.ui.screens import base
 from rankdeck.ui.screens.modals import WIDE, ChangeQuestion, row_lines
 from rankdeck.ui.themes import Mark
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, break_runs
+from rankdeck.ui.widgets.grid import section_head
 from rankdeck.ui.widgets.vtable import CellMap, Column, VTable
 
 LEAST_BELOW, MOST_STRIP = 5, 6
@@ -88,7 +89,7 @@ class AcceptanceScreen(base.BaseScreen):
         self.runs = VTable(self._columns(), empty=NOTHING, id="runs")
         self.runs.sorted_by = ("STARTED",)
         self.plan = TextPage(id="accept-plan")
-        self.strip = CellMap(lambda group: max(group, key=lambda one: one.role != "ok"))
+        self.strip = CellMap()
         self.main = self.map = PairMap(id="pairs")
         self.sentences = TextPage(id="sentences")
         self._picture = Container(
@@ -168,7 +169,7 @@ class AcceptanceScreen(base.BaseScreen):
 
     def _head_lines(self, run: AcceptanceRun | None) -> list[Runs]:
         if run is None:
-            return [[(" Acceptance", "title"), ("  which node or link is not good?", "dim")]]
+            return [section_head("Acceptance", "which node or link is not good?")]
         now = self.console.fleet.wall()
         return [acceptance_run_line(run, now), stage_line(run.stages), self._cell_line()]
 
@@ -198,9 +199,9 @@ class AcceptanceScreen(base.BaseScreen):
             self._show_strip(run, whole)
         shown = close_up(run, whole) if large else whole
         self.map.show(shown)
-        width = self._place(self.size.width, self.size.height - 6)
+        room = (self._place(self.size.width, self.size.height - 6), self.console.glyphs)
         signs = heat_legend(run, shown, seen_in(shown), self.map.cell_width)
-        self.sentences.show(sentence_lines(run, shown, width, signs, self._run_actions.excluded))
+        self.sentences.show(sentence_lines(run, shown, room, signs, self._run_actions.excluded))
         self.head.show(self._head_lines(run))
 
     def _show_strip(self, run: AcceptanceRun, whole: HeatMap) -> None:
@@ -576,14 +577,14 @@ def pair_lines(run: AcceptanceRun, port: AcceptanceProtocol, cell: Cell | None) 
     lines: list[Runs] = [[(f" {printable_line(cell_words(cell))}", ROLES[cell_kind(cell)])], []]
     lines += [_result_line(one) for one in cell.results]
     last = next((one for one in reversed(cell.results) if one.raw), cell.results[-1])
-    lines += [[], [(" Commands", "title")]]
+    lines += [[], section_head("Commands")]
     lines += [[(f"   $ {printable_line(one)}", "accent")] for one in port.commands(run, last)]
     if last.job:
         lines.append(
             [(f"   job {printable_line(last.job)}: `rankdeck logs` has all it wrote", "dim")]
         )
     raw = port.raw(last, MOST_RAW)
-    lines += [[], [(" Output", "title")]]
+    lines += [[], section_head("Output")]
     if not raw:
         return [*lines, [("   nothing is kept of it", "dim")]]
     return [*lines, *([(f"   {printable_line(line)}", "text")] for line in raw.splitlines())]

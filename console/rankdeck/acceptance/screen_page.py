@@ -35,7 +35,10 @@ from rankdeck.ui import actions, formatting
 from rankdeck.ui.operations import errors_shown
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.screens.modals import WIDE, ChangeQuestion
+from rankdeck.ui.themes import Glyphs
 from rankdeck.ui.widgets.canvas import Run, Runs, break_runs, cut_text, measure_runs
+from rankdeck.ui.widgets.grid import INDENT, section_head
+from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.rules.units import write_duration, write_size
 
 PROGRESS_ROLES = {
@@ -126,7 +129,7 @@ def acceptance_plan_lines(run: AcceptanceRun, width: int) -> list[Runs]:
     lines = [piece for line in lines for piece in break_runs(line, width)]
     for one in run.plan.stages:
         if one.commands:
-            lines += [[], [(f" {one.stage.value} {printable_line(one.recipe)}", "title")]]
+            lines += [[], section_head(f"{one.stage.value} {printable_line(one.recipe)}")]
             lines += [[(f"   $ {printable_line(command)}", "text")] for command in one.commands]
     return lines
 
@@ -176,16 +179,22 @@ def _reason_of(run: AcceptanceRun, node: str) -> str:
 
 
 def sentence_lines(
-    run: AcceptanceRun, heat: HeatMap, width: int, signs: Sequence[Runs], out: Mapping[str, str]
+    run: AcceptanceRun,
+    heat: HeatMap,
+    room: tuple[int, Glyphs],
+    signs: Sequence[Runs],
+    out: Mapping[str, str],
 ) -> list[Runs]:
     """What the letters of the map mean (`signs`, see `legend`), then
     the sentences, the most serious first.
 
-    `out`: node -> why jobs are kept away from it.
+    `room`: cells of a line, and the signs of the terminal; `out`: node -> why jobs are kept
+    away from it.
     """
-    lines: list[Runs] = [*_legend_lines(heat.recipe, width, signs), []]
+    width, glyphs = room
+    lines = [*_legend_lines(heat.recipe, width, signs), [], section_head("Findings")]
     for text, role in _sentences(run, out):
-        lines += _wrapped(text, role, width)
+        lines += _wrapped(text, role, width, glyphs)
     return [*lines, *_odd_pairs(run, heat, width)]
 
 
@@ -199,7 +208,7 @@ def _odd_pairs(run: AcceptanceRun, heat: HeatMap, width: int) -> list[Runs]:
     ]
     if not odd or run.progress is RunState.RUNNING:
         return []
-    lines: list[Runs] = [[], [(" Odd pairs", "title"), (f"  {len(odd)}, and what measures each again", "dim")]]  # fmt: skip
+    lines: list[Runs] = [[], section_head("Odd pairs", f"{len(odd)}, and what measures each again")]
     for cell in odd[:_MOST_ODD]:
         said: Run = (f"   {printable_line(cell_words(cell))}", ROLES[cell_kind(cell)])
         command: Run = (f"   {printable_line(again_command(run, cell))}", "dim")
@@ -218,7 +227,7 @@ def _legend_lines(recipe: str, width: int, signs: Sequence[Runs]) -> list[Runs]:
     lines: list[list[Run]] = [[(f" {printable_line(recipe)} ", "title")]]
     for part in signs:
         if measure_runs(lines[-1]) + measure_runs(part) > width:
-            lines.append([])
+            lines.append([(" ", "text")])
         lines[-1] += part
     return [*lines]
 
@@ -259,12 +268,17 @@ def _suspected(recipe: str, judgement: Judgement, *, over: bool) -> Iterator[str
         yield f"{pair}: {again} ({recipe})"
 
 
-def _wrapped(text: str, role: str, width: int) -> list[Runs]:
+_SENTENCE_LEVELS = {"bad": Level.BAD, "warn": Level.WARN}
+"""Role of a sentence about what is not good -> the level whose sign it has."""
+
+
+def _wrapped(text: str, role: str, width: int, glyphs: Glyphs) -> list[Runs]:
     """A sentence in as many lines as it needs, after a sign in its colour."""
-    rows = textwrap.wrap(printable_line(text), max(width - 3, 20)) or [""]
-    sign = " ! " if role in ("warn", "bad") else " - "
-    words = "dim" if role == "dim" else "text"
-    return [[("   " if at else sign, role), (row, words)] for at, row in enumerate(rows)]
+    rows = textwrap.wrap(printable_line(text), max(width - 5, 20)) or [""]
+    level = _SENTENCE_LEVELS.get(role)
+    sign = f"{INDENT}{glyphs.level(level).glyph if level is not None else '-'} "
+    words = "title" if level is not None else "dim" if role == "dim" else "text"
+    return [[(" " * len(sign) if at else sign, role), (row, words)] for at, row in enumerate(rows)]
 
 
 def seen_in(heat: HeatMap) -> list[str]:

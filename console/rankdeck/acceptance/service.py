@@ -62,7 +62,9 @@ from rankdeck.errors import RankdeckError, UnknownRunError
 from rankdeck.errors import leaf_errors as errors_in
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Launch
+from rankdeck.model.safe_text import clean_line
 from rankdeck.model.schedulers import SlurmNode
+from rankdeck.state.node import NodeState
 from rankdeck_agent.wire import RUN_TOKEN
 
 _LOOK_LIMIT, _QUEUE_LIMIT = 30.0, 300.0
@@ -213,6 +215,7 @@ class Acceptance:
             jobs=jobs,
             away={**away, **failed},
             excluded=session.excluded(),
+            bad={node: _why_bad(states[node]) for node in wanted if node in session.fleet.bad},
             scheduled=session.chooses_nodes,
         )
         addresses = {
@@ -397,7 +400,9 @@ class Acceptance:
         looked = await self._look(asked, _asked_again(plan, plan.include_busy))
         self._setup = self._setup or looked.setup
         cluster = self._session.cluster
-        admitted = admit_nodes(cluster, wanted, looked.identities, looked.around, plan.include_busy)
+        # A bad node that the operator names is measured: it shows whether it has been mended.
+        around = replace(looked.around, bad={})
+        admitted = admit_nodes(cluster, wanted, looked.identities, around, plan.include_busy)
         if admitted.left_out:
             why = "; ".join(f"{node}: {text}" for node, text in admitted.left_out.items())
             raise RankdeckError(f"nothing was measured: {why}")
@@ -572,6 +577,12 @@ def _rails(
         if find_recipe(name).traits.fabric == fabric
     ]
     return dict.fromkeys(names, rails) if rails else {}
+
+
+def _why_bad(node: NodeState) -> str:
+    """The worst reason of a node, as Fleet tells it."""
+    worst = next(iter(node.health.reasons), None)
+    return clean_line(worst.sentence.seen, 120) if worst else "its agent says so"
 
 
 def _asked_again(plan: RunPlan, include_busy: tuple[str, ...]) -> Request:

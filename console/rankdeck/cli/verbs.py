@@ -313,7 +313,7 @@ VERBS = (
             "--recipe": _several(
                 "what to run, instead of what the nodes have; may be repeated", "NAME"
             ),
-            "--include-busy": _text("measure these nodes although they are busy", "NODESET"),
+            "--include-busy": _text("measure these nodes although they are busy or bad", "NODESET"),
             "--exhaustive": _flag("every pair, however many nodes there are"),
             "--rails": _text(
                 "RDMA devices or interfaces, each measured by itself (default: all RDMA devices of the fastest rate)",

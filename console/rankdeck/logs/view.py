@@ -12,9 +12,9 @@ from itertools import islice
 from operator import itemgetter
 from typing import Protocol
 
-from rankdeck.logs.bars import group_bars
+from rankdeck.logs.bars import BarGroup, group_bars
 from rankdeck.logs.compare import mask_numbers
-from rankdeck.model.health import Occurrence, parse_duration
+from rankdeck.model.health import Occurrence, parse_duration, with_device
 from rankdeck.model.job import Job, RankState, State
 from rankdeck.model.nodeset import expand_nodes, expand_ranks, fold_ranks
 from rankdeck.model.patterns import compile_pattern, search_pattern
@@ -40,8 +40,8 @@ class Source(Protocol):
         ...
 
     @property
-    def partial(self) -> Line | None:
-        """The newest line, if it has no line end yet."""
+    def begun(self) -> Sequence[Line]:
+        """What stands below the lines: progress bars, or the newest line without an end yet."""
         ...
 
     @property
@@ -87,6 +87,8 @@ FOLD_WITHIN = 2.0
 """Seconds between equal lines that are shown as one."""
 EVENT = -2
 """Rank number of lines that are events of a node."""
+MOST_BARS = 4
+"""Most progress bars below the merged lines."""
 GAP = "gap"
 NODE = "node"
 """Extra streams: lines that mark missing output, and events of nodes."""
@@ -159,17 +161,12 @@ class MergedLog:
         return self.total - len(self.lines)
 
     @property
-    def partial(self) -> Line | None:
-        """The progress bar that most ranks draw: the line of the
+    def begun(self) -> list[Line]:
+        """The progress bars that most ranks draw: for each the line of the
         slowest, with how far all of them are.
         """
         groups = group_bars(bar for log in self._logs.values() for bar in log.bars)
-        if not groups:
-            return None
-        group, line = groups[0], groups[0].bars[0].line
-        words = f"  ({len(group.bars)} ranks: {group.range_words})" if len(group.bars) > 1 else ""
-        text = f"{line.text}{words}"
-        return MergedLine(line.at, line.rank, line.stream, line.offset, text, line.cut)
+        return [_line_of_bars(group) for group in groups[:MOST_BARS]]
 
     def update(self, most: int = SLICE) -> bool:
         """Add at most `most` of the lines that have arrived; returns whether more are waiting."""
@@ -224,7 +221,7 @@ class MergedLog:
         if now == self._events_shown:
             return
         for one in now - self._events_shown:
-            text = f"{one.node}: {one.device + ': ' if one.device else ''}{one.text}"
+            text = f"{one.node}: {with_device(one.device, one.text, one.check)}"
             self._events_waiting.append((one.at, Line(one.at, EVENT, NODE, 0, text)))
         self._events_waiting.sort(key=itemgetter(0))
         self._events_shown = now
@@ -274,6 +271,14 @@ TROUBLE = re.compile(
 
 GOALS = "a line (1200), a time (14:30:05), five minutes ago (-5m), half way (50%)"
 """What `goal_of` understands, for messages."""
+
+
+def _line_of_bars(group: BarGroup) -> MergedLine:
+    """The line of the slowest of these bars, with how far all of them are."""
+    line = group.bars[0].line
+    words = f"  ({len(group.bars)} ranks: {group.range_words})" if len(group.bars) > 1 else ""
+    text = f"{line.text}{words}"
+    return MergedLine(line.at, line.rank, line.stream, line.offset, text, line.cut)
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,9 +385,8 @@ class Filtered:
         return self.total - len(self.lines)
 
     @property
-    def partial(self) -> Line | None:
-        partial = self.source.partial
-        return partial if partial is not None and self.fits(partial) else None
+    def begun(self) -> list[Line]:
+        return [line for line in self.source.begun if self.fits(line)]
 
     def fits(self, line: Line) -> bool:
         """Whether the line itself matches, not only as context."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
+from rankdeck.model.safe_text import printable_line
 from rankdeck_agent.rules.levels import (
     CAUSES,
     Health,
@@ -208,3 +209,17 @@ class PastView:
     """None until the server has answered."""
     trouble: str = ""
     """Why there are no new numbers, one sentence; "" if all is well."""
+
+
+OF_GPUS = ("gpu.", "kernel.xid", "kernel.sxid")
+"""How the checks and events begin whose device is a GPU."""
+
+
+def with_device(device: str, text: str, check: str = "") -> str:
+    """What happened, with the device in front if the text does not name it; a GPU is
+    called so, known by the check.
+    """
+    device, text = printable_line(device), printable_line(text, 600)
+    of_gpu = check.startswith(OF_GPUS) and device and not device.startswith("GPU")
+    name = f"GPU {device}" if of_gpu else device
+    return text if device in Sentence.of(text).seen else f"{name}: {text}"

@@ -4,6 +4,7 @@ and `|`, with parentheses and `!`.
 
 import operator
 import re
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -43,7 +44,9 @@ SLURM_STATES = (
 STATES = ("ok", "unknown", "warn", "bad", *(str(state) for state in State), *SLURM_STATES)
 JOB_WORDS = ("user", "partition", "account", "qos", "reason")
 """What Slurm says of a job, or of the jobs and partitions of a node."""
-WORDS = ("state", "node", "check", *JOB_WORDS)
+WORDS = ("state", "node", "check", "age", *JOB_WORDS)
+AGE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhd])")
+SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 DEEPEST = 40
 
 
@@ -66,6 +69,8 @@ class Subject:
     checks: frozenset[str] = frozenset()
     values: Callable[[str], Iterable[str]] = lambda _: ()
     """One of JOB_WORDS, `state` or `node` -> the further values of this line."""
+    at: float | None = None
+    """When it happened or began, in epoch seconds; None: it has no time."""
 
 
 def job_subject(job: "Job", queued: "SlurmJob | None", more: str) -> Subject:
@@ -77,7 +82,8 @@ def job_subject(job: "Job", queued: "SlurmJob | None", more: str) -> Subject:
         f"{job.id} {job.name} {job.plan.part_of} {job.plan.owner} {state} {' '.join(nodes)} {more}"
     )
     status, user = (queued.status, queued.user) if queued else (job.slurm, "")
-    return Subject(text, state, lambda _: None, values=job_values(status, user, nodes))
+    values = job_values(status, user, nodes)
+    return Subject(text, state, lambda _: None, values=values, at=job.created)
 
 
 def job_values(
@@ -225,6 +231,8 @@ def _condition(found: "re.Match[str]", column: int) -> Query:
     name, sign, value = found.groups()
     if name not in WORDS:
         return _metric(found, column)
+    if name == "age":
+        return _age(found, column)
     if sign not in ("=", "==", "!="):
         raise QueryError(f"{name} takes = or !=", column + found.start(2))
     if name == "state" and value.lower() not in STATES:
@@ -247,6 +255,18 @@ def _named(name: str, value: str, column: int) -> Query:
             subject.state == wanted or wanted in map(str.lower, subject.values("state"))
         )
     return lambda subject: wanted in map(str.lower, subject.values(name))
+
+
+def _age(found: "re.Match[str]", column: int) -> Query:
+    """What happened or began less, or more, than so long ago."""
+    _, sign, value = found.groups()
+    span = AGE.fullmatch(value)
+    if span is None:
+        raise QueryError(
+            f"`{value}` is no age; write age<2h, with s, m, h or d", column + found.start(3)
+        )
+    limit, compare = float(span[1]) * SECONDS[span[2]], OPERATORS[sign]
+    return lambda subject: subject.at is not None and compare(time.time() - subject.at, limit)
 
 
 def _metric(found: "re.Match[str]", column: int) -> Query:

@@ -294,6 +294,12 @@ class RankLog:
         ]
 
     @property
+    def begun(self) -> list[Line]:
+        """What stands below the lines: rows of progress bars, else the newest unfinished line."""
+        partial = self.partial
+        return self.live or ([partial] if partial else [])
+
+    @property
     def bars(self) -> list[Line]:
         """The lines that their program rewrites: one progress bar, or several."""
         bar = self.bar

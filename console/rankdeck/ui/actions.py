@@ -201,6 +201,7 @@ FILTERS: tuple[tuple[str, str], ...] = (
     ("cpu>50 & mem>90", "both; short names: cpu mem gpu temp load"),
     ("(state=bad | gpu>90) & !login", "either; not; parentheses"),
     ("node=n[01-04], check=disk.full", "one condition each: node set, check that fired"),
+    ("age<2h", "Jobs and Events of the last two hours; s, m, h, d"),
     ("user=ann & partition=gpu", "Slurm; also account, qos, reason=Priority; state=timeout"),
 )
 

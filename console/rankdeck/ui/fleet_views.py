@@ -25,7 +25,8 @@ from rankdeck.state.fleet import Fleet, NodeState
 from rankdeck.state.fleet_history import FleetPicture, Past
 from rankdeck.ui import formatting
 from rankdeck.ui.themes import CELL, RAMP_STEPS, Glyphs, Mark
-from rankdeck.ui.widgets.canvas import Run, Runs, cut_text, fit_runs, fit_text
+from rankdeck.ui.widgets.canvas import MARGIN, Run, Runs, cut_text, fit_runs, fit_text, spread_rows
+from rankdeck.ui.widgets.grid import section_head
 from rankdeck.ui.widgets.plots import (
     LABEL,
     Figure,
@@ -444,16 +445,19 @@ def overview_lines(scene: Overview, room: Room, glyphs: Glyphs) -> list[Runs]:
     lines = trend_lines(scene, (width, height - below), glyphs)
     left = height - len(lines)
     wide = width if width < _BESIDE else width // 2
-    jobs = _job_lines(scene, wide - 2, glyphs) if scene.moment is None else []
+    jobs = _job_lines(scene, glyphs) if scene.moment is None else []
+    events = _event_lines(happened, scene.opening, glyphs)
     if width < _BESIDE:
         gap: list[Runs] = [[]] if jobs else []
-        jobs = [*jobs[: left // 2], *gap]
-        return [*lines, *jobs, *_event_lines(happened, scene.opening, width, glyphs)][:height]
-    beside = zip_longest(
-        jobs, _event_lines(happened, scene.opening, width - wide, glyphs), fillvalue=()
-    )
-    lines += [[*fit_runs(one, wide, glyphs.more), *other] for one, other in beside]
-    return lines[:height]
+        rows = [*jobs[: left // 2], *gap, *events][:left]
+        spread = chain.from_iterable(spread_rows(rows, width - MARGIN, left))
+        return [*lines, *(fit_runs(one, width - MARGIN, glyphs.more) for one in spread)]
+    halves = [
+        chain.from_iterable(spread_rows(rows[:left], wide - MARGIN - 1, left))
+        for rows in (jobs, events)
+    ]
+    beside = zip_longest(*halves, fillvalue=())
+    return [*lines, *([*fit_runs(one, wide, glyphs.more), *other] for one, other in beside)]
 
 
 # ---- trends
@@ -614,7 +618,7 @@ def _total(frame: FleetPicture, trend: Trend) -> float | None:
 # ---- jobs and events
 
 
-def _job_lines(scene: Overview, width: int, glyphs: Glyphs) -> list[Runs]:
+def _job_lines(scene: Overview, glyphs: Glyphs) -> list[Runs]:
     """The jobs that are not over, newest first; if there are none, the last one.
 
     Jobs of acceptance runs and scaling studies are only counted.
@@ -626,7 +630,7 @@ def _job_lines(scene: Overview, width: int, glyphs: Glyphs) -> list[Runs]:
     parts = sum(1 for job in scene.jobs if job.plan.part_of and not job.state.final)
     shown = active[:_JOBS] or newest[:1]
     if scene.opening and not shown:
-        return [[(" Jobs", "title"), (f"  {scene.opening}", "dim")]]
+        return [section_head("Jobs", scene.opening)]
     count = formatting.format_many(len(active), "job") if active else "no job"
     beside = (
         f", {formatting.format_many(scene.others, 'job')} not followed here" if scene.others else ""
@@ -634,13 +638,13 @@ def _job_lines(scene: Overview, width: int, glyphs: Glyphs) -> list[Runs]:
     beside += (
         f", {formatting.format_many(parts, 'job')} of acceptance or scaling (6, 7)" if parts else ""
     )
-    head: Runs = [(" Jobs", "title"), (f"  {count} running or waiting{beside}", "dim")]
+    head = section_head("Jobs", f"{count} running or waiting{beside}")
     if not shown:
         return [head, [("   3 starts one", "dim")]]
-    return [head, *(_job_line(job, width, glyphs) for job in shown)]
+    return [head, *(_job_line(job, glyphs) for job in shown)]
 
 
-def _job_line(job: "Job", width: int, glyphs: Glyphs) -> Runs:
+def _job_line(job: "Job", glyphs: Glyphs) -> Runs:
     mark = glyphs.state(job.state)
     ago = f", {formatting.format_age(formatting.seconds_since(job.ended))} ago" if job.ended else ""
     runs: list[Run] = [
@@ -660,29 +664,23 @@ def _job_line(job: "Job", width: int, glyphs: Glyphs) -> Runs:
     where = printable_line(fold_nodes(job.nodes))
     on = f" on {where}" if where else ""
     runs.append((f"{formatting.format_many(len(job.ranks), 'rank')}{on}", "dim"))
-    return fit_runs(runs, width, glyphs.more)
+    return runs
 
 
-def _event_lines(
-    happened: Iterable[Occurrence], opening: str, width: int, glyphs: Glyphs
-) -> list[Runs]:
+def _event_lines(happened: Iterable[Occurrence], opening: str, glyphs: Glyphs) -> list[Runs]:
     """What happened on the nodes, in the order given."""
-    head: Runs = [(" Events", "title"), ("  newest first", "dim")]
-    lines = [_event_line(one, width, glyphs) for one in happened]
+    head = section_head("Events", "newest first")
+    lines = [_event_line(one, glyphs) for one in happened]
     return [head, *(lines or [[(f"   {opening or 'nothing has happened yet'}", "dim")]])]
 
 
-def _event_line(one: Occurrence, width: int, glyphs: Glyphs) -> Runs:
+def _event_line(one: Occurrence, glyphs: Glyphs) -> Runs:
     quiet = one.level is Level.OK
     mark = glyphs.level(one.level)
-    over = "ended: " if one.kind == "ended" else ""
     runs: list[Run] = [
         (f"   {formatting.format_clock(one.at)}  ", "dim"),
         (f"{glyphs.dot if quiet else mark.glyph} ", "dim" if quiet else mark.role),
         (f"{printable_line(one.node)}  ", "title"),
-        (
-            f"{over}{formatting.with_device(one.device, one.seen, one.check)}",
-            "dim" if quiet else "text",
-        ),
+        (formatting.describe_occurrence(one), "dim" if quiet else "text"),
     ]
-    return fit_runs(runs, width, glyphs.more)
+    return runs

@@ -4,13 +4,13 @@ import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from rankdeck.model.health import REMEMBERED
+from rankdeck.model.health import REMEMBERED, Occurrence, with_device
 from rankdeck.model.rank import Activity, signal_name, signal_of
 from rankdeck.model.safe_text import printable_line
 from rankdeck.model.text import day_time
 from rankdeck.rules.query import Subject
 from rankdeck.state.fleet import NodeState
-from rankdeck_agent.rules.levels import Level, Reason, Sentence, by_cause
+from rankdeck_agent.rules.levels import Level, Reason, by_cause
 
 NOTHING = "–"
 BYTES = ("B", "K", "M", "G", "T", "P")
@@ -171,18 +171,10 @@ def describe_worst_cause(reasons: Sequence[Reason]) -> str:
     return f"{before}{printable_line(causes[0].sentence.seen)}{more}"
 
 
-OF_GPUS = ("gpu.", "kernel.xid", "kernel.sxid")
-"""How the checks and events begin whose device is a GPU."""
-
-
-def with_device(device: str, text: str, check: str = "") -> str:
-    """What happened, with the device in front if the text does not name it; a GPU is
-    called so, known by the check.
-    """
-    device, text = printable_line(device), printable_line(text, 600)
-    of_gpu = check.startswith(OF_GPUS) and device and not device.startswith("GPU")
-    name = f"GPU {device}" if of_gpu else device
-    return text if device in Sentence.of(text).seen else f"{name}: {text}"
+def describe_occurrence(one: Occurrence) -> str:
+    """What happened on a node in a few words, with its device; what is over is called that."""
+    over = "over: " if one.kind == "ended" else ""
+    return f"{over}{with_device(one.device, one.seen, one.check)}"
 
 
 def node_subject(node: NodeState) -> Subject:

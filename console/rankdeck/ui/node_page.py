@@ -13,7 +13,17 @@ from rankdeck.state.node import NodeState
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.fleet_views import NUMBERS
 from rankdeck.ui.themes import Glyphs, Mark
-from rankdeck.ui.widgets.canvas import Run, Runs, cut_text, draw_bar, fit_text, join_blocks
+from rankdeck.ui.widgets.canvas import (
+    Run,
+    Runs,
+    break_runs,
+    cut_text,
+    draw_bar,
+    fit_text,
+    join_blocks,
+    wrap_rows,
+)
+from rankdeck.ui.widgets.grid import INDENT, section_head
 from rankdeck.ui.widgets.plots import Figure, Scale, columns_of, draw_frame, draw_spark, round_up
 from rankdeck_agent.rules.coverage import CheckResult, coverage_words
 from rankdeck_agent.rules.levels import Level, Reason, Sentence, by_cause
@@ -23,6 +33,8 @@ FINDING = 42
 """Width of the title of a check in cells."""
 BEFORE = 18
 """Cells before it: the sign, the state and the number of the check."""
+FIELD, NARROW, WIDE = 24, 18, 84
+"""Cells for the name of a field, fewer on a page of less than WIDE cells."""
 WELL = ("ok", "n/a")
 """States of a check that found nothing."""
 
@@ -34,15 +46,15 @@ def reason_lines(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     lines: list[Runs] = []
     for reason, consequences in by_cause(node.health.reasons):
         lines += _reason(node, reason, width, glyphs)
-        lines += [_consequence(node, one, width, glyphs) for one in consequences]
-    return [[], *lines] if lines else []
+        lines += [_consequence(node, one, glyphs) for one in consequences]
+    return [[], *wrap_rows(lines, width)] if lines else []
 
 
-def _consequence(node: NodeState, reason: Reason, width: int, glyphs: Glyphs) -> Runs:
-    """A consequence of the reason above, in one line."""
+def _consequence(node: NodeState, reason: Reason, glyphs: Glyphs) -> Runs:
+    """A consequence of the reason above."""
     mark = glyphs.level(reason.level)
     since = _since(node, reason)
-    seen = cut_text(printable_line(reason.sentence.seen), width - 21 - len(since), glyphs.more)
+    seen = printable_line(reason.sentence.seen)
     return [
         ("           so    ", "dim"),
         (f"{mark.glyph} ", mark.role),
@@ -74,7 +86,7 @@ def kubernetes_lines(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     after = ", ".join(
         filter(None, ("cordoned" if view.unschedulable else "", printable_line(view.kubelet)))
     )
-    return [*section_title(node, "Kubernetes", "-", after), *_fields(rows, width, glyphs)]
+    return [*section_title(node, "Kubernetes", "-", after), *field_lines(rows, width)]
 
 
 def slurm_lines(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
@@ -95,18 +107,22 @@ def slurm_lines(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
         *(("job", job) for job in view.jobs),
     ]
     filled = [(name, text) for name, text in rows if text]
-    return [*section_title(node, "Slurm", "-"), *_fields(filled, width, glyphs)]
+    return [*section_title(node, "Slurm", "-"), *field_lines(filled, width)]
 
 
-def _fields(rows: Sequence[tuple[str, str]], width: int, glyphs: Glyphs) -> list[Runs]:
+def field_lines(rows: Sequence[tuple[str, str]], width: int) -> list[Runs]:
     """Rows of a name and what the scheduler says, side by side."""
-    return [
+    fields = [
         [
-            (f"   {fit_text(printable_line(name), 24)} ", "dim"),
-            (cut_text(printable_line(text, 600), width - 28, glyphs.more), "text"),
+            (
+                f"{INDENT}{fit_text(printable_line(name), FIELD if width >= WIDE else NARROW)} ",
+                "dim",
+            ),
+            (printable_line(text, 600), "text"),
         ]
         for name, text in rows
     ]
+    return wrap_rows(fields, width)
 
 
 def _reason(node: NodeState, reason: Reason, width: int, glyphs: Glyphs) -> list[Runs]:
@@ -114,10 +130,9 @@ def _reason(node: NodeState, reason: Reason, width: int, glyphs: Glyphs) -> list
     known = reason.acknowledged_until is not None
     sentence = Sentence.of(printable_line(reason.text, 600))
     since = _since(node, reason)
-    seen = cut_text(sentence.seen, width - 12 - len(since), glyphs.more)
     role = "dim" if known else mark.role
     lines: list[Runs] = [
-        [(f" {mark.glyph} {reason.level.word:<8}", role), (seen, "dim" if known else "text"), (since, "dim")]
+        [(f" {mark.glyph} {reason.level.word:<8}", role), (sentence.seen, "dim" if known else "text"), (since, "dim")]
     ]  # fmt: skip
     for label, piece in (("means", sentence.means), ("do", sentence.action)):
         lines += [
@@ -129,8 +144,8 @@ def _reason(node: NodeState, reason: Reason, width: int, glyphs: Glyphs) -> list
         ]
     if reason.acknowledged_until is not None:
         left = formatting.format_age(reason.acknowledged_until - time.time())
-        sentence = cut_text(printable_line(reason.acknowledged_by), width - 34, glyphs.more)
-        lines.append([("           known  ", "dim"), (f"for {left} more, {sentence}", "accent")])
+        said = printable_line(reason.acknowledged_by)
+        lines.append([("           known ", "dim"), (f"for {left} more, {said}", "accent")])
     return lines
 
 
@@ -153,7 +168,7 @@ def finding_lines(node: NodeState, room: tuple[int, int], glyphs: Glyphs) -> lis
     """
     health, (width, rows) = node.health, room
     covered = coverage_words(replace(health, limits=""))
-    head: list[Run] = [(" Checks", "title"), (f"  {covered}", "dim")]
+    head = section_head("Checks", covered)
     limits: list[Runs] = [
         [(f"   {line}", "dim")]
         for line in _wrapped(printable_line(health.limits, 600), width - 4)
@@ -212,10 +227,8 @@ NOTE = 16
 
 def section_title(node: NodeState, text: str, metric: str, after: str = "") -> list[Runs]:
     """The heading of a section; says if its numbers are simulated."""
-    runs: list[Run] = [(f" {text}", "title"), (f"  {after}" if after else "", "dim")]
-    if formatting.is_simulated(node, metric):
-        runs.append(("  SIMULATED", "simulated"))
-    return [[], runs]
+    simulated = ("SIMULATED" if formatting.is_simulated(node, metric) else "", "simulated")
+    return [[], section_head(text, after, simulated)]
 
 
 def number_cell(text: str, width: int) -> Run:
@@ -543,7 +556,7 @@ def switch_lines(ports: Sequence[SwitchPort], glyphs: Glyphs) -> list[Runs]:
     """A title and a row for each port; nothing if no switch is known."""
     if not ports:
         return []
-    title: Runs = [(" Switch ports", "title"), ("  in: what the node sends", "dim")]
+    title = section_head("Switch ports", "in: what the node sends")
     return [[], title, *(_row(port, glyphs) for port in ports)]
 
 
@@ -585,22 +598,16 @@ def site_past_lines(view: PastView | None, node: str, width: int, glyphs: Glyphs
     if view is None:
         return []
     found = view.numbers
-    head: list[Run] = [
-        (f" The last {HOURS.get(view.hours, f'{view.hours:g} hours')}", "title"),
-        (f"  {_when(found.times)}" if found else "", "dim"),
-        (
-            f"  from {printable_line(view.server)}   {actions.action_key('hours')} another length",
-            "dim",
-        ),
-    ]
+    head = section_head(
+        f"The last {HOURS.get(view.hours, f'{view.hours:g} hours')}",
+        _when(found.times) if found else "",
+        f"from {printable_line(view.server)}   {actions.action_key('hours')} another length",
+    )
     troubles = filter(None, (view.trouble, found.warning if found else ""))
     body: list[Runs] = [
         [],
         head,
-        *(
-            [(f"   {cut_text(printable_line(text), width - 4, glyphs.more)}", "warn")]
-            for text in troubles
-        ),
+        *wrap_rows(([(f"{INDENT}{printable_line(text)}", "warn")] for text in troubles), width),
     ]
     if found is None:
         asked = [] if view.trouble else [[("   asked; waiting for the answer", "dim")]]
@@ -637,20 +644,17 @@ def _charts(found: PastNumbers, node: str, width: int, glyphs: Glyphs) -> list[R
         ])  # fmt: skip
     if not rows:
         text = "it has no numbers of this node then: are `label`, `gpu_label` and `labels` in `metrics:` right?"
-        return [[(f"   {cut_text(text, width - 4, glyphs.more)}", "dim")]]
-    return [
-        *rows,
-        *(_past_said(source, titles, width, glyphs) for source, titles in sources.items()),
-    ]
+        return break_runs([(f"{INDENT}{text}", "dim")], width)
+    said = (_past_said(source, titles) for source, titles in sources.items())
+    return [*rows, *wrap_rows(said, width)]
 
 
 def _source(series: PastSeries) -> str:
     return f"{series.source}{', SIMULATED' if series.simulated else ''}"
 
 
-def _past_said(source: str, titles: Sequence[str], width: int, glyphs: Glyphs) -> Runs:
-    text = f"{', '.join(titles)}: series of {printable_line(source)}"
-    return [(f"   {cut_text(text, width - 4, glyphs.more)}", "dim")]
+def _past_said(source: str, titles: Sequence[str]) -> Runs:
+    return [(f"{INDENT}{', '.join(titles)}: series of {printable_line(source)}", "dim")]
 
 
 def shrink_values(values: Sequence[float | None], cells: int) -> list[float | None]:

@@ -11,7 +11,8 @@ from rankdeck.state.fleet_history import PICTURED, FleetPicture
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.fleet_views import NUMBERS, NodeColumn, find_column
 from rankdeck.ui.themes import Glyphs
-from rankdeck.ui.widgets.canvas import Runs, cut_text, draw_bar
+from rankdeck.ui.widgets.canvas import Runs, draw_bar, wrap_rows
+from rankdeck.ui.widgets.grid import section_head
 from rankdeck.ui.widgets.plots import Scale, draw_spark, round_up
 from rankdeck_agent.rules.levels import Level, Reason
 
@@ -253,12 +254,12 @@ def _numbers(
 
 def _before(fleet: Fleet, node: NodeState, moment: float, width: int, glyphs: Glyphs) -> list[Runs]:
     """What had happened by then, newest first."""
-    lines: list[Runs] = [[], [(" Until then", "title"), ("  newest first", "dim")]]
+    lines: list[Runs] = [[], section_head("Until then", "newest first")]
     for one in reversed(fleet.event_log.newest):
         if one.node != node.name or one.at > moment or len(lines) > EVENTS:
             continue
         mark = glyphs.level(one.level)
-        text = cut_text(printable_line(one.seen, 600), width - 26, glyphs.more)
+        text = printable_line(one.seen, 600)
         lines.append(
             [
                 (f"   {formatting.format_clock(one.at)}  ", "dim"),
@@ -266,4 +267,4 @@ def _before(fleet: Fleet, node: NodeState, moment: float, width: int, glyphs: Gl
                 (text, "text"),
             ]
         )
-    return lines if lines[2:] else [*lines, [("   nothing is remembered", "dim")]]
+    return wrap_rows(lines, width) if lines[2:] else [*lines, [("   nothing is remembered", "dim")]]

@@ -146,6 +146,8 @@ _KEYS = ("name", "dark", "mono", "surfaces", "roles", "ramps")
 _LONGEST_NAME = 40
 CELL = "cell/"
 """Before the name of a role: a cell filled with its colour, with text in black or white."""
+EDGE = "edge/"
+"""Before the name of a role: the frame around something, which is never reversed or underlined."""
 NO_STYLE = Style.null()
 MOST_MADE = 4096
 """Styles that are cached: a log may have any number of colours."""
@@ -183,6 +185,9 @@ class Palette:
     def _plain(self, role: str) -> Style:
         if role.startswith(CELL):
             return self._filled(self.roles.get(role.removeprefix(CELL), NO_STYLE))
+        if role.startswith(EDGE):
+            own = self.roles.get(role.removeprefix(EDGE), NO_STYLE)
+            return own + Style(reverse=False, underline=False) if self.mono else own
         if not role.startswith(PREFIX):
             return self.roles.get(role, NO_STYLE)
         own = style_of(role, self._plain, mono=self.mono)
@@ -391,12 +396,13 @@ class Mark:
     role: str
 
 
-_ROLES = ("bad", "warn", "unknown", "dim", "ok", "accent")
+_URGENCY = {"bad": 5, "warn": 4, "unknown": 3, "dim": 1, "ok": 0, "accent": -1}
+"""Role of a mark -> its urgency; steps of a ramp (`calm3`) are between unknown and dim."""
 
 
 def most_urgent_mark(marks: Sequence[Mark]) -> Mark:
-    """The most urgent of the marks that share a cell."""
-    return min(marks, key=lambda mark: _ROLES.index(mark.role))
+    """The most urgent of the marks that share a cell; of numbers, the highest."""
+    return max(marks, key=lambda mark: (_URGENCY.get(mark.role, 2), mark.role))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """What all screens share: the bar on top, the keys below, the prompt, the paint timer."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -17,13 +18,16 @@ from rankdeck.ui import actions, formatting
 from rankdeck.ui.actions import OVER, OnScreen
 from rankdeck.ui.snapshots import step_moment
 from rankdeck.ui.widgets.bars import FilterBar, KeyBar, Prompt, TopBar, TourBar
-from rankdeck.ui.widgets.canvas import Runs, TextPage, break_runs
+from rankdeck.ui.widgets.canvas import MARGIN, Runs, TextPage, break_runs
+from rankdeck.ui.widgets.grid import INDENT, indent_rows, section_head
 from rankdeck.ui.widgets.vtable import VTable
 
 if TYPE_CHECKING:
     from rankdeck.ui.protocols import Console
 
 
+REFUSAL = 6.0
+"""Seconds for which a screen says why a key did nothing; then its keys are shown again."""
 PAINT = 0.25
 """Seconds between two updates from the model."""
 
@@ -89,17 +93,24 @@ class Details(TextPage):
 
     def tell(self, title: str, lines: Sequence[Runs]) -> None:
         """Show these lines if there is room for them."""
-        height = self._table.size.height + (self.size.height if self.display else 0)
-        room = height - 2 - len(self._table.rows)
+        room = self._height() - 2 - len(self._table.rows)
         self.display = bool(lines) and room >= LEAST_DETAILS
         self.styles.height = room
-        width = self._table.size.width - 4
-        pieces = [[("  ", "dim"), *piece] for line in lines for piece in break_runs(line, width)]
+        width = self._table.size.width - len(INDENT) - MARGIN
+        pieces = indent_rows(piece for line in lines for piece in break_runs(line, width))
         if len(pieces) >= room:
             pieces[room - 2 :] = [
-                [(f"  {actions.action_key('describe')}", "key"), (" shows the rest", "dim")]
+                [(f"{INDENT}{actions.action_key('describe')}", "key"), (" shows the rest", "dim")]
             ]
-        self.show([[(f" {printable_line(title)}", "title")], *pieces])
+        self.show([section_head(printable_line(title)), *pieces])
+
+    def _height(self) -> int:
+        """Lines that the table and the details have together."""
+        around = self.parent
+        if not isinstance(around, Widget):
+            return 0
+        others = (one for one in around.children if one.display and one not in (self, self._table))
+        return around.size.height - sum(one.size.height for one in others)
 
 
 def no_match(what: str) -> str:
@@ -138,6 +149,8 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         self.closed_page.display = False
         self._hidden: list[Widget] = []
         """The widgets that are hidden while the screen is closed."""
+        self._refusal = "", 0.0
+        """The sentence that refused a key, and until when it is shown."""
         self._refused: set[str] = set()
         """Unknown keys that were reported already."""
         self.list_filter = ListFilter(self, "", self.refresh_now)
@@ -247,6 +260,11 @@ class BaseScreen(Screen[None], inherit_bindings=False):
                 self.tick()
                 self._tell_details()
                 self.key_bar.offer(off=self.turned_off(), idle=self.without_effect())
+            refused, until = self._refusal
+            if refused and time.monotonic() > until:
+                self._refusal = "", 0.0
+                if self.key_bar.said == refused:
+                    self.say("")
             asked = self._prompt and self._prompt.display and self._prompt.mode == "/"
             self.filter_bar.show("" if asked else self.list_filter.text)
             if self.console.tour.look(self.sight()):
@@ -278,8 +296,9 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         self.key_bar.say(text, role)
 
     def refuse(self, why: str) -> None:
-        """Say why the key that was pressed does nothing now."""
+        """Say why the key that was pressed does nothing now, for some seconds."""
         self.say(why, "dim")
+        self._refusal = self.key_bar.said, time.monotonic() + REFUSAL
 
     def unknown_key(self, key: str) -> None:
         """Say that a key does nothing on this screen, and where it does something; once per key."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from rankdeck.logs.view import GOALS, goal_of
-from rankdeck.model.health import Occurrence
+from rankdeck.model.health import Occurrence, with_device
 from rankdeck.model.safe_text import printable_line
 from rankdeck.rules import query
 from rankdeck.state.fleet_history import LogMessage
@@ -34,7 +34,7 @@ class EventsScreen(BaseScreen):
         super().__init__()
         self._rows: dict[str, Occurrence] = {}
         self._seen: tuple[object, ...] = ()
-        hint = "words, state=bad, node=n[01-04], check=disk.full"
+        hint = "words, age<2h, state=bad, node=n[01-04], check=disk.full"
         self.list_filter = ListFilter(self, hint, self._narrowed)
         self.main = self.table = VTable(self._columns(), empty=NOTHING_YET, on_top=True)
         self.below = Details(self.table)
@@ -58,12 +58,14 @@ class EventsScreen(BaseScreen):
         return [(f"{mark.glyph} {level.word}", mark.role)]
 
     def _what(self, row: str) -> Runs:
-        one = self._rows[row]
-        return [(formatting.with_device(one.device, one.seen, one.check), "text")]
+        return [(formatting.describe_occurrence(self._rows[row]), "text")]
 
     def tick(self) -> None:
         journal = self.console.fleet.event_log
-        seen = (journal, journal.total, self.list_filter.text)
+        text = self.list_filter.text
+        # A filter by age leaves out more and more as time passes.
+        passing = int(self.console.fleet.wall()) if "age" in text else 0
+        seen = (journal, journal.total, text, passing)
         if seen == self._seen:
             return
         self._seen = seen
@@ -93,15 +95,16 @@ class EventsScreen(BaseScreen):
         if one is None:
             return "", ()
         *cells, (title, _) = self.table.whole(row)
-        return "Event", row_lines(
-            [*cells, (title, formatting.with_device(one.device, one.text, one.check))]
-        )
+        return "Event", row_lines([*cells, (title, with_device(one.device, one.text, one.check))])
+
+    def details(self) -> tuple[str, Sequence[Runs]]:
+        return last_line_first(self.whole())
 
     # ---- actions
 
     def action_copy(self) -> None:
         if one := self._rows.get(self.table.cursor):
-            self.console.copy(formatting.with_device(one.device, one.text, one.check), "this event")
+            self.console.copy(with_device(one.device, one.text, one.check), "this event")
 
     def action_goto(self) -> None:
         self.prompt.ask("#", "", GOALS)
@@ -154,10 +157,16 @@ class EventsScreen(BaseScreen):
             acknowledge_reasons(self, text, [(one.node, one.check, one.device)])
 
 
+def last_line_first(whole: tuple[str, Sequence[Runs]]) -> tuple[str, Sequence[Runs]]:
+    """Details with the sentence first, which the row has no room for."""
+    title, lines = whole
+    return title, [*lines[-1:], *lines[:-1]]
+
+
 def _subject(one: Occurrence) -> query.Subject:
     text = f"{one.node} {one.kind} {one.check} {one.device} {one.text}"
     checks = frozenset({one.check})
-    return query.Subject(text, one.level.word, lambda metric: None, one.node, checks)
+    return query.Subject(text, one.level.word, lambda metric: None, one.node, checks, at=one.at)
 
 
 NOTHING = "nothing to report"
@@ -221,6 +230,9 @@ class MessagesScreen(BaseScreen):
     def whole(self) -> tuple[str, Sequence[Runs]]:
         row = self.table.cursor
         return "Message", row_lines(self.table.whole(row)) if row else ()
+
+    def details(self) -> tuple[str, Sequence[Runs]]:
+        return last_line_first(self.whole())
 
     def on_vtable_opened(self) -> None:
         self.action_describe()

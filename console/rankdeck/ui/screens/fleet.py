@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import accumulate, islice
 from typing import ClassVar
 
+from textual.geometry import Size
 from textual.widget import Widget
 
 from rankdeck.model.nodeset import fold_nodes
@@ -23,15 +24,30 @@ from rankdeck.ui.operations import (
     nodes_phrase,
     run_answer,
 )
-from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
+from rankdeck.ui.screens.base import (
+    LEAST_DETAILS,
+    BaseScreen,
+    Details,
+    ListFilter,
+    no_match,
+)
 from rankdeck.ui.snapshots import Arrangement, PastFleet, PresentFleet, Snapshot, name_order
 from rankdeck.ui.themes import Mark
-from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, TextPage, fit_runs, measure_runs
+from rankdeck.ui.widgets.canvas import (
+    MARGIN,
+    Canvas,
+    Run,
+    Runs,
+    TextPage,
+    fit_runs,
+    measure_runs,
+    shift_runs,
+)
+from rankdeck.ui.widgets.grid import INDENT
 from rankdeck.ui.widgets.plots import Scale
 from rankdeck.ui.widgets.vtable import CellMap, Column, VTable
 from rankdeck_agent.rules.levels import Level
 
-ROLE_RANK = {"bad": 4, "warn": 3, "unknown": 2, "ok": 1}
 WIDE = 150
 """On screens of at least this width, numbers have bars."""
 LEAST_OVERVIEW = 7
@@ -40,11 +56,6 @@ SHARED = 5
 """Lines of the screen that are neither nodes nor overview: bars, heading and gaps."""
 SORT_EVERY = 4
 """The table is sorted every so many ticks."""
-
-
-def worst_cell_mark(marks: Sequence[Mark]) -> Mark:
-    """The worst of several marks that share a cell."""
-    return max(marks, key=lambda mark: (ROLE_RANK.get(mark.role, 0), mark.role))
 
 
 class FleetLine(Canvas):
@@ -72,6 +83,8 @@ class FleetScreen(BaseScreen):
     _fleet: object = None
     """The fleet that is shown; it is replaced when the session is open."""
     _overview_due = True
+    _overview_size: Size | None = None
+    """The size for which the overview was made last."""
     _map_scale = Scale(100.0)
     _totalled: FleetPicture | None = None
     """The newest picture of the past that `_totals` has drawn."""
@@ -104,7 +117,7 @@ class FleetScreen(BaseScreen):
         self._witnesses: dict[str, str] = {}
         """Metric of a usual column -> a node that has the metric, or should have it."""
         self._map_seen: tuple[object, ...] = ()
-        self.map = CellMap(worst_cell_mark, self._map_row, id="map")
+        self.map = CellMap(self._map_row, id="map")
         self.info = FleetLine(id="info")
         self.main = self.table = VTable(
             self._columns(wide=False), empty=no_match("node"), on_top=True
@@ -113,6 +126,7 @@ class FleetScreen(BaseScreen):
         self.overview = TextPage(id="overview", can_focus=False, wraps=False)
 
     def body(self) -> Iterable[Widget]:
+        self.below = Details(self.table)
         return self.map, self.info, self.table, self.overview
 
     def _columns(self, *, wide: bool) -> tuple[Column, ...]:
@@ -241,6 +255,7 @@ class FleetScreen(BaseScreen):
         self._show_map(changed)
         self._show_info()
         self._overview_due |= self._ticks % (2 * SORT_EVERY) == 1
+        self._overview_due |= self.overview.size != self._overview_size
         if self.overview.display and self._overview_due:
             self._show_overview()
 
@@ -251,7 +266,7 @@ class FleetScreen(BaseScreen):
         if session is None:
             self.overview.show([[(f" {self.console.why_closed}", "dim")]])
             return
-        self._overview_due = False
+        self._overview_due, self._overview_size = False, size
         nodes = tuple(self._states[name] for name in self.table.rows)
         done, of = session.connecting
         opening = f"connecting to {of - done:,} more nodes" if done < of else ""
@@ -440,6 +455,18 @@ class FleetScreen(BaseScreen):
         name = list(self._states)[message.place]
         if name in self.table.rows:
             self.table.go(self.table.rows.index(name))
+
+    def details(self) -> tuple[str, Sequence[Runs]]:
+        """The reasons of the node under the cursor, in lines that the filter has left free."""
+        node = self._states.get(self.table.cursor)
+        few = len(self.table.rows) + SHARED + LEAST_DETAILS < self.size.height
+        if node is None or self.overview.display or self.console.moment is not None or not few:
+            return "", ()
+        from rankdeck.ui import node_page  # behind the first picture
+
+        width = self.size.width - 2 * len(INDENT)
+        _, *reasons = node_page.reason_lines(node, width, self.console.glyphs) or [[]]
+        return printable_line(node.name), [shift_runs(line, MARGIN) for line in reasons]
 
     def action_describe(self) -> None:
         self.action_open()

@@ -15,6 +15,7 @@ from rankdeck.ui import actions, command_actions
 from rankdeck.ui.screens.base import BaseScreen, ListFilter
 from rankdeck.ui.themes import Glyphs
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, break_runs, join_blocks
+from rankdeck.ui.widgets.grid import section_head
 from rankdeck_agent.rules.levels import Level
 
 KEYS = 20
@@ -129,13 +130,13 @@ def short_lines(about: str, glyphs: Glyphs, width: int = 80) -> list[Runs]:
     find = f"{actions.action_key('filter')} finds among them"
     return [
         [],
-        [(f" {TITLES.get(about, about)}", "title"), (f"   {more}; {find}", "dim")],
+        section_head(TITLES.get(about, about), f"{more}; {find}"),
         *_in_columns(_brief(own), width),
         [],
-        [(" Everywhere", "title")],
+        section_head("Everywhere"),
         *_in_columns(_brief(everywhere), width),
         [],
-        [(" Moving", "title")],
+        section_head("Moving"),
         *_in_columns(SHORT_MOVES, width),
         *_signs(glyphs, width)[:-1],
     ]
@@ -222,7 +223,7 @@ def _sections(about: str) -> list[tuple[str, Sequence[tuple[str, str]]]]:
 
 
 def _section(title: str, rows: Sequence[tuple[str, str]], width: int) -> list[Runs]:
-    lines: list[Runs] = [[], [(f" {title}", "title")]]
+    lines: list[Runs] = [[], section_head(title)]
     for key, text in rows:
         beside = len(key) < KEYS
         pieces = textwrap.wrap(text, max(width - KEYS - 4, 20))
@@ -250,4 +251,4 @@ def _signs(glyphs: Glyphs, width: int) -> list[Runs]:
         mark = glyphs.status(status)
         judged.append((f"{mark.glyph} {status}   ", mark.role))
     rows = [piece for line in (levels, states, judged) for piece in break_runs(line, width)]
-    return [[], [(" Signs", "title")], *rows, []]
+    return [[], section_head("Signs"), *rows, []]

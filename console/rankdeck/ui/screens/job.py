@@ -35,7 +35,6 @@ from rankdeck.ui.screens.job_head import (
     job_description,
 )
 from rankdeck.ui.screens.log_search import NO_LOG, LogSearchScreen
-from rankdeck.ui.themes import most_urgent_mark
 from rankdeck.ui.views.base import JobView, Scene
 from rankdeck.ui.views.collapsed import CollapsedView, DiffView
 from rankdeck.ui.views.wall import LogWall, WallView
@@ -69,7 +68,7 @@ class JobScreen(LogSearchScreen):
         self.job_id = job_id
         self.head = JobHead(id="head")
         self.figures = JobFigures()
-        self.strip = RankStrip(most_urgent_mark, id="strip")
+        self.strip = RankStrip(id="strip")
         self.table = FoldList(id="table")
         self.wall = WallView(self.scene)
         self.collapsed = CollapsedView(self.scene, self.table)

@@ -45,6 +45,7 @@ from rankdeck.ui.widgets.canvas import (
     optional_run,
     squeeze_runs,
 )
+from rankdeck.ui.widgets.grid import INDENT, indent_rows
 from rankdeck.ui.widgets.plots import Scale, columns_of, draw_spark
 from rankdeck_agent.rules import units
 
@@ -431,7 +432,8 @@ def _plain_lines(notice: Notice, size: Size) -> list[Runs]:
     if size.height < MEDIUM:
         means = [text for label, text, _ in notice.rows if label == "means"]
         return [[*first, *(optional_run(text, "accent") for text in means[: len(note)]), *rest]]
-    lines = break_parts([*first, *rest], size.width)
+    above, *further = break_parts([*first, *rest], size.width - len(INDENT))
+    lines = [above, *indent_rows(further)]
     hint = optional_run(notice.hint, "key")
     if notice.hint and measure_runs([*lines[-1], hint]) < size.width:
         lines[-1] = [*lines[-1], hint]

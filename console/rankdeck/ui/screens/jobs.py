@@ -23,7 +23,7 @@ from rankdeck.ui.screens.job_head import (
     job_duration,
 )
 from rankdeck.ui.screens.modals import row_lines
-from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, measure_runs
+from rankdeck.ui.widgets.canvas import MARGIN, Run, Runs, TextPage, measure_runs, shift_runs
 from rankdeck.ui.widgets.vtable import Column, VTable
 
 SORTS = ("AGE", "JOB", "STATE", "RANKS")
@@ -32,7 +32,9 @@ PARTITION_LINES, TALL, LOW = 3, 36, 16
 """Lines for partitions on a screen of at least TALL lines; from
 LOW lines on, they have one line.
 """
-FILTER_HINT = "words, or state=failed, user=ann & partition=gpu, reason=Priority, node=n[1-4]"
+FILTER_HINT = (
+    "words, or age<2h, state=failed, user=ann & partition=gpu, reason=Priority, node=n[1-4]"
+)
 NO_JOBS = "no jobs yet; press 3 to start one"
 ORDER = {
     state: place
@@ -300,7 +302,8 @@ class JobsScreen(SortedScreen):
         if row in self._others or row not in self._jobs:
             return self.whole()
         job = self._jobs[row]
-        return "Job", head_lines(job, self.console.glyphs, self.size)
+        lines = head_lines(job, self.console.glyphs, self.size)
+        return "Job", [shift_runs(line, MARGIN) for line in lines]
 
     # ---- marks, and what is done with the marked jobs
 

@@ -27,11 +27,12 @@ from rankdeck.state.node import NodeState
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.actions import CommandError
 from rankdeck.ui.operations import NOT_LENT, errors_shown, is_off, launch_job
-from rankdeck.ui.screens.base import BaseScreen, ListFilter, no_match
+from rankdeck.ui.screens.base import BaseScreen, Details, ListFilter, no_match
 from rankdeck.ui.screens.job_head import plan_runs
 from rankdeck.ui.screens.modals import PASTED, file_question
 from rankdeck.ui.widgets.bars import Form
-from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, break_runs
+from rankdeck.ui.widgets.canvas import Run, Runs, TextPage
+from rankdeck.ui.widgets.grid import indent_rows, section_head
 from rankdeck.ui.widgets.vtable import Column, VTable
 from rankdeck_agent.rules.levels import Level
 
@@ -49,6 +50,8 @@ _DIFF_ROLES = {
     DiffKind.PLACE: "accent",
 }
 _MOST_WARNED = 4
+LEAST_FILES, NARROW, LOW = 28, 80, 18
+"""Least cells of the files on screens of NARROW cells or more; below LOW lines, space is saved."""
 LACKS_PERIOD = 60.0
 """Seconds between two checks of what the nodes lack for the jobs in the list."""
 
@@ -76,8 +79,6 @@ class LaunchScreen(BaseScreen):
         """The nodes that were marked for the job; (): none."""
         self._compares, self._folds = False, True
         self._findings: list[Finding] = []
-        self._unbroken: Sequence[Runs] = ()
-        """The lines of the plan, before long ones are broken."""
         self._lacks: Mapping[str, str] = {}
         """File -> what its nodes lack to run it, "" for nothing."""
         self._next_look = 0.0
@@ -92,11 +93,29 @@ class LaunchScreen(BaseScreen):
             empty="no job file",
             id="files",
         )
-        self.form = Form(FIELDS, id="form")
-        self.plan = TextPage(id="plan")
+        self.about = Details(self.files)
+        self.form = Form(self._form_head, FIELDS, id="form")
+        self.plan = TextPage(id="plan", always=True)
 
     def body(self) -> Iterable[Widget]:
-        return (Horizontal(self.files, Vertical(self.form, self.plan, id="right"), id="halves"),)
+        self._left = Vertical(self.files, self.about, id="left")
+        right = Vertical(self.form, self.plan, id="right")
+        return (Horizontal(self._left, right, id="halves"),)
+
+    @property
+    def _form_head(self) -> Runs:
+        return section_head("Values", f"{actions.action_key('part')} changes them")
+
+    def on_resize(self) -> None:
+        """Low screens have no heading over the form, and one line for each line of the plan."""
+        self._left.styles.min_width = LEAST_FILES if self.size.width >= NARROW else 0
+        self.plan.always = self.size.height >= LOW
+        self.form.head = self._form_head if self.plan.always else ()
+        self.call_after_refresh(self._show_again)
+
+    def _show_again(self) -> None:
+        if self._spec is not None:
+            self._show_plan()
 
     def _file_cell(self, row: str) -> Runs:
         path = self._paths[row]
@@ -137,6 +156,26 @@ class LaunchScreen(BaseScreen):
             self.run_worker(work, name="lacks", group="lacks", exclusive=True)
         if not self._cloned:
             self._read_file()
+        self.about.tell("Job file", self._about_lines())
+
+    def _about_lines(self) -> list[Runs]:
+        """What is known of the chosen file: where it lies, what its nodes lack, its last run."""
+        path = self._paths.get(self.files.cursor)
+        if path is None:
+            return []
+        lines: list[Runs] = [[("file   ", "dim"), (printable_line(str(path)), "text")]]
+        if lack := self._lacks.get(str(path)):
+            lines.append([("lacks  ", "dim"), (printable_line(lack), "warn")])
+        last = self._last_run(self._base.name) if self._base else None
+        if last is not None:
+            mark = self.console.glyphs.state(last.state)
+            ago = formatting.format_age(formatting.seconds_since(last.ended or last.created))
+            lines.append([("last   ", "dim"), (f"{mark.glyph} {last.state}, {ago} ago", mark.role)])
+        return lines
+
+    def _last_run(self, name: str) -> Job | None:
+        runs = (job for job in self.console.need_session().jobs.all() if job.name == name)
+        return next(runs, None)
 
     async def _find_lacks(self, paths: Sequence[Path]) -> None:
         """Mark the files that cannot run here.
@@ -163,7 +202,7 @@ class LaunchScreen(BaseScreen):
         path = self._paths.get(self.files.cursor)
         if path is None:
             self._read = self._base = self._spec = None
-            self._put(self._nothing())
+            self.plan.show(self._nothing())
             return
         stamp = (str(path), _changed(path))
         if stamp == self._read:
@@ -178,8 +217,8 @@ class LaunchScreen(BaseScreen):
             self._base = self._spec = None
             self.form.fill({})
             # The file is under the cursor, so its folder can be left out.
-            complaint = _complaint(str(error).replace(f"{path.parent}/", ""))
-            self._put(complaint, restart=restart)
+            complaint = _complaint(str(error).replace(f"{path.parent}/", ""), self._bad_sign)
+            self.plan.show(complaint, restart=restart)
             return
         self._findings = []
         self._fill(self._base)
@@ -208,27 +247,24 @@ class LaunchScreen(BaseScreen):
     def _nothing(self) -> list[Runs]:
         """Why there is no plan, and where to put job files."""
         if self.list_filter.text:
-            return [[(no_match("file"), "dim")]]
-        return [
-            [("no job files yet; put NAME.yaml into", "dim")],
-            [(f"  {printable_line(str(config_folder() / 'jobs'))}", "text")],
+            return [[], section_head("Plan", no_match("file"))]
+        rows: list[Runs] = [
+            [
+                ("put NAME.yaml into ", "dim"),
+                (printable_line(str(config_folder() / "jobs")), "text"),
+            ],
             [(":launch FILE takes one from anywhere", "dim")],
         ]
+        return [[], section_head("Plan", "no job files yet"), *indent_rows(rows)]
 
     # ---- what would be done
 
     def _show_plan(self, *, restart: bool = False) -> None:
-        self._put(self._plan_lines(), restart=restart)
+        self.plan.show(self._plan_lines(), restart=restart)
 
-    def _put(self, lines: Sequence[Runs], *, restart: bool = False) -> None:
-        """Show these lines, the long ones on several if there is room for all of them."""
-        self._unbroken = lines
-        width, height = self.plan.size
-        pieces = [piece for line in lines for piece in break_runs(line, max(width - 1, 1))]
-        self.plan.show(pieces if len(pieces) <= height else lines, restart=restart)
-
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._put, self._unbroken)
+    @property
+    def _bad_sign(self) -> str:
+        return self.console.glyphs.level(Level.BAD).glyph
 
     def _plan_lines(self) -> list[Runs]:
         self._spec = None
@@ -239,13 +275,17 @@ class LaunchScreen(BaseScreen):
             spec = fill_form(self._base, self.form.values)
             plan = session.plan(spec)
         except (RankdeckError, ValueError) as error:
-            return _complaint(str(error))
+            return _complaint(str(error), self._bad_sign)
         # The job as planned, with the nodes that were chosen for it.
         self._spec = plan.spec or spec
-        head = [*self._origin(), *self._finding_lines(), *self._node_lines(plan)]
+        found = indent_rows(self._finding_lines())
+        head = [[], section_head("Preflight"), *found] if found else []
         if self._compares:
-            return [*head, *self._difference(plan)]
-        return [*head, *plan_runs(plan, folded=self._folds)]
+            title, rows = section_head("Plan", "against the last run"), self._difference(plan)
+        else:
+            title, rows = section_head("Plan"), plan_runs(plan, folded=self._folds)
+        lines = [*head, [], title, *indent_rows([*self._origin(), *self._node_lines(plan), *rows])]
+        return lines if self.plan.always else [line for line in lines[1:] if line]
 
     def _origin(self) -> list[Runs]:
         if self._only:
@@ -265,7 +305,7 @@ class LaunchScreen(BaseScreen):
         out = self._left_out(chosen)[:_MOST_WARNED]
         lines += [self._node_line(fleet.node(name), "left out: ") for name in out]
         if more := len(ill) - _MOST_WARNED:
-            lines += [[(f"  and {more} more nodes that are not well", "warn")]] if more > 0 else []
+            lines += [[(f"and {more} more nodes that are not well", "warn")]] if more > 0 else []
         return lines
 
     def _left_out(self, chosen: Sequence[str]) -> list[str]:
@@ -285,8 +325,7 @@ class LaunchScreen(BaseScreen):
 
     def _difference(self, plan: Plan) -> list[Runs]:
         """The difference between this plan and that of the last run of the same name."""
-        session = self.console.need_session()
-        before = next((job for job in session.jobs.all() if job.name == plan.name), None)
+        before = self._last_run(plan.name)
         if before is None:
             return [[("no earlier run of this name to compare with", "dim")]]
         lines = plan_difference(before.plan, plan)
@@ -435,7 +474,7 @@ class LaunchScreen(BaseScreen):
             head = (f"{mark.glyph} {printable_line(one.check)}  ", mark.role)
             lines.append([head, (f"{where}{printable_line(one.text)}", "text")])
             if one.fix:
-                lines.append([("    try ", "dim"), (printable_line(one.fix), "accent")])
+                lines.append([("  try ", "dim"), (printable_line(one.fix), "accent")])
         well = dict.fromkeys(o.check for o in self._findings if o.level is Level.OK)
         if well:
             mark = self.console.glyphs.level(Level.OK)
@@ -470,8 +509,10 @@ def _headed(word: str, name: str, note: str) -> Runs:
     return [(f"{word:<5}  ", "key"), (printable_line(name), "title"), (f"  {note}", "dim")]
 
 
-def _complaint(text: str) -> list[Runs]:
-    return [[(printable_line(line), "bad")] for line in text.splitlines()]
+def _complaint(text: str, sign: str) -> list[Runs]:
+    """Why there is no plan: the mistakes in a file or in the form."""
+    rows: list[Runs] = [[(f"{sign} {printable_line(line)}", "bad")] for line in text.splitlines()]
+    return [[], section_head("Plan", "none, because of this:"), *indent_rows(rows)]
 
 
 def _changed(path: Path) -> float:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from textual.geometry import Size
 
+from rankdeck.model.health import with_device
 from rankdeck.model.safe_text import printable_line
 from rankdeck.state.fleet import NodeState, SwitchPort
 from rankdeck.state.sanitize import number_in
@@ -23,7 +24,8 @@ from rankdeck.ui.node_page import (
 from rankdeck.ui.operations import ask_command, ask_to_acknowledge, is_acknowledgeable, run_answer
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.themes import Glyphs
-from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, cut_text, draw_bar, fit_runs, fit_text
+from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, draw_bar, fit_runs, wrap_rows
+from rankdeck.ui.widgets.grid import INDENT
 from rankdeck.ui.widgets.plots import Figure, Scale, draw_columns, draw_spark
 from rankdeck_agent.rules.coverage import coverage_words
 from rankdeck_agent.rules.levels import EVENT_LEVELS, Level
@@ -116,7 +118,7 @@ class NodeScreen(BaseScreen):
             head.append((text, "dim"))
         lines: list[Runs] = [head]
         for one in near:
-            text = formatting.with_device(one.device, one.text, one.check)
+            text = with_device(one.device, one.text, one.check)
             lines.append([(f"   {one.at - at:+8.1f} s  ", "dim"), (text, "text")])
         return lines
 
@@ -162,7 +164,7 @@ def live_node_page(
     width, ports, site_past = size.width, beside.ports, beside.site_past
     figures = beside.figures if width >= BESIDE else ()
     head = [
-        *_head(node, glyphs),
+        *wrap_rows(_head(node, glyphs), width),
         *node_page.reason_lines(node, width, glyphs),
         *node_page.kubernetes_lines(node, width, glyphs),
         *node_page.slurm_lines(node, width, glyphs),
@@ -170,7 +172,8 @@ def live_node_page(
     if not node.was_heard:
         return [*head, *_unheard(node), *switch_lines(ports, glyphs), *site_past]
     if not node.detailed:
-        return [*head, *_coming(node), *site_past, *_events(node, glyphs), *_inventory(node)]
+        events, inventory = _events(node, width, glyphs), _inventory(node, width)
+        return [*head, *_coming(node), *site_past, *events, *inventory]
     numbers, about = _columns(width)
     left = [
         *node_page.figure_lines(figures, numbers - 1, glyphs),
@@ -182,13 +185,13 @@ def live_node_page(
         *node_page.mount_lines(node, numbers, glyphs),
         *node_page.array_lines(node, numbers, glyphs),
     ]
-    right = [*_failed(node, about, glyphs), *_events(node, glyphs)]
+    right = [*_failed(node, about), *_events(node, about, glyphs)]
     rows = max(size.height - len(head), len(left)) - len(right) if width >= BESIDE else 0
     right += node_page.finding_lines(node, (about, rows), glyphs)
     if width < BESIDE:
-        return [*head, *left, *site_past, *right, *_inventory(node)]
+        return [*head, *left, *site_past, *right, *_inventory(node, width)]
     shorter = min(left, right, key=len)
-    shorter += _inventory(node)
+    shorter += _inventory(node, min(numbers - 1, about))
     return [*head, *columns_beside(left, right, numbers, glyphs), *site_past]
 
 
@@ -287,7 +290,7 @@ def _cores(cores: Sequence[float | None], width: int, glyphs: Glyphs) -> list[Ru
     ]
 
 
-def _failed(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
+def _failed(node: NodeState, width: int) -> list[Runs]:
     """What could not be read, and why. Failures with the same reason share a line."""
     alike: dict[tuple[str, str, bool], list[str]] = {}
     for name, why in node.failed.items():
@@ -297,12 +300,12 @@ def _failed(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     rows: list[Runs] = []
     for (why, device, beside), metrics in alike.items():
         of = f"{printable_line(device)}: " if device else ""
-        names = cut_text(f"{of}{printable_line(' '.join(metrics))}", width - 7, glyphs.more)
+        names = f"{of}{printable_line(' '.join(metrics))}"
         rows += [
             [("   ", "text"), (printable_line(why), "dim" if beside else "warn")],
             [("     ", "text"), (names, "dim")],
         ]
-    return [*section_title(node, "Could not be read", "-"), *rows] if rows else []
+    return [*section_title(node, "Could not be read", "-"), *wrap_rows(rows, width)] if rows else []
 
 
 def _coming(node: NodeState) -> list[Runs]:
@@ -325,29 +328,27 @@ def _unheard(node: NodeState) -> list[Runs]:
     return [[], [(f" {text}", "dim")]]
 
 
-def _events(node: NodeState, glyphs: Glyphs) -> list[Runs]:
+def _events(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
     lines: list[Runs] = []
     for event in list(node.events)[-EVENTS:][::-1]:
         mark = glyphs.level(EVENT_LEVELS.get(event.level, Level.UNKNOWN))
-        text = formatting.with_device(event.device, event.text, event.check)
+        text = with_device(event.device, event.text, event.check)
         lines.append(
             [
-                (f"   {formatting.format_clock(event.at)}  ", "dim"),
+                (f"{INDENT}{formatting.format_clock(event.at)}  ", "dim"),
                 (f"{mark.glyph} ", mark.role),
                 (text, "text"),
             ]
         )
-    return [*section_title(node, "Events", "-", "newest first"), *lines] if lines else []
+    head = section_title(node, "Events", "-", "newest first")
+    return [*head, *wrap_rows(lines, width)] if lines else []
 
 
-def _inventory(node: NodeState) -> list[Runs]:
+def _inventory(node: NodeState, width: int) -> list[Runs]:
     if node.hello is None:
         return []
     rows = {"agent": node.hello.agent, **node.hello.inventory}
     if booted := number_in(rows.get("boot.at", "")):
         rows["boot.at"] = formatting.format_day(booted)
-    lines: list[Runs] = [
-        [(f"   {fit_text(printable_line(name), 24)} ", "dim"), (printable_line(text), "text")]
-        for name, text in sorted(rows.items())
-    ]
+    lines = node_page.field_lines(sorted(rows.items()), width)
     return [*section_title(node, "Inventory", "-"), *lines]

@@ -27,6 +27,7 @@ from rankdeck.ui.screens.base import BaseScreen, Details, ListFilter, SortedScre
 from rankdeck.ui.screens.modals import ChangeQuestion, row_lines
 from rankdeck.ui.themes import Mark, paint_line
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, fit_runs
+from rankdeck.ui.widgets.grid import INDENT, section_head
 from rankdeck.ui.widgets.vtable import Column, VTable
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import SIGNALS
@@ -573,7 +574,7 @@ def _inspect_lines(found: Inspection, width: int) -> list[Runs]:
     ]
     lines += [[(f" {printable_line(note)}", "dim")] for note in _together(found.notes)]
     if found.ras:
-        lines += [[], [(" NCCL RAS", "title")]]
+        lines += [[], section_head("NCCL RAS")]
         lines += [[(f"   {printable_line(line)}", "text")] for line in found.ras]
     return lines
 
@@ -611,14 +612,14 @@ def _group_lines(one: StackGroup, *, odd: bool, alike: bool) -> list[Runs]:
     quietest = sorted(one.looks, key=lambda look: -(look.silent or 0.0))
     lines += [_look_line(look) for look in quietest[:most]]
     if (more := len(one.looks) - most) > 0:
-        lines.append([(f"     and {more:,} more", "dim")])
+        lines.append([(f"{INDENT}and {more:,} more", "dim")])
     return [*lines, []]
 
 
 def _frame_line(frame: Frame) -> Runs:
     name, file, line = frame
     return [
-        ("     ", "dim"),
+        (INDENT, "dim"),
         (f"{printable_line(name)}  ", "accent"),
         (f"{printable_line(file)}:{line}", "dim"),
     ]
@@ -630,7 +631,7 @@ def _look_line(look: Look) -> Runs:
     waits = f" in {printable_line(look.wchan)}" if look.wchan not in ("", "0") else ""
     state = STATES.get(look.state, look.state)
     return [
-        (f"     rank {look.rank} ", "text"),
+        (f"{INDENT}rank {look.rank} ", "text"),
         (f"{printable_line(look.node)} pid {look.pid}  ", "dim"),
         (f"{silent}{cpu}{state}{waits}  ", "text"),
         (printable_line(look.last), "stderr"),

@@ -211,13 +211,21 @@ class Scene:
         if one.rank in self.choice.pins:
             title.append(optional_run("pinned", "key"))
         log = self.log(one.rank)
-        more, late = bool(log.gaps), log.late_by
-        if late >= LATE:
-            title.append((f"  {late:.0f} s behind", "warn"))
+        more = bool(log.gaps)
+        title += self.late_words((one.rank,))
         return [
             *title,
             optional_run(formatting.format_many(self.lines(one.rank), "line", more), "dim"),
         ]
+
+    def late_words(self, ranks: Sequence[int]) -> list[Run]:
+        """How far what is shown of these ranks is behind their nodes; nothing if it is not."""
+        late = {rank: seconds for rank in ranks if (seconds := self.log(rank).late_by) >= LATE}
+        if not late:
+            return []
+        many = f"{len(late)} ranks up to " if len(late) > 1 else ""
+        which = f"rank {next(iter(late))} is " if len(ranks) > 1 and len(late) == 1 else ""
+        return [(f"  {which}{many}{max(late.values()):.0f} s behind", "warn")]
 
     def _status_words(self, job: Job, one: RankState, role: str) -> list[Run]:
         """How the rank ended, how long it has been silent, or else its state."""

@@ -106,7 +106,8 @@ class OneView:
     def _title(self, job: Job) -> list[Run]:
         if self.rank == LAUNCHER:
             node = printable_line(job.plan.nodes[0].node)
-            return [("launcher", "title"), optional_run(node, "dim")]
+            late = self._scene.late_words((LAUNCHER,))
+            return [("launcher", "title"), *late, optional_run(node, "dim")]
         found = next((one for one in job.ranks if one.rank == self.rank), None)
         title = self._scene.title(job, found) if found else []
         return [*title[:-1], optional_run(self.fetched.words, "accent")] if self.fetched else title
@@ -441,6 +442,7 @@ class MergedView:
             self.enter(job)
         self._take_in()
         title: list[Run] = [(f"ranks {fold_ranks(self._ranks)} by time", "title")]
+        title += self._scene.late_words(self._ranks)
         if left := self._merged.waiting:
             title.append(optional_run(f"{left:,} lines to come", "accent"))
         elif self._merged.late or self._merged.first:

@@ -13,7 +13,7 @@ from rankdeck.model.job import Job, RankState
 from rankdeck.model.safe_text import printable_line
 from rankdeck.state.lines import Line, RankLog
 from rankdeck.ui import actions
-from rankdeck.ui.themes import paint_line
+from rankdeck.ui.themes import EDGE, paint_line
 from rankdeck.ui.views.base import Scene
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, break_runs, fit_runs, pane_title
 from rankdeck.ui.widgets.logview import ERR_MARK, ROLES, Stamp, time_stamper
@@ -84,7 +84,7 @@ class Pane:
     @property
     def version(self) -> tuple[object, ...]:
         """A value that changes exactly when the pane must be painted again."""
-        return self.title and tuple(self.title), self.log.total, self.log.partial, *self.log.live
+        return self.title and tuple(self.title), self.log.total, *self.log.begun
 
 
 class LogWall(Canvas, can_focus=True):
@@ -195,7 +195,7 @@ class LogWall(Canvas, can_focus=True):
         pane, chosen = self._panes[place], place == self.at
         if y == 0:
             return pane_title(pane.title, box.width, self.glyphs, chosen=chosen, edge=pane.edge)
-        edge = pane.edge or ("key" if chosen else "border")
+        edge = f"{EDGE}{pane.edge or ('key' if chosen else 'border')}"
         runs: list[Run] = [(self.glyphs.vertical, edge), (" ", "text")]
         lines, room = self._tails[place], box.width - 3
         if len(lines) < box.height - 1:
@@ -233,8 +233,7 @@ class LogWall(Canvas, can_focus=True):
 
 def newest_lines(log: RankLog, count: int) -> list[Line]:
     """The newest lines of a log, the unfinished one included."""
-    partial = log.partial
-    begun = log.live or ([partial] if partial else [])
+    begun = log.begun
     wanted = count - len(begun)
     lines = log.lines
     newest = list(lines[max(len(lines) - wanted, 0) :]) if wanted > 0 else []

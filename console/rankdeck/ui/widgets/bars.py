@@ -26,6 +26,7 @@ from rankdeck.ui.widgets.canvas import (
     fit_runs,
     line_ends,
     measure_runs,
+    merge_runs,
 )
 from rankdeck_agent.rules.levels import Level
 
@@ -217,6 +218,11 @@ class KeyBar(Canvas):
         if (self._off, self._idle) != before:
             self.refresh()
 
+    @property
+    def said(self) -> str:
+        """The sentence that stands in place of the keys; "" for none."""
+        return self._note
+
     def say(self, text: str, role: str = "text") -> None:
         """Show this sentence instead of the keys, made safe to show; "" brings the keys back."""
         text = printable_line(text.replace("\r", " ").replace("\n", "  "))
@@ -324,26 +330,36 @@ class TourBar(Canvas):
         ]
 
 
+FIELD_ROWS = 3
+"""Most rows of a field of a form."""
+
+
 class Form(Canvas, can_focus=True):
-    """Text fields, one on each line; up and down choose a field, other keys edit it."""
+    """A heading and text fields, one below the other; a long text is on several rows. Up and down
+    choose a field, other keys edit it.
+    """
 
     class Changed(Message):
         """The text of a field changed."""
 
-    def __init__(self, labels: Sequence[tuple[str, str]], *, id: str) -> None:
+    def __init__(self, head: Runs, labels: Sequence[tuple[str, str]], *, id: str) -> None:
         super().__init__(id=id)
-        self._labels = tuple(labels)
+        self.head, self._labels = head, tuple(labels)
+        """The heading; () for none."""
         self._width = max(len(label) for _, label in labels) + 2
         self.values: dict[str, str] = {key: "" for key, _ in labels}
         self._field = 0
         self._cursor = 0
-        self.styles.height = len(labels)
+        self._rows: list[Runs] = []
+        self._places: list[int] = []
+        """The field of each row."""
+        self.styles.height = len(labels) + 1
 
     def fill(self, values: Mapping[str, str]) -> None:
         """Set the texts of all fields."""
         self.values = {key: values.get(key, "") for key, _ in self._labels}
         self._cursor = len(self._text)
-        self.refresh()
+        self._lay_out()
 
     @property
     def _key(self) -> str:
@@ -354,10 +370,13 @@ class Form(Canvas, can_focus=True):
         return self.values[self._key]
 
     def on_focus(self) -> None:
-        self.refresh()
+        self._lay_out()
 
     def on_blur(self) -> None:
-        self.refresh()
+        self._lay_out()
+
+    def on_resize(self) -> None:
+        self._lay_out()
 
     def on_key(self, event: events.Key) -> None:
         if event.key in ("up", "down"):
@@ -371,7 +390,7 @@ class Form(Canvas, can_focus=True):
             return
         event.stop()
         event.prevent_default()
-        self.refresh()
+        self._lay_out()
 
     def _choose(self, steps: int) -> None:
         self._field = (self._field + steps) % len(self._labels)
@@ -397,29 +416,50 @@ class Form(Canvas, can_focus=True):
         return True
 
     def on_click(self, event: events.Click) -> None:
-        if event.y < len(self._labels):
-            self._field = event.y
+        at = event.y - bool(self.head)
+        if 0 <= at < len(self._places):
+            self._field = self._places[at]
             self._cursor = len(self._text)
-            self.refresh()
+            self._lay_out()
+
+    def _lay_out(self) -> None:
+        """Put the texts on rows, and take as many as they need."""
+        self._rows, self._places = [], []
+        for place, (_, label) in enumerate(self._labels):
+            here = self.has_focus and place == self._field
+            for at, row in enumerate(self._rows_of(place, here=here)):
+                named: Run = (f"   {'' if at else label:<{self._width}}", "key" if here else "dim")
+                self._rows.append([named, *row])
+                self._places.append(place)
+        self.styles.height = len(self._rows) + bool(self.head)
+        self.refresh()
+
+    def _rows_of(self, place: int, *, here: bool) -> list[Runs]:
+        """The text of a field on at most FIELD_ROWS rows; the one with the cursor is among them."""
+        text, room = self.values[self._labels[place][0]], max(self.size.width - self._width - 4, 8)
+        role = "title" if here else "text"
+        rows: list[list[Run]] = [[]]
+        seen = 0
+        for at, sign in enumerate(f"{text} " if here else text):
+            if measure_runs(rows[-1]) + cell_len(sign) > room:
+                rows.append([])
+            chosen = here and at == self._cursor
+            rows[-1].append((sign, "title@selection" if chosen else role))
+            seen = len(rows) - 1 if chosen else seen
+        first = max(seen - FIELD_ROWS + 1, 0)
+        shown = rows[first : first + FIELD_ROWS]
+        if first:
+            shown[0][:1] = [(self.glyphs.more, "dim")]
+        if first + FIELD_ROWS < len(rows):
+            shown[-1][-1:] = [(self.glyphs.more, "dim")]
+        return [merge_runs(row) for row in shown]
 
     def line(self, y: int, width: int) -> Runs:
-        if y >= len(self._labels):
-            return []
-        key, label = self._labels[y]
-        here = self.has_focus and y == self._field
-        head: list[Run] = [(f" {label:<{self._width}}", "key" if here else "dim")]
-        text = self.values[key]
-        if not here:
-            return [*head, (cut_text(text, width - measure_runs(head), self.glyphs.more), "text")]
-        # Long texts are cut so that the cursor stays in view.
-        start = max(0, self._cursor - (width - self._width - 3))
-        at = text[self._cursor : self._cursor + 1] or " "
-        return [
-            *head,
-            (text[start : self._cursor], "title"),
-            (at, "title@selection"),
-            (text[self._cursor + 1 :], "title"),
-        ]
+        del width
+        at = y - bool(self.head)
+        if at < 0:
+            return self.head
+        return self._rows[at] if at < len(self._rows) else []
 
 
 REMEMBERED = 50

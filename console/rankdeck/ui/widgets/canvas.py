@@ -2,7 +2,7 @@
 and a page of lines that scrolls.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -15,7 +15,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from rankdeck.ui import actions
-from rankdeck.ui.themes import LINUX, Glyphs, Palette
+from rankdeck.ui.themes import EDGE, LINUX, Glyphs, Palette
 
 if TYPE_CHECKING:
     from rankdeck.ui.protocols import Theme
@@ -39,7 +39,7 @@ def optional_run(text: str, role: str) -> Run:
 
 
 PLAIN = {
-    "–": "-", "…": "~", "°": "C", "·": "-", "’": "'", "±": "+", "━": "#", "─": "-",
+    "–": "-", "…": "~", "°": "C", "·": "-", "’": "'", "±": "~", "━": "#", "─": "-",
     "×": "x", "→": ">", "←": "<", "↑": "^", "↓": "v", "−": "-", "≥": ">", "≤": "<", "µ": "u", "▏": "|",
 }  # fmt: skip
 """Signs that we draw with -> ASCII."""
@@ -251,8 +251,11 @@ class Scroller(Canvas, can_focus=True):
 
 
 MARGIN = 1
+"""Columns that are free at both ends of a line."""
 WORTH = 20
 """A part of a line that would still get this many cells is cut; with fewer cells it is left out."""
+HANG = 2
+"""Cells by which further rows of a line hang where all lines are wrapped."""
 
 
 class TextPage(Scroller, can_focus=True):
@@ -261,14 +264,24 @@ class TextPage(Scroller, can_focus=True):
     aside = 8
 
     def __init__(
-        self, *, id: str | None = None, can_focus: bool = True, wraps: bool = True
+        self,
+        *,
+        id: str | None = None,
+        can_focus: bool = True,
+        wraps: bool = True,
+        always: bool = False,
     ) -> None:
-        """Without `wraps` long lines are cut: they have columns."""
+        """Without `wraps` long lines are cut: they have columns.
+
+        With `always` they are wrapped even if the page is full, and their further rows hang.
+        """
         super().__init__(id=id)
-        self.can_focus, self._wraps = can_focus, wraps
+        self.can_focus, self._wraps, self.always = can_focus, wraps, always
         self._given: tuple[Runs, ...] = ()
         self._lines: tuple[Runs, ...] = ()
         """The rows: `_given`, wrapped as far as there is room."""
+        self._sources: tuple[int, ...] = ()
+        """The place in `_given` of each row."""
         self.top = 0
         self.left = 0
 
@@ -287,15 +300,14 @@ class TextPage(Scroller, can_focus=True):
 
     def _lay_out(self) -> None:
         width, height = self.size
-        spare = height - len(self._given) if self._wraps and width > WORTH else 0
-        rows: list[Runs] = []
-        for line in self._given:
-            pieces = break_runs(line, width - MARGIN) if spare > 0 else [line]
-            if len(pieces) - 1 > spare:
-                pieces = [line]
-            spare -= len(pieces) - 1
-            rows += pieces
-        self._lines = tuple(rows)
+        if not self._wraps or width <= WORTH:
+            groups = [[line] for line in self._given]
+        elif self.always:
+            groups = [break_runs(line, width - MARGIN, HANG) for line in self._given]
+        else:
+            groups = spread_rows(self._given, width - MARGIN, height)
+        self._lines = tuple(chain.from_iterable(groups))
+        self._sources = tuple(at for at, pieces in enumerate(groups) for _ in pieces)
         self.top = min(self.top, self.last_top)
 
     @property
@@ -304,9 +316,9 @@ class TextPage(Scroller, can_focus=True):
 
     @property
     def in_view(self) -> list[str]:
-        """The lines on screen as plain text, not cut at the edges."""
-        shown = self._lines[self.top : self.top + self.size.height]
-        return ["".join(text for text, _ in runs).rstrip() for runs in shown]
+        """The lines on screen as plain text, not cut at the edges, each once and whole."""
+        shown = dict.fromkeys(self._sources[self.top : self.top + self.size.height])
+        return ["".join(text for text, _ in self._given[at]).rstrip() for at in shown]
 
     def move(self, steps: int) -> None:
         top = min(max(self.top + steps, 0), self.last_top)
@@ -342,17 +354,39 @@ def shift_runs(runs: Runs, left: int) -> Runs:
     return kept
 
 
-def break_runs(runs: Runs, width: int) -> list[Runs]:
-    """The runs on as many lines as they need; further lines are indented to the second run."""
+def spread_rows(lines: Sequence[Runs], width: int, height: int) -> list[list[Runs]]:
+    """The rows of each line: those too long for `width` are on several while some of the
+    `height` rows are empty.
+    """
+    spare = height - len(lines)
+    groups: list[list[Runs]] = []
+    for line in lines:
+        pieces = break_runs(line, width) if spare > 0 else [line]
+        groups.append(pieces if len(pieces) - 1 <= spare else [line])
+        spare -= len(groups[-1]) - 1
+    return groups
+
+
+def wrap_rows(lines: Iterable[Runs], width: int) -> list[Runs]:
+    """The lines, each on as many rows as it needs."""
+    return [piece for line in lines for piece in break_runs(line, width)]
+
+
+def break_runs(runs: Runs, width: int, hang: int = 0) -> list[Runs]:
+    """The runs on as many lines as they need; further lines are indented to the second run,
+    else as the first, and by `hang` cells more.
+    """
     if measure_runs(runs) <= width:
         return [runs]
     first, *others = runs
     indent = cell_len(first[0]) if others and cell_len(first[0]) <= width // 3 else 0
     head, rest = ([first], others) if indent else ([], list(runs))
+    text = "".join(text for text, _ in runs)
+    further = (indent or min(len(text) - len(text.lstrip()), width // 3)) + hang
     pieces: list[Runs] = []
     while rest:
-        piece, rest = _split(rest, max(width - indent, 1))
-        pieces.append([*(head if not pieces else [(" " * indent, "text")]), *piece])
+        piece, rest = _split(rest, max(width - (further if pieces else indent), 1))
+        pieces.append([*(head if not pieces else [(" " * further, "text")]), *piece])
     return pieces
 
 
@@ -365,8 +399,8 @@ def _split(
     while at < len(text) and cells + cell_len(text[at]) <= width:
         cells += cell_len(text[at])
         at += 1
-    blank = text.rfind(" ", 0, at + 1) + 1 if at < len(text) else 0
-    at = blank or max(at, 1)
+    cuts = (text.rfind(" ", 0, at + 1) + 1, text.rfind("/", 1, at) + 1) if at < len(text) else ()
+    at = next((cut for cut in cuts if text[:cut].strip()), max(at, 1))
     rest = shift_runs(runs, at)
     kept: list[tuple[str, str]] = []
     for piece, role in runs:
@@ -413,8 +447,9 @@ def break_parts(runs: Runs, width: int) -> list[Runs]:
     for part in _parts(runs):
         if lines[-1] and measure_runs([*lines[-1], *part]) > width:
             lines.append([])
+            part[0] = (part[0][0].lstrip(), part[0][1])
         lines[-1] += part
-    return [piece for line in lines for piece in break_runs(line, width)]
+    return wrap_rows(lines, width)
 
 
 def _without_end_blanks(runs: Runs) -> Runs:
@@ -431,7 +466,7 @@ def pane_title(
     title: Runs, width: int, glyphs: Glyphs, *, chosen: bool, edge: str = ""
 ) -> list[Run]:
     """The upper edge of a pane, with its title in it."""
-    edge = edge or ("key" if chosen else "border")
+    edge = f"{EDGE}{edge or ('key' if chosen else 'border')}"
     bar = glyphs.heavy if chosen else glyphs.horizontal
     runs: list[Run] = [(glyphs.corners[0] + bar, edge), (" ", "text")]
     left = width - 5
@@ -450,7 +485,7 @@ def box_edge(title: str, note: str, width: int, glyphs: Glyphs, roles: tuple[str
 
     `roles` are those of the edge and of the title.
     """
-    edge, named = roles
+    edge, named = f"{EDGE}{roles[0]}", roles[1]
     said = f" {note} " if note else ""
     title = cut_text(title, max(width - cell_len(said) - 6, 0), glyphs.more)
     runs: list[Run] = [(glyphs.corners[0] + glyphs.horizontal, edge), (f" {title} ", named)]
@@ -467,12 +502,12 @@ def draw_box(
     upper: Runs, body: Sequence[Runs], width: int, glyphs: Glyphs, edge: str = "border"
 ) -> list[Runs]:
     """A closed box around lines, `width` cells wide; `upper` is its upper edge."""
-    side, inner = (glyphs.vertical, edge), width - 4
+    side, inner = (glyphs.vertical, f"{EDGE}{edge}"), width - 4
     lower = glyphs.corners[2] + glyphs.horizontal * (width - 2) + glyphs.corners[3]
     return [
         upper,
         *([side, (" ", "text"), *squeeze_runs(one, inner, glyphs.more), (" ", "text"), side] for one in body),
-        [(lower, edge)],
+        [(lower, side[1])],
     ]  # fmt: skip
 
 

@@ -139,12 +139,12 @@ class LogRows:
         self._gaps = {gap.before: gap for gap in source.gaps}
 
     def last(self, height: int) -> tuple[list[Row], int]:
-        """The newest rows, at most `height`, and the number of lines that they show."""
+        """The newest rows, at most `height`, and the number of finished lines that they show."""
         rows: list[Row] = []
         count = 0
         for made in self._each(self._backwards(height)):
             rows[:0] = made
-            count += 1
+            count += made[0][0] < self._source.total
             if len(rows) >= height:
                 break
         return rows[-height:], count
@@ -173,8 +173,8 @@ class LogRows:
     def _backwards(self, height: int) -> Iterator[tuple[int, Line, Line | None]]:
         source = self._source
         back = list(reversed(source.lines[-height - 1 :]))
-        if partial := source.partial:
-            yield source.total, partial, back[0] if back else None
+        for line in reversed(source.begun):
+            yield source.total, line, back[0] if back else None
         for number, (line, before) in enumerate(pairwise(back), 1):
             yield source.total - number, line, before
         if back and len(source.lines) == len(back):
@@ -187,8 +187,8 @@ class LogRows:
         for number, line in enumerate(source.lines[start : start + height], top):
             yield number, line, before
             before = line
-        if (partial := source.partial) and start + height >= len(source.lines):
-            yield source.total, partial, before
+        if start + height >= len(source.lines):
+            yield from ((source.total, line, before) for line in source.begun)
 
 
 def _key_of(line: Line) -> Key:
@@ -397,8 +397,8 @@ class LogView(Scroller, can_focus=True):
         source = self.shown
         if source is None:
             return
-        partial = source.partial if self.follow else None
-        seen = (tuple(title), source.total, source.first, partial, self.follow, changes)
+        begun = tuple(source.begun) if self.follow else ()
+        seen = (tuple(title), source.total, source.first, begun, self.follow, changes)
         if seen != self._seen or searched:
             self._seen, self.title = seen, title
             self.repaint()

@@ -11,7 +11,7 @@ from textual.geometry import Region
 from textual.message import Message
 from textual.reactive import reactive
 
-from rankdeck.ui.themes import Mark
+from rankdeck.ui.themes import Mark, most_urgent_mark
 from rankdeck.ui.widgets.canvas import (
     Canvas,
     Run,
@@ -223,7 +223,7 @@ class VTable(Scroller, can_focus=True):
             return _with_right(self._heading(layout), self._position(), width)
         at = self.top + y - 1
         if at >= len(self.rows):
-            return [(f"  {self.empty}", "dim")] if y == 2 and not self.rows else []
+            return [(f" {self.empty}", "dim")] if y == 2 and not self.rows else []
         row = self.rows[at]
         sign = self.glyphs.cursor if row == self.cursor else " "
         self._cells[row] = cells = self._fresh.pop(row, None) or self._row(row, layout)
@@ -502,7 +502,6 @@ class CellMap(Canvas):
 
     def __init__(
         self,
-        worst: Callable[[Sequence[Mark]], Mark],
         beside: Callable[[int, int], Runs] | None = None,
         *,
         id: str | None = None,
@@ -511,7 +510,7 @@ class CellMap(Canvas):
         another, if there are several lines.
         """
         super().__init__(id=id)
-        self._worst, self._beside = worst, beside
+        self._beside = beside
         self._marks: list[Mark] = []
         self._summed: dict[int, Mark] = {}
         """First place of a cell that stands for several marks -> the mark to show."""
@@ -604,7 +603,7 @@ class CellMap(Canvas):
         again only when one of them changes.
         """
         if start not in self._summed:
-            self._summed[start] = self._worst(group)
+            self._summed[start] = most_urgent_mark(group)
         return self._summed[start]
 
     def on_click(self, event: events.Click) -> None:
