@@ -358,6 +358,14 @@ def is_missing(path: Path) -> bool:
     return False
 
 
+def shown_path(path: Path) -> str:
+    """The path as a person would type it here: from this folder, else from home, else whole."""
+    for base, before in ((Path.cwd(), ""), (Path.home(), "~/")):
+        if path.is_relative_to(base):
+            return f"{before}{path.relative_to(base)}"
+    return str(path)
+
+
 def expand_path(named: str) -> Path:
     """The path that the user means, with `~` for the home folder; `~name`
     stays as it is if there is no such user.

@@ -15,7 +15,7 @@ from textual.widget import Widget
 from textual.worker import Worker
 
 from rankdeck.backends.plan_text import DiffKind, plan_difference
-from rankdeck.config.files import config_folder, write_new
+from rankdeck.config.files import config_folder, shown_path, write_new
 from rankdeck.config.jobs import fill_form, form_of
 from rankdeck.config.user import allow_uses
 from rankdeck.errors import RankdeckError, UntrustedError
@@ -163,7 +163,7 @@ class LaunchScreen(BaseScreen):
         path = self._paths.get(self.files.cursor)
         if path is None:
             return []
-        lines: list[Runs] = [[("file   ", "dim"), (printable_line(str(path)), "text")]]
+        lines: list[Runs] = [[("file   ", "dim"), (printable_line(shown_path(path)), "text")]]
         if lack := self._lacks.get(str(path)):
             lines.append([("lacks  ", "dim"), (printable_line(lack), "warn")])
         last = self._last_run(self._base.name) if self._base else None
