@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.acceptance_runs import measure
+from rankdeck.acceptance import measure
 from rankdeck.errors import HistoryError, LaunchError, RankdeckError, UnknownRunError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Job, JobSpec, Launch

@@ -24,7 +24,7 @@ class OutputReading:
     """One result in an output."""
 
     status: Outcome
-    """One of `model.acceptance.READ`."""
+    """One of `values.READ`."""
     text: str
     """What was read, or why there is no value; `explain_reading` adds what the value means."""
     size: int | None = None
