@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.support.person import Person, echoed, nodes_of
 from tests.support.polling import wait_until
-from tests.support.real_sshd import RealSshd, missing, real_sshd
+from tests.support.real_sshd import SSH_TRANSPORTS, RealSshd, missing, real_sshd
 
 from rankdeck.model.cluster import Cluster, Node, Transport
 
@@ -32,7 +32,7 @@ def no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
 
 
-@pytest.fixture(params=tuple(Transport), ids=lambda one: one.value)
+@pytest.fixture(params=SSH_TRANSPORTS, ids=lambda one: one.value)
 def transport(request: pytest.FixtureRequest) -> Transport:
     way: Transport = request.param
     return way

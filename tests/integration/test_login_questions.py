@@ -17,7 +17,7 @@ from tests.support.agent_file import put_agent
 from tests.support.asking_server import PASSWORD, AskingServer, asking_server
 from tests.support.person import Person, echoed, nodes_of, trusts
 from tests.support.polling import until, wait_until
-from tests.support.real_sshd import RealSshd, missing, real_sshd
+from tests.support.real_sshd import SSH_TRANSPORTS, RealSshd, missing, real_sshd
 
 from rankdeck.model.cluster import Access, Cluster, Node, Transport
 from rankdeck.opening import open_cluster_session
@@ -28,7 +28,7 @@ from rankdeck.remote.transports import reach_cluster
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 needs_sshd = pytest.mark.skipif(bool(missing()), reason=missing())
-BOTH = pytest.mark.parametrize("transport", tuple(Transport), ids=lambda one: one.value)
+BOTH = pytest.mark.parametrize("transport", SSH_TRANSPORTS, ids=lambda one: one.value)
 HASH = "$6$o/pSHmIBQikroghg$rneUBASnkf6r/LL.MvsGkM1JK0ZvKAT.N9QUir.44lkFHNKS2zmVF1es2GOLdNnAG2lgU1/wXo16SfCBrGTSb/"
 """The hash of PASSWORD."""
 WITH_PASSWORD = (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.support.agent_file import put_agent
 from tests.support.polling import until
-from tests.support.real_sshd import missing, real_sshd
+from tests.support.real_sshd import SSH_TRANSPORTS, missing, real_sshd
 
 from rankdeck.errors import AgentError, HostKeyError
 from rankdeck.model.cluster import Cluster, Node, Transport
@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(bool(missing()), reason=missing()),
 ]
-BOTH = tuple(Transport)
+BOTH = SSH_TRANSPORTS
 
 
 @pytest.mark.parametrize("transport", BOTH, ids=lambda one: one.value)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.agent_file import put_agent
-from tests.support.real_sshd import RealSshd, missing, real_sshd
+from tests.support.real_sshd import SSH_TRANSPORTS, RealSshd, missing, real_sshd
 
 from rankdeck.errors import NodeError
 from rankdeck.model.cluster import Cluster, Node, Transport
@@ -169,7 +169,7 @@ ROWS: Mapping[str, Row] = {
 CASES = [
     pytest.param(what, transport, id=f"{what}-{transport.value if transport else 'chosen'}")
     for what, row in ROWS.items()
-    for transport in ((None,) if row.chosen else tuple(Transport))
+    for transport in ((None,) if row.chosen else SSH_TRANSPORTS)
 ]
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankdeck.model.cluster import Access, Cluster, Node
+from rankdeck.model.cluster import Access, Cluster, Node, Transport
 from tests.support.lab import files, missing
 from tests.support.polling import wait_until
 from tests.support.programs import search_path, sshd
@@ -181,3 +181,7 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+SSH_TRANSPORTS = (Transport.ASYNCSSH, Transport.OPENSSH)
+"""The ways to nodes that log in by SSH."""

@@ -71,8 +71,9 @@ async def test_why_has_a_third_of_the_line_before_further_numbers(size) -> None:
         await shows(app, pilot, "▲ warn")
         row = next(one for one in text_of(app).splitlines() if "▲ warn" in one)
         shown = row[row.index("the supply") :].rstrip()
+        whole = " ".join(text_of(app).split())  # a few nodes have more lines for it
 
-    assert shown == LONG or (shown.endswith("…") and len(shown) >= size[0] // 3 - 2)
+    assert LONG in whole or (shown.endswith("…") and len(shown) >= size[0] // 3 - 2)
 
 
 @pytest.mark.parametrize("size", WIDTHS)

@@ -18,7 +18,8 @@ from rankdeck.telemetry import link
 from rankdeck.telemetry.link import FleetUpdater
 from rankdeck.telemetry.private_broker import Connection, PrivateBroker
 from rankdeck.ui.snapshots import Arrangement
-from rankdeck.ui.themes import Mark
+from rankdeck.ui.themes import Mark, most_urgent_mark
+from rankdeck.ui.widgets import vtable
 from rankdeck.ui.widgets.vtable import CellMap
 from rankdeck_agent.wire import HealthReport, Sample, decode_message, encode_message, split_time
 from rankdeck_simulator.fleet import BrokerLine, LineError
@@ -360,15 +361,16 @@ class Line12(CellMap):
     size = Size(12, 1)
 
 
-def test_a_cell_for_several_nodes_is_worked_out_again_only_where_one_changed() -> None:
+def test_a_cell_for_several_nodes_is_worked_out_again_only_where_one_changed(monkeypatch) -> None:
     ok, bad = Mark("o", "ok"), Mark("x", "bad")
     asked: list[int] = []
 
-    def worst(marks) -> Mark:
+    def counted(marks) -> Mark:
         asked.append(len(marks))
-        return bad if bad in marks else ok
+        return most_urgent_mark(marks)
 
-    shown = Line12(worst)
+    monkeypatch.setattr(vtable, "most_urgent_mark", counted)
+    shown = Line12()
     shown.show([ok] * 100)
     shown.line(0, 12)
     assert asked == [10] * 10

@@ -130,7 +130,7 @@ def test_what_a_node_says_stands_between_the_lines_once() -> None:
 
     assert [(line.rank, line.text) for line in merged.lines] == [
         (0, "a"),
-        (EVENT, "n1: 0: Xid 79: fell off the bus"),
+        (EVENT, "n1: GPU 0: Xid 79: fell off the bus"),
         (0, "b"),
     ]
     assert merged.lines[1].stream == NODE
