@@ -1,11 +1,13 @@
 """The witness inside a rank: it answers from a thread, and leaves the program as it was."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -37,8 +39,15 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder(place, "j", "n1")
 
 
+class Rank(NamedTuple):
+    """A rank that runs, with its first lines."""
+
+    pid: int
+    said: list[str]
+
+
 @contextmanager
-def rank(folder: RunFolder, number: int, home: Path, **env: str) -> Iterator[list[str]]:
+def rank(folder: RunFolder, number: int, home: Path, **env: str) -> Iterator[Rank]:
     """A rank that has imported torch.distributed (of empty files), and waits; its first lines."""
     library = home / "library/torch/distributed"
     library.mkdir(parents=True, exist_ok=True)
@@ -61,7 +70,8 @@ def rank(folder: RunFolder, number: int, home: Path, **env: str) -> Iterator[lis
     )  # fmt: skip
     assert process.stdout is not None
     try:
-        yield [process.stdout.readline().strip(), process.stdout.readline().strip()]
+        lines = [process.stdout.readline().strip(), process.stdout.readline().strip()]
+        yield Rank(process.pid, lines)
     finally:
         process.kill()
         process.wait()
@@ -69,8 +79,8 @@ def rank(folder: RunFolder, number: int, home: Path, **env: str) -> Iterator[lis
 
 
 def test_it_says_where_the_program_is(folder: RunFolder, tmp_path: Path) -> None:
-    with rank(folder, 3, tmp_path) as said:
-        assert said[1] == "waits"
+    with rank(folder, 3, tmp_path) as one:
+        assert one.said[1] == "waits"
         (row,) = ask_node_witnesses(folder)
 
     assert row["rank"] == 3
@@ -78,8 +88,8 @@ def test_it_says_where_the_program_is(folder: RunFolder, tmp_path: Path) -> None
 
 
 def test_the_sitecustomize_of_the_user_runs_all_the_same(folder: RunFolder, tmp_path: Path) -> None:
-    with rank(folder, 3, tmp_path) as said:
-        assert said[0] == "True True"
+    with rank(folder, 3, tmp_path) as one:
+        assert one.said[0] == "True True"
 
 
 def test_a_rank_that_was_killed_or_never_began_says_nothing(
@@ -100,12 +110,11 @@ def test_another_rank_takes_the_place_of_one_that_was_killed(
 
 
 def test_a_stopped_rank_costs_the_others_no_answer(folder: RunFolder, tmp_path: Path) -> None:
-    with rank(folder, 3, tmp_path), rank(folder, 4, tmp_path):
-        for pid in pids_of(str(folder / INSIDE / "4")):
-            os.kill(pid, 19)
+    with rank(folder, 3, tmp_path), rank(folder, 4, tmp_path) as stopped:
+        os.kill(stopped.pid, signal.SIGSTOP)
+        os.waitpid(stopped.pid, os.WUNTRACED)
         said = ask_witnesses(folder, [3, 4])
-        for pid in pids_of(str(folder / INSIDE / "4")):
-            os.kill(pid, 18)
+        os.kill(stopped.pid, signal.SIGCONT)
 
     assert said.keys() == {3}
 
@@ -113,22 +122,10 @@ def test_a_stopped_rank_costs_the_others_no_answer(folder: RunFolder, tmp_path: 
 def test_where_python_reads_no_sitecustomize_nobody_answers(
     folder: RunFolder, tmp_path: Path
 ) -> None:
-    with rank(folder, 3, tmp_path, bare="yes") as said:
-        assert said[0] == "False False"
+    with rank(folder, 3, tmp_path, bare="yes") as one:
+        assert one.said[0] == "False False"
         assert ask_node_witnesses(folder) == []
 
 
 def test_a_run_folder_of_an_older_agent_has_no_witnesses(tmp_path: Path) -> None:
     assert ask_node_witnesses(RunFolder(tmp_path, "j", "n1")) == []
-
-
-def pids_of(place: str) -> list[int]:
-    wanted = f"RANKDECK_WITNESS={place}".encode()
-    found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if wanted in path.read_bytes().split(b"\0"):
-                found.append(int(path.parent.name))
-        except OSError:
-            continue
-    return found
