@@ -90,8 +90,9 @@ class WitnessWatch:
         absence = find_absence(known.said, nodes, OPEN)
         if absence is None or (now - known.heard < WORKS and _computes(job, absence)):
             return found
+        nobody = absence.ranks == absence.waiting  # each waits for another one
         stall = Stall(
-            kind="absent",
+            kind="all" if nobody else "absent",
             ranks=absence.ranks,
             since=known.heard,
             text=absence.text,
