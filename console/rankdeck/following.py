@@ -188,8 +188,6 @@ class Following:
         """Job -> epoch seconds since when its end is known only from another console."""
         self._pause = PauseWatch()
         self._witnesses: WitnessWatch | None = None
-        self._asking: set[str] = set()
-        """Jobs whose ranks are being asked."""
         self.patience = 1.0
 
     def allow(self, patience: float, witnesses: WitnessWatch) -> None:
@@ -425,7 +423,8 @@ class Following:
         Call it once a second.
         """
         if self._pause.look(now):
-            self._start(self.ask_ranks())
+            if self._due_jobs(now):
+                self._start(self.ask_ranks())
             self.notice_stalls()
         for job_id in tuple(self._followers):
             self._recorder.save(self.jobs.job(job_id), now)
@@ -459,14 +458,12 @@ class Following:
     async def ask_ranks(self) -> None:
         """Ask the ranks of silent jobs which operations they have entered; see `WitnessWatch`."""
         now = time.time()
-        jobs = [self.jobs.job(job_id) for job_id in self._followers]
+        for job in self._due_jobs(now):
+            if self._witnesses is not None:
+                await self._witnesses.ask(job, now)
+
+    def _due_jobs(self, now: float) -> list[Job]:
+        """The silent jobs whose ranks are to be asked now."""
         watch = self._witnesses
-        if watch is None:
-            return
-        due = [job for job in jobs if watch.due(job, now) and job.id not in self._asking]
-        self._asking |= {job.id for job in due}
-        try:
-            for job in due:
-                await watch.ask(job, now)
-        finally:
-            self._asking -= {job.id for job in due}
+        jobs = (self.jobs.job(job_id) for job_id in self._followers)
+        return [job for job in jobs if watch is not None and watch.due(job, now)]

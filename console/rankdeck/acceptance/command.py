@@ -26,7 +26,7 @@ from rankdeck.acceptance.shapes import acceptance_shape, reading_shape
 from rankdeck.acceptance.store import Exclusion
 from rankdeck.acceptance.values import Outcome, Result, Stage
 from rankdeck.cli import choose, output
-from rankdeck.cli.opening import Interrupts, ask_agreement, open_for_command, until_done
+from rankdeck.cli.opening import ask_agreement, carry_out_run, open_for_command, until_done
 from rankdeck.cli.output import UsageError
 from rankdeck.cli.spans import parse_option_span
 from rankdeck.config.files import LIMIT, expand_path, find_job
@@ -349,18 +349,7 @@ async def _accept(cluster: Cluster, options: argparse.Namespace, request: Reques
 async def _carried_out(session: Session, port: AcceptanceProtocol) -> int | None:
     """Run with progress; returns an exit code if it was interrupted, else None."""
     await session.settle(_HEARD)
-    with Interrupts(terminate=True) as interrupts:
-        async with asyncio.TaskGroup() as tasks:
-            runs = tasks.create_task(port.start())
-            asks = tasks.create_task(interrupts.next())
-            progress = tasks.create_task(_print_progress(port))
-            await asyncio.wait((runs, asks), return_when=asyncio.FIRST_COMPLETED)
-            asks.cancel()
-            if not runs.done():
-                output.print_progress("^C: cancelling what runs …")
-                left = await port.stop()
-                output.print_progress("\n".join(left) or "cancelled: nothing is left on any node")
-            progress.cancel()
+    await carry_out_run(port.start(), _print_progress(port), port.stop)
     run = port.current
     if run is not None and run.progress is not RunState.DONE:
         output.print_progress(f"stopped; go on with `{run.verb} --resume {run.id}`")

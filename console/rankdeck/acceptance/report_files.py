@@ -31,12 +31,12 @@ from rankdeck.acceptance.run import (
     next_step,
 )
 from rankdeck.acceptance.values import Answer, Outcome, Result
-from rankdeck.config.files import write_user_file
-from rankdeck.errors import RankdeckError
+from rankdeck.config.files import write_user_files
 from rankdeck.model.json_values import read_value
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import clean_line
 from rankdeck.model.series import labels_text
+from rankdeck.model.text import csv_cell
 from rankdeck.rules.secrets import Secrets
 
 VERSION = 1
@@ -72,15 +72,7 @@ def write_reports(
 
     Raises RankdeckError.
     """
-    files = {folder / name: text for name, text in report_files(run, source, secrets).items()}
-    place = folder
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for place, text in files.items():
-            write_user_file(place, text)
-    except OSError as error:
-        raise RankdeckError(f"{place}: cannot be written: {error.strerror or error}") from error
-    return tuple(files)
+    return write_user_files(folder, report_files(run, source, secrets))
 
 
 def mask_run(run: AcceptanceRun, secrets: Secrets) -> AcceptanceRun:
@@ -201,13 +193,8 @@ def matrix_text(run: AcceptanceRun) -> str:
             share = "" if cell.share is None else f"{cell.share:.4f}"
             value = "" if cell.value is None else repr(cell.value)
             row = (recipe, sender, receiver, answer, cell.outcome.value, value, cell.unit, share)
-            out.writerow([_harmless(one) for one in row])
+            out.writerow(map(csv_cell, row))
     return table.getvalue()
-
-
-def _harmless(text: str) -> str:
-    """The text of a cell, changed so that no spreadsheet takes it for a formula."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 # ---- JUnit

@@ -1,6 +1,5 @@
 """Asks the ranks of silent torchrun jobs which collective operations they have entered."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rankdeck.model.job import Explained, Job, Stall, State
@@ -39,8 +38,10 @@ class _Asked:
     heard: float
     """Its newest output when the silence began; another one ends it."""
     due: float
+    """Epoch seconds; endless while they are being asked."""
     pause: float = FIRST
-    said: Mapping[int, RankTestimony] | None = None
+    absence: Absence | None = None
+    """By what the ranks said last."""
 
 
 class WitnessWatch:
@@ -66,7 +67,7 @@ class WitnessWatch:
         known = self._asked.get(job.id)
         if known is None:
             return
-        known.due, known.pause = now + known.pause, min(2 * known.pause, LONGEST)
+        known.due = float("inf")
         said: dict[int, RankTestimony] = {}
         ranks = {plan.node: frozenset(plan.ranks) for plan in job.plan.nodes}
 
@@ -78,17 +79,19 @@ class WitnessWatch:
                 if one is not None and one.rank in ranks[node]:
                     said[one.rank] = one
 
-        await on_each(ranks, ask_node, _TOGETHER)
-        known.said = said
+        try:
+            await on_each(ranks, ask_node, _TOGETHER)
+        finally:
+            known.due, known.pause = now + known.pause, min(2 * known.pause, LONGEST)
+        known.absence = find_absence(said, {rank.rank: rank.node for rank in job.ranks}, OPEN)
 
     def judge(self, job: Job, found: tuple[Stall, ...], now: float) -> tuple[Stall, ...]:
         """The stalls of a job, with the one that its ranks tell themselves in place of a guess."""
         known = self._asked.get(job.id)
-        if known is None or not known.said or any(stall.kind in _TOLD_BETTER for stall in found):
+        absence = known.absence if known else None
+        if known is None or absence is None or any(one.kind in _TOLD_BETTER for one in found):
             return found
-        nodes = {rank.rank: rank.node for rank in job.ranks}
-        absence = find_absence(known.said, nodes, OPEN)
-        if absence is None or (now - known.heard < WORKS and _computes(job, absence)):
+        if now - known.heard < WORKS and _computes(job, absence):
             return found
         nobody = absence.ranks == absence.waiting  # each waits for another one
         stall = Stall(

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import termios
-from collections.abc import Collection, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -224,6 +224,28 @@ def _changed(spec: JobSpec, on: str, changes: Sequence[str]) -> JobSpec:
         except ValueError as error:
             raise UsageError(f"--set {change}: {error}") from error
     return spec
+
+
+async def carry_out_run(
+    run: Coroutine[Any, Any, object],
+    progress: Coroutine[Any, Any, None],
+    stop: Callable[[], Awaitable[Sequence[str]]],
+) -> None:
+    """Await a run while `progress` prints; Ctrl-C or SIGTERM calls `stop`, which cancels what runs
+    and returns a sentence for each thing that is left.
+    """
+    with Interrupts(terminate=True) as interrupts:
+        async with asyncio.TaskGroup() as tasks:
+            runs = tasks.create_task(run)
+            asks = tasks.create_task(interrupts.next())
+            printed = tasks.create_task(progress)
+            await asyncio.wait((runs, asks), return_when=asyncio.FIRST_COMPLETED)
+            asks.cancel()
+            if not runs.done():
+                output.print_progress("^C: cancelling what runs …")
+                left = await stop()
+                output.print_progress("\n".join(left) or "cancelled: nothing is left on any node")
+            printed.cancel()
 
 
 class Interrupts:

@@ -8,14 +8,14 @@ import os
 import pwd
 import resource
 import stat
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from shlex import quote
 from typing import BinaryIO
 
-from rankdeck.errors import UnknownFileError, suggest_or_list
+from rankdeck.errors import RankdeckError, UnknownFileError, suggest_or_list
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _SUFFIXES = (".yaml", ".yml")
@@ -356,6 +356,21 @@ def is_missing(path: Path) -> bool:
     except (OSError, ValueError):
         return False
     return False
+
+
+def write_user_files(folder: Path, texts: Mapping[str, str]) -> tuple[Path, ...]:
+    """Write files (name -> text) into a folder, which is made where it is missing; all of it can be
+    read only by its owner. Returns their paths. Raises RankdeckError.
+    """
+    place = folder
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, text in texts.items():
+            place = folder / name
+            write_user_file(place, text)
+    except OSError as error:
+        raise RankdeckError(f"{place}: cannot be written: {error.strerror or error}") from error
+    return tuple(folder / name for name in texts)
 
 
 def shown_path(path: Path) -> str:

@@ -24,3 +24,8 @@ def day_time(at: float) -> str:
     "" if they are not a valid time.
     """
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(at)) if 0 < at < LATEST else ""
+
+
+def csv_cell(value: object) -> object:
+    """The value of a cell, changed so that no spreadsheet takes a text for a formula."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value

@@ -4,7 +4,7 @@ import argparse
 import asyncio
 
 from rankdeck.cli import choose, output
-from rankdeck.cli.opening import Interrupts, ask_agreement, open_for_command, until_done
+from rankdeck.cli.opening import ask_agreement, carry_out_run, open_for_command, until_done
 from rankdeck.cli.output import UsageError
 from rankdeck.cli.preflight import all_pass, look_before_launch
 from rankdeck.cli.spans import parse_option_span
@@ -116,18 +116,7 @@ async def _until_end(session: Session, port: ScalingProtocol) -> int:
     """Run the study until it ends or a signal comes; returns the exit code."""
     await session.settle(_HEARD)
     said: set[tuple[int, int]] = set()
-    with Interrupts(terminate=True) as interrupts:
-        async with asyncio.TaskGroup() as tasks:
-            runs = tasks.create_task(port.start())
-            asks = tasks.create_task(interrupts.next())
-            progress = tasks.create_task(_print_progress(port, said))
-            await asyncio.wait((runs, asks), return_when=asyncio.FIRST_COMPLETED)
-            asks.cancel()
-            if not runs.done():
-                output.print_progress("^C: cancelling what runs …")
-                left = await port.stop()
-                output.print_progress("\n".join(left) or "cancelled: nothing is left on any node")
-            progress.cancel()
+    await carry_out_run(port.start(), _print_progress(port, said), port.stop)
     study = port.current
     if study is None or study.progress is not StudyState.DONE:
         output.print_progress(

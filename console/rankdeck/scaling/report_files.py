@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import rankdeck_agent
-from rankdeck.config.files import write_user_file
-from rankdeck.errors import RankdeckError
+from rankdeck.config.files import write_user_files
 from rankdeck.model.json_values import json_of, read_value
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.text import significant_figures
@@ -52,15 +51,7 @@ def write_study_files(study: Study, folder: Path, secrets: Secrets = _NONE) -> t
 
     Raises RankdeckError.
     """
-    files = {folder / name: text for name, text in study_files(study, secrets).items()}
-    place = folder
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for place, text in files.items():
-            write_user_file(place, text)
-    except OSError as error:
-        raise RankdeckError(f"{place}: cannot be written: {error.strerror or error}") from error
-    return tuple(files)
+    return write_user_files(folder, study_files(study, secrets))
 
 
 def study_page(study: Study, now: float) -> str:

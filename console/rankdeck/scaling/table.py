@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rankdeck.model.json_values import fields_of
-from rankdeck.model.text import significant_figures
+from rankdeck.model.text import csv_cell, significant_figures
 from rankdeck.scaling.study import Curve, CurvePoint, Study, StudyState
 from rankdeck.scaling.values import Trial
 
@@ -128,7 +128,7 @@ def study_csv(study: Study) -> str:
         )
     )
     heads = ("block", "ranks", "nodes", "ranks_per_node", *keys, "outcome", *study.offered, "job", "at", "text")  # fmt: skip
-    writer.writerow(map(_cell, heads))
+    writer.writerow(map(csv_cell, heads))
     for one in study.trials:
         point = study.plan.points[one.point]
         both = {**point.fixed, **point.values, **point.size}
@@ -136,10 +136,5 @@ def study_csv(study: Study) -> str:
             one.block + 1, point.ranks, point.nodes, point.ranks_per_node, *(both.get(key, "") for key in keys),
             one.outcome.value, *(one.numbers.get(name, "") for name in study.offered), one.job, f"{one.at:.3f}", one.text,
         )  # fmt: skip
-        writer.writerow(map(_cell, row))
+        writer.writerow(map(csv_cell, row))
     return out.getvalue()
-
-
-def _cell(value: object) -> object:
-    """A cell that no spreadsheet takes for a formula."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
