@@ -45,7 +45,7 @@ async def _measure(folder: Path, lab: Cluster) -> list[Result]:
     file = folder / "big.yaml"
     file.write_text(JOB)
     async with open_cluster_session(lab, telemetry=False) as session:
-        job = await session.launch(read_job(file))
+        job = await session.control.launch(read_job(file))
         await asyncio.wait_for(session.following.finished(job), LIMIT)
         out = await asyncio.to_thread(_grow, folder, job)
         app = RankdeckApp(lab, UiSettings(theme_folders=()), session)

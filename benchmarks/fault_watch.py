@@ -40,7 +40,7 @@ class Watcher:
         if job := order.get("follow"):
             await self._follow(job)
         if job := order.get("keep"):
-            self._session.hold(job)
+            self._session.following.hold(job)
         if job := order.get("cancel"):
             await self._cancel(job)
 
@@ -55,7 +55,7 @@ class Watcher:
 
     async def _cancel(self, name: str) -> None:
         try:
-            report = await self._session.cancel(name, GRACE)
+            report = await self._session.control.cancel(name, GRACE)
             left = [f"{one.node}: {one.command}" for one in report.left]
             answer: dict[str, object] = {"left": left, "unverified": dict(report.unverified)}
         except RankdeckError as error:

@@ -114,7 +114,7 @@ async def _measure(file: Path, specs: dict[str, JobSpec]) -> list[Result]:
 
 async def _once(session: Session, spec: JobSpec) -> float:
     begin = time.monotonic()
-    job = await session.following.finished(await session.launch(spec))
+    job = await session.following.finished(await session.control.launch(spec))
     spent = time.monotonic() - begin
     if job.state.value != "done":
         raise RuntimeError(f"{job.id} is {job.state.value}: {job.troubles}")

@@ -80,8 +80,8 @@ async def _follow(folder: Path, lab: Cluster) -> tuple[float, int, str]:
     file = folder / "fanin.yaml"
     file.write_text(JOB.format(each=RANKS // 2, command=json.dumps(ARGV)))
     async with open_cluster_session(lab, telemetry=False) as session:
-        job = await session.launch(read_job(file))
-        session.watch(job, range(RANKS), None)
+        job = await session.control.launch(read_job(file))
+        session.following.watch(job, range(RANKS), None)
         await session.following.started(job)
         before, begin = time.process_time(), time.monotonic()
         await asyncio.wait_for(session.following.finished(job), LIMIT)

@@ -44,7 +44,7 @@ async def be_heard(cluster: Cluster) -> dict[str, float]:
     begin = time.monotonic()
     async with open_cluster_session(cluster) as session, asyncio.TaskGroup() as tasks:
         telling = tasks.create_task(_tell(session))
-        await session.settle(LIMIT)
+        await session.hearing.settle(LIMIT)
         wall, cpu = time.monotonic() - begin, time.process_time()
         await asyncio.sleep(STEADY)
         steady = 100 * (time.process_time() - cpu) / (time.monotonic() - begin - wall)
@@ -60,7 +60,7 @@ async def be_heard(cluster: Cluster) -> dict[str, float]:
 async def _tell(session: Session) -> None:
     """Print once a second what the bar at the top of the screens shows."""
     while True:
-        done, of = session.connecting
+        done, of = session.hearing.connecting
         heard = sum(node.was_heard for node in session.fleet.nodes())
         print(f"connecting {done:,} of {of:,}, {heard:,} heard", file=sys.stderr, flush=True)
         await asyncio.sleep(1.0)

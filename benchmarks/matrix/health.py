@@ -282,7 +282,7 @@ async def _untrue(site: DemoSite, session: Session, liar: Client) -> AsyncGenera
     node = session.fleet.node(LIAR)
     fine = HealthReport(time.time(), 0, 10.0, 6, 6)
     numbers: dict[str, dict[str, float]] = {"disk.used": {"/": 99.9}, "gpu.temp": {"0": 120.0}}
-    session.want(frozenset({LIAR}))
+    session.hearing.want(frozenset({LIAR}))
     sample = Sample(1, time.time(), numbers, report=fine)
     liar.publish(_name(site, "health"), encode_message(fine), qos=1)
     liar.publish(_name(site, "sample"), encode_message(sample), qos=1)

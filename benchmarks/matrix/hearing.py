@@ -49,7 +49,7 @@ LASTS = 30.0
 async def hear(file: Path) -> None:
     """Print of each node how many samples came and how it is, until it is ended."""
     async with open_cluster_session(read_cluster(file)) as session:
-        session.want(None)
+        session.hearing.want(None)
         while True:
             nodes = {
                 n.name: [n.samples, n.health.level.name, [r.text for r in n.health.reasons]]

@@ -53,8 +53,8 @@ def harmed(site: DemoSite, harm: Harm, allowed: Sequence[str] = ()) -> Tally:
 async def _heard_again(site: DemoSite, harm: Callable[[], None]) -> float | None:
     """Seconds from the end of the harm to new samples of every node; None: they never came."""
     async with open_cluster_session(read_cluster(Path(site.cluster))) as session:
-        session.want(None)
-        await session.settle(START_LIMIT)
+        session.hearing.want(None)
+        await session.hearing.settle(START_LIMIT)
         await asyncio.to_thread(harm)
         begin = time.monotonic()
         await asyncio.sleep(UNDERWAY)

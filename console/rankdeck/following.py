@@ -292,7 +292,9 @@ class Following:
         job = self.jobs.job(job_id)
         pending = any(rank.state is State.PENDING for rank in job.ranks)
         reported = (
-            bool(job.troubles) or job.slurm is not None or self.jobs.log(job_id, LAUNCHER).total > 0
+            bool(job.troubles)
+            or job.in_scheduler is not None
+            or self.jobs.log(job_id, LAUNCHER).total > 0
         )
         queued = reported and all(node.elsewhere for node in job.plan.nodes)
         return not pending or queued or job_id not in self._followers

@@ -98,7 +98,7 @@ async def open_session_on(
         if reach.telemetry:
             link = await stack.enter_async_context(open_link(cluster, session.fleet))
         if reach.brief:
-            session.want(None)
+            session.hearing.want(None)
         session.begin(await history.read_kept(cluster.name, time.time()), link, brief=reach.brief)
         stack.callback(session.end)
         yield session

@@ -1,4 +1,4 @@
-"""Find a backend, container runtime or acceptance recipe by name, importing only that one."""
+"""Finds by name what each backend, container runtime or recipe is, importing only that one."""
 
 import difflib
 from importlib import import_module
@@ -11,9 +11,19 @@ if TYPE_CHECKING:
 
 BACKENDS = {
     "ssh": "rankdeck.backends.ssh:SshBackend",
-    "slurm": "rankdeck.backends.slurm:SlurmBackend",
-    "kubernetes": "rankdeck.backends.kubernetes:KubernetesBackend",
+    "slurm": "rankdeck.schedulers.slurm.backend:SlurmBackend",
+    "kubernetes": "rankdeck.schedulers.kubernetes.backend:KubernetesBackend",
 }
+QUEUES = {
+    "slurm": "rankdeck.schedulers.slurm.queue:SlurmQueue",
+    "kubernetes": "rankdeck.schedulers.kubernetes.queue:KubernetesQueue",
+}
+"""What is asked about the jobs and nodes of a scheduler."""
+SECTIONS = {
+    "slurm": "rankdeck.schedulers.slurm.options:slurm_options",
+    "kubernetes": "rankdeck.schedulers.kubernetes.options:kubernetes_options",
+}
+"""Sections of cluster and job files that belong to a scheduler -> what reads each."""
 RUNTIMES = {
     "none": "rankdeck.runtimes:Bare",
     "apptainer": "rankdeck.runtimes:Apptainer",
@@ -54,11 +64,17 @@ RECIPES = {
     "dcgmi": f"{_RECIPES}.node:Dcgm",
     "fio": f"{_RECIPES}.fio:Fio",
 }
-_TABLES = {"backends": BACKENDS, "runtimes": RUNTIMES, "recipes": RECIPES}
+_TABLES = {
+    "backends": BACKENDS,
+    "queues": QUEUES,
+    "sections": SECTIONS,
+    "runtimes": RUNTIMES,
+    "recipes": RECIPES,
+}
 
 
 def plugin_names(kind: str) -> tuple[str, ...]:
-    """All names of one kind ("backends", "runtimes", "recipes"),
+    """All names of one kind ("backends", "sections", "runtimes", "recipes"),
     including those from other packages.
     """
     extra = (point.name for point in _points(kind))
@@ -66,8 +82,8 @@ def plugin_names(kind: str) -> tuple[str, ...]:
 
 
 def find_plugin(kind: str, name: str) -> Any:  # noqa: ANN401 - the caller knows the Protocol
-    """The class registered as `name` in this kind ("backends", "runtimes",
-    "recipes"); raises UnknownPluginError.
+    """The class or function registered as `name` in this kind ("backends",
+    "sections", "runtimes", "recipes"); raises UnknownPluginError.
     """
     target = _TABLES[kind].get(name)
     if target is not None:

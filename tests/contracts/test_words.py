@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from rankdeck import plugins
 from rankdeck.backends.export import write_export
-from rankdeck.backends.kubernetes_manifest import FOLDER, POD_SHIM, job_objects
 from rankdeck.backends.launchers import plan_job
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions
 from rankdeck.remote.shell import login_line
+from rankdeck.schedulers.kubernetes.manifest import FOLDER, POD_SHIM, job_objects
 from tests.integration.test_main_path import left_of
 from tests.support.kubernetes.processes import expanded
 

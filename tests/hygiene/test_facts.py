@@ -45,7 +45,7 @@ READERS: Mapping[str, str] = {
     "console/rankdeck/acceptance/recipes/network.py": "iperf3, perftest, rping",
     "console/rankdeck/acceptance/recipes/node.py": "himeno, HPL, STREAM, sysbench, stress-ng, DCGM",
     "console/rankdeck/cli/verbs.py": "argparse",
-    "console/rankdeck/config/allocations.py": "scontrol",
+    "console/rankdeck/schedulers/slurm/allocations.py": "scontrol",
     "console/rankdeck/config/document.py": "PyYAML",
     "console/rankdeck/logs/compare.py": "numbers in the lines of programs",
     "console/rankdeck/logs/view.py": "the lines of programs",

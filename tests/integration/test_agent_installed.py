@@ -183,7 +183,7 @@ async def test_a_console_that_came_first_ends_its_own_agent_for_the_installed_on
     site, monkeypatch, capsys
 ) -> None:
     async with open_cluster_session(site.cluster) as session:
-        session.want(None)
+        session.hearing.want(None)
         node = session.fleet.node("n1")
         await until(lambda: node.heard_s() is not None)
         assert node.attach == "its telemetry has started"

@@ -34,7 +34,7 @@ async def test_a_node_with_this_python_sends_numbers_and_runs_and_cancels_jobs(
     async with nodes(tmp_path) as found:
         access = replace(found.cluster.access, pythons=(str(python),))
         async with open_cluster_session(replace(found.cluster, access=access)) as session:
-            session.want(frozenset({"n1", "n2"}))
+            session.hearing.want(frozenset({"n1", "n2"}))
             # On a busy machine the first numbers come without those of a collector that is late.
             await until(
                 lambda: all(
@@ -46,11 +46,11 @@ async def test_a_node_with_this_python_sends_numbers_and_runs_and_cancels_jobs(
 
             words = "echo here $RANKDECK_RANK; echo there >&2; exec {end}"
             said = spec(words.format(end="true"))
-            done = await session.launch(said)
+            done = await session.control.launch(said)
             await until(lambda: session.jobs.job(done).state is State.DONE, 60)
-            endless = await session.launch(spec(words.format(end="sleep 600")))
+            endless = await session.control.launch(spec(words.format(end="sleep 600")))
             await until(lambda: session.jobs.job(endless).state is State.RUNNING, 60)
-            report = await session.cancel(endless)
+            report = await session.control.cancel(endless)
             assert (report.left, dict(report.unverified)) == ((), {})
         folder = found.sshd["n1"].home / ".cache/rankdeck"
         assert len([*folder.glob("*.pyz.cpython-*")]) == 1  # compiled there

@@ -72,7 +72,7 @@ async def test_an_open_console_notes_it_for_a_job_of_the_command_line(
 ) -> None:
     file = console.file("sick.yaml", JOB.format(lasts=1))
     async with open_cluster_session(choose.choose_cluster("demo")) as session:
-        await session.settle(20)
+        await session.hearing.settle(20)
         result = await asyncio.to_thread(console.run, "run", file, "--json", "--no-preflight")
         job_id = json.loads(result.stdout.splitlines()[-1])["job"]
 

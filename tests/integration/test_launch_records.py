@@ -14,10 +14,11 @@ from tests.support.sshd import Nodes, nodes_with_agent
 from rankdeck.backends.follow import BELIEVE_AFTER
 from rankdeck.config.files import console_state_folder
 from rankdeck.errors import LaunchError
+from rankdeck.job_control import FOUND, NOT_ASKED
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job, JobSpec, Launch, Plan, State
 from rankdeck.opening import open_cluster_session
-from rankdeck.session import FOUND, NOT_ASKED, Session
+from rankdeck.session import Session
 from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.launch_lock import is_launched, launch_of
@@ -50,7 +51,7 @@ def written(cluster: Cluster) -> tuple[Job, ...]:
 
 def planned(session: Session, created: float = 0.0) -> Plan:
     """A job as a console that was killed before any node got it leaves it."""
-    plan = session.plan(SLEEPS)
+    plan = session.control.plan(SLEEPS)
     with History(console_state_folder() / "history.db") as history:
         history.save(Jobs().add(plan, created or time.time()))
     return plan
@@ -59,7 +60,7 @@ def planned(session: Session, created: float = 0.0) -> Plan:
 async def left_running(cluster: Cluster) -> str:
     """The id of a job that runs, and whose console has gone."""
     async with opened(cluster) as first:
-        job_id = await first.launch(SLEEPS)
+        job_id = await first.control.launch(SLEEPS)
         await first.following.started(job_id)
     return job_id
 
@@ -74,11 +75,11 @@ async def test_a_job_is_in_the_history_before_anything_runs_on_a_node(
     tmp_path: Path,
 ) -> None:
     async with nodes_with_agent(tmp_path) as found, opened(found.cluster) as session:
-        launch = asyncio.create_task(session.launch(SLEEPS))
+        launch = asyncio.create_task(session.control.launch(SLEEPS))
         await until(lambda: [*tmp_path.glob("n*/state/jobs/*/*")])
         known = written(found.cluster)
         job_id = await launch
-        await session.cancel(job_id)
+        await session.control.cancel(job_id)
 
     assert [job.id for job in known] == [job_id]
 
@@ -90,7 +91,7 @@ async def test_a_refused_launch_is_kept_as_a_failed_job_with_the_reason(
         cluster = await without(found, "n2")
         async with opened(cluster) as session:
             with pytest.raises(LaunchError) as refused:
-                await session.launch(SLEEPS)
+                await session.control.launch(SLEEPS)
 
     (job,) = written(found.cluster)
     assert job.state is State.FAILED
@@ -112,7 +113,7 @@ async def test_a_node_that_fails_at_a_launch_is_named_before_the_others_are_ende
 
         async with opened(cluster) as session:
             with pytest.raises(LaunchError) as refused:
-                await session.launch(SLEEPS, tell)
+                await session.control.launch(SLEEPS, tell)
 
     assert told == [f"{refused.value} · ending what was started …"]
     assert known == [(str(refused.value),)]
@@ -124,7 +125,7 @@ async def test_a_launch_that_is_interrupted_is_kept_as_a_failed_job(
     tmp_path: Path,
 ) -> None:
     async with nodes_with_agent(tmp_path) as found, opened(found.cluster) as session:
-        launch = asyncio.create_task(session.launch(SLEEPS))
+        launch = asyncio.create_task(session.control.launch(SLEEPS))
         await until(lambda: written(found.cluster))
         launch.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -180,10 +181,10 @@ async def test_a_job_that_the_history_does_not_know_is_found_and_ended(
         job_id = await left_running(found.cluster)
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
         async with opened(found.cluster) as second:
-            silent = await second.find_running()
+            silent = await second.control.find_running()
             await until(lambda: second.jobs.job(job_id).state is State.RUNNING)
             job = second.jobs.job(job_id)
-            report = await second.cancel(job_id)
+            report = await second.control.cancel(job_id)
 
     assert silent == {}
     assert job.name == "sleeps"
@@ -204,7 +205,7 @@ async def test_a_job_that_was_found_in_part_is_said_so_and_completed_when_the_ot
         job_id = await left_running(found.cluster)
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
         async with found.sshd["n2"].frozen(), opened(found.cluster) as second:
-            await second.find_running()
+            await second.control.find_running()
             part = second.jobs.job(job_id)
         async with opened(found.cluster) as third:
             await third.find_running(60)
@@ -225,7 +226,7 @@ async def test_a_node_that_does_not_answer_is_named_and_holds_up_nothing(
     async with nodes_with_agent(tmp_path) as found:
         cluster = await without(found, "n2")
         async with opened(cluster) as session:
-            silent = await session.find_running(8.0)
+            silent = await session.control.find_running(8.0)
 
     assert list(silent) == ["n2"]
 
@@ -236,7 +237,7 @@ async def test_jobs_are_known_without_waiting_for_a_node_whose_ssh_server_is_fro
     async with nodes_with_agent(tmp_path) as found:
         job_id = await left_running(found.cluster)
         async with found.sshd["n2"].frozen(), opened(found.cluster) as second:
-            silent = await second.find_running()
+            silent = await second.control.find_running()
             await second.following.caught_up(60, silent)
             job = second.jobs.job(job_id)
         async with opened(found.cluster) as last:
@@ -249,10 +250,10 @@ async def test_jobs_are_known_without_waiting_for_a_node_whose_ssh_server_is_fro
 
 async def test_a_job_of_another_cluster_file_is_not_taken_up(tmp_path: Path) -> None:
     async with nodes_with_agent(tmp_path) as found, opened(found.cluster) as first:
-        job_id = await first.launch(SLEEPS)
+        job_id = await first.control.launch(SLEEPS)
         async with opened(replace(found.cluster, name="other")) as second:
-            await second.find_running()
+            await second.control.find_running()
             known = second.jobs.knows(job_id)
-        await first.cancel(job_id)
+        await first.control.cancel(job_id)
 
     assert not known

@@ -165,7 +165,7 @@ async def test_a_wait_for_the_cluster_stands_still_while_somebody_types(sshd: Re
         cluster, brief=True, operator=Operator(trusts, slow)
     ) as session:
         began = asyncio.get_running_loop().time()
-        await session.settle(2.5)
+        await session.hearing.settle(2.5)
 
         assert asyncio.get_running_loop().time() - began >= 3
 
@@ -177,11 +177,11 @@ async def test_the_console_asks_by_its_session(sshd: RealSshd) -> None:
             asked = tasks.create_task(
                 run_program(session._agents.shell, "n1", ("echo", "in"), limit=120)
             )
-            await until(lambda: session.pending_question is not None)
-            assert isinstance(session.pending_question, LoginQuestion)
-            session.answer_question((PASSWORD,))
+            await until(lambda: session.questions.pending is not None)
+            assert isinstance(session.questions.pending, LoginQuestion)
+            session.questions.answer((PASSWORD,))
         assert asked.result().out == b"in\n"
-        assert session.pending_question is None
+        assert session.questions.pending is None
 
 
 @needs_sshd

@@ -59,10 +59,10 @@ async def test_a_node_without_python_is_told_and_the_others_go_on(
         first, second = found.cluster.nodes
         ours = (first, replace(second, pythons=("python-x",)))
         async with open_cluster_session(replace(found.cluster, nodes=ours)) as session:
-            session.want(frozenset({"n1", "n2"}))
+            session.hearing.want(frozenset({"n1", "n2"}))
             await until(lambda: session.fleet.node("n1").values)
             spec = JobSpec(name="t", launch=Launch.PLAIN, command=("true",), nodes=2)
-            told = (*await session.doctor(), *await session.preflight(spec))
+            told = (*await session.nodes.examine(), *await session.control.preflight(spec))
             health = session.fleet.node("n2").health
 
     why = f"none of `python-x` runs there: {WHAT_TO_INSTALL}, or name one with `ssh: {{python: …}}`"

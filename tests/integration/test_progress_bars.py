@@ -79,7 +79,7 @@ async def test_a_bar_is_one_live_line_in_every_view_and_as_it_came_on_disk(
         while app.session is None:
             assert time.monotonic() < deadline
             await pilot.pause(0.1)
-        job = await app.session.launch(app.session.read_job(job_file))
+        job = await app.session.control.launch(app.session.control.read_job(job_file))
         app.open_job(job)
         for rank in range(6):
             await shows(app, pilot, f"epoch 1:  {50 + rank}%|#####")

@@ -141,7 +141,7 @@ async def over(session: Session, job_id: str) -> Job:
 
 async def looked_at(session: Session, job_id: str) -> Job:
     """The job once somebody had all output of it fetched."""
-    session.watch(job_id, range(RANKS), None)
+    session.following.watch(job_id, range(RANKS), None)
     return await session.following.finished(job_id)
 
 
@@ -187,8 +187,10 @@ async def launched(session: Session, console: Console, name: str) -> str:
     """Start the job of this kind; gives its id."""
     kind = KINDS[name]
     text = HEAD.format(name=name, launch=kind.launch) + f"command: {kind.command}\n"
-    job_id = await session.launch(session.read_job(Path(console.file(f"{name}.yaml", text))))
-    session.watch(job_id, range(RANKS))
+    job_id = await session.control.launch(
+        session.control.read_job(Path(console.file(f"{name}.yaml", text)))
+    )
+    session.following.watch(job_id, range(RANKS))
     return job_id
 
 
@@ -293,14 +295,14 @@ async def test_a_stall_is_the_same_in_every_console_and_after_reopening(folders:
     head = HEAD.format(name="hangs", launch="plain")
     file = Path(folders.file("hangs.yaml", f"{head}command: {python(HANGS)}\n"))
     async with opened() as first, opened() as second:
-        job_id = await first.launch(first.read_job(file))
+        job_id = await first.control.launch(first.control.read_job(file))
         seen = {"first": await stalled(first, job_id), "second": await stalled(second, job_id)}
         seen["jobs"] = stalls(await asyncio.to_thread(folders.job, job_id))
         table = (await asyncio.to_thread(folders.run, "jobs")).stdout
     async with opened() as again:
         seen["reopened"] = await stalled(again, job_id)
         head_again = head_of(again, job_id)
-        await again.cancel(job_id, grace=0.5)
+        await again.control.cancel(job_id, grace=0.5)
 
     since = [one.pop("since") for told in seen.values() for one in told]
     assert max(since) - min(since) < APART

@@ -35,7 +35,7 @@ async def test_a_job_that_ran_when_the_console_closed_is_followed_again(
     tmp_path: Path, cluster: Cluster
 ) -> None:
     async with open_cluster_session(cluster, telemetry=False) as first:
-        plan = first.plan(read_job(tmp_path / "hello.yaml"))
+        plan = first.control.plan(read_job(tmp_path / "hello.yaml"))
         job = first.jobs.add(plan, time.time())
     with History(console_state_folder() / "history.db") as history:
         history.save(job)
@@ -69,15 +69,15 @@ async def test_a_replay_is_listed_after_reopening_played_anew_and_forgotten(
 ) -> None:
     monkeypatch.setattr(remote_log, "LIMIT", 0.2)  # three times it waits for the node in vain
     async with open_cluster_session(cluster, telemetry=False) as session:
-        job, events = ended(session.plan(read_job(tmp_path / "hello.yaml")))
+        job, events = ended(session.control.plan(read_job(tmp_path / "hello.yaml")))
     with History(console_state_folder() / "history.db") as history:
         history.save(job)
         history.add_events(events)
 
     async with open_cluster_session(cluster, telemetry=False) as first:
-        name = await first.replay(job.id, 1e6)
+        name = await first.control.replay(job.id, 1e6)
         await first.following.finished(name)
-        passing = await first.replay(job.id, 1e6, keep=False)
+        passing = await first.control.replay(job.id, 1e6, keep=False)
         assert {one.id for one in first.jobs.replays()} == {name, passing}
         assert name.startswith("replay-")
 
@@ -87,16 +87,16 @@ async def test_a_replay_is_listed_after_reopening_played_anew_and_forgotten(
         assert kept.plan.replay_of == job.id
         assert [one.id for one in second.jobs.all()] == [job.id]
         assert second.jobs.find(job.name).id == job.id
-        assert await second.replay(name, 1e6) == name
+        assert await second.control.replay(name, 1e6) == name
         again = await second.following.finished(name)
         assert (again.state, again.exit_code, again.clock) == (State.FAILED, 3, events[-1].at)
         # A new one takes the place of one that goes on.
-        await second.replay(name, 1e-3)
+        await second.control.replay(name, 1e-3)
         assert second.jobs.job(name).state is not State.FAILED
-        second.forget(job.id)
-        second.forget(name)
+        second.following.forget(job.id)
+        second.following.forget(name)
         with pytest.raises(UnknownJobError):
-            second.forget(name)
+            second.following.forget(name)
         assert [one.id for one in second.jobs.all()] == [job.id]
 
     async with open_cluster_session(cluster, telemetry=False) as third:

@@ -39,7 +39,7 @@ async def test_a_fleet_is_heard_marked_as_made_up_and_falls_ill_on_demand() -> N
         assert set(first.simulated) >= {"cpu", "gpu", "rdma", "mem"}
         assert not first.detailed
 
-        session.want(frozenset({"sim001"}))
+        session.hearing.want(frozenset({"sim001"}))
         await until(lambda: first.detailed, LIMIT)
         assert not session.fleet.node("sim002").detailed
 

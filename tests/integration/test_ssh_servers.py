@@ -36,7 +36,7 @@ async def test_where_no_port_may_be_opened_numbers_come_over_the_agents_output(
         await asyncio.to_thread(put_agent, [server.home])
         cluster = server.cluster("n1", transport=transport)
         async with open_cluster_session(cluster) as session:
-            session.want(frozenset({"n1"}))
+            session.hearing.want(frozenset({"n1"}))
             await until(lambda: session.fleet.node("n1").values, 300)
             first = session.fleet.node("n1").heard_at
             await until(lambda: session.fleet.node("n1").heard_at > first, 300)

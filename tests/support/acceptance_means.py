@@ -4,14 +4,16 @@ network and the real script of each job.
 
 import asyncio
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from json import dumps
+from pathlib import Path
 
 from rankdeck.acceptance.gate import PROGRAM
 from rankdeck.acceptance.work import FILE, MARK
 from rankdeck.backends.launchers import plan_job
+from rankdeck.config.jobs import read_job
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import (
@@ -23,7 +25,7 @@ from rankdeck.model.job import (
     RemainingProcess,
     State,
 )
-from rankdeck.model.schedulers import SlurmNode
+from rankdeck.model.scheduler_node import SchedulerNode
 from rankdeck.state.jobs import Jobs
 from tests.support.judged_fleet import JudgedFleet
 from tests.support.node_events import node_event
@@ -41,8 +43,6 @@ class SimulatedMeans:
 
     cluster: Cluster
     speed: Speed
-    chooses_nodes: bool = False
-    """Whether a scheduler chooses the nodes: jobs may then wait."""
     left: frozenset[str] = frozenset()
     """Nodes on which a cancelled job leaves a process."""
     unasked: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -66,11 +66,23 @@ class SimulatedMeans:
     def following(self) -> "SimulatedMeans":
         return self
 
+    @property
+    def control(self) -> "SimulatedMeans":
+        return self
+
+    @property
+    def queue(self) -> "SimulatedMeans":
+        return self
+
+    def read_job(self, path: Path) -> JobSpec:
+        return read_job(path)
+
     async def caught_up(self, *, silent: Collection[str]) -> set[str]:
         del silent
         return set()
 
-    async def slurm_nodes(self) -> Mapping[str, SlurmNode]:
+    async def ask_nodes(self, names: Sequence[str]) -> Mapping[str, SchedulerNode]:
+        del names
         return {}
 
     async def find_running(self, limit: float = 0.0) -> dict[str, str]:
@@ -79,7 +91,7 @@ class SimulatedMeans:
     def starting_often(self) -> AbstractAsyncContextManager[None]:
         return nullcontext()
 
-    def excluded(self) -> dict[str, str]:
+    def find_excluded(self) -> dict[str, str]:
         return {}
 
     async def launch(self, spec: JobSpec, *, anywhere: bool = False) -> str:

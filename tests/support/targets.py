@@ -50,13 +50,15 @@ from rankdeck.remote.command import AgentRows
 from rankdeck.remote.shell import ProgramResult
 from rankdeck.rules.progress import ProgressReader
 from rankdeck.rules.query import QueryError, Subject, parse_query
-from rankdeck.state.fleet import Fleet, KubernetesState, SlurmCluster, Switches
+from rankdeck.schedulers.kubernetes import rows as kubernetes_rows
+from rankdeck.schedulers.kubernetes.state import KubernetesState
+from rankdeck.schedulers.slurm import rows as slurm_rows
+from rankdeck.schedulers.slurm.state import SlurmCluster
+from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.node import NodeState
 from rankdeck.telemetry import gnmi
-from rankdeck.telemetry import kubernetes as kubernetes_rows
-from rankdeck.telemetry import slurm as slurm_rows
 from rankdeck.telemetry.link import FleetUpdater
 from rankdeck.telemetry.mqtt_packets import (
     Framer,

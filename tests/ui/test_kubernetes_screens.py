@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.backends.kubernetes import UNMARKED_LIMIT, kubernetes_attach_plan
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.schedulers import Condition, DeviceCount, KubernetesJob, KubernetesNode
+from rankdeck.schedulers.kubernetes.attach import kubernetes_attach_plan
+from rankdeck.schedulers.kubernetes.keeper import UNMARKED_LIMIT
+from rankdeck.schedulers.kubernetes.node import Condition, DeviceCount, KubernetesNode
+from rankdeck.schedulers.kubernetes.values import KubernetesJob
 from rankdeck.ui.screens.job import JobScreen
 from rankdeck_agent.wire import LAUNCHER
 from tests.ui.support.stage import Stage
@@ -29,7 +31,7 @@ PI = KubernetesJob(kind="MPIJob", namespace="training", name="pi", owner="alice"
 
 def stage() -> Stage:
     made = Stage(CLUSTER)
-    made.fleet.kubernetes_says("w0", VIEW)
+    made.fleet.scheduler_says("w0", VIEW)
     made.listed.append(PI)
     return made
 
@@ -47,7 +49,7 @@ async def test_a_node_that_is_found_later_is_shown_at_once() -> None:
     made = Stage(CLUSTER)
     async with console(made) as (app, pilot):
         await shows(app, pilot, "0 of 0 nodes")
-        made.fleet.kubernetes_says("w7", replace(VIEW, conditions=VIEW.conditions[:1], devices={}))
+        made.fleet.scheduler_says("w7", replace(VIEW, conditions=VIEW.conditions[:1], devices={}))
         await shows(app, pilot, "w7")
         await shows(app, pilot, "by Kubernetes alone: no agent is heard")
         await shows(app, pilot, "1 of 1 nodes")
@@ -55,7 +57,7 @@ async def test_a_node_that_is_found_later_is_shown_at_once() -> None:
 
 async def test_what_may_not_be_seen_is_no_zero() -> None:
     made = stage()
-    made.fleet.kubernetes_says("w0", replace(VIEW, devices={"a.b/c": DeviceCount(2, 2, None)}))
+    made.fleet.scheduler_says("w0", replace(VIEW, devices={"a.b/c": DeviceCount(2, 2, None)}))
     async with console(made) as (app, pilot):
         await shows(app, pilot, "w0")
         await pilot.press("enter")

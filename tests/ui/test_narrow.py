@@ -239,9 +239,9 @@ async def test_the_start_says_how_many_nodes_are_reached(width: int, said: str) 
 @pytest.mark.parametrize("key", "123456")
 async def test_every_screen_says_that_the_history_is_not_written(key: str) -> None:
     stage = mixed()
-    stage.history_state = HistoryState("history.db cannot be written (disk full)", "", "")
+    stage.state = HistoryState("history.db cannot be written (disk full)", "", "")
     async with console(stage, (100, 30)) as (app, pilot):
         await pilot.press(key)
         await shows(app, pilot, "✗ history not written")
-        stage.history_state = HistoryState("", "", "")
+        stage.state = HistoryState("", "", "")
         await lacks(app, pilot, "history not written")

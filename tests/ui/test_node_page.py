@@ -228,7 +228,7 @@ def with_site(*, trouble: str = "", series=(), warning: str = "") -> Stage:
     times = Times(1_000_000.0, 180.0, 120)
     found = {("gpu01", metric): one for metric, one in series}
     numbers = PastNumbers(times, found, warning) if series or warning else None
-    stage.site_past = PastView(6.0, "prom:9090", numbers, trouble)
+    stage.past_view = PastView(6.0, "prom:9090", numbers, trouble)
     return stage
 
 

@@ -7,18 +7,27 @@ import contextlib
 import inspect
 import os
 from collections.abc import AsyncGenerator
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 
 from rankdeck.config.user import UiSettings
 from rankdeck.errors import BrokerError
+from rankdeck.following import Following
+from rankdeck.hearing import Hearing
+from rankdeck.images.bring import ImageDistributor
+from rankdeck.job_control import JobControl
+from rankdeck.node_commands import NodeCommands
+from rankdeck.node_records import NodeRecords
 from rankdeck.opening import Reach, open_session_on
-from rankdeck.session import Session
+from rankdeck.prometheus.site_past import SitePast
+from rankdeck.remote.questions import Questions
+from rankdeck.schedulers.kubernetes.queue import KubernetesQueue
 from rankdeck.ui import actions, themes
 from rankdeck.ui.app import RankdeckApp
 from tests.ui.support import sample
-from tests.ui.support.stage import NoShell, SessionDouble, Stage, cluster_of
+from tests.ui.support.stage import PARTS, NoShell, SessionDouble, Stage, cluster_of
 from tests.ui.test_screens import lacks, shows, text_of, type_in, until
 
 HOMES = {
@@ -160,14 +169,29 @@ async def test_a_screen_that_looks_first_shows_what_is_judged_later() -> None:
         await lacks(app, pilot, "◌")
 
 
-def test_the_double_of_a_session_has_only_methods_of_the_session_with_its_parameters() -> None:
+PLAYED = (
+    JobControl,
+    Following,
+    KubernetesQueue,
+    Hearing,
+    NodeCommands,
+    NodeRecords,
+    ImageDistributor,
+    Questions,
+    SitePast,
+)
+"""The classes whose methods the double has, each under one name."""
+
+
+def test_the_double_of_a_session_has_only_methods_of_its_parts_with_their_parameters() -> None:
     for name, made in vars(SessionDouble).items():
         if name.startswith("_") or not inspect.isfunction(made):
             continue
         ours = list(inspect.signature(made).parameters)
-        real = inspect.signature(getattr(Session, name)).parameters
+        method = next(getattr(part, name) for part in PLAYED if hasattr(part, name))
+        real = inspect.signature(method).parameters
         needed = [one.name for one in real.values() if one.default is one.empty]
-        asked = inspect.iscoroutinefunction(getattr(Session, name))
+        asked = inspect.iscoroutinefunction(method)
 
         assert [one for one in real if one in ours] == ours, name
         assert set(needed) <= set(ours), name
@@ -178,8 +202,11 @@ async def test_the_double_of_a_session_has_the_state_of_a_real_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    read = ("cluster", "fleet", "switches", "jobs", "messages", "commands", "acceptance", "scaling", "connecting", "history_state", "pending_question")  # fmt: skip
+    read = ("cluster", "fleet", "switches", "jobs", "messages", "acceptance", "scaling", *PARTS)
+    of_parts = ("nodes.commands", "hearing.connecting", "history.state", "questions.pending")
     reach = Reach(lambda _: contextlib.nullcontext(NoShell()), telemetry=False)
     async with open_session_on(cluster_of(1), reach) as session:
         for one in (session, Stage(cluster_of(1))):
             assert [name for name in read if not hasattr(one, name)] == []
+            for path in of_parts:
+                attrgetter(path)(one)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.schedulers import Namespaces
+from rankdeck.schedulers.kubernetes.values import Namespaces
 from rankdeck.ui import app as whole
 from rankdeck.ui.app import RankdeckApp
 from tests.support.programs import python_script
@@ -20,7 +20,7 @@ SLURM = Cluster(name="a100", nodes=(), backend="slurm", options={"login": "l1"})
 
 def stage(cluster: Cluster = KUBERNETES) -> Stage:
     made = Stage(cluster)
-    made.kubernetes_client.answer = NAMESPACES
+    made.namespaces_there = NAMESPACES
     return made
 
 

@@ -668,7 +668,7 @@ async def test_an_unknown_host_key_is_asked_with_its_fingerprint(
     stage: Stage, key: str, answer: Answers
 ) -> None:
     async with console(stage) as (app, pilot):
-        stage.pending_question = HostKeyError(
+        stage.pending = HostKeyError(
             "node03",
             "its key is not known",
             fingerprint="SHA256:abcdef",
@@ -689,7 +689,7 @@ TWO_PROMPTS = LoginQuestion(
 
 async def test_what_a_server_asks_is_typed_one_prompt_after_the_other(stage: Stage) -> None:
     async with console(stage) as (app, pilot):
-        stage.pending_question = TWO_PROMPTS
+        stage.pending = TWO_PROMPTS
         await shows(app, pilot, "The last answer was refused")
         await shows(app, pilot, " 1. push")
         await pilot.press("s", "q", "x", "backspace")
@@ -704,7 +704,7 @@ async def test_what_a_server_asks_is_typed_one_prompt_after_the_other(stage: Sta
 
 async def test_the_dialog_says_how_many_logins_will_ask_and_what_stops_them(stage: Stage) -> None:
     async with console(stage) as (app, pilot):
-        stage.pending_question = replace(TWO_PROMPTS, more=299)
+        stage.pending = replace(TWO_PROMPTS, more=299)
         await shows(app, pilot, "up to 299 more will ask")
         await shows(app, pilot, "esc stop all questions")
         await pilot.press("escape")
@@ -717,11 +717,11 @@ async def test_no_answer_is_given_on_escape_and_a_question_that_nobody_waits_for
     stage: Stage,
 ) -> None:
     async with console(stage) as (app, pilot):
-        stage.pending_question = TWO_PROMPTS
+        stage.pending = TWO_PROMPTS
         await shows(app, pilot, "me@node03")
-        stage.pending_question = None
+        stage.pending = None
         await lacks(app, pilot, "me@node03")
-        stage.pending_question = replace(TWO_PROMPTS, whom="me@node04")
+        stage.pending = replace(TWO_PROMPTS, whom="me@node04")
         await shows(app, pilot, "me@node04")
         await pilot.press("escape")
         await lacks(app, pilot, "me@node04")
@@ -769,7 +769,7 @@ async def test_what_is_hidden_by_another_screen_is_not_painted(stage: Stage) -> 
 async def test_behind_a_question_the_picture_goes_on(stage: Stage) -> None:
     painted: list[str] = []
     async with console(stage) as (app, pilot):
-        stage.pending_question = HostKeyError("node01", "not known", line="node01 key")
+        stage.pending = HostKeyError("node01", "not known", line="node01 key")
         await until(pilot, lambda: app.screen.is_modal, "nobody asks")
         fleet = app.home("fleet")
         tick = fleet.tick

@@ -7,28 +7,22 @@ from dataclasses import replace
 
 import pytest
 
-from rankdeck.model.schedulers import (
-    JobChange,
-    SlurmComponent,
-    SlurmEfficiency,
-    SlurmJob,
-    SlurmPage,
-    SlurmPages,
-    SlurmStatus,
-)
+from rankdeck.model.queue import JobComponent, QueueStatus
+from rankdeck.schedulers.orders import JobChange, JobEfficiency, SchedulerPage, SchedulerPages
+from rankdeck.schedulers.slurm.values import SlurmJob
 from tests.ui.support.stage import Stage
 from tests.ui.test_screens import JOB, console, lacks, shows, text_of, type_in
 from tests.ui.test_slurm_screens import CLUSTER
 
-HELD = SlurmStatus(
+HELD = QueueStatus(
     id="4712", state="PENDING", reason="JobHeldUser", text="held by its user", stuck=True, partition="gpu,debug",
     account="research", qos="normal",
 )  # fmt: skip
 ARRAY = replace(HELD, id="48_[2-5%2]", reason="Priority", text="waits behind jobs with higher priority", stuck=False)  # fmt: skip
-RUNS = SlurmStatus(id="4800", state="RUNNING", nodes="n[1-2]", partition="gpu", account="ops")
+RUNS = QueueStatus(id="4800", state="RUNNING", nodes="n[1-2]", partition="gpu", account="ops")
 PARTS = (
-    SlurmComponent(id="4800+0", state="RUNNING", nodes="n1", cpus=4, memory=2048.0),
-    SlurmComponent(id="4800+1", state="RUNNING", nodes="n2", partition="gpu", cpus=8, gpus=1),
+    JobComponent(id="4800+0", state="RUNNING", nodes="n1", cpus=4, memory=2048.0),
+    JobComponent(id="4800+1", state="RUNNING", nodes="n2", partition="gpu", cpus=8, gpus=1),
 )
 LINE = "scontrol hold 4712,48_[2-5]"
 
@@ -159,9 +153,9 @@ async def test_a_time_limit_needs_a_time_and_a_refusal_is_said() -> None:
 
 async def test_what_slurm_says_of_a_job_is_one_key_away() -> None:
     made = stage()
-    made.slurm_says = SlurmPages(
-        pages=(SlurmPage(line="scontrol show job 4712", lines=("JobId=4712 \x1b[2JJobName=train", "   Priority=1200")), SlurmPage(line="sprio --long", error="no such plug-in")),
-        efficiency=(SlurmEfficiency(job="4000", state="FAILED", elapsed=600, cpus=8, nodes=1, cpu=0.125, memory=1000.0, memory_used=500.0, memory_share=0.5, gpus=4),),
+    made.slurm_says = SchedulerPages(
+        pages=(SchedulerPage(line="scontrol show job 4712", lines=("JobId=4712 \x1b[2JJobName=train", "   Priority=1200")), SchedulerPage(line="sprio --long", error="no such plug-in")),
+        efficiency=(JobEfficiency(job="4000", state="FAILED", elapsed=600, cpus=8, nodes=1, cpu=0.125, memory=1000.0, memory_used=500.0, memory_share=0.5, gpus=4),),
     )  # fmt: skip
     async with console(made, size=(120, 40)) as (app, pilot):
         await pilot.press("2")

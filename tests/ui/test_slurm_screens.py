@@ -6,15 +6,10 @@ from dataclasses import replace
 import pytest
 
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.schedulers import (
-    Attempt,
-    LogRun,
-    ServiceChange,
-    SlurmJob,
-    SlurmNode,
-    SlurmPartition,
-    SlurmStatus,
-)
+from rankdeck.model.queue import Attempt, LogRun, Partition, QueueStatus
+from rankdeck.schedulers.orders import ServiceChange
+from rankdeck.schedulers.slurm.node import SlurmNode
+from rankdeck.schedulers.slurm.values import SlurmJob
 from rankdeck.ui.operations import attempt_words
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage
@@ -25,16 +20,16 @@ VIEW = SlurmNode(
     state="draining", reason="bad cable", by="root", since=1795371818.0, partitions=("debug", "low"), features="a100,ib",
     gres={"gpu:a100": 8}, gres_used={"gpu:a100": 3}, cpus=64, cpus_used=24, jobs=("4711 ann",),
 )  # fmt: skip
-WAITS = SlurmStatus(id="4712", state="PENDING", reason="Priority", text="waits behind jobs with higher priority", position=3, waiting=12)  # fmt: skip
+WAITS = QueueStatus(id="4712", state="PENDING", reason="Priority", text="waits behind jobs with higher priority", position=3, waiting=12)  # fmt: skip
 
 
 def stage() -> Stage:
     made = Stage(CLUSTER)
-    made.fleet.slurm_says("n1", VIEW)
-    made.parts.append(SlurmPartition(name="debug", usual=True, nodes=4, idle=2, usable=3, limit=14400.0))  # fmt: skip
+    made.fleet.scheduler_says("n1", VIEW)
+    made.parts.append(Partition(name="debug", usual=True, nodes=4, idle=2, usable=3, limit=14400.0))  # fmt: skip
     made.listed += [
         SlurmJob(id="4712", place="4712", name="train", user="ann", mine=True, created=time.time()-60, status=WAITS),
-        SlurmJob(id="4800", place="4800", user="bob", created=time.time(), status=SlurmStatus(id="4800", state="RUNNING", nodes="n[1-2]")),
+        SlurmJob(id="4800", place="4800", user="bob", created=time.time(), status=QueueStatus(id="4800", state="RUNNING", nodes="n[1-2]")),
     ]  # fmt: skip
     return made
 
@@ -135,7 +130,7 @@ async def test_the_filter_finds_nodes_by_what_slurm_says_of_them() -> None:
 
 async def test_jobs_that_ended_are_listed_once_they_were_asked_for() -> None:
     made = stage()
-    over = SlurmStatus(id="4000", state="FAILED", over=True, code=7, nodes="n1")
+    over = QueueStatus(id="4000", state="FAILED", over=True, code=7, nodes="n1")
     made.ended.append(SlurmJob(id="4000", place="4000", name="prep", user="bob", created=time.time() - 600, ended=time.time() - 540, status=over))  # fmt: skip
     async with console(made) as (app, pilot):
         await pilot.press("2")

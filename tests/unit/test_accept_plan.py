@@ -19,7 +19,7 @@ from rankdeck.acceptance.gate import (
     OutsideFacts,
     admit_nodes,
     job_address,
-    kept_by_slurm,
+    kept_by_scheduler,
     read_identity,
 )
 from rankdeck.acceptance.planning import (
@@ -56,7 +56,7 @@ from rankdeck.backends.launchers import choose_nodes, exclude_nodes, place_job
 from rankdeck.errors import LaunchError, RankdeckError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import JobSpec, Launch
-from rankdeck.model.schedulers import SlurmNode
+from rankdeck.schedulers.slurm.node import SlurmNode
 
 NODES = ("n1", "n2", "n3", "n4")
 CLUSTER = Cluster(
@@ -157,7 +157,7 @@ SLURM = {
 
 
 def test_nodes_that_slurm_would_not_give_us_are_left_out_by_name() -> None:
-    assert kept_by_slurm(SLURM) == {
+    assert kept_by_scheduler(SLURM) == {
         "n2": "drained in Slurm: bad cable, by root",
         "n3": "down, not responding in Slurm",
         "n4": "busy: allocated in Slurm (4711 alice)",
@@ -168,7 +168,7 @@ def test_nodes_that_slurm_would_not_give_us_are_left_out_by_name() -> None:
         "n9": "busy: maint in Slurm",
     }
     # Our jobs may wait for a node that is used; for one that is drained they would wait for ever.
-    assert set(SLURM) - set(kept_by_slurm(SLURM, tuple(SLURM))) == {"n1", "n4", "n7", "n9"}
+    assert set(SLURM) - set(kept_by_scheduler(SLURM, tuple(SLURM))) == {"n1", "n4", "n7", "n9"}
 
 
 def test_an_excluded_node_is_measured_and_that_is_said() -> None:

@@ -210,7 +210,7 @@ def test_a_node_that_dies_meanwhile_is_not_good_and_its_paths_are_one_sentence(
 
 def test_a_measurement_that_its_scheduler_never_starts_is_no_fault_of_the_nodes(site: Site) -> None:
     _, means = site.runner(lambda a, b: None)
-    means.chooses_nodes = True
+    means.cluster = replace(means.cluster, backend="slurm")
     spec = spec_of(Work(stage=Stage.PAIRS, recipe="iperf3", nodes=("n1", "n2"), runs=(("n1", "n2", 0, 0),)), Setup(cluster=means.cluster))  # fmt: skip
 
     done = asyncio.run(measure.measure_job(means, spec, lambda: 0.0, {}, queue=0.05))

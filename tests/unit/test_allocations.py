@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.config.allocations import Allocation, held_cluster, parse_allocation
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.node_sources import SourceError
 from rankdeck.errors import ConfigError
 from rankdeck.model.cluster import Access, Cluster, Node, Transport
 from rankdeck.remote.srun import StepOutput, step_command, why_no_step
+from rankdeck.schedulers.slurm.allocations import Allocation, held_cluster, parse_allocation
 
 SAID = (
     "JobId=4711 JobName=interactive UserId=ann(1000) JobState=RUNNING Reason=None "

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from rankdeck.config.clusters import expect_block, read_cluster, with_block, write_block
 from rankdeck.errors import ConfigError
-from rankdeck.rules.nodes import NodeSight, Peers, learn_expectations
+from rankdeck.rules.expectations import NodeSight, learn_expectations
+from rankdeck.rules.peers import Peers
 
 
 def seen(

@@ -10,7 +10,7 @@ import yaml
 from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Broker, Cluster, Node
 from rankdeck.remote.agent import Bundle, build_bundle
-from rankdeck.telemetry.kubernetes import daemon_set
+from rankdeck.schedulers.kubernetes.daemon_set import daemon_set
 from rankdeck.telemetry.link import installed_config
 from rankdeck_agent import config as agent
 

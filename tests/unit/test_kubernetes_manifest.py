@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from rankdeck.backends.kubernetes_manifest import POD_SHIM, job_name, job_objects
 from rankdeck.backends.launchers import plan_job
 from rankdeck.cli.check import look_at
 from rankdeck.config.clusters import read_cluster
@@ -17,6 +16,7 @@ from rankdeck.config.jobs import read_job
 from rankdeck.errors import ConfigError, LaunchError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions
+from rankdeck.schedulers.kubernetes.manifest import POD_SHIM, job_name, job_objects
 
 IMAGE = Container(image="i:1")
 CLUSTER = """\

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.schedulers import Condition, DeviceCount, KubernetesNode
+from rankdeck.schedulers.kubernetes.node import Condition, DeviceCount, KubernetesNode
 from rankdeck.state.fleet import Fleet
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import Hello, Sample
@@ -33,7 +33,7 @@ class Time:
 def fleet_of(*views: KubernetesNode, cluster: Cluster = CLUSTER) -> Fleet:
     fleet = JudgedFleet(cluster, Time())
     for number, view in enumerate(views):
-        fleet.kubernetes_says(f"w{number}", view)
+        fleet.scheduler_says(f"w{number}", view)
     return fleet
 
 
@@ -66,7 +66,7 @@ def test_a_file_that_names_its_nodes_gets_no_others() -> None:
     fleet = fleet_of(WELL, WELL, cluster=replace(CLUSTER, nodes=(Node(name="w1"),)))
 
     assert [node.name for node in fleet.nodes()] == ["w1"]
-    assert fleet.node("w1").kubernetes == WELL
+    assert fleet.node("w1").in_scheduler == WELL
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_both_are_shown_where_our_agent_is_heard_and_kubernetes_lost_the_node() 
 def test_both_are_shown_where_our_agent_is_silent_and_kubernetes_calls_it_ready() -> None:
     clock = Time()
     fleet = Fleet(CLUSTER, clock)
-    fleet.kubernetes_says("w0", WELL)
+    fleet.scheduler_says("w0", WELL)
     hear(fleet, "w0")
     clock.now += 60
     fleet.take_changes()
@@ -130,7 +130,7 @@ def test_a_fleet_without_names_waits_for_the_server() -> None:
     fleet = Fleet(CLUSTER)
     fleet.await_nodes(awaited=True)
     before = fleet.settled()
-    fleet.kubernetes_says("w0", WELL)
+    fleet.scheduler_says("w0", WELL)
     fleet.await_nodes(awaited=False)
 
     assert (before, fleet.settled()) == (False, True)
@@ -145,16 +145,16 @@ def test_a_node_that_failed_is_waited_for_unless_the_server_tells_of_it() -> Non
     assert fleet.settled()
     assert not fleet.all_heard()
     for name in ("w0", "w1"):
-        fleet.kubernetes_says(name, WELL)
+        fleet.scheduler_says(name, WELL)
     assert fleet.all_heard()
 
 
 def test_what_begins_and_ends_without_an_agent_is_written_down() -> None:
     fleet = fleet_of(WELL)
     fleet.take_changes()
-    fleet.kubernetes_says("w0", replace(WELL, unschedulable=True))
+    fleet.scheduler_says("w0", replace(WELL, unschedulable=True))
     fleet.take_changes()
-    fleet.kubernetes_says("w0", WELL)
+    fleet.scheduler_says("w0", WELL)
     fleet.take_changes()
 
     assert [(one.kind, one.check) for one in fleet.event_log.newest] == [
@@ -165,7 +165,7 @@ def test_what_begins_and_ends_without_an_agent_is_written_down() -> None:
 def test_a_picture_from_before_a_node_was_found_does_not_know_it() -> None:
     fleet = fleet_of(WELL)
     fleet.take_changes()
-    fleet.kubernetes_says("late", WELL)
+    fleet.scheduler_says("late", WELL)
     fleet.take_changes()
 
     (first, _) = fleet.past.span() or (0.0, 0.0)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from rankdeck.backends.kubernetes_manifest import job_objects
 from rankdeck.cli.check import look_at
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.jobs import read_job
 from rankdeck.errors import ConfigError, LaunchError
+from rankdeck.schedulers.kubernetes.manifest import job_objects
 
 CLUSTER = "cluster: k\nbackend: kubernetes\nnodes: [{name: w1, slots: 2}]\n"
 JOB = 'job: t\nlaunch: LAUNCH\nnodes: 2\ncommand: [app]\ncontainer: {image: "i:1"}\n'

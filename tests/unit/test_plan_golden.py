@@ -10,13 +10,13 @@ import pytest
 from rankdeck import plugins
 from rankdeck.backends.launchers import plan_job
 from rankdeck.backends.plan_text import write_plan
-from rankdeck.backends.slurm import SlurmBackend
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.files import find_shipped
 from rankdeck.config.jobs import read_job
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions, Plan
 from rankdeck.remote.agent import Agents
+from rankdeck.schedulers.slurm.backend import SlurmBackend
 
 SAMPLES = find_shipped("sample-clusters")
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"

@@ -5,8 +5,6 @@ from typing import cast
 
 import pytest
 
-from rankdeck.backends.kubernetes import KubernetesBackend
-from rankdeck.backends.kubernetes_manifest import job_objects, manifest_parts
 from rankdeck.backends.plan_text import (
     DiffKind,
     parts_text,
@@ -14,12 +12,14 @@ from rankdeck.backends.plan_text import (
     write_plan,
     write_plan_lines,
 )
-from rankdeck.backends.slurm import SlurmBackend
 from rankdeck.config.document import write_documents
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Container, JobSpec, Launch, Plan
 from rankdeck.model.plan_part import LineKind, PlanLine
 from rankdeck.remote.agent import Agents
+from rankdeck.schedulers.kubernetes.backend import KubernetesBackend
+from rankdeck.schedulers.kubernetes.manifest import job_objects, manifest_parts
+from rankdeck.schedulers.slurm.backend import SlurmBackend
 from rankdeck_agent.wire import NodeFile, NodePlan, ProcessPlan
 
 NODE, NOTE, SETUP, FILE, FIELD, COMMAND = LineKind

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.backends.kubernetes_manifest import POD_SHIM
+from rankdeck.schedulers.kubernetes.manifest import POD_SHIM
 from rankdeck_agent.kubernetes.objects import Splitter
 from tests.support.polling import wait_until
 

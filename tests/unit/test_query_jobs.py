@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from rankdeck.model.schedulers import SlurmStatus
+from rankdeck.model.queue import QueueStatus
 from rankdeck.rules.query import QueryError, Subject, job_values, parse_query
 
-STATUS = SlurmStatus(
+STATUS = QueueStatus(
     id="1", state="COMPLETING", reason="ReqNodeNotAvail, UnavailableNodes:n[7-8]", partition="gpu,debug", account="Research",
     qos="high", nodes="n[1-3],m7",
 )  # fmt: skip
@@ -28,7 +28,7 @@ def test_a_job_is_found_by_what_slurm_says_of_it(text: str, fits: bool) -> None:
 
 def test_a_job_without_slurm_and_a_list_of_nodes_that_was_cut_match_what_they_have() -> None:
     plain = Subject("x", "done", lambda _: None, values=job_values(None, "", ("n1",)))
-    cut = Subject("x", "running", lambda _: None, values=job_values(SlurmStatus(nodes="n1,n5,…"), ""))  # fmt: skip
+    cut = Subject("x", "running", lambda _: None, values=job_values(QueueStatus(nodes="n1,n5,…"), ""))  # fmt: skip
 
     assert [parse_query(text)(plain) for text in ("node=n1", "user=ann", "reason=x")] == [True, False, False]  # fmt: skip
     assert [parse_query(text)(cut) for text in ("node=n5", "node=n6")] == [True, False]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rankdeck.telemetry.slurm import MessageParts
+from rankdeck.schedulers.slurm.hearing import MessageParts
 from rankdeck_agent.config import AgentConfigError
 from rankdeck_agent.slurm.control import own_config
 from rankdeck_agent.telemetry import StdoutPublisher

@@ -9,16 +9,17 @@ from typing import cast
 
 import pytest
 
-from rankdeck.backends.slurm import SlurmBackend, batch_script
-from rankdeck.backends.slurm_attach import slurm_attach_plan
-from rankdeck.backends.slurm_settings import granted_instead
 from rankdeck.config.jobs import read_job
 from rankdeck.errors import ConfigError, LaunchError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Abort, Container, JobSpec, Launch, Plan
-from rankdeck.model.schedulers import SlurmLook, SlurmStatus, queue_words
+from rankdeck.model.queue import QueueStatus, queue_words
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import ProgramResult
+from rankdeck.schedulers.slurm.attach import slurm_attach_plan
+from rankdeck.schedulers.slurm.backend import SlurmBackend, batch_script
+from rankdeck.schedulers.slurm.settings import granted_instead
+from rankdeck.schedulers.slurm.values import SlurmLook
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.wire import NodePlan
 from rankdeck_agent.wire.job_events import EventError
@@ -328,8 +329,8 @@ def test_a_run_that_was_preempted_is_kept_and_the_next_one_counts() -> None:
     job = state.job("x-1")
 
     assert (job.state, job.exit_code, job.first_failure) == ("done", 0, None)
-    assert job.slurm is not None
-    (run,) = job.slurm.attempts
+    assert job.in_scheduler is not None
+    (run,) = job.in_scheduler.attempts
     assert (run.nodes, run.failed, run.exit_code, run.text) == (
         ("n1", "n2"),
         (0, 1),
@@ -352,7 +353,7 @@ def test_what_a_node_says_of_slurm_is_checked() -> None:
         },
     )
 
-    status = state.job("x-1").slurm
+    status = state.job("x-1").in_scheduler
 
     assert status is not None
     assert status.state.isprintable()
@@ -360,7 +361,7 @@ def test_what_a_node_says_of_slurm_is_checked() -> None:
 
 
 def test_what_it_waits_for_is_one_line() -> None:
-    waits = SlurmStatus(
+    waits = QueueStatus(
         id="7",
         state="PENDING",
         reason="Priority",
@@ -374,8 +375,8 @@ def test_what_it_waits_for_is_one_line() -> None:
         queue_words(waits, 800.0)
         == "waits behind others (Priority), place 3 of 12, may start in 20 min"
     )
-    assert queue_words(SlurmStatus(state="RUNNING", ends=100.0), 40.0) == "60 s left"
-    assert queue_words(SlurmStatus(state="TIMEOUT", over=True), 40.0) == ""
+    assert queue_words(QueueStatus(state="RUNNING", ends=100.0), 40.0) == "60 s left"
+    assert queue_words(QueueStatus(state="TIMEOUT", over=True), 40.0) == ""
 
 
 def test_a_task_that_slurm_ended_is_told_so_and_blames_no_other() -> None:
@@ -422,12 +423,12 @@ def test_a_task_that_slurm_ended_is_told_so_and_blames_no_other() -> None:
         (),
     )
     assert job.first_failure.explained[0].means == "its time limit was over"
-    assert job.slurm is not None
-    assert [(task.number, task.id, task.state) for task in job.slurm.tasks] == [
+    assert job.in_scheduler is not None
+    assert [(task.number, task.id, task.state) for task in job.in_scheduler.tasks] == [
         (0, "11", "TIMEOUT"),
         (1, "10", "CANCELLED"),
     ]
-    assert Jobs().restore(job).slurm == job.slurm
+    assert Jobs().restore(job).in_scheduler == job.in_scheduler
 
 
 def test_a_task_that_was_queued_again_keeps_its_run_and_the_others_go_on() -> None:
@@ -439,8 +440,8 @@ def test_a_task_that_was_queued_again_keeps_its_run_and_the_others_go_on() -> No
     job = state.job("x-1")
 
     assert [rank.state for rank in job.ranks] == ["running", "pending"]
-    assert job.slurm is not None
-    (task,) = job.slurm.tasks
+    assert job.in_scheduler is not None
+    (task,) = job.in_scheduler.tasks
     assert (task.number, task.attempt, task.attempts[0].text, task.attempts[0].nodes) == (
         1,
         1,
@@ -521,7 +522,7 @@ def test_what_slurm_granted_instead_is_told(tmp_path, asked: str, given, instead
     file.write_text(f"job: x\nlaunch: plain\ncommand: [a]\nslurm: {asked}\n")
     plan = SlurmBackend(None).plan(CLUSTER, read_job(file), "x-1")
 
-    found = granted_instead(plan, SlurmStatus(**given))
+    found = granted_instead(plan, QueueStatus(**given))
 
     assert [(one.option, one.asked, one.granted) for one in found] == instead
 

@@ -4,15 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from rankdeck.backends.kubernetes import find_listed
 from rankdeck.errors import UnknownJobError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Ack
-from rankdeck.model.schedulers import SlurmJob, SlurmNode, SlurmStatus
+from rankdeck.model.queue import QueueStatus
 from rankdeck.remote.command import AgentRows
-from rankdeck.rules.nodes import with_slurm
-from rankdeck.state.fleet import Fleet, SlurmCluster
-from rankdeck.telemetry.slurm import ended_of, slurm_takes
+from rankdeck.schedulers.queue import find_listed
+from rankdeck.schedulers.slurm.node import SlurmNode
+from rankdeck.schedulers.slurm.rows import ended_of, slurm_takes
+from rankdeck.schedulers.slurm.state import SlurmCluster
+from rankdeck.schedulers.slurm.values import SlurmJob
+from rankdeck.state.fleet import Fleet
 from rankdeck_agent.rules.levels import Health, Level, Reason
 from rankdeck_agent.wire import Hello, Sample
 from tests.support.judged_fleet import JudgedFleet
@@ -37,7 +39,7 @@ def fleet_of(view: SlurmNode, *, heard: bool = True) -> Fleet:
         fleet.apply("n1", Hello("n1", True, 0.0, "boot", "1", 1.0, {}, (), True))
         values = {"mem.used": {"": 10.0}, "mem.available": {"": 90.0}, "mem.total": {"": 100.0}}
         fleet.apply("n1", Sample(1, 2e9, values))
-    fleet.slurm_says("n1", view)
+    fleet.scheduler_says("n1", view)
     return fleet
 
 
@@ -61,7 +63,7 @@ def test_a_fleet_without_names_has_the_nodes_that_slurm_lists_once_all_are_told(
 
 def test_a_file_that_names_its_nodes_gets_no_others_from_slurm() -> None:
     fleet = Fleet(CLUSTER)
-    fleet.slurm_says("n2", IDLE)
+    fleet.scheduler_says("n2", IDLE)
 
     assert [node.name for node in fleet.nodes()] == ["n1"]
 
@@ -116,7 +118,7 @@ BAD = Health(Level.BAD, (Reason("gpu.lost", Level.BAD, "GPU 3 is lost"),), 25, 2
 
 
 def test_idle_but_bad_says_that_jobs_still_go_there() -> None:
-    health = with_slurm(BAD, IDLE, heard=True)
+    health = IDLE.merge_health(BAD, heard=True, tried=True)
 
     assert [one.check for one in health.reasons] == ["gpu.lost", "slurm.usable"]
     assert "Slurm still gives it jobs (idle)" in health.reasons[1].text
@@ -125,12 +127,14 @@ def test_idle_but_bad_says_that_jobs_still_go_there() -> None:
 
 @pytest.mark.parametrize("view", [DRAINED, replace(IDLE, also=("not responding",))])
 def test_a_bad_node_that_gets_no_jobs_is_not_said_to_get_some(view: SlurmNode) -> None:
-    assert "slurm.usable" not in {one.check for one in with_slurm(BAD, view, heard=True).reasons}
+    assert "slurm.usable" not in {
+        one.check for one in view.merge_health(BAD, heard=True, tried=True).reasons
+    }
 
 
 def test_a_node_that_is_gone_from_slurm_conf_says_so_and_is_not_invented() -> None:
     fleet = fleet_of(SlurmNode(state=""))
-    fleet.slurm_says("n9", IDLE)
+    fleet.scheduler_says("n9", IDLE)
 
     ((level, text),) = told(fleet)
     assert level is Level.UNKNOWN
@@ -145,7 +149,7 @@ def test_our_own_jobs_come_first_and_those_we_follow_are_left_out() -> None:
     state = SlurmCluster()
     state.user = "ann"
     for number, user in enumerate(("bob", "ann", "ann")):
-        status = SlurmStatus(id=str(number), state="PENDING")
+        status = QueueStatus(id=str(number), state="PENDING")
         state.put(SlurmJob(id=str(number), place=str(number), user=user, created=number, status=status))  # fmt: skip
 
     assert [one.id for one in state.jobs()] == ["2", "1", "0"]
@@ -171,9 +175,9 @@ def test_a_job_that_ended_says_how_and_comes_after_those_of_the_queue() -> None:
     state.put(SlurmJob(id="9", place="9", user="bob", created=1.0))
 
     queued, ours, theirs = state.jobs()
-    assert (queued.id, queued.end_words, queued.ended) == ("9", "", None)
-    assert (ours.id, ours.state, ours.end_words) == ("8", "failed", "its time limit was over")
-    assert (theirs.state, theirs.end_words, theirs.ended) == ("failed", "exit code 7", 90.0)
+    assert (queued.id, queued.remark, queued.ended) == ("9", "", None)
+    assert (ours.id, ours.state, ours.remark) == ("8", "failed", "its time limit was over")
+    assert (theirs.state, theirs.remark, theirs.ended) == ("failed", "exit code 7", 90.0)
 
 
 def test_rows_of_the_login_node_are_taken_and_nonsense_is_left_out() -> None:
@@ -184,7 +188,7 @@ def test_rows_of_the_login_node_are_taken_and_nonsense_is_left_out() -> None:
     rows.take(b'{"job": {"id": "7", "shown": "5_2", "user": "ann", "state": "RUNNING", "end": 2e9, "count": "x"}}\n')  # fmt: skip
     rows.take(b'{"job": {"id": 8}}\n{"job": []}\n{"node": 3}\n{"partition": {"idle": 1}}\n{"partition": {"name": "debug\\u001b", "idle": 1e9}}\nrubbish\n')  # fmt: skip
 
-    view = fleet.node("n1").slurm
+    view = fleet.node("n1").in_scheduler
     assert view is not None
     assert (view.state, view.jobs, view.gres) == ("drained", ("7 x",), {"gpu": 4})
     (job,) = state.jobs()
@@ -192,7 +196,7 @@ def test_rows_of_the_login_node_are_taken_and_nonsense_is_left_out() -> None:
     assert [one.name for one in state.partitions()] == ["debug<U+001B>"]
     rows.take(b'{"job_gone": "7"}\n{"node_gone": "n1"}\n{"trouble": "gone"}\n')
     assert (state.jobs(), state.trouble) == ((), "gone")
-    gone = fleet.node("n1").slurm
+    gone = fleet.node("n1").in_scheduler
     assert gone is not None
     assert gone.gone
 

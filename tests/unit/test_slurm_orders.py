@@ -5,15 +5,11 @@ Slurm's queue, also if they are odd.
 import pytest
 
 from rankdeck.cli.jobs import job_resources
-from rankdeck.model.schedulers import (
-    JobChange,
-    SlurmEfficiency,
-    SlurmJob,
-    SlurmStatus,
-    queue_words,
-)
-from rankdeck.state.fleet import SlurmCluster
-from rankdeck.telemetry.slurm import components_of, job_change_of, pages_of, slurm_job_of
+from rankdeck.model.queue import QueueStatus, queue_words
+from rankdeck.schedulers.orders import JobChange, JobEfficiency
+from rankdeck.schedulers.slurm.rows import components_of, job_change_of, pages_of, slurm_job_of
+from rankdeck.schedulers.slurm.state import SlurmCluster
+from rankdeck.schedulers.slurm.values import SlurmJob
 
 
 def test_a_change_has_only_a_line_that_can_be_shown_whole() -> None:
@@ -46,8 +42,8 @@ def test_pages_of_slurm_are_made_safe_and_what_is_no_page_is_empty() -> None:
 
 
 def test_what_was_not_measured_is_said_and_never_nothing() -> None:
-    unknown = SlurmEfficiency(job="1", state="FAILED", elapsed=10, cpus=4, nodes=1, gpus=2)
-    never = SlurmEfficiency(job="2", state="CANCELLED", cpus=1)
+    unknown = JobEfficiency(job="1", state="FAILED", elapsed=10, cpus=4, nodes=1, gpus=2)
+    never = JobEfficiency(job="2", state="CANCELLED", cpus=1)
 
     assert unknown.lines[1:] == (
         "CPU     not measured of 0:00:40 on 4 CPUs", "memory  not measured: not measured", "GPU     not measured of 2 GPUs",
@@ -68,7 +64,7 @@ def test_components_and_numbers_that_are_odd_are_left_out() -> None:
 
 
 def test_a_row_says_what_the_job_has_or_asks_for() -> None:
-    status = SlurmStatus(id="1", state="PENDING", partition="gpu", account="ops", qos="high", text="waits", reason="Priority")  # fmt: skip
+    status = QueueStatus(id="1", state="PENDING", partition="gpu", account="ops", qos="high", text="waits", reason="Priority")  # fmt: skip
     job = SlurmJob(id="1", place="1", status=status, gpus=8, memory=65536.0, priority=1200)
 
     assert job_resources(job) == "gpu, account ops, QOS high, priority 1200, 8 GPUs, 64 GiB"

@@ -4,8 +4,8 @@ import pytest
 
 from rankdeck.following import ASLEEP, HEAR, PauseWatch
 from rankdeck.model.job import FirstFailure, Job, Launch, Plan, RankState, State
+from rankdeck.model.queue import QueueStatus
 from rankdeck.model.rank import Activity
-from rankdeck.model.schedulers import SlurmStatus
 from rankdeck.rules.progress import job_phases, last_run
 from rankdeck.rules.stall import BUSY, START, UNSURE, find_stalls, is_idle
 from rankdeck.rules.stragglers import QUIET, KnownOfJob
@@ -64,7 +64,7 @@ def test_ranks_that_pause_often_go_on_after_each_pause() -> None:
 def test_the_tasks_of_an_array_wait_for_nobody() -> None:
     now = 1000.0
     ranks = [rank(n, 300.0 if n == 137 else now - n % 5) for n in range(512)]
-    array = job(ranks, slurm=SlurmStatus(id="10", state="RUNNING", array="0-511"))
+    array = job(ranks, in_scheduler=QueueStatus(id="10", state="RUNNING", array="0-511"))
     stuck = KnownOfJob(
         looks={137: [Activity("T", "do_signal_stop", 0.0, None, at) for at in (990.0, 995.0)]}
     )

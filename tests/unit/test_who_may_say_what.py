@@ -236,7 +236,7 @@ def test_a_node_changes_nothing_of_what_is_known_of_others(rows):
 
     assert job.ranks[2:] == truth.ranks[2:]
     assert job.unproven == truth.unproven == ("n1",)
-    assert job.slurm is None
+    assert job.in_scheduler is None
     assert job.mute == {}
     first = job.first_failure
     assert first is not None

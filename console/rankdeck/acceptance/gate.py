@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 from typing import cast
@@ -12,7 +12,7 @@ from rankdeck.model.field_checks import is_number
 from rankdeck.model.json_tables import Table, as_table, parse_table
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import clean_line
-from rankdeck.model.schedulers import KubernetesNode, SlurmFlag, SlurmNode
+from rankdeck.model.scheduler_node import SchedulerNode
 
 PROGRAM = "facts.py"
 _MARK = b"#rankdeck-facts "
@@ -265,63 +265,14 @@ def admit_nodes(
     )  # fmt: skip
 
 
-def kept_by_slurm(views: Mapping[str, SlurmNode], include: Sequence[str] = ()) -> dict[str, str]:
-    """Node -> why Slurm would not give it to us now; for the nodes
+def kept_by_scheduler(
+    views: Mapping[str, SchedulerNode], include: Collection[str] = ()
+) -> dict[str, str]:
+    """Node -> why its scheduler would not give it to us now; for the nodes
     in `include` our jobs may wait.
     """
-    out = {
-        name: f"{view.words} in Slurm{_reason(view)}" for name, view in views.items() if view.out
-    }
-    gone = {name: "Slurm has no such node any more" for name, view in views.items() if view.gone}
-    silent = {
-        name: f"{view.words} in Slurm: its slurmd does not answer"
-        for name, view in views.items()
-        if SlurmFlag.NOT_RESPONDING in view.also
-    }
-    used = {
-        name: f"busy: {view.words} in Slurm"
-        + (f" ({', '.join(view.jobs[:3])})" if view.jobs else "")
-        for name, view in views.items()
-        if view.state.startswith(_USED) and name not in include
-    }
-    return {**used, **silent, **out, **gone}
-
-
-def kept_by_kubernetes(
-    views: Mapping[str, KubernetesNode], include: Sequence[str] = ()
-) -> dict[str, str]:
-    """Node -> why a pod would not run there, or that others use its devices;
-    nodes in `include` are measured anyway.
-    """
-    used = {
-        name: f"busy: pods ask for {count.asked} of its {count.capacity} {kind}"
-        for name, view in views.items()
-        for kind, count in view.devices.items()
-        if count.asked and name not in include
-    }
-    unready = {
-        name: f"not Ready in Kubernetes: {view.ready.reason or view.ready.status}"
-        for name, view in views.items()
-        if view.ready is not None and view.ready.status != "True"
-    }
-    cordoned = {
-        name: "cordoned in Kubernetes" for name, view in views.items() if view.unschedulable
-    }
-    gone = {
-        name: "the API server has no such node any more"
-        for name, view in views.items()
-        if view.gone
-    }
-    return {**used, **unready, **cordoned, **gone}
-
-
-_USED = ("alloc", "mixed", "mix", "comp", "resv", "reserved", "maint", "planned", "plnd")
-"""Prefixes of Slurm states in which a node belongs to others, now or soon."""
-
-
-def _reason(view: SlurmNode) -> str:
-    by = f", by {view.by}" if view.by else ""
-    return f": {view.reason}{by}" if view.reason else ""
+    whys = {name: view.why_closed(shared=name in include) for name, view in views.items()}
+    return {name: why for name, why in whys.items() if why}
 
 
 def _busy(name: str, one: Identity, around: OutsideFacts, shared: bool) -> str:

@@ -8,6 +8,7 @@ import shutil
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -15,6 +16,7 @@ from typing import Protocol
 from rankdeck.acceptance.values import Result
 from rankdeck.config.files import create_private_folder, read_regular, write_user_file
 from rankdeck.errors import LaunchError, RankdeckError
+from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, Chunk, Followed, Job, JobSpec
 from rankdeck.model.nodeset import PLAIN
 from rankdeck.model.rank import State
@@ -53,29 +55,13 @@ class Follows(Protocol):
         """
         ...
 
-
-class MeasureSession(Protocol):
-    """What measurements need from a session; see `Session` for the methods."""
-
-    @property
-    def jobs(self) -> Jobs:
-        """All jobs that the session knows."""
+    def watch(self, job_id: str, ranks: Iterable[int], backlog: int | None = ...) -> None:
+        """Fetch the full output of these ranks from now on; see `Following.watch`."""
         ...
 
-    @property
-    def fleet(self) -> Fleet:
-        """What is known about the nodes now."""
-        ...
 
-    @property
-    def following(self) -> Follows:
-        """The followers of the running jobs."""
-        ...
-
-    @property
-    def chooses_nodes(self) -> bool:
-        """Whether a scheduler chooses the nodes: jobs may then wait."""
-        ...
+class RunsJobs(Protocol):
+    """What measurements need from job control; see `JobControl` for the methods."""
 
     async def launch(self, spec: JobSpec, *, anywhere: bool = False) -> str:
         """Start the job, with `anywhere` also on excluded nodes; returns its id.
@@ -92,9 +78,46 @@ class MeasureSession(Protocol):
         """
         ...
 
-    def watch(self, job_id: str, ranks: Iterable[int], backlog: int | None = ...) -> None:
-        """Fetch the full output of these ranks from now on; see `Following.watch`."""
+    async def find_running(self, limit: float = ...) -> dict[str, str]:
+        """Find and follow jobs on the nodes that are missing in the
+        history, or list those of the scheduler.
+
+        Returns node -> why it did not answer within `limit` seconds.
+        """
         ...
+
+    def read_job(self, path: Path) -> JobSpec:
+        """Read a job file; raises ConfigError."""
+        ...
+
+    def starting_often(self) -> AbstractAsyncContextManager[None]:
+        """Inside this block, jobs start faster: a helper stays on each
+        node and starts the next job there.
+        """
+        ...
+
+    def find_excluded(self) -> Mapping[str, str]:
+        """Node -> why new jobs must not use it."""
+        ...
+
+
+class MeasureSession(Protocol):
+    """The parts of a session that measurements work with."""
+
+    @property
+    def cluster(self) -> Cluster: ...
+
+    @property
+    def jobs(self) -> Jobs: ...
+
+    @property
+    def fleet(self) -> Fleet: ...
+
+    @property
+    def following(self) -> Follows: ...
+
+    @property
+    def control(self) -> RunsJobs: ...
 
 
 @dataclass(slots=True)
@@ -163,20 +186,22 @@ async def measure_job(
     A job that hangs, or whose measurement is cancelled, is cancelled and
     verified to be gone before this returns.
     """
-    clock = _Clock(limit, queue if session.chooses_nodes else 0.0)
+    clock = _Clock(limit, queue if session.cluster.can.chooses_nodes else 0.0)
     try:
-        job_id = await session.launch(spec, anywhere=True)
+        job_id = await session.control.launch(spec, anywhere=True)
     except LaunchError as error:
         return Ended(job="", output={}, refused=str(error), refusing=error.nodes)
     except RankdeckError as error:
         return Ended(job="", output={}, refused=str(error))
     output = Output()
     session.following.listen(job_id, output.hear)
-    session.watch(job_id, [LAUNCHER, *(rank.rank for rank in session.jobs.job(job_id).ranks)], None)
+    session.following.watch(
+        job_id, [LAUNCHER, *(rank.rank for rank in session.jobs.job(job_id).ranks)], None
+    )
     try:
         hung = not await _ends(session, job_id, lambda: clock.rest(session.jobs.job(job_id).state))
     except asyncio.CancelledError:
-        await session.cancel(job_id)
+        await session.control.cancel(job_id)
         raise
     why = clock.why if hung else ""
     left = await ended_with_proof(session, job_id) if hung else {}
@@ -238,7 +263,7 @@ async def ended_with_proof(session: MeasureSession, job_id: str) -> dict[str, st
     """Cancel the job; returns node -> what may still run there, empty if
     it is verified that nothing does.
     """
-    report = await session.cancel(job_id)
+    report = await session.control.cancel(job_id)
     left = {one.node: f"process {one.pid} of {job_id} does not end" for one in report.left}
     return {
         **{

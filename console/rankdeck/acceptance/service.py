@@ -7,7 +7,6 @@ import getpass
 import json
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import randbelow, token_hex
@@ -23,8 +22,7 @@ from rankdeck.acceptance.gate import (
     OutsideFacts,
     admit_nodes,
     job_address,
-    kept_by_kubernetes,
-    kept_by_slurm,
+    kept_by_scheduler,
     link_gbps,
     of_network,
     read_identity,
@@ -61,9 +59,9 @@ from rankdeck.config.files import command_of
 from rankdeck.errors import RankdeckError, UnknownRunError
 from rankdeck.errors import leaf_errors as errors_in
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import JobSpec, Launch
+from rankdeck.model.job import Launch
 from rankdeck.model.safe_text import clean_line
-from rankdeck.model.schedulers import SlurmNode
+from rankdeck.model.scheduler_node import SchedulerNode
 from rankdeck.state.node import NodeState
 from rankdeck_agent.wire import RUN_TOKEN
 
@@ -71,39 +69,19 @@ _LOOK_LIMIT, _QUEUE_LIMIT = 30.0, 300.0
 """Seconds in which nodes must report their identity: without, and with a queue."""
 
 
+class AsksNodes(Protocol):
+    """What acceptance needs from a scheduler."""
+
+    async def ask_nodes(self, names: Sequence[str]) -> Mapping[str, SchedulerNode]:
+        """What the scheduler says of these nodes now; {} without one. Raises NodeError."""
+        ...
+
+
 class AcceptanceSession(MeasureSession, Protocol):
     """What acceptance needs from a session, beyond measuring."""
 
     @property
-    def cluster(self) -> Cluster:
-        """The cluster of the session."""
-        ...
-
-    async def find_running(self, limit: float = ...) -> dict[str, str]:
-        """Find and follow jobs on the nodes that are missing in the
-        history, or list those of the scheduler.
-
-        Returns node -> why it did not answer within `limit` seconds.
-        """
-        ...
-
-    async def slurm_nodes(self) -> Mapping[str, SlurmNode]:
-        """Node -> its present state in Slurm; {} without Slurm. Raises NodeError."""
-        ...
-
-    def read_job(self, path: Path) -> JobSpec:
-        """Read a job file; raises ConfigError."""
-        ...
-
-    def starting_often(self) -> AbstractAsyncContextManager[None]:
-        """Inside this block, jobs start faster: a helper stays on each
-        node and starts the next job there.
-        """
-        ...
-
-    def excluded(self) -> Mapping[str, str]:
-        """Node -> why new jobs must not use it."""
-        ...
+    def queue(self) -> AsksNodes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,34 +167,27 @@ class Acceptance:
 
     async def _look(self, wanted: Sequence[str], request: Request) -> NodeSurvey:
         session, cluster = self._session, self._session.cluster
-        silent = await session.find_running(_LOOK_LIMIT)
+        silent = await session.control.find_running(_LOOK_LIMIT)
         # Jobs that ended while no console was open do not keep a node busy.
         await session.following.caught_up(silent=silent)
         away = {node: f"no answer: {why}" for node, why in silent.items() if node in wanted}
-        # The fleet's copy may be a minute old; others may have got a node since then.
-        slurm_states = await session.slurm_nodes()
-        slurm = (
-            {node: slurm_states.get(node, SlurmNode(state="")) for node in wanted}
-            if slurm_states
-            else {}
-        )
         states = {node: session.fleet.node(node) for node in wanted}
-        kubernetes = {node: one.kubernetes for node, one in states.items() if one.kubernetes}
-        away |= kept_by_slurm(slurm, request.include_busy)
-        away |= kept_by_kubernetes(kubernetes, request.include_busy)
+        views = await session.queue.ask_nodes(wanted)
+        away |= kept_by_scheduler(views, request.include_busy)
         running = [job for job in session.jobs.all() if not job.state.final]
-        # Slurm knows earlier than our keeper that one of our jobs has ended.
-        jobs = {node: job.id for job in running for node in job.nodes if node not in slurm}
-        base = session.read_job(Path(request.like)) if request.like else None
+        # A scheduler that tells of our jobs knows earlier than our keeper that one has ended.
+        told = {node for node, view in views.items() if view.tells_own_jobs}
+        jobs = {node: job.id for job in running for node in job.nodes if node not in told}
+        base = session.control.read_job(Path(request.like)) if request.like else None
         setup = Setup(cluster=cluster, like=base, seconds=request.seconds, exclusive=True)
         asked = [node for node in wanted if node not in away]
         identities, failed = await self._identities(asked, setup)
         around = OutsideFacts(
             jobs=jobs,
             away={**away, **failed},
-            excluded=session.excluded(),
+            excluded=session.control.find_excluded(),
             bad={node: _why_bad(states[node]) for node in wanted if node in session.fleet.bad},
-            scheduled=session.chooses_nodes,
+            scheduled=session.cluster.can.chooses_nodes,
         )
         addresses = {
             node: PEER
@@ -252,7 +223,7 @@ class Acceptance:
             files={PROGRAM: node_program_text(PROGRAM)},
         )
         patience = setup.cluster.access.patience
-        limit = _QUEUE_LIMIT if self._session.chooses_nodes else _LOOK_LIMIT * patience
+        limit = _QUEUE_LIMIT if self._session.cluster.can.chooses_nodes else _LOOK_LIMIT * patience
         # Runs beside the jobs of others: it takes a second, and waiting
         # for whole nodes may take hours.
         spec = job_spec(commands, nodes, replace(setup, exclusive=False), 1)
@@ -330,7 +301,7 @@ class Acceptance:
         self._progress = RunState.RUNNING
         self._touch()
         try:
-            async with self._session.starting_often(), asyncio.TaskGroup() as tasks:
+            async with self._session.control.starting_often(), asyncio.TaskGroup() as tasks:
                 task = self._task = tasks.create_task(work)
             return not task.cancelled()
         except BaseExceptionGroup as group:
@@ -364,7 +335,7 @@ class Acceptance:
 
     def excluded(self) -> Mapping[str, str]:
         """Node -> why and until when jobs are kept away from it."""
-        return self._session.excluded()
+        return self._session.control.find_excluded()
 
     async def again(self, nodes: Sequence[str], recipe: str) -> None:
         """Measure a pair or one node again; during a run, after the current round."""

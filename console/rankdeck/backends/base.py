@@ -1,11 +1,12 @@
 """Launch backends (ssh, slurm, kubernetes): the protocol that each follows."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from rankdeck.model.cluster import Capabilities, Cluster
-from rankdeck.model.job import CancelReport, Followed, JobSpec, Plan
+from rankdeck.model.job import CancelReport, Followed, Job, JobSpec, Plan
+from rankdeck.model.queue import LogRun
 from rankdeck.state.lines import ReadPositionsOf
 
 Tell = Callable[[str], Awaitable[None]]
@@ -98,6 +99,16 @@ class Backend(Protocol):
         `positions(node, rank)` gives how far that rank's logs were read. After a reconnect, output
         is sent again from these positions, so the caller must record each chunk in them before it
         takes the next item.
+        """
+        ...
+
+    async def cancel_tasks(self, job: Job, tasks: Sequence[int], grace: float) -> CancelReport:
+        """End only these tasks of an array; `grace` in seconds. Raises RankdeckError."""
+        ...
+
+    async def find_run(self, job: Job, number: int) -> LogRun:
+        """Which part of the output belongs to run `number` (from 0) of a job that its scheduler
+        queued again; raises RankdeckError.
         """
         ...
 

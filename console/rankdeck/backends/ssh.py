@@ -15,11 +15,12 @@ from rankdeck.backends.base import SchedulerWord, Tell, say_nothing
 from rankdeck.backends.follow import SshFollower
 from rankdeck.backends.free_port import with_port
 from rankdeck.backends.launchers import plan_job
-from rankdeck.errors import AgentError, LaunchError, NodeError, UnreachableError
+from rankdeck.errors import AgentError, LaunchError, NodeError, RankdeckError, UnreachableError
 from rankdeck.model.cluster import Capabilities, Cluster, capabilities_of
 from rankdeck.model.field_checks import is_number
 from rankdeck.model.job import Abort, CancelReport, Job, JobSpec, Plan, RemainingProcess, State
 from rankdeck.model.json_tables import as_list, as_table, as_tables, is_list
+from rankdeck.model.queue import LogRun
 from rankdeck.model.safe_text import clean_line
 from rankdeck.remote.agent import JOB_RUN, Agents
 from rankdeck.remote.command import remaining_process
@@ -70,6 +71,14 @@ class SshBackend:
         return follower
 
     # ---- launch
+
+    async def cancel_tasks(self, job: Job, tasks: Sequence[int], grace: float) -> CancelReport:
+        """There are none without a scheduler."""
+        raise RankdeckError(f"{job.id} is no array of Slurm: its ranks end together")
+
+    async def find_run(self, job: Job, number: int) -> LogRun:
+        """There is only one without a scheduler."""
+        raise RankdeckError(f"{job.id} has one run: only Slurm queues jobs again")
 
     async def check(self, plan: Plan) -> SchedulerWord:
         """Nothing: there is no scheduler."""

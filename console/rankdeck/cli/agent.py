@@ -15,8 +15,9 @@ from rankdeck.cli.output import UsageError
 from rankdeck.config.clusters import read_accounts, with_new_accounts, write_accounts
 from rankdeck.model.cluster import Broker, Cluster
 from rankdeck.remote.agent import NodeOutcome, build_bundle
+from rankdeck.schedulers.kubernetes.daemon_set import daemon_set
+from rankdeck.schedulers.kubernetes.queue import api_server_of
 from rankdeck.state.fleet import Fleet
-from rankdeck.telemetry.kubernetes import daemon_set
 from rankdeck.telemetry.link import installed_config, open_link
 
 LISTEN = 8.0
@@ -63,7 +64,7 @@ def _daemon_set(cluster: Cluster, options: argparse.Namespace) -> int:
 
 async def _apply(cluster: Cluster, text: str) -> int:
     async with open_for_command(cluster) as session:
-        answer = await session.kubernetes_client.apply(text)
+        answer = await api_server_of(session.queue).apply(text)
     output.print_text(answer.rstrip())
     return output.OK
 
@@ -116,7 +117,7 @@ async def _do(
     options: argparse.Namespace,
 ) -> int:
     async with open_for_command(cluster) as session:
-        installer = session.installer(system=options.system, dry=options.dry_run)
+        installer = session.nodes.installer(system=options.system, dry=options.dry_run)
         outcomes = await installer.run(verb, nodes, configs)
     if options.json:
         shapes = [_shape(outcome) for outcome in outcomes]
@@ -160,7 +161,7 @@ async def _status(cluster: Cluster, nodes: Sequence[str], options: argparse.Name
         link = None
         if cluster.broker is not None:
             link = await stack.enter_async_context(open_link(cluster, fleet))
-        installer = session.installer(system=options.system)
+        installer = session.nodes.installer(system=options.system)
         outcomes = await installer.run("status", nodes, {})
         if link is not None:
             there = [o.node for o in outcomes if o.answer.get("installed")]

@@ -11,12 +11,13 @@ from rankdeck.config.clusters import cluster_from
 from rankdeck.config.document import Entry, finish_document, load_document
 from rankdeck.config.jobs import KEYS as JOB_KEYS
 from rankdeck.config.jobs import job_from
-from rankdeck.config.manifests import manifest_named, read_manifest
 from rankdeck.config.user import Use, allow_uses, noted_uses
 from rankdeck.errors import ConfigError, Problem
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec
-from rankdeck.model.schedulers import JOB, ClusterAbout
+from rankdeck.schedulers.kubernetes.queue import api_server_of
+from rankdeck.schedulers.kubernetes.user_manifests import manifest_named, read_manifest
+from rankdeck.schedulers.kubernetes.values import JOB, ClusterAbout
 
 
 def run_check(options: argparse.Namespace, _open_console: object) -> int:
@@ -49,7 +50,7 @@ async def _ask(path: Path, options: argparse.Namespace) -> int:
     from rankdeck.cli.opening import open_for_command
 
     async with open_for_command(cluster) as session:
-        about = await session.kubernetes_client.check()
+        about = await api_server_of(session.queue).check()
     shape = {"file": str(path), **asdict(about)}
     output.say_result(shape, "\n".join(live_lines(about)), as_json=options.json)
     return output.TROUBLE if about.trouble or about.missing(*NEEDED) else output.OK

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rankdeck.cli import output
 from rankdeck.cli.output import UsageError
-from rankdeck.config.allocations import bare_cluster, held_cluster, read_allocation
 from rankdeck.config.clusters import read_cluster
 from rankdeck.config.files import config_folder, find_cluster, read_regular
 from rankdeck.config.node_sources import SourceError
-from rankdeck.config.schedulers import NAMESPACE
 from rankdeck.config.user import allow_uses
 from rankdeck.errors import UntrustedError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.nodeset import expand_nodes, fold_nodes
-from rankdeck.model.schedulers import ALL_NAMESPACES
+from rankdeck.schedulers.kubernetes.options import NAMESPACE
+from rankdeck.schedulers.kubernetes.values import ALL_NAMESPACES
+from rankdeck.schedulers.slurm.allocations import bare_cluster, held_cluster, read_allocation
 
 if TYPE_CHECKING:
     from rankdeck.demo.cluster import DemoStatus

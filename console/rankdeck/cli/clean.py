@@ -88,12 +88,12 @@ async def _clean(
 ) -> int:
     async with open_for_command(cluster) as session:
         output.print_progress(f"asking {len(nodes)} nodes and this machine …")
-        report = await session.clean(nodes, order)
+        report = await session.nodes.clean_up(nodes, order)
         count, size_ = total_leftovers(report.machines, dry=True)
         if count and not options.dry_run:
             await _agree(report, _amount(count, size_), options)
             order = replace(order, dry=False)
-            report = await session.clean(nodes, order)
+            report = await session.nodes.clean_up(nodes, order)
     if options.json:
         output.say_object(clean_shape(cluster.name, order, report))
     else:

@@ -21,7 +21,7 @@ def run_export(options: argparse.Namespace, _open_console: object) -> int:
 
 async def _export(cluster: Cluster, host: str, port: int, *, simulated: bool) -> int:
     async with open_for_command(cluster, telemetry=True) as session:
-        session.want(None)
+        session.hearing.want(None)
         exporter = Exporter(cluster, session.fleet, switches=session.switches, simulated=simulated)
         async with serve_metrics(host, port, exporter.text) as bound:
             shown = f"[{host}]" if ":" in host else host

@@ -26,7 +26,7 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Ack
 from rankdeck.model.safe_text import clean_line
 from rankdeck.model.text import day_time
-from rankdeck.rules.nodes import LearntExpectations, NodeSight, learn_expectations
+from rankdeck.rules.expectations import LearntExpectations, NodeSight, learn_expectations
 from rankdeck.state.history import History
 from rankdeck.state.node import NodeState
 from rankdeck_agent.rules.coverage import check_names, coverage_words, is_check

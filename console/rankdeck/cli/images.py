@@ -72,9 +72,9 @@ def _wanted(session: Session, named: str, runtime: str) -> tuple[WantedImage, ..
     if named:
         return (WantedImage(runtime or "apptainer", named),)
     found: dict[WantedImage, None] = {}
-    for path in session.job_files():
+    for path in session.control.job_files():
         try:
-            wanted = wanted_by(session.read_job(path))
+            wanted = wanted_by(session.control.read_job(path))
         except ConfigError:
             continue  # `rankdeck check` says what is wrong with it.
         if wanted is not None:

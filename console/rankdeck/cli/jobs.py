@@ -2,7 +2,7 @@
 
 import argparse
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,26 +17,27 @@ from rankdeck.cli.opening import (
 from rankdeck.cli.shapes import (
     Shape,
     job_shape,
-    other_shape,
+    listed_shape,
     queued_shape,
     rank_use_shape,
     report_shape,
-    slurm_job_shape,
 )
 from rankdeck.config.files import expand_path
 from rankdeck.errors import RankdeckError
 from rankdeck.following import CATCH_UP_LIMIT, wait_for_condition
+from rankdeck.job_control import ASK_LIMIT, LOOK_LIMIT
 from rankdeck.logs.view import choose_ranks
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, Explained, FirstFailure, Job, State
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.process import rank_uses
+from rankdeck.model.queue import QueueJob, QueueStatus, queue_words
 from rankdeck.model.rank import how_it_ended
-from rankdeck.model.schedulers import ALL_NAMESPACES, KubernetesJob, SlurmJob, queue_words
 from rankdeck.rules import query
 from rankdeck.rules.inspect import Inspection, Look, StackGroup
 from rankdeck.rules.job_news import note_words, time_of_note
-from rankdeck.session import ASK_LIMIT, LOOK_LIMIT, Session
+from rankdeck.schedulers.kubernetes.values import ALL_NAMESPACES
+from rankdeck.session import Session
 from rankdeck.state.history import KEEP
 from rankdeck_agent.rules.units import write_size
 
@@ -46,9 +47,9 @@ COMING = "output still coming"
 def job_sentence(job: Job) -> str:
     """The state of a job in one line."""
     coming = f"; {COMING}" if job.output_coming and job.state.final else ""
-    waits = queue_words(job.slurm, time.time()) if job.slurm else job.waits
+    waits = queue_words(job.in_scheduler, time.time()) if job.in_scheduler else job.waits
     queue = f"; {waits}" if waits else ""
-    number = f" (Slurm {job.slurm.id})" if job.slurm and job.slurm.id else ""
+    number = f" (Slurm {job.in_scheduler.id})" if job.in_scheduler and job.in_scheduler.id else ""
     return f"{job.id}: {job.state}{coming}{number} on {fold_nodes(job.nodes)}; {job.unit}s: {job.rank_counts or 'none yet'}{queue}"
 
 
@@ -111,8 +112,8 @@ def run_jobs(options: argparse.Namespace, _open_console: object) -> int:
 async def _jobs(cluster: Cluster, options: argparse.Namespace, wanted: query.Query) -> int:
     async with open_for_command(cluster) as session:
         limit = LOOK_LIMIT if options.from_nodes else ASK_LIMIT
-        silent = await session.find_running(limit, ended=options.from_nodes)
-        forgotten = await session.list_ended() if options.ended else ""
+        silent = await session.control.find_running(limit, ended=options.from_nodes)
+        forgotten = await session.queue.list_ended() if options.ended else ""
         await hear_nodes(session, silent)
         await session.following.ask_ranks()
         session.following.notice_stalls()
@@ -122,17 +123,21 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace, wanted: query.Que
             key=lambda job: -job.created,
         )
         queued = {
-            job.id: one for job in known if job.slurm and (one := session.queued(job.slurm.id))
+            job.id: one
+            for job in known
+            if job.in_scheduler and (one := session.queue.entry(job.in_scheduler.id))
         }
         known = [
             job for job in known if wanted(query.job_subject(job, queued.get(job.id), _why(job)))
         ]
-        others = [one for one in session.others() if wanted(_listed_subject(one))]
-        queue = session.queue_words()
+        others = [
+            one for one in session.queue.others(session.jobs.all()) if wanted(_listed_subject(one))
+        ]
+        queue = session.queue.words()
         running = [job for job in known if not job.state.final] if options.live else []
         uses = await _uses(session, running)
-    unread = session.history_state.unread
-    damaged = unread or session.history_state.mended
+    unread = session.history.state.unread
+    damaged = unread or session.history.state.mended
     remarks = (
         unread,
         MOST_KEPT if options.all and len(known) >= KEEP else "",
@@ -147,17 +152,24 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace, wanted: query.Que
     if options.all_namespaces and others and not options.json:
         output.print_progress(NAMESPACES)
     if options.json:
-        for job in known:
-            live = {"live": uses[job.id]} if job.id in uses else {}
-            in_queue = {"queued": queued_shape(queued.get(job.id))} if job.slurm else {}
-            output.say_object({**job_shape(job), **live, **in_queue})
+        for shape in _shapes(known, queued, uses):
+            output.say_object(shape)
         for other in others:
-            is_slurm = isinstance(other, SlurmJob)
-            output.say_object(slurm_job_shape(other) if is_slurm else other_shape(other))
+            output.say_object(listed_shape(other))
         return code
     parts = [] if options.parts else [job for job in known if job.plan.part_of]
     _table(cluster, [job for job in known if job not in parts], others, len(parts), options)
     return code
+
+
+def _shapes(
+    jobs: Sequence[Job], queued: Mapping[str, QueueJob], uses: Mapping[str, list[Shape]]
+) -> Iterable[Shape]:
+    """The JSON of the jobs that this console follows."""
+    for job in jobs:
+        live = {"live": uses[job.id]} if job.id in uses else {}
+        in_queue = {"queued": queued_shape(queued.get(job.id))} if job.in_scheduler else {}
+        yield {**job_shape(job), **live, **in_queue}
 
 
 async def _uses(session: Session, running: Sequence[Job]) -> dict[str, list[Shape]]:
@@ -165,7 +177,7 @@ async def _uses(session: Session, running: Sequence[Job]) -> dict[str, list[Shap
     if not running:
         return {}
     try:
-        found = await session.processes({node for job in running for node in job.nodes})
+        found = await session.nodes.find_processes({node for job in running for node in job.nodes})
     except RankdeckError as error:  # on Kubernetes: the list is useful without it
         output.print_progress(f"what ranks take is not known: {error}")
         return {}
@@ -180,7 +192,7 @@ async def _uses(session: Session, running: Sequence[Job]) -> dict[str, list[Shap
 def _table(
     cluster: Cluster,
     jobs: Sequence[Job],
-    others: Sequence[KubernetesJob | SlurmJob],
+    others: Sequence[QueueJob],
     parts: int,
     options: argparse.Namespace,
 ) -> None:
@@ -206,14 +218,11 @@ def _table(
         )
 
 
-def _listed_subject(one: KubernetesJob | SlurmJob) -> query.Subject:
+def _listed_subject(one: QueueJob) -> query.Subject:
     """A job that this console does not follow, as a filter sees it."""
-    if isinstance(one, SlurmJob):
-        text = f"{one.place} {one.name} {one.whose} {one.end_words}"
-        return query.Subject(
-            text, one.state, lambda _: None, values=query.job_values(one.status, one.user)
-        )
-    return query.Subject(f"{one.place} {one.name} {one.whose} {one.why}", one.state, lambda _: None)
+    text = f"{one.place} {one.name} {one.whose} {one.remark}"
+    values = query.job_values(one.status, one.user)
+    return query.Subject(text, one.state, lambda _: None, values=values)
 
 
 def _clock(at: float) -> str:
@@ -229,9 +238,9 @@ def _task_rows(job: Job) -> Iterable[tuple[str, ...]]:
     """Rows for the tasks of an array: each task that runs or
     failed, and how many wait or are done.
     """
-    if not (job.slurm and job.slurm.array):
+    if not (job.in_scheduler and job.in_scheduler.array):
         return
-    tasks = {task.number: task for task in job.slurm.tasks}
+    tasks = {task.number: task for task in job.in_scheduler.tasks}
     for state in (State.PENDING, State.DONE):
         alike = [rank.rank for rank in job.ranks if rank.state is state]
         if alike:
@@ -248,26 +257,24 @@ def _task_rows(job: Job) -> Iterable[tuple[str, ...]]:
         yield f"  task {rank.rank}", rank.state.value, "1", rank.node, started, why
 
 
-def _other_row(job: KubernetesJob | SlurmJob, *, apart: bool = False) -> tuple[str, ...]:
+def _other_row(job: QueueJob, *, apart: bool = False) -> tuple[str, ...]:
     """The row of a job that this console does not follow; `logs` and `cancel` accept its
     first column. `apart`: name its namespace.
     """
-    started = _clock(job.created)
-    if isinstance(job, SlurmJob):
-        queued = job.end_words or queue_words(job.status, time.time())
-        text = "; ".join(filter(None, (job.whose, job.name, job_resources(job), queued)))
-        return job.place, job.state, "-", job.status.nodes or "-", started, text
-    where = f"in namespace {job.namespace}" if apart else ""
-    why = "; ".join(filter(None, (job.whose, where, job.held_words, job.why)))
-    nodes = fold_nodes(job.nodes) if job.nodes else "-"
-    return job.ours or job.place, job.state, str(job.ranks), nodes, started, why
+    queued = queue_words(job.status, time.time()) if job.status else ""
+    where = f"in namespace {job.namespace}" if apart and job.namespace else ""
+    name = job.name if job.status else ""  # else its place is its name
+    parts = (job.whose, where, name, job_resources(job), job.remark or queued)
+    ranks = str(job.ranks) if job.ranks else "-"
+    text = "; ".join(filter(None, parts))
+    return job.known_as, job.state, ranks, job.node_set or "-", _clock(job.created), text
 
 
-def job_resources(job: SlurmJob) -> str:
+def job_resources(job: QueueJob) -> str:
     """`gpu, account research, QOS normal, priority 1200, 8 GPUs, 64 GB`: what
-    Slurm says that a job has or asks for.
+    the queue says that a job has or asks for.
     """
-    status = job.status
+    status = job.status or QueueStatus()
     parts = (
         status.partition,
         f"account {status.account}" if status.account else "",
@@ -287,10 +294,10 @@ def _why(job: Job) -> str:
     parts += [job.not_started] if job.not_started else []
     parts += [job.waits] if job.waits else []
     parts = [job.plan.owner, *parts] if job.plan.owner else parts
-    if job.slurm and not job.state.final:
-        parts += filter(None, (queue_words(job.slurm, time.time()),))
-    if job.slurm and job.state is State.CANCELLED and job.slurm.text:
-        parts.append(job.slurm.text)
+    if job.in_scheduler and not job.state.final:
+        parts += filter(None, (queue_words(job.in_scheduler, time.time()),))
+    if job.in_scheduler and job.state is State.CANCELLED and job.in_scheduler.text:
+        parts.append(job.in_scheduler.text)
     if job.unproven:
         nodes = fold_nodes(job.unproven)
         parts.append(f"not proven that nothing is left on {nodes}: `rankdeck cancel` asks again")
@@ -319,9 +326,9 @@ async def _cancel(cluster: Cluster, options: argparse.Namespace) -> int:
         what = f"task {fold_ranks(tasks)} of {job.id}" if tasks else job.id
         output.print_progress(f"{what}: cancelling on {fold_nodes(job.nodes)} …")
         if tasks:
-            report = await session.cancel_tasks(job.id, tasks, options.grace)
+            report = await session.control.cancel_tasks(job.id, tasks, options.grace)
         else:
-            report = await session.cancel(job.id, options.grace)
+            report = await session.control.cancel(job.id, options.grace)
             if not report.left and not report.unverified:
                 # What the nodes say of the end is kept, and the next command finds it.
                 await wait_for_condition(
@@ -356,7 +363,7 @@ async def _inspect(cluster: Cluster, options: argparse.Namespace) -> int:
             output.print_text(ended_job_sentence(job))
             return output.OK
         output.print_progress(f"{job.id}: looking at {len(job.ranks)} ranks …")
-        found = await session.inspect(job.id)
+        found = await session.control.inspect(job.id)
     output.say_result(inspection_shape(found), inspection_text(found), as_json=options.json)
     return output.TROUBLE if found.missing else output.OK
 
@@ -424,9 +431,9 @@ async def _report(cluster: Cluster, options: argparse.Namespace) -> int:
         name = options.output or f"{job.id}.tar.gz"
         path = _target(name if options.html is None else options.html or f"{job.id}.html")
         output.print_progress(f"{job.id}: collecting from {len(job.nodes)} nodes …")
-        await session.settle(HEAR_LIMIT * cluster.access.patience)
+        await session.hearing.settle(HEAR_LIMIT * cluster.access.patience)
         page = options.html is not None
-        missing = dict(await session.report(job.id, path, page=page, full=options.full))
+        missing = dict(await session.control.report(job.id, path, page=page, full=options.full))
     size = path.stat().st_size
     shape = {"job": job.id, "file": str(path), "bytes": size, "missing": missing}
     output.say_result(shape, f"{path} ({size:,} bytes)", as_json=options.json)

@@ -35,7 +35,7 @@ async def open_listening(cluster: Cluster, options: argparse.Namespace) -> Async
     output.print_progress(f"{cluster.name}: asking {known} …")
     async with open_for_command(cluster, telemetry=True, brief=True) as session:
         if options.wait is None:
-            await session.settle(HEAR_LIMIT * cluster.access.patience)
+            await session.hearing.settle(HEAR_LIMIT * cluster.access.patience)
         else:
             await wait_for_condition(session.fleet.all_heard, wait)
         yield session
@@ -45,15 +45,11 @@ def troubles_of(session: Session) -> tuple[str, ...]:
     """What is wrong with the broker, the scheduler, the switches and
     this machine's clock; () if nothing.
     """
-    server = session.kubernetes
     told = (
         session.fleet.trouble,
         session.fleet.clock_trouble,
         *session.switches.troubles.values(),
-        server.trouble,
-        session.slurm.state.trouble,
-        server.refused("fleet"),
-        server.refused("devices"),
+        *session.queue.troubles(),
         f"{session.cluster.can.scheduler} has not answered yet" if session.fleet.awaited else "",
     )
     return tuple(filter(None, told))
@@ -86,8 +82,8 @@ def lists_all_nodes(session: Session) -> bool:
     """Whether all nodes are known: the cluster file names them, or
     the scheduler has listed them.
     """
-    fleet, troubles = session.fleet, (session.kubernetes.trouble, session.slurm.state.trouble)
-    return not fleet.open or not (fleet.awaited or any(troubles))
+    fleet = session.fleet
+    return not fleet.open or not (fleet.awaited or session.queue.trouble)
 
 
 async def judge_fleet(fleet: Fleet, watch: float) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter, itemgetter
 
-from rankdeck.backends.kubernetes import UNMARKED_LIMIT, is_untagged
 from rankdeck.backends.node_stream import STREAMS
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import find_meant_job, hear_nodes, open_for_command, until_done
@@ -31,6 +30,7 @@ from rankdeck.model.job_events import Lost, NodeEvent, NotStarted
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.job_news import abort_countdown, news_between
+from rankdeck.schedulers.kubernetes.keeper import UNMARKED_LIMIT, is_untagged
 from rankdeck.session import Session
 from rankdeck.state.lines import SHOWN, Line, RankLog
 from rankdeck_agent.wire import LAUNCHER
@@ -335,7 +335,7 @@ class OutputReader:
         if it has ended, or with `follow`.
         """
         session, job = self._session, self._job
-        session.watch(job.id, self._ranks, None)
+        session.following.watch(job.id, self._ranks, None)
         printer = Printer(session, job, self._ranks, show, self._wanted)
         if follow or job.state.final:
             await print_until_finished(session, job.id, printer, look)
@@ -530,7 +530,7 @@ async def _wanted(
         return lambda line: line.stream in streams
     if not capabilities_of(job.plan.backend).requeues:
         raise output.UsageError(f"--attempt: {job.id} has one run; only Slurm queues jobs again")
-    run = await session.log_run(job.id, options.attempt)
+    run = await session.control.find_run(job.id, options.attempt)
     return lambda line: line.stream in streams and run.has(line.rank, line.stream, line.offset)
 
 

@@ -1,16 +1,16 @@
 """`rankdeck nodes`: the nodes of the cluster file, and with `--live` what is heard of them."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from rankdeck.cli import choose, output
 from rankdeck.cli.listening import judge_states, open_listening, troubles_of
 from rankdeck.cli.opening import until_done
 from rankdeck.cli.output import OK, TROUBLE
-from rankdeck.cli.shapes import Shape, node_shape, scheduler_shape
+from rankdeck.cli.shapes import Shape, node_shape, scheduler_shapes
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.nodeset import fold_nodes
-from rankdeck.model.schedulers import DeviceCount
 from rankdeck.state.node import NodeState
 
 
@@ -34,33 +34,37 @@ async def _live(cluster: Cluster, options: argparse.Namespace) -> int:
         states = {state.name: state for state in session.fleet.nodes()}
         found = cluster.nodes or tuple(Node(name=name) for name in states)
         shapes = [_live_shape(node, states) for node in found]
+        views = {name: state.in_scheduler for name, state in states.items()}
+        said = {name: view.lines for name, view in views.items() if view is not None}
         troubles = troubles_of(session)
         nothing = judge_states(tuple(states.values()), troubles, complete=True).nothing
         mute = [name for name, state in states.items() if not _has_spoken(state)]
     silent = f"{fold_nodes(mute)}: not heard" if mute else ""
     for trouble in filter(None, (nothing, silent) if nothing else (*troubles, silent)):
         output.print_progress(trouble)
-    _list(cluster, shapes, options)
+    _list(cluster, shapes, options, said)
     return TROUBLE if len(mute) == len(states) else OK
 
 
 def _has_spoken(state: NodeState) -> bool:
     """Whether anything is known of the node: by its agent, or by the scheduler."""
-    return state.was_heard or state.kubernetes is not None or state.slurm is not None
+    return state.was_heard or state.in_scheduler is not None
 
 
 def _live_shape(node: Node, states: dict[str, NodeState]) -> Shape:
     state = states.get(node.name)
     hello = state.hello if state else None
     shape = node_shape(node, hello.inventory if hello else {})
-    return {
-        **shape,
-        "kubernetes": scheduler_shape(state.kubernetes if state else None),
-        "slurm": scheduler_shape(state.slurm if state else None),
-    }
+    return {**shape, **scheduler_shapes(state.in_scheduler if state else None)}
 
 
-def _list(cluster: Cluster, shapes: Sequence[Shape], options: argparse.Namespace) -> int:
+def _list(
+    cluster: Cluster,
+    shapes: Sequence[Shape],
+    options: argparse.Namespace,
+    said: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> int:
+    """`said`: node -> what its scheduler says of it."""
     if options.json:
         output.say_object({"cluster": cluster.name, "nodes": list(shapes)})
         return output.OK
@@ -71,20 +75,6 @@ def _list(cluster: Cluster, shapes: Sequence[Shape], options: argparse.Namespace
         inventory: dict[str, str] = shape["inventory"] or {}
         for key, value in sorted(inventory.items()):
             output.print_text(f"{shape['name']}: {key} = {value}")
-        for line in _kubernetes_lines(shape.get("kubernetes") or {}):
+        for line in said.get(shape["name"], ()):
             output.print_text(f"{shape['name']}: {line}")
     return output.OK
-
-
-def _kubernetes_lines(shape: Shape) -> list[str]:
-    """What Kubernetes says about a node: conditions verbatim, taints, devices, jobs."""
-    if not shape:
-        return []
-    lines = [
-        f"condition {row['type']} = {row['status']} {row['reason']} {row['message']}".rstrip()
-        for row in shape["conditions"]
-    ]
-    taints = [f"taint {taint}" for taint in shape["taints"]]
-    cordoned = ["unschedulable"] if shape["unschedulable"] else []
-    devices = [f"{name}: {DeviceCount(**row).words}" for name, row in shape["devices"].items()]
-    return [*lines, *taints, *cordoned, *devices, *(f"job {job}" for job in shape["jobs"])]

@@ -11,7 +11,6 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from rankdeck.backends.slurm_attach import job_named
 from rankdeck.cli import choose, output
 from rankdeck.cli.output import UsageError
 from rankdeck.config.files import find_job
@@ -46,11 +45,11 @@ async def find_meant_job(session: Session, text: str) -> Job:
     try:
         return session.jobs.find(text)
     except UnknownJobError:
-        await session.find_running()
+        await session.control.find_running()
     try:
         return session.jobs.find(text)
     except UnknownJobError as error:
-        if not session.chooses_nodes:
+        if not session.cluster.can.chooses_nodes:
             raise
         return session.jobs.job(await _attached(session, text, error))
 
@@ -75,9 +74,9 @@ ATTACH_LIMIT = 10.0
 async def _attached(session: Session, text: str, unknown: UnknownJobError) -> str:
     """Follow a job that others started; returns its id."""
     try:
-        job = await session.attach(text)
+        job = await session.control.attach(text)
     except UnknownJobError as error:
-        raise (error if session.slurm.asked and job_named(text)[0] else unknown) from None
+        raise (error if session.queue.is_number(text) else unknown) from None
     output.print_progress(
         f"{job}: {session.jobs.job(job).plan.owner or 'started by another console'}; reading what it wrote …"
     )

@@ -35,7 +35,7 @@ async def _preflight(
 ) -> int:
     quiet = options.json or options.fix
     async with open_for_command(cluster) as session:
-        findings = await session.preflight(spec, tell_nobody if quiet else _say)
+        findings = await session.control.preflight(spec, tell_nobody if quiet else _say)
     ready = all_pass(findings)
     if options.json:
         shapes = [finding_shape(finding) for finding in findings]
@@ -68,7 +68,7 @@ def _look_here(cluster: Cluster, options: argparse.Namespace) -> Sequence[Findin
 async def _doctor(cluster: Cluster, options: argparse.Namespace) -> int:
     here = _look_here(cluster, options)
     async with open_for_command(cluster) as session:
-        found = await session.doctor(tell_nobody if options.json else _say)
+        found = await session.nodes.examine(tell_nobody if options.json else _say)
     return _print_findings(cluster, (*here, *found), options)
 
 
@@ -92,7 +92,7 @@ async def look_before_launch(session: Session, spec: JobSpec) -> tuple[Finding, 
         if finding.level is not Level.OK:
             output.print_progress(finding_words(finding))
 
-    return await session.preflight(spec, tell)
+    return await session.control.preflight(spec, tell)
 
 
 def all_pass(findings: Sequence[Finding]) -> bool:

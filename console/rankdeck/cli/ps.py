@@ -43,7 +43,7 @@ async def _ps(cluster: Cluster, options: argparse.Namespace) -> int:
                 output.print_text(ended_job_sentence(job))
                 return output.OK
             nodes = job.nodes
-        found = await session.processes(nodes)
+        found = await session.nodes.find_processes(nodes)
     if job is not None:
         _say_ranks(job, found, as_json=options.json)
     elif options.json:

@@ -14,7 +14,6 @@ from rankdeck.cli.copying import CopyProgress
 from rankdeck.cli.jobs import cancel_proof, job_sentence, job_summary
 from rankdeck.cli.logs import News
 from rankdeck.cli.main import OpenConsole
-from rankdeck.cli.manifests import run_manifest
 from rankdeck.cli.opening import (
     Interrupts,
     file_meant,
@@ -28,12 +27,13 @@ from rankdeck.cli.opening import (
 from rankdeck.cli.output import INTERRUPTED, OK, TROUBLE
 from rankdeck.cli.preflight import all_pass, look_before_launch
 from rankdeck.cli.shapes import job_shape, plan_shape
-from rankdeck.config.allocations import allocation_offer
 from rankdeck.config.files import expand_path, write_user_file
-from rankdeck.config.manifests import read_manifest
 from rankdeck.errors import UnknownJobError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job, JobSpec, State
+from rankdeck.schedulers.kubernetes.apply import run_manifest
+from rankdeck.schedulers.kubernetes.user_manifests import read_manifest
+from rankdeck.schedulers.slurm.allocations import allocation_offer
 from rankdeck.session import Session
 
 SECOND_THOUGHTS = 2.0
@@ -66,11 +66,11 @@ def run_job(options: argparse.Namespace, _open_console: object) -> int:
 
 async def _show_plan(cluster: Cluster, spec: JobSpec, options: argparse.Namespace) -> int:
     async with open_for_command(cluster) as session:
-        plan = session.plan(spec)
+        plan = session.control.plan(spec)
         text = write_plan(plan).rstrip("\n")
         output.say_result(plan_shape(plan), text, as_json=options.json)
         if options.server:
-            _tell_word(spec, await session.check(plan))
+            _tell_word(spec, await session.control.check_plan(plan))
     return output.OK
 
 
@@ -82,7 +82,7 @@ def export_script(options: argparse.Namespace, _open_console: object) -> int:
 
 async def _export(cluster: Cluster, spec: JobSpec, file: str) -> int:
     async with open_for_command(cluster) as session:
-        text = session.export(spec)
+        text = session.control.export(spec)
     if file in ("", "-"):
         output.print_text(text.rstrip("\n"))
         return output.OK
@@ -116,7 +116,7 @@ async def _launch(cluster: Cluster, spec: JobSpec, options: argparse.Namespace) 
             output.print_progress(f"rankdeck: {offer}")
         output.print_progress(f"{spec.name}: starting on {cluster.name} …")
         image = spec.container.image if spec.container else ""
-        job_id = await session.launch(spec, CopyProgress(image))
+        job_id = await session.control.launch(spec, CopyProgress(image))
         output.print_progress(job_sentence(session.jobs.job(job_id)))
         if options.detach:
             await session.following.started(job_id)
@@ -138,10 +138,10 @@ async def _show_until_end(
     held = logs.LauncherLines(job, logs.show_nothing if as_json else logs.show_text)
     ranks, show = held.ranks([rank.rank for rank in job.ranks]), held.show
     if not as_json:
-        session.watch(job_id, ranks, None)
+        session.following.watch(job_id, ranks, None)
     printer = logs.Printer(session, job, ranks, show)
     news = News(session, job_id, may_cancel=may_cancel)
-    session.hear(job.nodes)
+    session.hearing.hear(job.nodes)
     with Interrupts() as interrupts:
         async with asyncio.TaskGroup() as tasks:
             look = held.look if as_json else held.before(news.look)
@@ -156,7 +156,7 @@ async def _show_until_end(
     held.finish()
     if not as_json:
         news.finish()
-    await session.look_at_nodes()
+    await session.node_records.look()
     job = session.jobs.job(job_id)
     output.print_progress(job_summary(job))
     return job_exit_code(job)
@@ -172,7 +172,7 @@ async def _interrupted(
             async with asyncio.timeout(SECOND_THOUGHTS):
                 await interrupts.next()
         except TimeoutError:
-            report = await session.cancel(job_id)
+            report = await session.control.cancel(job_id)
             output.print_progress(cancel_proof(report))
             return output.INTERRUPTED
     output.print_progress(f"{job_id} goes on; see it with `rankdeck attach {job_id}`")
@@ -230,7 +230,9 @@ def run_replay(options: argparse.Namespace, open_console: OpenConsole) -> int:
 async def _replay(cluster: Cluster, options: argparse.Namespace) -> int:
     async with open_for_command(cluster) as session:
         await hear_nodes(session)
-        job_id = await session.replay(session.jobs.find(options.job).id, options.speed, keep=False)
+        job_id = await session.control.replay(
+            session.jobs.find(options.job).id, options.speed, keep=False
+        )
         job = session.jobs.job(job_id)
         show = logs.show_nothing if options.json else logs.show_text
         printer = logs.Printer(session, job, [r.rank for r in job.ranks], show)

@@ -41,7 +41,7 @@ def run_sh(options: argparse.Namespace, _open_console: object) -> int:
 async def _sh(cluster: Cluster, nodes: Sequence[str], options: argparse.Namespace) -> int:
     async with open_for_command(cluster) as session:
         command = " ".join(options.words)
-        run = session.command(nodes, command, options.limit, options.fan_out)
+        run = session.nodes.run_command(nodes, command, options.limit, options.fan_out)
         with Interrupts(terminate=True) as interrupts:
             cancelled = await _until_over(run, interrupts, options)
     state = run.state

@@ -3,9 +3,8 @@
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-from rankdeck.backends.slurm_settings import granted_instead
 from rankdeck.config.user import Use
 from rankdeck.errors import NodeError, Problem
 from rankdeck.images.bring import ImageAt
@@ -24,16 +23,15 @@ from rankdeck.model.job import (
 )
 from rankdeck.model.leftovers import Cleaned, CleanOrder, CleanReport, total_leftovers
 from rankdeck.model.process import RankUse
-from rankdeck.model.schedulers import (
-    KubernetesJob,
-    KubernetesNode,
-    SlurmJob,
-    SlurmNode,
-    SlurmStatus,
-)
+from rankdeck.model.queue import QueueJob, QueueStatus
+from rankdeck.model.scheduler_node import SchedulerNode
 from rankdeck.preflight.findings import Finding
 from rankdeck.rules.progress import job_phases
+from rankdeck.schedulers.slurm.settings import granted_instead
 from rankdeck_agent.rules.levels import Health
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Shape = dict[str, Any]
 
@@ -72,7 +70,7 @@ def _proof_shape(proof: NodeProof) -> Shape:
     return {"state": proof.state.value, "left": left, "why": proof.why}
 
 
-def slurm_shape(status: SlurmStatus | None) -> Shape | None:
+def slurm_shape(status: QueueStatus | None) -> Shape | None:
     """What Slurm says about a job; `left` is the seconds until its time limit."""
     if status is None:
         return None
@@ -83,40 +81,36 @@ def _followed_shape(job: Job) -> Shape | None:
     """`slurm_shape` of a job that this console follows; `instead`: what Slurm
     granted and the job file did not ask.
     """
-    shape = slurm_shape(job.slurm)
-    if shape is None or job.slurm is None:
+    shape = slurm_shape(job.in_scheduler)
+    if shape is None or job.in_scheduler is None:
         return None
-    return {**shape, "instead": [asdict(one) for one in granted_instead(job.plan, job.slurm)]}
+    return {
+        **shape,
+        "instead": [asdict(one) for one in granted_instead(job.plan, job.in_scheduler)],
+    }
 
 
-def slurm_job_shape(job: SlurmJob) -> Shape:
-    """A job in Slurm's queue that this console does not follow."""
-    shape = asdict(job)
-    del shape["place"], shape["status"]
-    return {**shape, "job": job.place, "state": job.state, "slurm": slurm_shape(job.status)}
+def listed_shape(job: QueueJob) -> Shape:
+    """A job that this console does not follow; `ours` is its id if Rankdeck started it."""
+    shape = asdict(cast("DataclassInstance", job))
+    for key in ("place", "status", "spec", "label"):
+        shape.pop(key, None)
+    status = {"slurm": slurm_shape(job.status)} if job.status else {}
+    return {**shape, "job": job.place, "state": job.state, **status}
 
 
-def queued_shape(job: SlurmJob | None) -> Shape | None:
+def queued_shape(job: QueueJob | None) -> Shape | None:
     """What Slurm's queue says of a job that this console follows;
     null if it is not in the queue.
     """
-    if job is None:
+    if job is None or job.status is None:
         return None
-    shape = asdict(job)
+    shape = asdict(cast("DataclassInstance", job))
     kept = ("user", "cpus", "count", "gpus", "memory", "priority", "components")
     return {
         **{key: shape[key] for key in kept},
         **{key: getattr(job.status, key) for key in ("account", "qos")},
     }
-
-
-def other_shape(job: KubernetesJob) -> Shape:
-    """A job on Kubernetes that this console does not follow; `ours`
-    is its id if Rankdeck started it.
-    """
-    shape = asdict(job)
-    del shape["spec"], shape["label"]
-    return {**shape, "job": job.place}
 
 
 def note_shape(note: NodeNote, job: Job) -> Shape:
@@ -285,12 +279,13 @@ def node_shape(node: Node, inventory: Mapping[str, str] | None = None) -> Shape:
     }
 
 
-def scheduler_shape(view: KubernetesNode | SlurmNode | None) -> Shape | None:
-    """What Kubernetes or Slurm says about a node; None if nothing.
+def scheduler_shapes(view: SchedulerNode | None) -> Shape:
+    """`kubernetes` and `slurm`: what each says about a node, null if nothing.
 
     `asked` null: this user may not see pods.
     """
-    return None if view is None else asdict(view)
+    said = {} if view is None else {view.scheduler: asdict(cast("DataclassInstance", view))}
+    return {"kubernetes": None, "slurm": None, **said}
 
 
 def _use_shape(use: Use) -> Shape:

@@ -12,7 +12,7 @@ from rankdeck.cli.listening import (
 )
 from rankdeck.cli.opening import until_done
 from rankdeck.cli.output import OK
-from rankdeck.cli.shapes import Shape, health_shape, scheduler_shape
+from rankdeck.cli.shapes import Shape, health_shape, scheduler_shapes
 from rankdeck.cli.spans import seconds_of_option
 from rankdeck.model.cluster import Cluster
 from rankdeck.state.fleet import Switches
@@ -64,8 +64,7 @@ def state_shape(state: NodeState) -> Shape:
         "failed": dict(state.failed),
         "simulated": list(state.simulated),
         "agent": state.attach,
-        "kubernetes": scheduler_shape(state.kubernetes),
-        "slurm": scheduler_shape(state.slurm),
+        **scheduler_shapes(state.in_scheduler),
     }
 
 

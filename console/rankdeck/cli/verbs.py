@@ -118,7 +118,7 @@ VERBS = (
     Verb(
         "drain",
         "drain Slurm nodes: shows the exact command, asks, runs it",
-        "rankdeck.cli.slurm:run_drain",
+        "rankdeck.schedulers.slurm.commands:run_drain",
         {
             "nodes": _NODESET,
             "--why": _text("the reason for Slurm; `rankdeck:` is put before it", "TEXT"),
@@ -128,7 +128,7 @@ VERBS = (
     Verb(
         "resume",
         "resume Slurm nodes that were drained from here",
-        "rankdeck.cli.slurm:run_resume",
+        "rankdeck.schedulers.slurm.commands:run_resume",
         {
             "nodes": _NODESET,
             "--anyway": _flag("also those that somebody else, or Slurm, drained"),
@@ -138,25 +138,25 @@ VERBS = (
     Verb(
         "hold",
         "hold jobs of Slurm: shows the exact command, asks, runs it",
-        "rankdeck.cli.slurm:run_hold",
+        "rankdeck.schedulers.slurm.commands:run_hold",
         {"jobs": _SLURM_JOBS, **_SERVICE},
     ),
     Verb(
         "release",
         "release jobs of Slurm that are held",
-        "rankdeck.cli.slurm:run_release",
+        "rankdeck.schedulers.slurm.commands:run_release",
         {"jobs": _SLURM_JOBS, **_SERVICE},
     ),
     Verb(
         "requeue",
         "stop jobs of Slurm and put them back into its queue",
-        "rankdeck.cli.slurm:run_requeue",
+        "rankdeck.schedulers.slurm.commands:run_requeue",
         {"jobs": _SLURM_JOBS, **_SERVICE},
     ),
     Verb(
         "timelimit",
         "give jobs of Slurm another time limit",
-        "rankdeck.cli.slurm:run_timelimit",
+        "rankdeck.schedulers.slurm.commands:run_timelimit",
         {
             "to": _option("as Slurm writes it: 02:00:00, 90, +30", metavar="TIME"),
             "jobs": _SLURM_JOBS,
@@ -166,7 +166,7 @@ VERBS = (
     Verb(
         "slurm",
         "print what Slurm says of jobs, priorities, shares and its controller, and how well jobs used what they had",
-        "rankdeck.cli.slurm:run_slurm",
+        "rankdeck.schedulers.slurm.commands:run_slurm",
         {
             "what": _option(
                 "job, priority, efficiency, shares (fairshare) or controller (sdiag)",

@@ -17,7 +17,6 @@ import yaml
 
 from rankdeck import plugins
 from rankdeck.config import document
-from rankdeck.config.allocations import allocation_here
 from rankdeck.config.document import (
     Entry,
     finish_document,
@@ -35,7 +34,7 @@ from rankdeck.config.files import (
 )
 from rankdeck.config.listed_nodes import ListedNode
 from rankdeck.config.node_sources import read_source
-from rankdeck.config.schedulers import SECTIONS
+from rankdeck.config.schedulers import section_names, section_reader
 from rankdeck.config.user import asks_for, may_run, no_secrets, require_trust
 from rankdeck.errors import BrokerError, ConfigError, Problem
 from rankdeck.model.cluster import (
@@ -50,6 +49,7 @@ from rankdeck.model.cluster import (
     capabilities_of,
 )
 from rankdeck.model.series import GROUPS, NAMES, is_offered
+from rankdeck.schedulers.slurm.allocations import allocation_here
 
 METRICS_KEYS = (
     "url", "ca_file", "user", "password_env", "password_file", "token_env", "token_file", "label",
@@ -215,12 +215,13 @@ def _backend(table: Mapping[str, Entry]) -> str:
 
 
 def _options(table: Mapping[str, Entry], backend: str) -> dict[str, str]:
-    for key in SECTIONS:
+    known = section_names()
+    for key in known:
         if key in table and key != backend:
             table[key].report(f"has no effect without `backend: {key}`")
-    if backend not in SECTIONS or backend not in table:
+    if backend not in known or backend not in table:
         return {}
-    return SECTIONS[backend](table[backend], job=False)
+    return section_reader(backend)(table[backend], job=False)
 
 
 # ---- nodes ------------------------------------------------------------------------------

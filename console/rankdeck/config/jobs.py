@@ -12,8 +12,7 @@ from rankdeck import plugins
 from rankdeck.config import document
 from rankdeck.config.document import Entry, finish_document, load_document, read_text, take_text
 from rankdeck.config.files import expand_path
-from rankdeck.config.manifests import manifest_named
-from rankdeck.config.schedulers import SECTIONS
+from rankdeck.config.schedulers import section_names, section_reader
 from rankdeck.config.user import may_read, require_trust
 from rankdeck.errors import ConfigError, suggest_or_list
 from rankdeck.model.job import (
@@ -28,6 +27,7 @@ from rankdeck.model.job import (
 )
 from rankdeck.model.nodeset import expand_nodes, fold_nodes
 from rankdeck.model.patterns import BadPatternError, compile_pattern
+from rankdeck.schedulers.kubernetes.user_manifests import manifest_named
 
 KEYS = (
     "job", "launch", "command", "nodes", "on", "ranks_per_node", "env", "workdir", "files",
@@ -293,9 +293,9 @@ def _options(table: Mapping[str, Entry]) -> dict[str, str]:
     """`slurm: {time: …}` becomes `slurm.time`, so that one file serves several backends."""
     return {
         f"{section}.{key}": value
-        for section, read in SECTIONS.items()
+        for section in section_names()
         if section in table
-        for key, value in read(table[section], job=True).items()
+        for key, value in section_reader(section)(table[section], job=True).items()
     }
 
 

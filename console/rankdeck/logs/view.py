@@ -18,9 +18,9 @@ from rankdeck.model.health import Occurrence, parse_duration, with_device
 from rankdeck.model.job import Job, RankState, State
 from rankdeck.model.nodeset import expand_nodes, expand_ranks, fold_ranks
 from rankdeck.model.patterns import compile_pattern, search_pattern
+from rankdeck.model.queue import LogRun
 from rankdeck.model.rank import WORST, RankStatus
 from rankdeck.model.safe_text import printable_line
-from rankdeck.model.schedulers import LogRun
 from rankdeck.state.lines import Gap, Line, RankLog
 
 

@@ -9,8 +9,8 @@ from enum import StrEnum
 from rankdeck.model.job_events import MUTE, NodeEvent
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.plan_part import PlanPart
+from rankdeck.model.queue import QueueStatus
 from rankdeck.model.rank import Activity, State, how_it_ended
-from rankdeck.model.schedulers import SlurmStatus
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import NodePlan
 
@@ -462,8 +462,8 @@ class Job:
     progress: Progress | None = None
     marks: Mapping[str, float] = field(default_factory=dict[str, float])
     """Phase (ready, started, output, step) -> epoch seconds of its end; see rules/progress.py."""
-    slurm: SlurmStatus | None = None
-    """What Slurm reports about it; None if it is not a Slurm job, or Slurm has not reported yet."""
+    in_scheduler: QueueStatus | None = None
+    """What its scheduler reports about it; None if it has none, or before the first report."""
     clock: float | None = None
     """The time that a replay has reached, in epoch seconds; None: not a replay."""
     output_coming: bool = False
@@ -474,7 +474,7 @@ class Job:
     @property
     def unit(self) -> str:
         """The word for one of its ranks: `task` in a Slurm array, else `rank`."""
-        return "task" if self.slurm is not None and self.slurm.array else "rank"
+        return "task" if self.in_scheduler is not None and self.in_scheduler.array else "rank"
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -488,7 +488,9 @@ class Job:
         """Why no rank could begin, if the job failed before any did; else ""."""
         waited = (State.PENDING, State.CANCELLED)
         began = any(rank.started or rank.state not in waited for rank in self.ranks)
-        failed = self.state is State.FAILED and self.first_failure is None and self.slurm is None
+        failed = (
+            self.state is State.FAILED and self.first_failure is None and self.in_scheduler is None
+        )
         return self.troubles[-1] if failed and not began and self.troubles else ""
 
     @property

@@ -19,7 +19,6 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import clean_line
-from rankdeck.model.schedulers import ClusterAbout
 from rankdeck.plugins import plugin_names
 from rankdeck.preflight import checks
 from rankdeck.preflight.facts import NodeFacts
@@ -31,6 +30,7 @@ from rankdeck.python_releases import python_refusal
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import Way, asks_here, limit_time, on_each
 from rankdeck.runtimes import Runtime, find_runtime
+from rankdeck.schedulers.kubernetes.values import ClusterAbout
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.rules.units import write_size
 

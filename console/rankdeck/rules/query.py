@@ -17,7 +17,7 @@ from rankdeck_agent.wire import METRICS
 
 if TYPE_CHECKING:  # the first picture needs no jobs
     from rankdeck.model.job import Job
-    from rankdeck.model.schedulers import SlurmJob, SlurmStatus
+    from rankdeck.model.queue import QueueJob, QueueStatus
 
 SHORT = {
     "cpu": "cpu.used",
@@ -73,7 +73,7 @@ class Subject:
     """When it happened or began, in epoch seconds; None: it has no time."""
 
 
-def job_subject(job: "Job", queued: "SlurmJob | None", more: str) -> Subject:
+def job_subject(job: "Job", queued: "QueueJob | None", more: str) -> Subject:
     """A job that the console follows, as filters see it; `queued`: the same in
     Slurm's queue, `more`: further words.
     """
@@ -81,13 +81,13 @@ def job_subject(job: "Job", queued: "SlurmJob | None", more: str) -> Subject:
     text = (
         f"{job.id} {job.name} {job.plan.part_of} {job.plan.owner} {state} {' '.join(nodes)} {more}"
     )
-    status, user = (queued.status, queued.user) if queued else (job.slurm, "")
+    status, user = (queued.status, queued.user) if queued else (job.in_scheduler, "")
     values = job_values(status, user, nodes)
     return Subject(text, state, lambda _: None, values=values, at=job.created)
 
 
 def job_values(
-    status: "SlurmStatus | None", user: str, nodes: Iterable[str] = ()
+    status: "QueueStatus | None", user: str, nodes: Iterable[str] = ()
 ) -> Callable[[str], Iterable[str]]:
     """`Subject.values` of a job: of this user, with these nodes besides those that Slurm names."""
 

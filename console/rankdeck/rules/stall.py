@@ -275,9 +275,9 @@ def _may_begin(job: Job) -> float | None:
     """Since when its ranks could have begun (epoch seconds); None while it
     waits in a queue, which is no stall.
     """
-    if job.slurm is None:
+    if job.in_scheduler is None:
         return None if job.waits else max(job.created, job.waited)
-    return None if job.slurm.waits else max(job.created, job.slurm.start or 0.0)
+    return None if job.in_scheduler.waits else max(job.created, job.in_scheduler.start or 0.0)
 
 
 def _not_begun(job: Job, now: float, launcher: Sequence[str]) -> Stall | None:

@@ -4,11 +4,9 @@ import asyncio
 import getpass
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
-from typing import Protocol
 
 from rankdeck import plugins
 from rankdeck.acceptance.measure import MeasureSession, ended_with_proof
@@ -17,7 +15,6 @@ from rankdeck.backends.launchers import exclude_nodes
 from rankdeck.config.files import command_of
 from rankdeck.errors import LaunchError, RankdeckError, UnknownRunError
 from rankdeck.errors import leaf_errors as errors_in
-from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec
 from rankdeck.model.nodeset import expand_nodes
 from rankdeck.scaling.judge import judge_study
@@ -31,35 +28,10 @@ _LOOK_LIMIT = 30.0
 """Seconds in which nodes must report what runs on them."""
 
 
-class ScalingSession(MeasureSession, Protocol):
-    """What a study needs from a session, beyond measuring."""
-
-    @property
-    def cluster(self) -> Cluster:
-        """The cluster of the session."""
-        ...
-
-    async def find_running(self, limit: float = ...) -> dict[str, str]:
-        """Find jobs on the nodes that are missing in the history; see `Session.find_running`."""
-        ...
-
-    def read_job(self, path: Path) -> JobSpec:
-        """Read a job file; raises ConfigError."""
-        ...
-
-    def starting_often(self) -> AbstractAsyncContextManager[None]:
-        """Inside this block, jobs start faster."""
-        ...
-
-    def excluded(self) -> Mapping[str, str]:
-        """Node -> why new jobs must not use it."""
-        ...
-
-
 class Scaling:
     """Implements `ScalingProtocol`; see `scaling/study.py` for the methods."""
 
-    def __init__(self, session: ScalingSession, store: ScalingStudies) -> None:
+    def __init__(self, session: MeasureSession, store: ScalingStudies) -> None:
         self._session, self.store = session, store
         self._head: KeptStudy | None = None
         self._trials: tuple[Trial, ...] = ()
@@ -78,18 +50,18 @@ class Scaling:
         """Plan a study; no job is started."""
         self._refuse_while_running()
         session, cluster = self._session, self._session.cluster
-        spec = session.read_job(Path(request.file))
-        out = session.excluded()
+        spec = session.control.read_job(Path(request.file))
+        out = session.control.find_excluded()
         chosen = expand_nodes(request.on) if request.on else spec.on
-        free = () if session.chooses_nodes else (node.name for node in cluster.nodes)
+        free = () if session.cluster.can.chooses_nodes else (node.name for node in cluster.nodes)
         names = chosen or tuple(name for name in free if name not in out)
         if named := [name for name in chosen if name in out]:
             raise LaunchError("plan", f"`{named[0]}` is {out[named[0]]}")
-        if not names and not session.chooses_nodes:
+        if not names and not session.cluster.can.chooses_nodes:
             raise ScalingError(f"no node of `{cluster.name}` may be used: all are excluded")
         plan = plan_study(request, cluster, spec, names)
         plan = _with_reader(plan)
-        await session.find_running(_LOOK_LIMIT)
+        await session.control.find_running(_LOOK_LIMIT)
         plan = replace(plan, notes=(*plan.notes, *self._others(plan, out)))
         name = f"s{time.strftime('%Y%m%d-%H%M%S')}-{token_hex(2)}"
         self._head = KeptStudy(id=name, plan=plan, started=0.0, operator=_operator())
@@ -113,7 +85,7 @@ class Scaling:
         if self._head is None:
             raise RankdeckError("nothing is planned")
         head = self._head
-        spec = self._session.read_job(Path(head.plan.file))
+        spec = self._session.control.read_job(Path(head.plan.file))
         if hash_job(spec) != head.plan.spec:
             raise RankdeckError(
                 f"{head.plan.file} has changed since {head.id} began: start a new study"
@@ -137,7 +109,7 @@ class Scaling:
         self._progress = StudyState.RUNNING
         self._touch()
         try:
-            async with self._session.starting_often(), asyncio.TaskGroup() as tasks:
+            async with self._session.control.starting_often(), asyncio.TaskGroup() as tasks:
                 task = self._task = tasks.create_task(self._go(head, spec))
             return not task.cancelled()
         except BaseExceptionGroup as group:
@@ -166,7 +138,7 @@ class Scaling:
         cluster, plan = self._session.cluster, head.plan
         try:
             wanted = job_of(spec, plan.points[place], plan.nodes, head.id)
-            wanted = exclude_nodes(cluster, wanted, self._session.excluded())
+            wanted = exclude_nodes(cluster, wanted, self._session.control.find_excluded())
         except (ScalingError, LaunchError) as error:
             return Trial(point=0, block=0, outcome=TrialOutcome.NOT_STARTED, text=str(error))
         if resting := [name for name in wanted.on if name in self._left]:
@@ -185,7 +157,7 @@ class Scaling:
 
     async def _end_earlier(self, study: str) -> None:
         """End jobs that an earlier console left of this study: they would disturb it."""
-        await self._session.find_running(_LOOK_LIMIT)
+        await self._session.control.find_running(_LOOK_LIMIT)
         for job in self._session.jobs.all():
             if job.plan.part_of == study and (not job.state.final or job.unproven):
                 left = await ended_with_proof(self._session, job.id)

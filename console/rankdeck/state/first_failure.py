@@ -59,7 +59,7 @@ def first_failure(record: JobRecord) -> FirstFailure | None:
         return record.first_failure
     if is_cancelled(record):
         return None
-    if record.slurm and record.slurm.array:
+    if record.in_scheduler and record.in_scheduler.array:
         return _failed_task(record)
     if decided := decided_failure(record):
         return decided

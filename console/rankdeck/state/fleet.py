@@ -5,8 +5,8 @@ Telemetry is stored only here.
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING
@@ -16,7 +16,6 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.deadlines import Deadlines
 from rankdeck.model.health import Ack
 from rankdeck.model.safe_text import clean_line
-from rankdeck.model.schedulers import JOB, ClusterAbout, KubernetesJob, SlurmJob, SlurmPartition
 from rankdeck.rules.head_clock import REMEDY, describe_head_clock, seconds_behind
 from rankdeck.state.fleet_history import EventLog, FleetPictures, Past
 from rankdeck.state.node import EPOCH, NodeState
@@ -24,12 +23,10 @@ from rankdeck_agent.rules.levels import Expected, Health, Level, Reason, growth_
 from rankdeck_agent.wire import Event, HealthReport, Hello, Message, Sample
 
 if TYPE_CHECKING:
-    from rankdeck.model.schedulers import KubernetesNode, SlurmNode
-    from rankdeck.rules.nodes import Peers
+    from rankdeck.model.scheduler_node import SchedulerNode
+    from rankdeck.rules.peers import Peers
 
 log = logging.getLogger(__name__)
-
-
 SWEEP = 5.0
 """Seconds between two searches for metrics that are no longer sent."""
 SILENCE = 0.5
@@ -70,7 +67,7 @@ node: a cold GPU driver takes ten.
 
 def _is_listed(node: NodeState) -> bool:
     """Whether a scheduler has told of the node."""
-    return node.kubernetes is not None or node.slurm is not None
+    return node.in_scheduler is not None
 
 
 class Fleet:
@@ -213,20 +210,12 @@ class Fleet:
         self._changed[name] = None
         return True
 
-    def kubernetes_says(self, name: str, view: "KubernetesNode") -> None:
-        """Take what the API server reports about a node; adds the node if
+    def scheduler_says(self, name: str, view: "SchedulerNode") -> None:
+        """Take what the scheduler reports about a node; adds the node if
         nodes are discovered, else ignores it.
         """
         if self.find(name):
-            self._nodes[name].kubernetes = view
-            self._changed[name] = None
-
-    def slurm_says(self, name: str, view: "SlurmNode") -> None:
-        """Take what Slurm reports about a node; adds the node if nodes
-        are discovered, else ignores it.
-        """
-        if self.find(name):
-            self._nodes[name].slurm = view
+            self._nodes[name].in_scheduler = view
             self._changed[name] = None
 
     def knows(self, name: str) -> bool:
@@ -393,7 +382,7 @@ class Fleet:
     @cached_property
     def _peers(self) -> "Peers":
         """Imported at first use, so that the first screen does not wait for the rules."""
-        from rankdeck.rules.nodes import Peers
+        from rankdeck.rules.peers import Peers
 
         return Peers()
 
@@ -537,7 +526,7 @@ class Fleet:
         """Log which reasons began and ended."""
         name, reasons = state.name, state.health.reasons
         before = self._reasons.get(name, self.event_log.stood(name))
-        known = state.was_heard or state.kubernetes is not None or state.slurm is not None
+        known = state.was_heard or state.in_scheduler is not None
         if reasons is before or (not reasons and not before) or not known:
             return
         self._reasons[name] = reasons
@@ -621,138 +610,3 @@ class Switches:
             switch, port, old.node, old.device,
             old.up if up is None else up, fresh, per_second, now if values or old.at is None else old.at,
         )  # fmt: skip
-
-
-MOST_JOBS, MOST_PARTITIONS = 5_000, 1_000
-
-
-_QUEUE_IS_OLD = 200.0
-"""Seconds after which the age of Slurm's queue is told; while it answers, the
-queue is read at least every two minutes.
-"""
-
-
-class SlurmCluster:
-    """Slurm's queue, ended jobs and partitions; written only by
-    `telemetry/slurm.py`, empty without Slurm.
-    """
-
-    def __init__(self) -> None:
-        self.trouble = ""
-        """Why Slurm sends nothing new, one sentence; "" if it does."""
-        self.user = ""
-        """The user's name in Slurm."""
-        self.read_at: float | None = None
-        """When Slurm told the queue that is here, epoch seconds; None: never."""
-        self.left_out = 0
-        """Jobs in the queue that are not here: it is longer than
-        MOST_JOBS; one's own come first.
-        """
-        self._jobs: dict[str, SlurmJob] = {}
-        self._ended: dict[str, SlurmJob] = {}
-        """Ended jobs from Slurm's accounting."""
-        self._partitions: dict[str, SlurmPartition] = {}
-
-    def words(self, now: float) -> str:
-        """A sentence if the queue is longer than what is shown, or if
-        what is shown is old; "" if neither.
-        """
-        shown = len(self._jobs)
-        cut = f"{shown:,} of {shown + self.left_out:,} jobs in Slurm's queue are shown, yours first"
-        age = now - self.read_at if self.read_at is not None else 0.0
-        old = f"Slurm's queue as it was {age / 60:.0f} min ago: it has not answered since"
-        return "; ".join(
-            filter(None, (cut if self.left_out else "", old if age > _QUEUE_IS_OLD else ""))
-        )
-
-    def put(self, job: SlurmJob) -> None:
-        """Add or update a job in the queue."""
-        if job.id and (job.id in self._jobs or len(self._jobs) < MOST_JOBS):
-            self._jobs[job.id] = self._with_mine(job)
-
-    def put_ended(self, job: SlurmJob) -> None:
-        """Add or update an ended job."""
-        if job.id and len(self._ended) < MOST_JOBS:
-            self._ended[job.id] = self._with_mine(job)
-
-    def _with_mine(self, job: SlurmJob) -> SlurmJob:
-        return replace(job, mine=bool(job.user) and job.user == self.user)
-
-    def drop(self, number: str) -> None:
-        """Remove a job that has left the queue."""
-        self._jobs.pop(number, None)
-
-    def job(self, number: str) -> SlurmJob | None:
-        """The job of this number in the queue, or among the ended ones; None if neither has it."""
-        return self._jobs.get(number) or self._ended.get(number)
-
-    def put_partition(self, partition: SlurmPartition) -> None:
-        """Add or update a partition."""
-        name = partition.name
-        if name and (name in self._partitions or len(self._partitions) < MOST_PARTITIONS):
-            self._partitions[name] = partition
-
-    def drop_partition(self, name: str) -> None:
-        self._partitions.pop(name, None)
-
-    def partitions(self) -> tuple[SlurmPartition, ...]:
-        """The default partition first, then by name."""
-        return tuple(sorted(self._partitions.values(), key=lambda one: (not one.usual, one.name)))
-
-    def jobs(self, known: Collection[str] = ()) -> tuple[SlurmJob, ...]:
-        """Jobs in the queue, then ended ones; in each part the user's own first, then the newest.
-
-        Without jobs whose Slurm id or `place` is in `known`.
-        """
-        found = {**self._ended, **self._jobs}.values()
-        strange = (job for job in found if job.id not in known and job.place not in known)
-        return tuple(
-            sorted(strange, key=lambda job: (job.ended is not None, not job.mine, -job.created))
-        )
-
-
-MOST_KUBERNETES_JOBS = 5_000
-
-
-class KubernetesState:
-    """Jobs and rights in Kubernetes; written only by
-    `telemetry/kubernetes.py`, empty without Kubernetes.
-    """
-
-    def __init__(self) -> None:
-        self.about: ClusterAbout | None = None
-        """None: not asked yet."""
-        self.trouble = ""
-        """Why the API server sends nothing, one sentence; "" if it does."""
-        self._jobs: dict[tuple[str, str], KubernetesJob] = {}
-
-    def put(self, job: KubernetesJob) -> None:
-        """Add or update a job."""
-        key = (job.kind, f"{job.namespace}/{job.name}")
-        if job.kind and job.name and (key in self._jobs or len(self._jobs) < MOST_KUBERNETES_JOBS):
-            self._jobs[key] = job
-
-    def drop(self, kind: str = "", name: str = "") -> None:
-        """Remove the job `name` (as `namespace/name`) of this kind."""
-        self._jobs.pop((kind, name), None)
-
-    def jobs(self, known: Collection[str] = ()) -> tuple[KubernetesJob, ...]:
-        """All jobs, newest first, without those whose Rankdeck id is in `known`."""
-        others = [job for job in self._jobs.values() if not job.ours or job.ours not in known]
-        return tuple(sorted(others, key=lambda job: -job.created))
-
-    def kind_of(self, job_id: str) -> str:
-        """The kind of the job with this Rankdeck id or place
-        (`mpijob/pi`); "" if it is not listed.
-        """
-        found = (one.kind for one in self._jobs.values() if job_id in (one.ours, one.place))
-        return next(found, "")
-
-    def refused(self, *needs: str, kind: str = JOB) -> str:
-        """Which rights for jobs of this kind the user lacks for these needs, one
-        sentence; "" if none, or not known.
-        """
-        missing = self.about.missing(*needs, kind=kind) if self.about else ()
-        if not missing:
-            return ""
-        return f"you may not {', '.join(missing)}: docs/kubernetes.md has the Role"

@@ -10,9 +10,9 @@ from typing import Any
 
 from rankdeck.model.job import Explained, FirstFailure, RankState, State
 from rankdeck.model.job_events import ClockSet, Closing, Connected, Lost, NodeEvent, NotStarted
+from rankdeck.model.queue import ArrayTask, Attempt, QueueStatus
 from rankdeck.model.rank import describe_process_state, exit_status, is_computing
 from rankdeck.model.safe_text import strip_controls
-from rankdeck.model.schedulers import Attempt, SlurmStatus, SlurmTask
 from rankdeck.rules.ends import End, fill_word_caches, program_in
 from rankdeck.state.own_messages import use_own_messages
 from rankdeck.state.record import EndReport, JobRecord, NodeRecord, last_lines, note_looks
@@ -51,7 +51,7 @@ def _take_slurm_report(
     record: JobRecord, node: NodeRecord, event: NodeEvent, said: SlurmReport
 ) -> None:
     """Take the job's present state in Slurm; a final state ends the job."""
-    before = record.slurm or SlurmStatus()
+    before = record.in_scheduler or QueueStatus()
     status = _slurm_status(event, said, before.attempts)
     if status.over:
         # The final report lacks some fields: keep their last values.
@@ -64,7 +64,7 @@ def _take_slurm_report(
             start=before.start,
             nodes=status.nodes or before.nodes,
         )
-    record.slurm = status
+    record.in_scheduler = status
     if status.state == "CANCELLED" and status.over:
         record.cancelled = record.cut_short = True
     if _is_ended_by_slurm(record):
@@ -73,8 +73,8 @@ def _take_slurm_report(
 
 def _slurm_status(
     event: NodeEvent, said: SlurmReport, attempts: tuple[Attempt, ...]
-) -> SlurmStatus:
-    return SlurmStatus(
+) -> QueueStatus:
+    return QueueStatus(
         id=said.id,
         state=said.state,
         reason=said.reason,
@@ -104,7 +104,11 @@ def _slurm_status(
 
 def _is_ended_by_slurm(record: JobRecord) -> bool:
     """Whether Slurm ended the job as a whole; the tasks of an array end one by one."""
-    return record.slurm is not None and record.slurm.decided and not record.slurm.array
+    return (
+        record.in_scheduler is not None
+        and record.in_scheduler.decided
+        and not record.in_scheduler.array
+    )
 
 
 def _release_ranks(record: JobRecord) -> None:
@@ -119,10 +123,10 @@ def _begin_attempt(
     record: JobRecord, node: NodeRecord, event: NodeEvent, said: AttemptBegan
 ) -> None:
     """Slurm queued the job again: keep the run so far as an attempt, and reset the ranks."""
-    before = record.slurm or SlurmStatus()
+    before = record.in_scheduler or QueueStatus()
     run = _finished_attempt(record.ranks.values(), max(said.number - 1, 0), said.text, event.at)
     attempts = (*before.attempts, run)[-_MOST_ATTEMPTS:]
-    record.slurm = replace(before, attempts=attempts, attempt=said.number)
+    record.in_scheduler = replace(before, attempts=attempts, attempt=said.number)
     _reset_ranks(record, node)
 
 
@@ -165,7 +169,7 @@ def _take_task_report(
 ) -> None:
     """Take the present state of one task of an array in Slurm; a final state ends the rank."""
     state = record.ranks[said.rank]
-    before = record.tasks.get(said.rank) or SlurmTask(number=said.rank)
+    before = record.tasks.get(said.rank) or ArrayTask(number=said.rank)
     if said.attempt > before.attempt:
         _begin_task_again(record, state, before, event, said)
         return
@@ -186,14 +190,14 @@ def _take_task_report(
 
 
 def _begin_task_again(
-    record: JobRecord, state: RankState, before: SlurmTask, event: NodeEvent, said: TaskReport
+    record: JobRecord, state: RankState, before: ArrayTask, event: NodeEvent, said: TaskReport
 ) -> None:
     """Keep the run of a task that Slurm queued again, and reset its
     rank: its new node is not known yet.
     """
     run = _finished_attempt([state], before.attempt, said.text, event.at)
     kept = (*before.attempts, run)[-_MOST_ATTEMPTS:]
-    record.tasks[state.rank] = SlurmTask(number=state.rank, attempt=said.attempt, attempts=kept)
+    record.tasks[state.rank] = ArrayTask(number=state.rank, attempt=said.attempt, attempts=kept)
     record.ranks[state.rank] = RankState(
         rank=state.rank, node=event.node, last_line=state.last_line
     )
@@ -202,7 +206,7 @@ def _begin_task_again(
 
 
 def _ended_task(
-    state: RankState, task: SlurmTask, event: NodeEvent, code: int | None, host: str
+    state: RankState, task: ArrayTask, event: NodeEvent, code: int | None, host: str
 ) -> RankState:
     """The rank of a task that is over; `host` is its node or "".
 
@@ -221,24 +225,24 @@ def _ended_task(
     )
 
 
-def slurm_with_tasks(record: JobRecord) -> SlurmStatus | None:
+def slurm_with_tasks(record: JobRecord) -> QueueStatus | None:
     """The job's state in Slurm, with its tasks if it is an array."""
-    if record.slurm is None or not record.tasks:
-        return record.slurm
+    if record.in_scheduler is None or not record.tasks:
+        return record.in_scheduler
     tasks = tuple(task for _, task in sorted(record.tasks.items()))
-    return replace(record.slurm, tasks=tasks)
+    return replace(record.in_scheduler, tasks=tasks)
 
 
 def is_cancelled(record: JobRecord) -> bool:
     """Whether the job was cancelled in Slurm, and not by Rankdeck's gang abort."""
-    status = record.slurm
+    status = record.in_scheduler
     ended = status is not None and status.over and status.state == "CANCELLED"
     return ended and not record.aborted
 
 
 def decided_failure(record: JobRecord) -> FirstFailure | None:
     """The first failure of a job that Slurm ended; None if its ranks show why it ended."""
-    status = record.slurm
+    status = record.in_scheduler
     if status is None or not status.decided or status.state == "CANCELLED":
         return None
     lines = tuple(line for end in record.launchers.values() for line in end.lines)
@@ -276,7 +280,7 @@ def forget_reports(record: JobRecord, node: NodeRecord) -> None:
     node.restored = node.closed = node.sending = False
     node.seen = -1
     record.settled = record.over = False
-    record.slurm = None
+    record.in_scheduler = None
     record.tasks.clear()
     for mark in ("ready", "started"):
         record.marks.pop(mark, None)

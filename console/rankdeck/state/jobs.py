@@ -206,7 +206,7 @@ def job_snapshot(record: JobRecord) -> Job:
         waited=record.waited,
         progress=record.reader.now if record.reader else None,
         marks=dict(record.marks),
-        slurm=slurm_with_tasks(record),
+        in_scheduler=slurm_with_tasks(record),
         clock=record.clock,
         output_coming=any(node.sending for node in record.nodes.values()),
     )
@@ -340,7 +340,9 @@ class Jobs:
         Raises UnknownJobError.
         """
         jobs = self.all() if text else ()
-        names = [(job.id, job.slurm.id if job.slurm else "", job.name) for job in jobs]
+        names = [
+            (job.id, job.in_scheduler.id if job.in_scheduler else "", job.name) for job in jobs
+        ]
         for kind in zip(*names, strict=True):  # the most specific first
             if text in kind:
                 return jobs[kind.index(text)]

@@ -9,7 +9,6 @@ from sys import intern
 from typing import TYPE_CHECKING
 
 from rankdeck.model.health import REMEMBERED, UNHEARD, Ack, of_reasons
-from rankdeck.rules.nodes import merge_kubernetes, with_slurm
 from rankdeck_agent.rules.coverage import CheckResult, Covered, explain_checks, is_event
 from rankdeck_agent.rules.derived import derive_numbers
 from rankdeck_agent.rules.facts import Facts, Memory
@@ -25,7 +24,7 @@ from rankdeck_agent.rules.table import CHECKS, MINUTE, RULES
 from rankdeck_agent.wire import Event, HealthReport
 
 if TYPE_CHECKING:
-    from rankdeck.model.schedulers import KubernetesNode, SlurmNode
+    from rankdeck.model.scheduler_node import SchedulerNode
 
 JUDGED_AGAIN = Reason(
     "node.remembered",
@@ -174,14 +173,13 @@ class NodeJudgement:
     def judge(
         self,
         facts: Facts,
-        kubernetes: "KubernetesNode | None",
-        slurm: "SlurmNode | None",
+        view: "SchedulerNode | None",
         wall: float,
         *,
         tried: bool,
     ) -> None:
-        """Judge again, with schedulers' reports; `wall` (epoch seconds): for
-        acknowledgements; `tried`: see `merge_kubernetes`.
+        """Judge again, with what the scheduler reports; `wall` (epoch seconds): for
+        acknowledgements; `tried`: see `SchedulerNode.merge_health`.
         """
         reported = self._reported_health(facts)
         health, self._memory = combine_health(reported, facts, self._memory)
@@ -191,11 +189,13 @@ class NodeJudgement:
         heard = facts.up and facts.heard_s is not None and facts.heard_s <= facts.patience
         if self._recalled:
             health = self._with_recalled(health, facts.now, heard=heard)
-        health = merge_kubernetes(health, kubernetes, heard=heard, tried=tried)
-        # Acknowledged before Slurm is added: an acknowledged problem is no
-        # reason to report that it still gets jobs.
-        health = with_slurm(apply_acknowledgements(health, self.acks, wall), slurm, heard=heard)
-        self.health = apply_acknowledgements(health, self.acks, wall)
+        # Acknowledged before the scheduler is added: an acknowledged problem is no
+        # reason to report that the node still gets jobs.
+        health = apply_acknowledgements(health, self.acks, wall)
+        if view is not None:
+            health = view.merge_health(health, heard=heard, tried=tried)
+            health = apply_acknowledgements(health, self.acks, wall)
+        self.health = health
 
     def _with_recalled(self, health: Health, now: float, *, heard: bool) -> Health:
         """The health with the recalled reasons, until an agent that has just

@@ -13,7 +13,7 @@ from rankdeck_agent.rules.levels import SUMMARY, Expected, Health, Reason, growt
 from rankdeck_agent.wire import METRICS, Event, HealthReport, Hello, Sample
 
 if TYPE_CHECKING:
-    from rankdeck.model.schedulers import KubernetesNode, SlurmNode
+    from rankdeck.model.scheduler_node import SchedulerNode
     from rankdeck.state.judgement import NewestReport, NodeJudgement
     from rankdeck_agent.rules.coverage import CheckResult
     from rankdeck_agent.rules.facts import Facts
@@ -207,8 +207,8 @@ class NodeState:
         "_charts", "_clock", "_expected", "_heard", "_holes", "_judged_silent", "_judged_skew", "_kept_judgement", "_numbers",
         "_overdue", "_readings", "_sampled", "_skew", "_stale_from", "_swept_at", "_wall", "_wanted_since", "absent", "at", "attach", "blind",
         "events",
-        "failed", "failed_to_attach", "first_heard", "head_behind", "hello", "installed", "kubernetes", "name", "samples", "seen_up",
-        "silent_from", "slurm", "up", "values",
+        "failed", "failed_to_attach", "first_heard", "head_behind", "hello", "in_scheduler", "installed", "name", "samples", "seen_up",
+        "silent_from", "up", "values",
     )  # fmt: skip
 
     def __init__(
@@ -226,13 +226,9 @@ class NodeState:
         """
         self.events: tuple[Event, ...] = ()
         """The newest events, oldest first."""
-        self.kubernetes: KubernetesNode | None = None
-        """What the API server reports about it; None without
-        Kubernetes, or before the first report.
-        """
-        self.slurm: SlurmNode | None = None
-        """What Slurm reports about it; None if Slurm does not know
-        it, or before the first report.
+        self.in_scheduler: SchedulerNode | None = None
+        """What its scheduler reports about it; None if there is none, it
+        does not know the node, or before its first report.
         """
         self.seen_up: frozenset[tuple[str, str]] = _NO_LINKS
         """(metric, device) of links that this console has seen up."""
@@ -622,7 +618,7 @@ class NodeState:
             # An installed agent judges the node even when no console is open.
             self._judgement.recall(())
         self._judged_skew, self._judged_silent = self.skew, self.silent
-        self._judgement.judge(self._facts(), self.kubernetes, self.slurm, self._wall(), tried=tried)
+        self._judgement.judge(self._facts(), self.in_scheduler, self._wall(), tried=tried)
 
     # ---- inside
 

@@ -16,9 +16,9 @@ from rankdeck.model.job import (
     State,
 )
 from rankdeck.model.job_events import NodeEvent
+from rankdeck.model.queue import ArrayTask, QueueStatus
 from rankdeck.model.rank import Activity
 from rankdeck.model.safe_text import strip_controls
-from rankdeck.model.schedulers import SlurmStatus, SlurmTask
 from rankdeck.rules.ends import End
 from rankdeck.rules.progress import ProgressReader
 from rankdeck.state.lines import RankLog, line_memory_share
@@ -142,8 +142,8 @@ class JobRecord:
     """Why parts of it do not run yet, in the words of its keeper; "" if all run."""
     waited: float = 0.0
     """When it last began or stopped to wait, epoch seconds."""
-    slurm: SlurmStatus | None = None
-    tasks: dict[int, SlurmTask] = field(default_factory=dict[int, SlurmTask])
+    in_scheduler: QueueStatus | None = None
+    tasks: dict[int, ArrayTask] = field(default_factory=dict[int, ArrayTask])
     """Number of a task of an array -> its state in Slurm."""
     marks: dict[str, float] = field(default_factory=dict[str, float])
     reader: ProgressReader | None = None
@@ -270,8 +270,10 @@ def restored_record(job: Job) -> JobRecord:
     record.kept = job.kept
     record.settled = job.state.final
     record.marks = dict(job.marks)
-    record.slurm, record.stalled = job.slurm, job.stalled
-    record.tasks = {task.number: task for task in job.slurm.tasks} if job.slurm else {}
+    record.in_scheduler, record.stalled = job.in_scheduler, job.stalled
+    record.tasks = (
+        {task.number: task for task in job.in_scheduler.tasks} if job.in_scheduler else {}
+    )
     record.reader = _reader(job.plan, job.progress)
     for node in record.nodes.values():
         node.restored, node.closed = True, job.state.final

@@ -16,11 +16,11 @@ from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
 from textual.widgets import Input
 
-from rankdeck.config.allocations import allocation_offer
 from rankdeck.config.user import UiSettings
 from rankdeck.errors import HostKeyError, RankdeckError, leaf_errors
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.safe_text import printable_line
+from rankdeck.schedulers.slurm.allocations import allocation_offer
 from rankdeck.state.fleet import Fleet
 from rankdeck.ui import actions, command_actions, terminal, themes
 from rankdeck.ui.actions import Tour
@@ -242,7 +242,7 @@ class RankdeckApp(FrameDiff):
         """
         self.pay_frame_debt()
         self._idle.look()
-        question = self.session.pending_question if self.session else None
+        question = self.session.questions.pending if self.session else None
         if question is not self._asked:
             # First, so that what the old dialog still answers is not taken
             # for an answer to the new question.
@@ -257,7 +257,7 @@ class RankdeckApp(FrameDiff):
 
         def answered(answers: "Answers") -> None:
             if self._asked is question:
-                self.need_session().answer_question(answers)
+                self.need_session().questions.answer(answers)
 
         if isinstance(question, HostKeyError):
             self._question = trust = host_key_question(question)
@@ -295,7 +295,7 @@ class RankdeckApp(FrameDiff):
             self._levels.update(levels)
         if self.session is not None:
             screen = self.top_screen
-            self.session.want(screen.wanted_nodes() if screen else frozenset())
+            self.session.hearing.want(screen.wanted_nodes() if screen else frozenset())
 
     # ---- the open cluster
 

@@ -10,6 +10,8 @@ from rankdeck.config.files import expand_path
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import printable_line
 from rankdeck.rules import query
+from rankdeck.schedulers.kubernetes.choose_namespace import change_namespace, known_namespaces
+from rankdeck.schedulers.slurm.choose_allocation import change_allocation, known_allocations
 from rankdeck.ui import actions, fleet_views, formatting
 from rankdeck.ui.actions import DEMO, ELSEWHERE, ENDED, FILE
 from rankdeck.ui.fleet_views import FleetView
@@ -26,12 +28,6 @@ from rankdeck.ui.operations import (
     silence_nodes,
     target_nodes,
     write_job_report,
-)
-from rankdeck.ui.other_clusters import (
-    change_allocation,
-    change_namespace,
-    known_allocations,
-    known_namespaces,
 )
 from rankdeck.ui.screens import base
 from rankdeck_agent.wire import LAUNCHER
@@ -64,7 +60,7 @@ def argument_choices(console: "Console", argument: str) -> list[str]:
     if session is None:
         return []
     if argument == "FILE":
-        return [str(path) for path in session.job_files()]
+        return [str(path) for path in session.control.job_files()]
     every = {"ID": True, "JOB": False}.get(argument)
     return [] if every is None else [j.id for j in session.jobs.all() if every or not j.state.final]
 
@@ -241,7 +237,7 @@ def _mark(console: "Console", text: str) -> None:
 def _resume(console: "Console", text: str) -> None:
     if text not in ("", ANYWAY):
         raise actions.CommandError(f"write `resume`, or `resume {ANYWAY}`")
-    from rankdeck.ui.slurm_operations import ask_service
+    from rankdeck.schedulers.slurm.questions import ask_service
 
     ask_service(console, "resume", _nodes(console), anyway=text == ANYWAY)
 
@@ -249,7 +245,7 @@ def _resume(console: "Console", text: str) -> None:
 def _drain(console: "Console", text: str) -> None:
     nodes, cluster = _nodes(console), console.cluster
     if cluster.can.queue and cluster.options.get("login"):
-        from rankdeck.ui.slurm_operations import ask_service
+        from rankdeck.schedulers.slurm.questions import ask_service
 
         ask_service(console, "drain", nodes, text)
         return
@@ -267,7 +263,7 @@ def _change(do: str) -> Callable[["Console", str], None]:
     """The command that does this to the chosen jobs of Slurm."""
 
     def change(console: "Console", text: str) -> None:
-        from rankdeck.ui.slurm_operations import ask_change, chosen_jobs
+        from rankdeck.schedulers.slurm.questions import ask_change, chosen_jobs
 
         if bool(text) != (do == "timelimit"):
             raise actions.CommandError(f"write `{do}{' 02:00:00' if do == 'timelimit' else ''}`")
@@ -287,7 +283,7 @@ QUESTIONS = {
 
 
 def _slurm(console: "Console", text: str) -> None:
-    from rankdeck.ui.slurm_operations import ask_slurm, chosen_jobs
+    from rankdeck.schedulers.slurm.questions import ask_slurm, chosen_jobs
 
     what = text or "job"
     if what not in QUESTIONS:
@@ -329,7 +325,7 @@ def _ascii(console: "Console", _: str) -> None:
 
 def toggle_tour(console: "Console") -> None:
     """Begin the tour on the demo, or end it."""
-    files = console.need_session().job_files()
+    files = console.need_session().control.job_files()
     here = console.cluster.name == DEMO and any(file.stem == FILE for file in files)
     if not here and console.tour.place is None:
         console.say(ELSEWHERE, "warn")

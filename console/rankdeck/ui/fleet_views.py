@@ -41,7 +41,6 @@ from rankdeck_agent.wire import METRICS
 
 if TYPE_CHECKING:
     from rankdeck.model.job import Job
-    from rankdeck.model.schedulers import SlurmNode
 
 
 BAR = 6
@@ -90,25 +89,6 @@ NUMBERS: tuple[NodeColumn, ...] = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class SlurmColumn:
-    """A column with what Slurm says about a node."""
-
-    title: str
-    width: int
-    keep: int
-    say: Callable[["SlurmNode"], str]
-    right: bool = False
-
-
-SLURM: tuple[SlurmColumn, ...] = (
-    SlurmColumn("SLURM", 12, 9, lambda view: view.words or "gone"),
-    SlurmColumn("JOBS", 4, 6, lambda view: str(len(view.jobs) or ""), right=True),
-    SlurmColumn("GRES", 14, 6, lambda view: view.gres_words),
-    SlurmColumn("PARTITION", 12, 3, lambda view: ",".join(view.partitions)),
-    SlurmColumn("FEATURES", 12, 1, lambda view: view.features),
-)
-"""Shown if Slurm knows some node, as many as fit."""
 BY_TITLE = {column.title: column for column in NUMBERS}
 SORTS = ("STATE", "NODE", *(column.title for column in NUMBERS), "SEEN")
 SORTED = {title.split()[0]: title for title in SORTS}

@@ -1,7 +1,7 @@
 """How every screen writes numbers, ages, signals, and the state of nodes and ranks."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from rankdeck.model.health import REMEMBERED, Occurrence, with_device
@@ -150,14 +150,14 @@ def word_of(level: Level, *, acknowledged: bool) -> str:
 
 def describe_worst_reason(node: NodeState) -> str:
     """The worst reason and how many more there are; without reasons, whether it is
-    silenced, or only Kubernetes says that all is well.
+    silenced, or only its scheduler says that all is well.
     """
     if node.health.reasons:
         return describe_worst_cause(node.health.reasons)
     if silenced := node.silenced:
         return f"silenced until {format_day(silenced.until)}"
-    unheard = node.kubernetes is not None and not node.was_heard
-    return "by Kubernetes alone: no agent is heard" if unheard else ""
+    view = node.in_scheduler
+    return view.alone if view is not None and not node.was_heard else ""
 
 
 def describe_worst_cause(reasons: Sequence[Reason]) -> str:
@@ -180,7 +180,8 @@ def describe_occurrence(one: Occurrence) -> str:
 def node_subject(node: NodeState) -> Subject:
     """The node as filters see it."""
     word = word_of(node.health.level, acknowledged=is_acknowledged(node))
-    text = f"{node.name} {word} {describe_worst_reason(node)} {_slurm_words(node)}"
+    searched = printable_line(node.in_scheduler.searched, 4000) if node.in_scheduler else ""
+    text = f"{node.name} {word} {describe_worst_reason(node)} {searched}"
     checks = frozenset(reason.check for reason in node.health.reasons)
     return Subject(
         text,
@@ -188,29 +189,8 @@ def node_subject(node: NodeState) -> Subject:
         lambda metric: node_number(node, metric),
         node.name,
         checks,
-        lambda word: _slurm_values(node, word),
+        lambda word: node.in_scheduler.values_of(word) if node.in_scheduler else (),
     )
-
-
-def _slurm_values(node: NodeState, word: str) -> Iterable[str]:
-    """The users with Slurm jobs on the node, its partitions, and why it
-    is out of service, for the filter.
-    """
-    view = node.slurm
-    if view is None:
-        return ()
-    if word == "user":
-        return (job.partition(" ")[2] for job in view.jobs)
-    return view.partitions if word == "partition" else (view.reason,) if word == "reason" else ()
-
-
-def _slurm_words(node: NodeState) -> str:
-    """Slurm's words about a node, for the filter."""
-    view = node.slurm
-    if view is None:
-        return ""
-    words = (view.words, *view.partitions, view.features, view.reason, *view.gres, *view.jobs)
-    return printable_line(" ".join(words), 4000)
 
 
 def is_simulated(node: NodeState, metric: str) -> bool:

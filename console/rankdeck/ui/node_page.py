@@ -68,46 +68,13 @@ def _since(node: NodeState, reason: Reason) -> str:
     return f"  {formatting.format_age(age)}" if age is not None else ""
 
 
-def kubernetes_lines(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
-    """What Kubernetes says about the node: its conditions verbatim, taints, devices, jobs."""
-    view = node.kubernetes
-    if view is None:
+def scheduler_lines(node: NodeState, width: int) -> list[Runs]:
+    """What the scheduler says about the node."""
+    view = node.in_scheduler
+    if view is None or not (view.said or view.remark):
         return []
-    conditions = (
-        "; ".join(filter(None, (f"{one.status} {one.reason}".strip(), one.message)))
-        for one in view.conditions
-    )
-    rows = [
-        *zip((one.type for one in view.conditions), conditions, strict=True),
-        *(("taint", taint) for taint in view.taints),
-        *((name, count.words) for name, count in view.devices.items()),
-        *(("job", job) for job in view.jobs),
-    ]
-    after = ", ".join(
-        filter(None, ("cordoned" if view.unschedulable else "", printable_line(view.kubelet)))
-    )
-    return [*section_title(node, "Kubernetes", "-", after), *field_lines(rows, width)]
-
-
-def slurm_lines(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
-    """What Slurm says about the node: its state and why, partitions, what is in use, jobs."""
-    view = node.slurm
-    if view is None or view.gone:
-        return []
-    since = formatting.format_day(view.since) if view.since else ""
-    who = ", ".join(filter(None, (f"by {view.by}" if view.by else "", since)))
-    rows = [
-        ("state", view.words),
-        ("reason", f"{view.reason} ({who})" if view.reason and who else view.reason),
-        ("partitions", ", ".join(view.partitions)),
-        ("features", view.features),
-        ("GRES in use", view.gres_words),
-        ("CPUs in use", f"{view.cpus_used}/{view.cpus}"),
-        ("memory given out", f"{view.memory_used:,} of {view.memory:,} MB"),
-        *(("job", job) for job in view.jobs),
-    ]
-    filled = [(name, text) for name, text in rows if text]
-    return [*section_title(node, "Slurm", "-"), *field_lines(filled, width)]
+    title = section_title(node, view.title, "-", printable_line(view.remark))
+    return [*title, *field_lines(view.said, width)]
 
 
 def field_lines(rows: Sequence[tuple[str, str]], width: int) -> list[Runs]:

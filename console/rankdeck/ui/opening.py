@@ -43,6 +43,6 @@ def _loaded(module: str) -> Any:  # noqa: ANN401 - a module
     """Import `module`, and what the first message from a node needs, so that
     no key waits for these imports later.
     """
-    for name in ("rankdeck.rules.nodes", "rankdeck.state.judgement"):
+    for name in ("rankdeck.rules.expectations", "rankdeck.state.judgement"):
         import_module(name)
     return import_module(module)

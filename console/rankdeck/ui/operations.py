@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rankdeck.errors import NodeError
     from rankdeck.images.copy import CopyState
     from rankdeck.model.job import Job, JobSpec
-    from rankdeck.model.schedulers import Attempt
+    from rankdeck.model.queue import Attempt
     from rankdeck.runtimes import Runtime
     from rankdeck.ui.protocols import Console
     from rankdeck.ui.widgets.logview import LogView
@@ -68,7 +68,7 @@ def in_background(
 
 def is_off(console: "Console", need: str, what: "JobSpec | str") -> bool:
     """Whether this user has no right to do this (see `Session.why_not`); if so, say why."""
-    why = console.need_session().why_not(need, what)
+    why = console.need_session().control.why_not(need, what)
     if why:
         console.say(why, "warn")
     return bool(why)
@@ -89,7 +89,9 @@ def launch_job(console: "Console", spec: "JobSpec") -> None:
         console.say(f"{spec.name}: image {copied}")
 
     console.say(f"starting {spec.name}…")
-    in_background(console, "launch", _open(console, console.need_session().launch(spec, tell)))
+    in_background(
+        console, "launch", _open(console, console.need_session().control.launch(spec, tell))
+    )
 
 
 async def _open(console: "Console", made: Awaitable[str]) -> None:
@@ -104,14 +106,14 @@ def attach_job(console: "Console", name: str) -> None:
     if is_off(console, "follow", name):
         return
     console.say(f"reading {name} …", "dim")
-    in_background(console, "attach", _open(console, console.need_session().attach(name)))
+    in_background(console, "attach", _open(console, console.need_session().control.attach(name)))
 
 
 def list_ended(console: "Console") -> None:
     """Also list jobs that ended in the last day; Slurm's accounting is asked once."""
 
     async def ask() -> None:
-        console.say(await console.need_session().list_ended(), "warn")
+        console.say(await console.need_session().queue.list_ended(), "warn")
 
     console.goto("jobs")
     console.say("asking Slurm's accounting …", "dim")
@@ -125,7 +127,9 @@ def ask_cancel(console: "Console", job_id: str, tasks: Sequence[int] = ()) -> No
     session = console.need_session()
 
     async def end() -> None:
-        report = await (session.cancel_tasks(job_id, tasks) if tasks else session.cancel(job_id))
+        report = await (
+            session.control.cancel_tasks(job_id, tasks) if tasks else session.control.cancel(job_id)
+        )
         console.say("")
         console.push_screen(report_note(report))
 
@@ -147,9 +151,9 @@ def show_attempt(console: "Console", job_id: str, view: "LogView", number: int) 
     """
 
     async def show() -> None:
-        run = await console.need_session().log_run(job_id, number)
+        run = await console.need_session().control.find_run(job_id, number)
         view.want(replace(view.wanted, run=(number, run)))
-        slurm = console.need_session().jobs.job(job_id).slurm
+        slurm = console.need_session().jobs.job(job_id).in_scheduler
         earlier = [one for one in slurm.attempts if one.number == number] if slurm else []
         console.say(attempt_words(earlier[0]) if earlier else f"attempt {number}, the newest")
 
@@ -168,13 +172,15 @@ def attempt_words(attempt: "Attempt") -> str:
 def replay_job(console: "Console", job_id: str, speed: float = SPEED) -> None:
     """Read what a job's nodes kept and show it as it happened, `speed` times as fast."""
     console.say(f"reading {job_id} back from its nodes …", "dim")
-    in_background(console, "replay", _open(console, console.need_session().replay(job_id, speed)))
+    in_background(
+        console, "replay", _open(console, console.need_session().control.replay(job_id, speed))
+    )
 
 
 def forget_replay(console: "Console", job_id: str) -> None:
     """Remove a replay from the list; the job itself stays."""
     with errors_shown(console):
-        console.need_session().forget(job_id)
+        console.need_session().following.forget(job_id)
         console.say("the replay is forgotten, the job itself is not", "ok")
 
 
@@ -182,7 +188,9 @@ def write_job_report(console: "Console", job_id: str, path: "Path") -> None:
     """Write everything about a job to this new file."""
 
     async def write() -> None:
-        missing = await console.need_session().report(job_id, path, page=path.suffix == ".html")
+        missing = await console.need_session().control.report(
+            job_id, path, page=path.suffix == ".html"
+        )
         console.say(f"written: {path}", "ok")
         for node, why in list(missing.items())[:1]:
             console.say(f"not in it: {node}: {why}{_and_more(missing)}", "warn")
@@ -249,12 +257,14 @@ def run_on_nodes(console: "Console", command: str) -> None:
         console.say("no node is marked", "warn")
         return
     with errors_shown(console):
-        console.push_screen(base.make_screen("sh", console.need_session().command(nodes, command)))
+        console.push_screen(
+            base.make_screen("sh", console.need_session().nodes.run_command(nodes, command))
+        )
 
 
 def show_last(console: "Console") -> None:
     """Show the last command that was run on nodes."""
-    if commands := console.need_session().commands:
+    if commands := console.need_session().nodes.commands:
         console.push_screen(base.make_screen("sh", commands[-1]))
     else:
         console.say("no command was run yet; ! on Fleet runs one", "dim")
@@ -283,7 +293,7 @@ def on_terminal(console: "Console", node: str, words: Sequence[str], what: str) 
         console.say("no `ssh` on this machine: install OpenSSH's client", "warn")
         return
     with errors_shown(console):
-        argv = console.need_session().shell_command(node, words)
+        argv = console.need_session().nodes.shell_command(node, words)
         in_background(console, "shell", _lend(console, node, argv, what))
 
 
@@ -333,7 +343,7 @@ async def _lend(console: "Console", node: str, argv: Sequence[str], what: str) -
 
 
 def copy_file(console: "Console", nodes: Sequence[str], file: Path, path: str = "") -> None:
-    """Copy a file from this machine to nodes; `path` as in `Session.copy_file`.
+    """Copy a file from this machine to nodes; `path`: where to; "": the same name.
 
     Raises CommandError.
     """
@@ -347,15 +357,19 @@ def copy_file(console: "Console", nodes: Sequence[str], file: Path, path: str = 
             console.say(f"{file.name}: {progress_words(state)}")
 
     console.say(f"copying {file.name} to {nodes_phrase(nodes)} …")
-    work = console.need_session().copy_file(file, path, nodes, tell)
-    copied = _copied(console, work, nodes, f"{file.name} is on {{}}")
+    images = console.need_session().images
+
+    async def push() -> Mapping[str, "NodeError"]:
+        return (await images.push(file, path, nodes, tell))[1]
+
+    copied = _copied(console, push(), nodes, f"{file.name} is on {{}}")
     in_background(console, "cp", copied, exclusive=False)
 
 
 def fetch_file(console: "Console", nodes: Sequence[str], path: str, folder: Path) -> None:
     """Copy this file from nodes into a folder here."""
     console.say(f"copying {path} from {nodes_phrase(nodes)} …")
-    work = console.need_session().fetch(
+    work = console.need_session().images.fetch(
         path, nodes, folder, lambda state: console.say(f"{path}: {state.words}")
     )
     well = f"{path} of {{}} is in {folder}, as NAME.NODE"
@@ -479,7 +493,7 @@ def store_acknowledgements(console: "Console", acks: Sequence[Ack], done: str) -
     """
 
     async def store() -> None:
-        await console.need_session().acknowledge(*acks)
+        await console.need_session().node_records.acknowledge(*acks)
         console.say(done, "ok")
 
     in_background(console, "acknowledge", store(), exclusive=False)

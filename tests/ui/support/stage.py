@@ -33,18 +33,7 @@ from rankdeck.model.job import (
 )
 from rankdeck.model.patterns import search_pattern
 from rankdeck.model.process import NodeProcess
-from rankdeck.model.schedulers import (
-    JobChange,
-    JobOrder,
-    KubernetesJob,
-    LogRun,
-    Namespaces,
-    ServiceChange,
-    ServiceOrder,
-    SlurmJob,
-    SlurmPages,
-    SlurmPartition,
-)
+from rankdeck.model.queue import LogRun, Partition
 from rankdeck.preflight.findings import Finding
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.command import CommandRun, CommandState, FoundProcesses
@@ -52,6 +41,15 @@ from rankdeck.remote.questions import Answers, LoginQuestion
 from rankdeck.remote.user_ssh import UserSsh
 from rankdeck.rules.inspect import Inspection, Look, conclude_inspection
 from rankdeck.scaling.study import ScalingProtocol
+from rankdeck.schedulers.kubernetes.values import KubernetesJob, Namespaces
+from rankdeck.schedulers.orders import (
+    JobChange,
+    JobOrder,
+    SchedulerPages,
+    ServiceChange,
+    ServiceOrder,
+)
+from rankdeck.schedulers.slurm.values import SlurmJob
 from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.fleet_history import Messages
 from rankdeck.state.history import HistoryState
@@ -97,22 +95,25 @@ def plan_of(job: str, nodes: int, per_node: int) -> Plan:
     )
 
 
-class KnownNamespaces:
-    """The API server's answer about namespaces, which a test gives."""
-
-    def __init__(self) -> None:
-        self.answer = self.known_namespaces = Namespaces()
-
-    async def namespaces(self, also: str = "") -> Namespaces:
-        del also
-        self.known_namespaces = self.answer
-        return self.answer
+PARTS = (
+    "control",
+    "following",
+    "hearing",
+    "history",
+    "images",
+    "node_records",
+    "nodes",
+    "questions",
+    "queue",
+    "site_past",
+)
+"""The parts of a session whose methods the double has."""
 
 
 class SessionDouble:
-    """The session's methods, which record the calls.
+    """The methods of a session's parts, which record the calls: it plays all parts itself.
 
-    tests/ui/test_opening.py compares them with those of the real one.
+    tests/ui/test_opening.py compares them with those of the real ones.
     """
 
     clock = staticmethod(time.monotonic)
@@ -124,9 +125,11 @@ class SessionDouble:
         self.switches = Switches(cluster)
         self.jobs = Jobs()
         self.messages = Messages()
-        self.history_state = HistoryState("", "", "")
+        for part in PARTS:
+            setattr(self, part, self)
+        self.state = HistoryState("", "", "")
         self.connecting = (0, 0)
-        self.pending_question: HostKeyError | LoginQuestion | None = None
+        self.pending: HostKeyError | LoginQuestion | None = None
         self.answers: list[Answers] = []
         self.launched: list[str] = []
         self.copies: list[CopyState] = []
@@ -141,7 +144,7 @@ class SessionDouble:
         self.runs: list[LogRun] = []
         """The log of each run of a job."""
         self.held: list[str] = []
-        self.site_past: PastView | None = None
+        self.past_view: PastView | None = None
         self.looked_back: list[tuple[str, float, float | None]] = []
         self.commands: list[CommandRun] = []
         self.running: list[NodeProcess] = []
@@ -165,16 +168,17 @@ class SessionDouble:
         self.ended: list[SlurmJob] = []
         self.no_history = ""
         self.left_out = ""
-        self.parts: list[SlurmPartition] = []
+        self.parts: list[Partition] = []
         self.ordered: list[tuple[ServiceOrder, str]] = []
         self.changes: list[ServiceChange] = []
         """Answers of Slurm to successive orders."""
         self.job_orders: list[tuple[JobOrder, str]] = []
         self.job_changes: list[JobChange] = []
         """Answers of Slurm to successive orders about jobs."""
-        self.kubernetes_client = KnownNamespaces()
+        self.known_namespaces = self.namespaces_there = Namespaces()
+        """The API server's answer about namespaces, which a test gives."""
         self.slurm_asked: list[tuple[str, tuple[str, ...]]] = []
-        self.slurm_says = SlurmPages()
+        self.slurm_says = SchedulerPages()
         self.refused: dict[str, str] = {}
         """Refused operation -> why."""
         self.files: tuple[Path, ...] = ()
@@ -186,12 +190,17 @@ class SessionDouble:
 
     # ---- methods that the console calls
 
+    async def namespaces(self, also: str = "") -> Namespaces:
+        del also
+        self.known_namespaces = self.namespaces_there
+        return self.namespaces_there
+
     def want(self, nodes) -> None:
         self.wanted = nodes
 
-    def answer_question(self, answers: Answers) -> None:
+    def answer(self, answers: Answers) -> None:
         self.answers.append(answers)
-        self.pending_question = None
+        self.pending = None
 
     def job_files(self) -> tuple[Path, ...]:
         return self.files
@@ -228,7 +237,7 @@ class SessionDouble:
         self._place(plan)
         return self.jobs.add(plan, time.time()).id
 
-    async def log_run(self, job_id: str, number: int) -> LogRun:
+    async def find_run(self, job_id: str, number: int) -> LogRun:
         if number >= len(self.runs):
             raise RankdeckError(f"{job_id} has the runs 0 to {len(self.runs) - 1}")
         return self.runs[number]
@@ -248,20 +257,21 @@ class SessionDouble:
         del what
         return self.refused.get(need, "")
 
-    def others(self) -> list[KubernetesJob | SlurmJob]:
+    def others(self, known) -> list[KubernetesJob | SlurmJob]:
+        del known
         return self.listed
 
     async def list_ended(self) -> str:
         self.listed += self.ended
         return self.no_history
 
-    def queue_words(self) -> str:
+    def words(self) -> str:
         return self.left_out
 
-    def partitions(self) -> list[SlurmPartition]:
+    def partitions(self) -> list[Partition]:
         return self.parts
 
-    async def service(self, order: ServiceOrder, agreed: str = "") -> ServiceChange:
+    async def change_service(self, order: ServiceOrder, agreed: str = "") -> ServiceChange:
         self.ordered.append((order, agreed))
         return self.changes.pop(0)
 
@@ -269,11 +279,11 @@ class SessionDouble:
         self.job_orders.append((order, agreed))
         return self.job_changes.pop(0)
 
-    async def ask_slurm(self, what: str, jobs=()) -> SlurmPages:
+    async def ask(self, what: str, jobs=()) -> SchedulerPages:
         self.slurm_asked.append((what, tuple(jobs)))
         return self.slurm_says
 
-    def queued(self, number: str) -> SlurmJob | None:
+    def entry(self, number: str) -> SlurmJob | None:
         return next(
             (one for one in self.listed if isinstance(one, SlurmJob) and one.id == number), None
         )
@@ -285,28 +295,28 @@ class SessionDouble:
         self.jobs.add(plan, time.time())
         return plan.job
 
-    def command(self, nodes, command: str) -> CommandRun:
+    def run_command(self, nodes, command: str) -> CommandRun:
         run = CommandRun(Agents(NoShell()), CommandState(command, nodes), 10.0)
         self.commands = [*self.commands, run]
         return run
 
-    async def processes(self, nodes) -> FoundProcesses:
+    async def find_processes(self, nodes) -> FoundProcesses:
         wanted = tuple(one for one in self.running if one.node in set(nodes))
         return FoundProcesses(wanted, dict(self.not_asked))
 
-    async def signal(self, name: str, some) -> dict[str, str]:
+    async def send_signal(self, name: str, some) -> dict[str, str]:
         self.signalled.append((name, tuple(one.pid for one in some)))
         return {}
 
-    async def lacking(self, specs) -> dict[str, str]:
+    async def find_lacking(self, specs) -> dict[str, str]:
         return {spec.file: self.lacks.get(spec.file, "") for spec in specs}
 
-    async def copy_file(self, file: Path, to: str, nodes, tell) -> dict[str, NodeError]:
+    async def push(self, file: Path, to: str, nodes, tell) -> tuple[str, dict[str, NodeError]]:
         self.copied_files.append((file, to, tuple(nodes)))
-        return {}
+        return "", {}
 
-    async def fetch(self, path: str, nodes, to: Path, tell) -> dict[str, NodeError]:
-        self.fetched_files.append((path, tuple(nodes), to))
+    async def fetch(self, path: str, nodes, folder: Path, tell) -> dict[str, NodeError]:
+        self.fetched_files.append((path, tuple(nodes), folder))
         return {}
 
     def shell_command(self, node: str, words=()) -> tuple[str, ...]:
@@ -356,9 +366,9 @@ class SessionDouble:
             valid |= {(one.node, one.check, one.device): one} if one.until else {}
         self.fleet.set_acks(one for one in valid.values() if one.until > time.time())
 
-    def past(self, node: str, hours: float, until: float | None = None) -> PastView | None:
+    def view(self, node: str, hours: float, until: float | None = None) -> PastView | None:
         self.looked_back.append((node, hours, until))
-        return self.site_past
+        return self.past_view
 
     def hold(self, job_id: str) -> None:
         self.held.append(job_id)
@@ -368,7 +378,7 @@ class SessionDouble:
         del backlog
         self.watched.append((job_id, tuple(ranks)))
 
-    def output(self, job_id: str, rank: int) -> "OnNode":
+    def read_output(self, job_id: str, rank: int) -> "OnNode":
         if rank not in self.on_node:
             raise AgentError("node01", f"rank {rank} has no output")
         return OnNode(job_id, self.on_node[rank])

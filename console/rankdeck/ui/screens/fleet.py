@@ -11,6 +11,7 @@ from textual.widget import Widget
 
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import printable_line
+from rankdeck.model.scheduler_node import SchedulerColumn
 from rankdeck.rules import query
 from rankdeck.state.fleet import Changes, NodeState
 from rankdeck.state.fleet_history import FleetPicture
@@ -112,8 +113,8 @@ class FleetScreen(BaseScreen):
         self._simulated: Counter[str] = Counter()
         """Prefix of simulated metrics -> number of nodes."""
         self._marks: frozenset[str] = frozenset()
-        self._has_slurm = False
-        """Whether Slurm knows some node."""
+        self._said: Sequence[SchedulerColumn] = ()
+        """The columns with what the scheduler says, once it knows some node."""
         self._witnesses: dict[str, str] = {}
         """Metric of a usual column -> a node that has the metric, or should have it."""
         self._map_seen: tuple[object, ...] = ()
@@ -148,29 +149,27 @@ class FleetScreen(BaseScreen):
                 keep=11,
             ),
             Column("STATE", 9, lambda row, _: self._state(row), keep=10),
-            *self._slurm_columns(),
+            *self._scheduler_columns(),
             *numbers,
             Column("SEEN", 5, lambda row, _: [(self._seen(row), "dim")], right=True, keep=2),
             Column("WHY", 12, lambda row, _: self._why(row), keep=7, grow=True, least=40),
         )
 
-    def _slurm_columns(self) -> tuple[Column, ...]:
-        """The columns for Slurm, if it knows some node."""
-        if not self._has_slurm or self.view.columns:
-            return ()
+    def _scheduler_columns(self) -> tuple[Column, ...]:
+        """The columns for what the scheduler says; none if the view has its own."""
         return tuple(
             Column(
                 one.title,
                 one.width,
-                lambda row, _, one=one: self._slurm_cell(one, row),
+                lambda row, _, one=one: self._scheduler_cell(one, row),
                 right=one.right,
                 keep=one.keep,
             )
-            for one in fleet_views.SLURM
+            for one in (() if self.view.columns else self._said)
         )
 
-    def _slurm_cell(self, column: fleet_views.SlurmColumn, row: str) -> Runs:
-        view = self._states[row].slurm
+    def _scheduler_cell(self, column: SchedulerColumn, row: str) -> Runs:
+        view = self._states[row].in_scheduler
         if view is None or isinstance(self._instant, PastFleet):
             return [(formatting.NOTHING, "dim")]
         return [(printable_line(column.say(view)), "warn" if view.out else "text")]
@@ -268,13 +267,13 @@ class FleetScreen(BaseScreen):
             return
         self._overview_due, self._overview_size = False, size
         nodes = tuple(self._states[name] for name in self.table.rows)
-        done, of = session.connecting
+        done, of = session.hearing.connecting
         opening = f"connecting to {of - done:,} more nodes" if done < of else ""
         scene = fleet_views.Overview(
             session.fleet,
             nodes,
             session.jobs.all(),
-            len(session.others()),
+            len(session.queue.others(session.jobs.all())),
             self.console.moment,
             opening,
         )
@@ -302,7 +301,7 @@ class FleetScreen(BaseScreen):
             self._show_rows()
         self._note_simulated(moved)
         self._note_reported(moved)
-        self._note_slurm(moved)
+        self._note_scheduler(moved)
 
     def _note_simulated(self, moved: Iterable[str]) -> None:
         for name in moved:
@@ -312,9 +311,10 @@ class FleetScreen(BaseScreen):
                 self._simulated.update(now)
                 self._simulated.subtract(before)
 
-    def _note_slurm(self, moved: Iterable[str]) -> None:
-        if not self._has_slurm and any(self._states[name].slurm is not None for name in moved):
-            self._has_slurm = True
+    def _note_scheduler(self, moved: Iterable[str]) -> None:
+        views = (self._states[name].in_scheduler for name in moved)
+        if not self._said and (columns := next((one.columns for one in views if one), ())):
+            self._said = columns
             self.on_resize()
 
     def _note_reported(self, moved: Iterable[str]) -> None:

@@ -9,13 +9,13 @@ from typing import ClassVar
 
 from textual.widget import Widget
 
-from rankdeck.backends.kubernetes import UNMARKED_LIMIT, is_untagged
 from rankdeck.config.files import expand_path
 from rankdeck.errors import UnknownJobError
 from rankdeck.logs.view import EVENT, choose_ranks, pick_troubles
 from rankdeck.model.job import Job
 from rankdeck.model.safe_text import printable_line
 from rankdeck.rules.progress import last_run
+from rankdeck.schedulers.kubernetes.keeper import UNMARKED_LIMIT, is_untagged
 from rankdeck.ui import formatting
 from rankdeck.ui.actions import OnScreen, next_choice
 from rankdeck.ui.job_figures import JobFigures
@@ -530,7 +530,7 @@ class JobScreen(LogSearchScreen):
 
     @property
     def chosen_jobs(self) -> tuple[str, ...]:
-        slurm = self.job.slurm if self.job else None
+        slurm = self.job.in_scheduler if self.job else None
         return (slurm.name,) if slurm and slurm.id else ()
 
     def action_rank_shell(self) -> None:
@@ -598,19 +598,23 @@ class JobScreen(LogSearchScreen):
         if self.job is None or self.job.clock is None:
             self.refuse("only a replay can be paused or moved in time: R replays this job")
             return
-        held = self.console.need_session().wind(self.job_id, seconds)
+        held = self.console.need_session().following.wind(self.job_id, seconds)
         self.say("paused" if held else "")
         self.call_after_refresh(self.bring, self.now)
 
     # ---- cancel
 
     def turned_off(self) -> Iterable[str]:
-        return ("cancel",) if self.console.need_session().why_not("cancel", self.job_id) else ()
+        return (
+            ("cancel",)
+            if self.console.need_session().control.why_not("cancel", self.job_id)
+            else ()
+        )
 
     def action_cancel(self) -> None:
         ask_cancel(self.console, self.job_id)
 
     def action_keep(self) -> None:
         if self.job is not None and self.job.countdown is not None:
-            self.console.need_session().hold(self.job_id)
+            self.console.need_session().following.hold(self.job_id)
             self.say("the other ranks keep running", "ok")

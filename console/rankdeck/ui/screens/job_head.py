@@ -10,7 +10,6 @@ from rich.cells import cell_len
 from textual.geometry import Size
 
 from rankdeck.backends.plan_text import write_plan_lines
-from rankdeck.backends.slurm_settings import granted_instead
 from rankdeck.model.health import leading_events
 from rankdeck.model.job import (
     Countdown,
@@ -24,10 +23,11 @@ from rankdeck.model.job import (
 )
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.plan_part import LineKind
+from rankdeck.model.queue import QueueStatus, queue_words
 from rankdeck.model.safe_text import printable_line
-from rankdeck.model.schedulers import SlurmStatus, queue_words
 from rankdeck.rules.job_news import note_words, time_of_note
 from rankdeck.rules.progress import job_phases
+from rankdeck.schedulers.slurm.settings import granted_instead
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.formatting import seconds_since
 from rankdeck.ui.job_figures import number_words
@@ -201,7 +201,11 @@ def _state_lines(
         lines.append(_progress_line(job.progress, glyphs, wide=size.width >= WIDE, plots=plots))
     if large and job_phases(job):
         lines.append(_phase_line(job, before, size.width))
-    lines += [*_slurm_lines(job.slurm), *_granted_lines(job), *_owner_lines(job, roomy=roomy)]
+    lines += [
+        *_slurm_lines(job.in_scheduler),
+        *_granted_lines(job),
+        *_owner_lines(job, roomy=roomy),
+    ]
     lines += [[(f" {printable_line(one)}", "text")] for one in (job.waits,) if one]
     if job.countdown is not None:
         lines.append(_countdown_line(job.countdown))
@@ -225,7 +229,7 @@ def _owner_lines(job: Job, *, roomy: bool) -> list[Runs]:
     return [[(f" {owner}", "accent"), (f"  {files}", "dim")]]
 
 
-def _slurm_lines(status: SlurmStatus | None) -> list[Runs]:
+def _slurm_lines(status: QueueStatus | None) -> list[Runs]:
     """The Slurm id, what the job waits for or how long it may run,
     and how often Slurm requeued it.
     """
@@ -245,7 +249,7 @@ def _slurm_lines(status: SlurmStatus | None) -> list[Runs]:
 
 def _granted_lines(job: Job) -> list[Runs]:
     """What Slurm granted where the job file asked for something else."""
-    found = granted_instead(job.plan, job.slurm) if job.slurm is not None else ()
+    found = granted_instead(job.plan, job.in_scheduler) if job.in_scheduler is not None else ()
     words = [f"{one.option} {one.granted} (asked: {one.asked})" for one in found]
     return [[(f" Slurm gave {printable_line(', '.join(words))}", "warn")]] if words else []
 

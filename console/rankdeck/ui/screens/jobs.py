@@ -8,8 +8,8 @@ from textual.widget import Widget
 
 from rankdeck.model.job import Job, Plan, State
 from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.queue import Partition, QueueJob, queue_words
 from rankdeck.model.safe_text import printable_line
-from rankdeck.model.schedulers import KubernetesJob, SlurmJob, SlurmPartition, queue_words
 from rankdeck.rules import query
 from rankdeck.ui import formatting
 from rankdeck.ui.formatting import seconds_since
@@ -44,7 +44,7 @@ ORDER = {
 }
 
 
-_Listed = tuple[KubernetesJob | SlurmJob, Job]
+_Listed = tuple[QueueJob, Job]
 """A job that the scheduler lists, and its row."""
 
 
@@ -62,7 +62,7 @@ class JobsScreen(SortedScreen):
         self._others: dict[str, Job] = {}
         """Jobs in the scheduler's queue that this console does not follow, by their names there."""
         self._listed: dict[str, _Listed] = {}
-        self._queued: dict[str, SlurmJob] = {}
+        self._queued: dict[str, QueueJob] = {}
         """Row -> the job as Slurm's queue has it, also if this console follows it."""
         self._marks: frozenset[str] = frozenset()
         self._strangers: frozenset[str] = frozenset()
@@ -137,10 +137,10 @@ class JobsScreen(SortedScreen):
                 right=right,
                 keep=keep,
             )
-            for title, width, right, keep, words in _SLURM_COLUMNS
+            for title, width, right, keep, words in _QUEUE_COLUMNS
         )
 
-    def _in_queue(self, row: str, words: Callable[[SlurmJob], str]) -> str:
+    def _in_queue(self, row: str, words: Callable[[QueueJob], str]) -> str:
         job = self._queued.get(row)
         return printable_line(words(job)) if job else ""
 
@@ -166,24 +166,23 @@ class JobsScreen(SortedScreen):
             stall = job.stalled[0]
             what = "slow" if stall.kind == "slow" else "stalled"
             return [*runs, (f"{what}: {printable_line(stall.text)}", "warn")]
-        if waits := queue_words(job.slurm, time.time()) if job.slurm else job.waits:
-            stuck = job.slurm is not None and job.slurm.stuck
+        if waits := queue_words(job.in_scheduler, time.time()) if job.in_scheduler else job.waits:
+            stuck = job.in_scheduler is not None and job.in_scheduler.stuck
             runs.append((f"{printable_line(waits)} ", "warn" if stuck else "text"))
         if job.progress and job.progress.share is not None and not job.state.final:
             runs.append((f"{job.progress.share:.0%} ", "ok"))
         return [*runs, (job.rank_counts, "dim")]
 
     def tick(self) -> None:
-        jobs = self.console.need_session().jobs
+        session = self.console.need_session()
+        jobs = session.jobs
         jobs.take_changes()
         known = self._jobs
-        others = {one.place: one for one in self.console.need_session().others()}
+        others = {one.place: one for one in session.queue.others(jobs.all())}
         # A queue may be long, and most of it is as it was a moment ago.
         self._listed = {name: self._row_of(name, one) for name, one in others.items()}
         self._others = {name: row for name, (_, row) in self._listed.items()}
-        self._strangers = frozenset(
-            name for name, one in others.items() if isinstance(one, SlurmJob) and not one.mine
-        )
+        self._strangers = frozenset(name for name, one in others.items() if not one.mine)
         self._jobs = {**self._others, **{job.id: job for job in (*jobs.all(), *jobs.replays())}}
         in_queue, self._queued = bool(self._queued), self._find_queued(others)
         self._show_partitions()
@@ -193,28 +192,32 @@ class JobsScreen(SortedScreen):
         self._arrange()
         self.table.touch(frozenset(self._jobs))
 
-    def _row_of(self, name: str, one: KubernetesJob | SlurmJob) -> "_Listed":
+    def _row_of(self, name: str, one: QueueJob) -> "_Listed":
         known = self._listed.get(name)
         return known if known is not None and known[0] is one else (one, _listed(one))
 
-    def _find_queued(self, others: Mapping[str, KubernetesJob | SlurmJob]) -> dict[str, SlurmJob]:
+    def _find_queued(self, others: Mapping[str, QueueJob]) -> dict[str, QueueJob]:
         session = self.console.need_session()
-        listed = {name: one for name, one in others.items() if isinstance(one, SlurmJob)}
-        ours = ((job.id, session.queued(job.slurm.id)) for job in self._jobs.values() if job.slurm)
+        listed = {name: one for name, one in others.items() if one.status is not None}
+        ours = (
+            (job.id, session.queue.entry(job.in_scheduler.id))
+            for job in self._jobs.values()
+            if job.in_scheduler
+        )
         return {**{name: one for name, one in ours if one}, **listed}
 
     def _show_partitions(self) -> None:
-        """Show above the table what is free in each Slurm partition,
+        """Show above the table what is free in each partition,
         and how many jobs are hidden.
         """
         width, height = self.size
         lines = pack_pieces(
-            [partition_runs(one) for one in self.console.need_session().partitions()], width
+            [partition_runs(one) for one in self.console.need_session().queue.partitions()], width
         )
         shown = lines[: PARTITION_LINES if height >= TALL else 1 if height >= LOW else 0]
         parts = sum(1 for job in self._jobs.values() if self._is_left_out(job))
         shown += [[(PARTS.format(parts), "dim")]] if parts else []
-        queue = self.console.need_session().queue_words()
+        queue = self.console.need_session().queue.words()
         shown += [[(f" {queue}", "warn")]] if queue else []
         self.partitions.display = bool(shown)
         self.partitions.styles.height = len(shown)
@@ -252,7 +255,7 @@ class JobsScreen(SortedScreen):
         }[self.order]
 
     def turned_off(self) -> Iterable[str]:
-        row, why_not = self.table.cursor, self.console.need_session().why_not
+        row, why_not = self.table.cursor, self.console.need_session().control.why_not
         if row in self._others and why_not("follow", row):
             yield "open"
         if row and why_not("cancel", row):
@@ -274,7 +277,7 @@ class JobsScreen(SortedScreen):
                 "inspect",
                 "scheduler",
             )
-        return (*self._idle_on(row, job), *(() if job.slurm else ("scheduler",)))
+        return (*self._idle_on(row, job), *(() if job.in_scheduler else ("scheduler",)))
 
     def _idle_on(self, row: str, job: Job) -> tuple[str, ...]:
         if row in self._others:
@@ -294,7 +297,7 @@ class JobsScreen(SortedScreen):
         queued = self._queued.get(row)
         if queued is None:
             return row, known
-        cells = [(title, words(queued)) for title, *_, words in _SLURM_COLUMNS]
+        cells = [(title, words(queued)) for title, *_, words in _QUEUE_COLUMNS]
         return row, [*row_lines([*cells, *_component_cells(queued)]), [], *known]
 
     def details(self) -> tuple[str, Sequence[Runs]]:
@@ -314,7 +317,11 @@ class JobsScreen(SortedScreen):
         """
         marked = [row for row in self.table.rows if row in self._marks]
         chosen = (self._jobs.get(row) for row in marked or [self.table.cursor])
-        return tuple(job.slurm.name for job in chosen if job and job.slurm and job.slurm.id)
+        return tuple(
+            job.in_scheduler.name
+            for job in chosen
+            if job and job.in_scheduler and job.in_scheduler.id
+        )
 
     def mark(self, rows: Iterable[str]) -> None:
         """Mark exactly these jobs."""
@@ -378,7 +385,7 @@ class JobsScreen(SortedScreen):
         self._arrange()
 
 
-def _component_cells(job: SlurmJob | None) -> list[tuple[str, str]]:
+def _component_cells(job: QueueJob | None) -> list[tuple[str, str]]:
     """A line for each component of a het job: its name, and what it is."""
     cells: list[tuple[str, str]] = []
     for part in job.components if job else ():
@@ -410,7 +417,9 @@ def _whose(job: Job) -> list[Run]:
 
 def _where(job: Job) -> str:
     """The nodes of the job; for a waiting job, those that it may get."""
-    return printable_line(job.slurm.nodes if job.slurm and not job.nodes else fold_nodes(job.nodes))
+    return printable_line(
+        job.in_scheduler.nodes if job.in_scheduler and not job.nodes else fold_nodes(job.nodes)
+    )
 
 
 def _count(job: Job) -> str:
@@ -420,14 +429,17 @@ def _count(job: Job) -> str:
 
 def _listed_words(job: Job) -> Runs:
     """What is known about a job that is listed but not followed."""
-    if job.slurm is None and job.plan.text:
+    if job.in_scheduler is None and job.plan.text:
         return [(printable_line(job.plan.text), "text")]
-    if job.slurm is None:
+    if job.in_scheduler is None:
         return [("not followed: enter reads it", "dim")]
-    if job.slurm.over:
+    if job.in_scheduler.over:
         return [(f"{printable_line(job.name)} ", "dim"), (printable_line(job.plan.text), "text")]
-    waits = printable_line(queue_words(job.slurm, time.time()))
-    return [(f"{printable_line(job.name)} ", "dim"), (waits, "warn" if job.slurm.stuck else "text")]
+    waits = printable_line(queue_words(job.in_scheduler, time.time()))
+    return [
+        (f"{printable_line(job.name)} ", "dim"),
+        (waits, "warn" if job.in_scheduler.stuck else "text"),
+    ]
 
 
 def pack_pieces(pieces: Iterable[Runs], width: int) -> list[Runs]:
@@ -441,7 +453,7 @@ def pack_pieces(pieces: Iterable[Runs], width: int) -> list[Runs]:
     return lines
 
 
-def partition_runs(one: SlurmPartition) -> Runs:
+def partition_runs(one: Partition) -> Runs:
     """`debug 2 idle of 4, at most 4:00:00`: the partition, its free nodes and its time limit."""
     free = one.idle and one.up
     out = one.nodes - one.usable
@@ -456,7 +468,7 @@ def partition_runs(one: SlurmPartition) -> Runs:
     ]
 
 
-def _listed(one: KubernetesJob | SlurmJob) -> Job:
+def _listed(one: QueueJob) -> Job:
     """A row for a job that is listed but not followed."""
     plan = Plan(
         job=one.place,
@@ -465,7 +477,7 @@ def _listed(one: KubernetesJob | SlurmJob) -> Job:
         backend=one.backend,
         nodes=(),
         owner=one.whose,
-        text=one.end_words if isinstance(one, SlurmJob) else one.held_words or one.why,
+        text=one.remark,
     )
     state = State(one.state)
     return Job(
@@ -476,16 +488,16 @@ def _listed(one: KubernetesJob | SlurmJob) -> Job:
         state=state,
         ranks=(),
         created=one.created,
-        ended=one.ended if isinstance(one, SlurmJob) else None,
-        slurm=one.status if isinstance(one, SlurmJob) else None,
+        ended=one.ended,
+        in_scheduler=one.status,
     )
 
 
-_SLURM_COLUMNS: tuple[tuple[str, int, bool, int, Callable[[SlurmJob], str]], ...] = (
+_QUEUE_COLUMNS: tuple[tuple[str, int, bool, int, Callable[[QueueJob], str]], ...] = (
     ("USER", 8, False, 4, lambda job: job.user),
-    ("PARTITION", 9, False, 4, lambda job: job.status.partition),
-    ("ACCOUNT", 9, False, 2, lambda job: job.status.account),
-    ("QOS", 7, False, 1, lambda job: job.status.qos),
+    ("PARTITION", 9, False, 4, lambda job: job.status.partition if job.status else ""),
+    ("ACCOUNT", 9, False, 2, lambda job: job.status.account if job.status else ""),
+    ("QOS", 7, False, 1, lambda job: job.status.qos if job.status else ""),
     ("PRIO", 6, True, 2, lambda job: str(job.priority or "")),
     ("GPUS", 4, True, 3, lambda job: str(job.gpus or "")),
     (
@@ -497,5 +509,5 @@ _SLURM_COLUMNS: tuple[tuple[str, int, bool, int, Callable[[SlurmJob], str]], ...
     ),
 )
 """Title, width, whether it is aligned right, `keep`, and the words of a
-job, of each column with what Slurm says.
+job, of each column with what the queue says.
 """

@@ -145,7 +145,7 @@ class LaunchScreen(BaseScreen):
         self.form.focus()
 
     def tick(self) -> None:
-        paths = list(self.console.need_session().job_files())
+        paths = list(self.console.need_session().control.job_files())
         if self._extra is not None and self._extra not in paths:
             paths.append(self._extra)
         self._paths = {str(path): path for path in paths if self.list_filter.text in str(path)}
@@ -185,9 +185,9 @@ class LaunchScreen(BaseScreen):
         specs: list[JobSpec] = []
         for path in paths:
             with contextlib.suppress(RankdeckError):
-                specs.append(self.console.need_session().read_job(path))
+                specs.append(self.console.need_session().control.read_job(path))
         with contextlib.suppress(RankdeckError):
-            self._lacks = await self.console.need_session().lacking(specs)
+            self._lacks = await self.console.need_session().control.find_lacking(specs)
         self.files.refresh()
 
     def without_effect(self) -> Iterable[str]:
@@ -195,7 +195,11 @@ class LaunchScreen(BaseScreen):
 
     def turned_off(self) -> Iterable[str]:
         spec = self._spec
-        return ("launch",) if spec and self.console.need_session().why_not("launch", spec) else ()
+        return (
+            ("launch",)
+            if spec and self.console.need_session().control.why_not("launch", spec)
+            else ()
+        )
 
     def _read_file(self) -> None:
         """Read the chosen file if another one is chosen now, or if it was changed."""
@@ -210,7 +214,7 @@ class LaunchScreen(BaseScreen):
         restart = self._read is None or self._read[0] != stamp[0]
         self._read = stamp
         try:
-            self._base = self.console.need_session().read_job(path)
+            self._base = self.console.need_session().control.read_job(path)
         except RankdeckError as error:
             if isinstance(error, UntrustedError):
                 self._ask_to_trust(error)
@@ -273,7 +277,7 @@ class LaunchScreen(BaseScreen):
         session = self.console.need_session()
         try:
             spec = fill_form(self._base, self.form.values)
-            plan = session.plan(spec)
+            plan = session.control.plan(spec)
         except (RankdeckError, ValueError) as error:
             return _complaint(str(error), self._bad_sign)
         # The job as planned, with the nodes that were chosen for it.
@@ -357,7 +361,9 @@ class LaunchScreen(BaseScreen):
             raise CommandError("no job here; choose one")
         try:
             write_new(
-                file, [self.console.need_session().export(self._spec).rstrip("\n")], program=True
+                file,
+                [self.console.need_session().control.export(self._spec).rstrip("\n")],
+                program=True,
             )
         except OSError as error:
             raise CommandError(f"not written: {printable_line(str(error))}") from error
@@ -445,7 +451,7 @@ class LaunchScreen(BaseScreen):
             self.say(f"{spec.name}: preflight {done} of {of}, {doing}{back}", "dim")
 
         with errors_shown(self, "bad"):
-            await self.console.need_session().preflight(spec, tell, step)
+            await self.console.need_session().control.preflight(spec, tell, step)
             self._looked(spec, starts=starts)
 
     def _looked(self, spec: JobSpec, *, starts: bool) -> None:

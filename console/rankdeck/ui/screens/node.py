@@ -87,7 +87,7 @@ class NodeScreen(BaseScreen):
             self.page.show([*led, *lines])
 
     def _site_past(self, until: float | None) -> list[Runs]:
-        view = self.console.need_session().past(self.node_name, self.hours, until)
+        view = self.console.need_session().site_past.view(self.node_name, self.hours, until)
         return node_page.site_past_lines(
             view, self.node_name, self.size.width - 2, self.console.glyphs
         )
@@ -166,8 +166,7 @@ def live_node_page(
     head = [
         *wrap_rows(_head(node, glyphs), width),
         *node_page.reason_lines(node, width, glyphs),
-        *node_page.kubernetes_lines(node, width, glyphs),
-        *node_page.slurm_lines(node, width, glyphs),
+        *node_page.scheduler_lines(node, width),
     ]
     if not node.was_heard:
         return [*head, *_unheard(node), *switch_lines(ports, glyphs), *site_past]
@@ -317,7 +316,7 @@ def _coming(node: NodeState) -> list[Runs]:
 
 def _unheard(node: NodeState) -> list[Runs]:
     """Shown if no message came from this node: why there are no numbers."""
-    if node.kubernetes is not None and not node.failed_to_attach:
+    if node.in_scheduler is not None and node.in_scheduler.alone and not node.failed_to_attach:
         text = "no numbers: no agent of ours is heard there; `rankdeck agent install --kubernetes`"
     elif node.failed_to_attach:
         text = (

@@ -267,7 +267,7 @@ class ProcessesScreen(SortedScreen):
 
     async def _look(self) -> None:
         try:
-            self._found = await self.console.need_session().processes(self._looked_at)
+            self._found = await self.console.need_session().nodes.find_processes(self._looked_at)
         except RankdeckError as error:
             self.say(str(error), "bad")
             self.table.empty = "nothing is known"
@@ -414,7 +414,7 @@ class ProcessesScreen(SortedScreen):
         self.console.ask(_signal_question(name, line.processes), send)
 
     async def _signal(self, name: str, some: Sequence[NodeProcess]) -> None:
-        failed = await self.console.need_session().signal(name, some)
+        failed = await self.console.need_session().nodes.send_signal(name, some)
         self._next = 0.0
         if failed:
             where, why = next(iter(failed.items()))
@@ -548,7 +548,7 @@ class InspectScreen(BaseScreen):
         in_background(self, "inspect", self._look())
 
     async def _look(self) -> None:
-        self._found = await self.console.need_session().inspect(self.job_id)
+        self._found = await self.console.need_session().control.inspect(self.job_id)
         self.say("")
         self.refresh_now()
 

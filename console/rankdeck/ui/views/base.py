@@ -172,7 +172,7 @@ class Scene:
         if wanted != self._watched:
             self._watched = wanted
             backlog = min(BACKLOG, ALL_BACKLOG // max(len(wanted), 1))
-            self.console.need_session().watch(self.job_id, wanted, backlog)
+            self.console.need_session().following.watch(self.job_id, wanted, backlog)
 
     def forget_watch(self) -> None:
         """Make the next `watch` ask the session, even for the same ranks."""

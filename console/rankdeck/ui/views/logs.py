@@ -172,7 +172,7 @@ class OneView:
         self.view.put(last=back and not far)
 
     def _output(self, rank: int) -> "Ranges":
-        return self._scene.console.need_session().output(self._scene.job_id, rank)
+        return self._scene.console.need_session().control.read_output(self._scene.job_id, rank)
 
     async def _fetch(self, place: LogPlace, size: int = PART) -> None:
         self.fetched = await fetch_log_lines(self._output(place.rank), place, size)
@@ -388,7 +388,7 @@ async def _first_line(scene: Scene, text: str, rank: int, *, back: bool) -> LogP
     """The first line of a rank with `text` (with `back`: the last
     one), in stdout or else in stderr.
     """
-    output = scene.console.need_session().output(scene.job_id, rank)
+    output = scene.console.need_session().control.read_output(scene.job_id, rank)
     for stream in ("out", "err"):
         end = LogPlace(rank, stream, _ALL if back else 0)
         async with aclosing(output.find(end, text, back=back)) as found:

@@ -87,8 +87,8 @@ class TopBar(Canvas):
         reached = session and (
             session.fleet.trouble,
             session.fleet.clock_trouble,
-            session.history_state.trouble,
-            session.connecting,
+            session.history.state.trouble,
+            session.hearing.connecting,
         )
         console = self.console
         seen = (console.summary, console.acknowledged, console.trouble, reached)
@@ -132,12 +132,12 @@ class TopBar(Canvas):
         everything = formatting.format_many(sum(self.console.summary.values()), "node")
         runs: list[Run] = [(f"{everything}  ", "text@bar")] if summed else []
         troubles = (
-            (session.history_state.trouble, "history not written"),
+            (session.history.state.trouble, "history not written"),
             (session.fleet.clock_trouble, "clock here is wrong"),
             (session.fleet.trouble, "no broker"),
         )
         runs[:0] = [(f"{bad} {short}  ", "bad@bar") for trouble, short in troubles if trouble]
-        done, of = session.connecting
+        done, of = session.hearing.connecting
         if done < of:
             text = f"connecting {done:,} of {of:,}  " if words else f"connecting {done:,}/{of:,}  "
             runs.insert(0, (text, "dim@bar"))

@@ -1,47 +1,42 @@
-"""The same cluster seen otherwise: another namespace of Kubernetes, or the nodes of an
-allocation of Slurm. The console closes the one and opens the other.
+"""`:namespace`: the same cluster, another namespace; the console closes the one and opens the
+other.
 """
 
-import asyncio
-import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from rankdeck.config.allocations import HERE, allocation_here, held_cluster, read_allocation
-from rankdeck.config.schedulers import NAMESPACE
-from rankdeck.model.cluster import Cluster
 from rankdeck.model.safe_text import printable_line
-from rankdeck.model.schedulers import ALL_NAMESPACES
+from rankdeck.schedulers.kubernetes.options import NAMESPACE
+from rankdeck.schedulers.kubernetes.values import ALL_NAMESPACES
 from rankdeck.ui.actions import CommandError
 from rankdeck.ui.operations import in_background
 
 if TYPE_CHECKING:
-    from rankdeck.model.schedulers import Namespaces
+    from rankdeck.schedulers.kubernetes.queue import KubernetesQueue
+    from rankdeck.schedulers.kubernetes.values import Namespaces
     from rankdeck.ui.protocols import Console
     from rankdeck.ui.widgets.canvas import Runs
 
-BACK = "off"
-"""In place of an allocation: the cluster for which the console was started."""
 
-
-# ---- namespaces
+def _api_server(console: "Console") -> "KubernetesQueue":
+    """What is asked on a cluster whose backend tells the rights of its users."""
+    return cast("KubernetesQueue", console.need_session().queue)
 
 
 def known_namespaces(console: "Console") -> list[str]:
     """The namespaces that can be chosen, as far as the server was asked; asks it
     if it was not yet, for the next time.
     """
-    session = console.session
-    if session is None or not console.cluster.can.states_rights:
+    if console.session is None or not console.cluster.can.states_rights:
         return []
-    known = session.kubernetes_client.known_namespaces
+    known = _api_server(console).known_namespaces
     if not known.current:
         in_background(console, "namespaces", _learn(console), "warn")
     return [*known.allowed, *([ALL_NAMESPACES] if known.every else [])]
 
 
 async def _learn(console: "Console") -> None:
-    found = await console.need_session().kubernetes_client.namespaces()
+    found = await _api_server(console).namespaces()
     console.say(f"{len(found.allowed)} namespaces are known now: tab completes", "dim")
 
 
@@ -57,7 +52,7 @@ def change_namespace(console: "Console", name: str) -> None:
 
 
 async def _list_namespaces(console: "Console") -> None:
-    found = await console.need_session().kubernetes_client.namespaces()
+    found = await _api_server(console).namespaces()
     console.say("")
     console.show_whole("Namespaces", namespace_lines(found))
 
@@ -79,7 +74,7 @@ def namespace_lines(found: "Namespaces") -> "list[Runs]":
 
 async def _change_namespace(console: "Console", name: str) -> None:
     """Change to the namespace, unless the user may see nothing there."""
-    found = await console.need_session().kubernetes_client.namespaces(name)
+    found = await _api_server(console).namespaces(name)
     if name == found.current:
         console.say(f"{name} is shown already", "dim")
     elif name == ALL_NAMESPACES and not found.every:
@@ -91,35 +86,3 @@ async def _change_namespace(console: "Console", name: str) -> None:
     else:
         options = {**console.cluster.options, "namespace": name}
         console.change_cluster(replace(console.cluster, options=options))
-
-
-# ---- allocations
-
-
-def known_allocations(console: "Console") -> list[str]:
-    """What can be given in place of the number of an allocation."""
-    here = [HERE] if allocation_here(os.environ) else []
-    return [*here, *([BACK] if _is_held(console.cluster) else [])]
-
-
-def change_allocation(console: "Console", number: str) -> None:
-    """Work within this allocation; "": that in which the console runs. Raises CommandError."""
-    first = console.first_cluster
-    if number == BACK:
-        if not _is_held(console.cluster) or _is_held(first):
-            raise CommandError("the console was started on this cluster")
-        console.change_cluster(first)
-        return
-    if console.cluster.can.pods:
-        raise CommandError("this cluster is on Kubernetes: an allocation is one of Slurm")
-
-    async def change() -> None:
-        held = await asyncio.to_thread(read_allocation, number or HERE)
-        console.change_cluster(held_cluster(first, held))
-
-    console.say("asking Slurm …", "dim")
-    in_background(console, "allocation", change(), "warn")
-
-
-def _is_held(cluster: Cluster) -> bool:
-    return bool(cluster.access.allocation)

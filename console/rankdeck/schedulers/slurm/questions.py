@@ -16,10 +16,10 @@ from rankdeck.ui.screens.modals import WIDE, ChangeQuestion, Question, TypedQues
 from rankdeck.ui.widgets.canvas import Runs, break_runs
 
 if TYPE_CHECKING:
-    from rankdeck.model.schedulers import JobChange, ServiceChange, SlurmChange, SlurmPages
+    from rankdeck.schedulers.orders import JobChange, OrderChange, SchedulerPages, ServiceChange
     from rankdeck.ui.protocols import Console
 
-_Change = TypeVar("_Change", bound="SlurmChange")
+_Change = TypeVar("_Change", bound="OrderChange")
 _Ask = Callable[[str], Awaitable[_Change]]
 """Sends an order to Slurm; with "" only to learn its command line, with that line to run it."""
 _MOST_LEFT = 8
@@ -52,7 +52,7 @@ def ask_slurm(console: "Console", what: str, jobs: Sequence[str] = ()) -> None:
     """Show on a page what Slurm itself says; see `Session.ask_slurm`."""
 
     async def ask() -> None:
-        answer = await console.need_session().ask_slurm(what, jobs)
+        answer = await console.need_session().queue.ask(what, jobs)
         if answer.error or not (answer.pages or answer.efficiency):
             console.say(answer.error or "Slurm says nothing of it", "warn")
             return
@@ -68,7 +68,7 @@ def _title(what: str, jobs: Sequence[str]) -> str:
     return f"Slurm: {what} {names if jobs else ''}".rstrip()
 
 
-def page_lines(answer: "SlurmPages") -> list[Runs]:
+def page_lines(answer: "SchedulerPages") -> list[Runs]:
     """The lines of a page: how jobs used what they had, and each command with what it printed."""
     lines: list[Runs] = []
     for one in answer.efficiency:
@@ -86,12 +86,12 @@ def page_lines(answer: "SlurmPages") -> list[Runs]:
 
 def ask_change(console: "Console", do: str, jobs: Sequence[str], to: str = "") -> None:
     """Find the command line that would do this to these jobs, ask, then run it."""
-    from rankdeck.model.schedulers import JobOrder
+    from rankdeck.schedulers.orders import JobOrder
 
     order = JobOrder(do=do, jobs=tuple(jobs), to=to)
 
     async def ask(agreed: str) -> "JobChange":
-        return await console.need_session().change_jobs(order, agreed)
+        return await console.need_session().queue.change_jobs(order, agreed)
 
     console.say("asking Slurm …", "dim")
     work = _propose(console, ask, lambda change: change_question(do, change), _jobs_now)
@@ -102,12 +102,12 @@ def ask_service(
     console: "Console", do: str, nodes: tuple[str, ...], why: str = "", *, anyway: bool = False
 ) -> None:
     """Find the command line that would `drain` or `resume` these nodes, ask, then run it."""
-    from rankdeck.model.schedulers import ServiceOrder
+    from rankdeck.schedulers.orders import ServiceOrder
 
     order = ServiceOrder(do=do, nodes=nodes, why=why, anyway=anyway)
 
     async def ask(agreed: str) -> "ServiceChange":
-        return await console.need_session().service(order, agreed)
+        return await console.need_session().queue.change_service(order, agreed)
 
     console.say(f"asking Slurm about {nodes_phrase(nodes)} …", "dim")
     work = _propose(console, ask, lambda change: service_question(do, change), _nodes_now)
@@ -160,7 +160,7 @@ def service_question(do: str, change: "ServiceChange") -> TypedQuestion:
     return TypedQuestion(TITLES[do], lines, printable_line(change.word))
 
 
-def _change_lines(change: "SlurmChange", hits: str) -> list[Runs]:
+def _change_lines(change: "OrderChange", hits: str) -> list[Runs]:
     """The command line, what it hits, and what it leaves alone."""
     lines: list[Runs] = list(break_runs([(printable_line(change.line), "title")], WIDE))
     lines += [[], [(f"It is run on the login node, as you: {hits}.", "text")]]
@@ -183,7 +183,7 @@ def _nodes_now(change: "ServiceChange") -> str:
     return f"{nodes_phrase(change.nodes)}: {', '.join(states)}"
 
 
-def _why_nothing(change: "SlurmChange") -> str:
+def _why_nothing(change: "OrderChange") -> str:
     """Why the command does not run: the reason for the first node or job,
     and how many more there are.
     """

@@ -24,9 +24,7 @@ from rankdeck.backends.plan_options import (
 )
 from rankdeck.backends.plan_text import export_lines, exports_part, file_parts, parts_text
 from rankdeck.backends.shell_words import SHIM, shell_line, shell_word, whole_file
-from rankdeck.backends.slurm_settings import ASKED, GRANTED, SETTINGS, is_attached
 from rankdeck.backends.ssh import CANCEL_LIMIT, START_LIMIT, SshBackend, left_there
-from rankdeck.config.schedulers import OFF, slurm_keeper_settings
 from rankdeck.errors import AgentError, LaunchError, NodeError, RankdeckError, suggest_or_list
 from rankdeck.model.cluster import Capabilities, Cluster, capabilities_of
 from rankdeck.model.field_checks import is_integer
@@ -34,10 +32,12 @@ from rankdeck.model.job import Abort, CancelReport, Job, JobSpec, Launch, Plan, 
 from rankdeck.model.json_tables import as_table, is_list
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.plan_part import LineKind, PlanPart
-from rankdeck.model.schedulers import LogRun
+from rankdeck.model.queue import LogRun
 from rankdeck.plugins import plugin_names
 from rankdeck.remote.agent import Agents
 from rankdeck.runtimes import Runtime, find_runtime
+from rankdeck.schedulers.slurm.options import OFF, slurm_keeper_settings
+from rankdeck.schedulers.slurm.settings import ASKED, GRANTED, SETTINGS, is_attached
 from rankdeck_agent.wire import LAUNCHER, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
 
 RUN = '"$RANKDECK_RUN"'
@@ -179,6 +179,33 @@ class SlurmBackend(SshBackend):
     async def _prepare(self, node: NodePlan) -> None:
         await self._hand_over(node, ("slurm", "submit"), SUBMIT_LIMIT)
 
+    async def cancel_tasks(self, job: Job, tasks: Sequence[int], grace: float) -> CancelReport:
+        """End these tasks of an array."""
+        if job.in_scheduler is None or not job.in_scheduler.array:
+            return await super().cancel_tasks(job, tasks, grace)
+        login = job.plan.nodes[0].node
+        which = ("--grace", f"{grace:g}", "--tasks", fold_ranks(tasks))
+        answer = await self._agents.call(
+            login, ("job", "cancel", job.id, login, *which), limit=grace + CANCEL_LIMIT
+        )
+        left = left_there(login, answer)
+        return CancelReport(job.id, State.RUNNING if left else State.CANCELLED, tuple(left))
+
+    async def find_run(self, job: Job, number: int) -> LogRun:
+        """Where the logs of this run begin and end, as the login node noted it."""
+        plan = job.plan
+        starts = await ask_log_starts(self._agents, plan)
+        if not 0 <= number < len(starts):
+            last = len(starts) - 1
+            have = f"the runs 0 to {last}" if last else "one run, 0"
+            raise RankdeckError(f"{plan.job} has {have}: there is no run {number}")
+        begins = starts[number]
+        if number and job.unit == "task":  # a task that was not queued again did not have this run
+            begun = {rank for rank, _ in begins}
+            never = {(r, s): _NEVER for r in plan.nodes[0].ranks for s in STREAMS if r not in begun}
+            begins = {**never, **begins}
+        return LogRun(begins, starts[number + 1] if number + 1 < len(starts) else {})
+
 
 def _submission(cluster: Cluster, spec: JobSpec, job: str) -> tuple[str, ...]:
     """The command that submits the script.
@@ -204,49 +231,6 @@ def _tasks(array: str) -> tuple[int, ...]:
             f"`array: {array}` has {len(found) or 'no'} tasks; 1 to {_MOST_TASKS} can be followed",
         )
     return tuple(sorted(found))
-
-
-async def cancel_tasks(
-    agents: Agents, job: Job, tasks: Sequence[int], grace: float | None
-) -> CancelReport:
-    """End these tasks of an array; `grace` is in seconds, None takes the job's own.
-
-    Raises RankdeckError.
-    """
-    if job.slurm is None or not job.slurm.array:
-        raise RankdeckError(f"{job.id} is no array of Slurm: its ranks end together")
-    grace = job.plan.grace if grace is None else grace
-    login = job.plan.nodes[0].node
-    command = (
-        "job",
-        "cancel",
-        job.id,
-        login,
-        "--grace",
-        f"{grace:g}",
-        "--tasks",
-        fold_ranks(tasks),
-    )
-    left = left_there(login, await agents.call(login, command, limit=grace + CANCEL_LIMIT))
-    return CancelReport(job.id, State.RUNNING if left else State.CANCELLED, tuple(left))
-
-
-async def log_run(agents: Agents, job: Job, number: int) -> LogRun:
-    """Which part of the output belongs to this run (from 0) of a job; raises RankdeckError."""
-    plan = job.plan
-    if not capabilities_of(plan.backend).requeues:
-        raise RankdeckError(f"{plan.job} has one run: only Slurm queues jobs again")
-    starts = await ask_log_starts(agents, plan)
-    if not 0 <= number < len(starts):
-        last = len(starts) - 1
-        have = f"the runs 0 to {last}" if last else "one run, 0"
-        raise RankdeckError(f"{plan.job} has {have}: there is no run {number}")
-    begins = starts[number]
-    if number and job.unit == "task":  # a task that was not queued again did not have this run
-        begun = {rank for rank, _ in begins}
-        never = {(r, s): _NEVER for r in plan.nodes[0].ranks for s in STREAMS if r not in begun}
-        begins = {**never, **begins}
-    return LogRun(begins, starts[number + 1] if number + 1 < len(starts) else {})
 
 
 async def ask_log_starts(agents: Agents, plan: Plan) -> tuple[Mapping[tuple[int, str], int], ...]:

@@ -7,12 +7,12 @@ import json
 import re
 import time
 
-from rankdeck.backends.slurm_settings import ATTACHED, SETTINGS
-from rankdeck.config.schedulers import slurm_keeper_settings
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Abort, Plan
-from rankdeck.model.schedulers import SlurmLook, slurm_owner
+from rankdeck.schedulers.slurm.options import slurm_keeper_settings
+from rankdeck.schedulers.slurm.settings import ATTACHED, SETTINGS
+from rankdeck.schedulers.slurm.values import SlurmLook, slurm_owner
 from rankdeck_agent.wire import NodeFile, NodePlan, ProcessPlan
 
 _GRACE = 30.0

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from rankdeck.backends.kubernetes_patch import patch_objects, pod_templates, table_or_empty
 from rankdeck.backends.launchers import TORCHRUN_ENDS, script_command, without_given_options
 from rankdeck.backends.plan_options import backend_options, gpus_per_node, planned_ranks_per_node
 from rankdeck.backends.shell_words import shell_line
@@ -35,6 +34,7 @@ from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CLAIM, JobSpec, Launch
 from rankdeck.model.plan_part import LineKind, PlanPart
+from rankdeck.schedulers.kubernetes.patch import patch_objects, pod_templates, table_or_empty
 from rankdeck_agent.wire import JOB_VARIABLE, NODE_VARIABLE, RUN_TOKEN, RUN_VARIABLE
 
 POD_SHIM = r"""#!/bin/sh

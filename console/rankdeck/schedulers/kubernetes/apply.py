@@ -9,10 +9,11 @@ from dataclasses import replace
 from rankdeck.cli import output
 from rankdeck.cli.opening import ask_agreement, open_for_command
 from rankdeck.cli.output import UsageError
-from rankdeck.config.manifests import Manifest, ManifestPart
 from rankdeck.errors import UnknownJobError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.schedulers import FOLLOWED_KINDS
+from rankdeck.schedulers.kubernetes.queue import api_server_of
+from rankdeck.schedulers.kubernetes.user_manifests import Manifest, ManifestPart
+from rankdeck.schedulers.kubernetes.values import FOLLOWED_KINDS
 from rankdeck.session import Session
 
 Show = Callable[[Session, str], Awaitable[int]]
@@ -34,7 +35,7 @@ async def run_manifest(
     cluster = _in_namespace(cluster, manifest, jobs)
     async with open_for_command(cluster) as session:
         if options.dry_run:
-            for line in await session.kubernetes_client.apply_manifest(manifest, dry=True):
+            for line in await api_server_of(session.queue).apply_manifest(manifest, dry=True):
                 output.print_text(f"{line} would be applied")
             return output.OK
         if not options.yes and not await ask_agreement(_question(cluster, manifest, jobs)):
@@ -42,7 +43,7 @@ async def run_manifest(
                 f"{manifest.file} is a manifest of Kubernetes ({manifest.words}), nothing was applied:"
                 " `rankdeck run --yes` applies and follows it, `--dry-run` has the server check it"
             )
-        made = await session.kubernetes_client.apply_manifest(manifest, dry=False)
+        made = await api_server_of(session.queue).apply_manifest(manifest, dry=False)
         for name in made:
             output.print_progress(f"{name}: applied")
         if not jobs:
@@ -60,10 +61,10 @@ async def run_manifest(
 
 
 async def _follow(session: Session, place: str, options: argparse.Namespace, show: Show) -> int:
-    silent = await session.find_running()
+    silent = await session.control.find_running()
     for node, why in silent.items():
         raise UnknownJobError(f"{place} was applied, and {node} cannot list it: {why}")
-    job = await session.attach(place)
+    job = await session.control.attach(place)
     output.print_progress(
         f"{job}: followed; Ctrl-C leaves it running, `rankdeck cancel {job}` ends it"
     )

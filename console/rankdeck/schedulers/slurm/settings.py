@@ -10,7 +10,7 @@ from math import ceil
 
 from rankdeck.model.job import Plan
 from rankdeck.model.json_tables import as_table
-from rankdeck.model.schedulers import SlurmStatus
+from rankdeck.model.queue import QueueStatus
 from rankdeck_agent.rules.units import write_duration
 
 SETTINGS = "slurm.json"
@@ -44,7 +44,7 @@ class GrantedInstead:
     granted: str
 
 
-def granted_instead(plan: Plan, status: SlurmStatus) -> tuple[GrantedInstead, ...]:
+def granted_instead(plan: Plan, status: QueueStatus) -> tuple[GrantedInstead, ...]:
     """What Slurm granted where it differs from what the job file asked."""
     settings = settings_of(plan)
     asked = {key: str(value) for key, value in as_table(settings.get(ASKED)).items()}

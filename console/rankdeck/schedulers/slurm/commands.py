@@ -13,14 +13,14 @@ from rankdeck.cli import choose, output
 from rankdeck.cli.opening import ask_agreement, ask_line, open_for_command, until_done
 from rankdeck.errors import RankdeckError, UnknownJobError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.schedulers import (
+from rankdeck.model.queue import QueueStatus
+from rankdeck.schedulers.orders import (
     JobChange,
     JobOrder,
+    OrderChange,
+    SchedulerPages,
     ServiceChange,
     ServiceOrder,
-    SlurmChange,
-    SlurmPages,
-    SlurmStatus,
 )
 from rankdeck.session import Session
 
@@ -64,7 +64,7 @@ def _change(do: str, options: argparse.Namespace, to: str = "") -> int:
     async def change() -> int:
         async with open_for_command(cluster) as session:
             order = JobOrder(do=do, jobs=slurm_names(session, options.jobs), to=to)
-            ask = partial(session.change_jobs, order)
+            ask = partial(session.queue.change_jobs, order)
             return await _carry_out(ask, {"do": do, "to": to}, options)
 
     return until_done(change())
@@ -77,7 +77,9 @@ def _serve(do: str, options: argparse.Namespace, *, why: str = "", anyway: bool 
 
     async def serve() -> int:
         async with open_for_command(cluster) as session:
-            return await _carry_out(partial(session.service, order), {"do": do}, options)
+            return await _carry_out(
+                partial(session.queue.change_service, order), {"do": do}, options
+            )
 
     return until_done(serve())
 
@@ -111,11 +113,11 @@ def slurm_names(session: Session, texts: Sequence[str]) -> tuple[str, ...]:
 
 def _slurm_name(session: Session, text: str) -> str:
     if _SLURM_JOB.match(text):
-        return SlurmStatus(id=text).name
+        return QueueStatus(id=text).name
     job = session.jobs.find(text)
-    if job.slurm is None or not job.slurm.id:
+    if job.in_scheduler is None or not job.in_scheduler.id:
         raise UnknownJobError(f"Slurm has no job {job.id}")
-    return job.slurm.id
+    return job.in_scheduler.id
 
 
 async def _agree(do: str, change: JobChange | ServiceChange, options: argparse.Namespace) -> None:
@@ -135,7 +137,7 @@ async def _agree(do: str, change: JobChange | ServiceChange, options: argparse.N
         raise output.UsageError(f"not run: {change.line} (`--yes` runs it without a question)")
 
 
-def _say_change(do: str, change: SlurmChange) -> None:
+def _say_change(do: str, change: OrderChange) -> None:
     _tell_left(change)
     if change.line:
         output.print_text(change.line)
@@ -147,7 +149,7 @@ def _say_change(do: str, change: SlurmChange) -> None:
         output.print_text(f"{name}: {now}")
 
 
-def _tell_left(change: SlurmChange) -> None:
+def _tell_left(change: OrderChange) -> None:
     for name, why in change.left_alone.items():
         output.print_progress(f"{name} is left alone: {why}")
 
@@ -161,7 +163,7 @@ def run_slurm(options: argparse.Namespace, _open_console: object) -> int:
 
 async def _ask(cluster: Cluster, options: argparse.Namespace) -> int:
     async with open_for_command(cluster) as session:
-        answer = await session.ask_slurm(options.what, slurm_names(session, options.jobs))
+        answer = await session.queue.ask(options.what, slurm_names(session, options.jobs))
     if answer.error:
         raise RankdeckError(answer.error)
     if options.json:
@@ -171,7 +173,7 @@ async def _ask(cluster: Cluster, options: argparse.Namespace) -> int:
     return output.TROUBLE if any(page.error for page in answer.pages) else output.OK
 
 
-def _say_pages(answer: SlurmPages) -> None:
+def _say_pages(answer: SchedulerPages) -> None:
     for one in answer.efficiency:
         output.print_text("\n".join((*one.lines, "")))
     for page in answer.pages:
@@ -181,7 +183,7 @@ def _say_pages(answer: SlurmPages) -> None:
             output.print_progress(page.error)
 
 
-def pages_shape(answer: SlurmPages) -> dict[str, Any]:
+def pages_shape(answer: SchedulerPages) -> dict[str, Any]:
     """`slurm --json`."""
     return {
         "pages": [{**asdict(page), "lines": list(page.lines)} for page in answer.pages],
