@@ -75,7 +75,7 @@ from rankdeck_agent.collectors.nvidia_reader import NvmlReader, StatusPage
 from rankdeck_agent.kernel_lines import TEXT_LIMIT, KernelLines
 from rankdeck_agent.kubernetes import cluster as kubernetes_cluster
 from rankdeck_agent.kubernetes import job_state
-from rankdeck_agent.kubernetes.api import Chunks
+from rankdeck_agent.kubernetes.chunked_encoding import Chunks
 from rankdeck_agent.kubernetes.objects import (
     EXIT,
     FORMATS,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Optional
 
 from rankdeck_agent.job.folder import UNKNOWN
-from rankdeck_agent.kubernetes.api import LISTED, Object, object_rows, table_of
+from rankdeck_agent.kubernetes.json_values import Object, object_rows, table_of
 from rankdeck_agent.kubernetes.objects import (
     BY_NAME,
     GONE,
@@ -31,6 +31,7 @@ from rankdeck_agent.kubernetes.objects import (
     string_value,
 )
 from rankdeck_agent.kubernetes.target import MOST_FOLLOWED, Target
+from rankdeck_agent.kubernetes.watch import LISTED
 from rankdeck_agent.older_python import without_suffix
 from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict, VerdictKind
 

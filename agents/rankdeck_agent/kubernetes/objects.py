@@ -9,14 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Optional
 
-from rankdeck_agent.kubernetes.api import (
-    Api,
-    ApiError,
-    Object,
-    object_rows,
-    table_of,
-    whole_or_zero,
-)
+from rankdeck_agent.kubernetes.api import Api
+from rankdeck_agent.kubernetes.json_values import Object, object_rows, table_of, whole_or_zero
+from rankdeck_agent.kubernetes.kubectl_errors import ApiError
 from rankdeck_agent.older_python import without_suffix
 from rankdeck_agent.text import plain_line
 

@@ -11,18 +11,10 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rankdeck_agent.job.folder import KUBERNETES_SETTINGS, FolderError, RunFolder, is_kubernetes
-from rankdeck_agent.kubernetes.api import (
-    BACKOFF,
-    Api,
-    ApiError,
-    Object,
-    Params,
-    Proxy,
-    ProxyError,
-    describe_api_refusal,
-    object_rows,
-    table_of,
-)
+from rankdeck_agent.kubernetes.api import Api, Params
+from rankdeck_agent.kubernetes.json_values import Object, object_rows, table_of
+from rankdeck_agent.kubernetes.kubectl_errors import ApiError, ProxyError, describe_api_refusal
+from rankdeck_agent.kubernetes.kubectl_proxy import Proxy
 from rankdeck_agent.kubernetes.objects import (
     BY_NAME,
     FORMATS,
@@ -32,6 +24,7 @@ from rankdeck_agent.kubernetes.objects import (
     Pod,
     string_value,
 )
+from rankdeck_agent.kubernetes.watch import BACKOFF
 from rankdeck_agent.text import parse_json_array, parse_json_table, plain_line
 
 MANIFEST, CREATED, GONE = "manifest.json", "kubernetes.created", "kubernetes.gone"
