@@ -126,7 +126,7 @@ def _ps(words: list[str]) -> int:
 def _rdma_queue_pairs(words: list[str]) -> int:
     if len(words) > 1 or "".join(words).startswith("-"):
         return _wrong("rdma-queue-pairs takes at most one RDMA device")
-    from rankdeck_agent.collectors.rdma import main as rdma_queue_pairs
+    from rankdeck_agent.collectors.rdma_queue_pairs import main as rdma_queue_pairs
 
     return rdma_queue_pairs("".join(words))
 
@@ -199,7 +199,7 @@ _ALONE = {
         "run_shell_command",
         "sh takes its command on standard input, and no arguments",
     ),
-    "gpu-processes": ("collectors.gpu", "main", "gpu-processes takes no arguments"),
+    "gpu-processes": ("collectors.gpu_processes", "main", "gpu-processes takes no arguments"),
 }
 """Command without arguments -> (module, function, what to say if there are some)."""
 _VERBS: Mapping[str, Callable[[list[str]], int]] = {

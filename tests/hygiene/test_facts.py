@@ -13,10 +13,11 @@ ROOT = Path(__file__).resolve().parents[2]
 CONSOLE, AGENT = "console/rankdeck/", "agents/rankdeck_agent/"
 READERS: Mapping[str, str] = {
     "agents/rankdeck_agent/collectors/base.py": "the kernel's /proc/meminfo",
-    "agents/rankdeck_agent/collectors/host.py": "the kernel's /proc and control groups",
+    "agents/rankdeck_agent/collectors/cpu.py": "the kernel's /proc",
+    "agents/rankdeck_agent/collectors/memory.py": "the kernel's /proc",
     "agents/rankdeck_agent/collectors/kernel_tables.py": "the kernel's /proc/meminfo and /proc/vmstat",
     "agents/rankdeck_agent/collectors/raid.py": "the kernel's md in /proc/mdstat and /sys",
-    "agents/rankdeck_agent/collectors/rdma.py": "the kernel's RDMA drivers in /sys",
+    "agents/rankdeck_agent/collectors/rdma_inventory.py": "the kernel's RDMA drivers in /sys",
     "agents/rankdeck_agent/collectors/sensors.py": "the firmware's name of the board",
     "agents/rankdeck_agent/job/activity.py": "the kernel's control groups and /proc",
     "agents/rankdeck_agent/job/evidence.py": "programs' stack traces, the kernel log, control groups",

@@ -137,7 +137,10 @@ def test_the_folder_of_a_proxy_that_was_killed_goes_with_the_next_one(
         (folder / "s").touch()
     os.utime(left, (time.time() - 60, time.time() - 60))
 
-    with kubectl_proxy.Proxy("", str(kubectl)) as first, kubectl_proxy.Proxy("", str(kubectl)) as second:
+    with (
+        kubectl_proxy.Proxy("", str(kubectl)) as first,
+        kubectl_proxy.Proxy("", str(kubectl)) as second,
+    ):
         assert first.alive
         assert second.api.request("GET", "/version")["major"]
         assert (left.exists(), young.exists()) == (False, True)
