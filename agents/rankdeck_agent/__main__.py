@@ -170,7 +170,7 @@ _SLURM: Mapping[str, tuple[str, str]] = {
     "beside": ("control", "inspect_beside_ranks"),
     "hear": ("control", "hear_job_nodes"),
     "tell": ("control", "tell_telemetry"),
-    "ended": ("cluster", "print_ended_jobs"),
+    "ended": ("ended_jobs", "print_ended_jobs"),
     "change": ("change", "change_jobs"),
     "ask": ("ask", "answer_question"),
 }

@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Callable, Optional
 
 from rankdeck_agent.job.folder import RunFolder, all_events
-from rankdeck_agent.slurm.commands import SlurmJobRow, cut_nodes, shown_jobs
 from rankdeck_agent.slurm.folder import BATCH, RunMark
+from rankdeck_agent.slurm.job_reports import SlurmJobRow, shown_jobs
 from rankdeck_agent.slurm.run import Event, Run, Track, status_row
+from rankdeck_agent.slurm.values import cut_nodes
 from rankdeck_agent.slurm.verdict import (
     FINAL,
     EndWords,

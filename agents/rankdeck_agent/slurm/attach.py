@@ -16,7 +16,8 @@ from typing import Any, cast
 from rankdeck_agent import LAUNCHER
 from rankdeck_agent.files import replace_private
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.slurm.commands import output_files, shown_job, slurm_in
+from rankdeck_agent.slurm.commands import slurm_in
+from rankdeck_agent.slurm.job_reports import output_files, shown_job
 from rankdeck_agent.slurm.queue import QUEUE_COLUMNS, QUEUE_FIELDS, job_rows, jobs_in
 from rankdeck_agent.text import parse_json_table, print_json_line
 

@@ -23,7 +23,6 @@ from rankdeck_agent.job.folder import (
     is_closed,
 )
 from rankdeck_agent.slurm.attach import OutputCopy
-from rankdeck_agent.slurm.commands import SlurmJobRow, is_earlier, is_later, shown_job
 from rankdeck_agent.slurm.folder import (
     ASKED,
     BATCH,
@@ -39,6 +38,7 @@ from rankdeck_agent.slurm.folder import (
     slurm_of,
     submit_time,
 )
+from rankdeck_agent.slurm.job_reports import SlurmJobRow, is_earlier, is_later, shown_job
 from rankdeck_agent.slurm.verdict import (
     FINAL,
     OWN,

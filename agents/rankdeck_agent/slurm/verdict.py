@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple, Optional
 
-from rankdeck_agent.slurm.commands import SlurmJobRow
+from rankdeck_agent.slurm.job_reports import SlurmJobRow
 
 FINAL = frozenset(
     {
