@@ -94,7 +94,7 @@ def acceptance_page(run: AcceptanceRun, now: float, some: Sequence[Excerpt] = ()
         html.section_html("Groups", _groups(run)),
         html.section_html("Against the baseline", *_drift(run)),
         html.section_html("What the nodes are", *_identity(run)),
-        html.section_html("Left out", _left_out(run)),
+        html.section_html("Left out", html.table_html(("node", "why"), run.left_out.items())),
         html.section_html("Plan and commands", *_plan(run)),
         html.section_html("Raw outputs", *map(_excerpt, some)),
     )
@@ -279,10 +279,6 @@ def _identity_rows(identity: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[
         for value, count in counts.most_common(20):
             names = [node for node, facts in identity.items() if facts.get(fact) == value]
             yield fact, value, f"{fold_nodes(names)} ({count})"
-
-
-def _left_out(run: AcceptanceRun) -> Html:
-    return html.table_html(("node", "why"), run.left_out.items())
 
 
 def _plan(run: AcceptanceRun) -> Iterator[Html]:

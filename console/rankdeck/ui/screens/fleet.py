@@ -302,7 +302,9 @@ class FleetScreen(BaseScreen):
             self._show_rows()
         self._note_simulated(moved)
         self._note_reported(moved)
-        self._note_slurm(moved)
+        if not self._has_slurm and any(self._states[name].slurm is not None for name in moved):
+            self._has_slurm = True
+            self.on_resize()
 
     def _note_simulated(self, moved: Iterable[str]) -> None:
         for name in moved:
@@ -311,11 +313,6 @@ class FleetScreen(BaseScreen):
                 self._made_up[name] = now
                 self._simulated.update(now)
                 self._simulated.subtract(before)
-
-    def _note_slurm(self, moved: Iterable[str]) -> None:
-        if not self._has_slurm and any(self._states[name].slurm is not None for name in moved):
-            self._has_slurm = True
-            self.on_resize()
 
     def _note_reported(self, moved: Iterable[str]) -> None:
         witnesses: dict[str, str] = {}
