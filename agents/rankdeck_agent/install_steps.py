@@ -79,8 +79,14 @@ def _remove(path: Path) -> None:
 def _run(step: InstallStep) -> None:
     try:
         done = subprocess.run(
-            step.argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", errors="replace", timeout=LIMIT, check=False,
-        )  # fmt: skip
+            step.argv,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+            timeout=LIMIT,
+            check=False,
+        )
     except OSError as error:
         if step.needed:
             raise InstallError(f"{step.argv[0]}: {error.strerror}") from error
@@ -95,8 +101,14 @@ def command_output(words: Sequence[str]) -> str:
     """The stdout of a command; "" if it cannot be run."""
     try:
         done = subprocess.run(
-            words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", errors="replace", timeout=LIMIT, check=False,
-        )  # fmt: skip
+            words,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+            timeout=LIMIT,
+            check=False,
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout

@@ -136,9 +136,10 @@ class Amd:
         chip = [card.sensors[name] for name in ("edge", "junction") if name in card.sensors]
         for metric, sensors in (("gpu.margin", chip), ("gpu.mem_margin", [memory])):
             reading.attempt(
-                (metric,), lambda m=metric, s=sensors: put_heat_margin(reading, m, self.tree, s, card.key),
+                (metric,),
+                lambda m=metric, s=sensors: put_heat_margin(reading, m, self.tree, s, card.key),
                 card.key,
-            )  # fmt: skip
+            )
 
     def _care(self, reading: Reading, card: AmdCard) -> None:
         read = partial(pcie.read_link, reading, self.tree, card.slot, card.key)

@@ -167,9 +167,12 @@ class Intel:
             if of in card.files:
                 sensor = card.files[of][0].rpartition("_")[0]
                 reading.attempt(
-                    (metric,), lambda m=metric, s=sensor: put_heat_margin(reading, m, self.tree, [s], card.key),
+                    (metric,),
+                    lambda m=metric, s=sensor: put_heat_margin(
+                        reading, m, self.tree, [s], card.key
+                    ),
                     card.key,
-                )  # fmt: skip
+                )
 
         link = partial(pcie.read_link, reading, self.tree, card.slot, card.key)
         reading.attempt(pcie.METRICS, link, card.key)

@@ -211,7 +211,11 @@ class Api:
         if self._log is None or not NO_LOGIN.search(error.message):
             return error
         said = plugin_words(self._log.read_bytes()[-4096:].decode("utf-8", "replace"))
-        return ApiError(error.status, error.reason, f"{error.message}{PLUGIN_SAYS}{said}" if said else error.message)  # fmt: skip
+        return ApiError(
+            error.status,
+            error.reason,
+            f"{error.message}{PLUGIN_SAYS}{said}" if said else error.message,
+        )
 
 
 def _words(error: BaseException) -> str:

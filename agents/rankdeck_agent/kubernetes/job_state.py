@@ -180,7 +180,10 @@ def pod_hopeless_reason(pod: Pod) -> str:
     """Why no rank can ever start in this pod, with what to do; "" if one can."""
     box = pod.container
     if _NO_SHELL.search(box.message):
-        return f"image {box.image} has no `sh`, and ranks are started by a small shell script: take an image with a shell"
+        return (
+            f"image {box.image} has no `sh`, and ranks are started by a small shell script: take an"
+            " image with a shell"
+        )
     if box.reason in (
         "StartError",
         "ContainerCannotRun",
@@ -535,7 +538,11 @@ class JobState:
         """
         for row in object_rows(found.get("items")) if kind == LISTED else [found]:
             conditions = object_rows(table_of(row.get("status")).get("conditions"))
-            waits = [one for one in conditions if one.get("type") in _KUEUE and one.get("status") == "False"]  # fmt: skip
+            waits = [
+                one
+                for one in conditions
+                if one.get("type") in _KUEUE and one.get("status") == "False"
+            ]
             self._queue = string_value(waits[0], "message", 400) if waits else ""
         return []
 

@@ -125,8 +125,24 @@ def _without_context() -> str:
     """
     argv = ("kubectl", "config", "get-contexts", "--output=name")
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=ASK_LIMIT, check=False)  # fmt: skip
-        chosen = subprocess.call(("kubectl", "config", "current-context"), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=ASK_LIMIT) == 0  # fmt: skip
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=ASK_LIMIT,
+            check=False,
+        )
+        chosen = (
+            subprocess.call(
+                ("kubectl", "config", "current-context"),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=ASK_LIMIT,
+            )
+            == 0
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
     names = done.stdout.decode("utf-8", "replace").split()

@@ -68,7 +68,8 @@ class Proxy:
         """Start kubectl, or restart it; returns when it accepts connections. Raises ProxyError."""
         if shutil.which(self._program) is None:
             raise ProxyError(
-                "no program kubectl in PATH: install it, or name the machine that has it with `kubernetes: {login: HOST}`"
+                "no program kubectl in PATH: install it, or name the machine that has it with"
+                " `kubernetes: {login: HOST}`"
             )
         self._reap()
         if self._folder is None:

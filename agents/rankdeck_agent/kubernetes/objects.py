@@ -502,7 +502,10 @@ def too_old(version: Object) -> str:
     ):
         return ""
     name = string_value(version, "gitVersion", 60)
-    return f"this server is Kubernetes {name}, and Rankdeck needs 1.{OLDEST} or newer: ranks may stay without output there"
+    return (
+        f"this server is Kubernetes {name}, and Rankdeck needs 1.{OLDEST} or newer: ranks may stay"
+        " without output there"
+    )
 
 
 def find_kueue(api: Api) -> Optional[JobKind]:

@@ -287,8 +287,15 @@ def _path(target: Target, one: Object) -> str:
 def _explained(error: ApiError, one: Object) -> ApiError:
     """The error, with a better sentence for the most frequent causes."""
     kind = string_value(one, "kind", 63)
-    if error.status == 404 and kind not in ("ConfigMap", "Service") and "namespaces" not in error.message:  # fmt: skip
-        message = f"this cluster knows no {kind}: the operator for it is not installed (MPIJob: MPI Operator, kubeflow.org/v2beta1; the training operator's v1 is another)"
+    if (
+        error.status == 404
+        and kind not in ("ConfigMap", "Service")
+        and "namespaces" not in error.message
+    ):
+        message = (
+            f"this cluster knows no {kind}: the operator for it is not installed (MPIJob: MPI"
+            " Operator, kubeflow.org/v2beta1; the training operator's v1 is another)"
+        )
         return ApiError(error.status, error.reason, message)
     if error.status == 403 and _RIGHTS.search(error.message):
         message = f"{error.message} (docs/kubernetes.md has the smallest Role)"

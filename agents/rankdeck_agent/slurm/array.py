@@ -244,9 +244,14 @@ def join_array_rows(rows: Collection[SlurmJobRow], number: str) -> SlurmJobRow:
     first = (runs or busy or [SlurmJobRow(number, "PENDING")])[0]
     nodes = ",".join(dict.fromkeys(row.nodes for row in runs if row.nodes))
     return first._replace(
-        id=number, array="", nodes=cut_nodes(nodes), restarts=0, start=min((row.start for row in rows if row.start), default=None),
-        end=None, failed_node="",
-    )  # fmt: skip
+        id=number,
+        array="",
+        nodes=cut_nodes(nodes),
+        restarts=0,
+        start=min((row.start for row in rows if row.start), default=None),
+        end=None,
+        failed_node="",
+    )
 
 
 def of_tasks(ends: Mapping[int, SlurmVerdict]) -> SlurmVerdict:

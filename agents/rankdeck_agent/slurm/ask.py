@@ -103,8 +103,12 @@ def _controller(slurm: Slurm, jobs: Sequence[str]) -> Row:
 
 def _efficiency(slurm: Slurm, jobs: Sequence[str]) -> Row:
     argv = (
-        "sacct", "--noheader", "--parsable2", f"--format={','.join(_FIELDS)}", f"--jobs={','.join(jobs)}",
-    )  # fmt: skip
+        "sacct",
+        "--noheader",
+        "--parsable2",
+        f"--format={','.join(_FIELDS)}",
+        f"--jobs={','.join(jobs)}",
+    )
     reply = slurm.ask(*argv, limit=_LIMIT)
     found = job_efficiencies(reply.out) if reply.well else []
     said: Row = {"line": " ".join(argv), "lines": [], "error": reply.error}

@@ -403,7 +403,11 @@ def _step(
     folder: RunFolder, hosts: list[str], *options: str, command: tuple[str, ...]
 ) -> tuple[str, ...]:
     """The srun command that runs a command of the agent once on each of these nodes."""
-    where = (f"--jobid={read_id(folder)[0]}", f"--nodes={len(hosts)}", f"--nodelist={','.join(hosts)}")  # fmt: skip
+    where = (
+        f"--jobid={read_id(folder)[0]}",
+        f"--nodes={len(hosts)}",
+        f"--nodelist={','.join(hosts)}",
+    )
     program = ("python3", str(_shared_agent(folder)), "slurm", *command)
     return ("srun", *where, *STEP, *options, *program)
 

@@ -84,7 +84,11 @@ def these_jobs(ids: Iterable[str]) -> tuple[str, ...]:
     """SQUEUE for these jobs of any user; without WorkDir, since a folder's name
     may contain lines that look like rows.
     """
-    return (*_ASKED, _format(name for name in COLUMNS if name != "WorkDir"), f"--jobs={','.join(ids)}")  # fmt: skip
+    return (
+        *_ASKED,
+        _format(name for name in COLUMNS if name != "WorkDir"),
+        f"--jobs={','.join(ids)}",
+    )
 
 
 class SlurmJobRow(NamedTuple):
@@ -268,9 +272,14 @@ def account_rows(text: str) -> Iterator[SlurmJobRow]:
 def account_question(ids: Iterable[str]) -> tuple[str, ...]:
     """The sacct command for these jobs; slurmdbd answers it, not the controller."""
     return (
-        "sacct", "--noheader", "--parsable2", "--allocations", "--duplicates",
-        f"--format={','.join(SACCT_FIELDS)}", f"--jobs={','.join(ids)}",
-    )  # fmt: skip
+        "sacct",
+        "--noheader",
+        "--parsable2",
+        "--allocations",
+        "--duplicates",
+        f"--format={','.join(SACCT_FIELDS)}",
+        f"--jobs={','.join(ids)}",
+    )
 
 
 def is_later(seen: SlurmJobRow, submitted: float) -> bool:

@@ -448,7 +448,10 @@ class Run:
         row = next((row for row in self._missing(rows) if row.state not in FINAL), None)
         if row is None or self.reused:
             return ""
-        return f"Slurm's accounting still calls job {row.array or row.id} {row.state}, and the controller no longer knows it"
+        return (
+            f"Slurm's accounting still calls job {row.array or row.id} {row.state}, and the"
+            " controller no longer knows it"
+        )
 
     def _missing(self, rows: Iterable[SlurmJobRow]) -> Iterable[SlurmJobRow]:
         """The rows of accounting about what the queue no longer has."""

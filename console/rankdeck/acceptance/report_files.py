@@ -323,9 +323,12 @@ def _add_suite(root: ET.Element, name: str, run: AcceptanceRun, cases: list[ET.E
     times = sum(float(case.get("time", "0")) for case in cases)
     started = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(run.started))
     about = {
-        "name": _xml(name), "tests": str(len(cases)), "time": f"{times:.3f}",
-        "timestamp": started, "hostname": _xml(run.cluster),
-    }  # fmt: skip
+        "name": _xml(name),
+        "tests": str(len(cases)),
+        "time": f"{times:.3f}",
+        "timestamp": started,
+        "hostname": _xml(run.cluster),
+    }
     ET.SubElement(root, "testsuite", {**about, **counts}).extend(cases)
 
 

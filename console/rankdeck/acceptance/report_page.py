@@ -284,12 +284,17 @@ def _identity_rows(identity: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[
 def _plan(run: AcceptanceRun) -> Iterator[Html]:
     rows = (
         (
-            one.plan.stage.value, one.plan.recipe, one.plan.rounds or "", one.plan.tests or "",
-            f"{one.plan.minutes:.1f}" if one.plan.minutes else "", write_size(one.plan.bytes) if one.plan.bytes else "",
-            one.progress.value, one.plan.note,
+            one.plan.stage.value,
+            one.plan.recipe,
+            one.plan.rounds or "",
+            one.plan.tests or "",
+            f"{one.plan.minutes:.1f}" if one.plan.minutes else "",
+            write_size(one.plan.bytes) if one.plan.bytes else "",
+            one.progress.value,
+            one.plan.note,
         )
         for one in run.stages
-    )  # fmt: skip
+    )
     heads = ("stage", "test", "rounds", "measurements", "minutes", "moved", "state", "why")
     yield html.table_html(heads, rows)
     for one in run.plan.stages:

@@ -214,7 +214,10 @@ class AcceptanceRuns:
 
     def measurements(self, run: str) -> tuple[Result, ...]:
         """All results of a run, in the order of rounds."""
-        query = f"SELECT {', '.join(_COLUMNS)} FROM measurement WHERE run = ? ORDER BY round, sender, receiver, rail, repeat"
+        query = (
+            f"SELECT {', '.join(_COLUMNS)} FROM measurement WHERE run = ? ORDER BY round, sender,"
+            " receiver, rail, repeat"
+        )
         return tuple(
             _result(dict(zip(_COLUMNS, row, strict=True))) for row in self._store.rows(query, run)
         )

@@ -70,9 +70,15 @@ async def _health(cluster: Cluster, names: Sequence[str], options: argparse.Name
 def _shape(state: NodeState) -> Shape:
     silent = state.heard_s()
     findings = [
-        {"number": one.number, "name": one.name, "title": one.title, "state": one.state, "evidence": one.evidence}
+        {
+            "number": one.number,
+            "name": one.name,
+            "title": one.title,
+            "state": one.state,
+            "evidence": one.evidence,
+        }
         for one in state.findings()
-    ]  # fmt: skip
+    ]
     return {
         "name": state.name,
         **health_shape(state.health),

@@ -275,7 +275,10 @@ def _missing(keys: Collection[str]) -> list[str]:
 
 
 def _lacks(key: str, having: int, everyone: int) -> Reason:
-    text = f"{key} is {ABSENT}, {having} of {everyone} nodes like it have one · a device or its driver is missing · look at it with `rankdeck nodes --live`, or make them alike"
+    text = (
+        f"{key} is {ABSENT}, {having} of {everyone} nodes like it have one · a device or its driver"
+        " is missing · look at it with `rankdeck nodes --live`, or make them alike"
+    )
     return Reason("drift", Level.WARN, text, key)
 
 
@@ -286,7 +289,8 @@ def _odd(
         Reason(
             "drift",
             Level.WARN,
-            f"{key} is {settings[key]}, {number} of {peers} nodes have {value} · jobs across both may fail or differ · make them alike",
+            f"{key} is {settings[key]}, {number} of {peers} nodes have {value} · jobs across both"
+            " may fail or differ · make them alike",
             key,
         )
         for key, (value, number, peers) in sorted(usual.items())
@@ -323,7 +327,10 @@ def _state(view: "SlurmNode", health: Health, *, heard: bool) -> Reason | None:
     if view.state.startswith(("down", "error")):
         return _down(view, heard=heard)
     if view.state == "inval":
-        text = f"Slurm gives it no jobs: less is there than slurm.conf says{_why(view)} · compare `slurmd -C` there with slurm.conf"
+        text = (
+            f"Slurm gives it no jobs: less is there than slurm.conf says{_why(view)} · compare"
+            " `slurmd -C` there with slurm.conf"
+        )
         return Reason("slurm.state", Level.WARN, text)
     if not view.out:
         return None
