@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tests.support.lab import missing, processes, running
+from tests.support import processes
+from tests.support.lab import missing, running
 from tests.support.shaped_lab import FULL, NODES, ShapedLab, parted, planted
 
 from rankdeck.config.document import write_documents

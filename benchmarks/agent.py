@@ -13,20 +13,19 @@ from pathlib import Path
 
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
+from tests.support.ports import free_port, wait_for_port
+from tests.support.processes import children, descendants
 from tests.support.programs import search_path
 
 from benchmarks import machine
 from benchmarks.measure import (
     ROOT,
     cpu_of,
-    family,
-    free_port,
     machine_factor,
     must_live,
     resident_of,
     running,
     scraped,
-    wait_for_port,
 )
 from benchmarks.result import MissingError, Result
 
@@ -134,11 +133,12 @@ def run() -> list[Result]:
             stack.enter_context(scraped(_EXPORTER_PORT))
         used = _used({name: process.pid for name, process in processes.items()})
         resident = {
-            name: sum(map(resident_of, family(process.pid))) for name, process in processes.items()
+            name: sum(map(resident_of, descendants(process.pid)))
+            for name, process in processes.items()
         }
         for name, process in processes.items():
             must_live(name, process)
-        if "agent_gpus" in processes and not family(processes["agent_gpus"].pid)[1:]:
+        if "agent_gpus" in processes and not children(processes["agent_gpus"].pid):
             raise RuntimeError("the process that asks NVML did not run while it was measured")
     return [*_cpu(used, note), *_judging(used), *_memory(resident), _network(heard)]
 
@@ -237,7 +237,7 @@ def _fetch() -> None:
 def _used(pids: dict[str, int]) -> dict[str, float]:
     """Percent of a core that each process and its children used in the same seconds."""
     time.sleep(SETTLE)
-    families = {name: family(pid) for name, pid in pids.items()}
+    families = {name: descendants(pid) for name, pid in pids.items()}
     begin = time.monotonic()
     before = {name: sum(map(cpu_of, each)) for name, each in families.items()}
     time.sleep(SECONDS)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support import cpu_quota
+from tests.support.processes import descendants
 
 from benchmarks.fault_model import Plant, Prepare, Site
 
@@ -146,7 +147,7 @@ def agents_on(node: str) -> Find:
     """The agents that send telemetry from a node."""
 
     def find(site: Site, _job: str) -> list[int]:
-        found = family(site.first_process(node))
+        found = descendants(site.first_process(node))
         # `python -E agent.pyz telemetry`
         return [pid for pid in found if words_of(pid)[-1:] == ["telemetry"]]
 
@@ -158,7 +159,7 @@ def connections_on(node: str) -> Find:
 
     def find(site: Site, _job: str) -> list[int]:
         first = site.first_process(node)
-        daemons = [p for p in family(first) if _name(p).startswith("sshd")]
+        daemons = [p for p in descendants(first)[1:] if _name(p).startswith("sshd")]
         return [p for p in daemons if _parent(p) != first]
 
     return find
@@ -219,7 +220,9 @@ def silence_sshd(node: str, seconds: float) -> Plant:
 
     def plant(site: Site, job: str) -> float:
         served = connections_on(node)(site, job)
-        daemons = [p for p in family(site.first_process(node)) if _name(p).startswith("sshd")]
+        daemons = [
+            p for p in descendants(site.first_process(node))[1:] if _name(p).startswith("sshd")
+        ]
         listener = [p for p in daemons if p not in served][:1]
         at = send(signal.SIGSTOP, listener, "sshd")
         send(signal.SIGKILL, served, "connection")
@@ -228,18 +231,6 @@ def silence_sshd(node: str, seconds: float) -> Plant:
         return at
 
     return plant
-
-
-def family(pid: int) -> list[int]:
-    """All descendants of a process."""
-    try:
-        lists = [
-            (task / "children").read_text().split() for task in Path(f"/proc/{pid}/task").iterdir()
-        ]
-    except OSError:
-        return []
-    children = [int(child) for words in lists for child in words]
-    return [*children, *(more for child in children for more in family(child))]
 
 
 def _name(pid: int) -> str:

@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.support.processes import descendants
+
 from benchmarks import fault_judge as judge
 from benchmarks.fault_list import PLACE
 from benchmarks.fault_model import Fault, Kind, Outcome, Seen, Shape
-from benchmarks.fault_plants import family, processes
+from benchmarks.fault_plants import processes
 from benchmarks.fault_sites import AnySite
 
 START_LIMIT = 90.0
@@ -96,7 +98,7 @@ def _end_watcher(process: subprocess.Popen[str], listener: threading.Thread) -> 
     assert process.stdin
     process.stdin.close()
     listener.join(WATCHER_LIMIT)
-    for pid in (*family(process.pid), process.pid):
+    for pid in reversed(descendants(process.pid)):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     listener.join(WATCHER_LIMIT)

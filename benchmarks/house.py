@@ -65,8 +65,8 @@ LINE: Walk = (
 SAMPLE: Walk = (
     (
         "agent/sampler.py:Worker._run",
-        "agent/collectors/host.py:CpuCollector.collect",
-        "agent/collectors/host.py:CpuCollector._stat",
+        "agent/collectors/cpu.py:CpuCollector.collect",
+        "agent/collectors/cpu.py:CpuCollector._stat",
         "agent/collectors/base.py:Reading.put",
     ),
     (

@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.support.kubernetes import kubectl_or_why
 from tests.support.kubernetes.double import Double
 from tests.support.kubernetes.kept import JOB, Kept
-from tests.support.lab.processes import descendants
+from tests.support.processes import descendants
 
 from benchmarks.measure import cpu_of, must_live, proportional_of
 from benchmarks.result import MissingError, Result

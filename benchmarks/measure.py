@@ -5,7 +5,6 @@ shared machine does not distort ratios.
 import json
 import os
 import resource
-import socket
 import subprocess
 import threading
 import time
@@ -14,6 +13,8 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+
+from tests.support.ports import wait_for_port
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHONPATH = f"{ROOT}/console:{ROOT}/agents"
@@ -61,13 +62,6 @@ def must_live(name: str, process: subprocess.Popen[bytes]) -> None:
 def cpu_of(pid: int) -> float:
     """CPU seconds of a process and all its threads until now."""
     return time.clock_gettime((~pid << 3) | 2)
-
-
-def family(pid: int) -> list[int]:
-    """A process and its children."""
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    lists = ((thread / "children").read_text().split() for thread in threads)
-    return [pid, *sorted(int(child) for children in lists for child in children)]
 
 
 def resident_of(pid: int) -> float:
@@ -141,26 +135,6 @@ def running(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(5)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_for_port(port: int, limit: float = 10.0) -> None:
-    """Wait until something accepts connections there."""
-    deadline = time.monotonic() + limit
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-        else:
-            return
 
 
 @contextmanager

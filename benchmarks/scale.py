@@ -18,16 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.ports import free_port, wait_for_port
 from tests.support.programs import search_path
 
 from benchmarks.measure import (
     ROOT,
     environment,
-    free_port,
     machine_factor,
     resident_of,
     running,
-    wait_for_port,
 )
 from benchmarks.paint_app import longest
 from benchmarks.result import Result, show

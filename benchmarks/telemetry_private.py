@@ -11,8 +11,9 @@ from pathlib import Path
 from statistics import median
 
 import aiomqtt
+from tests.support.ports import free_port, wait_for_port
 
-from benchmarks.measure import cpu_of, environment, free_port, running, wait_for_port
+from benchmarks.measure import cpu_of, environment, running
 from benchmarks.publishers import CLUSTER
 from benchmarks.result import MissingError, Result
 from rankdeck.model.cluster import Cluster, Node

@@ -1,4 +1,8 @@
-"""Runs a program in its own terminal; its output is read and counted."""
+"""Runs a program in its own terminal, whose output is read and counted only when the caller asks:
+to measure keys, and a terminal that takes nothing.
+
+Where the output is read all the time, use `tests.support.terminal`.
+"""
 
 import fcntl
 import os

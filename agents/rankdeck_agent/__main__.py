@@ -126,7 +126,7 @@ def _ps(words: list[str]) -> int:
 def _rdma_queue_pairs(words: list[str]) -> int:
     if len(words) > 1 or "".join(words).startswith("-"):
         return _wrong("rdma-queue-pairs takes at most one RDMA device")
-    from rankdeck_agent.collectors.rdma import main as rdma_queue_pairs
+    from rankdeck_agent.collectors.rdma_queue_pairs import main as rdma_queue_pairs
 
     return rdma_queue_pairs("".join(words))
 
@@ -170,7 +170,7 @@ _SLURM: Mapping[str, tuple[str, str]] = {
     "beside": ("control", "inspect_beside_ranks"),
     "hear": ("control", "hear_job_nodes"),
     "tell": ("control", "tell_telemetry"),
-    "ended": ("cluster", "print_ended_jobs"),
+    "ended": ("ended_jobs", "print_ended_jobs"),
     "change": ("change", "change_jobs"),
     "ask": ("ask", "answer_question"),
 }
@@ -199,7 +199,7 @@ _ALONE = {
         "run_shell_command",
         "sh takes its command on standard input, and no arguments",
     ),
-    "gpu-processes": ("collectors.gpu", "main", "gpu-processes takes no arguments"),
+    "gpu-processes": ("collectors.gpu_processes", "main", "gpu-processes takes no arguments"),
 }
 """Command without arguments -> (module, function, what to say if there are some)."""
 _VERBS: Mapping[str, Callable[[list[str]], int]] = {

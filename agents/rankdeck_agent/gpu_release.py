@@ -93,7 +93,10 @@ def tell_agents(command: str, proc: Path = Path("/proc")) -> dict[str, Any]:
     while left and time.monotonic() < deadline:
         left = [agent for agent in left if _holds(agent.pid, proc)]
         time.sleep(_LOOK_EVERY if left else 0)
-    refused += [f"process {a.pid} of {a.user} still holds the driver, which does not answer it: reboot the node" for a in left]  # fmt: skip
+    refused += [
+        f"process {a.pid} of {a.user} still holds the driver, which does not answer it: reboot the node"
+        for a in left
+    ]
 
     count = len(told) - len(left)
     agents = "1 agent" if count == 1 else f"{count} agents"

@@ -245,8 +245,13 @@ def _in_store(runtime: str, image: str) -> Row:
     ask = [runtime, "image", "inspect", "--format", "{{.Id}} {{.Size}}", "--", image]
     try:
         done = subprocess.run(
-            ask, stdout=subprocess.PIPE, stderr=subprocess.PIPE, errors="replace", timeout=_STORE_LIMIT, check=False,
-        )  # fmt: skip
+            ask,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            errors="replace",
+            timeout=_STORE_LIMIT,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return {"kind": "failed", "path": image, "error": plain_line(str(error))}
     return _store_row(image, done.returncode, done.stdout, done.stderr)

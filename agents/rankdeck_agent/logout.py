@@ -106,8 +106,13 @@ def _said_by(words: Sequence[str]) -> str:
     """What a program prints; "" if it fails or cannot be started."""
     try:
         done = subprocess.run(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=_LIMIT, check=False
-        )  # fmt: skip
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            timeout=_LIMIT,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return "" if done.returncode else done.stdout[:65536].decode("utf-8", "replace")

@@ -392,8 +392,13 @@ def _first_line(argv: list[str], silent: str = "") -> str:
     """
     try:
         done = subprocess.run(
-            argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=_PROGRAM_LIMIT, check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            argv,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            timeout=_PROGRAM_LIMIT,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
@@ -418,8 +423,13 @@ def _gpus() -> Facts:
 def _table(fields: str, question: str) -> list[Facts]:
     argv = ["nvidia-smi", f"{question}={fields}", "--format=csv,noheader,nounits"]
     done = subprocess.run(
-        argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=_PROGRAM_LIMIT, check=True, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        argv,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        timeout=_PROGRAM_LIMIT,
+        check=True,
+        stdin=subprocess.DEVNULL,
+    )
     names = fields.split(",")
     found: list[Facts] = []
     for line in done.stdout.decode("utf-8", "replace").splitlines()[:512]:

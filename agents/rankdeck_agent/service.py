@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -21,10 +21,23 @@ from typing import Any, Callable, Optional
 
 from rankdeck_agent.config import SIZE_LIMIT, AgentConfigError, from_mapping
 from rankdeck_agent.gpu_release import SIGNALS, tell_agents
+from rankdeck_agent.install_steps import (
+    InstallError,
+    InstallStep,
+    command_output,
+    command_step,
+    do_steps,
+)
+from rankdeck_agent.service_files import (
+    UNIT,
+    USER,
+    File,
+    InstallPlace,
+    list_service_files,
+    place_installation,
+)
 from rankdeck_agent.text import print_complaint, print_json_line
 
-UNIT = "rankdeck-agent.service"
-USER = "rankdeck-agent"
 _USERADD = (
     *("useradd", "--system", "--no-create-home", "--home-dir", "/"),
     *("--shell", "/usr/sbin/nologin", USER),
@@ -33,214 +46,6 @@ GROUPS = ("adm", "systemd-journal", "video", "render")
 """Groups that the service joins, if they exist: for the kernel log, AMD
 GPUs and the firmware of a Raspberry Pi.
 """
-
-
-@dataclass(frozen=True)
-class InstallPlace:
-    """Paths of an installation: for the whole system (`system`), or for one user."""
-
-    system: bool
-    agent: Path
-    config: Path
-    unit: Path
-
-    @property
-    def systemctl(self) -> tuple[str, ...]:
-        """The systemctl command for this place."""
-        return ("systemctl",) if self.system else ("systemctl", "--user")
-
-
-@dataclass(frozen=True)
-class File:
-    """One file of the installation."""
-
-    path: Path
-    data: bytes
-    mode: int
-
-
-def place_installation(root: Path, home: Path, *, system: bool) -> InstallPlace:
-    """The paths of an installation."""
-    if system:
-        return InstallPlace(
-            True,
-            root / "usr/local/lib/rankdeck/agent.pyz",
-            root / "etc/rankdeck/agent.conf",
-            root / "etc/systemd/system" / UNIT,
-        )
-    return InstallPlace(
-        False,
-        home / ".local/lib/rankdeck/agent.pyz",
-        home / ".config/rankdeck/agent.conf",
-        home / ".config/systemd/user" / UNIT,
-    )
-
-
-def list_service_files(
-    at: InstallPlace, python: str, archive: bytes, config: Mapping[str, Any], groups: str
-) -> tuple[File, ...]:
-    """The files to write, in this order, the unit last; `groups` as returned by `_groups`."""
-    text = json.dumps(dict(config), indent=1, sort_keys=True) + "\n"
-    return (
-        File(at.agent, archive, 0o755),
-        File(at.config, text.encode(), 0o600),
-        File(at.unit, write_unit_text(at, python, groups).encode(), 0o644),
-    )
-
-
-def write_unit_text(at: InstallPlace, python: str, groups: str = "") -> str:
-    """The text of the systemd unit."""
-    command = " ".join(_quoted(word) for word in (python, "-I", str(at.agent), "--config", "-"))
-    hardened = _SYSTEM.format(user=USER, groups=groups) if at.system else ""
-    target = "multi-user.target" if at.system else "default.target"
-    return _UNIT.format(
-        command=command,
-        config=str(at.config).replace("%", "%%"),
-        hardened=hardened,
-        target=target,
-        after="Wants=network-online.target\nAfter=network-online.target\n" if at.system else "",
-    )
-
-
-def _quoted(word: str) -> str:
-    """The word, quoted for a systemd command line."""
-    plain = word.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + plain.replace("%", "%%").replace("$", "$$") + '"'
-
-
-_UNIT = """\
-# Written by `rankdeck agent install`; `rankdeck agent uninstall` takes it away.
-[Unit]
-Description=Rankdeck agent: telemetry of this node
-{after}StartLimitIntervalSec=0
-
-[Service]
-# The configuration holds a password: the manager opens it, the agent only reads.
-StandardInput=file:{config}
-StandardOutput=journal
-ExecStart={command}
-Restart=always
-RestartSec=5
-Nice=5
-MemoryMax=256M
-TasksMax=64
-NoNewPrivileges=yes
-RestrictSUIDSGID=yes
-LockPersonality=yes
-RestrictRealtime=yes
-SystemCallArchitectures=native
-UMask=0077
-{hardened}
-[Install]
-WantedBy={target}
-"""
-_SYSTEM = """\
-User={user}
-{groups}AmbientCapabilities=CAP_SYSLOG
-CapabilityBoundingSet=CAP_SYSLOG
-RestrictNamespaces=yes
-RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
-SystemCallFilter=@system-service
-SystemCallErrorNumber=EPERM
-# No ProtectSystem, ProtectHome, PrivateTmp or DynamicUser (which brings them): each gives the
-# service mounts of its own, read-only ones among them, and the agent has to report the node's.
-# No PrivateDevices: the GPUs are devices.
-"""
-
-
-LIMIT = 30.0
-
-
-class InstallError(Exception):
-    """The installation failed; the text is one sentence that says why."""
-
-
-@dataclass(frozen=True)
-class InstallStep:
-    """One step: run a command, or write or remove a file."""
-
-    what: str
-    """run, write or remove."""
-    text: str
-    """The command or the path."""
-    detail: str = ""
-    """The text of a file to write, without its password."""
-    needed: bool = True
-    """Whether the installation fails if this step fails."""
-    argv: tuple[str, ...] = ()
-
-
-def command_step(*argv: str, needed: bool = True) -> InstallStep:
-    """The step that runs a command."""
-    return InstallStep("run", " ".join(argv), needed=needed, argv=argv)
-
-
-def do_steps(steps: Sequence[InstallStep], contents: "dict[str, File]") -> None:
-    """Carry out the steps in order; raises InstallError at the first needed one that fails.
-
-    `contents`: path -> file to write.
-    """
-    for step in steps:
-        if step.what == "write":
-            _write(contents[step.text])
-        elif step.what == "remove":
-            _remove(Path(step.text))
-        else:
-            _run(step)
-
-
-def _write(file: File) -> None:
-    """Write the file atomically: it is never incomplete. Raises InstallError."""
-    file.path.parent.mkdir(parents=True, exist_ok=True)
-    part = file.path.with_name(f".{file.path.name}.{os.getpid()}")
-    try:
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as out:
-            out.write(file.data)
-            out.flush()
-            os.fsync(out.fileno())
-        part.chmod(file.mode)
-        part.replace(file.path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise InstallError(f"{file.path} cannot be written: {error.strerror}") from error
-
-
-def _remove(path: Path) -> None:
-    path.unlink()
-    # Remove the folder only if it is ours and empty.
-    if path.parent.name == "rankdeck":
-        with contextlib.suppress(OSError):
-            path.parent.rmdir()
-
-
-def _run(step: InstallStep) -> None:
-    try:
-        done = subprocess.run(
-            step.argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", errors="replace", timeout=LIMIT, check=False,
-        )  # fmt: skip
-    except OSError as error:
-        if step.needed:
-            raise InstallError(f"{step.argv[0]}: {error.strerror}") from error
-        return
-    if step.needed and done.returncode != 0:
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        why = lines[-1][:200] if lines else f"exit status {done.returncode}"
-        raise InstallError(f"`{step.text}`: {why}")
-
-
-def command_output(words: Sequence[str]) -> str:
-    """The stdout of a command; "" if it cannot be run."""
-    try:
-        done = subprocess.run(
-            words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", errors="replace", timeout=LIMIT, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout
-
-
 ROOT_VARIABLE = "RANKDECK_ROOT"
 """Environment variable: another root folder to install to, such as that of a system image."""
 _VERSION = re.compile(rb'__version__ = "([^"\n]{1,40})"')
@@ -298,9 +103,6 @@ def _archive_path() -> Path:
     if not zipfile.is_zipfile(path):
         raise InstallError("only the agent in one file (agent.pyz) can install itself")
     return path
-
-
-# ---- install ----------------------------------------------------------------------------
 
 
 def _install(site: Site, dry: bool) -> dict[str, Any]:
@@ -375,9 +177,6 @@ def _notes(at: InstallPlace) -> list[str]:
     ]
 
 
-# ---- uninstall --------------------------------------------------------------------------
-
-
 def _uninstall(site: Site, dry: bool) -> dict[str, Any]:
     at = site.at
     there = [path for path in (at.unit, at.config, at.agent) if path.exists()]
@@ -401,9 +200,6 @@ def _uninstall(site: Site, dry: bool) -> dict[str, Any]:
     _need_systemd(site)
     do_steps(steps, {})
     return {"ok": True, "did": "removed", "old": old, "notes": []}
-
-
-# ---- status -----------------------------------------------------------------------------
 
 
 def _status(site: Site, dry: bool) -> dict[str, Any]:
@@ -434,9 +230,6 @@ def _state(at: InstallPlace) -> dict[str, str]:
         if key in found:
             found[key] = value
     return found
-
-
-# ---- the node ---------------------------------------------------------------------------
 
 
 def _need_systemd(site: Site) -> None:

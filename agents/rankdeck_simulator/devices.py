@@ -284,9 +284,16 @@ class SimulatedHost(_Simulation):
         full = 97.0 if "full" in self.faults else 41.0
         free = int(size * (1 - full / 100))
         reading.put_all({"disk.used": full, "disk.size": size, "disk.free": free}, "/")
-        reading.put_all({
-            "net.rx": self._received, "net.tx": self._received // 2, "net.errors": 0, "net.up": 1, "net.speed": 25e9,
-        }, "eth0")  # fmt: skip
+        reading.put_all(
+            {
+                "net.rx": self._received,
+                "net.tx": self._received // 2,
+                "net.errors": 0,
+                "net.up": 1,
+                "net.speed": 25e9,
+            },
+            "eth0",
+        )
         return reading
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion
 from tests.support.mosquitto import Mosquitto
+from tests.support.terminal import WIDE, terminal
 
 from benchmarks import fault_plants as plants
 from benchmarks.fault_run import wait
@@ -24,7 +25,6 @@ from benchmarks.matrix.meter import metered
 from benchmarks.matrix.model import Group, Row, Tally
 from benchmarks.matrix.nodes import others_heard
 from benchmarks.matrix.scene import START_LIMIT
-from benchmarks.matrix.screens import screen
 from benchmarks.matrix.sites import Sites
 from benchmarks.matrix.steered import KEYS, QUIT_LIMIT, opened, pressed
 from benchmarks.matrix.steering import SHOWN, planted, reached
@@ -158,7 +158,7 @@ def told_anything(sites: Sites) -> Tally:
 def _looked_at(site: DemoSite, ready: Callable[[], bool]) -> tuple[list[str], float]:
     """The console on a terminal, through all its pages; what was wrong, and its memory."""
     with (
-        screen(rankdeck(site), site.environment(), str(site.place())) as shown,
+        terminal(rankdeck(site), site.environment(), *WIDE, str(site.place())) as shown,
         metered(shown.process.pid) as cost,
     ):
         wrong = [*opened(shown)]

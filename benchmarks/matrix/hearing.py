@@ -18,7 +18,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.fault_plants import family, words_of
+from tests.support.processes import descendants
+
+from benchmarks.fault_plants import words_of
 from benchmarks.fault_run import wait
 from benchmarks.fault_sites import LabSite
 from benchmarks.matrix.meter import metered
@@ -114,7 +116,7 @@ def _console(process: subprocess.Popen[str]) -> int:
     """Its process: in the lab, `nsenter` and `unshare` stand before it."""
 
     def find() -> int:
-        return next((pid for pid in family(process.pid) if _is_console(words_of(pid))), 0)
+        return next((pid for pid in descendants(process.pid)[1:] if _is_console(words_of(pid))), 0)
 
     wait(find, HEARD_LIMIT)
     return find()

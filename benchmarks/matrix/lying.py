@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fault_plants import family, words_of
+from tests.support.processes import descendants
+
+from benchmarks.fault_plants import words_of
 from benchmarks.fault_sites import DemoSite
 from benchmarks.matrix.meter import metered
 from benchmarks.measure import ROOT
@@ -79,7 +81,7 @@ def lying(
 
 def _end_liars(site: DemoSite) -> None:
     """Some go on lying after everybody has left."""
-    for pid in family(site.first_process(LIAR)):
+    for pid in descendants(site.first_process(LIAR)):
         if any(word.endswith(PROGRAM.name) for word in words_of(pid)):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

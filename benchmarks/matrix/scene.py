@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.support.processes import descendants
+
 from benchmarks.fault_model import Shape
-from benchmarks.fault_plants import family, processes, words_of
+from benchmarks.fault_plants import processes, words_of
 from benchmarks.fault_run import Watching, wait, watching
 from benchmarks.fault_sites import AnySite
 from benchmarks.matrix.lines import WRITER, Missed, missed
@@ -206,7 +208,7 @@ def console_of(process: subprocess.Popen[Any]) -> int:
     """The process of the console itself: in the lab, `nsenter` and `unshare` stand before it."""
 
     def find() -> int:
-        own = [process.pid, *family(process.pid)]
+        own = descendants(process.pid)
         return next((pid for pid in own if _is_console(words_of(pid))), 0)
 
     wait(lambda: find() or process.poll() is not None, 20)
@@ -225,7 +227,7 @@ def _clean(scene: Scene, threads: Sequence[threading.Thread]) -> None:
     for one in processes(scene.job) if scene.job else ():
         os.kill(one.pid, signal.SIGKILL)
     if scene.process.poll() is None:
-        for pid in (*family(scene.process.pid), scene.process.pid):
+        for pid in reversed(descendants(scene.process.pid)):
             os.kill(pid, signal.SIGKILL)
     for thread in threads:
         thread.join(10)

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.support.terminal import WIDE, Terminal, terminal
+
 from benchmarks.fault_model import Shape
 from benchmarks.fault_plants import inside, need, need_root, processes
 from benchmarks.fault_run import wait
@@ -31,7 +33,7 @@ from benchmarks.matrix.scene import (
     untold,
     writing,
 )
-from benchmarks.matrix.screens import Screen, console_in_pty, screen
+from benchmarks.matrix.screens import console_in_pty
 from benchmarks.matrix.sites import Sites
 from benchmarks.matrix.wires import preloaded
 
@@ -278,7 +280,7 @@ class KeptLog:
             wrong = [] if _same(writer, file) else ["what was kept is not what was written"]
             argv, env = rankdeck(sites.demo, "attach", scene.job), sites.demo.environment()
             with (
-                screen(argv, env, str(sites.demo.place())) as shown,
+                terminal(argv, env, *WIDE, str(sites.demo.place())) as shown,
                 metered(shown.process.pid) as cost,
             ):
                 took = self._look(shown)
@@ -291,7 +293,7 @@ class KeptLog:
                 note=", ".join(f"{what} after {s or 0:.1f} s" for what, s in took.items()),
             )  # fmt: skip
 
-    def _look(self, shown: Screen) -> dict[str, float | None]:
+    def _look(self, shown: Terminal) -> dict[str, float | None]:
         """Seconds until the screen shows each of these; None where it does not."""
         middle, first = f"{self.lines // 2:012d} xx", f"{1:012d} xx"
         found = {"its end": shown.after("", f"{self.lines:012d} xx")}

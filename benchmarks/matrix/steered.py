@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from tests.support.terminal import WIDE, Terminal, terminal
+
 from benchmarks.fault_sites import DemoSite
 from benchmarks.matrix.lying import (
     LIAR,
@@ -17,7 +19,6 @@ from benchmarks.matrix.lying import (
 )
 from benchmarks.matrix.meter import metered
 from benchmarks.matrix.model import Group, Row, Tally
-from benchmarks.matrix.screens import Screen, screen
 from benchmarks.matrix.sites import Sites
 from benchmarks.matrix.steering import SHOWN, planted, reached
 
@@ -178,7 +179,7 @@ def _odd_jobs(site: DemoSite) -> list[Path]:
 
 def _looked_at(site: DemoSite, keys: Sequence[Sequence[str]], quit_limit: float) -> Tally:
     env, cwd = site.environment(), str(site.place())
-    with screen(rankdeck(site), env, cwd) as shown, metered(shown.process.pid) as cost:
+    with terminal(rankdeck(site), env, *WIDE, cwd) as shown, metered(shown.process.pid) as cost:
         wrong = [*opened(shown)]
         for part in keys:
             wrong += pressed(shown, part)
@@ -196,7 +197,7 @@ def _looked_at(site: DemoSite, keys: Sequence[Sequence[str]], quit_limit: float)
     return Tally(wrong=wrong, memory=cost.memory, cpu=cost.cpu, inputs=len(written))
 
 
-def opened(shown: Screen) -> Iterator[str]:
+def opened(shown: Terminal) -> Iterator[str]:
     """The fleet has the honest nodes, and they are heard."""
     if not shown.shows("sakuya", "sakura", LIAR):
         yield f"the fleet screen does not come: {shown.text()[-200:]!r}"
@@ -207,7 +208,7 @@ def opened(shown: Screen) -> Iterator[str]:
     time.sleep(5 * PAUSE)  # for the lies to come in
 
 
-def _not_well(shown: Screen) -> Iterator[str]:
+def _not_well(shown: Terminal) -> Iterator[str]:
     lines = [line.strip(CURSOR) for line in shown.text().splitlines()]
     for name in HONEST:
         row = next((line for line in lines if line.startswith(name)), name)
@@ -215,7 +216,7 @@ def _not_well(shown: Screen) -> Iterator[str]:
             yield row[:80]
 
 
-def pressed(shown: Screen, keys: Sequence[str]) -> Iterator[str]:
+def pressed(shown: Terminal, keys: Sequence[str]) -> Iterator[str]:
     """Press these keys, then go back to the fleet: what is not as it must be."""
     for key in keys:
         shown.press(key)

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
+from tests.support.processes import descendants
 
 from benchmarks.fault_plants import processes
 from benchmarks.fault_run import wait
@@ -38,7 +39,6 @@ from benchmarks.matrix.lying import (
 from benchmarks.matrix.meter import Cost, metered
 from benchmarks.matrix.model import Group, Row, Tally
 from benchmarks.matrix.sites import Sites
-from benchmarks.measure import family
 
 NOBODY = 65534
 LIMIT = 30.0
@@ -501,7 +501,7 @@ def _seen_by_nobody(*words: str) -> Iterator[str]:
 
 def _allow_cores(site: DemoSite) -> None:
     """From now on what the nodes and this program start may leave a core."""
-    servers = (pid for node in site.nodes() for pid in family(site.first_process(node)))
+    servers = (pid for node in site.nodes() for pid in descendants(site.first_process(node)))
     for pid in (os.getpid(), *servers):
         hard = resource.prlimit(pid, resource.RLIMIT_CORE)[1]
         resource.prlimit(pid, resource.RLIMIT_CORE, (hard, hard))

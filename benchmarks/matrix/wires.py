@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
+from tests.support.processes import descendants
 
-from benchmarks.fault_plants import family, need, need_root
+from benchmarks.fault_plants import need, need_root
 from benchmarks.fault_run import wait
 from benchmarks.fault_sites import LabSite, compile_c
 from benchmarks.matrix.model import Group, Row, Tally
@@ -223,7 +224,7 @@ def forget_names(site: LabSite) -> None:
     hosts.write_text("127.0.0.1 localhost\n")
     first = site.first_process(VICTIM)
     for _ in range(10):  # also what was just about to connect
-        for pid in family(first):
+        for pid in descendants(first)[1:]:
             with suppress(OSError):
                 if _serves(Path(f"/proc/{pid}/cmdline").read_bytes()):
                     os.kill(pid, signal.SIGKILL)

@@ -408,9 +408,10 @@ class Following:
         """Update who failed first; stop the countdown if nobody has failed after all."""
         changed = replace(countdown, why=why) if why else None
         log.warning(
-            "%s", why or "the node answers again: the job goes on",
+            "%s",
+            why or "the node answers again: the job goes on",
             extra={"source": job.id},
-        )  # fmt: skip
+        )
         self.jobs.set_countdown(job.id, changed)
 
     async def _abort(self, job_id: str, cancel: Cancel) -> None:

@@ -34,5 +34,8 @@ def python_refusal(version: Version, python: str) -> str:
         newer = f"{version.major}.{version.minor}.{version.micro + 1}"
         return f"Python {named} ({python}) {fault}: install Rankdeck with {newer} or newer"
     if version.releaselevel != "final":
-        return f"Python {named} ({python}) is a {version.releaselevel} release, which nobody tested with Rankdeck: install Rankdeck with a final release"
+        return (
+            f"Python {named} ({python}) is a {version.releaselevel} release, which nobody tested"
+            " with Rankdeck: install Rankdeck with a final release"
+        )
     return ""

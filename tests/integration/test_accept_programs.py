@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support.mosquitto import free_port
 from tests.support.polling import wait_until
+from tests.support.ports import free_port
 
 from rankdeck import plugins
 from rankdeck.acceptance.output_text import Asked, read_output

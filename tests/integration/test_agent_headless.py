@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+from tests.support.ports import free_port
 
 from rankdeck.remote.agent import build_bundle
 from rankdeck_agent import wire
@@ -20,9 +21,7 @@ LIMIT = 60.0
 
 @pytest.fixture
 def port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+    return free_port()
 
 
 @pytest.fixture

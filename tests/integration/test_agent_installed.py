@@ -22,7 +22,7 @@ from rankdeck.cli.output import UsageError
 from rankdeck.model.cluster import Broker
 from rankdeck.opening import open_cluster_session
 from rankdeck.telemetry.link import INSTALLED
-from rankdeck_agent.service import place_installation, write_unit_text
+from rankdeck_agent.service_files import place_installation, write_unit_text
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.left_out]
 FAKE = Path(__file__).resolve().parents[1] / "support/systemctl.py"

@@ -16,7 +16,7 @@ from tests.support.kubernetes.site import Site, doubled
 from tests.support.polling import seen_until
 from tests.support.rest import rest_of
 
-from rankdeck_agent.kubernetes import api
+from rankdeck_agent.kubernetes import kubectl_proxy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.left_out]
 Act = Callable[[Double], object]
@@ -129,7 +129,7 @@ def test_the_folder_of_a_proxy_that_was_killed_goes_with_the_next_one(
     tmp_path: Path, kubernetes, kubectl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(kubernetes(processes=False).kubeconfig()))
-    monkeypatch.setattr(api.tempfile, "tempdir", "/tmp")  # a socket's path is short
+    monkeypatch.setattr(kubectl_proxy.tempfile, "tempdir", "/tmp")  # a socket's path is short
     left = Path(f"/tmp/rankdeck-kubectl-{os.getpid()}left")
     young = Path(f"/tmp/rankdeck-kubectl-{os.getpid()}young")
     for folder in (left, young):
@@ -137,7 +137,10 @@ def test_the_folder_of_a_proxy_that_was_killed_goes_with_the_next_one(
         (folder / "s").touch()
     os.utime(left, (time.time() - 60, time.time() - 60))
 
-    with api.Proxy("", str(kubectl)) as first, api.Proxy("", str(kubectl)) as second:
+    with (
+        kubectl_proxy.Proxy("", str(kubectl)) as first,
+        kubectl_proxy.Proxy("", str(kubectl)) as second,
+    ):
         assert first.alive
         assert second.api.request("GET", "/version")["major"]
         assert (left.exists(), young.exists()) == (False, True)

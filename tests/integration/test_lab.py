@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.support.lab import Lab, missing, processes
+from tests.support import processes
+from tests.support.lab import Lab, missing
 from tests.support.lab.rootless import REPOSITORY
 from tests.support.polling import eventually
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 import aiomqtt
 import pytest
 from tests.support.polling import until
+from tests.support.ports import free_port
 from textual.geometry import Size
 
 from rankdeck.errors import LaunchError
@@ -126,9 +127,7 @@ async def test_a_wrong_password_is_a_sentence_and_not_a_crash(monkeypatch) -> No
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("mosquitto"), reason="mosquitto is not installed")
 async def test_an_unreachable_broker_is_a_sentence_and_is_tried_again() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     site = cluster(Broker(host="127.0.0.1", port=port))
     fleet = Fleet(site)
     fleet.want(None)
@@ -194,9 +193,7 @@ async def mosquitto(tmp_path):
     assert call(*make)
     passwords = tmp_path / "passwords"
     assert call("mosquitto_passwd", "-c", "-b", passwords, "console", "secret")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     (tmp_path / "m.conf").write_text(
         f"listener {port} 127.0.0.1\nallow_anonymous false\npassword_file {passwords}\ncertfile {cert}\nkeyfile {key}\nuser root\n"
     )
@@ -258,12 +255,6 @@ async def test_a_site_broker_with_tls_and_a_password_feeds_the_fleet(mosquitto, 
     assert from_mapping(config).tls
     assert fleet.node("n1").value("cpu.used") == 12.5
     assert link.trouble == ""
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ import urllib.request
 from contextlib import contextmanager
 
 import pytest
-from benchmarks.measure import free_port, wait_for_port
+from tests.support.ports import free_port, wait_for_port
 from tests.support.programs import search_path
 from tests.support.scrapes import whole
 

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.support.ports import free_port
 
 from rankdeck.config.clusters import read_cluster
 from rankdeck.demo import cluster
@@ -67,9 +67,7 @@ def exporting(file):
 
 @contextmanager
 def prometheus(folder, target):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     (folder / "prometheus.yml").write_text(CONFIG.format(target=target))
     process = subprocess.Popen(
         [

@@ -21,7 +21,8 @@ from typing import Any
 import pyte
 import pytest
 import yaml
-from tests.support.lab import RootLab, processes, root, running
+from tests.support import processes
+from tests.support.lab import RootLab, root, running
 from tests.support.lab.root import OLD_MPI, OLD_SANDBOX
 from tests.support.polling import seen_until, wait_until
 

@@ -4,7 +4,6 @@ its KDC, one user, and a server's keytab.
 
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.polling import wait_until
+from tests.support.ports import free_port
 from tests.support.programs import UNPACKED, search_path
 
 REALM, PASSWORD = "LAB.TEST", "kerberos"
@@ -80,7 +80,7 @@ class Realm:
 @contextmanager
 def realm(folder: Path, user: str, host: str) -> Iterator[Realm]:
     """A realm with this user and a server of this name, until the end of the block."""
-    port = _free_port()
+    port = free_port()
     modules = next((str(one) for one in UNPACKED.glob("krb5-kdc/usr/lib/*/krb5/plugins/kdb")), "")
     modules = modules or next(map(str, Path("/usr/lib").glob("*/krb5/plugins/kdb")), "/nowhere")
     words = {"realm": REALM, "port": port, "folder": folder, "modules": modules}
@@ -123,10 +123,3 @@ def _libraries(folder: Path) -> Path:
 def _log(folder: Path) -> str:
     file = folder / "log"
     return file.read_text() if file.exists() else ""
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -8,15 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.polling import wait_until
+from tests.support.ports import free_port
 
 DOCS = Path(__file__).resolve().parents[2] / "docs/mosquitto"
 LIMIT = 60.0
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 class Mosquitto:

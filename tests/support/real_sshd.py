@@ -7,7 +7,6 @@ read-only.
 """
 
 import re
-import socket
 import subprocess
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from pathlib import Path
 from rankdeck.model.cluster import Access, Cluster, Node, Transport
 from tests.support.lab import files, missing
 from tests.support.polling import wait_until
+from tests.support.ports import free_port
 from tests.support.programs import search_path, sshd
 
 __all__ = ["RealSshd", "missing", "real_sshd"]
@@ -133,7 +133,7 @@ def real_sshd(folder: Path, settings: str = "", setup: str = "") -> Generator[Re
     ]
     (folder / "setup").write_text(setup + "\n")
     for _ in range(10):
-        port = _free_port()
+        port = free_port()
         lines = (settings, _SETTINGS.format(folder=folder), *helpers, f"Port {port}")
         (folder / "sshd_config").write_text("\n".join(lines) + "\n")
         key = " ".join((folder / "hostkey.pub").read_text().split()[:2])
@@ -174,13 +174,6 @@ def _start(folder: Path) -> "subprocess.Popen[bytes]":
 
 def _is_up(server: RealSshd) -> bool:
     return server.process.poll() is not None or "Server listening" in server.log
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 SSH_TRANSPORTS = (Transport.ASYNCSSH, Transport.OPENSSH)

@@ -77,7 +77,7 @@ from rankdeck_agent.collectors.nvidia_reader import NvmlReader, StatusPage
 from rankdeck_agent.kernel_lines import TEXT_LIMIT, KernelLines
 from rankdeck_agent.kubernetes import cluster as kubernetes_cluster
 from rankdeck_agent.kubernetes import job_state
-from rankdeck_agent.kubernetes.api import Chunks
+from rankdeck_agent.kubernetes.chunked_encoding import Chunks
 from rankdeck_agent.kubernetes.objects import (
     EXIT,
     FORMATS,
@@ -89,12 +89,13 @@ from rankdeck_agent.kubernetes.objects import (
 )
 from rankdeck_agent.kubernetes.target import Target as KubernetesTarget
 from rankdeck_agent.rules.mpi_daemon import daemon_of, in_place
+from rankdeck_agent.slurm import answers as cluster_answers
 from rankdeck_agent.slurm import array, change, control, verdict
-from rankdeck_agent.slurm import cluster as slurm_cluster
 from rankdeck_agent.slurm.ask import job_efficiencies
-from rankdeck_agent.slurm.cluster import SlurmView, ended_rows
-from rankdeck_agent.slurm.commands import account_rows, output_files, queue_rows, shown_jobs
+from rankdeck_agent.slurm.cluster import SlurmView
+from rankdeck_agent.slurm.ended_jobs import ended_rows
 from rankdeck_agent.slurm.folder import parse_run_mark as read_mark
+from rankdeck_agent.slurm.job_reports import account_rows, output_files, queue_rows, shown_jobs
 from rankdeck_agent.slurm.queue import job_rows
 from rankdeck_agent.text import plain_line, shown_line
 from rankdeck_agent.wire import NodePlan, WireError, decode_message, node_plan
@@ -507,8 +508,8 @@ def slurm_answers() -> Take:
         rows = [*job_rows(text)]
         for name in ("4711", "4711_3", "4711_[0-9]"):
             change.rows_of_job(name, rows)
-        for name in slurm_cluster.QUESTIONS:
-            view.take(name, slurm_cluster.SlurmAnswer(at, text, told=at))
+        for name in cluster_answers.QUESTIONS:
+            view.take(name, cluster_answers.SlurmAnswer(at, text, told=at))
         for row in view.news():
             tell(json.dumps(row).encode() + b"\n")
 

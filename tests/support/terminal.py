@@ -4,26 +4,32 @@ import fcntl
 import os
 import pty
 import select
+import signal
 import struct
 import subprocess
 import termios
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pyte
 
+WIDE = (200, 50)
+"""Columns and lines of a large terminal."""
 LIMIT = 30.0
 END = 5.0
 TURN = 0.1
 """Seconds between two checks of the reader whether it should stop."""
+_LOOK = 0.05
 
 
 class Terminal:
     """The screen of a program, how many bytes it sends, and its keyboard."""
 
-    def __init__(self, process: subprocess.Popen[bytes], master: int) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], master: int, width: int, height: int
+    ) -> None:
         self.process = process
         self.sent = 0
         """Bytes received so far."""
@@ -31,6 +37,10 @@ class Terminal:
         self._master = master
         self._waiting: tuple[bytes, threading.Event] = (b"", threading.Event())
         self._seen = bytearray()
+        self._screen = pyte.Screen(width, height)
+        self._stream = pyte.ByteStream(self._screen)
+        self._drawn = 0
+        """Bytes that `_screen` has taken."""
         self._pressed = 0
         """Bytes received until the last key was pressed."""
         self._lock = threading.Lock()
@@ -38,9 +48,17 @@ class Terminal:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
+    @property
+    def written(self) -> bytes:
+        """Every byte since the start."""
+        with self._lock:
+            return bytes(self._seen)
+
     def press(self, keys: str) -> None:
+        """Send keys; nothing if the program has ended."""
         self._pressed = self.sent
-        os.write(self._master, keys.encode())
+        with suppress(OSError):
+            os.write(self._master, keys.encode())
 
     def wait_for(self, text: str) -> float:
         """Come back when `text` is sent, since a key was last pressed;
@@ -53,6 +71,35 @@ class Terminal:
             raise TimeoutError(f"no `{text}` in the terminal: {bytes(self._seen[-500:])!r}")
         return time.monotonic() - self.begun
 
+    def shows(self, *words: str, limit: float = 2 * LIMIT) -> bool:
+        """Wait until all of these are on the screen at once; False if they are not in time."""
+        deadline = time.monotonic() + limit
+        while not all(word in self.text() for word in words):
+            if time.monotonic() > deadline or self.process.poll() is not None:
+                return False
+            time.sleep(_LOOK)
+        return True
+
+    def after(self, keys: str, *words: str, limit: float = 2 * LIMIT) -> float | None:
+        """Press these keys; seconds until the words are on the
+        screen, None if they do not come.
+        """
+        began = time.monotonic()
+        self.press(keys)
+        return time.monotonic() - began if self.shows(*words, limit=limit) else None
+
+    def leaves(self, limit: float) -> float | None:
+        """Press q; the seconds until the program has ended, None if it has not in time."""
+        began = time.monotonic()
+        self.press("q")
+        try:
+            self.process.wait(limit)
+        except subprocess.TimeoutExpired:
+            return None
+        took = time.monotonic() - began
+        self._reader.join(END)
+        return took
+
     def close(self) -> None:
         """Call this once the program has ended; its children may still hold the terminal."""
         self._reader.join(END)
@@ -61,12 +108,13 @@ class Terminal:
         self._reader.join()
         os.close(self._master)
 
-    def text(self, width: int = 120, height: int = 40) -> str:
+    def text(self) -> str:
         """The screen now, as lines of text."""
-        screen = pyte.Screen(width, height)
         with self._lock:
-            pyte.ByteStream(screen).feed(bytes(self._seen))
-        return "\n".join(line.rstrip() for line in screen.display)
+            fresh = bytes(self._seen[self._drawn :])
+            self._drawn = len(self._seen)
+            self._stream.feed(fresh)
+            return "\n".join(line.rstrip() for line in self._screen.display)
 
     def _read(self) -> None:
         turn = select.poll()
@@ -96,7 +144,11 @@ def _some(master: int) -> bytes:
 
 @contextmanager
 def terminal(
-    argv: Sequence[str], env: Mapping[str, str], width: int = 120, height: int = 40
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    width: int = 120,
+    height: int = 40,
+    cwd: str | None = None,
 ) -> Iterator[Terminal]:
     """Run a program in a terminal of that size; ended with the block."""
     master, slave = pty.openpty()
@@ -104,13 +156,14 @@ def terminal(
     process = subprocess.Popen(
         argv,
         env={**env, "TERM": "xterm-256color", "COLORTERM": "", "LANG": "C.UTF-8"},
+        cwd=cwd,
         stdin=slave,
         stdout=slave,
         stderr=slave,
         start_new_session=True,
     )
     os.close(slave)
-    shown = Terminal(process, master)
+    shown = Terminal(process, master, width, height)
     try:
         yield shown
     finally:
@@ -118,6 +171,7 @@ def terminal(
         try:
             process.wait(END)
         except subprocess.TimeoutExpired:
-            process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait(END)
         shown.close()

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rankdeck_agent.collectors.kernel_log import LOG_CLOSED
-from rankdeck_agent.collectors.rdma import SATURATED
+from rankdeck_agent.collectors.rdma_ports import SATURATED
 from rankdeck_agent.rules.coverage import cover_checks, coverage_words, explain_checks
 from rankdeck_agent.rules.derived import derive_numbers
 from rankdeck_agent.rules.facts import Facts, Memory

@@ -5,17 +5,15 @@ from functools import partial
 from typing import Callable
 
 from rankdeck_agent.collectors.base import Collector, Reading
+from rankdeck_agent.collectors.cgroup import CgroupCollector
+from rankdeck_agent.collectors.cpu import CpuCollector
 from rankdeck_agent.collectors.disk import DiskCollector, NvmeCollector, NvmeHealthCollector
+from rankdeck_agent.collectors.edac import EdacCollector
 from rankdeck_agent.collectors.gpu import GpuCollector
-from rankdeck_agent.collectors.host import (
-    CgroupCollector,
-    CpuCollector,
-    EdacCollector,
-    MemoryCollector,
-    TaskCollector,
-)
+from rankdeck_agent.collectors.hung_tasks import TaskCollector
 from rankdeck_agent.collectors.kernel_log import KernelLogCollector
 from rankdeck_agent.collectors.kernel_tables import KernelTableCollector
+from rankdeck_agent.collectors.memory import MemoryCollector
 from rankdeck_agent.collectors.net import EthtoolCollector, NetCollector
 from rankdeck_agent.collectors.raid import RaidCollector
 from rankdeck_agent.collectors.rdma import RdmaCollector

@@ -517,7 +517,7 @@ class NvmeCollector:
             device = clean_text(name)
             reading.attempt(
                 self.metrics, lambda n=name, d=device: self._state(reading, n, d), device
-            )  # fmt: skip
+            )
         self.doing = ""
         reading.inventory = self._inventory
         return reading
@@ -636,9 +636,27 @@ def health_log(name: str) -> bytes:
         address, _ = data.buffer_info()
         words = (LOG_SIZE // 4 - 1) << 16 | _HEALTH
         command = bytearray(
-            _COMMAND.pack(_GET_LOG, 0, 0, _ALL, 0, 0, 0, address, 0, LOG_SIZE,
-                          words, 0, 0, 0, 0, 0, _PATIENCE_MS, 0)
-        )  # fmt: skip
+            _COMMAND.pack(
+                _GET_LOG,
+                0,
+                0,
+                _ALL,
+                0,
+                0,
+                0,
+                address,
+                0,
+                LOG_SIZE,
+                words,
+                0,
+                0,
+                0,
+                0,
+                0,
+                _PATIENCE_MS,
+                0,
+            )
+        )
         status = fcntl.ioctl(handle, _ADMIN_COMMAND, command)
         if status:
             raise OSError(f"the drive refuses its health log: status {status:#x}")

@@ -121,6 +121,11 @@ def parse_mdstat(text: str) -> Iterable[Array]:
         wanted = int(members["wanted"]) if members else None
         missing = max(0, wanted - int(members["there"])) if members and wanted else 0
         yield Array(
-            found["name"], level, found["state"] == "active", wanted, missing,
-            progress["what"] if progress else "", float(progress["percent"]) if progress else None,
-        )  # fmt: skip
+            found["name"],
+            level,
+            found["state"] == "active",
+            wanted,
+            missing,
+            progress["what"] if progress else "",
+            float(progress["percent"]) if progress else None,
+        )

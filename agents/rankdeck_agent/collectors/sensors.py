@@ -20,7 +20,7 @@ from rankdeck_agent.collectors.base import (
     parse_unsigned,
     pick_evenly,
 )
-from rankdeck_agent.collectors.host import cpu_zones
+from rankdeck_agent.collectors.cpu import cpu_zones
 from rankdeck_agent.files import Tree, clean_text
 
 _HWMON = "sys/class/hwmon"

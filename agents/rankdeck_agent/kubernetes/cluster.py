@@ -11,19 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Callable, Optional, Union
 
 from rankdeck_agent.job.cancel import run_limited as ask_program
-from rankdeck_agent.kubernetes.api import (
-    LISTED,
-    TROUBLE,
-    Api,
-    ApiError,
-    Object,
-    Proxy,
-    ProxyError,
-    Watch,
-    describe_api_refusal,
-    object_rows,
-    start_watch_thread,
-)
+from rankdeck_agent.kubernetes.api import Api
+from rankdeck_agent.kubernetes.json_values import Object, object_rows
+from rankdeck_agent.kubernetes.kubectl_errors import ApiError, ProxyError, describe_api_refusal
+from rankdeck_agent.kubernetes.kubectl_proxy import Proxy
 from rankdeck_agent.kubernetes.objects import (
     BY_NAME,
     JOB,
@@ -47,6 +38,7 @@ from rankdeck_agent.kubernetes.rows import (
     parent_job,
     pod_use,
 )
+from rankdeck_agent.kubernetes.watch import LISTED, TROUBLE, Watch, start_watch_thread
 from rankdeck_agent.text import parse_json_table, plain_line, print_json_line
 
 MOST_NODES, MOST_JOBS = 20_000, 5_000

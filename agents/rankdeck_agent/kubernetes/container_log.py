@@ -14,7 +14,8 @@ from typing import Any, Callable, Optional
 
 from rankdeck_agent.files import make_private_folder, read_json_table, write_all, write_private_file
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.kubernetes.api import SILENT, Api, ApiError, HttpStream
+from rankdeck_agent.kubernetes.api import Api, HttpStream
+from rankdeck_agent.kubernetes.kubectl_errors import SILENT, ApiError
 from rankdeck_agent.kubernetes.objects import (
     ERR,
     EXIT,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Optional
 
 from rankdeck_agent.job.folder import UNKNOWN
-from rankdeck_agent.kubernetes.api import LISTED, Object, object_rows, table_of
+from rankdeck_agent.kubernetes.json_values import Object, object_rows, table_of
 from rankdeck_agent.kubernetes.objects import (
     BY_NAME,
     GONE,
@@ -31,6 +31,7 @@ from rankdeck_agent.kubernetes.objects import (
     string_value,
 )
 from rankdeck_agent.kubernetes.target import MOST_FOLLOWED, Target
+from rankdeck_agent.kubernetes.watch import LISTED
 from rankdeck_agent.older_python import without_suffix
 from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict, VerdictKind
 
@@ -179,7 +180,10 @@ def pod_hopeless_reason(pod: Pod) -> str:
     """Why no rank can ever start in this pod, with what to do; "" if one can."""
     box = pod.container
     if _NO_SHELL.search(box.message):
-        return f"image {box.image} has no `sh`, and ranks are started by a small shell script: take an image with a shell"
+        return (
+            f"image {box.image} has no `sh`, and ranks are started by a small shell script: take an"
+            " image with a shell"
+        )
     if box.reason in (
         "StartError",
         "ContainerCannotRun",
@@ -534,7 +538,11 @@ class JobState:
         """
         for row in object_rows(found.get("items")) if kind == LISTED else [found]:
             conditions = object_rows(table_of(row.get("status")).get("conditions"))
-            waits = [one for one in conditions if one.get("type") in _KUEUE and one.get("status") == "False"]  # fmt: skip
+            waits = [
+                one
+                for one in conditions
+                if one.get("type") in _KUEUE and one.get("status") == "False"
+            ]
             self._queue = string_value(waits[0], "message", 400) if waits else ""
         return []
 

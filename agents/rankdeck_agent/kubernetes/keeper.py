@@ -24,17 +24,6 @@ from rankdeck_agent.job.folder import FolderError, RunFolder, all_events, find_r
 from rankdeck_agent.job.orders import give_order
 from rankdeck_agent.job.supervisor_state import COMPLETE, NOT_KNOWN
 from rankdeck_agent.job.verdict import write_verdict
-from rankdeck_agent.kubernetes.api import (
-    TROUBLE,
-    ApiError,
-    Object,
-    Proxy,
-    ProxyError,
-    Watch,
-    describe_api_refusal,
-    end_tidily,
-    start_watch_thread,
-)
 from rankdeck_agent.kubernetes.container_log import (
     ContainerLog,
     LogFollower,
@@ -54,6 +43,9 @@ from rankdeck_agent.kubernetes.job_state import (
     is_waiting,
     judge_ended_job,
 )
+from rankdeck_agent.kubernetes.json_values import Object
+from rankdeck_agent.kubernetes.kubectl_errors import ApiError, ProxyError, describe_api_refusal
+from rankdeck_agent.kubernetes.kubectl_proxy import Proxy, end_tidily
 from rankdeck_agent.kubernetes.objects import (
     LAUNCHER,
     START,
@@ -85,6 +77,7 @@ from rankdeck_agent.kubernetes.volume_claim import (
     missing_of,
     seen_spec,
 )
+from rankdeck_agent.kubernetes.watch import TROUBLE, Watch, start_watch_thread
 from rankdeck_agent.older_python import without_prefix
 from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict, VerdictKind
 from rankdeck_agent.text import parse_json_table, plain_line, print_json_line

@@ -7,16 +7,11 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Optional
 
-from rankdeck_agent.kubernetes.api import (
-    Api,
-    ApiError,
-    Object,
-    Proxy,
-    ProxyError,
-    describe_api_refusal,
-    object_rows,
-)
+from rankdeck_agent.kubernetes.api import Api
 from rankdeck_agent.kubernetes.cluster import ALL_NAMESPACES, Right, ask_right
+from rankdeck_agent.kubernetes.json_values import Object, object_rows
+from rankdeck_agent.kubernetes.kubectl_errors import ApiError, ProxyError, describe_api_refusal
+from rankdeck_agent.kubernetes.kubectl_proxy import Proxy
 from rankdeck_agent.kubernetes.objects import JOB, part_of_object, string_value
 from rankdeck_agent.text import parse_json_table, print_json_line
 

@@ -9,14 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Optional
 
-from rankdeck_agent.kubernetes.api import (
-    Api,
-    ApiError,
-    Object,
-    object_rows,
-    table_of,
-    whole_or_zero,
-)
+from rankdeck_agent.kubernetes.api import Api
+from rankdeck_agent.kubernetes.json_values import Object, object_rows, table_of, whole_or_zero
+from rankdeck_agent.kubernetes.kubectl_errors import ApiError
 from rankdeck_agent.older_python import without_suffix
 from rankdeck_agent.text import plain_line
 
@@ -507,7 +502,10 @@ def too_old(version: Object) -> str:
     ):
         return ""
     name = string_value(version, "gitVersion", 60)
-    return f"this server is Kubernetes {name}, and Rankdeck needs 1.{OLDEST} or newer: ranks may stay without output there"
+    return (
+        f"this server is Kubernetes {name}, and Rankdeck needs 1.{OLDEST} or newer: ranks may stay"
+        " without output there"
+    )
 
 
 def find_kueue(api: Api) -> Optional[JobKind]:

@@ -7,13 +7,13 @@ for `namespaces` also `also`.
 import sys
 from typing import Callable
 
-from rankdeck_agent.kubernetes.api import end_tidily
 from rankdeck_agent.kubernetes.cluster import (
     LONGEST_LINE,
     check_cluster,
     list_jobs,
     watch_cluster,
 )
+from rankdeck_agent.kubernetes.kubectl_proxy import end_tidily
 from rankdeck_agent.kubernetes.namespaces import list_namespaces
 from rankdeck_agent.kubernetes.objects import string_value
 from rankdeck_agent.text import parse_json_table

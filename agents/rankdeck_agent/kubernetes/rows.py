@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from rankdeck_agent.kubernetes.api import Object, object_rows, whole_or_zero
+from rankdeck_agent.kubernetes.json_values import Object, object_rows, whole_or_zero
 from rankdeck_agent.kubernetes.objects import (
     BY_NAME,
     FINISHED,

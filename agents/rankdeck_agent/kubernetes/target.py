@@ -11,18 +11,10 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rankdeck_agent.job.folder import KUBERNETES_SETTINGS, FolderError, RunFolder, is_kubernetes
-from rankdeck_agent.kubernetes.api import (
-    BACKOFF,
-    Api,
-    ApiError,
-    Object,
-    Params,
-    Proxy,
-    ProxyError,
-    describe_api_refusal,
-    object_rows,
-    table_of,
-)
+from rankdeck_agent.kubernetes.api import Api, Params
+from rankdeck_agent.kubernetes.json_values import Object, object_rows, table_of
+from rankdeck_agent.kubernetes.kubectl_errors import ApiError, ProxyError, describe_api_refusal
+from rankdeck_agent.kubernetes.kubectl_proxy import Proxy
 from rankdeck_agent.kubernetes.objects import (
     BY_NAME,
     FORMATS,
@@ -32,6 +24,7 @@ from rankdeck_agent.kubernetes.objects import (
     Pod,
     string_value,
 )
+from rankdeck_agent.kubernetes.watch import BACKOFF
 from rankdeck_agent.text import parse_json_array, parse_json_table, plain_line
 
 MANIFEST, CREATED, GONE = "manifest.json", "kubernetes.created", "kubernetes.gone"
@@ -294,8 +287,15 @@ def _path(target: Target, one: Object) -> str:
 def _explained(error: ApiError, one: Object) -> ApiError:
     """The error, with a better sentence for the most frequent causes."""
     kind = string_value(one, "kind", 63)
-    if error.status == 404 and kind not in ("ConfigMap", "Service") and "namespaces" not in error.message:  # fmt: skip
-        message = f"this cluster knows no {kind}: the operator for it is not installed (MPIJob: MPI Operator, kubeflow.org/v2beta1; the training operator's v1 is another)"
+    if (
+        error.status == 404
+        and kind not in ("ConfigMap", "Service")
+        and "namespaces" not in error.message
+    ):
+        message = (
+            f"this cluster knows no {kind}: the operator for it is not installed (MPIJob: MPI"
+            " Operator, kubeflow.org/v2beta1; the training operator's v1 is another)"
+        )
         return ApiError(error.status, error.reason, message)
     if error.status == 403 and _RIGHTS.search(error.message):
         message = f"{error.message} (docs/kubernetes.md has the smallest Role)"

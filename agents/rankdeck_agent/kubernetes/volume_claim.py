@@ -16,8 +16,10 @@ from typing import Any, Callable, Optional
 
 from rankdeck_agent.files import write_all
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.kubernetes.api import Api, ApiError, HttpStream, Object, object_rows
+from rankdeck_agent.kubernetes.api import Api, HttpStream
 from rankdeck_agent.kubernetes.job_state import pod_hopeless_reason, pod_wait_reason
+from rankdeck_agent.kubernetes.json_values import Object, object_rows
+from rankdeck_agent.kubernetes.kubectl_errors import ApiError
 from rankdeck_agent.kubernetes.objects import (
     BY_NAME,
     ERR,

@@ -338,7 +338,10 @@ def _odd_rates(links: Mapping[str, Number], facts: Facts, found: Derived) -> Non
         alike = sum(rate == usual for rate in rates.values())
         for device, rate in rates.items() if _most(alike, len(rates)) else ():
             if rate < usual:
-                note = f"{write_number(rate, 'bit/s')}, {alike} of {len(rates)} of its kind at {write_number(usual, 'bit/s')}"
+                note = (
+                    f"{write_number(rate, 'bit/s')}, {alike} of {len(rates)} of its kind at"
+                    f" {write_number(usual, 'bit/s')}"
+                )
                 found.put("rdma.slow", device, 1, note)
 
 
@@ -378,7 +381,10 @@ def _odd_gpus(facts: Facts, found: Derived) -> None:
             low = {device: n for device, n in numbers.items() if n < usual * row.share}
             alike = len(numbers) - len(low)
             for device, number in low.items() if _most(alike, len(numbers)) else ():
-                note = f"{write_number(number, row.unit)}, {alike} of {len(numbers)} like it at {write_number(usual, row.unit)}"
+                note = (
+                    f"{write_number(number, row.unit)}, {alike} of {len(numbers)} like it at"
+                    f" {write_number(usual, row.unit)}"
+                )
                 found.put(row.derived, device, 1, note)
 
 

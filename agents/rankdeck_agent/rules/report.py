@@ -140,7 +140,9 @@ def _seen(text: str) -> str:
 
 def _encoded(value: object) -> int:
     """Bytes of the value in a message."""
-    return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))  # fmt: skip
+    return len(
+        json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    )
 
 
 def _size(row: ReasonRow) -> int:

@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Callable, Optional
 
 from rankdeck_agent.job.folder import RunFolder, all_events
-from rankdeck_agent.slurm.commands import SlurmJobRow, cut_nodes, shown_jobs
 from rankdeck_agent.slurm.folder import BATCH, RunMark
+from rankdeck_agent.slurm.job_reports import SlurmJobRow, shown_jobs
 from rankdeck_agent.slurm.run import Event, Run, Track, status_row
+from rankdeck_agent.slurm.values import cut_nodes
 from rankdeck_agent.slurm.verdict import (
     FINAL,
     EndWords,
@@ -243,9 +244,14 @@ def join_array_rows(rows: Collection[SlurmJobRow], number: str) -> SlurmJobRow:
     first = (runs or busy or [SlurmJobRow(number, "PENDING")])[0]
     nodes = ",".join(dict.fromkeys(row.nodes for row in runs if row.nodes))
     return first._replace(
-        id=number, array="", nodes=cut_nodes(nodes), restarts=0, start=min((row.start for row in rows if row.start), default=None),
-        end=None, failed_node="",
-    )  # fmt: skip
+        id=number,
+        array="",
+        nodes=cut_nodes(nodes),
+        restarts=0,
+        start=min((row.start for row in rows if row.start), default=None),
+        end=None,
+        failed_node="",
+    )
 
 
 def of_tasks(ends: Mapping[int, SlurmVerdict]) -> SlurmVerdict:

@@ -13,18 +13,11 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Optional, cast
 
-from rankdeck_agent.slurm.commands import (
-    Slurm,
-    gpus_of,
-    known_text,
-    login_environment,
-    parse_span,
-    requested_megabytes,
-    run_slurm_command,
-    shown_job,
-    slurm_in,
-)
+from rankdeck_agent.slurm.commands import Slurm, run_slurm_command, slurm_in
+from rankdeck_agent.slurm.environment import login_environment
+from rankdeck_agent.slurm.job_reports import shown_job
 from rankdeck_agent.slurm.queue import Row
+from rankdeck_agent.slurm.values import gpus_of, known_text, parse_span, requested_megabytes
 from rankdeck_agent.slurm.verdict import FINAL
 from rankdeck_agent.text import parse_json_table, print_json_line, shown_line
 
@@ -110,8 +103,12 @@ def _controller(slurm: Slurm, jobs: Sequence[str]) -> Row:
 
 def _efficiency(slurm: Slurm, jobs: Sequence[str]) -> Row:
     argv = (
-        "sacct", "--noheader", "--parsable2", f"--format={','.join(_FIELDS)}", f"--jobs={','.join(jobs)}",
-    )  # fmt: skip
+        "sacct",
+        "--noheader",
+        "--parsable2",
+        f"--format={','.join(_FIELDS)}",
+        f"--jobs={','.join(jobs)}",
+    )
     reply = slurm.ask(*argv, limit=_LIMIT)
     found = job_efficiencies(reply.out) if reply.well else []
     said: Row = {"line": " ".join(argv), "lines": [], "error": reply.error}

@@ -16,7 +16,8 @@ from typing import Any, cast
 from rankdeck_agent import LAUNCHER
 from rankdeck_agent.files import replace_private
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.slurm.commands import output_files, shown_job, slurm_in
+from rankdeck_agent.slurm.commands import slurm_in
+from rankdeck_agent.slurm.job_reports import output_files, shown_job
 from rankdeck_agent.slurm.queue import QUEUE_COLUMNS, QUEUE_FIELDS, job_rows, jobs_in
 from rankdeck_agent.text import parse_json_table, print_json_line
 
@@ -49,7 +50,9 @@ def print_slurm_job() -> int:
     seen = shown_job(reply.out) if reply.well else None
     # A job's name may imitate the fields that scontrol writes after
     # it: the owner comes from squeue.
-    listed = slurm.ask_columns(*QUEUE_FIELDS, "--states=all", f"--jobs={number}", columns=QUEUE_COLUMNS)  # fmt: skip
+    listed = slurm.ask_columns(
+        *QUEUE_FIELDS, "--states=all", f"--jobs={number}", columns=QUEUE_COLUMNS
+    )
     rows = list(job_rows(listed.out))
     row = rows[0] if rows else None
     if seen is None or row is None:
@@ -171,13 +174,17 @@ class OutputCopy:
         except OSError as error:
             if isinstance(error, FileNotFoundError) and not runs:
                 return ""
-            return self._once(f"its output cannot be read here: {self._files[name]}: {error.strerror}")  # fmt: skip
+            return self._once(
+                f"its output cannot be read here: {self._files[name]}: {error.strerror}"
+            )
         if self._ranks > 1 and not whole and (b"\n" in data or len(data) < most):
             data = data[: data.rfind(b"\n") + 1]
         if data:
             self._write(name, data)
         if self._offsets[name] >= MOST:
-            return self._once(f"only the first {MOST >> 20} MB are shown: {self._files[name]} has all")  # fmt: skip
+            return self._once(
+                f"only the first {MOST >> 20} MB are shown: {self._files[name]} has all"
+            )
         return ""
 
     def _once(self, text: str) -> str:

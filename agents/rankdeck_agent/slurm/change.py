@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Optional, cast
 
-from rankdeck_agent.slurm.cluster import QUEUE, answer_to, leave_answer
+from rankdeck_agent.slurm.answers import QUEUE, answer_to, leave_answer
 from rankdeck_agent.slurm.commands import Slurm, slurm_in
 from rankdeck_agent.slurm.control import DENIED
 from rankdeck_agent.slurm.folder import note_change

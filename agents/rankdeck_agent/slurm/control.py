@@ -40,23 +40,8 @@ from rankdeck_agent.job.ranks import make_run_folder, process_environment, unlin
 from rankdeck_agent.machine import local_addresses
 from rankdeck_agent.older_python import is_ascii, without_prefix
 from rankdeck_agent.slurm.array import covers_task
-from rankdeck_agent.slurm.cluster import SINFO, node_rows
-from rankdeck_agent.slurm.commands import (
-    CLOCKS,
-    SQUEUE,
-    Slurm,
-    SlurmJobRow,
-    SlurmReply,
-    login_environment,
-    parse_number_ranges,
-    queue_rows,
-    run_slurm_command,
-    shown_job,
-    shown_jobs,
-    slurm_in,
-    submit_environment,
-    these_jobs,
-)
+from rankdeck_agent.slurm.commands import Slurm, SlurmReply, run_slurm_command, slurm_in
+from rankdeck_agent.slurm.environment import login_environment, submit_environment
 from rankdeck_agent.slurm.folder import (
     ASKED,
     MARKS,
@@ -73,9 +58,20 @@ from rankdeck_agent.slurm.folder import (
     unregister_job,
     write_id,
 )
+from rankdeck_agent.slurm.job_reports import (
+    CLOCKS,
+    SQUEUE,
+    SlurmJobRow,
+    queue_rows,
+    shown_job,
+    shown_jobs,
+    these_jobs,
+)
 from rankdeck_agent.slurm.keeper import ask_for_job, is_unknown
 from rankdeck_agent.slurm.queue import Row
 from rankdeck_agent.slurm.run import restore_track
+from rankdeck_agent.slurm.sinfo import SINFO, node_rows
+from rankdeck_agent.slurm.values import parse_number_ranges
 from rankdeck_agent.slurm.verdict import FINAL
 from rankdeck_agent.text import parse_json_table, plain_line, print_json_line, shown_line
 from rankdeck_agent.wire import NO_JOBS, NodePlan, WireError, node_plan
@@ -407,7 +403,11 @@ def _step(
     folder: RunFolder, hosts: list[str], *options: str, command: tuple[str, ...]
 ) -> tuple[str, ...]:
     """The srun command that runs a command of the agent once on each of these nodes."""
-    where = (f"--jobid={read_id(folder)[0]}", f"--nodes={len(hosts)}", f"--nodelist={','.join(hosts)}")  # fmt: skip
+    where = (
+        f"--jobid={read_id(folder)[0]}",
+        f"--nodes={len(hosts)}",
+        f"--nodelist={','.join(hosts)}",
+    )
     program = ("python3", str(_shared_agent(folder)), "slurm", *command)
     return ("srun", *where, *STEP, *options, *program)
 

@@ -28,15 +28,10 @@ from rankdeck_agent.files import (
     replace_private,
 )
 from rankdeck_agent.job import processes
-from rankdeck_agent.job.folder import (
-    SLURM_SETTINGS,
-    RunFolder,
-    good_name,
-    post_mortem,
-    run_folder,
-)
+from rankdeck_agent.job.folder import SLURM_SETTINGS, RunFolder, good_name, post_mortem, run_folder
 from rankdeck_agent.older_python import delete_file
-from rankdeck_agent.slurm.commands import Slurm, SlurmJobRow, is_later, slurm_in
+from rankdeck_agent.slurm.commands import Slurm, slurm_in
+from rankdeck_agent.slurm.job_reports import SlurmJobRow, is_later
 from rankdeck_agent.text import plain_line
 from rankdeck_agent.wire.job_events import JobEvent, Trouble
 

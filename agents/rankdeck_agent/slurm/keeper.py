@@ -13,29 +13,18 @@ from typing import Optional
 
 from rankdeck_agent.files import mark_agent_used
 from rankdeck_agent.job.folder import RunFolder, is_closed
+from rankdeck_agent.slurm.answers import ClusterPoll
 from rankdeck_agent.slurm.array import ArrayRun
-from rankdeck_agent.slurm.cluster import ClusterPoll, user_name_of
-from rankdeck_agent.slurm.commands import (
-    BETWEEN,
+from rankdeck_agent.slurm.call_budget import (
     JOB_CALLS,
-    LIMIT,
     QUEUE_CALLS,
-    SQUEUE,
     Budget,
     QueueTimer,
-    Slurm,
-    SlurmJobRow,
-    SlurmReply,
-    account_question,
-    account_rows,
     calls_a_minute,
     look_period,
-    queue_rows,
-    shown_job,
-    shown_jobs,
-    these_jobs,
-    variables_in,
 )
+from rankdeck_agent.slurm.commands import BETWEEN, LIMIT, Slurm, SlurmReply
+from rankdeck_agent.slurm.environment import variables_in
 from rankdeck_agent.slurm.folder import (
     Lease,
     OpenJobs,
@@ -46,8 +35,19 @@ from rankdeck_agent.slurm.folder import (
     unregister_job,
     write_id,
 )
+from rankdeck_agent.slurm.job_reports import (
+    SQUEUE,
+    SlurmJobRow,
+    account_question,
+    account_rows,
+    queue_rows,
+    shown_job,
+    shown_jobs,
+    these_jobs,
+)
 from rankdeck_agent.slurm.queue import Row, job_rows
 from rankdeck_agent.slurm.run import Run
+from rankdeck_agent.slurm.values import user_name_of
 from rankdeck_agent.slurm.verdict import FINAL, PLACES, queue_places
 
 _TURN = 1.0

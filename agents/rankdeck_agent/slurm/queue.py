@@ -5,10 +5,10 @@ rows that are made of its answer. No I/O.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rankdeck_agent.slurm.commands import (
-    BETWEEN,
+from rankdeck_agent.slurm.commands import BETWEEN
+from rankdeck_agent.slurm.job_reports import SlurmJobRow
+from rankdeck_agent.slurm.values import (
     NO_TASK,
-    SlurmJobRow,
     cut_nodes,
     gpus_of,
     known_text,

@@ -23,7 +23,6 @@ from rankdeck_agent.job.folder import (
     is_closed,
 )
 from rankdeck_agent.slurm.attach import OutputCopy
-from rankdeck_agent.slurm.commands import SlurmJobRow, is_earlier, is_later, shown_job
 from rankdeck_agent.slurm.folder import (
     ASKED,
     BATCH,
@@ -39,6 +38,7 @@ from rankdeck_agent.slurm.folder import (
     slurm_of,
     submit_time,
 )
+from rankdeck_agent.slurm.job_reports import SlurmJobRow, is_earlier, is_later, shown_job
 from rankdeck_agent.slurm.verdict import (
     FINAL,
     OWN,
@@ -448,7 +448,10 @@ class Run:
         row = next((row for row in self._missing(rows) if row.state not in FINAL), None)
         if row is None or self.reused:
             return ""
-        return f"Slurm's accounting still calls job {row.array or row.id} {row.state}, and the controller no longer knows it"
+        return (
+            f"Slurm's accounting still calls job {row.array or row.id} {row.state}, and the"
+            " controller no longer knows it"
+        )
 
     def _missing(self, rows: Iterable[SlurmJobRow]) -> Iterable[SlurmJobRow]:
         """The rows of accounting about what the queue no longer has."""

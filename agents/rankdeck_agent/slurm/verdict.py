@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple, Optional
 
-from rankdeck_agent.slurm.commands import SlurmJobRow
+from rankdeck_agent.slurm.job_reports import SlurmJobRow
 
 FINAL = frozenset(
     {
@@ -157,7 +157,8 @@ def _timeout(seen: SlurmJobRow, words: EndWords, ours: str) -> SlurmVerdict:
     return SlurmVerdict(
         seen.state,
         f"its time limit{limit} was over",
-        "ask for more time (`slurm: {time: …}`) or save checkpoints; `slurm: {signal: USR1@120}` warns the ranks before",
+        "ask for more time (`slurm: {time: …}`) or save checkpoints; `slurm: {signal: USR1@120}`"
+        " warns the ranks before",
         code=TERM_STATUS,
     )
 

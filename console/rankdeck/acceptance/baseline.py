@@ -56,7 +56,10 @@ def kinds_of_hardware(identity: Identities) -> dict[str, str]:
     Nodes of a rare kind count as the most common kind. The link rate does
     not make a kind: it may be the fault.
     """
-    kinds = {node: " ".join(filter(None, (facts.get("cpu"), facts.get("gpu name"))))[:80] for node, facts in identity.items()}  # fmt: skip
+    kinds = {
+        node: " ".join(filter(None, (facts.get("cpu"), facts.get("gpu name"))))[:80]
+        for node, facts in identity.items()
+    }
     count = Counter(kinds.values())
     common = [kind for kind, nodes in count.most_common() if nodes >= FEWEST]
     if len(common) < 2:
@@ -90,11 +93,19 @@ def baselines_of(run: AcceptanceRun, by: str, at: float) -> tuple[Baseline, ...]
             middle = median(values)
             rows.append(
                 Baseline(
-                    cluster=run.cluster, recipe=recipe, params=params, hardware=hardware_name(run.identity.get(_node(subject), {})),
-                    subject=subject, median=middle, mad=median(abs(one - middle) for one in values), count=len(values),
-                    run=run.id, accepted_by=by, at=at,
+                    cluster=run.cluster,
+                    recipe=recipe,
+                    params=params,
+                    hardware=hardware_name(run.identity.get(_node(subject), {})),
+                    subject=subject,
+                    median=middle,
+                    mad=median(abs(one - middle) for one in values),
+                    count=len(values),
+                    run=run.id,
+                    accepted_by=by,
+                    at=at,
                 )
-            )  # fmt: skip
+            )
     return tuple(rows)
 
 

@@ -91,7 +91,8 @@ def run_baseline(port: Acceptance, cluster: str, what: str, words: Sequence[str]
     elif what == "show" and not words:
         for one in port.store.baselines(cluster):
             output.print_text(
-                f"{one.recipe}  {one.subject}  {significant_figures(one.median)} ± {one.mad:.2g} of {one.count}  run {one.run}, {one.accepted_by}"
+                f"{one.recipe}  {one.subject}  {significant_figures(one.median)} ± {one.mad:.2g} of"
+                f" {one.count}  run {one.run}, {one.accepted_by}"
             )
     else:
         raise UsageError("--baseline: this, show, declare RUN, export, or import FILE")
@@ -120,7 +121,8 @@ def acceptance_plan_text(run: AcceptanceRun) -> str:
     """The plan as text: all stages with their commands."""
     plan = run.plan
     lines = [
-        f"acceptance {run.id} of {run.cluster}: {fold_nodes(plan.nodes)} ({len(plan.nodes)} node{'s' * (len(plan.nodes) != 1)})"
+        f"acceptance {run.id} of {run.cluster}: {fold_nodes(plan.nodes)} ({len(plan.nodes)}"
+        f" node{'s' * (len(plan.nodes) != 1)})"
     ]
     lines += [f"  left out {node}: {why}" for node, why in plan.left_out.items()]
     lines += [f"  differs {node}: {what}" for node, what in list(run.differing.items())[:_MOST]]
@@ -135,7 +137,8 @@ def _stage_line(one: StagePlan) -> str:
     words = [f"  {one.stage:9}", one.recipe]
     if one.rounds:
         words.append(
-            f"{one.rounds} round{'s' * (one.rounds != 1)}, {one.tests} measurements, about {max(one.minutes, 0.1):.1f} min"
+            f"{one.rounds} round{'s' * (one.rounds != 1)}, {one.tests} measurements, about"
+            f" {max(one.minutes, 0.1):.1f} min"
         )
     if one.bytes:
         words.append(f"about {bytes_text(one.bytes)}")
@@ -284,12 +287,21 @@ def request_of(cluster: Cluster, options: argparse.Namespace) -> Request:
         plugins.find_plugin("recipes", name)
     begin = _stage(options.begin, "--from")[0] if options.begin else None
     return Request(
-        nodes=nodes, begin=begin, only=stages, recipes=tuple(options.recipe), exhaustive=options.exhaustive,
-        include_busy=choose.expand_node_option(cluster, options.include_busy) if options.include_busy else (),
-        repeats=options.repeats, seconds=options.seconds, max_crossing=_share(options.max_crossing),
-        rails=tuple(filter(None, options.rails.split(","))), soak=parse_option_span(options.soak) if options.soak else 0.0,
+        nodes=nodes,
+        begin=begin,
+        only=stages,
+        recipes=tuple(options.recipe),
+        exhaustive=options.exhaustive,
+        include_busy=choose.expand_node_option(cluster, options.include_busy)
+        if options.include_busy
+        else (),
+        repeats=options.repeats,
+        seconds=options.seconds,
+        max_crossing=_share(options.max_crossing),
+        rails=tuple(filter(None, options.rails.split(","))),
+        soak=parse_option_span(options.soak) if options.soak else 0.0,
         like=str(find_job(options.like, cluster.file)) if options.like else "",
-    )  # fmt: skip
+    )
 
 
 def _share(text: str) -> float:

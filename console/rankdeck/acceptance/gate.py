@@ -87,12 +87,21 @@ def _identity(facts: Table) -> Identity:
     has |= {f"gpu:{kind}"} if kind else set()
     busy, at, count = facts.get("busy"), facts.get("at"), gpu.get("count")
     return Identity(
-        hostname=_text(facts, "hostname"), machine=_text(facts, "machine", 1000), boot=_text(facts, "boot"),
-        busy=float(busy) if is_number(busy) else None, users=_words(facts, "users"), heat=_words(facts, "heat")[:_MOST_SHOWN],
-        gpu=kind, gpus=int(count) if is_number(count) and 0 <= count <= _MOST else 0, gpu_pids=_words(facts, "gpu_pids"),
-        has=frozenset(has), networks=networks, rdma=_active(rdma), at=float(at) if is_number(at) else 0.0,
+        hostname=_text(facts, "hostname"),
+        machine=_text(facts, "machine", 1000),
+        boot=_text(facts, "boot"),
+        busy=float(busy) if is_number(busy) else None,
+        users=_words(facts, "users"),
+        heat=_words(facts, "heat")[:_MOST_SHOWN],
+        gpu=kind,
+        gpus=int(count) if is_number(count) and 0 <= count <= _MOST else 0,
+        gpu_pids=_words(facts, "gpu_pids"),
+        has=frozenset(has),
+        networks=networks,
+        rdma=_active(rdma),
+        at=float(at) if is_number(at) else 0.0,
         facts=_facts(facts, gpu, rdma, kind),
-    )  # fmt: skip
+    )
 
 
 _RATE = re.compile(r"([0-9]{1,5}(?:\.[0-9])?) Gb/sec")
@@ -260,9 +269,11 @@ def admit_nodes(
         else:
             taken.append(name)
     return Admitted(
-        nodes=tuple(taken), left_out=left_out, virtual=_virtual(taken, identities),
+        nodes=tuple(taken),
+        left_out=left_out,
+        virtual=_virtual(taken, identities),
         notes=_notes(taken, identities, kernels, around),
-    )  # fmt: skip
+    )
 
 
 def kept_by_scheduler(

@@ -123,7 +123,8 @@ def heat_map(run: AcceptanceRun, recipe: str) -> HeatMap:
     """All nodes that took part × all, leaf by leaf if leaves are
     known or found from the slow pairs.
     """
-    leaves = _leaves(run, recipe)
+    judgement = run.judgements.get(recipe)
+    leaves = run.plan.leaves or (judgement.leaves if judgement else {})
     place = {node: number for number, node in enumerate(run.plan.nodes)}
     names = sorted(place, key=lambda node: (leaves.get(node, ""), place[node]))
     breaks = {
@@ -139,11 +140,6 @@ def heat_map(run: AcceptanceRun, recipe: str) -> HeatMap:
         breaks=frozenset(breaks),
         leaves=leaves,
     )
-
-
-def _leaves(run: AcceptanceRun, recipe: str) -> Mapping[str, str]:
-    judgement = run.judgements.get(recipe)
-    return run.plan.leaves or (judgement.leaves if judgement else {})
 
 
 def _both_ways(found: Mapping[tuple[str, str], Cell], recipe: str) -> dict[tuple[str, str], Cell]:

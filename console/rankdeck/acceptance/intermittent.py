@@ -218,9 +218,10 @@ def _erratic_node(facts: SortedPairs, node: str, mine: Dropped) -> Verdict:
     way = ways.get(kind, mine)
     values = [one.value for path in way for one in facts.runs[path] if one.value is not None]
     text = (
-        f"{node} {_DOES.get(kind, 'reaches')} between {facts.shown(min(values))} and {facts.shown(max(values))}, now and then slow with "
-        f"{_of_partners(node, way)} partners, in {times.get(kind, sum(times.values()))} of "
-        f"{len(values)} runs: {_UNSTEADY}{facts.note(node)}"
+        f"{node} {_DOES.get(kind, 'reaches')} between {facts.shown(min(values))} and"
+        f" {facts.shown(max(values))}, now and then slow with {_of_partners(node, way)} partners,"
+        f" in {times.get(kind, sum(times.values()))} of {len(values)} runs:"
+        f" {_UNSTEADY}{facts.note(node)}"
     )
     return Verdict(kind=kind, subject=node, answer=Answer.UNSTEADY, sentence=text, nodes=(node,))
 
@@ -328,20 +329,32 @@ def _broken_node(
     failed = [one for path in paths for one in failures[path]]
     met = _partners(node, (path for path in facts.speeds if node in nodes_of(path)))
     return Verdict(
-        kind=Kind.NODE, subject=node, answer=failure_answer(failed), nodes=(node,),
-        sentence=f"{node} {FAILS[failure_answer(failed)]} now and then with {len(_partners(node, paths))} of {len(met)} partners "
-        f"({failed[0].text}): its NIC, cable, memory or power{facts.note(node)}",
-    )  # fmt: skip
+        kind=Kind.NODE,
+        subject=node,
+        answer=failure_answer(failed),
+        nodes=(node,),
+        sentence=(
+            f"{node} {FAILS[failure_answer(failed)]} now and then with"
+            f" {len(_partners(node, paths))} of {len(met)} partners ({failed[0].text}): its NIC,"
+            f" cable, memory or power{facts.note(node)}"
+        ),
+    )
 
 
 def _broken_path(
     facts: SortedPairs, path: Path, name: str, failed: Sequence[Measurement]
 ) -> Verdict:
     return Verdict(
-        kind=Kind.PAIR, subject=name, answer=failure_answer(failed), ends=nodes_of(path),
-        sentence=f"{name} {FAILS[failure_answer(failed)]} in {len(failed)} of {len(facts.runs[path])} runs ({failed[0].text}), "
-        f"{facts.shown(facts.speeds[path])} in the best one: errors on the path, or one of the two; their raw outputs say more{facts.notes(path)}",
-    )  # fmt: skip
+        kind=Kind.PAIR,
+        subject=name,
+        answer=failure_answer(failed),
+        ends=nodes_of(path),
+        sentence=(
+            f"{name} {FAILS[failure_answer(failed)]} in {len(failed)} of {len(facts.runs[path])}"
+            f" runs ({failed[0].text}), {facts.shown(facts.speeds[path])} in the best one: errors"
+            f" on the path, or one of the two; their raw outputs say more{facts.notes(path)}"
+        ),
+    )
 
 
 def _once(facts: SortedPairs, path: Path, name: str, failed: Sequence[Measurement]) -> str:
@@ -410,9 +423,10 @@ def _losing_node(facts: SortedPairs, node: str, shares: Mapping[Path, float]) ->
     mine = [path for path in facts.speeds if any(path[int(not way)].node == node for way in sends)]
     usual = median(one.resent for runs in facts.runs.values() for one in runs)
     text = (
-        f"{node} {does} at full speed, but {_percent(median(shares.values()))} of the packets are lost and sent again "
-        f"(others {_percent(usual)}) with {len(_partners(node, shares))} of {len(_partners(node, mine))} partners: its cable, optic or switch port; "
-        f"compare their error counters{facts.note(node)}"
+        f"{node} {does} at full speed, but {_percent(median(shares.values()))} of the packets are"
+        f" lost and sent again (others {_percent(usual)}) with {len(_partners(node, shares))} of"
+        f" {len(_partners(node, mine))} partners: its cable, optic or switch port; compare their"
+        f" error counters{facts.note(node)}"
     )
     return Verdict(kind=kind, subject=node, answer=Answer.UNSTEADY, sentence=text, nodes=(node,))
 

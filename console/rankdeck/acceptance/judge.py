@@ -152,8 +152,11 @@ def _without_speed(found: Judgement, facts: SortedPairs) -> Judgement:
         found,
         verdicts=tuple(one for one in found.verdicts if one not in idle),
         nodes={**found.nodes, **dict.fromkeys(named, Answer.FAIR)},
-        notes=(*found.notes, f"{what}: that is what else ran on the machine that they share, no network"),
-    )  # fmt: skip
+        notes=(
+            *found.notes,
+            f"{what}: that is what else ran on the machine that they share, no network",
+        ),
+    )
 
 
 def _judge(facts: SortedPairs) -> Judgement:
@@ -164,7 +167,8 @@ def _judge(facts: SortedPairs) -> Judgement:
         return _judge_few(facts)
     if not facts.populations:
         verdicts = (_all_fail(facts),)
-        return Judgement(verdicts=verdicts, open=Suspects(), nodes=_answers(facts, verdicts), populations={})  # fmt: skip
+        nodes = _answers(facts, verdicts)
+        return Judgement(verdicts=verdicts, open=Suspects(), nodes=nodes, populations={})
     of_leaves, explained = leaf_verdicts(facts)
     facts = replace(facts, slow=facts.slow | (facts.held - explained))
     of_rails, left = rail_verdicts(facts, facts.slow - explained)
@@ -178,12 +182,9 @@ def _judge(facts: SortedPairs) -> Judgement:
         ends, open_sides, single = _besides(facts, ends, single)
     now_and_then = find_broken_runs(facts, ends)
     pairs, open_paths = _pairs(facts, single, suspects.proven, now_and_then.nodes)
+    of_many = (*_configuration(facts), *_fast_pair(facts), *of_leaves, *of_rails, *together)
     slow = (
-        *_configuration(facts),
-        *_fast_pair(facts),
-        *of_leaves,
-        *of_rails,
-        *together,
+        *of_many,
         *ends,
         *pairs,
         *now_and_then.verdicts,
@@ -203,9 +204,10 @@ def _judge(facts: SortedPairs) -> Judgement:
         populations=facts.populations,
         leaves=context.leaves or find_leaves(facts.slow, facts.full),
         notes=(*shaky.notes, *now_and_then.notes, *some_lost, *_notes(facts)),
-        flaws=find_flaws(facts), hardware=context.hardware,
+        flaws=find_flaws(facts),
+        hardware=context.hardware,
         narrow=bool(facts.held) and any(not one.answer.accepted for one in of_leaves),
-    )  # fmt: skip
+    )
 
 
 # ---- ends
@@ -297,9 +299,12 @@ def _end_verdict(facts: SortedPairs, node: str, sides: Mapping[Side, Evidence]) 
     alone = f"on port {', '.join(map(facts.rail, slow_rails))} alone" if kind is Kind.HCA else ""
     what = ": ".join(filter(None, (alone, _BACK[way], _LOSSES if loses else _WHY[kind])))
     return Verdict(
-        kind=kind, subject=node, answer=answer, nodes=(node,),
+        kind=kind,
+        subject=node,
+        answer=answer,
+        nodes=(node,),
         sentence=f"{node} {_does(facts, way, answer, paths)} {_counted(facts, sides)}: {what}{facts.note(node)}",
-    )  # fmt: skip
+    )
 
 
 def _way(sides: Iterable[Side]) -> Kind:
@@ -407,9 +412,12 @@ def _pair_verdict(facts: SortedPairs, path: Path, proven: Set[Side], *, both: bo
         what += "; another port did not help" if other else ""
     answer = Answer.SLOW if speed else Answer.FAILED
     return Verdict(
-        kind=kind, subject=subject, answer=answer, ends=nodes_of(path),
+        kind=kind,
+        subject=subject,
+        answer=answer,
+        ends=nodes_of(path),
         sentence=f"{subject} {does} twice, {others}: {what}{facts.notes(path)}",
-    )  # fmt: skip
+    )
 
 
 def _unproven(path: Path, proven: Set[Side], *, both: bool) -> str:
@@ -435,11 +443,16 @@ def _configuration(facts: SortedPairs) -> tuple[Verdict, ...]:
     share = f"{best.median / expected.ceiling:.0%}".replace("%", " %")
     return (
         Verdict(
-            kind=Kind.CONFIGURATION, subject="all", answer=Answer.SLOW,
-            sentence=f"all {best.count} paths are alike and slow, {facts.shown(best.median)}, {share} of the {significant_figures(expected.ceiling)} "
-            f"that {expected.of}: configuration, not a node; look at MTU, interface, GPU direct, and whether RDMA is used",
+            kind=Kind.CONFIGURATION,
+            subject="all",
+            answer=Answer.SLOW,
+            sentence=(
+                f"all {best.count} paths are alike and slow, {facts.shown(best.median)}, {share} of"
+                f" the {significant_figures(expected.ceiling)} that {expected.of}: configuration,"
+                " not a node; look at MTU, interface, GPU direct, and whether RDMA is used"
+            ),
         ),
-    )  # fmt: skip
+    )
 
 
 _MOSTLY_SLOW = 3
@@ -459,20 +472,32 @@ def _fast_pair(facts: SortedPairs) -> tuple[Verdict, ...]:
     others = max(speed for path, speed in facts.speeds.items() if path not in fast)
     return (
         Verdict(
-            kind=Kind.CONFIGURATION, subject="all", answer=Answer.SLOW,
-            sentence=f"{two[0]} and {two[1]} reach {facts.shown(facts.speeds[min(fast)])} with each other, all others at most "
-            f"{facts.shown(others)}: either {list_names(rest)} are slow, or these two share a machine or a switch; compare with the rate of the links",
+            kind=Kind.CONFIGURATION,
+            subject="all",
+            answer=Answer.SLOW,
+            sentence=(
+                f"{two[0]} and {two[1]} reach {facts.shown(facts.speeds[min(fast)])} with each"
+                f" other, all others at most {facts.shown(others)}: either {list_names(rest)} are"
+                " slow, or these two share a machine or a switch; compare with the rate of the"
+                " links"
+            ),
         ),
-    )  # fmt: skip
+    )
 
 
 def _all_fail(facts: SortedPairs) -> Verdict:
     text = next((one.text for one in facts.done if one.status is Outcome.FAILED), "")
     nodes = tuple(sorted({end.node for path in facts.speeds for end in path}))
     return Verdict(
-        kind=Kind.CONFIGURATION, subject="all", answer=failure_answer(facts.done), nodes=nodes,
-        sentence=f"all {len(facts.speeds)} paths fail ({text}): configuration, not a node; look at addresses, firewall, and whether the program runs there",
-    )  # fmt: skip
+        kind=Kind.CONFIGURATION,
+        subject="all",
+        answer=failure_answer(facts.done),
+        nodes=nodes,
+        sentence=(
+            f"all {len(facts.speeds)} paths fail ({text}): configuration, not a node; look at"
+            " addresses, firewall, and whether the program runs there"
+        ),
+    )
 
 
 def _judge_few(facts: SortedPairs) -> Judgement:
@@ -487,9 +512,19 @@ def _judge_few(facts: SortedPairs) -> Judgement:
         *judge_unsteady(facts),
     )
     return Judgement(
-        verdicts=verdicts, open=Suspects(paths=once), nodes=_answers(facts, verdicts), populations=facts.populations,
-        notes=(*judge_losing(facts, set())[1], "fewer than four nodes: judged by the highest speed the link can have, by its two directions, and by whether a third node is half as fast again",), flaws=find_flaws(facts),
-    )  # fmt: skip
+        verdicts=verdicts,
+        open=Suspects(paths=once),
+        nodes=_answers(facts, verdicts),
+        populations=facts.populations,
+        notes=(
+            *judge_losing(facts, set())[1],
+            (
+                "fewer than four nodes: judged by the highest speed the link can have, by its two"
+                " directions, and by whether a third node is half as fast again"
+            ),
+        ),
+        flaws=find_flaws(facts),
+    )
 
 
 def _few(facts: SortedPairs) -> tuple[Verdict, ...]:
@@ -524,7 +559,10 @@ def _one_way(facts: SortedPairs, slow: Collection[Path]) -> list[Verdict]:
         (sender, receiver), back = path, facts.speeds.get((path[1], path[0]))
         normal, sign = usual_speed(facts, path), "→"
         if speed and speed < normal * least:
-            text = f"its other rails {facts.shown(normal)}: that HCA of one of the two, its slot or its cable, or the switch of the rail"
+            text = (
+                f"its other rails {facts.shown(normal)}: that HCA of one of the two, its slot or"
+                " its cable, or the switch of the rail"
+            )
         elif speed and back is not None and speed < back * least:
             third = _third(facts, path, back * least)
             what = (
@@ -534,16 +572,22 @@ def _one_way(facts: SortedPairs, slow: Collection[Path]) -> list[Verdict]:
             )
             text = f"back {facts.shown(back)}{', ' if third else ': '}{what}; swap cable or port and measure again"
         elif path in slow and sender < receiver:
-            text = f"both {facts.shown(facts.population_of(path).median)} with the third node: one path between them; swap cable or port and measure again"
+            text = (
+                f"both {facts.shown(facts.population_of(path).median)} with the third node: one"
+                " path between them; swap cable or port and measure again"
+            )
             sign = "–" if back is not None else sign
         else:
             continue
         found.append(
             Verdict(
-                kind=Kind.PAIR, subject=facts.named(path, sign), answer=Answer.SLOW,
-                sentence=f"{facts.named(path, sign)} at {facts.shown(speed)}, {text}{facts.notes(path)}", ends=nodes_of(path),
+                kind=Kind.PAIR,
+                subject=facts.named(path, sign),
+                answer=Answer.SLOW,
+                sentence=f"{facts.named(path, sign)} at {facts.shown(speed)}, {text}{facts.notes(path)}",
+                ends=nodes_of(path),
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -552,7 +596,12 @@ def _third(facts: SortedPairs, path: Path, least: float) -> str:
     receives, at that speed or more; "" if none.
     """
     (sender, receiver), speeds = path, facts.speeds
-    full = {end for one in speeds for end in one if speeds.get((sender, end), 0) >= least <= speeds.get((end, receiver), 0)}  # fmt: skip
+    full = {
+        end
+        for one in speeds
+        for end in one
+        if speeds.get((sender, end), 0) >= least <= speeds.get((end, receiver), 0)
+    }
     return next((end.node for end in sorted(full)), "")
 
 
@@ -562,26 +611,49 @@ def _fails(facts: SortedPairs, path: Path, back: float | None, *, both: bool) ->
     failed = [one for one in facts.runs[path] if one.status is Outcome.FAILED]
     other = f", back {facts.shown(back)}" if back else ""
     return Verdict(
-        kind=Kind.PAIR, subject=subject, answer=failure_answer(failed), ends=nodes_of(path),
-        sentence=f"{subject} {FAILS[failure_answer(failed)]} ({failed[0].text}){other}: look at its raw output, then swap cable or port and measure again{facts.notes(path)}",
-    )  # fmt: skip
+        kind=Kind.PAIR,
+        subject=subject,
+        answer=failure_answer(failed),
+        ends=nodes_of(path),
+        sentence=(
+            f"{subject} {FAILS[failure_answer(failed)]} ({failed[0].text}){other}: look at its raw"
+            f" output, then swap cable or port and measure again{facts.notes(path)}"
+        ),
+    )
 
 
 def _notes(facts: SortedPairs) -> tuple[str, ...]:
     """Notes on what the numbers cannot tell, such as differences between kinds of hardware."""
     found = facts.populations
     most = max(one.median for one in found.values())
-    lower = [kind for kind, one in found.items() if facts.context.hardware and one.median < most * (1 - facts.context.tolerance)]  # fmt: skip
-    return (*(f"{kind}: {facts.shown(found[kind].median)}, at best {facts.shown(most)}; compared with equal hardware alone" for kind in sorted(lower)), *_scatter(facts))  # fmt: skip
+    lower = [
+        kind
+        for kind, one in found.items()
+        if facts.context.hardware and one.median < most * (1 - facts.context.tolerance)
+    ]
+    return (
+        *(
+            f"{kind}: {facts.shown(found[kind].median)}, at best {facts.shown(most)}; compared with"
+            " equal hardware alone"
+            for kind in sorted(lower)
+        ),
+        *_scatter(facts),
+    )
 
 
 def _scatter(facts: SortedPairs) -> tuple[str, ...]:
     return tuple(
-        f"the values ({kind}) scatter by {one.spread / one.median:.0%}".replace("%", " %") if not one.mixed else
-        f"the values ({kind}) are not of one kind, or were disturbed: judged against the faster ones, {facts.shown(one.median)}"
+        (
+            f"the values ({kind}) scatter by {one.spread / one.median:.0%}".replace("%", " %")
+            if not one.mixed
+            else (
+                f"the values ({kind}) are not of one kind, or were disturbed: judged against the"
+                f" faster ones, {facts.shown(one.median)}"
+            )
+        )
         for kind, one in facts.populations.items()
         if one.mixed
-    )  # fmt: skip
+    )
 
 
 def _answers(facts: SortedPairs, verdicts: Iterable[Verdict]) -> dict[str, Answer]:

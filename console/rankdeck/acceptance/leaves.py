@@ -265,24 +265,36 @@ def _fault(part: _Part, judged: _Judged, bad: set[Path]) -> LeafFault | None:
     across, speeds = [*part.sends, *part.receives], judged.speeds
     inside_too = _most(across, bad, _NEARLY_ALL) and _most(part.inside, bad, _NEARLY_ALL)
     way, judging = ("", across) if inside_too else _slow_way(part, judged, bad)
-    mine = {end.node for path in judging for end in path if judged.leaves.get(end.node) == part.name}  # fmt: skip
+    mine = {
+        end.node for path in judging for end in path if judged.leaves.get(end.node) == part.name
+    }
     if len(mine) < _FEWEST:
         return None
     alone = [
         one.value
         for one in judged.done
-        if one.stage is Stage.ALONE and one.value is not None
+        if one.stage is Stage.ALONE
+        and one.value is not None
         and part.name in _ends(one, way, judged.leaves)
-    ]  # fmt: skip
+    ]
     carried, wanted = _carried(part.name, way, judged)
     within = [speeds[path] for path in part.inside if path not in bad or inside_too]
     within = within or [speed for path, speed in speeds.items() if path not in bad]
     return LeafFault(
-        leaves=(part.name,), inside_too=inside_too, crossing=median(speeds[path] for path in judging),
-        inside=median(within) if within else 0.0, carried=carried, wanted=wanted,
-        alone=max(alone) if alone else None, everywhere=False, share=len(bad.intersection(judging)) / len(judging),
-        paths=frozenset(bad.intersection((*across, *part.inside) if inside_too else _of_way(part, way))), way=way,
-    )  # fmt: skip
+        leaves=(part.name,),
+        inside_too=inside_too,
+        crossing=median(speeds[path] for path in judging),
+        inside=median(within) if within else 0.0,
+        carried=carried,
+        wanted=wanted,
+        alone=max(alone) if alone else None,
+        everywhere=False,
+        share=len(bad.intersection(judging)) / len(judging),
+        paths=frozenset(
+            bad.intersection((*across, *part.inside) if inside_too else _of_way(part, way))
+        ),
+        way=way,
+    )
 
 
 def _slow_way(part: _Part, judged: _Judged, bad: set[Path]) -> tuple[str, list[Path]]:
@@ -333,7 +345,9 @@ def _carried(name: str, way: str, judged: _Judged) -> tuple[float, float]:
     if not rounds:
         return 0.0, 0.0
     busiest = max(rounds.values(), key=sum)
-    within = [one.value for one in judged.done if one.stage is Stage.INSIDE and one.value is not None]  # fmt: skip
+    within = [
+        one.value for one in judged.done if one.stage is Stage.INSIDE and one.value is not None
+    ]
     return sum(busiest), len(busiest) * median(within) if within else 0.0
 
 
@@ -342,12 +356,17 @@ def _joined(faults: Sequence[LeafFault]) -> LeafFault:
     alone = [fault.alone for fault in faults if fault.alone is not None]
     most = max(faults, key=lambda fault: fault.wanted)
     return LeafFault(
-        leaves=tuple(name for fault in faults for name in fault.leaves), inside_too=False,
-        crossing=median(fault.crossing for fault in faults), inside=median(fault.inside for fault in faults),
-        carried=most.carried, wanted=most.wanted,
-        alone=max(alone) if alone else None, everywhere=True, share=1.0,
+        leaves=tuple(name for fault in faults for name in fault.leaves),
+        inside_too=False,
+        crossing=median(fault.crossing for fault in faults),
+        inside=median(fault.inside for fault in faults),
+        carried=most.carried,
+        wanted=most.wanted,
+        alone=max(alone) if alone else None,
+        everywhere=True,
+        share=1.0,
         paths=frozenset(path for fault in faults for path in fault.paths),
-    )  # fmt: skip
+    )
 
 
 # ---- rails: ports with equal index, each rail with its own switch

@@ -210,9 +210,14 @@ async def measure_job(
     # A program that could not start has written nothing; its supervisor says why.
     texts = output.of_ranks(mask) or {0: mask("\n".join(job.troubles).encode())}
     return Ended(
-        job=job_id, output=texts, exit_code=job.exit_code, seconds=clock.seconds,
-        hung=why, left=left, refused=why if clock.waits else "",
-    )  # fmt: skip
+        job=job_id,
+        output=texts,
+        exit_code=job.exit_code,
+        seconds=clock.seconds,
+        hung=why,
+        left=left,
+        refused=why if clock.waits else "",
+    )
 
 
 class _Clock:

@@ -195,7 +195,11 @@ def _logged(text: str) -> str:
 
 def _logged_message(line: str) -> str | None:
     found = parse_table(line.encode("utf-8", "replace")) if line.lstrip().startswith("{") else None
-    message = next((found[key] for key in _LOGGED if isinstance(found.get(key), str)), None) if found else None  # fmt: skip
+    message = (
+        next((found[key] for key in _LOGGED if isinstance(found.get(key), str)), None)
+        if found
+        else None
+    )
     # Docker keeps the line end, others remove it.
     return message if message is None or (found and message is found.get("log")) else f"{message}\n"
 
@@ -251,7 +255,10 @@ def _mask(head: str, tokens: re.Pattern[str]) -> str:
     if not bare:
         return re.escape(head)
     end = f"(?:{re.escape(head[len(bare) :])}|$)" if bare != head else ""
-    return "".join(_LIKE.get(one.lastgroup or "", re.escape(one[0])) for one in tokens.finditer(bare)) + end  # fmt: skip
+    return (
+        "".join(_LIKE.get(one.lastgroup or "", re.escape(one[0])) for one in tokens.finditer(bare))
+        + end
+    )
 
 
 def parts_of(text: str, prefix: re.Pattern[str] | None) -> list[tuple[str, str]]:
@@ -294,9 +301,13 @@ def _names(prefixes: list[str]) -> Iterator[str]:
     for mine in words:
         others = [other for other in words if other is not mine]
         yield next(
-            (word for place, word in enumerate(mine) if any(place >= len(other) or other[place] != word for other in others)),
+            (
+                word
+                for place, word in enumerate(mine)
+                if any(place >= len(other) or other[place] != word for other in others)
+            ),
             "",
-        )  # fmt: skip
+        )
 
 
 _DIGITS = 25

@@ -206,7 +206,9 @@ def _why_not(names: Sequence[str], lacking: Lacking) -> str:
 
 def _lacks(recipe: str, who: Mapping[str, Sequence[str]]) -> str:
     """`n[2-3] lack mpirun, IMB-MPI1 for imb`."""
-    needs = dict.fromkeys(word.partition(":")[2] or word for words in who.values() for word in words)  # fmt: skip
+    needs = dict.fromkeys(
+        word.partition(":")[2] or word for words in who.values() for word in words
+    )
     purpose = "" if recipe in needs else f" for {recipe}"
     return f"{fold_nodes(who)} lack{'s' * (len(who) == 1)} {', '.join(needs)}{purpose}"
 
@@ -274,12 +276,37 @@ def plan_run(request: Request, participants: Participants) -> RunPlan:
     if Stage.SOAK in wanted:
         stages += _soak(stages, request)
     return RunPlan(
-        cluster=participants.setup.cluster.name, nodes=participants.nodes, left_out=participants.admitted.left_out, leaves=participants.leaves, virtual=participants.admitted.virtual,
-        stages=tuple(one for one in stages if one.stage in wanted or one.stage in (Stage.GATE, Stage.IDENTITY)),
-        seed=participants.seed, repeats=request.repeats, seconds=request.seconds, exhaustive=request.exhaustive, max_crossing=request.max_crossing,
-        link_gbps=participants.setup.known.link_gbps, rdma_gbps=participants.setup.rdma_gbps, node_gbps=participants.node_gbps, gpu=participants.gpu, gpus=participants.gpus, rails=participants.setup.rails, soak=request.soak, include_busy=tuple(request.include_busy),
-        notes=(*participants.admitted.notes, *_not_there(request, participants), *_few_slots(participants), *_limits(request, participants), _plan_sentence(participants, stages)),
-    )  # fmt: skip
+        cluster=participants.setup.cluster.name,
+        nodes=participants.nodes,
+        left_out=participants.admitted.left_out,
+        leaves=participants.leaves,
+        virtual=participants.admitted.virtual,
+        stages=tuple(
+            one
+            for one in stages
+            if one.stage in wanted or one.stage in (Stage.GATE, Stage.IDENTITY)
+        ),
+        seed=participants.seed,
+        repeats=request.repeats,
+        seconds=request.seconds,
+        exhaustive=request.exhaustive,
+        max_crossing=request.max_crossing,
+        link_gbps=participants.setup.known.link_gbps,
+        rdma_gbps=participants.setup.rdma_gbps,
+        node_gbps=participants.node_gbps,
+        gpu=participants.gpu,
+        gpus=participants.gpus,
+        rails=participants.setup.rails,
+        soak=request.soak,
+        include_busy=tuple(request.include_busy),
+        notes=(
+            *participants.admitted.notes,
+            *_not_there(request, participants),
+            *_few_slots(participants),
+            *_limits(request, participants),
+            _plan_sentence(participants, stages),
+        ),
+    )
 
 
 def _not_there(request: Request, participants: Participants) -> Iterable[str]:
@@ -349,9 +376,14 @@ def _single(one: Chosen, participants: Participants) -> StagePlan:
     seconds = measurement_seconds(find_recipe(one.recipe), participants.setup)
     work = one_run(Stage.SINGLE, one.recipe, participants.nodes[:1])
     return StagePlan(
-        stage=Stage.SINGLE, recipe=one.recipe, rounds=1, tests=len(participants.nodes), minutes=(seconds + _START[False]) / 60,
-        commands=command_lines(work, participants.setup), note=one.why,
-    )  # fmt: skip
+        stage=Stage.SINGLE,
+        recipe=one.recipe,
+        rounds=1,
+        tests=len(participants.nodes),
+        minutes=(seconds + _START[False]) / 60,
+        commands=command_lines(work, participants.setup),
+        note=one.why,
+    )
 
 
 def repeats_of(recipe: str, repeats: int) -> int:
@@ -369,10 +401,16 @@ def schedule_options(plan: RunPlan, recipe: str, nodes: Sequence[str]) -> Option
     asked = {one.stage for one in plan.stages}
     stages = tuple(one for one in (Stage.PAIRS, Stage.CONFIRM, *LEAF) if one in asked)
     return Options(
-        nodes=tuple(nodes), leaves=plan.leaves, seed=plan.seed, exhaustive=plan.exhaustive,
-        stages=stages, repeats=repeats_of(recipe, plan.repeats), directed=find_recipe(recipe).traits.directed,
-        max_crossing=plan.max_crossing, rails=rail_count(plan.rails, recipe),
-    )  # fmt: skip
+        nodes=tuple(nodes),
+        leaves=plan.leaves,
+        seed=plan.seed,
+        exhaustive=plan.exhaustive,
+        stages=stages,
+        repeats=repeats_of(recipe, plan.repeats),
+        directed=find_recipe(recipe).traits.directed,
+        max_crossing=plan.max_crossing,
+        rails=rail_count(plan.rails, recipe),
+    )
 
 
 def _pairs(one: Chosen, request: Request, participants: Participants) -> Iterable[StagePlan]:
@@ -451,10 +489,16 @@ def _round_plan(
     link = known_of(recipe, setup.known.link_gbps, setup.rdma_gbps).link_gbps
     moved = int(link * 1e9 / 8 * seconds * tests) if directed else 0
     return StagePlan(
-        stage=stage, recipe=one.recipe, rounds=len(rounds), tests=tests, minutes=len(rounds) * each / 60, bytes=moved,
-        load=link * max(map(len, rounds)) * (len(rails) or 1), commands=command_lines(work, setup),
+        stage=stage,
+        recipe=one.recipe,
+        rounds=len(rounds),
+        tests=tests,
+        minutes=len(rounds) * each / 60,
+        bytes=moved,
+        load=link * max(map(len, rounds)) * (len(rails) or 1),
+        commands=command_lines(work, setup),
         note=one.why + (f"; {len(rails)} rails at once: {', '.join(rails)}" if rails else ""),
-    )  # fmt: skip
+    )
 
 
 def _groups(one: Chosen, participants: Participants) -> StagePlan:
@@ -465,10 +509,14 @@ def _groups(one: Chosen, participants: Participants) -> StagePlan:
     work = one_run(Stage.GROUPS, one.recipe, participants.nodes[: steps[0]])
     seconds = measurement_seconds(find_recipe(one.recipe), participants.setup) + _START[False]
     return StagePlan(
-        stage=Stage.GROUPS, recipe=one.recipe, rounds=len(steps), tests=sum(len(groups_of(participants.nodes, size)) for size in steps),
-        minutes=len(steps) * seconds / 60, commands=command_lines(work, participants.setup),
+        stage=Stage.GROUPS,
+        recipe=one.recipe,
+        rounds=len(steps),
+        tests=sum(len(groups_of(participants.nodes, size)) for size in steps),
+        minutes=len(steps) * seconds / 60,
+        commands=command_lines(work, participants.setup),
         note=f"{one.why}; groups of {', '.join(map(str, steps))}",
-    )  # fmt: skip
+    )
 
 
 def _soak(stages: Iterable[StagePlan], request: Request) -> Iterable[StagePlan]:
@@ -478,9 +526,12 @@ def _soak(stages: Iterable[StagePlan], request: Request) -> Iterable[StagePlan]:
         yield StagePlan(stage=Stage.SOAK, note="no group to repeat")
     else:
         yield StagePlan(
-            stage=Stage.SOAK, recipe=group.recipe, minutes=request.soak / 60, commands=group.commands,
+            stage=Stage.SOAK,
+            recipe=group.recipe,
+            minutes=request.soak / 60,
+            commands=group.commands,
             note="all nodes together, again and again",
-        )  # fmt: skip
+        )
 
 
 def _limits(request: Request, participants: Participants) -> Iterable[str]:

@@ -26,7 +26,6 @@ from rankdeck.acceptance.run import (
     MeasurementSource,
     RunPlan,
     RunState,
-    StageView,
     measured_cells,
     next_step,
 )
@@ -132,7 +131,16 @@ def _shape(run: AcceptanceRun, now: float) -> dict[str, Any]:
         },
         "leaves": {recipe: dict(one.leaves) for recipe, one in run.judgements.items()},
         "plan": asdict(run.plan),
-        "stages": [_stage_shape(one) for one in run.stages],
+        "stages": [
+            {
+                "stage": one.plan.stage.value,
+                "recipe": one.plan.recipe,
+                "state": one.progress.value,
+                "measurements": one.done,
+                "rounds": one.rounds_done,
+            }
+            for one in run.stages
+        ],
         "results": [_result_shape(one) for one in run.results],
         "identity": {node: dict(facts) for node, facts in run.identity.items()},
         "differing": dict(run.differing),
@@ -140,16 +148,6 @@ def _shape(run: AcceptanceRun, now: float) -> dict[str, Any]:
         "changed": run.changed,
         "drift": [asdict(one) for one in run.drift],
         "notes": list(run.notes),
-    }
-
-
-def _stage_shape(one: StageView) -> dict[str, Any]:
-    return {
-        "stage": one.plan.stage.value,
-        "recipe": one.plan.recipe,
-        "state": one.progress.value,
-        "measurements": one.done,
-        "rounds": one.rounds_done,
     }
 
 
@@ -325,9 +323,12 @@ def _add_suite(root: ET.Element, name: str, run: AcceptanceRun, cases: list[ET.E
     times = sum(float(case.get("time", "0")) for case in cases)
     started = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(run.started))
     about = {
-        "name": _xml(name), "tests": str(len(cases)), "time": f"{times:.3f}",
-        "timestamp": started, "hostname": _xml(run.cluster),
-    }  # fmt: skip
+        "name": _xml(name),
+        "tests": str(len(cases)),
+        "time": f"{times:.3f}",
+        "timestamp": started,
+        "hostname": _xml(run.cluster),
+    }
     ET.SubElement(root, "testsuite", {**about, **counts}).extend(cases)
 
 

@@ -94,7 +94,7 @@ def acceptance_page(run: AcceptanceRun, now: float, some: Sequence[Excerpt] = ()
         html.section_html("Groups", _groups(run)),
         html.section_html("Against the baseline", *_drift(run)),
         html.section_html("What the nodes are", *_identity(run)),
-        html.section_html("Left out", _left_out(run)),
+        html.section_html("Left out", html.table_html(("node", "why"), run.left_out.items())),
         html.section_html("Plan and commands", *_plan(run)),
         html.section_html("Raw outputs", *map(_excerpt, some)),
     )
@@ -281,19 +281,20 @@ def _identity_rows(identity: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[
             yield fact, value, f"{fold_nodes(names)} ({count})"
 
 
-def _left_out(run: AcceptanceRun) -> Html:
-    return html.table_html(("node", "why"), run.left_out.items())
-
-
 def _plan(run: AcceptanceRun) -> Iterator[Html]:
     rows = (
         (
-            one.plan.stage.value, one.plan.recipe, one.plan.rounds or "", one.plan.tests or "",
-            f"{one.plan.minutes:.1f}" if one.plan.minutes else "", write_size(one.plan.bytes) if one.plan.bytes else "",
-            one.progress.value, one.plan.note,
+            one.plan.stage.value,
+            one.plan.recipe,
+            one.plan.rounds or "",
+            one.plan.tests or "",
+            f"{one.plan.minutes:.1f}" if one.plan.minutes else "",
+            write_size(one.plan.bytes) if one.plan.bytes else "",
+            one.progress.value,
+            one.plan.note,
         )
         for one in run.stages
-    )  # fmt: skip
+    )
     heads = ("stage", "test", "rounds", "measurements", "minutes", "moved", "state", "why")
     yield html.table_html(heads, rows)
     for one in run.plan.stages:

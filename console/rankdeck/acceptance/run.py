@@ -65,10 +65,15 @@ def list_drifts(
     shares = {name: value / normal.median - 1 for name, (value, normal) in both.items()}
     more = f"; changed since: {changed}" if changed else ""
     single = tuple(
-        Drift(name, shares[name], f"{name}: {significant_figures(value, 3)} {unit}".rstrip() + f", was {significant_figures(normal.median, 3)} ({_percent(shares[name])}){more}")
+        Drift(
+            name,
+            shares[name],
+            f"{name}: {significant_figures(value, 3)} {unit}".rstrip()
+            + f", was {significant_figures(normal.median, 3)} ({_percent(shares[name])}){more}",
+        )
         for name, (value, normal) in both.items()
         if abs(value - normal.median) > max(_MADS * normal.mad, _LEAST * normal.median)
-    )  # fmt: skip
+    )
     return (*_whole(shares, more), *single)
 
 
@@ -457,9 +462,16 @@ def _cell(run: AcceptanceRun, path: tuple[str, str], results: list[Result]) -> C
     if answer is None and outcome in (Outcome.FAILED, Outcome.REFUSED, Outcome.NOT_MEASURED):
         answer = Answer(outcome)
     return Cell(
-        sender=path[0], receiver=path[1], recipe=results[0].recipe, outcome=outcome, value=best,
-        unit=next((one.unit for one in results if one.unit), ""), share=share, answer=answer, results=tuple(results),
-    )  # fmt: skip
+        sender=path[0],
+        receiver=path[1],
+        recipe=results[0].recipe,
+        outcome=outcome,
+        value=best,
+        unit=next((one.unit for one in results if one.unit), ""),
+        share=share,
+        answer=answer,
+        results=tuple(results),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -602,9 +614,14 @@ def read_plan(text: str) -> RunPlan:
         }
         busy, virtual = tuple(found.pop("include_busy", ())), tuple(found.pop("virtual", ()))
         return RunPlan(
-            **found, nodes=nodes, notes=notes, stages=stages, rails=rails,
-            include_busy=busy, virtual=virtual,
-        )  # fmt: skip
+            **found,
+            nodes=nodes,
+            notes=notes,
+            stages=stages,
+            rails=rails,
+            include_busy=busy,
+            virtual=virtual,
+        )
     except (KeyError, TypeError) as error:
         raise ValueError(f"not the plan of a run: {error}") from error
 

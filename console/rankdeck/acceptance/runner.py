@@ -383,9 +383,16 @@ class Runner:
                 continue
             stage = Stage.CONFIRM if last.receiver else last.stage
             lost = replace(
-                last, stage=stage, round=number, outcome=Outcome.NOT_MEASURED, value=None, seconds=0.0, raw="", job="",
+                last,
+                stage=stage,
+                round=number,
+                outcome=Outcome.NOT_MEASURED,
+                value=None,
+                seconds=0.0,
+                raw="",
+                job="",
                 text=resting_text(node, why),
-            )  # fmt: skip
+            )
             self._keep([(lost, b"")])
 
     async def _end_earlier(self) -> None:
@@ -453,7 +460,9 @@ class Runner:
         found: dict[str, dict[str, dict[str, float]]] = {}
         for (metric, node), before in self._counted.items():
             now = self._session.fleet.node(node).values.get(metric, {})
-            grown = {device: now[device] - count for device, count in before.items() if device in now}  # fmt: skip
+            grown = {
+                device: now[device] - count for device, count in before.items() if device in now
+            }
             if grown:
                 found.setdefault(metric, {})[node] = grown
         return found
@@ -473,7 +482,11 @@ class Runner:
         means = {node: total / looks for node, (total, looks) in self._cores.items()}
         yield BUSY_CORES, busy_cores(means, self.alike)
         for one in CLOCKS:
-            seen = {node: found for (fact, node), found in self._clocks.items() if fact == one.fact and found}  # fmt: skip
+            seen = {
+                node: found
+                for (fact, node), found in self._clocks.items()
+                if fact == one.fact and found
+            }
             yield one.fact, clocks_under_load(seen, self.alike, one.word)
 
     def _keep_telemetry(self) -> None:

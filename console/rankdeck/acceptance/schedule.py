@@ -95,15 +95,23 @@ def bisect_groups(
             return _together(left, len(bad), asked)
         left = bad[0]
     return GroupBlame(
-        nodes=left, scale=False, runs=asked,
-        sentence=f"{fold_nodes(left)} makes every group slow that it is in, found in {asked} runs: measure its pairs and its GPUs alone",
-    )  # fmt: skip
+        nodes=left,
+        scale=False,
+        runs=asked,
+        sentence=(
+            f"{fold_nodes(left)} makes every group slow that it is in, found in {asked} runs:"
+            " measure its pairs and its GPUs alone"
+        ),
+    )
 
 
 def _together(left: Group, bad: int, asked: int) -> GroupBlame:
     """The result if both halves are slow or neither is: halving further tells no more."""
     if bad:
-        text = f"both halves of {fold_nodes(left)} are slow with good nodes, found in {asked} runs: more than one node, or their leaf"
+        text = (
+            f"both halves of {fold_nodes(left)} are slow with good nodes, found in {asked} runs:"
+            " more than one node, or their leaf"
+        )
         return GroupBlame(nodes=left, scale=False, runs=asked, sentence=text)
     text = (
         f"{fold_nodes(left)} are slow together and good in halves: it is the scale; look at routing, credits, "
@@ -243,29 +251,43 @@ def _free(group: Group, others: Iterable[Group]) -> bool:
 def _verdict(blamed: GroupBlame, speed: float, unit: str) -> Verdict:
     nodes = () if blamed.scale or len(blamed.nodes) > 1 else blamed.nodes
     return Verdict(
-        kind=Kind.SCALE if blamed.scale else Kind.NODE, subject=fold_nodes(blamed.nodes), answer=Answer.SLOW,
-        sentence=f"{blamed.sentence} (its group reached {significant_figures(speed, 3)} {unit})", nodes=nodes,
-    )  # fmt: skip
+        kind=Kind.SCALE if blamed.scale else Kind.NODE,
+        subject=fold_nodes(blamed.nodes),
+        answer=Answer.SLOW,
+        sentence=f"{blamed.sentence} (its group reached {significant_figures(speed, 3)} {unit})",
+        nodes=nodes,
+    )
 
 
 def _all_fail(groups: Sequence[Group], first: Result) -> Verdict:
     """The verdict if all groups of one size fail: without a good
     group the bad node cannot be found.
     """
-    who = f"the group {fold_nodes(groups[0])}" if len(groups) == 1 else f"all {len(groups)} groups of {len(groups[0])} nodes"  # fmt: skip
+    who = (
+        f"the group {fold_nodes(groups[0])}"
+        if len(groups) == 1
+        else f"all {len(groups)} groups of {len(groups[0])} nodes"
+    )
     answer = failure_answer((first,))
     return Verdict(
-        kind=Kind.SCALE, subject=fold_nodes(node for group in groups for node in group),
-        answer=answer, sentence=f"{who} {FAILS[answer]}: {first.text}",
-    )  # fmt: skip
+        kind=Kind.SCALE,
+        subject=fold_nodes(node for group in groups for node in group),
+        answer=answer,
+        sentence=f"{who} {FAILS[answer]}: {first.text}",
+    )
 
 
 def _scale(group: Group, speed: float, usual: float, unit: str) -> Verdict:
     return Verdict(
-        kind=Kind.SCALE, subject=fold_nodes(group), answer=Answer.SLOW,
-        sentence=f"all {len(group)} nodes together reach {significant_figures(speed, 3)} {unit}, smaller groups {significant_figures(usual, 3)}: it is the scale; "
-        "look at routing, credits, adaptive routing and ports that many share",
-    )  # fmt: skip
+        kind=Kind.SCALE,
+        subject=fold_nodes(group),
+        answer=Answer.SLOW,
+        sentence=(
+            f"all {len(group)} nodes together reach {significant_figures(speed, 3)} {unit}, smaller"
+            f" groups {significant_figures(usual, 3)}: it is the scale; look at routing, credits,"
+            " adaptive routing and ports that many share"
+        ),
+    )
 
 
 Pair = tuple[str, str]

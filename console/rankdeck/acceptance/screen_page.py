@@ -148,9 +148,11 @@ def _again_question(
         lines.append([(printable_line(f"{name}: {' – '.join(some)}"), "title")])
         pair = len(some) > 1
         one = Result(
-            stage=Stage.CONFIRM if pair else Stage.SINGLE, recipe=name,
-            sender=some[0], receiver=some[1] if pair else "",
-        )  # fmt: skip
+            stage=Stage.CONFIRM if pair else Stage.SINGLE,
+            recipe=name,
+            sender=some[0],
+            receiver=some[1] if pair else "",
+        )
         commands = port.commands(run, one)[:_MOST_COMMANDS]
         lines += [
             [("  $ ", "dim"), (cut_text(printable_line(text), WIDE), "text")] for text in commands
@@ -218,7 +220,14 @@ def _odd_pairs(run: AcceptanceRun, heat: HeatMap, width: int) -> list[Runs]:
             else [[said], [(f"  {command[0]}", command[1])]]
         )
     if len(odd) > _MOST_ODD:
-        lines.append([(f"   and {len(odd) - _MOST_ODD} more; {actions.action_key('failure')} goes from one to the next", "dim")])  # fmt: skip
+        lines.append(
+            [
+                (
+                    f"   and {len(odd) - _MOST_ODD} more; {actions.action_key('failure')} goes from one to the next",
+                    "dim",
+                )
+            ]
+        )
     return lines
 
 
@@ -260,7 +269,11 @@ def _well(run: AcceptanceRun) -> Iterator[tuple[str, str]]:
 
 
 def _suspected(recipe: str, judgement: Judgement, *, over: bool) -> Iterator[str]:
-    again = f"suspected; {actions.action_key('again')} measures it again" if over else "to be measured again"  # fmt: skip
+    again = (
+        f"suspected; {actions.action_key('again')} measures it again"
+        if over
+        else "to be measured again"
+    )
     for (end, role), evidence in judgement.open.sides.items():
         counted = f"with {len(evidence.slow)} of {evidence.total}"
         yield f"{end.node} {role.value} slowly {counted}: {again} ({recipe})"

@@ -245,7 +245,8 @@ class Acceptance:
         }
         if not found:
             raise RankdeckError(
-                f"no node said what it is; see `{command_of('logs', self._session.cluster.file)} {done.job}`: jobs need python3 in their PATH"
+                f"no node said what it is; see `{command_of('logs', self._session.cluster.file)}"
+                f" {done.job}`: jobs need python3 in their PATH"
             )
         return found, {}
 
@@ -321,7 +322,9 @@ class Acceptance:
     def exclude(self, node: str, why: str, until: float, run: str) -> None:
         """Keep jobs away from a node until then; a run in progress continues without it."""
         cluster, now = self._session.cluster.name, time.time()
-        self.store.exclude([Exclusion(cluster=cluster, node=node, why=why, run=run, at=now, until=until)])  # fmt: skip
+        self.store.exclude(
+            [Exclusion(cluster=cluster, node=node, why=why, run=run, at=now, until=until)]
+        )
         if self._runner is not None and self._task is not None:
             self._runner.excluded[node] = why
         self._touch()
@@ -427,14 +430,28 @@ class Acceptance:
         then = self.store.identity(rows[0].run) if rows else {}
         compared = compare_with_baseline(plan, results, identity, rows, then)
         return AcceptanceRun(
-            id=head.id, cluster=head.cluster, operator=head.operator, started=head.started, ended=head.ended,
-            progress=progress, plan=plan, results=tuple(results), judgements=judged.judgements, verdicts=judged.verdicts,
+            id=head.id,
+            cluster=head.cluster,
+            operator=head.operator,
+            started=head.started,
+            ended=head.ended,
+            progress=progress,
+            plan=plan,
+            results=tuple(results),
+            judgements=judged.judgements,
+            verdicts=judged.verdicts,
             stages=view.stage_views(plan, results, runner.stage if runner else None, progress),
-            answers=judged.answers, notes=judged.notes, identity=identity, differing=describe_differing(identity),
-            drift=compared.drift, baseline=compared.sentence, changed=compared.changed,
+            answers=judged.answers,
+            notes=judged.notes,
+            identity=identity,
+            differing=describe_differing(identity),
+            drift=compared.drift,
+            baseline=compared.sentence,
+            changed=compared.changed,
             partly_compared=compared.partly,
-            excluded=dict(runner.excluded) if runner else {}, verb=self._verb,
-        )  # fmt: skip
+            excluded=dict(runner.excluded) if runner else {},
+            verb=self._verb,
+        )
 
     @property
     def _verb(self) -> str:
@@ -445,11 +462,18 @@ class Acceptance:
         found = [(head, _plan_of(head)) for head in self.store.runs(self._session.cluster.name)]
         return tuple(
             AcceptanceRun(
-                id=head.id, cluster=head.cluster, operator=head.operator, started=head.started, ended=head.ended,
-                progress=_progress(head), plan=plan, verb=self._verb,
+                id=head.id,
+                cluster=head.cluster,
+                operator=head.operator,
+                started=head.started,
+                ended=head.ended,
+                progress=_progress(head),
+                plan=plan,
+                verb=self._verb,
             )
-            for head, plan in found if plan is not None
-        )  # fmt: skip
+            for head, plan in found
+            if plan is not None
+        )
 
     def open(self, run: str) -> AcceptanceRun:
         """A saved run with all results."""
@@ -491,9 +515,12 @@ class Acceptance:
             cluster=cluster, addresses=addresses, rails=run.plan.rails, seconds=run.plan.seconds
         )
         work = Work(
-            stage=result.stage, recipe=result.recipe, nodes=result.nodes, runs=((result.sender, result.receiver, result.repeat, result.rail),),
+            stage=result.stage,
+            recipe=result.recipe,
+            nodes=result.nodes,
+            runs=((result.sender, result.receiver, result.repeat, result.rail),),
             port=result.port,
-        )  # fmt: skip
+        )
         return command_lines(work, setup)
 
     def raw(self, result: Result, most: int = 1 << 20) -> str:
@@ -525,11 +552,14 @@ def _surveyed(
         for node, one in identities.items()
     }
     return replace(
-        setup, addresses=addresses, interfaces={} if setup.pods else interfaces,
+        setup,
+        addresses=addresses,
+        interfaces={} if setup.pods else interfaces,
         hostnames={} if setup.pods else {node: one.hostname for node, one in identities.items()},
         gpus={node: one.gpus for node, one in identities.items() if one.gpus},
-        known=HardwareFacts(link_gbps=median(rates) if rates else 0.0), rdma_gbps=median(ports) if ports else 0.0,
-    )  # fmt: skip
+        known=HardwareFacts(link_gbps=median(rates) if rates else 0.0),
+        rdma_gbps=median(ports) if ports else 0.0,
+    )
 
 
 def _rails(

@@ -182,8 +182,11 @@ class AcceptanceRuns:
         """
         self._put("run", [run])
         old = "SELECT id FROM run WHERE cluster = ? ORDER BY started DESC LIMIT -1 OFFSET ?"
+        declared = "SELECT 1 FROM baseline WHERE run = ? LIMIT 1"
         gone = [
-            one for (one,) in self._store.rows(old, run.cluster, KEEP) if not self._declared(one)
+            one
+            for (one,) in self._store.rows(old, run.cluster, KEEP)
+            if not self._store.rows(declared, one)
         ]
         for name, key in (("measurement", "run"), ("identity", "run"), ("run", "id")):
             self._store.put(f"DELETE FROM {name} WHERE {key} = ?", [(one,) for one in gone])
@@ -211,7 +214,10 @@ class AcceptanceRuns:
 
     def measurements(self, run: str) -> tuple[Result, ...]:
         """All results of a run, in the order of rounds."""
-        query = f"SELECT {', '.join(_COLUMNS)} FROM measurement WHERE run = ? ORDER BY round, sender, receiver, rail, repeat"
+        query = (
+            f"SELECT {', '.join(_COLUMNS)} FROM measurement WHERE run = ? ORDER BY round, sender,"
+            " receiver, rail, repeat"
+        )
         return tuple(
             _result(dict(zip(_COLUMNS, row, strict=True))) for row in self._store.rows(query, run)
         )
@@ -287,9 +293,6 @@ class AcceptanceRuns:
         return self._read(Exclusion, these, cluster, now)
 
     # ----
-
-    def _declared(self, run: str) -> bool:
-        return bool(self._store.rows("SELECT 1 FROM baseline WHERE run = ? LIMIT 1", run))
 
     def _read(self, make: type[Kept], these: str, *values: object) -> tuple[Kept, ...]:
         """The rows of a table, whose columns are the fields of a

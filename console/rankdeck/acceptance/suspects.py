@@ -167,7 +167,9 @@ class SortedPairs:
 
     def notes(self, path: Path) -> str:
         """The notes of both ends, each after `; `; "" if there are none."""
-        return "".join(f"; {node}: {text}" for node in nodes_of(path) if (text := self.context.notes.get(node)))  # fmt: skip
+        return "".join(
+            f"; {node}: {text}" for node in nodes_of(path) if (text := self.context.notes.get(node))
+        )
 
 
 def facts_of(done: tuple[Measurement, ...], context: Context) -> SortedPairs:
@@ -182,10 +184,15 @@ def facts_of(done: tuple[Measurement, ...], context: Context) -> SortedPairs:
         kind: found for kind, of in kinds.items() if (found := _population(of, context.tolerance))
     }
     facts = SortedPairs(
-        context=context, done=done, runs=runs, speeds=speeds, populations=populations,
-        slow=frozenset(), confirmations=_confirmations(done),
+        context=context,
+        done=done,
+        runs=runs,
+        speeds=speeds,
+        populations=populations,
+        slow=frozenset(),
+        confirmations=_confirmations(done),
         few=len({end.node for path in speeds for end in path}) < FEWEST,
-    )  # fmt: skip
+    )
     slow = frozenset(
         path
         for path, speed in speeds.items()
@@ -498,7 +505,10 @@ def _leaf_verdict(
     subject = f"leaf {names}" if len(fault.leaves) == 1 else f"leaves {names}"
     who = "; ".join(f"{name} = {list_names(members[name])}" for name in fault.leaves)
     way = {"sends": " from it", "receives": " to it"}.get(fault.way, "")
-    seen = f"{subject}: pairs across{way} reach {facts.shown(fault.crossing)}, inside {facts.shown(fault.inside) if fault.inside else 'nothing'} ({who})"
+    seen = (
+        f"{subject}: pairs across{way} reach {facts.shown(fault.crossing)}, inside"
+        f" {facts.shown(fault.inside) if fault.inside else 'nothing'} ({who})"
+    )
     if fault.carried and fault.wanted:
         seen += (
             f", {facts.shown(fault.carried)} of {facts.shown(fault.wanted)} wanted when all cross"
@@ -532,7 +542,10 @@ def _uplink_means(facts: SortedPairs, fault: LeafFault) -> tuple[str, Kind, Answ
         text = "the other direction is full: one direction of its uplink; look at its cable, optic and errors"
         return text, Kind.UPLINK, Answer.SLOW
     if fault.alone is not None and fault.alone < fault.inside * (1 - facts.context.tolerance):
-        text = f"one pair alone reaches {facts.shown(fault.alone)}, too: a fault of the uplink; look at its cable, optic and errors"
+        text = (
+            f"one pair alone reaches {facts.shown(fault.alone)}, too: a fault of the uplink; look"
+            " at its cable, optic and errors"
+        )
         return text, Kind.UPLINK, Answer.SLOW
     ratio = fault.inside / fault.crossing
     if fault.everywhere and len(fault.leaves) > 2:
@@ -575,15 +588,25 @@ def judge_shared(
     names = list_names([f"{first}–{last}" for first, last in pairs])
     most = max(nodes.values())
     often = list_names([node for node, count in nodes.most_common() if 2 * count >= most])
-    to_do = "compare their uplinks" if facts.context.leaves else "write `leaf:` into the cluster file and measure again"  # fmt: skip
+    to_do = (
+        "compare their uplinks"
+        if facts.context.leaves
+        else "write `leaf:` into the cluster file and measure again"
+    )
     return (
         Verdict(
-            kind=Kind.UPLINK, subject=f"{len(pairs)} pairs", answer=Answer.SLOW,
-            sentence=f"{len(pairs)} pairs ({names}) reach {facts.shown(median(facts.speeds[path] for path in sure))} (others "
-            f"{facts.shown(facts.population_of(min(sure)).median)}), and their ends are full with others: something that many share, "
-            f"an uplink or a switch, most often of {often}; {to_do}",
+            kind=Kind.UPLINK,
+            subject=f"{len(pairs)} pairs",
+            answer=Answer.SLOW,
+            sentence=(
+                f"{len(pairs)} pairs ({names}) reach"
+                f" {facts.shown(median(facts.speeds[path] for path in sure))} (others"
+                f" {facts.shown(facts.population_of(min(sure)).median)}), and their ends are full"
+                " with others: something that many share, an uplink or a switch, most often of"
+                f" {often}; {to_do}"
+            ),
         ),
-    )  # fmt: skip
+    )
 
 
 def _is_far(facts: SortedPairs, path: Path) -> bool:
@@ -616,8 +639,13 @@ def _rail_verdict(facts: SortedPairs, fault: RailFault) -> Verdict:
     of = f" of leaf {fault.leaf}" if fault.leaf else ""
     slow = max(facts.speeds[path] for path in fault.paths)
     normal = facts.population_of(next(iter(fault.paths))).median
-    seen = f"rail {facts.rail(fault.rail)} reaches {facts.shown(slow)} (others {facts.shown(normal)}) on {len(fault.nodes)} nodes{of} ({list_names(fault.nodes)}), their other rails are full"
+    seen = (
+        f"rail {facts.rail(fault.rail)} reaches {facts.shown(slow)} (others {facts.shown(normal)})"
+        f" on {len(fault.nodes)} nodes{of} ({list_names(fault.nodes)}), their other rails are full"
+    )
     return Verdict(
-        kind=Kind.RAIL, subject=f"rail {fault.rail}{of}", answer=Answer.SLOW,
+        kind=Kind.RAIL,
+        subject=f"rail {fault.rail}{of}",
+        answer=Answer.SLOW,
         sentence=f"{seen}: the switch of this rail, or its configuration",
-    )  # fmt: skip
+    )

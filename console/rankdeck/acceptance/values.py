@@ -226,10 +226,19 @@ def measurement_of(one: Result, *, lower_is_better: bool = False) -> Measurement
         value = 1e6 / value
     status = one.outcome if one.outcome in READ else Outcome.NOT_MEASURED
     return Measurement(
-        stage=one.stage, sender=one.sender, receiver=one.receiver, value=value if status is Outcome.MEASURED else None,
-        status=status, round=one.round, repeat=one.repeat, rail=one.rail, port=one.port, group=one.group, text=one.text,
+        stage=one.stage,
+        sender=one.sender,
+        receiver=one.receiver,
+        value=value if status is Outcome.MEASURED else None,
+        status=status,
+        round=one.round,
+        repeat=one.repeat,
+        rail=one.rail,
+        port=one.port,
+        group=one.group,
+        text=one.text,
         resent=_resent(one),
-    )  # fmt: skip
+    )
 
 
 _RESENT = re.compile(r"\b(\d{1,12}) retransmits\b")

@@ -65,9 +65,14 @@ def schedule_of(
     all_of = tuple(results)
     traits = find_recipe(recipe).traits
     context = Context(
-        unit=unit_of(recipe), tolerance=traits.tolerance, leaves=plan.leaves, notes=notes,
-        rails=_rail_names(plan, recipe), hardware=kinds, virtual=frozenset(plan.virtual),
-    )  # fmt: skip
+        unit=unit_of(recipe),
+        tolerance=traits.tolerance,
+        leaves=plan.leaves,
+        notes=notes,
+        rails=_rail_names(plan, recipe),
+        hardware=kinds,
+        virtual=frozenset(plan.virtual),
+    )
     schedule = Schedule(schedule_options(plan, recipe, able_nodes(plan, all_of)), context)
     for one in all_of:
         if one.recipe == recipe and one.receiver and one.outcome.final:
@@ -108,9 +113,13 @@ def expected_median(plan: RunPlan, recipe: str, results: Iterable[Result]) -> Ex
         return None
     both = ("sender", "receiver") if gpus else ()
     middle = OutputReading(
-        status=Outcome.MEASURED, text="", value=median(values), unit=found.traits.unit,
-        hosts=both, ranks=len(both) * plan.gpus,
-    )  # fmt: skip
+        status=Outcome.MEASURED,
+        text="",
+        value=median(values),
+        unit=found.traits.unit,
+        hosts=both,
+        ranks=len(both) * plan.gpus,
+    )
     return found.expect(middle, replace(known, gpu=plan.gpu, node_gbps=plan.node_gbps))
 
 
@@ -262,9 +271,14 @@ _WHY_ALONE = {
 
 def _alone(one: Result, answer: Answer, text: str) -> Verdict:
     return Verdict(
-        kind=Kind.NODE, subject=one.sender, answer=answer, sentence=text, nodes=(one.sender,),
-        stage=Stage.SINGLE, recipe=one.recipe,
-    )  # fmt: skip
+        kind=Kind.NODE,
+        subject=one.sender,
+        answer=answer,
+        sentence=text,
+        nodes=(one.sender,),
+        stage=Stage.SINGLE,
+        recipe=one.recipe,
+    )
 
 
 # ---- groups and soak
@@ -291,7 +305,11 @@ def _soak(results: Iterable[Result]) -> tuple[Verdict, ...]:
     found: list[Verdict] = []
     dropped = sum(1 for value in values if value < _DROP * max(values))
     if dropped > 1:
-        text = f"over {len(values)} repeats between {significant_figures(min(values), 3)} and {significant_figures(max(values), 3)} {some[0].unit}: throttling, errors, or other traffic"
+        text = (
+            f"over {len(values)} repeats between {significant_figures(min(values), 3)} and"
+            f" {significant_figures(max(values), 3)} {some[0].unit}: throttling, errors, or other"
+            " traffic"
+        )
         found.append(
             Verdict(kind=Kind.SCALE, subject="soak", answer=Answer.UNSTEADY, sentence=text)
         )
@@ -307,12 +325,16 @@ def _out(results: Iterable[Result]) -> tuple[Verdict, ...]:
     last = {node: one for one in results if one.outcome.final for node in one.nodes}
     return tuple(
         Verdict(
-            kind=Kind.NODE, subject=node, answer=Answer.NOT_MEASURED, nodes=(node,), recipe=one.recipe,
+            kind=Kind.NODE,
+            subject=node,
+            answer=Answer.NOT_MEASURED,
+            nodes=(node,),
+            recipe=one.recipe,
             sentence=f"{node} takes part no longer: {one.text.removeprefix(resting_text(node, ''))}",
         )
         for node, one in last.items()
         if one.text.startswith(resting_text(node, ""))
-    )  # fmt: skip
+    )
 
 
 def _unmeasured(results: Sequence[Result], out: Set[str]) -> tuple[Verdict, ...]:
@@ -322,8 +344,12 @@ def _unmeasured(results: Sequence[Result], out: Set[str]) -> tuple[Verdict, ...]
     Leaves out paths of nodes in `out`, and both directions of a pair that
     failed: nothing was started after it.
     """
-    broken = {frozenset((one.sender, one.receiver)) for one in results if one.outcome is Outcome.FAILED}  # fmt: skip
-    reached = {node for one in results if one.outcome in _LEARNED for node in (one.sender, one.receiver)}  # fmt: skip
+    broken = {
+        frozenset((one.sender, one.receiver)) for one in results if one.outcome is Outcome.FAILED
+    }
+    reached = {
+        node for one in results if one.outcome in _LEARNED for node in (one.sender, one.receiver)
+    }
     parts: defaultdict[tuple[str, str], dict[str, list[Result]]] = defaultdict(dict)
     for one in results:
         ends = frozenset((one.sender, one.receiver))
@@ -378,8 +404,13 @@ def _unreached_node(
     without = {name for one in mine for name in (one.sender, one.receiver)} - {node}
     text = f"{node}: {recipe} was not measured with {len(without)} of {len(met - {node, ''})} partners: {mine[0].text}"
     return Verdict(
-        kind=Kind.NODE, subject=node, answer=Answer.NOT_MEASURED, nodes=(node,), sentence=text, recipe=recipe
-    )  # fmt: skip
+        kind=Kind.NODE,
+        subject=node,
+        answer=Answer.NOT_MEASURED,
+        nodes=(node,),
+        sentence=text,
+        recipe=recipe,
+    )
 
 
 def _is_lost(some: Iterable[Result]) -> bool:
@@ -406,9 +437,14 @@ def _lost(recipe: str, lost: Mapping[str, Result], *, apart: bool) -> Verdict:
     hint = _unheard(first) if apart else _NOBODY
     text = f"{names}: {recipe} was {answer.value}: {first.text}{hint}"
     return Verdict(
-        kind=kind, subject=names, answer=answer, sentence=text, stage=first.stage if first.group else Stage.PAIRS,
-        ends=() if first.group else first.nodes, recipe=recipe,
-    )  # fmt: skip
+        kind=kind,
+        subject=names,
+        answer=answer,
+        sentence=text,
+        stage=first.stage if first.group else Stage.PAIRS,
+        ends=() if first.group else first.nodes,
+        recipe=recipe,
+    )
 
 
 _NOBODY = ": look at addresses, firewall, and whether the program runs there"
@@ -475,10 +511,12 @@ def stage_views(
         done = [result for result in some if result.outcome.final]
         views.append(
             StageView(
-                plan=one, progress=_progress(one.stage, bool(some), now, over, order), done=len(done),
+                plan=one,
+                progress=_progress(one.stage, bool(some), now, over, order),
+                done=len(done),
                 rounds_done=len({result.round for result in done}),
             )
-        )  # fmt: skip
+        )
     return tuple(views)
 
 

@@ -219,9 +219,17 @@ class Work:
         group = self.nodes if self.stage in GROUPED else ()
         for sender, receiver, repeat, rail in self.runs:
             yield Result(
-                stage=self.stage, recipe=self.recipe, sender=sender, receiver=receiver, group=group, rail=rail,
-                port=self.port, round=self.round, repeat=repeat, unit=find_recipe(self.recipe).traits.unit,
-            )  # fmt: skip
+                stage=self.stage,
+                recipe=self.recipe,
+                sender=sender,
+                receiver=receiver,
+                group=group,
+                rail=rail,
+                port=self.port,
+                round=self.round,
+                repeat=repeat,
+                unit=find_recipe(self.recipe).traits.unit,
+            )
 
 
 def one_run(
@@ -317,10 +325,23 @@ def job_spec(commands: Commands, nodes: Sequence[str], setup: Setup, each: int) 
         **({"kubernetes.ttl": _POD_KEPT} if setup.pods else {}),
     }
     return replace(
-        base, name=NAME, launch=commands.launch, command=commands.argv, nodes=len(nodes), on=tuple(nodes),
-        ranks_per_node=each, env={**base.env, **commands.env}, files=dict(commands.files), tty=False,
-        grace=2.0, abort=Abort(enabled=False), options=options, progress={}, file="", part_of=setup.run or NAME,
-    )  # fmt: skip
+        base,
+        name=NAME,
+        launch=commands.launch,
+        command=commands.argv,
+        nodes=len(nodes),
+        on=tuple(nodes),
+        ranks_per_node=each,
+        env={**base.env, **commands.env},
+        files=dict(commands.files),
+        tty=False,
+        grace=2.0,
+        abort=Abort(enabled=False),
+        options=options,
+        progress={},
+        file="",
+        part_of=setup.run or NAME,
+    )
 
 
 def recipe_ranks_per_node(recipe: Recipe, work: Work, setup: Setup) -> int:
@@ -371,9 +392,13 @@ def _where(work: Work, setup: Setup, number: int) -> Endpoints:
     other = work.attempt + work.port
     port = PORTS + other * _OTHER + (work.place % 64) * 32 + number % 32
     return Endpoints(
-        nodes=nodes, addresses={**setup.addresses, **own}, devices=devices, port=port, seconds=ceil(setup.seconds),
+        nodes=nodes,
+        addresses={**setup.addresses, **own},
+        devices=devices,
+        port=port,
+        seconds=ceil(setup.seconds),
         ranks_per_node=recipe_ranks_per_node(find_recipe(work.recipe), work, setup),
-    )  # fmt: skip
+    )
 
 
 def _steps(work: Work, recipe: Recipe, setup: Setup) -> list[Step]:
@@ -491,9 +516,13 @@ def _hosts(work: Work, setup: Setup) -> tuple[str, ...]:
 
 def _with(one: Result, reading: OutputReading, seconds: float) -> Result:
     return replace(
-        one, outcome=reading.status, value=reading.value, unit=reading.unit or one.unit,
-        text=reading.text, seconds=round(seconds, 3),
-    )  # fmt: skip
+        one,
+        outcome=reading.status,
+        value=reading.value,
+        unit=reading.unit or one.unit,
+        text=reading.text,
+        seconds=round(seconds, 3),
+    )
 
 
 def perhaps_slow(result: Result) -> Result:

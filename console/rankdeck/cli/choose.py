@@ -118,7 +118,8 @@ def in_namespace(found: Cluster, namespace: str) -> Cluster:
     """
     if not found.can.states_rights:
         raise UsageError(
-            f"`{found.name}` is not on Kubernetes: leave out the namespace `{namespace[:63]}` (--namespace, {NAMESPACE_VARIABLE})"
+            f"`{found.name}` is not on Kubernetes: leave out the namespace `{namespace[:63]}`"
+            f" (--namespace, {NAMESPACE_VARIABLE})"
         )
     if namespace != ALL_NAMESPACES and not NAMESPACE.fullmatch(namespace):
         raise UsageError(f"`{namespace[:63]}` is not the name of a namespace")

@@ -70,9 +70,15 @@ async def _health(cluster: Cluster, names: Sequence[str], options: argparse.Name
 def _shape(state: NodeState) -> Shape:
     silent = state.heard_s()
     findings = [
-        {"number": one.number, "name": one.name, "title": one.title, "state": one.state, "evidence": one.evidence}
+        {
+            "number": one.number,
+            "name": one.name,
+            "title": one.title,
+            "state": one.state,
+            "evidence": one.evidence,
+        }
         for one in state.findings()
-    ]  # fmt: skip
+    ]
     return {
         "name": state.name,
         **health_shape(state.health),
@@ -139,7 +145,20 @@ def _keep(options: argparse.Namespace, check: str, device: str) -> int:
         kept = log.acks(now)
     if options.json:
         output.say_object(
-            {"cluster": cluster.name, "acknowledged": [_ack_shape(one) for one in kept]}
+            {
+                "cluster": cluster.name,
+                "acknowledged": [
+                    {
+                        "node": one.node,
+                        "check": one.check,
+                        "device": one.device,
+                        "until": one.until,
+                        "who": one.who,
+                        "why": one.why,
+                    }
+                    for one in kept
+                ],
+            }
         )
     elif not kept:
         output.print_text("nothing is acknowledged")
@@ -147,13 +166,6 @@ def _keep(options: argparse.Namespace, check: str, device: str) -> int:
         what = one.check + (f" {one.device}" if one.device else "") or "everything"
         output.print_text(f"{one.node}: {what} until {day_time(one.until)}, {one.words}")
     return output.OK
-
-
-def _ack_shape(one: Ack) -> dict[str, object]:
-    return {
-        "node": one.node, "check": one.check, "device": one.device, "until": one.until,
-        "who": one.who, "why": one.why,
-    }  # fmt: skip
 
 
 def run_expect(options: argparse.Namespace, _open_console: object) -> int:
@@ -165,7 +177,11 @@ def run_expect(options: argparse.Namespace, _open_console: object) -> int:
 async def _expect(cluster: Cluster, options: argparse.Namespace) -> int:
     async with open_listening(cluster, options) as session:
         fleet = session.fleet
-        seen = [_seen(node) for node in fleet.nodes() if node.heard_s() is not None]
+        seen = [
+            NodeSight(node.name, node.inventory, dict(node.values), node.simulated)
+            for node in fleet.nodes()
+            if node.heard_s() is not None
+        ]
     learnt = learn_expectations(seen)
     if not seen:
         output.print_progress("no node was heard: there is nothing to learn from")
@@ -174,10 +190,6 @@ async def _expect(cluster: Cluster, options: argparse.Namespace) -> int:
         output.print_progress(f"only {len(seen)} of {len(cluster.nodes)} nodes were heard")
     _say_learnt(learnt, options)
     return output.OK
-
-
-def _seen(node: NodeState) -> NodeSight:
-    return NodeSight(node.name, node.inventory, dict(node.values), node.simulated)
 
 
 def _say_learnt(learnt: LearntExpectations, options: argparse.Namespace) -> None:

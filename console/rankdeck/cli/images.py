@@ -58,7 +58,14 @@ async def _show(cluster: Cluster, nodes: Sequence[str], options: argparse.Namesp
             answered = {n: row for n, row in found.items() if isinstance(row, ImageAt)}
             differs = describe_versions(answered)
             well = well and not differs and len(answered) == len(found)
-            shapes.append(_shape(one, found, differs))
+            shapes.append(
+                {
+                    "image": one.image,
+                    "runtime": one.runtime,
+                    "same": not differs,
+                    "nodes": {node: image_shape(row) for node, row in found.items()},
+                }
+            )
             rows += _rows(one, found, differs)
     if options.json:
         output.say_object({"cluster": cluster.name, "images": shapes})
@@ -80,15 +87,6 @@ def _wanted(session: Session, named: str, runtime: str) -> tuple[WantedImage, ..
         if wanted is not None:
             found[wanted] = None
     return tuple(found)
-
-
-def _shape(wanted: WantedImage, found: dict[str, ImageAt | NodeError], differs: str) -> Shape:
-    return {
-        "image": wanted.image,
-        "runtime": wanted.runtime,
-        "same": not differs,
-        "nodes": {node: image_shape(row) for node, row in found.items()},
-    }
 
 
 def _rows(

@@ -50,7 +50,10 @@ def job_sentence(job: Job) -> str:
     waits = queue_words(job.in_scheduler, time.time()) if job.in_scheduler else job.waits
     queue = f"; {waits}" if waits else ""
     number = f" (Slurm {job.in_scheduler.id})" if job.in_scheduler and job.in_scheduler.id else ""
-    return f"{job.id}: {job.state}{coming}{number} on {fold_nodes(job.nodes)}; {job.unit}s: {job.rank_counts or 'none yet'}{queue}"
+    return (
+        f"{job.id}: {job.state}{coming}{number} on {fold_nodes(job.nodes)}; {job.unit}s:"
+        f" {job.rank_counts or 'none yet'}{queue}"
+    )
 
 
 def job_summary(job: Job) -> str:
@@ -201,7 +204,8 @@ def _table(
     """
     if parts:
         output.print_progress(
-            f"{parts} jobs of acceptance runs and studies are hidden: --parts lists them, `rankdeck accept --list` and `rankdeck scale --list` the runs"
+            f"{parts} jobs of acceptance runs and studies are hidden: --parts lists them, `rankdeck"
+            " accept --list` and `rankdeck scale --list` the runs"
         )
     if jobs or others:
         output.say_table(

@@ -183,7 +183,8 @@ def require_terminal(environment: Mapping[str, str]) -> None:
     kind = environment.get("TERM", "")
     if kind in BARE:
         raise UsageError(
-            f"the console needs a terminal that can move its cursor, and TERM is `{kind}`; try TERM=xterm-256color, or `rankdeck status`"
+            f"the console needs a terminal that can move its cursor, and TERM is `{kind}`; try"
+            " TERM=xterm-256color, or `rankdeck status`"
         )
     if not (can_ask() and is_terminal()):
         raise UsageError(

@@ -63,9 +63,18 @@ def _matters(one: NodeProcess) -> bool:
 def _row(one: NodeProcess) -> tuple[str, ...]:
     rank = "-" if one.rank is None else str(one.rank)
     return (
-        one.node, str(one.pid), one.user, one.state, f"{one.cpu:.0%}", write_size(one.rss), *_gpu(one.gpus, one.gpu_memory),
-        write_speed(one.traffic) if one.traffic is not None else "-", rank, one.job or "-", one.command,
-    )  # fmt: skip
+        one.node,
+        str(one.pid),
+        one.user,
+        one.state,
+        f"{one.cpu:.0%}",
+        write_size(one.rss),
+        *_gpu(one.gpus, one.gpu_memory),
+        write_speed(one.traffic) if one.traffic is not None else "-",
+        rank,
+        one.job or "-",
+        one.command,
+    )
 
 
 def _gpu(gpus: Iterable[str], memory: int | None) -> tuple[str, str]:
@@ -87,9 +96,16 @@ def _rank_row(one: RankUse, lines: int) -> tuple[str, ...]:
     cpu = "-" if one.cpu is None else f"{one.cpu:.0%}"
     rss = "-" if one.rss is None else write_size(one.rss)
     return (
-        str(one.rank), one.node, str(one.pid or "-"), one.state, cpu, rss, *_gpu(one.gpus, one.gpu_memory),
-        write_speed(one.traffic) if one.traffic is not None else "-", f"{lines:,}",
-    )  # fmt: skip
+        str(one.rank),
+        one.node,
+        str(one.pid or "-"),
+        one.state,
+        cpu,
+        rss,
+        *_gpu(one.gpus, one.gpu_memory),
+        write_speed(one.traffic) if one.traffic is not None else "-",
+        f"{lines:,}",
+    )
 
 
 def processes_shape(found: FoundProcesses) -> dict[str, Any]:

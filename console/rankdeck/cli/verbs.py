@@ -699,9 +699,12 @@ def make_parser(offers: Offers = MappingProxyType({})) -> argparse.ArgumentParse
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     _add_verbs(verbs, VERBS, offers)
     agent = verbs.add_parser(
-        "agent", help=AGENT_HELP, description=AGENT_HELP, epilog=AGENT_MORE,
+        "agent",
+        help=AGENT_HELP,
+        description=AGENT_HELP,
+        epilog=AGENT_MORE,
         allow_abbrev=False,
-    )  # fmt: skip
+    )
     _add_verbs(agent.add_subparsers(metavar="VERB", required=True), AGENT_VERBS, offers)
     return parser
 

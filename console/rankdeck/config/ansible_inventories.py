@@ -130,8 +130,13 @@ def node_said(variables: Mapping[str, str]) -> ListedNode:
 def _lost(variables: Mapping[str, str]) -> str:
     """What a cluster file cannot say of this host."""
     wanted = (
-        "ansible_host", "ansible_ssh_host", "ansible_port", "ansible_ssh_port", "ansible_user", "ansible_ssh_user",
-    )  # fmt: skip
+        "ansible_host",
+        "ansible_ssh_host",
+        "ansible_port",
+        "ansible_ssh_port",
+        "ansible_user",
+        "ansible_ssh_user",
+    )
     for name in wanted:
         if _TEMPLATE in variables.get(name, ""):
             return f"{name} is a template, which only Ansible can fill: say it in ~/.ssh/config"

@@ -402,9 +402,13 @@ def _broker(entry: Entry) -> Broker | None:
     texts = {
         key: take_text(table, key)
         for key in (
-            "ca_file", "username", "password_env", "password_file", "agents_file",
+            "ca_file",
+            "username",
+            "password_env",
+            "password_file",
+            "agents_file",
         )
-    }  # fmt: skip
+    }
     if tls and reach == "ssh":
         entry.report("`reach: ssh` is for mqtt:// only; SSH encrypts it already")
     asks_for(table, ("ca_file", "password_file", "agents_file"), f"{host}:{port}")
@@ -585,8 +589,9 @@ def _read(file: Path, path: str, version: tuple[int, ...]) -> Mapping[str, str]:
     accounts = {name: password for name, _, password in pairs}
     if hashed := [n for n, p in accounts.items() if p.startswith("$") or not p]:
         raise BrokerError(
-            f"{path}: the password of {document.replace_unprintable(hashed[0][:60])} is missing or hashed; keep the plain text here "
-            "and hash a copy for the broker (mosquitto_passwd -U)"
+            f"{path}: the password of {document.replace_unprintable(hashed[0][:60])} is missing or"
+            " hashed; keep the plain text here and hash a copy for the broker"
+            " (mosquitto_passwd -U)"
         )
     return MappingProxyType(accounts)
 

@@ -61,7 +61,8 @@ def read_source(entry: Entry) -> SiteList | None:
 def _clush(_: Entry, groups: str) -> SiteList:
     if not _GROUPS.fullmatch(groups):
         raise SourceError(
-            f"`{groups[:60]}` is no group: write `clush @GROUP`, `@SOURCE:GROUP` or several with `,`, `!`, `&` or `^` between"
+            f"`{groups[:60]}` is no group: write `clush @GROUP`, `@SOURCE:GROUP` or several with"
+            " `,`, `!`, `&` or `^` between"
         )
     said = ask_program((sys.executable, "-m", "ClusterShell.CLI.Nodeset", "-e", groups), "nodeset")
     return _listed(said.replace(" ", "\n"), "hostfile", groups, f"{groups} has no nodes")

@@ -72,9 +72,14 @@ def may_use(entry: Entry, what: str, content: bytes = b"") -> bool:
     allowed = _is_own(Path(entry.file)) or digest in _known()
     mark, place = entry.node.start_mark, entry.path or "file"
     use = Use(
-        entry.file, mark.line + 1, mark.column + 1, place, replace_unprintable(what),
-        digest=digest, allowed=allowed,
-    )  # fmt: skip
+        entry.file,
+        mark.line + 1,
+        mark.column + 1,
+        place,
+        replace_unprintable(what),
+        digest=digest,
+        allowed=allowed,
+    )
     entry.problems.append(use)
     if len(entry.problems) >= MOST_PROBLEMS:
         entry.report("names too many files")

@@ -371,7 +371,10 @@ def _nowhere(wanted: WantedImage, found: Found) -> str:
     if how := find_runtime(wanted.runtime).create(wanted.image):
         return f"no container `{wanted.image}` on {lacking}: {how}"
     if any(row.kind == "folder" for row in found.values()):
-        return f"`{wanted.image}` is a folder on some nodes and missing on others; folders are not copied: make it a file"
+        return (
+            f"`{wanted.image}` is a folder on some nodes and missing on others; folders are not"
+            " copied: make it a file"
+        )
     push = push_command(wanted.runtime, wanted.image, found, found.values())
     return (
         f"no image `{wanted.image}` on {fold_nodes(found)}, nor here: build or pull it, then {push}"

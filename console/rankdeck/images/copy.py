@@ -187,8 +187,17 @@ class ReceivedFile:
     async def open(self, stack: AsyncExitStack) -> int:
         """See `CopyTarget.open`; raises NodeError."""
         place = self._place
-        command = ("image", "receive", f"--base={place.base}", f"--mode={place.mode:o}", *(["--replace"] if place.replace else []),
-                "--", place.path, str(place.size), place.sha256)  # fmt: skip
+        command = (
+            "image",
+            "receive",
+            f"--base={place.base}",
+            f"--mode={place.mode:o}",
+            *(["--replace"] if place.replace else []),
+            "--",
+            place.path,
+            str(place.size),
+            place.sha256,
+        )
         self._talk = await stack.enter_async_context(self._agents.dialogue(self.node, command))
         offset = self._checked(await self._talk.hear(READY_LIMIT)).get("offset")
         if type(offset) is not int or not 0 <= offset <= place.size:
@@ -286,7 +295,10 @@ def progress_words(progress: CopyState) -> str:
     """`512 MiB of 6.1 GiB to n[2-3], 110 MiB/s, 51 s left`; the slowest node counts."""
     least = min(progress.done.values())
     left = progress.left_s
-    words = f"{write_size(least)} of {write_size(progress.total)} to {fold_nodes(progress.done)}, {write_speed(progress.rate)}"
+    words = (
+        f"{write_size(least)} of {write_size(progress.total)} to {fold_nodes(progress.done)},"
+        f" {write_speed(progress.rate)}"
+    )
     return words + (f", {write_duration(left)} left" if left and left >= 1 else "")
 
 
@@ -339,7 +351,7 @@ class _Turn:
             ticker = tasks.create_task(self._tick())
             writers = [
                 tasks.create_task(self._serve(t)) for t in self._targets if t.node in self._queues
-            ]  # fmt: skip
+            ]
             self._position = min(self._done.values(), default=self._source.size)
             try:
                 if self._position < self._source.size:

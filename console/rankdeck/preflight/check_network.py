@@ -97,7 +97,10 @@ def _refused(
     case: JobContext, pairs: Mapping[tuple[str, str], ConnectAttempt], reached: Reached
 ) -> Iterable[Finding]:
     """Findings for nodes that no other node reaches, then for single pairs."""
-    fix = "look for a firewall (`nft list ruleset`) and routes (`ip route`) there, or correct `network` and `interface` in the cluster file"
+    fix = (
+        "look for a firewall (`nft list ruleset`) and routes (`ip route`) there, or correct"
+        " `network` and `interface` in the cluster file"
+    )
     alone: set[str] = set()
     for name in sorted({b for _, b in pairs}):
         tried = [a for a, row in reached.items() if name in row]
@@ -126,10 +129,12 @@ def _swallowed(
     (a, b), attempt = next(iter(pairs.items()))
     more = f", and {len(pairs) - 1} more pairs" if len(pairs) > 1 else ""
     yield make_finding(
-        Level.BAD, "mtu", fold_nodes({name for pair in pairs for name in pair}),
+        Level.BAD,
+        "mtu",
+        fold_nodes({name for pair in pairs for name in pair}),
         f"{a} and {b} connect, but large packets are lost on the way ({attempt.error}){more}",
         "a switch or interface on the path has a smaller MTU: raise it there, or lower it on the nodes",
-    )  # fmt: skip
+    )
 
 
 def check_interfaces(case: JobContext) -> list[Finding]:
@@ -149,12 +154,20 @@ def check_interfaces(case: JobContext) -> list[Finding]:
         return None
 
     return [
-        *findings_for_each(case, Level.BAD, "interface", absent, "correct `interface` in the cluster file"),
-        *findings_for_each(case, Level.BAD, "interface", outside, "correct `network` in the cluster file, or bring the interface up there"),
+        *findings_for_each(
+            case, Level.BAD, "interface", absent, "correct `interface` in the cluster file"
+        ),
+        *findings_for_each(
+            case,
+            Level.BAD,
+            "interface",
+            outside,
+            "correct `network` in the cluster file, or bring the interface up there",
+        ),
         *_down(case),
         *_mixed(case),
         *_named_by_env(case),
-    ]  # fmt: skip
+    ]
 
 
 def _down(case: JobContext) -> Iterable[Finding]:
@@ -211,9 +224,14 @@ def _named_by_env(case: JobContext) -> Iterable[Finding]:
         exact = value.startswith("=") or variable.startswith("GLOO")
         wanted = value.lstrip("=").split(",")
         lacking = [
-            p.node.name for p, f in case.answered
-            if not any(i.name == w or (not exact and i.name.startswith(w)) for i in f.interfaces for w in wanted)
-        ]  # fmt: skip
+            p.node.name
+            for p, f in case.answered
+            if not any(
+                i.name == w or (not exact and i.name.startswith(w))
+                for i in f.interfaces
+                for w in wanted
+            )
+        ]
         if lacking:
             yield make_finding(
                 Level.BAD,
@@ -338,9 +356,13 @@ def check_port(case: JobContext) -> Iterable[Finding]:
         why = case.facts[node].port_trouble
         fix, *change = _other_port(case.spec, met)
         yield make_finding(
-            Level.BAD, "port", node, f"port {met.number} (`{met.port_by}`) cannot be used: {why}",
-            f"{fix}; `ss -ltnp sport = :{met.number}` there says who has it", *change,
-        )  # fmt: skip
+            Level.BAD,
+            "port",
+            node,
+            f"port {met.number} (`{met.port_by}`) cannot be used: {why}",
+            f"{fix}; `ss -ltnp sport = :{met.number}` there says who has it",
+            *change,
+        )
 
 
 def _other_port(spec: JobSpec, met: Meeting) -> tuple[str, *tuple[Change, ...]]:
@@ -371,14 +393,20 @@ def check_host(case: JobContext) -> Iterable[Finding]:
     first = case.layout.places[0].node
     if many and met.host and _is_loopback(met.host):
         yield make_finding(
-            Level.BAD, "meeting", "", f"`{met.host_by}` is {met.host}: every node would look for rank 0 on itself",
+            Level.BAD,
+            "meeting",
+            "",
+            f"`{met.host_by}` is {met.host}: every node would look for rank 0 on itself",
             f"name the first node: {first.host}",
-        )  # fmt: skip
+        )
     elif met.host_by == "MASTER_ADDR" and _elsewhere(case, met.host):
         yield make_finding(
-            Level.BAD, "meeting", "", f"`MASTER_ADDR` is {met.host}, but rank 0 runs on {first.name}",
+            Level.BAD,
+            "meeting",
+            "",
+            f"`MASTER_ADDR` is {met.host}, but rank 0 runs on {first.name}",
             f"name the first node: {first.host}",
-        )  # fmt: skip
+        )
     yield from findings_for_each(
         case,
         Level.BAD,
@@ -411,6 +439,10 @@ def check_overridden(spec: JobSpec) -> Iterable[Finding]:
         for name in ("MASTER_ADDR", "MASTER_PORT"):
             if name in spec.env:
                 yield make_finding(
-                    Level.WARN, "environment", "", f"`{name}` in `env` has no effect: torchrun sets it for the ranks",
-                    "take it out; `torch.port` fixes the port", Change(f"env.{name}", None),
-                )  # fmt: skip
+                    Level.WARN,
+                    "environment",
+                    "",
+                    f"`{name}` in `env` has no effect: torchrun sets it for the ranks",
+                    "take it out; `torch.port` fixes the port",
+                    Change(f"env.{name}", None),
+                )

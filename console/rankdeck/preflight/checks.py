@@ -54,10 +54,13 @@ def check_arguments(spec: JobSpec) -> Iterable[Finding]:
         del words[: 0 if "=" in word else count]
     if twice:
         yield make_finding(
-            Level.BAD, "arguments", "",
+            Level.BAD,
+            "arguments",
+            "",
             f"`mpi.args` has {', '.join(twice)}, but the plan already places the ranks",
-            "take it out; `nodes`, `on` and `ranks_per_node` say the same", Change("mpi.args", kept),
-        )  # fmt: skip
+            "take it out; `nodes`, `on` and `ranks_per_node` say the same",
+            Change("mpi.args", kept),
+        )
 
 
 def check_vader(spec: JobSpec) -> Iterable[Finding]:
@@ -68,10 +71,13 @@ def check_vader(spec: JobSpec) -> Iterable[Finding]:
         at = args.index(name)
         changed = [*args[: max(0, at - 1)], "--mca", "smsc", "^cma", *args[at + 2 :]]
         yield make_finding(
-            Level.WARN, "arguments", "",
+            Level.WARN,
+            "arguments",
+            "",
             f"`{name}` is a parameter of Open MPI 4: Open MPI 5 ignores it",
-            "write `--mca smsc ^cma` instead", Change("mpi.args", changed),
-        )  # fmt: skip
+            "write `--mca smsc ^cma` instead",
+            Change("mpi.args", changed),
+        )
 
 
 def check_environment(spec: JobSpec) -> Iterable[Finding]:
@@ -83,10 +89,14 @@ def check_environment(spec: JobSpec) -> Iterable[Finding]:
     if hit := [word for word in box.args if word in shuts_out]:
         kept = [word for word in box.args if word not in shuts_out]
         yield make_finding(
-            Level.BAD, "environment", "",
-            f"`container.args` has {', '.join(hit)}: the launcher's variables do not get in, every rank would be rank 0 of 1",
-            "take it out", Change("container.args", kept),
-        )  # fmt: skip
+            Level.BAD,
+            "environment",
+            "",
+            f"`container.args` has {', '.join(hit)}: the launcher's variables do not get in, every"
+            " rank would be rank 0 of 1",
+            "take it out",
+            Change("container.args", kept),
+        )
 
 
 def check_noise(spec: JobSpec) -> Iterable[Finding]:
@@ -94,10 +104,13 @@ def check_noise(spec: JobSpec) -> Iterable[Finding]:
     level = spec.env.get("NCCL_DEBUG", "")
     if level.upper() == "TRACE":
         yield make_finding(
-            Level.WARN, "environment", "",
+            Level.WARN,
+            "environment",
+            "",
             f"NCCL_DEBUG={level} writes thousands of lines a second and slows the job",
-            "WARN is enough to be told of errors", Change("env.NCCL_DEBUG", "WARN"),
-        )  # fmt: skip
+            "WARN is enough to be told of errors",
+            Change("env.NCCL_DEBUG", "WARN"),
+        )
 
 
 CHECKS = (check_arguments, check_vader, check_environment, check_noise, check_overridden)
@@ -157,9 +170,13 @@ def check_modules(case: JobContext) -> Iterable[Finding]:
         python, _, name = word.rpartition(" ")
         if without := [p.node.name for p, f in case.answered if f.modules.get(word) is False]:
             yield make_finding(
-                Level.BAD, "modules", fold_nodes(without), f"no `{name}` for {python}: the program imports it",
-                f"`{python} -m pip install {name}` there, name the Python of an environment that has it, or use a container",
-            )  # fmt: skip
+                Level.BAD,
+                "modules",
+                fold_nodes(without),
+                f"no `{name}` for {python}: the program imports it",
+                f"`{python} -m pip install {name}` there, name the Python of an environment that"
+                " has it, or use a container",
+            )
 
 
 def _how_to_get(case: JobContext, name: str, nodes: Sequence[str]) -> str:
@@ -238,9 +255,13 @@ def check_mpi(case: JobContext) -> Iterable[Finding]:
             )
         elif flavour and flavour != spec.mpi.flavour:
             yield make_finding(
-                Level.BAD, "mpi", nodes, f"`{spec.mpi.path}` is {version}, but the job says `flavour: {spec.mpi.flavour}`",
-                f"say `flavour: {flavour}`", Change("mpi.flavour", flavour),
-            )  # fmt: skip
+                Level.BAD,
+                "mpi",
+                nodes,
+                f"`{spec.mpi.path}` is {version}, but the job says `flavour: {spec.mpi.flavour}`",
+                f"say `flavour: {flavour}`",
+                Change("mpi.flavour", flavour),
+            )
 
 
 def _series(version: str) -> str:
@@ -332,16 +353,28 @@ def check_runtime(case: JobContext) -> Iterable[Finding]:
     if box is None or not find_runtime(box.runtime).user_namespaces:
         return
     yield from findings_for_each(
-        case, Level.WARN, "runtime",
-        lambda _, f: None if f.userns else "user namespaces are not allowed: only a setuid installation can start containers",
+        case,
+        Level.WARN,
+        "runtime",
+        lambda _, f: (
+            None
+            if f.userns
+            else "user namespaces are not allowed: only a setuid installation can start containers"
+        ),
         "`sysctl user.max_user_namespaces=15000`, and on Ubuntu `kernel.apparmor_restrict_unprivileged_userns=0`",
-    )  # fmt: skip
+    )
     if box.image.endswith(".sif"):
         yield from findings_for_each(
-            case, Level.WARN, "runtime",
-            lambda _, f: None if f.fuse else "/dev/fuse cannot be opened: an image file cannot be mounted without setuid",
+            case,
+            Level.WARN,
+            "runtime",
+            lambda _, f: (
+                None
+                if f.fuse
+                else "/dev/fuse cannot be opened: an image file cannot be mounted without setuid"
+            ),
             "`chmod 0666 /dev/fuse` there, or use an image folder",
-        )  # fmt: skip
+        )
 
 
 SKEW = 2.0
@@ -365,39 +398,59 @@ def check_clock(case: JobContext) -> Iterable[Finding]:
     for node, skew in off.items():
         way = "ahead of" if skew > 0 else "behind"
         yield make_finding(
-            Level.WARN, "clock", node, f"the clock is {write_duration(abs(skew))} {way} {whose}",
+            Level.WARN,
+            "clock",
+            node,
+            f"the clock is {write_duration(abs(skew))} {way} {whose}",
             "switch time synchronisation on there: `timedatectl set-ntp true`",
-        )  # fmt: skip
+        )
 
 
 def check_slots(case: JobContext) -> Iterable[Finding]:
     """Report nodes with more ranks than cores."""
     return findings_for_each(
-        case, Level.WARN, "slots",
-        lambda p, f: f"{len(p.ranks)} ranks share {f.cores} core{'s' * (f.cores != 1)}"
-        if f.cores and len(p.ranks) > f.cores else None,
+        case,
+        Level.WARN,
+        "slots",
+        lambda p, f: (
+            f"{len(p.ranks)} ranks share {f.cores} core{'s' * (f.cores != 1)}"
+            if f.cores and len(p.ranks) > f.cores
+            else None
+        ),
         "lower `ranks_per_node`, or `slots` in the cluster file",
-    )  # fmt: skip
+    )
 
 
 def check_memlock(case: JobContext) -> Iterable[Finding]:
     """Report nodes whose limit on locked memory is too low for RDMA."""
     return findings_for_each(
-        case, Level.WARN, "memlock",
-        lambda p, f: f"only {write_size(f.memlock)} of memory may be locked: RDMA falls back or fails"
-        if p.node.rdma and f.memlock is not None else None,
+        case,
+        Level.WARN,
+        "memlock",
+        lambda p, f: (
+            f"only {write_size(f.memlock)} of memory may be locked: RDMA falls back or fails"
+            if p.node.rdma and f.memlock is not None
+            else None
+        ),
         "put `* - memlock unlimited` into /etc/security/limits.d there, and for sshd `LimitMEMLOCK=infinity`",
-    )  # fmt: skip
+    )
 
 
 def check_logout(case: JobContext) -> Iterable[Finding]:
     """Report nodes on which the job would end with the login of the console."""
     return findings_for_each(
-        case, Level.WARN, "logout",
-        lambda _, f: "processes end with the login (KillUserProcesses): the job ends when the console disconnects"
-        if f.logout else None,
-        "`loginctl enable-linger` there (as root for a user: `loginctl enable-linger USER`), or `KillUserProcesses=no` in /etc/systemd/logind.conf",
-    )  # fmt: skip
+        case,
+        Level.WARN,
+        "logout",
+        lambda _, f: (
+            "processes end with the login (KillUserProcesses): the job ends when the console"
+            " disconnects"
+            if f.logout
+            else None
+        ),
+        "`loginctl enable-linger` there (as root for a user: `loginctl enable-linger USER`), or"
+        " `KillUserProcesses=no` in /etc/systemd/logind.conf",
+    )
 
 
 def shared_memory(case: JobContext) -> Iterable[Finding]:
@@ -410,12 +463,18 @@ def shared_memory(case: JobContext) -> Iterable[Finding]:
         needed = ranks * _SHM_PER_RANK
         if ranks < 2 or shm.free >= needed:
             return None
-        return f"/dev/shm has {write_size(shm.free)} free of {write_size(shm.total)}; {ranks} ranks want {write_size(needed)}"
+        return (
+            f"/dev/shm has {write_size(shm.free)} free of {write_size(shm.total)}; {ranks} ranks"
+            f" want {write_size(needed)}"
+        )
 
     return findings_for_each(
-        case, Level.WARN, "shm", lambda p, f: tell(len(p.ranks), f),
+        case,
+        Level.WARN,
+        "shm",
+        lambda p, f: tell(len(p.ranks), f),
         "see what lies in /dev/shm there, or `mount -o remount,size=50% /dev/shm`",
-    )  # fmt: skip
+    )
 
 
 def check_space(case: JobContext) -> Iterable[Finding]:
@@ -445,10 +504,12 @@ def check_space(case: JobContext) -> Iterable[Finding]:
 def check_folder(case: JobContext) -> Iterable[Finding]:
     """Report nodes without the job's working directory."""
     return findings_for_each(
-        case, Level.BAD, "workdir",
+        case,
+        Level.BAD,
+        "workdir",
         lambda _, f: None if f.base_there else f"no folder {f.base}",
         "make it there, or change `workdir`",
-    )  # fmt: skip
+    )
 
 
 def check_host_names(case: JobContext) -> Iterable[Finding]:
@@ -459,11 +520,16 @@ def check_host_names(case: JobContext) -> Iterable[Finding]:
         host = place.node.host
         if not is_address(host):
             yield from findings_for_each(
-                case, Level.BAD, "names",
-                lambda _, f, h=host: f"`{h}` does not resolve: {f.names[h].error}"
-                if h in f.names and f.names[h].error else None,
+                case,
+                Level.BAD,
+                "names",
+                lambda _, f, h=host: (
+                    f"`{h}` does not resolve: {f.names[h].error}"
+                    if h in f.names and f.names[h].error
+                    else None
+                ),
                 "give the node an `address` in the cluster file, or add it to /etc/hosts there",
-            )  # fmt: skip
+            )
     if case.spec.launch is Launch.TORCHRUN:
         yield from own_name(case)
 
@@ -486,9 +552,12 @@ def own_name(case: JobContext) -> Iterable[Finding]:
         )
 
     return findings_for_each(
-        case, Level.WARN, "names", lambda p, f: tell(p.node, f),
+        case,
+        Level.WARN,
+        "names",
+        lambda p, f: tell(p.node, f),
         "name the `interface` of the job network in the cluster file",
-    )  # fmt: skip
+    )
 
 
 def check_gpus(case: JobContext) -> Iterable[Finding]:
@@ -507,7 +576,8 @@ def check_gpus(case: JobContext) -> Iterable[Finding]:
             if errors:
                 yield warn(
                     f"GPU {index} has {errors} uncorrected memory errors since boot",
-                    f"`nvidia-smi --gpu-reset -i {index}` there when nobody uses it ({LET_GO}), or leave the node out with `on`",
+                    f"`nvidia-smi --gpu-reset -i {index}` there when nobody uses it ({LET_GO}), or"
+                    " leave the node out with `on`",
                 )
         if reported.users:
             users = ", ".join(reported.users[:3])

@@ -121,18 +121,24 @@ def _terminal(machine: Machine, _: Cluster) -> Finding | None:
         return None
     named = f"TERM is `{machine.term}`" if machine.term else "TERM is not set"
     return make_finding(
-        Level.WARN, "here", "", f"{named}: the console cannot draw; the commands work",
+        Level.WARN,
+        "here",
+        "",
+        f"{named}: the console cannot draw; the commands work",
         "use a terminal, or set TERM, e.g. to xterm-256color",
-    )  # fmt: skip
+    )
 
 
 def _glyphs(machine: Machine, _: Cluster) -> Finding | None:
     if machine.unicode:
         return None
     return make_finding(
-        Level.WARN, "here", "", "the terminal is said to show ASCII only: the pictures are coarser",
+        Level.WARN,
+        "here",
+        "",
+        "the terminal is said to show ASCII only: the pictures are coarser",
         "if it shows more, set LANG, e.g. to C.UTF-8",
-    )  # fmt: skip
+    )
 
 
 def _descriptors(machine: Machine, cluster: Cluster) -> Finding | None:
@@ -140,9 +146,12 @@ def _descriptors(machine: Machine, cluster: Cluster) -> Finding | None:
     if machine.files >= wanted:
         return None
     return make_finding(
-        Level.WARN, "here", "", f"{machine.files:,} open files are allowed, {wanted:,} are wanted",
+        Level.WARN,
+        "here",
+        "",
+        f"{machine.files:,} open files are allowed, {wanted:,} are wanted",
         f"raise it: `ulimit -n {wanted}`, or `* - nofile {wanted}` in /etc/security/limits.d",
-    )  # fmt: skip
+    )
 
 
 def _history(machine: Machine, _: Cluster) -> Finding | None:
@@ -172,18 +181,24 @@ def _kubectl(machine: Machine, cluster: Cluster) -> Finding | None:
     if not asks_here(cluster) or "kubectl" in machine.programs:
         return None
     return make_finding(
-        Level.BAD, "here", "", "no `kubectl` here, and the cluster file names no other host that has it",
+        Level.BAD,
+        "here",
+        "",
+        "no `kubectl` here, and the cluster file names no other host that has it",
         "install kubectl, or name a host: `kubernetes: {login: HOST}`",
-    )  # fmt: skip
+    )
 
 
 def _switches(machine: Machine, cluster: Cluster) -> Finding | None:
     if not cluster.switches or "pygnmi" in machine.modules:
         return None
     return make_finding(
-        Level.WARN, "here", "", "the cluster file names switches, and pygnmi is not installed",
+        Level.WARN,
+        "here",
+        "",
+        "the cluster file names switches, and pygnmi is not installed",
         "pip install 'rankdeck[gnmi]'",
-    )  # fmt: skip
+    )
 
 
 _HERE: Sequence[Lacks] = (
@@ -270,9 +285,13 @@ def judge_nodes(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> list[Findin
 def _any_job(nodes: Iterable[Node]) -> JobSpec:
     names = tuple(node.name for node in nodes)
     return JobSpec(
-        name="doctor", launch=Launch.PLAIN, command=("true",), on=names, nodes=len(names),
+        name="doctor",
+        launch=Launch.PLAIN,
+        command=("true",),
+        on=names,
+        nodes=len(names),
         ranks_per_node=1,
-    )  # fmt: skip
+    )
 
 
 def _tool(tool: Tool, nodes: Sequence[Node], facts: Mapping[str, NodeFacts]) -> Iterable[Finding]:

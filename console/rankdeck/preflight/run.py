@@ -293,7 +293,9 @@ class _Run:
             health=self._means.healths(),
             image_here=here.stat().st_size if here else None,
             programs_here=frozenset(
-                name for name in programs_of(self._layout.spec) if _is_file_here(name)
+                name
+                for name in programs_of(self._layout.spec)
+                if "/" in name and expand_path(name).is_file()
             ),
         )
         self._take(judge_case(case))
@@ -399,11 +401,6 @@ class _Run:
     async def _forget(self, node: str, job: str) -> None:
         """Remove the run folder of the probe."""
         await self._means.agents.call(node, ("job", "remove", job, node), limit=REMOVE_LIMIT)
-
-
-def _is_file_here(name: str) -> bool:
-    """Whether this program, named by its path, is a file on this machine."""
-    return "/" in name and expand_path(name).is_file()
 
 
 def _can_launch(case: JobContext, node: str) -> bool:

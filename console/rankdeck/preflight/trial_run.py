@@ -158,16 +158,27 @@ def judge_inside(case: JobContext, output: TrialOutput) -> list[Finding]:
     by_hand = find_runtime(box.runtime).trial(box.image)
     answers = [(nodes[rank], _answer_of(output, rank)) for rank in nodes]
     findings = [
-        make_finding(Level.BAD, "container", where, f"`{box.image}` does not start: {why}", f"start it by hand there: `{by_hand}`")
+        make_finding(
+            Level.BAD,
+            "container",
+            where,
+            f"`{box.image}` does not start: {why}",
+            f"start it by hand there: `{by_hand}`",
+        )
         for why, where in group_nodes((node, why or None) for node, (_, why) in answers).items()
-    ]  # fmt: skip
+    ]
     for name in needed_inside(case.spec):
         lacking = group_nodes((n, name if name in without else None) for n, (without, _) in answers)
         findings += [
-            make_finding(Level.BAD, "program", where, f"no `{name}` in the image `{box.image}`",
-                  "correct `command`, mount it with `container.mounts`, or rebuild the image")
+            make_finding(
+                Level.BAD,
+                "program",
+                where,
+                f"no `{name}` in the image `{box.image}`",
+                "correct `command`, mount it with `container.mounts`, or rebuild the image",
+            )
             for where in lacking.values()
-        ]  # fmt: skip
+        ]
     if findings:
         return findings
     count = len(nodes)

@@ -626,12 +626,20 @@ def number_rows(past: PastNumbers, of: int) -> list[Mapping[str, Any]]:
         "simulated": sorted({m.partition(".")[0] for m in made_up}),
     }
     columns = {
-        name: [past.series[name, metric].values if (name, metric) in past.series else () for metric in metrics]
+        name: [
+            past.series[name, metric].values if (name, metric) in past.series else ()
+            for metric in metrics
+        ]
         for name in names
-    }  # fmt: skip
+    }
     return [
-        {**about, "at": at, "nodes": {
-            name: [values[place] if values else None for values in columns[name]] for name in names
-        }}
+        {
+            **about,
+            "at": at,
+            "nodes": {
+                name: [values[place] if values else None for values in columns[name]]
+                for name in names
+            },
+        }
         for place, at in enumerate(past.times)
-    ]  # fmt: skip
+    ]

@@ -69,8 +69,8 @@ class HostKeys:
         if not error.line:
             return error
         why = (
-            f"its host key is not known: {error.fingerprint}; ssh_config says StrictHostKeyChecking yes: add the key to "
-            f"{self.files[0]}"
+            f"its host key is not known: {error.fingerprint}; ssh_config says StrictHostKeyChecking"
+            f" yes: add the key to {self.files[0]}"
         )
         return HostKeyError(node, why, fingerprint=error.fingerprint)
 

@@ -105,9 +105,12 @@ def ended_negotiation(to: Destination, chosen: Sequence[str]) -> str:
     algorithms; `chosen`: options of ssh_config that choose some.
     """
     options = {
-        "hostkeyalgorithms": "HostKeyAlgorithms", "kexalgorithms": "KexAlgorithms", "macs": "MACs",
-        "ciphers": "Ciphers", "pubkeyacceptedalgorithms": "PubkeyAcceptedAlgorithms",
-    }  # fmt: skip
+        "hostkeyalgorithms": "HostKeyAlgorithms",
+        "kexalgorithms": "KexAlgorithms",
+        "macs": "MACs",
+        "ciphers": "Ciphers",
+        "pubkeyacceptedalgorithms": "PubkeyAcceptedAlgorithms",
+    }
     named = ", ".join(options[one] for one in chosen)
     why = (
         f"perhaps it has none of those that ssh_config chooses ({named})"

@@ -351,9 +351,15 @@ class OpenSsh:
         self._count += 1
         file = self._own_folder() / f"{self._count}.keys"
         options = (
-            "StrictHostKeyChecking=accept-new", f'UserKnownHostsFile="{file}"', "GlobalKnownHostsFile=none",
-            "HashKnownHosts=no", "UpdateHostKeys=no", "CheckHostIP=no", "PreferredAuthentications=none", *_ALONE,
-        )  # fmt: skip
+            "StrictHostKeyChecking=accept-new",
+            f'UserKnownHostsFile="{file}"',
+            "GlobalKnownHostsFile=none",
+            "HashKnownHosts=no",
+            "UpdateHostKeys=no",
+            "CheckHostIP=no",
+            "PreferredAuthentications=none",
+            *_ALONE,
+        )
         words = (*self._ssh.reach(node.name, ("-T",), options), "exit")
         with text_file("") as said:
             await _run_to_background(node.name, words, said, self._logins.limit(settings))
@@ -400,9 +406,13 @@ async def _run_to_background(
     null = asyncio.subprocess.DEVNULL
     try:
         process = await asyncio.create_subprocess_exec(
-            *words, stdin=null, stdout=null, stderr=said, start_new_session=True,
+            *words,
+            stdin=null,
+            stdout=null,
+            stderr=said,
+            start_new_session=True,
             env=asks.variables if asks else None,
-        )  # fmt: skip
+        )
     except OSError as error:
         raise UnreachableError(node, f"{words[0]} cannot be started: {error.strerror}") from error
     try:

@@ -62,9 +62,10 @@ class LoginQuestion:
         if not self.more:
             return ""
         return (
-            f"Each login wants an answer of its own; up to {self.more} more will ask. For one question, have ssh hold a "
-            "connection to a login host open (ControlMaster, ControlPersist), reach the nodes through it (ProxyJump), "
-            "and write `ssh: {transport: openssh}`."
+            f"Each login wants an answer of its own; up to {self.more} more will ask. For one"
+            " question, have ssh hold a connection to a login host open (ControlMaster,"
+            " ControlPersist), reach the nodes through it (ProxyJump), and write `ssh:"
+            " {transport: openssh}`."
         )
 
 

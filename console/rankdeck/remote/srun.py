@@ -206,9 +206,13 @@ class SrunShell:
         mark = f"rankdeck-{secrets.token_hex(8)}"
         words = step_command(self._number, node, self._pythons[node], mark, argv)
         transport, program = await start_here(
-            node, words, on_data, lambda take: StepProgram(take, mark),
-            cwd=str(Path.home()), env=self._env,
-        )  # fmt: skip
+            node,
+            words,
+            on_data,
+            lambda take: StepProgram(take, mark),
+            cwd=str(Path.home()),
+            env=self._env,
+        )
         return StepChannel(node, transport, cast("StepProgram", program))
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:

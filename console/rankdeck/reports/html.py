@@ -528,9 +528,14 @@ def _cell(at: tuple[int, int], cell: MatrixCell, size: float, head: float) -> Ht
     x, y = _LEFT + size * at[1], head + size * at[0]
     gap = 1.0 if size >= 6 else 0.2
     box = element_html(
-        "rect", element_html("title", cell.text), x=x, y=y, width=size - gap, height=size - gap,
+        "rect",
+        element_html("title", cell.text),
+        x=x,
+        y=y,
+        width=size - gap,
+        height=size - gap,
         class_=cell.kind,
-    )  # fmt: skip
+    )
     if not cell.letter or size < 9:
         return box
     return join_html(

@@ -215,11 +215,13 @@ def _phases(one: JobPage) -> list[html.Span]:
     kinds = ("alt", "none")
     return [
         html.Span(
-            phase.start, _until(phase.end, one.end), kinds[number % 2],
+            phase.start,
+            _until(phase.end, one.end),
+            kinds[number % 2],
             f"{phase.name} {write_duration(_until(phase.end, one.end) - phase.start)}",
         )
         for number, phase in enumerate(job_phases(one.job))
-    ]  # fmt: skip
+    ]
 
 
 def _until(at: float | None, end: float) -> float:
@@ -247,8 +249,10 @@ def _node_rows(one: JobPage) -> list[html.TimelineRow]:
     for rank in one.job.ranks:
         by_node.setdefault(rank.node, []).append(rank)
     odd = {
-        node for node, ranks in by_node.items() if any(rank.state is not State.DONE for rank in ranks)
-    }  # fmt: skip
+        node
+        for node, ranks in by_node.items()
+        if any(rank.state is not State.DONE for rank in ranks)
+    }
     first = one.job.first_failure.node if one.job.first_failure else ""
     order = sorted(by_node, key=lambda node: (node != first, node not in odd))[:MOST_ROWS]
     rows = [_node_row(node, by_node[node], one.end) for node in by_node if node in {*order}]
@@ -342,9 +346,11 @@ def _plot(one: JobPage, metric: _Metric, frames: Sequence[tuple[float, Mapping[s
         series=[html.PlotLine(node, points[node]) for node in sorted(points)],
         shown=metric.shown,
         most=metric.most,
-        pointed=frozenset({first.node, *(note.node for note in one.job.node_notes)} if first else ()),
+        pointed=frozenset(
+            {first.node, *(note.node for note in one.job.node_notes)} if first else ()
+        ),
         gap=longest,
-    )  # fmt: skip
+    )
     return html.plot_html(plot, one.axis, _marks(one))
 
 

@@ -303,9 +303,13 @@ def _mismatch(
             mine, theirs = ranks[odd[0]], ranks[rest[0]]
             group = groups[name]
             how = (
-                f"is in {_called(group, mine)}, where {_ranks(rest, nodes, short=True)} {_are(rest)} in {theirs.name}"
+                f"is in {_called(group, mine)}, where {_ranks(rest, nodes, short=True)}"
+                f" {_are(rest)} in {theirs.name}"
                 if kind == "name"
-                else f"is in {_called(group, mine)} with {mine.shape}, {_ranks(rest, nodes, short=True)} with {theirs.shape}"
+                else (
+                    f"is in {_called(group, mine)} with {mine.shape},"
+                    f" {_ranks(rest, nodes, short=True)} with {theirs.shape}"
+                )
             )
             text = f"{_ranks(odd, nodes)} {how}: these do not match, number {number} hangs"
             return Absence(tuple(odd), tuple(rest), text, deadlock=True)

@@ -222,8 +222,11 @@ def _made(looks: Sequence[Look]) -> StackGroup:
 def _is_library(frame: Frame) -> bool:
     name, file, _ = frame
     return bool(WAITING.search(name)) or file in (
-        "distributed_c10d.py", "c10d_logger.py", "threading.py", "functional.py",
-    )  # fmt: skip
+        "distributed_c10d.py",
+        "c10d_logger.py",
+        "threading.py",
+        "functional.py",
+    )
 
 
 def odd_groups(groups: Sequence[StackGroup]) -> list[StackGroup]:

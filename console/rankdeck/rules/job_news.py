@@ -231,7 +231,7 @@ def _is_known(note: NodeNote, acks: Iterable[Ack]) -> bool:
     return any(
         ack.node == note.node and ack.covers(note.check, note.device, note.level, note.at)
         for ack in acks
-    )  # fmt: skip
+    )
 
 
 def _fold(notes: Iterable[NodeNote], at: float) -> list[NodeNote]:

@@ -159,7 +159,10 @@ def _missing(keys: Collection[str]) -> list[str]:
 
 
 def _lacks(key: str, having: int, everyone: int) -> Reason:
-    text = f"{key} is {ABSENT}, {having} of {everyone} nodes like it have one · a device or its driver is missing · look at it with `rankdeck nodes --live`, or make them alike"
+    text = (
+        f"{key} is {ABSENT}, {having} of {everyone} nodes like it have one · a device or its driver"
+        " is missing · look at it with `rankdeck nodes --live`, or make them alike"
+    )
     return Reason("drift", Level.WARN, text, key)
 
 
@@ -170,7 +173,8 @@ def _odd(
         Reason(
             "drift",
             Level.WARN,
-            f"{key} is {settings[key]}, {number} of {peers} nodes have {value} · jobs across both may fail or differ · make them alike",
+            f"{key} is {settings[key]}, {number} of {peers} nodes have {value} · jobs across both"
+            " may fail or differ · make them alike",
             key,
         )
         for key, (value, number, peers) in sorted(usual.items())

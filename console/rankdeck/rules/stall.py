@@ -423,7 +423,10 @@ def _deadlock(signs: Sequence[RankSigns], first: Sequence[int]) -> Stall:
         kind="all",
         ranks=rank_numbers(signs),
         since=min(sign.since for sign in signs),
-        text=f"all {len(signs)} ranks wait for each other: they poll for messages, none computes, silent for {silent}{began}",
+        text=(
+            f"all {len(signs)} ranks wait for each other: they poll for messages, none computes,"
+            f" silent for {silent}{began}"
+        ),
         heard=max(sign.since for sign in signs),
         explained=(_OF_DEADLOCK,),
     )

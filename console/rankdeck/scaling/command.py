@@ -202,4 +202,7 @@ async def _kept(cluster: Cluster, options: argparse.Namespace) -> int:
 def kept_study_line(study: Study) -> str:
     """A kept study in one line."""
     took = write_duration(study.ended - study.started) if study.ended else ""
-    return f"{study.id}  {day_time(study.started)}  {study.progress.value:8}  {study.plan.job}  {study_headline(study)}  {took}".rstrip()
+    return (
+        f"{study.id}  {day_time(study.started)}  {study.progress.value:8}  {study.plan.job} "
+        f" {study_headline(study)}  {took}".rstrip()
+    )

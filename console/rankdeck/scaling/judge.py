@@ -128,9 +128,14 @@ def _scaled(one: CurvePoint, base: CurvePoint, usual: float, how: tuple[bool, bo
     rates = [_rate(one, value, base, how) / usual for value in one.values]
     speedup = _rate(one, one.median, base, how) / usual
     return replace(
-        one, speedup=speedup, low=min(rates), high=max(rates), times=times,
-        efficiency=speedup / times, serial=None if how[0] else serial_share(times, speedup),
-    )  # fmt: skip
+        one,
+        speedup=speedup,
+        low=min(rates),
+        high=max(rates),
+        times=times,
+        efficiency=speedup / times,
+        serial=None if how[0] else serial_share(times, speedup),
+    )
 
 
 def _fit(
@@ -141,9 +146,10 @@ def _fit(
         return fit_gustafson(
             [
                 (one.times, _rate(one, value, base, (True, lower)) / usual)
-                for one in points for value in one.values
+                for one in points
+                for value in one.values
             ]
-        )  # fmt: skip
+        )
     return fit_amdahl(
         [
             (one.point.ranks, value if lower else 1.0 / value)

@@ -118,12 +118,18 @@ def plan_study(
     ]
     _check_size(len(points), request.repeats)
     return StudyPlan(
-        cluster=cluster.name, job=spec.name, file=request.file, points=tuple(points),
-        repeats=request.repeats, weak=bool(request.weak), number=request.number,
-        limit=request.limit, spec=hash_job(spec),
+        cluster=cluster.name,
+        job=spec.name,
+        file=request.file,
+        points=tuple(points),
+        repeats=request.repeats,
+        weak=bool(request.weak),
+        number=request.number,
+        limit=request.limit,
+        spec=hash_job(spec),
         nodes=tuple(names[: max(one.nodes for one in points)]),
         notes=tuple(_notes(request, spec, points)),
-    )  # fmt: skip
+    )
 
 
 def _check_counts(request: ScaleRequest) -> None:
@@ -281,6 +287,9 @@ def job_of(spec: JobSpec, point: ScalePoint, names: Sequence[str], study: str = 
     values = {**point.fixed, **point.values, **point.size}
     changed = _changed(spec, values, (point.ranks, point.nodes))
     return replace(
-        changed, nodes=point.nodes, ranks_per_node=point.ranks_per_node,
-        on=tuple(names[: point.nodes]), part_of=study,
-    )  # fmt: skip
+        changed,
+        nodes=point.nodes,
+        ranks_per_node=point.ranks_per_node,
+        on=tuple(names[: point.nodes]),
+        part_of=study,
+    )

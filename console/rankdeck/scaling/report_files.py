@@ -98,11 +98,15 @@ def _runs(study: Study) -> Html:
     heads = ("block", "point", number_name(study), "wall (s)", "job", "result")
     rows = (
         (
-            one.block + 1, study.plan.points[one.point].label, _number(one.numbers.get(study.number)),
-            _number(one.numbers.get("wall")), one.job, one.text or one.outcome.value,
+            one.block + 1,
+            study.plan.points[one.point].label,
+            _number(one.numbers.get(study.number)),
+            _number(one.numbers.get("wall")),
+            one.job,
+            one.text or one.outcome.value,
         )
         for one in study.trials
-    )  # fmt: skip
+    )
     return html.table_html(heads, rows)
 
 

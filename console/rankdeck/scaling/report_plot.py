@@ -109,8 +109,14 @@ def _line(line: RankLine, place: Place) -> Html:
     colour = _colour(line)
     parts = [
         element_html("title", line.name),
-        element_html("polyline", points=points, class_="series", style=f"stroke:{colour}", stroke_dasharray=dashes),
-    ]  # fmt: skip
+        element_html(
+            "polyline",
+            points=points,
+            class_="series",
+            style=f"stroke:{colour}",
+            stroke_dasharray=dashes,
+        ),
+    ]
     if line.drawn == "measured":
         parts += [part for one in line.values for part in _spot(one, colour, place)]
     return element_html("g", *parts)

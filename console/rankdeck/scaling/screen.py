@@ -103,7 +103,14 @@ class ScalingScreen(base.BaseScreen):
     def tick(self) -> None:
         study = self.study_shown
         self.head.show(self._head_lines(study))
-        look = (self._view, self._plot, self.size, self.page.size, self.console.ascii, self.console.palette.name)  # fmt: skip
+        look = (
+            self._view,
+            self._plot,
+            self.size,
+            self.page.size,
+            self.console.ascii,
+            self.console.palette.name,
+        )
         seen = (id(self._port), study, *look)
         if self._seen == seen:
             return

@@ -48,9 +48,15 @@ def study_start_lines(study: Study) -> list[Runs]:
     return [
         [("job      ", "dim"), (printable_line(plan.job), "title")],
         [("nodes    ", "dim"), (printable_line(where), "text")],
-        [("runs     ", "dim"), (f"{len(plan.points)} points × {plan.repeats} = {study.runs}, one after the other", "text")],
+        [
+            ("runs     ", "dim"),
+            (
+                f"{len(plan.points)} points × {plan.repeats} = {study.runs}, one after the other",
+                "text",
+            ),
+        ],
         *([(printable_line(note), "warn")] for note in plan.notes),
-    ]  # fmt: skip
+    ]
 
 
 def study_plan_lines(study: Study) -> list[Runs]:
@@ -76,7 +82,9 @@ def study_lines(study: Study, width: int) -> list[Runs]:
         for at, curve in enumerate(study.curves)
         for one in curve.points
     ]
-    widths = [max(len(row[at]) for row in (heads, *(row for row, _ in rows))) for at in range(len(heads))]  # fmt: skip
+    widths = [
+        max(len(row[at]) for row in (heads, *(row for row, _ in rows))) for at in range(len(heads))
+    ]
     lines: list[Runs] = [[(_columns(heads, widths), "dim")]]
     lines += [[(_columns(row, widths), role)] for row, role in rows]
     lines.append([])

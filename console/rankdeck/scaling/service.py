@@ -72,9 +72,11 @@ class Scaling:
         """Sentences on what else runs on the nodes, and on nodes that are left out."""
         busy = [
             f"{job.id} runs on {node}: it takes from what is measured"
-            for job in self._session.jobs.all() if not job.state.final
-            for node in job.nodes if node in plan.nodes
-        ]  # fmt: skip
+            for job in self._session.jobs.all()
+            if not job.state.final
+            for node in job.nodes
+            if node in plan.nodes
+        ]
         return [*busy[:3], *(f"{node} is {why}" for node, why in list(out.items())[:3])]
 
     # ---- run
@@ -251,12 +253,22 @@ class Scaling:
         judged = judge_study(head.plan, trials, number)
         kept = StudyState.DONE if head.state == "done" else StudyState.STOPPED
         return Study(
-            id=head.id, plan=head.plan, operator=head.operator, started=head.started, ended=head.ended,
-            progress=self._progress if own else kept, trials=trials, running=self._running if own else "",
-            number=judged.number, unit=judged.unit, lower_is_better=judged.lower_is_better,
-            offered=judged.offered, curves=judged.curves, verdicts=judged.verdicts,
+            id=head.id,
+            plan=head.plan,
+            operator=head.operator,
+            started=head.started,
+            ended=head.ended,
+            progress=self._progress if own else kept,
+            trials=trials,
+            running=self._running if own else "",
+            number=judged.number,
+            unit=judged.unit,
+            lower_is_better=judged.lower_is_better,
+            offered=judged.offered,
+            curves=judged.curves,
+            verdicts=judged.verdicts,
             verb=command_of("scale", self._session.cluster.file),
-        )  # fmt: skip
+        )
 
 
 def _with_reader(plan: StudyPlan) -> StudyPlan:

@@ -71,9 +71,14 @@ class ScalingStudies:
         Raises HistoryError.
         """
         row = (
-            study.id, study.plan.cluster, study.started, study.operator, json_of(study.plan),
-            study.state, study.ended,
-        )  # fmt: skip
+            study.id,
+            study.plan.cluster,
+            study.started,
+            study.operator,
+            json_of(study.plan),
+            study.state,
+            study.ended,
+        )
         self._write("INSERT OR REPLACE INTO study VALUES (?, ?, ?, ?, ?, ?, ?)", [row])
         query = "SELECT id FROM study WHERE cluster = ? ORDER BY started DESC LIMIT -1 OFFSET ?"
         gone = self._store.rows(query, study.plan.cluster, KEEP)

@@ -32,7 +32,18 @@ def point_heads(study: Study) -> tuple[str, ...]:
     """The titles of `point_row`."""
     curve = ("values",) if len(study.curves) > 1 or any(one.name for one in study.curves) else ()
     serial = () if study.plan.weak else ("serial",)
-    return (*curve, "ranks", "nodes", "runs", number_name(study), "±", "speed-up", "ideal", "efficiency", *serial)  # fmt: skip
+    return (
+        *curve,
+        "ranks",
+        "nodes",
+        "runs",
+        number_name(study),
+        "±",
+        "speed-up",
+        "ideal",
+        "efficiency",
+        *serial,
+    )
 
 
 def point_row(study: Study, curve: Curve, one: CurvePoint) -> tuple[str, ...]:
@@ -127,14 +138,33 @@ def study_csv(study: Study) -> str:
             key for one in study.plan.points for key in (*one.fixed, *one.values, *one.size)
         )
     )
-    heads = ("block", "ranks", "nodes", "ranks_per_node", *keys, "outcome", *study.offered, "job", "at", "text")  # fmt: skip
+    heads = (
+        "block",
+        "ranks",
+        "nodes",
+        "ranks_per_node",
+        *keys,
+        "outcome",
+        *study.offered,
+        "job",
+        "at",
+        "text",
+    )
     writer.writerow(map(csv_cell, heads))
     for one in study.trials:
         point = study.plan.points[one.point]
         both = {**point.fixed, **point.values, **point.size}
         row = (
-            one.block + 1, point.ranks, point.nodes, point.ranks_per_node, *(both.get(key, "") for key in keys),
-            one.outcome.value, *(one.numbers.get(name, "") for name in study.offered), one.job, f"{one.at:.3f}", one.text,
-        )  # fmt: skip
+            one.block + 1,
+            point.ranks,
+            point.nodes,
+            point.ranks_per_node,
+            *(both.get(key, "") for key in keys),
+            one.outcome.value,
+            *(one.numbers.get(name, "") for name in study.offered),
+            one.job,
+            f"{one.at:.3f}",
+            one.text,
+        )
         writer.writerow(map(csv_cell, row))
     return out.getvalue()

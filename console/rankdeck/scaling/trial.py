@@ -66,7 +66,9 @@ class Watch:
             self._cores[name] = int(cores)
         counts = {metric: sum(node.values.get(metric, {}).values()) for metric in _THROTTLES}
         first = self._first.setdefault(name, counts)
-        if any(counts[metric] > first[metric] for metric in _THROTTLES) or any(node.current("pi.throttled").values()):  # fmt: skip
+        if any(counts[metric] > first[metric] for metric in _THROTTLES) or any(
+            node.current("pi.throttled").values()
+        ):
             self._held[name] = None
         links = node.current("net.speed")
         for metric in ("net.rx", "net.tx"):

@@ -256,7 +256,10 @@ class Store:
                 database.close()
             else:
                 if options == _ALONE and _size(_beside(self._path, "-wal")):
-                    self.unread = f"{self._path} can be read only in part ({clean_line(why, 200)}): what was written last may be missing"
+                    self.unread = (
+                        f"{self._path} can be read only in part ({clean_line(why, 200)}): what was"
+                        " written last may be missing"
+                    )
                 return database
         if _size(self._path):
             self.unread = f"{self._path} cannot be read ({clean_line(why, 200)})"

@@ -207,7 +207,10 @@ def _log_tail(record: JobRecord, rank: RankState) -> tuple[str, ...]:
 
 def _in_full(record: JobRecord, verdict: Cause) -> FirstFailure:
     end = verdict.end
-    before = _earlier(record, end)
+    # The same failure as an earlier session judged it; None if that was another.
+    earlier = record.first_failure
+    same = earlier and (earlier.what, earlier.rank, earlier.node)
+    before = earlier if same == (end.what, end.rank, end.node) else None
     lines = _lines(record, end) or (before.lines if before else ())
     return FirstFailure(
         what=end.what,
@@ -238,13 +241,6 @@ def _trouble_of_own_messages() -> tuple[Explained, ...]:
         return ()
     why = f"your {OWN_MESSAGES} is not used: {trouble.problems[0]}"
     return (Explained(why, "correct the file, then start Rankdeck again"),)
-
-
-def _earlier(record: JobRecord, end: End) -> FirstFailure | None:
-    """The same failure as an earlier session judged it; None if that was another."""
-    earlier = record.first_failure
-    same = earlier and (earlier.what, earlier.rank, earlier.node)
-    return earlier if same == (end.what, end.rank, end.node) else None
 
 
 def _lines(record: JobRecord, end: End) -> tuple[str, ...]:

@@ -288,7 +288,10 @@ class History:
             self._due[job.id] = job
             self.save_due()
         if job.state.final:
-            self._save_newest_events(job.id)
+            # The newest events of nodes that sent too many.
+            for key in [key for key in self._newest if key[0] == job.id]:
+                if self._store.put(_PUT_EVENT, list(self._newest[key])):
+                    del self._newest[key]
 
     def save_due(self) -> None:
         """Write the jobs that could not be written before, and all again if
@@ -360,12 +363,6 @@ class History:
             known = self._store.rows(query, *row[:2])
             self._spent[row[:2]] = (known[0][0] if known else 0) or 0
         return self._spent[row[:2]] > FIRST_BYTES
-
-    def _save_newest_events(self, job: str) -> None:
-        """Save the newest events of nodes that sent too many, now that the job is over."""
-        for key in [key for key in self._newest if key[0] == job]:
-            if self._store.put(_PUT_EVENT, list(self._newest[key])):
-                del self._newest[key]
 
     def events(self, job: str, plan: Plan) -> tuple[NodeEvent, ...]:
         """The saved events of a job with this plan, oldest first, without

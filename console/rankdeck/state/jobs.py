@@ -9,7 +9,6 @@ from rankdeck.model.job import (
     CancelReport,
     Chunk,
     Countdown,
-    Explained,
     FirstFailure,
     Followed,
     Job,
@@ -200,7 +199,9 @@ def job_snapshot(record: JobRecord) -> Job:
         proofs=dict(record.proofs),
         refused=dict(record.refused),
         full_disks=tuple(record.full_disks),
-        explained=_explained(record) if state is State.FAILED and not first else (),
+        explained=explain_end((*launcher_lines(record), *record.notes))
+        if state is State.FAILED and not first
+        else (),
         stalled=() if state.final else record.stalled,
         waits="" if state.final else record.waits,
         waited=record.waited,
@@ -247,11 +248,6 @@ def _rank(record: JobRecord, rank: RankState) -> RankState:
         resumed=log.resumed,
         lines=lines,
     )
-
-
-def _explained(record: JobRecord) -> tuple[Explained, ...]:
-    """What the lines of launchers and nodes mean, for a job without a first failure."""
-    return explain_end((*launcher_lines(record), *record.notes))
 
 
 class Jobs:

@@ -208,10 +208,11 @@ class NodeJudgement:
         passed = 0.0 if self._heard_from is None else now - self._heard_from
         known = {(reason.check, reason.device) for reason in health.reasons}
         self._recalled = tuple(
-            reason for reason in self._recalled
+            reason
+            for reason in self._recalled
             if (reason.check, reason.device) not in known
             and passed < _TAKES.get(reason.check, MORE)
-        )  # fmt: skip
+        )
         if not self._recalled:
             return health
         return _with_remembered(self._recalled, JUDGED_AGAIN, health)

@@ -456,8 +456,18 @@ class NodeState:
         """Take a hello; returns an event if the node was rebooted since the last hello."""
         fresh, before = sanitize.checked_hello(raw, self.name), self.hello
         if not fresh.up and self.hello:
-            fresh = Hello(self.name, False, fresh.at, self.hello.boot, self.hello.agent,
-                          self.hello.period, self.hello.inventory, self.hello.simulated, fresh.installed, fresh.heartbeat)  # fmt: skip
+            fresh = Hello(
+                self.name,
+                False,
+                fresh.at,
+                self.hello.boot,
+                self.hello.agent,
+                self.hello.period,
+                self.hello.inventory,
+                self.hello.simulated,
+                fresh.installed,
+                fresh.heartbeat,
+            )
         self.hello, self.up = fresh, fresh.up
         self._await_next()
         # Two agents of one name may take turns: the hello of a temporary one

@@ -309,7 +309,12 @@ def note_looks(record: JobRecord, node: NodeRecord, event: NodeEvent, said: Look
         if not kept or event.at > kept[-1].at + _SAME:
             kept.append(
                 Activity(
-                    look.state, look.wchan, look.cores, look.system, event.at,
-                    look.throttled, look.moves,
+                    look.state,
+                    look.wchan,
+                    look.cores,
+                    look.system,
+                    event.at,
+                    look.throttled,
+                    look.moves,
                 )
-            )  # fmt: skip
+            )

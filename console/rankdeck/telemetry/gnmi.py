@@ -99,7 +99,7 @@ class SwitchStream:
             gnmi.Subscription(path=self._path(port, leaf), mode=2, sample_interval=PERIOD_NS)
             for port in self._switch.ports
             for leaf in ("oper-status", "counters")
-        ]  # fmt: skip
+        ]
         many = gnmi.SubscriptionList(subscription=asked, mode=0, encoding=encoding)
         return gnmi.SubscribeRequest(subscribe=many)
 

@@ -247,7 +247,11 @@ class RankdeckApp(FrameDiff):
             # First, so that what the old dialog still answers is not taken
             # for an answer to the new question.
             self._asked = question
-            self._withdraw_question()
+            # Nobody waits for the old question any more: its login has ended.
+            # While the console ends, no screen is left.
+            if self._question is not None and self._question in self.screen_stack[-1:]:
+                self._question.dismiss(None)
+            self._question = None
             if question is not None:
                 self._ask_operator(question)
 
@@ -265,13 +269,6 @@ class RankdeckApp(FrameDiff):
         else:
             self._question = typed = LoginAnswer(question)
             self.push_screen(typed, answered)
-
-    def _withdraw_question(self) -> None:
-        """Remove a question that nobody waits for any more: its login has ended."""
-        # While the console ends, no screen is left.
-        if self._question is not None and self._question in self.screen_stack[-1:]:
-            self._question.dismiss(None)
-        self._question = None
 
     def catch_up(self) -> None:
         """Count the levels of nodes that changed since the last call, and tell
@@ -433,12 +430,9 @@ class RankdeckApp(FrameDiff):
 
     def _open(self, kind: str, *arguments: object) -> None:
         """Show a new screen on top, in place of one of the same kind if that is on top now."""
-        if self._shows(kind):
+        if isinstance(self.screen, BaseScreen) and self.screen.screen_name == kind:
             self.pop_screen()
         self.push_screen(base.make_screen(kind, *arguments))
-
-    def _shows(self, kind: str) -> bool:
-        return isinstance(self.screen, BaseScreen) and self.screen.screen_name == kind
 
     action_inspect = command_actions.show_inspection
     action_clone = command_actions.show_clone

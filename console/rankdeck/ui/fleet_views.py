@@ -520,9 +520,14 @@ def _drawn(
         scale = _scale(trend, [number for row in rows for number in row])
         inner = grid.cells - 3 - LABEL
         lines += [
-            [(f" {_said(trend, row):>{LABEL - 1}} ", "text"), *draw_spark(row, inner, glyphs, scale), gap, gap]
+            [
+                (f" {_said(trend, row):>{LABEL - 1}} ", "text"),
+                *draw_spark(row, inner, glyphs, scale),
+                gap,
+                gap,
+            ]
             for row in rows
-        ]  # fmt: skip
+        ]
     return lines
 
 
@@ -530,8 +535,13 @@ def _figure(scene: Overview, trend: Trend, rows: Sequence[Series]) -> Figure:
     """The figure of all nodes together; `rows` are the numbers of each."""
     whole = [_together(column, trend) for column in zip(*rows, strict=True)]
     return Figure(
-        trend.title, _said(trend, whole), whole, trend.say, scene.pictures.period, _scale(trend, whole)
-    )  # fmt: skip
+        trend.title,
+        _said(trend, whole),
+        whole,
+        trend.say,
+        scene.pictures.period,
+        _scale(trend, whole),
+    )
 
 
 def trend_figures(scene: Overview, most: int, columns: int) -> list[Figure]:

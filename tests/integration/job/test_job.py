@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 from tests.integration.job.conftest import REPOSITORY, Node, mpi_daemon, until
+from tests.support import processes
 from tests.support.chain import chain, is_over
-from tests.support.lab import processes
 
 from rankdeck_agent.job.follow import NodeFollower
 from rankdeck_agent.job.logs import LogReader

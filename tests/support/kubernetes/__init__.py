@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.kubernetes.double import Double
 from tests.support.lab import rootless
-from tests.support.lab.processes import read
+from tests.support.processes import read
 
 _SCRIPT = Path(__file__).parent / "kubectl.sh"
 _CACHE = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()

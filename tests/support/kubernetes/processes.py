@@ -20,7 +20,7 @@ from tests.support.kubernetes.kinds import CONFIG_MAP, POD, SECRET, SERVICE
 from tests.support.kubernetes.kubelet import Exit, start_error
 from tests.support.kubernetes.logs import ContainerLog
 from tests.support.kubernetes.store import Store, is_true, labels
-from tests.support.lab.processes import children
+from tests.support.processes import children
 from tests.support.programs import UNPACKED
 
 Json = dict

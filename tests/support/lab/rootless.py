@@ -17,8 +17,9 @@ from typing import Any, ClassVar
 
 import yaml
 
+from tests.support import processes
 from tests.support.commands import Commands
-from tests.support.lab import files, processes
+from tests.support.lab import files
 from tests.support.programs import search_path, sshd
 
 NET = "10.78.0"

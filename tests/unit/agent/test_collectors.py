@@ -1,7 +1,8 @@
 """What the collectors make of machines whose every number is known."""
 
+from rankdeck_agent.collectors.cpu import CpuCollector
 from rankdeck_agent.collectors.disk import DiskCollector, local_mounts
-from rankdeck_agent.collectors.host import CpuCollector, MemoryCollector
+from rankdeck_agent.collectors.memory import MemoryCollector
 from rankdeck_agent.collectors.net import NetCollector
 from tests.unit.agent.machines import make_machine, write
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from rankdeck_agent.collectors.base import Reading
+from rankdeck_agent.collectors.cgroup import CgroupCollector
+from rankdeck_agent.collectors.cpu import CpuCollector
 from rankdeck_agent.collectors.disk import (
     COMMAND,
     LOG_SIZE,
@@ -18,25 +20,13 @@ from rankdeck_agent.collectors.disk import (
     network_mounts,
     parse_health_log,
 )
-from rankdeck_agent.collectors.host import (
-    CgroupCollector,
-    CpuCollector,
-    EdacCollector,
-    MemoryCollector,
-    TaskCollector,
-)
+from rankdeck_agent.collectors.edac import EdacCollector
+from rankdeck_agent.collectors.hung_tasks import TaskCollector
+from rankdeck_agent.collectors.memory import MemoryCollector
 from rankdeck_agent.collectors.net import _STATISTICS, NetCollector
 from rankdeck_agent.collectors.sensors import HeatCollector, PiCollector, SensorCollector
 from tests.support.programs import python_script
-from tests.unit.agent.machines import (
-    CGROUP,
-    CPU0,
-    EDAC,
-    HWMON,
-    copy_recorded,
-    make_machine,
-    write,
-)
+from tests.unit.agent.machines import CGROUP, CPU0, EDAC, HWMON, copy_recorded, make_machine, write
 
 WORD = "sys/devices/platform/soc/soc:firmware/get_throttled"
 

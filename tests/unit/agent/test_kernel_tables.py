@@ -4,8 +4,8 @@ mode, packets by way, disks, file systems.
 
 import pytest
 
+from rankdeck_agent.collectors.cpu import CpuCollector
 from rankdeck_agent.collectors.disk import DiskCollector
-from rankdeck_agent.collectors.host import CpuCollector
 from rankdeck_agent.collectors.kernel_tables import KernelTableCollector
 from rankdeck_agent.collectors.net import NetCollector
 from rankdeck_agent.rules.unread import describe_limits, split_unread

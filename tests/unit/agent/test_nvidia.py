@@ -298,7 +298,7 @@ def test_a_gpu_keeps_its_number_when_one_before_it_vanishes(gpus, machine):
 
 @pytest.mark.long
 def test_a_gpu_that_appears_later_is_listed(machine, tmp_path, monkeypatch):
-    monkeypatch.setattr("rankdeck_agent.collectors.gpu._LOOK_AGAIN", 0.5)
+    monkeypatch.setattr("rankdeck_agent.collectors.gpu.LOOK_AGAIN", 0.5)
     bus = tmp_path / "proc/driver/nvidia/gpus"
     for number in range(7):
         (bus / f"0000:{number:02x}:00.0").mkdir(parents=True)

@@ -10,7 +10,8 @@ import threading
 
 import pytest
 
-from rankdeck_agent.collectors.rdma import RdmaCollector, RdmaNetlink, parse_netlink_attributes
+from rankdeck_agent.collectors.rdma import RdmaCollector
+from rankdeck_agent.collectors.rdma_netlink import RdmaNetlink, parse_netlink_attributes
 from tests.unit.agent.machines import write
 
 GET, STAT_GET, STATUS = 1, 17, 24

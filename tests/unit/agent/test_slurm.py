@@ -11,29 +11,21 @@ import pytest
 from rankdeck_agent.files import Names
 from rankdeck_agent.job.folder import RunFolder, all_events
 from rankdeck_agent.slurm.array import ArrayRun, Tasks, covers_task, join_array_rows
-from rankdeck_agent.slurm.commands import (
-    COLUMNS,
-    QUEUE_CALLS,
-    USUAL,
-    Budget,
-    QueueTimer,
-    SlurmJobRow,
-    SlurmReply,
-    account_rows,
-    look_period,
-    parse_moment,
-    parse_number_ranges,
-    parse_span,
-    queue_rows,
-    run_slurm_command,
-    shown_job,
-    shown_jobs,
-    slurm_complaint,
-)
+from rankdeck_agent.slurm.call_budget import QUEUE_CALLS, USUAL, Budget, QueueTimer, look_period
+from rankdeck_agent.slurm.commands import SlurmReply, run_slurm_command, slurm_complaint
 from rankdeck_agent.slurm.control import job_numbers
 from rankdeck_agent.slurm.folder import BATCH, Marks, RunMark, parse_run_mark, write_id
+from rankdeck_agent.slurm.job_reports import (
+    COLUMNS,
+    SlurmJobRow,
+    account_rows,
+    queue_rows,
+    shown_job,
+    shown_jobs,
+)
 from rankdeck_agent.slurm.keeper import is_silent
 from rankdeck_agent.slurm.run import LookTimer, Run, Track, restore_track
+from rankdeck_agent.slurm.values import parse_moment, parse_number_ranges, parse_span
 from rankdeck_agent.slurm.verdict import (
     FINAL,
     judge_lost_job,

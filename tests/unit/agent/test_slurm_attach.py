@@ -11,8 +11,8 @@ from rankdeck_agent import LAUNCHER
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.slurm import attach, control
 from rankdeck_agent.slurm.attach import OutputCopy, is_labelled, rank_of, read_at
-from rankdeck_agent.slurm.commands import output_files, shown_job
 from rankdeck_agent.slurm.folder import write_id
+from rankdeck_agent.slurm.job_reports import output_files, shown_job
 
 SHOWN = (
     "JobId=7 JobName={name} UserId=lab(3000) JobState=RUNNING Reason=None ExitCode=0:0 NodeList=n[1-2] NumNodes=2 NumCPUs=4 "

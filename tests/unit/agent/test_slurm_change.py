@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rankdeck_agent.slurm import change
+from rankdeck_agent.slurm.answers import QUEUE, read_answer
 from rankdeck_agent.slurm.change import (
     JobOrder,
     job_change_command,
@@ -18,7 +19,6 @@ from rankdeck_agent.slurm.change import (
     refused_job_change,
     rows_of_job,
 )
-from rankdeck_agent.slurm.cluster import QUEUE, read_answer
 from rankdeck_agent.slurm.commands import Slurm
 from rankdeck_agent.slurm.folder import take_change
 from rankdeck_agent.slurm.queue import job_rows

@@ -9,32 +9,26 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.slurm import cluster
-from rankdeck_agent.slurm.cluster import (
-    NODE_COLUMNS,
+from rankdeck_agent.slurm import ended_jobs
+from rankdeck_agent.slurm.answers import (
     NODES,
     QUEUE,
     ClusterPoll,
     SlurmAnswer,
-    SlurmView,
-    node_rows,
-    place_jobs,
+    answer_to,
+    leave_answer,
     read_answer,
-    unfold_hosts,
     want_answers,
 )
-from rankdeck_agent.slurm.commands import (
-    BETWEEN,
-    QUEUE_CALLS,
-    USUAL,
-    WINDOW,
-    Budget,
-    Slurm,
-    SlurmJobRow,
-)
+from rankdeck_agent.slurm.call_budget import QUEUE_CALLS, USUAL, WINDOW, Budget
+from rankdeck_agent.slurm.cluster import SlurmView
+from rankdeck_agent.slurm.commands import BETWEEN, Slurm
 from rankdeck_agent.slurm.folder import keeper_folder
+from rankdeck_agent.slurm.host_list import unfold_hosts
+from rankdeck_agent.slurm.job_reports import SlurmJobRow
 from rankdeck_agent.slurm.keeper import is_same
 from rankdeck_agent.slurm.queue import MOST_JOBS, QUEUE_COLUMNS, job_rows, shown_jobs_of
+from rankdeck_agent.slurm.sinfo import NODE_COLUMNS, node_rows, place_jobs
 
 IDLE = {
     "NodeHost": "n1", "PartitionName": "debug", "Partition": "debug*", "StateLong": "mixed", "Gres": "gpu:a100:4",
@@ -274,9 +268,9 @@ def test_nor_in_what_accounting_tells_of_everybodys_jobs(tmp_path: Path, monkeyp
     )
     program.chmod(0o755)
 
-    answer = cluster._ask(Slurm({"PATH": f"{tmp_path}:{os.environ['PATH']}"}))
+    answer = ended_jobs._ask(Slurm({"PATH": f"{tmp_path}:{os.environ['PATH']}"}))
 
-    assert [row["id"] for row in cluster.ended_rows(answer.text)] == ["7"]
+    assert [row["id"] for row in ended_jobs.ended_rows(answer.text)] == ["7"]
 
 
 def asked(tmp_path: Path) -> list[str]:
@@ -429,7 +423,7 @@ def test_what_was_known_stays_with_its_age_when_slurm_does_not_answer(
     assert before is not None
     (tmp_path / "squeue").write_text("#!/bin/sh\necho 'squeue: error: timed out' >&2; exit 1\n")
 
-    cluster.leave_answer(QUEUE, cluster.answer_to(QUEUE, slurm))
+    leave_answer(QUEUE, answer_to(QUEUE, slurm))
 
     now = read_answer(QUEUE)
     assert now is not None

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck_agent.kubernetes.api import Api, Chunks, Watch, kubectl_complaint
+from rankdeck_agent.kubernetes.api import Api
+from rankdeck_agent.kubernetes.chunked_encoding import Chunks
+from rankdeck_agent.kubernetes.kubectl_errors import kubectl_complaint
+from rankdeck_agent.kubernetes.watch import Watch
 
 
 def encoded(parts: list[bytes]) -> bytes:

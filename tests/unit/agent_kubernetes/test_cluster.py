@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from rankdeck_agent.kubernetes.api import LISTED
 from rankdeck_agent.kubernetes.cluster import NODES, PODS, KubernetesView
 from rankdeck_agent.kubernetes.objects import JOB, MPIJOB
 from rankdeck_agent.kubernetes.rows import (
@@ -16,6 +15,7 @@ from rankdeck_agent.kubernetes.rows import (
     kubernetes_job_state,
     requested_devices,
 )
+from rankdeck_agent.kubernetes.watch import LISTED
 from tests.unit.agent.machines import DATA
 
 NODE = {

@@ -217,5 +217,8 @@ def _of_job(job: Table, place: int) -> Iterator[_Report]:
         if is_number(rate) and rate > 0:
             iops = side.get("iops")
             note = f"{name}, {way}" + (f", {iops:.0f} IO/s" if is_number(iops) else "")
-            moved, ms = (int(one) if is_number(one := side.get(key)) else 0 for key in ("io_bytes", "runtime"))  # fmt: skip
+            moved, ms = (
+                int(one) if is_number(one := side.get(key)) else 0
+                for key in ("io_bytes", "runtime")
+            )
             yield _Report(_measured(rate / 1e6, note, way), (place, name, way), moved, ms)

@@ -165,7 +165,10 @@ def _pingpong(row: Row, who: OutputReading) -> OutputReading:
     if value is None or mean is None or spread is None or len(row.cells) != len(row.header):
         return replace(base, status=Outcome.NOT_MEASURED, text="the last row is not complete")
     if spread > mean:
-        why = f"the spread ({spread:.2g} s) is larger than the mean ({mean:.2g} s): the nodes were busy, or nothing left the process"
+        why = (
+            f"the spread ({spread:.2g} s) is larger than the mean ({mean:.2g} s): the nodes were"
+            " busy, or nothing left the process"
+        )
         return replace(base, status=Outcome.NOT_MEASURED, text=why)
     note = "" if who.hosts else "it does not say which ranks took part: run helloworld first"
     return replace(base, value=value, text=note)
@@ -261,7 +264,10 @@ class Osu(WithoutCeiling):
             if (value := last.number(column)) is not None:
                 size = parse_cell_integer(last.cell("Size")) or 0
                 if _is_part(text, [row.cell("Size") for row in table], usual):
-                    why = f"the table ends at {bytes_text(size)}: cut off, or asked for with -m, which nothing in it tells"
+                    why = (
+                        f"the table ends at {bytes_text(size)}: cut off, or asked for with -m,"
+                        " which nothing in it tells"
+                    )
                     return (not_measured(why, size=size, unit=unit),)
                 return (replace(_osu_measured(text), value=value, unit=unit, size=size),)
         return (not_measured("the last row is not complete"),)
@@ -436,7 +442,10 @@ class Hpcg(WithoutCeiling):
         """64^3 points per rank are larger than any cache; half a
         minute is enough to compare nodes.
         """
-        shell = f"cd {RUN_TOKEN} && xhpcg --nx=64 --rt=30 && for file in HPCG-Benchmark*.txt; do if [ -f $file ]; then cat $file; fi; done"
+        shell = (
+            f"cd {RUN_TOKEN} && xhpcg --nx=64 --rt=30 && for file in HPCG-Benchmark*.txt; do if ["
+            " -f $file ]; then cat $file; fi; done"
+        )
         return Commands(launch=Launch.MPI, argv=("sh", "-c", shell))
 
     def read(self, text: str) -> tuple[OutputReading, ...]:

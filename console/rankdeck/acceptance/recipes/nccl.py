@@ -261,18 +261,31 @@ def _of_text(text: str) -> NcclReport:
         for row in last
     )  # fmt: skip
     return NcclReport(
-        devices=tuple(Device(int(m[1]), int(m[2] or 0), m[3][:255], m[4].strip()[:80]) for m in devices),
+        devices=tuple(
+            Device(int(m[1]), int(m[2] or 0), m[3][:255], m[4].strip()[:80]) for m in devices
+        ),
         size=size,
         out_of_place=speed[0],
         in_place=speed[1],
         algbw=max((row.number("algbw", n) or 0.0 for row in last for n in (0, 1)), default=0.0),
-        wrong=max([_out_of_bounds(text), *(parse_cell_number(row.cell("#wrong", n)) or 0.0 for row in known for n in (0, 1))]),
+        wrong=max(
+            [
+                _out_of_bounds(text),
+                *(parse_cell_number(row.cell("#wrong", n)) or 0.0 for row in known for n in (0, 1)),
+            ]
+        ),
         complete=bool(footer) and bool(average),
         torn=_TORN if table and not table[-1] else "",
         too_slow=average if average.endswith("FAILED") else "",
-        program=program if (program := _named(text)) != "?" else _guessed(map(last[-1].cell, _KIND)) if last else "",
-        odd=next((cell for row in last for n in (0, 1) if _is_odd(cell := row.cell("busbw", n))), ""),
-    )  # fmt: skip
+        program=program
+        if (program := _named(text)) != "?"
+        else _guessed(map(last[-1].cell, _KIND))
+        if last
+        else "",
+        odd=next(
+            (cell for row in last for n in (0, 1) if _is_odd(cell := row.cell("busbw", n))), ""
+        ),
+    )
 
 
 _KIND = ("size", "count", "type", "redop", "root")
@@ -372,20 +385,37 @@ def _of_json(found: Table) -> NcclReport:
     last = [row for row in results if row.get("size") == size]
     sides = [as_table(row.get(side)) for row in results for side in _SIDES]
     speed = _slowest(
-        (str([row.get(key) for key in ("type", "redop", "root")]), (_of_side(row, _SIDES[0]), _of_side(row, _SIDES[1])))
+        (
+            str([row.get(key) for key in ("type", "redop", "root")]),
+            (_of_side(row, _SIDES[0]), _of_side(row, _SIDES[1])),
+        )
         for row in last
-    )  # fmt: skip
+    )
     return NcclReport(
         devices=tuple(map(_device, object_tables(found.get("config"), "devices"))),
         size=size if is_integer(size) and size >= 0 else None,
         out_of_place=speed[0],
         in_place=speed[1],
-        algbw=max((_float(as_table(row.get(side)).get("alg_bw")) or 0.0 for row in last for side in _SIDES), default=0.0),
-        wrong=max(_float(count) or 0.0 for count in (bounds.get("count"), float(bounds.get("okay") == "false"), *(side.get("nwrong") for side in sides))),
+        algbw=max(
+            (
+                _float(as_table(row.get(side)).get("alg_bw")) or 0.0
+                for row in last
+                for side in _SIDES
+            ),
+            default=0.0,
+        ),
+        wrong=max(
+            _float(count) or 0.0
+            for count in (
+                bounds.get("count"),
+                float(bounds.get("okay") == "false"),
+                *(side.get("nwrong") for side in sides),
+            )
+        ),
         complete="average_bus_bandwidth" in found and "okay" in bounds,
         too_slow="average_bus_bandwidth: okay: false" if average.get("okay") == "false" else "",
         program=_guessed(map(last[-1].get, _KIND)) if last else "",
-    )  # fmt: skip
+    )
 
 
 def _of_side(row: Table, side: str) -> float | None:
@@ -440,9 +470,14 @@ def _of_group(
             (_float(values.get("bus_bw")) or 0.0) * (_float(values.get("time")) or 0.0) / took
         )
     return replace(
-        whole, value=min(speeds), out_of_place=speeds[0], in_place=speeds[1], ranks=len(mine),
-        hosts=unique_names([one.host for one in mine]), text=f"group {group}, ranks {fold_ranks(sorted(one.rank for one in mine))}",
-    )  # fmt: skip
+        whole,
+        value=min(speeds),
+        out_of_place=speeds[0],
+        in_place=speeds[1],
+        ranks=len(mine),
+        hosts=unique_names([one.host for one in mine]),
+        text=f"group {group}, ranks {fold_ranks(sorted(one.rank for one in mine))}",
+    )
 
 
 def _device(one: Table) -> Device:
@@ -472,7 +507,11 @@ def _records(text: str) -> list[dict[str, str]]:
         else None
     )
     head = stripped.partition("\n")[0].casefold()
-    lines = csv.DictReader(StringIO(stripped), skipinitialspace=True) if "busbw" in head and "," in head else ()  # fmt: skip
+    lines = (
+        csv.DictReader(StringIO(stripped), skipinitialspace=True)
+        if "busbw" in head and "," in head
+        else ()
+    )
     return [
         {str(key).casefold().strip(): str(cell).strip() for key, cell in row.items()}
         for row in (object_tables(found, "rows") or islice(lines, _MOST_RUNS))

@@ -79,7 +79,10 @@ class Iperf3:
         tolerance=0.10,
         seconds=4.0,
         fabric="network",
-        mark=r"Connecting to host |\[ ID\]|iperf3: |Server listening on |iperf Done|\{\"event\"|(?<![ \t])[ \t]*\"start\":",
+        mark=(
+            r"Connecting to host |\[ ID\]|iperf3: |Server listening on |iperf"
+            r" Done|\{\"event\"|(?<![ \t])[ \t]*\"start\":"
+        ),
         begins=_BEGINS,
     )
 
@@ -251,13 +254,17 @@ def _of_both_ways(end: Table) -> Table:
     return {
         f"sum_{what}{name}": {
             key: sum(
-                value for one, sends in zip(streams, ways, strict=True)
+                value
+                for one, sends in zip(streams, ways, strict=True)
                 if sends is way and is_number(value := as_table(one.get(side)).get(key))
             )
         }
         for way, name in ((True, ""), (False, "_bidir_reverse"))
-        for what, side, key in (("received", "receiver", "bits_per_second"), ("sent", "sender", "retransmits"))
-    }  # fmt: skip
+        for what, side, key in (
+            ("received", "receiver", "bits_per_second"),
+            ("sent", "sender", "retransmits"),
+        )
+    }
 
 
 def _of_old_udp(found: Table) -> list[tuple[str, float]]:
@@ -521,9 +528,13 @@ def _of_row(text: str, table: list[Row], unit: str) -> OutputReading:
         )
         return replace(base, text=f"{why}: measure again on an idle node")
     lost = sum(1 for row in table if (_latency(row) if unit == "us" else _bandwidth(row)) == 0)
-    notes = ("both directions together" if _BOTH_WAYS.search(text) else "", "both ports together" if _TWO_PORTS.search(text) else "",
-             f"{len(levels)} service levels together" if len(levels) > 1 else "",
-             "" if _ended(text) else "its last report on the way", f"{lost} smaller sizes were not measured" if lost else "")  # fmt: skip
+    notes = (
+        "both directions together" if _BOTH_WAYS.search(text) else "",
+        "both ports together" if _TWO_PORTS.search(text) else "",
+        f"{len(levels)} service levels together" if len(levels) > 1 else "",
+        "" if _ended(text) else "its last report on the way",
+        f"{lost} smaller sizes were not measured" if lost else "",
+    )
     return replace(base, status=Outcome.MEASURED, value=value, text=", ".join(filter(None, notes)))
 
 
@@ -711,7 +722,11 @@ class Rping:
             )
         unknown = "" if asked else "how many were asked for is not in it"
         count = float(len(seen))
-        return (OutputReading(status=Outcome.MEASURED, text=unknown, value=count, unit="pings", ranks=2),)  # fmt: skip
+        return (
+            OutputReading(
+                status=Outcome.MEASURED, text=unknown, value=count, unit="pings", ranks=2
+            ),
+        )
 
     def expect(self, reading: OutputReading, known: HardwareFacts) -> ExpectedResult | None:
         of = "came back" if reading.text else "were asked for"

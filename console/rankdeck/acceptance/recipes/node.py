@@ -485,7 +485,9 @@ class Dcgm(WithoutCeiling):
         tests = _worst(outcomes)
         count = Counter(tests.values())
         if count["fail"]:
-            bad = ", ".join(_with_gpus(name, outcomes) for name, outcome in tests.items() if outcome == "fail")  # fmt: skip
+            bad = ", ".join(
+                _with_gpus(name, outcomes) for name, outcome in tests.items() if outcome == "fail"
+            )
             return (failed_reading(f"failed: {bad[:200]}", unit="tests"),)
         if not count["pass"]:
             line = _runtime_error(found) or first_line(text, *_NOT_RUN)
@@ -541,7 +543,9 @@ def _worst(outcomes: Iterable[_Said]) -> dict[str, str]:
 
 def _with_gpus(name: str, outcomes: Iterable[_Said]) -> str:
     """The test, and on which GPUs it failed if that is known."""
-    gpus = dict.fromkeys(of for test, outcome, of in outcomes if (test, outcome) == (name, "fail") and of)  # fmt: skip
+    gpus = dict.fromkeys(
+        of for test, outcome, of in outcomes if (test, outcome) == (name, "fail") and of
+    )
     return f"{name} (GPU {', '.join(gpus)})" if gpus else name
 
 
@@ -557,7 +561,9 @@ def _of_text(text: str) -> list[_Said]:
         if outcome:
             last = found[-1][0] if found else "GPU"
             gpus = _GPUS.search(cells[2])
-            found.append((cells[1][:60] or last, outcome[1].casefold(), gpus[1].strip() if gpus else ""))  # fmt: skip
+            found.append(
+                (cells[1][:60] or last, outcome[1].casefold(), gpus[1].strip() if gpus else "")
+            )
     return found
 
 
@@ -568,6 +574,8 @@ def _of_json(found: Table) -> Iterator[_Said]:
         for test in object_tables(category, "tests"):
             for result in (as_table(test.get("test_summary")), *object_tables(test, "results")):
                 outcome = str(result.get("status"))[:8].casefold()
-                of = next((result[key] for key in ("gpu_ids", "gpu_id", "entity_id") if key in result), "")  # fmt: skip
+                of = next(
+                    (result[key] for key in ("gpu_ids", "gpu_id", "entity_id") if key in result), ""
+                )
                 if outcome in _FROM_WORST:
                     yield clean_line(test.get("name", ""), 60), outcome, clean_line(of, 60)

@@ -165,7 +165,10 @@ def _state(view: SlurmNode, health: Health, *, heard: bool) -> Reason | None:
     if view.state.startswith(("down", "error")):
         return _down(view, heard=heard)
     if view.state == "inval":
-        text = f"Slurm gives it no jobs: less is there than slurm.conf says{_why(view)} · compare `slurmd -C` there with slurm.conf"
+        text = (
+            f"Slurm gives it no jobs: less is there than slurm.conf says{_why(view)} · compare"
+            " `slurmd -C` there with slurm.conf"
+        )
         return Reason("slurm.state", Level.WARN, text)
     if not view.out:
         return None

@@ -219,7 +219,9 @@ class MessagesScreen(BaseScreen):
         self._seen = seen
         # Numbered from the first message on, so that a row keeps its name when others come.
         numbered = zip(range(messages.total, 0, -1), reversed(messages.records), strict=False)
-        self._rows = {str(n): one for n, one in numbered if text.lower() in _words(one)}
+        self._rows = {
+            str(n): one for n, one in numbered if text.lower() in f"{one.source} {one.text}".lower()
+        }
         self.table.empty = no_match("message") if text else NOTHING
         self.table.show(list(self._rows))
         self.table.refresh()
@@ -242,7 +244,3 @@ class MessagesScreen(BaseScreen):
             self.console.copy(
                 f"{printable_line(one.source)}  {printable_line(one.text)}", "this message"
             )
-
-
-def _words(one: LogMessage) -> str:
-    return f"{one.source} {one.text}".lower()

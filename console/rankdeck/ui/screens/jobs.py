@@ -367,13 +367,10 @@ class JobsScreen(SortedScreen):
     def action_cancel(self) -> None:
         if self.table.cursor in self._others:
             self.say("not started by Rankdeck: open it first (enter), then cancel it", "warn")
-        elif self._is_replay(self.table.cursor):
+        elif self.table.cursor in self._jobs and self._jobs[self.table.cursor].plan.replay_of:
             forget_replay(self.console, self.table.cursor)
         elif self.table.cursor:
             ask_cancel(self.console, self.table.cursor)
-
-    def _is_replay(self, row: str) -> bool:
-        return row in self._jobs and bool(self._jobs[row].plan.replay_of)
 
     def rearrange(self) -> None:
         self._arrange()

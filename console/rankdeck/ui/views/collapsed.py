@@ -327,10 +327,10 @@ class DiffView(Rows):
         if isinstance(found, Difference):
             self._show_pair(found)
         else:
-            self._show_branches(found[1], len(self._compared))
-
-    def _show_branches(self, found: tuple[Branch, ...], of: int) -> None:
-        self._table.show(self._title(), [self._branch(branch, of) for branch in found[:SHOWN]])
+            self._table.show(
+                self._title(),
+                [self._branch(branch, len(self._compared)) for branch in found[1][:SHOWN]],
+            )
 
     def _branch(self, branch: Branch, of: int) -> ListEntry:
         ranks = fold_ranks(branch.ranks)

@@ -430,17 +430,20 @@ class MergedView:
         self._scene.watch(self._ranks)
         logs = {rank: self._scene.log(rank) for rank in self._ranks}
         nodes = tuple(dict.fromkeys(one.node for one in ranks))
-        self._merged = MergedLog(logs, self._events_of(nodes, job), fold=self.fold)
+        self._merged = MergedLog(
+            logs,
+            LauncherLog(self._scene, nodes if self.events else (), job.created),
+            fold=self.fold,
+        )
         roles = {one.rank: NODE_ROLES[nodes.index(one.node) % len(NODE_ROLES)] for one in ranks}
         self.view.open(self._merged, prefix_of_ranks(roles))
-
-    def _events_of(self, nodes: tuple[str, ...], job: Job) -> "LauncherLog":
-        return LauncherLog(self._scene, nodes if self.events else (), job.created)
 
     def show(self, job: Job) -> None:
         if self._scene.numbers(job) != self._ranks:
             self.enter(job)
-        self._take_in()
+        until = time.monotonic() + TURN
+        while self._merged.update() and time.monotonic() < until:
+            pass
         title: list[Run] = [(f"ranks {fold_ranks(self._ranks)} by time", "title")]
         title += self._scene.late_words(self._ranks)
         if left := self._merged.waiting:
@@ -452,11 +455,6 @@ class MergedView:
         if not self.events:
             title.append(optional_run("without node events", "dim"))
         self.view.tick(title, self._merged.changes)
-
-    def _take_in(self) -> None:
-        until = time.monotonic() + TURN
-        while self._merged.update() and time.monotonic() < until:
-            pass
 
     def note(self, job: Job) -> str:
         del job

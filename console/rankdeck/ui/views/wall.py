@@ -286,7 +286,8 @@ class WallView:
         ranks = self._scene.ranks(job)
         pages = self._scene.choice.pages(len(ranks), self._size(len(ranks)))
         page = (
-            f"page {self._scene.choice.page + 1}/{pages}  {actions.action_key('previous_page')} {actions.action_key('next_page')}"
+            f"page {self._scene.choice.page + 1}/{pages}  {actions.action_key('previous_page')}"
+            f" {actions.action_key('next_page')}"
             if pages > 1
             else ""
         )

@@ -506,9 +506,12 @@ def draw_box(
     lower = glyphs.corners[2] + glyphs.horizontal * (width - 2) + glyphs.corners[3]
     return [
         upper,
-        *([side, (" ", "text"), *squeeze_runs(one, inner, glyphs.more), (" ", "text"), side] for one in body),
+        *(
+            [side, (" ", "text"), *squeeze_runs(one, inner, glyphs.more), (" ", "text"), side]
+            for one in body
+        ),
         [(lower, side[1])],
-    ]  # fmt: skip
+    ]
 
 
 def join_blocks(blocks: Sequence[Sequence[Runs]], width: int, more: str) -> list[Runs]:

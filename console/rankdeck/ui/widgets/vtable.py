@@ -292,20 +292,12 @@ def fitting_columns(columns: Sequence[Column], width: int) -> list[tuple[Column,
     # The last column needs no gap after it.
     room = width - 1 + GAP
     most = width // 3
-    while len(shown) > 1 and sum(_wanted(c, most) + GAP for c in shown) > room:
-        shown.remove(_first_to_go(shown))
+    while len(shown) > 1 and sum(max(c.width, min(c.least, most)) + GAP for c in shown) > room:
+        shown.remove(min(reversed(shown), key=lambda column: column.keep))
     spare = room - sum(column.width + GAP for column in shown)
     return [
         (column, column.width + max(spare, 0) if column.grow else column.width) for column in shown
     ]
-
-
-def _wanted(column: Column, most: int) -> int:
-    return max(column.width, min(column.least, most))
-
-
-def _first_to_go(shown: Sequence[Column]) -> Column:
-    return min(reversed(shown), key=lambda column: column.keep)
 
 
 def align_runs(runs: Runs, width: int, *, right: bool, more: str) -> list[Run]:
@@ -456,7 +448,9 @@ class FoldList(Scroller, can_focus=True):
             return []
         place, row = self._rows[at]
         runs = fit_runs(shift_runs(row, self.left), width, self.glyphs.more)
-        return [(t, _on(r)) for t, r in runs] if place == self.at else runs
+        return (
+            [(t, f"{r.partition('@')[0]}@selection") for t, r in runs] if place == self.at else runs
+        )
 
     def _position(self) -> str:
         """Which rows are in view, of how many; "" if all are in view."""
@@ -464,10 +458,6 @@ class FoldList(Scroller, can_focus=True):
             return ""
         last = min(self._top + self.body, len(self._rows))
         return f"{self._top + 1:,}-{last:,} of {len(self._rows):,}"
-
-
-def _on(role: str) -> str:
-    return f"{role.partition('@')[0]}@selection"
 
 
 def column_run(text: str, width: int, role: str) -> Run:

@@ -1,23 +1,24 @@
-"""Processes of a lab, found from outside the lab."""
+"""Processes of this machine: children, descendants, command lines; those of a lab too, whose nodes
+are namespaces.
+"""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 
 def children(pid: int) -> list[int]:
-    """The living children of a process."""
-    tasks = Path(f"/proc/{pid}/task/{pid}/children")
+    """The living children of a process, of all its threads; none if it is gone."""
     try:
-        return [int(child) for child in tasks.read_text().split()]
+        lists = [
+            (task / "children").read_text().split() for task in Path(f"/proc/{pid}/task").iterdir()
+        ]
     except OSError:
         return []
+    return sorted(int(child) for words in lists for child in words)
 
 
-def descendants(pid: int) -> Iterator[int]:
-    """A process and all its descendants."""
-    yield pid
-    for child in children(pid):
-        yield from descendants(child)
+def descendants(pid: int) -> list[int]:
+    """A process, then all its descendants, as they are now."""
+    return [pid, *(one for child in children(pid) for one in descendants(child))]
 
 
 def exists(pid: int) -> bool:
