@@ -3,12 +3,11 @@
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankdeck.backends.slurm_settings import granted_instead
 from rankdeck.config.user import Use
 from rankdeck.errors import NodeError, Problem
-from rankdeck.images.bring import ImageAt
 from rankdeck.model.cluster import Node
 from rankdeck.model.job import (
     CancelReport,
@@ -31,15 +30,19 @@ from rankdeck.model.schedulers import (
     SlurmNode,
     SlurmStatus,
 )
-from rankdeck.preflight.findings import Finding
-from rankdeck.rules.progress import job_phases
 from rankdeck_agent.rules.levels import Health
+
+if TYPE_CHECKING:  # each loads much that most commands do without
+    from rankdeck.images.bring import ImageAt
+    from rankdeck.preflight.findings import Finding
 
 Shape = dict[str, Any]
 
 
 def job_shape(job: Job) -> Shape:
     """One job as it is now; `run` and `jobs` print it."""
+    from rankdeck.rules.progress import job_phases  # loads the patterns of users, and statistics
+
     return {
         "job": job.id,
         "name": job.name,
@@ -246,7 +249,7 @@ def health_shape(health: Health) -> Shape:
     }
 
 
-def finding_shape(finding: Finding) -> Shape:
+def finding_shape(finding: "Finding") -> Shape:
     """One finding of preflight; `patch` is key path -> new value, null removes the key."""
     return {
         "check": finding.check,
@@ -258,7 +261,7 @@ def finding_shape(finding: Finding) -> Shape:
     }
 
 
-def image_shape(row: ImageAt | NodeError) -> Shape:
+def image_shape(row: "ImageAt | NodeError") -> Shape:
     """Whether and how an image is on one node; `error` says why that is not known."""
     if isinstance(row, NodeError):
         return {"kind": "unknown", "path": "", "digest": "", "size": None, "error": row.why}

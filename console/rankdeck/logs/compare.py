@@ -230,6 +230,12 @@ class Collapse:
         start = max(self._seen[rank], log.first)
         self.skipped += start - self._seen[rank]
         entries = log.entries(start, most)
+        self.add_lines(rank, entries)
+        self._seen[rank] = start + len(entries)
+        return len(entries)
+
+    def add_lines(self, rank: int, entries: Sequence[Entry]) -> None:
+        """Process lines of a rank."""
         masks, groups = self._masks, self._groups
         for at, stream, _, raw in entries:
             template = masks[raw]
@@ -240,8 +246,6 @@ class Collapse:
             group.newest[rank] = raw
             group.changes += 1
         self.total += len(entries)
-        self._seen[rank] = start + len(entries)
-        return len(entries)
 
     def _begin(self, stream: str, template: bytes, at: float) -> Group:
         if len(self._groups) >= MOST_GROUPS:
