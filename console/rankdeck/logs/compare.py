@@ -33,7 +33,7 @@ def mask_numbers(raw: bytes) -> bytes:
     return (_IN_COLUMN if b"  " in raw else _NUMBER).sub(b"\0", raw)
 
 
-def read_numbers(raw: bytes) -> Numbers:
+def extract_numbers(raw: bytes) -> Numbers:
     """The numbers of a line, in the order of the NULs of its template."""
     raw = _COLOUR.sub(b"", raw)
     return tuple((_IN_COLUMN if b"  " in raw else _NUMBER).findall(raw))
@@ -104,11 +104,11 @@ class Group:
 
     def line(self, rank: int) -> bytes:
         """The newest line of this kind that the rank wrote, without colours."""
-        return fill_template(self.template, read_numbers(self.newest[rank]))
+        return fill_template(self.template, extract_numbers(self.newest[rank]))
 
     def fields(self) -> list[list[bytes]]:
         """For each number of the line, the newest values of all ranks."""
-        numbers = map(read_numbers, self.newest.values())
+        numbers = map(extract_numbers, self.newest.values())
         return [list(column) for column in zip(*numbers, strict=False)]
 
     def text(self) -> bytes:

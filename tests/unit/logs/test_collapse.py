@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.logs.compare import Collapse, fill_template, fold_groups, mask_numbers, read_numbers
+from rankdeck.logs.compare import (
+    Collapse,
+    extract_numbers,
+    fill_template,
+    fold_groups,
+    mask_numbers,
+)
 from rankdeck.model.job import Chunk
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.state.lines import RankLog
@@ -31,7 +37,7 @@ def whole(logs: dict[int, RankLog]) -> Collapse:
 @given(st.binary())
 def test_a_masked_line_can_be_filled_again(raw: bytes) -> None:
     raw = raw.replace(b"\0", b"").replace(b"\x1b", b"")
-    assert fill_template(mask_numbers(raw), read_numbers(raw)) == raw
+    assert fill_template(mask_numbers(raw), extract_numbers(raw)) == raw
 
 
 @pytest.mark.parametrize(
@@ -44,7 +50,7 @@ def test_a_masked_line_can_be_filled_again(raw: bytes) -> None:
     ],
 )
 def test_numbers_are_read_whole(line: bytes, numbers: tuple[bytes, ...]) -> None:
-    assert read_numbers(line) == numbers
+    assert extract_numbers(line) == numbers
     assert mask_numbers(line).count(b"\0") == len(numbers)
 
 
