@@ -23,6 +23,7 @@ each but the first is called by one before it, also of an earlier stretch.
 LINE: Walk = (
     (
         "agent/job/supervisor.py:Supervisor._copy_output",
+        "agent/job/supervisor.py:Supervisor._pump",
         "agent/job/logs.py:Stream.pump",
         "agent/job/logs.py:Stream._write",
     ),

@@ -26,10 +26,13 @@ PER_DEVICE = ("gpu.used", "gpu.mem_used", "gpu.mem_total", "gpu.temp", "gpu.powe
 
 def main() -> None:
     told = json.loads(sys.stdin.readline())
+    # All first, then the answers: a broker that looks every 0.1 s answers all of them at once.
     connected = [
         (name, _connect(told["port"], name, user, password))
         for name, user, password in told["nodes"]
     ]
+    for name, link in connected:
+        _must_be_welcome(name, link)
     print("ready", flush=True)
     begin, step = time.monotonic(), 1 / len(connected)
     for beat in range(int(told["seconds"] * len(connected))):
@@ -59,10 +62,13 @@ def _connect(port: int, name: str, user: str, password: str) -> socket.socket:
     link = socket.create_connection(("127.0.0.1", port), 10)
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     link.sendall(mqtt.connect(name, KEEPALIVE, user, password.encode()))
+    return link
+
+
+def _must_be_welcome(name: str, link: socket.socket) -> None:
     answer = link.recv(4)
     if answer[:1] != b"\x20" or answer[3] != 0:
         raise SystemExit(f"{name}: refused: {answer!r}")
-    return link
 
 
 if __name__ == "__main__":

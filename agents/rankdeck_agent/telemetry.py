@@ -299,10 +299,10 @@ def make_hello(config: Config, *, installed: bool = False) -> Hello:
 
 
 def _phase(config: Config) -> float:
-    """Seconds until the first sample; differs by node, so that nodes
-    started together do not send together.
+    """Seconds until the first sample; differs by node, so that nodes started together do not
+    send together. A command that runs only a moment waits for it, so there it is soon.
     """
-    share = zlib.crc32(config.node.encode()) % 1000 / 1000
+    share = 0.0 if config.brief else zlib.crc32(config.node.encode()) % 1000 / 1000
     return min(0.25, config.period / 2) + share * min(config.period, 1.0)
 
 

@@ -50,7 +50,6 @@ READERS: Mapping[str, str] = {
     "console/rankdeck/cli/verbs.py": "argparse",
     "console/rankdeck/schedulers/slurm/allocations.py": "scontrol",
     "console/rankdeck/config/document.py": "PyYAML",
-    "console/rankdeck/logs/compare.py": "numbers in the lines of programs",
     "console/rankdeck/logs/view.py": "the lines of programs",
     "console/rankdeck/model/safe_text.py": "terminal escape sequences",
     "console/rankdeck/preflight/checks.py": "mpirun --version",

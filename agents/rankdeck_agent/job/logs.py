@@ -25,6 +25,8 @@ from rankdeck_agent.wire.job_events import DiskSpace
 CHUNK = 1 << 16
 _INDEX_PERIOD = 0.02
 _ROWS, _COLUMNS = 80, 200
+_TERMINAL_FULL = 4095
+"""The most that Linux gives in one read of a terminal, however much waits."""
 
 
 class DiskFullError(Exception):
@@ -76,20 +78,35 @@ class Stream:
         """Copy what can be read at once; returns the number of bytes. Raises DiskFullError."""
         if self._waiting:
             raise DiskFullError
+        data = self._read()
+        if len(data) >= _TERMINAL_FULL and self._terminal:
+            data = self._read_on(data)
+        if data:
+            self._stamp()
+            self._write(data)
+        return len(data)
+
+    def _read_on(self, data: bytes) -> bytes:
+        """What can be read at once after these bytes, and they: it is written in one piece."""
+        pieces, size = [data], len(data)
+        with contextlib.suppress(OSError):  # it comes again with the next read
+            while len(pieces[-1]) >= _TERMINAL_FULL and size < CHUNK:
+                pieces.append(self._read())
+                size += len(pieces[-1])
+        return b"".join(pieces)
+
+    def _read(self) -> bytes:
         try:
-            data = os.read(self.fd, CHUNK)
+            return os.read(self.fd, CHUNK)
         except BlockingIOError:
-            return 0
+            return b""
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
             # A session leader with this terminal has ended: open it again for the next rank.
             os.close(self._held)
             self._held = os.open(self._terminal, os.O_RDWR | os.O_NOCTTY)
-            return 0
-        self._stamp()
-        self._write(data)
-        return len(data)
+            return b""
 
     def drain(self, limit: float) -> None:
         """Copy until nothing is left to read, for at most `limit` seconds."""

@@ -347,12 +347,19 @@ def make_cgroup(folder: RunFolder) -> Optional[Path]:
     return group
 
 
-def enter_cgroup(group: Optional[Path], mark: int) -> None:
-    """Mark the calling process and move it into the cgroup, as far as
-    possible; either is enough to find it later.
+def take_mark(mark: int) -> int:
+    """Mark the calling process, as far as possible; returns the mark that it had.
+
+    The mark or the cgroup is enough to find a process of a job later.
     """
+    before, most = resource.getrlimit(_LIMIT)
     with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(_LIMIT, (mark, resource.getrlimit(_LIMIT)[1]))
+        resource.setrlimit(_LIMIT, (mark, most))
+    return before
+
+
+def enter_cgroup(group: Optional[Path]) -> None:
+    """Move the calling process into the cgroup, as far as possible."""
     with contextlib.suppress(OSError):
         if group is not None:
             (group / "cgroup.procs").write_text("0")

@@ -82,6 +82,8 @@ class StartCommand:
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cwd: str
+    by_shim: bool = False
+    """Whether the rank shim runs it, which enters the cgroup by itself."""
 
 
 def process_environment(
@@ -113,7 +115,7 @@ def planned_command(plan: NodePlan, folder: RunFolder, process: ProcessPlan) -> 
     if process.rank is None:
         return StartCommand(process.name, argv, env, cwd)
     env[RANK_VARIABLE] = str(process.rank)
-    return StartCommand(process.name, (str(folder / "rank-shim"), *argv), env, cwd)
+    return StartCommand(process.name, (str(folder / "rank-shim"), *argv), env, cwd, by_shim=True)
 
 
 def with_agent(argv: tuple[str, ...]) -> tuple[str, ...]:
@@ -143,18 +145,21 @@ def start_process(
 
     `outputs` are the descriptors for stdout and stderr.
     """
+    # With a function to call in the child, Python copies the whole supervisor for each start.
+    enters = group is not None and not command.by_shim
     mark = processes.mark_of(command.env[JOB_VARIABLE], command.env[NODE_VARIABLE])
     try:
-        return subprocess.Popen(
-            command.argv,
-            env=dict(command.env),
-            cwd=command.cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=outputs[0],
-            stderr=outputs[1],
-            start_new_session=True,
-            preexec_fn=lambda: _enter(group, mark),
-        )
+        with _as_process_of_job(mark):
+            return subprocess.Popen(
+                command.argv,
+                env=dict(command.env),
+                cwd=command.cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=outputs[0],
+                stderr=outputs[1],
+                start_new_session=True,
+                preexec_fn=(lambda: processes.enter_cgroup(group)) if enters else None,
+            )
     except OSError as error:
         why = f"{command.name} cannot start: {error.strerror}"
         raise StartError(why, _CODES.get(error.errno or 0, NOT_STARTED)) from error
@@ -162,10 +167,19 @@ def start_process(
         raise StartError(f"{command.name} cannot start: {error}") from error
 
 
-def _enter(group: Optional[Path], mark: int) -> None:
-    """Run in the child before its program."""
-    os.umask(JOB_UMASK)
-    processes.enter_cgroup(group, mark)
+@contextlib.contextmanager
+def _as_process_of_job(mark: int) -> Generator[None, None, None]:
+    """Have the umask and the mark of the job's processes, for a child to inherit.
+
+    A cancel that looks meanwhile spares the supervisor by its pid.
+    """
+    umask = os.umask(JOB_UMASK)
+    before = processes.take_mark(mark)
+    try:
+        yield
+    finally:
+        processes.take_mark(before)
+        os.umask(umask)
 
 
 RANK_SHIM = r"""#!/bin/sh
@@ -192,6 +206,9 @@ fi
 # A launcher may have passed on the first node's folder and name: put our own.
 { read -r RANKDECK_RUN; read -r RANKDECK_JOB; read -r RANKDECK_NODE; } <"$run/self"
 export RANKDECK_RUN RANKDECK_JOB RANKDECK_NODE
+# Into the cgroup of the job, before anything is started.
+read -r rest 2>/dev/null <"$RANKDECK_RUN/cgroup"
+[ -z "$rest" ] || echo 0 2>/dev/null >"$rest/cgroup.procs"
 control=$RANKDECK_RUN/control
 place=$RANKDECK_RUN/rank.$rank
 out=$place/tty err=$place/fifo
@@ -209,12 +226,15 @@ if [ -n "$MASTER_ADDR" ] && [ "$RANKDECK_WITNESS" != off ] && [ -r "$inside/site
 fi
 trap : TERM INT USR1 USR2 HUP
 # What we write is the user's alone; what the program makes is as its launcher has it.
-mask=$(umask)
-umask 077
-host=${SLURMD_NODENAME:-$(uname -n)}
+# Where the supervisor made the files, nothing is asked of other programs: each would cost a fork.
+mask= host=
+if ! [ -p "$err" ]; then
+    mask=$(umask) host=${SLURMD_NODENAME:-$(uname -n)}
+    umask 077
+fi
 marks=$RANKDECK_RUN/marks/${SLURM_RESTART_COUNT:-0}
 (
-    umask "$mask"
+    [ -z "$mask" ] || umask "$mask"
     # In the child, so that a session leader does not make the tty its controlling one.
     read -r pid rest </proc/self/stat
     if [ -p "$err" ]; then
@@ -227,6 +247,7 @@ marks=$RANKDECK_RUN/marks/${SLURM_RESTART_COUNT:-0}
     exec "$@"
 ) >>"$out" 2>>"$err"
 status=$?
+umask 077
 [ ! -d "${marks%/*}" ] || : >"$marks.$rank.ended.$status"
 printf '%s\n' "$status" >"$place/exit"
 [ ! -p "$control" ] || printf 'exited %s %s\n' "$rank" "$status" 1<>"$control"

@@ -247,22 +247,30 @@ class Supervisor:
     # ---- one turn ----------------------------------------------------------------------
 
     def _copy_output(self) -> None:
-        """Wait for output, a message or the end of a child, at most _TICK
-        seconds; copy output to the logs.
+        """Copy output to the logs until there is something else to do (a message, the end
+        of a child), at most _TICK seconds.
         """
-        for key, _ in self._selector.select(_TICK):
-            if key.fd == self._wakeup:
+        until = time.monotonic() + _TICK
+        only_output = True
+        while only_output:
+            left = until - time.monotonic()
+            ready = [key for key, _ in self._selector.select(max(left, 0.0))]
+            streams = [key for key in ready if isinstance(key.data, Stream)]
+            only_output = left > 0 and 0 < len(streams) == len(ready)
+            if any(key.fd == self._wakeup for key in ready):
                 os.read(self._wakeup, 4096)
-            if not isinstance(key.data, Stream):
-                continue
-            try:
-                key.data.pump()
-            except DiskFullError:
-                self._space.block(key.data)
-            except OSError as error:
-                self._selector.unregister(key.fd)
-                text = f"the output of a rank can no longer be read: {error}"
-                self._journal.add(Trouble(text))
+            for key in streams:
+                self._pump(key)
+
+    def _pump(self, key: selectors.SelectorKey) -> None:
+        try:
+            key.data.pump()
+        except DiskFullError:
+            self._space.block(key.data)
+        except OSError as error:
+            self._selector.unregister(key.fd)
+            text = f"the output of a rank can no longer be read: {error}"
+            self._journal.add(Trouble(text))
 
     def _look_around(self) -> None:
         """Handle messages, reap children and, every _RETRY seconds, check everything else."""

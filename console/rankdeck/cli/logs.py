@@ -349,8 +349,9 @@ async def print_collapsed(reader: OutputReader, *, as_json: bool) -> None:
     """
     collapse = Collapse(reader.logs)
     await reader.read(
-        lambda _, line: collapse.add(
-            line.rank, line.at, line.stream, line.text.encode("utf-8", "replace")
+        lambda _, line: collapse.add_lines(
+            line.rank,
+            [(line.at, line.stream, line.offset, line.text.encode("utf-8", "replace"))],
         )
     )
     if silent := collapse.silent():

@@ -5,8 +5,7 @@ import json
 import os
 import select
 import sys
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 from rankdeck.errors import (
@@ -67,9 +66,13 @@ def print_text(text: str = "") -> None:
 
 def say_line(prefix: str, text: str) -> None:
     """Print a line of a rank, with its colours if stdout is a terminal."""
-    terminal = is_terminal()
-    colours = terminal and "NO_COLOR" not in os.environ
-    _put(_safe(prefix, terminal=terminal) + _safe(text, terminal=terminal, colours=colours))
+    line = prefix + text
+    # Most lines are plain: what stdout is need not be asked a hundred thousand times a second.
+    if not (line.isascii() and line.isprintable()):
+        terminal = is_terminal()
+        colours = terminal and "NO_COLOR" not in os.environ
+        line = _safe(prefix, terminal=terminal) + _safe(text, terminal=terminal, colours=colours)
+    _put(line)
 
 
 def say_object(value: Mapping[str, Any]) -> None:
@@ -101,8 +104,10 @@ def say_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 def flush_stdout() -> None:
     """Flush stdout, so that a reader of a pipe sees all of it."""
     if sys.stdout is not None:
-        with _reported():
+        try:
             sys.stdout.flush()
+        except OSError as error:
+            raise _failed(error) from error
 
 
 def require_reader() -> None:
@@ -155,23 +160,21 @@ def is_terminal() -> bool:
 def _put(line: str) -> None:
     if sys.stdout is None:  # closed by the caller: `>&-`
         raise OutputError("stdout is closed: the answer has nowhere to go")
-    with _reported():
-        print(line)
-
-
-@contextmanager
-def _reported() -> Generator[None]:
-    """Turn a failed write, such as on a full disk, into OutputError; a reader
-    or terminal that went away is no error.
-    """
     try:
-        yield
-    except BrokenPipeError:
-        raise
+        sys.stdout.write(line + "\n")
     except OSError as error:
-        require_reader()
-        close_quietly()
-        raise OutputError(f"stdout cannot be written: {error.strerror}") from error
+        raise _failed(error) from error
+
+
+def _failed(error: OSError) -> OSError | OutputError:
+    """What to raise for a failed write, such as on a full disk: an OutputError; a reader or
+    terminal that went away is no error.
+    """
+    if isinstance(error, BrokenPipeError):
+        return error
+    require_reader()
+    close_quietly()
+    return OutputError(f"stdout cannot be written: {error.strerror}")
 
 
 BARE = frozenset({"dumb", "unknown"})

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rankdeck.config.user import Use
 from rankdeck.errors import NodeError, Problem
-from rankdeck.images.bring import ImageAt
 from rankdeck.model.cluster import Node
 from rankdeck.model.job import (
     CancelReport,
@@ -25,19 +24,21 @@ from rankdeck.model.leftovers import Cleaned, CleanOrder, CleanReport, total_lef
 from rankdeck.model.process import RankUse
 from rankdeck.model.queue import QueueJob, QueueStatus
 from rankdeck.model.scheduler_node import SchedulerNode
-from rankdeck.preflight.findings import Finding
-from rankdeck.rules.progress import job_phases
-from rankdeck.schedulers.slurm.settings import granted_instead
 from rankdeck_agent.rules.levels import Health
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # each loads much that most commands do without
     from _typeshed import DataclassInstance
+
+    from rankdeck.images.bring import ImageAt
+    from rankdeck.preflight.findings import Finding
 
 Shape = dict[str, Any]
 
 
 def job_shape(job: Job) -> Shape:
     """One job as it is now; `run` and `jobs` print it."""
+    from rankdeck.rules.progress import job_phases  # loads the patterns of users, and statistics
+
     return {
         "job": job.id,
         "name": job.name,
@@ -240,7 +241,7 @@ def health_shape(health: Health) -> Shape:
     }
 
 
-def finding_shape(finding: Finding) -> Shape:
+def finding_shape(finding: "Finding") -> Shape:
     """One finding of preflight; `patch` is key path -> new value, null removes the key."""
     return {
         "check": finding.check,
@@ -252,7 +253,7 @@ def finding_shape(finding: Finding) -> Shape:
     }
 
 
-def image_shape(row: ImageAt | NodeError) -> Shape:
+def image_shape(row: "ImageAt | NodeError") -> Shape:
     """Whether and how an image is on one node; `error` says why that is not known."""
     if isinstance(row, NodeError):
         return {"kind": "unknown", "path": "", "digest": "", "size": None, "error": row.why}

@@ -13,8 +13,12 @@ from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.safe_text import printable_line
 from rankdeck.state.lines import Entry, Line, RankLog, line_of
 
-_NUMBER = re.compile(rb"((?:(?<= ) +)?(?:0[xX][0-9a-fA-F]+|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?))")
-"""A number, with the spaces before it that align a column: `step   9` and
+_NUMBER = re.compile(
+    rb"[\d-](?:(?<=0)[xX][\da-fA-F]+|(?:(?<!-)|(?=\d))\d*(?:\.\d+)?(?:[eE][+-]?\d+)?)"
+)
+"""A number. It begins with a class of characters, for which `re` looks without trying the rest."""
+_IN_COLUMN = re.compile(rb"(?:(?<= ) +)?" + _NUMBER.pattern)
+"""The same, with the spaces before it that align a column: `step   9` and
 `step  10` are the same kind of line.
 """
 _COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
@@ -22,16 +26,17 @@ _COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
 Numbers = tuple[bytes, ...]
 
 
-def mask_numbers(raw: bytes) -> tuple[bytes, Numbers]:
-    """(template, numbers): the line with a NUL in place of each number,
-    without colours; and the numbers.
-    """
+def mask_numbers(raw: bytes) -> bytes:
+    """The template of a line: without colours, with a NUL in place of each number."""
     if b"\x1b" in raw:
         raw = _COLOUR.sub(b"", raw)
-    parts = _NUMBER.split(raw)
-    if len(parts) == 1:
-        return raw, ()
-    return b"\0".join(parts[::2]), tuple(parts[1::2])
+    return (_IN_COLUMN if b"  " in raw else _NUMBER).sub(b"\0", raw)
+
+
+def extract_numbers(raw: bytes) -> Numbers:
+    """The numbers of a line, in the order of the NULs of its template."""
+    raw = _COLOUR.sub(b"", raw)
+    return tuple((_IN_COLUMN if b"  " in raw else _NUMBER).findall(raw))
 
 
 def fill_template(template: bytes, numbers: Numbers) -> bytes:
@@ -88,8 +93,8 @@ class Group:
     """Epoch seconds of the first line."""
     counts: dict[int, int] = field(default_factory=dict[int, int])
     """Rank -> how often it wrote such a line."""
-    newest: dict[int, Numbers] = field(default_factory=dict[int, Numbers])
-    """Rank -> numbers of its newest line."""
+    newest: dict[int, bytes] = field(default_factory=dict[int, bytes])
+    """Rank -> its newest line."""
     _judged: tuple[int, tuple[Outlier, ...]] = (-1, ())
     changes: int = 0
 
@@ -98,12 +103,13 @@ class Group:
         return sum(self.counts.values())
 
     def line(self, rank: int) -> bytes:
-        """The newest line of this kind that the rank wrote."""
-        return fill_template(self.template, self.newest[rank])
+        """The newest line of this kind that the rank wrote, without colours."""
+        return fill_template(self.template, extract_numbers(self.newest[rank]))
 
     def fields(self) -> list[list[bytes]]:
         """For each number of the line, the newest values of all ranks."""
-        return [list(column) for column in zip(*self.newest.values(), strict=False)]
+        numbers = map(extract_numbers, self.newest.values())
+        return [list(column) for column in zip(*numbers, strict=False)]
 
     def text(self) -> bytes:
         """The line with each number that differs between the ranks as `least..most`."""
@@ -156,10 +162,10 @@ def _unlike(place: int, ranks: tuple[int, ...], column: list[bytes]) -> list[tup
     ]
 
 
-class _Masks(dict[bytes, tuple[bytes, Numbers]]):
-    """Line -> its mask, made at first use; all are forgotten if there are too many."""
+class _Masks(dict[bytes, bytes]):
+    """Line -> its template, made at first use; all are forgotten if there are too many."""
 
-    def __missing__(self, raw: bytes) -> tuple[bytes, Numbers]:
+    def __missing__(self, raw: bytes) -> bytes:
         if len(self) >= MOST_KNOWN:
             self.clear()
         found = self[raw] = mask_numbers(raw)
@@ -224,21 +230,22 @@ class Collapse:
         start = max(self._seen[rank], log.first)
         self.skipped += start - self._seen[rank]
         entries = log.entries(start, most)
-        for at, stream, _, raw in entries:
-            self.add(rank, at, stream, raw)
+        self.add_lines(rank, entries)
         self._seen[rank] = start + len(entries)
         return len(entries)
 
-    def add(self, rank: int, at: float, stream: str, raw: bytes) -> None:
-        """Process one line."""
-        self.total += 1
-        template, numbers = self._masks[raw]
-        group = self._groups.get((stream, template))
-        if group is None:
-            group = self._begin(stream, template, at)
-        group.counts[rank] = group.counts.get(rank, 0) + 1
-        group.newest[rank] = numbers
-        group.changes += 1
+    def add_lines(self, rank: int, entries: Sequence[Entry]) -> None:
+        """Process lines of a rank."""
+        masks, groups = self._masks, self._groups
+        for at, stream, _, raw in entries:
+            template = masks[raw]
+            group = groups.get((stream, template))
+            if group is None:
+                group = self._begin(stream, template, at)
+            group.counts[rank] = group.counts.get(rank, 0) + 1
+            group.newest[rank] = raw
+            group.changes += 1
+        self.total += len(entries)
 
     def _begin(self, stream: str, template: bytes, at: float) -> Group:
         if len(self._groups) >= MOST_GROUPS:
@@ -435,7 +442,7 @@ class Comparison:
         self.total += 1
         kept = self.sides[rank][STREAMS.index(entry[1])]
         kept.entries.append(entry)
-        kept.masks.append(self._masks[entry[3]][0])
+        kept.masks.append(self._masks[entry[3]])
 
     def _fill(self, rank: int) -> None:
         self._room[rank] = 0
@@ -578,7 +585,7 @@ def group_branches(sides: Mapping[int, Side]) -> Steps[tuple[int, tuple[Branch, 
 def _key(first: Divergence | None) -> tuple[object, ...]:
     if first is None:
         return ()
-    left = first.left and mask_numbers(first.left.text.encode("utf-8", "replace"))[0]
+    left = first.left and mask_numbers(first.left.text.encode("utf-8", "replace"))
     return first.stream, first.place, left
 
 

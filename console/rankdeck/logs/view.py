@@ -543,7 +543,7 @@ def pick_troubles() -> Picked:
             if TROUBLE.search(shown) is None:
                 return False
             known = len(seen)
-            seen.add(mask_numbers(shown.encode("utf-8", "replace"))[0])
+            seen.add(mask_numbers(shown.encode("utf-8", "replace")))
             return len(seen) > known
 
         return fits

@@ -83,7 +83,8 @@ class Lines(Sequence[Line]):
     def __getitem__(self, index: slice) -> tuple[Line, ...]: ...
     def __getitem__(self, index: int | slice) -> Line | tuple[Line, ...]:
         if isinstance(index, slice):
-            return tuple(self._line(self._entries[i]) for i in range(*index.indices(len(self))))
+            entries, rank = self._entries, self._rank
+            return tuple(line_of(rank, entries[i]) for i in range(*index.indices(len(entries))))
         return self._line(self._entries[index])
 
     def __iter__(self) -> Iterator[Line]:

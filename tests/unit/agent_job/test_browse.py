@@ -199,3 +199,24 @@ def test_a_log_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
         browse.log_path(folder, 7, "out")
     with pytest.raises(FolderError, match="has no"):
         browse.log_path(folder, 0, "../../plan.json")
+
+
+def test_a_line_that_is_read_in_part_matches_nothing_yet(log: Path) -> None:
+    head = b"aaa\n" + b"." * (browse.BLOCK - 5) + b"\n"
+    log.write_bytes(head + b"a" * 5000 + b"b\n" + b"aaa\n")
+    one = browse.LogSearch(log, browse.RegexQuery("^a+$"))
+
+    assert ask(one, 4, back=False).at == len(head) + 5002
+    assert ask(one, len(head) + 5002, back=True).at == 0
+
+
+def test_holes_are_looked_for_once_for_many_blocks(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.write_bytes(b"a line\n" * browse.BLOCK)
+    looked: list[int] = []
+    lseek = os.lseek
+    monkeypatch.setattr(os, "lseek", lambda *asked: looked.append(asked[2]) or lseek(*asked))
+
+    assert ask(browse.LogSearch(log, browse.TextQuery("zzz")), 0, back=False).lines == 0
+    assert looked.count(os.SEEK_HOLE) == 1

@@ -1,6 +1,10 @@
 """Reading logs back with their times."""
 
-from rankdeck_agent.job.logs import LogReader, TailReader
+import contextlib
+import os
+import time
+
+from rankdeck_agent.job.logs import LogReader, TailReader, terminal_stream
 from rankdeck_agent.text import plain_line
 
 
@@ -33,3 +37,29 @@ def test_a_tail_counts_lines_and_gives_the_last_that_is_not_empty(tmp_path):
 
 def test_plain_text_holds_no_control_character():
     assert plain_line("a\x1b[2J\nb\x9bc") == "a [2J b c"
+
+
+def _filled(handle: int, line: bytes) -> int:
+    """Bytes that were written to a terminal until it took no more."""
+    sent = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            sent += os.write(handle, line * 64)
+    return sent
+
+
+def test_what_waits_in_a_terminal_is_copied_in_one_piece(tmp_path):
+    # Linux gives 4,095 bytes in a read: a write for each of them costs more than the copy.
+    stream, line = terminal_stream(tmp_path / "tty", tmp_path / "out"), b"a line of a rank\n"
+    handle = os.open(tmp_path / "tty", os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+    sent, most = 0, 0
+    deadline = time.monotonic() + 30
+    while most <= 4095 and time.monotonic() < deadline:
+        sent += _filled(handle, line)
+        most = max(most, stream.pump())
+    assert most > 4095
+
+    while (tmp_path / "out").stat().st_size < sent and time.monotonic() < deadline:
+        stream.drain(1)
+    assert (tmp_path / "out").stat().st_size == sent
+    os.close(handle)

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.logs.compare import Collapse, fill_template, fold_groups, mask_numbers
+from rankdeck.logs.compare import (
+    Collapse,
+    extract_numbers,
+    fill_template,
+    fold_groups,
+    mask_numbers,
+)
 from rankdeck.model.job import Chunk
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.state.lines import RankLog
@@ -31,9 +37,21 @@ def whole(logs: dict[int, RankLog]) -> Collapse:
 @given(st.binary())
 def test_a_masked_line_can_be_filled_again(raw: bytes) -> None:
     raw = raw.replace(b"\0", b"").replace(b"\x1b", b"")
-    template, numbers = mask_numbers(raw)
+    assert fill_template(mask_numbers(raw), extract_numbers(raw)) == raw
 
-    assert fill_template(template, numbers) == raw
+
+@pytest.mark.parametrize(
+    ("line", "numbers"),
+    [
+        (b"step   9 of 10", (b"  9", b"10")),  # all but one space before a number align a column
+        (b"loss -2.5e-3, lr 1e-4", (b"-2.5e-3", b"1e-4")),
+        (b"at 0x1F and 0xzz", (b"0x1F", b"0")),
+        (b"5-3 -- 1.", (b"5", b"-3", b"1")),
+    ],
+)
+def test_numbers_are_read_whole(line: bytes, numbers: tuple[bytes, ...]) -> None:
+    assert extract_numbers(line) == numbers
+    assert mask_numbers(line).count(b"\0") == len(numbers)
 
 
 @given(st.dictionaries(st.integers(0, 20), LINES, max_size=8))
@@ -43,7 +61,7 @@ def test_every_line_of_every_rank_is_in_exactly_one_group(
     collapse = whole(logs_of(texts))
 
     for rank, lines in texts.items():
-        wanted = Counter(mask_numbers(line.encode())[0] for line in lines)
+        wanted = Counter(mask_numbers(line.encode()) for line in lines)
         found = {g.template: g.counts[rank] for g in collapse.groups if rank in g.counts}
         assert found == dict(wanted)
     assert collapse.total == sum(map(len, texts.values()))

@@ -1,0 +1,116 @@
+"""The supervisor of a job beside programs that do a part of its work: starts of ranks beside a
+loop of `sh`, output of 20 MB/s beside `script` and `tee`, memory beside mpirun.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+
+from benchmarks.measure import environment, run_once
+from benchmarks.result import MissingError, Result
+
+RANKS = 170
+"""Plain ranks on one node: 512 on three nodes."""
+WRITTEN = 40
+"""MB that a rank writes, at 20 MB/s."""
+LAUNCHED = 64
+"""Ranks whose supervisor and shims are weighed."""
+ROUNDS = 3
+STARTS = 5.0
+"""Milliseconds of CPU for the start and the end of a rank."""
+MPIRUN = Path(sys.executable).parent / "mpirun"
+WRITER = """
+import os, sys, time
+block = b"".join(b"step %d loss 2.5 tok/s 11800 and so on and on\\n" % n for n in range(400))
+sent, begin = 0, time.monotonic()
+while sent < int(sys.argv[1]) * 1_000_000:
+    sent += os.write(1, block)
+    time.sleep(max(0.0, begin + sent / 20e6 - time.monotonic()))
+"""
+
+
+def run() -> list[Result]:
+    """CPU of everything that is started, and memory (shared pages divided among their users)."""
+    if missing := [name for name in ("script", "tee") if not shutil.which(name)]:
+        raise MissingError(f"no `{missing[0]}` to compare with")
+    with tempfile.TemporaryDirectory(prefix="rankdeck-bench.") as folder:
+        writer = Path(folder) / "writer.py"
+        writer.write_text(WRITER)
+        return [*_starts(folder), *_output(folder, str(writer)), *_memory(folder)]
+
+
+def _starts(folder: str) -> list[Result]:
+    loop = (
+        f"i=0; while [ $i -lt {RANKS} ]; do (true; /bin/true) >/dev/null & i=$((i+1)); done; wait"
+    )
+    ours = _median(lambda: _job(folder, RANKS, ("true",))["cpu"])
+    peer = _median(lambda: run_once(("sh", "-c", loop), environment())[1])
+    return [
+        Result(
+            name="start of a rank", value=ours / RANKS * 1e3, unit="ms CPU", peer="a loop of sh",
+            peer_value=peer / RANKS * 1e3, budget=STARTS, on_ratio=False, note=f"{RANKS} ranks",
+            limit="a shell a rank, its terminal and its records",
+        )
+    ]  # fmt: skip
+
+
+def _output(folder: str, writer: str) -> list[Result]:
+    command = (sys.executable, writer, str(WRITTEN))
+    line = " ".join(command)
+    per_gb = 1000 / WRITTEN
+    # The writer itself costs the same each time: what it costs into a file is taken off.
+    bare = _median(lambda: _shell(f"{line} >{folder}/bare"))
+    ours = _median(lambda: _job(folder, 1, command)["supervisor"])
+    script = _median(lambda: _shell(f"script -qc '{line}' {folder}/script")) - bare
+    tee = _median(lambda: _shell(f"{line} | tee {folder}/tee")) - bare
+    why = "Linux gives 4 KB in a read of a terminal, which C programs need to write line by line"
+    peers = {"script": (script, 0.6), "tee": (tee, None)}
+    return [
+        Result(
+            name=f"20 MB/s of a rank, {peer}", value=ours * per_gb, unit="CPU s/GB", peer=peer,
+            peer_value=value * per_gb, budget=budget, limit=why,
+        )
+        for peer, (value, budget) in peers.items()
+    ]  # fmt: skip
+
+
+def _memory(folder: str) -> list[Result]:
+    ours = _job(folder, LAUNCHED, ("sleep", "600"))["memory"]
+    peer = None
+    if MPIRUN.exists():
+        peer = _answer(folder, {"mpirun": str(MPIRUN), "ranks": LAUNCHED})["memory"]
+    return [
+        Result(
+            name="memory of a rank", value=ours / LAUNCHED, unit="KiB",
+            peer="bare mpirun" if peer else "", peer_value=peer and peer / LAUNCHED,
+            note=f"supervisor and shims of {LAUNCHED} ranks", limit="a shell a rank",
+        )
+    ]  # fmt: skip
+
+
+def _median(measured: Callable[[], float]) -> float:
+    return median(measured() for _ in range(ROUNDS))
+
+
+def _shell(line: str) -> float:
+    argv = ("sh", "-c", f"{line} >/dev/null" if ">" not in line else line)
+    return run_once(argv, environment(SHELL="/bin/sh"), 300)[1]
+
+
+def _job(folder: str, ranks: int, command: Sequence[str]) -> dict[str, float]:
+    """What a job of one node takes, started as a console does."""
+    return _answer(folder, {"command": list(command), "ranks": ranks})
+
+
+def _answer(folder: str, asked: dict[str, object]) -> dict[str, float]:
+    found = subprocess.run(
+        (sys.executable, "-m", "benchmarks.supervisor_app"), input=json.dumps(asked).encode(),
+        env=environment(RANKDECK_STATE=folder, HOME=folder), stdout=subprocess.PIPE,
+        check=True, timeout=300,
+    )  # fmt: skip
+    return json.loads(found.stdout)
