@@ -6,8 +6,8 @@ sshd through a port on loopback. Image and a snapshot of the running machines ar
 in the cache folder: a lab is up in seconds. It takes the cores of a small machine, so tests skip
 unless RANKDECK_RDMA_LAB is set, as `make rdma` does.
 
-A test that cuts the link, fills the disk or reboots must undo that: the tests of a file share one
-lab. `python -m tests.support.rdma_lab` brings one up by hand.
+A test that cuts the link, fills the disk or reboots must undo that: all tests share one lab.
+`python -m tests.support.rdma_lab` brings one up by hand.
 """
 
 import fcntl
@@ -162,6 +162,7 @@ class RdmaLab:
             "known_hosts": str(self.folder / "known_hosts"),
             "config": "none",
             "connect_limit": 180,
+            "patience": 10,
         }
         content = {"cluster": "rxe", "nodes": nodes, "ssh": access, "network": "10.9.0.0/24"}
         file = self.folder / "cluster.yaml"
@@ -181,7 +182,7 @@ def running() -> Iterator[RdmaLab]:
             lab.down()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def rdma_lab() -> Iterator[RdmaLab]:
     """Give two nodes rxe1 and rxe2 with real RDMA; skips the test where there can be none."""
     if why := missing():

@@ -1,4 +1,4 @@
-"""Brings an RDMA lab up and says how to use it: `RANKDECK_RDMA_LAB=1 python -m tests.support.rdma_lab`."""
+"""Brings an RDMA lab up and says how to use it, if RANKDECK_RDMA_LAB=1 is set."""
 
 import shlex
 import sys
