@@ -46,7 +46,9 @@ async def told_of(tmp_path, program, kinds, limit=40.0, patience=1.0):
     """The first event of one of these kinds about a node with that agent, and all before it."""
     async with console(tmp_path, ("n1", "n2")) as one:
         job = await one.launch("sleep 600")
-        agents = Agents(one.connections, lying_python(one.nodes.sshd["n2"].home, program), patience=patience)
+        agents = Agents(
+            one.connections, lying_python(one.nodes.sshd["n2"].home, program), patience=patience
+        )
         plan = one.jobs.job(job).plan
         follower = SshFollower(agents, plan, {}, JobPositions().of, lost_after=2)
         heard = []
