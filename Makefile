@@ -29,11 +29,11 @@ FAILED := .pytest_cache/tier
 # More than so many is no accident.
 STARVED := 5
 
-.PHONY: help setup dev demo test thorough fast check bench house sbom update man pictures clean
+.PHONY: help setup dev demo test thorough rdma fast check bench house sbom update man pictures clean
 
 help:
 	@sed -n 's/^# //p' $(firstword $(MAKEFILE_LIST)); \
-	echo "also: setup dev bench house sbom update man pictures clean"
+	echo "also: setup dev rdma bench house sbom update man pictures clean"
 
 setup: $(VENV)/.setup
 dev: $(VENV)/.dev
@@ -71,6 +71,12 @@ thorough: dev
 	tests/support/packages.sh
 	tests/support/torch.sh $(BIN)/python
 	$(call tested,thorough)
+
+# Real RDMA in two virtual machines, one test after the other: they need the cores. `make thorough` skips these.
+rdma: export RANKDECK_RDMA_LAB := 1
+rdma: dev
+	tests/support/packages.sh
+	$(PYTEST) -rs $(EXTRA_PYTEST) tests/integration/test_rdma_ports.py tests/integration/test_two_kernels.py
 
 # Two processes a core: some of these wait, and each process loads the same modules: none of what starts real programs.
 fast: dev

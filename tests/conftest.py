@@ -16,9 +16,18 @@ from tests.support.kubernetes import kubectl, kubernetes
 from tests.support.lab import lab, root_lab, slurm_lab
 from tests.support.parallel import order, pytest_xdist_make_scheduler
 from tests.support.programs import search_path
+from tests.support.rdma_lab import rdma_lab
 from tests.support.tiers import is_thorough
 
-__all__ = ["kubectl", "kubernetes", "lab", "pytest_xdist_make_scheduler", "root_lab", "slurm_lab"]
+__all__ = [
+    "kubectl",
+    "kubernetes",
+    "lab",
+    "pytest_xdist_make_scheduler",
+    "rdma_lab",
+    "root_lab",
+    "slurm_lab",
+]
 os.environ["PATH"] = search_path()
 # Keep compiled modules, as an installation does: this saves a third of the time of each command.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -24,6 +24,9 @@ now = '{"kind":"now","at":%f}' % time.time()
 for line in (now, 'no frame', '{"kind":5}', now):
     print(line, flush=True)
 time.sleep(600)"""
+SLOW = """import os, sys, time
+time.sleep(5)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"""
 
 
 def lying_python(home, program):
@@ -33,17 +36,19 @@ def lying_python(home, program):
     python, script = home / "python", home / "liar.py"
     script.write_text(program)
     python.write_text(
-        f'#!/bin/sh\ncase "$HOME:$1 $2" in {home}:"-E "*.pyz) exec {sys.executable} {script};; esac\nexec {sys.executable} "$@"\n'
+        f'#!/bin/sh\ncase "$HOME:$1 $2" in {home}:"-E "*.pyz) exec {sys.executable} {script} "$@";; esac\nexec {sys.executable} "$@"\n'
     )
     python.chmod(0o700)
     return str(python)
 
 
-async def told_of(tmp_path, program, kinds, limit=40.0):
+async def told_of(tmp_path, program, kinds, limit=40.0, patience=1.0):
     """The first event of one of these kinds about a node with that agent, and all before it."""
     async with console(tmp_path, ("n1", "n2")) as one:
         job = await one.launch("sleep 600")
-        agents = Agents(one.connections, lying_python(one.nodes.sshd["n2"].home, program))
+        agents = Agents(
+            one.connections, lying_python(one.nodes.sshd["n2"].home, program), patience=patience
+        )
         plan = one.jobs.job(job).plan
         follower = SshFollower(agents, plan, {}, JobPositions().of, lost_after=2)
         heard = []
@@ -63,6 +68,17 @@ async def test_an_agent_that_says_nothing_does_not_answer(tmp_path, monkeypatch)
 
     assert "said nothing for 3 s" in heard[-1].body.why
     assert not [event for event in heard if event.kind == "connected"]
+
+
+@pytest.mark.parametrize("patience", [1.0, 6.0], ids=["each-longer", "patience"])
+async def test_an_agent_that_starts_slowly_is_heard_at_last(
+    tmp_path, monkeypatch, patience
+) -> None:
+    monkeypatch.setattr(follow, "SILENT_AFTER", 2)
+
+    heard = await told_of(tmp_path, SLOW, ("connected",), 240.0, patience)
+
+    assert heard[-1].kind == "connected"
 
 
 @pytest.mark.left_out("import sys; *")

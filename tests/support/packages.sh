@@ -18,6 +18,8 @@ files=(lib/openssh/regress/misc/sk-dummy/sk-dummy.so:openssh-tests sbin/krb5kdc:
 for library in libkdb5-10 libkadm5srv-mit12 libkadm5clnt-mit12 libgssrpc4 libverto1 libverto-libev1 libev4; do
     files+=("share/doc/$library:$library")
 done
+# The RDMA lab's: nothing else needs them, and it runs only if asked for.
+[ -z "${RANKDECK_RDMA_LAB:-}" ] || tools+=(qemu-system-x86_64:qemu-system-x86 qemu-img:qemu-utils cpio:cpio mke2fs:e2fsprogs)
 # With arguments only these servers: what benchmarks compare with.
 if [ $# -gt 0 ]; then tools=() files=() servers=("$@"); fi
 

@@ -14,6 +14,7 @@ import pytest
 
 TOGETHER: Mapping[str, str] = {
     "test_containers": "root lab",
+    "test_rdma_ports": "RDMA lab",
     "test_root_images": "root lab",
     "test_root_lab": "root lab",
     "test_root_preflight": "root lab",
@@ -23,11 +24,13 @@ TOGETHER: Mapping[str, str] = {
     "test_root_slurm_accounting": "other slurm lab",
     "test_root_slurm_arrays": "other slurm lab",
     "test_root_slurm_ends": "other slurm lab",
+    "test_two_kernels": "RDMA lab",
 }
 """File -> its group, for files that share a group."""
 APART = frozenset({"test_demo", "test_demo_faults", "test_footers", "test_minimal_debian"})
 """Files whose tests share nothing."""
 FIRST = (
+    "RDMA lab",
     "other slurm lab",
     "root lab",
     "slurm lab",

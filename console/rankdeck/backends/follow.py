@@ -23,7 +23,10 @@ from rankdeck_agent.wire.job_events import DaemonAsked, Trouble
 
 LOST_AFTER = 15.0
 SILENT_AFTER = 15.0
-"""Seconds without a frame after which a channel is opened again."""
+"""Seconds without a frame after which a channel is opened again; twice as many for each channel in
+a row that has sent none. On a slow node an agent takes long to start, and longer if those that were
+given up are starting too.
+"""
 TURN = 0.01
 """Seconds for which events are passed on before other tasks, such as the keyboard, get a turn."""
 SHORTEST_SILENCE = 6.0
@@ -92,7 +95,7 @@ class SshFollower:
         lost_after: float = LOST_AFTER,
     ) -> None:
         self._agents, self._plan = agents, plan
-        self._lost_after = lost_after
+        self._lost_after = lost_after * agents.patience
         self._links = {
             node.node: NodeLink(NodeStream(node, seen.get(node.node, -1), positions, plan.backend))
             for node in plan.nodes
@@ -251,7 +254,8 @@ class SshFollower:
         if tried and not link.stream.closed and link.silence >= longest:
             link.why = link.why or f"nothing has come from it for {link.silence:.0f} s"
             self._lose(link)
-        if link.channel is not None and link.channel_silence >= SILENT_AFTER:
+        silent_after = SILENT_AFTER * self._agents.patience * link.slowness
+        if link.channel is not None and link.channel_silence >= silent_after:
             silence = f"{link.channel_silence:.0f} s"
             link.stream.broken = f"the agent has said nothing for {silence}"
 

@@ -10,6 +10,7 @@ from rankdeck.remote.shell import Channel
 
 TICK = 1.0
 """Seconds between two looks at how long nodes have been silent."""
+_MOST_DOUBLED = 4
 
 
 class LinkState(Enum):
@@ -67,6 +68,8 @@ class NodeLink:
         """Looks since the node's last frame on any channel; None: it has never sent one."""
         self._quiet_channel = 0
         """Looks since the last frame on the present channel, or since that channel was opened."""
+        self._unheard = 0
+        """Channels opened since the node's last frame."""
 
     def go(self, state: LinkState) -> None:
         """Enter a state that may follow the present one."""
@@ -104,10 +107,11 @@ class NodeLink:
     def opened(self, channel: Channel) -> None:
         """Note that a channel to the node has just been opened."""
         self.channel, self._quiet_channel = channel, 0
+        self._unheard += 1
 
     def heard(self) -> None:
         """Note that the node has sent a frame."""
-        self._quiet = self._quiet_channel = 0
+        self._quiet = self._quiet_channel = self._unheard = 0
 
     @property
     def silence(self) -> float:
@@ -118,3 +122,10 @@ class NodeLink:
     def channel_silence(self) -> float:
         """Seconds since the last frame on the present channel, or since that channel was opened."""
         return self._quiet_channel * TICK
+
+    @property
+    def slowness(self) -> int:
+        """How much longer than usual its channel may be silent: twice as long
+        for each one before it that was never heard.
+        """
+        return 1 << min(max(self._unheard - 1, 0), _MOST_DOUBLED)

@@ -8,21 +8,16 @@ tests.support.lab.root` builds them, brings a lab up and says how to use it.
 
 import fcntl
 import functools
-import hashlib
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.lab import rootless
+from tests.support.lab import images, rootless
 
 _SCRIPTS = Path(__file__).parent
-_BUILD_LIMIT = 1800
 _PROGRAMS = ("mmdebstrap", "apt-get", "chroot")
-_ALONE = ("unshare", "-m", "-p", "-f", "--kill-child=KILL", "--mount-proc")
-"""Runs a build so that all its processes end with it."""
 SIF = "/srv/images/mpi5.sif"
 SANDBOX = "/srv/images/mpi5"
 OLD_SANDBOX = "/srv/images/mpi4"
@@ -31,14 +26,7 @@ OLD_MPI = "/opt/openmpi-4.1.8"
 """Where the nodes have Open MPI 4.1, beside the 5 of /usr/bin."""
 
 
-def _place() -> Path:
-    """The folder of the images of this recipe."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    recipe = (_SCRIPTS / "image.sh").read_bytes()
-    return Path(cache) / "rankdeck-lab" / hashlib.sha256(recipe).hexdigest()[:12]
-
-
-IMAGES = _place()
+IMAGES = images.place_of("rankdeck-lab", [(_SCRIPTS / "image.sh").read_bytes()])
 """Found before any test gets folders of its own."""
 
 
@@ -50,58 +38,11 @@ def missing() -> str:
     lacking = [program for program in _PROGRAMS if not shutil.which(program)]
     if lacking:
         return f"the root lab needs {', '.join(lacking)}"
-    return rootless.missing() or _build(IMAGES)
+    return rootless.missing() or images.make_images(IMAGES, "the root lab's images", _build)
 
 
-def _build(place: Path) -> str:
-    """Build missing images; returns why that failed, or ""."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    log = place.with_suffix(".log")
-    with place.with_suffix(".lock").open("w") as lock:
-        # Running labs share the lock; only a build holds it exclusively.
-        for way in (fcntl.LOCK_SH, fcntl.LOCK_EX):
-            fcntl.flock(lock, way)
-            if place.exists():
-                return ""
-        _prune(place)
-        part = place.with_suffix(".part")
-        _remove(part)
-        command = [str(_SCRIPTS / "image.sh"), str(part), sys.executable]
-        with log.open("wb") as output:
-            try:
-                subprocess.run(
-                    [*_ALONE, *command],
-                    stdout=output,
-                    stderr=output,
-                    timeout=_BUILD_LIMIT,
-                    check=True,
-                )
-            except (OSError, subprocess.SubprocessError) as error:
-                return f"the root lab's images cannot be built: {error}; see {log}"
-        part.rename(place)
-    return ""
-
-
-def _prune(place: Path) -> None:
-    """Take away the images of other recipes, but for those that a lab is running on."""
-    for lock in place.parent.glob("*.lock"):
-        other = lock.with_suffix("")
-        if other == place:
-            continue
-        with lock.open("w") as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                continue
-            for left in (other, other.with_suffix(".part")):
-                _remove(left)
-            other.with_suffix(".log").unlink(missing_ok=True)
-            lock.unlink()
-
-
-def _remove(folder: Path) -> None:
-    if folder.exists():
-        subprocess.run(["rm", "-rf", "--one-file-system", str(folder)], check=True)
+def _build(place: Path, log: Path) -> None:
+    images.run_build([str(_SCRIPTS / "image.sh"), str(place), sys.executable], log)
 
 
 class RootLab(rootless.Lab):
