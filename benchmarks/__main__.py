@@ -20,6 +20,7 @@ NAMES = (
     "key_paint",
     "launch",
     "witness",
+    "black_box",
     "ssh_config",
     "ssh_start",
     "preflight",

@@ -16,6 +16,7 @@ from rankdeck import plugins
 from rankdeck.acceptance.store import AcceptanceRuns
 from rankdeck.backends import slurm, slurm_attach
 from rankdeck.backends.base import Backend, SchedulerWord
+from rankdeck.backends.black_boxes import BoxReader
 from rankdeck.backends.export import write_export
 from rankdeck.backends.kubernetes import (
     OtherJob,
@@ -163,7 +164,7 @@ class Session:
         self.following = Following(
             self.jobs, self.fleet, self._recorder, self._backend, self._start
         )
-        self.following.allow(cluster.access.patience, WitnessWatch(agents))
+        self.following.allow(cluster.access.patience, WitnessWatch(agents), BoxReader(agents))
         self._past = SitePast(cluster, self._start)
         self._tools = Tools(cluster, agents, self._backend, self._placed, self.fleet.healths)
         self._background: list[asyncio.Task[Any]] = []
@@ -539,9 +540,11 @@ class Session:
         With `page`, one HTML page; else an archive (.tar.gz) with the last megabyte of each log, or
         with `full` the whole logs. Raises RankdeckError.
         """
+        boxes = await self.following.learn_boxes(job_id)
         source = await report_source(
             self.jobs.job(job_id), self._history, self.fleet, self._past, self.cluster.environment
         )
+        source = replace(source, boxes=boxes)
         if page:
             return (await write_page(self._backend, source, path)).missing
         return (await write_report(self._backend, source, path, None if full else TAIL)).missing
