@@ -21,6 +21,7 @@ NAMES = (
     "launch",
     "witness",
     "black_box",
+    "slow_price",
     "ssh_config",
     "ssh_start",
     "preflight",

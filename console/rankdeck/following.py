@@ -21,6 +21,7 @@ from rankdeck.model.job_events import Lost, NodeEvent
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.remote.questions import WAITS
 from rankdeck.rules.gang_abort import abort_reason, countdown_for, is_anybody_left
+from rankdeck.rules.price import low_clocks, price_stalls
 from rankdeck.rules.stall import find_stalls, gpus_busy, is_idle
 from rankdeck.rules.stragglers import KnownOfJob
 from rankdeck.state.black_box import NodeBox, notes_with_boxes
@@ -31,6 +32,8 @@ from rankdeck.state.jobs import Jobs
 from rankdeck_agent.wire import LAUNCHER
 
 log = logging.getLogger(__name__)
+POWER_BRAKE = 0x80
+"""The bit of NVML's clock event reasons that says that the power brake holds a GPU."""
 _LAST_LINES = 20
 
 
@@ -48,6 +51,9 @@ def notice_stalls(
         job = jobs.job(job_id)
         found = find_stalls(job, now, _known(jobs, fleet, job))
         found = watch.judge(job, found, now) if watch else found
+        if any(stall.kind == "slow" for stall in found):
+            clocks = low_clocks(_gpu_clocks(fleet, job))
+            found = price_stalls(job, found, jobs.looks(job_id), now, clocks)
         before = _kinds(job.stalled)
         for stall in found:
             if (stall.kind, stall.ranks) not in before:
@@ -95,6 +101,25 @@ def _gpus(fleet: Fleet, name: str) -> Sequence[float]:
         return [float(value) for value in node.current("gpu.used").values()]
     mean = node.summary("gpu.used")
     return [] if mean is None else [mean]
+
+
+def _gpu_clocks(fleet: Fleet, job: Job) -> dict[int, tuple[float, bool]]:
+    """Rank -> clock of its GPU in Hz, and whether the power brake holds it; only of nodes that have
+    as many GPUs as ranks, of which each takes the one with its number.
+    """
+    found: dict[int, tuple[float, bool]] = {}
+    for name in job.nodes:
+        ranks = sorted(rank.rank for rank in job.ranks if rank.node == name)
+        if not _is_heard(fleet, name) or any(fleet.node(name).simulated):
+            continue
+        clocks = fleet.node(name).current("gpu.clock")
+        if len(clocks) != len(ranks) or not all(device.isdecimal() for device in clocks):
+            continue
+        reasons = fleet.node(name).current("gpu.throttle_reasons")
+        for rank, device in zip(ranks, sorted(clocks, key=int), strict=True):
+            brake = bool(int(reasons.get(device, 0)) & POWER_BRAKE)
+            found[rank] = (float(clocks[device]), brake)
+    return found
 
 
 def _clock(fleet: Fleet, name: str) -> float | None:

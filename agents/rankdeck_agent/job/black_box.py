@@ -231,7 +231,7 @@ class Ring:
         self._handle: Optional[int] = None
         self._size = 0
         self._began = 0.0
-        self._told: "set[str]" = set()
+        self._told: set[str] = set()
 
     def add(self, row: bytes) -> None:
         """Append a row; on a full disk the oldest file makes room, or the row is left out."""

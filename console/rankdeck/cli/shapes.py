@@ -187,6 +187,7 @@ def stall_shape(stall: Stall) -> Shape:
         "since": stall.since,
         "text": stall.text,
         "explained": explained_shape(stall.explained),
+        "price": asdict(stall.price) if stall.price else None,
     }
 
 

@@ -23,9 +23,11 @@ from rankdeck.model.json_tables import Table, parse_table
 from rankdeck.model.rank import Activity
 from rankdeck.model.safe_text import clean_line
 from rankdeck.rules.job_news import MARGIN, NodeHistory, node_notes
+from rankdeck.rules.price import price_stalls
 from rankdeck.rules.stall import find_stalls
 from rankdeck.rules.stragglers import KnownOfJob
 from rankdeck.state.fleet_history import PICTURED
+from rankdeck.state.record import activity_of
 from rankdeck.state.sanitize import checked_event, checked_report, finite_number
 from rankdeck_agent.rules.levels import EVENT_LEVELS, Level
 from rankdeck_agent.wire import LAUNCHER, Event, HealthReport, WireError, decode_message
@@ -176,8 +178,7 @@ class _Reader:
         if not isinstance(event.body, Looks):
             return False
         for look in event.body.rows:
-            words = (look.state, look.wchan, look.cores, look.system, event.at - self._offset)
-            one = Activity(*words, look.throttled, look.moves)
+            one = activity_of(look, event.at - self._offset)
             self._box.looks.setdefault(look.rank, []).append(one)
         return True
 
@@ -267,7 +268,8 @@ def stalls_in_boxes(job: Job, boxes: Iterable[NodeBox]) -> tuple[Stall, ...]:
             for rank, some in box.looks.items()
         }
         known = KnownOfJob(looks={rank: some for rank, some in looks.items() if some})
-        for stall in find_stalls(_as_it_was(job, at), at, known):
+        then = _as_it_was(job, at)
+        for stall in price_stalls(then, find_stalls(then, at, known), known.looks, at, {}):
             found[stall.kind, stall.ranks] = stall
     return tuple(found.values())
 
