@@ -80,21 +80,26 @@ def lost_share(ranks: Sequence[int], looks: Mapping[int, Sequence[Activity]]) ->
     """
     recent = {rank: some[-LEAST:] for rank, some in looks.items() if len(some) >= LEAST}
     slow = [recent[rank] for rank in ranks if rank in recent]
-    others = [
-        _median([look.wants for look in recent[rank]]) for rank in recent if rank not in ranks
-    ]
+    others = [recent[rank] for rank in recent if rank not in ranks]
     if len(slow) < len(ranks) or not others:
         return None
     quotas = [_median([look.held for look in some]) for some in slow]
     work = [_median([look.wants for look in some]) for some in slow]
     by_quota = 0.0 if None in quotas else min(one or 0.0 for one in quotas)
-    busiest = None if None in (*others, *work) else max(one or 0.0 for one in others)
+    # The busiest of each moment sets the pace, and that may be another one each time.
+    busiest = _median([_busiest(moment) for moment in zip(*others, strict=False)])
+    busiest = None if None in work else busiest
     if busiest is None or busiest >= _POLLS:
         return min(by_quota, _MOST) or None
     own = max((one or 0.0) + (held or 0.0) for one, held in zip(work, quotas, strict=True))
     by_waits = (min(own, 1.0) if own > busiest else 1.0) - busiest
     # A quota that hardly holds it is not why the others wait.
     return min(by_quota if 2 * by_quota >= by_waits else by_waits, by_waits, _MOST)
+
+
+def _busiest(looks: Sequence[Activity]) -> float | None:
+    wants = [look.wants for look in looks]
+    return None if None in wants else max(one or 0.0 for one in wants)
 
 
 def _median(values: Sequence[float | None]) -> float | None:
