@@ -24,6 +24,8 @@ NAMES = (
     "key_paint",
     "launch",
     "witness",
+    "black_box",
+    "slow_price",
     "ssh_config",
     "ssh_start",
     "preflight",

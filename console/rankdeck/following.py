@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from rankdeck.backends.base import Backend, Follower
+from rankdeck.backends.black_boxes import BoxReader
 from rankdeck.backends.remote_log import Player
 from rankdeck.backends.witnesses import WitnessWatch
 from rankdeck.errors import RankdeckError
@@ -20,8 +21,10 @@ from rankdeck.model.job_events import Lost, NodeEvent
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.remote.questions import WAITS
 from rankdeck.rules.gang_abort import abort_reason, countdown_for, is_anybody_left
+from rankdeck.rules.price import low_clocks, price_stalls
 from rankdeck.rules.stall import find_stalls, gpus_busy, is_idle
 from rankdeck.rules.stragglers import KnownOfJob
+from rankdeck.state.black_box import NodeBox, notes_with_boxes
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import WrittenJob
 from rankdeck.state.job_recorder import JobRecorder
@@ -29,6 +32,8 @@ from rankdeck.state.jobs import Jobs
 from rankdeck_agent.wire import LAUNCHER
 
 log = logging.getLogger(__name__)
+POWER_BRAKE = 0x80
+"""The bit of NVML's clock event reasons that says that the power brake holds a GPU."""
 _LAST_LINES = 20
 
 
@@ -46,6 +51,9 @@ def notice_stalls(
         job = jobs.job(job_id)
         found = find_stalls(job, now, _known(jobs, fleet, job))
         found = watch.judge(job, found, now) if watch else found
+        if any(stall.kind == "slow" for stall in found):
+            clocks = low_clocks(_gpu_clocks(fleet, job))
+            found = price_stalls(job, found, jobs.looks(job_id), now, clocks)
         before = _kinds(job.stalled)
         for stall in found:
             if (stall.kind, stall.ranks) not in before:
@@ -95,6 +103,25 @@ def _gpus(fleet: Fleet, name: str) -> Sequence[float]:
     return [] if mean is None else [mean]
 
 
+def _gpu_clocks(fleet: Fleet, job: Job) -> dict[int, tuple[float, bool]]:
+    """Rank -> clock of its GPU in Hz, and whether the power brake holds it; only of nodes that have
+    as many GPUs as ranks, of which each takes the one with its number.
+    """
+    found: dict[int, tuple[float, bool]] = {}
+    for name in job.nodes:
+        ranks = sorted(rank.rank for rank in job.ranks if rank.node == name)
+        if not _is_heard(fleet, name) or any(fleet.node(name).simulated):
+            continue
+        clocks = fleet.node(name).current("gpu.clock")
+        if len(clocks) != len(ranks) or not all(device.isdecimal() for device in clocks):
+            continue
+        reasons = fleet.node(name).current("gpu.throttle_reasons")
+        for rank, device in zip(ranks, sorted(clocks, key=int), strict=True):
+            brake = bool(int(reasons.get(device, 0)) & POWER_BRAKE)
+            found[rank] = (float(clocks[device]), brake)
+    return found
+
+
 def _clock(fleet: Fleet, name: str) -> float | None:
     return fleet.node(name).value("cpu.freq") if _is_heard(fleet, name) else None
 
@@ -121,6 +148,8 @@ LINGER = 20.0
 """Seconds that nodes have to report the end of a job that another console has recorded as ended."""
 DISK_LIMIT, SHORT_DISK_LIMIT = 10.0, 1.0
 """Seconds for the history to be written and read; the short one is for what cannot wait."""
+SETTLED = 5.0
+"""A session reads the black boxes of earlier jobs when it has been open for so many seconds."""
 BACKLOG = 1 << 20
 """Bytes of earlier output that are fetched when a rank comes on screen."""
 
@@ -188,13 +217,15 @@ class Following:
         """Job -> epoch seconds since when its end is known only from another console."""
         self._pause = PauseWatch()
         self._witnesses: WitnessWatch | None = None
+        self._boxes: BoxReader | None = None
         self.patience = 1.0
 
-    def allow(self, patience: float, witnesses: WitnessWatch) -> None:
+    def allow(self, patience: float, witnesses: WitnessWatch, boxes: BoxReader) -> None:
         """Multiply limits for nodes to answer by `patience` (see `Access.patience`), and have the
-        ranks of silent jobs asked by `witnesses`; without it nobody asks them.
+        ranks of silent jobs asked by `witnesses` and black boxes read by `boxes`; without them
+        nobody asks.
         """
-        self.patience, self._witnesses = patience, witnesses
+        self.patience, self._witnesses, self._boxes = patience, witnesses, boxes
 
     def begin(self, cancel: Cancel) -> None:
         """Start judging jobs for gang aborts; `cancel` is called to end a
@@ -334,6 +365,36 @@ class Following:
         self.jobs.restore(job, seen=seen)
         if not job.state.final:
             self.follow(job)
+            self._start(self._catch_up(job.id))
+
+    async def _catch_up(self, job_id: str) -> None:
+        """Learn what the nodes have kept from before, unless the session is that of a command."""
+        await asyncio.sleep(SETTLED)
+        while self.jobs.knows(job_id):
+            pump = self._pumps.get(job_id)
+            await self.learn_boxes(job_id)
+            if pump is None or pump.done():
+                return
+            await asyncio.wait((pump,))
+
+    async def learn_boxes(self, job_id: str) -> dict[str, NodeBox]:
+        """Read the black boxes of a job, and give the history what no console has heard.
+
+        Returns node -> its black box; {} for a replay. Raises UnknownJobError.
+        """
+        job = self.jobs.job(job_id)
+        if self._boxes is None or job.plan.replay_of:
+            return {}
+        boxes = await self._boxes.read(job)
+        if not self.jobs.knows(job_id):
+            return boxes
+        await self._recorder.fill_numbers(job, boxes.values())
+        job = self.jobs.job(job_id)
+        notes = notes_with_boxes(job, boxes.values())
+        if notes != job.node_notes:
+            self.jobs.set_node_notes(job_id, notes)
+            self._recorder.save(self.jobs.job(job_id), time.time())
+        return boxes
 
     async def _learn(self, turn: WrittenJob) -> None:
         """Apply what another console wrote about a job."""

@@ -285,6 +285,7 @@ class JobControl:
         With `page`, one HTML page; else an archive (.tar.gz) with the last megabyte of each log, or
         with `full` the whole logs. Raises RankdeckError.
         """
+        boxes = await self._following.learn_boxes(job_id)
         source = await report_source(
             self._jobs.job(job_id),
             self._history,
@@ -292,6 +293,7 @@ class JobControl:
             self._site_past,
             self._cluster.environment,
         )
+        source = replace(source, boxes=boxes)
         if page:
             return (await write_page(self._backend, source, path)).missing
         return (await write_report(self._backend, source, path, None if full else TAIL)).missing

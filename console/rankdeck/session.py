@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rankdeck import plugins
 from rankdeck.acceptance.store import AcceptanceRuns
 from rankdeck.backends.base import Backend
+from rankdeck.backends.black_boxes import BoxReader
 from rankdeck.backends.witnesses import WitnessWatch
 from rankdeck.background import BackgroundTasks
 from rankdeck.config.files import console_state_folder
@@ -74,7 +75,7 @@ class Session:
         self.queue = open_queue(cluster, agents, self.fleet)
         self.images = ImageDistributor(agents)
         self.following = Following(self.jobs, self.fleet, recorder, backend, background.start)
-        self.following.allow(cluster.access.patience, WitnessWatch(agents))
+        self.following.allow(cluster.access.patience, WitnessWatch(agents), BoxReader(agents))
         self.site_past = SitePast(cluster, background.start)
         """The nodes' numbers of hours and days ago, from the site's Prometheus."""
         self.nodes = NodeCommands(cluster, agents, background)

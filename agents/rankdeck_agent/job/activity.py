@@ -49,8 +49,8 @@ _LITTLE = 0.02
 _TICK = os.sysconf("SC_CLK_TCK")
 
 Row = list[Any]
-"""[rank, state, wchan, cores, share of system time or None, throttled or None,
-moves or None], as in wire/job_events.py.
+"""[rank, state, wchan, cores, share of system time, throttled, moves, wants, held], the last five
+or None, as in wire/job_events.py.
 """
 
 
@@ -61,9 +61,13 @@ class CpuQuota(NamedTuple):
     periods: int
     throttled: int
     """Periods in which the processes had to wait, because the quota was used up."""
+    held: int = 0
+    """Nanoseconds in which they had to wait, of all cores together."""
 
 
-_COUNTED = re.compile(rb"^(nr_periods|nr_throttled) (\d{1,18})$", re.MULTILINE)
+_COUNTED = re.compile(
+    rb"^(nr_periods|nr_throttled|throttled_time|throttled_usec) (\d{1,18})$", re.MULTILINE
+)
 
 
 class CpuQuotas:
@@ -101,9 +105,10 @@ def quota_in(group: Path) -> Optional[CpuQuota]:
     except OSError:
         return None
     counts = {name: int(value) for name, value in _COUNTED.findall(text)}
-    if len(counts) < 2:
+    if not {b"nr_periods", b"nr_throttled"} <= counts.keys():
         return None
-    return CpuQuota(group, counts[b"nr_periods"], counts[b"nr_throttled"])
+    held = counts.get(b"throttled_time", 1000 * counts.get(b"throttled_usec", 0))
+    return CpuQuota(group, counts[b"nr_periods"], counts[b"nr_throttled"], held)
 
 
 def throttled_share(before: Optional[CpuQuota], now: Optional[CpuQuota]) -> Optional[float]:
@@ -115,6 +120,44 @@ def throttled_share(before: Optional[CpuQuota], now: Optional[CpuQuota]) -> Opti
     periods = now.periods - before.periods
     share = (now.throttled - before.throttled) / periods if periods > 0 else 0.0
     return round(min(max(share, 0.0), 1.0), 3)
+
+
+def held_share(
+    before: Optional[CpuQuota], now: Optional[CpuQuota], seconds: float
+) -> Optional[float]:
+    """In which share of this time a quota held its processes; None if it has none."""
+    if before is None or now is None or before.group != now.group:
+        return None
+    return _share((now.held - before.held) / 1e9 / seconds)
+
+
+def _share(number: float) -> float:
+    return round(min(max(number, 0.0), 1.0), 3)
+
+
+class Wanted(NamedTuple):
+    """How long the first thread of a process has run, or waited for a core."""
+
+    pid: int
+    nanoseconds: int
+
+
+def wanted_of(pid: int) -> Optional[Wanted]:
+    """What the scheduler counts of the process; None where it does not."""
+    try:
+        ran, waited = (_PROC / str(pid) / "schedstat").read_bytes()[:128].split()[:2]
+        return Wanted(pid, int(ran) + int(waited))
+    except (OSError, ValueError):
+        return None
+
+
+def wanted_share(
+    before: Optional[Wanted], now: Optional[Wanted], seconds: float
+) -> Optional[float]:
+    """In which share of this time it had something to do itself; None if it is another process."""
+    if before is None or now is None or before.pid != now.pid:
+        return None
+    return _share((now.nanoseconds - before.nanoseconds) / 1e9 / seconds)
 
 
 def moves_of(rows: Iterable[Process]) -> Optional[int]:
@@ -150,6 +193,7 @@ class _Spent(NamedTuple):
     """CPU time in clock ticks, including that of children that have ended and were waited for."""
     moves: Optional[int]
     quota: Optional[CpuQuota]
+    wanted: Optional[Wanted]
 
 
 class ActivityWatch:
@@ -241,6 +285,7 @@ class ActivityWatch:
             sum(row.times[1] + row.times[3] for row in rows),
             moves_of(rows),
             self._quotas.of(main.pid),
+            wanted_of(main.pid),
         )
 
         before = self._spent.get(rows[0].pid)
@@ -258,6 +303,8 @@ class ActivityWatch:
             share,
             throttled_share(before.quota, now.quota),
             moves_between(before.moves, now.moves),
+            wanted_share(before.wanted, now.wanted, now.at - before.at),
+            held_share(before.quota, now.quota, now.at - before.at),
         ]
 
     def _write(self, look: dict[str, Any]) -> None:

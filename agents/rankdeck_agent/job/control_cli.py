@@ -17,6 +17,7 @@ from typing import Any, Callable, Optional
 
 from rankdeck_agent.files import set_private_umask, wait_readable
 from rankdeck_agent.job import processes
+from rankdeck_agent.job.black_box import BlackBox, pack_box
 from rankdeck_agent.job.cancel import end_node_processes
 from rankdeck_agent.job.daily_clean import clean_daily
 from rankdeck_agent.job.folder import (
@@ -164,7 +165,11 @@ def _live(plan: NodePlan, folder: RunFolder, ready: int) -> None:
     try:
         _let_go(folder, ready)
         note_supervisor(folder)
-        supervisor = Supervisor(plan, folder, leave_session(plan.job))
+        warning = leave_session(plan.job)
+        box = BlackBox(folder, plan.ranks, here=not plan.elsewhere)
+        box.start()
+        adopt_orphans()
+        supervisor = Supervisor(plan, folder, warning, box)
         supervisor.run(lambda: _announce(ready, str(os.getpid())))
         status = 0
     except OSError as error:
@@ -175,7 +180,7 @@ def _live(plan: NodePlan, folder: RunFolder, ready: int) -> None:
 
 
 def _let_go(folder: RunFolder, keep: int) -> None:
-    """Detach from SSH: its descriptors, signals, working directory and process tree."""
+    """Detach from SSH: its descriptors, signals and working directory."""
     null = os.open(os.devnull, os.O_RDWR)
     log = os.open(folder / "supervisor.err", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for target, source in ((0, null), (1, null), (2, log)):
@@ -189,7 +194,6 @@ def _let_go(folder: RunFolder, keep: int) -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.chdir("/")
-    adopt_orphans()
     # No core dump: our memory has the job's variables. The ranks keep the limit of their login.
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
@@ -329,6 +333,7 @@ def _parser() -> argparse.ArgumentParser:
         ("answer", "answer a request of the launch agent"),
         ("inspect", "say where every rank here is now"),
         ("witness", "say which collective operations every rank here has entered"),
+        ("box", "print what the black box of the job has kept"),
         ("attempts", "Slurm: where the output of each run begins"),
     ):
         one = verbs.add_parser(verb, help=purpose)
@@ -405,6 +410,7 @@ _VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "attempts": lambda asked: print_json_line(_attempts(find_run_folder(asked.job, asked.node))),
     "inspect": lambda asked: print_json_line(_inspect(find_run_folder(asked.job, asked.node))),
     "witness": lambda asked: print_json_line(_witness(find_run_folder(asked.job, asked.node))),
+    "box": lambda asked: print_json_line(pack_box(find_run_folder(asked.job, asked.node))),
     "spawn": lambda asked: print_json_line(request_daemon(find_run_folder(asked.job, asked.node))),
     "remove": lambda asked: print_json_line(remove_job(run_folder(asked.job, asked.node))),
     "answer": lambda asked: print_json_line(

@@ -15,6 +15,7 @@ from typing import Any, Callable, Optional
 from rankdeck_agent.files import mark_agent_used
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.activity import ActivityWatch
+from rankdeck_agent.job.black_box import BlackBox
 from rankdeck_agent.job.cancel import end_node_processes, remove_containers
 from rankdeck_agent.job.evidence import (
     RANK,
@@ -56,6 +57,7 @@ from rankdeck_agent.machine import local_addresses
 from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict
 from rankdeck_agent.text import plain_line
 from rankdeck_agent.wire import LAUNCHER, NodePlan, ProcessPlan
+from rankdeck_agent.wire.black_box import CANCELLED, FAILED
 from rankdeck_agent.wire.job_events import (
     ASKERS,
     CancelBegan,
@@ -95,9 +97,9 @@ class Supervisor:
     run folder until it writes `closed`.
     """
 
-    def __init__(self, plan: NodePlan, folder: RunFolder, warning: str = "") -> None:
+    def __init__(self, plan: NodePlan, folder: RunFolder, warning: str, box: BlackBox) -> None:
         """`warning`: a sentence about the whole job for its events; "": none."""
-        self._plan, self._folder, self._warning = plan, folder, warning
+        self._plan, self._folder, self._warning, self._box = plan, folder, warning, box
         self._journal = Journal(folder / "events")
         self._selector = selectors.DefaultSelector()
         self._table = RankTable(plan.ranks)
@@ -237,6 +239,8 @@ class Supervisor:
         self._drain(LAUNCHER)
         at = round(time.time(), 6)
         said = self._evidence.of_launcher() if has_failed(end) else ()
+        if has_failed(end):
+            self._box.freeze(FAILED)
         ended = LauncherEnded(name, end["code"], end["signal"], said, self._verdict())
         self._journal.add(ended, at)
 
@@ -387,6 +391,7 @@ class Supervisor:
         event = RankExited(rank, end["code"], end["signal"])
         if has_failed(end):
             self._failed = True
+            self._box.freeze(FAILED)
             seen, activity = (
                 self._evidence.of_rank(rank, end, asked=asked),
                 self._activity.of_failed(rank),
@@ -539,6 +544,7 @@ class Supervisor:
     def _cancelled(self, grace: float, rest: list[str]) -> None:
         self._table.cancelled = True
         self._table.linger = grace + _CANCEL_TAKES
+        self._box.freeze(CANCELLED)
         by = rest[0] if rest and rest[0] in ASKERS else ASKERS[0]
         self._journal.add(CancelBegan(grace, by))
 
@@ -583,6 +589,7 @@ class Supervisor:
             time.sleep(_RETRY)
             self._space.retry()
         self._space.report_space()
+        self._box.close()
         self._activity.end()
 
         if self._refused > 1:

@@ -514,6 +514,12 @@ class Look:
     """Page faults, reads and writes since the look before: a process that
     only polls makes none; None: not known.
     """
+    wants: Optional[float] = None
+    """Share of that time in which its first thread ran or waited for a core: the rest it waited for
+    others, a disk or time; None: not known.
+    """
+    held: Optional[float] = None
+    """Share of that time in which a CPU quota held it back; None: no quota."""
 
 
 def _look(raw: object) -> Look:
@@ -521,7 +527,8 @@ def _look(raw: object) -> Look:
     if len(row) < 5:
         raise _FieldError("is not rank, state, wchan, cores, share")
     rank, state, wchan, cores, share = row[:5]
-    throttled, moves = [*row[5:7], None, None][:2]  # agents before 27 November 2026 send neither
+    # Agents before 27 November 2026 send none of these, those of that day the first two.
+    throttled, moves, wants, held = [*row[5:9], None, None, None, None][:4]
     if not isinstance(state, str) or state not in _STATES:
         raise _FieldError("is in no state")
     if not isinstance(wchan, str) or not _FUNCTION.match(wchan):
@@ -534,6 +541,8 @@ def _look(raw: object) -> Look:
         _or_none(_number(0.0, 1.0))(share),
         _or_none(_number(0.0, 1.0))(throttled),
         _or_none(_whole(0, _MOST_MOVES))(moves),
+        _or_none(_number(0.0, 1.0))(wants),
+        _or_none(_number(0.0, 1.0))(held),
     )
 
 

@@ -24,6 +24,7 @@ from rankdeck.model.leftovers import Cleaned, CleanOrder, CleanReport, total_lef
 from rankdeck.model.process import RankUse
 from rankdeck.model.queue import QueueJob, QueueStatus
 from rankdeck.model.scheduler_node import SchedulerNode
+from rankdeck.schedulers.slurm.settings import granted_instead
 from rankdeck_agent.rules.levels import Health
 
 if TYPE_CHECKING:  # each loads much that most commands do without
@@ -182,6 +183,7 @@ def stall_shape(stall: Stall) -> Shape:
         "since": stall.since,
         "text": stall.text,
         "explained": explained_shape(stall.explained),
+        "price": asdict(stall.price) if stall.price else None,
     }
 
 

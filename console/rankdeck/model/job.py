@@ -26,6 +26,18 @@ class Explained:
     """The line of output that is explained; "" if it is the exit status."""
 
 
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What ranks for which the others wait cost a job."""
+
+    share: float
+    """Share of the time that would be saved without what holds them back, from 0 to 1."""
+    longer: float
+    """By which share of a step without it each step is longer."""
+    seconds: float
+    """Seconds that it has cost since it was first seen."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
     """Ranks that make no progress although they should."""
@@ -46,6 +58,8 @@ class Stall:
     heard: float = 0.0
     """Epoch seconds of the newest sign of life of these ranks; a newer one ends the stall."""
     explained: tuple[Explained, ...] = ()
+    price: Price | None = None
+    """What slow ranks cost; None if that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,6 +72,10 @@ class Activity:
     """
     moves: int | None = None
     """Its page faults, reads and writes since the look before; None if not known."""
+    wants: float | None = None
+    """Share of that time in which it had something to do itself, on a core or waiting for one."""
+    held: float | None = None
+    """Share of that time in which a CPU quota held it back; None if it has none."""
 
     @property
     def computes(self) -> bool:

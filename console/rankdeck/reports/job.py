@@ -12,7 +12,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -42,6 +42,7 @@ from rankdeck.reports.html import Html, Part, element_html, join_html
 from rankdeck.rules.job_news import note_words, reference_time, time_of_note
 from rankdeck.rules.progress import job_phases
 from rankdeck.rules.secrets import KEY_BEGINS, KEY_ENDS, Secrets
+from rankdeck.state.black_box import WHY, NodeBox, stalls_in_boxes
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history_thread import HistoryThread
 from rankdeck.state.job_recorder import choose_recorded, node_health, troubled_nodes
@@ -55,7 +56,19 @@ node; with more nodes, failures first.
 """
 MOST_GROUPS = 300
 MOST_EVENTS = 200
-HEARD = "what consoles heard while they followed the job"
+HEARD = "what consoles heard while they followed the job, and the black boxes of its nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class BoxLines:
+    """One black box, in words."""
+
+    node: str
+    span: str
+    readings: int
+    gaps: int
+    why: str
+    """Why it was frozen, or could not be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +92,10 @@ class JobPage:
     """Why numbers of the site's metrics are missing."""
     output: Sequence[Folded] = ()
     """The output of the ranks, equal lines once."""
+    boxes: Sequence[BoxLines] = ()
+    """What the black boxes of its nodes have."""
+    frozen: Sequence[str] = ()
+    """What was wrong when they were frozen."""
     last: Mapping[str, Sequence[str]]
     """Name -> its last lines: the rank that failed first, and the launchers."""
     missing: Mapping[str, str]
@@ -104,6 +121,7 @@ def _job_page(one: JobPage) -> str:
         html.section_html("Ranks and phases", _timeline(one)),
         html.section_html("Nodes during the job", *_plots(one)),
         html.section_html("Events on its nodes", _events(one)),
+        html.section_html("Black boxes", *_boxes(one)),
         html.section_html("Output, equal lines once", *_output(one)),
         html.section_html("Commands", *_commands(job)),
     )
@@ -389,6 +407,26 @@ def _events(one: JobPage) -> Html:
     return html.table_html(("", "when", "level", "what", f"from {what}"), rows)
 
 
+def _box_lines(box: NodeBox) -> BoxLines:
+    ends = [write_moment(box.readings[place][0]) for place in (0, -1)] if box.readings else []
+    whys = [f"{WHY[why]} ({write_moment(at)})" for at, why in box.frozen]
+    odd = [f"{box.odd} rows made no sense"] if box.odd else []
+    why = "; ".join(filter(None, [*whys, *odd, box.trouble]))
+    return BoxLines(box.node, ", ".join(ends), len(box.readings), box.gaps, why)
+
+
+def _boxes(one: JobPage) -> Iterator[Html]:
+    yield from (_verdict("slow", sentence) for sentence in one.frozen)
+    yield element_html(
+        "p",
+        "Numbers, health, kernel lines and looks at the ranks that the nodes kept by themselves."
+        " They lie in the job's own folders, where its program could have changed them.",
+        class_="dim",
+    )
+    rows = ((box.node, box.span, str(box.readings), str(box.gaps), box.why) for box in one.boxes)
+    yield html.table_html(("node", "readings from, to", "readings", "gaps", "kept because"), rows)
+
+
 def _output(one: JobPage) -> Iterator[Html]:
     if not one.output and not any(one.last.values()):
         yield element_html("p", "Nothing that was written could be read.")
@@ -435,6 +473,7 @@ job.json     state, ranks, first failure, stalls, progress, phases, what its nod
 plan.json    every file and every command, per node (secrets masked)
 plan.txt     the same, as a shell would take it
 events.jsonl what the supervisors of the nodes recorded, on the console's clock
+blackbox.NODE.jsonl  what NODE kept by itself: the last ten minutes until the job failed or ended
 health.json  how the nodes were at each turn of the job, and now
 versions.json
 report.html  what matters of it on one page; opens in any browser, needs no network
@@ -455,6 +494,8 @@ class ReportSource:
     """`environment:` of the cluster file, which may have secrets."""
     numbers: JobNumbers = JobNumbers()  # noqa: RUF009 - it is frozen
     """Numbers of its nodes while it ran; with `source` "", those that consoles received."""
+    boxes: Mapping[str, NodeBox] = field(default_factory=dict[str, NodeBox])
+    """Node -> its black box."""
 
 
 async def report_source(
@@ -510,6 +551,7 @@ async def _write(
         ):
             logs = Logs(Path(name))
             recording = await record_job(backend, source.job, logs.take, backlog)
+            logs.fill(source.boxes)
             await asyncio.to_thread(make, source, recording, logs, file)
     except OSError as error:
         raise RankdeckError(f"{path}: cannot be written: {error.strerror or error}") from error
@@ -527,12 +569,18 @@ class Logs:
     def take(self, item: Followed) -> None:
         """Append a chunk of output to its file; other items are ignored."""
         if isinstance(item, Chunk):
-            who = f"launcher.{item.node}" if item.rank == LAUNCHER else f"rank.{item.rank}"
-            path = self.folder / f"{who}.{item.stream}"
+            path = self.folder / f"{_log_name(item.rank, item.node)}.{item.stream}"
             if item.offset and not path.exists():
                 self._ends.add(path.name)
             with path.open("ab") as file:
                 file.write(item.data)
+
+    def fill(self, boxes: Mapping[str, NodeBox]) -> None:
+        """Take the end of each log that was not read from the black boxes."""
+        for box in boxes.values():
+            for (rank, stream), (offset, data) in box.tails.items():
+                if data and not (self.folder / f"{_log_name(rank, box.node)}.{stream}").exists():
+                    self.take(Chunk("", box.node, rank, stream, offset, 0.0, data))
 
     def lines(self, name: str, most: int) -> list[bytes]:
         """The whole lines in the last `most` bytes of a file; [] if there is no such file."""
@@ -554,6 +602,10 @@ class Logs:
                 file.writelines(map(secrets.in_bytes, _pieces(lines)))
             clean.replace(path)
         return sorted(self.folder.iterdir())
+
+
+def _log_name(rank: int, node: str) -> str:
+    return f"launcher.{node}" if rank == LAUNCHER else f"rank.{rank}"
 
 
 _OF_A_KEY = re.compile(rb"[A-Za-z0-9+/=]{1,80}\s*\Z")
@@ -637,9 +689,17 @@ def _page(source: ReportSource, recording: Recording, logs: Logs, secrets: Secre
         gap=source.numbers.gap,
         trouble=source.numbers.trouble,
         output=_collapsed(job, logs),
+        boxes=[_box_lines(box) for _, box in sorted(source.boxes.items())],
+        frozen=_frozen_sentences(source, secrets),
         last=_last_words(job, logs),
         missing=secrets.in_tree(dict(recording.missing)),
     )
+
+
+def _frozen_sentences(source: ReportSource, secrets: Secrets) -> list[str]:
+    """What a console would have said when the boxes were frozen."""
+    stalls = stalls_in_boxes(source.job, source.boxes.values())
+    return [secrets.in_text(f"{write_moment(one.since)}: {one.text} (black box)") for one in stalls]
 
 
 def _collapsed(job: Job, logs: Logs) -> list[Folded]:
@@ -686,6 +746,12 @@ def _texts(source: ReportSource, recording: Recording, secrets: Secrets) -> dict
         "events.jsonl": "".join(json.dumps(event) + "\n" for event in events),
         "health.json": _json(secrets.in_tree(list(source.health))),
         "versions.json": _json(_versions(job)),
+        **{
+            f"blackbox.{node}.jsonl": secrets.in_text(
+                b"\n".join(box.rows).decode("utf-8", "replace")
+            )
+            for node, box in source.boxes.items()
+        },
     }
 
 

@@ -19,6 +19,7 @@ from rankdeck.rules.job_news import (
     is_telling,
     node_notes,
 )
+from rankdeck.state.black_box import NodeBox, missing_numbers
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.fleet_history import PICTURED
 from rankdeck.state.history import WrittenJob
@@ -86,6 +87,12 @@ class JobRecorder:
         if numbers := node_numbers(self._fleet, job):
             self._numbered[job.id] = now
             self._history.due.numbers.append((job.id, now, numbers))
+
+    async def fill_numbers(self, job: Job, boxes: Iterable[NodeBox]) -> None:
+        """Note the numbers of black boxes from times in which no console heard the node."""
+        kept = await self._history.ask(lambda history: history.numbers(job.id))
+        rows = ((job.id, at, body) for at, body in missing_numbers(job, boxes, kept))
+        self._history.due.numbers.extend(rows)
 
     def forget(self, job_id: str) -> None:
         """Delete a job from the history at the next `write`."""

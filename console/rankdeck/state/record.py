@@ -24,7 +24,7 @@ from rankdeck.rules.progress import ProgressReader
 from rankdeck.state.lines import RankLog, line_memory_share
 from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict
 from rankdeck_agent.wire import LAUNCHER
-from rankdeck_agent.wire.job_events import Looks, ProgramEnd
+from rankdeck_agent.wire.job_events import Look, Looks, ProgramEnd
 
 LAST_LINES = 20
 LOST_SLACK = 2.0
@@ -307,14 +307,10 @@ def note_looks(record: JobRecord, node: NodeRecord, event: NodeEvent, said: Look
         kept = record.looks.setdefault(look.rank, deque(maxlen=KEPT))
         # A follower that reconnects sends looks that are already known.
         if not kept or event.at > kept[-1].at + _SAME:
-            kept.append(
-                Activity(
-                    look.state,
-                    look.wchan,
-                    look.cores,
-                    look.system,
-                    event.at,
-                    look.throttled,
-                    look.moves,
-                )
-            )
+            kept.append(activity_of(look, event.at))
+
+
+def activity_of(look: Look, at: float) -> Activity:
+    """A look of a supervisor; `at`: epoch seconds on the console's clock."""
+    first = (look.state, look.wchan, look.cores, look.system, at)
+    return Activity(*first, look.throttled, look.moves, look.wants, look.held)

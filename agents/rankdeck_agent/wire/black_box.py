@@ -1,0 +1,11 @@
+"""What node and console agree on about black boxes (`job/black_box.py`)."""
+
+BOX_VERSION = 1
+PERIOD = 5.0
+"""Seconds between two readings."""
+FAILED, CANCELLED, SILENT, ENDED, GONE = "failed", "cancelled", "silent", "ended", "gone"
+"""Why a black box was frozen: a rank or launcher failed; the job was cancelled; no rank of the node
+wrote for a minute; the job ended here; its supervisor was killed.
+"""
+MOST_BOX_BYTES = 32 << 20
+"""Most bytes of the rows of one black box."""
