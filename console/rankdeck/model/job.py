@@ -105,6 +105,7 @@ class Launch(StrEnum):
     MPI = "mpi"
     TORCHRUN = "torchrun"
     TENSORFLOW = "tensorflow"
+    JAX = "jax"
     PLAIN = "plain"
 
 
