@@ -53,7 +53,7 @@ def own_address(cluster: Cluster, node: Node, nodes: int) -> str:
     return node.address if known else ADDRESS_TOKEN
 
 
-def address_of(cluster: Cluster, node: Node, index: int, nodes: int) -> str:
+def address_for_others(cluster: Cluster, node: Node, index: int, nodes: int) -> str:
     """The address of a node in the commands of others, by its index in the job."""
     known = not asks_nodes(cluster, node, nodes) or _is_literal(cluster, node)
     return node.host if known else ADDRESS_OF % index

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from rankdeck.backends.free_port import PORT_TOKEN, needs_port, port_token
 from rankdeck.backends.job_network import (
-    address_of,
+    address_for_others,
     asks_nodes,
     is_loopback,
     network_variables,
@@ -97,7 +97,7 @@ class Placement:
 
     def address_of(self, place: RankPlace) -> str:
         """The address of a node for the commands of others: in the job network if there is one."""
-        return address_of(self.cluster, place.node, place.index, len(self.places))
+        return address_for_others(self.cluster, place.node, place.index, len(self.places))
 
 
 def lay_out(cluster: Cluster, spec: JobSpec, job: str) -> Placement:

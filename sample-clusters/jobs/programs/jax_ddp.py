@@ -33,18 +33,18 @@ def main() -> None:
 
 def loss_of(weights: list[jax.Array], x: jax.Array) -> jax.Array:
     first, second = weights
-    return jnp.mean((jnp.tanh(x @ first) @ second - jnp.sin(x.sum(1, keepdims=True))) ** 2)
+    return jnp.mean((jnp.tanh(x @ first) @ second - jnp.sin(x.sum(1, keepdims=True) / 2)) ** 2)
 
 
 @jax.jit
 def step_once(weights: list[jax.Array], x: jax.Array) -> tuple[list[jax.Array], jax.Array]:
     """One step of gradient descent on the samples of all processes."""
     loss, slopes = jax.value_and_grad(loss_of)(weights, x)
-    return [weight - 0.05 * slope for weight, slope in zip(weights, slopes, strict=True)], loss
+    return [weight - 0.1 * slope for weight, slope in zip(weights, slopes, strict=True)], loss
 
 
 def train(rank: int, steps: int, batch: int) -> None:
-    """Learn y = sin(sum x); every process draws its own samples."""
+    """Learn y = sin(sum x / 2); every process draws its own samples."""
     mesh = Mesh(np.array(jax.devices()), ("data",))
     shared = NamedSharding(mesh, PartitionSpec())
     apart = NamedSharding(mesh, PartitionSpec("data"))
