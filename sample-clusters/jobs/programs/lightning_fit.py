@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 class Sine(lightning.LightningModule):
-    """Learns y = sin(sum x)."""
+    """Learns y = sin(sum x / 2)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Sine(lightning.LightningModule):
         return loss
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self.parameters(), lr=3e-3)
+        return torch.optim.Adam(self.parameters(), lr=1e-2)
 
 
 def main() -> None:
@@ -36,7 +36,7 @@ def main() -> None:
     options = parser.parse_args()
     lightning.seed_everything(0, verbose=False)
     x = torch.randn(options.steps * options.batch * int(os.environ["WORLD_SIZE"]), 8)
-    data = TensorDataset(x, torch.sin(x.sum(1, keepdim=True)))
+    data = TensorDataset(x, torch.sin(x.sum(1, keepdim=True) / 2))
     trainer = lightning.Trainer(
         num_nodes=int(os.environ["GROUP_WORLD_SIZE"]),
         devices=int(os.environ["LOCAL_WORLD_SIZE"]),
