@@ -15,6 +15,12 @@ RUN_VARIABLE = "RANKDECK_RUN"
 """Environment variable of every process of a job: the job's run folder on this node."""
 RUN_TOKEN = "${RANKDECK_RUN}"
 """In a plan: replaced by the path of the run folder on the node."""
+ADDRESS_TOKEN, INTERFACE_TOKEN, DEVICES_TOKEN = (
+    "${RANKDECK_ADDRESS}",
+    "${RANKDECK_INTERFACE}",
+    "${RANKDECK_DEVICES}",
+)
+"""In a plan: replaced by what the node has in the job network."""
 AGENT_TOKEN = "${RANKDECK_AGENT}"
 """As the first word of a command in a plan: run the agent itself,
 wherever its file is on that node.

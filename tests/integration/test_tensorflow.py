@@ -7,20 +7,16 @@ from pathlib import Path
 
 import pytest
 from tests.integration.test_lab_jobs import Operator
+from tests.support.framework_env import TENSORFLOW, framework_or_skip
 from tests.support.lab import Lab
 from tests.support.polling import seen_until
-from tests.support.pythons import AbsentError
-from tests.support.tensorflow_env import tensorflow_python
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.left_out]
 
 
 @pytest.fixture(scope="module")
 def python() -> Path:
-    try:
-        return tensorflow_python()
-    except AbsentError as absent:
-        pytest.skip(str(absent))
+    return framework_or_skip(TENSORFLOW)
 
 
 @pytest.fixture(scope="module")

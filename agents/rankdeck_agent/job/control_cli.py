@@ -1,5 +1,5 @@
 """The `job` commands run, cancel, inspect, spawn, answer,
-remove, clean, list, attempts and port.
+remove, clean, list, attempts, port and address.
 """
 
 import argparse
@@ -34,6 +34,7 @@ from rankdeck_agent.job.folder import (
     wait_until,
 )
 from rankdeck_agent.job.inspect import inspect_node_ranks
+from rankdeck_agent.job.network import NetworkError, fill_network, find_network_place
 from rankdeck_agent.job.orders import give_order
 from rankdeck_agent.job.processes import adopt_orphans
 from rankdeck_agent.job.ranks import make_run_folder, unlink_links
@@ -79,14 +80,14 @@ def run_each() -> int:
 def _run(text: bytes) -> int:
     """Start the job of this plan, and answer with a line."""
     try:
-        plan = _plan(text)
+        plan, warning = fill_network(_plan(text))
         folder = make_run_folder(plan)
     except FolderThereError as error:
         return print_json_line({"ok": False, "error": str(error), "there": True})
-    except (WireError, FolderError, OSError) as error:
+    except (WireError, FolderError, NetworkError, OSError) as error:
         return print_json_line({"ok": False, "error": str(error)})
 
-    answer = _start_apart(plan, folder)
+    answer = _start_apart(plan, folder, warning)
     if not answer.isdigit():
         trouble = [JobEvent(round(time.time(), 6), Trouble(answer))] if answer else []
         post_mortem(folder / "events", trouble)
@@ -136,16 +137,16 @@ def _plan(data: bytes) -> NodePlan:
     return plan
 
 
-def _start_apart(plan: NodePlan, folder: RunFolder) -> str:
+def _start_apart(plan: NodePlan, folder: RunFolder, warning: str = "") -> str:
     """Start the supervisor in a session of its own (double fork); returns its
-    pid as text, or why it did not start.
+    pid as text, or why it did not start. `warning` goes to the events of the job.
     """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.setsid()
         if os.fork() == 0:
-            _live(plan, folder, writing)
+            _live(plan, folder, writing, warning)
         os._exit(0)
     os.close(writing)
     os.waitpid(child, 0)
@@ -159,17 +160,17 @@ def _start_apart(plan: NodePlan, folder: RunFolder) -> str:
     return answer
 
 
-def _live(plan: NodePlan, folder: RunFolder, ready: int) -> None:
+def _live(plan: NodePlan, folder: RunFolder, ready: int, warning: str) -> None:
     """The supervisor's whole life; never returns."""
     status = 1
     try:
         _let_go(folder, ready)
         note_supervisor(folder)
-        warning = leave_session(plan.job)
+        warnings = (leave_session(plan.job), warning)
         box = BlackBox(folder, plan.ranks, here=not plan.elsewhere)
         box.start()
         adopt_orphans()
-        supervisor = Supervisor(plan, folder, warning, box)
+        supervisor = Supervisor(plan, folder, "; ".join(filter(None, warnings)), box)
         supervisor.run(lambda: _announce(ready, str(os.getpid())))
         status = 0
     except OSError as error:
@@ -320,6 +321,9 @@ def _parser() -> argparse.ArgumentParser:
     known.add_argument("--plans", action="store_true", help="with what runs of them")
     known.add_argument("--ended", action="store_true", help="and what ran of those that are over")
     verbs.add_parser("port", help="a free TCP port")
+    address = verbs.add_parser("address", help="this node's address in the job network")
+    address.add_argument("--network", default="", metavar="CIDR")
+    address.add_argument("--interface", default="", metavar="NAME")
     sweep = verbs.add_parser("clean", help="remove what ended jobs and older consoles left here")
     sweep.add_argument("--dry-run", action="store_true", help="only say what that is")
     sweep.add_argument("--keep-days", type=float, default=KEEP_DAYS, metavar="N")
@@ -369,6 +373,14 @@ def _port(_: argparse.Namespace) -> int:
     return 0
 
 
+def _address(asked: argparse.Namespace) -> int:
+    try:
+        print(find_network_place(asked.network, asked.interface).address)
+    except NetworkError as error:
+        return print_complaint(str(error), 1)
+    return 0
+
+
 def _clean(asked: argparse.Namespace) -> dict[str, Any]:
     from rankdeck_agent.job.clean import DAY, CleanRule, remove_leftovers
 
@@ -405,6 +417,7 @@ _VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "run": lambda asked: run_each() if asked.each else start_job(),
     "list": _list,
     "port": _port,
+    "address": _address,
     "clean": lambda asked: print_json_line(_clean(asked)),
     "cancel": lambda asked: print_json_line(_cancel(asked)),
     "attempts": lambda asked: print_json_line(_attempts(find_run_folder(asked.job, asked.node))),

@@ -11,8 +11,11 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Optional, Union
 
+from rankdeck_agent import ADDRESS_TOKEN as ADDRESS_TOKEN
 from rankdeck_agent import AGENT_TOKEN as AGENT_TOKEN
+from rankdeck_agent import DEVICES_TOKEN as DEVICES_TOKEN
 from rankdeck_agent import DRAIN_PREFIX as DRAIN_PREFIX
+from rankdeck_agent import INTERFACE_TOKEN as INTERFACE_TOKEN
 from rankdeck_agent import JOB_VARIABLE as JOB_VARIABLE
 from rankdeck_agent import LAUNCHER as LAUNCHER
 from rankdeck_agent import NO_JOBS as NO_JOBS
@@ -681,6 +684,10 @@ class NodePlan:
     """Grace period: seconds from SIGTERM to SIGKILL."""
     elsewhere: bool = False
     """The ranks run on other machines that share the run folder and have no supervisor (Slurm)."""
+    network: str = ""
+    """The job network (CIDR), where the node finds what the tokens of it stand for."""
+    interface: str = ""
+    """The node's interface in it; "": the one that has an address there."""
 
 
 def _process_plan(raw: dict[str, Any]) -> ProcessPlan:

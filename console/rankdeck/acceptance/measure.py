@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from rankdeck.acceptance.flow import WINDOWS, Flow, port_counts
 from rankdeck.acceptance.values import Result
 from rankdeck.config.files import create_private_folder, read_regular, write_user_file
 from rankdeck.errors import LaunchError, RankdeckError
@@ -178,7 +179,8 @@ async def measure_job(
     queue: float = _QUEUE,
 ) -> Ended:
     """Run the job to its end. `limit` is called once a second; a job that runs
-    for more seconds than it returns hangs.
+    for more seconds than it returns hangs, unless its bytes still flow: then it
+    has WINDOWS times as long.
 
     A scheduler may let the job wait for `queue` seconds first; without a
     scheduler the limit counts from the launch.
@@ -186,7 +188,7 @@ async def measure_job(
     A job that hangs, or whose measurement is cancelled, is cancelled and
     verified to be gone before this returns.
     """
-    clock = _Clock(limit, queue if session.cluster.can.chooses_nodes else 0.0)
+    began = time.monotonic()
     try:
         job_id = await session.control.launch(spec, anywhere=True)
     except LaunchError as error:
@@ -194,6 +196,9 @@ async def measure_job(
     except RankdeckError as error:
         return Ended(job="", output={}, refused=str(error))
     output = Output()
+    nodes = session.jobs.job(job_id).nodes
+    flow = Flow(lambda: port_counts(session.fleet, nodes), lambda: output.size, time.monotonic)
+    clock = _Clock(limit, queue if session.cluster.can.chooses_nodes else 0.0, flow, began)
     session.following.listen(job_id, output.hear)
     session.following.watch(
         job_id, [LAUNCHER, *(rank.rank for rank in session.jobs.job(job_id).ranks)], None
@@ -223,9 +228,10 @@ async def measure_job(
 class _Clock:
     """Counts how long a measurement has run, from when its job was first seen running."""
 
-    def __init__(self, limit: Callable[[], float], queue: float) -> None:
-        self._limit, self._queue = limit, queue
-        self._asked = self._began = time.monotonic()
+    def __init__(self, limit: Callable[[], float], queue: float, flow: Flow, asked: float) -> None:
+        self._limit, self._queue, self._flow = limit, queue, flow
+        self._asked = self._began = asked
+        self._windows = 1
         self.waits = False
         """Whether the scheduler has not started the job yet."""
 
@@ -233,10 +239,21 @@ class _Clock:
         """Seconds that a job in this state has left."""
         now = time.monotonic()
         self.waits = state is State.PENDING and self._queue > 0
-        if not self.waits:
-            return self._began + self._limit() - now
-        self._began = now
-        return self._asked + self._queue - now
+        if self.waits:
+            self._began = now
+            return self._asked + self._queue - now
+        self._flow.look()
+        while (left := self._began + self._within - now) <= 0 and self._goes_on:
+            self._windows += 1
+        return left
+
+    @property
+    def _within(self) -> float:
+        return self._windows * self._limit()
+
+    @property
+    def _goes_on(self) -> bool:
+        return self._windows < WINDOWS and self._limit() > 0 and self._flow.flows
 
     @property
     def seconds(self) -> float:
@@ -246,8 +263,9 @@ class _Clock:
     @property
     def why(self) -> str:
         """Why the job was cancelled, when no time is left."""
-        did, within = ("start", self._queue) if self.waits else ("end", self._limit())
-        return f"it did not {did} within {within:.0f} s and was cancelled"
+        did, within = ("start", self._queue) if self.waits else ("end", self._within)
+        slow = " although its bytes flowed" if self._windows == WINDOWS and not self.waits else ""
+        return f"it did not {did} within {within:.0f} s{slow} and was cancelled"
 
 
 async def _ends(session: MeasureSession, job_id: str, rest: Callable[[], float]) -> bool:

@@ -4,7 +4,8 @@ Rankdeck, and gives the same result. No I/O.
 
 import shlex
 
-from rankdeck.backends.plan_text import export_lines, process_line
+from rankdeck.backends.job_network import asked_addresses, needs_network, network_lines
+from rankdeck.backends.plan_text import node_export_lines, process_line
 from rankdeck.backends.shell_words import end_mark, whole_file
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Access, Cluster, Node, capabilities_of
@@ -111,11 +112,20 @@ def write_export(plan: Plan, cluster: Cluster) -> str:
             f"a job of the {plan.backend} backend is a document already: see `run --dry-run`",
         )
     parts = [_head(plan, cluster), *(_prepare(plan, node) for node in plan.nodes)]
+    parts += [_address(plan, index) for index in asked_addresses(plan)]
     if plan.port_on:
         python = next(iter(cluster.access.pythons), "python3")
         find = shlex.quote(f"{python} -c {shlex.quote(_PORT)}")
         parts.append(f"RANKDECK_PORT=$(sh_on {plan.port_on} {find}) || exit 1\n")
     return "\n".join([*parts, _start(plan)])
+
+
+def _address(plan: Plan, index: int) -> str:
+    """The line that asks a node for its address in the job network."""
+    node = plan.nodes[index]
+    look = network_lines(node.network, node.interface)
+    code = shlex.quote(f'{look}; echo "$RANKDECK_ADDRESS"')
+    return f"RANKDECK_ADDRESS_{index}=$(sh_on {node.node} {code}) || exit 1\n"
 
 
 def _folder(plan: Plan) -> str:
@@ -197,8 +207,10 @@ def _environment(plan: Plan, node: NodePlan) -> str:
     """The environment of every process of the job on this node, as a file to read with `.`."""
     own = {JOB_VARIABLE: plan.job, NODE_VARIABLE: node.node, "PYTHONUNBUFFERED": "1"}
     lines = [f"{RUN_VARIABLE}={_folder(plan)}/{node.node}", f"export {RUN_VARIABLE}"]
-    # Only the run folder is left to sh to expand; it is set above.
-    lines += export_lines({**own, **node.env})
+    if needs_network(node):
+        lines.append(network_lines(node.network, node.interface))
+    # Only what is set above is left to sh to expand.
+    lines += node_export_lines({**own, **node.env})
     return "\n".join(lines) + "\n"
 
 
@@ -239,8 +251,11 @@ def _start(plan: Plan) -> str:
             f'    sh_on "$host" ". {folder}/$host/env; cd; ( $command ) </dev/null" &',
             'done <"$local/spawn" &',
         ]
+    found = "".join(f" RANKDECK_ADDRESS_{i}=$RANKDECK_ADDRESS_{i}" for i in asked_addresses(plan))
     for node in plan.nodes:
         if node.processes:
-            run = f"RANKDECK_PORT=${{RANKDECK_PORT:-0}} {folder}/{node.node}/start </dev/null"
+            run = (
+                f"RANKDECK_PORT=${{RANKDECK_PORT:-0}}{found} {folder}/{node.node}/start </dev/null"
+            )
             lines += [f'sh_on {node.node} "{run}" &', 'pids="$pids $!"']
     return "\n".join([*lines, *_WAIT, "stop", "tidy", "exit $status"]) + "\n"

@@ -1,4 +1,4 @@
-"""The launchers (plain, torchrun, TensorFlow, mpirun of each MPI),
+"""The launchers (plain, torchrun, TensorFlow, JAX, mpirun of each MPI),
 choice of nodes, the ssh backend's plan.
 """
 
@@ -7,6 +7,13 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from rankdeck.backends.free_port import PORT_TOKEN, needs_port, port_token
+from rankdeck.backends.job_network import (
+    address_for_others,
+    asks_nodes,
+    is_loopback,
+    network_variables,
+    own_address,
+)
 from rankdeck.backends.shell_words import SHIM, at_run_time, folder_word, shell_line
 from rankdeck.config.files import command_of
 from rankdeck.errors import LaunchError, suggest_word
@@ -80,7 +87,17 @@ class Placement:
             env=env,
             tty=self.spec.tty,
             grace=self.spec.grace,
+            network=self.cluster.network,
+            interface=place.node.interface,
         )
+
+    def network_variables(self, place: RankPlace) -> dict[str, str]:
+        """The variables that choose the network interface of a node's ranks."""
+        return network_variables(self.cluster, place.node, len(self.places))
+
+    def address_of(self, place: RankPlace) -> str:
+        """The address of a node for the commands of others: in the job network if there is one."""
+        return address_for_others(self.cluster, place.node, place.index, len(self.places))
 
 
 def lay_out(cluster: Cluster, spec: JobSpec, job: str) -> Placement:
@@ -188,21 +205,13 @@ def _count(node: Node, spec: JobSpec) -> int:
     return spec.ranks_per_node or node.slots
 
 
-def interface_env(node: Node) -> dict[str, str]:
-    """Variables that choose the network interface of NCCL and Gloo;
-    `=` makes NCCL match the whole name.
-    """
-    if not node.interface:
-        return {}
-    return {"NCCL_SOCKET_IFNAME": f"={node.interface}", "GLOO_SOCKET_IFNAME": node.interface}
-
-
 def _on_each_node(layout: Placement) -> tuple[NodePlan, ...]:
     """The node plans of a job that starts its own processes on every node."""
     started = _PROCESSES[layout.spec.launch]
     return tuple(
         replace(
-            layout.node_plan(place, interface_env(place.node)), processes=started(layout, place)
+            layout.node_plan(place, layout.network_variables(place)),
+            processes=started(layout, place),
         )
         for place in layout.places
     )
@@ -255,13 +264,14 @@ def torchrun_argv(layout: Placement, place: RankPlace) -> tuple[str, ...]:
     is on the node that the plan says.
     """
     torch = layout.spec.torch
-    local = (f"--local-addr={place.node.address}",) if place.node.address else ()
+    address = own_address(layout.cluster, place.node, len(layout.places))
+    local = (f"--local-addr={address}",) if address else ()
     return (
         torch.path,
         f"--nnodes={len(layout.places)}",
         f"--nproc-per-node={len(place.ranks)}",
         f"--node-rank={place.index}",
-        f"--master-addr={layout.places[0].node.host}",
+        f"--master-addr={layout.address_of(layout.places[0])}",
         f"--master-port={torch.port or PORT_TOKEN}",
         *local,
         "--max-restarts=0",
@@ -286,12 +296,42 @@ def _tensorflow(layout: Placement, place: RankPlace) -> tuple[ProcessPlan, ...]:
     return (rank_process(layout, place, 0, {"TF_CONFIG": config}),)
 
 
+def jax_variables(coordinator: str, count: str, number: str, local: str) -> dict[str, str]:
+    """The variables by which a JAX program meets the others.
+
+    JAX reads the address and, on GPUs, the device of a process by itself; the program
+    passes count and number to `jax.distributed.initialize`. `local` "": all devices.
+    """
+    found = {
+        "JAX_COORDINATOR_ADDRESS": coordinator,
+        "JAX_NUM_PROCESSES": count,
+        "JAX_PROCESS_ID": number,
+    }
+    return {**found, "JAX_LOCAL_DEVICE_IDS": local} if local else found
+
+
+def _jax(layout: Placement, place: RankPlace) -> tuple[ProcessPlan, ...]:
+    """One process per rank; the first node's listens as the coordinator."""
+    host = layout.address_of(layout.places[0])
+    shown = f"[{host}]" if ":" in host else host
+    count, several = str(layout.world_size), len(place.ranks) > 1
+    return tuple(
+        rank_process(
+            layout,
+            place,
+            local,
+            jax_variables(f"{shown}:{PORT_TOKEN}", count, str(rank), str(local) if several else ""),
+        )
+        for local, rank in enumerate(place.ranks)
+    )
+
+
 def worker_addresses(layout: Placement) -> list[str]:
     """`host:port` of every worker; nodes with the same address get consecutive ports."""
     taken: dict[str, int] = {}
     workers: list[str] = []
     for place in layout.places:
-        host = place.node.host
+        host = layout.address_of(place)
         shown = f"[{host}]" if ":" in host else host
         workers.append(f"{shown}:{port_token(taken.get(host, 0))}")
         taken[host] = taken.get(host, 0) + 1
@@ -384,7 +424,7 @@ def plan_mpi(layout: Placement) -> tuple[NodePlan, ...]:
     # because paths of sockets must be.
     place = {"TMPDIR": f"/tmp/rankdeck.{layout.job}"}
     common = {**LAUNCHER_ENV[options.flavour], **QUIET_ENV, **place}
-    nodes = [layout.node_plan(p, {**common, **interface_env(p.node)}) for p in layout.places]
+    nodes = [layout.node_plan(p, {**common, **layout.network_variables(p)}) for p in layout.places]
     launcher = ProcessPlan(
         name="mpirun",
         argv=launcher_argv(layout),
@@ -479,14 +519,18 @@ def _network(layout: Placement, flavour: Flavour) -> tuple[str, ...]:
     interfaces = {place.node.interface for place in layout.places}
     shared = interfaces.pop() if len(interfaces) == 1 else ""
     if layout.spec.mpi.flavour == "mpich":
-        return ("-iface", shared) if shared else ()
+        return ("-iface", shared) if shared else _hydra_address(layout)
     network = layout.cluster.network or shared
-    words = flavour.loopback if _is_loopback(network) else flavour.network
+    words = flavour.loopback if is_loopback(network) else flavour.network
     return _fill(words, network=network) if network else ()
 
 
-def _is_loopback(network: str) -> bool:
-    return network == "lo" or network.startswith(("127.", "::1/"))
+def _hydra_address(layout: Placement) -> tuple[str, ...]:
+    """Where Hydra's proxies find mpiexec; `-iface` would need the same name on all nodes."""
+    first = layout.places[0].node
+    asked = asks_nodes(layout.cluster, first, len(layout.places))
+    address = own_address(layout.cluster, first, len(layout.places))
+    return ("-localhost", address) if asked else ()
 
 
 def _forwarded(layout: Placement) -> tuple[str, ...]:
@@ -532,6 +576,7 @@ def _check_addresses(layout: Placement) -> None:
 _PROCESSES: Mapping[Launch, Callable[[Placement, RankPlace], tuple[ProcessPlan, ...]]] = {
     Launch.TORCHRUN: _torchrun,
     Launch.TENSORFLOW: _tensorflow,
+    Launch.JAX: _jax,
     Launch.PLAIN: _plain,
 }
 """What a node starts itself; mpirun, on the first node, starts the ranks of an MPI job."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 
-from rankdeck.backends.free_port import word_with_port
+from rankdeck.backends.job_network import asked_addresses, needs_network
+from rankdeck.backends.plan_tokens import word_with_tokens
 from rankdeck.backends.shell_words import SHIM, FileLines, file_lines, folder_word, shell_line
 from rankdeck.model.cluster import capabilities_of
 from rankdeck.model.job import Plan
@@ -54,6 +55,14 @@ def _head(plan: Plan) -> Iterator[PlanPart]:
     yield PlanPart(LineKind.NOTE, what)
     if plan.port_on:
         yield PlanPart(LineKind.NOTE, f"# RANKDECK_PORT: a free port on {plan.port_on}")
+    if any(map(needs_network, plan.nodes)):
+        yield PlanPart(LineKind.NOTE, f"# {_OWN}: what each node has in the job network")
+    for index in asked_addresses(plan):
+        what = f"# RANKDECK_ADDRESS_{index}: the address of {plan.nodes[index].node} in the job network"
+        yield PlanPart(LineKind.NOTE, what)
+
+
+_OWN = "RANKDECK_ADDRESS, RANKDECK_INTERFACE, RANKDECK_DEVICES"
 
 
 def _counted(plan: Plan) -> str:
@@ -70,7 +79,7 @@ def _node_parts(node: NodePlan) -> Iterator[PlanPart]:
     for file in node.files:
         yield from file_parts(file_lines(file))
     marks = f"export {JOB_VARIABLE}={node.job} {NODE_VARIABLE}={node.node}"
-    yield exports_part([marks, *export_lines(node.env)])
+    yield exports_part([marks, *node_export_lines(node.env)])
     if not node.processes:
         yield PlanPart(LineKind.NOTE, "# no command: mpirun's daemon starts these ranks")
         return
@@ -97,6 +106,11 @@ def export_lines(env: Mapping[str, str]) -> list[str]:
     return [f"export {shell_line([f'{key}={value}'])}" for key, value in env.items()]
 
 
+def node_export_lines(env: Mapping[str, str]) -> list[str]:
+    """The same for the variables of a node, in which tokens may stand."""
+    return [f"export {word_with_tokens(f'{key}={value}')}" for key, value in env.items()]
+
+
 def exports_part(lines: Sequence[str]) -> PlanPart:
     """Some `export` lines, which fold into one if there are several."""
     folded = f"export  # {len(lines)} variables" if len(lines) > 1 else ""
@@ -108,7 +122,7 @@ def process_line(process: ProcessPlan) -> str:
     variables = [f"{key}={value}" for key, value in process.env.items()]
     shim = [] if process.rank is None else [SHIM]
     words = [*(["env", *variables] if variables else []), *shim, *process.argv]
-    line = " ".join(word_with_port(word) for word in words)
+    line = " ".join(word_with_tokens(word) for word in words)
     return f"cd {folder_word(process.cwd)} && {line}" if process.cwd else line
 
 

@@ -8,12 +8,14 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from ipaddress import ip_address
 from typing import Any, ClassVar
 from weakref import WeakSet
 
 from rankdeck.backends.base import SchedulerWord, Tell, say_nothing
 from rankdeck.backends.follow import SshFollower
 from rankdeck.backends.free_port import with_port
+from rankdeck.backends.job_network import asked_addresses, with_addresses
 from rankdeck.backends.launchers import plan_job
 from rankdeck.errors import AgentError, LaunchError, NodeError, RankdeckError, UnreachableError
 from rankdeck.model.cluster import Capabilities, Cluster, capabilities_of
@@ -88,7 +90,7 @@ class SshBackend:
         """Start the supervisors, those without processes first; if one
         fails, end all and raise LaunchError.
         """
-        plan = await self._with_port(plan)
+        plan = await self._with_port(await self._with_addresses(plan))
         waiting = [node for node in plan.nodes if not node.processes]
         starting = [node for node in plan.nodes if node.processes]
         done = False
@@ -100,6 +102,23 @@ class SshBackend:
             if not done:
                 await self.cancel(plan, 0.0, by="abort")
         return plan
+
+    async def _with_addresses(self, plan: Plan) -> Plan:
+        """The plan with the addresses that nodes have in the job network; raises LaunchError."""
+        asked = {plan.nodes[index].node: index for index in asked_addresses(plan)}
+
+        async def ask(name: str) -> str:
+            node = plan.nodes[asked[name]]
+            said = (f"--network={node.network}", f"--interface={node.interface}")
+            answer = await self._agents.call(name, ("job", "address", *said), limit=START_LIMIT)
+            return _address(name, answer)
+
+        found, failed = await on_each(asked, ask)
+        if failed:
+            whys = {name: error.why for name, error in failed.items()}
+            first = next(iter(failed.values()))
+            raise LaunchError("prepare", str(first), whys) from first
+        return with_addresses(plan, {asked[name]: address for name, address in found.items()})
 
     async def _with_port(self, plan: Plan) -> Plan:
         if not plan.port_on:
@@ -183,6 +202,15 @@ def _port(answer: ProgramResult) -> int:
     if not re.fullmatch("[0-9]{1,5}", answer.word) or not 0 < int(answer.word) < 1 << 16:
         raise ValueError("the agent names no port")
     return int(answer.word)
+
+
+def _address(node: str, answer: ProgramResult) -> str:
+    """The address in the agent's answer; raises AgentError."""
+    try:
+        found = ip_address(answer.word if answer.code == 0 else "")
+    except ValueError:
+        raise AgentError(node, answer.complaint) from None
+    return str(found)
 
 
 def left_there(node: str, answer: ProgramResult) -> list[RemainingProcess]:

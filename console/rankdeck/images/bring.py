@@ -259,7 +259,7 @@ class ImageDistributor:
         files, kept = places_for(folder, file_name(path), nodes, overwrite=overwrite)
 
         def source(node: str) -> NodeOutput:
-            return NodeOutput(node, partial(self._fetch, node, path), 0)
+            return NodeOutput(node, partial(self._fetch, node, path), 0, self.agents.patience)
 
         return kept | await fetch_files(files, source, tell)
 
@@ -284,7 +284,7 @@ class ImageDistributor:
         if place.sha256:
             targets = [ReceivedFile(self.agents, node, place) for node in nodes]
         else:
-            targets = [NodeStore(self.agents.shell, node, wanted.runtime) for node in nodes]
+            targets = [NodeStore(self.agents, node, wanted.runtime) for node in nodes]
         return await copy_image(source, targets, tell)
 
     async def _source(
@@ -294,13 +294,17 @@ class ImageDistributor:
 
         Raises LaunchError.
         """
-        place = FilePlace(wanted.image, wanted.base, 0, "")
+        place, patience = FilePlace(wanted.image, wanted.base, 0, ""), self.agents.patience
         for node, row in found.items():
             if row.kind == "store":
-                return NodeOutput(node, partial(self._save, node, wanted), row.size), place
+                return NodeOutput(
+                    node, partial(self._save, node, wanted), row.size, patience
+                ), place
             if row.kind == "file":
                 place = replace(place, size=row.size, sha256=row.digest)
-                return NodeOutput(node, partial(self._send, node, row.path), row.size), place
+                return NodeOutput(
+                    node, partial(self._send, node, row.path), row.size, patience
+                ), place
         file = local_image(spec)
         if file is None:
             raise LaunchError("prepare", _nowhere(wanted, found))

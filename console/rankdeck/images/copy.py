@@ -19,14 +19,16 @@ from rankdeck.model.json_tables import parse_table
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import clean_line
 from rankdeck.remote.agent import Agents, Dialogue
-from rankdeck.remote.shell import Channel, OnData, Shell, limit_time, on_each
+from rankdeck.remote.shell import Channel, OnData, limit_time, on_each
 from rankdeck_agent.rules.units import write_duration, write_size, write_speed
 
 PIECE = 256 << 10
 READY_LIMIT = 600.0
 """Seconds: a node may first have to read the part of a large image that it already has."""
 STALL_LIMIT = 60.0
-"""Seconds without progress after which a node counts as lost."""
+"""Seconds without progress after which a node counts as lost; longer where nodes are given
+more time (`patience`, as READY_LIMIT too).
+"""
 _UNSENT = 4 << 20
 
 
@@ -105,8 +107,10 @@ class NodeOutput:
     no faster than it is passed on.
     """
 
-    def __init__(self, node: str, start: Start, size: int) -> None:
+    def __init__(self, node: str, start: Start, size: int, patience: float) -> None:
+        """`patience`: all limits are multiplied by it (see `Access.patience`)."""
         self._node, self._start, self.size = node, start, size
+        self._patience = patience
         self._waiting = bytearray()
         self._news = asyncio.Event()
         self._channel: Channel | None = None
@@ -150,15 +154,16 @@ class NodeOutput:
                 channel.resume()
                 await hand(piece)
             elif self._why is None:
-                async with _no_stall(self._node):
+                async with _no_stall(self._node, self._patience):
                     await self._news.wait()
 
 
 # ---- targets ---------------------------------------------------------------------------
 
 
-def _no_stall(node: str) -> AbstractAsyncContextManager[None]:
-    return limit_time(node, STALL_LIMIT, f"no progress for {STALL_LIMIT:.0f} s")
+def _no_stall(node: str, patience: float) -> AbstractAsyncContextManager[None]:
+    limit = STALL_LIMIT * patience
+    return limit_time(node, limit, f"no progress for {limit:.0f} s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +214,7 @@ class ReceivedFile:
         if self._talk.answered:
             return  # The agent has given up: `finish` says why.
         self._talk.channel.write(data)
-        async with _no_stall(self.node):
+        async with _no_stall(self.node, self._agents.patience):
             await self._talk.channel.drain()
 
     async def finish(self) -> None:
@@ -226,8 +231,9 @@ class ReceivedFile:
 class NodeStore:
     """The image store of podman or docker on a node: `load` reads the image from its stdin."""
 
-    def __init__(self, shell: Shell, node: str, runtime: str) -> None:
-        self._shell, self.node, self._runtime = shell, node, runtime
+    def __init__(self, agents: Agents, node: str, runtime: str) -> None:
+        self._shell, self.node, self._runtime = agents.shell, node, runtime
+        self._patience = agents.patience
         self._channel: Channel
 
     async def open(self, stack: AsyncExitStack) -> int:
@@ -240,13 +246,15 @@ class NodeStore:
     async def write(self, data: bytes) -> None:
         """See `CopyTarget.write`; raises NodeError."""
         self._channel.write(data)
-        async with _no_stall(self.node):
+        async with _no_stall(self.node, self._patience):
             await self._channel.drain()
 
     async def finish(self) -> None:
         """Wait until the store has loaded the image; raises NodeError."""
         self._channel.end()
-        async with limit_time(self.node, READY_LIMIT, "the image store refuses it"):
+        async with limit_time(
+            self.node, READY_LIMIT * self._patience, "the image store refuses it"
+        ):
             code = await self._channel.wait()
         if code:
             raise AgentError(

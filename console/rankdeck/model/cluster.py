@@ -222,7 +222,7 @@ BACKENDS = {
         chooses_nodes=True,
         needs_login=False,
         requeues=True,
-        ends_ranks=frozenset(("", "mpi", "torchrun", "tensorflow", "plain")),
+        ends_ranks=frozenset(("", "mpi", "torchrun", "tensorflow", "jax", "plain")),
         queue=True,
         submits_with="sbatch",
         drain_lines=(
@@ -241,7 +241,7 @@ BACKENDS = {
         asked_from_here=True,
         states_rights=True,
         pods=True,
-        ends_ranks=frozenset(("torchrun", "tensorflow", "plain")),
+        ends_ranks=frozenset(("torchrun", "tensorflow", "jax", "plain")),
         document=True,
         drain_lines=(
             "kubectl cordon {nodes}",

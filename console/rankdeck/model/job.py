@@ -119,6 +119,7 @@ class Launch(StrEnum):
     MPI = "mpi"
     TORCHRUN = "torchrun"
     TENSORFLOW = "tensorflow"
+    JAX = "jax"
     PLAIN = "plain"
 
 

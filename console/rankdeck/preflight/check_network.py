@@ -433,16 +433,19 @@ def _unknown(case: JobContext) -> Callable[[RankPlace, NodeFacts], str | None]:
     return tell
 
 
+_SET = {
+    Launch.TORCHRUN: (("MASTER_ADDR", "MASTER_PORT"), "torchrun", "take it out; `torch.port` fixes the port"),
+    Launch.JAX: (("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"), "`launch: jax`", "take it out"),
+}  # fmt: skip
+"""Launcher -> the variables that it sets, who does, what to do."""
+
+
 def check_overridden(spec: JobSpec) -> Iterable[Finding]:
-    """Report variables that the job sets but torchrun overrides for its ranks."""
-    if spec.launch is Launch.TORCHRUN:
-        for name in ("MASTER_ADDR", "MASTER_PORT"):
-            if name in spec.env:
-                yield make_finding(
-                    Level.WARN,
-                    "environment",
-                    "",
-                    f"`{name}` in `env` has no effect: torchrun sets it for the ranks",
-                    "take it out; `torch.port` fixes the port",
-                    Change(f"env.{name}", None),
-                )
+    """Report variables that the job sets but its launcher overrides for its ranks."""
+    names, who, fix = _SET.get(spec.launch, ((), "", ""))
+    for name in names:
+        if name in spec.env:
+            yield make_finding(
+                Level.WARN, "environment", "", f"`{name}` in `env` has no effect: {who} sets it for the ranks",
+                fix, Change(f"env.{name}", None),
+            )  # fmt: skip

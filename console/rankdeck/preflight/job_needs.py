@@ -63,7 +63,7 @@ def own_files(spec: JobSpec) -> list[str]:
 
 def needs_names(spec: JobSpec) -> bool:
     """Whether ranks find other nodes by the host names of the cluster file."""
-    return spec.launch in (Launch.TORCHRUN, Launch.TENSORFLOW)
+    return spec.launch in (Launch.TORCHRUN, Launch.TENSORFLOW, Launch.JAX)
 
 
 def is_address(host: str) -> bool:

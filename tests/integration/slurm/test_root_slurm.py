@@ -33,9 +33,9 @@ print(f"rank {w.rank} of {w.size} on {MPI.Get_processor_name()} sum {w.allreduce
 class Ran:
     """A script after `sbatch --wait`: its exit status, what Slurm says, and each rank's lines."""
 
-    def __init__(self, user: Operator, **spec: object) -> None:
+    def __init__(self, user: Operator, network: str = "", **spec: object) -> None:
         folder = user.lab.shared
-        (user.lab.folder / "site.yaml").write_text(CLUSTER)
+        (user.lab.folder / "site.yaml").write_text(f"{CLUSTER}network: '{network}'\n")
         file = user.lab.folder / "job.yaml"
         file.write_text(yaml.safe_dump({"job": "submitted", "nodes": 2, **spec}))
         planned = user.lab.rankdeck(
@@ -94,6 +94,37 @@ def test_tensorflow_workers_know_each_other(user: Operator) -> None:
     workers = told[0]["cluster"]["worker"]
     assert [worker.partition(":")[0] for worker in workers] == ["n1", "n2"]
     assert told[1]["cluster"]["worker"] == workers
+
+
+def test_each_node_looks_up_its_part_of_the_job_network(user: Operator) -> None:
+    words = 'echo "$JAX_COORDINATOR_ADDRESS $JAX_NUM_PROCESSES $JAX_PROCESS_ID $GLOO_SOCKET_IFNAME"'
+    ran = Ran(user, "10.78.0.0/24", launch="jax", command=["sh", "-c", words])
+
+    assert ran.status == 0, ran.said
+    first = ran.lines()[0][0].split()[0]
+    assert first.startswith(f"{user.lab.address('n1')}:")
+    assert ran.lines() == {rank: [f"{first} 4 {rank} eth0"] for rank in range(4)}
+
+
+def test_tensorflows_workers_are_named_by_their_addresses_in_the_job_network(
+    user: Operator,
+) -> None:
+    words = ["sh", "-c", 'echo "$TF_CONFIG"']
+    ran = Ran(user, "10.78.0.0/24", launch="tensorflow", command=words)
+
+    assert ran.status == 0, ran.said
+    told = json.loads(ran.lines()[1][0])["cluster"]["worker"]
+    assert [worker.partition(":")[0] for worker in told] == [
+        user.lab.address(node) for node in ("n1", "n2")
+    ]
+
+
+def test_a_node_without_an_address_in_the_job_network_says_so(user: Operator) -> None:
+    ran = Ran(user, "203.0.113.0/24", launch="plain", command=["true"])
+
+    assert ran.status != 0
+    said = "".join(path.read_text() for path in user.lab.shared.glob("rankdeck-submitted-*.out"))
+    assert "no address in the job network, 203.0.113.0/24" in said
 
 
 def training() -> dict[str, object]:

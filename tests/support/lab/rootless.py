@@ -60,6 +60,8 @@ class Lab:
     node_script: ClassVar[Path] = _SCRIPTS / "node.sh"
     homes: ClassVar[str] = ""
     """What the nodes' home folders are mounted from; "" for the machine's disk."""
+    fast_net: ClassVar[str] = ""
+    """A second network of the nodes (eth1), which the head is not in; "" for none."""
     python: ClassVar[str] = sys.executable
     """The interpreter on the nodes."""
 
@@ -76,6 +78,7 @@ class Lab:
             "PATH": search_path(),
             "LAB": str(folder),
             "LAB_NET": NET,
+            "LAB_FAST": self.fast_net,
             "LAB_NODES": " ".join(self.nodes),
             "LAB_UID": str(files.uid()),
             "LAB_GID": str(files.gid()),

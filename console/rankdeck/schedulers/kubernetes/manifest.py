@@ -26,7 +26,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from rankdeck.backends.launchers import TORCHRUN_ENDS, script_command, without_given_options
+from rankdeck.backends.launchers import (
+    TORCHRUN_ENDS,
+    jax_variables,
+    script_command,
+    without_given_options,
+)
 from rankdeck.backends.plan_options import backend_options, gpus_per_node, planned_ranks_per_node
 from rankdeck.backends.shell_words import shell_line
 from rankdeck.config.document import write_documents
@@ -628,6 +633,8 @@ def _mpirun(wanted: _Wanted, slots: int) -> list[str]:
     words += without_given_options(
         ("--map-by", f"ppr:{slots}:node", "--bind-to", "none"), spec.mpi.args
     )
+    # Pods have more networks by `host_network`, or by annotations for the network plug-in.
+    words += ["--mca", "btl_tcp_if_include", cluster.network] if cluster.network else []
     for name in {**_own_env(wanted), **cluster.environment, **spec.env}:
         words += ["-x", name]
     return [*words, *spec.mpi.args, *SHIM, *spec.command]
@@ -687,6 +694,24 @@ def _tensorflow(wanted: _Wanted, port: str) -> str:
     return f'export TF_CONFIG="{config}" RANKDECK_RANK="$JOB_COMPLETION_INDEX"; exec {line}'
 
 
+def _jax(wanted: _Wanted, port: str) -> str:
+    """The shell line of a pod with all ranks of a node side by side: each counts its number
+    from the pod's, and the pod's first rank of all is the coordinator.
+    """
+    spec, name = wanted.spec, wanted.name
+    each = planned_ranks_per_node(wanted.cluster, spec)
+    told = jax_variables(
+        f"{name}-0.{name}:{port}",
+        str(each * spec.nodes),
+        "$RANK",
+        "$LOCAL_RANK" if each > 1 else "",
+    )
+    inside = " ".join(f'{key}="{value}"' for key, value in told.items())
+    line = f"export {inside}; exec {shell_line(spec.command)}"
+    run = shell_line([*SHIM, "-n", str(each), "sh", "-c", line])
+    return f"export WORLD_SIZE={each * spec.nodes} RANKDECK_SERVICE={name}; exec {run}"
+
+
 def _plain(wanted: _Wanted, port: str) -> str:
     """The shell line of a pod with all ranks of a node side by side; the
     first failure gives the exit status.
@@ -700,5 +725,6 @@ def _plain(wanted: _Wanted, port: str) -> str:
 _LINES: Mapping[Launch, Callable[[_Wanted, str], str]] = {
     Launch.TORCHRUN: _torchrun,
     Launch.TENSORFLOW: _tensorflow,
+    Launch.JAX: _jax,
     Launch.PLAIN: _plain,
 }

@@ -8,13 +8,20 @@ The exported script does not need Rankdeck: srun writes the output files.
 
 import hashlib
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar
 
 from rankdeck.backends.base import Tell, say_nothing
-from rankdeck.backends.launchers import TORCHRUN_ENDS, refuse_claims, script_command
+from rankdeck.backends.job_network import SOCKETS, is_loopback, network_lines
+from rankdeck.backends.launchers import (
+    TORCHRUN_ENDS,
+    jax_variables,
+    refuse_claims,
+    script_command,
+)
 from rankdeck.backends.node_stream import STREAMS
 from rankdeck.backends.plan_options import (
     backend_options,
@@ -281,7 +288,7 @@ def script_parts(
         parts += [part for n, text in spec.files.items() for part in _file_parts(n, text)]
     if _checks(chosen):
         parts.append(_CHECKED if watched else _NOT_CHECKED)
-    *before, srun = _STEPS[spec.launch](step)
+    *before, srun = (*_look_up_network(step), *_STEPS[spec.launch](step))
     parts += [PlanPart(LineKind.SETUP, line) for line in before]
     return [*parts, PlanPart(LineKind.COMMAND, srun)]
 
@@ -317,9 +324,51 @@ class _Step:
         return self.watched and "array" in self.chosen and not one
 
     @property
+    def network(self) -> str:
+        """The job network (CIDR) if the ranks talk over one; each node looks up its part."""
+        cluster = self.cluster
+        wanted = self.spec.nodes > 1 and not is_loopback(cluster.network)
+        return cluster.network if wanted else ""
+
+    @property
     def shimmed(self) -> bool:
         """Whether each process is a rank with its own output files."""
         return self.watched and not self.gang
+
+
+_NETWORK_FILE = '"$RANKDECK_RUN/network.$SLURM_JOB_ID"'
+_FIELDS = "RANKDECK_INTERFACE RANKDECK_ADDRESS RANKDECK_DEVICES"
+_OF_NETWORK = {
+    "NCCL_SOCKET_IFNAME": "=$RANKDECK_INTERFACE",
+    **dict.fromkeys(SOCKETS, "$RANKDECK_INTERFACE"),
+    "UCX_NET_DEVICES": "$RANKDECK_DEVICES",
+}
+
+
+def _look_up_network(step: _Step) -> list[str]:
+    """Shell lines that write each node's part of the job network to a file of the run folder,
+    which its tasks read: before a container, which may not have `ip`.
+    """
+    if not step.network:
+        return []
+    values = " ".join(f"${name}" for name in _FIELDS.split())
+    look = f'{network_lines(step.network, "")}; echo "$SLURM_NODEID {values}"'
+    srun = 'srun --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --mpi=none --input=none'
+    return [f"{srun} sh -c {shlex.quote(look)} >{_NETWORK_FILE} || exit 1"]
+
+
+def _over_network(step: _Step, argv: Sequence[str]) -> tuple[str, ...]:
+    """The command of a task, told by variables which part its node has in the job network;
+    what the job itself sets wins.
+    """
+    if not step.network:
+        return tuple(argv)
+    read = (
+        f'while read -r id {_FIELDS}; do [ "$id" != "$SLURM_NODEID" ] || break; done'
+        f" <{_NETWORK_FILE}; export {_FIELDS}"
+    )
+    told = " ".join(f'{name}="${{{name}-{value}}}"' for name, value in _OF_NETWORK.items())
+    return ("sh", "-c", f'{read}; export {told}; exec "$@"', "network", *argv)
 
 
 def sbatch_options(step: _Step, job: str) -> list[str]:
@@ -423,7 +472,7 @@ def _srun(step: _Step, argv: Sequence[str], *extra: str) -> str:
     # Since Slurm 22.05, srun does not inherit this from sbatch.
     words += [f"--cpus-per-task={cpus}"] if cpus else []
     words += [f"--chdir={shell_word(spec.workdir)}"] if spec.workdir else []
-    return " ".join([*words, *_pyxis(step), shell_line(argv)])
+    return " ".join([*words, *_pyxis(step), shell_line(_over_network(step, argv))])
 
 
 _GPU_VARIABLES = {
@@ -441,7 +490,7 @@ def _variables(step: _Step) -> dict[str, str]:
     overridden by the cluster's and the job's own.
     """
     spec, container = step.spec, step.spec.container
-    own = {**step.cluster.environment, **spec.env}
+    own = {**_tcp_network(step), **step.cluster.environment, **spec.env}
     if container is None:
         return own
     runtime = find_runtime(container.runtime)
@@ -451,6 +500,13 @@ def _variables(step: _Step) -> dict[str, str]:
     if spec.launch is Launch.MPI:
         needed |= _PMIX_VARIABLES
     return {**needed, **own}
+
+
+def _tcp_network(step: _Step) -> dict[str, str]:
+    """Open MPI's parameter for its TCP as a variable: srun starts the ranks without mpirun."""
+    spec = step.spec
+    wanted = step.network and spec.launch is Launch.MPI and spec.mpi.flavour != "mpich"
+    return {"OMPI_MCA_btl_tcp_if_include": step.network} if wanted else {}
 
 
 def _mca(runtime: Runtime, spec: JobSpec) -> dict[str, str]:
@@ -531,6 +587,12 @@ def _plain(step: _Step) -> list[str]:
     return [_srun(step, _rank(step, step.spec.command))]
 
 
+def _head_node(step: _Step) -> str:
+    """The line that finds the address of the first node."""
+    of_network = f"MASTER_ADDR=$(sed -n 's/^0 [^ ]* \\([^ ]*\\) .*/\\1/p' {_NETWORK_FILE})"
+    return of_network if step.network else _HEAD_NODE
+
+
 def _torchrun(step: _Step) -> list[str]:
     """One torchrun per node; the head node is determined on the batch host, which has scontrol."""
     spec = step.spec
@@ -541,9 +603,10 @@ def _torchrun(step: _Step) -> list[str]:
         f"--nproc-per-node={planned_ranks_per_node(step.cluster, spec)}",
     ]
     late = '--node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT"'
+    late += ' --local-addr="$RANKDECK_ADDRESS"' if step.network else ""
     line = f"exec {shell_line(words)} {late} --max-restarts=0 {_trainer(step)}"
     return [
-        _HEAD_NODE,
+        _head_node(step),
         f"MASTER_PORT={port}",
         "export MASTER_ADDR MASTER_PORT",
         _srun(step, _boxed(spec, ("bash", "-c", line))),
@@ -567,14 +630,32 @@ def _trainer(step: _Step) -> str:
 
 def _tensorflow(step: _Step) -> list[str]:
     quoted = f"sed 's/.*/\"&:'\"{_PORT}\"'\"/'"
+    hosts = 'scontrol show hostnames "$SLURM_JOB_NODELIST"'
+    if step.network:
+        hosts = f"sort -n {_NETWORK_FILE} | cut -d ' ' -f 3"
     inside = (
         'export TF_CONFIG="{\\"cluster\\":{\\"worker\\":[$RANKDECK_WORKERS]},'
         '\\"task\\":{\\"type\\":\\"worker\\",\\"index\\":$SLURM_NODEID}}"; '
         f"exec {shell_line(step.spec.command)}"
     )
     return [
-        f'RANKDECK_WORKERS=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | {quoted} | paste -sd,)',
+        f"RANKDECK_WORKERS=$({hosts} | {quoted} | paste -sd,)",
         "export RANKDECK_WORKERS",
+        _srun(step, _rank(step, ("bash", "-c", inside))),
+    ]
+
+
+def _jax(step: _Step) -> list[str]:
+    """One process per rank; the first node's listens as the coordinator."""
+    several = planned_ranks_per_node(step.cluster, step.spec) > 1
+    numbers = jax_variables(
+        "", "$SLURM_STEP_NUM_TASKS", "$SLURM_PROCID", "$SLURM_LOCALID" if several else ""
+    )
+    told = " ".join(f'{name}="{value}"' for name, value in numbers.items() if value)
+    inside = f"export {told}; exec {shell_line(step.spec.command)}"
+    return [
+        _head_node(step),
+        f'export JAX_COORDINATOR_ADDRESS="$MASTER_ADDR:{_PORT}"',
         _srun(step, _rank(step, ("bash", "-c", inside))),
     ]
 
@@ -584,5 +665,6 @@ _STEPS = {
     Launch.PLAIN: _plain,
     Launch.TORCHRUN: _torchrun,
     Launch.TENSORFLOW: _tensorflow,
+    Launch.JAX: _jax,
 }
 """Launcher -> makes the lines that start the ranks: the last is srun's, those before prepare it."""
