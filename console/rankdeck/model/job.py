@@ -33,7 +33,8 @@ class Stall:
     kind: str
     """`start`: has not begun; `rank`: silent while others go on; `all`: every rank is silent;
     `raised`: runs on after an exception; `stopped`: by a signal; `device`: in state D; `slow`: the
-    others wait for it; `absent`: never entered the operation in which others wait.
+    others wait for it; `absent`: never entered the operation in which others wait; `agent`: not
+    seen, because the agent of their `node` stands still.
     """
     ranks: tuple[int, ...]
     since: float
@@ -46,6 +47,8 @@ class Stall:
     heard: float = 0.0
     """Epoch seconds of the newest sign of life of these ranks; a newer one ends the stall."""
     explained: tuple[Explained, ...] = ()
+    node: str = ""
+    """The node that is to blame, and no rank; "" for all kinds but `agent`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
