@@ -1,5 +1,5 @@
 """`python -m benchmarks [NAME…] [--json]`: run benchmarks and print the results; `scale`, `faults`,
-`acceptance_faults`, `matrix` and `fuzz` have their own options.
+`corpus`, `acceptance_faults`, `matrix` and `fuzz` have their own options.
 """
 
 import argparse
@@ -28,9 +28,11 @@ NAMES = (
     "acceptance",
     "slurm",
     "scrape",
+    "lemons",
 )
 OF_THEIR_OWN = {
     "faults": "benchmarks.faults",
+    "corpus": "benchmarks.fault_corpus",
     "matrix": "benchmarks.matrix.main",
     "fuzz": "benchmarks.matrix.fuzz",
     "house": "benchmarks.house",
