@@ -165,7 +165,8 @@ class Session:
         )
         self.following.allow(cluster.access.patience, WitnessWatch(agents))
         self._past = SitePast(cluster, self._start)
-        self._tools = Tools(cluster, agents, self._backend, self._placed, self.fleet.healths)
+        known = (self.fleet.healths, self.jobs.judge_nodes)
+        self._tools = Tools(cluster, agents, self._backend, self._placed, *known)
         self._background: list[asyncio.Task[Any]] = []
         self._listens = False
         """Whether telemetry of the nodes is being received."""
