@@ -21,6 +21,8 @@ from tests.support.spine import Person, demo_of
 from rankdeck.drill.values import Way
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+LIMIT = 500
+"""Seconds for a drill: each of its faults is a job."""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +34,11 @@ def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
 
 def drill(person: Person, *words: str) -> tuple[int, dict[str, Any]]:
     """The exit code and the object of a drill."""
-    done = person.run("-c", "demo", "drill", "--yes", "--json", *words)
+    done = subprocess.run(
+        [*person.start, "-c", "demo", "drill", "--yes", "--json", *words],
+        env=person.env, cwd=person.folder, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=LIMIT, check=False,
+    )  # fmt: skip
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
 
@@ -92,10 +98,11 @@ def test_a_drill_that_is_interrupted_leaves_nothing_and_shows_what_it_has(person
         env=person.env, cwd=person.folder, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    seen: set[str] = set()
-    wait_until(lambda: seen.update(running(person)) or len(seen) >= 2, 90)
+    assert process.stderr is not None
+    assert any(line.startswith("1 of 2: ") for line in process.stderr)
+    wait_until(lambda: running(person), 120)
     process.send_signal(signal.SIGINT)
-    out, said = process.communicate(timeout=60)
+    out, said = process.communicate(timeout=120)
 
     assert process.returncode == 130, said
     assert "cancelled: nothing is left on any node" in said
