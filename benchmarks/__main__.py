@@ -1,5 +1,5 @@
 """`python -m benchmarks [NAME…] [--json] [--keep]`: run benchmarks and print the results; `scale`,
-`faults`, `acceptance_faults`, `matrix` and `fuzz` have their own options.
+`faults`, `corpus`, `acceptance_faults`, `matrix` and `fuzz` have their own options.
 
 It fails if a ratio is lost: more than 15 % above that in `benchmarks/figures.json`, twice in
 succession; or if a value that has no peer misses its goal.
@@ -34,9 +34,11 @@ NAMES = (
     "acceptance",
     "slurm",
     "scrape",
+    "lemons",
 )
 OF_THEIR_OWN = {
     "faults": "benchmarks.faults",
+    "corpus": "benchmarks.fault_corpus",
     "matrix": "benchmarks.matrix.main",
     "fuzz": "benchmarks.matrix.fuzz",
     "house": "benchmarks.house",

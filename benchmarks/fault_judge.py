@@ -1,6 +1,5 @@
 """Judges one run of a fault by what the console showed. Pure."""
 
-import re
 from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
@@ -9,17 +8,6 @@ from benchmarks.fault_model import Answer, Blame, Fault, Kind, Outcome, Seen, Sh
 
 RIGHT, WRONG, SILENT, UNPLANTED = "right", "wrong", "silent", "unplanted"
 NOBODY, NOTE = "nobody", "note"
-_LAUNCHER_WORDS = (
-    r"Process name: \[prterun-\S+,(\d+)\]",
-    r"process rank (\d+) with PID",
-    r"MPI_ABORT was invoked on rank (\d+)",
-    r"\[prterun-[^\]]+,(\d+)\].{0,80}MPI_Abort",
-    r"Abort\(-?\d+\) on node (\d+)",
-    r"Root Cause[\s\S]{0,200}?rank\s*: (\d+)",
-    r"RANK (\d+) PID",
-)
-"""Patterns of launcher messages that name the rank that failed first."""
-_HYDRA = re.compile(r"PID \d+ RUNNING AT (\S+)")
 
 
 def blame_of(job: Shape) -> Blame | None:
@@ -45,8 +33,8 @@ def _of_failure(failure: dict[str, Any]) -> Blame:
 def _of_stall(stall: dict[str, Any]) -> Blame | None:
     everybody = stall.get("kind") == "all"
     differ = stall.get("odd") or stall.get("first")
-    ranks = tuple(differ or (() if everybody else stall.get("ranks", ())))
     node = str(stall.get("node") or "")
+    ranks = tuple(differ or (() if everybody or node else stall.get("ranks", ())))
     if not ranks and not node:
         return None
     words = [str(stall.get("text", "")), *_meanings(stall.get("explained", ()))]
@@ -158,18 +146,6 @@ def _stood_since(blames: Sequence[tuple[float, Blame | None]]) -> float | None:
             break
         since = at
     return since
-
-
-def launcher_named(text: str) -> str:
-    """What a launcher's output blames first; `NOBODY` if nothing."""
-    found = [
-        (hit.start(), f"rank {hit[1]}")
-        for pattern in _LAUNCHER_WORDS
-        if (hit := re.search(pattern, text))
-    ]
-    if not found and (hit := _HYDRA.search(text)):
-        return hit[1]
-    return min(found)[1] if found else NOBODY
 
 
 # ---- the table ----------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,10 +17,12 @@ from typing import Any
 from tests.support.processes import descendants
 
 from benchmarks import fault_judge as judge
+from benchmarks.fault_corpus import is_recorded, record_case
 from benchmarks.fault_list import PLACE
 from benchmarks.fault_model import Fault, Kind, Outcome, Seen, Shape
 from benchmarks.fault_plants import processes
 from benchmarks.fault_sites import AnySite
+from rankdeck.drill.judge import launcher_named
 
 START_LIMIT = 90.0
 """Seconds until the ranks are at work and the fault has happened."""
@@ -107,8 +109,12 @@ def _end_watcher(process: subprocess.Popen[str], listener: threading.Thread) -> 
 class Run:
     """One job of one fault."""
 
-    def __init__(self, fault: Fault, site: AnySite, watch: Watching) -> None:
+    def __init__(
+        self, fault: Fault, site: AnySite, watch: Watching, record: Path | None = None
+    ) -> None:
+        """`record`: the folder into which the failure is recorded."""
         self._fault, self._site, self._watch = fault, site, watch
+        self._record = record
         self._folder = site.place()
         self._job = ""
         self._at: float | None = None
@@ -253,7 +259,10 @@ class Run:
     def _clean(self, process: subprocess.Popen[bytes]) -> None:
         """End the job if it still runs, and check that nothing of it is left."""
         self._seen = [*self._watch.seen.get(self._job, ())]  # what comes now is our doing
-        self._said = self._launcher_said()
+        launchers = self._launcher_texts()
+        self._said = launcher_named("\n".join(launchers.values())) or judge.NOBODY
+        if self._record and self._seen and self._at is not None and is_recorded(self._fault):
+            self._keep(self._record, launchers)
         try:
             self._site.mend()
             if self._job and process.poll() is None:
@@ -291,13 +300,31 @@ class Run:
         note = "; ".join(self._notes)
         return judge.outcome(self._fault, seen, self._at, self._said, alike=alike, note=note)
 
-    def _launcher_said(self) -> str:
+    def _launcher_texts(self) -> dict[str, str]:
+        """Node -> what its launcher has written."""
         if not self._job:
-            return judge.NOBODY
-        folders = [self._site.folder(self._job, node) for node in self._site.nodes()]
-        files = [folder / "launcher" / name for folder in folders for name in ("err", "out")]
-        texts = [file.read_text(errors="replace") for file in files if file.exists()]
-        return judge.launcher_named("\n".join(texts))
+            return {}
+        folders = {node: self._site.folder(self._job, node) for node in self._site.nodes()}
+        return {node: _written(folder / "launcher") for node, folder in folders.items()}
+
+    def _keep(self, record: Path, launchers: Mapping[str, str]) -> None:
+        """Record the failure as it is now."""
+        job = self._seen[-1].job
+        texts = {
+            str(one["rank"]): _written(
+                self._site.folder(self._job, one["node"]) / f"rank.{one['rank']}"
+            )
+            for one in job["ranks"]
+        }
+        case = record_case(self._fault, job, launchers, texts, judge.answer_to(self._fault, job))
+        record.mkdir(parents=True, exist_ok=True)
+        (record / f"{self._fault.name}.json").write_text(json.dumps(case, indent=1) + "\n")
+
+
+def _written(folder: Path) -> str:
+    """What was written there, stdout after stderr."""
+    files = [folder / name for name in ("err", "out")]
+    return "\n".join(file.read_text(errors="replace") for file in files if file.exists())
 
 
 def _last_object(file: Path) -> Shape | None:

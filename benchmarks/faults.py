@@ -1,6 +1,7 @@
 """The fault bench: plants every fault for real, again and again, and counts who was blamed.
 
-`python -m benchmarks faults [--rounds N] [--only NAME,…] [--burners K] [--short] [--json]`
+`python -m benchmarks faults [--rounds N] [--only NAME,…] [--burners K] [--short] [--json]
+[--record DIR]`
 """
 
 import argparse
@@ -35,7 +36,7 @@ def main(words: Sequence[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):  # whoever ends us: all is cleaned up
         signal.signal(number, signal.default_int_handler)
     try:
-        with burning(options.burners), closing(run(faults, options.rounds)) as runs:
+        with burning(options.burners), closing(run(faults, options.rounds, options.record)) as runs:
             for result in runs:
                 results.append(result)
                 _progress(*result)
@@ -57,6 +58,7 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--short", action="store_true", help="a few fast faults, no burners")
     parser.add_argument("--json", action="store_true", help="one object a run, then one a fault")
+    parser.add_argument("--record", type=Path, metavar="DIR", help="record the failures there")
     options = parser.parse_args(words)
     if options.short:
         options.burners = 0
@@ -85,8 +87,12 @@ def _can(fault: Fault) -> bool:
     return not why
 
 
-def run(faults: Sequence[Fault], rounds: int = 1) -> Generator[tuple[Fault, Outcome]]:
-    """Plant each fault, with one cluster for all rounds; everything is ended afterwards."""
+def run(
+    faults: Sequence[Fault], rounds: int = 1, record: Path | None = None
+) -> Generator[tuple[Fault, Outcome]]:
+    """Plant each fault, with one cluster for all rounds; everything is
+    ended afterwards. `record`: see `Run`.
+    """
     places = ((demo_site, False), (lab_site, True))
     for make, lab in places:
         own = [fault for fault in faults if fault.lab is lab]
@@ -96,17 +102,17 @@ def run(faults: Sequence[Fault], rounds: int = 1) -> Generator[tuple[Fault, Outc
             with make() as site, watching(site) as watch:
                 prepare(site, own)
                 for _ in range(rounds):
-                    yield from _round(own, site, watch)
+                    yield from _round(own, site, watch, record)
         except MissingError as missing:
             names = ", ".join(fault.name for fault in own)
             print(f"{names}: skipped: {missing}", file=sys.stderr, flush=True)
 
 
 def _round(
-    faults: Iterable[Fault], site: AnySite, watch: Watching
+    faults: Iterable[Fault], site: AnySite, watch: Watching, record: Path | None
 ) -> Generator[tuple[Fault, Outcome]]:
     for fault in faults:
-        yield fault, Run(fault, site, watch).go()
+        yield fault, Run(fault, site, watch, record).go()
 
 
 def prepare(site: AnySite, faults: Iterable[Fault]) -> None:

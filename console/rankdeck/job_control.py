@@ -81,9 +81,8 @@ class JobControl:
         self._accepted, self._background = parts.accepted, parts.background
         self._site_past = parts.site_past
         self._logs = RemoteLogs(parts.agents)
-        self._tools = Tools(
-            parts.cluster, parts.agents, parts.backend, self._placed, parts.fleet.healths
-        )
+        known = (parts.fleet.healths, parts.jobs.judge_nodes)
+        self._tools = Tools(parts.cluster, parts.agents, parts.backend, self._placed, *known)
 
     # ---- before a job starts
 

@@ -7,7 +7,7 @@ import logging
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,6 +89,10 @@ class RunsJobs(Protocol):
 
     def read_job(self, path: Path) -> JobSpec:
         """Read a job file; raises ConfigError."""
+        ...
+
+    async def find_lacking(self, specs: Sequence[JobSpec]) -> dict[str, str]:
+        """Job file -> what its nodes lack to run it; "" for nothing."""
         ...
 
     def starting_often(self) -> AbstractAsyncContextManager[None]:

@@ -31,6 +31,7 @@ from rankdeck.config.files import expand_path, write_user_file
 from rankdeck.errors import UnknownJobError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job, JobSpec, State
+from rankdeck.model.json_values import fields_of
 from rankdeck.schedulers.kubernetes.apply import run_manifest
 from rankdeck.schedulers.kubernetes.user_manifests import read_manifest
 from rankdeck.schedulers.slurm.allocations import allocation_offer
@@ -68,7 +69,14 @@ async def _show_plan(cluster: Cluster, spec: JobSpec, options: argparse.Namespac
     async with open_for_command(cluster) as session:
         plan = session.control.plan(spec)
         text = write_plan(plan).rstrip("\n")
-        output.say_result(plan_shape(plan), text, as_json=options.json)
+        known = session.jobs.judge_nodes().lemons
+        lemons = [known[node.node] for node in plan.nodes if node.node in known]
+        shape = {**plan_shape(plan), "lemons": [fields_of(one) for one in lemons]}
+        output.say_result(shape, text, as_json=options.json)
+        for one in lemons:
+            output.print_progress(
+                f"{one.node}: {one.sentence}; `preflight` says how to leave it out"
+            )
         if options.server:
             _tell_word(spec, await session.control.check_plan(plan))
     return output.OK

@@ -177,6 +177,7 @@ def stall_shape(stall: Stall) -> Shape:
     """Ranks that are stalled or slow."""
     return {
         "kind": stall.kind,
+        "node": stall.node,
         "ranks": list(stall.ranks),
         "first": list(stall.first),
         "odd": list(stall.odd),

@@ -389,6 +389,38 @@ VERBS = (
         },
     ),
     Verb(
+        "drill",
+        "plant harmless faults in jobs of its own and say who was named, how soon, and whether that was right",
+        "rankdeck.drill.command:run_drill",
+        {
+            "--only": _text(
+                "these faults: killed, stopped, silent, slow, collective, frozen, cut (default: all)",
+                "FAULT,…",
+            ),
+            "--launch": _text(
+                "with these launchers: plain, mpi, torchrun (default: all)", "NAME,…"
+            ),
+            "--on": _ON,
+            "--nodes": _number("nodes of each job (default: 3, or as many as there are)", "N", 0),
+            "--ranks-per-node": _number("ranks on each node (default 2)", "N", 0),
+            "--like": _text(
+                "take environment, image and options of launcher and scheduler from this job file",
+                "JOB",
+            ),
+            "--limit": _option(
+                "wait so long for an answer to each fault (default 2m)",
+                metavar="SPAN",
+                default="2m",
+            ),
+            "--cut": _text(
+                "the program of the site, here, that cuts the link of {node}", "COMMAND"
+            ),
+            "--mend": _text("the one that mends it", "COMMAND"),
+            "--dry-run": _flag("show what would be planted, start nothing"),
+            "--yes": _flag("do not ask before it starts"),
+        },
+    ),
+    Verb(
         "images",
         "list which node has which container image; `images push FILE NODESET` copies one",
         "rankdeck.cli.images:run_images",
@@ -411,7 +443,7 @@ VERBS = (
         "rankdeck.cli.jobs:run_jobs",
         {
             "--all": _flag("also those that ended more than a day ago"),
-            "--parts": _flag("also the jobs of acceptance runs and scaling studies"),
+            "--parts": _flag("also the jobs of acceptance runs, scaling studies and drills"),
             "--from-nodes": _flag(
                 "also ended jobs that only their nodes know: read them back into the history"
             ),

@@ -45,7 +45,8 @@ class Stall:
     kind: str
     """`start`: has not begun; `rank`: silent while others go on; `all`: every rank is silent;
     `raised`: runs on after an exception; `stopped`: by a signal; `device`: in state D; `slow`: the
-    others wait for it; `absent`: never entered the operation in which others wait.
+    others wait for it; `absent`: never entered the operation in which others wait; `agent`: not
+    seen, because the agent of their `node` stands still.
     """
     ranks: tuple[int, ...]
     since: float
@@ -60,6 +61,8 @@ class Stall:
     explained: tuple[Explained, ...] = ()
     price: Price | None = None
     """What slow ranks cost; None if that is not known."""
+    node: str = ""
+    """The node that is to blame, and no rank; "" for all kinds but `agent`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,7 @@ from rankdeck.preflight.findings import (
 )
 from rankdeck.preflight.job_context import JobContext
 from rankdeck.preflight.job_needs import is_address, modules_of, needs_names, programs_of
+from rankdeck.preflight.lemons import lemon_findings
 from rankdeck.preflight.trial_run import (
     ELSEWHERE,
     collect_output,
@@ -43,6 +44,7 @@ from rankdeck.preflight.trial_run import (
 )
 from rankdeck.remote.agent import Agents, Dialogue
 from rankdeck.remote.shell import on_each
+from rankdeck.state.node_records import NodeRecords
 from rankdeck_agent.rules.levels import Health, Level
 
 
@@ -140,8 +142,19 @@ class Tools:
     """Chooses the nodes as a launch does."""
     healths: Callable[[], Mapping[str, Health]] = dict[str, Health]
     """The health of the nodes that are heard."""
+    records: Callable[[], NodeRecords] = NodeRecords
+    """How often jobs failed on each node by its own fault."""
     versions: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
     """(node, launcher) -> the first line of its `--version`, as far as it was asked."""
+
+    def may_use(self, node: str) -> bool:
+        """Whether a job may be placed on this node, which is neither excluded nor bad."""
+        health = self.healths().get(node)
+        try:
+            self.place(JobSpec(name="", launch=Launch.PLAIN, command=(), on=(node,)))
+        except LaunchError:
+            return False
+        return health is None or health.level is not Level.BAD
 
     def launcher_of(self, spec: JobSpec) -> tuple[str, str]:
         """The first node of the job and its launcher."""
@@ -178,6 +191,7 @@ async def run_all_checks(
         take([make_finding(Level.BAD, "plan", "", str(error))])
         return tuple(findings)
     take(checks.check_job_file(spec))
+    take(lemon_findings(means.cluster, spec, means.records().lemons, means.may_use))
     if layout is None:
         take(await _ask_scheduler(means, plan))
         return tuple(findings)

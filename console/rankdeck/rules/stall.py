@@ -13,6 +13,7 @@ from rankdeck.model.rank import Activity
 from rankdeck.model.safe_text import clean_line
 from rankdeck.rules.inspect import Look, StackGroup, group_stacks, odd_groups
 from rankdeck.rules.messages import explain_end, is_warning
+from rankdeck.rules.mute_agents import mute_agents
 from rankdeck.rules.stragglers import (
     QUIET,
     STOPPED,
@@ -246,8 +247,11 @@ def find_stalls(job: Job, now: float, known: KnownOfJob) -> tuple[Stall, ...]:
     if job.unit == "task":  # tasks of an array do not wait for each other
         found = (stopped_ranks(signs), in_device(signs))
         return tuple(one for one in found if one is not None)
+    mute = mute_agents(job, now, known)
+    unseen = {rank for one in mute for rank in one.ranks}
+    signs = [sign for sign in signs if sign.rank.rank not in unseen]
     halted = [raised_ranks(signs, known), stopped_ranks(signs), in_device(signs)]
-    found = [_not_begun(job, now, known.launcher), *halted]
+    found = [*mute, _not_begun(job, now, known.launcher), *halted]
     if not any(halted) and not job.waits:
         # While some pods wait, the others wait for them.
         found.append(

@@ -1,6 +1,5 @@
 """Scaling studies of one open cluster: plans them, runs them, keeps them."""
 
-import asyncio
 import getpass
 import time
 from collections.abc import Callable, Mapping
@@ -9,12 +8,12 @@ from pathlib import Path
 from secrets import token_hex
 
 from rankdeck import plugins
-from rankdeck.acceptance.measure import MeasureSession, ended_with_proof
+from rankdeck.acceptance.measure import MeasureSession
 from rankdeck.acceptance.recipe import Recipe
+from rankdeck.acceptance.series import JobSeries
 from rankdeck.backends.launchers import exclude_nodes
 from rankdeck.config.files import command_of
 from rankdeck.errors import LaunchError, RankdeckError, UnknownRunError
-from rankdeck.errors import leaf_errors as errors_in
 from rankdeck.model.job import JobSpec
 from rankdeck.model.nodeset import expand_nodes
 from rankdeck.scaling.judge import judge_study
@@ -23,9 +22,6 @@ from rankdeck.scaling.store import KeptStudy, ScalingStudies
 from rankdeck.scaling.study import Study, StudyState
 from rankdeck.scaling.trial import run_trial
 from rankdeck.scaling.values import StudyPlan, Trial, TrialOutcome
-
-_LOOK_LIMIT = 30.0
-"""Seconds in which nodes must report what runs on them."""
 
 
 class Scaling:
@@ -37,9 +33,7 @@ class Scaling:
         self._trials: tuple[Trial, ...] = ()
         self._progress = StudyState.PENDING
         self._running = ""
-        self._left: dict[str, tuple[str, str]] = {}
-        """Node -> (job, what may still run there)."""
-        self._task: asyncio.Task[None] | None = None
+        self._series = JobSeries(session, "study")
         self._view: Study | None = None
         self.changed: Callable[[], None] = lambda: None
         """Called without arguments whenever `current` changed; may be replaced."""
@@ -48,7 +42,7 @@ class Scaling:
 
     async def plan(self, request: ScaleRequest) -> Study:
         """Plan a study; no job is started."""
-        self._refuse_while_running()
+        self._series.refuse_while_running()
         session, cluster = self._session, self._session.cluster
         spec = session.control.read_job(Path(request.file))
         out = session.control.find_excluded()
@@ -61,7 +55,7 @@ class Scaling:
             raise ScalingError(f"no node of `{cluster.name}` may be used: all are excluded")
         plan = plan_study(request, cluster, spec, names)
         plan = _with_reader(plan)
-        await session.control.find_running(_LOOK_LIMIT)
+        await self._series.look_around()
         plan = replace(plan, notes=(*plan.notes, *self._others(plan, out)))
         name = f"s{time.strftime('%Y%m%d-%H%M%S')}-{token_hex(2)}"
         self._head = KeptStudy(id=name, plan=plan, started=0.0, operator=_operator())
@@ -83,7 +77,7 @@ class Scaling:
 
     async def start(self) -> Study:
         """Run `current`, or continue it if it was stopped; returns it when it has ended."""
-        self._refuse_while_running()
+        self._series.refuse_while_running()
         if self._head is None:
             raise RankdeckError("nothing is planned")
         head = self._head
@@ -110,24 +104,17 @@ class Scaling:
         """Run what is left; returns whether it came to its end, False if it was stopped."""
         self._progress = StudyState.RUNNING
         self._touch()
-        try:
-            async with self._session.control.starting_often(), asyncio.TaskGroup() as tasks:
-                task = self._task = tasks.create_task(self._go(head, spec))
-            return not task.cancelled()
-        except BaseExceptionGroup as group:
-            raise next(errors_in(group)) from group
-        finally:
-            self._task = None
+        return await self._series.carry_out(self._go(head, spec))
 
     async def _go(self, head: KeptStudy, spec: JobSpec) -> None:
-        await self._end_earlier(head.id)
+        await self._series.end_earlier(head.id)
         plan, done = head.plan, {(one.block, one.point) for one in self._trials}
         for block, place in plan.order:
             if (block, place) in done:
                 continue
             if why := self._hopeless(plan, block):
                 raise RankdeckError(why)
-            await self._prove_clean()
+            await self._series.prove_clean()
             self._running = f"block {block + 1}, {plan.points[place].label}"
             self._touch()
             trial = replace(await self._trial(head, spec, place), point=place, block=block)
@@ -143,11 +130,10 @@ class Scaling:
             wanted = exclude_nodes(cluster, wanted, self._session.control.find_excluded())
         except (ScalingError, LaunchError) as error:
             return Trial(point=0, block=0, outcome=TrialOutcome.NOT_STARTED, text=str(error))
-        if resting := [name for name in wanted.on if name in self._left]:
-            why = f"{resting[0]} may not be free yet: {self._left[resting[0]][1]}"
+        if why := self._series.why_not_free(wanted.on):
             return Trial(point=0, block=0, outcome=TrialOutcome.NOT_STARTED, text=why)
         trial, left = await run_trial(self._session, plan, wanted, cluster.environment)
-        self._left |= {node: (trial.job, why) for node, why in left.items()}
+        self._series.remember(trial.job, left)
         return trial
 
     def _hopeless(self, plan: StudyPlan, block: int) -> str:
@@ -157,35 +143,9 @@ class Scaling:
         last = self._trials[-1]
         return f"no run of a whole block gave a result, the study ends: {last.outcome}: {last.text}"
 
-    async def _end_earlier(self, study: str) -> None:
-        """End jobs that an earlier console left of this study: they would disturb it."""
-        await self._session.control.find_running(_LOOK_LIMIT)
-        for job in self._session.jobs.all():
-            if job.plan.part_of == study and (not job.state.final or job.unproven):
-                left = await ended_with_proof(self._session, job.id)
-                self._left |= {node: (job.id, why) for node, why in left.items()}
-
-    async def _prove_clean(self) -> None:
-        """Check nodes again on which something may run; those that are clean take part again."""
-        for job in {job for job, _ in self._left.values()}:
-            left = await ended_with_proof(self._session, job)
-            for node in [
-                node for node, (of, _) in self._left.items() if of == job and node not in left
-            ]:
-                del self._left[node]
-
     async def stop(self) -> tuple[str, ...]:
         """Cancel the run and verify it; returns a sentence for each process left."""
-        if self._task is not None:
-            task = self._task
-            task.cancel()
-            await asyncio.wait((task,))
-        jobs = [
-            job
-            for job in self._session.jobs.all()
-            if self._head and job.plan.part_of == self._head.id
-        ]
-        return tuple(text for job in jobs if job.unproven for text in job.troubles)
+        return await self._series.stop(self._head.id if self._head else "")
 
     # ---- what is kept
 
@@ -208,7 +168,7 @@ class Scaling:
 
     def resume(self, study: str) -> Study:
         """Make a stopped study `current`, so that `start` continues it."""
-        self._refuse_while_running()
+        self._series.refuse_while_running()
         head = self._find(study)
         self._head, self._trials = head, self.store.trials(head.id)
         self._progress = StudyState.DONE if head.state == "done" else StudyState.STOPPED
@@ -226,10 +186,6 @@ class Scaling:
                 f"{what} `{study[:60]}` of {self._session.cluster.name}; there are: {known}"
             )
         return found[0]
-
-    def _refuse_while_running(self) -> None:
-        if self._task is not None:
-            raise RankdeckError("a study is running: stop it first")
 
     # ----
 

@@ -34,6 +34,7 @@ from rankdeck.state.job_events import (
     slurm_with_tasks,
 )
 from rankdeck.state.lines import RankLog, ReadPositionsOf
+from rankdeck.state.node_records import NodeRecords
 from rankdeck.state.record import JobRecord, NodeRecord, new_record, note_output, restored_record
 from rankdeck_agent.wire import LAUNCHER
 from rankdeck_agent.wire.job_events import NodeClosed, Now
@@ -258,6 +259,7 @@ class Jobs:
         self._changed: set[str] = set()
         self._added = Additions()
         self._repeated = RepeatedEvents()
+        self._node_records = NodeRecords()
 
     # ---- reading and adding jobs
 
@@ -394,6 +396,11 @@ class Jobs:
         """
         nodes = self._record(job_id).nodes.values()
         return {node.name: node.reported for node in nodes if node.reported is not None}
+
+    def judge_nodes(self) -> NodeRecords:
+        """How often jobs failed on each node by its own fault, and which nodes are lemons."""
+        self._node_records.judge(self.all())
+        return self._node_records
 
     def take_changes(self) -> frozenset[str]:
         """Ids of the jobs that changed since the last call."""

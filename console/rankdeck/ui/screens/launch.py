@@ -306,11 +306,26 @@ class LaunchScreen(BaseScreen):
         known = [fleet.node(name) for name in chosen if fleet.knows(name)]
         ill = [node for node in known if node.health.level is not Level.OK]
         lines = [self._node_line(node, "") for node in ill[:_MOST_WARNED]]
+        lines += self._lemon_lines(chosen)
         out = self._left_out(chosen)[:_MOST_WARNED]
         lines += [self._node_line(fleet.node(name), "left out: ") for name in out]
         if more := len(ill) - _MOST_WARNED:
             lines += [[(f"and {more} more nodes that are not well", "warn")]] if more > 0 else []
         return lines
+
+    def _lemon_lines(self, chosen: Sequence[str]) -> list[Runs]:
+        """One line for each node of the plan on which jobs fail more often than on others."""
+        lemons = self.console.need_session().jobs.judge_nodes().lemons
+        found = [lemons[name] for name in chosen if name in lemons][:_MOST_WARNED]
+        mark = self.console.glyphs.level(Level.WARN)
+        hint = f"; {actions.action_key('preflight')} says how to leave it out"
+        return [
+            [
+                (f"{mark.glyph} {printable_line(one.node)}  ", mark.role),
+                (one.sentence + hint, "text"),
+            ]
+            for one in found
+        ]
 
     def _left_out(self, chosen: Sequence[str]) -> list[str]:
         """The bad nodes that were replaced by others."""

@@ -1,7 +1,7 @@
 """The node screen: why the node is in its state, every device, events, inventory."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import ClassVar
 
@@ -80,11 +80,22 @@ class NodeScreen(BaseScreen):
                 self.console.need_session().switches.of_node(node.name),
                 self._site_past(None),
                 trend_figures(Overview(fleet, (node,), ()), FIGURES, self.size.width // 2),
+                self._record(node.name),
             )
             size = Size(self.size.width - 2, self.page.size.height)
             lines = live_node_page(node, size, glyphs, beside)
             led = [] if self.at is None else self._moment(self.at)
             self.page.show([*led, *lines])
+
+    def _record(self, name: str) -> Runs:
+        """How often jobs failed here by the node's own fault; empty if none did."""
+        known = self.console.need_session().jobs.judge_nodes()
+        record = known.records.get(name)
+        if record is None or not record.faults:
+            return []
+        lemon = name in known.lemons
+        advice = "; Launch proposes to leave it out" if lemon else ""
+        return [(f" {record.sentence}{advice}", "warn" if lemon else "dim")]
 
     def _site_past(self, until: float | None) -> list[Runs]:
         view = self.console.need_session().site_past.view(self.node_name, self.hours, until)
@@ -146,12 +157,13 @@ class NodeScreen(BaseScreen):
 @dataclass(frozen=True, slots=True)
 class Beside:
     """What others know of the node: its switch ports, the lines of the site's metrics,
-    figures of its last minutes.
+    figures of its last minutes, its record in the history of jobs.
     """
 
     ports: Sequence[SwitchPort] = ()
     site_past: Sequence[Runs] = ()
     figures: Sequence[Figure] = ()
+    record: Runs = field(default_factory=list[Run])
 
 
 def live_node_page(
@@ -167,6 +179,7 @@ def live_node_page(
         *wrap_rows(_head(node, glyphs), width),
         *node_page.reason_lines(node, width, glyphs),
         *node_page.scheduler_lines(node, width),
+        *(wrap_rows([[], beside.record], width) if beside.record else []),
     ]
     if not node.was_heard:
         return [*head, *_unheard(node), *switch_lines(ports, glyphs), *site_past]
