@@ -11,6 +11,7 @@ from typing import Any, Optional, cast
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import RunFolder, all_events
 from rankdeck_agent.job.logs import TailReader
+from rankdeck_agent.job.native_stack import read_native_stacks
 from rankdeck_agent.job.nccl_ras import ask_nccl_ras
 from rankdeck_agent.job.supervisor_state import supervisor_pid
 from rankdeck_agent.job.witness import ask_witnesses
@@ -46,6 +47,8 @@ def inspect_node_ranks(folder: RunFolder, host: str = "") -> Row:
     spy = _find_spy([*mains.values()])
     stacks = _dump_all(spy, mains) if spy else {}
     witnesses = ask_witnesses(folder, mine)
+    unknown = [rank for rank in mains if rank not in stacks and rank not in witnesses]
+    native = read_native_stacks({rank: mains[rank] for rank in unknown})
 
     time.sleep(max(0.0, _GAP - (time.monotonic() - began)))
     spent = time.monotonic() - began
@@ -58,6 +61,7 @@ def inspect_node_ranks(folder: RunFolder, host: str = "") -> Row:
         used = sum(_cpu_seconds(p) - before[p] for p in mine[row["rank"]])
         row["cpu"] = round(max(0.0, used) / spent, 3)
         row["witness"] = witnesses.get(row["rank"], {})
+        row["native"] = native.get(row["rank"], {})
     return {"ranks": rows, "spy": _why_no_stacks(spy, rows), "ras": ask_nccl_ras(mains.values())}
 
 

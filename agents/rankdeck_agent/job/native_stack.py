@@ -13,9 +13,9 @@ import struct
 import time
 import zlib
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 from rankdeck_agent.job.unwind import (
     MACHINES,
@@ -33,7 +33,8 @@ _STATUS = 1
 """The set of general registers (NT_PRSTATUS)."""
 _ALL = 0x40000000
 """waitpid: children and traced processes of any kind (__WALL)."""
-_STOP_LIMIT = 0.25
+_STOP_LIMIT = 1.0
+_ALL_LIMIT = 2.0
 _MOST_STACK = 1 << 18
 _MOST_DATA = 1 << 20
 _MOST_FRAMES = 60
@@ -160,6 +161,20 @@ class NativeReader:
                 )
             except (OSError, UnwindError, struct.error):
                 return None
+
+
+def read_native_stacks(mains: "dict[int, int]") -> "dict[int, dict[str, Any]]":
+    """Rank -> `frames` and `entered` of its process, of those that can be read in time."""
+    reader, deadline = NativeReader(), time.monotonic() + _ALL_LIMIT
+    found: dict[int, dict[str, Any]] = {}
+    for rank, pid in sorted(mains.items()):
+        if time.monotonic() > deadline:
+            break
+        with suppress(StackError):
+            stack = reader.read(pid)
+            frames = [[name, file] for name, file in stack.frames]
+            found[rank] = {"frames": frames, "entered": stack.entered}
+    return found
 
 
 class _Copy:

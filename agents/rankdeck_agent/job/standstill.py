@@ -15,7 +15,7 @@ from rankdeck_agent.job.native_stack import NativeReader, StackError
 from rankdeck_agent.job.nccl_ras import ask_nccl_counts
 from rankdeck_agent.job.witness import ask_node_witnesses
 
-STACKS_LIMIT = 3.0
+STACKS_LIMIT = 4.0
 """Seconds for the stacks of all ranks of a node together; one rank is read at a time."""
 LOOKS, _GAP = 3, 0.7
 """How often each rank is looked at, and seconds between two looks."""

@@ -11,16 +11,21 @@ from dataclasses import dataclass, field
 
 from rankdeck.model.json_tables import as_list, as_table
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
-from rankdeck.model.safe_text import clean_line
 from rankdeck.rules.arrivals import Absence
 from rankdeck.rules.deadlock import describe_deadlock
 from rankdeck.rules.doing import Doing, describe_doing, read_doing
+from rankdeck.rules.native_frames import (
+    NativeFrame,
+    name_mpi_function,
+    read_native_frames,
+    ways_in,
+)
 
 LOOKS = 2
 """Answers in a row in which all ranks must stand still at the same place for a deadlock."""
 _LEAST = 3
 """Looks that a node must have taken for one answer."""
-_MOST_FRAMES, _MOST_LOOKS = 60, 10
+_MOST_LOOKS = 10
 _FEW_MOVES = 20
 """Page faults, reads and writes between two looks of a rank that only waits."""
 _LITTLE = 0.05
@@ -34,7 +39,6 @@ _COLLECTIVE = re.compile(
     r"|Init\w*|Finalize)"
 )
 _MESSAGE = re.compile(r"MPI_(?:Recv|Mrecv|Probe|Mprobe|Send|Ssend|Rsend|Sendrecv\w*|Wait\w*)")
-_LIBRARY = re.compile(r"\.so(?:\.|$)|^\[|^ld-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +48,8 @@ class StandingRank:
     rank: int
     entered: str = ""
     """The function of MPI in which it is, `MPI_Allreduce`; "" if it is in none."""
-    frames: tuple[tuple[str, str], ...] = ()
-    """(function, file), innermost first; () if its stack could not be read."""
+    frames: tuple[NativeFrame, ...] = ()
+    """Innermost first; () if its stack could not be read."""
     mark: int = 0
     """Changes with everything that the program does itself."""
     still: bool = False
@@ -73,15 +77,13 @@ def read_standing_rank(raw: object, place: str) -> StandingRank | None:
     rank, native = row.get("rank"), as_table(row.get("native"))
     if type(rank) is not int or not (native or row.get("does")):
         return None
-    rows = (as_list(one) for one in as_list(native.get("frames"), _MOST_FRAMES))
-    frames = ((*one, "", "")[:2] for one in rows)
     doing = read_doing(row.get("does"))
     looks = [as_list(one) for one in as_list(native.get("looks"), _MOST_LOOKS)]
     mark, still = _standing(looks) if native else (0, doing.state in _HELD)
     return StandingRank(
         rank,
-        entered=_official(clean_line(native.get("entered"), 60)),
-        frames=tuple((_readable(clean_line(n, 200)), clean_line(f, 100)) for n, f in frames),
+        entered=name_mpi_function(native.get("entered")),
+        frames=read_native_frames(native.get("frames")),
         mark=mark,
         still=still,
         doing=doing,
@@ -105,25 +107,6 @@ def _standing(looks: Sequence[Sequence[object]]) -> tuple[int, bool]:
     return int(str(mark)), same and (numbers[3] - numbers[1]) / 100 <= _LITTLE * (
         numbers[2] - numbers[0]
     )
-
-
-def _official(name: str) -> str:
-    """`MPI_Allreduce`, of `PMPI_Allreduce`, `mpi_allreduce_`, `MPI_ALLREDUCE` and `…_f08_`."""
-    bare = re.sub(r"(?:_f08|_f90|_f)?(?:ts)?_*$", "", name, flags=re.IGNORECASE)
-    rest = re.sub(r"^p?mpi_", "", bare, flags=re.IGNORECASE)
-    return f"MPI_{rest.capitalize()}" if rest else ""
-
-
-def _readable(name: str) -> str:
-    """`solver::step`, of C++'s `_ZN6solver4stepEv`; another name as it is."""
-    match = re.match(r"_ZN?K?(?=\d)", name)
-    parts: list[str] = []
-    at = match.end() if match else len(name)
-    while found := re.match(r"\d{1,3}", name[at:]):
-        begin = at + found.end()
-        at = begin + int(found[0])
-        parts.append(name[begin:at])
-    return "::".join(parts) or name
 
 
 # ---- who keeps whom waiting
@@ -231,21 +214,9 @@ def _grouped(
 
 def _way_in(one: StandingRank) -> str:
     """`MPI_Allreduce ← step`, `read ← load_batch (train)`, `load_batch (train.py:3)`."""
-    program = one.frames[-1][1] if one.frames else ""
-    at = next(
-        (
-            i
-            for i, (_, file) in enumerate(one.frames)
-            if file == program and not _LIBRARY.search(file)
-        ),
-        len(one.frames),
-    )
-    own = one.frames[at][0] if at < len(one.frames) else ""
-    own = one.place or (
-        f"{program}{own}" if own.startswith("+") else "" if own == "_start" else own
-    )
-    leaf = one.entered or ("" if one.place or not at else one.frames[at - 1][0])
-    leaf = "" if leaf.startswith("+") else leaf
+    leaf, own = ways_in(one.entered, one.frames)
+    if one.place:
+        leaf, own = one.entered, one.place
     return " ← ".join(part for part in (leaf, own) if part)
 
 
