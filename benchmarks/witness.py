@@ -79,8 +79,10 @@ def _look() -> Result:
     ) as rank:
         assert rank.stdout is not None
         rank.stdout.readline()
-        pairs = [(_counted(rank, looks=3), _counted(rank, looks=0)) for _ in range(ROUNDS)]
-        rank.kill()
+        try:
+            pairs = [(_counted(rank, looks=3), _counted(rank, looks=0)) for _ in range(ROUNDS)]
+        finally:
+            rank.kill()
     ours, peer = (median(some) for some in zip(*pairs, strict=True))
     return Result(
         name="witness.look", value=peer, unit="steps a CPU second", peer="while looked at 3 times",

@@ -73,6 +73,7 @@ launch: mpi
 command: {command}
 """
 TWO = "nodes: 2\nranks_per_node: 2\n"
+ONE = "nodes: 1\nranks_per_node: 4\n"
 WHEEL = Path(sys.executable).parent
 LIBRARY = "/usr/lib/x86_64-linux-gnu/libmpi.so.40"
 
@@ -83,20 +84,22 @@ def built(folder: Path, kind: str) -> tuple[str, Path]:
     source.write_text(PROGRAM)
     compilers = {
         "openmpi5": [str(WHEEL / "mpicc")],
-        "openmpi4": [str(WHEEL / "mpicc"), "-Wl,-rpath,/usr/lib/x86_64-linux-gnu"],
+        "openmpi4": ["cc", f"-I{WHEEL.parent / 'include'}"],
         "mpich": ["mpicc.mpich"],
     }
     mpi = {
         "openmpi5": f"{TWO}mpi: {{}}",
-        "openmpi4": f"{TWO}mpi: {{flavour: openmpi4, path: /usr/bin/mpirun.openmpi}}",
+        "openmpi4": f"{ONE}mpi: {{flavour: openmpi4, path: /usr/bin/mpirun.openmpi}}",
         # UCX of Debian's MPICH does not reach from one of these nodes to the other.
-        "mpich": "nodes: 1\nranks_per_node: 4\nmpi: {flavour: mpich, path: /usr/bin/mpiexec.hydra}",
+        "mpich": f"{ONE}mpi: {{flavour: mpich, path: /usr/bin/mpiexec.hydra}}",
     }
     need("mpirun")
     compiler = compilers[kind]
     if not shutil.which(compiler[0]) or (kind == "openmpi4" and not Path(LIBRARY).exists()):
         pytest.skip(f"needs {kind}")
-    subprocess.run([*compiler, "-O1", "-g", source, "-o", program], check=True, cwd=folder)
+    library = [LIBRARY] if kind == "openmpi4" else []
+    build = [*compiler, "-O1", "-g", source, *library, "-o", program]
+    subprocess.run(build, check=True, cwd=folder)
     return mpi[kind], program
 
 
