@@ -1,7 +1,7 @@
 """Where the main thread of a process is: the functions of C, C++ and Fortran, outermost last.
 
-A process that sleeps in the kernel is read as it is. Another one is stopped for as long as it takes
-to copy its registers and its stack (about a millisecond), and only then unwound.
+A process that sleeps in the kernel outside of MPI is read as it is. Another one is stopped for as
+long as it takes to copy its registers and its stack (about a millisecond), and only then unwound.
 """
 
 import ctypes
@@ -21,6 +21,7 @@ from rankdeck_agent.job.unwind import (
     MACHINES,
     Elf,
     Mapping,
+    OutermostError,
     Registers,
     UnwindError,
     leave_function,
@@ -91,11 +92,12 @@ class NativeReader:
                 found = self._walk(
                     pid, maps, asleep, _Copy(memory.fileno(), maps, asleep[self._machine.stack])
                 )
-                if (
-                    found.whole
-                    and _registers_asleep(pid, self._machine.stack, self._machine.back) == asleep
-                ):
-                    return found.told(memory.fileno(), maps)
+                again = _registers_asleep(pid, self._machine.stack, self._machine.back)
+                if found.whole and again == asleep:
+                    told = found.told(memory.fileno(), maps)
+                    # Within MPI it may sleep now and poll at the next look: always all registers.
+                    if not told.entered:
+                        return told
             with _stopped(pid):
                 registers = _read_registers(pid)
                 copy = _Copy(memory.fileno(), maps, registers[self._machine.stack])
@@ -131,7 +133,7 @@ class NativeReader:
                     self._machine, elf, address, registers, copy.word
                 )
             except UnwindError as error:
-                walk.whole = str(error) == "the outermost function"
+                walk.whole = isinstance(error, OutermostError)
                 break
             asked = registers[self._machine.back] & _ADDRESS
         return walk

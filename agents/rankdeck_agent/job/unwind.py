@@ -38,6 +38,10 @@ class UnwindError(Exception):
     """The stack cannot be followed further."""
 
 
+class OutermostError(UnwindError):
+    """This function was called by nobody: the stack is whole."""
+
+
 class Mapping(NamedTuple):
     """One line of /proc/PID/maps."""
 
@@ -332,7 +336,7 @@ class _Rules:
         elif code == 0x09:
             self.rules[register] = ("in", reader.unsigned())
         elif code in (0x10, 0x16):
-            self.rules[register] = ("at value" if code == 0x10 else "value", reader.block())
+            self.rules[register] = ("at-value" if code == 0x10 else "value", reader.block())
         else:
             factor = reader.unsigned() if code in (0x05, 0x14, 0x2F) else reader.signed()
             offset = (-factor if code == 0x2F else factor) * self._unit
@@ -356,7 +360,7 @@ def leave_function(
         return _by_frame_pointer(machine, registers, memory), False
     rules = entry.rules_at(address)
     if rules.get(entry.back, ("", None))[0] == "lost":
-        raise UnwindError("the outermost function")
+        raise OutermostError
     frame = _frame_address(rules, registers, memory)
     found = {number: registers[number] for number in machine.saved if number in registers}
     if machine.back == 30 and 30 in registers:  # a function that calls none keeps it there
@@ -406,9 +410,9 @@ def _value(
         return int((frame + what) & _MASK)
     if kind == "in":
         return registers.get(what)
-    if kind in ("value", "at value"):
+    if kind in ("value", "at-value"):
         found = _evaluate(what, [frame], registers, memory)
-        return memory(found) if kind == "at value" else found
+        return memory(found) if kind == "at-value" else found
     return None
 
 
