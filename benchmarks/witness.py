@@ -1,18 +1,36 @@
-"""What the witness inside a rank costs: two ranks of gloo, with and without it, by turns."""
+"""What it costs a rank to be asked: the witness inside two ranks of gloo, with and without it by
+turns; and looks at the native stack of a program that computes.
+"""
 
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from statistics import median
 
 from benchmarks.result import MissingError, Result
+from rankdeck_agent.job.native_stack import NativeReader
 from rankdeck_agent.job.witness import INSIDE_RANK
 
 ROUNDS, STEPS = 7, 4000
+COUNTS = """
+import signal, time
+steps, since = 0, time.process_time()
+def tell(*_):
+    global steps, since
+    now = time.process_time()
+    print(steps, now - since, flush=True)
+    steps, since = 0, time.process_time()
+signal.signal(signal.SIGUSR1, tell)
+print("begins", flush=True)
+while True:
+    steps += 1
+"""
 PROGRAM = f"""
 import json, resource, time, torch
 import torch.distributed as d
@@ -51,7 +69,39 @@ def run() -> list[Result]:
                 peer_value=peer, budget=1.05,
             )
         )  # fmt: skip
-    return results
+    return [*results, _look()]
+
+
+def _look() -> Result:
+    """What three looks at a rank take of its time, against an equal time without them."""
+    with subprocess.Popen(
+        [sys.executable, "-c", COUNTS], stdout=subprocess.PIPE, text=True
+    ) as rank:
+        assert rank.stdout is not None
+        rank.stdout.readline()
+        try:
+            pairs = [(_counted(rank, looks=3), _counted(rank, looks=0)) for _ in range(ROUNDS)]
+        finally:
+            rank.kill()
+    ours, peer = (median(some) for some in zip(*pairs, strict=True))
+    return Result(
+        name="witness.look", value=peer, unit="steps a CPU second", peer="while looked at 3 times",
+        peer_value=ours, budget=1.05,
+    )  # fmt: skip
+
+
+def _counted(rank: subprocess.Popen[str], *, looks: int) -> float:
+    """Steps per CPU second of the rank over some seconds, in which it is looked at so often."""
+    reader = NativeReader()
+    began = time.monotonic()
+    for _ in range(looks):
+        reader.read(rank.pid)
+        time.sleep(0.3)
+    time.sleep(max(0.0, 2.0 - (time.monotonic() - began)))
+    assert rank.stdout is not None
+    os.kill(rank.pid, signal.SIGUSR1)
+    steps, seconds = rank.stdout.readline().split()
+    return float(steps) / float(seconds)
 
 
 def _once(place: str, *, witness: bool) -> dict[str, float]:

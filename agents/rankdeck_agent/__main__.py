@@ -168,6 +168,7 @@ _SLURM: Mapping[str, tuple[str, str]] = {
     "attach": ("control", "attach_slurm_job"),
     "look": ("attach", "print_slurm_job"),
     "beside": ("control", "inspect_beside_ranks"),
+    "standing": ("control", "look_beside_ranks"),
     "hear": ("control", "hear_job_nodes"),
     "tell": ("control", "tell_telemetry"),
     "ended": ("ended_jobs", "print_ended_jobs"),
@@ -177,7 +178,7 @@ _SLURM: Mapping[str, tuple[str, str]] = {
 """Command of `slurm` -> (module, function); imported only when used,
 because the keeper must stay small.
 """
-_SLURM_ARGUMENTS = {"beside": 1, "hear": 2}
+_SLURM_ARGUMENTS = {"beside": 1, "standing": 1, "hear": 2}
 """Command of `slurm` -> number of its arguments, if not 0."""
 
 _MAINS = {

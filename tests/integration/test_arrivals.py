@@ -55,7 +55,7 @@ def told(console: Console, name: str, does: str, env: str = "") -> dict:
 
 
 def said_itself(stall: dict) -> bool:
-    return stall["kind"] == "absent" or "a deadlock, they wait for each other" in stall["text"]
+    return stall["kind"] == "absent" or "a deadlock, ranks " in stall["text"]
 
 
 def test_a_rank_that_never_enters_an_operation_is_named_with_the_operation_and_its_place(
@@ -85,7 +85,7 @@ def test_of_several_groups_the_rank_at_the_root_is_named(console: Console) -> No
     [
         (
             "other", "d.broadcast(some, 0) if rank == 1 else d.all_reduce(some)", [1],
-            "is in broadcast 13, where ranks 0,2-3 are in all_reduce",
+            "is in broadcast 13; ranks 0,2-3 are in all_reduce",
         ),
         (
             "recv", "d.recv(some, 1 - rank) if rank < 2 else None", [0, 1],

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.job import inspect
+from rankdeck_agent.job import inspect, nccl_ras
 from rankdeck_agent.job.folder import RunFolder
 
 pytestmark = pytest.mark.slow
@@ -94,14 +94,14 @@ class Ras(socketserver.StreamRequestHandler):
 def test_nccl_ras_is_asked_where_it_listens(monkeypatch) -> None:
     with socketserver.TCPServer(("127.0.0.1", 0), Ras) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setattr(inspect, "_RAS", server.server_address)
-        said = inspect._ras([])
+        monkeypatch.setattr(nccl_ras, "_ADDRESS", server.server_address)
+        said = nccl_ras.ask_nccl_ras([])
         server.shutdown()
 
     assert said["lines"][-1] == "Missing: rank 2 [2J"
 
 
 def test_where_there_is_no_ras_it_is_said(monkeypatch) -> None:
-    monkeypatch.setattr(inspect, "_RAS", ("127.0.0.1", 1))
+    monkeypatch.setattr(nccl_ras, "_ADDRESS", ("127.0.0.1", 1))
 
-    assert "no NCCL RAS" in inspect._ras([])["why"]
+    assert "no NCCL RAS" in nccl_ras.ask_nccl_ras([])["why"]

@@ -91,7 +91,10 @@ def test_two_operations_under_one_number_do_not_match() -> None:
 
     assert found is not None
     assert (found.ranks, found.deadlock) == ((1,), True)
-    assert "rank 1 on n1 is in broadcast 7, where ranks 0,2-3 are in all_reduce" in found.text
+    assert (
+        "rank 1 on n1 is in broadcast 7; ranks 0,2-3 are in all_reduce: these do not match"
+        in found.text
+    )
 
 
 def test_a_tensor_of_another_size_is_told_with_both_sizes() -> None:

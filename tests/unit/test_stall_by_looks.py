@@ -110,7 +110,7 @@ def test_where_all_only_poll_it_is_a_deadlock_and_nobody_is_to_blame() -> None:
 
     assert (found.kind, found.first, found.odd) == ("all", (), ())
     assert found.text == (
-        "all 6 ranks wait for each other: they poll for messages, none computes, silent for 30 s;"
+        "a deadlock, all 6 ranks wait for each other: they poll for messages, none computes, silent for 30 s;"
         " rank 2 on n1 fell silent first"
     )
     assert "deadlock" in found.explained[0].means

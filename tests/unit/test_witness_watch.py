@@ -43,8 +43,27 @@ def test_a_job_is_asked_only_once_it_is_silent() -> None:
     assert asked.due(job, HEARD + SILENT)
 
 
-def test_only_torchrun_has_witnesses() -> None:
-    assert not watch().due(silent_job(launcher="mpirun"), HEARD + 100)
+def test_ranks_of_torchrun_mpi_and_slurm_are_asked_and_those_of_others_are_not() -> None:
+    for launcher in ("torchrun", "mpirun", "sbatch"):
+        assert watch().due(silent_job(launcher=launcher), HEARD) is False
+        assert due_late(launcher)
+    assert not due_late("the job")
+
+
+def due_late(launcher: str) -> bool:
+    job, asked = silent_job(launcher=launcher), watch()
+    asked.due(job, HEARD)
+    return asked.due(job, HEARD + 100)
+
+
+def test_a_job_that_was_silent_for_long_and_went_on_is_asked_later_the_next_time() -> None:
+    job, asked = silent_job(), watch()
+    assert asked.due(job, HEARD + 100)
+    heard = HEARD + 40
+    again = replace(job, ranks=(replace(job.ranks[0], heard=heard), *job.ranks[1:]))
+
+    assert not asked.due(again, heard + 1.5 * 40 - 1)
+    assert asked.due(again, heard + 1.5 * 40)
 
 
 def test_after_each_question_the_next_one_comes_later_until_there_is_output() -> None:

@@ -336,7 +336,7 @@ def _parser() -> argparse.ArgumentParser:
         ("remove", "delete what a job that is over left here"),
         ("answer", "answer a request of the launch agent"),
         ("inspect", "say where every rank here is now"),
-        ("witness", "say which collective operations every rank here has entered"),
+        ("witness", "say what every rank of a silent job here waits for"),
         ("box", "print what the black box of the job has kept"),
         ("attempts", "Slurm: where the output of each run begins"),
     ):
@@ -402,9 +402,13 @@ def _inspect(folder: RunFolder) -> dict[str, Any]:
 
 
 def _witness(folder: RunFolder) -> dict[str, Any]:
-    from rankdeck_agent.job.witness import ask_node_witnesses
+    if is_slurm(folder):
+        from rankdeck_agent.slurm.control import ask_slurm_witnesses
 
-    return {"ranks": ask_node_witnesses(folder)}
+        return ask_slurm_witnesses(folder)
+    from rankdeck_agent.job.standstill import look_at_standing_ranks
+
+    return look_at_standing_ranks(folder)
 
 
 def _attempts(folder: RunFolder) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,8 @@ from typing import Any, Optional, cast
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import RunFolder, all_events
 from rankdeck_agent.job.logs import TailReader
+from rankdeck_agent.job.native_stack import read_native_stacks
+from rankdeck_agent.job.nccl_ras import ask_nccl_ras
 from rankdeck_agent.job.supervisor_state import supervisor_pid
 from rankdeck_agent.job.witness import ask_witnesses
 from rankdeck_agent.text import parse_json_array, plain_line
@@ -27,9 +28,6 @@ _MOST_BYTES = 1 << 20
 _MOST_RANKS = 1024
 _MOST_THREADS = 256
 _FRAMES = 30
-_RAS = ("127.0.0.1", 28028)
-_RAS_LIMIT = 3.0
-_RAS_BYTES = 1 << 16
 _TICK = os.sysconf("SC_CLK_TCK")
 
 Row = dict[str, Any]
@@ -41,7 +39,7 @@ def inspect_node_ranks(folder: RunFolder, host: str = "") -> Row:
 
     With `host`, only ranks that began on that host: several nodes may share the run folder.
     """
-    mine = _processes_of_ranks(folder, host)
+    mine = find_rank_processes(folder, host)
     before = {pid: _cpu_seconds(pid) for pids in mine.values() for pid in pids}
     began = time.monotonic()
 
@@ -49,6 +47,8 @@ def inspect_node_ranks(folder: RunFolder, host: str = "") -> Row:
     spy = _find_spy([*mains.values()])
     stacks = _dump_all(spy, mains) if spy else {}
     witnesses = ask_witnesses(folder, mine)
+    unknown = [rank for rank in mains if rank not in stacks and rank not in witnesses]
+    native = read_native_stacks({rank: mains[rank] for rank in unknown})
 
     time.sleep(max(0.0, _GAP - (time.monotonic() - began)))
     spent = time.monotonic() - began
@@ -61,13 +61,14 @@ def inspect_node_ranks(folder: RunFolder, host: str = "") -> Row:
         used = sum(_cpu_seconds(p) - before[p] for p in mine[row["rank"]])
         row["cpu"] = round(max(0.0, used) / spent, 3)
         row["witness"] = witnesses.get(row["rank"], {})
-    return {"ranks": rows, "spy": _why_no_stacks(spy, rows), "ras": _ras([*mains.values()])}
+        row["native"] = native.get(row["rank"], {})
+    return {"ranks": rows, "spy": _why_no_stacks(spy, rows), "ras": ask_nccl_ras(mains.values())}
 
 
 # ---- which processes -----------------------------------------------------------------------
 
 
-def _processes_of_ranks(folder: RunFolder, host: str) -> dict[int, list[int]]:
+def find_rank_processes(folder: RunFolder, host: str) -> dict[int, list[int]]:
     """The processes of each running rank: the program and all below it."""
     alive = processes.find_job_processes(folder.job, folder.node, supervisor_pid(folder))
     started = {
@@ -236,42 +237,3 @@ def _why_no_stacks(spy: str, rows: list[Row]) -> str:
     if not any(row["stacks"] for row in rows):
         return "py-spy may not look into these processes (ptrace), or they are not Python"
     return ""
-
-
-# ---- NCCL ----------------------------------------------------------------------------------
-
-
-def _ras(pids: Sequence[int]) -> Row:
-    """What NCCL's RAS reports about all ranks: {"lines": […]}, or
-    {"why": …} if it does not answer.
-    """
-    address = _RAS
-    for pid in pids[:1]:
-        ras = processes.read_environment(pid, ("NCCL_RAS_ADDR",)).get("NCCL_RAS_ADDR", "")
-        host, _, port = ras.rpartition(":")
-        if port.isdigit():
-            address = (host or _RAS[0], int(port))
-
-    try:
-        with socket.create_connection(address, timeout=0.5) as link:
-            link.settimeout(_RAS_LIMIT)
-            link.sendall(b"CLIENT PROTOCOL 2\nTIMEOUT 2\nVERBOSE STATUS\n")
-            data = _read_all(link)
-    except OSError as error:
-        return {"why": f"no NCCL RAS at {address[0]}:{address[1]}: {error}"}
-    lines = [plain_line(line, 200) for line in data.decode("utf-8", "replace").splitlines()]
-    return {"lines": [line for line in lines if line][:400]}
-
-
-def _read_all(link: socket.socket) -> bytes:
-    data = b""
-    deadline = time.monotonic() + _RAS_LIMIT
-    while len(data) < _RAS_BYTES and time.monotonic() < deadline:
-        try:
-            more = link.recv(1 << 14)
-        except socket.timeout:
-            break
-        if not more:
-            break
-        data += more
-    return data

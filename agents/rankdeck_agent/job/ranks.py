@@ -216,9 +216,10 @@ read -r supervisor rest 2>/dev/null <"$RANKDECK_RUN/supervisor.pid"
 if ! { [ -n "$supervisor" ] && kill -0 "$supervisor" 2>/dev/null && [ -w "$out" ] && [ -p "$err" ]; }; then
     out=$place/out err=$place/err
 fi
-# A rank of torch.distributed answers what it has entered: job/witness.py.
+# A rank of torch.distributed or mpi4py answers where it is: job/witness.py.
 inside=$RANKDECK_RUN/inside
-if [ -n "$MASTER_ADDR" ] && [ "$RANKDECK_WITNESS" != off ] && [ -r "$inside/sitecustomize.py" ]; then
+many=$MASTER_ADDR$OMPI_COMM_WORLD_SIZE$PMI_SIZE$PMIX_RANK
+if [ -n "$many" ] && [ "$RANKDECK_WITNESS" != off ] && [ -r "$inside/sitecustomize.py" ]; then
     RANKDECK_WITNESS=$inside/$rank
     PYTHONPATH=$inside${PYTHONPATH:+:$PYTHONPATH}
     : "${TORCH_FR_BUFFER_SIZE:=2000}" "${TORCH_NCCL_TRACE_BUFFER_SIZE:=$TORCH_FR_BUFFER_SIZE}"

@@ -1,8 +1,8 @@
-"""The witness of a rank: a thread inside each Python rank that uses torch.distributed. Asked, it
-says where the rank is and which collective operations it has entered.
+"""The witness of a rank: a thread inside each Python rank that uses torch.distributed or mpi4py.
+Asked, it says where the rank is and which collective operations of torch it has entered.
 
 The rank shim puts the folder `inside` of the run folder first on PYTHONPATH, so that Python runs
-INSIDE_RANK before the program (as `sitecustomize`). It does nothing before torch.distributed is
+INSIDE_RANK before the program (as `sitecustomize`). It does nothing before one of the two is
 imported; then a thread waits on the socket `inside/RANK`. `RANKDECK_WITNESS=off` leaves it out.
 """
 
@@ -36,10 +36,10 @@ _WORRIES = (AttributeError, KeyError, OSError, RuntimeError, TypeError, ValueErr
 
 
 class _Notice:
-    """Starts the witness when torch.distributed is imported; finds no module itself."""
+    """Starts the witness when one of these is imported; finds no module itself."""
 
     def find_spec(self, name, path=None, target=None):
-        if name == "torch.distributed.distributed_c10d":
+        if name in ("torch.distributed.distributed_c10d", "mpi4py.MPI"):
             sys.meta_path.remove(self)
             try:
                 _begin(os.environ["RANKDECK_WITNESS"])

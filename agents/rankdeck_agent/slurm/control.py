@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Optional, cast
+from typing import Any, Callable, NamedTuple, Optional, cast
 
 from rankdeck_agent import DRAIN_PREFIX as OURS
 from rankdeck_agent.config import AgentConfigError, Config, from_mapping
@@ -372,11 +372,20 @@ def inspect_slurm_ranks(folder: RunFolder) -> dict[str, Any]:
 
     Raises FolderError, OSError.
     """
+    return _ask_beside_ranks(folder, "beside")
+
+
+def ask_slurm_witnesses(folder: RunFolder) -> dict[str, Any]:
+    """The same of `job witness`. Raises FolderError, OSError."""
+    return _ask_beside_ranks(folder, "standing")
+
+
+def _ask_beside_ranks(folder: RunFolder, command: str) -> dict[str, Any]:
     hosts = _running_hosts(folder)
     place = folder / f"inspect.{os.getpid()}"
     make_private_folder(place)
     try:
-        argv = _step(folder, hosts, *_SILENT, command=("beside", str(place)))
+        argv = _step(folder, hosts, *_SILENT, command=(command, str(place)))
         reply = slurm_of(folder).ask(*argv, limit=_STEP_LIMIT)
         found = {host: _answer(place / f"{host}.json") for host in hosts}
     finally:
@@ -435,12 +444,21 @@ def inspect_beside_ranks(folder_of_answers: str) -> int:
     """On a node of the job: inspect its ranks and write the answer to
     this folder inside the run folder.
     """
+    return _answer_beside_ranks(Path(folder_of_answers), looking.inspect_node_ranks)
+
+
+def look_beside_ranks(folder_of_answers: str) -> int:
+    """The same for `job witness`."""
+    from rankdeck_agent.job.standstill import look_at_standing_ranks
+
+    return _answer_beside_ranks(Path(folder_of_answers), look_at_standing_ranks)
+
+
+def _answer_beside_ranks(place: Path, look: "Callable[[RunFolder, str], dict[str, Any]]") -> int:
     host = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
-    place = Path(folder_of_answers)
     path = place.parent
     folder = RunFolder(path, path.parent.name, path.name)
-    answer = json.dumps(looking.inspect_node_ranks(folder, host)).encode()
-    replace_private(place / f"{host}.json", answer)
+    replace_private(place / f"{host}.json", json.dumps(look(folder, host)).encode())
     return 0
 
 

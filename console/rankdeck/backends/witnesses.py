@@ -1,12 +1,28 @@
-"""Asks the ranks of silent torchrun jobs which collective operations they have entered."""
+"""Asks the ranks of silent torchrun and MPI jobs, also those of Slurm, which collective operations
+they have entered, or where they stand.
+"""
 
-from dataclasses import dataclass
+import logging
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from rankdeck.model.job import Explained, Job, Stall, State
-from rankdeck.model.json_tables import as_tables
+from rankdeck.model.json_tables import as_list, as_tables
+from rankdeck.model.safe_text import clean_line
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import on_each
 from rankdeck.rules.arrivals import Absence, RankTestimony, find_absence, read_testimony
+from rankdeck.rules.deadlock import OF_DEADLOCK
+from rankdeck.rules.mpi_waits import (
+    LOOKS,
+    StandingRank,
+    find_mpi_absence,
+    read_standing_rank,
+)
+from rankdeck.rules.nccl_ras import RasCommunicator, find_ras_absence, read_ras
+
+log = logging.getLogger(__name__)
 
 SILENT = 10.0
 """Seconds without any output of the job, after which its ranks are asked."""
@@ -16,16 +32,21 @@ WORKS = 60.0
 """The same if the rank that they wait for computes: it may only be slow."""
 FIRST, LONGEST = 5.0, 60.0
 """Seconds between two questions: the first time, and at most; each doubles the one before."""
+QUICK = 1.0
+"""The same for stacks of MPI ranks, until there are enough answers to tell a deadlock."""
+PAUSES, LONGEST_PAUSE = 1.5, 120.0
+"""A job that has been silent before, and went on, is asked after so many times its longest silence;
+at most LONGEST_PAUSE.
+"""
 LIMIT = 15.0
+_LIMIT_OF_SLURM = 40.0
+_LAUNCHERS = frozenset(("torchrun", "mpirun", "sbatch"))
+"""Names of processes in the plans of jobs whose ranks may be in operations of torch or MPI."""
 _TOGETHER = 32
-_MOST_NODES = 256
-_OF_DEADLOCK = Explained(
-    "a deadlock: operations or messages that do not match",
-    "compare what the named ranks call, and in which order",
-)
+_MOST_NODES, _MOST_HOSTS, _MOST_PIDS = 256, 4096, 1 << 16
 _OF_ABSENCE = Explained(
     "the other ranks cannot go on before these enter the operation",
-    "look at what these ranks do (`rankdeck inspect`, their last lines); `launch: torchrun` asks them itself",
+    "look at what these ranks do (`rankdeck inspect`, their last lines)",
 )
 _TOLD_BETTER = frozenset({"stopped", "device", "raised"})
 """Kinds of stalls that name the reason, where an absence only names the rank."""
@@ -42,6 +63,39 @@ class _Asked:
     pause: float = FIRST
     absence: Absence | None = None
     """By what the ranks said last."""
+    looks: dict[int, deque[StandingRank]] = field(default_factory=dict[int, deque[StandingRank]])
+    """Rank -> where it stood in the last answers."""
+    ras: tuple[RasCommunicator, ...] = ()
+    """What NCCL said at the last question."""
+    longest: float = 0.0
+    """The longest silence after which the job went on."""
+    told: bool = False
+    """Whether it was said that stacks cannot be read."""
+
+    def keep(self, seen: Mapping[int, StandingRank]) -> None:
+        """Add the newest answers; a rank that was not seen begins anew."""
+        empty: deque[StandingRank] = deque(maxlen=LOOKS)
+        self.looks = {
+            rank: deque([*self.looks.get(rank, empty), one], maxlen=LOOKS)
+            for rank, one in seen.items()
+        }
+
+    def next_pause(self) -> float:
+        """Seconds until the next question."""
+        if any(0 < len(some) < LOOKS and some[-1].frames for some in self.looks.values()):
+            return QUICK
+        pause, self.pause = self.pause, min(2 * self.pause, LONGEST)
+        return pause
+
+
+def _begin_silence(before: _Asked | None, heard: float) -> _Asked:
+    """What is known when the newest output of a job was at `heard`."""
+    if before is None:
+        return _Asked(heard, heard + SILENT)
+    pause = heard - before.heard
+    longest = max(before.longest, pause if pause > SILENT else 0.0)
+    wait = max(SILENT, min(PAUSES * longest, LONGEST_PAUSE))
+    return _Asked(heard, heard + wait, longest=longest, told=before.told)
 
 
 class WitnessWatch:
@@ -59,7 +113,7 @@ class WitnessWatch:
             self._asked.pop(job.id, None)
             return False
         if known is None or known.heard != heard:
-            known = self._asked[job.id] = _Asked(heard, heard + SILENT)
+            known = self._asked[job.id] = _begin_silence(known, heard)
         return now >= known.due
 
     async def ask(self, job: Job, now: float) -> None:
@@ -68,22 +122,25 @@ class WitnessWatch:
         if known is None:
             return
         known.due = float("inf")
-        said: dict[int, RankTestimony] = {}
-        ranks = {plan.node: frozenset(plan.ranks) for plan in job.plan.nodes}
+        heard = _Answers()
+        plans = {plan.node: plan for plan in job.plan.nodes}
 
         async def ask_node(node: str) -> None:
-            answer = await self._agents.call(node, ("job", "witness", job.id, node), limit=LIMIT)
-            for row in as_tables(answer.row.get("ranks"), len(ranks[node])):
-                one = read_testimony(row)
-                # A node speaks for its own ranks only.
-                if one is not None and one.rank in ranks[node]:
-                    said[one.rank] = one
+            limit = _LIMIT_OF_SLURM if plans[node].elsewhere else LIMIT
+            answer = await self._agents.call(node, ("job", "witness", job.id, node), limit=limit)
+            heard.take(answer.row, frozenset(plans[node].ranks))
+            if not known.told and (why := clean_line(answer.row.get("blind"), 200)):
+                known.told = True
+                told = "where ranks wait is not known on %s: %s"
+                log.warning(told, node, why, extra={"source": job.id})
 
         try:
-            await on_each(ranks, ask_node, _TOGETHER)
+            await on_each(plans, ask_node, _TOGETHER)
         finally:
-            known.due, known.pause = now + known.pause, min(2 * known.pause, LONGEST)
-        known.absence = find_absence(said, {rank.rank: rank.node for rank in job.ranks}, OPEN)
+            known.keep(heard.seen)
+            known.due = now + known.next_pause()
+        known.absence = _judge(job, heard, known)
+        known.ras = heard.ras
 
     def judge(self, job: Job, found: tuple[Stall, ...], now: float) -> tuple[Stall, ...]:
         """The stalls of a job, with the one that its ranks tell themselves in place of a guess."""
@@ -91,7 +148,7 @@ class WitnessWatch:
         absence = known.absence if known else None
         if known is None or absence is None or any(one.kind in _TOLD_BETTER for one in found):
             return found
-        if now - known.heard < WORKS and _computes(job, absence):
+        if not absence.still and now - known.heard < WORKS and _computes(job, absence):
             return found
         nobody = absence.ranks == absence.waiting  # each waits for another one
         stall = Stall(
@@ -101,16 +158,71 @@ class WitnessWatch:
             text=absence.text,
             odd=() if absence.deadlock else absence.ranks,
             heard=known.heard,
-            explained=(_OF_DEADLOCK if absence.deadlock else _OF_ABSENCE,),
+            explained=(OF_DEADLOCK if absence.deadlock else _OF_ABSENCE,),
         )
         return (stall, *(one for one in found if one.kind == "slow"))
 
 
-def _has_witnesses(job: Job) -> bool:
-    nodes = job.plan.nodes
-    return len(nodes) <= _MOST_NODES and any(
-        process.name == "torchrun" for plan in nodes for process in plan.processes
+@dataclass(slots=True)
+class _Answers:
+    """What the nodes of a job answered to one question."""
+
+    said: dict[int, RankTestimony] = field(default_factory=dict[int, RankTestimony])
+    seen: dict[int, StandingRank] = field(default_factory=dict[int, StandingRank])
+    ras: tuple[RasCommunicator, ...] = ()
+    pids: dict[int, int] = field(default_factory=dict[int, int])
+    """Process -> its rank; pids that two nodes have are left out."""
+    twice: set[int] = field(default_factory=set[int])
+
+    def take(self, answer: Mapping[str, object], ranks: frozenset[int]) -> None:
+        """Add the answer of a node, or those that a Slurm login node collected."""
+        for one in as_tables(answer.get("inside"), _MOST_HOSTS) or [answer]:
+            self._take_ranks(one, ranks)
+            self._take_pids(one, ranks)
+            self.ras = self.ras or read_ras(one.get("ras"))
+
+    def _take_ranks(self, answer: Mapping[str, object], ranks: frozenset[int]) -> None:
+        for row in as_tables(answer.get("ranks"), len(ranks)):
+            # A node speaks for its own ranks only.
+            if (one := read_testimony(row)) is not None and one.rank in ranks:
+                self.said[one.rank] = one
+            place = one.place if one else ""
+            if (look := read_standing_rank(row, place)) is not None and look.rank in ranks:
+                self.seen[look.rank] = look
+
+    def _take_pids(self, answer: Mapping[str, object], ranks: frozenset[int]) -> None:
+        for pair in as_list(answer.get("pids"), _MOST_PIDS):
+            pid, rank = (*as_list(pair), "", "")[:2]
+            if type(pid) is int and type(rank) is int and rank in ranks:
+                self.twice |= {pid} & self.pids.keys()
+                self.pids[pid] = rank
+
+
+def _judge(job: Job, heard: _Answers, known: _Asked) -> Absence | None:
+    running = {rank.rank: rank for rank in job.ranks if rank.state is State.RUNNING}
+    nodes = {rank: one.node for rank, one in running.items()}
+    held = {rank: one.activity.throttled for rank, one in running.items() if one.activity}
+    told = {
+        rank: replace(one, doing=replace(one.doing, throttled=held.get(rank)))
+        for rank, one in heard.said.items()
+    }
+    seen = {
+        rank: [replace(one, doing=replace(one.doing, throttled=held.get(rank))) for one in some]
+        for rank, some in known.looks.items()
+    }
+    every = {rank.rank: rank.node for rank in job.ranks}
+    pids = {pid: rank for pid, rank in heard.pids.items() if pid not in heard.twice}
+    return (
+        find_absence(told, every, OPEN)
+        or find_ras_absence(known.ras, heard.ras, pids, every)
+        or find_mpi_absence(seen, nodes)
     )
+
+
+def _has_witnesses(job: Job) -> bool:
+    names = {process.name for plan in job.plan.nodes for process in plan.processes}
+    fits = job.unit != "task" and len(job.ranks) > 1 and len(job.plan.nodes) <= _MOST_NODES
+    return fits and not _LAUNCHERS.isdisjoint(names)
 
 
 def _computes(job: Job, absence: Absence) -> bool:

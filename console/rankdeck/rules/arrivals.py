@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from rankdeck.model.json_tables import as_list, as_table, as_tables
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.safe_text import clean_line
+from rankdeck.rules.deadlock import describe_deadlock
+from rankdeck.rules.doing import Doing, describe_doing, read_doing
 from rankdeck.rules.inspect import Frame, read_frames
 
 _MOST_GROUPS, _MOST_RECENT, _MOST_RANKS = 64, 16, 1 << 16
-_MOST_NAMED = 4
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|^<frozen ")
 """Files of Python and of installed packages, not of the program."""
 
@@ -70,6 +71,8 @@ class RankTestimony:
     """(`recv` or `send`, the other rank) if it waits in that; the rank is -1 if it is any."""
     place: str = ""
     """`load_batch (train.py:3)`: the innermost frame of the program's own code; "" if not known."""
+    doing: Doing = field(default_factory=Doing)
+    """What it waits for in the kernel."""
 
     @property
     def still_for(self) -> float:
@@ -88,6 +91,8 @@ class Absence:
     text: str
     """One sentence."""
     deadlock: bool = False
+    still: bool = False
+    """Whether it is certain that none of them does any work."""
 
 
 def read_rank_testimony(raw: object) -> RankTestimony | None:
@@ -112,7 +117,9 @@ def read_testimony(raw: object) -> RankTestimony | None:
     what, other, *_ = [*as_list(row.get("peer")), "", None]
     waits = what in ("recv", "send") and type(other) is int and -1 <= other < _MOST_RANKS
     peer = (str(what), int(other)) if waits else None  # type: ignore[arg-type]
-    return RankTestimony(rank, groups, stack, peer, _place(stack)) if groups or stack else None
+    if not groups and not stack:
+        return None
+    return RankTestimony(rank, groups, stack, peer, _place(stack), read_doing(row.get("does")))
 
 
 def _place(stack: Iterable[Frame]) -> str:
@@ -226,7 +233,14 @@ def _absent(
     at = (
         f"; {'it is' if len(gone) == 1 else 'they are'} in {where.pop()}" if len(where) == 1 else ""
     )
-    return Absence(tuple(gone), tuple(sorted(waits)), text + at + _otherwise(said, gone))
+    more = _otherwise(said, gone) or _instead(said, gone)
+    return Absence(tuple(gone), tuple(sorted(waits)), text + at + more)
+
+
+def _instead(said: Mapping[int, RankTestimony], gone: Sequence[int]) -> str:
+    """What the one missing rank waits for outside of its program."""
+    does = describe_doing(said[gone[0]].doing) if len(gone) == 1 and gone[0] in said else ""
+    return f"; it {does}" if does else ""
 
 
 def _otherwise(said: Mapping[int, RankTestimony], gone: Sequence[int]) -> str:
@@ -263,15 +277,14 @@ def _deadlock(
 ) -> Absence:
     """Every rank that is waited for waits itself."""
     parts: list[str] = []
-    for rank in sorted(waits)[:_MOST_NAMED]:
+    for rank in sorted(waits):
         others = _ranks(waits[rank], nodes, short=True)
         if rank in entered:
             parts.append(f"rank {rank} is in {_called(*entered[rank])}, without {others}")
         else:
             parts.append(f"rank {rank} waits to {_exchanges(said[rank])} {others}")
-    parts += [f"{len(waits) - _MOST_NAMED} more"] if len(waits) > _MOST_NAMED else []
     ranks = tuple(sorted(waits))
-    text = f"a deadlock, they wait for each other: {'; '.join(parts)}"
+    text = describe_deadlock(_ranks(ranks, nodes, short=True), parts)
     return Absence(ranks, ranks, text, deadlock=True)
 
 
@@ -292,7 +305,7 @@ def _mismatch(
             if open_ is not None and open_.ago >= least:
                 at.setdefault((group.name, open_.number), {})[rank] = open_
                 groups[group.name] = group
-    for (name, number), ranks in at.items():
+    for (name, _), ranks in at.items():
         for kind in ("name", "shape"):
             counts = Counter(str(getattr(one, kind)) for one in ranks.values())
             if len(counts) < 2:
@@ -302,16 +315,13 @@ def _mismatch(
             rest = sorted(set(ranks) - set(odd))
             mine, theirs = ranks[odd[0]], ranks[rest[0]]
             group = groups[name]
-            how = (
-                f"is in {_called(group, mine)}, where {_ranks(rest, nodes, short=True)}"
-                f" {_are(rest)} in {theirs.name}"
-                if kind == "name"
-                else (
-                    f"is in {_called(group, mine)} with {mine.shape},"
-                    f" {_ranks(rest, nodes, short=True)} with {theirs.shape}"
-                )
-            )
-            text = f"{_ranks(odd, nodes)} {how}: these do not match, number {number} hangs"
+            size = "" if kind == "name" else f" with {mine.shape}"
+            others = theirs.name + ("" if kind == "name" else f" with {theirs.shape}")
+            parts = [
+                f"{_ranks(odd, nodes)} {_are(odd)} in {_called(group, mine)}{size}",
+                f"{_ranks(rest, nodes, short=True)} {_are(rest)} in {others}: these do not match",
+            ]
+            text = describe_deadlock(_ranks(ranks, nodes, short=True), parts)
             return Absence(tuple(odd), tuple(rest), text, deadlock=True)
     return None
 

@@ -12,12 +12,13 @@ from rankdeck.model.json_tables import as_list, as_table, as_tables
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.rank import is_computing
 from rankdeck.model.safe_text import clean_line
+from rankdeck.rules.native_frames import name_mpi_function, read_native_frames, ways_in
 
 Frame = tuple[str, str, int]
 """(function, file, line number)."""
 WAITING = re.compile(
     r"all_?reduce|all_?gather|all_?to_?all|reduce_?scatter|broadcast|bcast|barrier|gather|scatter"
-    r"|send_?recv|\brecv\b|wait_?all|\bwait\b|synchronize|allreduce|monitored_barrier",
+    r"|\bmpi_\w+|send_?recv|\brecv\b|wait_?all|\bwait\b|synchronize|allreduce|monitored_barrier",
     re.IGNORECASE,
 )
 """Matches names of functions in which a rank waits for others."""
@@ -111,7 +112,9 @@ def look_of(node: str, raw: object, silent: Mapping[int, float]) -> Look | None:
         kernel=tuple(clean_line(word, 60) for word in as_list(row.get("kernel"), 8)),
         cpu=float(cpu) if isinstance(cpu, int | float) and 0 <= cpu < 1e5 else None,
         threads=_counts(row.get("threads")),
-        stacks=_stacks(row.get("stacks")) or _witnessed(row.get("witness")),
+        stacks=_stacks(row.get("stacks"))
+        or _witnessed(row.get("witness"))
+        or _native(row.get("native")),
         last=clean_line(row.get("last"), 200),
         silent=silent.get(rank),
     )
@@ -134,6 +137,14 @@ def _witnessed(raw: object) -> tuple[tuple[Frame, ...], ...]:
     """What the witness inside the rank says, where py-spy says nothing."""
     stack = read_frames(as_table(raw).get("stack"))
     return (tuple(map(_in_folder, stack)),) if stack else ()
+
+
+def _native(raw: object) -> tuple[tuple[Frame, ...], ...]:
+    """The last call of the program and who made it: what is below differs while a rank polls."""
+    row = as_table(raw)
+    frames = read_native_frames(row.get("frames"))
+    found = ways_in(name_mpi_function(row.get("entered")), frames)
+    return (tuple((name, frames[-1][1], 0) for name in found if name),) if any(found) else ()
 
 
 def read_frames(raw: object) -> tuple[Frame, ...]:
@@ -214,8 +225,8 @@ def _made(looks: Sequence[Look]) -> StackGroup:
     collective = next((frame for frame in stack if WAITING.search(frame[0])), None)
     name, _, _ = frame = collective or stack[0]
     own = next((f for f in stack if not _is_library(f)), frame)
-    at = f"{own[1]}:{own[2]}"
-    place = f"{name} ({at})"
+    called = name if own == frame else f"{name} ← {own[0]}"
+    place = f"{name} ({own[1]}:{own[2]})" if own[2] else called
     return StackGroup(place, place, tuple(looks), waiting=collective is not None)
 
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
 
-from rankdeck.model.job import LONG_PAUSE, Explained, Job, RankState, Stall, State
+from rankdeck.model.job import LONG_PAUSE, Job, RankState, Stall, State
 from rankdeck.model.rank import Activity
 from rankdeck.model.safe_text import clean_line
+from rankdeck.rules.deadlock import OF_DEADLOCK, describe_deadlock
 from rankdeck.rules.inspect import Look, StackGroup, group_stacks, odd_groups
 from rankdeck.rules.messages import explain_end, is_warning
 from rankdeck.rules.mute_agents import mute_agents
@@ -382,7 +383,7 @@ def _all_silent(
     groups = _groups(signs) if looked else ()
     first = _first(signs)
     gpus = any(known.gpus(node) for node in {sign.rank.node for sign in signs})
-    said = any(_OF_DEADLOCK in one.explained and _is_so_still(one, signs) for one in before)
+    said = any(OF_DEADLOCK in one.explained and _is_so_still(one, signs) for one in before)
     locked = said or (len(signs) > 1 and all(map(only_polls, signs)) and not gpus)
     if not _held("all", signs, before):
         patience, paces = (
@@ -409,13 +410,6 @@ def _all_silent(
     )
 
 
-_OF_DEADLOCK = Explained(
-    "a deadlock: collective operations or receives that do not match, or a message that was lost",
-    "`rankdeck inspect` shows where each rank waits (with py-spy on the nodes, the line of the program):"
-    " ranks at another place than most call another operation; else compare who receives from whom",
-)
-
-
 def _deadlock(signs: Sequence[RankSigns], first: Sequence[int]) -> Stall:
     """The stall if every rank only polls for messages: who is to
     blame, what they do cannot tell.
@@ -427,12 +421,12 @@ def _deadlock(signs: Sequence[RankSigns], first: Sequence[int]) -> Stall:
         kind="all",
         ranks=rank_numbers(signs),
         since=min(sign.since for sign in signs),
-        text=(
-            f"all {len(signs)} ranks wait for each other: they poll for messages, none computes,"
-            f" silent for {silent}{began}"
+        text=describe_deadlock(
+            f"all {len(signs)} ranks",
+            [f"they poll for messages, none computes, silent for {silent}{began}"],
         ),
         heard=max(sign.since for sign in signs),
-        explained=(_OF_DEADLOCK,),
+        explained=(OF_DEADLOCK,),
     )
 
 

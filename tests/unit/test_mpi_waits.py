@@ -1,0 +1,180 @@
+"""Which ranks of an MPI job keep the others waiting, by where their stacks stand."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankdeck.rules.arrivals import Absence
+from rankdeck.rules.mpi_waits import (
+    LOOKS,
+    StandingRank,
+    describe_stack_tree,
+    find_mpi_absence,
+    read_standing_rank,
+)
+
+NODES = {0: "n1", 1: "n1", 2: "n2", 3: "n2"}
+INSIDE = {"call": "futex", "state": "S"}
+
+
+def looks(entered: str, mark: int = 1, ticks: int = 0, moves: int = 0) -> list[list]:
+    """Three looks; `ticks` and `moves`: between one and the next."""
+    return [[0.7 * n, mark, 100 + n * ticks, 5 + n * moves, entered] for n in range(3)]
+
+
+def row(rank: int, *frames: str, entered: str = "", does: dict | None = None, **more) -> dict:
+    """The answer of a rank in these functions of the program `train`, innermost first."""
+    files = {True: "libmpi.so.40", False: "train"}
+    named = [[one, files[one.lower().startswith(("pmpi", "mpi"))]] for one in (*frames, "_start")]
+    native = {"frames": named, "entered": entered, "looks": looks(entered, **more)}
+    return {"rank": rank, "native": native, "does": does or {}}
+
+
+def in_mpi(rank: int, what: str = "PMPI_Allreduce", where: str = "add", **more) -> dict:
+    return row(rank, what, where, "main", entered=what, **more)
+
+
+def outside(rank: int, **more) -> dict:
+    found = row(rank, "read", "load_batch", "main", **more)
+    found["native"]["frames"][0] = ["read", "libc.so.6"]
+    return found
+
+
+def judged(*rows: dict, before: tuple[dict, ...] = (), nodes=NODES) -> Absence | None:
+    """By two answers of each rank; `before` is the first one, if it is another."""
+    answers = {
+        now["rank"]: [
+            found for raw in (then, now) if (found := read_standing_rank(raw, "")) is not None
+        ]
+        for then, now in zip(before or rows, rows, strict=True)
+    }
+    return find_mpi_absence(answers, nodes)
+
+
+def test_the_rank_outside_of_mpi_is_named_with_what_it_does_instead() -> None:
+    reads = {"call": "read", "state": "S", "file": "/data/shard-17", "kind": "nfs4", "source": "10.0.0.9:/export"}  # fmt: skip
+
+    found = judged(in_mpi(0), in_mpi(1), outside(2, does=reads), in_mpi(3))
+
+    assert found is not None
+    assert (found.ranks, found.waiting, found.deadlock, found.still) == (
+        (2,),
+        (0, 1, 3),
+        False,
+        True,
+    )
+    assert found.text == (
+        "rank 2 on n2 never entered MPI_Allreduce (ranks 0-1,3 wait there);"
+        " it is in read ← load_batch; it reads /data/shard-17 (nfs4 10.0.0.9:/export)"
+    )
+
+
+def test_where_others_wait_for_messages_the_tree_says_who_is_where() -> None:
+    found = judged(in_mpi(0, "MPI_Recv"), in_mpi(1, "MPI_Recv"), outside(2), in_mpi(3, "MPI_Wait"))
+
+    assert found is not None
+    assert found.ranks == (2,)
+    assert found.text.startswith(
+        "2 in MPI_Recv ← add, rank 3 in MPI_Wait ← add, and rank 2 on n2 is in no operation of MPI"
+    )
+
+
+def test_a_rank_that_works_accuses_nobody_however_long_it_takes() -> None:
+    changes = outside(2)
+    changes["native"]["looks"][1][1] = 7
+    for late in (changes, outside(2, ticks=70)):
+        assert judged(in_mpi(0), in_mpi(1), late, in_mpi(3)) is None
+
+
+def test_ranks_that_communicate_are_no_deadlock() -> None:
+    nodes = {0: "n1", 1: "n1"}
+    both = (in_mpi(0, "MPI_Recv"), in_mpi(1, "MPI_Send"))
+
+    assert judged(in_mpi(0, "MPI_Recv", mark=9), both[1], before=both, nodes=nodes) is None
+    assert judged(in_mpi(0, "MPI_Recv", moves=50), both[1], nodes=nodes) is None
+    assert judged(*both, nodes=nodes) is not None
+
+
+def test_fewer_looks_than_needed_tell_nothing() -> None:
+    short = outside(2)
+    short["native"]["looks"].pop()
+    once = {n: [one] for n in (0, 1) if (one := read_standing_rank(in_mpi(n, "MPI_Recv"), ""))}
+
+    assert judged(in_mpi(0), in_mpi(1), short, in_mpi(3)) is None
+    assert find_mpi_absence(once, {0: "n1", 1: "n1"}) is None
+
+
+def test_ranks_that_receive_from_each_other_are_a_deadlock() -> None:
+    found = judged(*(in_mpi(n, "PMPI_Recv", "exchange") for n in NODES))
+
+    assert found is not None
+    assert found.deadlock
+    assert (
+        found.text
+        == "a deadlock, all 4 ranks wait for each other: ranks 0-3 are in MPI_Recv ← exchange"
+    )
+
+
+def test_collectives_that_do_not_match_name_the_few() -> None:
+    found = judged(in_mpi(0), in_mpi(1, "mpi_bcast_", "share"), in_mpi(2), in_mpi(3))
+
+    assert found is not None
+    assert found.ranks == (1,)
+    assert found.text == (
+        "a deadlock, all 4 ranks wait for each other: ranks 0,2-3 are in MPI_Allreduce ← add;"
+        " rank 1 is in MPI_Bcast ← share: these do not match"
+    )
+
+
+def test_all_in_the_same_collective_or_one_unknown_rank_is_no_deadlock() -> None:
+    assert judged(*map(in_mpi, NODES)) is None
+    assert judged(*(in_mpi(n, "PMPI_Recv") for n in (0, 1, 2))) is None
+
+
+def test_a_rank_that_polls_or_most_that_sleep_accuse_nobody() -> None:
+    assert judged(in_mpi(0), in_mpi(1), in_mpi(2, "MPI_Test"), in_mpi(3)) is None
+    assert judged(in_mpi(0), outside(1), outside(2), outside(3)) is None
+    assert judged(*map(outside, NODES)) is None
+
+
+def test_a_rank_in_state_d_counts_as_standing_still_without_a_stack() -> None:
+    held = {"rank": 2, "does": {"state": "D", "call": "openat", "file": "/nfs/x", "kind": "nfs", "source": "s:/"}}  # fmt: skip
+
+    found = judged(in_mpi(0), in_mpi(1), held, in_mpi(3))
+
+    assert found is not None
+    assert (
+        found.text
+        == "rank 2 on n2 did not enter MPI_Allreduce (ranks 0-1,3 wait there); it opens /nfs/x (nfs s:/)"
+    )
+
+
+def test_names_of_fortran_and_cpp_are_read() -> None:
+    raw = row(0, "MPI_ALLREDUCE", "_ZN6solver4stepEv", entered="mpi_allreduce_f08_")
+    one = read_standing_rank(raw, "")
+
+    assert one is not None
+    assert one.entered == "MPI_Allreduce"
+    assert describe_stack_tree({0: one}) == "rank 0 in MPI_Allreduce ← solver::step"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+LOOKED = JSON | st.lists(st.lists(JSON | st.just(3), min_size=5, max_size=5), max_size=4)
+NATIVE = JSON | st.fixed_dictionaries({"frames": JSON, "entered": JSON, "looks": LOOKED})
+ROW = st.fixed_dictionaries({"rank": st.integers(-2, 4) | JSON, "native": NATIVE, "does": JSON})
+
+
+@given(st.lists(ROW, max_size=4))
+def test_whatever_a_node_answers_breaks_nothing(rows: list[dict]) -> None:
+    answers: dict[int, list[StandingRank]] = {}
+    for raw in rows:
+        if (one := read_standing_rank(raw, "")) is not None:
+            answers[one.rank] = [one] * LOOKS
+    found = find_mpi_absence(answers, NODES)
+
+    assert found is None or set(found.ranks) <= NODES.keys()
