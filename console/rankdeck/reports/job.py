@@ -708,8 +708,8 @@ def _collapsed(job: Job, logs: Logs) -> list[Folded]:
     each = MOST_ON_PAGE // max(2 * len(job.ranks), 1)
     for rank in job.ranks:
         for stream in ("out", "err"):
-            for line in logs.lines(f"rank.{rank.rank}.{stream}", each):
-                collapse.add(rank.rank, 0.0, stream, line)
+            lines = logs.lines(f"rank.{rank.rank}.{stream}", each)
+            collapse.add_lines(rank.rank, [(0.0, stream, 0, line) for line in lines])
     return fold_groups(collapse)
 
 
