@@ -110,7 +110,7 @@ CANCEL: Walk = (
     (
         "console/ui/screens/job.py:JobScreen.action_cancel",
         "console/ui/operations.py:ask_cancel",
-        "console/session.py:Session.cancel",
+        "console/job_control.py:JobControl.cancel",
         "console/state/jobs.py:Jobs.cancelling",
         "console/backends/ssh.py:SshBackend.cancel",
         "console/remote/shell.py:on_each",

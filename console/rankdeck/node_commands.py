@@ -7,7 +7,7 @@ from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.leftovers import CleanOrder, CleanReport
 from rankdeck.model.process import NodeProcess
-from rankdeck.preflight.doctor import examine_nodes
+from rankdeck.preflight.doctor import examine_nodes, server_finding
 from rankdeck.preflight.findings import Finding, TellFinding, tell_nobody
 from rankdeck.remote.agent import Agents, Installer
 from rankdeck.remote.clean import clean_up
@@ -21,6 +21,7 @@ from rankdeck.remote.command import (
     send_signal,
 )
 from rankdeck.remote.user_ssh import UserSsh
+from rankdeck.schedulers.queue import Queue
 
 MOST_COMMANDS = 10
 """Commands whose output is kept."""
@@ -29,8 +30,11 @@ MOST_COMMANDS = 10
 class NodeCommands:
     """Runs things on the nodes of one open cluster, through its agents."""
 
-    def __init__(self, cluster: Cluster, agents: Agents, background: BackgroundTasks) -> None:
-        self._cluster, self._agents, self._background = cluster, agents, background
+    def __init__(
+        self, cluster: Cluster, agents: Agents, queue: Queue, background: BackgroundTasks
+    ) -> None:
+        self._cluster, self._agents = cluster, agents
+        self._queue, self._background = queue, background
         self.commands: tuple[CommandRun, ...] = ()
         """Shell commands that were run on nodes, newest last; the last MOST_COMMANDS are kept."""
 
@@ -85,8 +89,16 @@ class NodeCommands:
         return await clean_up(self._agents, nodes, order)
 
     async def examine(self, tell: TellFinding = tell_nobody) -> tuple[Finding, ...]:
-        """What the nodes lack for any job; `tell` is called with each finding."""
-        return await examine_nodes(self._cluster, self._agents, tell)
+        """What the nodes lack for any job, and whether the scheduler's server answers; `tell` is
+        called with each finding.
+        """
+        findings = await examine_nodes(self._cluster, self._agents, tell)
+        answer = await self._queue.ask_server()
+        if answer is None:
+            return findings
+        server = server_finding(answer)
+        tell(server)
+        return (*findings, server)
 
     def installer(self, *, system: bool, dry: bool = False) -> Installer:
         """Installs agents on nodes as a service, or removes them;

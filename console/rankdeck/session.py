@@ -78,7 +78,7 @@ class Session:
         self.following.allow(cluster.access.patience, WitnessWatch(agents), BoxReader(agents))
         self.site_past = SitePast(cluster, background.start)
         """The nodes' numbers of hours and days ago, from the site's Prometheus."""
-        self.nodes = NodeCommands(cluster, agents, background)
+        self.nodes = NodeCommands(cluster, agents, self.queue, background)
         self.node_records = NodeRecords(
             self.history.nodes_of(cluster.name), self.history, (self.fleet, self.jobs, recorder)
         )

@@ -208,10 +208,10 @@ async def test_a_job_that_was_found_in_part_is_said_so_and_completed_when_the_ot
             await second.control.find_running()
             part = second.jobs.job(job_id)
         async with opened(found.cluster) as third:
-            await third.find_running(60)
+            await third.control.find_running(60)
             await until(lambda: third.jobs.job(job_id).state is State.RUNNING)
             whole = third.jobs.job(job_id)
-            report = await third.cancel(job_id)
+            report = await third.control.cancel(job_id)
 
     assert [(r.rank, r.node) for r in part.ranks] == [(0, "n1"), (1, "n1")]
     assert part.troubles == (FOUND, f"n2 {NOT_ASKED}")
@@ -241,7 +241,7 @@ async def test_jobs_are_known_without_waiting_for_a_node_whose_ssh_server_is_fro
             await second.following.caught_up(60, silent)
             job = second.jobs.job(job_id)
         async with opened(found.cluster) as last:
-            await last.cancel(job_id)
+            await last.control.cancel(job_id)
 
     assert list(silent) == ["n2"]
     assert [r.state for r in job.ranks if r.node == "n1"] == [State.RUNNING] * 2

@@ -175,7 +175,7 @@ async def test_the_console_asks_by_its_session(sshd: RealSshd) -> None:
     async with open_cluster_session(sshd.cluster("n1"), telemetry=False) as session:
         async with asyncio.TaskGroup() as tasks:
             asked = tasks.create_task(
-                run_program(session._agents.shell, "n1", ("echo", "in"), limit=120)
+                run_program(session.control._agents.shell, "n1", ("echo", "in"), limit=120)
             )
             await until(lambda: session.questions.pending is not None)
             assert isinstance(session.questions.pending, LoginQuestion)

@@ -138,6 +138,7 @@ def said_itself(stall: dict) -> bool:
     return stall["kind"] == "absent" or "are in MPI_" in stall["text"]
 
 
+@pytest.mark.left_out("openmpi4", "mpich")
 @pytest.mark.parametrize("kind", ["openmpi5", "openmpi4", "mpich"])
 def test_a_rank_outside_of_the_collective_is_named_with_its_place(
     console: Console, folder: Path, kind: str
@@ -152,6 +153,7 @@ def test_a_rank_outside_of_the_collective_is_named_with_its_place(
     assert found["text"].endswith("it is in sleep ← load_batch; it sleeps")
 
 
+@pytest.mark.left_out
 @pytest.mark.parametrize("kind", ["openmpi5", "mpich"])
 def test_ranks_that_receive_from_each_other_are_told_as_a_deadlock(
     console: Console, folder: Path, kind: str
@@ -165,6 +167,7 @@ def test_ranks_that_receive_from_each_other_are_told_as_a_deadlock(
     assert found["odd"] == []
 
 
+@pytest.mark.left_out
 @pytest.mark.parametrize("kind", ["openmpi5", "mpich"])
 def test_collectives_that_do_not_match_are_told_with_their_names(
     console: Console, folder: Path, kind: str
@@ -179,6 +182,7 @@ def test_collectives_that_do_not_match_are_told_with_their_names(
     assert found["ranks"] == [1]
 
 
+@pytest.mark.left_out
 @pytest.mark.parametrize("does", ["computes", "talks", "naps"])
 def test_a_program_that_computes_talks_or_sleeps_in_silence_accuses_nobody(
     console: Console, folder: Path, does: str

@@ -211,7 +211,7 @@ async def do_to(job_id: str, how: str, first: Session, second: Session) -> None:
     if how == "crash":
         await crash(VICTIM)
     elif how:
-        await (second if "elsewhere" in how else first).cancel(job_id)
+        await (second if "elsewhere" in how else first).control.cancel(job_id)
 
 
 @pytest.mark.left_out(

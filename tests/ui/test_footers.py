@@ -85,7 +85,7 @@ def scaled() -> Stage:
 
 def commanded(*, over: bool) -> Stage:
     stage = sample.fleet(2)[0]
-    run = stage.command(("node01",), "uname")
+    run = stage.run_command(("node01",), "uname")
     if over:
         run.state.ended("node01", CommandEnd(0))
     return stage

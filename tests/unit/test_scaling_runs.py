@@ -50,7 +50,7 @@ class Means(SimulatedMeans):
         del path
         return self.spec
 
-    def excluded(self) -> dict[str, str]:
+    def find_excluded(self) -> dict[str, str]:
         return self.out
 
     def _outputs(self, job_id: str, spec: JobSpec) -> list[str]:

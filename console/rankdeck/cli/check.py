@@ -15,7 +15,6 @@ from rankdeck.config.user import Use, allow_uses, noted_uses
 from rankdeck.errors import ConfigError, Problem
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec
-from rankdeck.schedulers.kubernetes.queue import api_server_of
 from rankdeck.schedulers.kubernetes.user_manifests import manifest_named, read_manifest
 from rankdeck.schedulers.kubernetes.values import JOB, ClusterAbout
 
@@ -48,6 +47,7 @@ async def _ask(path: Path, options: argparse.Namespace) -> int:
     if not cluster.can.states_rights:
         return output.OK
     from rankdeck.cli.opening import open_for_command
+    from rankdeck.schedulers.kubernetes.queue import api_server_of
 
     async with open_for_command(cluster) as session:
         about = await api_server_of(session.queue).check()

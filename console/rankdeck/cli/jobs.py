@@ -133,9 +133,8 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace, wanted: query.Que
         known = [
             job for job in known if wanted(query.job_subject(job, queued.get(job.id), _why(job)))
         ]
-        others = [
-            one for one in session.queue.others(session.jobs.all()) if wanted(_listed_subject(one))
-        ]
+        listed = session.queue.others(session.jobs.all())
+        others = [one for one in listed if wanted(_listed_subject(one))]
         queue = session.queue.words()
         running = [job for job in known if not job.state.final] if options.live else []
         uses = await _uses(session, running)

@@ -28,8 +28,6 @@ from rankdeck.schedulers.slurm.settings import granted_instead
 from rankdeck_agent.rules.levels import Health
 
 if TYPE_CHECKING:  # each loads much that most commands do without
-    from _typeshed import DataclassInstance
-
     from rankdeck.images.bring import ImageAt
     from rankdeck.preflight.findings import Finding
 
@@ -94,7 +92,7 @@ def _followed_shape(job: Job) -> Shape | None:
 
 def listed_shape(job: QueueJob) -> Shape:
     """A job that this console does not follow; `ours` is its id if Rankdeck started it."""
-    shape = asdict(cast("DataclassInstance", job))
+    shape = asdict(cast("Any", job))
     for key in ("place", "status", "spec", "label"):
         shape.pop(key, None)
     status = {"slurm": slurm_shape(job.status)} if job.status else {}
@@ -107,7 +105,7 @@ def queued_shape(job: QueueJob | None) -> Shape | None:
     """
     if job is None or job.status is None:
         return None
-    shape = asdict(cast("DataclassInstance", job))
+    shape = asdict(cast("Any", job))
     kept = ("user", "cpus", "count", "gpus", "memory", "priority", "components")
     return {
         **{key: shape[key] for key in kept},
@@ -288,7 +286,7 @@ def scheduler_shapes(view: SchedulerNode | None) -> Shape:
 
     `asked` null: this user may not see pods.
     """
-    said = {} if view is None else {view.scheduler: asdict(cast("DataclassInstance", view))}
+    said = {} if view is None else {view.scheduler: asdict(cast("Any", view))}
     return {"kubernetes": None, "slurm": None, **said}
 
 

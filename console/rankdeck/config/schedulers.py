@@ -36,6 +36,6 @@ def section_reader(name: str) -> SectionReader:
     return reader
 
 
-def read_count(least: int, most: int) -> Callable[[Entry], str]:
+def count_reader(least: int, most: int) -> Callable[[Entry], str]:
     """A reader of a whole number between two limits, which is stored as a word."""
     return lambda entry: str(entry.integer(least, least=least, most=most))

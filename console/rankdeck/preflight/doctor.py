@@ -5,7 +5,7 @@ import os
 import resource
 import shutil
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -30,7 +30,7 @@ from rankdeck.python_releases import python_refusal
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import Way, asks_here, limit_time, on_each
 from rankdeck.runtimes import Runtime, find_runtime
-from rankdeck.schedulers.kubernetes.values import ClusterAbout
+from rankdeck.schedulers.queue import ServerAnswer
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.rules.units import write_size
 
@@ -406,17 +406,9 @@ async def _tunnels(agents: Agents, facts: Iterable[str]) -> Iterable[Finding]:
     return [make_finding(Level.OK, "tunnel", fold_nodes(closed), text)]
 
 
-async def server_finding(ask: Callable[[], Awaitable[ClusterAbout]]) -> Finding:
-    """Whether the API server of Kubernetes, which `ask` asks,
-    answers: no job can run without it.
-    """
-    try:
-        about = await ask()
-    except NodeError as error:
-        return make_finding(Level.BAD, "server", "", f"Kubernetes cannot be asked: {error}")
-    if about.trouble:
-        return make_finding(Level.BAD, "server", "", about.trouble)
-    return make_finding(Level.OK, "server", "", f"Kubernetes {about.server} answered")
+def server_finding(answer: ServerAnswer) -> Finding:
+    """Whether the scheduler's server answers: no job can run without it."""
+    return make_finding(Level.OK if answer.well else Level.BAD, "server", "", answer.text)
 
 
 def _unreachable(cluster: Cluster, deaf: Mapping[str, NodeError]) -> Iterable[Finding]:

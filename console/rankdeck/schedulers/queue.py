@@ -30,6 +30,14 @@ class FoundJob:
     """Epoch seconds; None if the scheduler does not tell."""
 
 
+@dataclass(frozen=True, slots=True)
+class ServerAnswer:
+    """Whether the server of a scheduler answers, in a sentence."""
+
+    well: bool
+    text: str
+
+
 class Queue:
     """The queue of one open cluster; this one is of a cluster without a scheduler.
 
@@ -121,6 +129,10 @@ class Queue:
         """
         del what, jobs
         raise cannot_ask("only Slurm answers this")
+
+    async def ask_server(self) -> ServerAnswer | None:
+        """Whether the server answers without which no job can run; None if there is none."""
+        return None
 
     # ---- rights
 

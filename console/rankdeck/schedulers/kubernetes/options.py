@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from rankdeck.config.document import Entry
-from rankdeck.config.schedulers import HOST_NAME, read_count
+from rankdeck.config.schedulers import HOST_NAME, count_reader
 from rankdeck.model.cluster import LOCAL
 from rankdeck.schedulers.kubernetes.policies import (
     CALLED,
@@ -130,7 +130,7 @@ _KUBERNETES: Mapping[str, Callable[[Entry], str]] = {
     "namespace": _label,
     "queue": _name,
     "logs": _name,
-    "gpus": read_count(0, 1024),
+    "gpus": count_reader(0, 1024),
     "resources": _table(read_quantity),
     "requests": read_requests,
     "launcher": read_launcher,
@@ -150,9 +150,9 @@ _KUBERNETES: Mapping[str, Callable[[Entry], str]] = {
     "service_account": _name,
     "host_network": _truth,
     "ssh_path": _folder,
-    "port": read_count(1, 65535),
+    "port": count_reader(1, 65535),
     "cleanup": _choice(*CLEANUPS),
-    "ttl": read_count(0, _YEAR),
+    "ttl": count_reader(0, _YEAR),
     "patch": read_patches,
 }
 """Every option, in the order in which they are listed to the user."""

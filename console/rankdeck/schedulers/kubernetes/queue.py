@@ -33,7 +33,7 @@ from rankdeck.schedulers.kubernetes.values import (
     KubernetesJob,
     Namespaces,
 )
-from rankdeck.schedulers.queue import FoundJob, Queue, find_listed
+from rankdeck.schedulers.queue import FoundJob, Queue, ServerAnswer, find_listed
 from rankdeck.state.fleet import Fleet
 
 log = logging.getLogger(__name__)
@@ -82,6 +82,14 @@ class KubernetesQueue(Queue):
             raise AgentError(self._host, trouble)
         self.known_namespaces = namespaces_of(row)
         return self.known_namespaces
+
+    async def ask_server(self) -> ServerAnswer:
+        try:
+            about = await self.check()
+        except NodeError as error:
+            return ServerAnswer(False, f"Kubernetes cannot be asked: {error}")
+        well = f"Kubernetes {about.server} answered"
+        return ServerAnswer(not about.trouble, about.trouble or well)
 
     async def learn_rights(self) -> None:
         if self._known.about is not None:

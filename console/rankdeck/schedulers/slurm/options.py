@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from rankdeck.config.document import Entry
-from rankdeck.config.schedulers import HOST_NAME, read_count
+from rankdeck.config.schedulers import HOST_NAME, count_reader
 from rankdeck.model.cluster import Cluster
 
 _MEMORY = re.compile(r"\d{1,12}(?:\.\d+)?[KMGTkmgt]?")
@@ -102,7 +102,7 @@ def _arguments(entry: Entry) -> str:
 _OURS = ("--output", "-o", "--error", "-e", "--wrap", "--parsable", "--open-mode", "--wait", "-W")
 _SLURM: Mapping[str, Callable[[Entry], str]] = {
     "login": _word_like(HOST_NAME, "the name of a host"),
-    "rpcs_per_minute": read_count(1, 6000),
+    "rpcs_per_minute": count_reader(1, 6000),
     "mpi": _word_like(re.compile(r"[A-Za-z0-9_./]{1,60}"), "a plug-in of `srun --mpi=list`"),
     "partition": Entry.word,
     "account": Entry.word,
@@ -114,8 +114,8 @@ _SLURM: Mapping[str, Callable[[Entry], str]] = {
     "requeue": _switch,
     "preflight": _switch,
     "gpus": _word_like(_GPUS, "a number of GPUs of each node: 8, or with their type a100:8"),
-    "cpus-per-task": read_count(1, 4096),
-    "cpus-per-gpu": read_count(1, 4096),
+    "cpus-per-task": count_reader(1, 4096),
+    "cpus-per-gpu": count_reader(1, 4096),
     "mem": _word_like(_MEMORY, "an amount of memory: 64G"),
     "mem-per-cpu": _word_like(_MEMORY, "an amount of memory: 64G"),
     "mem-per-gpu": _word_like(_MEMORY, "an amount of memory: 64G"),

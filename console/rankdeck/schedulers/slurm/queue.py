@@ -38,8 +38,8 @@ from rankdeck.schedulers.slurm.rows import (
     change_of,
     ended_of,
     job_change_of,
-    look_of,
     pages_of,
+    slurm_look_of,
     slurm_node_of,
     slurm_takes,
 )
@@ -180,7 +180,7 @@ class SlurmQueue(Queue):
         """What Slurm knows about this job now, and where its output goes;
         raises NodeError, UnknownJobError.
         """
-        return look_of(await self._answer("look", {"id": number}, ASK_LIMIT))
+        return slurm_look_of(await self._answer("look", {"id": number}, ASK_LIMIT))
 
     async def _answer(self, verb: str, question: Mapping[str, Any], limit: float) -> Row:
         """The one row with which the login node answers this question; raises NodeError."""

@@ -214,7 +214,7 @@ _LOOK = {
 }  # fmt: skip
 
 
-def look_of(row: Mapping[str, Any]) -> SlurmLook:
+def slurm_look_of(row: Mapping[str, Any]) -> SlurmLook:
     """What Slurm knows about one job; raises UnknownJobError."""
     known = cleaned_fields(row, _LOOK)
     known |= {key: path for key in ("out", "err") if _is_shown_whole(path := row.get(key))}
