@@ -526,6 +526,12 @@ class Following:
             if self._witnesses is not None:
                 await self._witnesses.ask(job, now)
 
+    async def ask_ranks_enough(self) -> None:
+        """The same, as often as it takes to tell a deadlock; for a command that looks once."""
+        for job in self._due_jobs(time.time()):
+            if self._witnesses is not None:
+                await self._witnesses.ask_enough(job)
+
     def _due_jobs(self, now: float) -> list[Job]:
         """The silent jobs whose ranks are to be asked now."""
         watch = self._witnesses

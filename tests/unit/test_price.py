@@ -85,7 +85,7 @@ def test_the_sentence_has_the_share_and_the_time_since_it_was_first_seen(job: Jo
     assert found.price.longer == pytest.approx(1 / 9)
     assert found.price.seconds == pytest.approx(3600)
     assert found.text == (
-        "rank 5 on node02 computes; it makes every step 11 % longer:"
+        "rank 5 on node02 computes; it makes every step about 11 % longer:"
         " 1 h 00 min of the 10 h 00 min that this job has run"
     )
 

@@ -2,7 +2,9 @@
 they have entered, or where they stand.
 """
 
+import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -80,9 +82,14 @@ class _Asked:
             for rank, one in seen.items()
         }
 
+    @property
+    def lacks_looks(self) -> bool:
+        """Whether stacks were read, but not yet often enough to tell a deadlock."""
+        return any(0 < len(some) < LOOKS and some[-1].frames for some in self.looks.values())
+
     def next_pause(self) -> float:
         """Seconds until the next question."""
-        if any(0 < len(some) < LOOKS and some[-1].frames for some in self.looks.values()):
+        if self.lacks_looks:
             return QUICK
         pause, self.pause = self.pause, min(2 * self.pause, LONGEST)
         return pause
@@ -115,6 +122,15 @@ class WitnessWatch:
         if known is None or known.heard != heard:
             known = self._asked[job.id] = _begin_silence(known, heard)
         return now >= known.due
+
+    async def ask_enough(self, job: Job) -> None:
+        """Ask until there are enough answers to tell a deadlock, for a command that looks once."""
+        for _ in range(LOOKS):
+            await self.ask(job, time.time())
+            known = self._asked.get(job.id)
+            if known is None or not known.lacks_looks:
+                return
+            await asyncio.sleep(QUICK)
 
     async def ask(self, job: Job, now: float) -> None:
         """Ask all ranks of the job once; nodes that do not answer count as unknown."""

@@ -118,7 +118,7 @@ async def _jobs(cluster: Cluster, options: argparse.Namespace, wanted: query.Que
         silent = await session.control.find_running(limit, ended=options.from_nodes)
         forgotten = await session.queue.list_ended() if options.ended else ""
         await hear_nodes(session, silent)
-        await session.following.ask_ranks()
+        await session.following.ask_ranks_enough()
         session.following.notice_stalls()
         oldest = 0.0 if options.all else time.time() - DAY
         known = sorted(

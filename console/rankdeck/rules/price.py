@@ -54,7 +54,7 @@ def _priced(
         price = Price(share, share / (1 - share), share * min(max(now - since, 0.0), ran))
         makes = "it makes" if len(stall.ranks) == 1 else "they make"
         text += (
-            f"; {makes} every step {100 * price.longer:.0f} % longer: {write_duration(price.seconds)}"
+            f"; {makes} every step about {100 * price.longer:.0f} % longer: {write_duration(price.seconds)}"
             f" of the {write_duration(ran)} that this job has run"
         )
     held = [clocks[rank] for rank in stall.ranks if rank in clocks]
