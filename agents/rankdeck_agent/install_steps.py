@@ -78,15 +78,7 @@ def _remove(path: Path) -> None:
 
 def _run(step: InstallStep) -> None:
     try:
-        done = subprocess.run(
-            step.argv,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            errors="replace",
-            timeout=LIMIT,
-            check=False,
-        )
+        done = _finished(step.argv)
     except OSError as error:
         if step.needed:
             raise InstallError(f"{step.argv[0]}: {error.strerror}") from error
@@ -97,18 +89,23 @@ def _run(step: InstallStep) -> None:
         raise InstallError(f"`{step.text}`: {why}")
 
 
+def _finished(words: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+    """A command that has ended, and what it printed. Raises OSError, TimeoutExpired."""
+    return subprocess.run(
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        timeout=LIMIT,
+        check=False,
+    )
+
+
 def command_output(words: Sequence[str]) -> str:
     """The stdout of a command; "" if it cannot be run."""
     try:
-        done = subprocess.run(
-            words,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            errors="replace",
-            timeout=LIMIT,
-            check=False,
-        )
+        done = _finished(words)
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout

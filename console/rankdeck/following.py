@@ -528,9 +528,9 @@ class Following:
 
     async def ask_ranks_enough(self) -> None:
         """The same, as often as it takes to tell a deadlock; for a command that looks once."""
-        for job in self._due_jobs(time.time()):
-            if self._witnesses is not None:
-                await self._witnesses.ask_enough(job)
+        if self._witnesses is not None:
+            for job_id in tuple(self._followers):
+                await self._witnesses.ask_enough(self.jobs.job(job_id))
 
     def _due_jobs(self, now: float) -> list[Job]:
         """The silent jobs whose ranks are to be asked now."""

@@ -18,7 +18,7 @@ from rankdeck.images.bring import ImageDistributor
 from rankdeck.job_control import LOOK_LIMIT, JobControl, JobParts
 from rankdeck.model.cluster import Cluster
 from rankdeck.node_commands import NodeCommands
-from rankdeck.node_records import NodeRecords
+from rankdeck.node_journal import NodeJournal
 from rankdeck.prometheus.site_past import SitePast
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.questions import Questions
@@ -79,7 +79,7 @@ class Session:
         self.site_past = SitePast(cluster, background.start)
         """The nodes' numbers of hours and days ago, from the site's Prometheus."""
         self.nodes = NodeCommands(cluster, agents, self.queue, background)
-        self.node_records = NodeRecords(
+        self.node_journal = NodeJournal(
             self.history.nodes_of(cluster.name), self.history, (self.fleet, self.jobs, recorder)
         )
         self.hearing = Hearing(
@@ -150,7 +150,7 @@ class Session:
         while True:
             await asyncio.sleep(SAVE_PERIOD)
             await self.following.save(time.time())
-            await self.node_records.look()
+            await self.node_journal.look()
 
     async def _serve_screens(self) -> None:
         """What must go on while a disk hangs."""
@@ -173,10 +173,14 @@ class Session:
 
 
 def open_queue(cluster: Cluster, agents: Agents, fleet: Fleet) -> Queue:
-    """What is asked about the jobs and nodes of the cluster's scheduler; of a cluster without
-    one, or with one that a plug-in brought without a queue, an empty queue.
+    """What is asked about the jobs and nodes of the cluster's scheduler; an empty queue where
+    there is none to ask: no scheduler, or one whose login node the cluster file does not name.
     """
-    if cluster.backend not in plugins.QUEUES:
+    nobody = cluster.can.queue and not cluster.options.get("login")
+    if nobody or not cluster.can.scheduler:
         return Queue()
-    queue: Queue = plugins.find_plugin("queues", cluster.backend)(agents, cluster, fleet)
+    name = cluster.backend
+    if name not in plugins.QUEUES and name not in plugins.plugin_names("queues"):
+        return Queue()  # of another package, which brings no queue
+    queue: Queue = plugins.find_plugin("queues", name)(agents, cluster, fleet)
     return queue

@@ -46,19 +46,7 @@ def test_a_jax_process_that_is_killed_is_the_first_failure_and_nothing_is_left(
     options = (*jax_options(10_000_000), "--detach", "--no-preflight")
     job = operator.run("run", *options).stdout.strip()
     seen_until(lambda: text_of(operator.objects("logs", job)), lambda said: "1: step" in said, 200)
-    (ranks,) = operator.objects("ps", "--job", job)
-    (killed,) = [one for one in ranks["ranks"] if one["rank"] == 1]
-
-    operator.run("sh", killed["node"], f"kill -9 {killed['pid']}")
-
-    ended = seen_until(
-        lambda: next(one for one in operator.objects("jobs") if one["job"] == job),
-        lambda one: one["state"] == "failed",
-        200,
-    )
-    first = ended["first_failure"]
-    assert (first["rank"], first["node"], first["signal"]) == (1, killed["node"], 9)
-    operator.ends(job)
+    operator.kill_rank(job, 1, 200)
 
 
 def test_lightning_finds_its_place_by_torchruns_variables(operator: Operator) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.support.lab import Lab
-from tests.support.polling import eventually, wait_until
+from tests.support.polling import eventually, seen_until, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.left_out]
 LIMIT = 150
@@ -64,6 +64,22 @@ class Operator:
             wait_until(lambda: not self.left(job_id), 60, f"the end of every process of {job_id}")
         except AssertionError as late:
             raise AssertionError(f"{late}: {self.left(job_id)}") from None
+
+    def kill_rank(self, job_id: str, rank: int, limit: float) -> None:
+        """Kill its process: it is the first failure of the job, and nothing is left."""
+        (ranks,) = self.objects("ps", "--job", job_id)
+        (killed,) = [one for one in ranks["ranks"] if one["rank"] == rank]
+
+        self.run("sh", killed["node"], f"kill -9 {killed['pid']}")
+
+        ended = seen_until(
+            lambda: next(one for one in self.objects("jobs") if one["job"] == job_id),
+            lambda one: one["state"] == "failed",
+            limit,
+        )
+        first = ended["first_failure"]
+        assert (first["rank"], first["node"], first["signal"]) == (rank, killed["node"], 9)
+        self.ends(job_id)
 
 
 @pytest.fixture(scope="module")

@@ -53,16 +53,4 @@ def test_a_worker_that_is_killed_is_the_first_failure_and_nothing_is_left(
 ) -> None:
     job = operator.run("run", *options(python, 5000), "--detach", "--no-preflight").stdout.strip()
     seen_until(lambda: printed(operator, job), lambda said: any("epoch 1/" in line for line in said[1]), 200)  # fmt: skip
-    (ranks,) = operator.objects("ps", "--job", job)
-    (worker,) = [one for one in ranks["ranks"] if one["rank"] == 1]
-
-    operator.run("sh", worker["node"], f"kill -9 {worker['pid']}")
-
-    ended = seen_until(
-        lambda: next(one for one in operator.objects("jobs") if one["job"] == job),
-        lambda one: one["state"] == "failed",
-        120,
-    )
-    first = ended["first_failure"]
-    assert (first["rank"], first["node"], first["signal"]) == (1, worker["node"], 9)
-    operator.ends(job)
+    operator.kill_rank(job, 1, 120)

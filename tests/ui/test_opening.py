@@ -19,7 +19,7 @@ from rankdeck.hearing import Hearing
 from rankdeck.images.bring import ImageDistributor
 from rankdeck.job_control import JobControl
 from rankdeck.node_commands import NodeCommands
-from rankdeck.node_records import NodeRecords
+from rankdeck.node_journal import NodeJournal
 from rankdeck.opening import Reach, open_session_on
 from rankdeck.prometheus.site_past import SitePast
 from rankdeck.remote.questions import Questions
@@ -175,7 +175,7 @@ PLAYED = (
     KubernetesQueue,
     Hearing,
     NodeCommands,
-    NodeRecords,
+    NodeJournal,
     ImageDistributor,
     Questions,
     SitePast,

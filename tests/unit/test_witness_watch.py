@@ -88,3 +88,40 @@ def test_what_nobody_answers_changes_nothing() -> None:
     asyncio.run(asked.ask(job, HEARD + SILENT))
 
     assert asked.judge(job, (GUESS,), HEARD + 40) == (GUESS,)
+
+
+class Slow:
+    """A way to nodes that fails once the test allows it."""
+
+    def __init__(self) -> None:
+        self.tried: list[str] = []
+        self.asked, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def open(self, node: str, *_: object) -> None:
+        self.tried.append(node)
+        self.asked.set()
+        await self.go_on.wait()
+        raise UnreachableError(node, "no route")
+
+
+def test_who_looks_once_waits_for_a_question_that_is_under_way_and_asks_no_second_one() -> None:
+    job, shell = silent_job(), Slow()
+    asked = WitnessWatch(Agents(shell))  # type: ignore[arg-type]
+    now = HEARD + SILENT
+
+    async def go() -> None:
+        assert asked.due(job, now)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(asked.ask(job, now))
+            await shell.asked.wait()
+            assert not asked.due(job, now + 1000)
+            other = tasks.create_task(asked.ask_enough(job))
+            again = tasks.create_task(asked.ask(job, now))
+            await again
+            assert not other.done()
+            shell.go_on.set()
+            await other
+
+    asyncio.run(go())
+
+    assert sorted(shell.tried) == sorted(node.node for node in job.plan.nodes)

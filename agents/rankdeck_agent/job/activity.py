@@ -118,8 +118,7 @@ def throttled_share(before: Optional[CpuQuota], now: Optional[CpuQuota]) -> Opti
     if before is None or now is None or before.group != now.group:
         return None
     periods = now.periods - before.periods
-    share = (now.throttled - before.throttled) / periods if periods > 0 else 0.0
-    return round(min(max(share, 0.0), 1.0), 3)
+    return _share((now.throttled - before.throttled) / periods if periods > 0 else 0.0)
 
 
 def held_share(

@@ -2,13 +2,12 @@
 which one of them may have left something.
 """
 
-import asyncio
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
 from rankdeck.acceptance.measure import MeasureSession, ended_with_proof
+from rankdeck.acceptance.stoppable import StoppableWork
 from rankdeck.errors import RankdeckError
-from rankdeck.errors import leaf_errors as errors_in
 
 _LOOK_LIMIT = 30.0
 """Seconds in which nodes must report what runs on them."""
@@ -22,34 +21,24 @@ class JobSeries:
         self._session, self._name = session, name
         self._left: dict[str, tuple[str, str]] = {}
         """Node -> (job, what may still run there)."""
-        self._task: asyncio.Task[None] | None = None
+        self._work = StoppableWork(session)
 
     def refuse_while_running(self) -> None:
         """Raise RankdeckError if the jobs of a series run now."""
-        if self._task is not None:
+        if self._work.runs:
             raise RankdeckError(f"a {self._name} is running: stop it first")
 
     async def carry_out(self, work: Coroutine[Any, Any, None]) -> bool:
         """Do the work that starts the jobs; returns whether it came to
         its end, False if it was stopped.
         """
-        try:
-            async with self._session.control.starting_often(), asyncio.TaskGroup() as tasks:
-                task = self._task = tasks.create_task(work)
-            return not task.cancelled()
-        except BaseExceptionGroup as group:
-            raise next(errors_in(group)) from group
-        finally:
-            self._task = None
+        return await self._work.carry_out(work)
 
     async def stop(self, part_of: str) -> tuple[str, ...]:
         """Cancel the work, whose job is then cancelled and verified; returns
         a sentence for each process left.
         """
-        if self._task is not None:
-            task = self._task
-            task.cancel()
-            await asyncio.wait((task,))
+        await self._work.stop()
         jobs = [job for job in self._session.jobs.all() if job.plan.part_of == part_of and part_of]
         return tuple(text for job in jobs if job.unproven for text in job.troubles)
 

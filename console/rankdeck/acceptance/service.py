@@ -2,7 +2,6 @@
 keeps saved runs and the run in progress.
 """
 
-import asyncio
 import getpass
 import json
 import time
@@ -52,12 +51,12 @@ from rankdeck.acceptance.run import (
     read_plan,
 )
 from rankdeck.acceptance.runner import Runner
+from rankdeck.acceptance.stoppable import StoppableWork
 from rankdeck.acceptance.store import AcceptanceRuns, Exclusion, KeptRun
 from rankdeck.acceptance.values import Result
 from rankdeck.acceptance.work import PEER, Setup, Work, command_lines, find_recipe, job_spec
 from rankdeck.config.files import command_of
 from rankdeck.errors import RankdeckError, UnknownRunError
-from rankdeck.errors import leaf_errors as errors_in
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Launch
 from rankdeck.model.safe_text import clean_line
@@ -109,7 +108,7 @@ class Acceptance:
         self._stale = True
         self._view: AcceptanceRun | None = None
         self._judged: tuple[int, view.Judged] = (-1, view.Judged())
-        self._task: asyncio.Task[None] | None = None
+        self._work = StoppableWork(session)
         self.changed: Callable[[], None] = lambda: None
         """Called without arguments whenever `current` changed; may be replaced."""
 
@@ -301,21 +300,11 @@ class Acceptance:
         """Run `work`; returns whether it came to its end, False if it was stopped."""
         self._progress = RunState.RUNNING
         self._touch()
-        try:
-            async with self._session.control.starting_often(), asyncio.TaskGroup() as tasks:
-                task = self._task = tasks.create_task(work)
-            return not task.cancelled()
-        except BaseExceptionGroup as group:
-            raise next(errors_in(group)) from group
-        finally:
-            self._task = None
+        return await self._work.carry_out(work)
 
     async def stop(self) -> tuple[str, ...]:
         """Cancel all measurements and verify it; returns a sentence for each process left."""
-        if self._task is not None:
-            task = self._task
-            task.cancel()
-            await asyncio.wait((task,))
+        await self._work.stop()
         resting = self._runner.resting if self._runner else {}
         return tuple(f"{node}: {why}" for node, (_, why) in resting.items())
 
@@ -325,7 +314,7 @@ class Acceptance:
         self.store.exclude(
             [Exclusion(cluster=cluster, node=node, why=why, run=run, at=now, until=until)]
         )
-        if self._runner is not None and self._task is not None:
+        if self._runner is not None and self._work.runs:
             self._runner.excluded[node] = why
         self._touch()
 
@@ -348,7 +337,7 @@ class Acceptance:
                 "no run is open that has begun: start one, or open one with `resume`"
             )
         wanted = once_more(self._shown(), nodes, recipe)
-        if self._task is None or self._runner is None:
+        if not self._work.runs or self._runner is None:
             setup = await self._free(
                 plan, dict.fromkeys(node for _, some in wanted for node in some)
             )
@@ -356,7 +345,7 @@ class Acceptance:
         runner = self._runner
         for name, some in wanted:
             runner.again(some, name, repeats_of(name, plan.repeats))
-        if self._task is not None:
+        if self._work.runs:
             return
         before = self._progress
         # Nodes that the operator names are measured, even if the run continued without them.
@@ -383,7 +372,7 @@ class Acceptance:
         return self._setup
 
     def _refuse_while_running(self) -> None:
-        if self._task is not None:
+        if self._work.runs:
             raise RankdeckError("a run is in progress: stop it first")
 
     # ---- show

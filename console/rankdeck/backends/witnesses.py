@@ -61,7 +61,9 @@ class _Asked:
     heard: float
     """Its newest output when the silence began; another one ends it."""
     due: float
-    """Epoch seconds; endless while they are being asked."""
+    """Epoch seconds of the next question."""
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while they are being asked."""
     pause: float = FIRST
     absence: Absence | None = None
     """By what the ranks said last."""
@@ -121,23 +123,34 @@ class WitnessWatch:
             return False
         if known is None or known.heard != heard:
             known = self._asked[job.id] = _begin_silence(known, heard)
-        return now >= known.due
+        return now >= known.due and not known.asking.locked()
 
     async def ask_enough(self, job: Job) -> None:
-        """Ask until there are enough answers to tell a deadlock, for a command that looks once."""
+        """Have the ranks asked, unless it is too early, until there are enough answers to tell a
+        deadlock; a question that is under way counts, too. For a command that looks once.
+        """
         for _ in range(LOOKS):
-            await self.ask(job, time.time())
+            if self.due(job, time.time()):
+                await self.ask(job, time.time())
             known = self._asked.get(job.id)
-            if known is None or not known.lacks_looks:
+            if known is None:
                 return
+            async with known.asking:  # wait for the question of somebody else
+                if not known.lacks_looks:
+                    return
             await asyncio.sleep(QUICK)
 
     async def ask(self, job: Job, now: float) -> None:
-        """Ask all ranks of the job once; nodes that do not answer count as unknown."""
+        """Ask all ranks of the job once, unless they are being asked; nodes that do not answer
+        count as unknown.
+        """
         known = self._asked.get(job.id)
-        if known is None:
+        if known is None or known.asking.locked():
             return
-        known.due = float("inf")
+        async with known.asking:
+            await self._ask_now(job, known, now)
+
+    async def _ask_now(self, job: Job, known: _Asked, now: float) -> None:
         heard = _Answers()
         plans = {plan.node: plan for plan in job.plan.nodes}
 

@@ -164,7 +164,7 @@ async def _show_until_end(
     held.finish()
     if not as_json:
         news.finish()
-    await session.node_records.look()
+    await session.node_journal.look()
     job = session.jobs.job(job_id)
     output.print_progress(job_summary(job))
     return job_exit_code(job)

@@ -90,7 +90,7 @@ class Queue:
         return "ended jobs of others are not known: the cluster file names no login node of Slurm"
 
     def is_number(self, text: str) -> bool:
-        """Whether this is how the scheduler numbers jobs, and it can be asked."""
+        """Whether this is how the scheduler numbers jobs."""
         del text
         return False
 

@@ -493,7 +493,7 @@ def store_acknowledgements(console: "Console", acks: Sequence[Ack], done: str) -
     """
 
     async def store() -> None:
-        await console.need_session().node_records.acknowledge(*acks)
+        await console.need_session().node_journal.acknowledge(*acks)
         console.say(done, "ok")
 
     in_background(console, "acknowledge", store(), exclusive=False)

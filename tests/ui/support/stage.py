@@ -101,7 +101,7 @@ PARTS = (
     "hearing",
     "history",
     "images",
-    "node_records",
+    "node_journal",
     "nodes",
     "questions",
     "queue",

@@ -20,6 +20,7 @@ from rankdeck.schedulers.kubernetes.policies import (
     read_quantity,
     read_requests,
     read_security,
+    text_reader,
 )
 
 NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -45,17 +46,6 @@ def kubernetes_options(entry: Entry, *, job: bool) -> dict[str, str]:
     if found.get("login") == LOCAL:
         del found["login"]  # as without one: kubectl runs on this machine
     return found
-
-
-def _matching(shape: re.Pattern[str], what: str) -> Callable[[Entry], str]:
-    def read(entry: Entry) -> str:
-        text = entry.text()
-        if entry.kind == "str" and not shape.fullmatch(text):
-            entry.report(f"`{text[:60]}` is not {what}")
-            return ""
-        return text
-
-    return read
 
 
 def _choice(*known: str) -> Callable[[Entry], str]:
@@ -121,12 +111,12 @@ def _toleration(entry: Entry) -> dict[str, str | int]:
     return found
 
 
-_label = _matching(NAMESPACE, "a name as Kubernetes has: a-z, 0-9 and `-`, 63 at most")
-_name = _matching(_NAME, "a name as Kubernetes has: a-z, 0-9, `-` and `.`")
-_SHAPES = {"key": _matching(LABEL_KEY, "the key of a taint"), "value": read_label_value}
+_label = text_reader(NAMESPACE, "a name as Kubernetes has: a-z, 0-9 and `-`, 63 at most")
+_name = text_reader(_NAME, "a name as Kubernetes has: a-z, 0-9, `-` and `.`")
+_SHAPES = {"key": text_reader(LABEL_KEY, "the key of a taint"), "value": read_label_value}
 _KUBERNETES: Mapping[str, Callable[[Entry], str]] = {
-    "login": _matching(HOST_NAME, "the name of a host"),
-    "context": _matching(_CONTEXT, "the name of a context in kubectl's configuration"),
+    "login": text_reader(HOST_NAME, "the name of a host"),
+    "context": text_reader(_CONTEXT, "the name of a context in kubectl's configuration"),
     "namespace": _label,
     "queue": _name,
     "logs": _name,

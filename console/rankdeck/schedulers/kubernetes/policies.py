@@ -4,7 +4,7 @@ contexts, requests, and a patch of the manifest.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rankdeck.config.document import Entry, raw_value
@@ -91,13 +91,21 @@ def named_fields(entry: Entry) -> dict[str, Entry]:
     return fields
 
 
-def read_label_value(entry: Entry) -> str:
-    """The value of a label; "" after a report."""
-    text = entry.text()
-    if entry.kind == "str" and not LABEL_VALUE.fullmatch(text):
-        entry.report(f"`{text[:60]}` is not a value of a label")
-        return ""
-    return text
+def text_reader(shape: re.Pattern[str], what: str) -> Callable[[Entry], str]:
+    """A reader of a text of this shape; "" after a report that it is not `what`."""
+
+    def read(entry: Entry) -> str:
+        text = entry.text()
+        if entry.kind == "str" and not shape.fullmatch(text):
+            entry.report(f"`{text[:60]}` is not {what}")
+            return ""
+        return text
+
+    return read
+
+
+read_label_value = text_reader(LABEL_VALUE, "a value of a label")
+"""Reads the value of a label."""
 
 
 def read_labels(entry: Entry) -> str:

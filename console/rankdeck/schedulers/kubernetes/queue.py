@@ -3,7 +3,6 @@ beside kubectl; the agent as a DaemonSet.
 """
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 
 from rankdeck.errors import AgentError, LaunchError, NodeError, RankdeckError
@@ -36,7 +35,6 @@ from rankdeck.schedulers.kubernetes.values import (
 from rankdeck.schedulers.queue import FoundJob, Queue, ServerAnswer, find_listed
 from rankdeck.state.fleet import Fleet
 
-log = logging.getLogger(__name__)
 ASK_LIMIT = 60.0
 
 

@@ -39,7 +39,7 @@ class SlurmListener:
 
     def __init__(self, agents: Agents, cluster: Cluster, fleet: Fleet) -> None:
         self._agents, self._cluster, self._fleet = agents, cluster, fleet
-        self._host = cluster.options.get("login", "")
+        self._host = cluster.options["login"]
 
     async def listen(self, telemetry: Telemetry, jobs: Jobs) -> None:
         """Receive telemetry of nodes without login through one Slurm step in

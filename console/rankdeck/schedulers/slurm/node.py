@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from rankdeck.model.health import of_reasons
 from rankdeck.model.scheduler_node import SchedulerColumn
+from rankdeck.model.text import day_time
 from rankdeck_agent.rules.levels import Health, Level, Reason
 from rankdeck_agent.wire import DRAIN_PREFIX, NO_JOBS
 
@@ -109,7 +110,7 @@ class SlurmNode:
         """Its state and why, partitions, what is in use, jobs; () if Slurm no longer has it."""
         if self.gone:
             return ()
-        since = time.strftime("%m-%d %H:%M", time.localtime(self.since)) if self.since else ""
+        since = day_time(self.since) if self.since else ""
         who = ", ".join(filter(None, (f"by {self.by}" if self.by else "", since)))
         rows = (
             ("state", self.words),

@@ -3,7 +3,6 @@ nodes from inside the user's own jobs.
 """
 
 import json
-import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -49,7 +48,6 @@ from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs
 from rankdeck.telemetry.link import Telemetry
 
-log = logging.getLogger(__name__)
 ASK_LIMIT, LIST_LIMIT, SERVICE_LIMIT = 60.0, 100.0, 150.0
 """Limits in seconds; within LIST_LIMIT the agent waits for two answers of
 Slurm, within SERVICE_LIMIT for up to five.
@@ -57,14 +55,14 @@ Slurm, within SERVICE_LIMIT for up to five.
 
 
 class SlurmQueue(Queue):
-    """Asks Slurm through the agent on the login node; made by the session."""
+    """Asks Slurm through the agent on the login node that the cluster file names."""
+
+    asked = True
 
     def __init__(self, agents: Agents, cluster: Cluster, fleet: Fleet) -> None:
         self._agents, self._cluster, self._fleet = agents, cluster, fleet
-        self._host = cluster.options.get("login", "")
+        self._host = cluster.options["login"]
         self._known = SlurmCluster()
-        self.asked = bool(self._host)
-        """Whether the cluster file names a login node."""
         self._settings = slurm_keeper_settings(cluster)
         self._config = json.dumps(self._settings).encode() + b"\n"
         self._config_now = json.dumps({**self._settings, "now": True}).encode() + b"\n"
@@ -75,8 +73,6 @@ class SlurmQueue(Queue):
 
     async def refresh(self) -> dict[str, str]:
         """Read nodes, partitions and jobs, at most a minute old."""
-        if not self.asked:
-            return {}
         try:
             answer = await self._ask("list", self._config, LIST_LIMIT)
         except NodeError as error:
@@ -97,11 +93,11 @@ class SlurmQueue(Queue):
         return self._known.partitions()
 
     def is_number(self, text: str) -> bool:
-        return self.asked and bool(job_named(text)[0])
+        return bool(job_named(text)[0])
 
     async def find_job(self, known: Sequence[Job], text: str) -> FoundJob:
         """A job by its number, also one that is not listed, or a listed one by its name."""
-        number, place = job_named(text) if self.asked else ("", "")
+        number, place = job_named(text)
         if not number:
             listed = find_listed(self.others(known), text)
             number, place = listed.id, listed.place
@@ -112,8 +108,6 @@ class SlurmQueue(Queue):
         """What Slurm says now: the fleet's copy may be a minute old, and others may have got
         a node since then.
         """
-        if not self.asked:
-            return {}
         answer = await self._ask("list", self._config_now)
         found: dict[str, SlurmNode] = {}
         troubles: list[str] = []
@@ -131,8 +125,6 @@ class SlurmQueue(Queue):
 
         Raises NodeError.
         """
-        if not self.asked:
-            return await super().list_ended()
         answer = await self._ask("ended", self._config, SERVICE_LIMIT)
         troubles: list[str] = []
         ended: Takes = {
@@ -146,10 +138,8 @@ class SlurmQueue(Queue):
         """The command line for an order, given the nodes' present
         states; run only if it equals `agreed`.
 
-        Raises RankdeckError if the login node does not answer or the cluster file names none.
+        Raises NodeError.
         """
-        if not self.asked:
-            return await super().change_service(order, agreed)
         row = await self._answer("service", {**asdict(order), "agreed": agreed}, SERVICE_LIMIT)
         change = change_of(row)
         self._take_now(as_tables(row.get("now"), MOST_CHANGED))
@@ -159,10 +149,8 @@ class SlurmQueue(Queue):
         """The command line for an order about jobs, given their present
         states; run only if it equals `agreed`.
 
-        Raises RankdeckError if the login node does not answer or the cluster file names none.
+        Raises NodeError.
         """
-        if not self.asked:
-            return await super().change_jobs(order, agreed)
         row = await self._answer("change", {**asdict(order), "agreed": agreed}, SERVICE_LIMIT)
         return job_change_of(row)
 
@@ -170,10 +158,8 @@ class SlurmQueue(Queue):
         """What Slurm itself says: of a `job`, of the `priority` and `efficiency` of
         jobs, of `shares` and its `controller`.
 
-        Raises RankdeckError if the login node does not answer or the cluster file names none.
+        Raises NodeError.
         """
-        if not self.asked:
-            return await super().ask(what, jobs)
         return pages_of(await self._answer("ask", {"what": what, "jobs": jobs}, SERVICE_LIMIT))
 
     async def look(self, number: str) -> SlurmLook:
@@ -212,17 +198,9 @@ class SlurmQueue(Queue):
 
     async def hear(self, telemetry: Telemetry, jobs: Jobs) -> None:
         """Receive telemetry through one Slurm step in each of the user's jobs."""
-        if self.asked:
-            await SlurmListener(self._agents, self._cluster, self._fleet).listen(telemetry, jobs)
+        await SlurmListener(self._agents, self._cluster, self._fleet).listen(telemetry, jobs)
 
     async def watch(self) -> None:
-        """Write all changes to fleet and `state` until cancelled; after an
-        error, set `state.trouble` and try again.
-
-        Returns at once if Slurm cannot be asked.
-        """
-        if not self.asked:
-            return
         source = RowSource(self._agents, self._host, ("slurm", "watch"), self._config)
         taken = slurm_takes(self._fleet, self._known)
         await command.watch_command(source, lambda: taken, taken["trouble"])

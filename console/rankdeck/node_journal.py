@@ -11,7 +11,7 @@ from rankdeck.state.jobs import Jobs
 from rankdeck.state.node_event_log import SharedEventLog
 
 
-class NodeRecords:
+class NodeJournal:
     """Writes node events and acknowledgements, and takes those that other consoles wrote."""
 
     def __init__(
