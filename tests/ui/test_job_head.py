@@ -50,6 +50,22 @@ async def test_what_to_try_is_whole_at_every_size(size: tuple[int, int]) -> None
         assert not [line for line in head if "…" in line]
 
 
+async def test_below_the_list_of_jobs_no_line_is_broken_twice() -> None:
+    stage = scenes.hanging()
+    stall = Stall(kind="rank", ranks=(6,), since=0.0, text="rank 6 is silent", explained=(Explained("one rank stands still", LONG),))  # fmt: skip
+    stage.jobs.set_stalled(JOB, (stall,))
+    async with console(stage, (80, 24)) as (app, pilot):
+        await pilot.press("2")
+        await shows(app, pilot, "rank 6 is silent")
+        await shows(app, pilot, "a smaller batch")
+        shown = text_of(app).splitlines()
+        first = next(n for n, line in enumerate(shown) if "a smaller batch" in line)
+        rows = [line.strip() for line in shown[first:]]
+        told = rows[: next(n for n, line in enumerate(rows) if "each rank is" in line) + 1]
+        assert LONG in " ".join(told)
+        assert min(map(len, told[:-1])) > 40
+
+
 @pytest.mark.parametrize("who", ["", "[rank5]:", "[rank5]: ", "[default1]:", "[1,5]<stderr>:"])
 def test_marks_below_a_line_of_code_are_no_evidence_whoever_wrote_them(who: str) -> None:
     text = "".join(

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
+from textual.geometry import Size
 from textual.widget import Widget
 
 from rankdeck.model.job import Job, Plan, State
@@ -24,6 +25,7 @@ from rankdeck.ui.screens.job_head import (
 )
 from rankdeck.ui.screens.modals import row_lines
 from rankdeck.ui.widgets.canvas import MARGIN, Run, Runs, TextPage, measure_runs, shift_runs
+from rankdeck.ui.widgets.grid import INDENT
 from rankdeck.ui.widgets.vtable import Column, VTable
 
 SORTS = ("AGE", "JOB", "STATE", "RANKS")
@@ -305,7 +307,9 @@ class JobsScreen(SortedScreen):
         if row in self._others or row not in self._jobs:
             return self.whole()
         job = self._jobs[row]
-        lines = head_lines(job, self.console.glyphs, self.size)
+        width, height = self.size
+        # The details are indented, and would break longer lines once more.
+        lines = head_lines(job, self.console.glyphs, Size(width - len(INDENT), height))
         return "Job", [shift_runs(line, MARGIN) for line in lines]
 
     # ---- marks, and what is done with the marked jobs
