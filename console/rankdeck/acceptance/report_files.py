@@ -16,6 +16,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 import rankdeck_agent
 from rankdeck.acceptance.heatmap import cell_words, outcome_headline, traits_of
 from rankdeck.acceptance.report_page import acceptance_page, choose_excerpts
@@ -31,7 +33,6 @@ from rankdeck.acceptance.run import (
 )
 from rankdeck.acceptance.values import Answer, Outcome, Result
 from rankdeck.config.files import write_user_files
-from rankdeck.model.json_values import read_value
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import clean_line
 from rankdeck.model.series import labels_text
@@ -79,9 +80,9 @@ def mask_run(run: AcceptanceRun, secrets: Secrets) -> AcceptanceRun:
     say = secrets.in_text
     return replace(
         run,
-        plan=read_value(RunPlan, secrets.in_tree(asdict(run.plan))),
+        plan=msgspec.convert(secrets.in_tree(asdict(run.plan)), RunPlan),
         stages=tuple(
-            replace(one, plan=read_value(type(one.plan), secrets.in_tree(asdict(one.plan))))
+            replace(one, plan=msgspec.convert(secrets.in_tree(asdict(one.plan)), type(one.plan)))
             for one in run.stages
         ),
         results=tuple(replace(one, text=say(one.text)) for one in run.results),

@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+import msgspec
+
 import rankdeck_agent
 from rankdeck.backends.base import Backend
 from rankdeck.backends.plan_text import write_plan
@@ -33,7 +35,6 @@ from rankdeck.model.job import (
     RankState,
     State,
 )
-from rankdeck.model.json_values import read_value
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.rank import how_it_ended
 from rankdeck.prometheus.site_past import JobNumbers, SitePast
@@ -680,7 +681,7 @@ def _page(source: ReportSource, recording: Recording, logs: Logs, secrets: Secre
     """The content of the page; `logs` must be masked already."""
     ranks = tuple(replace(rank, activity=None) for rank in source.job.ranks)
     # Masked as a tree, so that no field of a job is missed.
-    job = read_value(Job, secrets.in_tree(asdict(replace(source.job, ranks=ranks))))
+    job = msgspec.convert(secrets.in_tree(asdict(replace(source.job, ranks=ranks))), Job)
     return JobPage(
         job=job,
         now=time.time(),
