@@ -112,7 +112,7 @@ def _slurm(words: list[str]) -> int:
         return _wrong(f"slurm takes one of: {', '.join(_SLURM)}")
     set_private_umask()
     module, name = _SLURM[verb]
-    return _run(f"slurm.{module}", name, *arguments)
+    return _run(f"schedulers.slurm.{module}", name, *arguments)
 
 
 def _ps(words: list[str]) -> int:
@@ -160,17 +160,17 @@ def _wrong(why: str) -> int:
 
 
 _SLURM: Mapping[str, tuple[str, str]] = {
-    "submit": ("control", "submit_job"),
+    "submit": ("submit", "submit_job"),
     "keep": ("keeper", "keep_slurm_jobs"),
     "watch": ("cluster", "watch_queue"),
     "list": ("cluster", "list_all"),
-    "service": ("control", "change_nodes"),
-    "attach": ("control", "attach_slurm_job"),
+    "service": ("node_change", "change_nodes"),
+    "attach": ("submit", "attach_slurm_job"),
     "look": ("attach", "print_slurm_job"),
-    "beside": ("control", "inspect_beside_ranks"),
-    "standing": ("control", "look_beside_ranks"),
-    "hear": ("control", "hear_job_nodes"),
-    "tell": ("control", "tell_telemetry"),
+    "beside": ("beside_ranks", "inspect_beside_ranks"),
+    "standing": ("beside_ranks", "look_beside_ranks"),
+    "hear": ("beside_ranks", "hear_job_nodes"),
+    "tell": ("beside_ranks", "tell_telemetry"),
     "ended": ("ended_jobs", "print_ended_jobs"),
     "change": ("change", "change_jobs"),
     "ask": ("ask", "answer_question"),
@@ -183,8 +183,8 @@ _SLURM_ARGUMENTS = {"beside": 1, "standing": 1, "hear": 2}
 
 _MAINS = {
     "service": "service",
-    "cluster": "kubernetes.questions",
-    "kubernetes": "kubernetes.keeper",
+    "cluster": "schedulers.kubernetes.questions",
+    "kubernetes": "schedulers.kubernetes.keeper",
     "image": "image",
     "nvml": "collectors.nvidia_reader",
 }

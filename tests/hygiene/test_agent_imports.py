@@ -48,7 +48,7 @@ def test_the_job_side_and_the_dispatcher_load_neither_paho_nor_a_collector():
 
 def test_the_keeper_of_slurm_jobs_which_stays_for_days_loads_no_large_module():
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import rankdeck_agent.slurm.keeper;"
+        "import sys; sys.path.insert(0, sys.argv[1]); import rankdeck_agent.schedulers.slurm.keeper;"
         "print([n for n in ('ctypes', 'subprocess', 'threading') if n in sys.modules])"
     )
     done = subprocess.run(

@@ -18,7 +18,7 @@ from rankdeck.state.node import CHARTED
 from rankdeck.ui.fleet_views import NUMBERS, NodeColumn, find_column
 from rankdeck_agent.rules.levels import SUMMARY
 from rankdeck_agent.rules.table import CHECKS
-from rankdeck_agent.slurm.verdict import FINAL
+from rankdeck_agent.schedulers.slurm.verdict import FINAL
 
 PAGES = [Path("README.md"), *sorted(Path("docs").glob("*.md"))]
 

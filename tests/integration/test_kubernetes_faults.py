@@ -16,7 +16,7 @@ from tests.support.kubernetes.site import Site, doubled
 from tests.support.polling import seen_until
 from tests.support.rest import rest_of
 
-from rankdeck_agent.kubernetes import kubectl_proxy
+from rankdeck_agent.schedulers.kubernetes import kubectl_proxy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.left_out]
 Act = Callable[[Double], object]

@@ -20,15 +20,15 @@ import yaml
 from tests.support.kubernetes.manifests import config_map, indexed_job
 from tests.support.polling import wait_until
 
-from rankdeck_agent.kubernetes.kubectl_errors import (
+from rankdeck_agent.schedulers.kubernetes.kubectl_errors import (
     ApiError,
     ProxyError,
     describe_api_refusal,
     in_words,
 )
-from rankdeck_agent.kubernetes.kubectl_proxy import Proxy
-from rankdeck_agent.kubernetes.target import Target, create_objects, list_left_objects
-from rankdeck_agent.kubernetes.watch import LISTED, TROUBLE, Watch, start_watch_thread
+from rankdeck_agent.schedulers.kubernetes.kubectl_proxy import Proxy
+from rankdeck_agent.schedulers.kubernetes.target import Target, create_objects, list_left_objects
+from rankdeck_agent.schedulers.kubernetes.watch import LISTED, TROUBLE, Watch, start_watch_thread
 
 pytestmark = pytest.mark.slow
 AGENTS = str(Path(__file__).resolve().parents[2] / "agents")
@@ -195,7 +195,7 @@ def named(name: str) -> dict:
 
 
 def test_a_proxy_that_cuts_idle_watches_is_no_trouble(double, monkeypatch) -> None:
-    monkeypatch.setattr("rankdeck_agent.kubernetes.watch._HELD", 0.2)
+    monkeypatch.setattr("rankdeck_agent.schedulers.kubernetes.watch._HELD", 0.2)
     with watched(CONFIG_MAPS) as seen:
         for _ in range(3):
             asked = double.api.requests.count(("GET", CONFIG_MAPS))
@@ -210,7 +210,7 @@ def test_a_proxy_that_cuts_idle_watches_is_no_trouble(double, monkeypatch) -> No
 
 
 def test_a_server_that_was_restored_from_a_backup_is_heard_again(double, monkeypatch) -> None:
-    monkeypatch.setattr("rankdeck_agent.kubernetes.watch.WATCH_SECONDS", 2)
+    monkeypatch.setattr("rankdeck_agent.schedulers.kubernetes.watch.WATCH_SECONDS", 2)
     with watched(CONFIG_MAPS) as seen:
         double.create("configmaps", named("before"))
         wait_until(lambda: ("ADDED", "before") in seen)

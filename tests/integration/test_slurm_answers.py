@@ -22,8 +22,8 @@ from rankdeck import plugins
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import JobSpec
 from rankdeck.remote.agent import build_bundle
-from rankdeck_agent.slurm.job_reports import COLUMNS
-from rankdeck_agent.slurm.sinfo import NODE_COLUMNS
+from rankdeck_agent.schedulers.slurm.job_reports import COLUMNS
+from rankdeck_agent.schedulers.slurm.sinfo import NODE_COLUMNS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.left_out]
 SAYS = {

@@ -20,7 +20,7 @@ from tests.support.polling import seen_until, wait_until
 from rankdeck.model.cluster import Access, Cluster, Node
 from rankdeck.remote.shell import run_program
 from rankdeck.remote.transports import reach_cluster
-from rankdeck_agent.slurm.sinfo import NODE_COLUMNS
+from rankdeck_agent.schedulers.slurm.sinfo import NODE_COLUMNS
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]

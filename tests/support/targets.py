@@ -75,10 +75,11 @@ from rankdeck_agent.collectors.base import Reading
 from rankdeck_agent.collectors.nvidia import Nvidia
 from rankdeck_agent.collectors.nvidia_reader import NvmlReader, StatusPage
 from rankdeck_agent.kernel_lines import TEXT_LIMIT, KernelLines
-from rankdeck_agent.kubernetes import cluster as kubernetes_cluster
-from rankdeck_agent.kubernetes import job_state
-from rankdeck_agent.kubernetes.chunked_encoding import Chunks
-from rankdeck_agent.kubernetes.objects import (
+from rankdeck_agent.rules.mpi_daemon import daemon_of, in_place
+from rankdeck_agent.schedulers.kubernetes import cluster as kubernetes_cluster
+from rankdeck_agent.schedulers.kubernetes import job_state
+from rankdeck_agent.schedulers.kubernetes.chunked_encoding import Chunks
+from rankdeck_agent.schedulers.kubernetes.objects import (
     EXIT,
     FORMATS,
     KINDS,
@@ -87,16 +88,20 @@ from rankdeck_agent.kubernetes.objects import (
     Splitter,
     split_time_stamp,
 )
-from rankdeck_agent.kubernetes.target import Target as KubernetesTarget
-from rankdeck_agent.rules.mpi_daemon import daemon_of, in_place
-from rankdeck_agent.slurm import answers as cluster_answers
-from rankdeck_agent.slurm import array, change, control, verdict
-from rankdeck_agent.slurm.ask import job_efficiencies
-from rankdeck_agent.slurm.cluster import SlurmView
-from rankdeck_agent.slurm.ended_jobs import ended_rows
-from rankdeck_agent.slurm.folder import parse_run_mark as read_mark
-from rankdeck_agent.slurm.job_reports import account_rows, output_files, queue_rows, shown_jobs
-from rankdeck_agent.slurm.queue import job_rows
+from rankdeck_agent.schedulers.kubernetes.target import Target as KubernetesTarget
+from rankdeck_agent.schedulers.slurm import answers as cluster_answers
+from rankdeck_agent.schedulers.slurm import array, change, submit, verdict
+from rankdeck_agent.schedulers.slurm.ask import job_efficiencies
+from rankdeck_agent.schedulers.slurm.cluster import SlurmView
+from rankdeck_agent.schedulers.slurm.ended_jobs import ended_rows
+from rankdeck_agent.schedulers.slurm.job_reports import (
+    account_rows,
+    output_files,
+    queue_rows,
+    shown_jobs,
+)
+from rankdeck_agent.schedulers.slurm.marks import parse_run_mark as read_mark
+from rankdeck_agent.schedulers.slurm.queue import job_rows
 from rankdeck_agent.text import plain_line, shown_line
 from rankdeck_agent.wire import NodePlan, WireError, decode_message, node_plan
 from tests.support import hostile
@@ -503,7 +508,7 @@ def slurm_answers() -> Take:
             verdict.slurm_wait_reason(one), verdict.judge_slurm_job(one, said)
         tasks = array.Tasks(range(4))
         tasks.take_rows(seen), tasks.settle(seen, patient=False), array.join_array_rows(seen, "1")
-        output_files(text), verdict.queue_places(text), control.job_numbers(text), read_mark(text)
+        output_files(text), verdict.queue_places(text), submit.job_numbers(text), read_mark(text)
         [*ended_rows(text)], job_efficiencies(text)
         rows = [*job_rows(text)]
         for name in ("4711", "4711_3", "4711_[0-9]"):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rankdeck.schedulers.kubernetes.manifest import POD_SHIM
-from rankdeck_agent.kubernetes.objects import Splitter
+from rankdeck_agent.schedulers.kubernetes.objects import Splitter
 from tests.support.polling import wait_until
 
 HERE = os.uname().nodename

@@ -11,7 +11,7 @@ import pytest
 
 from rankdeck.schedulers.slurm.hearing import MessageParts
 from rankdeck_agent.config import AgentConfigError
-from rankdeck_agent.slurm.control import own_config
+from rankdeck_agent.schedulers.slurm.beside_ranks import own_config
 from rankdeck_agent.telemetry import StdoutPublisher
 from rankdeck_agent.wire import Hello, Sample, encode_message
 

@@ -17,20 +17,19 @@ from rankdeck_agent.job.folder import (
     all_events,
     forbid_start,
     is_closed,
-    is_kubernetes,
-    is_slurm,
     wait_until,
 )
 from rankdeck_agent.job.processes import Left, Process, end_below, end_marked
 from rankdeck_agent.job.ranks import unlink_links
+from rankdeck_agent.job.resuming import stop_resuming
 from rankdeck_agent.job.supervisor_state import (
     close_for,
     is_starting,
     is_supervised,
     killed_supervisor,
-    stop_resuming,
     supervisor_pid,
 )
+from rankdeck_agent.schedulers.job_scheduler import find_scheduler
 from rankdeck_agent.text import plain_line
 from rankdeck_agent.wire.job_events import ASKERS, Trouble
 
@@ -108,8 +107,6 @@ _GLANCE, _CHAINS = 0.5, 5.0
 """Seconds to check that no process is below the supervisor, and to end chains
 of processes there (job/processes.py).
 """
-_KEEPER_SLACK = 6.0
-"""Seconds beyond the grace period for a keeper to verify that no pod is left."""
 _BEGIN = 10.0
 _RECORDED = 0.5
 _CARE = 5.0
@@ -209,18 +206,17 @@ def end_node_processes(
 
     # While the supervisor is being started it cannot be reached, and its ranks cannot be found.
     wait_until(lambda: not is_starting(folder), _BEGIN)
-    if is_slurm(folder):
-        from rankdeck_agent.slurm.control import cancel_slurm_job
-
-        return cancel_slurm_job(folder, grace, by, tasks)
+    scheduler = find_scheduler(folder)
+    ended = scheduler.cancel(grace, by, tasks)
+    if ended is not None:
+        return ended
 
     stop_resuming(folder)
     search, began = _Search(folder, supervisor_pid(folder)), killed_supervisor(folder)
     if search.supervisor:
         orders.tell_of_cancel(folder, grace, by)
-    slack = _KEEPER_SLACK if is_kubernetes(folder) else 0.0
-    left = _end(search, *_recorded(folder), grace + slack)
-    kept = [*remove_containers(folder), *_end_kubernetes_job(folder, grace)]
+    left = _end(search, *_recorded(folder), grace + scheduler.SLACK)
+    kept = [*remove_containers(folder), *scheduler.end_left(grace)]
     _let_close(search, bool(left))
     unknown = [] if began is None else _nobodys(began)
     return {**search.answer(left, kept), "unknown": unknown}
@@ -294,17 +290,6 @@ def _force(search: _Search, launchers: set[int], ranks: set[int]) -> None:
 
 def _without_container_programs(rows: dict[int, Process]) -> dict[int, Process]:
     return {pid: row for pid, row in rows.items() if row.name not in _CONTAINER_PROGRAMS}
-
-
-def _end_kubernetes_job(folder: RunFolder, grace: float) -> list[dict[str, Any]]:
-    """End what a killed keeper left in Kubernetes; returns what could
-    not be ended, as rows of `left`.
-    """
-    if not is_kubernetes(folder):
-        return []
-    from rankdeck_agent.kubernetes.target import end_without_keeper
-
-    return end_without_keeper(folder, grace)
 
 
 def _let_close(search: _Search, left: bool) -> None:

@@ -30,7 +30,7 @@ from rankdeck_agent.job.folder import (
 from rankdeck_agent.job.ranks import hold_links, unlink_links
 from rankdeck_agent.job.supervisor_state import is_starting, is_supervised
 from rankdeck_agent.older_python import delete_file
-from rankdeck_agent.slurm.folder import is_registered
+from rankdeck_agent.schedulers.job_scheduler import find_scheduler
 from rankdeck_agent.text import plain_line
 from rankdeck_agent.wire.leftovers import GOES, KEEP_DAYS, Ground, LeftoverKind
 
@@ -208,7 +208,8 @@ def _run(path: Path, marks: set[int]) -> Leftover:
 
 def _why_it_stays(folder: RunFolder, marks: set[int]) -> Optional[Ground]:
     """Why the job is not over here; None if it is. Raises OSError."""
-    supervised = is_supervised(folder) or is_starting(folder) or is_registered(folder)
+    kept = find_scheduler(folder).is_kept()
+    supervised = is_supervised(folder) or is_starting(folder) or kept
     ours = (processes.mark_of(folder.job, node) for node in (folder.node, ""))
     if supervised or not marks.isdisjoint(ours):
         return Ground.RUNS

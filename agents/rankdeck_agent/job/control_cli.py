@@ -27,20 +27,20 @@ from rankdeck_agent.job.folder import (
     all_folders,
     find_run_folder,
     is_closed,
-    is_slurm,
     is_start_forbidden,
     post_mortem,
     run_folder,
     wait_until,
 )
-from rankdeck_agent.job.inspect import inspect_node_ranks
 from rankdeck_agent.job.network import NetworkError, fill_network, find_network_place
 from rankdeck_agent.job.orders import give_order
 from rankdeck_agent.job.processes import adopt_orphans
 from rankdeck_agent.job.ranks import make_run_folder, unlink_links
+from rankdeck_agent.job.resuming import hold_resume_lock
 from rankdeck_agent.job.supervisor import Supervisor
-from rankdeck_agent.job.supervisor_state import hold_resume_lock, is_supervised, note_supervisor
+from rankdeck_agent.job.supervisor_state import is_supervised, note_supervisor
 from rankdeck_agent.logout import leave_session
+from rankdeck_agent.schedulers.job_scheduler import JobScheduler, find_scheduler
 from rankdeck_agent.text import parse_json_table, print_complaint, print_json_line
 from rankdeck_agent.wire import RUN_VARIABLE, NodePlan, WireError, node_plan
 from rankdeck_agent.wire.job_events import ASKERS, JobEvent, Trouble, is_request_id
@@ -393,28 +393,9 @@ def _cancel(asked: argparse.Namespace) -> dict[str, Any]:
     return end_node_processes(folder, grace, asked.by, asked.tasks)
 
 
-def _inspect(folder: RunFolder) -> dict[str, Any]:
-    if is_slurm(folder):
-        from rankdeck_agent.slurm.control import inspect_slurm_ranks as inspect_inside
-
-        return inspect_inside(folder)
-    return inspect_node_ranks(folder)
-
-
-def _witness(folder: RunFolder) -> dict[str, Any]:
-    if is_slurm(folder):
-        from rankdeck_agent.slurm.control import ask_slurm_witnesses
-
-        return ask_slurm_witnesses(folder)
-    from rankdeck_agent.job.standstill import look_at_standing_ranks
-
-    return look_at_standing_ranks(folder)
-
-
-def _attempts(folder: RunFolder) -> dict[str, Any]:
-    from rankdeck_agent.slurm.folder import attempt_log_starts
-
-    return {"starts": attempt_log_starts(folder)}
+def _scheduler_of(asked: argparse.Namespace) -> JobScheduler:
+    """What runs the job whose run folder is here; raises NoFolderError."""
+    return find_scheduler(find_run_folder(asked.job, asked.node))
 
 
 _VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
@@ -424,9 +405,11 @@ _VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "address": _address,
     "clean": lambda asked: print_json_line(_clean(asked)),
     "cancel": lambda asked: print_json_line(_cancel(asked)),
-    "attempts": lambda asked: print_json_line(_attempts(find_run_folder(asked.job, asked.node))),
-    "inspect": lambda asked: print_json_line(_inspect(find_run_folder(asked.job, asked.node))),
-    "witness": lambda asked: print_json_line(_witness(find_run_folder(asked.job, asked.node))),
+    "attempts": lambda asked: print_json_line(
+        {"starts": _scheduler_of(asked).attempt_log_starts()}
+    ),
+    "inspect": lambda asked: print_json_line(_scheduler_of(asked).inspect()),
+    "witness": lambda asked: print_json_line(_scheduler_of(asked).ask_witnesses()),
     "box": lambda asked: print_json_line(pack_box(find_run_folder(asked.job, asked.node))),
     "spawn": lambda asked: print_json_line(request_daemon(find_run_folder(asked.job, asked.node))),
     "remove": lambda asked: print_json_line(remove_job(run_folder(asked.job, asked.node))),

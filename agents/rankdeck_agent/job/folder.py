@@ -20,8 +20,6 @@ from rankdeck_agent.wire.job_events import EventBody, JobEvent, NodeClosed, as_r
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 STREAMS = ("out", "err")
-SLURM_SETTINGS, KUBERNETES_SETTINGS = "slurm.json", "kubernetes.json"
-"""Files with the console's settings for a job that Slurm or Kubernetes runs."""
 _CANCELLED = "cancelled-before-start"
 """The only file in the run folder of a job that was cancelled here before it was
 started, or after its folder was removed.
@@ -87,19 +85,6 @@ def wait_until(condition: Callable[[], object], limit: float, pause: float = 0.0
     deadline = time.monotonic() + limit
     while not condition() and time.monotonic() < deadline:
         time.sleep(pause)
-
-
-def is_slurm(folder: RunFolder) -> bool:
-    """Whether Slurm runs this job.
-
-    Then a keeper, perhaps on another login node, writes its events.
-    """
-    return (folder / SLURM_SETTINGS).exists()
-
-
-def is_kubernetes(folder: RunFolder) -> bool:
-    """Whether Kubernetes runs this job."""
-    return (folder / KUBERNETES_SETTINGS).exists()
 
 
 def run_folder(job: str, node: str) -> RunFolder:

@@ -5,7 +5,7 @@ Imports nothing that starts or ends jobs, so that the first line comes soon.
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Callable, Optional, cast
+from typing import Any, Callable, Optional, cast
 
 from rankdeck_agent.job.activity import PLACE, LookReader
 from rankdeck_agent.job.browse import serve_log_requests
@@ -17,7 +17,6 @@ from rankdeck_agent.job.folder import (
     RunFolder,
     all_events,
     find_run_folder,
-    is_slurm,
     run_folder,
 )
 from rankdeck_agent.job.logs import (
@@ -30,18 +29,16 @@ from rankdeck_agent.job.logs import (
     write_to_stdout,
 )
 from rankdeck_agent.job.processes import find_job_processes
+from rankdeck_agent.job.resuming import goes_on
 from rankdeck_agent.job.supervisor_state import (
     close_for,
     describe_lost_supervisor,
-    goes_on,
     is_starting,
     is_supervised,
 )
+from rankdeck_agent.schedulers.job_scheduler import find_scheduler
 from rankdeck_agent.text import parse_json_table, print_complaint
 from rankdeck_agent.wire.job_events import JobUnknown, NodeClosed, Now, as_row
-
-if TYPE_CHECKING:
-    from rankdeck_agent.slurm.folder import KeeperWatch
 
 _FLUSH = 0.05
 _TAIL_PERIOD = 0.5
@@ -140,7 +137,7 @@ class NodeFollower:
         self.done = False
         """Whether `closed` and everything before it have been returned by `round`."""
         self._last_seq = -1
-        self._keeper = _keeper_of(folder)
+        self._scheduler = find_scheduler(folder)
         self._first_watch_by = time.monotonic() + _FIRST_WATCH
         """Until then a console may ask for output before `closed` is sent,
         even if the job closed long ago.
@@ -268,10 +265,8 @@ class NodeFollower:
 
         It is closed in the events file, or if that cannot be written, only for this console.
         """
-        if self._keeper is not None:
-            # Slurm runs the job: then the keeper, started here if none runs, closes it.
-            self._keeper.ensure()
-            return []
+        if self._scheduler.ensure_keeper():
+            return []  # the keeper closes the job
         if is_starting(self._folder) or is_supervised(self._folder):
             return []
 
@@ -294,15 +289,6 @@ class NodeFollower:
             frames.append(encode_frame({"seq": self._last_seq + 1, "at": now, **as_row(end)}))
             self._closed = {"seq": self._last_seq + 2, "at": now, **as_row(NodeClosed())}
         return frames
-
-
-def _keeper_of(folder: RunFolder) -> "Optional[KeeperWatch]":
-    """The watch that keeps a keeper running for a job of Slurm; None for other jobs."""
-    if not is_slurm(folder):
-        return None
-    from rankdeck_agent.slurm.folder import KeeperWatch
-
-    return KeeperWatch()
 
 
 def stream_frames(folder: RunFolder, after: int) -> int:

@@ -5,8 +5,8 @@ alive, and what is known if it is gone.
 import fcntl
 import os
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
@@ -23,7 +23,6 @@ from rankdeck_agent.job.folder import (
     decode_end,
     exited_ranks,
     is_closed,
-    is_kubernetes,
     post_mortem,
     wait_until,
 )
@@ -158,51 +157,6 @@ def _exists(pid: int) -> bool:
     except (OSError, OverflowError):
         return False
     return True
-
-
-_MOST_STARTS = 50
-"""Most supervisors of one job, so that one that always dies is not started again for ever."""
-
-
-def goes_on(folder: RunFolder) -> bool:
-    """Whether the job still runs without a supervisor, so that a new one can resume it.
-
-    Only jobs on Kubernetes do.
-    """
-    if not is_kubernetes(folder) or is_closed(folder / "events"):
-        return False
-    if any((folder / name).exists() for name in ("kubernetes.gone", COMPLETE, _ENDING)):
-        return False
-    kinds = [event["kind"] for event in all_events(folder / "events")]
-    return "cancel" not in kinds and kinds.count("process") < _MOST_STARTS
-
-
-_RESUMING, _ENDING = "resuming", "ending"
-
-
-@contextmanager
-def hold_resume_lock(folder: RunFolder) -> Generator[bool, None, None]:
-    """Hold this lock while starting another supervisor; yields False if
-    another process does so or ends the job.
-    """
-    with (folder / _RESUMING).open("ab") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield not (folder / _ENDING).exists()
-
-
-def stop_resuming(folder: RunFolder) -> None:
-    """Forbid new supervisors, because the job is being ended;
-    waits for one that is being started.
-    """
-    if not is_kubernetes(folder):
-        return
-    (folder / _ENDING).touch(mode=0o600)
-    with (folder / _RESUMING).open("ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 GONE = "the supervisor of this node is gone"

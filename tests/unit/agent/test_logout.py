@@ -16,7 +16,7 @@ from rankdeck_agent.logout import (
     logout_facts,
     scope_words,
 )
-from rankdeck_agent.slurm.folder import start_keeper
+from rankdeck_agent.schedulers.slurm.keeper_lease import start_keeper
 from tests.support.polling import wait_until
 
 SPARES_ROOT = 'as 1 "root"'

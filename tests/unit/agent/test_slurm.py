@@ -10,12 +10,17 @@ import pytest
 
 from rankdeck_agent.files import Names
 from rankdeck_agent.job.folder import RunFolder, all_events
-from rankdeck_agent.slurm.array import ArrayRun, Tasks, covers_task, join_array_rows
-from rankdeck_agent.slurm.call_budget import QUEUE_CALLS, USUAL, Budget, QueueTimer, look_period
-from rankdeck_agent.slurm.commands import SlurmReply, run_slurm_command, slurm_complaint
-from rankdeck_agent.slurm.control import job_numbers
-from rankdeck_agent.slurm.folder import BATCH, Marks, RunMark, parse_run_mark, write_id
-from rankdeck_agent.slurm.job_reports import (
+from rankdeck_agent.schedulers.slurm.array import ArrayRun, Tasks, covers_task, join_array_rows
+from rankdeck_agent.schedulers.slurm.call_budget import (
+    QUEUE_CALLS,
+    USUAL,
+    Budget,
+    QueueTimer,
+    look_period,
+)
+from rankdeck_agent.schedulers.slurm.commands import SlurmReply, run_slurm_command, slurm_complaint
+from rankdeck_agent.schedulers.slurm.folder import write_id
+from rankdeck_agent.schedulers.slurm.job_reports import (
     COLUMNS,
     SlurmJobRow,
     account_rows,
@@ -23,10 +28,12 @@ from rankdeck_agent.slurm.job_reports import (
     shown_job,
     shown_jobs,
 )
-from rankdeck_agent.slurm.keeper import is_silent
-from rankdeck_agent.slurm.run import LookTimer, Run, Track, restore_track
-from rankdeck_agent.slurm.values import parse_moment, parse_number_ranges, parse_span
-from rankdeck_agent.slurm.verdict import (
+from rankdeck_agent.schedulers.slurm.keeper import is_silent
+from rankdeck_agent.schedulers.slurm.marks import BATCH, Marks, RunMark, parse_run_mark
+from rankdeck_agent.schedulers.slurm.run import LookTimer, Run, Track, restore_track
+from rankdeck_agent.schedulers.slurm.submit import job_numbers
+from rankdeck_agent.schedulers.slurm.values import parse_moment, parse_number_ranges, parse_span
+from rankdeck_agent.schedulers.slurm.verdict import (
     FINAL,
     judge_lost_job,
     judge_slurm_job,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.slurm.ask import cpu_time, job_efficiencies
-from rankdeck_agent.slurm.commands import Slurm, slurm_in
-from rankdeck_agent.slurm.values import gpus_of, requested_megabytes
+from rankdeck_agent.schedulers.slurm.ask import cpu_time, job_efficiencies
+from rankdeck_agent.schedulers.slurm.commands import Slurm, slurm_in
+from rankdeck_agent.schedulers.slurm.values import gpus_of, requested_megabytes
 
 USED = """\
 4711|4711|COMPLETED|600|8|2|01:00:00|billing=8,cpu=8,gres/gpu:a100=4,gres/gpu=4,mem=16G,node=2|

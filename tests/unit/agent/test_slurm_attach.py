@@ -9,10 +9,10 @@ import pytest
 
 from rankdeck_agent import LAUNCHER
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.slurm import attach, control
-from rankdeck_agent.slurm.attach import OutputCopy, is_labelled, rank_of, read_at
-from rankdeck_agent.slurm.folder import write_id
-from rankdeck_agent.slurm.job_reports import output_files, shown_job
+from rankdeck_agent.schedulers.slurm import attach, job_cancel
+from rankdeck_agent.schedulers.slurm.attach import OutputCopy, is_labelled, rank_of, read_at
+from rankdeck_agent.schedulers.slurm.folder import write_id
+from rankdeck_agent.schedulers.slurm.job_reports import output_files, shown_job
 
 SHOWN = (
     "JobId=7 JobName={name} UserId=lab(3000) JobState=RUNNING Reason=None ExitCode=0:0 NodeList=n[1-2] NumNodes=2 NumCPUs=4 "
@@ -191,7 +191,7 @@ def test_a_job_of_somebody_else_that_slurm_does_not_end_for_us_says_so_in_a_fiel
 ) -> None:
     attached_job(folder, tmp_path, "echo 'scancel: error: Access/permission denied' >&2; exit 1")
 
-    answer = control.cancel_slurm_job(folder, 1.0, "user")
+    answer = job_cancel.cancel_slurm_job(folder, 1.0, "user")
     (left,) = answer["left"]
     assert left["refused"] is True
     assert left["command"].startswith("Slurm ends job 7 for its owner")
@@ -200,6 +200,6 @@ def test_a_job_of_somebody_else_that_slurm_does_not_end_for_us_says_so_in_a_fiel
 def test_only_an_operator_ends_a_job_of_somebody_else(folder, tmp_path) -> None:
     attached_job(folder, tmp_path, "exit 0")
 
-    (left,) = control.cancel_slurm_job(folder, 1.0, "abort")["left"]
+    (left,) = job_cancel.cancel_slurm_job(folder, 1.0, "abort")["left"]
     assert left["refused"] is True
     assert "was not submitted here" in left["command"]

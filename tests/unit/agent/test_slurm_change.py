@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from rankdeck_agent.slurm import change
-from rankdeck_agent.slurm.answers import QUEUE, read_answer
-from rankdeck_agent.slurm.change import (
+from rankdeck_agent.schedulers.slurm import change
+from rankdeck_agent.schedulers.slurm.answers import QUEUE, read_answer
+from rankdeck_agent.schedulers.slurm.change import (
     JobOrder,
     job_change_command,
     job_order,
     refused_job_change,
     rows_of_job,
 )
-from rankdeck_agent.slurm.commands import Slurm
-from rankdeck_agent.slurm.folder import take_change
-from rankdeck_agent.slurm.queue import job_rows
+from rankdeck_agent.schedulers.slurm.commands import Slurm
+from rankdeck_agent.schedulers.slurm.keeper_lease import take_change
+from rankdeck_agent.schedulers.slurm.queue import job_rows
 from tests.unit.agent.test_slurm_cluster import WAITS, answers, queued
 
 NO_SENSE: list[Mapping[str, Any]] = [

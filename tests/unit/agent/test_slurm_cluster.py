@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.slurm import ended_jobs
-from rankdeck_agent.slurm.answers import (
+from rankdeck_agent.schedulers.slurm import ended_jobs
+from rankdeck_agent.schedulers.slurm.answers import (
     NODES,
     QUEUE,
     ClusterPoll,
@@ -20,15 +20,15 @@ from rankdeck_agent.slurm.answers import (
     read_answer,
     want_answers,
 )
-from rankdeck_agent.slurm.call_budget import QUEUE_CALLS, USUAL, WINDOW, Budget
-from rankdeck_agent.slurm.cluster import SlurmView
-from rankdeck_agent.slurm.commands import BETWEEN, Slurm
-from rankdeck_agent.slurm.folder import keeper_folder
-from rankdeck_agent.slurm.host_list import unfold_hosts
-from rankdeck_agent.slurm.job_reports import SlurmJobRow
-from rankdeck_agent.slurm.keeper import is_same
-from rankdeck_agent.slurm.queue import MOST_JOBS, QUEUE_COLUMNS, job_rows, shown_jobs_of
-from rankdeck_agent.slurm.sinfo import NODE_COLUMNS, node_rows, place_jobs
+from rankdeck_agent.schedulers.slurm.call_budget import QUEUE_CALLS, USUAL, WINDOW, Budget
+from rankdeck_agent.schedulers.slurm.cluster import SlurmView
+from rankdeck_agent.schedulers.slurm.commands import BETWEEN, Slurm
+from rankdeck_agent.schedulers.slurm.host_list import unfold_hosts
+from rankdeck_agent.schedulers.slurm.job_reports import SlurmJobRow
+from rankdeck_agent.schedulers.slurm.keeper import is_same
+from rankdeck_agent.schedulers.slurm.keeper_lease import keeper_folder
+from rankdeck_agent.schedulers.slurm.queue import MOST_JOBS, QUEUE_COLUMNS, job_rows, shown_jobs_of
+from rankdeck_agent.schedulers.slurm.sinfo import NODE_COLUMNS, node_rows, place_jobs
 
 IDLE = {
     "NodeHost": "n1", "PartitionName": "debug", "Partition": "debug*", "StateLong": "mixed", "Gres": "gpu:a100:4",

@@ -1,6 +1,6 @@
 """Jobs that ended, as Slurm's accounting tells them."""
 
-from rankdeck_agent.slurm.ended_jobs import NO_HISTORY, _sentence, ended_rows
+from rankdeck_agent.schedulers.slurm.ended_jobs import NO_HISTORY, _sentence, ended_rows
 
 ROWS = """\
 7|7|COMPLETED|0:0|None|1795358381|1795358382|1795358390|n[1-2]|debug|ann|2|8|train|with|bars

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankdeck_agent.slurm.control import (
+from rankdeck_agent.schedulers.slurm.node_change import (
     Order,
     drain_reason,
     node_change_command,

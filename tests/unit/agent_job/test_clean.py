@@ -27,8 +27,9 @@ from rankdeck_agent.job.clean import (
 from rankdeck_agent.job.folder import RunFolder, forbid_start, post_mortem, run_folder
 from rankdeck_agent.job.ranks import make_run_folder, unlink_links
 from rankdeck_agent.job.supervisor_state import note_starter, note_supervisor
-from rankdeck_agent.slurm.folder import register_job
+from rankdeck_agent.schedulers.slurm.keeper_lease import register_job
 from rankdeck_agent.wire import NodePlan
+from rankdeck_agent.wire.scheduled_jobs import SLURM_SETTINGS
 from rankdeck_agent.wire.leftovers import Ground, LeftoverKind
 
 NOW = 1_000_000_000.0
@@ -203,6 +204,7 @@ def test_a_job_whose_end_nobody_saw_stays_and_is_named(over: Over) -> None:
 
 def test_a_slurm_job_that_its_keeper_has_not_let_go_stays(over: Over) -> None:
     folder = over("slurm", 99)
+    (folder / SLURM_SETTINGS).write_text("{}")
     register_job(folder)
 
     assert left(remove_leftovers(EVERYTHING, dry=False)) == {"runs": (1, [f"{folder.job}/n1"])}

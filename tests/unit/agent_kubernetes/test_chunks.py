@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck_agent.kubernetes.api import Api
-from rankdeck_agent.kubernetes.chunked_encoding import Chunks
-from rankdeck_agent.kubernetes.kubectl_errors import kubectl_complaint
-from rankdeck_agent.kubernetes.watch import Watch
+from rankdeck_agent.schedulers.kubernetes.api import Api
+from rankdeck_agent.schedulers.kubernetes.chunked_encoding import Chunks
+from rankdeck_agent.schedulers.kubernetes.kubectl_errors import kubectl_complaint
+from rankdeck_agent.schedulers.kubernetes.watch import Watch
 
 
 def encoded(parts: list[bytes]) -> bytes:

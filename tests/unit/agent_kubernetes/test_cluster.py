@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from rankdeck_agent.kubernetes.cluster import NODES, PODS, KubernetesView
-from rankdeck_agent.kubernetes.objects import JOB, MPIJOB
-from rankdeck_agent.kubernetes.rows import (
+from rankdeck_agent.schedulers.kubernetes.cluster import NODES, PODS, KubernetesView
+from rankdeck_agent.schedulers.kubernetes.objects import JOB, MPIJOB
+from rankdeck_agent.schedulers.kubernetes.rows import (
     is_outermost,
     job_row,
     kubernetes_job_state,
     requested_devices,
 )
-from rankdeck_agent.kubernetes.watch import LISTED
+from rankdeck_agent.schedulers.kubernetes.watch import LISTED
 from tests.unit.agent.machines import DATA
 
 NODE = {

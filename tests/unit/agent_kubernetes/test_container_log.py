@@ -9,7 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.kubernetes.container_log import ContainerLog, LogReceiver, record_rank_moment
+from rankdeck_agent.schedulers.kubernetes.container_log import (
+    ContainerLog,
+    LogReceiver,
+    record_rank_moment,
+)
 
 
 @pytest.fixture

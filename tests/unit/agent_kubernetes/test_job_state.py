@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.kubernetes.job_state import (
+from rankdeck_agent.rules.scheduler_verdict import VerdictKind
+from rankdeck_agent.schedulers.kubernetes.job_state import (
     Clocks,
     JobState,
     describe_progress,
@@ -16,9 +17,8 @@ from rankdeck_agent.kubernetes.job_state import (
     is_waiting,
     judge_ended_job,
 )
-from rankdeck_agent.kubernetes.objects import LogPiece, pod_of, too_old
-from rankdeck_agent.kubernetes.target import Target, most_followed
-from rankdeck_agent.rules.scheduler_verdict import VerdictKind
+from rankdeck_agent.schedulers.kubernetes.objects import LogPiece, pod_of, too_old
+from rankdeck_agent.schedulers.kubernetes.target import Target, most_followed
 
 DATA = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "kubernetes"
 TAKES = {"job": "take_job", "mpijob": "take_job", "pod": "take_pod", "event": "take_event"}

@@ -2,7 +2,12 @@
 
 import pytest
 
-from rankdeck_agent.kubernetes.objects import LogPiece, LogPosition, Splitter, split_time_stamp
+from rankdeck_agent.schedulers.kubernetes.objects import (
+    LogPiece,
+    LogPosition,
+    Splitter,
+    split_time_stamp,
+)
 
 
 def pieces(*lines: bytes, form: str = "rankdeck", first: int = 0) -> list[tuple]:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.kubernetes import volume_claim
-from rankdeck_agent.kubernetes.objects import Splitter
-from rankdeck_agent.kubernetes.volume_claim import Missing, claim_name, reader_pod
+from rankdeck_agent.schedulers.kubernetes import volume_claim
+from rankdeck_agent.schedulers.kubernetes.objects import Splitter
+from rankdeck_agent.schedulers.kubernetes.volume_claim import Missing, claim_name, reader_pod
 
 WHOLE = b"".join(b"line %d\n" % n for n in range(40))
 

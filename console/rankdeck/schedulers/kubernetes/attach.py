@@ -8,9 +8,10 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.field_checks import is_integer, is_number
 from rankdeck.model.job import Abort, Plan
 from rankdeck.model.safe_text import clean_line
-from rankdeck.schedulers.kubernetes.keeper import CREATED, SETTINGS, plan_keeper
+from rankdeck.schedulers.kubernetes.keeper import plan_keeper
 from rankdeck.schedulers.kubernetes.values import KubernetesJob
 from rankdeck_agent.wire import NodeFile
+from rankdeck_agent.wire.scheduled_jobs import CREATED, KUBERNETES_SETTINGS
 
 _MOST_EACH, _LONGEST_GRACE = 4096, 86400.0
 _GRACE = 30.0
@@ -51,7 +52,7 @@ def kubernetes_attach_plan(cluster: Cluster, found: KubernetesJob) -> Plan:
         "grace": grace,
     }
     # The second file marks that the objects exist already.
-    files = (NodeFile(SETTINGS, json.dumps(settings)), NodeFile(CREATED, ""))
+    files = (NodeFile(KUBERNETES_SETTINGS, json.dumps(settings)), NodeFile(CREATED, ""))
     keeper = plan_keeper(cluster, job, count, files, grace)
     return Plan(
         job=job,

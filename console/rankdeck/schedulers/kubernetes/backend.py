@@ -17,9 +17,10 @@ from rankdeck.errors import LaunchError, NodeError
 from rankdeck.model.cluster import Capabilities, Cluster, capabilities_of
 from rankdeck.model.job import JobSpec, Launch, Plan
 from rankdeck.model.safe_text import clean_line
-from rankdeck.schedulers.kubernetes.keeper import CREATED, MANIFEST, SETTINGS, plan_keeper
+from rankdeck.schedulers.kubernetes.keeper import plan_keeper
 from rankdeck.schedulers.kubernetes.manifest import job_name, job_objects, manifest_parts
 from rankdeck_agent.wire import NodeFile
+from rankdeck_agent.wire.scheduled_jobs import CREATED, KUBERNETES_SETTINGS, MANIFEST
 
 CHECK_LIMIT = 60.0
 
@@ -36,7 +37,7 @@ class KubernetesBackend(SshBackend):
         plan = document_plan(cluster, spec, job, manifest_parts(made))
         settings = _settings(cluster, spec, job, plan.world_size)
         asked = json.dumps(made, ensure_ascii=False)
-        files = (NodeFile(SETTINGS, settings), NodeFile(MANIFEST, asked))
+        files = (NodeFile(KUBERNETES_SETTINGS, settings), NodeFile(MANIFEST, asked))
         keeper = plan_keeper(cluster, job, plan.world_size, files, spec.grace)
         return replace(plan, nodes=(keeper,))
 
@@ -64,7 +65,7 @@ class KubernetesBackend(SshBackend):
         """
         host = plan.nodes[0]
         files = {file.path: json.loads(file.text) for file in host.files}
-        asked = {"target": files[SETTINGS], "objects": files[MANIFEST]}
+        asked = {"target": files[KUBERNETES_SETTINGS], "objects": files[MANIFEST]}
         stdin = json.dumps(asked).encode()
         answer = await self._agents.call(host.node, ("kubernetes", "try"), stdin, limit=CHECK_LIMIT)
         if answer.row.get("ok") is True:

@@ -9,13 +9,10 @@ from rankdeck.model.json_tables import read_table
 from rankdeck.model.safe_text import clean_line
 from rankdeck.remote.shell import control_host
 from rankdeck_agent.wire import AGENT_TOKEN, NodeFile, NodePlan, ProcessPlan
+from rankdeck_agent.wire.scheduled_jobs import KUBERNETES_SETTINGS
 
 THE_JOB = "the job"
 """Name of the keeper's process in sentences about what ended if no rank did."""
-SETTINGS, MANIFEST, CREATED = "kubernetes.json", "manifest.json", "kubernetes.created"
-"""Files that the keeper reads: its settings, the objects to create,
-and a mark that they exist already.
-"""
 
 
 def plan_keeper(
@@ -49,7 +46,9 @@ def kubernetes_keeper_settings(plan: Plan) -> Mapping[str, Any]:
     """What the keeper of a job is told (the agent's
     `target.Target`); empty for a job that has none.
     """
-    files = [file for node in plan.nodes[:1] for file in node.files if file.path == SETTINGS]
+    files = [
+        file for node in plan.nodes[:1] for file in node.files if file.path == KUBERNETES_SETTINGS
+    ]
     try:
         return read_table(files[0].text.encode()) if files else {}
     except ValueError:  # a plan that was read back from a host

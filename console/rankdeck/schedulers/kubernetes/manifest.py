@@ -1,7 +1,7 @@
 """The manifest of a Kubernetes job: an MPIJob, or an Indexed Job with a headless Service, as YAML.
 
 Its pods run each rank under a shim, which writes to the pod's stdout what the rank prints and how
-it ends, one line each; `rankdeck_agent.kubernetes.objects` reads them:
+it ends, one line each; `rankdeck_agent.schedulers.kubernetes.objects` reads them:
 
     [rank 3 start] HOST
     [rank 3 out] TEXT
@@ -15,7 +15,7 @@ tell ranks and streams apart, whatever mpirun or torchrun add. Writes to a pipe 
 
 On the volume claim of `logs` a rank has the files `out` and `err` with its output, and `start` and
 `exit` with the text as above and, on a second line, the time (epoch seconds);
-`rankdeck_agent.kubernetes.volume_claim` reads them.
+`rankdeck_agent.schedulers.kubernetes.volume_claim` reads them.
 """
 
 import hashlib

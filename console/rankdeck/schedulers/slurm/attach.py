@@ -11,9 +11,10 @@ from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Abort, Plan
 from rankdeck.schedulers.slurm.options import slurm_keeper_settings
-from rankdeck.schedulers.slurm.settings import ATTACHED, SETTINGS
+from rankdeck.schedulers.slurm.settings import ATTACHED
 from rankdeck.schedulers.slurm.values import SlurmLook, slurm_owner
 from rankdeck_agent.wire import NodeFile, NodePlan, ProcessPlan
+from rankdeck_agent.wire.scheduled_jobs import SLURM_SETTINGS
 
 _GRACE = 30.0
 """Seconds from SIGTERM to SIGKILL: the default of Slurm's KillWait."""
@@ -45,7 +46,7 @@ def slurm_attach_plan(cluster: Cluster, found: SlurmLook, place: str = "") -> Pl
         node=cluster.options.get("login", ""),
         ranks=tuple(range(found.ranks)),
         processes=(ProcessPlan("sbatch", ("scontrol", "show", "job", found.id)),),
-        files=(NodeFile(SETTINGS, json.dumps(settings)),),
+        files=(NodeFile(SLURM_SETTINGS, json.dumps(settings)),),
         env=cluster.environment,
         tty=False,
         grace=_GRACE,

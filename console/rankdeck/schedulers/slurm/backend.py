@@ -44,8 +44,9 @@ from rankdeck.plugins import plugin_names
 from rankdeck.remote.agent import Agents
 from rankdeck.runtimes import Runtime, find_runtime
 from rankdeck.schedulers.slurm.options import OFF, slurm_keeper_settings
-from rankdeck.schedulers.slurm.settings import ASKED, GRANTED, SETTINGS, is_attached
+from rankdeck.schedulers.slurm.settings import ASKED, GRANTED, is_attached
 from rankdeck_agent.wire import LAUNCHER, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
+from rankdeck_agent.wire.scheduled_jobs import SLURM_SETTINGS
 
 RUN = '"$RANKDECK_RUN"'
 PLAIN = (
@@ -140,7 +141,7 @@ class SlurmBackend(SshBackend):
             files=(
                 *(NodeFile(name, text) for name, text in spec.files.items()),
                 NodeFile(SCRIPT, batch_script(cluster, spec, job, watched=True)),
-                NodeFile(SETTINGS, json.dumps(asked)),
+                NodeFile(SLURM_SETTINGS, json.dumps(asked)),
                 *expected,
             ),
             env=cluster.environment,

@@ -12,8 +12,8 @@ from rankdeck.model.job import Plan
 from rankdeck.model.json_tables import as_table
 from rankdeck.model.queue import QueueStatus
 from rankdeck_agent.rules.units import write_duration
+from rankdeck_agent.wire.scheduled_jobs import SLURM_SETTINGS
 
-SETTINGS = "slurm.json"
 GRANTED = ("partition", "account", "qos", "time")
 """Options for which Slurm, or a plug-in of the site, may grant something else than was asked."""
 ASKED = "asked"
@@ -26,7 +26,7 @@ _TIME = re.compile(r"(?:(\d{1,6})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?\Z")
 def settings_of(plan: Plan) -> Mapping[str, object]:
     """The settings of the job of this plan; empty if it has none."""
     files = plan.nodes[0].files
-    text = next((file.text for file in files if file.path == SETTINGS), "{}")
+    text = next((file.text for file in files if file.path == SLURM_SETTINGS), "{}")
     return as_table(json.loads(text))
 
 

@@ -1,0 +1,564 @@
+"""Pods, jobs, events and lines of logs as the API sends them, and the
+kinds of jobs that Rankdeck knows. No I/O.
+"""
+
+import calendar
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Optional
+
+from rankdeck_agent.older_python import without_suffix
+from rankdeck_agent.schedulers.kubernetes.api import Api
+from rankdeck_agent.schedulers.kubernetes.json_values import (
+    Object,
+    object_rows,
+    table_of,
+    whole_or_zero,
+)
+from rankdeck_agent.schedulers.kubernetes.kubectl_errors import ApiError
+from rankdeck_agent.text import plain_line
+
+OUT, ERR, START, EXIT = "out", "err", "start", "exit"
+_STREAMS = {b"stdout": OUT, b"stderr": ERR, b"stddiag": ERR}
+_FORMATS = {
+    "rankdeck": re.compile(rb"\[rank (?P<rank>\d{1,7}) (?P<what>start|exit|(?:out|err)\+?)\] ?"),
+    "openmpi": re.compile(rb"\[(?:\d+,)?(?P<rank>\d{1,7})\](?:\[[^][]*\])?<(?P<what>std\w+)>: ?"),
+    "torchrun": re.compile(rb"^\[[^][]*?(?P<rank>\d{1,7})\]:(?P<what>)"),
+}
+"""The mark before a rank's text, as written by our shim, `mpirun
+--tag-output` (4 and 5), `torchrun --tee 3`.
+"""
+FORMATS = tuple(_FORMATS)
+"""Names of these formats."""
+Key = tuple[int, str]
+
+
+@dataclass(frozen=True)
+class LogPiece:
+    """A piece of a log: output of a rank, or its start or end.
+
+    `rank` is None if no rank wrote it. `what` is OUT, ERR, START (`text` is the
+    host) or EXIT (`text` is the exit status).
+    """
+
+    rank: Optional[int]
+    what: str
+    text: bytes
+
+
+class Splitter:
+    """Separates the output of the ranks in one log.
+
+    mpirun may write parts of lines of several ranks on one line, and the rest of a long line on the
+    next. So a part without an end stays open, and the next text without a mark continues it.
+    """
+
+    def __init__(self, form: str = "rankdeck", first: int = 0, parts: Iterable[Key] = ()) -> None:
+        """`form`: one of FORMATS. `first` is added to the (local) ranks in the log.
+
+        `parts` are still open from earlier.
+        """
+        self._mark = _FORMATS[form]
+        self._first = first
+        self.parts = list(parts)
+
+    def feed(self, line: bytes) -> list[LogPiece]:
+        """The pieces of `line`, which comes without its newline."""
+        marks = list(self._mark.finditer(line))
+        pieces: list[LogPiece] = []
+        before = line[: marks[0].start()] if marks else line
+        if before or not marks:
+            pieces += self._unmarked(before, whole=not marks)
+        for mark, following in zip(marks, [*marks[1:], None]):
+            text = line[mark.end() : following.start() if following else len(line)]
+            pieces += self._marked(mark, text, whole=following is None)
+        return pieces
+
+    def _unmarked(self, text: bytes, *, whole: bool) -> list[LogPiece]:
+        end = b"\n" if whole else b""
+        if not self.parts:
+            return [LogPiece(None, OUT, text + b"\n")]
+        rank, what = self.parts[-1]
+        if whole:
+            self.parts.pop()
+        return [LogPiece(rank, what, text + end)]
+
+    def _marked(self, mark: "re.Match[bytes]", text: bytes, *, whole: bool) -> list[LogPiece]:
+        rank, word = int(mark["rank"]) + self._first, mark["what"]
+        if word.endswith(b"+"):
+            # A part of a long line; the next part has a mark too.
+            return [LogPiece(rank, word[:-1].decode(), text)]
+        what = _STREAMS.get(word, word.decode() or OUT)
+        if what in (START, EXIT):
+            return [*self._ended(rank, (OUT, ERR)), LogPiece(rank, what, text.strip())]
+        ended = self._ended(rank, (what,))
+        if not whole:
+            self.parts.append((rank, what))
+        return [*ended, LogPiece(rank, what, text + (b"\n" if whole else b""))]
+
+    def _ended(self, rank: int, streams: tuple[str, ...]) -> list[LogPiece]:
+        """Close open parts of this rank that will not be continued: a newline for each."""
+        over = [part for part in self.parts if part[0] == rank and part[1] in streams]
+        self.parts = [part for part in self.parts if part not in over]
+        return [LogPiece(*part, b"\n") for part in over]
+
+
+_STAMP = re.compile(
+    rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:Z|([+-])(\d\d):(\d\d)) ?", re.ASCII
+)
+_second: dict[bytes, int] = {}
+
+
+def split_time_stamp(line: bytes) -> tuple[Optional[int], bytes]:
+    """(when the line was written in epoch nanoseconds, None if it has no
+    time stamp; the text after the stamp).
+    """
+    found = _STAMP.match(line)
+    if found is None:
+        return None, line
+    text, fraction, sign, hours, minutes = found.groups()
+    seconds = _seconds(text)
+    if seconds is None:
+        return None, line
+    if sign:
+        zone = int(hours) * 3600 + int(minutes) * 60
+        seconds -= zone if sign == b"+" else -zone
+    return seconds * 10**9 + int((fraction or b"0").ljust(9, b"0")), line[found.end() :]
+
+
+def _seconds(text: bytes) -> Optional[int]:
+    known = _second.get(text)
+    if known is None:
+        try:
+            known = calendar.timegm(time.strptime(text.decode(), "%Y-%m-%dT%H:%M:%S"))
+        except ValueError:
+            return None
+        # Kept, because lines of all ranks have the same few seconds and
+        # parsing costs a third of all time.
+        if len(_second) > 64:
+            _second.clear()
+        _second[text] = known
+    return known
+
+
+def parse_object_time(text: object) -> Optional[float]:
+    """The epoch seconds of a time in an object; None if it is no valid time."""
+    moment = split_time_stamp(text.encode())[0] if isinstance(text, str) else None
+    return None if moment is None else moment / 1e9
+
+
+class LogPosition:
+    """How far a log has been read: its newest second, and the lines seen with that second.
+
+    The server accepts only whole seconds (`sinceTime`), and then
+    sends all lines of that second again.
+    """
+
+    def __init__(self, second: int = 0, seen: Iterable[tuple[int, int]] = ()) -> None:
+        self.second = second
+        self.seen = dict(seen)
+        """Nanoseconds within that second -> number of lines seen with this time."""
+        self._again: dict[int, int] = {}
+
+    @property
+    def since(self) -> str:
+        """The value of `sinceTime`; "" to read from the beginning."""
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.second)) if self.second else ""
+
+    def resume(self) -> None:
+        """Call before asking the server again from `since`: lines of
+        that second will come once more.
+        """
+        self._again = dict(self.seen)
+
+    def fresh(self, moment: int) -> bool:
+        """Whether a line with this time (epoch nanoseconds) is new; notes it as seen."""
+        second, part = divmod(moment, 10**9)
+        if second == self.second and self._again.get(part):
+            self._again[part] -= 1
+            return False
+        if second > self.second:
+            self.second, self.seen, self._again = second, {}, {}
+        if second == self.second:
+            self.seen[part] = self.seen.get(part, 0) + 1
+        return True
+
+
+WAITING, RUNNING, TERMINATED = "waiting", "running", "terminated"
+FINISHED = ("Succeeded", "Failed")
+"""Phases of a pod that has ended."""
+_NONE: Object = {}
+_INDEX = ("batch.kubernetes.io/job-completion-index", "training.kubeflow.org/replica-index")
+_PART = ("jobset.sigs.k8s.io/replicatedjob-name", "training.kubeflow.org/replica-type")
+_PART_INDEX = ("jobset.sigs.k8s.io/job-index",)
+_ROLE = ("rankdeck/role", "training.kubeflow.org/job-role", "job-role")
+STARTS = ("", "ContainerCreating", "PodInitializing")
+"""Reasons to wait that are normal at the start of a container."""
+OWN_CONTAINER = "rank"
+"""Name of the rank's container in pods that we create."""
+LAUNCHER, WORKER, READER = "launcher", "worker", "reader"
+ROLE_LABEL = "rankdeck/role"
+"""Our label on a pod that is not one of the job's own: READER prints
+what is on the job's volume claim.
+"""
+
+
+@dataclass(frozen=True)
+class RankContainer:
+    """The newest run of a rank's container. Times are epoch seconds of the node's clock."""
+
+    name: str
+    id: str = ""
+    state: str = ""
+    reason: str = ""
+    message: str = ""
+    code: Optional[int] = None
+    started: Optional[float] = None
+    finished: Optional[float] = None
+    image: str = ""
+    again: bool = False
+    """Whether the container had ended before and was restarted in its pod."""
+
+
+@dataclass(frozen=True)
+class Pod:
+    """One pod of a job, as far as Rankdeck needs it."""
+
+    name: str
+    uid: str
+    node: str = ""
+    host: str = ""
+    """The host name inside the pod (`uname -n`)."""
+    index: Optional[int] = None
+    part: str = ""
+    """The replicated job of a JobSet or TrainJob, the replica type of a PyTorchJob."""
+    part_index: int = 0
+    """Number of the Job within the part, from 0."""
+    role: str = ""
+    """LAUNCHER or WORKER for an MPIJob; READER for our reader of
+    the volume claim; "" for others.
+    """
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    pending: str = ""
+    """Why it has no node, in the scheduler's words."""
+    initial: str = ""
+    """What is wrong with an init container."""
+    beside: str = ""
+    """Name of another running container, such as one that a webhook
+    added; the pod does not end before it.
+    """
+    disruption: str = ""
+    """Why the control plane removes the pod: PreemptionByScheduler, …"""
+    unheard: bool = False
+    """Whether Kubernetes hears nothing of the pod, because its node is silent."""
+    leaving: bool = False
+    """Whether it is being deleted."""
+    created: Optional[float] = None
+    """Epoch seconds of the server's clock."""
+    devices: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Extended resource -> how many the rank's container has."""
+    container: RankContainer = field(default_factory=lambda: RankContainer(""))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the pod has ended."""
+        return self.phase in FINISHED
+
+
+GONE = "gone"
+
+
+@dataclass(frozen=True)
+class JobOutcome:
+    """What a job's conditions say.
+
+    `state`: "", "suspended", "succeeded" or "failed"; GONE if the job no longer exists.
+    """
+
+    state: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+def string_value(row: Object, name: str, limit: int = 253) -> str:
+    """One string value as a line that is safe to show; "" if it is no string."""
+    value = row.get(name)
+    return plain_line(value, limit) if isinstance(value, str) else ""
+
+
+def _number(value: object) -> Optional[int]:
+    return value if type(value) is int and abs(value) < 1 << 31 else None
+
+
+def _labelled(labels: Object, names: Iterable[str]) -> str:
+    return next(filter(None, (string_value(labels, name, 63) for name in names)), "")
+
+
+def _index(labels: Object, names: Iterable[str]) -> Optional[int]:
+    text = _labelled(labels, names)
+    return int(text) if text.isdecimal() and len(text) < 8 else None
+
+
+def _place_in_job(labels: Object, annotations: Object) -> Optional[int]:
+    """The pod's number in its job; servers before 1.28 write it as an annotation only."""
+    found = _index(labels, _INDEX)
+    return _index(annotations, _INDEX) if found is None else found
+
+
+def pod_of(found: Object) -> Pod:
+    """The Pod of an API object; values that are invalid are left empty."""
+    meta, spec, status = (table_of(found.get(key)) for key in ("metadata", "spec", "status"))
+    labels = table_of(meta.get("labels"))
+    name = string_value(meta, "name")
+    conditions = {
+        string_value(row, "type", 63): row for row in object_rows(status.get("conditions"))
+    }
+    target = conditions.get("DisruptionTarget", _NONE)
+    disruption = string_value(target, "reason", 63) if target.get("status") == "True" else ""
+    statuses = object_rows(status.get("containerStatuses"))
+    own = _own_container(table_of(meta.get("annotations")), object_rows(spec.get("containers")))
+    return Pod(
+        name=name,
+        uid=string_value(meta, "uid", 63),
+        node=string_value(spec, "nodeName", 63),
+        host=string_value(spec, "hostname", 63) or name,
+        index=_place_in_job(labels, table_of(meta.get("annotations"))),
+        part=_labelled(labels, _PART).lower(),
+        part_index=_index(labels, _PART_INDEX) or 0,
+        role=_labelled(labels, _ROLE),
+        phase=string_value(status, "phase", 20),
+        reason=string_value(status, "reason", 63),
+        message=string_value(status, "message", 400) or string_value(target, "message", 400),
+        pending=_unscheduled(conditions.get("PodScheduled", _NONE)),
+        initial=_initial(object_rows(status.get("initContainerStatuses"))),
+        beside=_beside(string_value(own, "name", 63), statuses),
+        disruption=disruption,
+        unheard=status.get("phase") == "Unknown" or _unheard(conditions),
+        leaving=bool(meta.get("deletionTimestamp")),
+        created=parse_object_time(meta.get("creationTimestamp")),
+        devices=_devices(own),
+        container=_container(own, statuses),
+    )
+
+
+def _own_container(annotations: Object, containers: Sequence[Object]) -> Object:
+    """The rank's container: by name, else the first. (A webhook may have put others before it.)"""
+    names = (OWN_CONTAINER, annotations.get("kubectl.kubernetes.io/default-container"))
+    named = [box for name in names for box in containers if name and box.get("name") == name]
+    return next(iter((*named, *containers)), _NONE)
+
+
+def _beside(own: str, statuses: Iterable[Object]) -> str:
+    others = (row for row in statuses if RUNNING in table_of(row.get("state")))
+    names = (string_value(row, "name", 63) for row in others)
+    return next((name for name in names if name != own), "")
+
+
+def _initial(statuses: Iterable[Object]) -> str:
+    for row in statuses:
+        state = table_of(row.get("state"))
+        waiting, over = table_of(state.get(WAITING)), table_of(state.get(TERMINATED))
+        name = f"init container `{string_value(row, 'name', 63)}`"
+        reason, code = string_value(waiting, "reason", 63), _number(over.get("exitCode"))
+        if reason not in STARTS:
+            said = f"{name}: {reason}: {string_value(waiting, 'message', 400)}"
+            return without_suffix(said, ": ")
+        if code:
+            return f"{name} ended with exit {code}"
+    return ""
+
+
+def _unheard(conditions: Mapping[str, Object]) -> bool:
+    """Whether the node controller has set Ready to False without a
+    reason, as it does for silent nodes.
+    """
+    ready, boxes = (conditions.get(name, _NONE) for name in ("Ready", "ContainersReady"))
+    taken = ready.get("status") == "False" and not ready.get("reason")
+    return taken and boxes.get("status") == "True"
+
+
+def _unscheduled(condition: Object) -> str:
+    if condition.get("status") != "False":
+        return ""
+    return string_value(condition, "message", 400) or string_value(condition, "reason", 63)
+
+
+def _devices(container: Object) -> dict[str, int]:
+    limits = table_of(table_of(container.get("resources")).get("limits"))
+    counts = {plain_line(name, 63): str(value) for name, value in limits.items() if "/" in name}
+    return {
+        name: int(count) for name, count in counts.items() if count.isdecimal() and len(count) < 10
+    }
+
+
+def _container(spec: Object, statuses: Iterable[Object]) -> RankContainer:
+    name = string_value(spec, "name", 63)
+    status = next((row for row in statuses if row.get("name") == name), _NONE)
+    states = table_of(status.get("state"))
+    kind = next((kind for kind in (TERMINATED, RUNNING, WAITING) if kind in states), "")
+    state = table_of(states.get(kind))
+    return RankContainer(
+        name=name,
+        id=string_value(status, "containerID", 200),
+        state=kind,
+        reason=string_value(state, "reason", 63),
+        message=string_value(state, "message", 400),
+        code=_number(state.get("exitCode")),
+        started=parse_object_time(state.get("startedAt")),
+        finished=parse_object_time(state.get("finishedAt")),
+        image=string_value(spec, "image", 200),
+        again=whole_or_zero(status.get("restartCount")) > 0,
+    )
+
+
+_ENDS = {"Complete": "succeeded", "Succeeded": "succeeded", "Completed": "succeeded", "Failed": "failed"}  # fmt: skip
+
+
+def job_outcome(found: Object) -> JobOutcome:
+    """How a job of any kind ended, or that it is suspended, according to its conditions."""
+    conditions = object_rows(table_of(found.get("status")).get("conditions"))
+    true = [row for row in conditions if row.get("status") == "True"]
+    for row in true:
+        state = _ENDS.get(string_value(row, "type", 63))
+        if state:
+            return JobOutcome(
+                state, string_value(row, "reason", 100), string_value(row, "message", 400)
+            )
+    for row in true:
+        if row.get("type") == "Suspended":
+            return JobOutcome(
+                "suspended", string_value(row, "reason", 100), string_value(row, "message", 400)
+            )
+    return JobOutcome()
+
+
+OURS_LABEL = "rankdeck/job"
+ID_ANNOTATION, SPEC_ANNOTATION = "rankdeck/job-id", "rankdeck/spec"
+
+
+@dataclass(frozen=True)
+class JobKind:
+    """One kind of job. `label` is the label of its pods that has the job's name."""
+
+    name: str
+    group: str
+    version: str
+    plural: str
+    label: str
+    operator: str = ""
+    """Value of OPERATOR_LABEL on its pods, for kinds that share `label`:
+    their jobs may have the same name.
+    """
+
+    @property
+    def api_version(self) -> str:
+        """`apiVersion` of objects of this kind."""
+        return f"{self.group}/{self.version}"
+
+    @property
+    def place(self) -> str:
+        """The API path of the group and version."""
+        return f"/apis/{self.api_version}"
+
+    def path(self, namespace: str) -> str:
+        """The API path of the jobs of a namespace; of all for ""."""
+        inside = f"namespaces/{namespace}/" if namespace else ""
+        return f"{self.place}/{inside}{self.plural}"
+
+
+OPERATOR_LABEL = "training.kubeflow.org/operator-name"
+_NEW_JOB_LABEL = "batch.kubernetes.io/job-name"
+JOB = JobKind("Job", "batch", "v1", "jobs", "job-name")
+"""Its label is the old one, which all servers set; the new one is there from 1.27 on."""
+MPIJOB = JobKind(
+    "MPIJob", "kubeflow.org", "v2beta1", "mpijobs", "training.kubeflow.org/job-name", "mpi-operator"
+)
+KINDS = (
+    JOB,
+    MPIJOB,
+    JobKind("PyTorchJob", "kubeflow.org", "v1", "pytorchjobs", "training.kubeflow.org/job-name", "pytorchjob-controller"),
+    JobKind("JobSet", "jobset.x-k8s.io", "v1alpha2", "jobsets", "jobset.sigs.k8s.io/jobset-name"),
+    JobKind("TrainJob", "trainer.kubeflow.org", "v1alpha1", "trainjobs", "jobset.sigs.k8s.io/jobset-name"),
+)  # fmt: skip
+BY_NAME = {kind.name: kind for kind in KINDS}
+POD_LABELS = (*dict.fromkeys(kind.label for kind in reversed(KINDS)), _NEW_JOB_LABEL)
+"""Labels that name the job of a pod, the outermost job first: a JobSet's
+pods also have the label of their Job.
+"""
+KUEUE = JobKind("Workload", "kueue.x-k8s.io", "v1beta1", "workloads", "")
+
+
+OLDEST = 24
+"""The oldest minor version of Kubernetes 1 for which Rankdeck is made."""
+
+
+def too_old(version: Object) -> str:
+    """The sentence if a server is too old, from its answer to /version; else ""."""
+    major, minor = (
+        re.match(r"\d{0,4}", string_value(version, key, 10)) for key in ("major", "minor")
+    )
+    if not (major and minor and major[0] and minor[0]) or (int(major[0]), int(minor[0])) >= (
+        1,
+        OLDEST,
+    ):
+        return ""
+    name = string_value(version, "gitVersion", 60)
+    return (
+        f"this server is Kubernetes {name}, and Rankdeck needs 1.{OLDEST} or newer: ranks may stay"
+        " without output there"
+    )
+
+
+def find_kueue(api: Api) -> Optional[JobKind]:
+    """Kueue's Workload in the version that this server prefers; None if it has no Kueue.
+
+    Raises ApiError.
+    """
+    try:
+        found = api.request("GET", f"/apis/{KUEUE.group}")
+    except ApiError as error:
+        if error.status in (403, 404):
+            return None
+        raise
+    version = (
+        string_value(part_of_object(found, "preferredVersion"), "version", 20) or KUEUE.version
+    )
+    kind = replace(KUEUE, version=version)
+    return kind if serves_kind(api, kind) else None
+
+
+def list_job_kinds(api: Api) -> tuple[JobKind, ...]:
+    """The kinds of jobs that this server has; raises ApiError if it does not answer."""
+    return tuple(kind for kind in KINDS if serves_kind(api, kind))
+
+
+def serves_kind(api: Api, kind: JobKind) -> bool:
+    """Whether the server has this kind; raises ApiError if it does not answer."""
+    try:
+        found = api.request("GET", kind.place)
+    except ApiError as error:
+        if error.status in (403, 404):
+            return False
+        raise
+    return kind.plural in {row.get("name") for row in object_rows(found.get("resources"))}
+
+
+# ---- parts of objects, none of them trusted ---------------------------------------------
+
+
+def part_of_object(found: object, *keys: str) -> Object:
+    """The object below these keys; empty if there is none."""
+    for key in keys:
+        found = table_of(found).get(key)
+    return table_of(found)
+
+
+def job_of_pod(pod: Object) -> str:
+    """`namespace/job` of a pod; "" if it belongs to no job."""
+    given = part_of_object(pod, "metadata", "labels")
+    name = next(filter(None, (string_value(given, label) for label in POD_LABELS)), "")
+    return f"{string_value(part_of_object(pod, 'metadata'), 'namespace')}/{name}" if name else ""

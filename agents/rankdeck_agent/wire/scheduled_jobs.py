@@ -1,0 +1,10 @@
+"""The files with which the console describes a job to the agent that gives it to a scheduler; all
+in the job's run folder.
+"""
+
+SLURM_SETTINGS, KUBERNETES_SETTINGS = "slurm.json", "kubernetes.json"
+"""The console's settings for the job, as JSON; which of them is there says what runs the job."""
+MANIFEST = "manifest.json"
+"""The objects that the keeper creates in Kubernetes, in their order."""
+CREATED = "kubernetes.created"
+"""Empty: the objects exist already, because somebody else created them."""
