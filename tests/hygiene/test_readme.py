@@ -14,6 +14,7 @@ PAGES = (
     "CHANGELOG.md",
     "ARCHITECTURE.md",
     "docs/cli.md",
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs/examples").glob("*.md")),
 )
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 

@@ -221,10 +221,14 @@ def test_the_atlas_names_the_nodes_of_each_version(lab: Lab) -> None:
     for node in lab.nodes:
         lab.ssh(node, f"printf {'old' if node == 'n1' else 'new'} >atlas.sif")
     where = str(lab.cluster_file())
+    samples = lab.rankdeck("-c", where, "images")
     told = lab.rankdeck("-c", where, "images", "--image", "atlas.sif")
     some = lab.rankdeck("-c", where, "images", "n[2-3]", "--image", "atlas.sif", "--json")
     shape = json.loads(some.stdout)["images"][0]
 
+    # The samples for Kubernetes have images that its nodes pull: they are not looked for here.
+    assert "mpi-multinodes.sif" in samples.stdout
+    assert "registry" not in samples.stdout
     assert told.returncode == 1
     assert "DIFFERENT" in told.stdout
     assert hashlib.sha256(b"old").hexdigest()[:12] in told.stdout

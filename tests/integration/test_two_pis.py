@@ -22,13 +22,15 @@ import pyte
 import pytest
 import yaml
 from tests.support import processes
+from tests.support.example_pages import Desk, Page
 from tests.support.lab import RootLab, root, running
-from tests.support.lab.root import OLD_MPI, OLD_SANDBOX
+from tests.support.lab.root import OLD_MPI, OLD_SANDBOX, SIF
 from tests.support.polling import seen_until, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 LIMIT = 240
 JOBS = Path(__file__).resolve().parents[2] / "sample-clusters/jobs"
+CORPUS = JOBS.parents[1] / "tests/corpus/accept"
 SLOTS = {"sakuya": 5, "sakura": 3}
 NO_SINGLE_COPY = ["--mca", "btl_vader_single_copy_mechanism", "none"]
 MPI = {"flavour": "openmpi4", "path": f"{OLD_MPI}/bin/mpirun", "args": NO_SINGLE_COPY}
@@ -183,3 +185,45 @@ def busy_rows(text: str) -> dict[str, int]:
 def ended(pair: Pair, job: str) -> str:
     (found,) = [row for row in pair.objects("jobs") if row["job"] == job]
     return "" if found["state"] in ("pending", "running") else found["state"]
+
+
+BMT = """\
+#!/usr/bin/env python3
+import os, runpy, sys
+os.environ["STENCIL_SECONDS"] = "3"
+sys.argv[1:] = ["24", "24", "24"]
+runpy.run_path("{program}", run_name="__main__")
+"""
+"""In place of Himeno, which is not ours to ship: the sample that prints as it does."""
+
+
+@pytest.fixture
+def desk(pair: Pair) -> Desk:
+    """Their owner's desk; the image is on sakuya only, and each node has what `bmt` stands for."""
+    program = shutil.copy(JOBS / "programs/stencil.py", pair.lab.shared)
+    (pair.lab.shared / "bmt").write_text(BMT.format(program=program))
+    (pair.lab.shared / "bmt").chmod(0o755)
+    bind = f"bind path = {pair.lab.shared}/bmt:/usr/local/bin/bmt"
+    configuration = "/etc/apptainer/apptainer.conf"
+    for node in SLOTS:
+        root = ["ssh", "-F", str(pair.lab.ssh_config), "-l", "root", node]
+        once = f"grep -q /bmt: {configuration} || echo '{bind}' >>{configuration}"
+        pair.lab.enter([*root, once]).check_returncode()
+        # More ranks than cores: who waits lets the others work.
+        idle = "mkdir -p .openmpi; echo mpi_yield_when_idle=1 >.openmpi/mca-params.conf"
+        pair.lab.ssh(node, f"rm -f mpi-multinodes.sif; {idle}").check_returncode()
+    pair.lab.ssh("sakuya", f"cp {SIF} mpi-multinodes.sif").check_returncode()
+    told = yaml.safe_load(pair.lab.cluster_file(slots=4).read_text())
+    del told["cluster"]
+    desk = Desk("two-pis", pair.lab.environment(), told)
+    recorded = (CORPUS / "himeno-two-pis").read_text().partition("\n")[2]
+    (desk.folder / "himeno-pi4.txt").write_text(recorded)
+    return desk
+
+
+@pytest.mark.left_out
+def test_the_page_of_two_pis_is_true(pair: Pair, desk: Desk) -> None:
+    run = lambda argv, together: pair.lab.rankdeck(  # noqa: E731
+        *argv, limit=LIMIT, cwd=desk.folder, together=together, env={"TERM": "xterm"}
+    )
+    Page("two-pis").run_lines(run, desk.folder, desk.hide)

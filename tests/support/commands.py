@@ -38,17 +38,25 @@ class Commands:
         self._server: subprocess.Popen[bytes] | None = None
 
     def run(
-        self, arguments: Sequence[str], env: Mapping[str, str], limit: float, cwd: Path | str = ""
+        self,
+        arguments: Sequence[str],
+        env: Mapping[str, str],
+        limit: float,
+        cwd: Path | str = "",
+        *,
+        together: bool = False,
     ) -> subprocess.CompletedProcess[str]:
         """Run `rankdeck` with these arguments in the folder `cwd`; raises
-        TimeoutExpired after `limit` seconds.
+        TimeoutExpired after `limit` seconds. `together`: complaints are among the output, as on a
+        terminal.
         """
         request = json.dumps({"arguments": arguments, "env": dict(env), "cwd": str(cwd)}).encode()
         out, err = (os.fdopen(os.memfd_create(name), "w+b") for name in ("out", "err"))
         reply, theirs = socket.socketpair()
         with out, err, reply:
             with theirs:
-                self._send(request, (out.fileno(), err.fileno(), theirs.fileno()))
+                complaints = out if together else err
+                self._send(request, (out.fileno(), complaints.fileno(), theirs.fileno()))
             reply.settimeout(limit)
             try:
                 code = int(reply.recv(16) or b"-9")

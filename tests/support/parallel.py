@@ -14,6 +14,7 @@ import pytest
 
 TOGETHER: Mapping[str, str] = {
     "test_containers": "root lab",
+    "test_rdma_page": "RDMA lab",
     "test_rdma_ports": "RDMA lab",
     "test_root_images": "root lab",
     "test_root_lab": "root lab",
@@ -21,6 +22,7 @@ TOGETHER: Mapping[str, str] = {
     "test_root_slurm": "slurm lab",
     "test_root_slurm_cluster": "slurm lab",
     "test_root_slurm_inside": "slurm lab",
+    "test_root_slurm_page": "slurm lab",
     "test_root_slurm_accounting": "other slurm lab",
     "test_root_slurm_arrays": "other slurm lab",
     "test_root_slurm_ends": "other slurm lab",

@@ -162,7 +162,7 @@ def test_nodes_that_slurm_would_not_give_us_are_left_out_by_name() -> None:
         "n3": "down, not responding in Slurm",
         "n4": "busy: allocated in Slurm (4711 alice)",
         "n5": "idle, not responding in Slurm: its slurmd does not answer",
-        "n6": "Slurm has no such node any more",
+        "n6": "Slurm has no such node",
         "n7": "busy: mixed in Slurm",
         "n8": "drng in Slurm",
         "n9": "busy: maint in Slurm",

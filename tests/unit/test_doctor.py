@@ -107,6 +107,15 @@ def test_a_node_that_did_not_answer_lacks_nothing_that_is_known() -> None:
     assert all(level is Level.OK for level, *_ in said)
 
 
+def test_nothing_is_said_of_gpus_and_rdma_that_no_node_should_have() -> None:
+    plain = replace(CLUSTER, nodes=CLUSTER.nodes[:2])
+    facts = {name: node_facts({**GOOD, "programs": HAS}, 99.9, 100.1) for name in ("n1", "n2")}
+    checks = [check for _, check, *_ in told(judge_nodes(plain, facts))]
+
+    assert "clock" in checks
+    assert not {"gpu", "memlock"} & set(checks)
+
+
 def test_nodes_that_fail_in_the_same_way_share_a_finding() -> None:
     def closed(name: str, host: str) -> UnreachableError:
         return unreachable_error(name, ConnectionRefusedError(), Destination(host, 22))

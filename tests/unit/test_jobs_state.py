@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from rankdeck.cli.jobs import job_sentence
 from rankdeck.cli.shapes import job_shape
 from rankdeck.errors import UnknownJobError
 from rankdeck.model.job import (
@@ -652,3 +653,17 @@ def test_a_rank_is_not_shown_to_end_before_it_began_when_a_clock_is_set_back():
     (shape,) = [one for one in job_shape(job)["ranks"] if one["rank"] == 0]
     assert (shape["started"], shape["ended"]) == (500.0, 500.0)
     assert job.ranks[0].ended == 20.0  # who failed first goes by what the nodes wrote
+
+
+def test_a_job_whose_scheduler_has_chosen_no_node_is_on_none() -> None:
+    login = NodePlan("t-1", "login", (0, 1), (ProcessPlan("sbatch", ("sbatch",)),), elsewhere=True)
+    feed = Feed(replace(PLAN, backend="slurm", nodes=(login,)))
+    feed.seq["login"] = 0
+    job = feed.jobs.job("t-1")
+    assert job.nodes == ()
+    assert " on " not in job_sentence(job)
+
+    feed.tell("login", "started", rank=0, pid=10, host="n7")
+
+    assert feed.jobs.job("t-1").nodes == ("n7",)
+    assert "running on n7; ranks: 1 pending, 1 running" in job_sentence(feed.jobs.job("t-1"))

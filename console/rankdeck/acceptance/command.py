@@ -36,6 +36,7 @@ from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.text import day_time, significant_figures
 from rankdeck.rules.secrets import Secrets
 from rankdeck.session import Session
+from rankdeck_agent.rules.units import write_duration
 from rankdeck_agent.rules.units import write_size as bytes_text
 
 BAD, MISSING, REFUSED = 1, 2, 3
@@ -137,8 +138,8 @@ def _stage_line(one: StagePlan) -> str:
     words = [f"  {one.stage:9}", one.recipe]
     if one.rounds:
         words.append(
-            f"{one.rounds} round{'s' * (one.rounds != 1)}, {one.tests} measurements, about"
-            f" {max(one.minutes, 0.1):.1f} min"
+            f"{one.rounds} round{'s' * (one.rounds != 1)}, {one.tests}"
+            f" measurement{'s' * (one.tests != 1)}, about {write_duration(one.minutes * 60)}"
         )
     if one.bytes:
         words.append(f"about {bytes_text(one.bytes)}")
@@ -170,11 +171,8 @@ def _round_line(
     )
     of = f" {number + 1} of {planned}" if 1 < planned > number else ""
     values = [one.value for one in results if one.value is not None]
-    span = (
-        f", {significant_figures(min(values), 3)} to {significant_figures(max(values), 3)} {results[0].unit}"
-        if values
-        else ""
-    )
+    ends = dict.fromkeys(significant_figures(end(values), 3) for end in (min, max) if values)
+    span = f", {' to '.join(ends)} {results[0].unit}" if values else ""
     wrong = [one for one in results if one.outcome is not Outcome.MEASURED]
     line = f"{stage} {recipe}{of}: {len(values)} of {len(results)} measured{span}"
     return "\n".join([line, *(f"  {_who(one)}: {one.outcome}: {one.text}" for one in wrong[:3])])

@@ -30,6 +30,7 @@ from rankdeck.acceptance.work import (
 from rankdeck.errors import RankdeckError
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.plugins import plugin_names
+from rankdeck_agent.rules.units import write_duration
 from rankdeck_agent.rules.units import write_size as bytes_text
 
 _GPU = ("nccl-tests", "rccl-tests", "torch-nccl")
@@ -560,9 +561,10 @@ def _plan_sentence(participants: Participants, stages: Sequence[StagePlan]) -> s
     burden = sum(
         one.minutes for one in stages if one.recipe and find_recipe(one.recipe).traits.gpus
     )
-    network += f", GPUs full for about {burden:.1f} min" if burden else ""
+    network += f", GPUs full for about {write_duration(burden * 60)}" if burden else ""
     most = max((one.load for one in stages), default=0.0)
     network += f", up to {most:,.0f} Gb/s at once between all of them" if most else ""
     writes = any(find_recipe(one.recipe).traits.writes for one in stages if one.recipe)
     disks = "it writes to disks" if writes else "nothing is written to disks"
-    return f"{nodes} of {nodes + out} nodes, {rounds} rounds, about {max(minutes, 0.1):.1f} min{network}; {disks}"
+    took = f"{rounds} round{'s' * (rounds != 1)}, about {write_duration(minutes * 60)}"
+    return f"{nodes} of {nodes + out} nodes, {took}{network}; {disks}"

@@ -25,6 +25,8 @@ class SchedulerWord:
     """Why it would refuse the job, in its own words; "" if it would take it."""
     remark: str = ""
     """What would be missing all the same, a sentence; "" for nothing."""
+    fix: str = ""
+    """What to do about the remark."""
 
 
 class Follower(Protocol):

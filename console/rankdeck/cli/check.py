@@ -1,6 +1,7 @@
 """`rankdeck check` and `trust`: the mistakes in files, and what the files may run."""
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from rankdeck.cli.shapes import file_shape
 from rankdeck.config.clusters import KEYS as CLUSTER_KEYS
 from rankdeck.config.clusters import cluster_from
 from rankdeck.config.document import Entry, finish_document, load_document
+from rankdeck.config.files import expand_path, find_documents, shown_path
 from rankdeck.config.jobs import KEYS as JOB_KEYS
 from rankdeck.config.jobs import job_from
 from rankdeck.config.user import Use, allow_uses, noted_uses
@@ -21,7 +23,7 @@ from rankdeck.schedulers.kubernetes.values import JOB, ClusterAbout
 
 def run_check(options: argparse.Namespace, _open_console: object) -> int:
     """Read every file; the exit code says whether all can be used."""
-    results = [(name, *_read(Path(name))) for name in options.files]
+    results = [(name, *_read(expand_path(name))) for name in _named(options.files)]
     if options.json:
         output.say_object({"files": [file_shape(*result) for result in results]})
     else:
@@ -36,9 +38,15 @@ def run_check(options: argparse.Namespace, _open_console: object) -> int:
     if options.live and not wrong:
         from rankdeck.cli.opening import until_done  # imports the session, which few need
 
-        asked = [Path(name) for name, kind, _, _ in results if kind == "cluster"]
+        asked = [expand_path(name) for name, kind, _, _ in results if kind == "cluster"]
         return max([until_done(_ask(path, options)) for path in asked], default=output.OK)
     return output.BAD_INPUT if wrong else output.OK
+
+
+def _named(words: Sequence[str]) -> list[str]:
+    """The files that are meant, by path or by name, as a person would type them."""
+    found = [(word, path) for word in words for path in find_documents(word)]
+    return [word if path == Path(word) else shown_path(path) for word, path in found]
 
 
 async def _ask(path: Path, options: argparse.Namespace) -> int:
@@ -116,7 +124,7 @@ def _read(path: Path) -> tuple[str, tuple[Problem, ...], tuple[Use, ...]]:
 
 def _found_words(name: str, kind: str) -> str:
     """What a file without mistakes is, and for a manifest what can be done with it."""
-    found = read_manifest(Path(name)) if kind == MANIFEST else None
+    found = read_manifest(expand_path(name)) if kind == MANIFEST else None
     if found is None:
         return f"{kind} ok"
     return f"a manifest of Kubernetes ({found.words}): `rankdeck run {name}` applies and follows it"
@@ -124,8 +132,8 @@ def _found_words(name: str, kind: str) -> str:
 
 def run_trust(options: argparse.Namespace, _open_console: object) -> int:
     """Trust these files, and print all that they would run and read."""
-    for name in options.files:
-        _, uses = look_at(Path(name))
+    for name in _named(options.files):
+        _, uses = look_at(expand_path(name))
         for use in uses:
             output.print_text(str(use))
         allow_uses(uses)

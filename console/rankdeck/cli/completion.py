@@ -62,6 +62,10 @@ def _job_files(options: argparse.Namespace) -> Iterable[str]:
     return names_in(job_folders(beside))
 
 
+def _clusters_and_jobs(options: argparse.Namespace) -> Iterable[str]:
+    return (*names_in(cluster_folders()), *_job_files(options))
+
+
 def _jobs(options: argparse.Namespace) -> Iterable[str]:
     with History(console_state_folder() / "history.db") as history:
         return history.names(_cluster(options).name, RECENT)
@@ -74,6 +78,7 @@ def _nodes(options: argparse.Namespace) -> Iterable[str]:
 OFFERS: Mapping[str, Offer] = {
     "cluster": _quiet(_clusters, "yaml", "yml"),
     "file": _quiet(_job_files, "yaml", "yml"),
+    "files": _quiet(_clusters_and_jobs, "yaml", "yml"),
     "job": _quiet(_jobs),
     "nodes": _quiet(_nodes),
     "on": _quiet(_nodes),

@@ -20,6 +20,7 @@ from rankdeck.images.bring import (
     wanted_by,
 )
 from rankdeck.model.cluster import Cluster
+from rankdeck.model.job import JobSpec
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.runtimes import has_store
 from rankdeck.session import Session
@@ -81,12 +82,21 @@ def _wanted(session: Session, named: str, runtime: str) -> tuple[WantedImage, ..
     found: dict[WantedImage, None] = {}
     for path in session.control.job_files():
         try:
-            wanted = wanted_by(session.control.read_job(path))
+            job = session.control.read_job(path)
         except ConfigError:
             continue  # `rankdeck check` says what is wrong with it.
+        wanted = None if _is_elsewhere(job, session.cluster.backend) else wanted_by(job)
         if wanted is not None:
             found[wanted] = None
     return tuple(found)
+
+
+def _is_elsewhere(job: JobSpec, backend: str) -> bool:
+    """Whether a job has options of Kubernetes, whose nodes pull their images themselves,
+    and this cluster is none.
+    """
+    own = any(key.startswith("kubernetes.") for key in job.options)
+    return own and backend != "kubernetes"
 
 
 def _rows(

@@ -50,8 +50,9 @@ def job_sentence(job: Job) -> str:
     waits = queue_words(job.in_scheduler, time.time()) if job.in_scheduler else job.waits
     queue = f"; {waits}" if waits else ""
     number = f" (Slurm {job.in_scheduler.id})" if job.in_scheduler and job.in_scheduler.id else ""
+    where = f" on {fold_nodes(job.nodes)}" if job.nodes else ""
     return (
-        f"{job.id}: {job.state}{coming}{number} on {fold_nodes(job.nodes)}; {job.unit}s:"
+        f"{job.id}: {job.state}{coming}{number}{where}; {job.unit}s:"
         f" {job.rank_counts or 'none yet'}{queue}"
     )
 
@@ -327,7 +328,7 @@ async def _cancel(cluster: Cluster, options: argparse.Namespace) -> int:
             )
         tasks = _tasks(job, options.task)
         what = f"task {fold_ranks(tasks)} of {job.id}" if tasks else job.id
-        output.print_progress(f"{what}: cancelling on {fold_nodes(job.nodes)} …")
+        output.print_progress(f"{what}: cancelling on {fold_nodes(job.nodes) or job.cluster} …")
         if tasks:
             report = await session.control.cancel_tasks(job.id, tasks, options.grace)
         else:

@@ -74,7 +74,7 @@ VERBS = (
         "list every mistake in cluster and job files",
         "rankdeck.cli.check:run_check",
         {
-            "files": _option("cluster or job files", metavar="FILE", nargs="+"),
+            "files": _option("cluster or job files, by path or name", metavar="FILE", nargs="+"),
             "--live": _flag(
                 "also ask the Kubernetes cluster: kubectl, server, kinds of jobs, rights"
             ),
@@ -84,7 +84,7 @@ VERBS = (
         "trust",
         "agree to the programs and files that cluster and job files use on this machine",
         "rankdeck.cli.check:run_trust",
-        {"files": _option("cluster or job files", metavar="FILE", nargs="+")},
+        {"files": _option("cluster or job files, by path or name", metavar="FILE", nargs="+")},
     ),
     Verb(
         "status",

@@ -100,6 +100,17 @@ def find_job(name_or_path: str, cluster_file: str = "") -> Path:
     return _find("job", name_or_path, job_folders(cluster_file))
 
 
+def find_documents(name_or_path: str) -> tuple[Path, ...]:
+    """The cluster file and the job file of this name, as far as they exist; the path
+    itself if it is one, or if there is neither.
+    """
+    found: dict[Path, None] = {}
+    for find in (find_cluster, find_job):
+        with suppress(UnknownFileError):
+            found[find(name_or_path)] = None
+    return tuple(found) or (expand_path(name_or_path),)
+
+
 def names_in(folders: Sequence[Path]) -> tuple[str, ...]:
     """The names by which the YAML files in these folders are found, each once."""
     files = (file for folder in folders for file in _yaml_files(folder))

@@ -14,9 +14,11 @@ from rankdeck.model.safe_text import printable_line
 from rankdeck.state.lines import Entry, Line, RankLog, line_of
 
 _NUMBER = re.compile(
-    rb"[\d-](?:(?<=0)[xX][\da-fA-F]+|(?:(?<!-)|(?=\d))\d*(?:\.\d+)?(?:[eE][+-]?\d+)?)"
+    rb"[\d-](?<![A-Za-z\d_]-)(?:(?<=0)[xX][\da-fA-F]+|(?:(?<!-)|(?=\d))\d*(?:\.\d+)?(?:[eE][+-]?\d+)?)"
 )
-"""A number. It begins with a class of characters, for which `re` looks without trying the rest."""
+"""A number. It begins with a class of characters, for which `re` looks without trying the rest.
+`-` is a hyphen behind a letter or a digit, as in the names of pods.
+"""
 _IN_COLUMN = re.compile(rb"(?:(?<= ) +)?" + _NUMBER.pattern)
 """The same, with the spaces before it that align a column: `step   9` and
 `step  10` are the same kind of line.

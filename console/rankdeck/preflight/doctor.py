@@ -25,7 +25,14 @@ from rankdeck.preflight.facts import NodeFacts
 from rankdeck.preflight.findings import Finding, TellFinding, group_nodes, make_finding
 from rankdeck.preflight.job_context import JobContext
 from rankdeck.preflight.job_needs import modules_of, programs_of
-from rankdeck.preflight.run import LIVES, Check, Tools, all_unreachable, ask_facts
+from rankdeck.preflight.run import (
+    LIVES,
+    Check,
+    Tools,
+    all_unreachable,
+    ask_facts,
+    concerned_checks,
+)
 from rankdeck.python_releases import python_refusal
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import Way, asks_here, limit_time, on_each
@@ -272,10 +279,13 @@ def judge_nodes(cluster: Cluster, facts: Mapping[str, NodeFacts]) -> list[Findin
     """What the nodes that answered lack; nodes with the same lack share a finding."""
     layout = lay_out(cluster, _any_job(cluster.nodes), "doctor")
     case = JobContext(layout=layout, facts=facts, health={})
+    concerned = concerned_checks(case)
     findings: list[Finding] = []
     for check in CHECKS:
         news = list(check.judge(case))
-        findings += news or [make_finding(Level.OK, check.name, "", check.well)]
+        if not news and concerned.get(check.name, True):
+            news = [make_finding(Level.OK, check.name, "", check.well)]
+        findings += news
     findings += checks.check_logout(case)
     for tool in list_tools():
         findings += _tool(tool, cluster.nodes, facts)

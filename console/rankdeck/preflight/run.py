@@ -184,7 +184,7 @@ async def run_all_checks(
 
     try:
         spec = means.place(spec)
-        plan = means.backend.plan(means.cluster, spec, "preflight")
+        plan = replace(means.backend.plan(means.cluster, spec, "preflight"), spec=spec)
         chooses = means.backend.can.chooses_nodes
         layout = None if chooses else lay_out(means.cluster, spec, "preflight")
     except LaunchError as error:
@@ -258,14 +258,8 @@ async def _ask_scheduler(means: Tools, plan: Plan) -> list[Finding]:
         text += f"; `{backend.can.node_check}` has them judged there, before the ranks"
     found = [make_finding(Level.UNKNOWN, "reach", "", text)]
     if word.remark:
-        found.append(make_finding(Level.WARN, "output", "", word.remark, _MORE_FILES))
+        found.append(make_finding(Level.WARN, "plan", "", word.remark, word.fix))
     return found
-
-
-_MORE_FILES = (
-    "raise `nofile` of that host in /etc/security/limits.d, name another `login`, or have ranks "
-    "write to a claim too (`kubernetes: {logs: CLAIM}`)"
-)
 
 
 class _Run:

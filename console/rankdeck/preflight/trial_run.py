@@ -239,11 +239,17 @@ def by_library(path):
     mpi.MPI_Barrier(world)
     mpi.MPI_Finalize()
     return rank.value, size.value, text.value.decode(errors="replace")
+def is_python(program):
+    if not program:
+        return False
+    with open(program, "rb") as file:
+        first = file.read(128).split(b"\\n")[0]
+    return first.startswith(b"#!") and b"python" in first
 name = sys.argv[1]
 program = shutil.which(name) or ""
 row = {"program": bool(program)}
 try:
-    if "python" in name.rpartition("/")[2]:
+    if "python" in name.rpartition("/")[2] or is_python(program):
         rank, size, version = by_mpi4py()
     elif library(program):
         rank, size, version = by_library(library(program))

@@ -143,7 +143,7 @@ def _facts(one: JobPage) -> Iterator[tuple[str, Part]]:
     yield "State", _state(job)
     yield "Cluster", f"{job.cluster}, backend {job.plan.backend}"
     yield "Whose", job.plan.owner
-    yield "Ranks", f"{len(job.ranks)} on {fold_nodes(job.nodes)}"
+    yield "Ranks", f"{len(job.ranks)}" + (f" on {fold_nodes(job.nodes)}" if job.nodes else "")
     if spec:
         container = f"{spec.container.runtime} {spec.container.image}" if spec.container else ""
         yield "Container", container

@@ -178,9 +178,14 @@ class Lab:
         """Run a shell command on a node by OpenSSH."""
         return self.enter(["ssh", "-F", str(self.ssh_config), node, command], limit=limit)
 
-    def rankdeck(self, *args: str, limit: float = 60) -> subprocess.CompletedProcess[str]:
-        """Run our own command line on the head: `lab.rankdeck("-c", str(file), "status")`."""
-        return self._commands.run(args, self.environment(), limit)
+    def rankdeck(
+        self, *args: str, limit: float = 60, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
+        """Run our own command line on the head: `lab.rankdeck("-c", str(file), "status")`;
+        `options` as `Commands.run` has them.
+        """
+        env = {**self.environment(), **options.pop("env", {})}
+        return self._commands.run(args, env, limit, **options)
 
     def environment(self) -> dict[str, str]:
         """Environment of the head's commands: folders of this lab alone, this checkout's code."""

@@ -387,6 +387,17 @@ def test_warnings_of_the_job_are_alarms_and_those_of_others_are_none() -> None:
     assert describe_progress(state.view()) == "pending: exceeded quota: q"
 
 
+def test_words_that_the_mpi_operator_leaves_unfinished_are_not_told() -> None:
+    failed = {
+        "involvedObject": {"name": "j"},
+        "reason": "BackoffLimitExceeded/",
+        "message": "Job has reached the specified backoff limit: ",
+    }
+    (notice,) = state_of().take_event("ADDED", failed)
+
+    assert notice.text == "BackoffLimitExceeded: Job has reached the specified backoff limit"
+
+
 def test_a_node_that_falls_silent_is_an_alarm_once_and_a_pod_that_was_over_is_none() -> None:
     state = state_of(pod(0), pod(1))
 

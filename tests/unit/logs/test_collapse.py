@@ -46,7 +46,8 @@ def test_a_masked_line_can_be_filled_again(raw: bytes) -> None:
         (b"step   9 of 10", (b"  9", b"10")),  # all but one space before a number align a column
         (b"loss -2.5e-3, lr 1e-4", (b"-2.5e-3", b"1e-4")),
         (b"at 0x1F and 0xzz", (b"0x1F", b"0")),
-        (b"5-3 -- 1.", (b"5", b"-3", b"1")),
+        (b"5-3 -- 1.", (b"5", b"3", b"1")),
+        (b"job-20261128-0514-1 at -3 (-2) a=-1", (b"20261128", b"0514", b"1", b"-3", b"-2", b"-1")),
     ],
 )
 def test_numbers_are_read_whole(line: bytes, numbers: tuple[bytes, ...]) -> None:

@@ -603,7 +603,9 @@ class JobState:
         notices: list[Notice] = []
         for row in object_rows(found.get("items")) if kind == LISTED else [found]:
             name = string_value(table_of(row.get("involvedObject")), "name")
-            reason, message = string_value(row, "reason", 63), string_value(row, "message", 400)
+            # The MPI Operator appends `/` and `: ` before words of a pod that it may not have.
+            reason = string_value(row, "reason", 63).rstrip("/")
+            message = string_value(row, "message", 400).rstrip(": ")
             if kind == DELETED or row.get("type") == "Normal":
                 continue
             if name == self._target.name:

@@ -23,6 +23,10 @@ from rankdeck_agent.wire import NodeFile
 from rankdeck_agent.wire.scheduled_jobs import CREATED, KUBERNETES_SETTINGS, MANIFEST
 
 CHECK_LIMIT = 60.0
+_MORE_FILES = (
+    "raise `nofile` of that host in /etc/security/limits.d, name another `login`, or have ranks "
+    "write to a claim too (`kubernetes: {logs: CLAIM}`)"
+)
 
 
 class KubernetesBackend(SshBackend):
@@ -69,7 +73,8 @@ class KubernetesBackend(SshBackend):
         stdin = json.dumps(asked).encode()
         answer = await self._agents.call(host.node, ("kubernetes", "try"), stdin, limit=CHECK_LIMIT)
         if answer.row.get("ok") is True:
-            return SchedulerWord(remark=clean_line(answer.row.get("remark"), 400))
+            remark = clean_line(answer.row.get("remark"), 400)
+            return SchedulerWord(remark=remark, fix=_MORE_FILES if remark else "")
         why = clean_line(answer.row.get("error"), 1000)
         return SchedulerWord(refused=why or f"{host.node} gives no answer")
 

@@ -144,7 +144,7 @@ class KubernetesNode:
     def why_closed(self, *, shared: bool) -> str:
         """Why a pod would not run there, or that others use its devices."""
         if self.gone:
-            return "the API server has no such node any more"
+            return "the API server has no such node"
         if self.unschedulable:
             return "cordoned in Kubernetes"
         if self.ready is not None and self.ready.status != "True":

@@ -100,7 +100,8 @@ class KubernetesJob(UnqueuedJob):
     @property
     def whose(self) -> str:
         """`MPIJob of alice`."""
-        return f"{self.kind} of {self.owner or 'unknown'}"
+        who = "somebody unknown" if self.owner in ("", "unknown") else self.owner
+        return f"{self.kind} of {who}"
 
     @property
     def held_words(self) -> str:

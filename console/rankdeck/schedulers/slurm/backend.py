@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar
 
-from rankdeck.backends.base import Tell, say_nothing
+from rankdeck.backends.base import SchedulerWord, Tell, say_nothing
 from rankdeck.backends.job_network import SOCKETS, is_loopback, network_lines
 from rankdeck.backends.launchers import (
     TORCHRUN_ENDS,
@@ -42,6 +42,7 @@ from rankdeck.model.plan_part import LineKind, PlanPart
 from rankdeck.model.queue import LogRun
 from rankdeck.plugins import plugin_names
 from rankdeck.remote.agent import Agents
+from rankdeck.remote.shell import run_program
 from rankdeck.runtimes import Runtime, find_runtime
 from rankdeck.schedulers.slurm.options import OFF, slurm_keeper_settings
 from rankdeck.schedulers.slurm.settings import ASKED, GRANTED, is_attached
@@ -89,6 +90,8 @@ stands for all processes of the task.
 """
 
 
+HELP_LIMIT = 30.0
+_OTHER_RUNTIME = "ask its administrators, or use `runtime: apptainer` or `podman`"
 EXPECT = "expect.json"
 _PREFLIGHT = """\
 set -- "$RANKDECK_RUN"/agent-*.pyz
@@ -154,6 +157,20 @@ class SlurmBackend(SshBackend):
         # The script to submit by hand is not what is shown: its parts
         # would only be kept beside its text.
         return replace(plan, nodes=(submitter,), abort=abort, parts=())
+
+    async def check(self, plan: Plan) -> SchedulerWord:
+        """Whether srun on the login node has the options of Pyxis, if the job needs them."""
+        host, box = plan.nodes[0], plan.spec.container if plan.spec else None
+        if box is None or box.runtime != "enroot" or not host.processes:
+            return SchedulerWord()
+        variables = (f"{name}={value}" for name, value in host.env.items())
+        argv = ("env", *variables, "srun", "--help")
+        limit = HELP_LIMIT * self._agents.patience
+        said = await run_program(self._agents.shell, host.node, argv, limit=limit)
+        if said.code or b"--container-image" in said.out:
+            return SchedulerWord()
+        remark = f"srun on {host.node} has no --container-image: Pyxis, which opens the image, is not there"
+        return SchedulerWord(remark=remark, fix=_OTHER_RUNTIME)
 
     async def launch(self, plan: Plan, tell: Tell = say_nothing) -> Plan:
         """Submit the job; returns once Slurm has accepted it. Raises

@@ -146,7 +146,7 @@ class SlurmNode:
     def why_closed(self, *, shared: bool) -> str:
         """Why Slurm would not give it to us now."""
         if self.gone:
-            return "Slurm has no such node any more"
+            return "Slurm has no such node"
         if self.out:
             by = f", by {self.by}" if self.by else ""
             return f"{self.words} in Slurm{f': {self.reason}{by}' if self.reason else ''}"

@@ -160,7 +160,7 @@ def cancel_question(job: "Job", tasks: Sequence[int] = ()) -> ChangeQuestion:
             else []
         ),
         [(f"{job.unit}s  ", "dim"), (which, "text")],
-        [("nodes  ", "dim"), (printable_line(fold_nodes(job.nodes)), "text")],
+        [("nodes  ", "dim"), (printable_line(fold_nodes(job.nodes)) or "not chosen yet", "text")],
         [("age    ", "dim"), (formatting.format_duration(seconds_since(job.created)), "text")],
         [],
         [(f"TERM now, KILL after {job.plan.grace:g} s, then {how}", "text")],
