@@ -29,8 +29,8 @@ from rankdeck_agent.job.ranks import make_run_folder, unlink_links
 from rankdeck_agent.job.supervisor_state import note_starter, note_supervisor
 from rankdeck_agent.schedulers.slurm.keeper_lease import register_job
 from rankdeck_agent.wire import NodePlan
-from rankdeck_agent.wire.scheduled_jobs import SLURM_SETTINGS
 from rankdeck_agent.wire.leftovers import Ground, LeftoverKind
+from rankdeck_agent.wire.scheduled_jobs import SLURM_SETTINGS
 
 NOW = 1_000_000_000.0
 RUN, LINKS, AGENT, ASIDE = LeftoverKind
