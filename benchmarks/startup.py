@@ -1,4 +1,4 @@
-"""How long `rankdeck --help` takes, and Python itself and clush."""
+"""How long `rankdeck --help`, `check` and loading a session take, beside clush and asyncssh."""
 
 import shutil
 import sys
@@ -24,6 +24,7 @@ def _run(file: str) -> list[Result]:
     commands: dict[str, tuple[str, ...]] = {
         "help": (sys.executable, "-m", "rankdeck", "--help"),
         "check": (sys.executable, "-m", "rankdeck", "check", file),
+        "session": (sys.executable, "-c", "import rankdeck.session"),
         "python": (sys.executable, "-c", "pass"),
         "asyncssh": (sys.executable, "-c", "import asyncssh"),
     }
@@ -41,5 +42,10 @@ def _run(file: str) -> list[Result]:
             name="startup.check", value=found["check"][1] * 1000, unit="ms CPU",
             peer="import asyncssh", peer_value=found["asyncssh"][1] * 1000, budget=0.6,
             limit="the definitions of 128 value classes",
+        ),
+        Result(
+            name="startup.session", value=found["session"][1] * 1000, unit="ms CPU",
+            peer="import asyncssh", peer_value=found["asyncssh"][1] * 1000, budget=0.67,
+            limit="the definitions of 200 value classes, half of it",
         ),
     ]  # fmt: skip

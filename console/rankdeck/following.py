@@ -79,7 +79,7 @@ def _known(jobs: Jobs, fleet: Fleet, job: Job) -> KnownOfJob:
 
 def _last_lines_of(jobs: Jobs, job: Job, rank: int) -> list[str]:
     kept = jobs.log(job.id, rank)
-    lines = [strip_controls(line.text) for line in kept.lines[-_LAST_LINES:]]
+    lines = [strip_controls(line.text) for line in kept.newest(_LAST_LINES)]
     return [*lines, strip_controls(kept.partial.text)] if kept.partial else lines
 
 

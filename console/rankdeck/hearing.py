@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from rankdeck.background import BackgroundTasks
 from rankdeck.errors import BrokerError
@@ -13,7 +14,9 @@ from rankdeck.remote.shell import Shell
 from rankdeck.schedulers.queue import Queue
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs
-from rankdeck.telemetry.link import Link, Telemetry, open_link
+
+if TYPE_CHECKING:
+    from rankdeck.telemetry.link import Link, Telemetry
 
 log = logging.getLogger(__name__)
 MOST_BUSY = 256
@@ -79,6 +82,8 @@ class Hearing:
 
     async def _open(self, nodes: Sequence[str]) -> None:
         await asyncio.sleep(HEAR_AFTER)  # a short job must not be delayed by telemetry
+        from rankdeck.telemetry.link import open_link
+
         try:
             async with open_link(self._cluster, self._fleet) as link:
                 self.attach(link, nodes)
@@ -86,11 +91,14 @@ class Hearing:
         except BrokerError as error:
             log.warning("the nodes of the job are not heard: %s", error)
 
-    def attach(self, link: Link, nodes: Sequence[str], *, brief: bool = False) -> None:
+    def attach(self, link: "Link", nodes: Sequence[str], *, brief: bool = False) -> None:
         """Start the agents of these nodes, and receive what they send over `link`.
 
         `brief`: see `open_cluster_session`.
         """
+        # Most commands hear no node.
+        from rankdeck.telemetry.link import Telemetry
+
         self._listens = True
         self._telemetry = Telemetry(self._shell, link, self._fleet, brief=brief)
         self._ask_for_samples()

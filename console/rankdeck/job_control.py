@@ -5,11 +5,12 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rankdeck.acceptance.store import AcceptanceRuns
 from rankdeck.backends.base import Backend, SchedulerWord
-from rankdeck.backends.export import write_export
 from rankdeck.backends.launchers import place_job
 from rankdeck.backends.plan_options import new_job_id
 from rankdeck.backends.remote_log import Player, Ranges, RemoteLogs, as_replay, read_replay
@@ -25,12 +26,9 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, Job, JobSpec, Plan
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.queue import LogRun
-from rankdeck.preflight.doctor import lacking_tools
 from rankdeck.preflight.findings import Finding, Step, TellFinding, no_step, tell_nobody
-from rankdeck.preflight.run import Tools, find_mpi, run_all_checks
 from rankdeck.prometheus.site_past import SitePast
 from rankdeck.remote.agent import Agents
-from rankdeck.reports.job import TAIL, report_source, write_page, write_report
 from rankdeck.rules.inspect import Inspection
 from rankdeck.schedulers.queue import Queue
 from rankdeck.state.fleet import Fleet
@@ -38,6 +36,9 @@ from rankdeck.state.history_thread import HistoryThread
 from rankdeck.state.job_recorder import JobRecorder
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.launch_lock import is_launched, launch_of
+
+if TYPE_CHECKING:
+    from rankdeck.preflight.run import Tools
 
 ASK_LIMIT, LOOK_LIMIT = 3.0, 20.0
 """Seconds that nodes have to report their jobs: while a person waits
@@ -81,10 +82,16 @@ class JobControl:
         self._accepted, self._background = parts.accepted, parts.background
         self._site_past = parts.site_past
         self._logs = RemoteLogs(parts.agents)
-        known = (parts.fleet.healths, parts.jobs.judge_nodes)
-        self._tools = Tools(parts.cluster, parts.agents, parts.backend, self._placed, *known)
 
     # ---- before a job starts
+
+    @cached_property
+    def _tools(self) -> "Tools":
+        # Loading the checks takes time, and most commands start no job.
+        from rankdeck.preflight.run import Tools
+
+        known = (self._fleet.healths, self._jobs.judge_nodes)
+        return Tools(self._cluster, self._agents, self._backend, self._placed, *known)
 
     def job_files(self) -> tuple[Path, ...]:
         """Job files to choose from: those next to the cluster file, the user's, and the samples."""
@@ -123,10 +130,14 @@ class JobControl:
 
         `tell` is called with each finding, `step` with the progress.
         """
+        from rankdeck.preflight.run import run_all_checks
+
         return await run_all_checks(self._tools, spec, tell, step)
 
     async def find_lacking(self, specs: Sequence[JobSpec]) -> dict[str, str]:
         """Job file -> what its nodes lack to run it, "" for nothing; see `preflight.doctor`."""
+        from rankdeck.preflight.doctor import lacking_tools
+
         return await lacking_tools(self._tools, specs)
 
     async def check_plan(self, plan: Plan) -> SchedulerWord:
@@ -135,6 +146,8 @@ class JobControl:
 
     def export(self, spec: JobSpec) -> str:
         """The job as a shell script that needs no Rankdeck; raises LaunchError."""
+        from rankdeck.backends.export import write_export
+
         return write_export(self.plan(spec), self._cluster)
 
     def why_not(self, need: str, what: JobSpec | str) -> str:
@@ -167,6 +180,8 @@ class JobControl:
         before what had started is ended. The job is saved in the history before anything starts, so
         that no unknown job is left if the console is killed.
         """
+        from rankdeck.preflight.run import find_mpi
+
         await find_mpi(self._tools, spec)
         plan = self._plan(spec) if anywhere else self.plan(spec)
         await self._queue.learn_rights()
@@ -284,6 +299,8 @@ class JobControl:
         With `page`, one HTML page; else an archive (.tar.gz) with the last megabyte of each log, or
         with `full` the whole logs. Raises RankdeckError.
         """
+        from rankdeck.reports.job import TAIL, report_source, write_page, write_report
+
         boxes = await self._following.learn_boxes(job_id)
         source = await report_source(
             self._jobs.job(job_id),

@@ -7,7 +7,6 @@ from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.leftovers import CleanOrder, CleanReport
 from rankdeck.model.process import NodeProcess
-from rankdeck.preflight.doctor import examine_nodes, server_finding
 from rankdeck.preflight.findings import Finding, TellFinding, tell_nobody
 from rankdeck.remote.agent import Agents, Installer
 from rankdeck.remote.clean import clean_up
@@ -92,6 +91,8 @@ class NodeCommands:
         """What the nodes lack for any job, and whether the scheduler's server answers; `tell` is
         called with each finding.
         """
+        from rankdeck.preflight.doctor import examine_nodes, server_finding
+
         findings = await examine_nodes(self._cluster, self._agents, tell)
         answer = await self._queue.ask_server()
         if answer is None:

@@ -17,7 +17,6 @@ from rankdeck.remote.shell import Shell
 from rankdeck.scaling.store import ScalingStudies
 from rankdeck.session import Session
 from rankdeck.state.history_thread import open_history
-from rankdeck.telemetry.link import open_link
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +95,9 @@ async def open_session_on(
         stack.callback(logger.removeHandler, session.messages)
         link = None
         if reach.telemetry:
+            # Slow to load, as SSH.
+            from rankdeck.telemetry.link import open_link
+
             link = await stack.enter_async_context(open_link(cluster, session.fleet))
         if reach.brief:
             session.hearing.want(None)

@@ -31,11 +31,11 @@ from rankdeck.state.history_thread import HistoryThread, KeptRecords
 from rankdeck.state.job_recorder import JobRecorder
 from rankdeck.state.jobs import Jobs
 from rankdeck.telemetry.gnmi import collect_switches
-from rankdeck.telemetry.link import Link
 
 if TYPE_CHECKING:
     from rankdeck.acceptance.service import Acceptance
     from rankdeck.scaling.service import Scaling
+    from rankdeck.telemetry.link import Link
 
 SAVE_PERIOD = 1.0
 LOOK = 0.1
@@ -118,7 +118,7 @@ class Session:
 
         return Scaling(self, self._studies)
 
-    def begin(self, kept: KeptRecords, link: Link | None, *, brief: bool = False) -> None:
+    def begin(self, kept: KeptRecords, link: "Link | None", *, brief: bool = False) -> None:
         """Take up the jobs and events of earlier sessions; with a `link`, start to
         receive the telemetry of every node.
         """

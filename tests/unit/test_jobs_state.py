@@ -18,6 +18,7 @@ from rankdeck.model.job import (
     Tail,
 )
 from rankdeck.rules import ends
+from rankdeck.rules.progress import ProgressReader
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import NodePlan, ProcessPlan
@@ -667,3 +668,34 @@ def test_a_job_whose_scheduler_has_chosen_no_node_is_on_none() -> None:
 
     assert feed.jobs.job("t-1").nodes == ("n7",)
     assert "running on n7; ranks: 1 pending, 1 running" in job_sentence(feed.jobs.job("t-1"))
+
+
+def test_of_a_flood_only_some_lines_are_searched_for_progress_but_the_last_when_the_rank_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched: list[str] = []
+    take = ProgressReader.take
+
+    def noted(self: ProgressReader, line: str, rank: int, at: float) -> bool:
+        searched.append(line)
+        return take(self, line, rank, at)
+
+    monkeypatch.setattr(ProgressReader, "take", noted)
+    feed = Feed()
+    feed.start_all()
+    offset = 0
+    for turn in range(50):
+        data = b"".join(b"step %d loss 2.5\n" % (turn * 100 + n) for n in range(100))
+        feed.jobs.apply(Chunk("t-1", "n1", 0, "out", offset, 2 + turn / 100, data))
+        offset += len(data)
+    during = feed.jobs.job("t-1").progress
+
+    feed.exit(0, at=3.0)
+    after = feed.jobs.job("t-1").progress
+
+    assert len(searched) < 100
+    assert during is not None
+    assert during.step is not None
+    assert during.step >= 3999
+    assert after is not None
+    assert after.step == 4999

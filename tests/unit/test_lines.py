@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from rankdeck.model.job import Chunk, Tail
 from rankdeck.model.safe_text import strip_controls
-from rankdeck.state.lines import SHOWN, RankLog, line_memory_share
+from rankdeck.state.kept_lines import Block
+from rankdeck.state.lines import SHOWN, RankLog, line_memory_share, line_of
 
 
 def chunk(offset: int, data: bytes, stream: str = "out", at: float = 1.0) -> Chunk:
@@ -118,6 +119,55 @@ def test_out_and_err_do_not_mix_in_one_line() -> None:
         ("err", "oops"),
         ("out", "half line"),
     ]
+
+
+@given(
+    st.lists(st.sampled_from([b"", b"a", b"bc", b"\xff", b"\tx"]), min_size=17, max_size=40),
+    st.sampled_from([b"", b"open"]),
+    st.lists(st.integers(1, 7), min_size=1, max_size=9),
+    st.integers(1, 17),
+)
+def test_many_lines_at_once_are_the_same_as_a_few_at_a_time(
+    lines: list[bytes], rest: bytes, cuts: list[int], keep: int
+) -> None:
+    data = b"begun" + b"\n".join(lines) + b"\n" + rest
+    whole, pieces = RankLog(0), RankLog(0)
+    for log in (whole, pieces):
+        log.add(chunk(0, data[:3]))
+    whole.add(chunk(3, data[3:]))
+    offset = 3
+    for cut in cuts * len(data):
+        pieces.add(chunk(offset, data[offset : offset + cut]))
+        offset += cut
+
+    missed, unread = whole.unread(whole.total - keep)
+    newest = whole.newest(keep)
+    assert missed == 0
+    assert (whole.held, whole.total, whole.counts) == (pieces.held, pieces.total, pieces.counts)
+    assert whole.partial == pieces.partial
+    read = [
+        entry for one in unread for entry in (one.entries() if isinstance(one, Block) else [one])
+    ]
+    assert [line_of(0, entry) for entry in read] == [*pieces.lines[-keep:]]
+    assert [*newest] == [*pieces.lines[-keep:]]
+    assert [*whole.lines] == [*pieces.lines]
+
+
+def test_a_flood_that_nobody_reads_is_not_split_and_stays_within_its_limits() -> None:
+    log = RankLog(0, keep=1000)
+    for turn in range(50):
+        text = b"".join(b"%d\n" % (turn * 300 + n) for n in range(300))
+        log.add(chunk(log.read.at()["out"], text))
+        log.add(chunk(log.read.at()["err"], b"%d\n" % turn, "err"))
+
+    missed, unread = log.unread(log.total - 602)
+    assert (missed, sum(isinstance(one, Block) for one in unread)) == (0, 4)
+    assert 1000 <= log.held <= 1301
+    assert log.unread(0)[0] == log.total - log.held
+    assert log.last == "49"
+    assert log.unread(log.total - 602)[1] == unread
+    assert (len(log.lines), log.first) == (1000, log.total - 1000)
+    assert texts(log)[-3:] == ["14998", "14999", "49"]
 
 
 def test_the_ring_is_bounded_and_counts_go_on() -> None:

@@ -253,3 +253,26 @@ def test_a_coloured_form_is_left_out_where_terminals_disagree_how_wide_it_is(tex
 @pytest.mark.parametrize("text", ["node\ufe0f", "⚠\ufe0f\ufe0f", "\ufe0f", "1\ufe0f2"])
 def test_a_selector_that_hides_in_a_name_is_shown(text: str) -> None:
     assert "<U+FE0F>" in printable_line(text)
+
+
+@pytest.mark.parametrize("stream", [io.StringIO, Screen])
+def test_many_plain_lines_are_printed_as_each_alone(
+    stream: type[io.StringIO], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = ["step 1\tloss 2.5", "", "  blank before, and after  ", "~ the end"]
+    data = "".join(f"{line}\n" for line in lines).encode()
+    together, alone = stream(), stream()
+
+    monkeypatch.setattr(sys, "stdout", together)
+    output.say_plain_lines("[12] ", data)
+    monkeypatch.setattr(sys, "stdout", alone)
+    for line in lines:
+        output.say_line("[12] ", line)
+
+    assert output.is_plain(data)
+    assert together.getvalue() == alone.getvalue()
+
+
+@pytest.mark.parametrize("odd", ["\x1b[1m", "\r", "\x00", "\x7f", "é", "\u200b"])
+def test_lines_that_are_printed_in_another_way_are_not_plain(odd: str) -> None:
+    assert not output.is_plain(f"step 1\nst{odd}ep 2\n".encode())

@@ -6,7 +6,8 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from operator import attrgetter, itemgetter
+from operator import itemgetter
+from typing import NamedTuple
 
 from rankdeck.backends.node_stream import STREAMS
 from rankdeck.cli import choose, output
@@ -32,7 +33,8 @@ from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.job_news import abort_countdown, news_between
 from rankdeck.schedulers.kubernetes.keeper import UNMARKED_LIMIT, is_untagged
 from rankdeck.session import Session
-from rankdeck.state.lines import SHOWN, Line, RankLog
+from rankdeck.state.kept_lines import SHOWN, Block, Entry
+from rankdeck.state.lines import Line, RankLog, line_of
 from rankdeck_agent.wire import LAUNCHER
 from rankdeck_agent.wire.job_events import RankStarted
 
@@ -50,6 +52,17 @@ REMOVED = (
 CUT_LINES = f"its lines of more than {SHOWN:,} characters are cut here and end with `…`: the log on the node has them whole"
 
 Print = Callable[[str, Line], None]
+"""Prints a line of a rank, with its node."""
+
+
+class Show(NamedTuple):
+    """How lines are printed."""
+
+    line: Print
+    plain: Callable[[int, bytes], None] | None = None
+    """Prints plain lines of a rank as they came, each with its line end; None: `line` prints
+    these, too.
+    """
 
 
 class Printer:
@@ -60,9 +73,10 @@ class Printer:
         session: Session,
         job: Job,
         ranks: Sequence[int],
-        show: Print,
+        show: Show,
         wanted: Callable[[Line], bool] = lambda _: True,
     ) -> None:
+        """`wanted`: which lines are printed; with `show.plain`, all are."""
         self._logs: dict[int, RankLog] = {rank: session.jobs.log(job.id, rank) for rank in ranks}
         self._session, self._job = session, job.id
         self._nodes = _places(job)
@@ -80,9 +94,9 @@ class Printer:
         BrokenPipeError if stdout is not read any more.
         """
         output.require_reader()
-        fresh = [line for rank in self._logs for line in self._take(rank)]
-        for line in sorted(fresh, key=attrgetter("at")):
-            self._print(line)
+        fresh = [(_at(piece), rank, piece) for rank in self._logs for piece in self._take(rank)]
+        for _, rank, piece in sorted(fresh, key=itemgetter(0)):
+            self._print_piece(rank, piece)
         if fresh:
             output.flush_stdout()
 
@@ -99,7 +113,7 @@ class Printer:
         if isinstance(event, Chunk) and event.rank in self._logs:
             log = self._logs[event.rank]
             # Printed at a quarter of the limit, so that the next chunk drops only printed lines.
-            most = min(MOST_UNPRINTED, len(log.lines) // 4)
+            most = min(MOST_UNPRINTED, log.held // 4)
             if log.total - self._seen[event.rank] > most:
                 self.drain()
 
@@ -135,24 +149,43 @@ class Printer:
         """Whether all output up to these ends has arrived."""
         return all(log.read.has(ends[rank]) for rank, log in self._logs.items())
 
-    def _take(self, rank: int) -> Sequence[Line]:
+    def _take(self, rank: int) -> Sequence[Entry | Block]:
         log = self._logs[rank]
-        seen, self._seen[rank] = self._seen[rank], log.total
-        if log.first > seen:
+        missed, pieces = log.unread(self._seen[rank])
+        self._seen[rank] = log.total
+        if missed:
             output.print_progress(
-                f"rank {rank}: {log.first - seen} lines came faster than they could be printed; "
+                f"rank {rank}: {missed} lines came faster than they could be printed; "
                 "the whole log is on the node"
             )
-        return log.lines[max(0, seen - log.first) :]
+        return pieces
+
+    def _print_piece(self, rank: int, piece: Entry | Block) -> None:
+        if not isinstance(piece, Block):
+            self._print(line_of(rank, piece))
+        elif self._show.plain and rank != LAUNCHER and _is_passed_on(piece.data):
+            self._show.plain(rank, piece.data)
+        else:
+            for entry in piece.entries():
+                self._print(line_of(rank, entry))
 
     def _print(self, line: Line) -> None:
         if not self._wanted(line):
             return
-        self._show(self._nodes.get(line.rank, ""), line)
+        self._show.line(self._nodes.get(line.rank, ""), line)
         if line.cut and line.rank not in self._said_cut:
             self._said_cut.add(line.rank)
             who = "launcher" if line.rank == LAUNCHER else f"rank {line.rank}"
             output.print_progress(f"{who}: {CUT_LINES}")
+
+
+def _at(piece: Entry | Block) -> float:
+    return piece.at if isinstance(piece, Block) else piece[0]
+
+
+def _is_passed_on(lines: bytes) -> bool:
+    """Whether these lines need no change, also none of their length."""
+    return output.is_plain(lines) and max(map(len, lines.split(b"\n"))) <= SHOWN
 
 
 def _places(job: Job) -> dict[int, str]:
@@ -165,6 +198,11 @@ def show_text(_node: str, line: Line) -> None:
     """Print `[rank] text`, for people."""
     who = "launcher" if line.rank == LAUNCHER else line.rank
     output.say_line(f"[{who}] ", line.text)
+
+
+def show_plain_text(rank: int, lines: bytes) -> None:
+    """Print many lines of a rank as `show_text` does."""
+    output.say_plain_lines(f"[{rank}] ", lines)
 
 
 def show_object(node: str, line: Line) -> None:
@@ -186,6 +224,9 @@ def show_object(node: str, line: Line) -> None:
 
 def show_nothing(_node: str, _line: Line) -> None:
     """Print nothing, if the only output is the result."""
+
+
+SHOW_TEXT, SHOW_NOTHING = Show(show_text, show_plain_text), Show(show_nothing)
 
 
 class LauncherLines:
@@ -215,6 +256,12 @@ class LauncherLines:
             self._held.append((node, line))
             self._since = self._since or time.monotonic()
             self.look()
+
+    def show_plain(self, rank: int, lines: bytes) -> None:
+        """Take many plain lines of a rank, for people."""
+        self._waits = False
+        self._held.clear()
+        show_plain_text(rank, lines)
 
     def look(self) -> None:
         """Show what is held back if no rank has spoken for UNMARKED_LIMIT seconds."""
@@ -336,7 +383,7 @@ class OutputReader:
         """
         session, job = self._session, self._job
         session.following.watch(job.id, self._ranks, None)
-        printer = Printer(session, job, self._ranks, show, self._wanted)
+        printer = Printer(session, job, self._ranks, Show(show), self._wanted)
         if follow or job.state.final:
             await print_until_finished(session, job.id, printer, look)
         else:

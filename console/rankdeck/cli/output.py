@@ -75,6 +75,20 @@ def say_line(prefix: str, text: str) -> None:
     _put(line)
 
 
+_PLAIN = bytes(range(0x20, 0x7F)) + b"\t\n"
+
+
+def is_plain(lines: bytes) -> bool:
+    """Whether these lines are printed as they are: ASCII without control characters."""
+    return not lines.translate(None, _PLAIN)
+
+
+def say_plain_lines(prefix: str, lines: bytes) -> None:
+    """Print lines for which `is_plain` holds, each with its line end, as `say_line` does."""
+    text = lines[:-1].decode("ascii").replace("\n", f"\n{prefix}")
+    _put(prefix + text)
+
+
 def say_object(value: Mapping[str, Any]) -> None:
     """Print a JSON object on one line."""
     _put(json.dumps(value, allow_nan=False))

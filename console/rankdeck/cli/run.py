@@ -147,7 +147,8 @@ async def _show_until_end(
     ranks, show = held.ranks([rank.rank for rank in job.ranks]), held.show
     if not as_json:
         session.following.watch(job_id, ranks, None)
-    printer = logs.Printer(session, job, ranks, show)
+    whole = logs.Show(show, None if as_json else held.show_plain)
+    printer = logs.Printer(session, job, ranks, whole)
     news = News(session, job_id, may_cancel=may_cancel)
     session.hearing.hear(job.nodes)
     with Interrupts() as interrupts:
@@ -242,7 +243,7 @@ async def _replay(cluster: Cluster, options: argparse.Namespace) -> int:
             session.jobs.find(options.job).id, options.speed, keep=False
         )
         job = session.jobs.job(job_id)
-        show = logs.show_nothing if options.json else logs.show_text
+        show = logs.SHOW_NOTHING if options.json else logs.SHOW_TEXT
         printer = logs.Printer(session, job, [r.rank for r in job.ranks], show)
         job = await logs.print_until_finished(session, job_id, printer)
     if options.json:

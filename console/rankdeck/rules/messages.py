@@ -4,7 +4,7 @@ ranks and nodes that they name. No I/O.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from rankdeck.model.job import Explained
 from rankdeck.model.patterns import Pattern, compile_pattern
@@ -22,64 +22,71 @@ from rankdeck.rules.message_table import (
 _LONGEST = 500
 _MOST_RANKS = 4096
 _NUMBER = r"(\d{1,9})\b"
-_RANKS = tuple(
-    re.compile(pattern)
-    for pattern in (
-        # MPICH's "node" is the rank in MPI_COMM_WORLD; the rank after it
-        # may be that of another communicator.
-        rf"\bAbort\(-?\d+\) on node {_NUMBER}",
-        rf"\bMPI_ABORT was invoked on rank {_NUMBER}(?! in communicator (?!MPI_COMM_WORLD))",
-        rf"^\s*Proc: \[\[\d+,\d+\],{_NUMBER}",
-        rf"\bProcess name: \[[^\s\]]+\]?,{_NUMBER}\]",
-        rf"\bprocess rank {_NUMBER} with PID",
-        rf"\bRANK {_NUMBER} PID \d+ RUNNING AT",
-        rf"\bCommunication error with rank {_NUMBER}",
-        r"\bRanks? (\d[\d, ]*) failed to pass monitoredBarrier",
-        r"\bsrun: error: [^\s:]+: tasks? \[?(\d[\d,-]*)\]?:",
-        rf"^\s*rank\s+: {_NUMBER} \(local_rank: ",
-        rf"\bbut Rank {_NUMBER} is running collective",
-        rf"\bwhile rank {_NUMBER} has inconsistent",
-        rf"\bsame param in process {_NUMBER}",
-        rf"/job:\w{{1,60}}/replica:\d{{1,9}}/task:{_NUMBER}",
-    )
+_RANKS = (
+    # MPICH's "node" is the rank in MPI_COMM_WORLD; the rank after it
+    # may be that of another communicator.
+    rf"\bAbort\(-?\d+\) on node {_NUMBER}",
+    rf"\bMPI_ABORT was invoked on rank {_NUMBER}(?! in communicator (?!MPI_COMM_WORLD))",
+    rf"^\s*Proc: \[\[\d+,\d+\],{_NUMBER}",
+    rf"\bProcess name: \[[^\s\]]+\]?,{_NUMBER}\]",
+    rf"\bprocess rank {_NUMBER} with PID",
+    rf"\bRANK {_NUMBER} PID \d+ RUNNING AT",
+    rf"\bCommunication error with rank {_NUMBER}",
+    r"\bRanks? (\d[\d, ]*) failed to pass monitoredBarrier",
+    r"\bsrun: error: [^\s:]+: tasks? \[?(\d[\d,-]*)\]?:",
+    rf"^\s*rank\s+: {_NUMBER} \(local_rank: ",
+    rf"\bbut Rank {_NUMBER} is running collective",
+    rf"\bwhile rank {_NUMBER} has inconsistent",
+    rf"\bsame param in process {_NUMBER}",
+    rf"/job:\w{{1,60}}/replica:\d{{1,9}}/task:{_NUMBER}",
 )
 _ROOT_CAUSE = re.compile(r"\bRoot Cause \(first observed failure\)")
 _ENDED_BY_LAUNCHER = re.compile(r"KILLED BY SIGNAL: (?:9|15)\b")
 _PORT = r":\d{1,5}\b"
 _ADDRESS = r"[0-9A-Fa-f:.]{3,45}(?:%\w{1,15})?"
 _HOST = r"([\w.-]{1,253})"
-_PEERS = tuple(
-    re.compile(pattern)
-    for pattern in (
-        # Gloo and c10d; the address after `addr=` is the local end.
-        rf"(?<!addr=)\[({_ADDRESS})\]{_PORT}",
-        rf"\bconnect to \[{_HOST}\]{_PORT}",
-        rf"\b(?:connect to|address of) \({_HOST}, \d+\)",
-        # NCCL
-        r"\b(?:[Cc]onnect to|recv from|send to|peer) ([^\s<>]{1,253})<\d+>",
-        # Open MPI, MPICH, Slurm
-        rf"^\s*(?:[Pp]eer(?: host| hostname)?|[Hh]ostname|Remote host):\s+{_HOST}(?:\s|$)",
-        rf"\bRemote daemon: \S+ on node {_HOST}",
-        rf"\bprocess rank \d+ with PID \d+ on node {_HOST}",
-        rf"\bRUNNING AT {_HOST}",
-        rf"\bsrun: error: {_HOST}: tasks? ",
-        # UCX, libfabric, gRPC, ssh
-        rf"\bdest_addr=({_ADDRESS}){_PORT}",
-        rf"<-> ({_ADDRESS}){_PORT}",
-        rf"\bremote peer \(({_ADDRESS}){_PORT}\)",
-        rf"\bfi_sockaddr_in6?://\[?({_ADDRESS})\]?{_PORT}",
-        rf"\bipv[46]:(?:\[|%5B)?({_ADDRESS})(?:\]|%5D)?{_PORT}",
-        rf"\bssh: connect to host {_HOST} port \d",
-        r"\b[Cc]ould not resolve hostname ([\w.-]{1,253})",
-    )
+_PEERS = (
+    # Gloo and c10d; the address after `addr=` is the local end.
+    rf"(?<!addr=)\[({_ADDRESS})\]{_PORT}",
+    rf"\bconnect to \[{_HOST}\]{_PORT}",
+    rf"\b(?:connect to|address of) \({_HOST}, \d+\)",
+    # NCCL
+    r"\b(?:[Cc]onnect to|recv from|send to|peer) ([^\s<>]{1,253})<\d+>",
+    # Open MPI, MPICH, Slurm
+    rf"^\s*(?:[Pp]eer(?: host| hostname)?|[Hh]ostname|Remote host):\s+{_HOST}(?:\s|$)",
+    rf"\bRemote daemon: \S+ on node {_HOST}",
+    rf"\bprocess rank \d+ with PID \d+ on node {_HOST}",
+    rf"\bRUNNING AT {_HOST}",
+    rf"\bsrun: error: {_HOST}: tasks? ",
+    # UCX, libfabric, gRPC, ssh
+    rf"\bdest_addr=({_ADDRESS}){_PORT}",
+    rf"<-> ({_ADDRESS}){_PORT}",
+    rf"\bremote peer \(({_ADDRESS}){_PORT}\)",
+    rf"\bfi_sockaddr_in6?://\[?({_ADDRESS})\]?{_PORT}",
+    rf"\bipv[46]:(?:\[|%5B)?({_ADDRESS})(?:\]|%5D)?{_PORT}",
+    rf"\bssh: connect to host {_HOST} port \d",
+    r"\b[Cc]ould not resolve hostname ([\w.-]{1,253})",
 )
+
+
+@cache
+def _compile_all(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
+    """Compiled when the first line is judged: most commands judge none, and compiling all takes
+    longer than their other work.
+    """
+    return tuple(map(re.compile, patterns))
+
+
+@cache
+def _compile_long(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
 
 
 @lru_cache(maxsize=8192)
 def named_ranks(line: str) -> tuple[int, ...]:
     """The ranks that have failed or are missing according to this line, each once."""
     found: list[int] = []
-    for pattern in _RANKS:
+    for pattern in _compile_all(_RANKS):
         for match in pattern.finditer(line[:_LONGEST]):
             found += _numbers(match[1])
     return tuple(dict.fromkeys(found))[:_MOST_RANKS]
@@ -103,7 +110,9 @@ def first_by_launcher(lines: tuple[str, ...]) -> tuple[int, ...]:
 @lru_cache(maxsize=8192)
 def named_peers(line: str) -> tuple[str, ...]:
     """The addresses and host names of other nodes in a line, without their ports."""
-    hits = (match for pattern in _PEERS for match in pattern.finditer(line[:_LONGEST]))
+    hits = (
+        match for pattern in _compile_all(_PEERS) for match in pattern.finditer(line[:_LONGEST])
+    )
     found = (match[1].removeprefix("::ffff:").rstrip(".") for match in hits)
     return tuple(dict.fromkeys(name for name in found if name))
 
@@ -120,8 +129,7 @@ def _numbers(text: str) -> list[int]:
     return found
 
 
-_ALONE = re.compile(ALONE)
-_AMONG_OTHERS = re.compile(
+_AMONG_OTHERS = (
     r"\b(?:[Rr]ank|RANK|[Pp]rocess|[Tt]ask)[ :=#]*\d{1,7},? *(?:/|of|out of|from|size:?) *(?:[2-9]|1\d)"
     r"|\b(?:[Ww]orld|WORLD|MPI|COMM_WORLD)[ _-][Ss](?:ize|IZE)[ :=]*(?:is )?(?:[2-9]|1\d)"
 )
@@ -144,23 +152,21 @@ def believes_alone(ranks_lines: Mapping[int, Sequence[str]]) -> bool:
 def lone_line(ranks_lines: Mapping[int, Sequence[str]]) -> str:
     """The first line in which a rank says that it is alone; "" if there is none."""
     lines = (line for rank in sorted(ranks_lines) for line in ranks_lines[rank])
-    return next((line.strip() for line in lines if _ALONE.search(line[:_LONGEST])), "")
+    return next(
+        (line.strip() for line in lines if _compile_long(ALONE).search(line[:_LONGEST])), ""
+    )
 
 
 def _says_alone(lines: Iterable[str]) -> bool:
     short = [line[:_LONGEST] for line in lines]
-    if any(_AMONG_OTHERS.search(line) for line in short):
+    if any(_compile_long(_AMONG_OTHERS).search(line) for line in short):
         return False
-    return any(_ALONE.search(line) for line in short)
+    return any(_compile_long(ALONE).search(line) for line in short)
 
 
 MOST = 4
 """Most explanations of one failure: more would hide the first."""
-_HARMLESS = re.compile(HARMLESS)
-_WARNING = re.compile(WARNING)
-
-
-_OURS = tuple((re.compile(row.pattern), row) for row in MESSAGES)
+_OURS = tuple(row.pattern for row in MESSAGES)
 _of_user: list[tuple[Pattern, Message]] = []
 """Rows of the user, whose patterns are RE2's: they cannot make a search slow."""
 
@@ -218,13 +224,14 @@ def is_warning(line: str) -> bool:
     """Whether a program says in this line that it goes on all the
     same, or what it does just now.
     """
-    return _WARNING.search(line[:_LONGEST]) is not None
+    return _compile_long(WARNING).search(line[:_LONGEST]) is not None
 
 
 @lru_cache(maxsize=4096)
 def _row(line: str) -> Message | None:
     """The first row of the table that matches a line; cached, because many ranks print the same."""
-    if not line or _HARMLESS.search(line):
+    if not line or _compile_long(HARMLESS).search(line):
         return None
     own = next((row for pattern, row in _of_user if pattern.within(line)), None)
-    return own or next((row for pattern, row in _OURS if pattern.search(line)), None)
+    ours = zip(_compile_all(_OURS), MESSAGES, strict=True)
+    return own or next((row for pattern, row in ours if pattern.search(line)), None)

@@ -2,21 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from rankdeck.errors import RankdeckError, UnknownJobError
 from rankdeck.model.job import Job, Launch, Plan
 from rankdeck.model.queue import Partition, QueueJob
 from rankdeck.model.scheduler_node import SchedulerNode
-from rankdeck.schedulers.orders import (
-    JobChange,
-    JobOrder,
-    SchedulerPages,
-    ServiceChange,
-    ServiceOrder,
-)
 from rankdeck.state.jobs import Jobs
-from rankdeck.telemetry.link import Telemetry
+
+if TYPE_CHECKING:
+    from rankdeck.schedulers.orders import (
+        JobChange,
+        JobOrder,
+        SchedulerPages,
+        ServiceChange,
+        ServiceOrder,
+    )
+    from rankdeck.telemetry.link import Telemetry
 
 _Listed = TypeVar("_Listed", bound=QueueJob)
 
@@ -111,19 +113,19 @@ class Queue:
 
     # ---- orders
 
-    async def change_jobs(self, order: JobOrder, agreed: str = "") -> JobChange:
+    async def change_jobs(self, order: "JobOrder", agreed: str = "") -> "JobChange":
         """The command line for an order about jobs, given their present states; it runs
         only if it equals `agreed`, the line that the user agreed to. Raises RankdeckError.
         """
         del order, agreed
         raise cannot_ask("jobs are held, released and queued again on Slurm only")
 
-    async def change_service(self, order: ServiceOrder, agreed: str = "") -> ServiceChange:
+    async def change_service(self, order: "ServiceOrder", agreed: str = "") -> "ServiceChange":
         """Like `change_jobs`, to take nodes out of service or to return them."""
         del order, agreed
         raise cannot_ask("nodes can be drained and resumed on Slurm only")
 
-    async def ask(self, what: str, jobs: Sequence[str] = ()) -> SchedulerPages:
+    async def ask(self, what: str, jobs: Sequence[str] = ()) -> "SchedulerPages":
         """What the scheduler itself says: of a `job`, of the `priority` and `efficiency` of
         jobs, of `shares` and its `controller`. Raises RankdeckError.
         """
@@ -160,7 +162,7 @@ class Queue:
         scheduler. After an error `trouble` says why, and it is tried again.
         """
 
-    async def hear(self, telemetry: Telemetry, jobs: Jobs) -> None:
+    async def hear(self, telemetry: "Telemetry", jobs: Jobs) -> None:
         """Receive telemetry of nodes without a login from inside the user's jobs, until
         cancelled; returns at once if that is impossible.
         """

@@ -277,8 +277,8 @@ def _may_be_a_cause(line: str) -> bool:
 
 def launcher_lines(record: JobRecord) -> list[str]:
     """The last lines of the launchers of all nodes."""
-    seen = [log for log in record.launcher_logs() if log.lines]
+    seen = [log for log in record.launcher_logs() if log.held]
     last_lines = [line for end in record.launchers.values() for line in end.lines]
     return last_lines or [
-        strip_controls(line.text) for log in seen for line in log.lines[-LAST_LINES:]
+        strip_controls(line.text) for log in seen for line in log.newest(LAST_LINES)
     ]

@@ -15,7 +15,14 @@ from rankdeck.model.rank import describe_process_state, exit_status, is_computin
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.ends import End, fill_word_caches, program_in
 from rankdeck.state.own_messages import use_own_messages
-from rankdeck.state.record import EndReport, JobRecord, NodeRecord, last_lines, note_looks
+from rankdeck.state.record import (
+    EndReport,
+    JobRecord,
+    NodeRecord,
+    last_lines,
+    note_looks,
+    read_progress,
+)
 from rankdeck_agent.wire import LAUNCHER
 from rankdeck_agent.wire.job_events import (
     AttemptBegan,
@@ -324,6 +331,7 @@ def _exit_rank(record: JobRecord, node: NodeRecord, event: NodeEvent, said: Rank
     if not well or said.inside is not None:
         use_own_messages()
         fill_word_caches(said.said)
+    read_progress(record, said.rank, event.at)
     _end_rank(record, node, event.at, said.rank, said)
 
 

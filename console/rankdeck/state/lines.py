@@ -10,6 +10,7 @@ from typing import overload
 
 from rankdeck.model.job import LONG_PAUSE, Chunk, Followed, Tail
 from rankdeck.model.safe_text import strip_codes, strip_controls
+from rankdeck.state.kept_lines import LONGEST_RAW, SHOWN, Block, Entry, KeptLines
 from rankdeck.state.live_rows import LiveRows, Row, draws_rows
 
 KEEP_LINES = 10_000
@@ -18,12 +19,8 @@ KEEP_ALL = 56 << 20
 """Most bytes of memory for lines: KEEP_BYTES for one rank,
 KEEP_ALL for all ranks of a job together.
 """
-_ENTRY = 168
-"""Bytes that Python needs for a line in addition to its text."""
-SHOWN = 10_000
-"""Most characters of a line that are shown; the node keeps the whole line."""
-_RAW = 4 * SHOWN
-Entry = tuple[float, str, int, bytes]
+_FEW = 16
+"""Lines that arrive together are split at once up to this number; more when somebody reads them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +61,7 @@ def line_of(rank: int, entry: Entry) -> Line:
     """The line of a stored entry, decoded."""
     at, stream, offset, raw = entry
     text = strip_codes(raw.decode("utf-8", "replace"))
-    cut = len(text) > SHOWN or len(raw) >= _RAW
+    cut = len(text) > SHOWN or len(raw) >= LONGEST_RAW
     return Line(at, rank, stream, offset, text[:SHOWN] + "…" if cut else text, cut)
 
 
@@ -241,9 +238,7 @@ class RankLog:
     def __init__(self, rank: int, keep: int = KEEP_LINES, keep_bytes: int = KEEP_BYTES) -> None:
         self.rank = rank
         self.read = ReadPositions()
-        self._keep, self._keep_bytes = keep, keep_bytes
-        self._entries: deque[Entry] = deque()
-        self._bytes = 0
+        self._kept = KeptLines(keep, keep_bytes)
         self._streams = {name: _Stream(name) for name in ("out", "err")}
         self._gaps: deque[Gap] = deque(maxlen=100)
         self.total = 0
@@ -257,22 +252,38 @@ class RankLog:
 
     @property
     def lines(self) -> Lines:
-        return Lines(self.rank, self._entries)
+        return Lines(self.rank, self._kept.split())
+
+    def newest(self, most: int) -> tuple[Line, ...]:
+        """The newest whole lines, oldest first; faster than a part of `lines`."""
+        return tuple(line_of(self.rank, entry) for entry in self._kept.newest(most))
+
+    @property
+    def held(self) -> int:
+        """Number of lines that are kept; in a flood of output a few more than `lines`."""
+        return len(self._kept)
+
+    def unread(self, number: int) -> tuple[int, list[Entry | Block]]:
+        """What came from line `number` on, as it is kept: lines, and blocks of lines that nobody
+        has read yet. Before it the number of lines that were dropped.
+        """
+        first = self.total - len(self._kept)
+        return max(first - number, 0), self._kept.after(max(number - first, 0))
 
     @property
     def first(self) -> int:
         """The number of `lines[0]`, from 0; older lines were dropped."""
-        return self.total - len(self._entries)
+        return self.total - len(self._kept.split())
 
     def entries(self, number: int, most: int) -> list[Entry]:
         """At most `most` undecoded lines from line `number` on;
         faster for readers of many lines.
         """
-        begin = max(number - self.first, 0)
-        end = min(begin + most, len(self._entries))
-        if begin < len(self._entries) // 2:
-            return list(islice(self._entries, begin, end))
-        return [self._entries[at] for at in range(begin, end)]
+        begin, entries = max(number - self.first, 0), self._kept.split()
+        end = min(begin + most, len(entries))
+        if begin < len(entries) // 2:
+            return list(islice(entries, begin, end))
+        return [entries[at] for at in range(begin, end)]
 
     @property
     def partial(self) -> Line | None:
@@ -321,16 +332,17 @@ class RankLog:
             return self._last_told
         if partial is not None:
             return strip_controls(partial.text)
-        return strip_controls(self.lines[-1].text) if self._entries else ""
+        return "".join(strip_controls(line.text) for line in self.newest(1))
 
     @property
     def late_by(self) -> float:
         """Seconds by which the newest line here is older than the newest on the node;
         0 if no output is missing.
         """
-        if not self.read.behind or self.heard is None or not self._entries:
+        newest = self._kept.newest(1)
+        if not self.read.behind or self.heard is None or not newest:
             return 0.0
-        return max(self.heard - self._entries[-1][0], 0.0)
+        return max(self.heard - newest[0][0], 0.0)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -359,11 +371,11 @@ class RankLog:
         self._hear(new.at)
         if not self.read.behind:
             self._last_told = ""
-        kept, total = len(self._entries), self.total
+        kept, total = len(self._kept), self.total
         self._split(stream, new)
         # A reader that prints every line may be a quarter behind, and must
         # also get all lines of this chunk.
-        self._trim(self.total - total + kept // 4)
+        self._kept.trim(self.total - total + kept // 4)
         return new
 
     def tell(self, tail: Tail) -> None:
@@ -385,9 +397,9 @@ class RankLog:
 
     def _clear(self) -> None:
         self.rewinds = self.read.rewinds
-        self._entries.clear()
+        self._kept.clear()
         self._gaps.clear()
-        self._bytes = self.total = 0
+        self.total = 0
         self._streams = {
             name: _Stream(name, counted=old.counted) for name, old in self._streams.items()
         }
@@ -408,11 +420,16 @@ class RankLog:
             stream.open_offset = new.offset
         if stream.live is None and draws_rows(new.data):
             shown = visible_line(stream.open)
-            stream.live = LiveRows(Row(stream.open_at or new.at, stream.open_offset, shown), _RAW)
+            stream.live = LiveRows(
+                Row(stream.open_at or new.at, stream.open_offset, shown), LONGEST_RAW
+            )
         if stream.live is not None:
             self._draw(stream, stream.live, new)
             return
         returns = b"\r" in new.data or stream.rewritten
+        if not returns and new.data.count(b"\n") > _FEW and len(stream.open) < LONGEST_RAW:
+            self._keep_block(stream, new)
+            return
         *ended, last = new.data.split(b"\n")
         begin = new.offset
         for piece in ended:
@@ -422,6 +439,18 @@ class RankLog:
             stream.open, stream.open_offset, stream.rewritten = b"", begin, False
         if last:
             self._begin(stream, last, new.at)
+
+    def _keep_block(self, stream: _Stream, new: Chunk) -> None:
+        """Keep the lines that end in these bytes as they came."""
+        end = new.data.rindex(b"\n") + 1
+        data = stream.open + new.data[:end]
+        count = data.count(b"\n")
+        self._kept.append_block(Block(new.at, stream.name, stream.open_offset, data, count))
+        self.total += count
+        stream.lines += count
+        stream.open, stream.open_offset = b"", new.offset + end
+        if end < len(new.data):
+            self._begin(stream, new.data[end:], new.at)
 
     def _draw(self, stream: _Stream, live: LiveRows, new: Chunk) -> None:
         """Take new bytes of a program that draws several rows anew."""
@@ -438,23 +467,13 @@ class RankLog:
         stream.open_at = at
         if stream.rewritten or b"\r" in data:
             stream.rewritten = True
-            shown = visible_line(stream.open + data)[:_RAW]
+            shown = visible_line(stream.open + data)[:LONGEST_RAW]
             # Whether the next bytes end this line or write over it is not known yet.
             stream.open = shown + b"\r" if data.endswith(b"\r") else shown
-        elif len(stream.open) < _RAW:
-            stream.open = (stream.open + data)[:_RAW]
+        elif len(stream.open) < LONGEST_RAW:
+            stream.open = (stream.open + data)[:LONGEST_RAW]
 
     def _append(self, stream: _Stream, at: float, raw: bytes) -> None:
-        raw = raw[:_RAW]
-        self._entries.append((at, stream.name, stream.open_offset, raw))
-        self._bytes += len(raw) + _ENTRY
+        self._kept.append(at, stream.name, stream.open_offset, raw)
         self.total += 1
         stream.lines += 1
-
-    def _trim(self, least: int) -> None:
-        entries = self._entries
-        least = max(least, 1)
-        while len(entries) > least and (
-            len(entries) > self._keep or self._bytes > self._keep_bytes
-        ):
-            self._bytes -= len(entries.popleft()[3]) + _ENTRY

@@ -36,6 +36,9 @@ _LOOK = 0.2
 it is known which rank reports it.
 """
 _LOOK_LINES = 8
+"""Lines of which a search reads the newest."""
+_FLOOD_LOOK = 0.1
+"""Seconds between two searches while more than _LOOK_LINES lines come in between."""
 _MOST_NOTES = 200
 _MORE_NOTES = "there were more sentences: left out"
 
@@ -213,11 +216,23 @@ def note_output(record: JobRecord, rank: int, at: float) -> None:
     if rank == LAUNCHER or record.over:
         return
     record.mark("output", at)
+    # Patterns are slow: they are not searched for all the time.
+    if abs(at - record.read_at) >= _pause(record, rank):
+        read_progress(record, rank, at)
+
+
+def _pause(record: JobRecord, rank: int) -> float:
+    """Seconds between two searches of the output of this rank."""
+    if record.reader is None or record.reader.rank is None:
+        return _LOOK
+    floods = record.log("", rank).total - record.read_lines > _LOOK_LINES
+    return _FLOOD_LOOK if floods else 0.0
+
+
+def read_progress(record: JobRecord, rank: int, at: float) -> None:
+    """Read the newest lines of a rank for progress, unless another rank reports it."""
     reader = record.reader
     if reader is None or (reader.rank is not None and reader.rank != rank):
-        return
-    # Until it is known which rank reports, search only a few times a second: patterns are slow.
-    if reader.rank is None and abs(at - record.read_at) < _LOOK:
         return
     record.read_at = at
     for text, when in _newest(record, rank, at):
@@ -231,10 +246,10 @@ def _newest(record: JobRecord, rank: int, at: float) -> list[tuple[str, float]]:
     """
     log = record.log("", rank)
     before = record.read_lines if record.read_lines <= log.total else 0
-    fresh = min(log.total - before, _LOOK_LINES, len(log.lines))
+    fresh = min(log.total - before, _LOOK_LINES)
     record.read_lines = log.total
-    if fresh:
-        return [(line.text, line.at) for line in log.lines[-fresh:]]
+    if fresh and log.held:
+        return [(line.text, line.at) for line in log.newest(fresh)]
     if bar := log.bar:
         return [(bar.text, bar.at)]
     return [(log.last, at)] if log.partial is None else []
@@ -283,7 +298,7 @@ def restored_record(job: Job) -> JobRecord:
 
 def last_lines(log: RankLog) -> tuple[str, ...]:
     """The newest known lines of a log, including one without a line end."""
-    lines = [line.text for line in log.lines[-LAST_LINES:]]
+    lines = [line.text for line in log.newest(LAST_LINES)]
     if partial := log.partial:
         lines = [*lines, partial.text][-LAST_LINES:]
     if lines:

@@ -138,7 +138,7 @@ def test_what_a_rank_says_tells_more_than_that_it_stops() -> None:
 
 def test_where_lines_were_let_go_a_rank_does_not_seem_to_end() -> None:
     logs = logs_of({0: COMMON, 1: [*COMMON, "barrier"]})
-    logs[0]._keep = 2
+    logs[0]._kept._most = 2
     comparison = Comparison((0, 1), logs)
     comparison.update(2)
     write(logs[0], [(5.0, "x"), (6.0, "y"), (7.0, "z")])

@@ -317,7 +317,7 @@ class ProcessesScreen(SortedScreen):
         """The newest step of this rank and the seconds per step, from the
         lines on this machine; None: not known.
         """
-        newest = self.console.need_session().jobs.log(self._job_id, rank).lines[-PACED:]
+        newest = self.console.need_session().jobs.log(self._job_id, rank).newest(PACED)
         found = step_pace((line.at, line.text) for line in newest)
         if found[0] is None:
             state = self.console.need_session().jobs.job(self._job_id).ranks
