@@ -90,16 +90,17 @@ def pair_script(
     nodes: Sequence[str] = ("", ""),
     *,
     pods: bool = False,
+    patience: float = 1.0,
 ) -> str:
     """The shell script of both ranks; `waits`: parts of a client's
-    error message when nobody listens.
+    error message when nobody listens; it tries `patience` times as often as usual then.
 
     Each rank takes the part of its node in `nodes`: a scheduler may number the ranks in any order.
     """
     words = (*waits, *_UNRESOLVED) if pods else waits
     values = {
         "WAITS": "|".join(f"*{quote(word)}*" for word in words) or "''",
-        "TRIES": str(_POD_WAITS if pods else _WAITS),
+        "TRIES": str(round((_POD_WAITS if pods else _WAITS) * patience)),
         "FIRST": quote(nodes[0] or "-"),
         "SECOND": quote(nodes[1] or "-"),
     }
@@ -307,7 +308,13 @@ def spec_of(work: Work, setup: Setup) -> JobSpec:
     commands = recipe.commands(_where(work, setup, 0))
     if commands.server:
         steps = _steps(work, recipe, setup)
-        body = pair_script(steps, commands.waits, work.nodes, pods=setup.pods)
+        body = pair_script(
+            steps,
+            commands.waits,
+            work.nodes,
+            pods=setup.pods,
+            patience=setup.cluster.access.patience,
+        )
         commands = replace(
             commands, launch=Launch.PLAIN, argv=("sh", f"{RUN_TOKEN}/{FILE}"), files={FILE: body}
         )
@@ -402,7 +409,8 @@ def _where(work: Work, setup: Setup, number: int) -> Endpoints:
 
 
 def _steps(work: Work, recipe: Recipe, setup: Setup) -> list[Step]:
-    limit = PATIENCE * measurement_seconds(recipe, setup) + _LIMIT
+    usual = PATIENCE * measurement_seconds(recipe, setup) + _LIMIT
+    limit = usual * setup.cluster.access.patience
     steps: list[Step] = []
     for number, (sender, *_) in enumerate(work.runs):
         commands = recipe.commands(_where(work, setup, number))

@@ -25,7 +25,7 @@ from rankdeck.preflight.facts import NodeFacts
 from rankdeck.preflight.findings import Finding, TellFinding, group_nodes, make_finding
 from rankdeck.preflight.job_context import JobContext
 from rankdeck.preflight.job_needs import modules_of, programs_of
-from rankdeck.preflight.run import LIVES, Check, Tools, all_unreachable, ask_facts
+from rankdeck.preflight.run import Check, Tools, all_unreachable, ask_facts
 from rankdeck.python_releases import python_refusal
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import Way, asks_here, limit_time, on_each
@@ -426,7 +426,6 @@ def _request(cluster: Cluster, node: Node | None) -> dict[str, object]:
     tools = list_tools()
     simulated = "gpu" in cluster.simulate
     return {
-        "seconds": LIVES,
         "path": cluster.environment.get("PATH", ""),
         "programs": [name for tool in tools for name in tool.programs],
         "versions": ["mpirun", *(one.program for one in _runtimes() if one.tells_version)],
@@ -448,7 +447,6 @@ async def lacking_tools(tools: Tools, specs: Sequence[JobSpec]) -> dict[str, str
     nodes = {one.file: names for one in specs if (names := _nodes_of(tools, one))}
     placed = [spec for spec in specs if spec.file in nodes]
     asked = {
-        "seconds": LIVES,
         "path": tools.cluster.environment.get("PATH", ""),
         "programs": sorted({name for spec in placed for name in programs_of(spec)}),
         "modules": sorted({name for spec in placed for name in modules_of(spec)}),

@@ -203,8 +203,10 @@ async def run_all_checks(
 async def ask_facts(agents: Agents, node: str, question: Mapping[str, object]) -> NodeFacts:
     """Ask one node and end the dialogue; raises NodeError."""
     async with agents.dialogue(node, ("preflight",)) as talk:
+        lives = {"seconds": LIVES, "patience": agents.patience}
         asked = time.time()
-        return node_facts(await talk.ask(question, FACTS_LIMIT), asked, time.time())
+        raw = await talk.ask({**lives, **question}, FACTS_LIMIT)
+        return node_facts(raw, asked, time.time())
 
 
 async def find_mpi(means: Tools, spec: JobSpec) -> None:
@@ -218,7 +220,7 @@ async def find_mpi(means: Tools, spec: JobSpec) -> None:
     if (node, path) in means.versions:
         return
     search = {**means.cluster.environment, **spec.env}.get("PATH", "")
-    question = {"seconds": LIVES, "path": search, "versions": [path]}
+    question = {"path": search, "versions": [path]}
     try:
         facts = await ask_facts(means.agents, node, question)
     except NodeError:
@@ -241,7 +243,6 @@ async def _ask_scheduler(means: Tools, plan: Plan) -> list[Finding]:
             # A launch logs in there: a login node that does not answer takes no job.
             login, program = plan.nodes[0].node, backend.can.submits_with
             asked = {
-                "seconds": LIVES,
                 "path": means.cluster.environment.get("PATH", ""),
                 "programs": [program] if program else [],
             }
@@ -351,6 +352,7 @@ class _Run:
         return {
             "token": self._token,
             "seconds": LIVES,
+            "patience": self._means.cluster.access.patience,
             "base": "" if "${" in spec.workdir else spec.workdir,
             "path": env.get("PATH", ""),
             "programs": programs_of(spec),
