@@ -652,3 +652,22 @@ def test_a_rank_is_not_shown_to_end_before_it_began_when_a_clock_is_set_back():
     (shape,) = [one for one in job_shape(job)["ranks"] if one["rank"] == 0]
     assert (shape["started"], shape["ended"]) == (500.0, 500.0)
     assert job.ranks[0].ended == 20.0  # who failed first goes by what the nodes wrote
+
+
+@pytest.mark.parametrize("aborted", [False, True])
+def test_a_node_that_was_restarted_is_the_cause_and_says_so(aborted: bool):
+    feed = Feed()
+    feed.start_all()
+    if aborted:
+        feed.made("n2", "lost", 9.0, why="no route", heard=4.8)
+        feed.tell("n1", "cancel", 12.0, grace=1, by="abort")
+        feed.exit(0, None, 15, at=12.1)
+        feed.exit(1, None, 15, at=12.1)
+        feed.made("n2", "connected", 33.0)
+    feed.tell("n2", "gone", 35.0, text="restarted", last=4.5, restarted=True)
+    feed.close()
+
+    first = feed.job.first_failure
+    assert (first.what, first.node, first.at) == ("node", "n2", 4.5)
+    assert first.sentence.startswith("node n2, was restarted while the job ran")
+    assert "was restarted" in first.explained[0].means
