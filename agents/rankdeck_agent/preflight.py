@@ -22,6 +22,7 @@ from typing import Any, Callable, Optional, TypeVar, cast
 from rankdeck_agent.files import agent_state_folder
 from rankdeck_agent.image import FAR_SETTLED, TooSlowError, file_digest, request_rows
 from rankdeck_agent.logout import judge_logout, logout_facts
+from rankdeck_agent.rdma_gids import list_rdma_ports
 from rankdeck_agent.text import parse_json_table, plain_line, print_complaint, print_json_line
 
 PAYLOAD = 32 << 10
@@ -380,6 +381,7 @@ def gather_machine_facts(limit: float) -> Facts:
         "cores": len(os.sched_getaffinity(0)),
         "memlock": None if soft == resource.RLIM_INFINITY else soft,
         "interfaces": list_interfaces(),
+        "rdma": list_rdma_ports(),
         "spaces": {
             "run": _space(agent_state_folder()),
             "tmp": _space(Path("/tmp")),

@@ -31,7 +31,7 @@ from rankdeck.acceptance.planning import (
     plan_run,
     rails_of,
 )
-from rankdeck.acceptance.recipe import HardwareFacts
+from rankdeck.acceptance.recipe import Endpoints, HardwareFacts
 from rankdeck.acceptance.recipes import node_program_text
 from rankdeck.acceptance.recipes.facts import cpu_heat, nccl
 from rankdeck.acceptance.run import Request, RunPlan, acceptance_plan_json, read_plan
@@ -765,3 +765,19 @@ def test_the_script_of_a_pair_waits_as_long_as_the_cluster_file_says() -> None:
     tries = [int(re.search(r"\$tries -lt (\d+)", script(n))[1]) for n in (1.0, 10.0)]
     assert limits[1] == 10 * limits[0] > 0
     assert tries[1] == 10 * tries[0] > 0
+
+
+def test_perftest_gives_a_slow_node_longer_for_an_acknowledgement() -> None:
+    recipe = find_recipe("ib_write_bw")
+
+    def options(patience: float) -> list[tuple[str, ...]]:
+        commands = recipe.commands(Endpoints(nodes=("n1", "n2"), patience=patience))
+        return [
+            words[at : at + 2]
+            for words in (commands.argv, commands.server)
+            for at, word in enumerate(words)
+            if word == "-u"
+        ]
+
+    assert options(1.0) == []
+    assert options(10.0) == [("-u", "18")] * 2

@@ -404,6 +404,7 @@ def _where(work: Work, setup: Setup, number: int) -> Endpoints:
         devices=devices,
         port=port,
         seconds=ceil(setup.seconds),
+        patience=setup.cluster.access.patience,
         ranks_per_node=recipe_ranks_per_node(find_recipe(work.recipe), work, setup),
     )
 

@@ -18,7 +18,7 @@ from rankdeck.images.bring import local_image, wanted_by
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Launch, Plan
 from rankdeck.model.nodeset import fold_nodes
-from rankdeck.preflight import check_network, checks
+from rankdeck.preflight import check_network, check_rdma, checks
 from rankdeck.preflight.check_network import foreign_host, listens_on, meeting_place
 from rankdeck.preflight.checks import found_mpi
 from rankdeck.preflight.facts import NodeFacts, node_facts
@@ -71,6 +71,7 @@ CHECKS = (
     Check("names", "the names resolve", checks.check_host_names),
     Check("meeting", "the ranks can find rank 0", check_network.check_host),
     Check("gpu", "the GPUs are there and free", checks.check_gpus),
+    Check("gid", "the GID index means the same on all nodes", check_rdma.check_gids),
     Check("memlock", "enough memory may be locked", checks.check_memlock),
     Check("shm", "enough shared memory", checks.shared_memory),
     Check("space", "enough disk space", checks.check_space),
@@ -91,6 +92,7 @@ def concerned_checks(case: JobContext) -> Mapping[str, bool]:
         "meeting": bool(meeting_place(case.layout).host),
         "names": needs_names(spec),
         "gpu": any(f.gpus is not None for _, f in case.answered) and any(n.gpus for n in nodes),
+        "gid": bool(check_rdma.chosen_gids(case) and any(f.rdma for _, f in case.answered)),
         "memlock": any(node.rdma for node in nodes),
         "health": bool(case.health),
         "logout": any(f.logout for _, f in case.answered),
