@@ -781,3 +781,12 @@ def test_perftest_gives_a_slow_node_longer_for_an_acknowledgement() -> None:
 
     assert options(1.0) == []
     assert options(10.0) == [("-u", "18")] * 2
+
+
+def test_a_latency_is_measured_as_long_as_it_is_asked_for() -> None:
+    def words(seconds: int) -> tuple[str, ...]:
+        where = Endpoints(nodes=("n1", "n2"), seconds=seconds)
+        return find_recipe("ib_read_lat").commands(where).argv[:3]
+
+    assert words(0) == ("ib_read_lat", "-n", "5000")
+    assert words(7) == ("ib_read_lat", "-D", "7")
