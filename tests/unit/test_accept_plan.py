@@ -762,7 +762,7 @@ def test_the_script_of_a_pair_waits_as_long_as_the_cluster_file_says() -> None:
     limits = [
         float(re.search(r"^    ask 0 (\d+)", script(n), re.MULTILINE)[1]) for n in (1.0, 10.0)
     ]
-    tries = [int(re.search(r"\$tries -lt (\d+)", script(n))[1]) for n in (1.0, 10.0)]
+    tries = [int(re.search(r"first\)\) -lt (\d+)", script(n))[1]) for n in (1.0, 10.0)]
     assert limits[1] == 10 * limits[0] > 0
     assert tries[1] == 10 * tries[0] > 0
 
