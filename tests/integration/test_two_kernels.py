@@ -66,6 +66,7 @@ LONG = {
     "launch": "plain",
     "nodes": 2,
     "ranks_per_node": 1,
+    "abort": True,
     "command": ["sh", "-c", "echo begun on $(hostname); while :; do sleep 5; done"],
 }
 
