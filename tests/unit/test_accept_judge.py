@@ -328,6 +328,17 @@ def test_two_nodes_are_judged_by_their_two_directions() -> None:
     assert "swap cable or port" in bad.verdicts[0].sentence
 
 
+@pytest.mark.parametrize(("back", "said"), [(9.0, "alike and slow"), (1.0, "not alike")])
+def test_slow_paths_are_called_alike_only_if_they_are(back: float, said: str) -> None:
+    expected = ExpectedResult(ceiling=940.0, of="TCP over a 1 Gb/s link carries", factor=0.95)
+    runs = directed({("n1", "n2"): 10.0, ("n2", "n1"): back})
+
+    judged = judge_measurements(runs, replace(MEGABITS, expected=expected))
+
+    (told,) = [one for one in judged.verdicts if one.kind is Kind.CONFIGURATION]
+    assert said in told.sentence
+
+
 NOISY, CLEAR = (2.0, 8.0, 19.0, 31.0), (30.0, 31.0, 30.0, 31.0)
 
 

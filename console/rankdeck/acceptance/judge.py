@@ -442,13 +442,15 @@ def _configuration(facts: SortedPairs) -> tuple[Verdict, ...]:
     if expected is None or best.median >= expected.fair * expected.factor * expected.ceiling:
         return ()
     share = f"{best.median / expected.ceiling:.0%}".replace("%", " %")
+    speeds = [speed for speed in facts.speeds.values() if speed]
+    alike = "alike and slow" if min(speeds) > max(speeds) / 2 else "slow, though not alike"
     return (
         Verdict(
             kind=Kind.CONFIGURATION,
             subject="all",
             answer=Answer.SLOW,
             sentence=(
-                f"all {best.count} paths are alike and slow, {facts.shown(best.median)}, {share} of"
+                f"all {best.count} paths are {alike}, {facts.shown(best.median)}, {share} of"
                 f" the {significant_figures(expected.ceiling)} that {expected.of}: configuration,"
                 " not a node; look at MTU, interface, GPU direct, and whether RDMA is used"
             ),
