@@ -75,7 +75,8 @@ def test_the_queue_pairs_of_a_running_job_are_told_by_rank(
 
     (one,), (other,) = pairs[0], pairs[1]
     assert {one["device"], other["device"]} == {"rxe0"}
-    assert (one["kind"], one["state"]) == (other["kind"], other["state"]) == ("RC", "RTS")
+    # The first only receives: perftest leaves it ready to receive.
+    assert [(end["kind"], end["state"]) for end in (one, other)] == [("RC", "RTR"), ("RC", "RTS")]
     assert (one["remote"], other["remote"]) == (other["number"], one["number"])
 
 
@@ -87,5 +88,5 @@ def pairs_of(lab: RdmaLab, file: str, job: str) -> dict[int, list[dict[str, Any]
 
 
 def is_connected(pairs: Mapping[int, list[dict[str, Any]]]) -> bool:
-    """Whether both ranks hold one that is ready to send."""
-    return all(any(one["state"] == "RTS" for one in pairs.get(rank, [])) for rank in (0, 1))
+    """Whether both ranks hold one that knows its other end."""
+    return all(any(one["remote"] for one in pairs.get(rank, [])) for rank in (0, 1))
