@@ -76,7 +76,7 @@ thorough: dev
 rdma: export RANKDECK_RDMA_LAB := 1
 rdma: dev
 	tests/support/packages.sh
-	$(PYTEST) -rs $(EXTRA_PYTEST) tests/integration/test_rdma_{page,ports}.py tests/integration/test_two_kernels.py
+	$(PYTEST) -rs $(EXTRA_PYTEST) tests/integration/test_rdma_*.py tests/integration/test_two_kernels.py
 
 # Two processes a core: some of these wait, and each process loads the same modules: none of what starts real programs.
 fast: dev

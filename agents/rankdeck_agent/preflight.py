@@ -22,6 +22,7 @@ from typing import Any, Callable, Optional, TypeVar, cast
 from rankdeck_agent.files import agent_state_folder
 from rankdeck_agent.image import FAR_SETTLED, TooSlowError, file_digest, request_rows
 from rankdeck_agent.logout import judge_logout, logout_facts
+from rankdeck_agent.rdma_gids import list_rdma_ports
 from rankdeck_agent.text import parse_json_table, plain_line, print_complaint, print_json_line
 
 PAYLOAD = 32 << 10
@@ -90,8 +91,8 @@ def port_trouble(port: int) -> str:
 class Listener:
     """Listens on a free port until the process ends; answers peers that know the token."""
 
-    def __init__(self, token: str) -> None:
-        self._token = token.encode()
+    def __init__(self, token: str, patience: float = 1.0) -> None:
+        self._token, self._limit = token.encode(), 2 * CONNECT_LIMIT * patience
         self._socket = _listening()
         self.port: int = self._socket.getsockname()[1]
         threading.Thread(target=self._serve, daemon=True).start()
@@ -107,7 +108,7 @@ class Listener:
     def _answer(self, peer: socket.socket) -> None:
         try:
             with peer:
-                peer.settimeout(2 * CONNECT_LIMIT)
+                peer.settimeout(self._limit)
                 received = _exactly(peer, len(self._token))
                 if hmac.compare_digest(received, self._token):
                     _exactly(peer, PAYLOAD)
@@ -147,27 +148,29 @@ def _exactly(peer: socket.socket, size: int) -> bytes:
     return data
 
 
-def try_connection(token: str, host: str, port: int) -> dict[str, str]:
+def try_connection(
+    token: str, host: str, port: int, limit: float = CONNECT_LIMIT
+) -> dict[str, str]:
     """One attempt to reach a Listener: `error` ("" if all bytes arrived), `local`
     (our address), `stage` (connect or data).
     """
     try:
-        peer = socket.create_connection((host, port), CONNECT_LIMIT)
+        peer = socket.create_connection((host, port), limit)
     except OSError as error:
-        return {"error": _why(error), "local": "", "stage": "connect"}
+        return {"error": _why(error, limit), "local": "", "stage": "connect"}
     with peer:
         local = str(peer.getsockname()[0])
         try:
             peer.sendall(token.encode() + bytes(PAYLOAD))
             _exactly(peer, len(_DONE))
         except OSError as error:
-            return {"error": _why(error), "local": local, "stage": "data"}
+            return {"error": _why(error, limit), "local": local, "stage": "data"}
     return {"error": "", "local": local, "stage": ""}
 
 
-def _why(error: OSError) -> str:
+def _why(error: OSError, limit: float) -> str:
     if isinstance(error, (TimeoutError, socket.timeout)):
-        return f"no answer within {CONNECT_LIMIT:g} s"
+        return f"no answer within {limit:g} s"
     return plain_line(error.strerror or str(error))
 
 
@@ -200,6 +203,8 @@ def side_by_side(work: Callable[[T], Any], items: Iterable[T], limit: float) -> 
     return list(found)
 
 
+_FACTS_LIMIT = 15.0
+_MOST_PATIENCE = 100.0
 _PROGRAM_LIMIT = 4.0
 _DIGEST_LIMIT = 1.0
 _RESOLVE_LIMIT = 2.0
@@ -215,20 +220,29 @@ _FIND = (
 Facts = dict[str, Any]
 
 
+def read_patience(request: Mapping[str, Any]) -> float:
+    """By how much longer than usual everything may take: `patience` of the request; else 1."""
+    asked = request.get("patience")
+    if not isinstance(asked, (int, float)) or not 1.0 <= asked <= _MOST_PATIENCE:
+        return 1.0
+    return float(asked)
+
+
 def gather_facts(request: Mapping[str, Any]) -> Facts:
     """All facts; what could not be read is missing or has an `error`.
 
-    Keys of the request: base, path, programs, modules, versions, images, hosts, port and gpus.
+    Keys of the request: base, path, programs, modules, versions, images, hosts, port, gpus and
+    patience, by which all limits are multiplied.
     """
     base = Path.home() / Path(str(request.get("base") or "~")).expanduser()
     path = str(request.get("path") or "") or None
     asked = _RequestedFacts(request, base, path)
     jobs = (
         *(asked.programs, asked.modules, asked.versions),
-        *(asked.images, asked.names, asked.gpus, gather_machine_facts),
+        *(asked.images, asked.names, asked.gpus, asked.machine),
     )
     found: Facts = {}
-    for facts in side_by_side(lambda job: job(), jobs, 15.0):
+    for facts in side_by_side(lambda job: job(), jobs, _FACTS_LIMIT * read_patience(request)):
         found.update(facts or {})
 
     port = int(request.get("port") or 0)
@@ -245,6 +259,7 @@ class _RequestedFacts:
 
     def __init__(self, request: Mapping[str, Any], base: Path, path: Optional[str]) -> None:
         self._request, self._base, self._path = request, base, path
+        self._patience = read_patience(request)
 
     def _words(self, key: str) -> list[str]:
         found = self._request.get(key)
@@ -303,7 +318,7 @@ class _RequestedFacts:
         found: Facts = {}
         for python, names in wanted.items():
             path = self._find(python)
-            head, *there = _first_line([path, "-c", _FIND, *names]).split() if path else [""]
+            head, *there = self._say(path, "-c", _FIND, *names).split() if path else [""]
             if head == _FOUND:
                 found.update({f"{python} {name}": name in there for name in names})
         return {"modules": found}
@@ -314,8 +329,11 @@ class _RequestedFacts:
         found: Facts = {}
         for name in names:
             path = self._find(name)
-            found[name] = _first_line([path, "--version"]) if path else ""
+            found[name] = self._say(path, "--version") if path else ""
         return {"versions": found}
+
+    def _say(self, *argv: str) -> str:
+        return _first_line(argv, _PROGRAM_LIMIT * self._patience)
 
     def images(self) -> Facts:
         """The rows of the images; see `image.look`."""
@@ -325,14 +343,20 @@ class _RequestedFacts:
         """Host name -> its addresses or an error; `own`: the same for this node's name."""
         hosts = self._words("hosts")
         own = socket.gethostname()
-        found = side_by_side(_resolved, [*hosts, own], _RESOLVE_LIMIT)
-        late = {"error": f"no answer within {_RESOLVE_LIMIT:g} s"}
+        limit = _RESOLVE_LIMIT * self._patience
+        found = side_by_side(_resolved, [*hosts, own], limit)
+        late = {"error": f"no answer within {limit:g} s"}
         rows = [row or late for row in found]
         return {"names": dict(zip(hosts, rows)), "own": {"name": plain_line(own), **rows[-1]}}
 
     def gpus(self) -> Facts:
         """GPUs and the processes on them, if the request asks for them."""
-        return {"gpus": _gpus()} if self._request.get("gpus") else {}
+        limit = _PROGRAM_LIMIT * self._patience
+        return {"gpus": _gpus(limit)} if self._request.get("gpus") else {}
+
+    def machine(self) -> Facts:
+        """The facts that do not depend on the request."""
+        return gather_machine_facts(_PROGRAM_LIMIT * self._patience)
 
 
 def _expanded(name: str) -> list[str]:
@@ -349,20 +373,21 @@ def _resolved(name: str) -> Facts:
         return {"error": plain_line(getattr(error, "strerror", "") or str(error))}
 
 
-def gather_machine_facts() -> Facts:
-    """The facts that do not depend on the request."""
+def gather_machine_facts(limit: float) -> Facts:
+    """What this machine has; `limit`: the seconds that a program may take for its answer."""
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     return {
         "machine": platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "memlock": None if soft == resource.RLIM_INFINITY else soft,
         "interfaces": list_interfaces(),
+        "rdma": list_rdma_ports(),
         "spaces": {
             "run": _space(agent_state_folder()),
             "tmp": _space(Path("/tmp")),
             "shm": _space(Path("/dev/shm")),
         },
-        "userns": _first_line(["unshare", "-U", "true"], "yes"),
+        "userns": _first_line(["unshare", "-U", "true"], limit, "yes"),
         "fuse": os.access("/dev/fuse", os.R_OK | os.W_OK),
         "logout": judge_logout(logout_facts()).ends,
     }
@@ -386,7 +411,7 @@ def _space(path: Path) -> Facts:
     }
 
 
-def _first_line(argv: list[str], silent: str = "") -> str:
+def _first_line(argv: Sequence[str], limit: float, silent: str = "") -> str:
     """The first line that a program prints; `silent` if it succeeds
     without output, "" if it fails.
     """
@@ -395,7 +420,7 @@ def _first_line(argv: list[str], silent: str = "") -> str:
             argv,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            timeout=_PROGRAM_LIMIT,
+            timeout=limit,
             check=False,
             stdin=subprocess.DEVNULL,
         )
@@ -405,13 +430,13 @@ def _first_line(argv: list[str], silent: str = "") -> str:
     return plain_line(lines[0]) if lines else silent if done.returncode == 0 else ""
 
 
-def _gpus() -> Facts:
+def _gpus(limit: float) -> Facts:
     """`rows`, the GPUs according to nvidia-smi, and `users`, the
     processes on them; or an `error`.
     """
     try:
-        rows = _table(_GPU, "--query-gpu")
-        users = _table(_USERS, "--query-compute-apps")
+        rows = _table(_GPU, "--query-gpu", limit)
+        users = _table(_USERS, "--query-compute-apps", limit)
     except FileNotFoundError:
         return {"error": "no nvidia-smi here"}
     except (OSError, subprocess.SubprocessError) as error:
@@ -420,13 +445,13 @@ def _gpus() -> Facts:
     return {"rows": rows, "users": users}
 
 
-def _table(fields: str, question: str) -> list[Facts]:
+def _table(fields: str, question: str, limit: float) -> list[Facts]:
     argv = ["nvidia-smi", f"{question}={fields}", "--format=csv,noheader,nounits"]
     done = subprocess.run(
         argv,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        timeout=_PROGRAM_LIMIT,
+        timeout=limit,
         check=True,
         stdin=subprocess.DEVNULL,
     )
@@ -440,7 +465,7 @@ def _table(fields: str, question: str) -> list[Facts]:
 
 
 _LONGEST = 4 << 20
-_MOST_SECONDS = 60
+_MOST_SECONDS = 6000
 _ROUND_LIMIT = 8.0
 
 
@@ -452,15 +477,17 @@ def main() -> int:
     if request is None:
         return print_complaint("rankdeck: preflight needs a request as JSON on stdin", 2)
     # End soon if the console is gone, so that nobody has to clean up.
-    signal.alarm(max(1, min(int(request.get("seconds") or 20), _MOST_SECONDS)))
+    patience = read_patience(request)
+    lives = int(request.get("seconds") or 20) * patience
+    signal.alarm(max(1, min(round(lives), _MOST_SECONDS)))
 
     token = str(request.get("token") or "")
-    listen = Listener(token).port if len(token) >= 16 else 0
+    listen = Listener(token, patience).port if len(token) >= 16 else 0
     print_json_line({**gather_facts(request), "listen": listen})
 
     order = _read_request()
     if order is not None:
-        print_json_line({"connected": _connect(token, order.get("connect"))})
+        print_json_line({"connected": _connect(token, order.get("connect"), patience)})
         sys.stdin.buffer.read(1)
     return 0
 
@@ -470,9 +497,10 @@ def _read_request() -> Any:  # noqa: ANN401 - decoded JSON
     return parse_json_table(line.decode("utf-8", "replace")) if line else None
 
 
-def _connect(token: str, targets: object) -> dict[str, Any]:
+def _connect(token: str, targets: object, patience: float) -> dict[str, Any]:
     rows = cast("list[Any]", targets) if isinstance(targets, list) else []
     asked = [(str(name), str(host), int(port)) for name, host, port in rows]
-    found = side_by_side(lambda row: try_connection(token, row[1], row[2]), asked, _ROUND_LIMIT)
-    late = {"error": f"no answer within {_ROUND_LIMIT:g} s", "local": "", "stage": "connect"}
+    each, limit = CONNECT_LIMIT * patience, _ROUND_LIMIT * patience
+    found = side_by_side(lambda row: try_connection(token, row[1], row[2], each), asked, limit)
+    late = {"error": f"no answer within {limit:g} s", "local": "", "stage": "connect"}
     return {row[0]: answer or late for row, answer in zip(asked, found)}

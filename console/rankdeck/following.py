@@ -49,7 +49,8 @@ def notice_stalls(
     """
     for job_id in job_ids:
         job = jobs.job(job_id)
-        found = find_stalls(job, now, _known(jobs, fleet, job))
+        known = replace(_known(jobs, fleet, job), patience=watch.patience if watch else 1.0)
+        found = find_stalls(job, now, known)
         found = watch.judge(job, found, now) if watch else found
         if any(stall.kind == "slow" for stall in found):
             clocks = low_clocks(_gpu_clocks(fleet, job))

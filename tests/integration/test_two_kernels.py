@@ -1,10 +1,17 @@
 """Two machines with kernels, clocks and disks of their own, as one cluster."""
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
 
 import pytest
+import yaml
 from tests.support.rdma_lab import RdmaLab
-from tests.support.rdma_lab.exporter import Exporter, exporting
+from tests.support.rdma_lab.exporter import LIMIT, Exporter, exporting
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400), pytest.mark.left_out]
 
@@ -52,3 +59,50 @@ def test_a_clock_that_is_moved_is_named_until_it_is_right_again(
     exporter.until_checks("rxe1", cleared="node.clock")
 
     assert exporter.number("rankdeck_node_up", "rxe1") == 1
+
+
+LONG = {
+    "job": "long",
+    "launch": "plain",
+    "nodes": 2,
+    "ranks_per_node": 1,
+    "abort": True,
+    "command": ["sh", "-c", "echo begun on $(hostname); while :; do sleep 5; done"],
+}
+
+
+def test_a_node_that_reboots_in_the_middle_of_a_job_is_named_and_its_output_is_kept(
+    rdma_lab: RdmaLab, tmp_path: Path
+) -> None:
+    machine, job = rdma_lab.machines["rxe2"], tmp_path / "long.yaml"
+    job.write_text(yaml.safe_dump(LONG))
+    file = str(rdma_lab.cluster_file())
+    boots = machine.console().count("is ready")
+    with subprocess.Popen(
+        [sys.executable, "-m", "rankdeck", "-c", file, "run", "--no-preflight", str(job)],
+        env={**os.environ, **rdma_lab.environment()},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        begun = (line.split()[-1] for line in process.stdout if "begun on" in line)
+        began = set(islice(begun, 2))
+        machine.poke("sync; echo b >/proc/sysrq-trigger")
+        machine.wait_for_boot(boots + 1)
+        machine.set_clock()
+        said = process.stdout.read()
+    (told,) = map(json.loads, jobs_of(rdma_lab, file))
+    kept = rdma_lab.rankdeck("-c", file, "logs", told["job"], "--rank", "1", limit=LIMIT)
+
+    first = told["first_failure"]
+    assert began == {"rxe1", "rxe2"}
+    assert process.returncode not in (0, None)
+    assert (first["what"], first["node"], first["name"]) == ("node", "rxe2", "restarted"), said
+    assert "node rxe2, was restarted while the job ran" in said
+    assert "begun on rxe2" in kept.stdout
+
+
+def jobs_of(lab: RdmaLab, file: str) -> list[str]:
+    """The jobs that the command line tells of, as JSON."""
+    return lab.rankdeck("-c", file, "jobs", "--json", limit=LIMIT).stdout.splitlines()

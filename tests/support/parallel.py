@@ -15,6 +15,8 @@ import pytest
 TOGETHER: Mapping[str, str] = {
     "test_containers": "root lab",
     "test_rdma_page": "RDMA lab",
+    "test_rdma_accept": "RDMA lab",
+    "test_rdma_jobs": "RDMA lab",
     "test_rdma_ports": "RDMA lab",
     "test_root_images": "root lab",
     "test_root_lab": "root lab",

@@ -328,6 +328,37 @@ def test_two_nodes_are_judged_by_their_two_directions() -> None:
     assert "swap cable or port" in bad.verdicts[0].sentence
 
 
+@pytest.mark.parametrize(("back", "said"), [(9.0, "alike and slow"), (1.0, "not alike")])
+def test_slow_paths_are_called_alike_only_if_they_are(back: float, said: str) -> None:
+    expected = ExpectedResult(ceiling=940.0, of="TCP over a 1 Gb/s link carries", factor=0.95)
+    runs = directed({("n1", "n2"): 10.0, ("n2", "n1"): back})
+
+    judged = judge_measurements(runs, replace(MEGABITS, expected=expected))
+
+    (told,) = [one for one in judged.verdicts if one.kind is Kind.CONFIGURATION]
+    assert said in told.sentence
+
+
+NOISY, CLEAR = (2.0, 8.0, 19.0, 31.0), (30.0, 31.0, 30.0, 31.0)
+
+
+@pytest.mark.parametrize(("back", "blamed"), [(NOISY, []), (CLEAR, ["n1→n2"])])
+def test_a_direction_is_blamed_only_if_its_runs_differ_less_than_the_two_directions(
+    back: tuple[float, ...], blamed: list[str]
+) -> None:
+    # Runs of perftest between two emulated machines that had little of the processor.
+    values = {("n1", "n2"): (5.0, 10.0, 20.0, 24.0), ("n2", "n1"): back}
+    runs = [
+        Measurement(stage=Stage.CONFIRM, sender=a, receiver=b, value=value, repeat=repeat)
+        for (a, b), some in values.items()
+        for repeat, value in enumerate(some)
+    ]
+
+    told = judge_measurements(runs, MEGABITS).verdicts
+
+    assert [one.subject for one in told if "one direction" in one.sentence] == blamed
+
+
 def directed(speeds: Mapping[tuple[str, str], float]) -> list[Measurement]:
     """Each path measured once."""
     return [

@@ -4,6 +4,7 @@ and what one node says of itself.
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -30,7 +31,7 @@ from rankdeck.acceptance.planning import (
     plan_run,
     rails_of,
 )
-from rankdeck.acceptance.recipe import HardwareFacts
+from rankdeck.acceptance.recipe import Endpoints, HardwareFacts
 from rankdeck.acceptance.recipes import node_program_text
 from rankdeck.acceptance.recipes.facts import cpu_heat, nccl
 from rankdeck.acceptance.run import Request, RunPlan, acceptance_plan_json, read_plan
@@ -38,6 +39,7 @@ from rankdeck.acceptance.schedule import next_groups
 from rankdeck.acceptance.values import Answer, Outcome, Result, Stage
 from rankdeck.acceptance.view import judge_results
 from rankdeck.acceptance.work import (
+    FILE,
     MARK,
     Setup,
     Step,
@@ -54,7 +56,7 @@ from rankdeck.acceptance.work import (
 )
 from rankdeck.backends.launchers import choose_nodes, exclude_nodes, place_job
 from rankdeck.errors import LaunchError, RankdeckError
-from rankdeck.model.cluster import Cluster, Node
+from rankdeck.model.cluster import Access, Cluster, Node
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.schedulers.slurm.node import SlurmNode
 
@@ -748,3 +750,43 @@ def test_each_rail_has_its_own_devices_ports_and_rate() -> None:
     assert {one.rail for one in work.pending()} == {1}
     assert known_of(find_recipe("ib_write_bw"), 1.0, 400.0).link_gbps == 400.0
     assert known_of(find_recipe("iperf3"), 1.0, 400.0).link_gbps == 1.0
+
+
+def test_the_script_of_a_pair_waits_as_long_as_the_cluster_file_says() -> None:
+    work = Work(stage=Stage.PAIRS, recipe="rping", nodes=("n1", "n2"), runs=(("n1", "n2", 0, 0),))
+
+    def script(patience: float) -> str:
+        cluster = replace(CLUSTER, access=Access(waits=patience))
+        return spec_of(work, Setup(cluster=cluster)).files[FILE]
+
+    limits = [
+        float(re.search(r"^    ask 0 (\d+)", script(n), re.MULTILINE)[1]) for n in (1.0, 10.0)
+    ]
+    tries = [int(re.search(r"first\)\) -lt (\d+)", script(n))[1]) for n in (1.0, 10.0)]
+    assert limits[1] == 10 * limits[0] > 0
+    assert tries[1] == 10 * tries[0] > 0
+
+
+def test_perftest_gives_a_slow_node_longer_for_an_acknowledgement() -> None:
+    recipe = find_recipe("ib_write_bw")
+
+    def options(patience: float) -> list[tuple[str, ...]]:
+        commands = recipe.commands(Endpoints(nodes=("n1", "n2"), patience=patience))
+        return [
+            words[at : at + 2]
+            for words in (commands.argv, commands.server)
+            for at, word in enumerate(words)
+            if word == "-u"
+        ]
+
+    assert options(1.0) == []
+    assert options(10.0) == [("-u", "18")] * 2
+
+
+def test_a_latency_is_measured_as_long_as_it_is_asked_for() -> None:
+    def words(seconds: int) -> tuple[str, ...]:
+        where = Endpoints(nodes=("n1", "n2"), seconds=seconds)
+        return find_recipe("ib_read_lat").commands(where).argv[:3]
+
+    assert words(0) == ("ib_read_lat", "-n", "5000")
+    assert words(7) == ("ib_read_lat", "-D", "7")

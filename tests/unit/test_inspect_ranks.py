@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.rules.inspect import Look, conclude_inspection, group_stacks, look_of
+from rankdeck.rules.inspect import Look, QueuePair, conclude_inspection, group_stacks, look_of
 
 REDUCE = (
     (
@@ -141,3 +141,18 @@ def test_where_all_are_at_one_place_who_fell_silent_first_is_named() -> None:
     assert answer == "4 waiting in futex; silent first: rank 2 on n2"
     lively = [replace(look, silent=(look.silent or 0) - 30) for look in looks]
     assert conclude_inspection("j", 0.0, lively, {}).answer == "4 waiting in futex"
+
+
+def test_the_queue_pairs_of_a_rank_are_told_also_by_a_node_that_lies() -> None:
+    rows = [
+        {"device": "rxe0", "number": 17, "remote": 18, "kind": "RC", "state": "RTS"},
+        {"device": "\x1b[31m", "number": "x", "remote": None, "kind": 7, "state": None},
+        "nonsense",
+    ]
+    found = look_of("n1", {"rank": 0, "pairs": rows}, {})
+
+    assert found is not None
+    assert found.pairs[0] == QueuePair("rxe0", 17, 18, "RC", "RTS")
+    assert found.pairs_text.startswith("2 queue pairs: rxe0 #17 to #18 RC RTS, ")
+    assert found.pairs_text.isprintable()
+    assert look(0).pairs_text == ""

@@ -699,3 +699,22 @@ def test_of_a_flood_only_some_lines_are_searched_for_progress_but_the_last_when_
     assert during.step >= 3999
     assert after is not None
     assert after.step == 4999
+
+
+@pytest.mark.parametrize("aborted", [False, True])
+def test_a_node_that_was_restarted_is_the_cause_and_says_so(aborted: bool):
+    feed = Feed()
+    feed.start_all()
+    if aborted:
+        feed.made("n2", "lost", 9.0, why="no route", heard=4.8)
+        feed.tell("n1", "cancel", 12.0, grace=1, by="abort")
+        feed.exit(0, None, 15, at=12.1)
+        feed.exit(1, None, 15, at=12.1)
+        feed.made("n2", "connected", 33.0)
+    feed.tell("n2", "gone", 35.0, text="restarted", last=4.5, restarted=True)
+    feed.close()
+
+    first = feed.job.first_failure
+    assert (first.what, first.node, first.at) == ("node", "n2", 4.5)
+    assert first.sentence.startswith("node n2, was restarted while the job ran")
+    assert "was restarted" in first.explained[0].means

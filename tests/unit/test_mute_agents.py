@@ -11,7 +11,10 @@ NOW = 1000.0
 
 
 def judged(
-    newest: dict[int, float], reported: dict[str, float] | None = None, heard: float = 940.0
+    newest: dict[int, float],
+    reported: dict[str, float] | None = None,
+    heard: float = 940.0,
+    patience: float = 1.0,
 ) -> list[tuple[str, str, tuple[int, ...]]]:
     """(kind, node, ranks) of the stalls of six ranks on two nodes; `newest` is rank -> when it was
     last looked at; ranks 4 and 5 on n2 have written nothing since `heard`.
@@ -30,7 +33,7 @@ def judged(
         rank: tuple(Activity("S", "", 0.1, 0.0, at - back) for back in (10.0, 5.0, 0.0))
         for rank, at in newest.items()
     }
-    known = KnownOfJob(looks=looks, reported=reported or {"n1": NOW, "n2": NOW})
+    known = KnownOfJob(looks=looks, reported=reported or {"n1": NOW, "n2": NOW}, patience=patience)
     return [(one.kind, one.node, one.ranks) for one in find_stalls(job, NOW, known)]
 
 
@@ -40,6 +43,10 @@ FROZEN = {**WELL, 4: NOW - 60, 5: NOW - 60}
 
 def test_the_node_is_named_and_its_silent_ranks_are_not() -> None:
     assert judged(FROZEN) == [("agent", "n2", (4, 5))]
+
+
+def test_an_agent_on_a_slow_node_gets_more_time_before_it_counts_as_frozen() -> None:
+    assert "agent" not in [kind for kind, *_ in judged(FROZEN, patience=10.0)]
 
 
 def test_silent_ranks_that_are_looked_at_are_named_themselves() -> None:

@@ -16,10 +16,10 @@ from rankdeck_agent.files import clean_text
 _NETLINK_RDMA, _NLDEV = 20, 5
 _REQUEST, _DUMP = 0x1, 0x300
 _ERROR, _DONE = 2, 3
-_GET, _STAT_GET, _STAT_GET_STATUS = 1, 17, 24
+_GET, _QP_GET, _STAT_GET, _STAT_GET_STATUS = 1, 10, 17, 24
 _DEV_INDEX, _DEV_NAME, _PORT_INDEX = 1, 2, 3
-_RES_QP, _LQPN = 19, 21
-_QP_TYPE, _PID = 26, 28
+_RES_QP, _LQPN, _RQPN = 19, 21, 22
+_QP_TYPE, _QP_STATE, _PID = 26, 27, 28
 _STAT_MODE, _STAT_RES = 74, 75
 _COUNTER, _COUNTER_ID = 77, 79
 _HWCOUNTERS, _NAME, _VALUE, _DYNAMIC = 80, 82, 83, 95
@@ -32,6 +32,8 @@ _BUFFER = 1 << 18
 _MOST = 4096
 """Most answers to one request, and most counters in one answer."""
 _MODES = {1: "auto", 2: "manual"}
+_TYPES = {2: "RC", 3: "UC", 4: "UD", 8: "raw", 9: "XRC", 10: "XRC", 255: "driver"}
+_STATES = {0: "RESET", 1: "INIT", 2: "RTR", 3: "RTS", 4: "SQD", 5: "SQE", 6: "ERR"}
 Attributes = list[tuple[int, bytes]]
 
 
@@ -49,6 +51,20 @@ class QueuePairs:
     """Numbers of the queue pairs (lqpn)."""
     values: Mapping[str, int]
     """Kernel name of a counter -> number."""
+
+
+@dataclass(frozen=True)
+class HeldPair:
+    """A queue pair that a process holds."""
+
+    pid: int
+    number: int
+    remote: Optional[int]
+    """Number of the one at the other end; None if it has none."""
+    kind: str
+    """RC, UD, …"""
+    state: str
+    """RTS (ready to send), RTR, INIT, ERR, …"""
 
 
 class RdmaNetlink:
@@ -92,6 +108,11 @@ class RdmaNetlink:
         wanted = ((_DEV_INDEX, device), (_STAT_RES, _RES_QP))
         answers = self._ask(_STAT_GET, _DUMP, *wanted)
         return [one for answer in answers for one in _bound(answer)]
+
+    def held_pairs(self, device: int) -> list[HeldPair]:
+        """The queue pairs of a device that processes hold, as far as the kernel tells us."""
+        answers = self._ask(_QP_GET, _DUMP, (_DEV_INDEX, device))
+        return [one for answer in answers for one in _held(answer)]
 
     def _ask(self, command: int, flags: int, *wanted: tuple[int, int]) -> list[Attributes]:
         """Send one request; returns its answers."""
@@ -166,6 +187,21 @@ def _bound(answer: Attributes) -> Iterator[QueuePairs]:
             numbers=tuple(_whole(pair[_LQPN]) for pair in pairs if _LQPN in pair),
             values=_values(row),
         )
+
+
+def _held(answer: Attributes) -> Iterator[HeldPair]:
+    """The queue pairs in one message of a dump; those of the kernel have no process."""
+    for _, entry in parse_netlink_attributes(dict(answer).get(_RES_QP, b"")):
+        row = dict(parse_netlink_attributes(entry))
+        if _PID in row and _LQPN in row:
+            kind, state = (_whole(row.get(part, b"")) for part in (_QP_TYPE, _QP_STATE))
+            yield HeldPair(
+                pid=_whole(row[_PID]),
+                number=_whole(row[_LQPN]),
+                remote=_whole(row[_RQPN]) if _RQPN in row else None,
+                kind=_TYPES.get(kind, str(kind)),
+                state=_STATES.get(state, str(state)),
+            )
 
 
 def _whole(data: bytes) -> int:

@@ -13,6 +13,7 @@ from rankdeck_agent.job.folder import RunFolder, all_events
 from rankdeck_agent.job.logs import TailReader
 from rankdeck_agent.job.native_stack import read_native_stacks
 from rankdeck_agent.job.nccl_ras import ask_nccl_ras
+from rankdeck_agent.job.rank_queue_pairs import read_rank_pairs
 from rankdeck_agent.job.supervisor_state import supervisor_pid
 from rankdeck_agent.job.witness import ask_witnesses
 from rankdeck_agent.text import parse_json_array, plain_line
@@ -49,6 +50,7 @@ def inspect_node_ranks(folder: RunFolder, host: str = "") -> Row:
     witnesses = ask_witnesses(folder, mine)
     unknown = [rank for rank in mains if rank not in stacks and rank not in witnesses]
     native = read_native_stacks({rank: mains[rank] for rank in unknown})
+    pairs = read_rank_pairs(mine)
 
     time.sleep(max(0.0, _GAP - (time.monotonic() - began)))
     spent = time.monotonic() - began
@@ -62,6 +64,7 @@ def inspect_node_ranks(folder: RunFolder, host: str = "") -> Row:
         row["cpu"] = round(max(0.0, used) / spent, 3)
         row["witness"] = witnesses.get(row["rank"], {})
         row["native"] = native.get(row["rank"], {})
+        row["pairs"] = pairs.get(row["rank"], [])
     return {"ranks": rows, "spy": _why_no_stacks(spy, rows), "ras": ask_nccl_ras(mains.values())}
 
 

@@ -27,7 +27,13 @@ from rankdeck_agent.job.folder import (
     wait_until,
 )
 from rankdeck_agent.text import plain_line
-from rankdeck_agent.wire.job_events import JobEvent, RankExited, SupervisorGone, Trouble
+from rankdeck_agent.wire.job_events import (
+    JobEvent,
+    RankExited,
+    SupervisorGone,
+    SupervisorReady,
+    Trouble,
+)
 
 Events = list[dict[str, Any]]
 _COARSE = 0.02
@@ -160,6 +166,7 @@ def _exists(pid: int) -> bool:
 
 
 GONE = "the supervisor of this node is gone"
+RESTARTED = "this machine was restarted while the job ran"
 
 
 def close_for(folder: RunFolder, why: Optional[Trouble] = None) -> None:
@@ -180,7 +187,17 @@ def describe_lost_supervisor(folder: RunFolder, events: Events) -> SupervisorGon
     places = (folder.place(rank) for rank in folder.ranks())
     files = [folder / "events", *(place / name for place in places for name in STREAMS)]
     running = tuple(sorted(_running(folder, events)))
-    return SupervisorGone(GONE, round(max(map(_written, files)), 3), running)
+    restarted = _is_restarted(folder, events)
+    text = RESTARTED if restarted else GONE
+    return SupervisorGone(text, round(max(map(_written, files)), 3), running, restarted)
+
+
+def _is_restarted(folder: RunFolder, events: Events) -> bool:
+    """Whether another kernel runs here than when the supervisor began on this machine."""
+    boots = [str(e.get("boot") or "") for e in events if e["kind"] == SupervisorReady.KIND]
+    now = processes.read_boot_id()
+    here = _noted(folder, _SUPERVISOR) is not None
+    return here and bool(boots and boots[-1] and now) and boots[-1] != now
 
 
 def _running(folder: RunFolder, events: Events) -> Iterator[int]:

@@ -370,6 +370,8 @@ class SupervisorGone:
     """When it last wrote anything, epoch seconds."""
     running: tuple[int, ...] = _has(_list(_RANK, _MOST_RANKS), ())
     """Ranks that still run."""
+    restarted: bool = _has(_flag, False)
+    """The machine has been restarted since the supervisor began."""
 
 
 @dataclass(frozen=True)

@@ -358,7 +358,7 @@ async def _accept(cluster: Cluster, options: argparse.Namespace, request: Reques
 
 async def _carried_out(session: Session, port: AcceptanceProtocol) -> int | None:
     """Run with progress; returns an exit code if it was interrupted, else None."""
-    await session.hearing.settle(_HEARD)
+    await session.hearing.settle(_HEARD * session.cluster.access.patience)
     await carry_out_run(port.start(), _print_progress(port), port.stop)
     run = port.current
     if run is not None and run.progress is not RunState.DONE:

@@ -10,6 +10,7 @@ and path apart.
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from statistics import median_low
 
 from rankdeck.acceptance.intermittent import (
     find_broken_runs,
@@ -441,13 +442,15 @@ def _configuration(facts: SortedPairs) -> tuple[Verdict, ...]:
     if expected is None or best.median >= expected.fair * expected.factor * expected.ceiling:
         return ()
     share = f"{best.median / expected.ceiling:.0%}".replace("%", " %")
+    speeds = [speed for speed in facts.speeds.values() if speed]
+    alike = "alike and slow" if min(speeds) > max(speeds) / 2 else "slow, though not alike"
     return (
         Verdict(
             kind=Kind.CONFIGURATION,
             subject="all",
             answer=Answer.SLOW,
             sentence=(
-                f"all {best.count} paths are alike and slow, {facts.shown(best.median)}, {share} of"
+                f"all {best.count} paths are {alike}, {facts.shown(best.median)}, {share} of"
                 f" the {significant_figures(expected.ceiling)} that {expected.of}: configuration,"
                 " not a node; look at MTU, interface, GPU direct, and whether RDMA is used"
             ),
@@ -563,7 +566,7 @@ def _one_way(facts: SortedPairs, slow: Collection[Path]) -> list[Verdict]:
                 f"its other rails {facts.shown(normal)}: that HCA of one of the two, its slot or"
                 " its cable, or the switch of the rail"
             )
-        elif speed and back is not None and speed < back * least:
+        elif speed and back is not None and speed < back * least and _is_apart(facts, path):
             third = _third(facts, path, back * least)
             what = (
                 f"both are full with {third}: one path between them"
@@ -589,6 +592,14 @@ def _one_way(facts: SortedPairs, slow: Collection[Path]) -> list[Verdict]:
             )
         )
     return found
+
+
+def _is_apart(facts: SortedPairs, path: Path) -> bool:
+    """Whether the fastest run of this direction is below what is usual back: where runs of one
+    direction differ more than the two directions do, neither is to blame.
+    """
+    back = [one.speed for one in facts.runs[path[1], path[0]] if one.speed]
+    return bool(back) and (facts.speeds[path] or 0.0) < median_low(back)
 
 
 def _third(facts: SortedPairs, path: Path, least: float) -> str:

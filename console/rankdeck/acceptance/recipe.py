@@ -122,6 +122,8 @@ class Endpoints:
     """
     seconds: int = 0
     """How long to measure, in seconds; 0: the default of the recipe."""
+    patience: float = 1.0
+    """How many times longer than usual an answer may take (`patience:` of the cluster file)."""
 
     @property
     def ranks(self) -> int:

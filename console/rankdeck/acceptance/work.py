@@ -34,9 +34,9 @@ from rankdeck_agent.wire import RUN_TOKEN
 
 MARK = "#rankdeck-step"
 FILE = "steps.sh"
-_WAITS = 100
-"""How often a client tries again, every tenth of a second."""
-_POD_WAITS = 900
+_WAITS = 10
+"""Seconds in which a client tries again, every tenth of a second."""
+_POD_WAITS = 90
 """The same between pods: one may still be pulling its image when the other has started."""
 _UNRESOLVED = (
     "Name or service not known",
@@ -63,9 +63,9 @@ serve() {
     out=$(timeout -k 1 "$limit" "$@" 2>&1 </dev/null) || { code=$?; begin "$step"; printf %s "$out"; end "$step" "$code"; }
 }
 ask() {
-    step=$1 limit=$2; shift 2; tries=0; begin "$step"
-    while now; began=$up; out=$(timeout -k 1 "$limit" "$@" 2>&1 </dev/null); code=$?; [ $tries -lt @TRIES@ ] && waits "$out"; do
-        tries=$((tries + 1)); sleep 0.1
+    step=$1 limit=$2; shift 2; begin "$step"; first=${up%.*}
+    while now; began=$up; out=$(timeout -k 1 "$limit" "$@" 2>&1 </dev/null); code=$?; [ $((${up%.*} - first)) -lt @WAIT@ ] && waits "$out"; do
+        sleep 0.1
     done
     printf %s "$out"; end "$step" "$code"
 }
@@ -90,16 +90,17 @@ def pair_script(
     nodes: Sequence[str] = ("", ""),
     *,
     pods: bool = False,
+    patience: float = 1.0,
 ) -> str:
     """The shell script of both ranks; `waits`: parts of a client's
-    error message when nobody listens.
+    error message when nobody listens; it tries `patience` times as long as usual then.
 
     Each rank takes the part of its node in `nodes`: a scheduler may number the ranks in any order.
     """
     words = (*waits, *_UNRESOLVED) if pods else waits
     values = {
         "WAITS": "|".join(f"*{quote(word)}*" for word in words) or "''",
-        "TRIES": str(_POD_WAITS if pods else _WAITS),
+        "WAIT": str(round((_POD_WAITS if pods else _WAITS) * patience)),
         "FIRST": quote(nodes[0] or "-"),
         "SECOND": quote(nodes[1] or "-"),
     }
@@ -307,7 +308,13 @@ def spec_of(work: Work, setup: Setup) -> JobSpec:
     commands = recipe.commands(_where(work, setup, 0))
     if commands.server:
         steps = _steps(work, recipe, setup)
-        body = pair_script(steps, commands.waits, work.nodes, pods=setup.pods)
+        body = pair_script(
+            steps,
+            commands.waits,
+            work.nodes,
+            pods=setup.pods,
+            patience=setup.cluster.access.patience,
+        )
         commands = replace(
             commands, launch=Launch.PLAIN, argv=("sh", f"{RUN_TOKEN}/{FILE}"), files={FILE: body}
         )
@@ -397,12 +404,14 @@ def _where(work: Work, setup: Setup, number: int) -> Endpoints:
         devices=devices,
         port=port,
         seconds=ceil(setup.seconds),
+        patience=setup.cluster.access.patience,
         ranks_per_node=recipe_ranks_per_node(find_recipe(work.recipe), work, setup),
     )
 
 
 def _steps(work: Work, recipe: Recipe, setup: Setup) -> list[Step]:
-    limit = PATIENCE * measurement_seconds(recipe, setup) + _LIMIT
+    usual = PATIENCE * measurement_seconds(recipe, setup) + _LIMIT
+    limit = usual * setup.cluster.access.patience
     steps: list[Step] = []
     for number, (sender, *_) in enumerate(work.runs):
         commands = recipe.commands(_where(work, setup, number))

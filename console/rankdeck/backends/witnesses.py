@@ -114,6 +114,11 @@ class WitnessWatch:
         self._agents = agents
         self._asked: dict[str, _Asked] = {}
 
+    @property
+    def patience(self) -> float:
+        """By how much longer than usual agents may take (see `Access.patience`)."""
+        return self._agents.patience
+
     def due(self, job: Job, now: float) -> bool:
         """Whether to `ask` now (epoch seconds); also forgets what was said before newer output."""
         heard = max((rank.heard for rank in job.ranks if rank.heard is not None), default=0.0)

@@ -403,7 +403,9 @@ def inspection_text(found: Inspection) -> str:
         mark = "! " if set(one.ranks) <= set(found.odd) else "  "
         lines.append(f"{mark}{one.place}: ranks {fold_ranks(one.ranks)}")
         lines += [f"      {name}  {file}:{line}" for name, file, line in one.stack[:12]]
-        lines += [f"      {_line(look)}" for look in one.looks[:6]]
+        for look in one.looks[:6]:
+            lines += [f"      {_line(look)}"]
+            lines += [f"        {look.pairs_text}"] if look.pairs else []
     lines += [f"{node}: not looked at: {why}" for node, why in found.missing.items()]
     return "\n".join([*lines, *found.notes, *found.ras])
 

@@ -288,6 +288,11 @@ class RankState:
     """What its processes did at the last look; None: not known, or not running."""
 
 
+RESTARTED = "restarted"
+"""The `name` of a node that failed because its machine was restarted."""
+WAS_RESTARTED = "was restarted while the job ran"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedPart:
     """A part of a job that failed."""
@@ -301,7 +306,7 @@ class FailedPart:
     node: str
     name: str = ""
     """Name of a launcher (mpirun, torchrun, `daemon 12`, supervisor), or
-    scheduler and state (`Slurm: TIMEOUT`).
+    scheduler and state (`Slurm: TIMEOUT`), or of a node RESTARTED.
     """
 
     @property
@@ -355,7 +360,7 @@ class FirstFailure(FailedPart):
     def how(self) -> str:
         """`exit 3`, `signal 9 (SIGKILL)`, `stopped answering`."""
         if self.what == "node":
-            return "stopped answering"
+            return WAS_RESTARTED if self.name == RESTARTED else "stopped answering"
         if self.what == "job":
             return "ended well and did nothing"
         if self.what == "scheduler":

@@ -26,7 +26,6 @@ from rankdeck.preflight.findings import Finding, TellFinding, group_nodes, make_
 from rankdeck.preflight.job_context import JobContext
 from rankdeck.preflight.job_needs import modules_of, programs_of
 from rankdeck.preflight.run import (
-    LIVES,
     Check,
     Tools,
     all_unreachable,
@@ -436,7 +435,6 @@ def _request(cluster: Cluster, node: Node | None) -> dict[str, object]:
     tools = list_tools()
     simulated = "gpu" in cluster.simulate
     return {
-        "seconds": LIVES,
         "path": cluster.environment.get("PATH", ""),
         "programs": [name for tool in tools for name in tool.programs],
         "versions": ["mpirun", *(one.program for one in _runtimes() if one.tells_version)],
@@ -458,7 +456,6 @@ async def lacking_tools(tools: Tools, specs: Sequence[JobSpec]) -> dict[str, str
     nodes = {one.file: names for one in specs if (names := _nodes_of(tools, one))}
     placed = [spec for spec in specs if spec.file in nodes]
     asked = {
-        "seconds": LIVES,
         "path": tools.cluster.environment.get("PATH", ""),
         "programs": sorted({name for spec in placed for name in programs_of(spec)}),
         "modules": sorted({name for spec in placed for name in modules_of(spec)}),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Interface
+from ipaddress import IPv4Address, IPv4Interface, IPv6Address
 from typing import Any
 
 from rankdeck.images.bring import ImageAt, image_rows
@@ -21,6 +21,46 @@ class Interface:
     up: bool
     mtu: int
     address: IPv4Interface | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gid:
+    """One GID of an RDMA port, as the address that it stands for."""
+
+    address: IPv4Address | IPv6Address
+    kind: str
+    """`RoCE v2`, `IB/RoCE v1`."""
+    device: str
+    """The network device."""
+
+    @property
+    def words(self) -> str:
+        """`RoCE v2 10.9.0.2`."""
+        return f"{self.kind} {self.address}".strip()
+
+    @property
+    def family(self) -> str:
+        """`RoCE v2 over IPv4`: only GIDs of one family reach each other."""
+        local = (
+            "a link-local address" if self.address.is_link_local else f"IPv{self.address.version}"
+        )
+        return f"{self.kind} over {local}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class RdmaPort:
+    """An RDMA port and its GIDs by index."""
+
+    name: str
+    active: bool
+    link: str
+    """`Ethernet` or `InfiniBand`."""
+    gids: Mapping[int, Gid]
+
+    @property
+    def devices(self) -> frozenset[str]:
+        """The network devices of its GIDs."""
+        return frozenset(gid.device for gid in self.gids.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +125,7 @@ class NodeFacts:
     memlock: int | None
     """Limit on locked memory in bytes; None: unlimited."""
     interfaces: tuple[Interface, ...]
+    rdma: tuple[RdmaPort, ...]
     spaces: Mapping[str, DiskSpace]
     userns: bool
     fuse: bool
@@ -123,6 +164,7 @@ def node_facts(raw: Raw, asked: float, answered: float) -> NodeFacts:
         cores=_count(raw.get("cores")) or 0,
         memlock=_count(raw.get("memlock")),
         interfaces=tuple(_interface(row) for row in _rows(raw, "interfaces")),
+        rdma=tuple(_rdma_port(row) for row in _rows(raw, "rdma")[:64]),
         spaces={k: _space(v) for k, v in _tables(raw, "spaces")},
         userns=raw.get("userns") == "yes",
         fuse=raw.get("fuse") is True,
@@ -179,6 +221,25 @@ def _interface(raw: Raw) -> Interface:
         found = None
     mtu = _count(raw.get("mtu")) or 0
     return Interface(clean_line(raw.get("name"), 32), raw.get("up") is True, mtu, found)
+
+
+def _rdma_port(raw: Raw) -> RdmaPort:
+    gids = dict(filter(None, map(_gid, as_list(raw.get("gids"), 64))))
+    name, link = clean_line(raw.get("name"), 64), clean_line(raw.get("link"), 16)
+    return RdmaPort(name, raw.get("active") is True, link, gids)
+
+
+def _gid(row: object) -> tuple[int, Gid] | None:
+    """(index, GID) of a row; None if it is not valid."""
+    number, gid, kind, device = [*as_list(row, 4), *[None] * 4][:4]
+    index = _count(number)
+    try:
+        address = IPv6Address(str(gid)[:40])
+    except ValueError:
+        return None
+    if index is None:
+        return None
+    return index, Gid(address.ipv4_mapped or address, clean_line(kind, 32), clean_line(device, 32))
 
 
 def _gpus(raw: Raw) -> Gpus:

@@ -18,7 +18,7 @@ from rankdeck.images.bring import local_image, wanted_by
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Launch, Plan
 from rankdeck.model.nodeset import fold_nodes
-from rankdeck.preflight import check_network, checks
+from rankdeck.preflight import check_network, check_rdma, checks
 from rankdeck.preflight.check_network import foreign_host, listens_on, meeting_place
 from rankdeck.preflight.checks import found_mpi
 from rankdeck.preflight.facts import NodeFacts, node_facts
@@ -71,6 +71,7 @@ CHECKS = (
     Check("names", "the names resolve", checks.check_host_names),
     Check("meeting", "the ranks can find rank 0", check_network.check_host),
     Check("gpu", "the GPUs are there and free", checks.check_gpus),
+    Check("gid", "the GID index means the same on all nodes", check_rdma.check_gids),
     Check("memlock", "enough memory may be locked", checks.check_memlock),
     Check("shm", "enough shared memory", checks.shared_memory),
     Check("space", "enough disk space", checks.check_space),
@@ -91,6 +92,7 @@ def concerned_checks(case: JobContext) -> Mapping[str, bool]:
         "meeting": bool(meeting_place(case.layout).host),
         "names": needs_names(spec),
         "gpu": any(f.gpus is not None for _, f in case.answered) and any(n.gpus for n in nodes),
+        "gid": bool(check_rdma.chosen_gids(case) and any(f.rdma for _, f in case.answered)),
         "memlock": any(node.rdma for node in nodes),
         "health": bool(case.health),
         "logout": any(f.logout for _, f in case.answered),
@@ -203,8 +205,10 @@ async def run_all_checks(
 async def ask_facts(agents: Agents, node: str, question: Mapping[str, object]) -> NodeFacts:
     """Ask one node and end the dialogue; raises NodeError."""
     async with agents.dialogue(node, ("preflight",)) as talk:
+        lives = {"seconds": LIVES, "patience": agents.patience}
         asked = time.time()
-        return node_facts(await talk.ask(question, FACTS_LIMIT), asked, time.time())
+        raw = await talk.ask({**lives, **question}, FACTS_LIMIT)
+        return node_facts(raw, asked, time.time())
 
 
 async def find_mpi(means: Tools, spec: JobSpec) -> None:
@@ -218,7 +222,7 @@ async def find_mpi(means: Tools, spec: JobSpec) -> None:
     if (node, path) in means.versions:
         return
     search = {**means.cluster.environment, **spec.env}.get("PATH", "")
-    question = {"seconds": LIVES, "path": search, "versions": [path]}
+    question = {"path": search, "versions": [path]}
     try:
         facts = await ask_facts(means.agents, node, question)
     except NodeError:
@@ -241,7 +245,6 @@ async def _ask_scheduler(means: Tools, plan: Plan) -> list[Finding]:
             # A launch logs in there: a login node that does not answer takes no job.
             login, program = plan.nodes[0].node, backend.can.submits_with
             asked = {
-                "seconds": LIVES,
                 "path": means.cluster.environment.get("PATH", ""),
                 "programs": [program] if program else [],
             }
@@ -345,6 +348,7 @@ class _Run:
         return {
             "token": self._token,
             "seconds": LIVES,
+            "patience": self._means.cluster.access.patience,
             "base": "" if "${" in spec.workdir else spec.workdir,
             "path": env.get("PATH", ""),
             "programs": programs_of(spec),

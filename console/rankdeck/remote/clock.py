@@ -6,13 +6,15 @@ import time
 
 from rankdeck.remote.shell import ClockOffset, Shell
 
+LIMIT = 5.0
+"""Seconds for all readings; more on slow nodes (`patience`)."""
 _PINGS = 4
 _CLOCK = ("sh", "-c", "while read x; do date +%s.%N; done")
 _STAMP = re.compile(rb"(\d{9,11})(\.\d+)?")
 
 
-async def measure_clock(shell: Shell, node: str) -> ClockOffset:
-    """The best of some readings within 5 s; ± 60 s if the node gives none.
+async def measure_clock(shell: Shell, node: str, limit: float = LIMIT) -> ClockOffset:
+    """The best of some readings within `limit` seconds; ± 60 s if the node gives none.
 
     Raises UnreachableError.
     """
@@ -20,7 +22,7 @@ async def measure_clock(shell: Shell, node: str) -> ClockOffset:
     channel = await shell.open(node, _CLOCK, answers.put_nowait)
     best = ClockOffset(0.0, 60.0)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(limit):
             for _ in range(_PINGS):
                 asked = time.time()
                 channel.write(b"\n")
@@ -35,8 +37,8 @@ async def measure_clock(shell: Shell, node: str) -> ClockOffset:
 class ClockOffsets:
     """The clock offsets of the nodes of one transport, each measured once per connection."""
 
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+    def __init__(self, shell: Shell, patience: float = 1.0) -> None:
+        self._shell, self._limit = shell, LIMIT * patience
         self._known: dict[str, tuple[object, ClockOffset]] = {}
         """Node -> the connection by which it was measured, and what was found."""
 
@@ -44,7 +46,7 @@ class ClockOffsets:
         """The offset of a node that is reached by this connection; raises UnreachableError."""
         known = self._known.get(node)
         if known is None or known[0] is not connection:
-            known = connection, await measure_clock(self._shell, node)
+            known = connection, await measure_clock(self._shell, node, self._limit)
             self._known[node] = known
         return known[1]
 

@@ -172,7 +172,7 @@ class OpenSsh:
         self._ssh, self._logins = UserSsh(cluster), logins
         self._locks = {name: asyncio.Lock() for name in self._nodes}
         self._masters: dict[str, Master] = {}
-        self._clocks = ClockOffsets(self)
+        self._clocks = ClockOffsets(self, cluster.access.patience)
         self._folder: Path | None = None
         self._count = 0
         self._user = cluster.access.user

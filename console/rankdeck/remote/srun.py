@@ -194,7 +194,7 @@ class SrunShell:
         }
         self._number = cluster.access.allocation
         self._env = program_environment(cluster)
-        self._clocks = ClockOffsets(self)
+        self._clocks = ClockOffsets(self, cluster.access.patience)
 
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> Channel:
         """Start a program; `on_data` is called with its stdout as it arrives.

@@ -112,7 +112,7 @@ class Connections:
         self._logins = logins or Logins(cluster, confirm)
         self._locks = {name: asyncio.Lock() for name in self._nodes}
         self._links: dict[str, list[_Link]] = {name: [] for name in self._nodes}
-        self._clocks = ClockOffsets(self)
+        self._clocks = ClockOffsets(self, cluster.access.patience)
 
     async def __aenter__(self) -> "Connections":
         return self

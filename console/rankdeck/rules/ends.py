@@ -11,6 +11,7 @@ from enum import IntEnum
 from functools import lru_cache
 from itertools import pairwise, takewhile
 
+from rankdeck.model.job import RESTARTED, WAS_RESTARTED
 from rankdeck.model.rank import how_it_ended, signal_name, signal_of
 from rankdeck.model.safe_text import clean_line
 from rankdeck.rules.message_table import Message, MessageKind
@@ -50,7 +51,7 @@ class End:
     """`rank`, `launcher` or `node`."""
     rank: int | None = None
     name: str = ""
-    """Name of a launcher: mpirun, torchrun, `daemon 12`."""
+    """Name of a launcher: mpirun, torchrun, `daemon 12`; of a node RESTARTED or ""."""
     node: str
     code: int | None = None
     signal: int | None = None
@@ -322,7 +323,8 @@ Found = tuple[Role, str] | tuple[Role, str, str] | None
 
 def _going(end: End, _ending: LauncherEnding, _first: float) -> Found:
     if end.what == "node":
-        return Role.CAUSE, "it stopped answering"
+        restarted = end.name == RESTARTED
+        return Role.CAUSE, f"it {WAS_RESTARTED}" if restarted else "it stopped answering"
     return (Role.GOING, "it has not ended") if end.at is None else None
 
 

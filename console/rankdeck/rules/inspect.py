@@ -25,8 +25,29 @@ WAITING = re.compile(
 _MOST_STACKS = 4
 _MOST_FRAMES = 30
 _MOST_RANKS = 4096
+_MOST_PAIRS, _SHOWN_PAIRS = 64, 4
 _QUIET, _APART = 10.0, 0.2
 """Seconds without output that count as silence; seconds that separate one silence from the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePair:
+    """An RDMA queue pair that a rank holds."""
+
+    device: str
+    number: int
+    remote: int | None
+    """Number of the one at the other end; None if it has none."""
+    kind: str
+    """RC, UD, …"""
+    state: str
+    """RTS (ready to send), RTR, INIT, ERR, …"""
+
+    @property
+    def words(self) -> str:
+        """`rxe0 #17 to #18 RC RTS`."""
+        to = "" if self.remote is None else f" to #{self.remote}"
+        return f"{self.device} #{self.number}{to} {self.kind} {self.state}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +70,15 @@ class Look:
     last: str = ""
     silent: float | None = None
     """Seconds since it last wrote output; None if not known."""
+    pairs: tuple[QueuePair, ...] = ()
+
+    @property
+    def pairs_text(self) -> str:
+        """`2 queue pairs: rxe0 #17 to #18 RC RTS, …`; "" if it holds none."""
+        shown = ", ".join(pair.words for pair in self.pairs[:_SHOWN_PAIRS])
+        more = ", …" if len(self.pairs) > _SHOWN_PAIRS else ""
+        many = "queue pair" if len(self.pairs) == 1 else "queue pairs"
+        return f"{len(self.pairs)} {many}: {shown}{more}" if self.pairs else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +147,18 @@ def look_of(node: str, raw: object, silent: Mapping[int, float]) -> Look | None:
         or _native(row.get("native")),
         last=clean_line(row.get("last"), 200),
         silent=silent.get(rank),
+        pairs=tuple(map(_pair, as_tables(row.get("pairs"), _MOST_PAIRS))),
+    )
+
+
+def _pair(row: Mapping[str, object]) -> QueuePair:
+    remote = row.get("remote")
+    return QueuePair(
+        device=clean_line(row.get("device"), 32),
+        number=_integer(row.get("number")),
+        remote=None if remote is None else _integer(remote),
+        kind=clean_line(row.get("kind"), 10),
+        state=clean_line(row.get("state"), 10),
     )
 
 

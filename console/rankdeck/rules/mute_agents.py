@@ -18,8 +18,8 @@ _STANDS_STILL = Explained(
 
 def mute_agents(job: Job, now: float, known: KnownOfJob) -> tuple[Stall, ...]:
     """One stall for each node whose connection is well and whose agent has looked at no rank for
-    LATE seconds, though agents look at the ranks of this job; its `ranks` are those that are not
-    looked at.
+    LATE seconds (more on slow nodes), though agents look at the ranks of this job; its `ranks` are
+    those that are not looked at.
     """
     if not any(known.looks.get(rank.rank) for rank in job.ranks):
         return ()
@@ -39,7 +39,7 @@ def _judged(
         return None
     signs = (rank.heard or rank.started or now for rank in ranks)
     alive = max((*signs, *_looks(ranks, known)))
-    if now - alive < LATE:
+    if now - alive < LATE * known.patience:
         return None
     numbers = tuple(rank.rank for rank in ranks)
     who = f"rank{'s' if len(ranks) > 1 else ''} {fold_ranks(numbers)}"

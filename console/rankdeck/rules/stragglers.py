@@ -57,6 +57,8 @@ class KnownOfJob:
     """Rank -> what it did in the last minute, oldest first."""
     reported: Mapping[str, float] | None = None
     """Node -> epoch seconds up to which it has reported everything; None: all nodes up to now."""
+    patience: float = 1.0
+    """How many times longer than usual an agent may take (`patience:` of the cluster file)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ def _plan_text(study: Study) -> str:
 
 async def _until_end(session: Session, port: ScalingProtocol) -> int:
     """Run the study until it ends or a signal comes; returns the exit code."""
-    await session.hearing.settle(_HEARD)
+    await session.hearing.settle(_HEARD * session.cluster.access.patience)
     said: set[tuple[int, int]] = set()
     await carry_out_run(port.start(), _print_progress(port, said), port.stop)
     study = port.current

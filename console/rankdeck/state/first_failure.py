@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 from rankdeck.model.cluster import capabilities_of
-from rankdeck.model.job import Explained, FirstFailure, Launch, RankState, State
+from rankdeck.model.job import RESTARTED, Explained, FirstFailure, Launch, RankState, State
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.rank import Activity, exit_status
 from rankdeck.model.safe_text import strip_controls
@@ -37,6 +37,11 @@ UNSEEN_SLACK = 3.0
 _LOST = Explained(
     "the machine, its network or its sshd went away",
     "look at its console, its power and its network; what it wrote until then is kept on it",
+)
+_RESTARTED = Explained(
+    "the machine was restarted: somebody did it, its kernel panicked, or its power failed",
+    "`journalctl -k -b -1` there shows the end of the kernel before, `last -x` who restarted it;"
+    " what the job wrote until then is kept on it",
 )
 _LEFT = Explained(
     "it left while others still needed it",
@@ -119,7 +124,6 @@ def _nothing_done(record: JobRecord) -> FirstFailure | None:
 
 
 def _failed_job(record: JobRecord) -> FailedJob:
-    lost = [node for node in record.nodes.values() if node.gone is not None]
     claims = Counter(name for node in record.nodes.values() for name in {*node.addresses})
     names = {
         name: node.name
@@ -133,14 +137,24 @@ def _failed_job(record: JobRecord) -> FailedJob:
         ends=tuple(_rank_end(record, rank) for rank in record.ranks.values()),
         launchers=tuple(record.launchers.values()),
         lost=tuple(
-            End(what="node", node=n.name, at=n.gone, slack=LOST_SLACK, lines=(n.why,))
-            for n in lost
-            if n.gone is not None and not record.is_stopped(n.gone, n)
+            end
+            for node in record.nodes.values()
+            if (end := _lost_end(node)) and not record.is_stopped(end.at or 0.0, node)
         ),
         names=names,
         ending=_ending(record),
         scheduler=record.scheduler,
     )
+
+
+def _lost_end(node: NodeRecord) -> End | None:
+    """How this node was lost to the job; None if it was not."""
+    if node.restarted is not None:
+        at, slack = node.restarted, node.uncertainty
+        return End(what="node", name=RESTARTED, node=node.name, at=at, slack=slack)
+    if node.gone is None:
+        return None
+    return End(what="node", node=node.name, at=node.gone, slack=LOST_SLACK, lines=(node.why,))
 
 
 def _ending(record: JobRecord) -> LauncherEnding:
@@ -255,7 +269,8 @@ def _lines(record: JobRecord, end: End) -> tuple[str, ...]:
 def _explained(record: JobRecord, verdict: Cause) -> tuple[Explained, ...]:
     end = verdict.end
     if end.what == "node":
-        return explain_end(end.lines) or (_LOST,)
+        usual = _RESTARTED if end.name == RESTARTED else _LOST
+        return explain_end(end.lines) or (usual,)
     if verdict.role is Role.WELL:
         return (_LEFT,)
     killed = tuple(line for line in end.kernel if "memory" in line.lower())

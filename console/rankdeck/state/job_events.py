@@ -285,7 +285,7 @@ def reported_ranks(record: JobRecord, node: NodeRecord) -> Iterable[int]:
 def forget_reports(record: JobRecord, node: NodeRecord) -> None:
     """Reset what this node has reported about the job: it sends all its events again."""
     node.restored = node.closed = node.sending = False
-    node.seen = -1
+    node.seen, node.restarted = -1, None
     record.settled = record.over = False
     record.in_scheduler = None
     record.tasks.clear()
@@ -430,9 +430,13 @@ def _lose_supervisor(
     record: JobRecord, node: NodeRecord, event: NodeEvent, said: SupervisorGone
 ) -> None:
     record.note(f"{node.name}: {said.text}")
+    at = event.at if said.last is None else min(said.last, event.at)
+    if said.restarted:
+        # Nobody may have asked it anything until it was back: the time of its end counts.
+        node.restarted = at
+        return
     if record.is_stopped(event.at, node):
         return
-    at = event.at if said.last is None else min(said.last, event.at)
     record.launchers[node.name, SUPERVISOR] = End(
         what="launcher", name=SUPERVISOR, node=node.name, at=at, slack=node.uncertainty
     )

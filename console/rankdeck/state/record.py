@@ -57,6 +57,8 @@ class NodeRecord:
     lost: bool = False
     gone: float | None = None
     """When it was last heard before it stopped answering."""
+    restarted: float | None = None
+    """When it last wrote before its machine was restarted."""
     mute: str = ""
     """Why it does not answer now, according to the follower; "" if it does."""
     why: str = ""

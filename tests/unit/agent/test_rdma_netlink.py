@@ -11,10 +11,15 @@ import threading
 import pytest
 
 from rankdeck_agent.collectors.rdma import RdmaCollector
-from rankdeck_agent.collectors.rdma_netlink import RdmaNetlink, parse_netlink_attributes
+from rankdeck_agent.collectors.rdma_netlink import (
+    HeldPair,
+    RdmaNetlink,
+    parse_netlink_attributes,
+)
+from rankdeck_agent.job.rank_queue_pairs import read_rank_pairs
 from tests.unit.agent.machines import write
 
-GET, STAT_GET, STATUS = 1, 17, 24
+GET, QP_GET, STAT_GET, STATUS = 1, 10, 17, 24
 NESTED = 1 << 15
 
 
@@ -114,6 +119,40 @@ def test_queue_pairs_are_told_with_process_and_counters(kernel):
     assert first.numbers == (178, 179)
     assert first.values == {"rx_write_requests": 1 << 40, "local_ack_timeout_err": 7}
     assert (second.mode, second.pid, second.numbers, second.values) == ("manual", None, (), {})
+
+
+def pair(pid, number, *more):
+    return nest(20, attribute(21, number), attribute(28, pid), *more)
+
+
+CONNECTED = (attribute(22, 18), attribute(26, b"\2"), attribute(27, b"\3"))
+HELD = [
+    nest(19, pair(70, 17, *CONNECTED), pair(71, 19, attribute(26, b"\4"), attribute(27, b"\1"))),
+    nest(19, nest(20, attribute(21, 1), attribute(29, "ib_core"))),
+]
+
+
+def test_queue_pairs_are_told_with_the_process_that_holds_them(kernel):
+    kernel.answers[QP_GET, 0] = HELD
+
+    assert kernel.link.held_pairs(0) == [
+        HeldPair(pid=70, number=17, remote=18, kind="RC", state="RTS"),
+        HeldPair(pid=71, number=19, remote=None, kind="UD", state="INIT"),
+    ]
+
+
+def test_queue_pairs_belong_to_the_rank_of_their_process(kernel):
+    kernel.answers[QP_GET, 0] = HELD
+    kernel.answers[QP_GET, 3] = [nest(19, pair(72, 5, *CONNECTED))]
+
+    found = read_rank_pairs({4: [69, 70], 5: [72], 6: [73]}, lambda: kernel.link)
+
+    ends = {rank: [(row["device"], row["number"]) for row in rows] for rank, rows in found.items()}
+    assert ends == {4: [("mlx5_0", 17)], 5: [("mlx5_1", 5)]}
+
+
+def test_a_kernel_that_does_not_tell_of_queue_pairs_is_no_error(kernel):
+    assert read_rank_pairs({0: [70]}, lambda: kernel.link) == {}
 
 
 def test_optional_counters_stand_beside_the_files_of_their_port(kernel, tmp_path):

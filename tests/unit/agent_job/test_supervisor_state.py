@@ -11,7 +11,13 @@ import sys
 import pytest
 
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.job.supervisor_state import is_supervised, note_supervisor, supervisor_pid
+from rankdeck_agent.job.processes import read_boot_id
+from rankdeck_agent.job.supervisor_state import (
+    describe_lost_supervisor,
+    is_supervised,
+    note_supervisor,
+    supervisor_pid,
+)
 
 HOST = os.uname().nodename
 
@@ -82,3 +88,18 @@ def test_a_process_that_ended_is_none(folder):
     (folder / "supervisor.pid").write_text(f"{dead_pid()} 1 {HOST}\n")
 
     assert supervisor_pid(folder) == 0
+
+
+@pytest.mark.parametrize("boot", ["", "other", "same", "elsewhere"])
+def test_a_supervisor_that_ended_with_its_kernel_tells_that_the_machine_was_restarted(folder, boot):
+    note_supervisor(folder)
+    if boot == "elsewhere":
+        (folder / "supervisor.pid").write_text(f"{os.getpid()} 0 another\n")
+    began = read_boot_id() if boot == "same" else boot
+    (folder / "events").touch()
+    events = [{"kind": "ready", "at": 1.0, "boot": began}]
+
+    said = describe_lost_supervisor(folder, events)
+
+    assert said.restarted == (boot == "other")
+    assert ("restarted" in said.text) == said.restarted

@@ -8,6 +8,7 @@ JSON, and has a value even after a failure.
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from math import ceil, log2
 from typing import ClassVar
 
 from rankdeck.acceptance.output_text import (
@@ -403,8 +404,12 @@ class _Perftest:
     def commands(self, where: Endpoints) -> Commands:
         """Both ends must run the same program: write against read breaks both."""
         seconds = str(where.seconds or 3)
-        options = [seconds if word == _SECOND else word for word in self.options]
-        argv = (self.name, *options, "-F", "-p", str(where.port))
+        # A latency is that of so many messages, or of the time that was asked for.
+        chosen = (
+            ("-D", _SECOND) if where.seconds and self.options == _FIVE_THOUSAND else self.options
+        )
+        options = [seconds if word == _SECOND else word for word in chosen]
+        argv = (self.name, *options, *_patient(where), "-F", "-p", str(where.port))
         return Commands(
             launch=Launch.PLAIN,
             argv=(*argv, *_device(where, where.nodes[0]), where.receiver),
@@ -422,6 +427,18 @@ class _Perftest:
 
     def expect(self, reading: OutputReading, known: HardwareFacts) -> ExpectedResult | None:
         return None if self.traits.lower_is_better else rdma_write(reading, known)
+
+
+_USUAL_TIMEOUT, _LONGEST_TIMEOUT = 14, 31
+"""An acknowledgement may take 4 µs × 2 to this power, before a packet is sent again."""
+
+
+def _patient(where: Endpoints) -> tuple[str, ...]:
+    """The option with which a slow node gets `patience` times as long for an acknowledgement."""
+    if where.patience <= 1:
+        return ()
+    power = _USUAL_TIMEOUT + ceil(log2(where.patience))
+    return ("-u", str(min(power, _LONGEST_TIMEOUT)))
 
 
 _MIXED = "two clients wrote into one file at the same time: nobody can say whose row is whose; give each a file of its own"

@@ -610,7 +610,10 @@ def _group_lines(one: StackGroup, *, odd: bool, alike: bool) -> list[Runs]:
     lines += [_frame_line(frame) for frame in one.stack[:12]]
     most = MOST_ODD if odd or alike else MOST_LOOKS
     quietest = sorted(one.looks, key=lambda look: -(look.silent or 0.0))
-    lines += [_look_line(look) for look in quietest[:most]]
+    for look in quietest[:most]:
+        lines.append(_look_line(look))
+        if look.pairs:
+            lines.append([(f"{INDENT}  {printable_line(look.pairs_text)}", "dim")])
     if (more := len(one.looks) - most) > 0:
         lines.append([(f"{INDENT}and {more:,} more", "dim")])
     return [*lines, []]

@@ -1,0 +1,68 @@
+"""`rankdeck accept` with perftest and rping between real RDMA devices (Soft-RoCE)."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from tests.support.rdma_lab import RdmaLab
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400), pytest.mark.left_out]
+LIMIT = 1800.0
+BOTH_WAYS = [("rxe1", "rxe2"), ("rxe2", "rxe1")]
+
+
+@contextmanager
+def accepting(lab: RdmaLab, *words: str) -> Iterator["subprocess.Popen[str]"]:
+    """A running `accept` of the pair; an emulated node always looks busy."""
+    usual = ("accept", "--json", "--include-busy", "rxe[1-2]")
+    with subprocess.Popen(
+        [sys.executable, "-m", "rankdeck", "-c", str(lab.cluster_file()), *usual, *words],
+        env={**os.environ, **lab.environment()},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def outcome(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    """The object that it prints at its end."""
+    said, _ = process.communicate(timeout=LIMIT)
+    return json.loads(said)
+
+
+def test_each_program_measures_both_directions_and_the_link_is_judged(rdma_lab: RdmaLab) -> None:
+    recipes = ("rping", "ib_write_bw", "ib_read_lat")
+    asked = [word for name in recipes for word in ("--recipe", name)]
+    with accepting(rdma_lab, "--only", "pairs", "--seconds", "3", *asked) as process:
+        run = outcome(process)
+
+    measured = [one for one in run["results"] if one["outcome"] == "measured"]
+    ways = {(one["recipe"], one["sender"], one["receiver"]) for one in measured}
+    assert ways == {(name, *way) for name in recipes for way in BOTH_WAYS}, run["results"]
+    assert all(one["value"] > 0 for one in measured)
+    # Software that computes each packet carries a small part of what the port calls its rate.
+    told = [one["kind"] for one in run["verdicts"] if one["recipe"] == "ib_write_bw"]
+    assert "configuration" in told, run["verdicts"]
+    assert process.returncode == 1
+
+
+def test_a_node_that_sends_at_a_fraction_of_its_rate_is_named(rdma_lab: RdmaLab) -> None:
+    rdma_lab.run("rxe2", "tc qdisc replace dev eth1 root tbf rate 1500kbit burst 32kb limit 1mb")
+    try:
+        with accepting(rdma_lab, "--seconds", "4", "--recipe", "ib_write_bw") as process:
+            run = outcome(process)
+    finally:
+        rdma_lab.run("rxe2", "tc qdisc delete dev eth1 root")
+
+    # The other direction may be called unsteady: the machines share the processor with others.
+    slow = [one for one in run["verdicts"] if (one["kind"], one["answer"]) == ("pair", "slow")]
+    assert [one["subject"] for one in slow] == ["rxe2→rxe1"], run["verdicts"]
+    assert not run["accepted"]
