@@ -19,7 +19,7 @@ from rankdeck.images.bring import (
     short_digest,
     wanted_by,
 )
-from rankdeck.model.cluster import Cluster
+from rankdeck.model.cluster import Cluster, capabilities_of
 from rankdeck.model.job import JobSpec
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.runtimes import has_store
@@ -85,18 +85,18 @@ def _wanted(session: Session, named: str, runtime: str) -> tuple[WantedImage, ..
             job = session.control.read_job(path)
         except ConfigError:
             continue  # `rankdeck check` says what is wrong with it.
-        wanted = None if _is_elsewhere(job, session.cluster.backend) else wanted_by(job)
+        wanted = None if _is_elsewhere(job, session.cluster) else wanted_by(job)
         if wanted is not None:
             found[wanted] = None
     return tuple(found)
 
 
-def _is_elsewhere(job: JobSpec, backend: str) -> bool:
-    """Whether a job has options of Kubernetes, whose nodes pull their images themselves,
-    and this cluster is none.
+def _is_elsewhere(job: JobSpec, cluster: Cluster) -> bool:
+    """Whether a job has options for pods, whose nodes pull their images themselves, and this
+    cluster has none.
     """
-    own = any(key.startswith("kubernetes.") for key in job.options)
-    return own and backend != "kubernetes"
+    sections = {key.partition(".")[0] for key in job.options}
+    return not cluster.can.pods and any(capabilities_of(name).pods for name in sections)
 
 
 def _rows(
