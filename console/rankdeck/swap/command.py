@@ -16,7 +16,7 @@ from rankdeck.cli.output import UsageError
 from rankdeck.cli.spans import parse_option_span
 from rankdeck.model.cluster import Cluster
 from rankdeck.swap.planning import SwapError
-from rankdeck.swap.service import Swaps
+from rankdeck.swap.service import WATCH, Swaps, is_blank
 from rankdeck.swap.table import plan_lines, result_line, start_question, swap_shape, verdict_lines
 from rankdeck.swap.values import Blame, Swap
 
@@ -36,6 +36,8 @@ async def _swap(cluster: Cluster, options: argparse.Namespace, limit: float) -> 
         job = await find_meant_job(session, options.job)
         await hear_nodes(session)
         port = session.swaps
+        if is_blank(job):
+            output.print_progress(f"{job.id} runs: watching it for up to {WATCH:.0f} s …")
         try:
             swap = await port.plan(job.id, limit)
         except SwapError as error:

@@ -1,7 +1,8 @@
 """Swap proofs on one open cluster: plans them and makes their runs, one after the other."""
 
+import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from secrets import token_hex
 from typing import Protocol
@@ -25,6 +26,12 @@ from rankdeck.swap.values import (
     SwapResult,
     SwapRun,
 )
+
+WATCH = 50.0
+"""Seconds for which a running job is watched for a stall, if none is known."""
+_LOOK = 1.0
+_LEAST, _LONGER = 20.0, 2.0
+"""Least seconds of a run, and how many times as long it may take as one with the fault took."""
 
 
 class FollowsBoxes(Follows, Protocol):
@@ -65,22 +72,29 @@ class Swaps:
         """Plan the swap proof of a job; no job is started. Raises RankdeckError."""
         self._series.refuse_while_running()
         session, silent = self._session, await self._series.look_around()
+        stalls = await self._stalls(job_id)
         job = session.jobs.job(job_id)
-        fault = fault_in(job, await self._stalls(job))
-        plan = plan_swap(session.cluster, session.jobs.job(job_id), fault, self._around(job, silent), limit)  # fmt: skip
+        fault = fault_in(job, stalls)
+        plan = plan_swap(session.cluster, job, fault, self._around(job, silent), limit)
         plan = replace(plan, notes=(*plan.notes, *self._others(plan)))
         name = f"w{time.strftime('%Y%m%d-%H%M%S')}-{token_hex(2)}"
         return self._touch(Swap(id=name, plan=plan))
 
-    async def _stalls(self, job: Job) -> tuple[Stall, ...]:
-        """The stalls that only the black boxes of the job tell of."""
-        if job.first_failure is not None or job.stalled or job.plan.replay_of:
-            return ()
-        if not job.state.final:
-            await self._session.following.ask_ranks_enough()
-            self._session.following.notice_stalls()
-        boxes = await self._session.following.learn_boxes(job.id)
-        return stalls_in_boxes(self._session.jobs.job(job.id), boxes.values())
+    async def _stalls(self, job_id: str) -> tuple[Stall, ...]:
+        """The stalls of a job that is not known to stall; a running one is watched for them."""
+        session, until = (
+            self._session,
+            time.monotonic() + WATCH * self._session.cluster.access.patience,
+        )
+        while is_blank(session.jobs.job(job_id)) and time.monotonic() < until:
+            await session.following.ask_ranks_enough()
+            session.following.notice_stalls()
+            await asyncio.sleep(_LOOK)
+        job = session.jobs.job(job_id)
+        if not job.state.final or job.first_failure is not None:
+            return job.stalled
+        boxes = await session.following.learn_boxes(job_id)
+        return stalls_in_boxes(session.jobs.job(job_id), boxes.values())
 
     def _around(self, job: Job, silent: Mapping[str, str]) -> Around:
         session, out = self._session, self._session.control.find_excluded()
@@ -140,7 +154,8 @@ class Swaps:
     async def _made(self, swap: Swap, run: SwapRun) -> SwapResult:
         if why := self._series.why_not_free(run.places):
             return SwapResult(run=run, outcome=RunOutcome.NOT_RUN, sentence=why)
-        own = replace(run, spec=replace(run.spec, part_of=swap.id))
+        shorter = limit_by_earlier(run, (self.current or swap).results)
+        own = replace(run, spec=replace(run.spec, part_of=swap.id), limit=shorter)
         return await run_swapped(self._session, swap.plan, own, self._session.cluster.environment)
 
     async def stop(self) -> tuple[str, ...]:
@@ -151,6 +166,17 @@ class Swaps:
         self.current = swap
         self.changed()
         return swap
+
+
+def is_blank(job: Job) -> bool:
+    """Whether a job runs and nothing is known to be wrong with it. Pure."""
+    return not (job.state.final or job.stalled or job.first_failure or job.plan.replay_of)
+
+
+def limit_by_earlier(run: SwapRun, results: Sequence[SwapResult]) -> float:
+    """Most seconds of a run: not much more than it took to tell the fault in those before. Pure."""
+    took = [one.seconds for one in results if one.outcome is RunOutcome.AGAIN]
+    return min(run.limit, max(_LEAST, _LONGER * max(took))) if took else run.limit
 
 
 def is_needed(run: SwapRun, swap: Swap) -> bool:
