@@ -8,6 +8,7 @@ itself, makes each of them more or less probable by the numbers of the tables be
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from math import prod
 
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
@@ -72,7 +73,7 @@ class _Cause:
         }.get(self.kind)  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Seen:
     """One run: its fault, and where its ranks were."""
 
@@ -84,7 +85,7 @@ class _Seen:
     def node_of(self, rank: int) -> str:
         return next((node for node, ranks in self.places.items() if rank in ranks), "")
 
-    @property
+    @cached_property
     def count(self) -> int:
         return max(sum(map(len, self.places.values())), 1)
 
@@ -173,10 +174,9 @@ def _likelihood(cause: _Cause, seen: _Seen) -> float:
 
 
 def _is_there(cause: _Cause, seen: _Seen) -> bool:
-    return {
-        _Kind.NODE: cause.node in seen.places,
-        _Kind.BOTH: cause.rank in seen.places.get(cause.node, ()),
-    }.get(cause.kind, True)
+    if cause.kind is _Kind.BOTH:
+        return cause.rank in seen.places.get(cause.node, ())
+    return cause.kind is not _Kind.NODE or cause.node in seen.places
 
 
 def _probability_of_fault(cause: _Cause, seen: _Seen) -> float:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, combinations, islice
 
 from rankdeck.backends.launchers import lay_out
 from rankdeck.errors import LaunchError, RankdeckError
@@ -187,9 +188,9 @@ class _Maker:
 def _named(maker: _Maker, free: Sequence[str]) -> list[SwapRun]:
     """Moved, without the suspects, unchanged (only if none had a fault), moved once more."""
     nodes = list(maker.plan.places)
-    turns = [nodes[k:] + nodes[:k] for k in range(1, len(nodes))]
-    turns += [_exchanged(nodes, one, other) for one in nodes for other in nodes if one < other]
-    moved = [run for run in map(maker.moved, turns) if run is not None][:2]
+    turns = (nodes[k:] + nodes[:k] for k in range(1, len(nodes)))
+    pairs = (_exchanged(nodes, one, other) for one, other in combinations(nodes, 2))
+    moved = list(islice(filter(None, map(maker.moved, chain(turns, pairs))), 2))
     without = _left_out(maker, nodes, free)
     again = maker.run_on(RunWay.AGAIN, nodes)
     first, second = moved[:1], (moved[1:] or moved[:1])
@@ -232,7 +233,8 @@ def _unnamed(maker: _Maker, free: Sequence[str]) -> list[SwapRun]:
     for size in range(1, len(pool)):
         runs = _on_parts(maker, pool, size, len(nodes))
         if runs:
-            return [*runs, *filter(None, [maker.run_on(RunWay.AGAIN, nodes)])]
+            # Once more those in which it goes well: that may be chance.
+            return [*runs, *filter(None, [maker.run_on(RunWay.AGAIN, nodes)]), *runs]
     return []
 
 

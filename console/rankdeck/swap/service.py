@@ -125,13 +125,15 @@ class Swaps:
         if self.current is None:
             raise RankdeckError("nothing is planned")
         swap = self._touch(
-            replace(self.current, started=time.time(), ended=0.0, results=(), verdict=None)
+            replace(
+                self.current, going=True, started=time.time(), ended=0.0, results=(), verdict=None
+            )
         )
         try:
             if await self._series.carry_out(self._go(swap)):
                 self._touch(replace(self.current, ended=time.time()))
         finally:
-            self._touch(replace(self.current, running=0))
+            self._touch(replace(self.current, going=False, running=0))
         return self.current
 
     async def _go(self, swap: Swap) -> None:
@@ -187,11 +189,9 @@ def is_needed(run: SwapRun, swap: Swap) -> bool:
     came = any(one.outcome is RunOutcome.AGAIN for one in swap.results)
     if run.way is RunWay.AGAIN:
         return not came
-    of_its_way = [one.run for one in swap.results if one.run.way is run.way]
-    made = (
-        bool(of_its_way)
-        if run.way is RunWay.MOVED
-        else run.places in [r.places for r in of_its_way]
-    )
-    # Once more only if that can decide: the fault came in one of the runs before.
-    return came or not made
+    before = [one for one in swap.results if one.run.way is run.way]
+    if run.way is RunWay.MOVED:
+        return came or not before
+    same = [one.outcome for one in before if one.run.places == run.places]
+    # Once more only if it went well without these nodes, and not so with them.
+    return not same or (came and set(same) == {RunOutcome.NONE})

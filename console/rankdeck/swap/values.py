@@ -173,6 +173,8 @@ class Swap:
     id: str
     plan: SwapPlan
     results: tuple[SwapResult, ...] = ()
+    going: bool = False
+    """Whether it goes on now."""
     running: int = 0
     """The number of the run that goes on, from 1; 0: none."""
     started: float = 0.0
