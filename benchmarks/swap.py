@@ -38,7 +38,7 @@ GOAL = 0.95
 LIMIT = 200.0
 """Seconds within which the fault must show in the job."""
 _LOOK = 0.2
-_SHARE = 0.06
+_SHARE = 0.02
 """Of a core, for all ranks on a node that is held back."""
 _HEAD = """\
 import importlib.util, json, os, signal, sys, time
