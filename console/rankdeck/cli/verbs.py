@@ -458,7 +458,9 @@ VERBS = (
         "rankdeck.cli.jobs:run_jobs",
         {
             "--all": _flag("also those that ended more than a day ago"),
-            "--parts": _flag("also the jobs of acceptance runs, scaling studies, drills and swap proofs"),
+            "--parts": _flag(
+                "also the jobs of acceptance runs, scaling studies, drills and swap proofs"
+            ),
             "--from-nodes": _flag(
                 "also ended jobs that only their nodes know: read them back into the history"
             ),
