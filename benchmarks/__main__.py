@@ -1,5 +1,5 @@
 """`python -m benchmarks [NAME…] [--json] [--keep]`: run benchmarks and print the results; `scale`,
-`faults`, `corpus`, `acceptance_faults`, `matrix` and `fuzz` have their own options.
+`faults`, `corpus`, `acceptance_faults`, `swap`, `matrix` and `fuzz` have their own options.
 
 It fails if a ratio is lost: more than 15 % above that in `benchmarks/figures.json`, twice in
 succession; or if a value that has no peer misses its goal.
@@ -44,6 +44,7 @@ OF_THEIR_OWN = {
     "house": "benchmarks.house",
     "scale": "benchmarks.scale",
     "acceptance_faults": "benchmarks.acceptance_faults",
+    "swap": "benchmarks.swap",
 }
 """Programs with their own options and tables."""
 

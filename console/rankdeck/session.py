@@ -35,6 +35,7 @@ from rankdeck.telemetry.gnmi import collect_switches
 if TYPE_CHECKING:
     from rankdeck.acceptance.service import Acceptance
     from rankdeck.scaling.service import Scaling
+    from rankdeck.swap.service import Swaps
     from rankdeck.telemetry.link import Link
 
 SAVE_PERIOD = 1.0
@@ -117,6 +118,13 @@ class Session:
         from rankdeck.scaling.service import Scaling
 
         return Scaling(self, self._studies)
+
+    @cached_property
+    def swaps(self) -> "Swaps":
+        """Finds out whether a program or a node is to blame; see `swap/service.py`."""
+        from rankdeck.swap.service import Swaps
+
+        return Swaps(self)
 
     def begin(self, kept: KeptRecords, link: "Link | None", *, brief: bool = False) -> None:
         """Take up the jobs and events of earlier sessions; with a `link`, start to

@@ -37,7 +37,7 @@ JUDGES: Mapping[str, tuple[str, ...]] = {
 }
 """Verb that says whether nodes, a job or the cluster are well -> how it is called."""
 ELSEWHERE = frozenset(
-    "trust ack silence drain resume hold release requeue timelimit slurm sh ps cp run scale drill export-script images jobs logs cancel clean inspect "  # noqa: SIM905
+    "trust ack silence drain resume hold release requeue timelimit slurm sh ps cp run scale drill swap export-script images jobs logs cancel clean inspect "  # noqa: SIM905
     "report replay attach export completion demo".split()
 )
 """Verbs that list, change or show something, and judge no node."""

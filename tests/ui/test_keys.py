@@ -85,6 +85,7 @@ LEADS_AWAY = {
     "inspect",
     "clone",
     "replay",
+    "swap",
     "cancel",
     "at_node",
     "processes",

@@ -202,7 +202,17 @@ async def test_the_double_of_a_session_has_the_state_of_a_real_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    read = ("cluster", "fleet", "switches", "jobs", "messages", "acceptance", "scaling", *PARTS)
+    read = (
+        "cluster",
+        "fleet",
+        "switches",
+        "jobs",
+        "messages",
+        "acceptance",
+        "scaling",
+        "swaps",
+        *PARTS,
+    )
     of_parts = ("nodes.commands", "hearing.connecting", "history.state", "questions.pending")
     reach = Reach(lambda _: contextlib.nullcontext(NoShell()), telemetry=False)
     async with open_session_on(cluster_of(1), reach) as session:

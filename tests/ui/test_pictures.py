@@ -149,6 +149,7 @@ SCENES: dict[str, Scene] = {
     "job-merged": (still, ("job", "M"), "by time"),
     "job-inspect": (still, ("job", "i"), "answer"),
     "job-ranks": (still, ("job", "h"), "SILENT"),
+    "job-swap": (failing, ("job", "Z"), "Start up to"),
     "job-cancel": (failing, ("job", "x"), "cancel"),
     "launch": (busy, ("files", "3"), "JOB FILE"),
     "messages": (told, ("4",), "no Python 3.9"),

@@ -1,5 +1,5 @@
-"""Jobs that run one after the other for a study or a drill: stopping them with proof, and nodes on
-which one of them may have left something.
+"""Jobs that run one after the other for a study, drill or swap proof: stopping them with proof,
+and nodes on which one of them may have left something.
 """
 
 from collections.abc import Coroutine, Iterable, Mapping
@@ -42,9 +42,9 @@ class JobSeries:
         jobs = [job for job in self._session.jobs.all() if job.plan.part_of == part_of and part_of]
         return tuple(text for job in jobs if job.unproven for text in job.troubles)
 
-    async def look_around(self) -> None:
-        """Learn what else runs on the nodes."""
-        await self._session.control.find_running(_LOOK_LIMIT)
+    async def look_around(self) -> Mapping[str, str]:
+        """Learn what else runs on the nodes; returns node -> why it did not answer."""
+        return await self._session.control.find_running(_LOOK_LIMIT)
 
     async def end_earlier(self, part_of: str) -> None:
         """End jobs that an earlier console left of this series: they would disturb it."""

@@ -421,6 +421,21 @@ VERBS = (
         },
     ),
     Verb(
+        "swap",
+        "run a failed or stalled job again, briefly, with its ranks on other nodes, and say whether the fault stays with the program or goes with a node",
+        "rankdeck.swap.command:run_swap",
+        {
+            "job": _JOB,
+            "--limit": _option(
+                "stop a run after this long (default 10m; twice the time until the fault, if that is less)",
+                metavar="SPAN",
+                default="10m",
+            ),
+            "--dry-run": _flag("show the runs, start nothing"),
+            "--yes": _flag("do not ask before it starts; a job that still runs is cancelled first"),
+        },
+    ),
+    Verb(
         "images",
         "list which node has which container image; `images push FILE NODESET` copies one",
         "rankdeck.cli.images:run_images",
@@ -443,7 +458,9 @@ VERBS = (
         "rankdeck.cli.jobs:run_jobs",
         {
             "--all": _flag("also those that ended more than a day ago"),
-            "--parts": _flag("also the jobs of acceptance runs, scaling studies and drills"),
+            "--parts": _flag(
+                "also the jobs of acceptance runs, scaling studies, drills and swap proofs"
+            ),
             "--from-nodes": _flag(
                 "also ended jobs that only their nodes know: read them back into the history"
             ),

@@ -51,15 +51,15 @@ def named_in(job: Job) -> Named | None:
     if failure is not None:
         ranks = () if failure.rank is None else (failure.rank,)
         return Named(ranks, () if ranks else (failure.node,), failure.sentence, failure.settled)
-    found = [_named_by(stall) for stall in job.stalled]
+    found = [blamed_by_stall(stall) for stall in job.stalled]
     found += [
         Named((), (node,), f"{node} does not answer: {why}") for node, why in job.mute.items()
     ]
     return next((one for one in found if one.ranks or one.nodes), found[0] if found else None)
 
 
-def _named_by(stall: Stall) -> Named:
-    """A stall of all that names none of them blames nobody."""
+def blamed_by_stall(stall: Stall) -> Named:
+    """Who is to blame for a stall; one of all ranks that names none of them blames nobody."""
     if stall.node:
         return Named((), (stall.node,), stall.text)
     ranks = stall.odd or stall.first or (() if stall.kind == "all" else stall.ranks)

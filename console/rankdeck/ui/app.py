@@ -437,6 +437,7 @@ class RankdeckApp(FrameDiff):
     action_inspect = command_actions.show_inspection
     action_clone = command_actions.show_clone
     action_scheduler = command_actions.show_scheduler
+    action_swap = command_actions.swap_ranks
     action_logs = command_actions.show_logs
     action_processes = command_actions.show_processes
     action_launch_on = command_actions.launch_on

@@ -346,6 +346,7 @@ VERBS: dict[str, Callable[["Console", str], None]] = {
     "events": lambda console, _: console.goto("events"),
     "acceptance": lambda console, _: console.goto("acceptance"),
     "scaling": lambda console, _: console.goto("scaling"),
+    "swap": lambda console, text: swap_ranks(console, text.strip()),
     "cancel": _cancel,
     "rank": _rank,
     "attempt": _attempt,
@@ -382,6 +383,16 @@ def shown_job_id(console: "Console") -> str:
     screen = _top(console)
     jobs = screen is not None and screen.screen_name == "jobs"
     return cast("JobsScreen", screen).table.cursor if jobs else ""
+
+
+def swap_ranks(console: "Console", limit: str = "") -> None:
+    """Find out whether the program or the node is to blame for what went wrong in this job."""
+    from rankdeck.ui.swap_proof import ask_swap
+
+    if job_id := shown_job_id(console):
+        ask_swap(console, job_id, limit)
+    else:
+        console.say("no job here: choose one on Jobs", "warn")
 
 
 def _top(console: "Console") -> base.BaseScreen | None:

@@ -60,6 +60,7 @@ from tests.support.acceptance_run import Port
 from tests.support.judged_fleet import JudgedFleet
 from tests.support.node_events import node_event
 from tests.support.scaling_study import ScalingPort
+from tests.support.swap_proof import SwapPort
 
 
 def cluster_of(count: int, name: str = "lab") -> Cluster:
@@ -163,6 +164,7 @@ class SessionDouble:
         self.wound: list[tuple[str, float]] = []
         self.acceptance: AcceptanceProtocol = Port()
         self.scaling: ScalingProtocol = ScalingPort()
+        self.swaps = SwapPort()
         self.listed: list[KubernetesJob | SlurmJob] = []
         """Jobs of others that the scheduler lists."""
         self.ended: list[SlurmJob] = []

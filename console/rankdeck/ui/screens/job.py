@@ -33,6 +33,7 @@ from rankdeck.ui.screens.job_head import (
     head_lines,
     instrument_lines,
     job_description,
+    went_wrong,
 )
 from rankdeck.ui.screens.log_search import NO_LOG, LogSearchScreen
 from rankdeck.ui.views.base import JobView, Scene
@@ -301,6 +302,7 @@ class JobScreen(LogSearchScreen):
             "inspect": not job.state.final or bool(job.unproven),
             "clone": job.state.final and job.plan.spec is not None,
             "replay": job.state.final and job.clock is None,
+            "swap": went_wrong(job),
             "pause": job.clock is not None,
             "step(-1)": job.clock is not None,
             "step(1)": job.clock is not None,

@@ -20,6 +20,7 @@ from rankdeck.model.job import (
     Plan,
     Progress,
     Stall,
+    State,
 )
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.plan_part import LineKind
@@ -75,6 +76,14 @@ _PLAN_ROLES = {
 def failure_text(job: Job) -> str:
     """The first failure in one line; "" if there is none."""
     return blamed_phrase(job.first_failure) if job.first_failure else ""
+
+
+def went_wrong(job: Job) -> bool:
+    """Whether something went wrong in the job, so that a swap proof can look for it."""
+    if job.clock is not None or job.plan.replay_of:
+        return False
+    ended_badly = job.state.final and job.state is not State.DONE
+    return ended_badly or bool(job.stalled or job.first_failure)
 
 
 def blamed_phrase(failure: FirstFailure) -> str:

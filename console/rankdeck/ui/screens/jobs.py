@@ -22,6 +22,7 @@ from rankdeck.ui.screens.job_head import (
     head_lines,
     job_description,
     job_duration,
+    went_wrong,
 )
 from rankdeck.ui.screens.modals import row_lines
 from rankdeck.ui.widgets.canvas import MARGIN, Run, Runs, TextPage, measure_runs, shift_runs
@@ -278,15 +279,17 @@ class JobsScreen(SortedScreen):
                 "cancel",
                 "inspect",
                 "scheduler",
+                "swap",
             )
         return (*self._idle_on(row, job), *(() if job.in_scheduler else ("scheduler",)))
 
     def _idle_on(self, row: str, job: Job) -> tuple[str, ...]:
         if row in self._others:
-            return ("logs", "clone", "replay", "cancel", "inspect")
+            return ("logs", "clone", "replay", "cancel", "inspect", "swap")
         if job.plan.replay_of:
-            return ("clone",)
-        return ("cancel", "inspect") if job.state.final else ("replay", "clone")
+            return ("clone", "swap")
+        swap = () if went_wrong(job) else ("swap",)
+        return (*(("cancel", "inspect") if job.state.final else ("replay", "clone")), *swap)
 
     def whole(self) -> tuple[str, Sequence[Runs]]:
         row = self.table.cursor
