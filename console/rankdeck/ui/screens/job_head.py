@@ -375,9 +375,9 @@ def _failure_notice(failure: FirstFailure, *, large: bool) -> Notice:
     give = f" ±{failure.uncertainty * 1000:.0f} ms" if failure.uncertainty else ""
     head: list[Run] = [(blamed_phrase(failure), "text")]
     if failure.sure is not None:
-        head.append((f"{share_words(failure.sure)} sure", "dim"))
+        head.append(optional_run(f"{share_words(failure.sure)} sure", "text"))
     if failure.decides:
-        head.append((f"it could be decided by {failure.decides}", "text"))
+        head.append((f"; it could be decided by {failure.decides}", "text"))
     if failure.tied:
         head.append(optional_run(f"at the same time: {fold_ranks(failure.tied)}", "dim"))
     if failure.victims:
