@@ -39,6 +39,7 @@ NAMES = (
 OF_THEIR_OWN = {
     "faults": "benchmarks.faults",
     "corpus": "benchmarks.fault_corpus",
+    "certainty": "benchmarks.certainty",
     "matrix": "benchmarks.matrix.main",
     "fuzz": "benchmarks.matrix.fuzz",
     "house": "benchmarks.house",

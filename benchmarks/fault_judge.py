@@ -19,7 +19,9 @@ def blame_of(job: Shape) -> Blame | None:
     return next(named, None)
 
 
-def _of_failure(failure: dict[str, Any]) -> Blame:
+def _of_failure(failure: dict[str, Any]) -> Blame | None:
+    if failure.get("what") == "undecided":
+        return None
     rank = failure.get("rank")
     what = str(failure.get("what") or ("launcher" if rank is None else "rank"))
     words = [f"exit {failure.get('exit_code')} signal {failure.get('signal')}", what]
@@ -31,7 +33,7 @@ def _of_failure(failure: dict[str, Any]) -> Blame:
 
 
 def _of_stall(stall: dict[str, Any]) -> Blame | None:
-    everybody = stall.get("kind") == "all"
+    everybody = stall.get("kind") == "all" or bool(stall.get("between"))
     differ = stall.get("odd") or stall.get("first")
     node = str(stall.get("node") or "")
     ranks = tuple(differ or (() if everybody or node else stall.get("ranks", ())))

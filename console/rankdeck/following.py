@@ -20,9 +20,11 @@ from rankdeck.model.job import Countdown, Followed, Job, Stall, State
 from rankdeck.model.job_events import Lost, NodeEvent
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.remote.questions import WAITS
+from rankdeck.rules.certainty_table import WEIGHTS
 from rankdeck.rules.gang_abort import abort_reason, countdown_for, is_anybody_left
 from rankdeck.rules.price import low_clocks, price_stalls
 from rankdeck.rules.stall import find_stalls, gpus_busy, is_idle
+from rankdeck.rules.stall_evidence import weigh_stalls
 from rankdeck.rules.stragglers import KnownOfJob
 from rankdeck.state.black_box import NodeBox, notes_with_boxes
 from rankdeck.state.fleet import Fleet
@@ -55,6 +57,7 @@ def notice_stalls(
         if any(stall.kind == "slow" for stall in found):
             clocks = low_clocks(_gpu_clocks(fleet, job))
             found = price_stalls(job, found, jobs.looks(job_id), now, clocks)
+        found = weigh_stalls(found, WEIGHTS)
         before = _kinds(job.stalled)
         for stall in found:
             if (stall.kind, stall.ranks) not in before:

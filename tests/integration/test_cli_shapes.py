@@ -57,7 +57,8 @@ def test_a_job_has_the_documented_shape() -> None:
     assert shape["first_failure"] == {
         "rank": 2, "node": "n2", "exit_code": 3, "signal": None, "at": 12.5, "lines": ["boom"], "tied": [],
         "uncertainty": 0.0, "victims": [], "explained": [],
-        "what": "rank", "name": "", "evidence": [], "others": [], "settled": True,
+        "what": "rank", "name": "", "evidence": [], "others": [], "settled": True, "sure": None,
+        "between": [], "decides": "",
     }  # fmt: skip
 
 

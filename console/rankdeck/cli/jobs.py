@@ -294,7 +294,7 @@ def _why(job: Job) -> str:
     """What went wrong: the first line of the summary of `run`."""
     first = job.first_failure
     explained = job.explained if first is None else first.explained
-    parts = [first.sentence] if first else [stall.text for stall in job.stalled]
+    parts = [first.sentence] if first else [stall.sentence for stall in job.stalled]
     parts += [job.not_started] if job.not_started else []
     parts += [job.waits] if job.waits else []
     parts = [job.plan.owner, *parts] if job.plan.owner else parts

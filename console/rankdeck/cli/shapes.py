@@ -183,6 +183,8 @@ def stall_shape(stall: Stall) -> Shape:
         "text": stall.text,
         "explained": explained_shape(stall.explained),
         "price": asdict(stall.price) if stall.price else None,
+        "sure": stall.sure,
+        "between": list(stall.between),
     }
 
 

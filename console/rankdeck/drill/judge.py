@@ -36,6 +36,8 @@ class Named:
     """Whether it is not said as a guess."""
     deadlock: bool = False
     """Nobody is named, and it is told as a deadlock: all wait for each other."""
+    sure: float | None = None
+    """How sure that is, from 0 to 1; None if it is not said."""
 
     @property
     def who(self) -> str:
@@ -50,7 +52,8 @@ def named_in(job: Job) -> Named | None:
     failure = job.first_failure
     if failure is not None:
         ranks = () if failure.rank is None else (failure.rank,)
-        return Named(ranks, () if ranks else (failure.node,), failure.sentence, failure.settled)
+        nodes = () if ranks or failure.between else (failure.node,)
+        return Named(ranks, nodes, failure.sentence, failure.settled, sure=failure.sure)
     found = [blamed_by_stall(stall) for stall in job.stalled]
     found += [
         Named((), (node,), f"{node} does not answer: {why}") for node, why in job.mute.items()
@@ -61,10 +64,10 @@ def named_in(job: Job) -> Named | None:
 def blamed_by_stall(stall: Stall) -> Named:
     """Who is to blame for a stall; one of all ranks that names none of them blames nobody."""
     if stall.node:
-        return Named((), (stall.node,), stall.text)
-    ranks = stall.odd or stall.first or (() if stall.kind == "all" else stall.ranks)
+        return Named((), (stall.node,), stall.sentence, sure=stall.sure)
+    ranks = stall.accused
     deadlock = stall.kind == "all" and not ranks and bool(stall.explained)
-    return Named(tuple(ranks), (), stall.text, deadlock=deadlock)
+    return Named(ranks, (), stall.sentence, deadlock=deadlock, sure=stall.sure)
 
 
 def is_rightly_named(named: Named, way: Way, victim: int, node: str) -> bool:

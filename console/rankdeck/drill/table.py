@@ -3,11 +3,22 @@
 from typing import Any
 
 from rankdeck.drill.values import Drill, DrillFault, DrillResult, DrillVerdict
+from rankdeck.model.job import share_words
 from rankdeck.model.json_values import fields_of
 
 VERSION = 1
 """Version of the JSON; it changes if a field changes its meaning or is removed."""
-HEADS = ("launch", "fault", "victim", "answer", "seconds", "named", "launcher said", "sentence")
+HEADS = (
+    "launch",
+    "fault",
+    "victim",
+    "answer",
+    "seconds",
+    "named",
+    "sure",
+    "launcher said",
+    "sentence",
+)
 
 
 def result_row(one: DrillResult) -> tuple[str, ...]:
@@ -19,7 +30,8 @@ def result_row(one: DrillResult) -> tuple[str, ...]:
     return (
         fault.launch.value, fault.way.value, victim, one.verdict.value,
         "-" if one.seconds is None else f"{one.seconds:.1f}",
-        f"{one.named or '-'}{first}", one.launcher or "nobody" if one.named else "-", one.sentence,
+        f"{one.named or '-'}{first}", "-" if one.sure is None else share_words(one.sure),
+        one.launcher or "nobody" if one.named else "-", one.sentence,
     )  # fmt: skip
 
 

@@ -191,7 +191,7 @@ class _Run:
         return replace(
             blank, verdict=found.verdict, named=found.named.who, seconds=found.seconds,
             before=found.before, sentence=clean_line(found.named.sentence, _MOST),
-            launcher=launcher_named(watch.launcher),
+            sure=found.named.sure, launcher=launcher_named(watch.launcher),
         )  # fmt: skip
 
 

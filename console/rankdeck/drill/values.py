@@ -123,6 +123,8 @@ class DrillResult:
     """Seconds from the fault to the answer that stayed."""
     before: tuple[str, ...] = ()
     """Others who were named first."""
+    sure: float | None = None
+    """How sure it was said, a share from 0 to 1; None if that was not said."""
     launcher: str = ""
     """Whom the launcher named by itself; "" for nobody."""
     left: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -621,7 +621,7 @@ def rank_statuses(job: Job) -> Mapping[int, RankStatus]:
     for stall in job.stalled:
         if stall.kind == "slow":
             continue  # slow ranks are not stalled
-        stuck = (stall.odd or stall.first) if stall.kind == "all" else stall.ranks
+        stuck = stall.accused if stall.kind == "all" else stall.ranks
         found |= dict.fromkeys(stuck, RankStatus.STALLED)
     if failure := job.first_failure:
         first = () if failure.rank is None else (failure.rank,)

@@ -63,6 +63,31 @@ class Stall:
     """What slow ranks cost; None if that is not known."""
     node: str = ""
     """The node that is to blame, and no rank; "" for all kinds but `agent`."""
+    sure: float | None = None
+    """How sure it is that those who are accused are to blame, or at a deadlock that nobody is:
+    a calibrated share from 0 to 1; None if nobody is accused, or if it was not weighed.
+    """
+    between: tuple[int, ...] = ()
+    """Ranks between which it is undecided who is to blame; nobody is accused then."""
+
+    @property
+    def accused(self) -> tuple[int, ...]:
+        """The ranks that are said to be to blame; () if it is undecided, or a node or nobody is."""
+        if self.between or self.node:
+            return ()
+        return self.odd or self.first or (() if self.kind == "all" else self.ranks)
+
+    @property
+    def sentence(self) -> str:
+        """`text`, and how sure it is."""
+        if self.between:
+            return f"{self.text}; it is undecided who of ranks {fold_ranks(self.between)} is to blame: `rankdeck inspect` may tell"
+        return self.text if self.sure is None else f"{self.text} ({share_words(self.sure)} sure)"
+
+
+def share_words(share: float) -> str:
+    """`94 %`."""
+    return f"{share:.0%}".replace("%", " %")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +324,7 @@ class FailedPart:
 
     what: str
     """`rank`, `launcher` (mpirun, torchrun, a daemon), `node` (lost),
-    `job`, `scheduler` (Slurm ended it).
+    `job`, `scheduler` (Slurm ended it), `undecided` (nobody is accused).
     """
     rank: int | None
     """None if the part is not a rank."""
@@ -312,6 +337,11 @@ class FailedPart:
     @property
     def who(self) -> str:
         """`rank 5 on n2`, `mpirun on n1`, `node n2`, `the job`."""
+        return self.part
+
+    @property
+    def part(self) -> str:
+        """The same; never two of them."""
         if self.what == "node":
             return f"node {self.node}"
         if self.what == "job":
@@ -355,10 +385,30 @@ class FirstFailure(FailedPart):
     """A few other possible causes, most likely first."""
     settled: bool = True
     """False while nodes may still report something that changes the answer."""
+    sure: float | None = None
+    """How sure it is that this one is to blame: a calibrated share from 0 to 1; None if it is
+    undecided, or was not weighed: a scheduler's word, a history older than this field.
+    """
+    between: tuple[Suspect, ...] = ()
+    """If it is undecided: those who may be to blame, the likeliest first."""
+    decides: str = ""
+    """If it is undecided: what would decide it."""
+
+    @property
+    def who(self) -> str:
+        """As of any part; `undecided between rank 3 on n1 and rank 7 on n2`."""
+        names = [one.who for one in self.between]
+        if not names:
+            return self.part
+        if len(names) == 1:
+            return f"undecided whether it was {names[0]}"
+        return f"undecided between {', '.join(names[:-1])} and {names[-1]}"
 
     @property
     def how(self) -> str:
         """`exit 3`, `signal 9 (SIGKILL)`, `stopped answering`."""
+        if self.between:
+            return "nobody is accused"
         if self.what == "node":
             return WAS_RESTARTED if self.name == RESTARTED else "stopped answering"
         if self.what == "job":
@@ -375,7 +425,9 @@ class FirstFailure(FailedPart):
         after = (
             f"; {len(self.victims)} ended by it: {fold_ranks(self.victims)}" if self.victims else ""
         )
-        return f"{so_far}{self.who}, {self.how}{tied}{after}"
+        sure = "" if self.sure is None else f" ({share_words(self.sure)} sure)"
+        decides = f"; it could be decided by {self.decides}" if self.decides else ""
+        return f"{so_far}{self.who}, {self.how}{sure}{tied}{decides}{after}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -170,7 +170,7 @@ def _what_happened(one: JobPage) -> Iterator[Html]:
         yield _verdict(
             "bad", f"The job is {job.state.value}; no rank is known to have failed first."
         )
-    yield from (_verdict("slow", stall.text) for stall in job.stalled)
+    yield from (_verdict("slow", stall.sentence) for stall in job.stalled)
     yield from _meaning(job.explained)
     yield from (element_html("p", trouble) for trouble in job.troubles)
 
@@ -700,7 +700,9 @@ def _page(source: ReportSource, recording: Recording, logs: Logs, secrets: Secre
 def _frozen_sentences(source: ReportSource, secrets: Secrets) -> list[str]:
     """What a console would have said when the boxes were frozen."""
     stalls = stalls_in_boxes(source.job, source.boxes.values())
-    return [secrets.in_text(f"{write_moment(one.since)}: {one.text} (black box)") for one in stalls]
+    return [
+        secrets.in_text(f"{write_moment(one.since)}: {one.sentence} (black box)") for one in stalls
+    ]
 
 
 def _collapsed(job: Job, logs: Logs) -> list[Folded]:

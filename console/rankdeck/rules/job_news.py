@@ -36,10 +36,11 @@ def _failure(before: Job, after: Job, _now: float) -> Iterator[str]:
 def _blamed(job: Job) -> str:
     """Who failed first and how; without the victims, whose number keeps changing.
 
-    "" for a node that does not answer, because it may come back.
+    "" for a node that does not answer, because it may come back, and where it is undecided.
     """
     first = job.first_failure
-    return f"{first.who}, {first.how}" if first and first.what != "node" else ""
+    told = first is not None and first.what != "node" and not first.between
+    return f"{first.who}, {first.how}" if first and told else ""
 
 
 def abort_countdown(before: Job, after: Job, now: float) -> Iterator[str]:
@@ -56,7 +57,7 @@ def abort_countdown(before: Job, after: Job, now: float) -> Iterator[str]:
 def _stalls(before: Job, after: Job, _now: float) -> Iterator[str]:
     for stall in after.stalled:
         if not _among(stall, before.stalled):
-            yield f"{'slow' if stall.kind == 'slow' else 'stalled'}: {stall.text}"
+            yield f"{'slow' if stall.kind == 'slow' else 'stalled'}: {stall.sentence}"
     if after.state.final:
         return
     for stall in before.stalled:

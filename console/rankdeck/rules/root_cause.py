@@ -246,6 +246,10 @@ class Cause:
     tied: tuple[int, ...]
     """Ranks that may have failed first instead: the clocks are not exact enough to tell."""
     victims: tuple[int, ...]
+    view: View
+    choice: CauseChoice
+    finder: str
+    """Which of FINDERS found it."""
 
 
 def find_cause(job: FailedJob) -> Cause | None:
@@ -255,9 +259,9 @@ def find_cause(job: FailedJob) -> Cause | None:
     seconds after the end of the ranks that lost their peer on that node.
     """
     view = view_of(job)
-    for find in _FINDERS:
+    for name, find in FINDERS.items():
         if choice := find(view):
-            return _verdict(view, choice)
+            return _verdict(view, choice, name)
     return None
 
 
@@ -310,7 +314,7 @@ def _places(view: View, near: Sequence[Meaning], first: Meaning) -> list[Place]:
     """The place of each of these ends, which are so near in time
     that not only their order counts.
     """
-    crowd = Counter(_signature(meaning.end) for meaning in near)
+    crowd = Counter(end_signature(meaning.end) for meaning in near)
     likely = [m for m in near if m.role <= Role.LIKELY]
     clear = min(likely, key=failure_start, default=first)
     untold = min((m for m in likely if not _is_told(m)), key=failure_start, default=None)
@@ -320,10 +324,10 @@ def _places(view: View, near: Sequence[Meaning], first: Meaning) -> list[Place]:
         late = _in_kill_sequence(view, meaning, clear)
         # Nobody tells a rank to end for nothing: it is a victim unless
         # it surely ended before all others.
-        told = _is_told(meaning) and untold is not None and not _earlier(meaning, untold)
+        told = _is_told(meaning) and untold is not None and not is_surely_earlier(meaning, untold)
         # Among unexplained ends, the one unlike the others is the cause,
         # and many equal ones are its victims.
-        alike = crowd[_signature(meaning.end)] if meaning.role is Role.LIKELY else 0
+        alike = crowd[end_signature(meaning.end)] if meaning.role is Role.LIKELY else 0
         return (
             not named,
             Role.KILLED if late or told else meaning.role,
@@ -338,10 +342,12 @@ def _proven(one: Meaning, other: Meaning) -> bool:
     """Whether one is a fault of its own on another node, and the
     clocks prove that it came first.
     """
-    return one.role is Role.CAUSE and one.end.node != other.end.node and _earlier(one, other)
+    return (
+        one.role is Role.CAUSE and one.end.node != other.end.node and is_surely_earlier(one, other)
+    )
 
 
-def _earlier(one: Meaning, other: Meaning) -> bool:
+def is_surely_earlier(one: Meaning, other: Meaning) -> bool:
     """Whether one surely began before the other; records of one node keep their order."""
     same = one.end.node == other.end.node
     return failure_start(one) + (0.0 if same else one.end.slack + other.end.slack) < failure_start(
@@ -358,7 +364,7 @@ def _in_kill_sequence(view: View, meaning: Meaning, clear: Meaning) -> bool:
         ends_ranks
         and meaning.wrote is not None
         and meaning is not clear
-        and _earlier(clear, meaning)
+        and is_surely_earlier(clear, meaning)
     )
 
 
@@ -394,7 +400,8 @@ def _horizon(view: View) -> float:
 
 
 @lru_cache(maxsize=1 << 14)
-def _signature(end: End) -> tuple[object, ...]:
+def end_signature(end: End) -> tuple[object, ...]:
+    """How it ended, as a value: equal for ends that look alike."""
     return end.what, end.code, end.signal, exception_of(telling_words(end.lines))
 
 
@@ -514,9 +521,10 @@ def _terminated(view: View) -> CauseChoice | None:
     return CauseChoice(chosen, (f"{chosen.why}, not by Rankdeck",), tied)
 
 
-_FINDERS: tuple[Callable[[View], CauseChoice | None], ...] = (
-    _ended_by_scheduler, _own_cause, never_came, _left_early, _launcher, _lost_peers, _terminated,
-)  # fmt: skip
+FINDERS: Mapping[str, Callable[[View], CauseChoice | None]] = {
+    "scheduler": _ended_by_scheduler, "own": _own_cause, "absent": never_came, "left": _left_early,
+    "launcher": _launcher, "peers": _lost_peers, "told": _terminated,
+}  # fmt: skip
 """Tried in this order; the first that finds a cause decides."""
 
 
@@ -582,7 +590,7 @@ def _launcher_says(view: View, end: End) -> list[str]:
     return (agree or [f"{name} itself names rank {ranks[0]}" for name, ranks in told if ranks])[:1]
 
 
-def _verdict(view: View, choice: CauseChoice) -> Cause:
+def _verdict(view: View, choice: CauseChoice, finder: str) -> Cause:
     chosen = choice.chosen
     apart = {id(chosen), *map(id, choice.tied)}
     rest = [_followed(m, chosen) for m in (*view.ranks, *view.lost) if id(m) not in apart]
@@ -594,6 +602,9 @@ def _verdict(view: View, choice: CauseChoice) -> Cause:
         others=_others(chosen, [*choice.tied, *rest]),
         tied=tuple(sorted(m.end.rank for m in choice.tied if m.end.rank is not None)),
         victims=tuple(sorted(rank for rank in victims if rank is not None)),
+        view=view,
+        choice=choice,
+        finder=finder,
     )
 
 
@@ -601,7 +612,7 @@ def _followed(meaning: Meaning, chosen: Meaning) -> Meaning:
     """A rank that was told to end after the cause had failed by itself, as one
     that followed it; others as they are.
     """
-    if _is_told(meaning) and not _is_told(chosen) and not _earlier(meaning, chosen):
+    if _is_told(meaning) and not _is_told(chosen) and not is_surely_earlier(meaning, chosen):
         return Meaning(meaning.end, Role.TERMINATED, meaning.why)
     return meaning
 

@@ -22,9 +22,11 @@ from rankdeck.model.job import Job, NodeNote, RankState, Stall, State
 from rankdeck.model.json_tables import Table, parse_table
 from rankdeck.model.rank import Activity
 from rankdeck.model.safe_text import clean_line
+from rankdeck.rules.certainty_table import WEIGHTS
 from rankdeck.rules.job_news import MARGIN, NodeHistory, node_notes
 from rankdeck.rules.price import price_stalls
 from rankdeck.rules.stall import find_stalls
+from rankdeck.rules.stall_evidence import weigh_stalls
 from rankdeck.rules.stragglers import KnownOfJob
 from rankdeck.state.fleet_history import PICTURED
 from rankdeck.state.record import activity_of
@@ -269,7 +271,8 @@ def stalls_in_boxes(job: Job, boxes: Iterable[NodeBox]) -> tuple[Stall, ...]:
         }
         known = KnownOfJob(looks={rank: some for rank, some in looks.items() if some})
         then = _as_it_was(job, at)
-        for stall in price_stalls(then, find_stalls(then, at, known), known.looks, at, {}):
+        stalls = price_stalls(then, find_stalls(then, at, known), known.looks, at, {})
+        for stall in weigh_stalls(stalls, WEIGHTS):
             found[stall.kind, stall.ranks] = stall
     return tuple(found.values())
 

@@ -10,7 +10,9 @@ from rankdeck.model.job import RESTARTED, Explained, FirstFailure, Launch, RankS
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.rank import Activity, exit_status
 from rankdeck.model.safe_text import strip_controls
+from rankdeck.rules.certainty_table import WEIGHTS
 from rankdeck.rules.ends import LAUNCHER_ENDINGS, End, LauncherEnding, Role
+from rankdeck.rules.failure_evidence import WeighedFailure, weigh_failure
 from rankdeck.rules.messages import (
     EVERY_RANK_ALONE,
     believes_alone,
@@ -70,7 +72,10 @@ def first_failure(record: JobRecord) -> FirstFailure | None:
         return decided
     use_own_messages()
     if verdict := find_cause(_failed_job(record)):
-        return _in_full(record, verdict)
+        weighed = weigh_failure(verdict, WEIGHTS)
+        if weighed.between:
+            return _undecided(record, verdict, weighed)
+        return replace(_in_full(record, verdict), sure=weighed.sure)
     return _nothing_done(record) if record.ended and not record.cancelled else None
 
 
@@ -245,6 +250,27 @@ def _in_full(record: JobRecord, verdict: Cause) -> FirstFailure:
         evidence=verdict.evidence,
         others=verdict.others,
         settled=record.ended,
+    )
+
+
+def _undecided(record: JobRecord, verdict: Cause, weighed: WeighedFailure) -> FirstFailure:
+    """The answer that accuses nobody: between whom it is undecided, and what would decide it."""
+    nodes = {one.node for one in weighed.between}
+    ranks = {one.rank for one in weighed.between}
+    return FirstFailure(
+        what="undecided",
+        rank=None,
+        node=nodes.pop() if len(nodes) == 1 else "",
+        exit_code=weighed.code,
+        signal=weighed.signal,
+        at=verdict.end.at if verdict.end.at is not None else record.latest or record.created,
+        uncertainty=verdict.end.slack,
+        victims=tuple(rank for rank in verdict.victims if rank not in ranks),
+        explained=_trouble_of_own_messages(),
+        evidence=tuple(f"{one.who}: {one.why}" for one in weighed.between),
+        settled=record.ended,
+        between=weighed.between,
+        decides=weighed.decides,
     )
 
 

@@ -644,7 +644,7 @@ def _job_line(job: "Job", glyphs: Glyphs) -> Runs:
     if job.first_failure:
         runs.append((f"{printable_line(job.first_failure.who)}, {job.first_failure.how}  ", "bad"))
     if job.stalled:
-        runs.append((f"{printable_line(job.stalled[0].text)}  ", "warn"))
+        runs.append((f"{printable_line(job.stalled[0].sentence)}  ", "warn"))
     if job.state is State.RUNNING:
         runs.append(
             (f"{formatting.format_duration(formatting.seconds_since(job.created))}  ", "text")

@@ -262,14 +262,17 @@ class JobScreen(LogSearchScreen):
         if self.view.display and self.view.go_next(back=False):
             return
         failure = self.job.first_failure if self.job else None
+        # Where it is undecided who failed first, the likeliest is shown.
+        ranks = [one.rank for one in (failure, *failure.between)] if failure else []
+        rank = next((one for one in ranks if one is not None), LAUNCHER)
         if failure is None:
             self.refuse("no line reports an error" if self.view.display else "no rank has failed")
-        elif self.now is self.one and failure.rank == self.one.rank:
+        elif self.now is self.one and rank == self.one.rank:
             self.say(
                 "this is the rank that failed first; none of its lines reports an error", "dim"
             )
         else:
-            self.zoom(LAUNCHER if failure.rank is None else failure.rank)
+            self.zoom(rank)
 
     def action_back(self) -> None:
         self.say("")

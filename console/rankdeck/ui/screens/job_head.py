@@ -21,6 +21,7 @@ from rankdeck.model.job import (
     Progress,
     Stall,
     State,
+    share_words,
 )
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.plan_part import LineKind
@@ -374,7 +375,7 @@ def _progress_line(progress: Progress, glyphs: Glyphs, *, wide: bool, plots: boo
 
 def _stall_notice(stall: Stall) -> Notice:
     title = "slow" if stall.kind == "slow" else "stalled"
-    head: Runs = [(printable_line(stall.text), "text")]
+    head: Runs = [(printable_line(stall.sentence), "text")]
     hint = f"{actions.action_key('inspect')} looks where every rank is"
     return Notice(title, "warn", head, _meaning(stall.explained), hint=hint)
 
@@ -382,6 +383,10 @@ def _stall_notice(stall: Stall) -> Notice:
 def _failure_notice(failure: FirstFailure, *, large: bool) -> Notice:
     give = f" ±{failure.uncertainty * 1000:.0f} ms" if failure.uncertainty else ""
     head: list[Run] = [(blamed_phrase(failure), "text")]
+    if failure.sure is not None:
+        head.append(optional_run(f"{share_words(failure.sure)} sure", "text"))
+    if failure.decides:
+        head.append((f"; it could be decided by {failure.decides}", "text"))
     if failure.tied:
         head.append(optional_run(f"at the same time: {fold_ranks(failure.tied)}", "dim"))
     if failure.victims:

@@ -168,7 +168,7 @@ class JobsScreen(SortedScreen):
         if job.stalled:
             stall = job.stalled[0]
             what = "slow" if stall.kind == "slow" else "stalled"
-            return [*runs, (f"{what}: {printable_line(stall.text)}", "warn")]
+            return [*runs, (f"{what}: {printable_line(stall.sentence)}", "warn")]
         if waits := queue_words(job.in_scheduler, time.time()) if job.in_scheduler else job.waits:
             stuck = job.in_scheduler is not None and job.in_scheduler.stuck
             runs.append((f"{printable_line(waits)} ", "warn" if stuck else "text"))

@@ -1,0 +1,254 @@
+"""The evidence about who failed first, for each candidate; how sure the answer is. No I/O."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rankdeck.model.job import Suspect
+from rankdeck.rules.certainty import (
+    BAR,
+    Candidate,
+    Part,
+    Sign,
+    Weights,
+    rivals_of,
+    share_blame,
+    tell_share,
+)
+from rankdeck.rules.ends import (
+    ASKED,
+    CRASHES,
+    Meaning,
+    Role,
+    aborted_ranks,
+    exception_of,
+    telling_words,
+)
+from rankdeck.rules.root_cause import (
+    Cause,
+    View,
+    end_signature,
+    end_time,
+    failure_start,
+    is_surely_earlier,
+)
+
+MOST = 12
+"""Most candidates that are weighed."""
+MANY = 2
+"""So many ranks that end alike may be a culprit and its victim; more are all to blame."""
+HAIR = 0.05
+"""Seconds between two records of one node below which their order is not sure."""
+_BY_FINDER: Mapping[str, Sign] = {
+    "own": Sign.OWN, "absent": Sign.ABSENT, "left": Sign.LEFT, "launcher": Sign.FAILED,
+    "peers": Sign.PEERS, "told": Sign.TOLD, "scheduler": Sign.SCHEDULER,
+}  # fmt: skip
+_BY_ROLE: Mapping[Role, Sign] = {
+    Role.CAUSE: Sign.WORDS, Role.LIKELY: Sign.UNEXPLAINED, Role.KILLED: Sign.KILLED,
+    Role.WELL: Sign.WELL, Role.GOING: Sign.GOING,
+}  # fmt: skip
+_NOBODY = {"own": Sign.NOBODY_OWN, "absent": Sign.NOBODY_ABSENT}
+
+
+@dataclass(frozen=True, slots=True)
+class FailureEvidence:
+    """The candidates of a failed job, the chosen one first; without those that fail by the same
+    fault as that one, if it is not one that made the other fail.
+    """
+
+    meanings: tuple[Meaning, ...]
+    candidates: tuple[Candidate, ...]
+    nobody: frozenset[Sign]
+
+
+def gather_evidence(cause: Cause) -> FailureEvidence:
+    """Who may be to blame besides the chosen one, and the evidence about each."""
+    pool, more = _pool(cause), set[Sign]()
+    chosen, ranks = pool[0], cause.view.ranks
+    if len(ranks) > MANY and all(_likeness(m) == _likeness(chosen) for m in ranks):
+        pool, more = pool[:1], {Sign.EVERYBODY}
+    elif twins := [m for m in pool[1:] if _is_twin(m, chosen)]:
+        pool, more = [m for m in pool if m not in twins], {Sign.TWINS}
+    seen = _witnesses(cause.view)
+    signs = [{*_signs(m, pool, cause), *_of_others(m, cause.view, seen)} for m in pool]
+    signs[0] |= more
+    candidates = tuple(
+        Candidate(_who(m), frozenset(some)) for m, some in zip(pool, signs, strict=True)
+    )
+    nobody = frozenset({_NOBODY.get(cause.finder, Sign.NOBODY_OTHER)})
+    return FailureEvidence(tuple(pool), candidates, nobody)
+
+
+def _pool(cause: Cause) -> list[Meaning]:
+    """The chosen one, those tied with it, then all others that failed, the earliest first."""
+    view, choice = cause.view, cause.choice
+    failed = [m for m in (*view.ranks, *view.launchers) if m.end.failed and not m.end.stopped]
+    if any(m.end.what == "rank" for m in failed):
+        failed = [m for m in failed if m.end.what == "rank" or m.end.killed]
+    rest = sorted([*failed, *view.lost], key=lambda m: (m.role > Role.KILLED, failure_start(m)))
+    known = {id(m.end): m for m in (choice.chosen, *choice.tied)}
+    return [*known.values(), *(m for m in rest if id(m.end) not in known)][:MOST]
+
+
+def _who(meaning: Meaning) -> frozenset[Part]:
+    end = meaning.end
+    if end.what == "rank" and end.rank is not None:
+        return frozenset({(end.what, end.rank)})
+    return frozenset({(end.what, end.node)})
+
+
+def _likeness(meaning: Meaning) -> tuple[object, ...]:
+    return (meaning.role, *end_signature(meaning.end))
+
+
+def _is_twin(one: Meaning, chosen: Meaning) -> bool:
+    """Whether it fails by the same error of its own as the chosen one, on the same node."""
+    here = one.end.node == chosen.end.node and _likeness(one) == _likeness(chosen)
+    known = one.role is Role.CAUSE or bool(exception_of(telling_words(one.end.lines)))
+    by_words = one.end.code is not None and bool(one.end.lines) and not one.end.kernel
+    return here and by_words and known and one.end.what == "rank"
+
+
+def _is_as_good(one: Meaning, chosen: Meaning) -> bool:
+    """Whether it ended like the chosen one and in the same moment, on the same node."""
+    alike = one.end.node == chosen.end.node and _likeness(one) == _likeness(chosen)
+    return alike and abs(failure_start(one) - failure_start(chosen)) <= HAIR
+
+
+def _signs(meaning: Meaning, pool: Sequence[Meaning], cause: Cause) -> Iterator[Sign]:
+    chosen = cause.choice.chosen
+    if meaning in (chosen, *cause.choice.tied) or _is_as_good(meaning, chosen):
+        yield _BY_FINDER[cause.finder]
+    yield _of_end(meaning, cause.view)
+    others = [m for m in pool if m is not meaning]
+    if meaning.role <= Role.KILLED and not any(m.role <= Role.KILLED for m in others):
+        yield Sign.ALONE
+    if any(_likeness(m) == _likeness(meaning) for m in others):
+        yield Sign.ALIKE
+    well = cause.view.of(Role.WELL)[:1]
+    if meaning.end.failed and any(end_time(m) < end_time(meaning) for m in well):
+        yield Sign.AFTER_WELL
+    yield from _of_time(meaning, others)
+
+
+def _of_end(meaning: Meaning, view: View) -> Sign:
+    end = meaning.end
+    if end.what != "rank":
+        return Sign.GONE if end.what == "node" else Sign.LAUNCHER
+    if meaning.role is Role.LIKELY and end.signal in ASKED:
+        return Sign.ASKED
+    if meaning.role is not Role.CAUSE:
+        return _BY_ROLE.get(meaning.role, Sign.VICTIM)
+    if end.kernel and "somewhere" not in end.kernel[0]:
+        return Sign.KERNEL
+    if end.signal in CRASHES:
+        return Sign.CRASH
+    every = (*view.job.launchers, *view.job.ends)
+    aborted = any(end.rank in aborted_ranks(one.lines) for one in every)
+    return Sign.ABORT if aborted else Sign.WORDS
+
+
+@dataclass(frozen=True, slots=True)
+class _Witness:
+    """A rank that lost a peer or gave up waiting, and whom its words name."""
+
+    meaning: Meaning
+    ranks: frozenset[int]
+    nodes: frozenset[str]
+
+    def names(self, meaning: Meaning) -> bool:
+        by_node = self.meaning.end.node != meaning.end.node and meaning.end.node in self.nodes
+        return by_node or meaning.end.rank in self.ranks
+
+
+def _witnesses(view: View) -> list[_Witness]:
+    found = view.of(Role.PEER, Role.TIMEOUT)
+    return [_Witness(m, view.ranks_of(m), view.peers_of(m)) for m in found]
+
+
+def _of_others(meaning: Meaning, view: View, witnesses: Sequence[_Witness]) -> Iterator[Sign]:
+    if meaning.end.what == "rank" and view.named:
+        yield Sign.NAMED if meaning.end.rank in view.named else Sign.NOT_NAMED
+    others = [one for one in witnesses if one.meaning is not meaning]
+    naming = sum(one.names(meaning) for one in others)
+    if naming:
+        yield Sign.BY_MOST if 2 * naming > len(others) > 1 else Sign.BY_PEERS
+
+
+def _of_time(meaning: Meaning, others: Sequence[Meaning]) -> Iterator[Sign]:
+    if meaning.end.what == "node" or not others:
+        return
+    if all(_is_proven(meaning, m) for m in others):
+        yield Sign.FIRST
+    elif any(_is_proven(m, meaning) for m in others if m.role <= meaning.role):
+        yield Sign.LATER
+    elif all(failure_start(meaning) <= failure_start(m) for m in others) and not any(
+        _is_open(meaning, m) for m in others
+    ):
+        yield Sign.FIRST_SEEN
+
+
+def _is_proven(one: Meaning, other: Meaning) -> bool:
+    """Whether clocks and records prove that one came first."""
+    apart = failure_start(other) - failure_start(one)
+    return is_surely_earlier(one, other) and apart > HAIR
+
+
+def _is_open(one: Meaning, other: Meaning) -> bool:
+    """Whether the order of two ends is not known: they are nearer in time than clocks, or the
+    records of one node, are exact.
+    """
+    if other.role > one.role:
+        return False
+    if one.end.node == other.end.node:
+        return _is_as_good(one, other)
+    return not is_surely_earlier(one, other) and not is_surely_earlier(other, one)
+
+
+# ---- the verdict -----------------------------------------------------------------------------
+
+CLOCKS = "clocks that differ by less than the two ends (chrony or PTP on both nodes)"
+KERNEL = "the kernel logs of the nodes: whether memory was used up, or who sent the signal"
+WORDS = "what each wrote before its end: its log, a core dump, PYTHONFAULTHANDLER=1"
+
+
+@dataclass(frozen=True, slots=True)
+class WeighedFailure:
+    """How sure it is who failed first."""
+
+    sure: float | None
+    """A share from 0 to 1; None if it is undecided."""
+    between: tuple[Suspect, ...] = ()
+    """If it is undecided: those who may be to blame, the likeliest first."""
+    decides: str = ""
+    code: int | None = None
+    signal: int | None = None
+    """How they ended, if all ended alike."""
+
+
+def weigh_failure(cause: Cause, weights: Weights) -> WeighedFailure:
+    """How sure it is that the chosen one is to blame; below the bar it is undecided. What a
+    scheduler says is not weighed.
+    """
+    if cause.finder == "scheduler":
+        return WeighedFailure(None)
+    found = gather_evidence(cause)
+    shares = share_blame([*(one.signs for one in found.candidates), found.nobody], weights)
+    if shares[0] >= BAR:
+        return WeighedFailure(tell_share(shares[0]))
+    rivals = [found.meanings[at] for at in rivals_of(shares[:-1], [0])]
+    ends = {(m.end.code, m.end.signal) for m in rivals}
+    code, signal = ends.pop() if len(ends) == 1 else (None, None)
+    return WeighedFailure(None, tuple(map(_suspect, rivals)), _decider(rivals), code, signal)
+
+
+def _suspect(meaning: Meaning) -> Suspect:
+    end = meaning.end
+    return Suspect(what=end.what, rank=end.rank, node=end.node, name=end.name, why=meaning.why)
+
+
+def _decider(rivals: Sequence[Meaning]) -> str:
+    """What would decide between these."""
+    first, *rest = rivals
+    if any(first.end.node != m.end.node and _is_open(first, m) for m in rest):
+        return CLOCKS
+    return KERNEL if any(m.role is Role.KILLED or m.end.killed for m in rivals) else WORDS

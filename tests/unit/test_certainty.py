@@ -1,0 +1,168 @@
+"""How sure a verdict is: shares are what they say on timelines that were kept apart from the fit,
+and where the evidence does not decide, nobody is accused.
+"""
+
+from pathlib import Path
+
+import pytest
+from benchmarks.certainty import check_shares, gather_samples, told_shares
+from benchmarks.recorded_ends import PLAYS
+
+from rankdeck.model.job import Explained, Stall
+from rankdeck.rules.certainty import BAR, HIGHEST, Sign, rivals_of, share_blame, tell_share
+from rankdeck.rules.certainty_table import WEIGHTS
+from rankdeck.rules.deadlock import OF_DEADLOCK
+from rankdeck.rules.failure_evidence import CLOCKS, KERNEL, WORDS, weigh_failure
+from rankdeck.rules.root_cause import find_cause
+from rankdeck.rules.stall_evidence import weigh_stalls
+from tests.unit.test_root_cause import LOST_PEER, OPENMPI, PLAIN, case, rank
+
+ABSENT = Path("absent")
+FEW = 500
+NO_SAMPLE = ("Traceback (most recent call last):", "ValueError: no sample 17")
+
+
+def weighed(*ends, ending=PLAIN, **more):
+    return weigh_failure(find_cause(case(*ends, ending=ending, **more)), WEIGHTS)
+
+
+def between(*ends, **more) -> set[int]:
+    return {one.rank for one in weighed(*ends, **more).between}
+
+
+def stall(kind: str, *ranks: int, **more) -> Stall:
+    return Stall(kind=kind, ranks=ranks, since=1.0, text="they wait", **more)
+
+
+def weigh(*stalls: Stall) -> tuple[Stall, ...]:
+    return weigh_stalls(stalls, WEIGHTS)
+
+
+@pytest.fixture(scope="module")
+def samples():
+    return gather_samples(ABSENT, FEW)
+
+
+def test_of_what_was_kept_apart_shares_are_what_they_say(samples) -> None:
+    found = check_shares(told_shares([one for one in samples if one.kept_apart], WEIGHTS))
+
+    assert found.told > FEW / 2
+    assert found.error <= 0.05
+    assert found.sure_wrong <= 0.01 * found.sure
+
+
+def test_of_the_corpus_of_this_repository_nothing_sure_is_wrong(samples) -> None:
+    found = check_shares(told_shares([one for one in samples if one.recorded], WEIGHTS))
+
+    assert found.told >= 20
+    assert (found.told - found.right, found.sure_wrong) == (0, 0)
+
+
+@pytest.mark.skipif(not PLAYS.is_dir(), reason="no plays of public failures beside this repository")
+def test_of_played_public_failures_nothing_told_is_wrong() -> None:
+    found = check_shares(told_shares([one for one in gather_samples(PLAYS, 0) if one.recorded], WEIGHTS))  # fmt: skip
+
+    assert found.told == found.right
+
+
+def test_shares_add_up_and_equal_evidence_has_equal_shares() -> None:
+    shares = share_blame([{Sign.OWN}, {Sign.OWN}, set()], WEIGHTS)
+
+    assert sum(shares) == pytest.approx(1.0)
+    assert shares[0] == shares[1] > shares[2]
+
+
+def test_ninety_percent_is_told_only_of_what_is_hardly_ever_wrong() -> None:
+    assert (tell_share(0.95), tell_share(0.985), tell_share(0.9999)) == (0.89, 0.98, HIGHEST)
+
+
+def test_at_most_three_are_named_where_it_is_undecided() -> None:
+    assert rivals_of([0.2, 0.25, 0.19, 0.18, 0.01], [0]) == (1, 0, 2)
+    assert rivals_of([0.1, 0.02], [1]) == (0, 1)
+
+
+def test_a_rank_that_alone_has_a_fault_of_its_own_is_accused_and_it_is_sure() -> None:
+    found = weighed(rank(5, 10.0, 1, said=NO_SAMPLE), rank(1, 10.4, 1, said=(LOST_PEER,)))
+
+    assert found.sure is not None
+    assert found.sure >= 0.9
+
+
+def test_two_ranks_with_equal_evidence_whose_clocks_differ_by_more_are_undecided() -> None:
+    ends = (rank(2, 10.0, signal=9, slack=0.5), rank(6, 10.3, signal=9, slack=0.5))
+    found = weighed(*ends)
+
+    assert (found.sure, {one.rank for one in found.between}) == (None, {2, 6})
+    assert (found.decides, found.signal) == (CLOCKS, 9)
+
+
+def test_with_exact_clocks_the_first_of_the_same_two_is_accused() -> None:
+    found = weighed(rank(2, 10.0, signal=11, slack=0.01), rank(6, 13.0, signal=11, slack=0.01))
+
+    assert not found.between
+
+
+def test_two_ranks_of_one_node_that_end_alike_in_the_same_moment_are_undecided() -> None:
+    assert between(rank(1, 10.0, 1), rank(2, 10.003, 1)) == {1, 2}
+
+
+def test_evidence_that_contradicts_itself_is_undecided() -> None:
+    """A program that returns the code of a lost peer: all look like victims."""
+    ends = [rank(n, 10.0 + n / 1000, 14) for n in range(8)]
+
+    assert len(between(*ends[:5], rank(5, 10.2, signal=15), ending=OPENMPI)) > 1
+
+
+def test_what_would_decide_is_told() -> None:
+    quiet = weighed(rank(1, 10.0, 1), rank(2, 10.003, 1))
+    killed = weighed(rank(1, 10.0, signal=9), rank(2, 10.003, signal=9))
+
+    assert (quiet.decides, killed.decides) == (WORDS, KERNEL)
+
+
+def test_the_one_that_is_stopped_is_accused_and_how_sure_that_is() -> None:
+    (found,) = weigh(stall("stopped", 3))
+
+    assert found.accused == (3,)
+    assert BAR <= (found.sure or 0.0) <= HIGHEST
+    assert found.sentence == f"they wait ({found.sure:.0%}".replace("%", " % sure)")
+
+
+def test_where_who_fell_silent_first_is_not_who_does_something_else_nobody_is_accused() -> None:
+    (found,) = weigh(stall("all", *range(8), odd=(5,), first=(2,)))
+
+    assert (found.accused, found.between, found.sure) == ((), (2, 5), None)
+    assert "it is undecided who of ranks 2,5 is to blame" in found.sentence
+
+
+def test_where_both_agree_that_one_is_accused() -> None:
+    (found,) = weigh(stall("all", *range(8), odd=(5,), first=(5,)))
+
+    assert found.accused == (5,)
+
+
+def test_two_stalls_that_accuse_different_ranks_accuse_nobody() -> None:
+    found = weigh(stall("stopped", 1), stall("stopped", 2))
+
+    assert [one.accused for one in found] == [(), ()]
+    assert [one.between for one in found] == [(1, 2), (1, 2)]
+
+
+def test_of_a_deadlock_it_is_told_how_sure_it_is_that_nobody_is_to_blame() -> None:
+    (found,) = weigh(stall("all", 0, 1, explained=(OF_DEADLOCK,)))
+
+    assert (found.accused, found.between) == ((), ())
+    assert found.sure is not None
+
+
+def test_where_all_are_silent_and_nobody_is_named_nothing_is_weighed() -> None:
+    one = stall("all", 0, 1, explained=(Explained("they wait", "look"),))
+
+    assert weigh(one) == (one,)
+
+
+def test_a_node_whose_agent_stands_still_is_accused_and_no_rank() -> None:
+    (found,) = weigh(stall("agent", 2, 3, node="n2"))
+
+    assert found.accused == ()
+    assert found.sure is not None
