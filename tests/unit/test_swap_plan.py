@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rankdeck.model.cluster import Node
-from rankdeck.model.job import FirstFailure, Job, Launch, State
+from rankdeck.model.job import FirstFailure, Job, Launch, State, Suspect
 from rankdeck.swap.fault import fault_in
 from rankdeck.swap.planning import Around, SwapError, plan_swap
 from rankdeck.swap.trial import STANDS, RunWatch, conclude_run
@@ -140,6 +140,11 @@ def test_what_is_told_of_a_job_is_its_fault() -> None:
     found = fault_in(failed_job(first_failure=lost))
     assert found is not None
     assert (found.ranks, found.nodes) == ((), ("n2",))
+    between = tuple(Suspect(rank=rank, node=node, why="") for rank, node in ((3, "n2"), (5, "n3")))
+    undecided = replace(lost, what="undecided", node="", between=between)
+    found = fault_in(failed_job(first_failure=undecided))
+    assert found is not None
+    assert (found.ranks, found.nodes) == ((3, 5), ())
     slow = fault_in(stalled_job(replace(stalled_job().stalled[0], kind="slow")))
     assert slow is not None
     assert (slow.kind, slow.ranks) == (FaultKind.SLOW, (3,))

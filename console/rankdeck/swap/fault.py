@@ -28,11 +28,13 @@ def faults_in(job: Job, stalls: Iterable[Stall] = ()) -> tuple[JobFault, ...]:
 
 
 def _of_failure(failure: FirstFailure, start: float | None) -> JobFault:
-    rank = failure.rank
+    # Where nobody is accused, all who may be to blame: the proof tells them apart.
+    suspects = failure.between or (failure,)
+    ranks = [one.rank for one in suspects if one.rank is not None]
     return JobFault(
         kind=FaultKind.FAILED,
-        ranks=() if rank is None else tuple(dict.fromkeys((rank, *failure.tied))),
-        nodes=(failure.node,) if rank is None else (),
+        ranks=tuple(dict.fromkeys((*ranks, *failure.tied))) if ranks else (),
+        nodes=() if ranks else tuple(dict.fromkeys(one.node for one in suspects)),
         exit_code=failure.exit_code,
         signal=failure.signal,
         seconds=_after(start, failure.at),
