@@ -27,7 +27,9 @@ LONG = (
     * 2
 )
 PICTURES = sorted(
-    file for file in FOLDER.iterdir() if not file.name.startswith(("palette", "job-cancel"))
+    file
+    for file in FOLDER.iterdir()
+    if not file.name.startswith(("palette", "job-cancel", "job-swap"))
 )
 
 

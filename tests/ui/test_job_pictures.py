@@ -19,7 +19,7 @@ WANDERING = (
 FAILED = {
     (80, 24): """
  train-1121-143005-3f2a  ● running  1:2s  16 ranks: 4 running, …  page 1/3  [ ]
- first failure  rank 5 on node02, exit 1  HH:MM:SS.mmm ±5 ms
+ first failure  rank 5 on node02, exit 1  HH:MM:SS.mmm ±5 ms  89 % sure
    11 ranks ended by it: 0-2,4,6,8-10,12-14  may still be corrected
    says    torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50
            GiB.

@@ -106,6 +106,15 @@ def test_two_ranks_of_one_node_that_end_alike_in_the_same_moment_are_undecided()
     assert between(rank(1, 10.0, 1), rank(2, 10.003, 1)) == {1, 2}
 
 
+def test_two_ranks_of_one_node_that_end_by_the_same_words_are_accused_together() -> None:
+    ends = [rank(n, 10.0 + n / 1000, 3, said=("my last words",)) for n in (2, 3)]
+    found = weighed(*ends, *(rank(n, 10.7, 9, node="n2") for n in (4, 5)))
+
+    assert found.tied == (3,)
+    assert found.sure is not None
+    assert found.sure >= 0.7
+
+
 def test_evidence_that_contradicts_itself_is_undecided() -> None:
     """A program that returns the code of a lost peer: all look like victims."""
     ends = [rank(n, 10.0 + n / 1000, 14) for n in range(8)]

@@ -674,6 +674,17 @@ def test_a_job_whose_scheduler_has_chosen_no_node_is_on_none() -> None:
     assert "running on n7; ranks: 1 pending, 1 running" in job_sentence(feed.jobs.job("t-1"))
 
 
+def test_progress_is_read_from_output_that_comes_after_the_end_of_its_rank() -> None:
+    feed = Feed()
+    feed.start_all()
+    feed.exit(0, at=3.0)
+    feed.jobs.apply(Chunk("t-1", "n1", 0, "out", 0, 2.99, b"begin\nstep 3 of 4 loss 2.5\n"))
+
+    progress = feed.jobs.job("t-1").progress
+    assert progress is not None
+    assert (progress.step, progress.steps) == (3, 4)
+
+
 def test_of_a_flood_only_some_lines_are_searched_for_progress_but_the_last_when_the_rank_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

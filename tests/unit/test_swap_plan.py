@@ -140,7 +140,9 @@ def test_what_is_told_of_a_job_is_its_fault() -> None:
     found = fault_in(failed_job(first_failure=lost))
     assert found is not None
     assert (found.ranks, found.nodes) == ((), ("n2",))
-    between = tuple(Suspect(what="rank", rank=rank, node=node, why="") for rank, node in ((3, "n2"), (5, "n3")))
+    between = tuple(
+        Suspect(what="rank", rank=rank, node=node, why="") for rank, node in ((3, "n2"), (5, "n3"))
+    )
     undecided = replace(lost, what="undecided", node="", between=between)
     found = fault_in(failed_job(first_failure=undecided))
     assert found is not None

@@ -16,8 +16,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 import rankdeck_agent
 from rankdeck.acceptance.heatmap import cell_words, outcome_headline, traits_of
 from rankdeck.acceptance.report_page import acceptance_page, choose_excerpts
@@ -33,6 +31,7 @@ from rankdeck.acceptance.run import (
 )
 from rankdeck.acceptance.values import Answer, Outcome, Result
 from rankdeck.config.files import write_user_files
+from rankdeck.model.json_values import read_value
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import clean_line
 from rankdeck.model.series import labels_text
@@ -80,9 +79,9 @@ def mask_run(run: AcceptanceRun, secrets: Secrets) -> AcceptanceRun:
     say = secrets.in_text
     return replace(
         run,
-        plan=msgspec.convert(secrets.in_tree(asdict(run.plan)), RunPlan),
+        plan=read_value(secrets.in_tree(asdict(run.plan)), RunPlan),
         stages=tuple(
-            replace(one, plan=msgspec.convert(secrets.in_tree(asdict(one.plan)), type(one.plan)))
+            replace(one, plan=read_value(secrets.in_tree(asdict(one.plan)), type(one.plan)))
             for one in run.stages
         ),
         results=tuple(replace(one, text=say(one.text)) for one in run.results),

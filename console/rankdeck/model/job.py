@@ -408,7 +408,9 @@ class FirstFailure(FailedPart):
     def how(self) -> str:
         """`exit 3`, `signal 9 (SIGKILL)`, `stopped answering`."""
         if self.between:
-            return "nobody is accused"
+            alike = self.exit_code is not None or self.signal is not None
+            ends = f"each {how_it_ended(self.exit_code, self.signal)}: " if alike else ""
+            return f"{ends}nobody is accused"
         if self.what == "node":
             return WAS_RESTARTED if self.name == RESTARTED else "stopped answering"
         if self.what == "job":

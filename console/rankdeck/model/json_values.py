@@ -1,7 +1,16 @@
-"""Frozen values as JSON. They are read back by `msgspec.convert`, which checks every type."""
+"""Frozen values as JSON, and back."""
 
 import json
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def read_value(raw: object, make: type[T]) -> T:
+    """The value of type `make` from its parsed JSON, each type checked; raises ValueError."""
+    import msgspec  # loaded by those who read what was stored
+
+    return msgspec.convert(raw, make)
 
 
 def json_of(value: object) -> str:

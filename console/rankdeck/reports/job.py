@@ -16,8 +16,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-import msgspec
-
 import rankdeck_agent
 from rankdeck.backends.base import Backend
 from rankdeck.backends.plan_text import write_plan
@@ -35,6 +33,7 @@ from rankdeck.model.job import (
     RankState,
     State,
 )
+from rankdeck.model.json_values import read_value
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.rank import how_it_ended
 from rankdeck.prometheus.site_past import JobNumbers, SitePast
@@ -98,7 +97,9 @@ class JobPage:
     frozen: Sequence[str] = ()
     """What was wrong when they were frozen."""
     last: Mapping[str, Sequence[str]]
-    """Name -> its last lines: the rank that failed first, and the launchers."""
+    """Name -> its last lines: the rank that failed first, or those that may have, and the
+    launchers.
+    """
     missing: Mapping[str, str]
     """Node -> why it could not be read."""
 
@@ -681,7 +682,7 @@ def _page(source: ReportSource, recording: Recording, logs: Logs, secrets: Secre
     """The content of the page; `logs` must be masked already."""
     ranks = tuple(replace(rank, activity=None) for rank in source.job.ranks)
     # Masked as a tree, so that no field of a job is missed.
-    job = msgspec.convert(secrets.in_tree(asdict(replace(source.job, ranks=ranks))), Job)
+    job = read_value(secrets.in_tree(asdict(replace(source.job, ranks=ranks))), Job)
     return JobPage(
         job=job,
         now=time.time(),
@@ -717,11 +718,14 @@ def _collapsed(job: Job, logs: Logs) -> list[Folded]:
 
 
 def _last_words(job: Job, logs: Logs) -> dict[str, list[str]]:
-    """Name -> its last lines: the rank that failed first, and the launchers."""
+    """Name -> its last lines: the rank that failed first, or those that may have, and the
+    launchers.
+    """
     first = job.first_failure
     files = {f"launcher on {node}": f"launcher.{node}" for node in job.nodes[:_LAUNCHERS]}
-    if first is not None and first.rank is not None:
-        files = {f"rank {first.rank} on {first.node}": f"rank.{first.rank}", **files}
+    suspects = (first.between or (first,)) if first is not None else ()
+    ranks = {one.who: f"rank.{one.rank}" for one in suspects if one.rank is not None}
+    files = {**ranks, **files}
     found = {
         f"{who} ({stream})": logs.lines(f"{name}.{stream}", TAIL)[-_LAST:]
         for who, name in files.items()

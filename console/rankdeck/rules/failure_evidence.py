@@ -1,5 +1,6 @@
 """The evidence about who failed first, for each candidate; how sure the answer is. No I/O."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -36,6 +37,9 @@ MOST = 12
 """Most candidates that are weighed."""
 MANY = 2
 """So many ranks that end alike may be a culprit and its victim; more are all to blame."""
+_COMPARED = 3
+"""Last lines of two ranks that are compared."""
+_NUMBERS = re.compile(r"[0-9]+")
 HAIR = 0.05
 """Seconds between two records of one node below which their order is not sure."""
 _BY_FINDER: Mapping[str, Sign] = {
@@ -112,6 +116,14 @@ def _is_as_good(one: Meaning, chosen: Meaning) -> bool:
     """Whether it ended like the chosen one and in the same moment, on the same node."""
     alike = one.end.node == chosen.end.node and _likeness(one) == _likeness(chosen)
     return alike and abs(failure_start(one) - failure_start(chosen)) <= HAIR
+
+
+def _say_same(one: Meaning, other: Meaning) -> bool:
+    """Whether both ended by the same words, numbers apart: then neither made the other fail."""
+    mine, others = (
+        [_NUMBERS.sub("", line) for line in end.end.lines[-_COMPARED:]] for end in (one, other)
+    )
+    return bool(mine) and mine == others
 
 
 def _signs(meaning: Meaning, pool: Sequence[Meaning], cause: Cause) -> Iterator[Sign]:
@@ -216,13 +228,17 @@ class WeighedFailure:
     """How sure it is who failed first."""
 
     sure: float | None
-    """A share from 0 to 1; None if it is undecided."""
+    """A share from 0 to 1; None if it is undecided, or not known."""
     between: tuple[Suspect, ...] = ()
     """If it is undecided: those who may be to blame, the likeliest first."""
     decides: str = ""
     code: int | None = None
     signal: int | None = None
     """How they ended, if all ended alike."""
+    tied: tuple[int, ...] = ()
+    """Ranks that ended like the chosen one and by the same words, in the same moment and on the
+    same node: `sure` is that it was one of them.
+    """
 
 
 def weigh_failure(cause: Cause, weights: Weights) -> WeighedFailure:
@@ -235,6 +251,19 @@ def weigh_failure(cause: Cause, weights: Weights) -> WeighedFailure:
     shares = share_blame([*(one.signs for one in found.candidates), found.nobody], weights)
     if shares[0] >= BAR:
         return WeighedFailure(tell_share(shares[0]))
+    chosen, *others = found.meanings
+    alike = [
+        at
+        for at, one in enumerate(others, 1)
+        if _is_as_good(one, chosen) and _say_same(one, chosen)
+    ]
+    if (together := shares[0] + sum(shares[at] for at in alike)) >= BAR:
+        ranks = (found.meanings[at].end.rank for at in alike)
+        return WeighedFailure(
+            tell_share(together), tied=tuple(rank for rank in ranks if rank is not None)
+        )
+    if len(found.meanings) == 1:
+        return WeighedFailure(None)  # nothing else failed: it is told, and not how sure that is
     rivals = [found.meanings[at] for at in rivals_of(shares[:-1], [0])]
     ends = {(m.end.code, m.end.signal) for m in rivals}
     code, signal = ends.pop() if len(ends) == 1 else (None, None)

@@ -5,11 +5,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
 import rankdeck_agent
 from rankdeck.config.files import write_user_files
-from rankdeck.model.json_values import json_of
+from rankdeck.model.json_values import json_of, read_value
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.text import significant_figures
 from rankdeck.reports import html
@@ -38,7 +36,7 @@ def study_files(study: Study, secrets: Secrets = _NONE, now: float | None = None
     """File name -> text, secrets masked; `now` is the time of creation in epoch seconds, which
     tests may set.
     """
-    clean = msgspec.convert(secrets.in_tree(json.loads(json_of(study))), Study)
+    clean = read_value(secrets.in_tree(json.loads(json_of(study))), Study)
     made = time.time() if now is None else now
     shape = {**study_shape(clean), "rankdeck": rankdeck_agent.__version__, "made": made}
     return {

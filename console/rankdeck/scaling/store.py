@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from rankdeck.errors import HistoryError
-from rankdeck.model.json_values import json_of
+from rankdeck.model.json_values import json_of, read_value
 from rankdeck.scaling.values import StudyPlan, Trial
 from rankdeck.state.database import Row, Store
 
@@ -107,7 +105,7 @@ class ScalingStudies:
     def _kept(self, rows: list[Any]) -> Iterator[KeptStudy]:
         for name, started, operator, state, ended, body in rows:
             try:
-                plan = msgspec.convert(json.loads(body), StudyPlan)
+                plan = read_value(json.loads(body), StudyPlan)
             except (ValueError, TypeError):
                 continue
             yield KeptStudy(
@@ -120,7 +118,7 @@ class ScalingStudies:
         found: list[Trial] = []
         for (body,) in self._store.rows(query, study):
             try:
-                found.append(msgspec.convert(json.loads(body), Trial))
+                found.append(read_value(json.loads(body), Trial))
             except (ValueError, TypeError):
                 continue
         return tuple(sorted(found, key=lambda one: (one.block, one.at)))

@@ -75,7 +75,9 @@ def first_failure(record: JobRecord) -> FirstFailure | None:
         weighed = weigh_failure(verdict, WEIGHTS)
         if weighed.between:
             return _undecided(record, verdict, weighed)
-        return replace(_in_full(record, verdict), sure=weighed.sure)
+        told = _in_full(record, verdict)
+        tied = tuple(sorted({*told.tied, *weighed.tied}))
+        return replace(told, sure=weighed.sure, tied=tied)
     return _nothing_done(record) if record.ended and not record.cancelled else None
 
 
@@ -254,7 +256,11 @@ def _in_full(record: JobRecord, verdict: Cause) -> FirstFailure:
 
 
 def _undecided(record: JobRecord, verdict: Cause, weighed: WeighedFailure) -> FirstFailure:
-    """The answer that accuses nobody: between whom it is undecided, and what would decide it."""
+    """The answer that accuses nobody: between whom it is undecided, and what would decide it.
+
+    If all of them ended alike, the lines of one say what it means, whoever it was.
+    """
+    alike = weighed.code is not None or weighed.signal is not None
     nodes = {one.node for one in weighed.between}
     ranks = {one.rank for one in weighed.between}
     return FirstFailure(
@@ -266,7 +272,11 @@ def _undecided(record: JobRecord, verdict: Cause, weighed: WeighedFailure) -> Fi
         at=verdict.end.at if verdict.end.at is not None else record.latest or record.created,
         uncertainty=verdict.end.slack,
         victims=tuple(rank for rank in verdict.victims if rank not in ranks),
-        explained=_trouble_of_own_messages(),
+        lines=_lines(record, verdict.end) if alike else (),
+        explained=(
+            *(_explained(record, verdict) if alike else ()),
+            *_trouble_of_own_messages(),
+        ),
         evidence=tuple(f"{one.who}: {one.why}" for one in weighed.between),
         settled=record.ended,
         between=weighed.between,

@@ -12,11 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
 
-import msgspec
-
 from rankdeck.model.job import Job, Plan, ProofState, State
 from rankdeck.model.job_events import NodeEvent
-from rankdeck.model.json_values import fields_of, json_of
+from rankdeck.model.json_values import fields_of, json_of, read_value
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.job_versions import merge_versions
 from rankdeck.state.database import Store
@@ -196,7 +194,7 @@ def _job(row: Any, complain: Complain) -> Job | None:  # noqa: ANN401 - a row of
     try:
         plan, record = json.loads(plan_text), json.loads(record_text)
         apart = {"id": name, "cluster": plan["cluster"], "created": created}
-        return _sane(msgspec.convert({**_migrated(record), **apart, "plan": plan}, Job))
+        return _sane(read_value({**_migrated(record), **apart, "plan": plan}, Job))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         complain(str(name), str(error))
         return None

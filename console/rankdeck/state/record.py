@@ -218,8 +218,11 @@ def note_output(record: JobRecord, rank: int, at: float) -> None:
     if rank == LAUNCHER or record.over:
         return
     record.mark("output", at)
-    # Patterns are slow: they are not searched for all the time.
-    if abs(at - record.read_at) >= _pause(record, rank):
+    # Patterns are slow: they are not searched for all the time. Output that comes after the end of
+    # its rank is the last.
+    ended = rank in record.ranks and record.ranks[rank].state.final
+    if ended or abs(at - record.read_at) >= _pause(record, rank):
+        record.read_at = at
         read_progress(record, rank, at)
 
 
@@ -236,7 +239,6 @@ def read_progress(record: JobRecord, rank: int, at: float) -> None:
     reader = record.reader
     if reader is None or (reader.rank is not None and reader.rank != rank):
         return
-    record.read_at = at
     for text, when in _newest(record, rank, at):
         if reader.take(strip_controls(text), rank, when):
             record.mark("step", when)

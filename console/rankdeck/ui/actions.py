@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import TypeVar
 
 from textual.binding import Binding
+from textual.keys import format_key
 
 T = TypeVar("T")
 LISTS = ("fleet", "jobs", "launch", "messages", "events", "processes", "help")
@@ -215,7 +216,7 @@ def for_screen(screen: str) -> tuple[Action, ...]:
 
 def key_label(key: str) -> str:
     """The name of a key, as the user reads it."""
-    return KEY_NAMES.get(key, key)
+    return KEY_NAMES.get(key) or (format_key(key) if "_" in key else key)
 
 
 def action_key(action_id: str) -> str:
