@@ -72,13 +72,20 @@ def first_failure(record: JobRecord) -> FirstFailure | None:
         return decided
     use_own_messages()
     if verdict := find_cause(_failed_job(record)):
-        weighed = weigh_failure(verdict, WEIGHTS)
-        if weighed.between:
-            return _undecided(record, verdict, weighed)
-        told = _in_full(record, verdict)
-        tied = tuple(sorted({*told.tied, *weighed.tied}))
-        return replace(told, sure=weighed.sure, tied=tied)
+        return _weighed(record, verdict)
     return _nothing_done(record) if record.ended and not record.cancelled else None
+
+
+def _weighed(record: JobRecord, verdict: Cause) -> FirstFailure:
+    """The answer with how sure it is, or one that accuses nobody."""
+    if record.in_scheduler:
+        # sbatch ends as its ranks do, at whole seconds: the weights were fitted without such.
+        return _in_full(record, verdict)
+    weighed = weigh_failure(verdict, WEIGHTS)
+    if weighed.between:
+        return _undecided(record, verdict, weighed)
+    told = _in_full(record, verdict)
+    return replace(told, sure=weighed.sure, tied=tuple(sorted({*told.tied, *weighed.tied})))
 
 
 def _failed_task(record: JobRecord) -> FirstFailure | None:
