@@ -220,5 +220,5 @@ def test_where_it_is_undecided_the_job_says_between_whom_and_what_would_decide_i
         stage.tell(JOB, node, "exited", begun + 70.2, rank=rank, code=4, signal=None)
     head = words_of(head_lines(stage.jobs.job(JOB), UNICODE, Size(200, 50)), 200)
 
-    assert "undecided between rank 0 on node01 and rank 5 on node02, nobody is accused" in head
+    assert "undecided between rank 0 on node01 and rank 5 on node02, each exit 4: nobody" in head
     assert "it could be decided by clocks" in head
