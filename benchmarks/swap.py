@@ -249,7 +249,7 @@ async def _shown(session: Session, spec: JobSpec) -> tuple[str, JobFault | None]
         await asyncio.sleep(_LOOK)
         job, now = session.jobs.job(job_id), time.time()
         for watch in watches:
-            watch.look(job, now)
+            watch.take_in(job, now)
         if any(watch.fault is not None and watch.is_decided(job, now) for watch in watches):
             break
         if job.state.final:

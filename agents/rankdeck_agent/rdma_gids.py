@@ -1,11 +1,22 @@
 """The GIDs of this node's RDMA ports by index, from which NCCL_IB_GID_INDEX and the like choose."""
 
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, NamedTuple
 
 from rankdeck_agent.text import plain_line
 
 _MOST_PORTS, _MOST_GIDS, _MOST_TRIED = 64, 64, 512
+
+
+class GidEntry(NamedTuple):
+    """One entry in use of the GID table of a port."""
+
+    number: int
+    gid: str
+    kind: str
+    """As the kernel names it: `RoCE v2`, `IB/RoCE v1`; "" where it does not say."""
+    device: str
+    """Its network device; "" if it has none."""
 
 
 def list_rdma_ports(sys_tree: Path = Path("/sys")) -> list[dict[str, Any]]:
@@ -18,22 +29,23 @@ def list_rdma_ports(sys_tree: Path = Path("/sys")) -> list[dict[str, Any]]:
             "name": plain_line(f"{port.parent.parent.name}/{port.name}", 64),
             "active": _line(port / "state").startswith("4:"),
             "link": _line(port / "link_layer"),
-            "gids": _gids(port),
+            "gids": [list(entry) for entry in read_gids(port, _MOST_GIDS)],
         }
         for port in found
     ]
 
 
-def _gids(port: Path) -> list[list[Union[int, str]]]:
+def read_gids(port: Path, most: int) -> list[GidEntry]:
+    """The first `most` entries in use of the GID table of a port, which is a folder in /sys."""
     numbers = sorted(int(file.name) for file in port.glob("gids/*") if file.name.isdecimal())
-    rows: list[list[Union[int, str]]] = []
+    found: list[GidEntry] = []
     for number in numbers[:_MOST_TRIED]:
         gid = _line(port / "gids" / str(number))
-        if gid.strip("0:") and len(rows) < _MOST_GIDS:
+        if gid.strip("0:") and len(found) < most:
             attributes = port / "gid_attrs"
             kind, device = (_line(attributes / what / str(number)) for what in ("types", "ndevs"))
-            rows.append([number, gid, kind, device])
-    return rows
+            found.append(GidEntry(number, gid, kind, device))
+    return found
 
 
 def _line(file: Path) -> str:

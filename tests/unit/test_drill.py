@@ -20,6 +20,7 @@ from rankdeck.drill.table import HEADS, drill_headline, drill_shape, result_row
 from rankdeck.drill.trial import STANDS, FaultWatch
 from rankdeck.drill.values import (
     LIMIT,
+    NO_LINK,
     Drill,
     DrillFault,
     DrillResult,
@@ -280,28 +281,28 @@ def written(jobs: Jobs, rank: int, text: str, at: float = 50.0) -> None:
 
 def test_the_fault_happens_when_the_victim_says_so(jobs: Jobs) -> None:
     written(jobs, 3, f"step 15\n{MARK} now 1.0\n")
-    watch = FaultWatch(fault(), LIMIT)
-    watch.look(jobs.job("j"), jobs, 52.0)
+    watch = FaultWatch(jobs, fault(), NO_LINK, LIMIT)
+    watch.take_in(jobs.job("j"), 52.0)
 
     assert (watch.at, watch.node, watch.cannot) == (51.0, "n2", "")
     assert watch.shown == [(52.0, None)]
 
 
 def test_another_rank_cannot_say_it_and_a_fault_that_cannot_happen_is_told(jobs: Jobs) -> None:
-    watch = FaultWatch(fault(), LIMIT)
+    watch = FaultWatch(jobs, fault(), NO_LINK, LIMIT)
     written(jobs, 2, f"{MARK} now 0\n")
-    watch.look(jobs.job("j"), jobs, 52.0)
+    watch.take_in(jobs.job("j"), 52.0)
     assert (watch.at, watch.is_decided(jobs.job("j"), 52.0)) == (None, False)
 
     written(jobs, 3, f"{MARK} cannot no MPI library was found\n")
-    watch.look(jobs.job("j"), jobs, 53.0)
+    watch.take_in(jobs.job("j"), 53.0)
     assert watch.cannot == "no MPI library was found"
     assert watch.is_decided(jobs.job("j"), 53.0)
 
 
 def test_an_answer_must_stand_a_while_and_a_guess_is_none() -> None:
     job = job_of()
-    watch = FaultWatch(fault(), LIMIT, node="n2", at=50.0)
+    watch = FaultWatch(Jobs(), fault(), NO_LINK, LIMIT, node="n2", at=50.0)
     watch.shown = [(60.0, Named((3,), sentence="a")), (61.0, Named((3,), sentence="b"))]
     assert not watch.is_decided(job, 60.0 + STANDS - 0.1)
     assert watch.is_decided(job, 60.0 + STANDS)

@@ -467,6 +467,15 @@ def test_a_job_is_found_by_what_its_id_begins_with():
         feed.jobs.find("x")
 
 
+def test_a_name_means_the_job_of_the_user_not_a_later_run_of_a_study_or_swap_proof():
+    feed = Feed()
+    spec = JobSpec(name="t", launch=Launch.PLAIN, command=("x",), part_of="w1122-1")
+    feed.jobs.add(replace(PLAN, job="run-of-a-proof", spec=spec), 200.0)
+
+    assert feed.jobs.find("t").id == "t-1"
+    assert feed.jobs.find("run-of-a-proof").id == "run-of-a-proof"
+
+
 def test_a_tail_gives_the_last_line_of_a_rank_nobody_watches():
     feed = Feed()
     feed.jobs.apply(Tail("t-1", "n2", 2, "out", 900, 12, "step 12\x1b[2J", 4.0))

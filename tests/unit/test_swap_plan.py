@@ -157,13 +157,13 @@ def test_a_run_goes_on_until_the_same_are_named_for_a_while_or_its_time_is_over(
     wanted = fault_in(job)
     assert wanted is not None
     watch = RunWatch(wanted, 60.0)
-    watch.look(job, START + 20)
+    watch.take_in(job, START + 20)
     assert not watch.is_decided(job, START + 20 + STANDS - 0.1)
     assert watch.is_decided(job, START + 20 + STANDS)
 
     quiet = replace(job, stalled=())
     watch = RunWatch(wanted, 60.0)
-    watch.look(quiet, START + 20)
+    watch.take_in(quiet, START + 20)
     assert not watch.is_decided(quiet, START + 59)
     assert watch.is_decided(quiet, START + 61)
 
@@ -171,7 +171,7 @@ def test_a_run_goes_on_until_the_same_are_named_for_a_while_or_its_time_is_over(
 def outcome(job: Job, seconds: float = 30.0) -> RunOutcome:
     plan = planned_swap()
     watch = RunWatch(plan.fault, 60.0)
-    watch.look(job, START)
+    watch.take_in(job, START)
     blank = SwapResult(run=plan.runs[0], outcome=RunOutcome.NOT_RUN, job="j", seconds=seconds)
     return conclude_run(plan, blank, job, watch).outcome
 

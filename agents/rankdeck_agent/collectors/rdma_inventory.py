@@ -6,13 +6,16 @@ import re
 import socket
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from rankdeck_agent.collectors.rdma_ports import BASE, Port, RdmaCounter
 from rankdeck_agent.files import Tree, clean_text
 from rankdeck_agent.rdma_counters import TOPS, WRAPS
+from rankdeck_agent.rdma_gids import read_gids
 
 _PORT_LIMIT = 64
 _COUNTER_LIMIT = 256
+_MOST_GIDS = 64
 _GID_LIMIT = 8
 _MAPPED = re.compile(r"0000:0000:0000:0000:0000:ffff:([0-9a-f]{4}):([0-9a-f]{4})")
 
@@ -91,26 +94,13 @@ def _identity(tree: Tree, port: Port) -> dict[str, str]:
     if tree.exists(f"{BASE}/{port.device}/device/physfn"):
         texts["kind"] = "vf"
     found = {f"rdma.{port.key}.{what}": clean_text(t) for what, t in texts.items() if t}
-    for index, gid in _gids(tree, port):
-        found[f"rdma.{port.key}.gid.{index}"] = gid
-    return found
-
-
-def _gids(tree: Tree, port: Port) -> list[tuple[str, str]]:
-    """`(index, "RoCE v2 192.168.0.4 eth0")` of each GID, to choose NCCL_IB_GID_INDEX from."""
-    found: list[tuple[str, str]] = []
-    ethernet = tree.maybe(f"{port.path}/link_layer") == "Ethernet"
-    indexes = (n for n in tree.names(f"{port.path}/gids") if n.isdecimal())
-    for index in sorted(indexes, key=int):
-        gid = tree.maybe(f"{port.path}/gids/{index}") or ""
-        if not gid.strip("0:") or len(found) >= _GID_LIMIT:
-            continue
-        kind = tree.maybe(f"{port.path}/gid_attrs/types/{index}") or ""
-        # RoCE v1 cannot be routed: not useful where there is v2.
-        if ethernet and kind.endswith("RoCE v1"):
-            continue
-        device = tree.maybe(f"{port.path}/gid_attrs/ndevs/{index}") or ""
-        found.append((index, clean_text(" ".join(filter(None, (kind, gid_address(gid), device))))))
+    ethernet = texts["link"] == "Ethernet"
+    entries = read_gids(Path(tree.path(port.path)), _MOST_GIDS)
+    # RoCE v1 cannot be routed: not useful where there is v2.
+    useful = [one for one in entries if not (ethernet and one.kind.endswith("RoCE v1"))]
+    for entry in useful[:_GID_LIMIT]:
+        words = filter(None, (entry.kind, gid_address(entry.gid), entry.device))
+        found[f"rdma.{port.key}.gid.{entry.number}"] = clean_text(" ".join(words))
     return found
 
 

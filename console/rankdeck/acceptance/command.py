@@ -3,7 +3,6 @@ exclusions; read outputs of other runs.
 """
 
 import argparse
-import asyncio
 import time
 from collections.abc import Iterator, Sequence
 
@@ -46,6 +45,7 @@ _CODES = {
     Outcome.NOT_MEASURED: MISSING,
     Outcome.REFUSED: REFUSED,
 }
+_Round = tuple[Stage, str, int]
 _GRAVEST = (BAD, MISSING, REFUSED, output.OK)
 
 
@@ -146,21 +146,14 @@ def _stage_line(one: StagePlan) -> str:
     return " ".join(filter(None, words)) + (f": {one.note}" if one.note else "")
 
 
-class Followed:
-    """Remembers which lines of a run were printed already."""
-
-    def __init__(self) -> None:
-        self._printed: set[tuple[Stage, str, int]] = set()
-
-    def news(self, run: AcceptanceRun) -> Iterator[str]:
-        """A line for each round that has ended since."""
-        rounds: dict[tuple[Stage, str, int], list[Result]] = {}
-        for one in run.results:
-            rounds.setdefault((one.stage, one.recipe, one.round), []).append(one)
-        for key, results in rounds.items():
-            if key not in self._printed and all(one.outcome.final for one in results):
-                self._printed.add(key)
-                yield _round_line(run, *key, results)
+def _progress_lines(run: AcceptanceRun | None) -> Iterator[tuple[_Round, str]]:
+    """A line for each round that has ended."""
+    rounds: dict[_Round, list[Result]] = {}
+    for one in run.results if run else ():
+        rounds.setdefault((one.stage, one.recipe, one.round), []).append(one)
+    for key, results in rounds.items():
+        if run and all(one.outcome.final for one in results):
+            yield key, _round_line(run, *key, results)
 
 
 def _round_line(
@@ -238,7 +231,6 @@ def saved_run_line(run: AcceptanceRun) -> str:
     return f"{run.id}  {day_time(run.started)}  {run.progress:8}  {fold_nodes(run.plan.nodes)}  {run.operator}"
 
 
-_LOOK = 0.25
 _STAGES = {**{one.value: (one,) for one in MEASURED}, "leaf": LEAF}
 _HEARD = 5.0
 """Seconds to wait for telemetry of the nodes; without it, clocks and heat are not reported."""
@@ -297,7 +289,7 @@ def request_of(cluster: Cluster, options: argparse.Namespace) -> Request:
         seconds=options.seconds,
         max_crossing=_share(options.max_crossing),
         rails=tuple(filter(None, options.rails.split(","))),
-        soak=parse_option_span(options.soak) if options.soak else 0.0,
+        soak=parse_option_span(options.soak, "--soak") if options.soak else 0.0,
         like=str(find_job(options.like, cluster.file)) if options.like else "",
     )
 
@@ -359,29 +351,12 @@ async def _accept(cluster: Cluster, options: argparse.Namespace, request: Reques
 async def _carried_out(session: Session, port: AcceptanceProtocol) -> int | None:
     """Run with progress; returns an exit code if it was interrupted, else None."""
     await session.hearing.settle(_HEARD * session.cluster.access.patience)
-    await carry_out_run(port.start(), _print_progress(port), port.stop)
+    await carry_out_run(port.start(), lambda: _progress_lines(port.current), port.stop)
     run = port.current
     if run is not None and run.progress is not RunState.DONE:
         output.print_progress(f"stopped; go on with `{run.verb} --resume {run.id}`")
         return output.INTERRUPTED
     return None
-
-
-async def _print_progress(port: AcceptanceProtocol) -> None:
-    """Print a line for each stage and round until cancelled."""
-    followed = Followed()
-    try:
-        while True:
-            await asyncio.sleep(_LOOK)
-            _progress(followed, port)
-    finally:
-        _progress(followed, port)
-
-
-def _progress(followed: Followed, port: AcceptanceProtocol) -> None:
-    if (run := port.current) is not None:
-        for line in followed.news(run):
-            output.print_progress(line)
 
 
 def _finished(session: Session, options: argparse.Namespace) -> int:
@@ -422,7 +397,7 @@ async def _kept(cluster: Cluster, options: argparse.Namespace) -> int:
     async with open_for_command(cluster) as session:
         port = session.acceptance
         if options.exclude or options.readmit:
-            until = time.time() + parse_option_span(options.limit)
+            until = time.time() + parse_option_span(options.limit, "--for")
             out = choose.expand_node_option(cluster, options.exclude) if options.exclude else ()
             back = choose.expand_node_option(cluster, options.readmit) if options.readmit else ()
             return keep_out(session, out, back, options.why, until)

@@ -2,7 +2,9 @@
 and nodes on which one of them may have left something.
 """
 
-from collections.abc import Coroutine, Iterable, Mapping
+import time
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping
+from secrets import token_hex
 from typing import Any
 
 from rankdeck.acceptance.measure import MeasureSession, ended_with_proof
@@ -11,6 +13,11 @@ from rankdeck.errors import RankdeckError
 
 _LOOK_LIMIT = 30.0
 """Seconds in which nodes must report what runs on them."""
+
+
+def new_series_id(letter: str) -> str:
+    """A new id, such as `d20261121-143005-3f2a`: the letter of its kind, when, and some chance."""
+    return f"{letter}{time.strftime('%Y%m%d-%H%M%S')}-{token_hex(2)}"
 
 
 class JobSeries:
@@ -45,6 +52,12 @@ class JobSeries:
     async def look_around(self) -> Mapping[str, str]:
         """Learn what else runs on the nodes; returns node -> why it did not answer."""
         return await self._session.control.find_running(_LOOK_LIMIT)
+
+    def jobs_on(self, nodes: Collection[str]) -> Iterator[tuple[str, str]]:
+        """(job, node) of what runs on these nodes now."""
+        for job in self._session.jobs.all():
+            if not job.state.final:
+                yield from ((job.id, node) for node in job.nodes if node in nodes)
 
     async def end_earlier(self, part_of: str) -> None:
         """End jobs that an earlier console left of this series: they would disturb it."""

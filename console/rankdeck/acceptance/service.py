@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from secrets import randbelow, token_hex
+from secrets import randbelow
 from statistics import median
 from typing import Any, Protocol
 
@@ -51,6 +51,7 @@ from rankdeck.acceptance.run import (
     read_plan,
 )
 from rankdeck.acceptance.runner import Runner
+from rankdeck.acceptance.series import new_series_id
 from rankdeck.acceptance.stoppable import StoppableWork
 from rankdeck.acceptance.store import AcceptanceRuns, Exclusion, KeptRun
 from rankdeck.acceptance.values import Result
@@ -148,7 +149,7 @@ class Acceptance:
         )
         self._plan = replace(plan_run(request, participants), like=request.like)
         self._setup = setup
-        run = f"a{time.strftime('%Y%m%d-%H%M%S')}-{token_hex(2)}"
+        run = new_series_id("a")
         self._head = KeptRun(
             run,
             cluster.name,

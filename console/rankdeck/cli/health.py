@@ -135,7 +135,7 @@ def _keep(options: argparse.Namespace, check: str, device: str) -> int:
     cluster = choose.choose_cluster(options.cluster)
     nodes = choose.expand_node_option(cluster, options.nodes)
     now = time.time()
-    until = 0.0 if options.off else now + parse_option_span(options.limit)
+    until = 0.0 if options.off else now + parse_option_span(options.limit, "--for")
     who, why = getpass.getuser(), clean_line(options.why, WORDS)
     made = [Ack(node, check, until, who, why, device) for node in nodes]
     with History(console_state_folder() / "history.db") as history:

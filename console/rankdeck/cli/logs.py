@@ -136,7 +136,7 @@ class Printer:
         silent = self._session.jobs.unreported(self._job) - self._said_lost
         if silent:
             output.print_progress(f"{fold_nodes(sorted(silent))}: does not answer; {NOT_SHOWN}")
-        ran = any(rank.started for rank in self._session.jobs.job(self._job).ranks)
+        ran = self._session.jobs.job(self._job).began is not None
         if self._gone and ran:
             nodes = fold_nodes(sorted(self._gone))
             output.print_progress(f"{self._job}: its run folder on {nodes} {REMOVED}")

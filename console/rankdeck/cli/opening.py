@@ -6,7 +6,16 @@ import os
 import signal
 import sys
 import termios
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Generator,
+    Hashable,
+    Iterable,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -225,26 +234,49 @@ def _changed(spec: JobSpec, on: str, changes: Sequence[str]) -> JobSpec:
     return spec
 
 
+_NEWS = 0.25
+"""Seconds between two looks at what has ended."""
+
+
 async def carry_out_run(
     run: Coroutine[Any, Any, object],
-    progress: Coroutine[Any, Any, None],
+    tell: Callable[[], Iterable[tuple[Hashable, str]]],
     stop: Callable[[], Awaitable[Sequence[str]]],
 ) -> None:
-    """Await a run while `progress` prints; Ctrl-C or SIGTERM calls `stop`, which cancels what runs
-    and returns a sentence for each thing that is left.
+    """Await a run and print a line for each part of it that has ended; Ctrl-C or SIGTERM calls
+    `stop`, which cancels what runs and returns a sentence for each thing that is left.
+
+    `tell` is called four times a second and once at the end; it returns (part, line) of all parts
+    so far, and the line of each part is printed once.
     """
+    printed: set[Hashable] = set()
+
+    def print_news() -> None:
+        for part, line in tell():
+            if part not in printed:
+                printed.add(part)
+                output.print_progress(line)
+
+    async def print_until_cancelled() -> None:
+        try:
+            while True:
+                await asyncio.sleep(_NEWS)
+                print_news()
+        finally:
+            print_news()
+
     with Interrupts(terminate=True) as interrupts:
         async with asyncio.TaskGroup() as tasks:
             runs = tasks.create_task(run)
             asks = tasks.create_task(interrupts.next())
-            printed = tasks.create_task(progress)
+            prints = tasks.create_task(print_until_cancelled())
             await asyncio.wait((runs, asks), return_when=asyncio.FIRST_COMPLETED)
             asks.cancel()
             if not runs.done():
                 output.print_progress("^C: cancelling what runs …")
                 left = await stop()
                 output.print_progress("\n".join(left) or "cancelled: nothing is left on any node")
-            printed.cancel()
+            prints.cancel()
 
 
 class Interrupts:

@@ -16,9 +16,9 @@ def seconds_of_option(options: argparse.Namespace, name: str) -> float:
     return seconds
 
 
-def parse_option_span(text: str) -> float:
-    """Seconds of `30m`, `4h`, `2d`; raises UsageError."""
+def parse_option_span(text: str, option: str) -> float:
+    """Seconds of `30m`, `4h`, `2d`; raises UsageError that names the option, such as `--limit`."""
     try:
         return parse_duration(text)
     except ValueError as error:
-        raise output.UsageError(f"--for: {error}") from error
+        raise output.UsageError(f"{option}: {error}") from error

@@ -1,7 +1,7 @@
 """`rankdeck drill`: plants harmless faults on this cluster, shows who was named and how soon."""
 
 import argparse
-import asyncio
+from collections.abc import Iterator
 
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import ask_agreement, carry_out_run, open_for_command, until_done
@@ -21,8 +21,6 @@ from rankdeck.drill.table import HEADS, drill_headline, drill_shape, result_row
 from rankdeck.drill.values import Drill, DrillResult
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.nodeset import fold_nodes
-
-_LOOK = 0.25
 
 
 def run_drill(options: argparse.Namespace, _open_console: object) -> int:
@@ -52,7 +50,7 @@ def _request(cluster: Cluster, options: argparse.Namespace) -> DrillRequest:
         launches=parse_launches(options.launch),
         ways=parse_ways(options.only),
         like=like,
-        limit=parse_option_span(options.limit),
+        limit=parse_option_span(options.limit, "--limit"),
         link=parse_link(options.cut, options.mend),
     )
 
@@ -96,7 +94,7 @@ def _plan_text(drill: Drill) -> str:
 
 async def _until_end(port: Drills, *, as_json: bool) -> int:
     """Carry the drill out until it ends or a signal comes; returns the exit code."""
-    await carry_out_run(port.start(), _print_progress(port), port.stop)
+    await carry_out_run(port.start(), lambda: _progress_lines(port.current), port.stop)
     drill = port.current
     assert drill is not None
     if as_json:
@@ -108,24 +106,10 @@ async def _until_end(port: Drills, *, as_json: bool) -> int:
     return output.OK if drill.trusted else output.TROUBLE
 
 
-async def _print_progress(port: Drills) -> None:
-    """Print a line for each fault until cancelled."""
-    said = 0
-    try:
-        while True:
-            await asyncio.sleep(_LOOK)
-            said = _say_new(port.current, said)
-    finally:
-        _say_new(port.current, said)
-
-
-def _say_new(drill: Drill | None, said: int) -> int:
-    results = drill.results if drill else ()
-    for number, one in enumerate(results[said:], said + 1):
-        output.print_progress(
-            f"{number} of {len(drill.plan.faults) if drill else 0}: {_result_line(one)}"
-        )
-    return len(results)
+def _progress_lines(drill: Drill | None) -> Iterator[tuple[int, str]]:
+    for number, one in enumerate(drill.results if drill else (), 1):
+        of = len(drill.plan.faults) if drill else 0
+        yield number, f"{number} of {of}: {_result_line(one)}"
 
 
 def _result_line(one: DrillResult) -> str:

@@ -3,10 +3,9 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from secrets import token_hex
 
 from rankdeck.acceptance.measure import MeasureSession
-from rankdeck.acceptance.series import JobSeries
+from rankdeck.acceptance.series import JobSeries, new_series_id
 from rankdeck.backends.launchers import exclude_nodes
 from rankdeck.drill.planning import NODES, DrillError, DrillRequest, plan_drill, without_lacking
 from rankdeck.drill.trial import run_fault
@@ -37,7 +36,7 @@ class Drills:
         plan = without_lacking(plan, [lacks.get(str(at), "") for at in range(len(files))])
         await self._series.look_around()
         plan = replace(plan, notes=self._busy(plan))
-        name = f"d{time.strftime('%Y%m%d-%H%M%S')}-{token_hex(2)}"
+        name = new_series_id("d")
         return self._touch(Drill(id=name, plan=plan))
 
     def _names(self, request: DrillRequest) -> tuple[str, ...]:
@@ -59,10 +58,9 @@ class Drills:
         """Sentences on what else runs on the nodes."""
         nodes = {name for one in plan.faults for name in one.spec.on}
         found = [
-            f"{job.id} runs on {node}: a drill takes a little of its time"
-            for job in self._session.jobs.all() if not job.state.final
-            for node in job.nodes if node in nodes
-        ]  # fmt: skip
+            f"{job} runs on {node}: a drill takes a little of its time"
+            for job, node in self._series.jobs_on(nodes)
+        ]
         return tuple(found[:3])
 
     async def start(self) -> Drill:

@@ -9,17 +9,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from shlex import join
 
-from rankdeck.acceptance.measure import Ended, MeasureSession, ended_with_proof, measure_job
+from rankdeck.acceptance.measure import Ended, MeasureSession
+from rankdeck.acceptance.watched_job import run_watched_job
 from rankdeck.drill.judge import Shown, judge_fault, launcher_named, named_in
 from rankdeck.drill.programs import MARK
-from rankdeck.drill.values import DrillFault, DrillPlan, DrillResult, DrillVerdict, Way
+from rankdeck.drill.values import DrillFault, DrillPlan, DrillResult, DrillVerdict, Link, Way
 from rankdeck.model.job import Job
 from rankdeck.model.safe_text import clean_line
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.wire import LAUNCHER
 
-LOOK = 0.1
-"""Seconds between two looks at what is shown."""
 STANDS = 5.0
 """Seconds for which the same must be named: the answer may still change."""
 START = 120.0
@@ -31,10 +30,15 @@ _MEND_LIMIT = 30.0
 
 @dataclass(slots=True)
 class FaultWatch:
-    """What was shown of the job of a fault, look by look."""
+    """What is shown of the job of a fault, look by look; cuts a link when a rank says that it is
+    time.
+    """
 
+    jobs: Jobs
     fault: DrillFault
+    link: Link
     limit: float
+    """Seconds after the fault within which somebody must be named."""
     node: str = ""
     """The node of the victim."""
     at: float | None = None
@@ -44,34 +48,54 @@ class FaultWatch:
     shown: list[Shown] = field(default_factory=list[Shown])
     launcher: str = ""
     """What the launcher had written, until the job is cancelled."""
+    _cut: str = ""
+    """The node whose link is cut now."""
 
-    def look(self, job: Job, jobs: Jobs, now: float) -> None:
-        """Take in what is shown now."""
+    async def look(self, job: Job, now: float) -> bool:
+        """Take in what is shown now; returns whether nothing more is waited for."""
+        before = self.at
+        self.take_in(job, now)
+        if before is None and self.at is not None and self.fault.way is Way.CUT:
+            await self._cut_link()
+        return self.is_decided(job, now)
+
+    def take_in(self, job: Job, now: float) -> None:
+        """Keep whom the job's page names at `now`, epoch seconds, once the fault has happened."""
         if self.at is None and not self.cannot:
-            self._find_fault(job, jobs)
-        if self.at is None:
-            return
-        named = named_in(job)
-        if not self.shown or self.shown[-1][1] != named:
-            self.shown.append((now, named))
+            self._find_fault(job)
+        if self.at is not None:
+            named = named_in(job)
+            if not self.shown or self.shown[-1][1] != named:
+                self.shown.append((now, named))
+        self.launcher = _launcher_text(self.jobs, job) or self.launcher
 
-    def _find_fault(self, job: Job, jobs: Jobs) -> None:
+    async def _cut_link(self) -> None:
+        self._cut = self.node
+        if why := await run_link_program(self.link.cut, self._cut):
+            self.cannot = why
+        self.at = time.time()
+
+    async def release(self) -> None:
+        """Mend the link that was cut, if one was."""
+        if self._cut and (why := await run_link_program(self.link.mend, self._cut)):
+            self.cannot = f"{self._cut} may still be cut off: {why}"
+        self._cut = ""
+
+    def _find_fault(self, job: Job) -> None:
         """Look for the line in which a rank says that it goes wrong now, or why it cannot."""
         for rank in job.ranks:
             if rank.rank == self.fault.victim:
                 self.node = rank.node
-            for line in jobs.log(job.id, rank.rank).lines:
+            for line in self.jobs.log(job.id, rank.rank).lines:
                 what, _, more = line.text.partition(MARK + " ")[2].partition(" ")
                 if what == "cannot":
                     self.cannot = self.cannot or clean_line(more, _MOST)
                 elif what == "now" and rank.rank == self.fault.victim:
                     self.at = line.at + float(more)
 
-    def is_decided(self, job: Job | None, now: float) -> bool:
+    def is_decided(self, job: Job, now: float) -> bool:
         """Whether nothing more is waited for."""
-        if self.cannot or job is None:
-            return bool(self.cannot)
-        if job.state.final:
+        if self.cannot or job.state.final:
             return True
         if self.at is None:
             return False
@@ -103,96 +127,24 @@ async def run_fault(
     Cancelled, it mends what was cut and cancels the job with proof first.
     """
     patience, environment = waits
+    blank = DrillResult(fault=fault, verdict=DrillVerdict.UNPLANTED)
     if fault.unplanted:
-        return DrillResult(fault=fault, verdict=DrillVerdict.UNPLANTED, sentence=fault.unplanted)
-    run = _Run(session, fault, plan, patience)
-    async with asyncio.TaskGroup() as tasks:
-        job = tasks.create_task(measure_job(session, fault.spec, run.rest, environment))
-        look = tasks.create_task(run.watch())
-        try:
-            await asyncio.wait((job,))
-        finally:
-            look.cancel()
-            await run.mend()
-            job.cancel()
-    return await run.result(job.result())
-
-
-class _Run:
-    """The job of one fault."""
-
-    def __init__(
-        self, session: MeasureSession, fault: DrillFault, plan: DrillPlan, patience: float
-    ) -> None:
-        self._session, self._fault, self._link = session, fault, plan.link
-        self._patience = patience
-        self._known = {job.id for job in session.jobs.all()}
-        self._watch = FaultWatch(fault, plan.limit * patience)
-        self._decided, self._cut = False, ""
-
-    def rest(self) -> float:
-        """Seconds that the job may run, as `measure_job` asks; 0 once all is known."""
-        return 0.0 if self._decided else START * self._patience + self._watch.limit
-
-    def _job(self) -> Job | None:
-        part = self._fault.spec.part_of
-        own = (one for one in self._session.jobs.all() if one.plan.part_of == part)
-        return next((one for one in own if one.id not in self._known), None)
-
-    async def watch(self) -> None:
-        """Follow the job until all is known; cuts the link when its rank says that it is time."""
-        while not self._decided:
-            await asyncio.sleep(LOOK)
-            job = self._job()
-            if job is None:
-                continue
-            before, now = self._watch.at, time.time()
-            self._watch.look(job, self._session.jobs, now)
-            if before is None and self._watch.at is not None and self._fault.way is Way.CUT:
-                await self._cut_link()
-            self._watch.launcher = _launcher_text(self._session.jobs, job) or self._watch.launcher
-            decided = self._watch.is_decided(job, now)
-            if decided:
-                await self.mend()
-            self._decided = decided
-
-    async def _cut_link(self) -> None:
-        self._cut = self._watch.node
-        if why := await run_link_program(self._link.cut, self._cut):
-            self._watch.cannot = why
-        self._watch.at = time.time()
-
-    async def mend(self) -> None:
-        """Mend the link that was cut, if one was."""
-        node, self._cut = self._cut, ""
-        if node and (why := await run_link_program(self._link.mend, node)):
-            self._watch.cannot = f"{node} may still be cut off: {why}"
-
-    async def result(self, ended: Ended) -> DrillResult:
-        """Judge the run, and prove that nothing of it is left."""
-        blank = DrillResult(
-            fault=self._fault, verdict=DrillVerdict.UNPLANTED, job=ended.job,
-            node=self._watch.node, left=ended.left,
-        )  # fmt: skip
-        if ended.refused or not ended.job:
-            return replace(blank, sentence=clean_line(ended.refused or "it was not started", _MOST))
-        job = self._session.jobs.job(ended.job)
-        if not ended.hung:
-            self._watch.look(job, self._session.jobs, time.time())
-            self._watch.launcher = _launcher_text(self._session.jobs, job)
-            blank = replace(blank, left=await ended_with_proof(self._session, ended.job))
-        return self._judged(replace(blank, node=self._watch.node), job, ended)
-
-    def _judged(self, blank: DrillResult, job: Job, ended: Ended) -> DrillResult:
-        fault, watch = self._fault, self._watch
-        if watch.cannot or watch.at is None:
-            return replace(blank, sentence=watch.cannot or _why_unplanted(job, ended))
-        found = judge_fault(watch.shown, watch.at, (fault.way, fault.victim, watch.node))
-        return replace(
-            blank, verdict=found.verdict, named=found.named.who, seconds=found.seconds,
-            before=found.before, sentence=clean_line(found.named.sentence, _MOST),
-            sure=found.named.sure, launcher=launcher_named(watch.launcher),
-        )  # fmt: skip
+        return replace(blank, sentence=fault.unplanted)
+    watch = FaultWatch(session.jobs, fault, plan.link, plan.limit * patience)
+    limit = START * patience + watch.limit
+    ended = await run_watched_job(session, fault.spec, watch, limit, environment)
+    blank = replace(blank, job=ended.job, node=watch.node, left=ended.left)
+    if ended.refused or not ended.job:
+        return replace(blank, sentence=clean_line(ended.refused or "it was not started", _MOST))
+    if watch.cannot or watch.at is None:
+        job = session.jobs.job(ended.job)
+        return replace(blank, sentence=watch.cannot or _why_unplanted(job, ended))
+    found = judge_fault(watch.shown, watch.at, (fault.way, fault.victim, watch.node))
+    return replace(
+        blank, verdict=found.verdict, named=found.named.who, seconds=found.seconds,
+        before=found.before, sentence=clean_line(found.named.sentence, _MOST),
+        sure=found.named.sure, launcher=launcher_named(watch.launcher),
+    )  # fmt: skip
 
 
 def _launcher_text(jobs: Jobs, job: Job) -> str:

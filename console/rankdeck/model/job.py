@@ -395,6 +395,11 @@ class FirstFailure(FailedPart):
     """If it is undecided: what would decide it."""
 
     @property
+    def suspects(self) -> tuple[FailedPart, ...]:
+        """Those who may be to blame: where nobody is accused, all between whom it is undecided."""
+        return self.between or (self,)
+
+    @property
     def who(self) -> str:
         """As of any part; `undecided between rank 3 on n1 and rank 7 on n2`."""
         names = [one.who for one in self.between]
@@ -561,6 +566,11 @@ class Job:
             placed = (r for r in self.ranks if r.node not in hosts or r.state is not State.PENDING)
             return tuple(dict.fromkeys(rank.node for rank in placed))
         return tuple(node.node for node in self.plan.nodes)
+
+    @property
+    def began(self) -> float | None:
+        """When its first rank started, epoch seconds; None if none has."""
+        return min((rank.started for rank in self.ranks if rank.started), default=None)
 
     @property
     def not_started(self) -> str:

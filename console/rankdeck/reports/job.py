@@ -723,7 +723,7 @@ def _last_words(job: Job, logs: Logs) -> dict[str, list[str]]:
     """
     first = job.first_failure
     files = {f"launcher on {node}": f"launcher.{node}" for node in job.nodes[:_LAUNCHERS]}
-    suspects = (first.between or (first,)) if first is not None else ()
+    suspects = first.suspects if first is not None else ()
     ranks = {one.who: f"rank.{one.rank}" for one in suspects if one.rank is not None}
     files = {**ranks, **files}
     found = {

@@ -1,7 +1,7 @@
 """`rankdeck scale`: how a job scales with ranks and values; runs, continues and shows studies."""
 
 import argparse
-import asyncio
+from collections.abc import Iterator
 
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import ask_agreement, carry_out_run, open_for_command, until_done
@@ -22,7 +22,6 @@ from rankdeck.scaling.values import Trial
 from rankdeck.session import Session
 from rankdeck_agent.rules.units import write_duration
 
-_LOOK = 0.25
 _HEARD = 5.0
 """Seconds to wait for telemetry; without it, reasons on nodes are not known."""
 
@@ -57,7 +56,7 @@ def scale_request(cluster: Cluster, options: argparse.Namespace) -> ScaleRequest
             weak=join_values(options.weak, "--weak"),
             repeats=options.repeat,
             number=options.number,
-            limit=parse_option_span(options.limit),
+            limit=parse_option_span(options.limit, "--limit"),
         )
     except ScalingError as error:
         raise UsageError(str(error)) from error
@@ -115,8 +114,7 @@ def _plan_text(study: Study) -> str:
 async def _until_end(session: Session, port: ScalingProtocol) -> int:
     """Run the study until it ends or a signal comes; returns the exit code."""
     await session.hearing.settle(_HEARD * session.cluster.access.patience)
-    said: set[tuple[int, int]] = set()
-    await carry_out_run(port.start(), _print_progress(port, said), port.stop)
+    await carry_out_run(port.start(), lambda: _progress_lines(port.current), port.stop)
     study = port.current
     if study is None or study.progress is not StudyState.DONE:
         output.print_progress(
@@ -126,21 +124,10 @@ async def _until_end(session: Session, port: ScalingProtocol) -> int:
     return _exit_code(study)
 
 
-async def _print_progress(port: ScalingProtocol, said: set[tuple[int, int]]) -> None:
-    """Print a line for each run until cancelled."""
-    try:
-        while True:
-            await asyncio.sleep(_LOOK)
-            _say_new(port.current, said)
-    finally:
-        _say_new(port.current, said)
-
-
-def _say_new(study: Study | None, said: set[tuple[int, int]]) -> None:
-    for one in study.trials if study else ():
-        if study and (one.block, one.point) not in said:
-            said.add((one.block, one.point))
-            output.print_progress(_trial_line(study, one, len(said)))
+def _progress_lines(study: Study | None) -> Iterator[tuple[tuple[int, int], str]]:
+    for number, one in enumerate(study.trials if study else (), 1):
+        if study:
+            yield (one.block, one.point), _trial_line(study, one, number)
 
 
 def _trial_line(study: Study, one: Trial, number: int) -> str:

@@ -5,12 +5,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from secrets import token_hex
 
 from rankdeck import plugins
 from rankdeck.acceptance.measure import MeasureSession
 from rankdeck.acceptance.recipe import Recipe
-from rankdeck.acceptance.series import JobSeries
+from rankdeck.acceptance.series import JobSeries, new_series_id
 from rankdeck.backends.launchers import exclude_nodes
 from rankdeck.config.files import command_of
 from rankdeck.errors import LaunchError, RankdeckError, UnknownRunError
@@ -57,7 +56,7 @@ class Scaling:
         plan = _with_reader(plan)
         await self._series.look_around()
         plan = replace(plan, notes=(*plan.notes, *self._others(plan, out)))
-        name = f"s{time.strftime('%Y%m%d-%H%M%S')}-{token_hex(2)}"
+        name = new_series_id("s")
         self._head = KeptStudy(id=name, plan=plan, started=0.0, operator=_operator())
         self._trials, self._progress = (), StudyState.PENDING
         return self._touch()
@@ -65,11 +64,8 @@ class Scaling:
     def _others(self, plan: StudyPlan, out: Mapping[str, str]) -> list[str]:
         """Sentences on what else runs on the nodes, and on nodes that are left out."""
         busy = [
-            f"{job.id} runs on {node}: it takes from what is measured"
-            for job in self._session.jobs.all()
-            if not job.state.final
-            for node in job.nodes
-            if node in plan.nodes
+            f"{job} runs on {node}: it takes from what is measured"
+            for job, node in self._series.jobs_on(plan.nodes)
         ]
         return [*busy[:3], *(f"{node} is {why}" for node, why in list(out.items())[:3])]
 

@@ -177,9 +177,8 @@ def wall_time(job: Job) -> float:
     """Seconds from the start of the first rank to the end of the last; without these times, those
     of the job.
     """
-    starts = [rank.started for rank in job.ranks if rank.started]
     ends = [rank.ended for rank in job.ranks if rank.ended]
-    begin = min(starts, default=job.created)
+    begin = job.began or job.created
     end = max(ends, default=job.ended or begin)
     return round(max(end - begin, 0.001), 3)
 

@@ -332,14 +332,19 @@ class Jobs:
         return self._added.shown(job_snapshot(self._record(job_id)))
 
     def find(self, text: str) -> Job:
-        """Find a job by its id (Rankdeck's or Slurm's), its name (the
-        newest), or the beginning of one id only.
+        """Find a job by its id (Rankdeck's or Slurm's), its name (the newest; never a run of a
+        study, drill or swap proof), or the beginning of one id only.
 
         Raises UnknownJobError.
         """
         jobs = self.all() if text else ()
         names = [
-            (job.id, job.in_scheduler.id if job.in_scheduler else "", job.name) for job in jobs
+            (
+                job.id,
+                job.in_scheduler.id if job.in_scheduler else "",
+                "" if job.plan.part_of else job.name,
+            )
+            for job in jobs
         ]
         for kind in zip(*names, strict=True):  # the most specific first
             if text in kind:

@@ -1,7 +1,6 @@
 """`rankdeck swap`: is it the program or the node? Runs a job again with its ranks elsewhere."""
 
 import argparse
-import asyncio
 
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import (
@@ -20,15 +19,13 @@ from rankdeck.swap.service import WATCH, Swaps, is_blank
 from rankdeck.swap.table import plan_lines, result_line, start_question, swap_shape, verdict_lines
 from rankdeck.swap.values import Blame, Swap
 
-_LOOK = 0.25
-
 
 def run_swap(options: argparse.Namespace, _open_console: object) -> int:
     """The command; exit code: 0 it is known what is to blame and nothing is left, 1 undecided,
     2 wrong input, 130 stopped.
     """
     cluster = choose.choose_cluster(options.cluster)
-    return until_done(_swap(cluster, options, parse_option_span(options.limit)))
+    return until_done(_swap(cluster, options, parse_option_span(options.limit, "--limit")))
 
 
 async def _swap(cluster: Cluster, options: argparse.Namespace, limit: float) -> int:
@@ -67,7 +64,14 @@ async def _may_start(swap: Swap, options: argparse.Namespace) -> bool:
 
 async def _until_end(port: Swaps, *, as_json: bool) -> int:
     """Make the runs until they end or a signal comes; returns the exit code."""
-    await carry_out_run(port.start(), _print_progress(port), port.stop)
+    await carry_out_run(
+        port.start(),
+        lambda: (
+            (number, result_line(number, one))
+            for number, one in enumerate(port.current.results if port.current else (), 1)
+        ),
+        port.stop,
+    )
     swap = port.current
     assert swap is not None
     output.say_result(swap_shape(swap), "\n".join(verdict_lines(swap)), as_json=as_json)
@@ -75,21 +79,3 @@ async def _until_end(port: Swaps, *, as_json: bool) -> int:
         return output.INTERRUPTED
     decided = swap.verdict is not None and swap.verdict.blame is not Blame.UNDECIDED
     return output.OK if decided and not any(one.left for one in swap.results) else output.TROUBLE
-
-
-async def _print_progress(port: Swaps) -> None:
-    """Print a line for each run until cancelled."""
-    said = 0
-    try:
-        while True:
-            await asyncio.sleep(_LOOK)
-            said = _say_new(port.current, said)
-    finally:
-        _say_new(port.current, said)
-
-
-def _say_new(swap: Swap | None, said: int) -> int:
-    results = swap.results if swap else ()
-    for number, one in enumerate(results[said:], said + 1):
-        output.print_progress(result_line(number, one))
-    return len(results)

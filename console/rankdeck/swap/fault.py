@@ -20,7 +20,7 @@ def fault_in(job: Job, stalls: Iterable[Stall] = ()) -> JobFault | None:
 
 def faults_in(job: Job, stalls: Iterable[Stall] = ()) -> tuple[JobFault, ...]:
     """All that goes wrong in a job; a failure comes first, then stalls that name somebody."""
-    start = min((rank.started for rank in job.ranks if rank.started), default=None)
+    start = job.began
     if job.first_failure is not None:
         return (_of_failure(job.first_failure, start),)
     found = [_of_stall(stall, start) for stall in (*job.stalled, *stalls)]
@@ -29,12 +29,11 @@ def faults_in(job: Job, stalls: Iterable[Stall] = ()) -> tuple[JobFault, ...]:
 
 def _of_failure(failure: FirstFailure, start: float | None) -> JobFault:
     # Where nobody is accused, all who may be to blame: the proof tells them apart.
-    suspects = failure.between or (failure,)
-    ranks = [one.rank for one in suspects if one.rank is not None]
+    ranks = [one.rank for one in failure.suspects if one.rank is not None]
     return JobFault(
         kind=FaultKind.FAILED,
         ranks=tuple(dict.fromkeys((*ranks, *failure.tied))) if ranks else (),
-        nodes=() if ranks else tuple(dict.fromkeys(one.node for one in suspects)),
+        nodes=() if ranks else tuple(dict.fromkeys(one.node for one in failure.suspects)),
         exit_code=failure.exit_code,
         signal=failure.signal,
         seconds=_after(start, failure.at),

@@ -42,7 +42,7 @@ def refuse_job(job: Job, fault: JobFault | None) -> tuple[JobSpec, JobFault]:
         raise SwapError(f"{job.id} is a replay: name the job itself, {job.plan.replay_of}")
     if fault is None:
         raise SwapError(_no_fault(job))
-    if job.not_started or not any(rank.started for rank in job.ranks):
+    if job.not_started or job.began is None:
         why = f": {job.not_started}" if job.not_started else ""
         raise SwapError(f"no rank of {job.id} began, so none can be swapped{why}")
     spec = job.plan.spec

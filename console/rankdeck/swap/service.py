@@ -4,11 +4,10 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from secrets import token_hex
 from typing import Protocol
 
 from rankdeck.acceptance.measure import Follows, MeasureSession, ended_with_proof
-from rankdeck.acceptance.series import JobSeries
+from rankdeck.acceptance.series import JobSeries, new_series_id
 from rankdeck.errors import RankdeckError
 from rankdeck.model.job import Job, Stall
 from rankdeck.state.black_box import NodeBox, stalls_in_boxes
@@ -77,7 +76,7 @@ class Swaps:
         fault = fault_in(job, stalls)
         plan = plan_swap(session.cluster, job, fault, self._around(job, silent), limit)
         plan = replace(plan, notes=(*plan.notes, *self._others(plan)))
-        name = f"w{time.strftime('%Y%m%d-%H%M%S')}-{token_hex(2)}"
+        name = new_series_id("w")
         return self._touch(Swap(id=name, plan=plan))
 
     async def _stalls(self, job_id: str) -> tuple[Stall, ...]:
@@ -110,11 +109,9 @@ class Swaps:
         """Sentences on what else runs on the nodes, and on nodes that are excluded."""
         nodes = {node for run in plan.runs for node in run.places}
         busy = [
-            f"{job.id} runs on {node}: it takes from the runs"
-            for job in self._session.jobs.all()
-            if not job.state.final and job.id != plan.job
-            for node in job.nodes
-            if node in nodes
+            f"{job} runs on {node}: it takes from the runs"
+            for job, node in self._series.jobs_on(nodes)
+            if job != plan.job
         ]
         out = self._session.control.find_excluded()
         return [*busy[:3], *(f"{node} is {out[node]}" for node in sorted(nodes & out.keys())[:3])]

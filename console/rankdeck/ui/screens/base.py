@@ -446,6 +446,39 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         return not home
 
 
+class MarkingScreen(BaseScreen):
+    """A list whose rows can be marked, for actions on several at once. Subclasses set `table`."""
+
+    table: VTable
+
+    @property
+    def marks(self) -> frozenset[str]:
+        """The marked rows, also those that the filter hides."""
+        return self.table.marked
+
+    def mark(self, rows: Iterable[str]) -> None:
+        """Mark exactly these rows."""
+        self.table.marked = frozenset(rows)
+        self.table.refresh()
+
+    def action_mark(self) -> None:
+        if self.table.cursor:
+            self.mark(self.marks ^ {self.table.cursor})
+            self.table.move(1)
+
+    def action_mark_all(self) -> None:
+        shown = frozenset(self.table.rows)
+        self.mark(self.marks - shown if shown <= self.marks else self.marks | shown)
+
+    def take_back(self) -> bool:
+        """Show all rows again; if all are shown, unmark all."""
+        if super().take_back():
+            return True
+        marked = bool(self.marks)
+        self.mark(())
+        return marked
+
+
 class SortedScreen(BaseScreen):
     """A list that is sorted by one column.
 

@@ -27,9 +27,9 @@ from rankdeck.ui.operations import (
 )
 from rankdeck.ui.screens.base import (
     LEAST_DETAILS,
-    BaseScreen,
     Details,
     ListFilter,
+    MarkingScreen,
     no_match,
 )
 from rankdeck.ui.snapshots import Arrangement, PastFleet, PresentFleet, Snapshot, name_order
@@ -77,7 +77,7 @@ class FleetLine(Canvas):
         return [*fit_runs(self.runs, room, self.glyphs.more), *self.right]
 
 
-class FleetScreen(BaseScreen):
+class FleetScreen(MarkingScreen):
     """Map and table of the nodes."""
 
     screen_name: ClassVar[str] = "fleet"
@@ -112,7 +112,6 @@ class FleetScreen(BaseScreen):
         """Node -> prefixes of its metrics that are simulated, for nodes that have such."""
         self._simulated: Counter[str] = Counter()
         """Prefix of simulated metrics -> number of nodes."""
-        self._marks: frozenset[str] = frozenset()
         self._said: Sequence[SchedulerColumn] = ()
         """The columns with what the scheduler says, once it knows some node."""
         self._witnesses: dict[str, str] = {}
@@ -407,7 +406,7 @@ class FleetScreen(BaseScreen):
             runs += [("   view ", "dim"), (self.view_name, "key"), (changed, "dim")]
         titles = ", ".join(view.sort) + (" reversed" if view.reversed else "")
         runs += [("   by ", "dim"), (titles, "text")]
-        if self._marks:
+        if self.marks:
             runs += [("   marked ", "dim"), (nodes_phrase(self.marked), "key")]
         if column := fleet_views.map_column(view.map):
             runs += fleet_views.map_legend(column, self._map_scale)
@@ -507,7 +506,7 @@ class FleetScreen(BaseScreen):
     @property
     def marked(self) -> tuple[str, ...]:
         """The marked nodes, in the order of the cluster file."""
-        return tuple(name for name in self._states if name in self._marks)
+        return tuple(name for name in self._states if name in self.marks)
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -515,33 +514,15 @@ class FleetScreen(BaseScreen):
         here = (self.table.cursor,) if self.table.cursor else ()
         return self.marked or here
 
-    def mark(self, names: Iterable[str]) -> None:
+    def mark(self, rows: Iterable[str]) -> None:
         """Mark exactly these nodes."""
-        self._marks = self.table.marked = frozenset(names)
-        self.table.refresh()
+        super().mark(rows)
         self._show_info()
 
     def matching(self, text: str) -> list[str]:
         """The nodes that this filter keeps; raises QueryError."""
         matches = query.parse_query(text)
         return [name for name in self._states if matches(self._instant.subject(name))]
-
-    def action_mark(self) -> None:
-        if self.table.cursor:
-            self.mark(self._marks ^ {self.table.cursor})
-            self.table.move(1)
-
-    def action_mark_all(self) -> None:
-        shown = frozenset(self.table.rows)
-        self.mark(self._marks - shown if shown <= self._marks else self._marks | shown)
-
-    def take_back(self) -> bool:
-        """Show all nodes again; if all are shown, unmark all."""
-        if super().take_back():
-            return True
-        marked = bool(self._marks)
-        self.mark(())
-        return marked
 
     def action_run(self) -> None:
         ask_command(self)

@@ -15,7 +15,7 @@ from rankdeck.rules import query
 from rankdeck.ui import formatting
 from rankdeck.ui.formatting import seconds_since
 from rankdeck.ui.operations import ask_cancel, attach_job, forget_replay
-from rankdeck.ui.screens.base import Details, ListFilter, SortedScreen, no_match
+from rankdeck.ui.screens.base import Details, ListFilter, MarkingScreen, SortedScreen, no_match
 from rankdeck.ui.screens.job_head import (
     cancel_words,
     failure_text,
@@ -51,7 +51,7 @@ _Listed = tuple[QueueJob, Job]
 """A job that the scheduler lists, and its row."""
 
 
-class JobsScreen(SortedScreen):
+class JobsScreen(MarkingScreen, SortedScreen):
     """The table of jobs, newest first."""
 
     screen_name: ClassVar[str] = "jobs"
@@ -67,7 +67,6 @@ class JobsScreen(SortedScreen):
         self._listed: dict[str, _Listed] = {}
         self._queued: dict[str, QueueJob] = {}
         """Row -> the job as Slurm's queue has it, also if this console follows it."""
-        self._marks: frozenset[str] = frozenset()
         self._strangers: frozenset[str] = frozenset()
         """Keys of `_others` whose jobs belong to other users; listed after our own."""
         self.partitions = TextPage(id="partitions", can_focus=False)
@@ -322,35 +321,13 @@ class JobsScreen(SortedScreen):
         """Slurm's names of the marked jobs, in the order of the table,
         else of the one under the cursor.
         """
-        marked = [row for row in self.table.rows if row in self._marks]
+        marked = [row for row in self.table.rows if row in self.marks]
         chosen = (self._jobs.get(row) for row in marked or [self.table.cursor])
         return tuple(
             job.in_scheduler.name
             for job in chosen
             if job and job.in_scheduler and job.in_scheduler.id
         )
-
-    def mark(self, rows: Iterable[str]) -> None:
-        """Mark exactly these jobs."""
-        self._marks = self.table.marked = frozenset(rows)
-        self.table.refresh()
-
-    def action_mark(self) -> None:
-        if self.table.cursor:
-            self.mark(self._marks ^ {self.table.cursor})
-            self.table.move(1)
-
-    def action_mark_all(self) -> None:
-        shown = frozenset(self.table.rows)
-        self.mark(self._marks - shown if shown <= self._marks else self._marks | shown)
-
-    def take_back(self) -> bool:
-        """Show all jobs again; if all are shown, unmark all."""
-        if super().take_back():
-            return True
-        marked = bool(self._marks)
-        self.mark(())
-        return marked
 
     # ---- actions
 
