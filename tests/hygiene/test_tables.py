@@ -55,7 +55,7 @@ def test_the_pages_say_how_many_checks_there_are() -> None:
 
 
 def test_a_job_is_found_by_every_state_in_which_slurm_ends_it() -> None:
-    assert {state.lower() for state in FINAL} <= set(query.STATES), "see SLURM_STATES"
+    assert {state.lower() for state in FINAL} <= set(query.STATES), "see SCHEDULER_STATES"
 
 
 def test_the_past_is_kept_of_every_metric_that_a_screen_draws() -> None:

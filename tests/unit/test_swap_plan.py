@@ -6,6 +6,7 @@ import pytest
 
 from rankdeck.model.cluster import Node
 from rankdeck.model.job import FirstFailure, Job, Launch, State, Suspect
+from rankdeck.model.queue import QueueStatus
 from rankdeck.swap.fault import fault_in
 from rankdeck.swap.planning import Around, SwapError, plan_swap
 from rankdeck.swap.trial import STANDS, RunWatch, conclude_run
@@ -99,9 +100,7 @@ def test_each_job_without_a_swap_proof_has_its_sentence() -> None:
     assert "ran on n3, which `c` no longer has" in refused(job, cluster_with(2))
     assert "n2 does not answer now (no route)" in refused(job, silent={"n2": "no route"})
     assert "ran on n1 alone, and no other free node" in refused(failed_job(1, 2, rank=1))
-    assert job.plan.spec is not None
-    array = replace(job.plan.spec, options={"slurm.array": "0-5"})
-    assert "is an array" in refused(replace(job, plan=replace(job.plan, spec=array)))
+    assert "is an array" in refused(replace(job, in_scheduler=QueueStatus(array="0-5")))
 
 
 def test_where_a_scheduler_places_ranks_the_node_is_left_out_and_taken_again() -> None:

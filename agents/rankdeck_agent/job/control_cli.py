@@ -338,7 +338,7 @@ def _parser() -> argparse.ArgumentParser:
         ("inspect", "say where every rank here is now"),
         ("witness", "say what every rank of a silent job here waits for"),
         ("box", "print what the black box of the job has kept"),
-        ("attempts", "Slurm: where the output of each run begins"),
+        ("attempts", "say where the output of each run begins, if it was queued again"),
     ):
         one = verbs.add_parser(verb, help=purpose)
         one.add_argument("job")
@@ -346,7 +346,7 @@ def _parser() -> argparse.ArgumentParser:
         if verb == "cancel":
             one.add_argument("--grace", type=float, default=10.0, metavar="S")
             one.add_argument("--by", choices=ASKERS, default=ASKERS[0])
-            one.add_argument("--tasks", default="", metavar="3,5-7", help="of an array of Slurm")
+            one.add_argument("--tasks", default="", metavar="3,5-7", help="of an array")
         if verb == "answer":
             one.add_argument("id")
             one.add_argument("text", nargs="+")

@@ -36,7 +36,7 @@ class Part(Enum):
     SUPERVISOR = "supervisor"
     """Of one node: it starts the ranks there."""
     KEEPER = "keeper"
-    """Of a job that Slurm or Kubernetes runs: it reports the ranks on all nodes."""
+    """Of a job that a scheduler runs: it reports the ranks on all nodes."""
     RANK = "rank"
     """Any process of the job: it can write to the supervisor's FIFO."""
     BROWSE = "browse"
@@ -207,7 +207,7 @@ class RankStarted:
     host: str = _has(_text(64), "")
     """With a shared run folder, the machine on which it runs; else ""."""
     attempt: int = _has(_COUNT, 0)
-    """On Slurm: how often the job was queued again before."""
+    """How often its scheduler queued the job again before."""
 
 
 @dataclass(frozen=True)
@@ -418,8 +418,8 @@ class NodeClosed:
 
 
 @dataclass(frozen=True)
-class SlurmReport:
-    """What Slurm says of the job; the last one has `over` and the four fields after it.
+class SchedulerReport:
+    """What the scheduler says of the job; the last one has `over` and the four fields after it.
 
     Times: the node's clock.
     """
@@ -453,7 +453,7 @@ class SlurmReport:
 
 @dataclass(frozen=True)
 class AttemptBegan:
-    """Slurm queued the job again: later events belong to this run."""
+    """The scheduler queued the job again: later events belong to this run."""
 
     KIND: ClassVar[str] = "attempt"
     number: int = _needs(_COUNT)
@@ -462,7 +462,7 @@ class AttemptBegan:
 
 @dataclass(frozen=True)
 class TaskReport:
-    """What Slurm says of one task of an array; a higher `attempt`: it was queued again."""
+    """What the scheduler says of one task of an array; a higher `attempt`: it was queued again."""
 
     KIND: ClassVar[str] = "task"
     rank: int = _needs(_RANK)
@@ -579,7 +579,7 @@ class JobUnknown:
 
 EventBody = Union[
     SupervisorReady, RankStarted, RankExited, LauncherStarted, LauncherEnded, DaemonAsked, DaemonAnswered, Trouble,
-    DiskSpace, SupervisorGone, MessagesRefused, CancelBegan, NodeClosed, SlurmReport, AttemptBegan, TaskReport, RanksReset,
+    DiskSpace, SupervisorGone, MessagesRefused, CancelBegan, NodeClosed, SchedulerReport, AttemptBegan, TaskReport, RanksReset,
     Waiting, Looks, Now, JobUnknown,
 ]  # fmt: skip
 CLASSES: "tuple[Any, ...]" = cast("Any", EventBody).__args__
@@ -602,7 +602,7 @@ _ANY_NODE = frozenset(
 ) | {OUTPUT, TAIL}  # fmt: skip
 MAY_SAY: Mapping[tuple[Part, str], frozenset[str]] = {
     (Part.SUPERVISOR, ""): _ANY_NODE | {DaemonAsked.KIND, DaemonAnswered.KIND},
-    (Part.KEEPER, "slurm"): _ANY_NODE | {SlurmReport.KIND, AttemptBegan.KIND, TaskReport.KIND},
+    (Part.KEEPER, "slurm"): _ANY_NODE | {SchedulerReport.KIND, AttemptBegan.KIND, TaskReport.KIND},
     (Part.KEEPER, "kubernetes"): _ANY_NODE | {RanksReset.KIND, Waiting.KIND},
     (Part.KEEPER, ""): _ANY_NODE,
     (Part.RANK, ""): frozenset({RankStarted.KIND, RankExited.KIND, DaemonAsked.KIND}),

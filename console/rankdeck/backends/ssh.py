@@ -76,11 +76,11 @@ class SshBackend:
 
     async def cancel_tasks(self, job: Job, tasks: Sequence[int], grace: float) -> CancelReport:
         """There are none without a scheduler."""
-        raise RankdeckError(f"{job.id} is no array of Slurm: its ranks end together")
+        raise RankdeckError(f"{job.id} is no array: its ranks end together")
 
     async def find_run(self, job: Job, number: int) -> LogRun:
         """There is only one without a scheduler."""
-        raise RankdeckError(f"{job.id} has one run: only Slurm queues jobs again")
+        raise RankdeckError(f"{job.id} has one run: without a scheduler nothing queues it again")
 
     async def check(self, plan: Plan) -> SchedulerWord:
         """Nothing: there is no scheduler."""
@@ -261,7 +261,7 @@ async def inspect_job(agents: Agents, job: Job) -> Inspection:
 def _take_those_inside(
     row: Mapping[str, Any], answers: dict[str, Mapping[str, Any]], missing: dict[str, str]
 ) -> None:
-    """Add what a Slurm login node collected from the nodes of the
+    """Add what a login node collected from the nodes of the
     ranks to `answers` and `missing`.
     """
     for found in as_tables(row["inside"], _MOST_HOSTS):

@@ -1,5 +1,5 @@
-"""Asks the ranks of silent torchrun and MPI jobs, also those of Slurm, which collective operations
-they have entered, or where they stand.
+"""Asks the ranks of silent torchrun and MPI jobs, also of those in a scheduler, which collective
+operations they have entered, or where they stand.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ PAUSES, LONGEST_PAUSE = 1.5, 120.0
 at most LONGEST_PAUSE.
 """
 LIMIT = 15.0
-_LIMIT_OF_SLURM = 40.0
+_LIMIT_BY_LOGIN_NODE = 40.0
 _LAUNCHERS = frozenset(("torchrun", "mpirun", "sbatch"))
 """Names of processes in the plans of jobs whose ranks may be in operations of torch or MPI."""
 _TOGETHER = 32
@@ -160,7 +160,7 @@ class WitnessWatch:
         plans = {plan.node: plan for plan in job.plan.nodes}
 
         async def ask_node(node: str) -> None:
-            limit = _LIMIT_OF_SLURM if plans[node].elsewhere else LIMIT
+            limit = _LIMIT_BY_LOGIN_NODE if plans[node].elsewhere else LIMIT
             answer = await self._agents.call(node, ("job", "witness", job.id, node), limit=limit)
             heard.take(answer.row, frozenset(plans[node].ranks))
             if not known.told and (why := clean_line(answer.row.get("blind"), 200)):
@@ -209,7 +209,7 @@ class _Answers:
     twice: set[int] = field(default_factory=set[int])
 
     def take(self, answer: Mapping[str, object], ranks: frozenset[int]) -> None:
-        """Add the answer of a node, or those that a Slurm login node collected."""
+        """Add the answer of a node, or those that a login node collected."""
         for one in as_tables(answer.get("inside"), _MOST_HOSTS) or [answer]:
             self._take_ranks(one, ranks)
             self._take_pids(one, ranks)

@@ -27,7 +27,7 @@ from rankdeck.errors import RankdeckError
 from rankdeck.following import CATCH_UP_LIMIT, wait_for_condition
 from rankdeck.job_control import ASK_LIMIT, LOOK_LIMIT
 from rankdeck.logs.view import choose_ranks
-from rankdeck.model.cluster import Cluster
+from rankdeck.model.cluster import Cluster, capabilities_of
 from rankdeck.model.job import CancelReport, Explained, FirstFailure, Job, State
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.process import rank_uses
@@ -49,7 +49,10 @@ def job_sentence(job: Job) -> str:
     coming = f"; {COMING}" if job.output_coming and job.state.final else ""
     waits = queue_words(job.in_scheduler, time.time()) if job.in_scheduler else job.waits
     queue = f"; {waits}" if waits else ""
-    number = f" (Slurm {job.in_scheduler.id})" if job.in_scheduler and job.in_scheduler.id else ""
+    scheduler = capabilities_of(job.plan.backend).scheduler
+    number = (
+        f" ({scheduler} {job.in_scheduler.id})" if job.in_scheduler and job.in_scheduler.id else ""
+    )
     where = f" on {fold_nodes(job.nodes)}" if job.nodes else ""
     return (
         f"{job.id}: {job.state}{coming}{number}{where}; {job.unit}s:"
@@ -181,7 +184,7 @@ async def _uses(session: Session, running: Sequence[Job]) -> dict[str, list[Shap
         return {}
     try:
         found = await session.nodes.find_processes({node for job in running for node in job.nodes})
-    except RankdeckError as error:  # on Kubernetes: the list is useful without it
+    except RankdeckError as error:  # in pods: the list is useful without it
         output.print_progress(f"what ranks take is not known: {error}")
         return {}
     for node, why in found.missing.items():

@@ -577,7 +577,7 @@ async def _wanted(
     if options.attempt is None:
         return lambda line: line.stream in streams
     if not capabilities_of(job.plan.backend).requeues:
-        raise output.UsageError(f"--attempt: {job.id} has one run; only Slurm queues jobs again")
+        raise output.UsageError(f"--attempt: {job.id} has one run; nothing here queues jobs again")
     run = await session.control.find_run(job.id, options.attempt)
     return lambda line: line.stream in streams and run.has(line.rank, line.stream, line.offset)
 

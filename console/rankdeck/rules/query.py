@@ -36,14 +36,14 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
 }
 CONDITION = re.compile(r"\s*([\w.]+)\s*(<=|>=|!=|==|=|<|>)\s*(\S+)\s*")
-SLURM_STATES = (
+SCHEDULER_STATES = (
     "completing", "completed", "timeout", "out_of_memory", "node_fail", "preempted", "suspended", "configuring",
     "requeued", "deadline", "boot_fail", "stopped", "launch_failed", "reconfig_fail", "revoked",
 )  # fmt: skip
-"""Words of Slurm for the state of a job that a filter may use beside ours."""
-STATES = ("ok", "unknown", "warn", "bad", *(str(state) for state in State), *SLURM_STATES)
+"""Words of schedulers for the state of a job that a filter may use beside ours."""
+STATES = ("ok", "unknown", "warn", "bad", *(str(state) for state in State), *SCHEDULER_STATES)
 JOB_WORDS = ("user", "partition", "account", "qos", "reason")
-"""What Slurm says of a job, or of the jobs and partitions of a node."""
+"""What a scheduler says of a job, or of the jobs and partitions of a node."""
 WORDS = ("state", "node", "check", "age", *JOB_WORDS)
 AGE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhd])")
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -75,7 +75,7 @@ class Subject:
 
 def job_subject(job: "Job", queued: "QueueJob | None", more: str) -> Subject:
     """A job that the console follows, as filters see it; `queued`: the same in
-    Slurm's queue, `more`: further words.
+    the queue, `more`: further words.
     """
     nodes, state = job.nodes, job.state.value
     text = (
@@ -89,7 +89,7 @@ def job_subject(job: "Job", queued: "QueueJob | None", more: str) -> Subject:
 def job_values(
     status: "QueueStatus | None", user: str, nodes: Iterable[str] = ()
 ) -> Callable[[str], Iterable[str]]:
-    """`Subject.values` of a job: of this user, with these nodes besides those that Slurm names."""
+    """`Subject.values` of a job: of this user, with these nodes besides those of the queue."""
 
     def values(word: str) -> Iterable[str]:
         if word == "user":
@@ -115,7 +115,7 @@ _FIRST_WORD = re.compile(r"\A\w+")
 
 @lru_cache(maxsize=4096)
 def _names(nodes: str) -> tuple[str, ...]:
-    """The nodes of a set as Slurm writes it; () if it was cut or is none."""
+    """The nodes of a set as the queue writes it; () if it was cut or is none."""
     try:
         return tuple(expand_nodes(nodes.removesuffix(",…"))) if nodes else ()
     except ValueError:

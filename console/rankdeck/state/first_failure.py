@@ -21,7 +21,6 @@ from rankdeck.rules.messages import (
     lone_line,
 )
 from rankdeck.rules.root_cause import Cause, FailedJob, find_cause
-from rankdeck.state.job_events import SCHEDULER, decided_failure, is_cancelled
 from rankdeck.state.own_messages import NAME as OWN_MESSAGES
 from rankdeck.state.own_messages import use_own_messages
 from rankdeck.state.record import (
@@ -31,6 +30,12 @@ from rankdeck.state.record import (
     JobRecord,
     NodeRecord,
     last_lines,
+)
+from rankdeck.state.scheduler_events import (
+    SCHEDULER,
+    decided_failure,
+    is_cancelled,
+    scheduler_name,
 )
 from rankdeck_agent.wire import LAUNCHER
 
@@ -103,7 +108,7 @@ def _failed_task(record: JobRecord) -> FirstFailure | None:
         what=SCHEDULER if decided else "rank",
         rank=first.rank,
         node=first.node,
-        name=f"Slurm: {decided.state}" if decided else "",
+        name=f"{scheduler_name(record)}: {decided.state}" if decided else "",
         exit_code=None if decided else first.exit_code,
         signal=None if decided else first.signal,
         at=first.ended or record.latest,

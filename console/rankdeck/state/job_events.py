@@ -1,4 +1,5 @@
-"""Applies each event of a node, and each report of Slurm, to the record of a job.
+"""Applies each event of a node to the record of a job. What a scheduler reports is applied by
+`state/scheduler_events.py`.
 
 Events are values whose sender may say what they say
 (`rankdeck_agent.wire.job_events`): nothing is checked again here.
@@ -8,9 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rankdeck.model.job import Explained, FirstFailure, RankState, State
+from rankdeck.model.job import RankState, State
 from rankdeck.model.job_events import ClockSet, Closing, Connected, Lost, NodeEvent, NotStarted
-from rankdeck.model.queue import ArrayTask, Attempt, QueueStatus
 from rankdeck.model.rank import describe_process_state, exit_status, is_computing
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.ends import End, fill_word_caches, program_in
@@ -22,6 +22,13 @@ from rankdeck.state.record import (
     last_lines,
     note_looks,
     read_progress,
+)
+from rankdeck.state.scheduler_events import (
+    begin_attempt,
+    is_ended_by_scheduler,
+    restart_ranks,
+    take_scheduler_report,
+    take_task_report,
 )
 from rankdeck_agent.wire import LAUNCHER
 from rankdeck_agent.wire.job_events import (
@@ -36,7 +43,7 @@ from rankdeck_agent.wire.job_events import (
     RankExited,
     RanksReset,
     RankStarted,
-    SlurmReport,
+    SchedulerReport,
     SupervisorGone,
     SupervisorReady,
     TaskReport,
@@ -44,234 +51,8 @@ from rankdeck_agent.wire.job_events import (
     Waiting,
 )
 
-SCHEDULER = "scheduler"
-"""`FirstFailure.what` if Slurm ended the job."""
 SUPERVISOR = "supervisor"
 """Launcher name in the failure of a supervisor that was gone before its ranks had ended."""
-_MOST_ATTEMPTS, _MOST_FAILED = 100, 16
-
-
-# ---- Slurm ---------------------------------------------------------------------------------
-
-
-def _take_slurm_report(
-    record: JobRecord, node: NodeRecord, event: NodeEvent, said: SlurmReport
-) -> None:
-    """Take the job's present state in Slurm; a final state ends the job."""
-    before = record.in_scheduler or QueueStatus()
-    status = _slurm_status(event, said, before.attempts)
-    if status.over:
-        # The final report lacks some fields: keep their last values.
-        status = replace(
-            status,
-            partition=before.partition,
-            account=before.account,
-            qos=before.qos,
-            limit=before.limit,
-            start=before.start,
-            nodes=status.nodes or before.nodes,
-        )
-    record.in_scheduler = status
-    if status.state == "CANCELLED" and status.over:
-        record.cancelled = record.cut_short = True
-    if _is_ended_by_slurm(record):
-        _release_ranks(record)
-
-
-def _slurm_status(
-    event: NodeEvent, said: SlurmReport, attempts: tuple[Attempt, ...]
-) -> QueueStatus:
-    return QueueStatus(
-        id=said.id,
-        state=said.state,
-        reason=said.reason,
-        partition=said.partition,
-        account=said.account,
-        qos=said.qos,
-        nodes=said.nodes,
-        node=said.node,
-        by=said.by,
-        array=said.array,
-        text=said.text,
-        do=said.do,
-        stuck=said.stuck,
-        over=said.over,
-        attempt=said.attempt,
-        position=said.position,
-        waiting=said.waiting,
-        rank=said.rank,
-        code=said.code,
-        limit=said.limit,
-        # Slurm's times are on the node's clock.
-        start=None if said.start is None else said.start - event.offset,
-        ends=None if said.ends is None else said.ends - event.offset,
-        attempts=attempts,
-    )
-
-
-def _is_ended_by_slurm(record: JobRecord) -> bool:
-    """Whether Slurm ended the job as a whole; the tasks of an array end one by one."""
-    return (
-        record.in_scheduler is not None
-        and record.in_scheduler.decided
-        and not record.in_scheduler.array
-    )
-
-
-def _release_ranks(record: JobRecord) -> None:
-    """Note that ranks ended by a signal were ended by Slurm and did not fail."""
-    for rank, state in record.ranks.items():
-        killed = state.signal is not None or state.exit_code is None or state.exit_code > 128
-        if state.state is State.FAILED and killed:
-            record.ranks[rank] = replace(state, state=State.CANCELLED)
-
-
-def _begin_attempt(
-    record: JobRecord, node: NodeRecord, event: NodeEvent, said: AttemptBegan
-) -> None:
-    """Slurm queued the job again: keep the run so far as an attempt, and reset the ranks."""
-    before = record.in_scheduler or QueueStatus()
-    run = _finished_attempt(record.ranks.values(), max(said.number - 1, 0), said.text, event.at)
-    attempts = (*before.attempts, run)[-_MOST_ATTEMPTS:]
-    record.in_scheduler = replace(before, attempts=attempts, attempt=said.number)
-    _reset_ranks(record, node)
-
-
-def _begin_again(record: JobRecord, node: NodeRecord, event: NodeEvent, said: RanksReset) -> None:
-    """Kubernetes suspended the job: reset the ranks; their earlier ends are not failures."""
-    record.note(said.text)
-    _reset_ranks(record, node)
-
-
-def _reset_ranks(record: JobRecord, node: NodeRecord) -> None:
-    record.ranks = {
-        rank: RankState(rank=rank, node=node.name, last_line=state.last_line)
-        for rank, state in record.ranks.items()
-    }
-    for kept in (record.end_reports, record.looks, record.launchers):
-        kept.clear()
-    record.first_failure = record.verdict = record.scheduler = None
-    record.stalled = ()
-
-
-def _finished_attempt(ranks: Iterable[RankState], number: int, text: str, at: float) -> Attempt:
-    begun = [state for state in ranks if state.started is not None]
-    ends = [state.ended for state in begun if state.ended is not None]
-    failed = [s for s in begun if s.state is State.FAILED and s.ended is not None]
-    first = min(failed, key=lambda state: state.ended or at, default=None)
-    return Attempt(
-        number=number,
-        text=text,
-        nodes=tuple(dict.fromkeys(state.node for state in begun)),
-        started=min((state.started or at for state in begun), default=None),
-        ended=max(ends, default=at),
-        ranks=len(begun),
-        failed=tuple(state.rank for state in failed[:_MOST_FAILED]),
-        exit_code=exit_status(first.exit_code, first.signal) if first else None,
-    )
-
-
-def _take_task_report(
-    record: JobRecord, node: NodeRecord, event: NodeEvent, said: TaskReport
-) -> None:
-    """Take the present state of one task of an array in Slurm; a final state ends the rank."""
-    state = record.ranks[said.rank]
-    before = record.tasks.get(said.rank) or ArrayTask(number=said.rank)
-    if said.attempt > before.attempt:
-        _begin_task_again(record, state, before, event, said)
-        return
-    task = replace(
-        before,
-        state=said.state,
-        reason=said.reason,
-        id=said.id or before.id,
-        text=said.text,
-        do=said.do,
-        over=said.over,
-    )
-    record.tasks[said.rank] = task
-    if task.over:
-        known = record.plan.supervising_node(said.nodes) == node.name
-        host = said.nodes if known else ""
-        record.ranks[said.rank] = _ended_task(state, task, event, said.code, host)
-
-
-def _begin_task_again(
-    record: JobRecord, state: RankState, before: ArrayTask, event: NodeEvent, said: TaskReport
-) -> None:
-    """Keep the run of a task that Slurm queued again, and reset its
-    rank: its new node is not known yet.
-    """
-    run = _finished_attempt([state], before.attempt, said.text, event.at)
-    kept = (*before.attempts, run)[-_MOST_ATTEMPTS:]
-    record.tasks[state.rank] = ArrayTask(number=state.rank, attempt=said.attempt, attempts=kept)
-    record.ranks[state.rank] = RankState(
-        rank=state.rank, node=event.node, last_line=state.last_line
-    )
-    record.end_reports.pop(state.rank, None)
-    record.looks.pop(state.rank, None)
-
-
-def _ended_task(
-    state: RankState, task: ArrayTask, event: NodeEvent, code: int | None, host: str
-) -> RankState:
-    """The rank of a task that is over; `host` is its node or "".
-
-    Slurm's verdict counts more than the shim's record.
-    """
-    code = state.exit_code if state.state.final else code
-    well = task.state == "COMPLETED" and not code
-    end = State.DONE if well else State.CANCELLED if task.state == "CANCELLED" else State.FAILED
-    begun = state.started is not None or bool(host)
-    return replace(
-        state,
-        state=end,
-        exit_code=code if begun and state.signal is None else None,
-        node=state.node if state.started is not None else host or state.node,
-        ended=state.ended or event.at,
-    )
-
-
-def slurm_with_tasks(record: JobRecord) -> QueueStatus | None:
-    """The job's state in Slurm, with its tasks if it is an array."""
-    if record.in_scheduler is None or not record.tasks:
-        return record.in_scheduler
-    tasks = tuple(task for _, task in sorted(record.tasks.items()))
-    return replace(record.in_scheduler, tasks=tasks)
-
-
-def is_cancelled(record: JobRecord) -> bool:
-    """Whether the job was cancelled in Slurm, and not by Rankdeck's gang abort."""
-    status = record.in_scheduler
-    ended = status is not None and status.over and status.state == "CANCELLED"
-    return ended and not record.aborted
-
-
-def decided_failure(record: JobRecord) -> FirstFailure | None:
-    """The first failure of a job that Slurm ended; None if its ranks show why it ended."""
-    status = record.in_scheduler
-    if status is None or not status.decided or status.state == "CANCELLED":
-        return None
-    lines = tuple(line for end in record.launchers.values() for line in end.lines)
-    own = tuple(line for line in lines if line.startswith(("slurmstepd", "srun:")))
-    return FirstFailure(
-        what=SCHEDULER,
-        rank=status.rank if status.rank in record.ranks else None,
-        node=status.node,
-        name=f"Slurm: {status.state}",
-        exit_code=None,
-        signal=None,
-        at=record.latest or record.created,
-        lines=own[:8],
-        victims=tuple(
-            rank
-            for rank, s in sorted(record.ranks.items())
-            if s.state is State.CANCELLED and s.started is not None
-        ),
-        explained=(Explained(status.text, status.do),) if status.do else (),
-        evidence=(status.text,),
-        settled=record.ended,
-    )
 
 
 # ---- supervisors and followers -------------------------------------------------------------
@@ -308,7 +89,7 @@ def _note_ready(
 
 def _start_rank(record: JobRecord, node: NodeRecord, event: NodeEvent, said: RankStarted) -> None:
     record.mark("started", event.at, latest=True)
-    # `host` may name another machine only if the run folder is shared (Slurm).
+    # `host` may name another machine only if the run folder is shared.
     there = record.plan.supervising_node(said.host) == node.name
     record.end_reports.pop(said.rank, None)
     record.looks.pop(said.rank, None)
@@ -468,7 +249,7 @@ def _close_soon(record: JobRecord, node: NodeRecord, event: NodeEvent, _: Closin
 def _close_node(record: JobRecord, node: NodeRecord, event: NodeEvent, _: NodeClosed) -> None:
     node.closed, node.sending = True, False
     _note_back(record, node)
-    stopped = record.is_stopped(event.at, node) or _is_ended_by_slurm(record)
+    stopped = record.is_stopped(event.at, node) or is_ended_by_scheduler(record)
     well = bool(record.launchers_ok) and not stopped
     for rank in reported_ranks(record, node):
         state = record.ranks[rank]
@@ -545,10 +326,10 @@ HANDLERS: Mapping[type, Callable[[JobRecord, NodeRecord, NodeEvent, Any], None]]
     MessagesRefused: _note_refused,
     SupervisorGone: _lose_supervisor,
     CancelBegan: _begin_cancel,
-    SlurmReport: _take_slurm_report,
-    AttemptBegan: _begin_attempt,
-    TaskReport: _take_task_report,
-    RanksReset: _begin_again,
+    SchedulerReport: take_scheduler_report,
+    AttemptBegan: begin_attempt,
+    TaskReport: take_task_report,
+    RanksReset: restart_ranks,
     NodeClosed: _close_node,
     Closing: _close_soon,
     NotStarted: _close_unknown,

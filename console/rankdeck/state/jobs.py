@@ -31,11 +31,11 @@ from rankdeck.state.job_events import (
     HANDLERS,
     forget_reports,
     reported_ranks,
-    slurm_with_tasks,
 )
 from rankdeck.state.lines import RankLog, ReadPositionsOf
 from rankdeck.state.node_records import NodeRecords
 from rankdeck.state.record import JobRecord, NodeRecord, new_record, note_output, restored_record
+from rankdeck.state.scheduler_events import status_with_tasks
 from rankdeck_agent.wire import LAUNCHER
 from rankdeck_agent.wire.job_events import NodeClosed, Now
 
@@ -208,7 +208,7 @@ def job_snapshot(record: JobRecord) -> Job:
         waited=record.waited,
         progress=record.reader.now if record.reader else None,
         marks=dict(record.marks),
-        in_scheduler=slurm_with_tasks(record),
+        in_scheduler=status_with_tasks(record),
         clock=record.clock,
         output_coming=any(node.sending for node in record.nodes.values()),
     )
@@ -332,8 +332,8 @@ class Jobs:
         return self._added.shown(job_snapshot(self._record(job_id)))
 
     def find(self, text: str) -> Job:
-        """Find a job by its id (Rankdeck's or Slurm's), its name (the newest; never a run of a
-        study, drill or swap proof), or the beginning of one id only.
+        """Find a job by its id (Rankdeck's or its scheduler's), its name (the newest; never a
+        run of a study, drill or swap proof), or the beginning of one id only.
 
         Raises UnknownJobError.
         """

@@ -149,7 +149,7 @@ class JobRecord:
     """When it last began or stopped to wait, epoch seconds."""
     in_scheduler: QueueStatus | None = None
     tasks: dict[int, ArrayTask] = field(default_factory=dict[int, ArrayTask])
-    """Number of a task of an array -> its state in Slurm."""
+    """Number of a task of an array -> its state in the scheduler."""
     marks: dict[str, float] = field(default_factory=dict[str, float])
     reader: ProgressReader | None = None
     read_at: float = 0.0

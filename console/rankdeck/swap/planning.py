@@ -50,7 +50,7 @@ def refuse_job(job: Job, fault: JobFault | None) -> tuple[JobSpec, JobFault]:
         raise SwapError(
             f"the job file of {job.id} is not known here: start it again with `run`, then swap that"
         )
-    if "slurm.array" in spec.options:
+    if job.in_scheduler is not None and job.in_scheduler.array:
         raise SwapError(
             f"{job.id} is an array: its tasks do not know each other, so start one elsewhere"
         )

@@ -110,13 +110,13 @@ def attach_job(console: "Console", name: str) -> None:
 
 
 def list_ended(console: "Console") -> None:
-    """Also list jobs that ended in the last day; Slurm's accounting is asked once."""
+    """Also list jobs that ended in the last day; the scheduler's accounting is asked once."""
 
     async def ask() -> None:
         console.say(await console.need_session().queue.list_ended(), "warn")
 
     console.goto("jobs")
-    console.say("asking Slurm's accounting …", "dim")
+    console.say(f"asking {console.need_session().cluster.can.scheduler} what has ended …", "dim")
     in_background(console, "ended", ask(), "warn")
 
 
@@ -153,8 +153,8 @@ def show_attempt(console: "Console", job_id: str, view: "LogView", number: int) 
     async def show() -> None:
         run = await console.need_session().control.find_run(job_id, number)
         view.want(replace(view.wanted, run=(number, run)))
-        slurm = console.need_session().jobs.job(job_id).in_scheduler
-        earlier = [one for one in slurm.attempts if one.number == number] if slurm else []
+        status = console.need_session().jobs.job(job_id).in_scheduler
+        earlier = [one for one in status.attempts if one.number == number] if status else []
         console.say(attempt_words(earlier[0]) if earlier else f"attempt {number}, the newest")
 
     in_background(console, "attempt", show(), "warn")

@@ -53,7 +53,7 @@ from rankdeck_agent.wire.job_events import (
     CancelBegan,
     LauncherEnded,
     NodeClosed,
-    SlurmReport,
+    SchedulerReport,
     Trouble,
 )
 
@@ -577,7 +577,7 @@ class Run:
             unheard = self.track.unheard()
             self._add({"kind": "exited", "rank": rank, "status": None} for rank in unheard)
         self._journal.add(
-            SlurmReport(**final_row(found, seen, self.track.attempt), **self._about())
+            SchedulerReport(**final_row(found, seen, self.track.attempt), **self._about())
         )
         self._tell_end(found)
         self._journal.add(NodeClosed())

@@ -535,8 +535,8 @@ class JobScreen(LogSearchScreen):
 
     @property
     def chosen_jobs(self) -> tuple[str, ...]:
-        slurm = self.job.in_scheduler if self.job else None
-        return (slurm.name,) if slurm and slurm.id else ()
+        status = self.job.in_scheduler if self.job else None
+        return (status.name,) if status and status.id else ()
 
     def action_rank_shell(self) -> None:
         rank_shell(self.console, self.job, self.now.rank)

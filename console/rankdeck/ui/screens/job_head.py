@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from textual.geometry import Size
 
 from rankdeck.backends.plan_text import write_plan_lines
+from rankdeck.model.cluster import capabilities_of
 from rankdeck.model.health import leading_events
 from rankdeck.model.job import (
     Countdown,
@@ -25,7 +26,7 @@ from rankdeck.model.job import (
 )
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.plan_part import LineKind
-from rankdeck.model.queue import QueueStatus, queue_words
+from rankdeck.model.queue import queue_words
 from rankdeck.model.safe_text import printable_line
 from rankdeck.rules.job_news import note_words, time_of_note
 from rankdeck.rules.progress import job_phases
@@ -212,7 +213,7 @@ def _state_lines(
     if large and job_phases(job):
         lines.append(_phase_line(job, before, size.width))
     lines += [
-        *_slurm_lines(job.in_scheduler),
+        *_scheduler_lines(job),
         *_granted_lines(job),
         *_owner_lines(job, roomy=roomy),
     ]
@@ -239,10 +240,11 @@ def _owner_lines(job: Job, *, roomy: bool) -> list[Runs]:
     return [[(f" {owner}", "accent"), (f"  {files}", "dim")]]
 
 
-def _slurm_lines(status: QueueStatus | None) -> list[Runs]:
-    """The Slurm id, what the job waits for or how long it may run,
-    and how often Slurm requeued it.
+def _scheduler_lines(job: Job) -> list[Runs]:
+    """The scheduler's id of the job, what it waits for or how long it may run, and how often it was
+    queued again.
     """
+    status = job.in_scheduler
     if status is None:
         return []
     ill = status.stuck or (status.over and status.text)
@@ -250,18 +252,26 @@ def _slurm_lines(status: QueueStatus | None) -> list[Runs]:
     again = f"run {status.attempt + 1}, {status.attempts[-1].text}" if status.attempts else ""
     if not words and not again and status.over:
         return []
-    title = f" Slurm {printable_line(status.id)} {status.state}"
+    title = f" {_scheduler_of(job)} {printable_line(status.id)} {status.state}"
     line: list[Run] = [(title, "title"), (f"  {printable_line(words)}", "warn" if ill else "text")]
     if status.stuck or (status.over and status.do):
         line.append(optional_run(printable_line(status.do), "dim"))
     return [line, *([[(f" {printable_line(again)}", "warn")]] if again else [])]
 
 
+def _scheduler_of(job: Job) -> str:
+    return capabilities_of(job.plan.backend).scheduler
+
+
 def _granted_lines(job: Job) -> list[Runs]:
-    """What Slurm granted where the job file asked for something else."""
+    """What the scheduler granted where the job file asked for something else."""
     found = granted_instead(job.plan, job.in_scheduler) if job.in_scheduler is not None else ()
     words = [f"{one.option} {one.granted} (asked: {one.asked})" for one in found]
-    return [[(f" Slurm gave {printable_line(', '.join(words))}", "warn")]] if words else []
+    return (
+        [[(f" {_scheduler_of(job)} gave {printable_line(', '.join(words))}", "warn")]]
+        if words
+        else []
+    )
 
 
 def _node_lines(job: Job, room: int) -> list[Runs]:

@@ -66,7 +66,7 @@ class JobsScreen(MarkingScreen, SortedScreen):
         """Jobs in the scheduler's queue that this console does not follow, by their names there."""
         self._listed: dict[str, _Listed] = {}
         self._queued: dict[str, QueueJob] = {}
-        """Row -> the job as Slurm's queue has it, also if this console follows it."""
+        """Row -> the job as the queue has it, also if this console follows it."""
         self._strangers: frozenset[str] = frozenset()
         """Keys of `_others` whose jobs belong to other users; listed after our own."""
         self.partitions = TextPage(id="partitions", can_focus=False)
@@ -113,7 +113,7 @@ class JobsScreen(MarkingScreen, SortedScreen):
                 right=True,
                 keep=5,
             ),
-            *self._slurm_columns(),
+            *self._queue_columns(),
             Column("NODES", 18, lambda row, _: [(_where(self._jobs[row]), "text")], keep=6),
             Column(
                 "FIRST FAILURE / RANKS",
@@ -125,8 +125,8 @@ class JobsScreen(MarkingScreen, SortedScreen):
             ),
         )
 
-    def _slurm_columns(self) -> tuple[Column, ...]:
-        """What Slurm's queue says of each job; only on a screen that is wide
+    def _queue_columns(self) -> tuple[Column, ...]:
+        """What the queue says of each job; only on a screen that is wide
         enough, and with all else of a row.
         """
         if not self._queued:
@@ -318,7 +318,7 @@ class JobsScreen(MarkingScreen, SortedScreen):
 
     @property
     def chosen_jobs(self) -> tuple[str, ...]:
-        """Slurm's names of the marked jobs, in the order of the table,
+        """The scheduler's names of the marked jobs, in the order of the table,
         else of the one under the cursor.
         """
         marked = [row for row in self.table.rows if row in self.marks]
