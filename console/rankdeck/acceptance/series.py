@@ -2,9 +2,7 @@
 and nodes on which one of them may have left something.
 """
 
-import time
 from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping
-from secrets import token_hex
 from typing import Any
 
 from rankdeck.acceptance.measure import MeasureSession, ended_with_proof
@@ -13,11 +11,6 @@ from rankdeck.errors import RankdeckError
 
 _LOOK_LIMIT = 30.0
 """Seconds in which nodes must report what runs on them."""
-
-
-def new_series_id(letter: str) -> str:
-    """A new id, such as `d20261121-143005-3f2a`: the letter of its kind, when, and some chance."""
-    return f"{letter}{time.strftime('%Y%m%d-%H%M%S')}-{token_hex(2)}"
 
 
 class JobSeries:

@@ -51,11 +51,11 @@ from rankdeck.acceptance.run import (
     read_plan,
 )
 from rankdeck.acceptance.runner import Runner
-from rankdeck.acceptance.series import new_series_id
 from rankdeck.acceptance.stoppable import StoppableWork
 from rankdeck.acceptance.store import AcceptanceRuns, Exclusion, KeptRun
 from rankdeck.acceptance.values import Result
 from rankdeck.acceptance.work import PEER, Setup, Work, command_lines, find_recipe, job_spec
+from rankdeck.backends.plan_options import new_series_id
 from rankdeck.config.files import command_of
 from rankdeck.errors import RankdeckError, UnknownRunError
 from rankdeck.model.cluster import Cluster

@@ -181,10 +181,6 @@ _LIMIT = 300.0
 itself, in case the console is gone.
 """
 SHORTEST = 30.0
-_POD_KEPT = "60"
-"""Seconds for which Kubernetes keeps a job that has ended: there are
-many, and the console has their output.
-"""
 _POD_START = 90.0
 """Seconds that one pod of a job may start later than the other."""
 PATIENCE = 3.0
@@ -329,7 +325,7 @@ def job_spec(commands: Commands, nodes: Sequence[str], setup: Setup, each: int) 
     options = {
         **base.options,
         **dict.fromkeys(setup.cluster.can.whole_nodes if setup.exclusive else (), ""),
-        **({"kubernetes.ttl": _POD_KEPT} if setup.pods else {}),
+        **setup.cluster.can.soon_removed,
     }
     return replace(
         base,

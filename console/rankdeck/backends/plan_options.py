@@ -7,7 +7,7 @@ from secrets import token_hex
 
 from rankdeck.backends.plan_text import parts_text
 from rankdeck.errors import LaunchError
-from rankdeck.model.cluster import Cluster
+from rankdeck.model.cluster import Cluster, capabilities_of
 from rankdeck.model.job import JobSpec, Launch, Plan
 from rankdeck.model.plan_part import PlanPart
 from rankdeck_agent.wire import NodePlan
@@ -16,6 +16,11 @@ from rankdeck_agent.wire import NodePlan
 def new_job_id(name: str) -> str:
     """`himeno-20261121-143005-3f2a`: sorts by time, unique, safe as a folder name."""
     return f"{name}-{datetime.now():%Y%m%d-%H%M%S}-{token_hex(2)}"
+
+
+def new_series_id(letter: str) -> str:
+    """`s20261121-143005-3f2a`: id of a study, drill, swap proof or acceptance run, by letter."""
+    return f"{letter}{datetime.now():%Y%m%d-%H%M%S}-{token_hex(2)}"
 
 
 def planned_ranks_per_node(cluster: Cluster, spec: JobSpec) -> int:
@@ -56,15 +61,9 @@ def backend_options(cluster: Cluster, spec: JobSpec, backend: str) -> dict[str, 
     """The backend's options: those of the cluster file, overridden by those of the job file."""
     prefix = f"{backend}."
     own = {k.removeprefix(prefix): v for k, v in spec.options.items() if k.startswith(prefix)}
-    both = own.keys() & cluster.options.keys() & _ADDED.get(backend, set())
+    both = own.keys() & cluster.options.keys() & capabilities_of(backend).added_options
     joined = {key: _joined(cluster.options[key], own[key]) for key in both}
     return {**cluster.options, **own, **joined}
-
-
-_ADDED = {"kubernetes": {"labels", "annotations", "pod_security", "security", "patch"}}
-"""Backend -> options of the job file that come on top of the cluster file's:
-what the site asks of all jobs stays.
-"""
 
 
 def _joined(site: str, own: str) -> str:

@@ -126,6 +126,11 @@ def in_namespace(found: Cluster, namespace: str) -> Cluster:
     return replace(found, options={**found.options, "namespace": namespace})
 
 
+def in_every_namespace(found: Cluster) -> Cluster:
+    """The cluster with all its namespaces at once; raises UsageError if it has none."""
+    return in_namespace(found, ALL_NAMESPACES)
+
+
 def expand_node_option(cluster: Cluster, text: str) -> tuple[str, ...]:
     """The nodes of this node set, each once; "": all of the cluster.
 

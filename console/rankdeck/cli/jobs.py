@@ -36,7 +36,6 @@ from rankdeck.model.rank import how_it_ended
 from rankdeck.rules import query
 from rankdeck.rules.inspect import Inspection, Look, StackGroup
 from rankdeck.rules.job_news import note_words, time_of_note
-from rankdeck.schedulers.kubernetes.values import ALL_NAMESPACES
 from rankdeck.session import Session
 from rankdeck.state.history import KEEP
 from rankdeck_agent.rules.units import write_size
@@ -112,7 +111,7 @@ def run_jobs(options: argparse.Namespace, _open_console: object) -> int:
         raise output.UsageError(f"--where: {error}") from error
     cluster = choose.choose_cluster(options.cluster)
     if options.all_namespaces:
-        cluster = choose.in_namespace(cluster, ALL_NAMESPACES)
+        cluster = choose.in_every_namespace(cluster)
     return until_done(_jobs(cluster, options, wanted))
 
 

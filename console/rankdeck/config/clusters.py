@@ -39,6 +39,7 @@ from rankdeck.config.user import asks_for, may_run, no_secrets, require_trust
 from rankdeck.errors import BrokerError, ConfigError, Problem
 from rankdeck.model.cluster import (
     LOCAL,
+    SCHEDULED,
     Access,
     Broker,
     Cluster,
@@ -143,7 +144,7 @@ def _labels(entry: Entry) -> dict[str, str]:
 
 KEYS = (
     "cluster", "nodes", "ssh", "broker", "backend", "network", "environment", "expect",
-    "rdma_exclude", "simulate", "slurm", "kubernetes", "switches", "metrics",
+    "rdma_exclude", "simulate", *SCHEDULED, "switches", "metrics",
 )  # fmt: skip
 NODE_KEYS = ("name", "address", "port", "slots", "gpus", "rdma", "interface", "leaf", "python")
 SOURCE_KEYS = ("from", *(key for key in NODE_KEYS if key not in ("name", "address")))

@@ -15,6 +15,7 @@ from rankdeck.config.files import expand_path
 from rankdeck.config.schedulers import section_names, section_reader
 from rankdeck.config.user import may_read, require_trust
 from rankdeck.errors import ConfigError, suggest_or_list
+from rankdeck.model.cluster import SCHEDULED
 from rankdeck.model.job import (
     CLAIM,
     GPUS,
@@ -31,7 +32,7 @@ from rankdeck.schedulers.kubernetes.user_manifests import manifest_named
 
 KEYS = (
     "job", "launch", "command", "nodes", "on", "ranks_per_node", "env", "workdir", "files",
-    "container", "mpi", "torch", "grace", "abort", "tty", "slurm", "kubernetes",
+    "container", "mpi", "torch", "grace", "abort", "tty", *SCHEDULED,
     "progress",
 )  # fmt: skip
 SAME_RUNTIME = {"pyxis": "enroot"}

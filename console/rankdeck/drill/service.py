@@ -5,8 +5,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from rankdeck.acceptance.measure import MeasureSession
-from rankdeck.acceptance.series import JobSeries, new_series_id
+from rankdeck.acceptance.series import JobSeries
 from rankdeck.backends.launchers import exclude_nodes
+from rankdeck.backends.plan_options import new_series_id
 from rankdeck.drill.planning import NODES, DrillError, DrillRequest, plan_drill, without_lacking
 from rankdeck.drill.trial import run_fault
 from rankdeck.drill.values import Drill, DrillFault, DrillPlan, DrillResult, DrillVerdict

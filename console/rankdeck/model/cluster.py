@@ -193,12 +193,22 @@ class Capabilities:
     """Queue, partitions and node states are read on the login node; nodes are drained there too."""
     submits_with: str = ""
     """The program of the scheduler that takes jobs on the login node; "" if there is none."""
+    program: str = ""
+    """The program by which the scheduler is asked."""
+    ending: str = ""
+    """How the other ranks end if it ends them: the key in `rules.ends.LAUNCHER_ENDINGS`."""
+    added_options: frozenset[str] = frozenset()
+    """Options of a job file that come on top of the cluster file's: what the site asks of all jobs
+    stays.
+    """
     drain_lines: tuple[str, ...] = ()
     """Commands that drain nodes, with `{folded}` or `{nodes}` and `{why}`;
     the last returns the nodes to service.
     """
     whole_nodes: tuple[str, ...] = ()
     """Options for a job that must not share its nodes."""
+    soon_removed: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Options for one of many short jobs, whose output the console has: it is removed soon."""
     node_check: str = ""
     """Line for a job file that has its nodes checked once the scheduler
     has chosen them; "": there is none.
@@ -225,6 +235,8 @@ BACKENDS = {
         ends_ranks=frozenset(("", "mpi", "torchrun", "tensorflow", "jax", "plain")),
         queue=True,
         submits_with="sbatch",
+        program="sbatch",
+        ending="slurm",
         drain_lines=(
             'scontrol update nodename={folded} state=drain reason="{why}"',
             "scontrol update nodename={folded} state=resume",
@@ -243,6 +255,10 @@ BACKENDS = {
         pods=True,
         ends_ranks=frozenset(("torchrun", "tensorflow", "jax", "plain")),
         document=True,
+        program="kubectl",
+        ending="kubernetes",
+        added_options=frozenset(("labels", "annotations", "pod_security", "security", "patch")),
+        soon_removed={"kubernetes.ttl": "60"},
         drain_lines=(
             "kubectl cordon {nodes}",
             "kubectl drain --ignore-daemonsets {nodes}   # also moves what runs there",
@@ -252,6 +268,8 @@ BACKENDS = {
     ),
 }
 """Capabilities of Rankdeck's own backends: callers need not import a backend to read them."""
+SCHEDULED = tuple(name for name, can in BACKENDS.items() if can.scheduler)
+"""The backends with a scheduler: cluster and job files have a part for each, of that name."""
 
 
 @lru_cache(64)

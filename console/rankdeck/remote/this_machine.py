@@ -16,10 +16,6 @@ from rankdeck.remote.shell import LocalShell
 from rankdeck.remote.ssh_config import HostSettings
 
 _RESOLVE_LIMIT = 5.0
-_PROGRAMS = {"slurm": "sbatch", "kubernetes": "kubectl"}
-"""Backend -> the program for which a login node is needed: a console in a
-container has the host's addresses without it.
-"""
 _KEPT = frozenset(("SLURM_CONF", "RANKDECK_STATE"))
 """Variables that programs here get although their names begin as those of a job do."""
 _OF_A_JOB = ("SLURM_", "RANKDECK_")
@@ -74,7 +70,8 @@ async def login_leads_here(cluster: Cluster, settings: HostSettings | None) -> b
     """
     login = next(node for node in cluster.hosts if node.name == cluster.options.get("login"))
     path = cluster.environment.get("PATH")
-    program = shutil.which(_PROGRAMS.get(cluster.backend, ""), path=path) or ""
+    # A console in a container has the host's addresses without the program.
+    program = shutil.which(cluster.can.program, path=path) or ""
     own = pwd.getpwuid(os.getuid()).pw_name
     host = settings.host if settings else login.host
     addresses = await _addresses(host, _RESOLVE_LIMIT * cluster.access.patience)

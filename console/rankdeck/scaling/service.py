@@ -9,8 +9,9 @@ from pathlib import Path
 from rankdeck import plugins
 from rankdeck.acceptance.measure import MeasureSession
 from rankdeck.acceptance.recipe import Recipe
-from rankdeck.acceptance.series import JobSeries, new_series_id
+from rankdeck.acceptance.series import JobSeries
 from rankdeck.backends.launchers import exclude_nodes
+from rankdeck.backends.plan_options import new_series_id
 from rankdeck.config.files import command_of
 from rankdeck.errors import LaunchError, RankdeckError, UnknownRunError
 from rankdeck.model.job import JobSpec

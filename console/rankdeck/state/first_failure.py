@@ -178,8 +178,9 @@ def _lost_end(node: NodeRecord) -> End | None:
 
 def _ending(record: JobRecord) -> LauncherEnding:
     plan, spec = record.plan, record.plan.spec
-    if (spec.launch if spec else "") in capabilities_of(plan.backend).ends_ranks:
-        return LAUNCHER_ENDINGS[plan.backend]
+    can = capabilities_of(plan.backend)
+    if (spec.launch if spec else "") in can.ends_ranks:
+        return LAUNCHER_ENDINGS[can.ending]
     if spec is None:
         return LAUNCHER_ENDINGS[""]
     if spec.launch is Launch.MPI:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from rankdeck.acceptance.measure import Follows, MeasureSession, ended_with_proof
-from rankdeck.acceptance.series import JobSeries, new_series_id
+from rankdeck.acceptance.series import JobSeries
+from rankdeck.backends.plan_options import new_series_id
 from rankdeck.errors import RankdeckError
 from rankdeck.model.job import Job, Stall
 from rankdeck.state.black_box import NodeBox, stalls_in_boxes
