@@ -13,6 +13,7 @@ from benchmarks.result import Benchmark, MissingError, Result, head, keep_ratios
 
 NAMES = (
     "startup",
+    "commands",
     "supervisor",
     "first_paint",
     "fleet_ui",
