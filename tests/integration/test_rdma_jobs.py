@@ -90,3 +90,27 @@ def pairs_of(lab: RdmaLab, file: str, job: str) -> dict[int, list[dict[str, Any]
 def is_connected(pairs: Mapping[int, list[dict[str, Any]]]) -> bool:
     """Whether both ranks hold one that knows its other end."""
     return all(any(one["remote"] for one in pairs.get(rank, [])) for rank in (0, 1))
+
+
+OVER_VERBS = {
+    "job": "ring",
+    "launch": "mpi",
+    "nodes": 2,
+    "ranks_per_node": 1,
+    "command": ["python3", "-m", "mpi4py.bench", "ringtest", "-n", "65536", "-l", "20"],
+    # Debian leaves UCX out of Open MPI; UCX looks for a GID where only NVIDIA's cards put it.
+    "env": {"OMPI_MCA_pml": "ucx", "UCX_TLS": "rc,self", "UCX_UD_ETH_DGID_CHECK": "n"},
+}
+
+
+def test_ranks_of_mpi_talk_over_the_verbs_by_ucx(rdma_lab: RdmaLab, tmp_path: Path) -> None:
+    job = tmp_path / "ring.yaml"
+    job.write_text(yaml.safe_dump(OVER_VERBS))
+    before = rdma_lab.sent_packets()
+    file = str(rdma_lab.cluster_file())
+    done = rdma_lab.rankdeck("-c", file, "run", "--no-preflight", str(job), limit=2 * LIMIT)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "(2 processes, 65536 bytes)" in done.stdout
+    # 20 times round, 64 KiB in packets of 1 KiB.
+    assert rdma_lab.sent_packets() > before + 2000

@@ -561,6 +561,7 @@ def not_known(ranks: Iterable[int]) -> str:
 
 
 ANSWER_LIMIT = 60.0
+"""Seconds, times the `patience` of the plan, in which a console has to start a daemon elsewhere."""
 _LONGEST = 1 << 18
 
 
@@ -578,6 +579,7 @@ class Daemons:
         ended: Callable[[str, End], None],
     ) -> None:
         self._plan, self._folder = plan, folder
+        self._limit = ANSWER_LIMIT * plan.patience
         self._journal, self._table = journal, ranks
         self._record_end = ended
         self._deadlines: dict[str, float] = {}
@@ -600,7 +602,7 @@ class Daemons:
             return
         text = (self._place(request, "ask")).read_bytes()[:_LONGEST].decode("utf-8", "replace")
         host, _, command = text.partition("\n")
-        self._deadlines[request] = time.monotonic() + ANSWER_LIMIT
+        self._deadlines[request] = time.monotonic() + self._limit
         self._journal.add(DaemonAsked(request, plain_line(host, 255), command))
 
     def answer(self, request: str, text: str) -> None:
@@ -616,7 +618,7 @@ class Daemons:
         seconds of the monotonic clock.
         """
         for request in [r for r, deadline in self._deadlines.items() if deadline <= now]:
-            self.answer(request, f"no console started the daemon within {ANSWER_LIMIT:.0f} s")
+            self.answer(request, f"no console started the daemon within {self._limit:.0f} s")
 
     def refuse_all(self, why: str) -> None:
         """Refuse every open request, with the reason `why`."""

@@ -688,6 +688,8 @@ class NodePlan:
     """The job network (CIDR), where the node finds what the tokens of it stand for."""
     interface: str = ""
     """The node's interface in it; "": the one that has an address there."""
+    patience: float = 1.0
+    """All waits of the node for the console are so many times as long as usual."""
 
 
 def _process_plan(raw: dict[str, Any]) -> ProcessPlan:

@@ -89,6 +89,7 @@ class Placement:
             grace=self.spec.grace,
             network=self.cluster.network,
             interface=place.node.interface,
+            patience=self.cluster.access.patience,
         )
 
     def network_variables(self, place: RankPlace) -> dict[str, str]:

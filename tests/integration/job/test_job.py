@@ -767,3 +767,13 @@ def test_a_full_disk_makes_the_ranks_wait_and_loses_nothing(node, job, tmp_path)
     finally:
         node.cancel(job, 0)
         subprocess.run(["umount", "-l", str(node.state)], check=True)
+
+
+def test_a_launcher_is_refused_a_daemon_for_which_no_console_came_within_its_patience(node, job):
+    ask = f"/tmp/rankdeck.{job}/launch-agent n2 prted"
+    plan = [{"name": "mpirun", "argv": ["sh", "-c", ask]}]
+    node.run(job, [0], plan, patience=0.02)
+
+    node.closed(job)
+    (answered,) = node.events(job, "answered")
+    assert answered["text"] == "no console started the daemon within 1 s"

@@ -130,6 +130,11 @@ class RdmaLab:
         """Run a shell command on a node as root; fails if its status is not 0."""
         return self.machines[node].run(command, limit)
 
+    def sent_packets(self) -> int:
+        """RDMA packets that both nodes have sent."""
+        counter = "/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts"
+        return sum(int(self.run(node, f"cat {counter}")) for node in self.nodes)
+
     def rankdeck(self, *args: str, limit: float = 240.0) -> "subprocess.CompletedProcess[str]":
         """Run our own command line: `lab.rankdeck("-c", str(file), "status")`."""
         return self._commands.run(args, self.environment(), limit)

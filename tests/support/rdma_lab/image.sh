@@ -2,8 +2,8 @@
 # image.sh DEST: kernel, first file system and disk of the machines of the RDMA lab, from this machine's own Debian mirror.
 #   DEST/vmlinuz     Debian's kernel of trixie, with rdma_rxe
 #   DEST/early.cpio  loads the modules of the disk and goes on from it
-#   DEST/root.img    trixie with sshd, Python, perftest, rping, iperf3, ethtool and tc; a user `lab`
-# Needs root, mmdebstrap, mke2fs and cpio; about a minute and 500 MB. Runs in mount and pid namespaces of its own.
+#   DEST/root.img    trixie with sshd, Python, perftest, rping, Open MPI with UCX, iperf3, ethtool and tc; a user `lab`
+# Needs root, mmdebstrap, mke2fs and cpio; about a minute and 800 MB. Runs in mount and pid namespaces of its own.
 set -euo pipefail
 dest=$1 here=$(cd "$(dirname "$0")" && pwd)
 mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v security | head -n 1)
@@ -12,6 +12,7 @@ root=$dest/root
 
 packages=openssh-server,iproute2,procps,python3,kmod,xz-utils,tini,apt,ethtool,iputils-ping,busybox-static
 packages+=,rdma-core,ibverbs-utils,ibverbs-providers,rdmacm-utils,perftest,iperf3
+packages+=,openmpi-bin,ucx-utils,python3-mpi4py
 # A mirror may keep a frozen copy, whose date says that it is too old; nothing may start a daemon.
 mmdebstrap --quiet --mode=root --variant=minbase --include="$packages" \
     --aptopt='APT::Install-Recommends "false"' --aptopt='Acquire::Check-Valid-Until "false"' \
@@ -77,5 +78,5 @@ install -m 755 "$here/early.sh" "$early/init"
 (cd "$early" && find . | cpio --quiet -o -H newc) >"$dest/early.cpio"
 
 # Small enough to be filled in seconds.
-mke2fs -q -t ext4 -O ^metadata_csum -E lazy_itable_init=1 -d "$root" "$dest/root.img" 640M
+mke2fs -q -t ext4 -O ^metadata_csum -E lazy_itable_init=1 -d "$root" "$dest/root.img" 1G
 rm -rf "$root" "$early"
