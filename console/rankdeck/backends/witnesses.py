@@ -121,7 +121,8 @@ class WitnessWatch:
 
     def due(self, job: Job, now: float) -> bool:
         """Whether to `ask` now (epoch seconds); also forgets what was said before newer output."""
-        heard = max((rank.heard for rank in job.ranks if rank.heard is not None), default=0.0)
+        # The ranks of a job that has not written yet may wait for one that did not come.
+        heard = max((rank.heard or rank.started or 0.0 for rank in job.ranks), default=0.0)
         known = self._asked.get(job.id)
         if job.state is not State.RUNNING or not heard or not _has_witnesses(job):
             self._asked.pop(job.id, None)
