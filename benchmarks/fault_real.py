@@ -54,7 +54,7 @@ def signal_later(number: int, rank: int, name: str) -> Plant:
 
 def _pids(job: str, rank: int, name: str) -> list[int]:
     found = (one for one in plants.processes(job) if one.told_rank == rank)
-    return [one.pid for one in found if one.name == name]
+    return [one.pid for one in found if name in {Path(word).name for word in one.argv}]
 
 
 # ---- LAMMPS -------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ _HPCC_TEXT = {"hpccinf.txt": (_HPCC.read_text() if _HPCC.exists() else "").repla
 DEBIAN = (
     _other("hpcc_kill", "exec hpcc\n", _HPCC_TEXT, _rank(2, "SIGKILL|killed"), signal_later(signal.SIGKILL, 2, "hpcc")),
     _other("hpcc_stop", "exec hpcc\n", _HPCC_TEXT, _rank(1, "stopped"), signal_later(signal.SIGSTOP, 1, "hpcc")),
-    _other("pw_pseudo", _NOW + "exec pw.x -in si.in\n", {"si.in": _SILICON % "./nowhere"}, Answer(ranks=EVERY_RANK, word="pseudo|file")),
+    _other("pw_pseudo", _NOW + "exec pw.x -in si.in\n", {"si.in": (_SILICON % ".").replace("Si.pz-vbc", "Si.pz-vbd")}, Answer(ranks=EVERY_RANK, word="pseudo|file")),
     _other("pw_input", _NOW + "exec pw.x -in si.in\n", {"si.in": (_SILICON % ".").replace("nat = 2", "nat = two")}, Answer(ranks=EVERY_RANK, word="namelist|system")),
     _other("nwchem_input", _NOW + "exec nwchem in.nw\n", {}, Answer(ranks=EVERY_RANK, word="in.nw|input|open")),
 )  # fmt: skip
@@ -266,8 +266,8 @@ TORCH = (
     _torch("loader_killed", _rank(3, "worker|killed"), {"item": _DIES, "workers": 1}),
     _torch("loader_raises", _rank(3, "shard-17"), {"item": _RAISES, "workers": 1}),
     _torch("collective", _rank(3, "match|never entered"), {"wrong": "fault(); dist.broadcast(torch.ones(9), 3)"}, **HANG),
-    _torch("stop", _rank(2, "stopped"), {}, plant=plants.signal_rank(signal.SIGSTOP, 2), **HANG),
-    _torch("kill", _rank(1, "SIGKILL|killed"), {}, plant=plants.signal_rank(signal.SIGKILL, 1)),
+    _torch("stop", _rank(2, "stopped"), {}, plant=signal_later(signal.SIGSTOP, 2, "prog.py"), **HANG),
+    _torch("kill", _rank(1, "SIGKILL|killed"), {}, plant=signal_later(signal.SIGKILL, 1, "prog.py")),
     _torch("missing", _BOTH, {"first": _MISSING}, at_start=True),
     _torch("pipe", _rank(3, "never entered|read"), {"wrong": "fault(); os.read(os.pipe()[0], 1)"}, **HANG),
 )  # fmt: skip
