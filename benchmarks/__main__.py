@@ -1,5 +1,5 @@
 """`python -m benchmarks [NAME…] [--json] [--keep]`: run benchmarks and print the results; `scale`,
-`faults`, `corpus`, `acceptance_faults`, `swap`, `matrix` and `fuzz` have their own options.
+`faults`, `healthy`, `corpus`, `acceptance_faults`, `swap`, `matrix` and `fuzz` have own options.
 
 It fails if a ratio is lost: more than 15 % above that in `benchmarks/figures.json`, twice in
 succession; or if a value that has no peer misses its goal.
@@ -39,6 +39,7 @@ NAMES = (
 )
 OF_THEIR_OWN = {
     "faults": "benchmarks.faults",
+    "healthy": "benchmarks.healthy",
     "corpus": "benchmarks.fault_corpus",
     "certainty": "benchmarks.certainty",
     "matrix": "benchmarks.matrix.main",

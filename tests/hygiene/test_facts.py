@@ -59,6 +59,7 @@ READERS: Mapping[str, str] = {
     "console/rankdeck/remote/openssh.py": "the program ssh",
     "console/rankdeck/remote/ssh_questions.py": "questions of the program ssh",
     "console/rankdeck/remote/ssh_config.py": "`ssh -v -G`",
+    "console/rankdeck/rules/arrivals.py": "the frames of Python's stacks",
     "console/rankdeck/rules/nccl_ras.py": "NCCL's RAS",
     "console/rankdeck/rules/ends.py": "the last lines of ranks and launchers",
     "console/rankdeck/rules/messages.py": "the lines of programs",

@@ -97,6 +97,17 @@ def test_two_operations_under_one_number_do_not_match() -> None:
     )
 
 
+def test_of_two_halves_that_do_not_match_none_is_named() -> None:
+    others = [rank(n, {"0": [op(7, "broadcast", over=False)]}) for n in (1, 3)]
+
+    found = absence(waits(0), others[0], waits(2), others[1])
+
+    assert found is not None
+    assert found.deadlock
+    assert found.ranks == found.waiting == (0, 1, 2, 3)
+    assert "these do not match" in found.text
+
+
 def test_a_tensor_of_another_size_is_told_with_both_sizes() -> None:
     gone_on = [rank(n, {"0": [op(7), op(8, "barrier", over=False)]}) for n in (0, 1, 3)]
     odd = rank(2, {"0": [op(6), op(7, over=False, size=5)]})
@@ -126,6 +137,50 @@ def test_who_waits_for_a_message_of_a_rank_that_does_something_else_is_told() ->
     assert (
         found.text == "rank 0 waits to receive from rank 1 on n1; it is in load_batch (train.py:3)"
     )
+
+
+C10D = "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
+
+
+def joining(number: int) -> RankTestimony:
+    return beginning(number, ["init_process_group", C10D, 1800], ["main", "/home/u/train.py", 9])
+
+
+def beginning(number: int, *stack: list) -> RankTestimony:
+    """A rank that has no group yet."""
+    found = read_testimony({"rank": number, "groups": {}, "recorded": {}, "stack": [*stack]})
+    assert found is not None
+    return found
+
+
+def test_the_rank_that_never_came_to_form_the_first_group_is_named_with_its_place() -> None:
+    late = beginning(2, ["load_shards", "/home/u/train.py", 4])
+
+    found = absence(joining(0), joining(1), late, joining(3))
+
+    assert found is not None
+    assert (found.ranks, found.waiting, found.deadlock) == ((2,), (0, 1, 3), False)
+    assert found.text == (
+        "rank 2 on n2 never entered init_process_group (ranks 0-1,3 wait there);"
+        " it is in load_shards (train.py:4)"
+    )
+
+
+def test_a_rank_that_still_loads_modules_is_not_accused_of_being_late() -> None:
+    loads = beginning(
+        2,
+        ["get_data", "<frozen importlib._bootstrap_external>", 1],
+        ["<module>", "/home/u/train.py", 2],
+    )
+
+    assert absence(joining(0), joining(1), loads, joining(3)) is None
+
+
+def test_of_ranks_that_form_a_group_only_a_minority_is_late_and_none_that_is_unknown() -> None:
+    late = [beginning(n, ["load_shards", "/home/u/train.py", 4]) for n in (1, 2, 3)]
+
+    assert absence(joining(0), *late) is None
+    assert absence(joining(0), joining(1), late[1]) is None
 
 
 def test_in_a_job_that_goes_on_nobody_waits() -> None:

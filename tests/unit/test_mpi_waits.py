@@ -125,6 +125,19 @@ def test_collectives_that_do_not_match_name_the_few() -> None:
     )
 
 
+def test_of_ranks_that_are_each_in_another_collective_nobody_is_named() -> None:
+    # LAMMPS with an argument on rank 1 that it does not know.
+    calls = ("PMPI_Cart_create", "PMPI_Barrier", "PMPI_Bcast")
+    nodes = {0: "n1", 1: "n1", 2: "n2"}
+
+    found = judged(*(in_mpi(n, call) for n, call in enumerate(calls)), nodes=nodes)
+
+    assert found is not None
+    assert found.deadlock
+    assert found.ranks == found.waiting == (0, 1, 2)
+    assert "rank 2 is in MPI_Bcast ← add: these do not match" in found.text
+
+
 def test_all_in_the_same_collective_or_one_unknown_rank_is_no_deadlock() -> None:
     assert judged(*map(in_mpi, NODES)) is None
     assert judged(*(in_mpi(n, "PMPI_Recv") for n in (0, 1, 2))) is None

@@ -100,6 +100,16 @@ def test_a_low_clock_of_its_gpu_is_named_with_the_brake(job: Job) -> None:
     assert low_clocks({0: (1e9, False), 1: (2e9, False)}) == {}
 
 
+def test_where_no_step_was_made_none_can_be_shorter() -> None:
+    assert lost_share([5], looks(0.0, mine=0.0)) is None
+    assert lost_share([5], looks(0.05, mine=0.0)) == pytest.approx(0.95)
+
+
+def test_a_rank_that_costs_next_to_nothing_is_not_told_as_slow(job: Job) -> None:
+    assert price_stalls(job, [SLOW], looks(0.96), 3000.0, {}) == ()
+    assert price_stalls(job, [SLOW], looks(0.9), 3000.0, {})
+
+
 def test_other_stalls_cost_nothing(job: Job) -> None:
     other = replace(SLOW, kind="rank")
     assert price_stalls(job, [other], looks(0.5), 3000.0, {}) == (other,)

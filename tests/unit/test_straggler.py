@@ -71,6 +71,12 @@ def test_of_two_ranks_one_may_be_slow() -> None:
     assert judged([COMPUTES, WAITS])[0].ranks == (0,)
 
 
+def test_of_two_ranks_one_may_wait_for_time_as_its_work() -> None:
+    sleeps = looks("S", "hrtimer_nanosleep", 0.0, None, count=8)
+
+    assert judged([POLLS, sleeps]) == ()
+
+
 def test_seven_looks_are_too_few() -> None:
     assert judged([some[1:] for some in (WAITS, COMPUTES, WAITS)]) == ()
 

@@ -43,6 +43,20 @@ def test_a_job_is_asked_only_once_it_is_silent() -> None:
     assert asked.due(job, HEARD + SILENT)
 
 
+def test_a_job_that_never_wrote_is_asked_after_its_ranks_have_begun() -> None:
+    job, asked = silent_job(), watch()
+    began = max(rank.started or 0.0 for rank in job.ranks)
+    mute = replace(job, ranks=tuple(replace(rank, heard=None) for rank in job.ranks))
+
+    assert began
+    assert not asked.due(mute, began + SILENT - 1)
+    # A clock that is known better than before moves the times at which ranks began.
+    moved = replace(mute, ranks=tuple(replace(rank, started=began + 0.2) for rank in mute.ranks))
+    assert asked.due(moved, began + SILENT)
+    waits = replace(mute, ranks=(replace(mute.ranks[0], started=None), *mute.ranks[1:]))
+    assert not watch().due(waits, began + SILENT)
+
+
 def test_ranks_of_torchrun_mpi_and_slurm_are_asked_and_those_of_others_are_not() -> None:
     for launcher in ("torchrun", "mpirun", "sbatch"):
         assert watch().due(silent_job(launcher=launcher), HEARD) is False

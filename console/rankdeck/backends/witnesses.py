@@ -121,8 +121,10 @@ class WitnessWatch:
 
     def due(self, job: Job, now: float) -> bool:
         """Whether to `ask` now (epoch seconds); also forgets what was said before newer output."""
-        heard = max((rank.heard for rank in job.ranks if rank.heard is not None), default=0.0)
         known = self._asked.get(job.id)
+        heard = max((rank.heard for rank in job.ranks if rank.heard is not None), default=0.0)
+        if not heard:  # its ranks may wait for one that did not come
+            heard = known.heard if known else _began(job)
         if job.state is not State.RUNNING or not heard or not _has_witnesses(job):
             self._asked.pop(job.id, None)
             return False
@@ -251,6 +253,12 @@ def _judge(job: Job, heard: _Answers, known: _Asked) -> Absence | None:
         or find_ras_absence(known.ras, heard.ras, pids, every)
         or find_mpi_absence(seen, nodes)
     )
+
+
+def _began(job: Job) -> float:
+    """When the last rank began, in epoch seconds; 0 if one has not."""
+    times = [rank.started or 0.0 for rank in job.ranks]
+    return max(times) if all(times) else 0.0
 
 
 def _has_witnesses(job: Job) -> bool:

@@ -20,6 +20,10 @@ from rankdeck.rules.inspect import Frame, read_frames
 _MOST_GROUPS, _MOST_RECENT, _MOST_RANKS = 64, 16, 1 << 16
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|^<frozen ")
 """Files of Python and of installed packages, not of the program."""
+_JOIN, _OF_JOIN = "init_process_group", "torch/distributed/distributed_c10d.py"
+"""The function in which ranks wait for each other before there is a group, and its file."""
+_IMPORTS = re.compile(r"<frozen importlib\.")
+"""File of the frames of a rank that still loads a module."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,17 @@ class RankTestimony:
     """`load_batch (train.py:3)`: the innermost frame of the program's own code; "" if not known."""
     doing: Doing = field(default_factory=Doing)
     """What it waits for in the kernel."""
+
+    @property
+    def joins(self) -> bool:
+        """Whether it is in `init_process_group`."""
+        return any(name == _JOIN and file.endswith(_OF_JOIN) for name, file, *_ in self.stack)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it has not come to `init_process_group`, and has loaded what it needs for it."""
+        loads = any(_IMPORTS.match(file) for _, file, *_ in self.stack)
+        return bool(self.stack) and not (self.groups or self.joins or loads)
 
     @property
     def still_for(self) -> float:
@@ -159,7 +174,7 @@ def find_absence(
     """
     waits, entered = _who_waits(said, least)
     if not waits:
-        return _mismatch(said, nodes, least)
+        return _mismatch(said, nodes, least) or _unjoined(said, nodes)
     wanted = {rank for late in waits.values() for rank in late}
     if any(rank in said and said[rank].still_for < least for rank in wanted):
         return None
@@ -229,12 +244,26 @@ def _absent(
         gone = list(sinks)
         who = f"{_ranks(inside, nodes, short=True)} wait{'s' * (len(inside) == 1)}"
         text = f"{who} to {_exchanges(said[inside[0]])} {_ranks(gone, nodes)}"
-    where = {said[rank].place for rank in gone if rank in said} - {""}
-    at = (
-        f"; {'it is' if len(gone) == 1 else 'they are'} in {where.pop()}" if len(where) == 1 else ""
-    )
     more = _otherwise(said, gone) or _instead(said, gone)
-    return Absence(tuple(gone), tuple(sorted(waits)), text + at + more)
+    return Absence(tuple(gone), tuple(sorted(waits)), text + _at(said, gone) + more)
+
+
+def _unjoined(said: Mapping[int, RankTestimony], nodes: Mapping[int, str]) -> Absence | None:
+    """The few ranks that did not come to where the others wait to form the first group."""
+    inside = sorted(rank for rank, one in said.items() if one.joins)
+    gone = sorted(rank for rank, one in said.items() if one.is_elsewhere)
+    if not gone or len(gone) >= len(inside) or len(inside) + len(gone) < len(nodes):
+        return None
+    others = f"{_ranks(inside, nodes, short=True)} wait{'s' * (len(inside) == 1)} there"
+    text = f"{_ranks(gone, nodes)} never entered {_JOIN} ({others})"
+    return Absence(tuple(gone), tuple(inside), text + _at(said, gone) + _instead(said, gone))
+
+
+def _at(said: Mapping[int, RankTestimony], gone: Sequence[int]) -> str:
+    """Where in their program the missing ranks are, if that is one place."""
+    where = {said[rank].place for rank in gone if rank in said} - {""}
+    them = "it is" if len(gone) == 1 else "they are"
+    return f"; {them} in {where.pop()}" if len(where) == 1 else ""
 
 
 def _instead(said: Mapping[int, RankTestimony], gone: Sequence[int]) -> str:
@@ -322,6 +351,8 @@ def _mismatch(
                 f"{_ranks(rest, nodes, short=True)} {_are(rest)} in {others}: these do not match",
             ]
             text = describe_deadlock(_ranks(ranks, nodes, short=True), parts)
+            if 2 * len(odd) >= len(ranks):  # nobody knows which half is wrong
+                odd = rest = sorted(ranks)
             return Absence(tuple(odd), tuple(rest), text, deadlock=True)
     return None
 

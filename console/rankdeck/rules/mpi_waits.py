@@ -178,7 +178,10 @@ def _deadlock(known: Mapping[int, StandingRank], nodes: Mapping[int, str]) -> Ab
     parts[-1] += ": these do not match" * (len(collective) > 1)
     ranks = tuple(sorted(known))
     fewest = groups[-1][1]
-    odd = fewest if len(calls) > 1 and 2 * len(fewest) < len(ranks) else ranks
+    others = {known[rank].entered for rank in ranks if rank not in fewest}
+    # Where the others do not agree either, nobody stands out.
+    stands_out = len(calls) == 2 and len(others) == 1 and 2 * len(fewest) < len(ranks)
+    odd = fewest if stands_out else ranks
     who = f"all {len(ranks)} ranks"
     return Absence(tuple(odd), ranks, describe_deadlock(who, parts), deadlock=True, still=True)
 

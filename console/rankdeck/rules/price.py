@@ -15,8 +15,8 @@ _POLLS = 0.97
 """A rank that wants a core for this share of the time works all of it, or polls: its waits cannot
 be seen.
 """
-_LITTLE = 0.02
-"""Less than this share of the time is not told."""
+_LITTLE = 0.05
+"""Ranks that cost less than this share of the time are not told: the prediction is not better."""
 _MOST = 0.98
 GpuClock = tuple[float, float, bool]
 """(clock of a rank's GPU, the usual one of the others in Hz, whether the power brake holds it)."""
@@ -29,27 +29,29 @@ def price_stalls(
     now: float,
     clocks: Mapping[int, GpuClock],
 ) -> tuple[Stall, ...]:
-    """The stalls, those of slow ranks with their price where it can be known.
+    """The stalls, those of slow ranks with their price where it can be known, and without those
+    that cost next to nothing.
 
     `looks`: rank -> what it did in the last minute; `clocks`: rank -> its GPU's clock, if low.
     """
+    shares = [lost_share(one.ranks, looks) if one.kind == "slow" else None for one in stalls]
     return tuple(
-        _priced(job, stall, looks, now, clocks) if stall.kind == "slow" else stall
-        for stall in stalls
+        _priced(job, stall, share, now, clocks) if stall.kind == "slow" else stall
+        for stall, share in zip(stalls, shares, strict=True)
+        if share is None or share >= _LITTLE
     )
 
 
 def _priced(
     job: Job,
     stall: Stall,
-    looks: Mapping[int, Sequence[Activity]],
+    share: float | None,
     now: float,
     clocks: Mapping[int, GpuClock],
 ) -> Stall:
     since = min([stall.since, *(one.since for one in job.stalled if _is_same(one, stall))])
-    share = lost_share(stall.ranks, looks)
     text, price = stall.text, None
-    if share is not None and share >= _LITTLE:
+    if share is not None:
         ran = max(now - job.created, 0.0)
         price = Price(share, share / (1 - share), share * min(max(now - since, 0.0), ran))
         makes = "it makes" if len(stall.ranks) == 1 else "they make"
@@ -93,6 +95,8 @@ def lost_share(ranks: Sequence[int], looks: Mapping[int, Sequence[Activity]]) ->
         return min(by_quota, _MOST) or None
     own = max((one or 0.0) + (held or 0.0) for one, held in zip(work, quotas, strict=True))
     by_waits = (min(own, 1.0) if own > busiest else 1.0) - busiest
+    if max(by_quota, by_waits) >= _MOST:  # no step was seen that could be shorter
+        return None
     # A quota that hardly holds it is not why the others wait.
     return min(by_quota if 2 * by_quota >= by_waits else by_waits, by_waits, _MOST)
 

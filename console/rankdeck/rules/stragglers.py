@@ -255,6 +255,8 @@ def _resting(signs: Sequence[RankSigns], held: Set[int], looks: Looks) -> Stall 
     """Stragglers that sleep, read or write in nearly all looks while
     the others wait for their peers.
     """
+    if len(signs) < _LEAST_RANKS:
+        return None
     waiting = [sum(_waits_for_peers(some[at]) for some in looks.values()) for at in _LAST]
     rests = {rank: _rests(some, waiting, len(looks)) for rank, some in looks.items()}
     found = _stragglers(signs, rests, LEAST, held)
@@ -287,6 +289,10 @@ def _waits_for_peers(look: Activity) -> bool:
     return look.state == "S" and bool(look.wchan) and not _is_at_rest(look)
 
 
+_LEAST_RANKS = 3
+"""Ranks without which a rest says nothing, neither who waits nor for whom: of two, one often only
+hands out the other's work, and that may be to wait.
+"""
 LEAST_POLLS = 4
 """Looks that are needed to tell that a rank only polls."""
 _AFTER = 6.0
@@ -331,6 +337,8 @@ def _is_whole(looks: Sequence[Activity]) -> bool:
 
 
 def _moment(looks: Sequence[Activity]) -> Moment:
+    if len(looks) < _LEAST_RANKS and any(map(_is_at_rest, looks)):
+        return float("inf"), False, 0.0
     asleep = sum(1 for look in looks if look.state == "S" and look.wchan)
     work = median_low(look.work for look in looks)
     share = median_high(look.system or 0.0 for look in looks)
