@@ -19,6 +19,7 @@ from rankdeck.backends.node_link import LinkState
 from rankdeck.errors import LaunchError
 from rankdeck.model.job import Launch, MpiOptions, State
 from rankdeck.remote.agent import Agents
+from rankdeck.state.launch_lock import launch_of
 
 pytestmark = pytest.mark.slow
 
@@ -270,6 +271,25 @@ async def test_a_cancelled_job_with_a_dead_node_comes_to_an_end(tmp_path, monkey
         assert c.state(job).final
         assert any("n2: not verified" in trouble for trouble in c.jobs.job(job).troubles)
         await c.backend.cancel(replace(c.jobs.job(job).plan), 0)
+
+
+async def test_a_node_is_not_lost_while_a_console_starts_the_job_there(tmp_path):
+    async with console(tmp_path) as c:
+        job = await c.launch("sleep 300")
+        follow = c.backend.follow
+        c.backend.follow = lambda *asked: _impatient(follow(*asked))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(c.follow(job))
+            await until(lambda: {r.state for r in c.jobs.job(job).ranks} == {State.RUNNING})
+            with launch_of(job):
+                await c.nodes.sshd["n2"].stop()
+                await asyncio.sleep(3.0)
+                during = c.jobs.job(job).ranks[2].state
+            await until(lambda: c.jobs.job(job).ranks[2].state is State.LOST)
+            await c.nodes.sshd["n2"].start()
+            await c.backend.cancel(c.jobs.job(job).plan, 0.2)
+
+        assert during is State.RUNNING
 
 
 async def test_a_rank_of_a_plain_job_cannot_start_a_command_on_another_node(tmp_path):

@@ -208,6 +208,8 @@ class SshFollower:
         stream = link.stream
         link.heard_at, failures, again = time.monotonic(), 0, 0
         while again < _MOST_REREADS:
+            if link.state is LinkState.AWAITED and not is_launched(self._plan.job):
+                link.go(LinkState.CONNECTING)
             link.why = await self._look_once(link)
             await self._handed_on(link.node)
             if stream.closed:
@@ -260,6 +262,12 @@ class SshFollower:
             link.stream.broken = f"the agent has said nothing for {silence}"
 
     def _lose(self, link: NodeLink) -> None:
+        """Report that the node does not answer, unless a console is starting the job there: then
+        it has nothing to say yet.
+        """
+        if is_launched(self._plan.job):
+            link.go(LinkState.AWAITED)
+            return
         link.go(LinkState.LOST)
         self._report(link, Lost(link.why, link.stream.heard))
 
