@@ -11,7 +11,7 @@ from textual.screen import ModalScreen
 
 from rankdeck.model.safe_text import printable_line
 from rankdeck.remote.questions import Answers, LoginQuestion
-from rankdeck.ui.screens.modals import MOST_LINES, WIDE
+from rankdeck.ui.screens.modals import MOST_LINES, WIDE, edit_typed
 from rankdeck.ui.widgets.canvas import Runs, TextPage
 
 _LONGEST = 1000
@@ -80,7 +80,8 @@ class LoginAnswer(ModalScreen[Answers], inherit_bindings=False):
         elif event.key == "enter":
             self._next()
         else:
-            self._edit(event)
+            self._typed = edit_typed(self._typed, event, _LONGEST)
+            self._show()
 
     def on_paste(self, event: events.Paste) -> None:
         event.stop()
@@ -93,12 +94,3 @@ class LoginAnswer(ModalScreen[Answers], inherit_bindings=False):
             self.dismiss(self._answers)
         else:
             self._show()
-
-    def _edit(self, event: events.Key) -> None:
-        if event.key == "backspace":
-            self._typed = self._typed[:-1]
-        elif event.key == "ctrl+u":
-            self._typed = ""
-        elif event.character and event.is_printable and len(self._typed) < _LONGEST:
-            self._typed += event.character
-        self._show()

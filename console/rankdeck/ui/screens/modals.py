@@ -201,16 +201,19 @@ class TypedQuestion(Question):
         elif event.key in ("up", "down"):
             self.page.move(1 if event.key == "down" else -1)
         else:
-            self._edit(event)
+            self._typed = edit_typed(self._typed, event, _LONGEST_WORD)
+            self._show_typed()
 
-    def _edit(self, event: events.Key) -> None:
-        if event.key == "backspace":
-            self._typed = self._typed[:-1]
-        elif event.key == "ctrl+u":
-            self._typed = ""
-        elif event.character and event.is_printable and len(self._typed) < _LONGEST_WORD:
-            self._typed += event.character
-        self._show_typed()
+
+def edit_typed(typed: str, event: events.Key, longest: int) -> str:
+    """What stands in a line without a cursor after this key: one sign more or less, or none."""
+    if event.key == "backspace":
+        return typed[:-1]
+    if event.key == "ctrl+u":
+        return ""
+    if event.character and event.is_printable and len(typed) < longest:
+        return typed + event.character
+    return typed
 
 
 def lines_to_copy(title: str, lines: Sequence[str]) -> Question:
