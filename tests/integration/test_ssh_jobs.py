@@ -15,7 +15,8 @@ from benchmarks.fault_plants import processes
 from tests.support.jobs import console
 from tests.support.polling import until
 
-from rankdeck.backends.node_link import LinkState
+from rankdeck.backends.follow import SHORTEST_SILENCE
+from rankdeck.backends.node_link import TICK, LinkState
 from rankdeck.errors import LaunchError
 from rankdeck.model.job import Launch, MpiOptions, State
 from rankdeck.remote.agent import Agents
@@ -161,11 +162,7 @@ async def test_a_node_that_stops_answering_is_lost_and_found_again(tmp_path):
     async with console(tmp_path) as c:
         job = await c.launch("sleep 4")
         plan = c.jobs.job(job).plan
-        follow = c.backend.follow
-        c.backend.follow = lambda *asked: _impatient(follow(*asked))
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(c.follow(job))
-            await until(lambda: {r.state for r in c.jobs.job(job).ranks} == {State.RUNNING})
+        async with impatiently_followed(c, job):
             before = time.time()
             await c.nodes.sshd["n2"].stop()
             await until(lambda: c.jobs.job(job).ranks[2].state is State.LOST)
@@ -192,11 +189,7 @@ def _signal_follow(job, node, number):
 async def test_a_node_that_says_nothing_is_lost_though_its_connection_stands(tmp_path):
     async with console(tmp_path) as c:
         job = await c.launch("sleep 10")
-        follow = c.backend.follow
-        c.backend.follow = lambda *asked: _impatient(follow(*asked))
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(c.follow(job))
-            await until(lambda: {r.state for r in c.jobs.job(job).ranks} == {State.RUNNING})
+        async with impatiently_followed(c, job):
             _signal_follow(job, "n2", signal.SIGSTOP)
             await until(lambda: c.jobs.job(job).ranks[2].state is State.LOST, 60)
             assert c.events("n2", "disconnected") == []
@@ -251,15 +244,22 @@ def _impatient(follower):
     return follower
 
 
+@contextlib.asynccontextmanager
+async def impatiently_followed(c, job):
+    """Follow the job, whose ranks run then, with no patience for silent nodes."""
+    follow = c.backend.follow
+    c.backend.follow = lambda *asked: _impatient(follow(*asked))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(c.follow(job))
+        await until(lambda: {r.state for r in c.jobs.job(job).ranks} == {State.RUNNING})
+        yield
+
+
 async def test_a_cancelled_job_with_a_dead_node_comes_to_an_end(tmp_path, monkeypatch):
     monkeypatch.setattr("rankdeck.backends.ssh.CANCEL_SLACK", 1.0)
     async with console(tmp_path) as c:
         job = await c.launch("sleep 300")
-        follow = c.backend.follow
-        c.backend.follow = lambda *asked: _impatient(follow(*asked))
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(c.follow(job))
-            await until(lambda: {r.state for r in c.jobs.job(job).ranks} == {State.RUNNING})
+        async with impatiently_followed(c, job):
             await c.nodes.sshd["n2"].stop()
             await until(lambda: c.jobs.job(job).ranks[2].state is State.LOST)
             report = await c.backend.cancel(c.jobs.job(job).plan, 0.2)
@@ -276,11 +276,7 @@ async def test_a_cancelled_job_with_a_dead_node_comes_to_an_end(tmp_path, monkey
 async def test_a_node_is_not_lost_while_a_console_starts_the_job_there(tmp_path):
     async with console(tmp_path) as c:
         job = await c.launch("sleep 300")
-        follow = c.backend.follow
-        c.backend.follow = lambda *asked: _impatient(follow(*asked))
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(c.follow(job))
-            await until(lambda: {r.state for r in c.jobs.job(job).ranks} == {State.RUNNING})
+        async with impatiently_followed(c, job):
             with launch_of(job):
                 await c.nodes.sshd["n2"].stop()
                 await asyncio.sleep(3.0)
@@ -290,6 +286,22 @@ async def test_a_node_is_not_lost_while_a_console_starts_the_job_there(tmp_path)
             await c.backend.cancel(c.jobs.job(job).plan, 0.2)
 
         assert during is State.RUNNING
+
+
+async def test_a_node_that_was_silent_while_a_console_started_the_job_is_followed_on(tmp_path):
+    async with console(tmp_path) as c:
+        job = await c.launch("sleep 300")
+        async with impatiently_followed(c, job):
+            with launch_of(job):
+                _signal_follow(job, "n2", signal.SIGSTOP)
+                await asyncio.sleep(SHORTEST_SILENCE + 2 * TICK)
+                _signal_follow(job, "n2", signal.SIGCONT)
+                await asyncio.sleep(3.0)
+            during = c.jobs.job(job).ranks[2].state
+            await c.backend.cancel(c.jobs.job(job).plan, 0.2)
+
+        assert during is State.RUNNING
+        assert c.state(job) is State.CANCELLED
 
 
 async def test_a_rank_of_a_plain_job_cannot_start_a_command_on_another_node(tmp_path):

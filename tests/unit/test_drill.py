@@ -2,6 +2,7 @@
 
 import ast
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -298,6 +299,22 @@ def test_another_rank_cannot_say_it_and_a_fault_that_cannot_happen_is_told(jobs:
     watch.take_in(jobs.job("j"), 53.0)
     assert watch.cannot == "no MPI library was found"
     assert watch.is_decided(jobs.job("j"), 53.0)
+
+
+async def test_a_link_is_not_cut_when_the_job_has_ended_for_nobody_would_mend_it(
+    jobs: Jobs, tmp_path: Path
+) -> None:
+    written(jobs, 3, f"{MARK} now 0\n")
+    link = Link(cut=("touch", f"{tmp_path}/cut"), mend=("true",))
+    job = jobs.job("j")
+    ended = FaultWatch(jobs, replace(fault(), way=Way.CUT), link, LIMIT)
+
+    await ended.look(replace(job, state=State.FAILED), 52.0)
+    assert not (tmp_path / "cut").exists()
+
+    running = FaultWatch(jobs, replace(fault(), way=Way.CUT), link, LIMIT)
+    await running.look(job, 52.0)
+    assert (tmp_path / "cut").exists()
 
 
 def test_an_answer_must_stand_a_while_and_a_guess_is_none() -> None:

@@ -32,7 +32,7 @@ class LinkState(Enum):
 
 _NEXT = {
     LinkState.CONNECTING: (LinkState.FOLLOWING, LinkState.AWAITED, LinkState.LOST, LinkState.ENDED),
-    LinkState.AWAITED: (LinkState.CONNECTING, LinkState.ENDED),
+    LinkState.AWAITED: (LinkState.CONNECTING, LinkState.FOLLOWING, LinkState.ENDED),
     LinkState.FOLLOWING: (
         LinkState.CONNECTING,
         LinkState.AWAITED,

@@ -55,7 +55,9 @@ class FaultWatch:
         """Take in what is shown now; returns whether nothing more is waited for."""
         before = self.at
         self.take_in(job, now)
-        if before is None and self.at is not None and self.fault.way is Way.CUT:
+        happened = before is None and self.at is not None
+        # Nobody would mend a link that is cut after the end.
+        if happened and self.fault.way is Way.CUT and not job.state.final:
             await self._cut_link()
         return self.is_decided(job, now)
 
