@@ -29,19 +29,19 @@ def list_rdma_ports(sys_tree: Path = Path("/sys")) -> list[dict[str, Any]]:
             "name": plain_line(f"{port.parent.parent.name}/{port.name}", 64),
             "active": _line(port / "state").startswith("4:"),
             "link": _line(port / "link_layer"),
-            "gids": [list(entry) for entry in read_gids(port, _MOST_GIDS)],
+            "gids": [list(entry) for entry in read_gids(port)],
         }
         for port in found
     ]
 
 
-def read_gids(port: Path, most: int) -> list[GidEntry]:
-    """The first `most` entries in use of the GID table of a port, which is a folder in /sys."""
+def read_gids(port: Path) -> list[GidEntry]:
+    """The first entries in use of the GID table of a port, which is a folder in /sys."""
     numbers = sorted(int(file.name) for file in port.glob("gids/*") if file.name.isdecimal())
     found: list[GidEntry] = []
     for number in numbers[:_MOST_TRIED]:
         gid = _line(port / "gids" / str(number))
-        if gid.strip("0:") and len(found) < most:
+        if gid.strip("0:") and len(found) < _MOST_GIDS:
             attributes = port / "gid_attrs"
             kind, device = (_line(attributes / what / str(number)) for what in ("types", "ndevs"))
             found.append(GidEntry(number, gid, kind, device))

@@ -15,7 +15,6 @@ from rankdeck_agent.rdma_gids import read_gids
 
 _PORT_LIMIT = 64
 _COUNTER_LIMIT = 256
-_MOST_GIDS = 64
 _GID_LIMIT = 8
 _MAPPED = re.compile(r"0000:0000:0000:0000:0000:ffff:([0-9a-f]{4}):([0-9a-f]{4})")
 
@@ -95,7 +94,7 @@ def _identity(tree: Tree, port: Port) -> dict[str, str]:
         texts["kind"] = "vf"
     found = {f"rdma.{port.key}.{what}": clean_text(t) for what, t in texts.items() if t}
     ethernet = texts["link"] == "Ethernet"
-    entries = read_gids(Path(tree.path(port.path)), _MOST_GIDS)
+    entries = read_gids(Path(tree.path(port.path)))
     # RoCE v1 cannot be routed: not useful where there is v2.
     useful = [one for one in entries if not (ethernet and one.kind.endswith("RoCE v1"))]
     for entry in useful[:_GID_LIMIT]:

@@ -4,7 +4,8 @@ exclusions; read outputs of other runs.
 
 import argparse
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from rankdeck import plugins
 from rankdeck.acceptance.baseline import baselines_of
@@ -146,14 +147,16 @@ def _stage_line(one: StagePlan) -> str:
     return " ".join(filter(None, words)) + (f": {one.note}" if one.note else "")
 
 
-def _progress_lines(run: AcceptanceRun | None) -> Iterator[tuple[_Round, str]]:
-    """A line for each round that has ended."""
+def _progress_lines(run: AcceptanceRun | None) -> Iterator[tuple[_Round, Callable[[], str]]]:
+    """What makes the line of each round that has ended."""
+    if run is None:
+        return
     rounds: dict[_Round, list[Result]] = {}
-    for one in run.results if run else ():
+    for one in run.results:
         rounds.setdefault((one.stage, one.recipe, one.round), []).append(one)
     for key, results in rounds.items():
-        if run and all(one.outcome.final for one in results):
-            yield key, _round_line(run, *key, results)
+        if all(one.outcome.final for one in results):
+            yield key, partial(_round_line, run, *key, results)
 
 
 def _round_line(

@@ -240,22 +240,22 @@ _NEWS = 0.25
 
 async def carry_out_run(
     run: Coroutine[Any, Any, object],
-    tell: Callable[[], Iterable[tuple[Hashable, str]]],
+    tell: Callable[[], Iterable[tuple[Hashable, Callable[[], str]]]],
     stop: Callable[[], Awaitable[Sequence[str]]],
 ) -> None:
     """Await a run and print a line for each part of it that has ended; Ctrl-C or SIGTERM calls
     `stop`, which cancels what runs and returns a sentence for each thing that is left.
 
-    `tell` is called four times a second and once at the end; it returns (part, line) of all parts
-    so far, and the line of each part is printed once.
+    `tell` is called four times a second and once at the end; it returns (part, what makes its line)
+    of all parts so far, and the line of each part is made and printed once.
     """
     printed: set[Hashable] = set()
 
     def print_news() -> None:
-        for part, line in tell():
+        for part, make_line in tell():
             if part not in printed:
                 printed.add(part)
-                output.print_progress(line)
+                output.print_progress(make_line())
 
     async def print_until_cancelled() -> None:
         try:

@@ -1,7 +1,8 @@
 """`rankdeck drill`: plants harmless faults on this cluster, shows who was named and how soon."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import ask_agreement, carry_out_run, open_for_command, until_done
@@ -106,16 +107,17 @@ async def _until_end(port: Drills, *, as_json: bool) -> int:
     return output.OK if drill.trusted else output.TROUBLE
 
 
-def _progress_lines(drill: Drill | None) -> Iterator[tuple[int, str]]:
-    for number, one in enumerate(drill.results if drill else (), 1):
-        of = len(drill.plan.faults) if drill else 0
-        yield number, f"{number} of {of}: {_result_line(one)}"
+def _progress_lines(drill: Drill | None) -> Iterator[tuple[int, Callable[[], str]]]:
+    if drill is not None:
+        for number, one in enumerate(drill.results, 1):
+            yield number, partial(_result_line, drill, number, one)
 
 
-def _result_line(one: DrillResult) -> str:
+def _result_line(drill: Drill, number: int, one: DrillResult) -> str:
     took = "" if one.seconds is None else f" after {one.seconds:.1f} s"
     left = "".join(f"; {node}: {why}" for node, why in one.left.items())
-    return f"{one.fault.label}: {one.verdict.value}{took}: {one.sentence}{left}"
+    place = f"{number} of {len(drill.plan.faults)}"
+    return f"{place}: {one.fault.label}: {one.verdict.value}{took}: {one.sentence}{left}"
 
 
 def _print_drill(drill: Drill) -> None:

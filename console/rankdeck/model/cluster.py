@@ -191,10 +191,8 @@ class Capabilities:
     """`Plan.text` is all that a launch creates."""
     queue: bool = False
     """Queue, partitions and node states are read on the login node; nodes are drained there too."""
-    submits_with: str = ""
-    """The program of the scheduler that takes jobs on the login node; "" if there is none."""
     program: str = ""
-    """The program by which the scheduler is asked."""
+    """The program by which the scheduler takes jobs; "" if there is none."""
     ending: str = ""
     """How the other ranks end if it ends them: the key in `rules.ends.LAUNCHER_ENDINGS`."""
     added_options: frozenset[str] = frozenset()
@@ -234,7 +232,6 @@ BACKENDS = {
         requeues=True,
         ends_ranks=frozenset(("", "mpi", "torchrun", "tensorflow", "jax", "plain")),
         queue=True,
-        submits_with="sbatch",
         program="sbatch",
         ending="slurm",
         drain_lines=(

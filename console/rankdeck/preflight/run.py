@@ -243,7 +243,7 @@ async def _ask_scheduler(means: Tools, plan: Plan) -> list[Finding]:
     try:
         if backend.can.queue:
             # A launch logs in there: a login node that does not answer takes no job.
-            login, program = plan.nodes[0].node, backend.can.submits_with
+            login, program = plan.nodes[0].node, backend.can.program
             asked = {
                 "path": means.cluster.environment.get("PATH", ""),
                 "programs": [program] if program else [],

@@ -1,7 +1,8 @@
 """`rankdeck scale`: how a job scales with ranks and values; runs, continues and shows studies."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import ask_agreement, carry_out_run, open_for_command, until_done
@@ -124,10 +125,10 @@ async def _until_end(session: Session, port: ScalingProtocol) -> int:
     return _exit_code(study)
 
 
-def _progress_lines(study: Study | None) -> Iterator[tuple[tuple[int, int], str]]:
-    for number, one in enumerate(study.trials if study else (), 1):
-        if study:
-            yield (one.block, one.point), _trial_line(study, one, number)
+def _progress_lines(study: Study | None) -> Iterator[tuple[tuple[int, int], Callable[[], str]]]:
+    if study is not None:
+        for number, one in enumerate(study.trials, 1):
+            yield (one.block, one.point), partial(_trial_line, study, one, number)
 
 
 def _trial_line(study: Study, one: Trial, number: int) -> str:

@@ -1,6 +1,7 @@
 """`rankdeck swap`: is it the program or the node? Runs a job again with its ranks elsewhere."""
 
 import argparse
+from functools import partial
 
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import (
@@ -67,7 +68,7 @@ async def _until_end(port: Swaps, *, as_json: bool) -> int:
     await carry_out_run(
         port.start(),
         lambda: (
-            (number, result_line(number, one))
+            (number, partial(result_line, number, one))
             for number, one in enumerate(port.current.results if port.current else (), 1)
         ),
         port.stop,
