@@ -8,7 +8,8 @@ import yaml
 from rankdeck import plugins
 from rankdeck.backends.launchers import plan_job
 from rankdeck.config.clusters import read_cluster
-from rankdeck.model.cluster import Capabilities, Cluster, Node, capabilities_of
+from rankdeck.model.capabilities import Capabilities, capabilities_of
+from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Container, JobSpec, Launch, Plan
 
 NODES = tuple(Node(name=f"n{i}", slots=4, gpus=4) for i in range(3))
@@ -76,7 +77,7 @@ def test_a_backend_of_another_package_is_asked_what_it_can_do(
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: flux\nVersion: 1\n")
     (package / "entry_points.txt").write_text("[rankdeck.backends]\nflux = flux_backend:Flux\n")
     (tmp_path / "flux_backend.py").write_text(
-        "from rankdeck.model.cluster import Capabilities\n"
+        "from rankdeck.model.capabilities import Capabilities\n"
         "class Flux:\n"
         "    name = 'flux'\n"
         "    can = Capabilities(scheduler='Flux', chooses_nodes=True)\n"

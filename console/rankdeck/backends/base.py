@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from rankdeck.model.cluster import Capabilities, Cluster
+from rankdeck.model.capabilities import Capabilities
+from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, Followed, Job, JobSpec, Plan
 from rankdeck.model.queue import LogRun
 from rankdeck.state.lines import ReadPositionsOf

@@ -8,7 +8,7 @@ from rankdeck.backends.job_network import asked_addresses, needs_network, networ
 from rankdeck.backends.plan_text import node_export_lines, process_line
 from rankdeck.backends.shell_words import end_mark, whole_file
 from rankdeck.errors import LaunchError
-from rankdeck.model.cluster import Access, Cluster, Node, capabilities_of
+from rankdeck.model.cluster import Access, Cluster, Node
 from rankdeck.model.job import Plan
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck_agent.rules.mpi_daemon import SKIP_SSH_OPTIONS
@@ -104,7 +104,7 @@ def write_export(plan: Plan, cluster: Cluster) -> str:
 
     Raises LaunchError for other plans that are one document.
     """
-    if plan.text and not capabilities_of(plan.backend).document:
+    if plan.text and not plan.can.document:
         return plan.text
     if plan.text:
         raise LaunchError(

@@ -7,7 +7,8 @@ from secrets import token_hex
 
 from rankdeck.backends.plan_text import parts_text
 from rankdeck.errors import LaunchError
-from rankdeck.model.cluster import Cluster, capabilities_of
+from rankdeck.model.capabilities import capabilities_of
+from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Launch, Plan
 from rankdeck.model.plan_part import PlanPart
 from rankdeck_agent.wire import NodePlan

@@ -11,7 +11,6 @@ from itertools import islice
 from rankdeck.backends.job_network import asked_addresses, needs_network
 from rankdeck.backends.plan_tokens import word_with_tokens
 from rankdeck.backends.shell_words import SHIM, FileLines, file_lines, folder_word, shell_line
-from rankdeck.model.cluster import capabilities_of
 from rankdeck.model.job import Plan
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.plan_part import LineKind, PlanLine, PlanPart
@@ -43,9 +42,7 @@ def plan_parts(plan: Plan) -> Sequence[PlanPart]:
     launch creates, else all of every node.
     """
     # The files of a plan whose document is everything only repeat it as JSON.
-    if plan.text and (
-        capabilities_of(plan.backend).document or not any(n.processes for n in plan.nodes)
-    ):
+    if plan.text and (plan.can.document or not any(n.processes for n in plan.nodes)):
         return plan.parts or (PlanPart(LineKind.FILE, plan.text.removesuffix("\n")),)
     return (*_head(plan), *(part for node in plan.nodes for part in _node_parts(node)))
 

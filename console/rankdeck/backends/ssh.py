@@ -18,7 +18,8 @@ from rankdeck.backends.free_port import with_port
 from rankdeck.backends.job_network import asked_addresses, with_addresses
 from rankdeck.backends.launchers import plan_job
 from rankdeck.errors import AgentError, LaunchError, NodeError, RankdeckError, UnreachableError
-from rankdeck.model.cluster import Capabilities, Cluster, capabilities_of
+from rankdeck.model.capabilities import Capabilities, capabilities_of
+from rankdeck.model.cluster import Cluster
 from rankdeck.model.field_checks import is_number
 from rankdeck.model.job import Abort, CancelReport, Job, JobSpec, Plan, RemainingProcess, State
 from rankdeck.model.json_tables import as_list, as_table, as_tables, is_list

@@ -19,7 +19,8 @@ from rankdeck.images.bring import (
     short_digest,
     wanted_by,
 )
-from rankdeck.model.cluster import Cluster, capabilities_of
+from rankdeck.model.capabilities import capabilities_of
+from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.runtimes import has_store

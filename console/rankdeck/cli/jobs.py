@@ -27,7 +27,7 @@ from rankdeck.errors import RankdeckError
 from rankdeck.following import CATCH_UP_LIMIT, wait_for_condition
 from rankdeck.job_control import ASK_LIMIT, LOOK_LIMIT
 from rankdeck.logs.view import choose_ranks
-from rankdeck.model.cluster import Cluster, capabilities_of
+from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, Explained, FirstFailure, Job, State
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.process import rank_uses
@@ -48,7 +48,7 @@ def job_sentence(job: Job) -> str:
     coming = f"; {COMING}" if job.output_coming and job.state.final else ""
     waits = queue_words(job.in_scheduler, time.time()) if job.in_scheduler else job.waits
     queue = f"; {waits}" if waits else ""
-    scheduler = capabilities_of(job.plan.backend).scheduler
+    scheduler = job.plan.can.scheduler
     number = (
         f" ({scheduler} {job.in_scheduler.id})" if job.in_scheduler and job.in_scheduler.id else ""
     )

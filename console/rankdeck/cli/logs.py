@@ -25,7 +25,7 @@ from rankdeck.logs.compare import (
     group_branches,
 )
 from rankdeck.logs.view import MergedLog, choose_ranks
-from rankdeck.model.cluster import Cluster, capabilities_of
+from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Chunk, Followed, Job, State
 from rankdeck.model.job_events import Lost, NodeEvent, NotStarted
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
@@ -576,7 +576,7 @@ async def _wanted(
     streams = (options.stream,) if options.stream else STREAMS
     if options.attempt is None:
         return lambda line: line.stream in streams
-    if not capabilities_of(job.plan.backend).requeues:
+    if not job.plan.can.requeues:
         raise output.UsageError(f"--attempt: {job.id} has one run; nothing here queues jobs again")
     run = await session.control.find_run(job.id, options.attempt)
     return lambda line: line.stream in streams and run.has(line.rank, line.stream, line.offset)

@@ -37,18 +37,8 @@ from rankdeck.config.node_sources import read_source
 from rankdeck.config.schedulers import section_names, section_reader
 from rankdeck.config.user import asks_for, may_run, no_secrets, require_trust
 from rankdeck.errors import BrokerError, ConfigError, Problem
-from rankdeck.model.cluster import (
-    LOCAL,
-    SCHEDULED,
-    Access,
-    Broker,
-    Cluster,
-    Metrics,
-    Node,
-    Switch,
-    Transport,
-    capabilities_of,
-)
+from rankdeck.model.capabilities import SCHEDULED, capabilities_of
+from rankdeck.model.cluster import LOCAL, Access, Broker, Cluster, Metrics, Node, Switch, Transport
 from rankdeck.model.series import GROUPS, NAMES, is_offered
 from rankdeck.schedulers.slurm.allocations import allocation_here
 

@@ -15,7 +15,7 @@ from rankdeck.config.files import expand_path
 from rankdeck.config.schedulers import section_names, section_reader
 from rankdeck.config.user import may_read, require_trust
 from rankdeck.errors import ConfigError, suggest_or_list
-from rankdeck.model.cluster import SCHEDULED
+from rankdeck.model.capabilities import SCHEDULED
 from rankdeck.model.job import (
     CLAIM,
     GPUS,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from rankdeck.model.capabilities import Capabilities, capabilities_of
 from rankdeck.model.job_events import MUTE, NodeEvent
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.plan_part import PlanPart
@@ -273,6 +274,11 @@ class Plan:
     def part_of(self) -> str:
         """The acceptance run or scaling study that this job measures for; "" for any other."""
         return self.spec.part_of if self.spec else ""
+
+    @property
+    def can(self) -> Capabilities:
+        """What the backend that runs it can do."""
+        return capabilities_of(self.backend)
 
     @property
     def world_size(self) -> int:

@@ -5,7 +5,6 @@ rules/root_cause.py and completes the answer.
 from collections import Counter
 from dataclasses import replace
 
-from rankdeck.model.cluster import capabilities_of
 from rankdeck.model.job import RESTARTED, Explained, FirstFailure, Launch, RankState, State
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.rank import Activity, exit_status
@@ -35,7 +34,6 @@ from rankdeck.state.scheduler_events import (
     SCHEDULER,
     decided_failure,
     is_cancelled,
-    scheduler_name,
 )
 from rankdeck_agent.wire import LAUNCHER
 
@@ -108,7 +106,7 @@ def _failed_task(record: JobRecord) -> FirstFailure | None:
         what=SCHEDULER if decided else "rank",
         rank=first.rank,
         node=first.node,
-        name=f"{scheduler_name(record)}: {decided.state}" if decided else "",
+        name=f"{record.plan.can.scheduler}: {decided.state}" if decided else "",
         exit_code=None if decided else first.exit_code,
         signal=None if decided else first.signal,
         at=first.ended or record.latest,
@@ -178,7 +176,7 @@ def _lost_end(node: NodeRecord) -> End | None:
 
 def _ending(record: JobRecord) -> LauncherEnding:
     plan, spec = record.plan, record.plan.spec
-    can = capabilities_of(plan.backend)
+    can = plan.can
     if (spec.launch if spec else "") in can.ends_ranks:
         return LAUNCHER_ENDINGS[can.ending]
     if spec is None:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from rankdeck.model.cluster import capabilities_of
 from rankdeck.model.job import Explained, FirstFailure, RankState, State
 from rankdeck.model.job_events import NodeEvent
 from rankdeck.model.queue import ArrayTask, Attempt, QueueStatus
@@ -14,11 +13,6 @@ from rankdeck_agent.wire.job_events import AttemptBegan, RanksReset, SchedulerRe
 SCHEDULER = "scheduler"
 """`FirstFailure.what` if the scheduler ended the job."""
 _MOST_ATTEMPTS, _MOST_FAILED = 100, 16
-
-
-def scheduler_name(record: JobRecord) -> str:
-    """What users call the scheduler of the job: `Slurm`."""
-    return capabilities_of(record.plan.backend).scheduler
 
 
 def take_scheduler_report(
@@ -225,7 +219,7 @@ def decided_failure(record: JobRecord) -> FirstFailure | None:
         what=SCHEDULER,
         rank=status.rank if status.rank in record.ranks else None,
         node=status.node,
-        name=f"{scheduler_name(record)}: {status.state}",
+        name=f"{record.plan.can.scheduler}: {status.state}",
         exit_code=None,
         signal=None,
         at=record.latest or record.created,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from rankdeck import plugins
 from rankdeck.errors import RankdeckError
-from rankdeck.model.cluster import Capabilities
+from rankdeck.model.capabilities import Capabilities
 from rankdeck.model.health import Ack, parse_duration
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.safe_text import printable_line

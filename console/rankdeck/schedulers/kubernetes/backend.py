@@ -14,7 +14,8 @@ from rankdeck.backends.base import SchedulerWord, Tell, say_nothing
 from rankdeck.backends.plan_options import backend_options, document_plan, planned_ranks_per_node
 from rankdeck.backends.ssh import START_LIMIT, SshBackend
 from rankdeck.errors import LaunchError, NodeError
-from rankdeck.model.cluster import Capabilities, Cluster, capabilities_of
+from rankdeck.model.capabilities import Capabilities, capabilities_of
+from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Launch, Plan
 from rankdeck.model.safe_text import clean_line
 from rankdeck.schedulers.kubernetes.keeper import plan_keeper

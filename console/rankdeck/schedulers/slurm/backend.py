@@ -33,7 +33,8 @@ from rankdeck.backends.plan_text import export_lines, exports_part, file_parts, 
 from rankdeck.backends.shell_words import SHIM, shell_line, shell_word, whole_file
 from rankdeck.backends.ssh import CANCEL_LIMIT, START_LIMIT, SshBackend, left_there
 from rankdeck.errors import AgentError, LaunchError, NodeError, RankdeckError, suggest_or_list
-from rankdeck.model.cluster import Capabilities, Cluster, capabilities_of
+from rankdeck.model.capabilities import Capabilities, capabilities_of
+from rankdeck.model.cluster import Cluster
 from rankdeck.model.field_checks import is_integer
 from rankdeck.model.job import Abort, CancelReport, Job, JobSpec, Launch, Plan, State
 from rankdeck.model.json_tables import as_table, is_list

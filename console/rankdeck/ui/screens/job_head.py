@@ -10,7 +10,6 @@ from rich.cells import cell_len
 from textual.geometry import Size
 
 from rankdeck.backends.plan_text import write_plan_lines
-from rankdeck.model.cluster import capabilities_of
 from rankdeck.model.health import leading_events
 from rankdeck.model.job import (
     Countdown,
@@ -252,15 +251,11 @@ def _scheduler_lines(job: Job) -> list[Runs]:
     again = f"run {status.attempt + 1}, {status.attempts[-1].text}" if status.attempts else ""
     if not words and not again and status.over:
         return []
-    title = f" {_scheduler_of(job)} {printable_line(status.id)} {status.state}"
+    title = f" {job.plan.can.scheduler} {printable_line(status.id)} {status.state}"
     line: list[Run] = [(title, "title"), (f"  {printable_line(words)}", "warn" if ill else "text")]
     if status.stuck or (status.over and status.do):
         line.append(optional_run(printable_line(status.do), "dim"))
     return [line, *([[(f" {printable_line(again)}", "warn")]] if again else [])]
-
-
-def _scheduler_of(job: Job) -> str:
-    return capabilities_of(job.plan.backend).scheduler
 
 
 def _granted_lines(job: Job) -> list[Runs]:
@@ -268,7 +263,7 @@ def _granted_lines(job: Job) -> list[Runs]:
     found = granted_instead(job.plan, job.in_scheduler) if job.in_scheduler is not None else ()
     words = [f"{one.option} {one.granted} (asked: {one.asked})" for one in found]
     return (
-        [[(f" {_scheduler_of(job)} gave {printable_line(', '.join(words))}", "warn")]]
+        [[(f" {job.plan.can.scheduler} gave {printable_line(', '.join(words))}", "warn")]]
         if words
         else []
     )

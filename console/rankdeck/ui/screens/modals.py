@@ -10,7 +10,6 @@ from textual.screen import ModalScreen
 from textual.timer import Timer
 
 from rankdeck.errors import HostKeyError, UntrustedError
-from rankdeck.model.cluster import capabilities_of
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.safe_text import printable_line
 from rankdeck.ui import formatting
@@ -147,7 +146,7 @@ def row_lines(cells: Sequence[tuple[str, str]]) -> list[Runs]:
 
 def cancel_question(job: "Job", tasks: Sequence[int] = ()) -> ChangeQuestion:
     """The question whether to end this job, or these tasks of an array."""
-    how, proof = capabilities_of(job.plan.backend).proof
+    how, proof = job.plan.can.proof
     running = sum(not rank.state.final for rank in job.ranks)
     which = fold_ranks(tasks) if tasks else f"{running} of {len(job.ranks)} not ended"
     if job.state.final:
