@@ -10,8 +10,10 @@ from rankdeck.acceptance import flow, measure
 from rankdeck.acceptance.flow import SPAN, Flow
 from rankdeck.acceptance.work import Setup, Stage, Work, spec_of
 from rankdeck.model.cluster import Cluster, Node
+from rankdeck.model.job_events import NodeEvent
 from rankdeck_agent.wire import Sample
 from tests.support.acceptance_means import SimulatedMeans
+from tests.support.node_events import node_event
 
 
 @dataclass
@@ -52,8 +54,15 @@ def test_what_flowed_before_says_nothing_of_now() -> None:
     assert not port.run(int(SPAN) + 1, 0.0)
 
 
-def measured(count: Callable[[int], float], monkeypatch: pytest.MonkeyPatch) -> measure.Ended:
-    """A job that does not end; its nodes' port has `count(look)` bytes at each look."""
+def measured(
+    count: Callable[[int], float],
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float = 0.3,
+    said: NodeEvent | None = None,
+) -> measure.Ended:
+    """A job that does not end within `seconds`; its nodes' port has `count(look)` bytes at each
+    look. A node says `said` while it runs.
+    """
     monkeypatch.setattr(measure, "_LOOK", 0.01)
     monkeypatch.setattr(flow, "SPAN", 0.1)
     nodes = ("n1", "n2")
@@ -66,11 +75,23 @@ def measured(count: Callable[[int], float], monkeypatch: pytest.MonkeyPatch) -> 
         nonlocal looks
         looks += 1
         means.fleet.apply("n1", Sample(looks, float(looks), {"net.tx": {"eth0": count(looks)}}))
-        return 0.3
+        if said is not None:
+            means.jobs.apply(said)
+        return seconds
 
     work = Work(stage=Stage.PAIRS, recipe="iperf3", nodes=nodes, runs=(("n1", "n2", 0, 0),))
     spec = spec_of(work, Setup(cluster=means.cluster))
     return asyncio.run(measure.measure_job(means, spec, limit, {}))
+
+
+def test_a_measurement_whose_node_is_restarted_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gone = node_event("accept-1", "n2", "gone", 2.0, seq=0, text="it is back", restarted=True)
+
+    ended = measured(lambda look: 1e9 * look, monkeypatch, 3600.0, gone)
+
+    assert (ended.restarted, ended.hung) == ("n2", "")
 
 
 def test_a_measurement_that_hangs_has_the_time_of_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,7 +145,7 @@ def test_a_program_that_ends_on_no_node_in_time_may_be_slow_and_one_that_ends_on
 
     found = {one.sender: one for one in site.results() if one.sender in hangs}
     assert {one.outcome for one in found.values()} == {outcome}
-    assert all(one.text.startswith("it did not end within") for one in found.values())
+    assert all(one.text.startswith("it hung: it did not end within") for one in found.values())
     assert len(means.cancelled) == len(hangs)
     assert len(site.said()) == (outcome is Outcome.FAILED)
 

@@ -155,16 +155,24 @@ None; both if the end is not known.
 """
 
 
+_ROOM = 1_000_000
+"""More events than a supervisor writes before the kernel has them on disk."""
+
+
 class Journal:
     """Appends events to an `events` file; what does not fit on a full disk
     is kept and written later, in order.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, successor: bool = False) -> None:
+        """`successor`: whether another process wrote the file before. If its machine crashed, its
+        last events are lost here and half a line may be left, but a console may have them: the
+        numbers of later events leave room for them.
+        """
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self._reserve = path.with_name("reserve")
-        self._seq = next_seq(path)
-        self._waiting = b""
+        self._seq = next_seq(path) + (_ROOM if successor else 0)
+        self._waiting = b"" if _ends_a_line(path) else b"\n"
 
     def reserve(self) -> bool:
         """Reserve disk space for the event that reports a full disk; False if there was none."""
@@ -247,6 +255,14 @@ def next_seq(path: Path) -> int:
     return int(events[-1]["seq"]) + 1 if events else 0
 
 
+def _ends_a_line(path: Path) -> bool:
+    """Whether what is appended to the file begins a line."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1))
+        return file.read() in (b"", b"\n")
+
+
 def is_closed(path: Path) -> bool:
     """Whether the `events` file ends with `closed`: nothing more will come."""
     with path.open("rb") as file:
@@ -262,7 +278,7 @@ def post_mortem(path: Path, events: Iterable[JobEvent]) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if is_closed(path):
             return
-        journal = Journal(path)
+        journal = Journal(path, successor=True)
         for event in events:
             journal.add(event.body, event.at)
         journal.add(NodeClosed())

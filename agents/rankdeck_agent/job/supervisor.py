@@ -100,7 +100,9 @@ class Supervisor:
     def __init__(self, plan: NodePlan, folder: RunFolder, warning: str, box: BlackBox) -> None:
         """`warning`: a sentence about the whole job for its events; "": none."""
         self._plan, self._folder, self._warning, self._box = plan, folder, warning, box
-        self._journal = Journal(folder / "events")
+        self._earlier = all_events(folder / "events")
+        """Those of a supervisor that is gone."""
+        self._journal = Journal(folder / "events", successor=bool(self._earlier))
         self._selector = selectors.DefaultSelector()
         self._table = RankTable(plan.ranks)
         self._activity = ActivityWatch(folder)
@@ -138,15 +140,14 @@ class Supervisor:
 
         Calls `ready` once, when the run folder is prepared and before the first process starts.
         """
-        earlier = all_events(self._folder / "events")
         self._prepare()
         self._journal.add(
             SupervisorReady(os.getpid(), processes.read_boot_id(), tuple(local_addresses()))
         )
         if self._warning:
             self._journal.add(Trouble(self._warning))
-        if earlier:
-            self._resume(earlier)
+        if self._earlier:
+            self._resume(self._earlier)
         ready()
         for process in self._plan.processes:
             self._start(process)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rankdeck_agent import LAUNCHER
-from rankdeck_agent.files import replace_private
+from rankdeck_agent.files import Tree, replace_private
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.evidence import RANK, read_last_words
 from rankdeck_agent.job.folder import (
@@ -26,6 +26,7 @@ from rankdeck_agent.job.folder import (
     post_mortem,
     wait_until,
 )
+from rankdeck_agent.machine import read_boot_time
 from rankdeck_agent.text import plain_line
 from rankdeck_agent.wire.job_events import (
     JobEvent,
@@ -194,9 +195,13 @@ def describe_lost_supervisor(folder: RunFolder, events: Events) -> SupervisorGon
 
 def _is_restarted(folder: RunFolder, events: Events) -> bool:
     """Whether another kernel runs here than when the supervisor began on this machine."""
+    if not events:
+        # A crash empties what the kernel had not written to disk yet: names and times are left.
+        booted = float(read_boot_time(Tree("/")) or 0)
+        return 0 < _written(folder / "plan.json") < booted
     boots = [str(e.get("boot") or "") for e in events if e["kind"] == SupervisorReady.KIND]
     now = processes.read_boot_id()
-    here = _noted(folder, _SUPERVISOR) is not None
+    here = _noted(folder, _SUPERVISOR) is not None or _is_emptied(folder / _SUPERVISOR)
     return here and bool(boots and boots[-1] and now) and boots[-1] != now
 
 
@@ -218,6 +223,14 @@ def _written(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return 0.0
+
+
+def _is_emptied(path: Path) -> bool:
+    """Whether a crash took the content of this file: it is empty, or all zeros."""
+    try:
+        return not path.read_bytes().strip(b"\0")
+    except OSError:
+        return False
 
 
 def _exits(folder: RunFolder, events: Events) -> list[JobEvent]:

@@ -18,7 +18,7 @@ from rankdeck.acceptance.values import Result
 from rankdeck.config.files import create_private_folder, read_regular, write_user_file
 from rankdeck.errors import LaunchError, RankdeckError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import CancelReport, Chunk, Followed, Job, JobSpec
+from rankdeck.model.job import RESTARTED, CancelReport, Chunk, Followed, Job, JobSpec
 from rankdeck.model.nodeset import PLAIN
 from rankdeck.model.rank import State
 from rankdeck.model.safe_text import strip_controls
@@ -167,6 +167,8 @@ class Ended:
     seconds: float = 0.0
     hung: str = ""
     """Why the job was cancelled; "" if it ended by itself."""
+    restarted: str = ""
+    """The node that was restarted while the job ran: what was left of the job was cancelled."""
     left: Mapping[str, str] = field(default_factory=dict[str, str])
     """Node -> what may still run there; the node is not used until it is gone."""
     refused: str = ""
@@ -189,8 +191,8 @@ async def measure_job(
     A scheduler may let the job wait for `queue` seconds first; without a
     scheduler the limit counts from the launch.
 
-    A job that hangs, or whose measurement is cancelled, is cancelled and
-    verified to be gone before this returns.
+    A job that hangs, that lost a node because it was restarted, or whose measurement is
+    cancelled, is cancelled and verified to be gone before this returns.
     """
     began = time.monotonic()
     try:
@@ -207,14 +209,20 @@ async def measure_job(
     session.following.watch(
         job_id, [LAUNCHER, *(rank.rank for rank in session.jobs.job(job_id).ranks)], None
     )
+
+    def rest() -> float:
+        job = session.jobs.job(job_id)
+        return 0.0 if _restarted_node(job) else clock.rest(job.state)
+
     try:
-        hung = not await _ends(session, job_id, lambda: clock.rest(session.jobs.job(job_id).state))
+        cut = not await _ends(session, job_id, rest)
     except asyncio.CancelledError:
         await session.control.cancel(job_id)
         raise
-    why = clock.why if hung else ""
-    left = await ended_with_proof(session, job_id) if hung else {}
+    left = await ended_with_proof(session, job_id) if cut else {}
     job = session.jobs.job(job_id)
+    restarted = _restarted_node(job)
+    why = clock.why if cut and not restarted else ""
     mask = Secrets([environment, spec.env]).in_bytes
     # A program that could not start has written nothing; its supervisor says why.
     texts = output.of_ranks(mask) or {0: mask("\n".join(job.troubles).encode())}
@@ -224,6 +232,7 @@ async def measure_job(
         exit_code=job.exit_code,
         seconds=clock.seconds,
         hung=why,
+        restarted=restarted,
         left=left,
         refused=why if clock.waits else "",
     )
@@ -284,6 +293,12 @@ async def _ends(session: MeasureSession, job_id: str, rest: Callable[[], float])
             continue
         return True
     return False
+
+
+def _restarted_node(job: Job) -> str:
+    """The node whose restart made the job fail; "" if there was none."""
+    first = job.first_failure
+    return first.node if first and (first.what, first.name) == ("node", RESTARTED) else ""
 
 
 async def ended_with_proof(session: MeasureSession, job_id: str) -> dict[str, str]:

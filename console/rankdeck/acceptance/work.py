@@ -430,21 +430,21 @@ def limit_of(work: Work, setup: Setup, ended: Sequence[float]) -> float:
 
 
 def results_of(
-    work: Work, setup: Setup, output: Output, exit_code: int | None, hung: str = ""
+    work: Work, setup: Setup, output: Output, exit_code: int | None, cut: str = ""
 ) -> Iterator[tuple[Result, bytes]]:
-    """Each run's result with its raw output; `hung` says why the job was
-    cancelled, "" if it ended by itself.
+    """Each run's result with its raw output; `cut` says why the job was
+    cut short, "" if it ended by itself.
     """
     recipe = find_recipe(work.recipe)
     if recipe.commands(_where(work, setup, 0)).server:
-        yield from _of_steps(work, recipe, setup, output, hung)
+        yield from _of_steps(work, recipe, setup, output, cut)
         return
     raw = b"".join(output[rank] for rank in sorted(output))
     ranks = len(work.nodes) * recipe_ranks_per_node(recipe, work, setup)
     asked = Asked(hosts=_hosts(work, setup), ranks=ranks, exit_code=exit_code)
     reading = (
-        failed_reading(hung)
-        if hung
+        failed_reading(cut)
+        if cut
         else _worst(read_output(recipe, raw, asked, _known(recipe, setup)))
     )
     for one in work.pending():
@@ -456,7 +456,7 @@ def _known(recipe: Recipe, setup: Setup) -> HardwareFacts:
 
 
 def _of_steps(
-    work: Work, recipe: Recipe, setup: Setup, output: Output, hung: str
+    work: Work, recipe: Recipe, setup: Setup, output: Output, cut: str
 ) -> Iterator[tuple[Result, bytes]]:
     parts = {place: tuple(step_outputs(text)) for place, text in by_side(output).items()}
     begun = True
@@ -465,15 +465,15 @@ def _of_steps(
         part = first_step_output(parts.get(rank, ()), number)
         other = _last_words(parts.get(1 - rank, ()), number)
         if part is None:
-            # A measurement before it took too long: that says nothing about this one.
+            # The one before it took too long, or lost its node: that says nothing about this one.
             reading = (
-                not_measured(f"its turn did not come: {hung}")
-                if hung and not other
+                not_measured(f"its turn did not come: {cut}")
+                if cut and not other
                 else not_measured(f"{NEVER_BEGAN}: {other or 'the script ended before it'}")
             )
             yield _with(one, reading, 0.0), b""
             continue
-        reading = _of_step(recipe, part, setup, hung if begun else "")
+        reading = _of_step(recipe, part, setup, cut if begun else "")
         if other and _is_never_begun(reading.status, reading.text):
             # The client only knows that nobody answered.
             reading = replace(reading, text=f"{reading.text}; {one.receiver} says `{other}`")
@@ -493,13 +493,9 @@ def _last_words(parts: Iterable[StepOutput], number: int) -> str:
     return next((one for one in words if "error" in one), words[-1] if words else "")
 
 
-def _of_step(recipe: Recipe, part: StepOutput, setup: Setup, hung: str) -> OutputReading:
+def _of_step(recipe: Recipe, part: StepOutput, setup: Setup, cut: str) -> OutputReading:
     if part.exit_code is None:
-        return (
-            failed_reading(f"it hung: {hung}")
-            if hung
-            else not_measured("its job ended before it did")
-        )
+        return failed_reading(cut) if cut else not_measured("its job ended before it did")
     if part.exit_code in _ENDED:
         return failed_reading("it hung: it did not end by itself")
     return _worst(

@@ -46,7 +46,7 @@ _LOST = Explained(
 _RESTARTED = Explained(
     "the machine was restarted: somebody did it, its kernel panicked, or its power failed",
     "`journalctl -k -b -1` there shows the end of the kernel before, `last -x` who restarted it;"
-    " what the job wrote until then is kept on it",
+    " what the job wrote is kept on it, but a crash may have taken its last half minute",
 )
 _LEFT = Explained(
     "it left while others still needed it",

@@ -153,8 +153,10 @@ class RdmaLab:
             "XDG_CONFIG_HOME": str(home / ".config"),
         }
 
-    def cluster_file(self, **more: Any) -> Path:
-        """Write the cluster file; `more` are further sections, `node` adds to both nodes."""
+    def cluster_file(self, patience: int = 18, **more: Any) -> Path:
+        """Write the cluster file: nodes may take `patience` times as long as usual; `more` are
+        further sections, `node` adds to both nodes.
+        """
         per_node = more.pop("node", {})
         usual = {"address": "127.0.0.1", "slots": 2, "rdma": 1, "interface": "eth1"}
         nodes = [
@@ -166,8 +168,8 @@ class RdmaLab:
             "identity": str(self.folder / "id"),
             "known_hosts": str(self.folder / "known_hosts"),
             "config": "none",
-            "connect_limit": 180,
-            "patience": 10,
+            "connect_limit": 10 * patience,
+            "patience": patience,
         }
         content = {"cluster": "rxe", "nodes": nodes, "ssh": access, "network": "10.9.0.0/24"}
         file = self.folder / "cluster.yaml"

@@ -120,3 +120,18 @@ def test_what_cannot_have_been_taken_makes_no_room(total):
     window.take(total, 0.1)
 
     assert window.room == 0
+
+
+@pytest.mark.parametrize("kept", [b"", b'{"seq":0,"at":1.0,"kind":"starti', bytes(300)])
+def test_a_console_hears_of_a_crash_that_took_events_which_it_has_already(folder, kept):
+    (folder / "starter.pid").unlink()
+    (folder / "events").write_bytes(kept)
+
+    for _ in range(2):  # who closes the job for the node, and who comes later
+        one, rows = NodeFollower(folder, 7), []
+        one.take(b'{"watch": {}}')
+        while not one.done:
+            frames = one.round(time.monotonic())
+            rows += [json.loads(frame) for frame in frames if b'"seq"' in frame]
+        assert [row["kind"] for row in rows] == ["gone", "closed"]
+        assert all(row["seq"] > 7 for row in rows)

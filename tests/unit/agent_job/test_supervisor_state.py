@@ -103,3 +103,23 @@ def test_a_supervisor_that_ended_with_its_kernel_tells_that_the_machine_was_rest
 
     assert said.restarted == (boot == "other")
     assert ("restarted" in said.text) == said.restarted
+
+
+@pytest.mark.parametrize(("written", "restarted"), [(1e9, True), (None, False)])
+def test_a_crash_that_took_all_events_is_told_by_the_age_of_the_plan(folder, written, restarted):
+    for name in ("events", "supervisor.pid", "plan.json"):
+        (folder / name).touch()
+    if written is not None:
+        os.utime(folder / "plan.json", (written, written))
+
+    assert describe_lost_supervisor(folder, []).restarted == restarted
+
+
+@pytest.mark.parametrize("kept", [b"", bytes(16)])
+def test_a_supervisor_whose_note_was_lost_in_the_crash_was_restarted_too(folder, kept):
+    (folder / "events").touch()
+    (folder / "supervisor.pid").write_bytes(kept)
+
+    assert describe_lost_supervisor(
+        folder, [{"kind": "ready", "at": 1.0, "boot": "other"}]
+    ).restarted

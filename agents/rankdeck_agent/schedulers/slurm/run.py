@@ -352,7 +352,7 @@ class Run:
         events = all_events(folder / "events")
         self.track: Track = restore_track(events)
         self.closed = is_closed(folder / "events")
-        self._journal = Journal(folder / "events")
+        self._journal = Journal(folder / "events", successor=bool(events))
         self._marks = Marks(folder.path)
         found = attached_settings(folder)
         self._output = None if found is None else OutputCopy(folder, found)
