@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from tests.support.polling import wait_until
 from tests.support.rdma_lab import RdmaLab
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400), pytest.mark.left_out]
@@ -17,11 +18,12 @@ BOTH_WAYS = [("rxe1", "rxe2"), ("rxe2", "rxe1")]
 
 
 @contextmanager
-def accepting(lab: RdmaLab, *words: str) -> Iterator["subprocess.Popen[str]"]:
+def accepting(lab: RdmaLab, *words: str, patience: int = 18) -> Iterator["subprocess.Popen[str]"]:
     """A running `accept` of the pair; an emulated node always looks busy."""
     usual = ("accept", "--json", "--include-busy", "rxe[1-2]")
+    file = str(lab.cluster_file(patience))
     with subprocess.Popen(
-        [sys.executable, "-m", "rankdeck", "-c", str(lab.cluster_file()), *usual, *words],
+        [sys.executable, "-m", "rankdeck", "-c", file, *usual, *words],
         env={**os.environ, **lab.environment()},
         stdout=subprocess.PIPE,
         text=True,
@@ -65,4 +67,27 @@ def test_a_node_that_sends_at_a_fraction_of_its_rate_is_named(rdma_lab: RdmaLab)
     # The other direction may be called unsteady: the machines share the processor with others.
     slow = [one for one in run["verdicts"] if (one["kind"], one["answer"]) == ("pair", "slow")]
     assert [one["subject"] for one in slow] == ["rxe2→rxe1"], run["verdicts"]
+    assert not run["accepted"]
+
+
+def test_a_cable_that_is_pulled_out_in_the_middle_of_a_measurement_is_named(
+    rdma_lab: RdmaLab,
+) -> None:
+    cable = rdma_lab.machines["rxe2"]
+    before = rdma_lab.sent_packets()
+    words = ("--only", "pairs", "--seconds", "8", "--recipe", "ib_write_bw")
+    try:
+        # Soft-RoCE sends again for ever and says nothing: only the time tells that it hangs.
+        with accepting(rdma_lab, *words, patience=3) as process:
+            wait_until(lambda: rdma_lab.sent_packets() > before + 100, LIMIT)
+            cable.connect_link(up=False)
+            run = outcome(process)
+    finally:
+        cable.connect_link(up=True)
+        for node in rdma_lab.nodes:
+            rdma_lab.run(node, "while pgrep ib_write_bw; do sleep 1; done", 600)
+
+    (pair,) = (one for one in run["verdicts"] if one["kind"] == "pair")
+    assert (pair["answer"], pair["ends"]) == ("failed", ["rxe1", "rxe2"])
+    assert "rxe2: " in pair["sentence"] and "RDMA port rxe0/1 is down" in pair["sentence"]
     assert not run["accepted"]
