@@ -349,6 +349,15 @@ def test_a_run_without_end_gives_its_last_whole_report() -> None:
     assert values("ib_write_bw", perftest(rows[0], rows[1].replace("65", "75"), ends="")) == [None]
 
 
+def test_a_latency_of_which_nothing_came_back_in_time_says_so() -> None:
+    head = " #bytes        #iterations       t_avg[usec]    tps average\n"
+    text = f"{RULE}RDMA_Read Latency Test\n{RULE}{head} 2 40 inf 0.00\n{RULE}"
+    (one,) = read("ib_read_lat", text)
+
+    assert (one.value, one.status) == (None, Outcome.NOT_MEASURED)
+    assert one.text == "the row says inf, nothing was counted: measure again on an idle node"
+
+
 def test_what_perftest_itself_calls_too_slow_or_broken_is_a_failure() -> None:
     row = "65536 5000 0.00 92.5 0.1"
 

@@ -339,6 +339,8 @@ _BANDWIDTH = {
 }
 """Column -> Gb/s in one of its unit: perftest's MB is 2^20, and since 2022 it says so."""
 _LATENCY = ("t_typical[usec]", "t_avg[usec]")
+_NO_NUMBER = re.compile(r"-?(inf|nan)\Z")
+_AGAIN = "measure again on an idle node"
 _STATUS = re.compile(r"Failed status(?: |-[^()\n]{0,80}\()(\d{1,3})\)?:")
 """Since 2025 the name comes first; `ibv_rc_pingpong` has no colon there."""
 _MEANS = {
@@ -529,6 +531,9 @@ def _of_row(text: str, table: list[Row], unit: str) -> OutputReading:
     levels = {row.cell("#sl"): row for row in table if row.cell("#bytes") == last.cell("#bytes")}
     each = [_latency(last)] if unit == "us" else list(map(_bandwidth, levels.values()))
     value = None if None in each else sum(one or 0.0 for one in each)
+    if value is None and (odd := next((one for one in last.cells if _NO_NUMBER.match(one)), "")):
+        # In a run by time nothing came back between its warm-up and its end.
+        return replace(base, text=f"the row says {odd}, nothing was counted: {_AGAIN}")
     if value is None:
         known = set(_LATENCY if unit == "us" else _BANDWIDTH).intersection(last.header)
         why = (
@@ -543,7 +548,7 @@ def _of_row(text: str, table: list[Row], unit: str) -> OutputReading:
             if _UNTIMED in text
             else "the row says 0"
         )
-        return replace(base, text=f"{why}: measure again on an idle node")
+        return replace(base, text=f"{why}: {_AGAIN}")
     lost = sum(1 for row in table if (_latency(row) if unit == "us" else _bandwidth(row)) == 0)
     notes = (
         "both directions together" if _BOTH_WAYS.search(text) else "",
