@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rankdeck.model.cluster import Cluster
+from rankdeck.model.job import UNTAGGED_WAIT
 from rankdeck.schedulers.kubernetes.attach import kubernetes_attach_plan
-from rankdeck.schedulers.kubernetes.keeper import UNMARKED_LIMIT
 from rankdeck.schedulers.kubernetes.node import Condition, DeviceCount, KubernetesNode
 from rankdeck.schedulers.kubernetes.values import KubernetesJob
 from rankdeck.ui.screens.job import JobScreen
@@ -104,7 +104,7 @@ async def test_the_launcher_of_an_mpijob_is_shown_if_no_rank_can_be_told_apart()
         await shows(app, pilot, "pi is about 3.14")
         app.push_screen(JobScreen(tagged.job))
         await shows(app, pilot, "step 1")
-        await asyncio.sleep(UNMARKED_LIMIT + 0.5)
+        await asyncio.sleep(UNTAGGED_WAIT + 0.5)
         await lacks(app, pilot, "a word of mpirun")
 
 

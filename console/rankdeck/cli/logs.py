@@ -26,12 +26,11 @@ from rankdeck.logs.compare import (
 )
 from rankdeck.logs.view import MergedLog, choose_ranks
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import Chunk, Followed, Job, State
+from rankdeck.model.job import UNTAGGED_WAIT, Chunk, Followed, Job, State
 from rankdeck.model.job_events import Lost, NodeEvent, NotStarted
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.job_news import abort_countdown, news_between
-from rankdeck.schedulers.kubernetes.keeper import UNMARKED_LIMIT, is_untagged
 from rankdeck.session import Session
 from rankdeck.state.kept_lines import SHOWN, Block, Entry
 from rankdeck.state.lines import Line, RankLog, line_of
@@ -237,7 +236,7 @@ class LauncherLines:
     """
 
     def __init__(self, job: Job, show: Print) -> None:
-        self._show, self._waits = show, is_untagged(job.plan)
+        self._show, self._waits = show, job.plan.untagged
         self._held: list[tuple[str, Line]] = []
         self._since: float | None = None
         """When the first line was held back (monotonic seconds); None while none is."""
@@ -264,8 +263,8 @@ class LauncherLines:
         show_plain_text(rank, lines)
 
     def look(self) -> None:
-        """Show what is held back if no rank has spoken for UNMARKED_LIMIT seconds."""
-        if self._since is not None and time.monotonic() - self._since > UNMARKED_LIMIT:
+        """Show what is held back if no rank has spoken for UNTAGGED_WAIT seconds."""
+        if self._since is not None and time.monotonic() - self._since > UNTAGGED_WAIT:
             self.finish()
 
     def before(self, then: Callable[[], None]) -> Callable[[], None]:

@@ -270,6 +270,11 @@ class Plan:
     not answer may have ranks of it too.
     """
 
+    untagged: bool = False
+    """All ranks write into their launcher's output: they can be told apart
+    only if somebody started it with `--tag-output`.
+    """
+
     @property
     def part_of(self) -> str:
         """The acceptance run or scaling study that this job measures for; "" for any other."""
@@ -292,6 +297,10 @@ class Plan:
         return self.nodes[0].node if self.nodes and self.nodes[0].elsewhere else node
 
 
+UNTAGGED_WAIT = 3.0
+"""Seconds for a rank of an untagged job to be heard before its
+launcher's output is shown in its place.
+"""
 LONG_PAUSE = 10.0
 """Seconds without output after which a rank has paused, not only written slowly."""
 

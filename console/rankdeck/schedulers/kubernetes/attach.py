@@ -38,6 +38,7 @@ def kubernetes_attach_plan(cluster: Cluster, found: KubernetesJob) -> Plan:
     count = found.pods * each
     seconds = note.get("grace")
     grace = min(float(seconds), _LONGEST_GRACE) if is_number(seconds) and seconds >= 0 else _GRACE
+    untagged = found.kind == "MPIJob" and not found.ours
     settings = {
         "name": found.name,
         "kind": found.kind,
@@ -46,7 +47,7 @@ def kubernetes_attach_plan(cluster: Cluster, found: KubernetesJob) -> Plan:
         "wanted": found.pods,
         "each": each,
         "ranks": count,
-        "form": "openmpi" if found.kind == "MPIJob" and not found.ours else "rankdeck",
+        "form": "openmpi" if untagged else "rankdeck",
         "ours": bool(found.ours),
         "parts": found.parts,
         "grace": grace,
@@ -63,4 +64,5 @@ def kubernetes_attach_plan(cluster: Cluster, found: KubernetesJob) -> Plan:
         grace=grace,
         abort=Abort(enabled=False),
         owner="" if found.ours else found.whose,
+        untagged=untagged,
     )

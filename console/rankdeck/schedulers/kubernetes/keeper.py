@@ -53,16 +53,3 @@ def kubernetes_keeper_settings(plan: Plan) -> Mapping[str, Any]:
         return read_table(files[0].text.encode()) if files else {}
     except ValueError:  # a plan that was read back from a host
         return {}
-
-
-UNMARKED_LIMIT = 3.0
-"""Seconds for a rank of such a job to be heard before its
-launcher's output is shown in its place.
-"""
-
-
-def is_untagged(plan: Plan) -> bool:
-    """Whether ranks of the job can be told apart only if its launcher
-    was started with `--tag-output`.
-    """
-    return kubernetes_keeper_settings(plan).get("form") == "openmpi"

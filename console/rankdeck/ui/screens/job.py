@@ -12,10 +12,9 @@ from textual.widget import Widget
 from rankdeck.config.files import expand_path
 from rankdeck.errors import UnknownJobError
 from rankdeck.logs.view import EVENT, choose_ranks, pick_troubles
-from rankdeck.model.job import Job
+from rankdeck.model.job import UNTAGGED_WAIT, Job
 from rankdeck.model.safe_text import printable_line
 from rankdeck.rules.progress import last_run
-from rankdeck.schedulers.kubernetes.keeper import UNMARKED_LIMIT, is_untagged
 from rankdeck.ui import formatting
 from rankdeck.ui.actions import OnScreen, next_choice
 from rankdeck.ui.job_figures import JobFigures
@@ -77,7 +76,7 @@ class JobScreen(LogSearchScreen):
         self.now = self.wall
         self.main = self.wall.widget
         self._turning = False
-        self._unmarked_at: float | None = None
+        self._untagged_since: float | None = None
         """Since when a rank is waited for whose output is marked (monotonic); inf: no longer."""
         self.view.display = self.table.display = False
 
@@ -105,7 +104,7 @@ class JobScreen(LogSearchScreen):
         self.head.show(self._head_lines(job, before), self.now.note(job))
         self.key_bar.about(self.now.name)
         self._show_strip(job)
-        self._show_launcher_of_unmarked(job)
+        self._show_launcher_of_untagged(job)
         self.now.show(job)
         self._work_on()
 
@@ -119,15 +118,15 @@ class JobScreen(LogSearchScreen):
             job, glyphs, size, before, lambda room: self.figures.lines(job, fleet, room, glyphs)
         )
 
-    def _show_launcher_of_unmarked(self, job: Job) -> None:
+    def _show_launcher_of_untagged(self, job: Job) -> None:
         """Show the launcher's output, once, if no rank of the job can be
         told apart: its mpirun marks none.
         """
-        if self._unmarked_at is None:
-            self._unmarked_at = time.monotonic() if is_untagged(job.plan) else float("inf")
-        late = time.monotonic() - self._unmarked_at > UNMARKED_LIMIT
+        if self._untagged_since is None:
+            self._untagged_since = time.monotonic() if job.plan.untagged else float("inf")
+        late = time.monotonic() - self._untagged_since > UNTAGGED_WAIT
         if late and self.now is self.wall and not any(rank.lines for rank in job.ranks):
-            self._unmarked_at = float("inf")
+            self._untagged_since = float("inf")
             self.say("its ranks cannot be told apart (mpirun without --tag-output)", "dim")
             self.zoom(LAUNCHER)
 
