@@ -190,6 +190,18 @@ def test_up_again_keeps_what_runs_and_replaces_what_died(demo: Path) -> None:
     assert cluster.demo_status().running
 
 
+def test_nodes_of_another_installation_are_started_anew(demo: Path) -> None:
+    before = {node.name: node.pid for node in cluster.demo_status().nodes}
+    record = demo / "nodes/koishi/running.json"
+    record.write_text(record.read_text().replace(sys.prefix, "/another"))
+
+    cluster.start_demo()
+
+    after = {node.name: node.pid for node in cluster.demo_status().nodes}
+    assert not set(before.values()) & set(after.values())
+    assert after.keys() == before.keys()
+
+
 def test_down_leaves_no_process_and_can_be_said_twice(demo: Path) -> None:
     assert cluster.stop_demo() is True
 

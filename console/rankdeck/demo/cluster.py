@@ -115,6 +115,8 @@ class ProcessRecord:
     """How the node is isolated: "root", "user", or "" for not at all."""
     why: str = ""
     """Why it is not isolated better."""
+    python: str = ""
+    """Where the Python that started it is installed (`sys.prefix`): the node may see no other."""
 
     def write(self, path: Path) -> None:
         """Write the record atomically."""
@@ -293,11 +295,15 @@ class DemoStatus:
 def start_demo(faults: Sequence[str] = ()) -> Path:
     """Start the nodes that do not run yet; returns the cluster file. Raises DemoError.
 
+    Nodes that another installation has started may not see this one: they are ended first.
     `faults` are as for `simulate:` in a cluster file, such as `gpu:hot@NODE`.
     """
     layout = _layout()
     with _alone(layout):
         make_folders(layout)
+        live = [record for name in NODES if (record := _alive(layout, name))]
+        if any(record.python != sys.prefix for record in live):
+            _end(layout, live)
         _start(layout, [name for name in NODES if not _alive(layout, name)])
         ports = {node.name: node.port for node in demo_status().nodes}
         write_cluster(layout, ports, faults)
@@ -311,9 +317,13 @@ def stop_demo() -> bool:
         return False
     with _alone(layout):
         records = [record for name in NODES if (record := _alive(layout, name))]
-        if not end_all(records, (MARKER, str(layout.root)), _END_LIMIT):
-            raise DemoError("some processes of the demo cluster do not end; see `ps`")
+        _end(layout, records)
     return bool(records)
+
+
+def _end(layout: DemoFolders, records: Sequence[ProcessRecord]) -> None:
+    if not end_all(records, (MARKER, str(layout.root)), _END_LIMIT):
+        raise DemoError("some processes of the demo cluster do not end; see `ps`")
 
 
 def demo_status() -> DemoStatus:

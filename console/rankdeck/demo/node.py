@@ -112,7 +112,8 @@ def main() -> int:
     for way in (*ways, ""):
         pid, answer = _attempt(layout, name, port, way)
         if pid and "port" in answer:
-            record = ProcessRecord(pid, start_time(pid) or 0, int(answer["port"]), way, why)
+            start, port = start_time(pid) or 0, int(answer["port"])
+            record = ProcessRecord(pid, start, port, way, why, sys.prefix)
             record.write(layout.record(name))
             return 0
         if "error" not in answer:
