@@ -131,6 +131,14 @@ def test_where_all_ranks_only_lost_each_other_nobody_is_accused() -> None:
     assert (found.sure, len(found.between), found.decides) == (None, 3, NETWORK)
 
 
+def test_where_all_ranks_look_alike_the_one_that_most_name_is_accused() -> None:
+    line = "Detected mismatch between collectives on ranks. Rank {} is running collective: A, but Rank {} is running collective: B"
+    ends = [rank(n, 10.0 + n / 10, 1, said=(line.format(n, 4 if n != 4 else 0),)) for n in range(8)]
+    found = weighed(*ends)
+
+    assert (found.between, found.sure is None) == ((), False)
+
+
 def test_what_would_decide_is_told() -> None:
     quiet = weighed(rank(1, 10.0, 1), rank(2, 10.003, 1))
     killed = weighed(rank(1, 10.0, signal=9), rank(2, 10.003, signal=9))

@@ -5,7 +5,13 @@ import re
 import pytest
 
 from rankdeck.rules.message_table import MESSAGES, STATUSES, Message, MessageKind
-from rankdeck.rules.messages import explain_end, kinds_of, use_rows
+from rankdeck.rules.messages import (
+    SURE_OF_GENERAL,
+    SURE_OF_SPECIAL,
+    explain_end,
+    kinds_of,
+    use_rows,
+)
 from tests.support.cases import each
 from tests.support.effort import effort
 
@@ -551,6 +557,13 @@ def test_a_message_is_put_into_plain_words(line: str, means: tuple[str, str]) ->
 @each([case for case in SAID.items() if case[0] not in WARNINGS])
 def test_a_message_tells_who_failed(line: str, means: tuple[str, str]) -> None:
     assert kinds_of(["step 1", line]) == ((means[1], line.strip()),)
+
+
+def test_how_sure_it_is_what_a_line_means_depends_on_how_special_its_row_is() -> None:
+    own, code = explain_end(["EADDRINUSE", "[rank3]: KeyError: 'x'"])
+
+    assert (own.sure, code.sure) == (SURE_OF_SPECIAL, SURE_OF_GENERAL)
+    assert explain_end(["step 7"], 139)[0].sure is None
 
 
 @each(WARNINGS)

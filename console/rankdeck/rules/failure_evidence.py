@@ -67,13 +67,13 @@ class FailureEvidence:
 def gather_evidence(cause: Cause) -> FailureEvidence:
     """Who may be to blame besides the chosen one, and the evidence about each."""
     pool, more = _pool(cause), set[Sign]()
-    chosen, ranks = pool[0], cause.view.ranks
+    chosen, ranks, seen = pool[0], cause.view.ranks, _witnesses(cause.view)
     if len(ranks) > MANY and all(_likeness(m) == _likeness(chosen) for m in ranks):
-        # Of ranks that all only lost each other none is to blame for the rest.
-        pool, more = (pool if _is_victim(chosen) else pool[:1]), {Sign.EVERYBODY}
+        # Of ranks that all only lost each other none is to blame, unless most name it.
+        blamed = not _is_victim(chosen) or Sign.BY_MOST in _of_others(chosen, cause.view, seen)
+        pool, more = (pool[:1] if blamed else pool), {Sign.EVERYBODY}
     elif twins := [m for m in pool[1:] if _is_twin(m, chosen)]:
         pool, more = [m for m in pool if m not in twins], {Sign.TWINS}
-    seen = _witnesses(cause.view)
     signs = [{*_signs(m, pool, cause), *_of_others(m, cause.view, seen)} for m in pool]
     signs[0] |= more
     candidates = tuple(

@@ -185,6 +185,11 @@ def _says_alone(lines: Iterable[str]) -> bool:
     return any(_compile_long(ALONE).search(line) for line in short)
 
 
+SURE_OF_SPECIAL, SURE_OF_GENERAL = 0.89, 0.75
+"""How sure what a line means is. Of 222 lines of public outputs that no row was made for, 190 were
+explained by a special row, 184 rightly, and 32 by a general one, 29 rightly: told is the lower end
+of Wilson's interval, and below 90 %.
+"""
 MOST = 4
 """Most explanations of one failure: more would hide the first."""
 _OURS = tuple(row.pattern for row in MESSAGES)
@@ -212,13 +217,20 @@ def explain_end(lines: Iterable[str], status: int | None = None) -> tuple[Explai
         warning = is_warning(line)
         if not warning or row.warned:
             place = 3 if row.kind in OF_OTHERS else 2 if row.general else 1 if warning else 0
-            found[place].setdefault(row.means, Explained(row.means, row.remedy, line))
+            told = Explained(row.means, row.remedy, line, _sure_of(row))
+            found[place].setdefault(row.means, told)
     if status in STATUSES:
         means, remedy = STATUSES[status]
         place = 3 if status in STATUSES_OF_OTHERS else 2
         if not any(means in group for group in found):
             found[place][means] = Explained(means, remedy)
     return tuple(one for group in found for one in group.values())[:MOST]
+
+
+def _sure_of(row: Message) -> float | None:
+    if any(row is own for _, own in _of_user):
+        return None
+    return SURE_OF_GENERAL if row.general else SURE_OF_SPECIAL
 
 
 def message_rows(lines: Iterable[str]) -> tuple[tuple[Message, str], ...]:
