@@ -462,6 +462,12 @@ FOUND = {
     "FATAL:   exec /opt/app failed: exec format error": ("not for this CPU", "start"),
     "ERROR  : Failed to create user namespace: user namespace disabled": ("does not start on that node", "start"),
     "container main: OOMKilled": ("killed a process: out of memory", "host"),
+    "torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([3, 5])": ("its part of the checkpoint", "peer"),
+    "ADIO_OPEN(246): open failed on a remote node": ("another rank could not open", "peer"),
+    "Abort(872542) on node 2 (rank 2 in comm 0): Fatal error in PMPI_File_open: File does not exist, error stack:": ("file is missing", "own"),
+    "EOFError: Compressed file ended before the end-of-stream marker was reached": ("cut short", "host"),
+    "RuntimeError: DeepEP error: CPU recv timeout": ("timed out waiting", "timeout"),
+    "PMIx_Init failed for the following reason:": ("finds no launcher", "start"),
     # behind what launchers and loggers put before a line
     "3: KeyError: 'weights'": ("Python program", "own"),
     "n1: [rank3]: KeyError: 'weights'": ("Python program", "own"),

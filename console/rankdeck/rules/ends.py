@@ -129,6 +129,7 @@ _EXCEPTION = re.compile(
 )
 _CHAINED = re.compile(
     r"During handling of the above exception, another|The above exception was the direct cause"
+    r"|Traceback \(most recent call last\): \(RANK \d"  # of another rank: torch.distributed.checkpoint
     r"|(?:[Ss]ee|[Cc]heck) (?:the )?(?:root cause|stack trace|traceback|error|logs?)\b.{0,20}\b(?:above|for root cause)"
 )
 """Says that the exception after it, or on its line, follows from the one before."""

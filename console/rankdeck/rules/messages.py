@@ -48,6 +48,7 @@ _RANKS = (
     rf"\bsame param in process {_NUMBER}",
     rf"\bretrieving ncclUniqueId from \[{_NUMBER}\]",
     rf"\bfrom remote rank \[{_NUMBER}\]",
+    r"\bCheckpointException ranks:dict_keys\(\[(\d[\d, ]*)\]",
     rf"/job:\w{{1,60}}/replica:\d{{1,9}}/task:{_NUMBER}",
 )
 _ROOT_CAUSE = re.compile(r"\bRoot Cause \(first observed failure\)")
