@@ -589,6 +589,14 @@ FIRST_OF_ALL = {
         case(*(rank(n, 605.0 + n / 9, 1, said=("retrieving ncclUniqueId from [0] via c10d key-value store by key '0', but store->get('0') got error: wait timeout after 600000ms",)) for n in range(1, 8)), ending=PLAIN),
         0,
     ),
+    "a rank that ended well long after all others had given up, and slept as they did": (
+        case(
+            *(rank(n, 10.0, 1, said=(WAITED,), doing="hrtimer_nanosleep") for n in range(1, 8)),
+            rank(0, 99.0, 0, doing="hrtimer_nanosleep"),
+            ending=PLAIN,
+        ),
+        0,
+    ),
     "a rank without memory on its GPU, after those that NCCL's proxy told": (
         case(
             *(rank(n, 10.0, 1, said=("Traceback (most recent call last):", "DistBackendError: NCCL error in: x.hpp:1, internal error, NCCL version 2.26.2", "Socket recv failed while polling for opId=0x55a5")) for n in (0, 1, 2)),
