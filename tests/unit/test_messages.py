@@ -468,6 +468,11 @@ FOUND = {
     "EOFError: Compressed file ended before the end-of-stream marker was reached": ("cut short", "host"),
     "RuntimeError: DeepEP error: CPU recv timeout": ("timed out waiting", "timeout"),
     "PMIx_Init failed for the following reason:": ("finds no launcher", "start"),
+    "[n1:1] A request was made to bind to that would result in binding more": ("bound to cores", "start"),
+    "processes than cpus on a resource:": ("bound to cores", "start"),
+    "status = StatusCode.DEADLINE_EXCEEDED": ("timed out waiting", "timeout"),
+    "status = StatusCode.UNAVAILABLE": ("went away", "peer"),
+    "distributed.comm.core.CommClosedError: in <TCP (closed) local=tcp://n2:1 remote=tcp://n1:2>: Stream is closed": ("went away", "peer"),
     # behind what launchers and loggers put before a line
     "3: KeyError: 'weights'": ("Python program", "own"),
     "n1: [rank3]: KeyError: 'weights'": ("Python program", "own"),
