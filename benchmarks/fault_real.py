@@ -194,7 +194,7 @@ WORLD.Barrier()
 """
 MPI_WAITS = (
     _waits("ring", _RING, DEADLOCK),
-    _waits("reduce_alltoall", _REDUCE, Answer(what="nobody", word="wait for each other|match")),
+    _waits("reduce_alltoall", _REDUCE, _rank(3, "wait for each other|match")),
     _waits("two_roots", _ROOTS, Answer(what="nobody", word="wait for each other|match")),
     _waits("fifo", _FIFO, _rank(2, "open|results|fifo|pipe")),
     _waits("flock", _LOCK, _rank(4, "flock|lock")),

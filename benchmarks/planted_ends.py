@@ -7,6 +7,7 @@ A name always gives the same timeline.
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import floor
 from random import Random
 
 from rankdeck.rules.ends import LAUNCHER_ENDINGS, End
@@ -327,9 +328,11 @@ def _launcher_words(w: _World) -> list[End]:
     if w.launcher == "openmpi5" and w.rng.random() < 0.7:
         line = f"   Process name: [prterun-n1-7@1,{first.rank}]"
         return [End(what="launcher", name="mpirun", node="n1", code=1, at=end, lines=(line,))]
-    if w.launcher == "slurm" and w.rng.random() < 0.7:
+    if w.launcher == "slurm":
         line = f"srun: error: {w.node_of(first.rank)}: task {first.rank}: Exited with exit code 1"
-        return [End(what="launcher", name="srun", node="n1", code=1, at=end, lines=(line,))]
+        said = (line,) if w.rng.random() < 0.7 else ()
+        # Slurm tells how the job as a whole ended, at a whole second.
+        return [End(what="launcher", name="sbatch", node="n1", code=1, at=floor(end), lines=said)]
     return _torchruns(w, failed, end) if w.launcher == "torchrun" else []
 
 

@@ -12,7 +12,7 @@ from rankdeck.model.job import Explained, Stall
 from rankdeck.rules.certainty import BAR, HIGHEST, Sign, rivals_of, share_blame, tell_share
 from rankdeck.rules.certainty_table import WEIGHTS
 from rankdeck.rules.deadlock import OF_DEADLOCK
-from rankdeck.rules.failure_evidence import CLOCKS, KERNEL, WORDS, weigh_failure
+from rankdeck.rules.failure_evidence import CLOCKS, KERNEL, NETWORK, WORDS, weigh_failure
 from rankdeck.rules.root_cause import find_cause
 from rankdeck.rules.stall_evidence import weigh_stalls
 from tests.unit.test_root_cause import LOST_PEER, OPENMPI, PLAIN, case, rank
@@ -120,6 +120,23 @@ def test_evidence_that_contradicts_itself_is_undecided() -> None:
     ends = [rank(n, 10.0 + n / 1000, 14) for n in range(8)]
 
     assert len(between(*ends[:5], rank(5, 10.2, signal=15), ending=OPENMPI)) > 1
+
+
+def test_where_all_ranks_only_lost_each_other_nobody_is_accused() -> None:
+    """A switch that fails: the first to say so is no more to blame than the others."""
+    gave_up = ("ib_mlx5_log.c:143  Transport retry count exceeded on mlx5_0:1/RoCE (synd 0x15)",)
+    ends = [rank(n, 10.0 + n / 10, signal=6, said=gave_up, node=f"n{n % 2 + 1}") for n in range(8)]
+    found = weighed(*ends)
+
+    assert (found.sure, len(found.between), found.decides) == (None, 3, NETWORK)
+
+
+def test_where_all_ranks_look_alike_the_one_that_most_name_is_accused() -> None:
+    line = "Detected mismatch between collectives on ranks. Rank {} is running collective: A, but Rank {} is running collective: B"
+    ends = [rank(n, 10.0 + n / 10, 1, said=(line.format(n, 4 if n != 4 else 0),)) for n in range(8)]
+    found = weighed(*ends)
+
+    assert (found.between, found.sure is None) == ((), False)
 
 
 def test_what_would_decide_is_told() -> None:

@@ -69,6 +69,21 @@ CHAINS = {
         Role.PEER,
         "Connection closed by peer",
     ),
+    "PyTorch's watchdog ended it while others did not come": (
+        ("terminate called after throwing an instance of 'c10::DistBackendError'", "  what():  [PG 0 Rank 3] failure detected by watchdog at work sequence id: 7"),
+        Role.TIMEOUT,
+        "failure detected by watchdog",
+    ),
+    "PyTorch's watchdog tells an error of its own": (
+        ("[PG 0 Rank 3] failure detected by watchdog at work sequence id: 7", "  what():  CUDA error: an illegal memory access was encountered"),
+        Role.CAUSE,
+        "illegal memory access",
+    ),
+    "PETSc tells that it was told to end": (
+        ("[3]PETSC ERROR: --------------------", "[3]PETSC ERROR: Caught signal number 15 Terminate: Some process has told this process to end", "[3]PETSC ERROR: to get more information on the crash."),
+        Role.TERMINATED,
+        "signal number 15",
+    ),
     "the reason stands below the exception": (
         (NCCL.format("invalid usage"), "ncclInvalidUsage: This", "Last error:", "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 60"),
         Role.CAUSE,
@@ -105,7 +120,18 @@ def test_a_chain_of_exceptions_is_read_whole(said: tuple[str, ...], role: Role, 
 
 
 @each(
-    ["[rank3]: ", "[default3]:[rank3]: ", "[1,3]<stderr>: ", "(RayTrainWorker pid=9, ip=10.0.0.1) "]
+    [
+        "[rank3]: ",
+        "[default3]:[rank3]: ",
+        "[1,3]<stderr>: ",
+        "(RayTrainWorker pid=9, ip=10.0.0.1) ",
+        "3: ",
+        " 3: ",
+        "gpu-n3.lab: [rank3]: ",
+        "10:00:00 ",
+        "2026-11-28T10:00:00.123456789Z stderr F ",
+        "2026-11-28 10:00:00,123 - root - ERROR - ",
+    ]
 )
 def test_marks_of_launchers_hide_no_exception(mark: str) -> None:
     assert meaning(*TRACE, "KeyError: 'x'", mark=mark).why == "it raised KeyError: 'x'"

@@ -5,7 +5,13 @@ import re
 import pytest
 
 from rankdeck.rules.message_table import MESSAGES, STATUSES, Message, MessageKind
-from rankdeck.rules.messages import explain_end, kinds_of, use_rows
+from rankdeck.rules.messages import (
+    SURE_OF_GENERAL,
+    SURE_OF_SPECIAL,
+    explain_end,
+    kinds_of,
+    use_rows,
+)
 from tests.support.cases import each
 from tests.support.effort import effort
 
@@ -294,10 +300,6 @@ FIELD = {
         "host",
     ),
     "RuntimeError: NCCL Error 5: invalid usage": ("called in a wrong way", "own"),
-    "n1:1:1 [0] NCCL WARN NET/OFI Request completed with error. RC: 12. Error: unknown error. Completed length: 0": (
-        "RDMA does not work",
-        "host",
-    ),
     "jax.errors.JaxRuntimeError: DEADLINE_EXCEEDED: Timed out waiting for topology: /job:jax_worker/replica:0/task:3": (
         "did not come",
         "timeout",
@@ -400,7 +402,84 @@ FIELD = {
     "sqlite3.OperationalError: database is locked": ("cannot be locked", "host"),
     "FLEXnet Licensing error:-15,570. System Error: 115": ("licence server", "service"),
 }
-SAID = {**PRINTED, **DOCUMENTED, **FIELD}
+FOUND = {
+    # in the form of outputs that users have reported in public, in our own words and numbers
+    "RuntimeError: CUDA error: out of memory": ("GPU is out of memory", "own"),
+    "RuntimeError: CUDA driver error: out of memory": ("GPU is out of memory", "own"),
+    "RuntimeError: NPU out of memory. Tried to allocate 20.00 MiB": ("GPU is out of memory", "own"),
+    "RuntimeError: DefaultCPUAllocator: not enough memory: you tried to allocate 8589934592 bytes.": ("no memory was left", "host"),
+    "Error: cannot allocate vector of size 7.5 Gb": ("no memory was left", "host"),
+    "torch.AcceleratorError: CUDA error: hardware stack error": ("GPU has a fault", "host"),
+    "Unable to determine the device handle for GPU0000:8D:00.0: Unknown Error": ("GPU has a fault", "host"),
+    "[rank5]: ncclInternalError: Internal check failed.": ("failed inside", "peer"),
+    "n1:7:9 [0] proxy.cc:1143 NCCL WARN Socket recv failed while polling for opId=0x55a51966cc80": ("failed inside", "peer"),
+    "n1:7:9 [1] proxy.cc:1521 NCCL WARN [Proxy Service 3] Failed to execute operation Connect from rank 3, retcode 2": ("failed inside", "peer"),
+    "n1:7:9 [1] NCCL WARN NET/OFI Request 0x7f14cc completed with error. RC: 113. Error: 2 (UNDELIVERABLE)": ("RDMA connection to another", "peer"),
+    "n1:7:9 [1] NCCL WARN NET/OFI Request completed with error. RC: 12. Error: unknown error": ("RDMA connection to another", "peer"),
+    "n1:7:9 [7] create_nccl_ofi_component:459 NCCL WARN NET/OFI Couldn't open AV. RC: -22, ERROR: Invalid argument": ("RDMA does not work", "host"),
+    "[rank3]:[E1105 09:11:02.12 ProcessGroupNCCL.cpp:2271] [PG ID 0 Rank 3] failure detected by watchdog at work sequence id: 4817": ("watchdog ended it", "timeout"),
+    "[rank3]:[F1105 09:11:02.12 ProcessGroupNCCL.cpp:1557] [PG ID 0 Rank 3] Terminating the process after attempting to dump debug info, due to ProcessGroupNCCL watchdog hang.": ("watchdog ended it", "timeout"),
+    "[rank1]:[E614 11:14:03.08 ProcessGroupNCCL.cpp:1319] [PG 0 Rank 1] Failed to get exception dump flag from the global store.Connection reset by peer": ("keeps the rendezvous", "peer"),
+    "RuntimeError: [3] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by key '0', but store->get('0') got error: wait timeout after 600000ms": ("rank 0 did not come", "timeout"),
+    "[rank: 1] Child process with PID 812 terminated with code 1. Forcefully terminating all other processes": ("a rank had failed", "peer"),
+    "[2026-11-28 10:00:00,120] [ERROR] [launch.py:321:sigkill_handler] ['python', 'a.py'] exits with return code = -6": ("a rank had failed", "peer"),
+    "pdsh@head: n3: ssh exited with exit code 1": ("a rank had failed", "peer"),
+    "srun: error: n3: tasks 4-7: Exited with exit code 1": ("a rank had failed", "peer"),
+    "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.": ("a rank had failed", "peer"),
+    "ZeRORuntimeException: The checkpoint being loaded used a DP world size of 16 but the current world size is 8.": ("does not fit the model", "own"),
+    "tensorflow.python.framework.errors_impl.NotFoundError: /data/x.tfrecord; No such file or directory": ("file is missing", "own"),
+    "python: can't open file '/w/train.py': [Errno 2] No such file or directory": ("file is missing", "own"),
+    "Fortran runtime error: Cannot open file 'input.nml': No such file or directory": ("file is missing", "own"),
+    'Exception in thread "main" java.lang.NullPointerException': ("error of its own", "own"),
+    "locale.Error: unsupported locale setting": ("the locale", "start"),
+    "  what():  locale::facet::_S_create_c_locale name not valid": ("the locale", "start"),
+    "E tensorflow/x.cc:249] BaseCollectiveExecutor::StartAbort DEADLINE_EXCEEDED: Deadline Exceeded": ("did not come to an operation", "timeout"),
+    "ERROR:tensorflow:Cluster check alive failed, /job:worker/replica:0/task:2 is down, aborting collectives": ("TensorFlow worker", "peer"),
+    "FailedPreconditionError: Device /job:worker/replica:0/task:1/device:GPU:0 current incarnation doesn't match with one in the group.": ("TensorFlow worker", "peer"),
+    "tensorflow.python.framework.errors_impl.UnknownError: Could not start gRPC server": ("port is taken", "start"),
+    "JaxRuntimeError: UNAVAILABLE: Failed to send RPC to coordination service. Either the leader task was preempted or this task has network issues.": ("task of JAX went away", "peer"),
+    "F1128 10:00:40 rendezvous.cc:127] Termination timeout for `all reduce` of 40 seconds exceeded. Expected 8 threads, but only 7 of them arrived on time.": ("barrier of JAX", "timeout"),
+    "ray.exceptions.LocalRayletDiedError: The task's local raylet died.": ("Ray went away", "peer"),
+    "ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.": ("Ray does not run", "start"),
+    "[4711] signal (15): Terminated": ("told to end", "terminated"),
+    "[3]PETSC ERROR: Caught signal number 15 Terminate: Some process (or the batch system) has told this process to end": ("told to end", "terminated"),
+    "MPIDI_OFI_mpi_init_hook(1382): OFI get address vector map failed": ("libfabric", "start"),
+    "[n1:2:0:2] ib_mlx5_log.c:177  Remote access on mlx5_0:1/IB (synd 0x13 vend 0x88 hw_synd 0/0)": ("UCX lost", "peer"),
+    "ucp_context.c:1060 UCX  ERROR   none of the specified transports are available: dc": ("UCX asks for", "start"),
+    "[n1][[61898,1],0][btl_tcp_endpoint.c:668:mca_btl_tcp_endpoint_recv_connect_ack] received unexpected process identifier [[61898,1],3]": ("answered at the address", "start"),
+    "[n1:mpi_rank_2][handle_mt_peer] Error while reading PMI socket. MPI process died?": ("MVAPICH lost", "peer"),
+    "[n1:12] OPAL ERROR: Unreachable in file ext3x_client.c at line 112": ("finds no launcher", "start"),
+    "[mpiexec@n1] HYDT_bscu_wait_for_completion (bscu_wait.c:76): one of the processes terminated badly; aborting": ("lost its daemon", "peer"),
+    "command terminated with exit code 137": ("lost its daemon", "peer"),
+    "[LightGBM] [Fatal] Socket recv error, Connection reset by peer (code: 104)": ("went away", "peer"),
+    "EI0002: The wait execution of the Notify register times out. Reason: no record from remote rank [2].": ("timed out waiting", "timeout"),
+    "srun: error: task 0 launch failed: Plugin initialization failed": ("could not start a task", "host"),
+    "slurmstepd: error: mpi/pmix_v4: pmixp_coll_ring_reset_if_to: n1 [0]: 0x1: collective timeout seq=0": ("did not start in time", "timeout"),
+    "slurmstepd: error: pyxis:     nvidia-container-cli: ldcache error: process ldconfig failed with error code: 1": ("cannot have the GPUs", "host"),
+    "slurmstepd: error: pyxis:     [ERROR] URL https://registry.lab/token returned error code: 429 Too Many Requests": ("cannot be fetched", "start"),
+    "slurmstepd: error: pyxis: couldn't mkdir /run/pyxis/1000: No such file or directory": ("could not start the container", "start"),
+    "FATAL:   exec /usr/local/bin/train failed: no such file or directory": ("not in the image", "start"),
+    "FATAL:   exec /opt/app failed: exec format error": ("not for this CPU", "start"),
+    "ERROR  : Failed to create user namespace: user namespace disabled": ("does not start on that node", "start"),
+    "container main: OOMKilled": ("killed a process: out of memory", "host"),
+    "torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([3, 5])": ("its part of the checkpoint", "peer"),
+    "ADIO_OPEN(246): open failed on a remote node": ("another rank could not open", "peer"),
+    "Abort(872542) on node 2 (rank 2 in comm 0): Fatal error in PMPI_File_open: File does not exist, error stack:": ("file is missing", "own"),
+    "EOFError: Compressed file ended before the end-of-stream marker was reached": ("cut short", "host"),
+    "RuntimeError: DeepEP error: CPU recv timeout": ("timed out waiting", "timeout"),
+    "PMIx_Init failed for the following reason:": ("finds no launcher", "start"),
+    "[n1:1] A request was made to bind to that would result in binding more": ("bound to cores", "start"),
+    "processes than cpus on a resource:": ("bound to cores", "start"),
+    "status = StatusCode.DEADLINE_EXCEEDED": ("timed out waiting", "timeout"),
+    "status = StatusCode.UNAVAILABLE": ("went away", "peer"),
+    "distributed.comm.core.CommClosedError: in <TCP (closed) local=tcp://n2:1 remote=tcp://n1:2>: Stream is closed": ("went away", "peer"),
+    # behind what launchers and loggers put before a line
+    "3: KeyError: 'weights'": ("Python program", "own"),
+    "n1: [rank3]: KeyError: 'weights'": ("Python program", "own"),
+    "2026-11-28T10:00:00.123456789Z stderr F KeyError: 'weights'": ("Python program", "own"),
+    "2026-11-28 10:00:00,123 - root - ERROR - KeyError: 'weights'": ("Python program", "own"),
+}  # fmt: skip
+SAID = {**PRINTED, **DOCUMENTED, **FIELD, **FOUND}
 UNLIKE_A_REASON = "lib/torch/nn/f.py:12: UserWarning: Failed to initialize NumPy: No module named 'numpy' (Triggered internally)"
 WARNINGS = (
     "WARNING: there are no active ports detected (or Open MPI was unable to use them)",
@@ -409,6 +488,8 @@ WARNINGS = (
     UNLIKE_A_REASON,
     "[W1126 11:00:02.1 socket.cpp:697] [c10d] The IPv6 network addresses of (n0, 29500) cannot be retrieved (gai error: -2 - Name or service not known).",
     "[rank3]:[W1126 11:00:02.1 x.cpp:9] Connection closed by peer [10.0.0.2]:80",
+    "3: [W1126 11:00:02.1 x.cpp:9] Connection closed by peer [10.0.0.2]:80",
+    "n1: [default3]:[rank3]:[W1126 11:00:02.1 x.cpp:9] recvValue failed on SocketImpl(fd=84): failed to recv, got 0 bytes",
     "W1126 03:42:28.657000 7407 torch/distributed/elastic/x.py:9] Sending process 7 closing signal SIGTERM",
     "2026-11-26 11:09:01.1: W tensorflow/stream_executor/dso.cc:64] Could not load libcudnn: cannot open shared object file",
     "2026-11-26 11:09:01,123 - root - WARNING - POST /metrics: [Errno 111] Connection refused",
@@ -464,6 +545,14 @@ ORDINARY = (
     "UCX  WARN  network device 'mlx5_9:1' is not available, please use one or more of: 'eth0'(tcp)",
     "> global batch size 1024 is divisible by micro batch size 4",
     "clock skew 0.001 s",
+    "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768",
+    "ERROR:root:cannot reach statsd at n9:8125, continuing without metrics",
+    "2026-11-28 10:00:00,000 ERROR [prefetch] decode error in img_0001.jpg, skipped",
+    "E0000 00:00:1747830000.123456 7 cuda_dnn.cc:8310] Unable to register cuDNN factory: one has already been registered",
+    "[3]PETSC ERROR: to get more information on the crash.",
+    "Error termination. Backtrace:",
+    "n1:9:9 [0] NCCL INFO comm 0x55d5 rank 3 nranks 8 - Abort COMPLETE",
+    "max abs error = 2.1e-7 (tolerance 1e-5)",
 )
 
 
@@ -479,6 +568,13 @@ def test_a_message_is_put_into_plain_words(line: str, means: tuple[str, str]) ->
 @each([case for case in SAID.items() if case[0] not in WARNINGS])
 def test_a_message_tells_who_failed(line: str, means: tuple[str, str]) -> None:
     assert kinds_of(["step 1", line]) == ((means[1], line.strip()),)
+
+
+def test_how_sure_it_is_what_a_line_means_depends_on_how_special_its_row_is() -> None:
+    own, code = explain_end(["EADDRINUSE", "[rank3]: KeyError: 'x'"])
+
+    assert (own.sure, code.sure) == (SURE_OF_SPECIAL, SURE_OF_GENERAL)
+    assert explain_end(["step 7"], 139)[0].sure is None
 
 
 @each(WARNINGS)

@@ -20,6 +20,10 @@ RANKS = {
     # printed by torch 2.13
     "RuntimeError: [Rank 0]: Ranks 2, 5 failed to pass monitoredBarrier in 3000 ms": (2, 5),
     "[rank0]: RuntimeError: [Rank 0]: Rank 1 failed to pass monitoredBarrier in 3000 ms": (1,),
+    # in the form of torch 2.9 and of Ascend's torch
+    "CheckpointException: CheckpointException ranks:dict_keys([3, 5])": (3, 5),
+    "[4] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store": (0,),
+    "EI0002: The Notify register times out. Reason: no Notify record from remote rank [2].": (2,),
     # from the documentation of Intel MPI, MPICH and Slurm
     "=   RANK 3 PID 17313 RUNNING AT n2": (3,),
     "MPIDI_CH3I_Progress(1): Communication error with rank 7": (7,),

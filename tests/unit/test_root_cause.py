@@ -428,6 +428,10 @@ def mpirun(*said: str) -> End:
     return launcher("n1", 10.9, said, name="mpirun", code=1)
 
 
+PARTED = (
+    "Traceback (most recent call last):", "CheckpointException: CheckpointException ranks:dict_keys([3])",
+    "Traceback (most recent call last): (RANK 3)", "OSError: [Errno 28] No space left on device: '/ckpt/__3_0'",
+)  # fmt: skip
 FIRST_OF_ALL = {
     "a clean-up that fails after the launcher told it to end, on the same node and on another": (
         case(
@@ -561,6 +565,45 @@ FIRST_OF_ALL = {
     "tasks of JAX name the one that died, which left no word": (
         case(*(rank(n, 10.0, signal=6, said=JAX) for n in (0, 1, 3)), rank(2, 10.4, 0), ending=PLAIN, world=4),
         2,
+    ),
+    "ranks that repeat what one of them raised at its checkpoint": (
+        case(*(rank(n, 10.0 + n / 50, 1, said=PARTED) for n in range(8)), ending=PLAIN),
+        3,
+    ),
+    "ranks that PETSc tells of their end": (
+        case(
+            *(rank(n, 10.0, 59, said=("[1]PETSC ERROR: Caught signal number 15 Terminate: told to end", "[1]PETSC ERROR: to get more information on the crash.")) for n in range(3)),
+            rank(3, 10.01, 59, said=("[3]PETSC ERROR: Caught signal number 11 SEGV: Segmentation Violation",)),
+        ),
+        3,
+    ),
+    "ranks that could not open a file because another could not": (
+        case(
+            *(rank(n, 10.0, 19, said=("Fatal error in PMPI_File_open: Other I/O error , error stack:", "ADIO_OPEN(246): open failed on a remote node")) for n in (0, 1, 3)),
+            rank(2, 10.02, 30, said=("Fatal error in PMPI_File_open: File does not exist, error stack:", "ADIOI_UFS_OPEN(53): File /data/in.nc does not exist")),
+            ending=PLAIN,
+        ),
+        2,
+    ),
+    "a rank that is still loading while the others wait for the id of NCCL's communicator": (
+        case(*(rank(n, 605.0 + n / 9, 1, said=("retrieving ncclUniqueId from [0] via c10d key-value store by key '0', but store->get('0') got error: wait timeout after 600000ms",)) for n in range(1, 8)), ending=PLAIN),
+        0,
+    ),
+    "a rank that ended well long after all others had given up, and slept as they did": (
+        case(
+            *(rank(n, 10.0, 1, said=(WAITED,), doing="hrtimer_nanosleep") for n in range(1, 8)),
+            rank(0, 99.0, 0, doing="hrtimer_nanosleep"),
+            ending=PLAIN,
+        ),
+        0,
+    ),
+    "a rank without memory on its GPU, after those that NCCL's proxy told": (
+        case(
+            *(rank(n, 10.0, 1, said=("Traceback (most recent call last):", "DistBackendError: NCCL error in: x.hpp:1, internal error, NCCL version 2.26.2", "Socket recv failed while polling for opId=0x55a5")) for n in (0, 1, 2)),
+            rank(3, 10.1, 1, said=("Traceback (most recent call last):", "RuntimeError: CUDA error: out of memory")),
+            ending=PLAIN,
+        ),
+        3,
     ),
     "Horovod's victims ended before the rank that lost its data": (
         case(

@@ -271,6 +271,23 @@ def test_a_time_limit_blames_no_rank() -> None:
     assert job.first_failure is not None
     assert (job.first_failure.what, job.first_failure.rank) == ("scheduler", None)
     assert job.first_failure.victims == (0, 1)
+    assert "(how sure: not calibrated)" in job.first_failure.sentence
+
+
+def test_a_rank_that_fails_by_itself_is_told_with_how_sure_that_is() -> None:
+    state = jobs()
+    own = {"kind": "exited", "rank": 1, "code": 3, "signal": None, "last": ["KeyError: 'x'"]}
+    killed = {"kind": "exited", "rank": 0, "code": None, "signal": 9}
+    over = {"kind": "slurm", "state": "FAILED", "over": True, "text": "a task failed"}
+    ended = {"kind": "ended", "name": "sbatch", "code": 3, "signal": None}
+    told(state, *BEGAN, own, killed, over, ended, {"kind": "closed"})
+
+    first = state.job("x-1").first_failure
+
+    assert first is not None
+    assert (first.what, first.rank) == ("rank", 1)
+    assert first.sure is not None
+    assert first.sure >= 0.9
 
 
 def test_a_job_that_others_cancelled_has_no_failure() -> None:

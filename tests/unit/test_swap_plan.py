@@ -133,7 +133,7 @@ def test_what_is_told_of_a_job_is_its_fault() -> None:
     job = failed_job()
     assert fault_in(job) == JobFault(
         kind=FaultKind.FAILED, ranks=(3,), exit_code=3, seconds=8.0,
-        sentence="rank 3 on n2, exit 3",
+        sentence="rank 3 on n2, exit 3 (how sure: not calibrated)",
     )  # fmt: skip
     lost = FirstFailure(what="node", rank=None, node="n2", exit_code=None, signal=None, at=START)
     found = fault_in(failed_job(first_failure=lost))

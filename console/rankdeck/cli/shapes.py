@@ -168,7 +168,10 @@ def _failure_shape(failure: FirstFailure | None) -> Shape | None:
 
 def explained_shape(explained: Iterable[Explained]) -> list[Shape]:
     """What messages mean and what to try."""
-    return [{"means": one.means, "try": one.remedy, "line": one.line} for one in explained]
+    return [
+        {"means": one.means, "try": one.remedy, "line": one.line, "sure": one.sure}
+        for one in explained
+    ]
 
 
 def stall_shape(stall: Stall) -> Shape:

@@ -25,6 +25,8 @@ class Explained:
     """What to try."""
     line: str = ""
     """The line of output that is explained; "" if it is the exit status."""
+    sure: float | None = None
+    """How sure it is that it means this: a share from 0 to 1; None if that is not calibrated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,10 @@ class Stall:
         if self.between:
             return f"{self.text}; it is undecided who of ranks {fold_ranks(self.between)} is to blame: `rankdeck inspect` may tell"
         return self.text if self.sure is None else f"{self.text} ({share_words(self.sure)} sure)"
+
+
+NOT_CALIBRATED = "how sure: not calibrated"
+"""Told where a verdict was not weighed: the word of a scheduler, or too little evidence."""
 
 
 def share_words(share: float) -> str:
@@ -440,6 +446,11 @@ class FirstFailure(FailedPart):
         return how_it_ended(self.exit_code, self.signal)
 
     @property
+    def certainty(self) -> str:
+        """How sure it is who failed first: `94 % sure`, `how sure: not calibrated`."""
+        return NOT_CALIBRATED if self.sure is None else f"{share_words(self.sure)} sure"
+
+    @property
     def sentence(self) -> str:
         """Who failed first and how, in one line."""
         so_far = "" if self.settled else "so far: "
@@ -447,7 +458,7 @@ class FirstFailure(FailedPart):
         after = (
             f"; {len(self.victims)} ended by it: {fold_ranks(self.victims)}" if self.victims else ""
         )
-        sure = "" if self.sure is None else f" ({share_words(self.sure)} sure)"
+        sure = "" if self.between else f" ({self.certainty})"
         decides = f"; it could be decided by {self.decides}" if self.decides else ""
         return f"{so_far}{self.who}, {self.how}{sure}{tied}{decides}{after}"
 

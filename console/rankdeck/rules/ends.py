@@ -15,7 +15,7 @@ from rankdeck.model.job import RESTARTED, WAS_RESTARTED
 from rankdeck.model.rank import how_it_ended, signal_name, signal_of
 from rankdeck.model.safe_text import clean_line
 from rankdeck.rules.message_table import Message, MessageKind
-from rankdeck.rules.messages import is_warning, message_rows, named_ranks
+from rankdeck.rules.messages import bare_message, is_warning, message_rows, named_ranks
 from rankdeck_agent.wire.job_events import ProgramEnd
 
 
@@ -124,17 +124,12 @@ CRASHES = frozenset(
 """Signals that a program causes itself; SIGXCPU and SIGXFSZ by exceeding a limit."""
 ASKED = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 
-_MARK = re.compile(
-    r"\[[\w,. :/-]{1,60}\](?:<std\w{3}>)?:? ?|\([A-Za-z][\w=,. :-]{0,80}\) |(?:ERROR|CRITICAL|FATAL)[:| -]{1,3}"
-    r"|\d{2,4}-\d\d(?:-\d\d)?[ T]\d\d:\d\d:\d\d\S{0,10} "
-)
-"""What launchers and loggers put before a line."""
-_MOST_MARKS = 6
 _EXCEPTION = re.compile(
     r"((?!nccl)[A-Za-z_][\w.]{0,100}(?:Error|Exception|Interrupt|Exit|Failure|Refused|Exceeded|Timeout))(?::|$)"
 )
 _CHAINED = re.compile(
     r"During handling of the above exception, another|The above exception was the direct cause"
+    r"|Traceback \(most recent call last\): \(RANK \d"  # of another rank: torch.distributed.checkpoint
     r"|(?:[Ss]ee|[Cc]heck) (?:the )?(?:root cause|stack trace|traceback|error|logs?)\b.{0,20}\b(?:above|for root cause)"
 )
 """Says that the exception after it, or on its line, follows from the one before."""
@@ -264,16 +259,6 @@ def _beginning(lines: tuple[str, ...]) -> int:
 def _follows(between: Sequence[str]) -> bool:
     """Whether the exception in the last of these lines follows from the one before them."""
     return bool(_RELAYED.search(between[-1])) or any(map(_CHAINED.search, between))
-
-
-def bare_message(line: str) -> str:
-    """The line without what launchers and loggers put before it."""
-    for _ in range(_MOST_MARKS):
-        mark = _MARK.match(line)
-        if mark is None:
-            break
-        line = line[mark.end() :]
-    return line
 
 
 @lru_cache(maxsize=4096)

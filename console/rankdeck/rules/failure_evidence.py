@@ -67,12 +67,13 @@ class FailureEvidence:
 def gather_evidence(cause: Cause) -> FailureEvidence:
     """Who may be to blame besides the chosen one, and the evidence about each."""
     pool, more = _pool(cause), set[Sign]()
-    chosen, ranks = pool[0], cause.view.ranks
+    chosen, ranks, seen = pool[0], cause.view.ranks, _witnesses(cause.view)
     if len(ranks) > MANY and all(_likeness(m) == _likeness(chosen) for m in ranks):
-        pool, more = pool[:1], {Sign.EVERYBODY}
+        # Of ranks that all only lost each other none is to blame, unless most name it.
+        blamed = not _is_victim(chosen) or Sign.BY_MOST in _of_others(chosen, cause.view, seen)
+        pool, more = (pool[:1] if blamed else pool), {Sign.EVERYBODY}
     elif twins := [m for m in pool[1:] if _is_twin(m, chosen)]:
         pool, more = [m for m in pool if m not in twins], {Sign.TWINS}
-    seen = _witnesses(cause.view)
     signs = [{*_signs(m, pool, cause), *_of_others(m, cause.view, seen)} for m in pool]
     signs[0] |= more
     candidates = tuple(
@@ -102,6 +103,10 @@ def _who(meaning: Meaning) -> frozenset[Part]:
 
 def _likeness(meaning: Meaning) -> tuple[object, ...]:
     return (meaning.role, *end_signature(meaning.end))
+
+
+def _is_victim(meaning: Meaning) -> bool:
+    return meaning.role in (Role.PEER, Role.TIMEOUT)
 
 
 def _is_twin(one: Meaning, chosen: Meaning) -> bool:
@@ -220,6 +225,9 @@ def _is_open(one: Meaning, other: Meaning) -> bool:
 
 CLOCKS = "clocks that differ by less than the two ends (chrony or PTP on both nodes)"
 KERNEL = "the kernel logs of the nodes: whether memory was used up, or who sent the signal"
+NETWORK = (
+    "the network between their nodes: error counters of ports and switches, `rankdeck preflight`"
+)
 WORDS = "what each wrote before its end: its log, a core dump, PYTHONFAULTHANDLER=1"
 
 
@@ -278,6 +286,8 @@ def _suspect(meaning: Meaning) -> Suspect:
 def _decider(rivals: Sequence[Meaning]) -> str:
     """What would decide between these."""
     first, *rest = rivals
+    if rest and all(map(_is_victim, rivals)):
+        return NETWORK
     if any(first.end.node != m.end.node and _is_open(first, m) for m in rest):
         return CLOCKS
     return KERNEL if any(m.role is Role.KILLED or m.end.killed for m in rivals) else WORDS

@@ -20,6 +20,14 @@ from rankdeck.rules.message_table import (
 )
 
 _LONGEST = 500
+_MARK = (
+    r"\[[\w,. :/-]{1,60}\](?:<std\w{3}>)?:? ?|\([A-Za-z][\w=,. :-]{0,80}\) |(?:ERROR|CRITICAL|FATAL)[:| -]{1,3}"
+    r"|\d{2,4}-\d\d(?:-\d\d)?[ T]\d\d:\d\d:\d\d\S{0,16} |\d\d:\d\d:\d\d\S{0,10} "
+    r"|- [\w.]{1,60} - (?:ERROR|CRITICAL|FATAL) - |std(?:out|err) [FP] "
+    r"| *\d{1,6}: |[a-z0-9][\w.-]{0,60}\d[\w.-]{0,60}: "  # rank or host: srun --label, pdsh
+)
+"""What launchers and loggers put before a line."""
+_MOST_MARKS = 6
 _MOST_RANKS = 4096
 _NUMBER = r"(\d{1,9})\b"
 _RANKS = (
@@ -38,6 +46,9 @@ _RANKS = (
     rf"\bbut Rank {_NUMBER} is running collective",
     rf"\bwhile rank {_NUMBER} has inconsistent",
     rf"\bsame param in process {_NUMBER}",
+    rf"\bretrieving ncclUniqueId from \[{_NUMBER}\]",
+    rf"\bfrom remote rank \[{_NUMBER}\]",
+    r"\bCheckpointException ranks:dict_keys\(\[(\d[\d, ]*)\]",
     rf"/job:\w{{1,60}}/replica:\d{{1,9}}/task:{_NUMBER}",
 )
 _ROOT_CAUSE = re.compile(r"\bRoot Cause \(first observed failure\)")
@@ -80,6 +91,17 @@ def _compile_all(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
 @cache
 def _compile_long(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
+
+
+@lru_cache(maxsize=4096)
+def bare_message(line: str) -> str:
+    """The line without what launchers and loggers put before it."""
+    for _ in range(_MOST_MARKS):
+        mark = _compile_long(_MARK).match(line)
+        if mark is None:
+            break
+        line = line[mark.end() :]
+    return line
 
 
 @lru_cache(maxsize=8192)
@@ -164,6 +186,11 @@ def _says_alone(lines: Iterable[str]) -> bool:
     return any(_compile_long(ALONE).search(line) for line in short)
 
 
+SURE_OF_SPECIAL, SURE_OF_GENERAL = 0.89, 0.75
+"""How sure what a line means is. Of 222 lines of public outputs that no row was made for, 190 were
+explained by a special row, 184 rightly, and 32 by a general one, 29 rightly: told is the lower end
+of Wilson's interval, and below 90 %.
+"""
 MOST = 4
 """Most explanations of one failure: more would hide the first."""
 _OURS = tuple(row.pattern for row in MESSAGES)
@@ -191,12 +218,20 @@ def explain_end(lines: Iterable[str], status: int | None = None) -> tuple[Explai
         warning = is_warning(line)
         if not warning or row.warned:
             place = 3 if row.kind in OF_OTHERS else 2 if row.general else 1 if warning else 0
-            found[place].setdefault(row.means, Explained(row.means, row.remedy, line))
+            told = Explained(row.means, row.remedy, line, _sure_of(row))
+            found[place].setdefault(row.means, told)
     if status in STATUSES:
         means, remedy = STATUSES[status]
         place = 3 if status in STATUSES_OF_OTHERS else 2
-        found[place].setdefault(means, Explained(means, remedy))
+        if not any(means in group for group in found):
+            found[place][means] = Explained(means, remedy)
     return tuple(one for group in found for one in group.values())[:MOST]
+
+
+def _sure_of(row: Message) -> float | None:
+    if any(row is own for _, own in _of_user):
+        return None
+    return SURE_OF_GENERAL if row.general else SURE_OF_SPECIAL
 
 
 def message_rows(lines: Iterable[str]) -> tuple[tuple[Message, str], ...]:
@@ -233,5 +268,10 @@ def _row(line: str) -> Message | None:
     if not line or _compile_long(HARMLESS).search(line):
         return None
     own = next((row for pattern, row in _of_user if pattern.within(line)), None)
-    ours = zip(_compile_all(_OURS), MESSAGES, strict=True)
-    return own or next((row for pattern, row in ours if pattern.search(line)), None)
+    bare = bare_message(line)
+    return own or _our_row(line) or (_our_row(bare) if bare != line else None)
+
+
+def _our_row(line: str) -> Message | None:
+    rows = zip(_compile_all(_OURS), MESSAGES, strict=True)
+    return next((row for pattern, row in rows if pattern.search(line)), None)

@@ -157,7 +157,7 @@ def never_came(view: View) -> CauseChoice | None:
     waited = view.of(Role.TIMEOUT)
     if not waited:
         return None
-    rest = [m for m in view.ranks if m not in waited and m.role is not Role.WELL]
+    rest = [m for m in view.ranks if m not in waited and not _left_before(m, waited[0])]
     signs = {id(m): _signs_of_absence(m, waited, only=rest == [m]) for m in view.ranks}
     weights = {key: sum(weight for weight, _ in found) for key, found in signs.items()}
     most = max(weights.values())
@@ -167,6 +167,11 @@ def never_came(view: View) -> CauseChoice | None:
     who = f"{ranks_in_words(len(waited))} timed out waiting, first {name_of(waited[0].end)}"
     sentences = [sentence for _, sentence in sorted(signs[id(chosen)], reverse=True)]
     return CauseChoice(chosen, (*sentences, f"{who}: {waited[0].why}"), tuple(tied))
+
+
+def _left_before(meaning: Meaning, first: Meaning) -> bool:
+    """Whether it ended well before the first of the others gave up."""
+    return meaning.role is Role.WELL and end_time(meaning) < end_time(first)
 
 
 def _signs_of_absence(meaning: Meaning, waited: Sequence[Meaning], *, only: bool) -> list[Sign]:

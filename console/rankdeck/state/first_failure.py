@@ -81,9 +81,6 @@ def first_failure(record: JobRecord) -> FirstFailure | None:
 
 def _weighed(record: JobRecord, verdict: Cause) -> FirstFailure:
     """The answer with how sure it is, or one that accuses nobody."""
-    if record.in_scheduler:
-        # sbatch ends as its ranks do, at whole seconds: the weights were fitted without such.
-        return _in_full(record, verdict)
     weighed = weigh_failure(verdict, WEIGHTS)
     if weighed.between:
         return _undecided(record, verdict, weighed)

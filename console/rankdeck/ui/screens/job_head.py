@@ -21,7 +21,6 @@ from rankdeck.model.job import (
     Progress,
     Stall,
     State,
-    share_words,
 )
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.plan_part import LineKind
@@ -388,8 +387,8 @@ def _stall_notice(stall: Stall) -> Notice:
 def _failure_notice(failure: FirstFailure, *, large: bool) -> Notice:
     give = f" ±{failure.uncertainty * 1000:.0f} ms" if failure.uncertainty else ""
     head: list[Run] = [(blamed_phrase(failure), "text")]
-    if failure.sure is not None:
-        head.append(optional_run(f"{share_words(failure.sure)} sure", "text"))
+    if not failure.between:
+        head.append(optional_run(failure.certainty, "text"))
     if failure.decides:
         head.append((f"; it could be decided by {failure.decides}", "text"))
     if failure.tied:
