@@ -42,5 +42,7 @@ SIGNALS = ("TERM", "KILL", "INT", "HUP", "STOP", "CONT", "USR1", "USR2", "QUIT")
 """Signals that an operator may send to a process."""
 NO_JOBS = ("down", "drain", "drng", "fail", "error", "inval")
 """How the Slurm node states begin in which a node gets no jobs."""
+OWN_ENDS = frozenset({"COMPLETED", "FAILED"})
+"""Slurm's states of a job that ended by itself: its ranks say more about why than Slurm does."""
 NOT_RESPONDING, POWERED_DOWN = "not responding", "powered down"
 """What `*` and `~` at the end of a Slurm node's state mean; the console judges by them."""
