@@ -3,6 +3,8 @@
 This module has its version and constants that console and agent share.
 """
 
+from enum import Enum
+
 __version__ = "0.1.0"
 
 JOB_VARIABLE = "RANKDECK_JOB"
@@ -44,5 +46,10 @@ NO_JOBS = ("down", "drain", "drng", "fail", "error", "inval")
 """How the Slurm node states begin in which a node gets no jobs."""
 OWN_ENDS = frozenset({"COMPLETED", "FAILED"})
 """Slurm's states of a job that ended by itself: its ranks say more about why than Slurm does."""
-NOT_RESPONDING, POWERED_DOWN = "not responding", "powered down"
-"""What `*` and `~` at the end of a Slurm node's state mean; the console judges by them."""
+
+
+class SlurmFlag(str, Enum):
+    """Flags of a Slurm node's state by which the console judges."""
+
+    NOT_RESPONDING = "not responding"
+    POWERED_DOWN = "powered down"

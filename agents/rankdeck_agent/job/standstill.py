@@ -8,9 +8,9 @@ from typing import Any
 
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.activity import moves_of
-from rankdeck_agent.job.doing import describe_wait
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.inspect import find_rank_processes, main_process
+from rankdeck_agent.job.kernel_wait import describe_wait
 from rankdeck_agent.job.native_stack import NativeReader, StackError
 from rankdeck_agent.job.nccl_ras import ask_nccl_counts
 from rankdeck_agent.job.witness import ask_node_witnesses

@@ -9,7 +9,7 @@ from rankdeck.model.health import of_reasons
 from rankdeck.model.scheduler_node import SchedulerColumn
 from rankdeck.model.text import day_time
 from rankdeck_agent.rules.levels import Health, Level, Reason
-from rankdeck_agent.wire import DRAIN_PREFIX, NO_JOBS, NOT_RESPONDING, POWERED_DOWN
+from rankdeck_agent.wire import DRAIN_PREFIX, NO_JOBS, SlurmFlag
 
 _LOOK = "look at slurmd there (`systemctl status slurmd`, its log) and at the way to the controller"
 _BACK = {True: "`:resume` gives it back", False: "`:resume anyway` gives it back"}
@@ -140,7 +140,7 @@ class SlurmNode:
         if self.out:
             by = f", by {self.by}" if self.by else ""
             return f"{self.words} in Slurm{f': {self.reason}{by}' if self.reason else ''}"
-        if NOT_RESPONDING in self.also:
+        if SlurmFlag.NOT_RESPONDING in self.also:
             return f"{self.words} in Slurm: its slurmd does not answer"
         if not self.state.startswith(_GIVEN) or shared:
             return ""
@@ -185,10 +185,10 @@ def _touch(view: SlurmNode, *, heard: bool) -> Reason | None:
     """A reason if slurmd on the node does not answer Slurm, or Slurm has
     powered the node down; else None.
     """
-    if POWERED_DOWN in view.also and not heard:
+    if SlurmFlag.POWERED_DOWN in view.also and not heard:
         text = "Slurm has powered it down to save energy · it starts when a job needs it"
         return Reason("slurm.power", Level.UNKNOWN, text)
-    if NOT_RESPONDING not in view.also or view.state.startswith("down"):
+    if SlurmFlag.NOT_RESPONDING not in view.also or view.state.startswith("down"):
         return None
     but = " but our agent is heard" if heard else ""
     level = Level.WARN if heard else Level.UNKNOWN
