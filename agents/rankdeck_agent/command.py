@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional, cast
 
-from rankdeck_agent import JOB_VARIABLE, NODE_VARIABLE, SIGNALS
+from rankdeck_agent import JOB_VARIABLE, NODE_VARIABLE, RANK_VARIABLES, SIGNALS
 from rankdeck_agent.files import user_name
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.processes import Process, adopt_orphans, end_below
@@ -212,8 +212,6 @@ _GAP = 1.0
 """Seconds between two readings, to see what a process uses now and not since its start."""
 _MOST = 2_000
 """Most processes in an answer: those of jobs and on GPUs first, then the busiest."""
-RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "SLURM_PROCID")
-"""Environment variables in which launchers put the rank, most reliable first."""
 
 Row = dict[str, Any]
 

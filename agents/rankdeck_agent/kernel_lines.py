@@ -39,10 +39,13 @@ class KernelPattern:
     pattern: "re.Pattern[str]"
     do: str = ""
     """What to do."""
+    names_slot: bool = False
+    """Whether its device is named by its PCI address."""
 
 
 def _pattern(kind: str, level: str, pattern: str, do: str = "") -> KernelPattern:
-    return KernelPattern(kind, level, re.compile(pattern), do)
+    names_slot = f"(?P<device>{_PCI}" in pattern
+    return KernelPattern(kind, level, re.compile(pattern), do, names_slot)
 
 
 _DISK = "data may be lost: check the disk"
@@ -240,7 +243,7 @@ def find_kernel_event(message: str) -> Optional[Found]:
     for place, match in match_patterns(_LISTED_PATTERNS, message):
         row = PATTERNS[place]
         device = match.groupdict().get("device") or ""
-        if row.kind in _ON_PCI and ":" in device:
+        if row.names_slot:
             device = event_pci_address(device)
         return Found(row.kind, row.level, _say(message.strip(), row.do), device)
     return None
@@ -275,7 +278,6 @@ def _link(details: str) -> Optional[int]:
 _NVIDIA = ((_XID, _xid), (_LOST, _lost), (_SXID, _sxid))
 _NVIDIA_PATTERNS = tuple(pattern for pattern, _ in _NVIDIA)
 _LISTED_PATTERNS = tuple(row.pattern for row in PATTERNS)
-_ON_PCI = ("pcie", "mlx5", "bnxt", "gpu", "amdgpu", "ras", "nic", "iommu", "thermal")
 
 
 def event_pci_address(pci: str) -> str:

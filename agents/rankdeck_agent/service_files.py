@@ -94,7 +94,7 @@ def place_installation(root: Path, home: Path, *, system: bool) -> InstallPlace:
 def list_service_files(
     at: InstallPlace, python: str, archive: bytes, config: Mapping[str, Any], groups: str
 ) -> tuple[File, ...]:
-    """The files to write, in this order, the unit last; `groups` as returned by `_groups`."""
+    """The files to write, in this order, the unit last; `groups`: a line of the unit, or ""."""
     text = json.dumps(dict(config), indent=1, sort_keys=True) + "\n"
     return (
         File(at.agent, archive, 0o755),

@@ -5,7 +5,7 @@ from typing import ClassVar, Protocol
 
 from rankdeck import plugins
 from rankdeck.model.job import Container, Launch
-from rankdeck_agent.wire import RUN_TOKEN
+from rankdeck_agent.wire import RANK_IN_SHELL, RUN_TOKEN
 
 
 class Runtime(Protocol):
@@ -275,12 +275,11 @@ _PODMAN_GPU = {
 
 _ENTER = (
     'for id in $("$1" ps --quiet --filter "label=$2"); do '
-    "for name in RANK OMPI_COMM_WORLD_RANK PMIX_RANK PMI_RANK SLURM_PROCID; do "
-    '[ "$("$1" exec "$id" printenv "$name")" = "$3" ] && '
-    'exec "$1" exec --interactive --tty "$id" sh; done; done; '
+    f"""[ "$("$1" exec "$id" sh -c 'echo "{RANK_IN_SHELL}"')" = "$3" ] && """
+    'exec "$1" exec --interactive --tty "$id" sh; done; '
     'echo "no container of rank $3 runs here" >&2; exit 1'
 )
-"""sh: enter the container of a rank; `printenv` of a variable that is not set prints nothing."""
+"""sh: enter the container of a rank."""
 
 
 class _Engine:

@@ -41,7 +41,7 @@ from rankdeck.model.patterns import BadPatternError, compile_pattern
 from rankdeck.model.safe_text import clean_line, printable_line, strip_controls
 from rankdeck.model.series import Choice, of_counter
 from rankdeck.preflight.facts import node_facts
-from rankdeck.preflight.trial_run import MARK, _rank_answers
+from rankdeck.preflight.mpi_trial import MARK, _rank_answers
 from rankdeck.prometheus.exporter import Families, openmetrics_head, text_head
 from rankdeck.prometheus.server import HttpServer, read_request
 from rankdeck.prometheus.site_past import Response, data_of, read_head, read_matrix

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rankdeck.model.job import JobSpec
-from rankdeck.ui.actions import DEMO, FILE, OVER, STEPS
+from rankdeck.ui.tour import DEMO, FILE, OVER, STEPS
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, cluster_of
 from tests.ui.test_screens import console, shows, type_in

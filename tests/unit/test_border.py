@@ -20,7 +20,7 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Plan, State
 from rankdeck.model.json_tables import DEEPEST, parse_table
 from rankdeck.preflight.facts import node_facts
-from rankdeck.preflight.trial_run import MARK, _rank_answers
+from rankdeck.preflight.mpi_trial import MARK, _rank_answers
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.node_python import check_python, parse_found_python
 from rankdeck.remote.shell import ProgramResult

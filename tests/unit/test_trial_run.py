@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from rankdeck.model.job import Container, Launch, Plan
-from rankdeck.preflight.trial_run import TrialOutput, inside_spec, judge_inside
+from rankdeck.preflight.image_trial import inside_spec, judge_inside
+from rankdeck.preflight.trial_run import TrialOutput
 from rankdeck_agent.wire import NodePlan
 from tests.unit.test_preflight import GOOD, SPEC, case
 

@@ -3,7 +3,6 @@ NVML, AMD, Intel and Jetson from /sys.
 """
 
 import contextlib
-import re
 from typing import Optional
 
 from rankdeck_agent.collectors import nvidia
@@ -12,6 +11,7 @@ from rankdeck_agent.collectors.base import BootMemory, Reading, own_memory
 from rankdeck_agent.collectors.gpu_cards import LOOK_AGAIN
 from rankdeck_agent.collectors.intel import INTEL_METRICS, Intel
 from rankdeck_agent.collectors.jetson import JETSON_METRICS, Jetson
+from rankdeck_agent.collectors.pcie import PCI_ADDRESS
 from rankdeck_agent.files import Tree
 from rankdeck_agent.gpu_release import STOPPED
 
@@ -19,7 +19,6 @@ _HIDDEN = (
     "the driver has {} on the PCI bus and lists none to this process: may it open /dev/nvidia0 "
     "(permissions, the device cgroup of a job or container)?"
 )
-_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 _DRIVERS_GPUS = ("proc/driver/nvidia/gpus", "sys/bus/pci/drivers/nvidia")
 """Folders with an entry per GPU; in a container the first has only the container's own."""
 
@@ -121,7 +120,7 @@ def on_bus(tree: Tree) -> int:
     """How many GPUs the NVIDIA driver has on the PCI bus; 0 if not known."""
     for folder in _DRIVERS_GPUS:
         with contextlib.suppress(OSError):
-            found = [name for name in tree.names(folder) if _ADDRESS.fullmatch(name)]
+            found = [name for name in tree.names(folder) if PCI_ADDRESS.fullmatch(name)]
             if found:
                 return len(found)
     return 0

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
+from rankdeck_agent.collectors import pcie
+
 Library = Any
 Handle = Any
 """The module pynvml and what it returns have no types."""
@@ -207,9 +209,6 @@ def _licensed(nvml: Library, handle: Handle) -> Sequence[Number]:
     return (int(any(f.featureState for f in found.gridLicensableFeatures[:count])),)
 
 
-LINK = ("gpu.pcie_gen", "gpu.pcie_gen_max", "gpu.pcie_width", "gpu.pcie_width_max")
-
-
 def _pcie(nvml: Library, handle: Handle) -> Sequence[Number]:
     width = nvml.nvmlDeviceGetCurrPcieLinkWidth(handle)
     if not width:
@@ -333,7 +332,7 @@ CALLS: tuple[Call, ...] = (
     Call(("gpu.nvlinks", "gpu.nvlinks_active"), CARE, _links),
     Call(("gpu.nvlink_errors",), CARE, _link_errors),
     Call(("gpu.fabric", "gpu.fabric_status", "gpu.fabric_health"), CARE, _fabric),
-    Call(LINK, CARE, _pcie),
+    Call(pcie.METRICS, CARE, _pcie),
     Call(("gpu.pcie_replays",), CARE, lambda n, h: (n.nvmlDeviceGetPcieReplayCounter(h),)),
     Call(("gpu.processes",), CARE, lambda n, h: (len({p[0] for p in list_compute_processes(n, h)}),)),
 )  # fmt: skip

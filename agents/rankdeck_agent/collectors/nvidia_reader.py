@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from rankdeck_agent.collectors import nvidia_calls
+from rankdeck_agent.collectors import nvidia_calls, pcie
 from rankdeck_agent.collectors.base import SHARED_MEMORY, Reading, memory_in_use
 from rankdeck_agent.collectors.nvidia_calls import (
     CALLS,
     GONE,
     HEAT,
     INVALID_ARGUMENT,
-    LINK,
     LOAD,
     LOST,
     METRICS,
@@ -203,7 +202,7 @@ class NvmlReader:
         for number, call in enumerate(CALLS):
             if number in device.unsupported or now < device.due.get(number, 0.0):
                 continue
-            if device.unified and call.metrics == LINK:
+            if device.unified and call.metrics == pcie.METRICS:
                 # A placeholder of generation 1 with one lane: such a GPU has no slot.
                 continue
             device.due[number] = now + call.every - LOAD / 2

@@ -18,7 +18,7 @@ devices that are gone 63 or 255.
 """
 _GENERATIONS = {"2.5": 1, "5": 2, "8": 3, "16": 4, "32": 5, "64": 6}
 """Gigatransfers per second -> PCIe generation."""
-_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
+PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 _BRIDGE = "0x0604"
 """Start of the class of a PCI bridge: a root port, or a port of a switch."""
 _DEEPEST = 8
@@ -56,7 +56,7 @@ def slot_of(tree: Tree, device: str) -> Slot:
 def _parent(folder: str) -> str:
     """The folder of the PCI device above this one; "" if there is none."""
     above = os.path.dirname(folder)  # noqa: PTH120  plain text, as the paths of Tree
-    return above if _ADDRESS.fullmatch(os.path.basename(above)) else ""  # noqa: PTH119
+    return above if PCI_ADDRESS.fullmatch(os.path.basename(above)) else ""  # noqa: PTH119
 
 
 def read_link(reading: Reading, tree: Tree, slot: Slot, device: str) -> None:

@@ -5,10 +5,10 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 from rankdeck_agent.container_engines import ENGINES
 from rankdeck_agent.job import orders, processes
@@ -34,15 +34,13 @@ from rankdeck_agent.text import plain_line
 from rankdeck_agent.wire.job_events import ASKERS, Trouble
 
 
-def run_limited(
-    argv: tuple[str, ...], limit: float, env: Optional[Mapping[str, str]] = None
-) -> tuple[str, str]:
+def run_limited(argv: tuple[str, ...], limit: float) -> tuple[str, str]:
     """Run a command for at most `limit` seconds: (why it failed or "", what
     it wrote to stdout in either case).
     """
     try:
         done = subprocess.run(
-            argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=limit, check=False,
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=limit, check=False,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
         return plain_line(str(error), 200), ""

@@ -44,7 +44,7 @@ def inspect_node_ranks(folder: RunFolder, host: str = "") -> Row:
     before = {pid: _cpu_seconds(pid) for pids in mine.values() for pid in pids}
     began = time.monotonic()
 
-    mains = {rank: _main(pids) for rank, pids in mine.items()}
+    mains = {rank: main_process(pids) for rank, pids in mine.items()}
     spy = _find_spy([*mains.values()])
     stacks = _dump_all(spy, mains) if spy else {}
     witnesses = ask_witnesses(folder, mine)
@@ -84,7 +84,7 @@ def find_rank_processes(folder: RunFolder, host: str) -> dict[int, list[int]]:
     return {rank: found[pid] for rank, pid in some.items() if pid in found}
 
 
-def _main(pids: list[int]) -> int:
+def main_process(pids: "list[int]") -> int:
     """The pid of the process that has used most CPU time."""
     rows = [row for row in map(processes.find_process, pids) if row is not None]
     return processes.busiest_process(rows).pid if rows else pids[0]

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Callable, Optional
 
-from rankdeck_agent import AGENT_TOKEN
+from rankdeck_agent import AGENT_TOKEN, RANK_IN_SHELL, RANK_VARIABLE
 from rankdeck_agent.files import (
     make_private_folder,
     replace_private,
@@ -55,7 +55,6 @@ from rankdeck_agent.wire.job_events import (
     is_request_id,
 )
 
-RANK_VARIABLE = "RANKDECK_RANK"
 NOT_FOUND, NOT_EXECUTABLE, NOT_STARTED = 127, 126, 125
 """Exit codes of a program that could not be started, as shells and `env` give them."""
 _CODES = {errno.ENOENT: NOT_FOUND, errno.EACCES: NOT_EXECUTABLE, errno.ENOEXEC: NOT_EXECUTABLE}
@@ -190,7 +189,7 @@ RANK_SHIM = r"""#!/bin/sh
 # its meaning. A signal to the shim's pid alone is swallowed until the program ends: to
 # forward it the program would have to run in the background, where POSIX makes a shell
 # ignore INT and QUIT for it. No descriptor is kept open: PMI_FD may be any number.
-rank=${RANKDECK_RANK:-${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${PMI_RANK:-${RANK:-$SLURM_PROCID}}}}}
+rank=@RANK@
 here=${0%/*}
 run=
 for folder in "$RANKDECK_RUN" "$here" "/tmp/rankdeck.$RANKDECK_JOB"/* "$here"/*; do
@@ -253,7 +252,7 @@ umask 077
 printf '%s\n' "$status" >"$place/exit"
 [ ! -p "$control" ] || printf 'exited %s %s\n' "$rank" "$status" 1<>"$control"
 exit "$status"
-"""
+""".replace("@RANK@", RANK_IN_SHELL)
 
 LAUNCH_AGENT = (
     r"""#!/bin/sh

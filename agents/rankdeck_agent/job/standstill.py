@@ -8,9 +8,9 @@ from typing import Any
 
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.activity import moves_of
-from rankdeck_agent.job.doing import describe_wait
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.job.inspect import find_rank_processes
+from rankdeck_agent.job.inspect import find_rank_processes, main_process
+from rankdeck_agent.job.kernel_wait import describe_wait
 from rankdeck_agent.job.native_stack import NativeReader, StackError
 from rankdeck_agent.job.nccl_ras import ask_nccl_counts
 from rankdeck_agent.job.witness import ask_node_witnesses
@@ -44,12 +44,6 @@ def look_at_standing_ranks(folder: RunFolder, host: str = "") -> Row:
     ras = ask_nccl_counts(pids) if pids else {}
     found: Row = {"ranks": [rows[rank] for rank in sorted(rows)], "blind": blind}
     return {**found, "ras": ras, "pids": [[pid, rank] for pid, rank in sorted(pids.items())]}
-
-
-def main_process(pids: "list[int]") -> int:
-    """The pid of the process that has used most CPU time."""
-    rows = [row for row in map(processes.find_process, pids) if row is not None]
-    return processes.busiest_process(rows).pid if rows else pids[0]
 
 
 def read_rank_stacks(mine: "Mapping[int, list[int]]") -> "tuple[dict[int, Row], str]":

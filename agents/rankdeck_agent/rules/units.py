@@ -41,11 +41,6 @@ def write_bits(number: Optional[float]) -> str:
     return _scaled(number, 1000, _DECIMAL, "bit/s")
 
 
-def write_count(number: Optional[float]) -> str:
-    """A number of things: `1.2 M`."""
-    return _scaled(number, 1000, _DECIMAL)
-
-
 def write_percent(number: Optional[float]) -> str:
     """`7.5%`, `42%`."""
     if number is None or not math.isfinite(number):

@@ -20,9 +20,12 @@ from rankdeck_agent import JOB_VARIABLE as JOB_VARIABLE
 from rankdeck_agent import LAUNCHER as LAUNCHER
 from rankdeck_agent import NO_JOBS as NO_JOBS
 from rankdeck_agent import NODE_VARIABLE as NODE_VARIABLE
+from rankdeck_agent import OWN_ENDS as OWN_ENDS
+from rankdeck_agent import RANK_IN_SHELL as RANK_IN_SHELL
 from rankdeck_agent import RUN_TOKEN as RUN_TOKEN
 from rankdeck_agent import RUN_VARIABLE as RUN_VARIABLE
 from rankdeck_agent import SIGNALS as SIGNALS
+from rankdeck_agent import SlurmFlag as SlurmFlag
 
 TOPIC_PREFIX = "rankdeck/1"
 Number = Union[int, float]

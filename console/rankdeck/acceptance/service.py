@@ -2,7 +2,6 @@
 keeps saved runs and the run in progress.
 """
 
-import getpass
 import json
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -57,6 +56,7 @@ from rankdeck.acceptance.values import Result
 from rankdeck.acceptance.work import PEER, Setup, Work, command_lines, find_recipe, job_spec
 from rankdeck.backends.plan_options import new_series_id
 from rankdeck.config.files import command_of
+from rankdeck.config.user import operator_name
 from rankdeck.errors import RankdeckError, UnknownRunError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Launch
@@ -155,7 +155,7 @@ class Acceptance:
             cluster.name,
             0.0,
             plan_hash(self._plan),
-            _operator(),
+            operator_name(),
             body=acceptance_plan_json(self._plan),
         )
         self._begin_anew(RunState.PENDING)
@@ -595,10 +595,3 @@ def _progress(head: KeptRun) -> RunState:
     killed, or runs in another console.
     """
     return RunState.DONE if head.state == "done" else RunState.STOPPED
-
-
-def _operator() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return ""

@@ -12,11 +12,18 @@ from rankdeck.model.cluster import Access, Cluster, Node
 from rankdeck.model.job import Plan
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck_agent.rules.mpi_daemon import SKIP_SSH_OPTIONS
-from rankdeck_agent.wire import JOB_VARIABLE, NODE_VARIABLE, RUN_VARIABLE, NodeFile, NodePlan
+from rankdeck_agent.wire import (
+    JOB_VARIABLE,
+    NODE_VARIABLE,
+    RANK_IN_SHELL,
+    RUN_VARIABLE,
+    NodeFile,
+    NodePlan,
+)
 
 _RANK = """#!/bin/sh
 # Find the run folder of this rank on this node, then be the program.
-rank=${RANKDECK_RANK:-${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${PMI_RANK:-${RANK:-$SLURM_PROCID}}}}}
+rank=%(rank)s
 for folder in %(folder)s/*; do
     [ ! -d "$folder/rank.$rank" ] || RANKDECK_RUN=$folder
 done
@@ -164,7 +171,7 @@ def _ssh(access: Access, node: Node) -> str:
 def _prepare(plan: Plan, node: NodePlan) -> str:
     """Shell lines that write the files of one node."""
     folder = _folder(plan)
-    values = {"folder": folder, "job": plan.job}
+    values = {"folder": folder, "job": plan.job, "rank": RANK_IN_SHELL}
     ranks = " ".join(f"rank.{rank}" for rank in node.ranks)
     files = [
         *node.files,

@@ -1,7 +1,6 @@
 """`rankdeck health` and `expect`; `ack` and `silence`, which change what counts."""
 
 import argparse
-import getpass
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from rankdeck.cli.shapes import Shape, health_shape
 from rankdeck.cli.spans import parse_option_span, seconds_of_option
 from rankdeck.config.clusters import expect_block, write_block
 from rankdeck.config.files import console_state_folder
+from rankdeck.config.user import operator_name
 from rankdeck.errors import RankdeckError, leaf_errors, suggest_word
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.health import Ack
@@ -136,7 +136,7 @@ def _keep(options: argparse.Namespace, check: str, device: str) -> int:
     nodes = choose.expand_node_option(cluster, options.nodes)
     now = time.time()
     until = 0.0 if options.off else now + parse_option_span(options.limit, "--for")
-    who, why = getpass.getuser(), clean_line(options.why, WORDS)
+    who, why = operator_name(), clean_line(options.why, WORDS)
     made = [Ack(node, check, until, who, why, device) for node in nodes]
     with History(console_state_folder() / "history.db") as history:
         log = history.nodes_of(cluster.name)

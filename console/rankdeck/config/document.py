@@ -444,7 +444,8 @@ def write_on_one_line(value: object) -> str:
     return text.removesuffix("...\n").strip()
 
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+"""A name of a node, a host, a cluster or a job."""
 _ADDRESS = re.compile(r"[A-Za-z0-9_:\[][A-Za-z0-9._:%\[\]-]{0,252}")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@\\+-]{0,63}")
 _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@:-]{0,14}")
@@ -453,7 +454,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 def read_name(entry: Entry) -> str:
     """A name of a node, cluster or job: letters, digits, `.`, `_`, `-`."""
-    return _matching(entry, _NAME, "letters, digits, `.`, `_` and `-`, 63 at most")
+    return _matching(entry, NODE_NAME, "letters, digits, `.`, `_` and `-`, 63 at most")
 
 
 def read_user_name(entry: Entry) -> str:
@@ -474,7 +475,7 @@ def read_address(entry: Entry) -> str:
 def read_node_names(entry: Entry) -> tuple[str, ...]:
     """The node names of a node set."""
     found = _expanded(entry)
-    return tuple(n for n in found if _fits(entry, n, _NAME, "a node name"))
+    return tuple(n for n in found if _fits(entry, n, NODE_NAME, "a node name"))
 
 
 def read_addresses(entry: Entry) -> tuple[str, ...]:

@@ -89,17 +89,17 @@ def _allocated_first(said: str) -> str:
     return "\n".join([head, *sorted(rows, key=lambda row: row.split(" ")[0] not in own)])
 
 
-JOB_VARIABLE, _NODELIST = "SLURM_JOB_ID", "SLURM_JOB_NODELIST"
+SLURM_JOB_VARIABLE, _NODELIST = "SLURM_JOB_ID", "SLURM_JOB_NODELIST"
 """Variables that Slurm sets inside an allocation."""
 JOB_NUMBER = re.compile(r"[0-9]{1,11}(?:_[0-9]{1,9})?\Z")
 
 
 def _allocation(_: Entry, number: str) -> SiteList:
     """The nodes of a Slurm job of the user, else of the allocation in which we run."""
-    number = number or os.environ.get(JOB_VARIABLE, "")
+    number = number or os.environ.get(SLURM_JOB_VARIABLE, "")
     if not JOB_NUMBER.match(number):
         where = "start inside `salloc`, or name a job of yours that runs: `allocation 4711`"
-        raise SourceError(f"there is no allocation here ({JOB_VARIABLE} is not set): {where}")
+        raise SourceError(f"there is no allocation here ({SLURM_JOB_VARIABLE} is not set): {where}")
     nodes = ask_program(
         ("squeue", "-h", "-j", number, "-t", "RUNNING", "-o", "%N"), "squeue"
     ).strip()

@@ -4,14 +4,11 @@ Each scheduler reads its own (`schedulers/*/options.py`); options are stored as 
 tables as JSON.
 """
 
-import re
 from collections.abc import Callable
 from typing import Protocol
 
 from rankdeck import plugins
 from rankdeck.config.document import Entry
-
-HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 class SectionReader(Protocol):

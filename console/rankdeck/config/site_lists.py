@@ -15,7 +15,7 @@ from rankdeck.config.ansible_inventories import (
     read_ansible_json,
     read_ansible_yaml,
 )
-from rankdeck.config.document import finish_document, parse_document
+from rankdeck.config.document import NODE_NAME, finish_document, parse_document
 from rankdeck.config.listed_nodes import (
     ListedNode,
     ListRow,
@@ -25,7 +25,6 @@ from rankdeck.config.listed_nodes import (
 )
 from rankdeck.model.nodeset import expand_nodes, fold_nodes
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _GROUP = re.compile(r"(?:^|[,!^])@[^,!&^\s]+")
 """A group of ClusterShell by its name. One that is left out leaves out no node
 of the file: its own line has them.
@@ -287,7 +286,7 @@ def _names(file: Path, row: ListRow) -> Iterable[str]:
     except ValueError as error:
         raise list_mistake(file, row.line, str(error)) from error
     for name in names:
-        if not _NAME.fullmatch(name):
+        if not NODE_NAME.fullmatch(name):
             raise list_mistake(file, row.line, f"`{name[:60]}` is not the name of a node")
     return names
 

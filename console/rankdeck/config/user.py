@@ -1,7 +1,6 @@
-"""The user's settings (`settings.yaml`), and the user's consent to
-what files of others may run or read.
-"""
+"""The user: name, settings (`settings.yaml`), consent to what files of others may run or read."""
 
+import getpass
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -250,3 +249,11 @@ def lacks_unicode(environment: Mapping[str, str]) -> bool:
     names = ("LC_ALL", "LC_CTYPE", "LANG")
     chosen = next((environment[n] for n in names if environment.get(n)), "UTF-8")
     return "utf8" not in chosen.lower().replace("-", "")
+
+
+def operator_name() -> str:
+    """The login name of who uses this console; `uid 1000` where the system has no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"

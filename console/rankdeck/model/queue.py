@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-OWN_ENDS = frozenset({"COMPLETED", "FAILED"})
-"""States of a job that ended by itself: its ranks show why."""
+from rankdeck_agent.wire import OWN_ENDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,18 +30,12 @@ from rankdeck.preflight.findings import (
     no_step,
     tell_nobody,
 )
+from rankdeck.preflight.image_trial import inside_spec, judge_inside
 from rankdeck.preflight.job_context import JobContext
 from rankdeck.preflight.job_needs import is_address, modules_of, needs_names, programs_of
 from rankdeck.preflight.lemons import lemon_findings
-from rankdeck.preflight.trial_run import (
-    ELSEWHERE,
-    collect_output,
-    inside_spec,
-    judge_inside,
-    judge_probe,
-    probe_spec,
-    run_probe,
-)
+from rankdeck.preflight.mpi_trial import ELSEWHERE, judge_probe, probe_spec, run_probe
+from rankdeck.preflight.trial_run import collect_output
 from rankdeck.remote.agent import Agents, Dialogue
 from rankdeck.remote.shell import on_each
 from rankdeck.state.node_records import NodeRecords

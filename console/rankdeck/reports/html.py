@@ -72,9 +72,9 @@ def _attribute(value: object) -> str:
     return text_html(value, LARGEST)
 
 
-def block_html(lines: Iterable[str], limit: int = LARGEST) -> Html:
-    """Lines in a monospaced block; after `limit` characters it is cut, with a note."""
-    return element_html("pre", Html("\n".join(_lines(lines, limit))))
+def block_html(lines: Iterable[str]) -> Html:
+    """Lines in a monospaced block; after LARGEST characters it is cut, with a note."""
+    return element_html("pre", Html("\n".join(_lines(lines, LARGEST))))
 
 
 def _lines(lines: Iterable[str], limit: int) -> Iterator[Html]:

@@ -3,12 +3,8 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rankdeck.model.nodeset import fold_nodes
-
-if TYPE_CHECKING:
-    pass
 from rankdeck.rules.peers import SHARE
 
 Value = str | int | float

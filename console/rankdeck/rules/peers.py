@@ -5,12 +5,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from functools import lru_cache
 from math import inf
-from typing import TYPE_CHECKING
 
 from rankdeck_agent.rules.levels import Level, Reason
-
-if TYPE_CHECKING:
-    pass
 
 SHARE = 0.6
 """Least share of the nodes with a value that must agree on it."""

@@ -1,6 +1,5 @@
 """Scaling studies of one open cluster: plans them, runs them, keeps them."""
 
-import getpass
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -13,6 +12,7 @@ from rankdeck.acceptance.series import JobSeries
 from rankdeck.backends.launchers import exclude_nodes
 from rankdeck.backends.plan_options import new_series_id
 from rankdeck.config.files import command_of
+from rankdeck.config.user import operator_name
 from rankdeck.errors import LaunchError, RankdeckError, UnknownRunError
 from rankdeck.model.job import JobSpec
 from rankdeck.model.nodeset import expand_nodes
@@ -58,7 +58,7 @@ class Scaling:
         await self._series.look_around()
         plan = replace(plan, notes=(*plan.notes, *self._others(plan, out)))
         name = new_series_id("s")
-        self._head = KeptStudy(id=name, plan=plan, started=0.0, operator=_operator())
+        self._head = KeptStudy(id=name, plan=plan, started=0.0, operator=operator_name())
         self._trials, self._progress = (), StudyState.PENDING
         return self._touch()
 
@@ -230,10 +230,3 @@ def _with_reader(plan: StudyPlan) -> StudyPlan:
         return plan
     recipe: Recipe = plugins.find_plugin("recipes", plan.number)()
     return replace(plan, reader=plan.number, lower_is_better=recipe.traits.lower_is_better)
-
-
-def _operator() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return ""

@@ -23,7 +23,6 @@ from rankdeck.model.safe_text import printable_line
 from rankdeck.schedulers.slurm.allocations import allocation_offer
 from rankdeck.state.fleet import Fleet
 from rankdeck.ui import actions, command_actions, terminal, themes
-from rankdeck.ui.actions import Tour
 from rankdeck.ui.basic_colours import SixteenColours
 from rankdeck.ui.fleet_views import ViewError
 from rankdeck.ui.formatting import is_acknowledged
@@ -33,6 +32,7 @@ from rankdeck.ui.operations import open_shell, replay_job, show_first
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.base import PAINT, BaseScreen
 from rankdeck.ui.terminal import Dismissed, FrameDiff, KeyQueue, TerminalDriver
+from rankdeck.ui.tour import Tour
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.rules.units import write_duration
 

@@ -13,7 +13,6 @@ from rankdeck.rules import query
 from rankdeck.schedulers.kubernetes.choose_namespace import change_namespace, known_namespaces
 from rankdeck.schedulers.slurm.choose_allocation import change_allocation, known_allocations
 from rankdeck.ui import actions, fleet_views, formatting
-from rankdeck.ui.actions import DEMO, ELSEWHERE, ENDED, FILE
 from rankdeck.ui.fleet_views import FleetView
 from rankdeck.ui.operations import (
     ask_cancel,
@@ -30,6 +29,7 @@ from rankdeck.ui.operations import (
     write_job_report,
 )
 from rankdeck.ui.screens import base
+from rankdeck.ui.tour import DEMO, ELSEWHERE, ENDED, FILE
 from rankdeck_agent.wire import LAUNCHER
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ import time
 from collections.abc import Awaitable, Generator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import replace
-from getpass import getuser
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from rankdeck import plugins
+from rankdeck.config.user import operator_name
 from rankdeck.errors import RankdeckError
 from rankdeck.model.capabilities import Capabilities
 from rankdeck.model.health import Ack, parse_duration
@@ -402,7 +402,7 @@ def unknown_reasons(console: "Console", nodes: Sequence[str]) -> list[tuple[str,
 
 def _withdrawals(console: "Console", nodes: Sequence[str]) -> list[Ack]:
     """What takes back every acknowledgement of these nodes, silence included."""
-    who, states = getuser(), [console.fleet.node(name) for name in nodes]
+    who, states = operator_name(), [console.fleet.node(name) for name in nodes]
     checks = {(one.name, reason.check) for one in states for reason in one.health.reasons}
     silenced = {(one.name, "") for one in states if one.silenced}
     return [Ack(node, check, 0.0, who) for node, check in sorted(checks | silenced)]
@@ -466,7 +466,7 @@ def acknowledge_reasons(
             if (r.check, r.device) == (check, device)
         ]
         level = max(found, default=Level.BAD)
-        who = getuser()
+        who = operator_name()
         acks.append(Ack(node, check, until, who, printable_line(why.strip()), device, level))
     what = ", ".join(dict.fromkeys(printable_line(check) for _, check, _ in reasons))
     store_acknowledgements(screen.console, acks, f"{what}: known for {span}")
@@ -482,7 +482,7 @@ def silence_nodes(console: "Console", nodes: Sequence[str], text: str) -> None:
     except ValueError as error:
         console.say(str(error), "warn")
         return
-    acks = [Ack(node, "", until, getuser(), printable_line(why.strip())) for node in nodes]
+    acks = [Ack(node, "", until, operator_name(), printable_line(why.strip())) for node in nodes]
     done = f"silenced for {span or '4h'}" if until else "no longer silenced"
     store_acknowledgements(console, acks, f"{nodes_phrase(nodes)}: {done}")
 

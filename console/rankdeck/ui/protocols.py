@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from textual.screen import Screen
 
-from rankdeck.ui.actions import Tour
 from rankdeck.ui.themes import Glyphs, Palette
+from rankdeck.ui.tour import Tour
 from rankdeck_agent.rules.levels import Level
 
 if TYPE_CHECKING:

@@ -2,8 +2,10 @@
 and NVIDIA's own catalogue decide.
 """
 
+import ast
 import json
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -322,7 +324,7 @@ def test_what_a_program_wrote_is_not_the_kernels_word(line):
         ("ata1.00: failed command: READ DMA EXT", "disk", "warn", "ata1.00"),
         ("device-mapper: multipath: 253:3: Failing path 8:16.", "disk", "warn", "8:16"),
         ("mmcblk0: error -110 transferring data, sector 5", "disk", "warn", "mmcblk0"),
-        ("megaraid_sas 0000:18:00.0: Found FW in FAULT state, will reset adapter.", "disk", "bad", "0000:18:00.0"),
+        ("megaraid_sas 0000:18:00.0: Found FW in FAULT state, will reset adapter.", "disk", "bad", "0000:18:00"),
         ("Buffer I/O error on dev sr0, logical block 0, async page read", "disk", "info", "sr0"),
         ("blk_update_request: I/O error, dev fd0, sector 0", "disk", "info", "fd0"),
         ("[Hardware Error]: System Fatal error.", "mce", "bad", ""),
@@ -343,6 +345,26 @@ def test_what_a_program_wrote_is_not_the_kernels_word(line):
         ("bond0: (slave ens1f0): link status definitely down, disabling slave", "link", "warn", "ens1f0"),
         ("bond0: (slave ens1f0): link status definitely up, 100000 Mbps full duplex", "link", "ok", "ens1f0"),
         ("bond0: now running without any active interface!", "link", "warn", "bond0"),
+        ("bond0: first active interface up!", "link", "ok", "bond0"),
+        ("nvidia-peermem nv_get_p2p_free_callback:127 ERROR detected invalid context, skipping further processing", "peermem", "warn", ""),
+        ("python3[4711]: segfault at 7f1c ip 00007f1c8a sp 00007ffd12 error 4 in libnccl.so.2.21.5[7f1c80+9a000]", "nccl", "info", ""),
+        ("System OOM encountered, victim process: python3, pid: 4711", "oom", "warn", ""),
+        ("oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0-1,task=python3,pid=4711,uid=1000", "oom", "info", ""),
+        ("INFO: task python3:4711 blocked for more than 120 seconds.", "hung", "warn", ""),
+        ("NFS: nfs4_reclaim_open_state: Lock reclaim failed!", "nfs", "bad", ""),
+        ("Buffer I/O error on dev sdb1, logical block 0, async page read", "disk", "bad", "sdb1"),
+        ("block nvme1n1: no available path - failing I/O", "disk", "bad", "nvme1n1"),
+        ("nvme nvme1: Removing after probe failure status: -19", "disk", "bad", "nvme1"),
+        ("nvme nvme1: I/O 128 QID 3 timeout, aborting", "disk", "warn", "nvme1"),
+        ("sdb1: attempt to access beyond end of device", "disk", "bad", "sdb1"),
+        ("md/raid1:md0: Disk failure on sdb1, disabling device.", "disk", "bad", "sdb1"),
+        ("{1}[Hardware Error]:   section_type: memory error, Uncorrected", "mce", "bad", ""),
+        ("VFS: file-max limit 65536 reached", "files", "warn", ""),
+        ("mlx5_core 0000:5e:00.0: mlx5_cmd_out_err:838:(pid 99): ACCESS_REG(0x805) op_mod(0x1) failed, status bad parameter(0x3)", "mlx5", "info", "0000:5e:00"),
+        ("arm-smmu-v3 arm-smmu-v3.0.auto: event 0x10 received:", "iommu", "warn", "arm-smmu-v3.0.auto"),
+        ("nvme 0000:5e:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)", "pcie", "warn", "0000:5e:00"),
+        ("mlx5_core 0000:5e:00.0: Detected insufficient power on the PCIe slot (25W).", "mlx5", "warn", "0000:5e:00"),
+        ("mlx5_core 0000:5e:00.0: 63.008 Gb/s available PCIe bandwidth, limited by 8.0 GT/s PCIe x8 link", "pcie", "warn", "0000:5e:00"),
         ("pcieport 0000:16:02.0: DPC: ERR_FATAL detected", "pcie", "bad", "0000:16:02"),
         ("pcieport 0000:16:02.0: AER: device recovery failed", "pcie", "bad", "0000:16:02"),
         ("pcieport 0000:16:02.0: pciehp: Slot(1): Card not present", "pcie", "warn", "0000:16:02"),
@@ -485,6 +507,19 @@ def test_what_the_hardware_says_is_read_as_it_means_it(line, kind, level, device
     told = (event.kind, event.level, event.device) if event else ("", "", "")
     assert told == (kind, level, device)
     assert event is None or "corrected" not in event.text.rpartition(" · ")[2] or level == "warn"
+
+
+def test_every_kind_of_line_has_an_example_here_and_its_place_on_the_page() -> None:
+    page = Path("docs/agent.md").read_text()
+    texts = {
+        node.value
+        for node in ast.walk(ast.parse(Path(__file__).read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    shown = {next((row for row in PATTERNS if row.pattern.search(text)), None) for text in texts}
+
+    assert [row.pattern.pattern for row in PATTERNS if row not in shown] == []
+    assert [row.kind for row in PATTERNS if f"`{row.kind}`" not in page] == []
 
 
 @each([(row,) for row in PATTERNS])

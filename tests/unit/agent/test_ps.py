@@ -29,7 +29,8 @@ def agent(*words: str, stdin: dict | None = None) -> subprocess.CompletedProcess
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    env = {**os.environ, "RANKDECK_JOB": JOB, "RANK": "3"}
+    # As in task 3 of a Slurm array, where every task is process 0 of its step.
+    env = {**os.environ, "RANKDECK_JOB": JOB, "RANKDECK_RANK": "3", "SLURM_PROCID": "0"}
     process = subprocess.Popen(["sleep", "300"], env=env)
     yield process
     process.kill()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.support.polling import eventually
 
-from rankdeck_agent.job.doing import describe_wait
+from rankdeck_agent.job.kernel_wait import describe_wait
 from rankdeck_agent.job.native_stack import NativeReader, NativeStack, StackError
 
 pytestmark = pytest.mark.skipif(

@@ -18,6 +18,7 @@ from rankdeck_agent.schedulers.slurm.environment import login_environment
 from rankdeck_agent.schedulers.slurm.job_reports import shown_job
 from rankdeck_agent.schedulers.slurm.queue import Row
 from rankdeck_agent.schedulers.slurm.values import (
+    JOB_OR_TASKS,
     gpus_of,
     known_text,
     parse_span,
@@ -35,7 +36,6 @@ JOB, PRIORITY, SHARES, CONTROLLER, EFFICIENCY = (
 )
 _LONGEST, _MOST_JOBS, _LIMIT = 1 << 20, 200, 45.0
 _MOST_LINES, _LONGEST_LINE = 4000, 1000
-_JOB = re.compile(r"[0-9]{1,11}(?:_(?:[0-9]{1,9}|\[[0-9,:-]{1,4096}\]))?\Z")
 _TASKS = re.compile(r"_\[.*")
 """The tasks in the name of those that wait together: Slurm is asked about their array."""
 _FIELDS: Sequence[str] = (
@@ -52,7 +52,7 @@ def answer_question() -> int:
     jobs = [
         _TASKS.sub("", name)
         for name in given[:_MOST_JOBS]
-        if isinstance(name, str) and _JOB.match(name)
+        if isinstance(name, str) and JOB_OR_TASKS.match(name)
     ]
     if not isinstance(what, str) or what not in _ANSWERS or len(jobs) < len(given):
         return print_json_line({"error": "this question makes no sense"})

@@ -19,6 +19,7 @@ from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.schedulers.slurm.commands import slurm_in
 from rankdeck_agent.schedulers.slurm.job_reports import output_files, shown_job
 from rankdeck_agent.schedulers.slurm.queue import QUEUE_COLUMNS, QUEUE_FIELDS, job_rows, jobs_in
+from rankdeck_agent.schedulers.slurm.values import JOB_OR_TASK
 from rankdeck_agent.text import parse_json_table, print_json_line
 
 _LONGEST = 1 << 20
@@ -31,7 +32,6 @@ MOST = 256 << 20
 MOST_RANKS = 4096
 """With more ranks, the output is not separated by rank."""
 _LABEL = re.compile(rb" *(\d{1,6}): ?")
-_NUMBER = re.compile(r"[0-9]{1,11}(?:_[0-9]{1,9})?\Z")
 """Slurm's number of a job, or of a task of an array."""
 _COPIED = "copied.json"
 _PART = "job {0} is a component of the het job {1}, which begins and ends as a whole: name {1}"
@@ -43,7 +43,7 @@ def print_slurm_job() -> int:
     """
     row = parse_json_table(sys.stdin.readline(_LONGEST)) or {}
     number = row.get("id")
-    if not isinstance(number, str) or not _NUMBER.match(number):
+    if not isinstance(number, str) or not JOB_OR_TASK.match(number):
         return print_json_line({"error": "no id of a job"})
     slurm = slurm_in(row)
     reply = slurm.ask("scontrol", "--local", "--oneliner", "show", "job", number)

@@ -24,13 +24,12 @@ from rankdeck_agent.schedulers.slurm.queue import (
     jobs_in,
     tasks_named,
 )
+from rankdeck_agent.schedulers.slurm.values import JOB_OR_TASKS
 from rankdeck_agent.schedulers.slurm.verdict import FINAL, span_text
 from rankdeck_agent.text import parse_json_table, plain_line, print_json_line
 
 HOLD, RELEASE, REQUEUE, TIMELIMIT = "hold", "release", "requeue", "timelimit"
 _LONGEST, _MOST_JOBS = 1 << 20, 1000
-_JOB = re.compile(r"[0-9]{1,11}(?:_(?:[0-9]{1,9}|\[[0-9,:-]{1,4096}\]))?\Z")
-"""A job, a task of an array, or some tasks of it that wait: `4711`, `48_3`, `48_[2-5]`."""
 _SPAN = re.compile(
     r"[+-]?(?:[0-9]{1,5}-)?[0-9]{1,9}(?::[0-9]{1,2}){0,2}\Z|UNLIMITED\Z", re.IGNORECASE
 )
@@ -52,7 +51,7 @@ def job_order(row: Mapping[str, Any]) -> Optional[JobOrder]:
     """The JobOrder in a line of stdin; None if it is not valid."""
     found, do = row.get("jobs"), row.get("do")
     given: list[object] = list(cast("list[object]", found)) if isinstance(found, list) else []
-    jobs = [name for name in given if isinstance(name, str) and _JOB.match(name)]
+    jobs = [name for name in given if isinstance(name, str) and JOB_OR_TASKS.match(name)]
     words = (row.get("to"), row.get("agreed"))
     to, agreed = (word if isinstance(word, str) else "" for word in words)
     if not isinstance(do, str) or do not in _POSSIBLE or not 0 < len(given) <= _MOST_JOBS:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Optional
 
-from rankdeck_agent import LAUNCHER
+from rankdeck_agent import LAUNCHER, OWN_ENDS
 from rankdeck_agent.job.evidence import LAUNCHER_BOUND, RANK, STOPPED, read_last_words
 from rankdeck_agent.job.folder import (
     STREAMS,
@@ -36,7 +36,6 @@ from rankdeck_agent.schedulers.slurm.job_reports import SlurmJobRow, is_earlier,
 from rankdeck_agent.schedulers.slurm.marks import ASKED, BATCH, MARKS, SEEN, Marks, RunMark
 from rankdeck_agent.schedulers.slurm.verdict import (
     FINAL,
-    OWN,
     REUSED,
     EndWords,
     SlurmVerdict,
@@ -593,7 +592,7 @@ class Run:
         lines = (
             read_last_words(self.folder.place(LAUNCHER), LAUNCHER_BOUND) if has_failed(end) else []
         )
-        if has_failed(end) and found.state in OWN and not self.track.hosts and not lines:
+        if has_failed(end) and found.state in OWN_ENDS and not self.track.hosts and not lines:
             lines = [UNSHARED.format(place=self.folder.path)]
             self._journal.add(Trouble(lines[0]))
         elif found.text and not self.track.ours and found.state in ("CANCELLED", "UNKNOWN"):

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
+from rankdeck_agent import SlurmFlag
 from rankdeck_agent.schedulers.slurm.host_list import unfold_hosts
 from rankdeck_agent.schedulers.slurm.job_reports import cut_columns
 from rankdeck_agent.schedulers.slurm.queue import Row
@@ -35,8 +36,8 @@ SINFO = (
 )  # fmt: skip
 """The command for nodes and partitions: prints a line for each node of each partition."""
 _SYMBOLS = {
-    "*": "not responding",
-    "~": "powered down",
+    "*": SlurmFlag.NOT_RESPONDING.value,
+    "~": SlurmFlag.POWERED_DOWN.value,
     "#": "powering up",
     "!": "to be powered down",
     "%": "powering down",

@@ -20,6 +20,10 @@ _GPUS = re.compile(
     r"(?:^|,)(?:gres[/:])?gpu(:(?![0-9]+(?:[,(]|$))[^,:=(]+)?(?:[:=]([0-9]{1,7}))?(?=[,(]|$)"
 )
 """An entry such as `gres/gpu:a100=2`, `gpu:a100:2`, `gres/gpu=2` or `gpu`, which is one."""
+JOB_OR_TASK = re.compile(r"[0-9]{1,11}(?:_[0-9]{1,9})?\Z")
+"""A job, or a task of an array: `4711`, `48_3`."""
+JOB_OR_TASKS = re.compile(r"[0-9]{1,11}(?:_(?:[0-9]{1,9}|\[[0-9,:-]{1,4096}\]))?\Z")
+"""The same, or some tasks of an array that wait: `48_[2-5]`."""
 _MEMORY = re.compile(r"(?:^|,)mem=([0-9]{1,15}(?:\.[0-9]+)?)([KMGTP]?)")
 _MEGABYTES = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 _MOST_NUMBERS = 10_000

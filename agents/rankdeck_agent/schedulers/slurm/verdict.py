@@ -17,8 +17,6 @@ FINAL = frozenset(
 
 In any other state, known to us or not, it waits, runs or is ending.
 """
-OWN = frozenset({"COMPLETED", "FAILED"})
-"""States of a job that ended by itself: its ranks' output says more about why than Slurm does."""
 TERM_STATUS = 128 + 15
 
 

@@ -40,7 +40,13 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CLAIM, JobSpec, Launch
 from rankdeck.model.plan_part import LineKind, PlanPart
 from rankdeck.schedulers.kubernetes.patch import patch_objects, pod_templates, table_or_empty
-from rankdeck_agent.wire import JOB_VARIABLE, NODE_VARIABLE, RUN_TOKEN, RUN_VARIABLE
+from rankdeck_agent.wire import (
+    JOB_VARIABLE,
+    NODE_VARIABLE,
+    RANK_IN_SHELL,
+    RUN_TOKEN,
+    RUN_VARIABLE,
+)
 
 POD_SHIM = r"""#!/bin/sh
 # rank-shim [-n RANKS] PROGRAM ARGS...: run one rank, or the RANKS ranks of this pod side by side.
@@ -70,7 +76,8 @@ if [ "$1" = -n ]; then
     done
     exit "$status"
 fi
-rank=${RANKDECK_RANK:-${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${PMI_RANK:-${RANK:-0}}}}}
+rank=@RANK@
+: "${rank:=0}"
 for folder in /dev/shm "${TMPDIR:-/tmp}" /var/tmp; do
     place=$folder/rankdeck.$rank.$$
     mkdir -m 700 "$place" 2>/dev/null && mkfifo -m 600 "$place/out" "$place/err" && break
@@ -158,7 +165,7 @@ kill "$watch" 2>/dev/null
 rm -rf "$place"
 tell exit "$status"
 exit "$status"
-"""
+""".replace("@RANK@", RANK_IN_SHELL)
 
 
 Object = dict[str, Any]

@@ -4,8 +4,8 @@ import json
 import re
 from collections.abc import Callable, Mapping
 
-from rankdeck.config.document import Entry
-from rankdeck.config.schedulers import HOST_NAME, count_reader
+from rankdeck.config.document import NODE_NAME, Entry
+from rankdeck.config.schedulers import count_reader
 from rankdeck.model.cluster import LOCAL
 from rankdeck.schedulers.kubernetes.policies import (
     CALLED,
@@ -115,7 +115,7 @@ _label = text_reader(NAMESPACE, "a name as Kubernetes has: a-z, 0-9 and `-`, 63 
 _name = text_reader(_NAME, "a name as Kubernetes has: a-z, 0-9, `-` and `.`")
 _SHAPES = {"key": text_reader(LABEL_KEY, "the key of a taint"), "value": read_label_value}
 _KUBERNETES: Mapping[str, Callable[[Entry], str]] = {
-    "login": text_reader(HOST_NAME, "the name of a host"),
+    "login": text_reader(NODE_NAME, "the name of a host"),
     "context": text_reader(_CONTEXT, "the name of a context in kubectl's configuration"),
     "namespace": _label,
     "queue": _name,

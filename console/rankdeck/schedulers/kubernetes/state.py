@@ -1,12 +1,8 @@
 """What is known of Kubernetes now: its jobs and the user's rights."""
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from rankdeck.schedulers.kubernetes.values import JOB, ClusterAbout, KubernetesJob
-
-if TYPE_CHECKING:
-    pass
 
 MOST_KUBERNETES_JOBS = 5_000
 

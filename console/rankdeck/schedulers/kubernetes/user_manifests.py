@@ -47,10 +47,6 @@ class Manifest:
         more = len(self.parts) - MOST_NAMED
         return f"{named} and {more} more" if more > 0 else named
 
-    def of_kind(self, *kinds: str) -> tuple[ManifestPart, ...]:
-        """The objects of these kinds, in the order of the file."""
-        return tuple(part for part in self.parts if part.kind in kinds)
-
 
 def read_manifest(path: Path) -> Manifest | None:
     """The manifest in `path`; None if it is something else, also if it is no YAML.

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from rankdeck.config.node_sources import JOB_NUMBER, JOB_VARIABLE, SourceError, ask_program
+from rankdeck.config.node_sources import JOB_NUMBER, SLURM_JOB_VARIABLE, SourceError, ask_program
 from rankdeck.model.cluster import Access, Cluster, Node, Transport
 from rankdeck.model.nodeset import expand_nodes, fold_nodes
 
@@ -34,7 +34,7 @@ class Allocation:
 
 def allocation_here(environment: Mapping[str, str]) -> str:
     """The number of the allocation in which we run; "" outside of one, and in a step of it."""
-    number = environment.get(JOB_VARIABLE, "")
+    number = environment.get(SLURM_JOB_VARIABLE, "")
     return number if JOB_NUMBER.match(number) else ""
 
 
@@ -59,7 +59,7 @@ def read_allocation(number: str) -> Allocation:
     number = allocation_here(os.environ) if number == HERE else number
     if not number:
         raise SourceError(
-            f"there is no allocation here ({JOB_VARIABLE} is not set): start inside `salloc`, or give its number"
+            f"there is no allocation here ({SLURM_JOB_VARIABLE} is not set): start inside `salloc`, or give its number"
         )
     if not JOB_NUMBER.match(number):
         raise SourceError(f"`{number[:60]}` is not the number of a job of Slurm")

@@ -3,14 +3,13 @@
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import ClassVar
 
 from rankdeck.model.health import of_reasons
 from rankdeck.model.scheduler_node import SchedulerColumn
 from rankdeck.model.text import day_time
 from rankdeck_agent.rules.levels import Health, Level, Reason
-from rankdeck_agent.wire import DRAIN_PREFIX, NO_JOBS
+from rankdeck_agent.wire import DRAIN_PREFIX, NO_JOBS, SlurmFlag
 
 _LOOK = "look at slurmd there (`systemctl status slurmd`, its log) and at the way to the controller"
 _BACK = {True: "`:resume` gives it back", False: "`:resume anyway` gives it back"}
@@ -18,15 +17,6 @@ _USED = ("idle", "mixed", "alloc", "compl", "planned")
 """Prefixes of Slurm's states in which jobs run on a node or may be started."""
 _GIVEN = ("alloc", "mixed", "mix", "comp", "resv", "reserved", "maint", "planned", "plnd")
 """Prefixes of Slurm's states in which a node belongs to others, now or soon."""
-
-
-class SlurmFlag(StrEnum):
-    """Flags of a node's state that are judged, as the agent names them
-    (`slurm/cluster.py` there has all).
-    """
-
-    NOT_RESPONDING = "not responding"
-    POWERED_DOWN = "powered down"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

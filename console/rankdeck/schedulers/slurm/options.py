@@ -4,8 +4,8 @@ import json
 import re
 from collections.abc import Callable, Mapping
 
-from rankdeck.config.document import Entry
-from rankdeck.config.schedulers import HOST_NAME, count_reader
+from rankdeck.config.document import NODE_NAME, Entry
+from rankdeck.config.schedulers import count_reader
 from rankdeck.model.cluster import Cluster
 
 _MEMORY = re.compile(r"\d{1,12}(?:\.\d+)?[KMGTkmgt]?")
@@ -101,7 +101,7 @@ def _arguments(entry: Entry) -> str:
 
 _OURS = ("--output", "-o", "--error", "-e", "--wrap", "--parsable", "--open-mode", "--wait", "-W")
 _SLURM: Mapping[str, Callable[[Entry], str]] = {
-    "login": _word_like(HOST_NAME, "the name of a host"),
+    "login": _word_like(NODE_NAME, "the name of a host"),
     "rpcs_per_minute": count_reader(1, 6000),
     "mpi": _word_like(re.compile(r"[A-Za-z0-9_./]{1,60}"), "a plug-in of `srun --mpi=list`"),
     "partition": Entry.word,

@@ -2,13 +2,9 @@
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from rankdeck.model.queue import Partition
 from rankdeck.schedulers.slurm.values import SlurmJob
-
-if TYPE_CHECKING:
-    pass
 
 MOST_JOBS, MOST_PARTITIONS = 5_000, 1_000
 _QUEUE_IS_OLD = 200.0

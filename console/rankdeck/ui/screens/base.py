@@ -15,8 +15,8 @@ from rankdeck.config.files import write_new
 from rankdeck.model.safe_text import printable_line
 from rankdeck.rules import query
 from rankdeck.ui import actions, formatting
-from rankdeck.ui.actions import OVER, OnScreen
 from rankdeck.ui.snapshots import step_moment
+from rankdeck.ui.tour import OVER, OnScreen
 from rankdeck.ui.widgets.bars import FilterBar, KeyBar, Prompt, TopBar, TourBar
 from rankdeck.ui.widgets.canvas import MARGIN, Runs, TextPage, break_runs
 from rankdeck.ui.widgets.grid import INDENT, indent_rows, section_head
@@ -510,11 +510,17 @@ class SortedScreen(BaseScreen):
         self.rearrange()
 
 
+def last_line_first(whole: tuple[str, Sequence[Runs]]) -> tuple[str, Sequence[Runs]]:
+    """Details with the sentence first, which the row has no room for."""
+    title, lines = whole
+    return title, [*lines[-1:], *lines[:-1]]
+
+
 SCREENS = {
     "fleet": "fleet:FleetScreen",
     "jobs": "jobs:JobsScreen",
     "launch": "launch:LaunchScreen",
-    "messages": "events:MessagesScreen",
+    "messages": "messages:MessagesScreen",
     "events": "events:EventsScreen",
     "node": "node:NodeScreen",
     "job": "job:JobScreen",

@@ -16,7 +16,7 @@ from rankdeck.model.job import UNTAGGED_WAIT, Job
 from rankdeck.model.safe_text import printable_line
 from rankdeck.rules.progress import last_run
 from rankdeck.ui import formatting
-from rankdeck.ui.actions import OnScreen, next_choice
+from rankdeck.ui.actions import next_choice
 from rankdeck.ui.job_figures import JobFigures
 from rankdeck.ui.operations import (
     ask_cancel,
@@ -35,8 +35,10 @@ from rankdeck.ui.screens.job_head import (
     went_wrong,
 )
 from rankdeck.ui.screens.log_search import NO_LOG, LogSearchScreen
+from rankdeck.ui.tour import OnScreen
 from rankdeck.ui.views.base import JobView, Scene
-from rankdeck.ui.views.collapsed import CollapsedView, DiffView
+from rankdeck.ui.views.collapsed import CollapsedView
+from rankdeck.ui.views.diff import DiffView
 from rankdeck.ui.views.wall import LogWall, WallView
 from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.logview import STAMPS, time_stamper

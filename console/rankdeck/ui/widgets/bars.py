@@ -16,7 +16,7 @@ from textual.widgets import Input
 
 from rankdeck.model.safe_text import printable_line
 from rankdeck.ui import actions, formatting
-from rankdeck.ui.actions import STEPS
+from rankdeck.ui.tour import STEPS
 from rankdeck.ui.widgets.canvas import (
     Canvas,
     Run,

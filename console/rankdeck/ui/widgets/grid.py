@@ -6,7 +6,7 @@ what stands below a heading in column 3. An empty line stands before a heading.
 
 from collections.abc import Iterable
 
-from rankdeck.ui.widgets.canvas import Run, Runs, shift_runs
+from rankdeck.ui.widgets.canvas import Run, Runs
 
 INDENT = "   "
 """Before a row below a heading."""
@@ -21,6 +21,6 @@ def section_head(title: str, *notes: str | Run) -> list[Run]:
     return runs
 
 
-def indent_rows(rows: Iterable[Runs], *, margin: int = 0) -> list[Runs]:
-    """The rows of a section, below its heading; `margin`: columns that they have already."""
-    return [[(INDENT, "dim"), *shift_runs(row, margin)] if row else row for row in rows]
+def indent_rows(rows: Iterable[Runs]) -> list[Runs]:
+    """The rows of a section, below its heading."""
+    return [[(INDENT, "dim"), *row] if row else row for row in rows]

@@ -31,6 +31,7 @@ _ARM = {
     211: "sendmsg", 212: "recvmsg", 242: "accept4", 260: "wait4",
 }  # fmt: skip
 _CALLS = {"x86_64": _X86, "aarch64": _ARM}
+"""Kind of machine -> number of a system call -> its name; only of calls that may wait."""
 _OF_FILE = frozenset(
     ("read", "write", "pread64", "pwrite64", "readv", "writev", "ioctl", "fcntl", "flock", "fsync",
      "fdatasync", "connect", "accept", "accept4", "sendto", "recvfrom", "sendmsg", "recvmsg")
