@@ -278,6 +278,6 @@ def _memory(resident: dict[str, float]) -> list[Result]:
     budgets = {"agent": 24.0, "agent_gpus": 48.0}
     return [
         Result(name=f"{name}_memory", value=value, unit="MB", budget=budgets.get(name),
-               on_ratio=False)
+               on_ratio=False, limit="10 MB: Python with json and sockets" if name in budgets else "")
         for name, value in resident.items()
     ]  # fmt: skip

@@ -1,7 +1,10 @@
 """The five commonest commands on three nodes beside what one types without Rankdeck: CPU and wall,
-and what each waits for. The nodes are one real sshd on loopback; its own CPU is not counted.
+and what each waits for; the output of a rank of 20 MB/s into a file. The nodes are one real sshd on
+loopback; its own CPU is not counted.
 """
 
+import json
+import shlex
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import NamedTuple
 from benchmarks.measure import run_once
 from benchmarks.result import MissingError, Result
 from benchmarks.ssh_nodes import describe_nodes, environment_of, ssh_server
+from benchmarks.supervisor import WRITER
 
 NODES = 3
 ROUNDS = 5
@@ -19,6 +23,9 @@ JOBS = {
     "short": "job: short\nlaunch: plain\nnodes: 3\ncommand: [sh, -c, 'echo hello; sleep 1']\n",
     "endless": "job: endless\nlaunch: plain\nnodes: 3\ncommand: [sleep, '600.25']\n",
 }
+FLOOD = 100
+"""MB that a rank writes, at 20 MB/s."""
+FLOOD_ROUNDS = 3
 
 
 class Compared(NamedTuple):
@@ -42,12 +49,13 @@ def run() -> list[Result]:
             (server.folder / f"{name}.yaml").write_text(text)
         # The agent is copied by the first, and stays.
         run_once(_ours(server.folder, "run", f"{server.folder}/short.yaml"), env)
-        return [row for one in _table(server.folder) for row in _compare(one, server.folder, env)]
+        rows = [row for one in _table(server.folder) for row in _compare(one, server.folder, env)]
+        return [*rows, _flood(server.folder, env)]
 
 
 def _table(folder: Path) -> tuple[Compared, ...]:
     several = (str(CLUSH), "-b", "-O", f"ssh_options=-F {folder}/ssh_config", "-w", f"n[1-{NODES}]")
-    one = ("ssh", "-F", f"{folder}/ssh_config", "n1")
+    one = _ssh(folder, ())
     agent = "set -- ~/.cache/rankdeck/*.pyz; python3 $1 job"
     log, login = "cat ~/.local/state/rankdeck/*/short*/*/*0/out*", "a login to each node"
     return (
@@ -79,6 +87,39 @@ def _compare(one: Compared, folder: Path, env: Mapping[str, str]) -> Generator[R
         name=f"command.{one.name}_cpu", value=ours[1], unit="s", peer=one.peer_name,
         peer_value=peer[1], limit="loading Python, asyncssh and the session",
     )  # fmt: skip
+
+
+def _flood(folder: Path, env: Mapping[str, str]) -> Result:
+    """CPU of a command whose output goes to a file, beyond that of one that prints nothing."""
+    writer = folder / "writer.py"
+    writer.write_text(WRITER)
+    flood = (sys.executable, str(writer), str(FLOOD))
+    silent = ("sleep", str(FLOOD // 20))
+    ours, peer = (
+        _spent(folder, way(folder, flood), env) - _spent(folder, way(folder, silent), env)
+        for way in (_job, _ssh)
+    )
+    per_gb = 1000 / FLOOD
+    return Result(
+        name="command.run_flood", value=ours * per_gb, unit="CPU s/GB", peer="ssh",
+        peer_value=peer * per_gb, budget=15.0, on_ratio=False, note="a rank of 20 MB/s into a file",
+        limit="asyncssh decrypts in Python; an end, a number or a stall may be in any line",
+    )  # fmt: skip
+
+
+def _job(folder: Path, argv: Sequence[str]) -> tuple[str, ...]:
+    file = folder / f"{Path(argv[0]).name}.yaml"
+    file.write_text(f"job: flood\nlaunch: plain\nnodes: 1\ncommand: {json.dumps(list(argv))}\n")
+    return _ours(folder, "run", str(file))
+
+
+def _ssh(folder: Path, argv: Sequence[str]) -> tuple[str, ...]:
+    return ("ssh", "-F", f"{folder}/ssh_config", "n1", *argv)
+
+
+def _spent(folder: Path, argv: Sequence[str], env: Mapping[str, str]) -> float:
+    into_file = ("sh", "-c", f"{shlex.join(argv)} >{folder}/flood")
+    return median(run_once(into_file, env)[1] for _ in range(FLOOD_ROUNDS))
 
 
 def _ours(folder: Path, *words: str) -> tuple[str, ...]:

@@ -111,7 +111,7 @@ def _text(result: Result, kept: Mapping[str, float]) -> str:
     ok = {True: "ok", False: "over", None: "-"}[result.ok]
     ok = "LOST" if result.fails(kept) else ok
     cells = (result.name, f"{result.value:.4g} {result.unit}", peer, ratio, before, goal, ok)
-    limit = f"limit: {result.limit}" if result.limit else ""
+    limit = f"limit: {result.limit or 'none known'}"
     return "  ".join(filter(None, (_row(cells), limit, result.note)))
 
 

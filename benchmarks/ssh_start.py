@@ -92,11 +92,12 @@ def _results(name: str, spent: Mapping[str, tuple[float, float]], count: int) ->
             peer=who,
             peer_value=their_wall,
             budget=WALL_BUDGET,
+            limit="the servers' cryptography, on the same cores",
             note=note,
         )
         yield Result(
             name=f"{name}_cpu", value=cpu, unit="s", peer=who, peer_value=their_cpu,
-            budget=CPU_BUDGET, note=note,
+            budget=CPU_BUDGET, limit="cryptography, and asyncssh in Python", note=note,
         )  # fmt: skip
 
 

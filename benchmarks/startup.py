@@ -37,6 +37,7 @@ def _run(file: str) -> list[Result]:
         Result(
             name="startup.help", value=found["help"][1] * 1000, unit="ms CPU", peer=f"{peer} --help",
             peer_value=found[peer][1] * 1000, budget=100, on_ratio=False,
+            limit="the start of Python",
         ),
         Result(
             name="startup.check", value=found["check"][1] * 1000, unit="ms CPU",

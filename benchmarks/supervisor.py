@@ -1,8 +1,10 @@
 """The supervisor of a job beside programs that do a part of its work: starts of ranks beside a
-loop of `sh`, output of 20 MB/s beside `script` and `tee`, memory beside mpirun.
+loop of `sh`, output of 20 MB/s beside `script`, `tee` and a bare copy of a terminal, memory beside
+mpirun.
 """
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -32,6 +34,26 @@ while sent < int(sys.argv[1]) * 1_000_000:
     sent += os.write(1, block)
     time.sleep(max(0.0, begin + sent / 20e6 - time.monotonic()))
 """
+COPIER = """
+import json, os, pty, resource, subprocess, sys, time, tty
+master, slave = pty.openpty()
+tty.setraw(slave)
+writer = subprocess.Popen(sys.argv[2:], stdout=slave)
+os.close(slave)
+log = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+begin = time.process_time()
+try:
+    while True:
+        os.write(log, os.read(master, 65536))
+except OSError:
+    copied = time.process_time() - begin
+writer.wait()
+spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps({"copier": copied, "writer": spent.ru_utime + spent.ru_stime}))
+"""
+"""Does nothing but copy a terminal to a file: what Linux takes for that, whoever does it."""
+QUIET = "sleep 2"
+"""A job that writes nothing for as long as the other takes to write."""
 
 
 def run() -> list[Result]:
@@ -63,13 +85,16 @@ def _output(folder: str, writer: str) -> list[Result]:
     command = (sys.executable, writer, str(WRITTEN))
     line = " ".join(command)
     per_gb = 1000 / WRITTEN
-    # The writer itself costs the same each time: what it costs into a file is taken off.
-    bare = _median(lambda: _shell(f"{line} >{folder}/bare"))
-    ours = _median(lambda: _job(folder, 1, command)["supervisor"])
-    script = _median(lambda: _shell(f"script -qc '{line}' {folder}/script")) - bare
-    tee = _median(lambda: _shell(f"{line} | tee {folder}/tee")) - bare
+    # What the writer costs itself, and a job that writes nothing, is taken off.
+    quiet = _median(lambda: _job(folder, 1, ("sh", "-c", QUIET))["supervisor"])
+    ours = _median(lambda: _job(folder, 1, command)["supervisor"]) - quiet
+    copies = [_copy(folder, command) for _ in range(ROUNDS)]
+    in_terminal = median(each["writer"] for each in copies)
+    script = _median(lambda: _shell(f"script -qc '{line}' {folder}/script")) - in_terminal
+    tee = _median(lambda: _tee(folder, command))
+    copy = median(each["copier"] for each in copies)
     why = "Linux gives 4 KB in a read of a terminal, which C programs need to write line by line"
-    peers = {"script": (script, 0.6), "tee": (tee, None)}
+    peers = {"script": (script, 0.6), "tee": (tee, None), "bare copy of a terminal": (copy, 1.3)}
     return [
         Result(
             name=f"20 MB/s of a rank, {peer}", value=ours * per_gb, unit="CPU s/GB", peer=peer,
@@ -77,6 +102,27 @@ def _output(folder: str, writer: str) -> list[Result]:
         )
         for peer, (value, budget) in peers.items()
     ]  # fmt: skip
+
+
+def _tee(folder: str, command: Sequence[str]) -> float:
+    """CPU seconds of `tee` behind a pipe from this program."""
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE) as writer,
+        subprocess.Popen(
+            ("tee", f"{folder}/tee"), stdin=writer.stdout, stdout=subprocess.DEVNULL
+        ) as tee,
+    ):
+        _pid, tee.returncode, spent = os.wait4(tee.pid, 0)
+    return spent.ru_utime + spent.ru_stime
+
+
+def _copy(folder: str, command: Sequence[str]) -> dict[str, float]:
+    """CPU seconds of a bare copy of a terminal, and of the program that writes there."""
+    found = subprocess.run(
+        (sys.executable, "-c", COPIER, f"{folder}/copy", *command),
+        env=environment(), stdout=subprocess.PIPE, check=True, timeout=300,
+    )  # fmt: skip
+    return json.loads(found.stdout)
 
 
 def _memory(folder: str) -> list[Result]:

@@ -44,6 +44,7 @@ def run() -> list[Result]:
         Result(
             name="telemetry_private", value=median(ours), unit="% of a core",
             peer="mosquitto + aiomqtt", peer_value=median(peers), budget=12, on_ratio=False,
+            limit="a wake-up and two or three system calls a message",
             note=f"{NODES} nodes x 1 Hz, model included",
         )
     ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,14 +20,11 @@ from rankdeck.config.files import job_folders
 from rankdeck.config.jobs import read_job
 from rankdeck.errors import LaunchError, RankdeckError
 from rankdeck.following import DISK_LIMIT, Following, wait_for_condition
-from rankdeck.images.bring import ImageDistributor
-from rankdeck.images.copy import TellLaunch
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, Job, JobSpec, Plan
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.queue import LogRun
 from rankdeck.preflight.findings import Finding, Step, TellFinding, no_step, tell_nobody
-from rankdeck.prometheus.site_past import SitePast
 from rankdeck.remote.agent import Agents
 from rankdeck.rules.inspect import Inspection
 from rankdeck.schedulers.queue import Queue
@@ -38,7 +35,10 @@ from rankdeck.state.jobs import Jobs
 from rankdeck.state.launch_lock import is_launched, launch_of
 
 if TYPE_CHECKING:
+    from rankdeck.images.bring import ImageDistributor
+    from rankdeck.images.copy import TellLaunch
     from rankdeck.preflight.run import Tools
+    from rankdeck.prometheus.site_past import SitePast
 
 ASK_LIMIT, LOOK_LIMIT = 3.0, 20.0
 """Seconds that nodes have to report their jobs: while a person waits
@@ -60,13 +60,14 @@ class JobParts:
     queue: Queue
     fleet: Fleet
     jobs: Jobs
-    images: ImageDistributor
     following: Following
     history: HistoryThread
     recorder: JobRecorder
     accepted: AcceptanceRuns
     background: BackgroundTasks
-    site_past: SitePast
+    images: "Callable[[], ImageDistributor]"
+    site_past: "Callable[[], SitePast]"
+    """These two are loaded by the first who calls them."""
 
 
 class JobControl:
@@ -170,7 +171,7 @@ class JobControl:
     # ---- start, find, attach
 
     async def launch(
-        self, spec: JobSpec, tell: TellLaunch = lambda _: None, *, anywhere: bool = False
+        self, spec: JobSpec, tell: "TellLaunch" = lambda _: None, *, anywhere: bool = False
     ) -> str:
         """Start the job on its nodes and return its id. Raises
         LaunchError; then nothing is left running.
@@ -188,14 +189,14 @@ class JobControl:
         if why := self.why_not("launch", spec):
             raise LaunchError("start", why)
         if not self._backend.can.chooses_nodes:
-            await self._images.bring(spec, [node.node for node in plan.nodes], tell)
+            await self._images().bring(spec, [node.node for node in plan.nodes], tell)
         with launch_of(plan.job):
             self._keep(self._jobs.add(plan, time.time()))
             await self._start_on_nodes(plan, tell)
         self._following.follow(self._jobs.job(plan.job))
         return plan.job
 
-    async def _start_on_nodes(self, plan: Plan, tell: TellLaunch = lambda _: None) -> None:
+    async def _start_on_nodes(self, plan: Plan, tell: "TellLaunch" = lambda _: None) -> None:
         async def failed_on(failed: str) -> None:
             self._jobs.note(plan.job, failed)
             self._keep(self._jobs.job(plan.job))
@@ -306,7 +307,7 @@ class JobControl:
             self._jobs.job(job_id),
             self._history,
             self._fleet,
-            self._site_past,
+            self._site_past(),
             self._cluster.environment,
         )
         source = replace(source, boxes=boxes)

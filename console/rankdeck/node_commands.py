@@ -1,15 +1,14 @@
 """What a user does to nodes: commands, shells, signals, installing, cleaning, acknowledging."""
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from rankdeck.background import BackgroundTasks
 from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.leftovers import CleanOrder, CleanReport
 from rankdeck.model.process import NodeProcess
 from rankdeck.preflight.findings import Finding, TellFinding, tell_nobody
 from rankdeck.remote.agent import Agents, Installer
-from rankdeck.remote.clean import clean_up
 from rankdeck.remote.command import (
     FAN_OUT,
     USUAL_LIMIT,
@@ -21,6 +20,9 @@ from rankdeck.remote.command import (
 )
 from rankdeck.remote.user_ssh import UserSsh
 from rankdeck.schedulers.queue import Queue
+
+if TYPE_CHECKING:
+    from rankdeck.model.leftovers import CleanOrder, CleanReport
 
 MOST_COMMANDS = 10
 """Commands whose output is kept."""
@@ -81,10 +83,13 @@ class NodeCommands:
         """
         return await send_signal(self._agents, name, some)
 
-    async def clean_up(self, nodes: Sequence[str], order: CleanOrder) -> CleanReport:
+    async def clean_up(self, nodes: Sequence[str], order: "CleanOrder") -> "CleanReport":
         """Remove what ended jobs and older consoles left on these nodes and
         here; with `dry`, only ask what that is.
         """
+        # Loading the values takes time, and one command needs them.
+        from rankdeck.remote.clean import clean_up
+
         return await clean_up(self._agents, nodes, order)
 
     async def examine(self, tell: TellFinding = tell_nobody) -> tuple[Finding, ...]:

@@ -14,12 +14,10 @@ from rankdeck.background import BackgroundTasks
 from rankdeck.config.files import console_state_folder
 from rankdeck.following import Following, PauseWatch
 from rankdeck.hearing import Hearing
-from rankdeck.images.bring import ImageDistributor
 from rankdeck.job_control import LOOK_LIMIT, JobControl, JobParts
 from rankdeck.model.cluster import Cluster
 from rankdeck.node_commands import NodeCommands
 from rankdeck.node_journal import NodeJournal
-from rankdeck.prometheus.site_past import SitePast
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.questions import Questions
 from rankdeck.remote.shell import Shell
@@ -34,6 +32,8 @@ from rankdeck.telemetry.gnmi import collect_switches
 
 if TYPE_CHECKING:
     from rankdeck.acceptance.service import Acceptance
+    from rankdeck.images.bring import ImageDistributor
+    from rankdeck.prometheus.site_past import SitePast
     from rankdeck.scaling.service import Scaling
     from rankdeck.swap.service import Swaps
     from rankdeck.telemetry.link import Link
@@ -63,7 +63,7 @@ class Session:
         self.jobs, self.messages = Jobs(), Messages()
         # Parts
         self._background = background = BackgroundTasks(tasks)
-        agents = Agents(
+        self._agents = agents = Agents(
             shell,
             *cluster.access.pythons,
             of_node={node.name: node.pythons for node in cluster.nodes},
@@ -74,11 +74,8 @@ class Session:
         backend: Backend = plugins.find_plugin("backends", cluster.backend)(agents)
         recorder = JobRecorder(self.history, self.fleet, cluster.name)
         self.queue = open_queue(cluster, agents, self.fleet)
-        self.images = ImageDistributor(agents)
         self.following = Following(self.jobs, self.fleet, recorder, backend, background.start)
         self.following.allow(cluster.access.patience, WitnessWatch(agents), BoxReader(agents))
-        self.site_past = SitePast(cluster, background.start)
-        """The nodes' numbers of hours and days ago, from the site's Prometheus."""
         self.nodes = NodeCommands(cluster, agents, self.queue, background)
         self.node_journal = NodeJournal(
             self.history.nodes_of(cluster.name), self.history, (self.fleet, self.jobs, recorder)
@@ -94,15 +91,29 @@ class Session:
                 queue=self.queue,
                 fleet=self.fleet,
                 jobs=self.jobs,
-                images=self.images,
+                images=lambda: self.images,
                 following=self.following,
                 history=self.history,
                 recorder=recorder,
                 accepted=self._accepted,
                 background=background,
-                site_past=self.site_past,
+                site_past=lambda: self.site_past,
             )
         )
+
+    @cached_property
+    def images(self) -> "ImageDistributor":
+        """Copies images to nodes; see `images/bring.py`."""
+        from rankdeck.images.bring import ImageDistributor
+
+        return ImageDistributor(self._agents)
+
+    @cached_property
+    def site_past(self) -> "SitePast":
+        """The nodes' numbers of hours and days ago, from the site's Prometheus."""
+        from rankdeck.prometheus.site_past import SitePast
+
+        return SitePast(self.cluster, self._background.start)
 
     @cached_property
     def acceptance(self) -> "Acceptance":

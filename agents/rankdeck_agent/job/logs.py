@@ -27,6 +27,10 @@ _INDEX_PERIOD = 0.02
 _ROWS, _COLUMNS = 80, 200
 _TERMINAL_FULL = 4095
 """The most that Linux gives in one read of a terminal, however much waits."""
+_BUFFER = memoryview(bytearray(CHUNK))
+"""What was read and is not written yet: one for all streams, which are copied one by one."""
+_ENOUGH = CHUNK - _TERMINAL_FULL
+"""Bytes in the buffer after which they are written before more is read."""
 
 
 class DiskFullError(Exception):
@@ -78,35 +82,36 @@ class Stream:
         """Copy what can be read at once; returns the number of bytes. Raises DiskFullError."""
         if self._waiting:
             raise DiskFullError
-        data = self._read()
-        if len(data) >= _TERMINAL_FULL and self._terminal:
-            data = self._read_on(data)
-        if data:
+        size = self._fill()
+        if size:
             self._stamp()
-            self._write(data)
-        return len(data)
+            self._write(_BUFFER[:size])
+        return size
 
-    def _read_on(self, data: bytes) -> bytes:
-        """What can be read at once after these bytes, and they: it is written in one piece."""
-        pieces, size = [data], len(data)
-        with contextlib.suppress(OSError):  # it comes again with the next read
-            while len(pieces[-1]) >= _TERMINAL_FULL and size < CHUNK:
-                pieces.append(self._read())
-                size += len(pieces[-1])
-        return b"".join(pieces)
-
-    def _read(self) -> bytes:
+    def _fill(self) -> int:
+        """Read into the buffer what is there, in as many reads as that takes; returns its size."""
+        size = 0
         try:
-            return os.read(self.fd, CHUNK)
+            while size < _ENOUGH:
+                read = os.readv(self.fd, [_BUFFER[size:]])
+                size += read
+                if read < _TERMINAL_FULL or not self._terminal:
+                    break
         except BlockingIOError:
-            return b""
+            pass
         except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-            # A session leader with this terminal has ended: open it again for the next rank.
-            os.close(self._held)
-            self._held = os.open(self._terminal, os.O_RDWR | os.O_NOCTTY)
-            return b""
+            if not size:  # else it comes again with the next read
+                self._open_again(error)
+        return size
+
+    def _open_again(self, error: OSError) -> None:
+        """Open the terminal for the next rank if a session leader that had it has ended; else
+        raise the error.
+        """
+        if error.errno != errno.EIO:
+            raise error
+        os.close(self._held)
+        self._held = os.open(self._terminal, os.O_RDWR | os.O_NOCTTY)
 
     def drain(self, limit: float) -> None:
         """Copy until nothing is left to read, for at most `limit` seconds."""
@@ -118,13 +123,12 @@ class Stream:
         """Write what did not fit on the full disk; False if it is still full."""
         data, self._waiting = self._waiting, b""
         try:
-            self._write(data)
+            self._write(memoryview(data))
         except DiskFullError:
             return False
         return True
 
-    def _write(self, data: bytes) -> None:
-        view = memoryview(data)
+    def _write(self, view: memoryview) -> None:
         try:
             self._keep_length()
             while view:

@@ -259,13 +259,15 @@ class Supervisor:
         only_output = True
         while only_output:
             left = until - time.monotonic()
-            ready = [key for key, _ in self._selector.select(max(left, 0.0))]
-            streams = [key for key in ready if isinstance(key.data, Stream)]
-            only_output = left > 0 and 0 < len(streams) == len(ready)
-            if any(key.fd == self._wakeup for key in ready):
-                os.read(self._wakeup, 4096)
-            for key in streams:
-                self._pump(key)
+            ready = self._selector.select(max(left, 0.0))
+            only_output = left > 0 and bool(ready)
+            for key, _ in ready:
+                if isinstance(key.data, Stream):
+                    self._pump(key)
+                    continue
+                only_output = False
+                if key.fd == self._wakeup:
+                    os.read(self._wakeup, 4096)
 
     def _pump(self, key: selectors.SelectorKey) -> None:
         try:

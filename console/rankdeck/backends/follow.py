@@ -149,18 +149,20 @@ class SshFollower:
                 self._begin(link)
             try:
                 while not self._over():
-                    turn = time.monotonic()
+                    turn, given = time.monotonic(), set[str]()
                     while self._waiting and self._open:
                         item = self._waiting.take()
                         if isinstance(item, Chunk):
-                            self._make_room(self._links[item.node])
+                            given.add(item.node)
                         yield item
                         # Give other tasks a turn here, not in the caller: if
                         # the caller's task ended there,
                         # this iterator would stay open.
                         if time.monotonic() - turn > TURN:
+                            self._make_room(given)
                             await asyncio.sleep(0)
-                            turn = time.monotonic()
+                            turn, given = time.monotonic(), set[str]()
+                    self._make_room(given)
                     self._news.clear()
                     if not self._waiting and not self._over():
                         await self._news.wait()
@@ -185,11 +187,12 @@ class SshFollower:
     def _channels(self) -> list[Channel]:
         return [link.channel for link in self._links.values() if link.channel is not None]
 
-    def _make_room(self, link: NodeLink) -> None:
-        """Called when output of this node was passed on: let the node, and
+    def _make_room(self, nodes: Iterable[str]) -> None:
+        """Called when output of these nodes was passed on: let them, and
         channels that were paused, send more.
         """
-        self._ask_for_more(link)
+        for node in nodes:
+            self._ask_for_more(self._links[node])
         if self._paused and self._waiting.output < MOST_WAITING // 4:
             self._paused = False
             for channel in self._channels():

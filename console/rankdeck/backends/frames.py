@@ -37,7 +37,8 @@ class FrameParser:
         frames: list[Frame] = []
         begin = 0
         while (end := self._end(begin)) >= 0:
-            piece = bytes(self._buffer[begin:end])
+            with memoryview(self._buffer) as view:
+                piece = bytes(view[begin:end])
             begin = end
             if self._head is None:
                 self._begin(piece, frames)

@@ -18,8 +18,6 @@ from rankdeck.config.user import allow_uses
 from rankdeck.errors import UntrustedError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.nodeset import expand_nodes, fold_nodes
-from rankdeck.schedulers.kubernetes.options import NAMESPACE
-from rankdeck.schedulers.kubernetes.values import ALL_NAMESPACES
 from rankdeck.schedulers.slurm.allocations import bare_cluster, held_cluster, read_allocation
 
 if TYPE_CHECKING:
@@ -116,6 +114,10 @@ def in_namespace(found: Cluster, namespace: str) -> Cluster:
     """The cluster as it is seen from this namespace; raises UsageError if it is
     not on Kubernetes, or for no namespace.
     """
+    # Loading what Kubernetes needs takes time, and most commands are for other clusters.
+    from rankdeck.schedulers.kubernetes.options import NAMESPACE
+    from rankdeck.schedulers.kubernetes.values import ALL_NAMESPACES
+
     if not found.can.states_rights:
         raise UsageError(
             f"`{found.name}` is not on Kubernetes: leave out the namespace `{namespace[:63]}`"
@@ -128,6 +130,8 @@ def in_namespace(found: Cluster, namespace: str) -> Cluster:
 
 def in_every_namespace(found: Cluster) -> Cluster:
     """The cluster with all its namespaces at once; raises UsageError if it has none."""
+    from rankdeck.schedulers.kubernetes.values import ALL_NAMESPACES
+
     return in_namespace(found, ALL_NAMESPACES)
 
 

@@ -26,7 +26,6 @@ from rankdeck.config.files import expand_path
 from rankdeck.errors import RankdeckError
 from rankdeck.following import CATCH_UP_LIMIT, wait_for_condition
 from rankdeck.job_control import ASK_LIMIT, LOOK_LIMIT
-from rankdeck.logs.view import choose_ranks
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, Explained, FirstFailure, Job, State
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
@@ -345,6 +344,9 @@ async def _cancel(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 def _tasks(job: Job, text: str | None) -> tuple[int, ...]:
+    # Loading the views of logs takes time, and only tasks are named like ranks.
+    from rankdeck.logs.view import choose_ranks
+
     try:
         return choose_ranks(text, job.ranks) if text else ()
     except ValueError as error:

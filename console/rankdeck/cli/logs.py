@@ -13,6 +13,7 @@ from rankdeck.backends.node_stream import STREAMS
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import find_meant_job, hear_nodes, open_for_command, until_done
 from rankdeck.logs.compare import (
+    SLICE,
     Branch,
     Collapse,
     Comparison,
@@ -184,7 +185,18 @@ def _at(piece: Entry | Block) -> float:
 
 def _is_passed_on(lines: bytes) -> bool:
     """Whether these lines need no change, also none of their length."""
-    return output.is_plain(lines) and max(map(len, lines.split(b"\n"))) <= SHOWN
+    return output.is_plain(lines) and not _has_long_line(lines)
+
+
+def _has_long_line(lines: bytes) -> bool:
+    """Whether one of these lines, each with its line end, is not shown whole."""
+    begin = 0
+    while len(lines) - begin > SHOWN:
+        end = lines.rfind(b"\n", begin, begin + SHOWN + 1)
+        if end < 0:
+            return True
+        begin = end + 1
+    return False
 
 
 def _places(job: Job) -> dict[int, str]:
@@ -374,6 +386,12 @@ class OutputReader:
         self._session, self._job, self._ranks, self._wanted = session, job, ranks, wanted
         self.logs: Mapping[int, RankLog] = {rank: session.jobs.log(job.id, rank) for rank in ranks}
 
+    async def read_together(self, take: Callable[[int, Sequence[Entry]], None]) -> None:
+        """Call `take` with a rank and lines of it, as `read` does with each line."""
+        gathered = _Gathered(take)
+        await self.read(gathered.add)
+        gathered.finish()
+
     async def read(
         self, show: Print, *, follow: bool = False, look: Callable[[], None] = lambda: None
     ) -> None:
@@ -389,17 +407,34 @@ class OutputReader:
             await print_what_there_is(session, job.id, printer)
 
 
+class _Gathered:
+    """Passes on lines that follow each other in one rank together, at most SLICE."""
+
+    def __init__(self, take: Callable[[int, Sequence[Entry]], None]) -> None:
+        self._take = take
+        self._rank, self._entries = LAUNCHER, list[Entry]()
+
+    def add(self, _node: str, line: Line) -> None:
+        """Take one line."""
+        if line.rank != self._rank or len(self._entries) >= SLICE:
+            self.finish()
+            self._rank = line.rank
+        text = line.text.encode("utf-8", "replace")
+        self._entries.append((line.at, line.stream, line.offset, text))
+
+    def finish(self) -> None:
+        """Pass on what is left."""
+        if self._entries:
+            self._take(self._rank, self._entries)
+            self._entries = []
+
+
 async def print_collapsed(reader: OutputReader, *, as_json: bool) -> None:
     """Print equal lines once, with the ranks that wrote them; lines
     that few ranks wrote come first.
     """
     collapse = Collapse(reader.logs)
-    await reader.read(
-        lambda _, line: collapse.add_lines(
-            line.rank,
-            [(line.at, line.stream, line.offset, line.text.encode("utf-8", "replace"))],
-        )
-    )
+    await reader.read_together(collapse.add_lines)
     if silent := collapse.silent():
         output.print_progress(f"nothing was written by {fold_ranks(silent)}")
     for row in fold_groups(collapse):
@@ -467,11 +502,7 @@ async def print_difference(reader: OutputReader, job: Job, which: str, *, as_jso
     if which and not reader.logs.keys() >= {*pair}:
         raise output.UsageError(f"--diff {which}: --rank leaves out one of them")
     comparison = Comparison(tuple(reader.logs))
-    await reader.read(
-        lambda _, line: comparison.add(
-            line.rank, (line.at, line.stream, line.offset, line.text.encode("utf-8", "replace"))
-        )
-    )
+    await reader.read_together(comparison.add_lines)
     if comparison.full:
         output.print_progress(f"only the first {comparison.most:,} lines of each are compared")
     if not which:

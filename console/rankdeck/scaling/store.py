@@ -4,12 +4,14 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankdeck.errors import HistoryError
 from rankdeck.model.json_values import json_of, read_value
-from rankdeck.scaling.values import StudyPlan, Trial
 from rankdeck.state.database import Row, Store
+
+if TYPE_CHECKING:
+    from rankdeck.scaling.values import StudyPlan, Trial
 
 VERSION = 1
 """Version of the tables."""
@@ -35,7 +37,7 @@ class KeptStudy:
     """One study in the file."""
 
     id: str
-    plan: StudyPlan
+    plan: "StudyPlan"
     started: float
     """Epoch seconds."""
     operator: str = ""
@@ -89,7 +91,7 @@ class ScalingStudies:
         """Save the state of a study, and when it ended (epoch seconds). Raises HistoryError."""
         self._write("UPDATE study SET state = ?, ended = ? WHERE id = ?", [(state, ended, study)])
 
-    def add(self, study: str, trial: Trial) -> None:
+    def add(self, study: str, trial: "Trial") -> None:
         """Save a run; a saved run is not changed. Raises HistoryError."""
         row = (study, trial.block, trial.point, json_of(trial))
         self._write("INSERT OR IGNORE INTO trial VALUES (?, ?, ?, ?)", [row])
@@ -103,6 +105,9 @@ class ScalingStudies:
         return tuple(self._kept(self._store.rows(query, cluster)))
 
     def _kept(self, rows: list[Any]) -> Iterator[KeptStudy]:
+        # Loading the values takes time, and most sessions have the file only at hand.
+        from rankdeck.scaling.values import StudyPlan
+
         for name, started, operator, state, ended, body in rows:
             try:
                 plan = read_value(json.loads(body), StudyPlan)
@@ -112,8 +117,10 @@ class ScalingStudies:
                 id=name, plan=plan, started=started, operator=operator, state=state, ended=ended
             )
 
-    def trials(self, study: str) -> tuple[Trial, ...]:
+    def trials(self, study: str) -> "tuple[Trial, ...]":
         """The runs of a study in their order; those that cannot be read are left out."""
+        from rankdeck.scaling.values import Trial
+
         query = "SELECT body FROM trial WHERE study = ?"
         found: list[Trial] = []
         for (body,) in self._store.rows(query, study):

@@ -427,8 +427,9 @@ class RankLog:
             self._draw(stream, stream.live, new)
             return
         returns = b"\r" in new.data or stream.rewritten
-        if not returns and new.data.count(b"\n") > _FEW and len(stream.open) < LONGEST_RAW:
-            self._keep_block(stream, new)
+        count = new.data.count(b"\n")
+        if not returns and count > _FEW and len(stream.open) < LONGEST_RAW:
+            self._keep_block(stream, new, count)
             return
         *ended, last = new.data.split(b"\n")
         begin = new.offset
@@ -440,11 +441,10 @@ class RankLog:
         if last:
             self._begin(stream, last, new.at)
 
-    def _keep_block(self, stream: _Stream, new: Chunk) -> None:
-        """Keep the lines that end in these bytes as they came."""
+    def _keep_block(self, stream: _Stream, new: Chunk, count: int) -> None:
+        """Keep the `count` lines that end in these bytes as they came."""
         end = new.data.rindex(b"\n") + 1
         data = stream.open + new.data[:end]
-        count = data.count(b"\n")
         self._kept.append_block(Block(new.at, stream.name, stream.open_offset, data, count))
         self.total += count
         stream.lines += count
