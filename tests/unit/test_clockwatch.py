@@ -5,7 +5,7 @@ a slow link is no clock that was set.
 import json
 import time
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rankdeck.backends.clock_watch import ClockWatch
@@ -50,6 +50,8 @@ def test_a_clock_set_back_is_known_after_some_stamps_that_agree():
 @given(st.floats(-4e7, 4e7), st.floats(-100, 100))
 def test_a_step_of_our_own_clock_is_none_of_the_node(step, offset):
     """The node's clock and the steady one go on alike; ours jumps between two stamps."""
+    # Times of today are known to a tenth of a microsecond: just at the limit both are right.
+    assume(abs(abs(step) - 0.1) > 1e-6)
     watch, uncertainty = ClockWatch(offset, 0.02), 0.02
     for steady in range(0, 20, 2):
         ours = 1e9 + steady + (step if steady >= 10 else 0.0)
