@@ -290,6 +290,22 @@ def test_a_rank_that_fails_by_itself_is_told_with_how_sure_that_is() -> None:
     assert first.sure >= 0.9
 
 
+def test_a_rank_that_was_killed_and_has_no_rival_is_told_without_a_share() -> None:
+    state = jobs()
+    own = {"kind": "exited", "rank": 1, "code": None, "signal": 9}
+    other = {"kind": "exited", "rank": 0, "code": None, "signal": 15}
+    over = {"kind": "slurm", "state": "FAILED", "over": True, "text": "a task failed"}
+    ended = {"kind": "ended", "name": "sbatch", "code": 137, "signal": None}
+    said = {**ended, "last": ["srun: error: n2: task 1: Killed"]}
+    told(state, *BEGAN, own, other, over, said, {"kind": "closed"})
+
+    first = state.job("x-1").first_failure
+
+    assert first is not None
+    assert (first.what, first.rank, first.between, first.sure) == ("rank", 1, (), None)
+    assert "how sure: not calibrated" in first.sentence
+
+
 def test_a_job_that_others_cancelled_has_no_failure() -> None:
     state = jobs()
     over = {

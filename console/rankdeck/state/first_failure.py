@@ -82,6 +82,10 @@ def first_failure(record: JobRecord) -> FirstFailure | None:
 def _weighed(record: JobRecord, verdict: Cause) -> FirstFailure:
     """The answer with how sure it is, or one that accuses nobody."""
     weighed = weigh_failure(verdict, WEIGHTS)
+    if record.in_scheduler and len(weighed.between) == 1:
+        # A scheduler kills ranks too, and the weights were fitted on launchers: it is told all the
+        # same, because there is nobody else, but not how sure it is.
+        return _in_full(record, verdict)
     if weighed.between:
         return _undecided(record, verdict, weighed)
     told = _in_full(record, verdict)
