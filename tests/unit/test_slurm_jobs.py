@@ -295,7 +295,7 @@ def test_a_rank_that_was_killed_and_has_no_rival_is_told_without_a_share() -> No
     own = {"kind": "exited", "rank": 1, "code": None, "signal": 9}
     other = {"kind": "exited", "rank": 0, "code": None, "signal": 15}
     over = {"kind": "slurm", "state": "FAILED", "over": True, "text": "a task failed"}
-    ended = {"kind": "ended", "name": "sbatch", "code": 137, "signal": None}
+    ended = {"kind": "ended", "name": "sbatch", "code": None, "signal": 9}
     said = {**ended, "last": ["srun: error: n2: task 1: Killed"]}
     told(state, *BEGAN, own, other, over, said, {"kind": "closed"})
 

@@ -94,6 +94,8 @@ class LauncherEnding:
     """
     peer_codes: Mapping[int, str] = field(default_factory=dict[int, str])
     """Exit code of ranks that lost a peer -> its meaning."""
+    repeats: bool = False
+    """Whether its own end only repeats how its ranks ended, as that of a batch script does."""
 
 
 _LOST_PEER = "Open MPI's code for a lost peer"
@@ -102,7 +104,7 @@ LAUNCHER_ENDINGS: Mapping[str, LauncherEnding] = {
     "openmpi4": LauncherEnding("mpirun", 0.9, {14: _LOST_PEER}),
     "mpich": LauncherEnding("mpiexec", 0.0),
     "torchrun": LauncherEnding("torchrun", 25.0),
-    "slurm": LauncherEnding("srun", 0.0),
+    "slurm": LauncherEnding("srun", 0.0, repeats=True),
     # A Job deletes its other pods about a second after one has failed.
     "kubernetes": LauncherEnding("Kubernetes", 0.9),
     "": LauncherEnding("", float("inf")),

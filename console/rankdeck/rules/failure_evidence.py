@@ -88,7 +88,8 @@ def _pool(cause: Cause) -> list[Meaning]:
     view, choice = cause.view, cause.choice
     failed = [m for m in (*view.ranks, *view.launchers) if m.end.failed and not m.end.stopped]
     if any(m.end.what == "rank" for m in failed):
-        failed = [m for m in failed if m.end.what == "rank" or m.end.killed]
+        own = not view.job.ending.repeats
+        failed = [m for m in failed if m.end.what == "rank" or (m.end.killed and own)]
     rest = sorted([*failed, *view.lost], key=lambda m: (m.role > Role.KILLED, failure_start(m)))
     known = {id(m.end): m for m in (choice.chosen, *choice.tied)}
     return [*known.values(), *(m for m in rest if id(m.end) not in known)][:MOST]

@@ -289,8 +289,10 @@ def _ended_by_scheduler(view: View) -> CauseChoice | None:
 
 def _own_cause(view: View) -> CauseChoice | None:
     """The first part that failed by its own fault: a rank, a killed launcher, or a lost node."""
-    killed = [m for m in view.launchers if m.role is Role.CAUSE and m.end.killed]
     ranks = view.of(Role.CAUSE, Role.LIKELY, Role.KILLED)
+    killed = [m for m in view.launchers if m.role is Role.CAUSE and m.end.killed]
+    if ranks and view.job.ending.repeats:
+        killed = []
     horizon = _horizon(view)
     own = [m for m in (*ranks, *killed) if failure_start(m) <= horizon] + list(view.lost)
     if not own or (all(_ended_by_launcher(view, m) for m in own) and _left_early(view)):
