@@ -35,6 +35,7 @@ from rankdeck_agent.job.folder import (
     decode_end,
     exact_outcome,
     has_failed,
+    next_seq,
     shell_status,
 )
 from rankdeck_agent.job.logs import DiskFullError, Space, Stream, pipe_stream, rank_streams
@@ -100,9 +101,7 @@ class Supervisor:
     def __init__(self, plan: NodePlan, folder: RunFolder, warning: str, box: BlackBox) -> None:
         """`warning`: a sentence about the whole job for its events; "": none."""
         self._plan, self._folder, self._warning, self._box = plan, folder, warning, box
-        self._earlier = all_events(folder / "events")
-        """Those of a supervisor that is gone."""
-        self._journal = Journal(folder / "events", successor=bool(self._earlier))
+        self._journal = Journal(folder / "events", successor=next_seq(folder / "events") > 0)
         self._selector = selectors.DefaultSelector()
         self._table = RankTable(plan.ranks)
         self._activity = ActivityWatch(folder)
@@ -140,14 +139,15 @@ class Supervisor:
 
         Calls `ready` once, when the run folder is prepared and before the first process starts.
         """
+        earlier = all_events(self._folder / "events")
         self._prepare()
         self._journal.add(
             SupervisorReady(os.getpid(), processes.read_boot_id(), tuple(local_addresses()))
         )
         if self._warning:
             self._journal.add(Trouble(self._warning))
-        if self._earlier:
-            self._resume(self._earlier)
+        if earlier:
+            self._resume(earlier)
         ready()
         for process in self._plan.processes:
             self._start(process)

@@ -18,7 +18,7 @@ from rankdeck.acceptance.values import Result
 from rankdeck.config.files import create_private_folder, read_regular, write_user_file
 from rankdeck.errors import LaunchError, RankdeckError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import RESTARTED, CancelReport, Chunk, Followed, Job, JobSpec
+from rankdeck.model.job import RESTARTED, WAS_RESTARTED, CancelReport, Chunk, Followed, Job, JobSpec
 from rankdeck.model.nodeset import PLAIN
 from rankdeck.model.rank import State
 from rankdeck.model.safe_text import strip_controls
@@ -175,6 +175,13 @@ class Ended:
     """Why the job was not started."""
     refusing: Mapping[str, str] = field(default_factory=dict[str, str])
     """Node -> why the job was not started there, if that concerns single nodes."""
+
+    @property
+    def cut(self) -> str:
+        """Why it was cut short, in words for its results; "" if it was not."""
+        if self.restarted:
+            return f"{self.restarted} {WAS_RESTARTED}"
+        return f"it hung: {self.hung}" if self.hung else ""
 
 
 async def measure_job(

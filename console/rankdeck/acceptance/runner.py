@@ -52,7 +52,6 @@ from rankdeck.acceptance.work import (
     spec_of,
     takes_turns,
 )
-from rankdeck.model.job import WAS_RESTARTED
 from rankdeck.state.fleet import NodeState
 
 _ATTEMPTS = 3
@@ -325,7 +324,7 @@ class Runner:
                 else []
             )
             self._keep([pair for pair in found if pair[0] not in again])
-            ended += [] if done.hung or done.restarted or done.refused else [done.seconds]
+            ended += [] if done.cut or done.refused else [done.seconds]
             for node, why in done.left.items():
                 self.resting[node] = done.job, why
             if not again:
@@ -348,10 +347,7 @@ class Runner:
                 (replace(one, outcome=Outcome.NOT_MEASURED, text=text), b"")
                 for one in work.pending()
             ]
-        cut = f"it hung: {done.hung}" if done.hung else ""
-        if done.restarted:
-            cut = f"{done.restarted} {WAS_RESTARTED}"
-        found = results_of(work, self._setup, done.output, done.exit_code, cut)
+        found = results_of(work, self._setup, done.output, done.exit_code, done.cut)
         # Steps between a client and a server report their own duration.
         took = 0.0 if takes_turns(work.recipe) else round(done.seconds, 3)
         return [

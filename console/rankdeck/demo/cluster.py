@@ -301,7 +301,7 @@ def start_demo(faults: Sequence[str] = ()) -> Path:
     layout = _layout()
     with _alone(layout):
         make_folders(layout)
-        live = [record for name in NODES if (record := _alive(layout, name))]
+        live = _live_nodes(layout)
         if any(record.python != sys.prefix for record in live):
             _end(layout, live)
         _start(layout, [name for name in NODES if not _alive(layout, name)])
@@ -316,7 +316,7 @@ def stop_demo() -> bool:
     if not layout.root.is_dir():
         return False
     with _alone(layout):
-        records = [record for name in NODES if (record := _alive(layout, name))]
+        records = _live_nodes(layout)
         _end(layout, records)
     return bool(records)
 
@@ -348,6 +348,10 @@ def demo_status() -> DemoStatus:
 
 def _layout() -> DemoFolders:
     return DemoFolders(demo_folder())
+
+
+def _live_nodes(layout: DemoFolders) -> list[ProcessRecord]:
+    return [record for name in NODES if (record := _alive(layout, name))]
 
 
 def _alive(layout: DemoFolders, name: str) -> ProcessRecord | None:

@@ -32,7 +32,6 @@ MOST = 256 << 20
 MOST_RANKS = 4096
 """With more ranks, the output is not separated by rank."""
 _LABEL = re.compile(rb" *(\d{1,6}): ?")
-"""Slurm's number of a job, or of a task of an array."""
 _COPIED = "copied.json"
 _PART = "job {0} is a component of the het job {1}, which begins and ends as a whole: name {1}"
 
