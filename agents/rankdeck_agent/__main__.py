@@ -105,7 +105,7 @@ def _job(words: list[str]) -> int:
 
 
 def _slurm(words: list[str]) -> int:
-    from rankdeck_agent.files import set_private_umask
+    from rankdeck_agent.private_files import set_private_umask
 
     verb, arguments = "".join(words[:1]), words[1:]
     if verb not in _SLURM or len(arguments) != _SLURM_ARGUMENTS.get(verb, 0):
@@ -185,7 +185,7 @@ _MAINS = {
     "service": "service",
     "cluster": "schedulers.kubernetes.questions",
     "kubernetes": "schedulers.kubernetes.keeper",
-    "image": "image",
+    "image": "images.image_cli",
     "nvml": "collectors.nvidia_reader",
 }
 """Command -> module whose `main` takes the arguments and checks them."""

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Optional, cast
 
 from rankdeck_agent import JOB_VARIABLE, NODE_VARIABLE, RANK_VARIABLES, SIGNALS
-from rankdeck_agent.files import user_name
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.processes import Process, adopt_orphans, end_below
 from rankdeck_agent.text import parse_json_table, print_complaint, print_json_line
+from rankdeck_agent.user_names import user_name
 
 _BLOCK = 65_536
 _LONGEST = 16_384

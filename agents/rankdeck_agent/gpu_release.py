@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rankdeck_agent.files import user_name
+from rankdeck_agent.user_names import user_name
 
 SIGNALS = {"gpu-stop": signal.SIGUSR1, "gpu-start": signal.SIGUSR2}
 """Command -> what an agent is sent: to let the driver go, to read the GPUs again."""

@@ -4,10 +4,10 @@ import re
 from dataclasses import dataclass, replace
 from typing import Optional
 
-from rankdeck_agent.files import clean_text
 from rankdeck_agent.kernel_records import KernelLine, strip_log_prefix
 from rankdeck_agent.needed_texts import match_patterns
 from rankdeck_agent.rules.table import LET_GO, RESET
+from rankdeck_agent.text import clean_text
 from rankdeck_agent.xids import OFF_THE_BUS, judge_xid
 
 LINE_LIMIT = 1000

@@ -7,10 +7,9 @@ import sys
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from rankdeck_agent.files import clean_text, failure_reason
 from rankdeck_agent.kernel_lines import LINE_LIMIT, Found, KernelLines
 from rankdeck_agent.kernel_records import RING, open_ring, read_kernel_records
-from rankdeck_agent.text import print_complaint
+from rankdeck_agent.text import clean_text, failure_reason, print_complaint
 
 _READ_LIMIT = 65536
 

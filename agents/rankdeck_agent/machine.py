@@ -5,7 +5,8 @@ import re
 import socket
 from pathlib import Path
 
-from rankdeck_agent.files import Tree, clean_text
+from rankdeck_agent.system_files import Tree
+from rankdeck_agent.text import clean_text
 
 _BOOT = re.compile(rb"^btime (\d{1,12})$", re.MULTILINE)
 

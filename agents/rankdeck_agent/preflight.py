@@ -19,10 +19,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, Optional, TypeVar, cast
 
-from rankdeck_agent.files import agent_state_folder
-from rankdeck_agent.image import FAR_SETTLED, TooSlowError, file_digest, request_rows
+from rankdeck_agent.images.digests import FAR_SETTLED, TooSlowError, file_digest
+from rankdeck_agent.images.image_rows import describe_images
 from rankdeck_agent.logout import judge_logout, logout_facts
 from rankdeck_agent.rdma_gids import list_rdma_ports
+from rankdeck_agent.state_folder import agent_state_folder
 from rankdeck_agent.text import parse_json_table, plain_line, print_complaint, print_json_line
 
 PAYLOAD = 32 << 10
@@ -337,7 +338,7 @@ class _RequestedFacts:
 
     def images(self) -> Facts:
         """The rows of the images; see `image.look`."""
-        return {"images": request_rows(self._request)}
+        return {"images": describe_images(self._request)}
 
     def names(self) -> Facts:
         """Host name -> its addresses or an error; `own`: the same for this node's name."""

@@ -14,7 +14,6 @@ from rankdeck_agent.collectors import make_collectors
 from rankdeck_agent.collectors.base import Collector, Reading
 from rankdeck_agent.collectors.nvidia import DEADLINE
 from rankdeck_agent.config import ExpectError, read_expectations
-from rankdeck_agent.files import Tree, clean_text, failure_reason
 from rankdeck_agent.machine import describe_machine, read_host_name
 from rankdeck_agent.rules.coverage import CheckResult, cover_checks, coverage_words, explain_checks
 from rankdeck_agent.rules.derived import derive_numbers
@@ -31,7 +30,8 @@ from rankdeck_agent.rules.levels import (
 )
 from rankdeck_agent.rules.report import JudgedSample, build_health_report, is_news, shorten_report
 from rankdeck_agent.seen_devices import SeenDevices, memory_of_this_boot
-from rankdeck_agent.text import print_complaint
+from rankdeck_agent.system_files import Tree
+from rankdeck_agent.text import clean_text, failure_reason, print_complaint
 from rankdeck_agent.wire import METRICS, Event, HealthReport, Number, Sample
 
 PATIENCE = 10.0

@@ -22,13 +22,15 @@ from rankdeck_agent import __version__
 from rankdeck_agent.collectors import choose_simulated, make_collectors
 from rankdeck_agent.collectors.gpu import GpuCollector
 from rankdeck_agent.config import SIZE_LIMIT, AgentConfigError, Config, from_file, from_line
-from rankdeck_agent.files import Tree, clean_text, failure_reason, leave_no_core, wait_readable
+from rankdeck_agent.descriptors import wait_readable
 from rankdeck_agent.gpu_release import SIGNALS
 from rankdeck_agent.machine import describe_machine
+from rankdeck_agent.private_files import leave_no_core
 from rankdeck_agent.relay import BrokerRelay
 from rankdeck_agent.sampler import LATE_SHARE, NodeJudge, Reporter, Sampler
 from rankdeck_agent.seen_devices import SeenDevices, memory_of_this_boot
-from rankdeck_agent.text import parse_json_table, print_complaint
+from rankdeck_agent.system_files import Tree
+from rankdeck_agent.text import clean_text, failure_reason, parse_json_table, print_complaint
 from rankdeck_agent.wire import (
     Event,
     HealthReport,

@@ -2,6 +2,7 @@
 show; prints the answer of a command.
 """
 
+import errno
 import json
 import re
 import sys
@@ -10,6 +11,7 @@ from typing import Any, Optional, cast
 
 from rankdeck_agent.rules.visible import make_visible
 
+NAME_LIMIT = 64
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~]?)"
 )
@@ -23,6 +25,27 @@ def plain_line(text: str, limit: int = 400) -> str:
     code points; at most `limit` characters.
     """
     return make_visible(_CONTROLS.sub(" ", text[: limit * 2]).strip(), limit)
+
+
+def clean_text(text: str, limit: int = NAME_LIMIT) -> str:
+    """`text` cut to `limit` characters, with code points of invisible ones."""
+    return make_visible(text, limit)
+
+
+def failure_reason(error: BaseException) -> str:
+    """A short text of why something could not be read: the system's
+    message, with the name of the error.
+    """
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        code = errno.errorcode.get(error.errno or 0)
+        # TLS errors have a number that is not one of the system's.
+        text = (
+            error.strerror
+            if code is None or hasattr(error, "library")
+            else f"{error.strerror} ({code})"
+        )
+    return clean_text(text, 160) or type(error).__name__
 
 
 def parse_json_table(text: str) -> Optional[dict[str, Any]]:

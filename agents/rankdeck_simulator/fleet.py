@@ -25,11 +25,10 @@ from typing import Any, Callable, Optional
 from rankdeck_agent import __version__
 from rankdeck_agent.collectors.base import Reading
 from rankdeck_agent.config import SIZE_LIMIT, AgentConfigError, Config, from_line
-from rankdeck_agent.files import clean_text
 from rankdeck_agent.sampler import HASTE, NodeJudge, Reporter
 from rankdeck_agent.seen_devices import SeenDevices
 from rankdeck_agent.telemetry import samples_wanted
-from rankdeck_agent.text import parse_json_table, print_complaint
+from rankdeck_agent.text import clean_text, parse_json_table, print_complaint
 from rankdeck_agent.wire import Hello, Message, Sample, encode_message, message_topic
 from rankdeck_simulator.devices import SimulatedGpus, SimulatedHost, SimulatedRdma
 

@@ -31,7 +31,7 @@ TEXTUAL = ("8.2.8",)
 CPYTHON = ("3.11", "3.12", "3.13", "3.14")
 LEANED = (
     Leaned(
-        "agents/rankdeck_agent/image.py", ("hashlib._Hash",), "CPython",
+        "agents/rankdeck_agent/images/file_transfer.py", ("hashlib._Hash",), "CPython",
         "only for the types: the class of digests has no other name", CPYTHON,
     ),
     Leaned(

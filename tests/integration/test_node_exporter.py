@@ -19,9 +19,9 @@ from rankdeck.model.series import is_offered
 from rankdeck.prometheus.exporter import Exporter
 from rankdeck.state.fleet import Fleet
 from rankdeck_agent.collectors import make_collectors
-from rankdeck_agent.files import Tree
 from rankdeck_agent.machine import describe_machine
 from rankdeck_agent.sampler import Sampler
+from rankdeck_agent.system_files import Tree
 from rankdeck_agent.wire import Hello
 
 parser = pytest.importorskip(

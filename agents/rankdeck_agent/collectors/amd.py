@@ -18,7 +18,8 @@ from rankdeck_agent.collectors.gpu_cards import (
     put_heat_margin,
     read_degrees,
 )
-from rankdeck_agent.files import Tree, clean_text
+from rankdeck_agent.system_files import Tree
+from rankdeck_agent.text import clean_text
 
 _AMD = "0x1002"
 _LOAD, _CARE = 2.0, 30.0

@@ -10,16 +10,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
-from rankdeck_agent.files import (
-    MISSING,
-    Tree,
-    agent_state_folder,
-    clean_text,
-    failure_reason,
-    make_private_folder,
-    read_json_table,
-    replace_private,
-)
+from rankdeck_agent.private_files import make_private_folder, read_json_table, replace_private
+from rankdeck_agent.state_folder import agent_state_folder
+from rankdeck_agent.system_files import MISSING, Tree
+from rankdeck_agent.text import clean_text, failure_reason
 from rankdeck_agent.wire import METRICS, Event, Sample, Values
 
 if TYPE_CHECKING:

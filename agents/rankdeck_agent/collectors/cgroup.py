@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Callable, Optional
 
 from rankdeck_agent.collectors.base import Reading, parse_unsigned
-from rankdeck_agent.files import Tree
+from rankdeck_agent.system_files import Tree
 
 _CGROUP = "sys/fs/cgroup"
 _DEPTH = 16

@@ -12,7 +12,7 @@ from rankdeck_agent.collectors.base import (
     parse_unsigned,
     pick_evenly,
 )
-from rankdeck_agent.files import Tree
+from rankdeck_agent.system_files import Tree
 
 _SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "soc_thermal")
 _ZONES = re.compile(r"x86_pkg_temp|cpu[-_]?thermal|soc[-_]?thermal|bcm\d+_thermal|cpu\d*-thermal")

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Callable, Union
 
 from rankdeck_agent.collectors.base import DEVICE_LIMIT, Reading, parse_unsigned
-from rankdeck_agent.files import Tree, clean_text, failure_reason
+from rankdeck_agent.system_files import Tree
+from rankdeck_agent.text import clean_text, failure_reason
 
 _STAT = "/usr/bin/stat" if os.access("/usr/bin/stat", os.X_OK) else "/bin/stat"
 COMMAND = (_STAT, "-f", "-c", "%b %f %a %S %c %d", "--")

@@ -4,7 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from rankdeck_agent.collectors.base import Reading, parse_unsigned
-from rankdeck_agent.files import Tree, clean_text
+from rankdeck_agent.system_files import Tree
+from rankdeck_agent.text import clean_text
 
 _EDAC = "sys/devices/system/edac/mc"
 _CONTROLLER = re.compile(r"mc\d{1,4}")

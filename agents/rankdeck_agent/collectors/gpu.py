@@ -12,8 +12,8 @@ from rankdeck_agent.collectors.gpu_cards import LOOK_AGAIN
 from rankdeck_agent.collectors.intel import INTEL_METRICS, Intel
 from rankdeck_agent.collectors.jetson import JETSON_METRICS, Jetson
 from rankdeck_agent.collectors.pcie import PCI_ADDRESS
-from rankdeck_agent.files import Tree
 from rankdeck_agent.gpu_release import STOPPED
+from rankdeck_agent.system_files import Tree
 
 _HIDDEN = (
     "the driver has {} on the PCI bus and lists none to this process: may it open /dev/nvidia0 "

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Optional
 
 from rankdeck_agent.collectors.base import Reading, parse_signed
-from rankdeck_agent.files import Tree
+from rankdeck_agent.system_files import Tree
 
 CARDS = "sys/class/drm"
 LOOK_AGAIN = 60.0

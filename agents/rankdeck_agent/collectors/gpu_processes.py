@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from rankdeck_agent.collectors import nvidia
-from rankdeck_agent.files import clean_text, failure_reason, user_name
-from rankdeck_agent.text import print_complaint
+from rankdeck_agent.text import clean_text, failure_reason, print_complaint
+from rankdeck_agent.user_names import user_name
 
 _COMMAND_LIMIT = 200
 

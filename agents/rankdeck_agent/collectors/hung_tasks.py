@@ -1,8 +1,8 @@
 """Processes that have hung in state D for long."""
 
 from rankdeck_agent.collectors.base import Reading
-from rankdeck_agent.files import MISSING, Tree
 from rankdeck_agent.older_python import is_ascii
+from rankdeck_agent.system_files import MISSING, Tree
 
 _LONG = 240.0
 """Seconds in state D that count as long: five looks, one per minute."""

@@ -28,7 +28,8 @@ from rankdeck_agent.collectors.gpu_cards import (
     list_free_names,
     put_heat_margin,
 )
-from rankdeck_agent.files import Tree, clean_text
+from rankdeck_agent.system_files import Tree
+from rankdeck_agent.text import clean_text
 
 _INTEL = "0x8086"
 # (metric, factor, files of which the first that exists is read);

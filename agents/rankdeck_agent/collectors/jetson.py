@@ -15,7 +15,8 @@ from rankdeck_agent.collectors.base import (
     parse_unsigned,
 )
 from rankdeck_agent.collectors.gpu_cards import LOOK_AGAIN, PERIOD
-from rankdeck_agent.files import Tree, clean_text
+from rankdeck_agent.system_files import Tree
+from rankdeck_agent.text import clean_text
 
 _DEVFREQ = "sys/class/devfreq"
 _DEVICE = re.compile(r"(?:[0-9a-f]+\.)?(?:gpu|ga10b|gv11b|gp10b|gm20b|gk20a)(?:\.\d)?")

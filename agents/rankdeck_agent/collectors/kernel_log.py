@@ -11,11 +11,11 @@ from itertools import islice
 from typing import Callable, Optional
 
 from rankdeck_agent.collectors.base import BlindError, Reading
-from rankdeck_agent.files import Tree
 from rankdeck_agent.kernel_lines import Found, KernelLines
 from rankdeck_agent.kernel_records import open_ring, raw_records
 from rankdeck_agent.machine import read_boot_time
 from rankdeck_agent.rules.events import event_kind
+from rankdeck_agent.system_files import Tree
 from rankdeck_agent.wire import Event
 
 _RING = "dev/kmsg"

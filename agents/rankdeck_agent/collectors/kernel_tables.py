@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from rankdeck_agent.collectors.base import Reading, parse_signed, parse_unsigned
-from rankdeck_agent.files import Tree
+from rankdeck_agent.system_files import Tree
 
 _PROTOCOLS = ("proc/net/snmp", "proc/net/netstat")
 _ROWS: Mapping[bytes, frozenset[bytes]] = {

@@ -3,7 +3,7 @@
 import re
 
 from rankdeck_agent.collectors.base import Reading, memory_sizes
-from rankdeck_agent.files import Tree
+from rankdeck_agent.system_files import Tree
 
 _KILLS = re.compile(rb"^oom_kill (\d{1,20})$", re.MULTILINE)
 _SIZES = (

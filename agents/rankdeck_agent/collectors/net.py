@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from rankdeck_agent.collectors.base import Reading, parse_unsigned
-from rankdeck_agent.files import Tree, clean_text
 from rankdeck_agent.older_python import is_ascii
 from rankdeck_agent.rules.derived import UNWATCHED
+from rankdeck_agent.system_files import Tree
+from rankdeck_agent.text import clean_text
 
 _COLUMNS: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("net.rx", (0,)),

@@ -16,7 +16,9 @@ import rankdeck_agent
 from rankdeck_agent.collectors import nvidia_calls
 from rankdeck_agent.collectors.base import BootMemory, Reading
 from rankdeck_agent.collectors.nvidia_reader import BOARD
-from rankdeck_agent.files import CHUNK, clean_text, failure_reason, wait_readable
+from rankdeck_agent.descriptors import wait_readable
+from rankdeck_agent.system_files import CHUNK
+from rankdeck_agent.text import clean_text, failure_reason
 
 LIBRARY_VARIABLE = "RANKDECK_NVML"
 """Environment variable: folder of libnvidia-ml.so.1, if the loader does not find it by itself."""

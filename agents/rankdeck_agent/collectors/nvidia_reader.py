@@ -33,8 +33,8 @@ from rankdeck_agent.collectors.nvidia_calls import (
     process_use,
     read_gpu_memory,
 )
-from rankdeck_agent.files import clean_text, wait_readable
-from rankdeck_agent.text import print_complaint
+from rankdeck_agent.descriptors import wait_readable
+from rankdeck_agent.text import clean_text, print_complaint
 
 GPU_LIMIT = 64
 _INSTANCES = 64

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Optional
 
 from rankdeck_agent.collectors.base import Reading, parse_unsigned
-from rankdeck_agent.files import Tree, clean_text
 from rankdeck_agent.older_python import without_suffix
+from rankdeck_agent.system_files import Tree
+from rankdeck_agent.text import clean_text
 
 METRICS = ("gpu.pcie_gen", "gpu.pcie_gen_max", "gpu.pcie_width", "gpu.pcie_width_max")
 WIDTHS = frozenset({1, 2, 4, 8, 12, 16, 32})

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Optional
 
 from rankdeck_agent.collectors.base import DEVICE_LIMIT, Reading, parse_unsigned
-from rankdeck_agent.files import Tree, clean_text
+from rankdeck_agent.system_files import Tree
+from rankdeck_agent.text import clean_text
 
 _BLOCK = "sys/block"
 _MDSTAT = "proc/mdstat"

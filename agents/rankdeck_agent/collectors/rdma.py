@@ -19,8 +19,9 @@ from rankdeck_agent.collectors.rdma_ports import (
     put_rdma_sum,
     store_rdma_number,
 )
-from rankdeck_agent.files import Tree, clean_text, failure_reason
 from rankdeck_agent.rdma_counters import BYTES, SUMS
+from rankdeck_agent.system_files import Tree
+from rankdeck_agent.text import clean_text, failure_reason
 
 _LOOK_AGAIN = 10.0
 _WHO_AGAIN = 300.0

@@ -9,9 +9,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from rankdeck_agent.collectors.rdma_ports import BASE, Port, RdmaCounter
-from rankdeck_agent.files import Tree, clean_text
 from rankdeck_agent.rdma_counters import TOPS, WRAPS
 from rankdeck_agent.rdma_gids import read_gids
+from rankdeck_agent.system_files import Tree
+from rankdeck_agent.text import clean_text
 
 _PORT_LIMIT = 64
 _COUNTER_LIMIT = 256

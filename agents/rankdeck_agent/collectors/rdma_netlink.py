@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Optional
 
-from rankdeck_agent.files import clean_text
+from rankdeck_agent.text import clean_text
 
 # linux include/uapi/rdma/rdma_netlink.h, include/uapi/linux/netlink.h
 _NETLINK_RDMA, _NLDEV = 20, 5

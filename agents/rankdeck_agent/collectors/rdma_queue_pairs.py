@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Optional
 
 from rankdeck_agent.collectors.rdma_netlink import QueuePairs, RdmaNetlink
-from rankdeck_agent.files import clean_text, failure_reason
-from rankdeck_agent.text import print_complaint
+from rankdeck_agent.text import clean_text, failure_reason, print_complaint
 
 _NOT_BOUND = (
     "rankdeck-agent: {}: no queue pair is bound to a counter. As root, "

@@ -21,7 +21,8 @@ from rankdeck_agent.collectors.base import (
     pick_evenly,
 )
 from rankdeck_agent.collectors.cpu import cpu_zones
-from rankdeck_agent.files import Tree, clean_text
+from rankdeck_agent.system_files import Tree
+from rankdeck_agent.text import clean_text
 
 _HWMON = "sys/class/hwmon"
 _CPUS = "sys/devices/system/cpu"

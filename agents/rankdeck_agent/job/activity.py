@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 from rankdeck_agent.container_engines import ENGINES
-from rankdeck_agent.files import replace_private
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.processes import (
     Process,
@@ -27,6 +26,7 @@ from rankdeck_agent.job.processes import (
     read_proc_word,
 )
 from rankdeck_agent.older_python import delete_file
+from rankdeck_agent.private_files import replace_private
 from rankdeck_agent.text import parse_json_table
 from rankdeck_agent.wire.job_events import LastLook
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rankdeck_agent import LAUNCHER
-from rankdeck_agent.files import wait_readable, write_all
+from rankdeck_agent.descriptors import wait_readable, write_all
 from rankdeck_agent.job.activity import PLACE, LookReader
 from rankdeck_agent.job.folder import STREAMS, RunFolder
 from rankdeck_agent.text import parse_json_table

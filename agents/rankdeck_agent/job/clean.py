@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from rankdeck_agent.files import agent_state_folder, failure_reason, make_private_folder
-from rankdeck_agent.image import free_room
+from rankdeck_agent.file_system import measure_room
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import (
     RunFolder,
@@ -30,8 +29,10 @@ from rankdeck_agent.job.folder import (
 from rankdeck_agent.job.ranks import hold_links, unlink_links
 from rankdeck_agent.job.supervisor_state import is_starting, is_supervised
 from rankdeck_agent.older_python import delete_file
+from rankdeck_agent.private_files import make_private_folder
 from rankdeck_agent.schedulers.job_scheduler import find_scheduler
-from rankdeck_agent.text import plain_line
+from rankdeck_agent.state_folder import agent_state_folder
+from rankdeck_agent.text import failure_reason, plain_line
 from rankdeck_agent.wire.leftovers import GOES, KEEP_DAYS, Ground, LeftoverKind
 
 DAY = 86400.0
@@ -449,7 +450,7 @@ def _place(kind: LeftoverKind) -> str:
     folder, so that the console counts it once.
     """
     folder = {LeftoverKind.LINKS: TMP, LeftoverKind.AGENT: _cache()}.get(kind, _jobs())
-    mount = free_room(folder).get("mount")
+    mount = measure_room(folder).get("mount")
     if mount:
         return f"{mount} {folder}"
     try:

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from rankdeck_agent.files import set_private_umask, wait_readable
+from rankdeck_agent.descriptors import wait_readable
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.black_box import BlackBox, pack_box
 from rankdeck_agent.job.cancel import end_node_processes
@@ -40,6 +40,7 @@ from rankdeck_agent.job.resuming import hold_resume_lock
 from rankdeck_agent.job.supervisor import Supervisor
 from rankdeck_agent.job.supervisor_state import is_supervised, note_supervisor
 from rankdeck_agent.logout import leave_session
+from rankdeck_agent.private_files import set_private_umask
 from rankdeck_agent.schedulers.job_scheduler import JobScheduler, find_scheduler
 from rankdeck_agent.text import parse_json_table, print_complaint, print_json_line
 from rankdeck_agent.wire import RUN_VARIABLE, NodePlan, WireError, node_plan

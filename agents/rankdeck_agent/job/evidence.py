@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from rankdeck_agent import LAUNCHER
-from rankdeck_agent.files import clean_text
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import STREAMS, End, RunFolder
 from rankdeck_agent.job.processes import Process
 from rankdeck_agent.older_python import without_prefix
-from rankdeck_agent.text import shown_line
+from rankdeck_agent.text import clean_text, shown_line
 from rankdeck_agent.wire.job_events import ProgramEnd
 
 if TYPE_CHECKING:

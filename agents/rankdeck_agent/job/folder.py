@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional
 
 from rankdeck_agent import LAUNCHER, RUN_TOKEN
-from rankdeck_agent.files import agent_state_folder, make_private_folder
 from rankdeck_agent.older_python import delete_file
+from rankdeck_agent.private_files import make_private_folder
+from rankdeck_agent.state_folder import agent_state_folder
 from rankdeck_agent.text import parse_json_table
 from rankdeck_agent.wire.job_events import EventBody, JobEvent, NodeClosed, as_row
 

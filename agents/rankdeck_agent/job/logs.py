@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Optional
 
-from rankdeck_agent.files import wait_readable, write_all
+from rankdeck_agent.descriptors import wait_readable, write_all
 from rankdeck_agent.job.folder import FULL, Journal
 from rankdeck_agent.text import plain_line
 from rankdeck_agent.wire.job_events import DiskSpace

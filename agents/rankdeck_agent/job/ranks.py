@@ -19,12 +19,6 @@ from pathlib import Path
 from typing import Callable, Optional
 
 from rankdeck_agent import AGENT_TOKEN, RANK_IN_SHELL, RANK_VARIABLE
-from rankdeck_agent.files import (
-    make_private_folder,
-    replace_private,
-    unwritable_folder,
-    write_private_file,
-)
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import (
     CancelledEarlierError,
@@ -39,7 +33,9 @@ from rankdeck_agent.job.folder import (
 )
 from rankdeck_agent.job.supervisor_state import note_starter
 from rankdeck_agent.job.witness import INSIDE, INSIDE_RANK
+from rankdeck_agent.private_files import make_private_folder, replace_private, write_private_file
 from rankdeck_agent.rules.mpi_daemon import SKIP_SSH_OPTIONS, daemon_of, daemons_of, in_place
+from rankdeck_agent.state_folder import unwritable_folder
 from rankdeck_agent.text import parse_json_table, plain_line
 from rankdeck_agent.wire import (
     JOB_VARIABLE,

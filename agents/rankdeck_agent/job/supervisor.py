@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from rankdeck_agent.files import mark_agent_used
+from rankdeck_agent.agent_file import mark_agent_used
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.activity import ActivityWatch
 from rankdeck_agent.job.black_box import BlackBox

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rankdeck_agent import LAUNCHER
-from rankdeck_agent.files import Tree, replace_private
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.evidence import RANK, read_last_words
 from rankdeck_agent.job.folder import (
@@ -27,6 +26,8 @@ from rankdeck_agent.job.folder import (
     wait_until,
 )
 from rankdeck_agent.machine import read_boot_time
+from rankdeck_agent.private_files import replace_private
+from rankdeck_agent.system_files import Tree
 from rankdeck_agent.text import plain_line
 from rankdeck_agent.wire.job_events import (
     JobEvent,

@@ -8,8 +8,8 @@ whose launcher it is, reads it then.
 import json
 from typing import Optional
 
-from rankdeck_agent.files import read_json_table, replace_private
 from rankdeck_agent.job.folder import RunFolder
+from rankdeck_agent.private_files import read_json_table, replace_private
 from rankdeck_agent.rules.scheduler_verdict import (
     SchedulerVerdict,
     parse_scheduler_verdict,

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent import image as agent_image
-from rankdeck_agent.image import describe_image, file_digest
+from rankdeck_agent.images import digests
+from rankdeck_agent.images.digests import file_digest
+from rankdeck_agent.images.image_rows import describe_image
 
 HOUR = 3600.0
 
@@ -38,7 +39,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     real = time.time
 
     def move(seconds: float) -> None:
-        monkeypatch.setattr(agent_image.time, "time", lambda: real() + seconds)
+        monkeypatch.setattr(digests.time, "time", lambda: real() + seconds)
 
     return move
 
@@ -47,13 +48,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Files that were really read."""
     found: list[str] = []
-    real = agent_image.read_digest
+    real = digests.read_digest
 
     def read(file, limit=None) -> str:
         found.append(file.name)
         return real(file, limit)
 
-    monkeypatch.setattr(agent_image, "read_digest", read)
+    monkeypatch.setattr(digests, "read_digest", read)
     return found
 
 
@@ -127,7 +128,7 @@ def test_nothing_is_trusted_that_was_read_before_the_clock_was_set_back(
 def test_a_file_of_a_server_is_trusted_only_when_no_clock_can_be_so_wrong(
     image: Path, clock, reads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rankdeck_agent.image._NETWORK", {filesystem_of(image)})
+    monkeypatch.setattr("rankdeck_agent.file_system._NETWORK", {filesystem_of(image)})
     clock(60.0)
     for _ in range(2):
         assert describe_image("apptainer", str(image))["mount"]
@@ -152,7 +153,7 @@ def filesystem_of(path: Path) -> str:
 def test_what_changes_while_it_is_read_has_no_digest(
     image: Path, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
-    real = agent_image.read_digest
+    real = digests.read_digest
 
     def read(file, limit=None) -> str:
         found = real(file, limit)
@@ -164,7 +165,7 @@ def test_what_changes_while_it_is_read_has_no_digest(
             other.replace(image)
         return found
 
-    monkeypatch.setattr(agent_image, "read_digest", read)
+    monkeypatch.setattr(digests, "read_digest", read)
 
     row = describe_image("apptainer", str(image))
 

@@ -10,7 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from rankdeck_agent.files import mark_agent_used, read_json_table, user_name, wait_readable
+from rankdeck_agent.agent_file import mark_agent_used
+from rankdeck_agent.descriptors import wait_readable
+from rankdeck_agent.private_files import read_json_table
+from rankdeck_agent.user_names import user_name
 
 
 @pytest.fixture

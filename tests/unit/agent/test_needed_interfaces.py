@@ -8,10 +8,10 @@ import pytest
 
 from rankdeck_agent.collectors.net import NetCollector, routed_interfaces
 from rankdeck_agent.collectors.rdma import RdmaCollector
-from rankdeck_agent.files import Tree
 from rankdeck_agent.rules.levels import Expected
 from rankdeck_agent.sampler import NodeJudge, Sampler
 from rankdeck_agent.seen_devices import SeenDevices
+from rankdeck_agent.system_files import Tree
 from tests.unit.agent.machines import write
 
 NET = "sys/class/net"

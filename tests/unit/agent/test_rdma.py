@@ -8,9 +8,9 @@ import pytest
 from rankdeck_agent.collectors.rdma import RdmaCollector
 from rankdeck_agent.collectors.rdma_inventory import gid_address
 from rankdeck_agent.collectors.rdma_ports import BASE
-from rankdeck_agent.files import Tree
 from rankdeck_agent.rdma_counters import SUMS, TOPS, WRAPS
 from rankdeck_agent.sampler import Sampler
+from rankdeck_agent.system_files import Tree
 from rankdeck_agent.wire import METRICS
 from tests.unit.agent.machines import DATA, PORT, copy_recorded, make_machine, unpack_rxe, write
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent import image
-from rankdeck_agent.image import partial_image_path
+from rankdeck_agent.images.file_transfer import partial_image_path
+from rankdeck_agent.images.image_cli import main as run_image_command
+from rankdeck_agent.images.image_rows import describe_image
 
 BODY = b"some bytes" * 1000
 SHA = hashlib.sha256(BODY).hexdigest()
@@ -27,7 +28,7 @@ def received(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
         with source.open("rb", buffering=0) as stdin:
             monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BufferedReader(stdin)))
             words = ["receive", str(path), str(len(BODY)), SHA, *(["--replace"] if replace else [])]
-            image.main(words)
+            run_image_command(words)
         return json.loads(capsys.readouterr().out.splitlines()[-1])
 
     return receive
@@ -81,8 +82,8 @@ def test_a_pipe_is_neither_looked_at_nor_sent(
 ) -> None:
     os.mkfifo(tmp_path / "pipe")
 
-    row = image.describe_image("none", str(tmp_path / "pipe"), "")
-    code = image.main(["send", str(tmp_path / "pipe"), "0"])
+    row = describe_image("none", str(tmp_path / "pipe"), "")
+    code = run_image_command(["send", str(tmp_path / "pipe"), "0"])
 
     assert row["kind"] == "failed"
     assert "is no regular file" in row["error"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.files import Names
+from rankdeck_agent.folder_names import FolderNames
 from rankdeck_agent.job.folder import RunFolder, all_events
 from rankdeck_agent.schedulers.slurm.array import ArrayRun, Tasks, covers_task, join_array_rows
 from rankdeck_agent.schedulers.slurm.call_budget import (
@@ -420,7 +420,7 @@ def test_a_folder_is_listed_only_where_it_has_changed(tmp_path, monkeypatch) -> 
     listed: list[float] = []
     list_folder = os.listdir
     monkeypatch.setattr(os, "listdir", lambda place: listed.append(now) or list_folder(place))
-    names = Names(tmp_path)
+    names = FolderNames(tmp_path)
 
     for now in range(10):
         assert names.read(now) == []
@@ -435,7 +435,7 @@ def test_a_folder_is_listed_only_where_it_has_changed(tmp_path, monkeypatch) -> 
 def test_a_name_of_the_same_moment_as_the_last_one_is_seen(tmp_path) -> None:
     (tmp_path / "first").touch()
     then = tmp_path.stat().st_mtime_ns
-    names = Names(tmp_path)
+    names = FolderNames(tmp_path)
     assert names.read(0.0) == ["first"]
     (tmp_path / "second").touch()
     os.utime(tmp_path, ns=(then, then))

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from rankdeck_agent.files import make_private_folder, read_json_table, write_all, write_private_file
+from rankdeck_agent.descriptors import write_all
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.older_python import delete_file
+from rankdeck_agent.private_files import make_private_folder, read_json_table, write_private_file
 from rankdeck_agent.schedulers.kubernetes.api import Api, HttpStream
 from rankdeck_agent.schedulers.kubernetes.kubectl_errors import SILENT, ApiError
 from rankdeck_agent.schedulers.kubernetes.objects import (

@@ -19,12 +19,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Callable, Optional
 
-from rankdeck_agent.files import failure_reason, mark_agent_used, set_private_umask
+from rankdeck_agent.agent_file import mark_agent_used
 from rankdeck_agent.job.folder import FolderError, RunFolder, all_events, find_run_folder
 from rankdeck_agent.job.orders import give_order
 from rankdeck_agent.job.supervisor_state import COMPLETE, NOT_KNOWN
 from rankdeck_agent.job.verdict import write_verdict
 from rankdeck_agent.older_python import without_prefix
+from rankdeck_agent.private_files import set_private_umask
 from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict, VerdictKind
 from rankdeck_agent.schedulers.kubernetes.container_log import (
     ContainerLog,
@@ -82,7 +83,7 @@ from rankdeck_agent.schedulers.kubernetes.volume_claim import (
     seen_spec,
 )
 from rankdeck_agent.schedulers.kubernetes.watch import TROUBLE, Watch, start_watch_thread
-from rankdeck_agent.text import parse_json_table, plain_line, print_json_line
+from rankdeck_agent.text import failure_reason, parse_json_table, plain_line, print_json_line
 from rankdeck_agent.wire.scheduled_jobs import CREATED, MANIFEST
 
 _LONGEST = 64 << 20

@@ -14,7 +14,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, Callable, Optional
 
-from rankdeck_agent.files import write_all
+from rankdeck_agent.descriptors import write_all
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.older_python import without_suffix
 from rankdeck_agent.schedulers.kubernetes.api import Api, HttpStream

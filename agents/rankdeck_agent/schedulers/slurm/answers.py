@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Optional
 
-from rankdeck_agent.files import make_private_folder, replace_private
+from rankdeck_agent.private_files import make_private_folder, replace_private
 from rankdeck_agent.schedulers.slurm.call_budget import (
     QUEUE_CALLS,
     Budget,

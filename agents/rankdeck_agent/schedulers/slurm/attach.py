@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from rankdeck_agent import LAUNCHER
-from rankdeck_agent.files import replace_private
 from rankdeck_agent.job.folder import RunFolder
+from rankdeck_agent.private_files import replace_private
 from rankdeck_agent.schedulers.slurm.commands import slurm_in
 from rankdeck_agent.schedulers.slurm.job_reports import output_files, shown_job
 from rankdeck_agent.schedulers.slurm.queue import QUEUE_COLUMNS, QUEUE_FIELDS, job_rows, jobs_in

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Callable
 
 from rankdeck_agent.config import AgentConfigError, Config, from_mapping
-from rankdeck_agent.files import leave_no_core, make_private_folder, replace_private
 from rankdeck_agent.job import inspect as looking
 from rankdeck_agent.job.folder import (
     FolderError,
@@ -22,6 +21,7 @@ from rankdeck_agent.job.folder import (
     all_events,
     find_run_folder,
 )
+from rankdeck_agent.private_files import leave_no_core, make_private_folder, replace_private
 from rankdeck_agent.schedulers.slurm.environment import login_environment
 from rankdeck_agent.schedulers.slurm.folder import (
     read_id,

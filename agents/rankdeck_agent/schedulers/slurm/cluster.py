@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Iterator
 
-from rankdeck_agent.files import wait_readable
+from rankdeck_agent.descriptors import wait_readable
 from rankdeck_agent.schedulers.slurm.answers import (
     NODES,
     QUESTIONS,

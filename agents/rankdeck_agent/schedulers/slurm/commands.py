@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rankdeck_agent.files import wait_readable
+from rankdeck_agent.descriptors import wait_readable
 from rankdeck_agent.older_python import wait_status_code
 from rankdeck_agent.schedulers.slurm.environment import login_environment, variables_in
 from rankdeck_agent.text import plain_line

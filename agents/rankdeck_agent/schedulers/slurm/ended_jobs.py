@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Iterator
 
-from rankdeck_agent.files import make_private_folder
+from rankdeck_agent.private_files import make_private_folder
 from rankdeck_agent.schedulers.slurm.answers import (
     SlurmAnswer,
     leave_answer,

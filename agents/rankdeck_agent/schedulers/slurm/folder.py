@@ -7,11 +7,8 @@ import time
 from pathlib import Path
 from typing import Any, Optional
 
-from rankdeck_agent.files import (
-    read_json_table,
-    replace_private,
-)
 from rankdeck_agent.job.folder import RunFolder, post_mortem
+from rankdeck_agent.private_files import read_json_table, replace_private
 from rankdeck_agent.schedulers.slurm.commands import Slurm, slurm_in
 from rankdeck_agent.schedulers.slurm.job_reports import SlurmJobRow, is_later
 from rankdeck_agent.text import plain_line

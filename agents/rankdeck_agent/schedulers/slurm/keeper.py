@@ -11,7 +11,7 @@ import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Optional
 
-from rankdeck_agent.files import mark_agent_used
+from rankdeck_agent.agent_file import mark_agent_used
 from rankdeck_agent.job.folder import RunFolder, is_closed
 from rankdeck_agent.schedulers.slurm.answers import ClusterPoll
 from rankdeck_agent.schedulers.slurm.array import ArrayRun

@@ -15,15 +15,12 @@ import time
 from pathlib import Path
 from typing import Any, Optional
 
-from rankdeck_agent.files import (
-    Names,
-    agent_state_folder,
-    make_private_folder,
-    read_json_table,
-)
+from rankdeck_agent.folder_names import FolderNames
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import RunFolder, good_name, run_folder
 from rankdeck_agent.older_python import delete_file
+from rankdeck_agent.private_files import make_private_folder, read_json_table
+from rankdeck_agent.state_folder import agent_state_folder
 
 BEAT = 5.0
 """Seconds between two touches of the keeper's file."""
@@ -90,7 +87,7 @@ class OpenJobs:
     """The jobs that the keeper must keep; cheap to ask once a second."""
 
     def __init__(self) -> None:
-        self._names = Names(_open_jobs())
+        self._names = FolderNames(_open_jobs())
         self.rung = False
         """Whether a job was added, or registered again because it has news,
         before the last call of `folders`.

@@ -9,9 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from rankdeck_agent.files import (
-    Names,
-)
+from rankdeck_agent.folder_names import FolderNames
 from rankdeck_agent.text import plain_line
 
 MARKS = "marks"
@@ -42,7 +40,7 @@ class Marks:
 
     def __init__(self, run: Path) -> None:
         self._folder = run / MARKS
-        self._names = Names(self._folder)
+        self._names = FolderNames(self._folder)
         self._known: set[str] = set()
         self.others: set[str] = set()
         """Names that a cancel left."""

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any, NamedTuple, Optional
 
-from rankdeck_agent.files import make_private_folder, wait_readable
+from rankdeck_agent.descriptors import wait_readable
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.daily_clean import clean_daily
 from rankdeck_agent.job.folder import (
@@ -19,6 +19,7 @@ from rankdeck_agent.job.folder import (
 )
 from rankdeck_agent.job.ranks import make_run_folder, process_environment, unlink_links
 from rankdeck_agent.machine import local_addresses
+from rankdeck_agent.private_files import make_private_folder
 from rankdeck_agent.schedulers.slurm.beside_ranks import share_agent
 from rankdeck_agent.schedulers.slurm.commands import Slurm, SlurmReply, run_slurm_command
 from rankdeck_agent.schedulers.slurm.environment import submit_environment

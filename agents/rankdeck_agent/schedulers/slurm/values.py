@@ -5,7 +5,7 @@ import time
 from itertools import islice
 from typing import Optional
 
-from rankdeck_agent.files import user_name
+from rankdeck_agent.user_names import user_name
 
 _NOTHING = frozenset(
     {"", "N/A", "Unknown", "None", "NONE", "(null)", "n/a", "INVALID", "None assigned"}
