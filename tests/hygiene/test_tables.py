@@ -22,7 +22,7 @@ from rankdeck.plugins import RECIPES, SECTIONS, find_plugin
 from rankdeck.prometheus.site_past import PAST_ROWS
 from rankdeck.rules import query
 from rankdeck.state.node import CHARTED
-from rankdeck.ui.actions import FILTERS
+from rankdeck.ui.commands import FILTERS
 from rankdeck.ui.fleet_views import NUMBERS, NodeColumn, find_column
 from rankdeck_agent import RANK_VARIABLES
 from rankdeck_agent.rules.levels import SUMMARY

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankdeck.ui import actions, themes
+from rankdeck.ui import actions, movement, themes
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.help import help_lines
@@ -26,9 +26,9 @@ NAMED = [
 
 def is_move(key: str) -> bool:
     return (
-        actions.key_steps(key, PAGE) is not None
-        or actions.key_sidestep(key, CELLS) is not None
-        or actions.key_grid_step(key) is not None
+        movement.key_steps(key, PAGE) is not None
+        or movement.key_sidestep(key, CELLS) is not None
+        or movement.key_grid_step(key) is not None
     )
 
 
@@ -62,7 +62,7 @@ def test_help_has_every_key_of_every_screen(about: str) -> None:
 
 
 def test_help_has_every_key_that_moves() -> None:
-    told = " ".join(key for key, _ in actions.MOVES).split()
+    told = " ".join(key for key, _ in movement.MOVES).split()
     every = [*map(chr, range(33, 127)), "space", "pageup", "pagedown", "home", "end"]
     for key in filter(is_move, every):
         assert actions.key_label(key) in told

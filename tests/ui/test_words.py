@@ -15,7 +15,7 @@ from rankdeck.model.rank import Activity
 from rankdeck.model.safe_text import printable_line
 from rankdeck.rules import query
 from rankdeck.state.lines import RankLog
-from rankdeck.ui import actions, command_actions, formatting
+from rankdeck.ui import command_actions, commands, formatting
 from rankdeck.ui.themes import ASCII, UNICODE
 from rankdeck.ui.views import wall
 from rankdeck.ui.widgets.canvas import draw_bar, fit_text, in_ascii
@@ -52,17 +52,17 @@ def test_a_filter_that_cannot_be_read_says_what_to_write(text: str, complaint: s
 
 
 def test_the_start_of_a_command_is_enough() -> None:
-    assert actions.parse_command("the dark") == (actions.COMMAND_NAMES["theme"], "dark")
-    with pytest.raises(actions.CommandError, match="did you mean"):
-        actions.parse_command("flet")
+    assert commands.parse_command("the dark") == (commands.COMMAND_NAMES["theme"], "dark")
+    with pytest.raises(commands.CommandError, match="did you mean"):
+        commands.parse_command("flet")
 
 
 def test_completion_gives_names_and_then_values() -> None:
     def nodes(argument: str) -> list[str]:
         return ["gpu-01", "gpu-02"] if argument == "NODE" else []
 
-    assert actions.complete_command("no", nodes) == ["node "]
-    assert actions.complete_command("node 02", nodes) == ["node gpu-02"]
+    assert commands.complete_command("no", nodes) == ["node "]
+    assert commands.complete_command("node 02", nodes) == ["node gpu-02"]
 
 
 @each((count, *size) for count in range(1, 17) for size in [(200, 46), (80, 19), (60, 10)])
@@ -163,7 +163,7 @@ def test_ascii_mode_sends_ascii(text: str) -> None:
 
 
 def test_every_command_in_the_table_does_something() -> None:
-    assert set(command_actions.VERBS) == set(actions.COMMAND_NAMES)
+    assert set(command_actions.VERBS) == set(commands.COMMAND_NAMES)
 
 
 @pytest.mark.parametrize(

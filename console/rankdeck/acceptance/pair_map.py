@@ -14,7 +14,7 @@ from rankdeck.acceptance.population import Population
 from rankdeck.acceptance.run import AcceptanceRun, Cell
 from rankdeck.model.safe_text import printable_line
 from rankdeck.model.text import significant_figures
-from rankdeck.ui import actions
+from rankdeck.ui import movement
 from rankdeck.ui.themes import CELL
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, fit_text, merge_runs
 
@@ -287,9 +287,9 @@ class PairMap(Canvas, can_focus=True):
         return False
 
     def on_key(self, event: events.Key) -> None:
-        beside = actions.key_grid_step(event.key)
+        beside = movement.key_grid_step(event.key)
         form = self._form()
-        steps = actions.key_steps(event.key, max((self.size.height - form.head) // form.tall, 1))
+        steps = movement.key_steps(event.key, max((self.size.height - form.head) // form.tall, 1))
         if beside is not None:
             event.stop()
             self.go(self.row + beside[1], self.column + beside[0])

@@ -40,7 +40,7 @@ from rankdeck.config.files import expand_path
 from rankdeck.model.nodeset import expand_nodes
 from rankdeck.model.safe_text import printable_line
 from rankdeck.model.text import significant_figures
-from rankdeck.ui import actions, formatting
+from rankdeck.ui import actions, formatting, movement
 from rankdeck.ui.operations import errors_shown
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.modals import WIDE, ChangeQuestion, row_lines
@@ -303,7 +303,7 @@ class AcceptanceScreen(base.BaseScreen):
             self.say("the keys scroll the sentences now; tab goes on", "dim")
             return
         views = ("map", "plan", "runs") if self.run_shown is not None else ("runs",)
-        self._show_view(actions.next_choice(views, self._view))
+        self._show_view(movement.next_choice(views, self._view))
 
     def action_metric(self) -> None:
         run = self.run_shown
@@ -312,7 +312,7 @@ class AcceptanceScreen(base.BaseScreen):
         elif len(run.recipes) == 1:
             self.refuse("only one test measured pairs")
         else:
-            self._recipe = actions.next_choice(run.recipes, self._recipe_of(run))
+            self._recipe = movement.next_choice(run.recipes, self._recipe_of(run))
             self._show_view("map")
 
     def action_failure(self) -> None:

@@ -279,7 +279,7 @@ def _concluded(
     now = time.time()
     silent = {r.rank: now - r.heard for r in job.ranks if r.heard is not None}
     looks: list[Look] = []
-    notes: list[str] = []
+    notes: dict[str, str] = {}
     ras: list[str] = []
     said: dict[int, RankTestimony] = {}
     for node, answer in answers.items():
@@ -288,13 +288,13 @@ def _concluded(
         told = (read_rank_testimony(row) for row in answer["ranks"])
         said |= {one.rank: one for one in told if one is not None}
         if spy := clean_line(answer.get("spy"), 200):
-            notes.append(f"{node}: {spy}")
+            notes[node] = spy
         lines = as_list(as_table(answer.get("ras")).get("lines"), 400)
         ras = ras or [clean_line(line, 200) for line in lines]
     found = conclude_inspection(job.id, now, looks, missing)
     absence = find_absence(said, {rank.rank: rank.node for rank in job.ranks}, _OPEN)
     answer = f"{absence.text}. {found.answer}" if absence else found.answer
-    return replace(found, answer=answer, notes=tuple(notes), ras=tuple(ras))
+    return replace(found, answer=answer, notes=notes, ras=tuple(ras))
 
 
 async def ask_what_runs(

@@ -385,9 +385,13 @@ def inspection_shape(found: Inspection) -> dict[str, object]:
         "odd": list(found.odd),
         "groups": [_group_shape(one) for one in found.groups],
         "missing": dict(found.missing),
-        "notes": list(found.notes),
+        "notes": _note_lines(found),
         "ras": list(found.ras),
     }
+
+
+def _note_lines(found: Inspection) -> list[str]:
+    return [f"{node}: {note}" for node, note in found.notes.items()]
 
 
 def _group_shape(one: StackGroup) -> dict[str, object]:
@@ -411,7 +415,7 @@ def inspection_text(found: Inspection) -> str:
             lines += [f"      {_line(look)}"]
             lines += [f"        {look.pairs_text}"] if look.pairs else []
     lines += [f"{node}: not looked at: {why}" for node, why in found.missing.items()]
-    return "\n".join([*lines, *found.notes, *found.ras])
+    return "\n".join([*lines, *_note_lines(found), *found.ras])
 
 
 def _line(look: Look) -> str:

@@ -116,8 +116,8 @@ class Inspection:
     """The result in one sentence."""
     missing: Mapping[str, str]
     """Node -> why its ranks could not be inspected."""
-    notes: tuple[str, ...] = ()
-    """What was not available: no py-spy, …"""
+    notes: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Node -> what was not available there: no py-spy, …"""
     ras: tuple[str, ...] = ()
     """The lines of NCCL's RAS report."""
 

@@ -24,7 +24,7 @@ from rankdeck.scaling.screen_page import (
 from rankdeck.scaling.study import ScalingProtocol, Study, StudyState
 from rankdeck.scaling.table import number_name, study_headline
 from rankdeck.scaling.typed import read_typed_study
-from rankdeck.ui import actions, formatting
+from rankdeck.ui import actions, formatting, movement
 from rankdeck.ui.operations import errors_shown
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.modals import WIDE, ChangeQuestion
@@ -196,11 +196,11 @@ class ScalingScreen(base.BaseScreen):
     def action_part(self) -> None:
         """Go to the next of results, plan and studies."""
         views = ("study", "plan", "studies") if self.study_shown is not None else ("studies",)
-        self._show_view(actions.next_choice(views, self._view))
+        self._show_view(movement.next_choice(views, self._view))
 
     def action_metric(self) -> None:
         """Begin with the next plot."""
-        self._plot = actions.next_choice(PLOT_NAMES, self._plot)
+        self._plot = movement.next_choice(PLOT_NAMES, self._plot)
         self.tick()
 
     def take_back(self) -> bool:

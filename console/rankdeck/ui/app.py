@@ -22,7 +22,7 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.safe_text import printable_line
 from rankdeck.schedulers.slurm.allocations import allocation_offer
 from rankdeck.state.fleet import Fleet
-from rankdeck.ui import actions, command_actions, terminal, themes
+from rankdeck.ui import actions, command_actions, commands, terminal, themes
 from rankdeck.ui.basic_colours import SixteenColours
 from rankdeck.ui.fleet_views import ViewError
 from rankdeck.ui.formatting import is_acknowledged
@@ -479,10 +479,10 @@ class RankdeckApp(FrameDiff):
         """Run the command that was typed after `:`."""
         try:
             command_actions.run_typed_command(self, text)
-        except (actions.CommandError, ViewError, RankdeckError) as error:
+        except (commands.CommandError, ViewError, RankdeckError) as error:
             self.say(str(error), "warn")
 
-    def _begin_command(self, command: actions.Command) -> None:
+    def _begin_command(self, command: commands.Command) -> None:
         """Run the command, or ask for its argument where it takes one."""
         screen = self.screen
         if command.argument and isinstance(screen, BaseScreen):
@@ -516,7 +516,7 @@ class RankdeckApp(FrameDiff):
                 run = partial(screen.run_action, action.target)
                 title = f"{action.label:<{LABELS}} {action.shown_key:<{KEYS}} {action.help}"
                 yield SystemCommand(title, "", run)
-        for command in actions.COMMANDS:
+        for command in commands.COMMANDS:
             title = f"{command.name:<{LABELS}} {':':<{KEYS}} {command.help}"
             yield SystemCommand(title, "", partial(self._begin_command, command))
         for name in sorted(self.palettes):

@@ -1,4 +1,4 @@
-"""What each command after `:` does: one function per row of `actions.COMMANDS`."""
+"""What each command after `:` does: one function per row of `COMMANDS` in `commands.py`."""
 
 import shlex
 import time
@@ -12,7 +12,7 @@ from rankdeck.model.safe_text import printable_line
 from rankdeck.rules import query
 from rankdeck.schedulers.kubernetes.choose_namespace import change_namespace, known_namespaces
 from rankdeck.schedulers.slurm.choose_allocation import change_allocation, known_allocations
-from rankdeck.ui import actions, fleet_views, formatting
+from rankdeck.ui import commands, fleet_views, formatting
 from rankdeck.ui.fleet_views import FleetView
 from rankdeck.ui.operations import (
     ask_cancel,
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from rankdeck.ui.protocols import Console
     from rankdeck.ui.screens.events import EventsScreen
     from rankdeck.ui.screens.fleet import FleetScreen
+    from rankdeck.ui.screens.inspection import InspectScreen
     from rankdeck.ui.screens.job import JobScreen
     from rankdeck.ui.screens.jobs import JobsScreen
     from rankdeck.ui.screens.launch import LaunchScreen
-    from rankdeck.ui.screens.processes import InspectScreen
 
 ANYWAY = "anyway"
 """Argument of `:resume` that also returns nodes that others took out of service."""
@@ -48,7 +48,7 @@ ANYWAY = "anyway"
 
 def run_typed_command(console: "Console", text: str) -> None:
     """Run the command that was typed; raises CommandError or what the session raises."""
-    command, argument = actions.parse_command(text)
+    command, argument = commands.parse_command(text)
     VERBS[command.name](console, argument)
 
 
@@ -80,7 +80,7 @@ _CHOICES: Mapping[str, Callable[["Console"], list[str]]] = {
 
 def _node(console: "Console", name: str) -> None:
     if name not in {node.name for node in console.cluster.nodes}:
-        raise actions.CommandError(f"no node `{printable_line(name)}` in this cluster")
+        raise commands.CommandError(f"no node `{printable_line(name)}` in this cluster")
     console.open_node(name)
 
 
@@ -96,21 +96,21 @@ def _cancel(console: "Console", text: str) -> None:
         return
     text = text or shown_job_id(console)
     if not text:
-        raise actions.CommandError("write `cancel JOB`, or choose a job on Jobs")
+        raise commands.CommandError("write `cancel JOB`, or choose a job on Jobs")
     ask_cancel(console, console.need_session().jobs.find(text).id)
 
 
 def _attempt(console: "Console", text: str) -> None:
     screen = job_screen(console)
     if screen is None:
-        raise actions.CommandError("open a job first")
+        raise commands.CommandError("open a job first")
     if not text:
         screen.view.want(replace(screen.view.wanted, run=None))
         console.say("all runs again")
     elif text.isascii() and text.isdigit() and len(text) < 6:
         show_attempt(console, screen.job_id, screen.view, int(text))
     else:
-        raise actions.CommandError("write `attempt N`, from 0; alone: all runs again")
+        raise commands.CommandError("write `attempt N`, from 0; alone: all runs again")
 
 
 def _tasks(job: "Job", text: str) -> tuple[int, ...]:
@@ -119,13 +119,13 @@ def _tasks(job: "Job", text: str) -> tuple[int, ...]:
     try:
         return choose_ranks(text, job.ranks)
     except ValueError as error:
-        raise actions.CommandError(str(error)) from error
+        raise commands.CommandError(str(error)) from error
 
 
 def _rank(console: "Console", text: str) -> None:
     screen = job_screen(console)
     if screen is None or not text.isdigit():
-        raise actions.CommandError("open a job first, then :rank NUMBER")
+        raise commands.CommandError("open a job first, then :rank NUMBER")
     screen.zoom(int(text))
 
 
@@ -133,7 +133,7 @@ def _nodes(console: "Console") -> tuple[str, ...]:
     """The nodes of `target_nodes`; raises CommandError if there are none."""
     nodes = target_nodes(console)
     if not nodes:
-        raise actions.CommandError("no node is marked")
+        raise commands.CommandError("no node is marked")
     return nodes
 
 
@@ -146,7 +146,7 @@ def _launch(console: "Console", text: str) -> None:
 def _pager(console: "Console", _: str) -> None:
     screen = job_screen(console)
     if screen is None:
-        raise actions.CommandError("open a job first, then a rank of it")
+        raise commands.CommandError("open a job first, then a rank of it")
     screen.page()
 
 
@@ -156,7 +156,7 @@ def _goto(console: "Console", text: str) -> None:
     try:
         goal_of(text, time.time())
     except ValueError as error:
-        raise actions.CommandError(str(error)) from error
+        raise commands.CommandError(str(error)) from error
     if screen := job_screen(console):
         screen.go_to(text)
     else:
@@ -167,17 +167,17 @@ def _goto(console: "Console", text: str) -> None:
 def _report(console: "Console", text: str) -> None:
     job_id = shown_job_id(console)
     if not job_id:
-        raise actions.CommandError("open a job first, or choose one on Jobs")
+        raise commands.CommandError("open a job first, or choose one on Jobs")
     path = expand_path(text or f"{job_id}.html").absolute()
     if path.exists() or not path.parent.is_dir():
         why = "is there already" if path.exists() else "cannot be written: no such folder"
-        raise actions.CommandError(f"{printable_line(str(path))} {why}")
+        raise commands.CommandError(f"{printable_line(str(path))} {why}")
     write_job_report(console, job_id, path)
 
 
 def _script(console: "Console", text: str) -> None:
     if not text:
-        raise actions.CommandError("write `script FILE`")
+        raise commands.CommandError("write `script FILE`")
     launch_screen(console).script(expand_path(text).absolute())
 
 
@@ -230,13 +230,13 @@ def _mark(console: "Console", text: str) -> None:
     try:
         screen.mark(screen.matching(text))
     except query.QueryError as error:
-        raise actions.CommandError(str(error)) from error
+        raise commands.CommandError(str(error)) from error
     screen.say(f"{nodes_phrase(screen.marked)} marked", "ok")
 
 
 def _resume(console: "Console", text: str) -> None:
     if text not in ("", ANYWAY):
-        raise actions.CommandError(f"write `resume`, or `resume {ANYWAY}`")
+        raise commands.CommandError(f"write `resume`, or `resume {ANYWAY}`")
     from rankdeck.schedulers.slurm.questions import ask_service
 
     ask_service(console, "resume", _nodes(console), anyway=text == ANYWAY)
@@ -251,7 +251,7 @@ def _drain(console: "Console", text: str) -> None:
         return
     lines = drain_lines(cluster.can, nodes, text)
     if not lines:
-        raise actions.CommandError("no scheduler here takes nodes out of service")
+        raise commands.CommandError("no scheduler here takes nodes out of service")
     from rankdeck.ui.screens.modals import lines_to_copy
 
     question = lines_to_copy("Take these nodes out of service", lines)
@@ -266,7 +266,7 @@ def _change(do: str) -> Callable[["Console", str], None]:
         from rankdeck.schedulers.slurm.questions import ask_change, chosen_jobs
 
         if bool(text) != (do == "timelimit"):
-            raise actions.CommandError(f"write `{do}{' 02:00:00' if do == 'timelimit' else ''}`")
+            raise commands.CommandError(f"write `{do}{' 02:00:00' if do == 'timelimit' else ''}`")
         ask_change(console, do, chosen_jobs(console), text)
 
     return change
@@ -287,7 +287,7 @@ def _slurm(console: "Console", text: str) -> None:
 
     what = text or "job"
     if what not in QUESTIONS:
-        raise actions.CommandError(f"write `slurm` and one of {', '.join(QUESTIONS)}")
+        raise commands.CommandError(f"write `slurm` and one of {', '.join(QUESTIONS)}")
     ask_slurm(console, what, chosen_jobs(console) if QUESTIONS[what] else ())
 
 
@@ -295,14 +295,14 @@ def show_scheduler(console: "Console") -> None:
     """Show what Slurm says of the job under the cursor, or on screen, or that it has none."""
     try:
         _slurm(console, "job")
-    except actions.CommandError as error:
+    except commands.CommandError as error:
         console.say(str(error), "warn")
 
 
 def _cp(console: "Console", text: str) -> None:
     words = shlex.split(text)
     if not 1 <= len(words) <= 2:
-        raise actions.CommandError("write `cp FILE [PATH]`, or `cp :FILE [FOLDER]` from nodes")
+        raise commands.CommandError("write `cp FILE [PATH]`, or `cp :FILE [FOLDER]` from nodes")
     nodes = _nodes(console)
     if words[0].startswith(":"):
         folder = expand_path(words[1] if len(words) > 1 else ".").absolute()
@@ -314,7 +314,7 @@ def _cp(console: "Console", text: str) -> None:
 def _theme(console: "Console", name: str) -> None:
     if name not in console.palettes:
         there = ", ".join(sorted(console.palettes))
-        raise actions.CommandError(f"no theme `{printable_line(name)}`; there are {there}")
+        raise commands.CommandError(f"no theme `{printable_line(name)}`; there are {there}")
     console.choose_theme(name)
 
 

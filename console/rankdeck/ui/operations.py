@@ -17,7 +17,7 @@ from rankdeck.model.capabilities import Capabilities
 from rankdeck.model.health import Ack, parse_duration
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.safe_text import printable_line
-from rankdeck.ui.actions import CommandError
+from rankdeck.ui.commands import CommandError
 from rankdeck.ui.formatting import format_many
 from rankdeck.ui.screens import base
 from rankdeck_agent.rules.levels import Level

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from rankdeck.model.safe_text import printable_line
 from rankdeck.schedulers.kubernetes.options import NAMESPACE
 from rankdeck.schedulers.kubernetes.values import ALL_NAMESPACES
-from rankdeck.ui.actions import CommandError
+from rankdeck.ui.commands import CommandError
 from rankdeck.ui.operations import in_background
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from rankdeck.schedulers.slurm.allocations import (
     held_cluster,
     read_allocation,
 )
-from rankdeck.ui.actions import CommandError
+from rankdeck.ui.commands import CommandError
 from rankdeck.ui.operations import in_background
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from rankdeck.model.safe_text import printable_line
-from rankdeck.ui.actions import CommandError
+from rankdeck.ui.commands import CommandError
 from rankdeck.ui.formatting import format_many
 from rankdeck.ui.operations import in_background, nodes_phrase
 from rankdeck.ui.screens import base

@@ -14,7 +14,7 @@ from textual.widget import Widget
 from rankdeck.config.files import write_new
 from rankdeck.model.safe_text import printable_line
 from rankdeck.rules import query
-from rankdeck.ui import actions, formatting
+from rankdeck.ui import actions, commands, formatting, movement
 from rankdeck.ui.snapshots import step_moment
 from rankdeck.ui.tour import OVER, OnScreen
 from rankdeck.ui.widgets.bars import FilterBar, KeyBar, Prompt, TopBar, TourBar
@@ -329,7 +329,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         return self._prompt
 
     def _complete(self, text: str) -> list[str]:
-        found = actions.complete_command(text, self.console.choices)
+        found = commands.complete_command(text, self.console.choices)
         if len(found) > 1:
             self.say("   ".join(found[:12]), "dim")
         return found
@@ -502,7 +502,7 @@ class SortedScreen(BaseScreen):
             self.rearrange()
 
     def action_sort(self) -> None:
-        self.order = actions.next_choice(self.orders, self.order)
+        self.order = movement.next_choice(self.orders, self.order)
         self.rearrange()
 
     def action_reverse(self) -> None:
@@ -524,8 +524,8 @@ SCREENS = {
     "events": "events:EventsScreen",
     "node": "node:NodeScreen",
     "job": "job:JobScreen",
-    "inspect": "processes:InspectScreen",
-    "sh": "processes:CommandScreen",
+    "inspect": "inspection:InspectScreen",
+    "sh": "command_output:CommandScreen",
     "processes": "processes:ProcessesScreen",
     "help": "help:HelpScreen",
     "acceptance": "rankdeck.acceptance.screen:AcceptanceScreen",

@@ -16,8 +16,8 @@ from rankdeck.rules import query
 from rankdeck.state.fleet import Changes, NodeState
 from rankdeck.state.fleet_history import FleetPicture
 from rankdeck.ui import fleet_views, formatting, snapshots
-from rankdeck.ui.actions import next_choice
 from rankdeck.ui.fleet_views import FleetView
+from rankdeck.ui.movement import next_choice
 from rankdeck.ui.operations import (
     ask_command,
     ask_to_acknowledge,

@@ -11,7 +11,7 @@ from typing import ClassVar
 from rankdeck.model.job import State
 from rankdeck.model.rank import RankStatus
 from rankdeck.model.safe_text import printable_line
-from rankdeck.ui import actions, command_actions
+from rankdeck.ui import actions, command_actions, commands, movement
 from rankdeck.ui.screens.base import BaseScreen, ListFilter
 from rankdeck.ui.themes import Glyphs
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, break_runs, join_blocks
@@ -218,8 +218,13 @@ def _sections(about: str) -> list[tuple[str, Sequence[tuple[str, str]]]]:
         if name == order[0]:
             everybody = [(one.shown_keys, one.help) for one in everywhere]
             sections.append(("Everywhere", everybody))
-    typed = [(f":{c.name} {c.argument}", c.help) for c in actions.COMMANDS]
-    return [*sections, ("Moving", actions.MOVES), ("Commands", typed), ("Filters", actions.FILTERS)]
+    typed = [(f":{c.name} {c.argument}", c.help) for c in commands.COMMANDS]
+    return [
+        *sections,
+        ("Moving", movement.MOVES),
+        ("Commands", typed),
+        ("Filters", commands.FILTERS),
+    ]
 
 
 def _section(title: str, rows: Sequence[tuple[str, str]], width: int) -> list[Runs]:

@@ -16,8 +16,8 @@ from rankdeck.model.job import UNTAGGED_WAIT, Job
 from rankdeck.model.safe_text import printable_line
 from rankdeck.rules.progress import last_run
 from rankdeck.ui import formatting
-from rankdeck.ui.actions import next_choice
 from rankdeck.ui.job_figures import JobFigures
+from rankdeck.ui.movement import next_choice
 from rankdeck.ui.operations import (
     ask_cancel,
     errors_shown,

@@ -24,8 +24,8 @@ from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import printable_line
 from rankdeck.preflight.findings import Finding
 from rankdeck.state.node import NodeState
-from rankdeck.ui import actions, formatting
-from rankdeck.ui.actions import CommandError
+from rankdeck.ui import actions, formatting, movement
+from rankdeck.ui.commands import CommandError
 from rankdeck.ui.operations import NOT_LENT, errors_shown, is_off, launch_job
 from rankdeck.ui.screens.base import BaseScreen, Details, ListFilter, no_match
 from rankdeck.ui.screens.job_head import plan_runs
@@ -522,7 +522,7 @@ class LaunchScreen(BaseScreen):
         """Move the focus to the next of files, form and plan."""
         places = (self.files, self.form, self.plan)
         here = next((one for one in places if one.has_focus), self.plan)
-        actions.next_choice(places, here).focus()
+        movement.next_choice(places, here).focus()
 
 
 def _headed(word: str, name: str, note: str) -> Runs:

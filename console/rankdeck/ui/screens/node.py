@@ -12,8 +12,8 @@ from rankdeck.model.safe_text import printable_line
 from rankdeck.state.fleet import NodeState, SwitchPort
 from rankdeck.state.sanitize import number_in
 from rankdeck.ui import formatting, node_page, snapshots
-from rankdeck.ui.actions import next_choice
 from rankdeck.ui.fleet_views import Overview, trend_figures
+from rankdeck.ui.movement import next_choice
 from rankdeck.ui.node_page import (
     device_names,
     number_cell,

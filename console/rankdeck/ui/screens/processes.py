@@ -1,8 +1,5 @@
-"""Three screens: processes on nodes or by rank of a job, like htop; where every rank is
-(inspect); the output of a command on many nodes.
-"""
+"""The screen of processes on some nodes, or of the ranks of a job, like htop."""
 
-import textwrap
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,165 +8,58 @@ from typing import ClassVar
 
 from textual.widget import Widget
 
-from rankdeck.config.files import expand_path
 from rankdeck.errors import RankdeckError
 from rankdeck.model.job import RankState
-from rankdeck.model.nodeset import fold_nodes, fold_ranks
-from rankdeck.model.process import NodeProcess, OutputGroup, RankUse, rank_uses
-from rankdeck.model.rank import State
+from rankdeck.model.process import NodeProcess, RankUse, rank_uses
 from rankdeck.model.safe_text import printable_line
-from rankdeck.remote.command import CommandRun, FoundProcesses
-from rankdeck.rules.inspect import Frame, Inspection, Look, StackGroup
+from rankdeck.remote.command import FoundProcesses
 from rankdeck.rules.progress import odd_ones, step_pace
 from rankdeck.ui import formatting
-from rankdeck.ui.operations import in_background, nodes_phrase
-from rankdeck.ui.screens.base import BaseScreen, Details, ListFilter, SortedScreen, no_match
+from rankdeck.ui.operations import nodes_phrase
+from rankdeck.ui.screens.base import Details, ListFilter, SortedScreen, no_match
 from rankdeck.ui.screens.modals import ChangeQuestion, row_lines
-from rankdeck.ui.themes import Mark, paint_line
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, fit_runs
-from rankdeck.ui.widgets.grid import INDENT, section_head
 from rankdeck.ui.widgets.vtable import Column, VTable
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import SIGNALS
 
-MOST_LINES = 2_000
-"""Most lines of one group on the screen; a saved file has all of them."""
-SAVE = "save to "
-
-
-class CommandScreen(BaseScreen):
-    """A command on many nodes: which nodes are done, which failed, what each wrote."""
-
-    screen_name: ClassVar[str] = "sh"
-
-    def __init__(self, run: CommandRun) -> None:
-        super().__init__()
-        self.run_shown = run
-        self._began = time.monotonic()
-        self._took: float | None = None
-        self._proven = False
-        self._seen: tuple[object, ...] = ()
-        self.main = self.page = TextPage()
-
-    def tick(self) -> None:
-        state = self.run_shown.state
-        if state.over and self._took is None:
-            self._took = time.monotonic() - self._began
-        seen = (state.changes, self.size.width, self.console.glyphs, int(self._seconds))
-        if seen == self._seen:
-            return
-        self._seen = seen
-        groups = sorted(state.groups(), key=_urgency)
-        lines: list[Runs] = [self._head(), []]
-        for group in groups:
-            lines += [*self._group(group), []]
-        self.page.show(lines)
-        self._say_proof()
-
-    @property
-    def _seconds(self) -> float:
-        return time.monotonic() - self._began if self._took is None else self._took
-
-    def _head(self) -> Runs:
-        state = self.run_shown.state
-        done, of = len(state.ends), len(state.nodes)
-        failed = sum(not end.well for end in state.ends.values())
-        runs: list[Run] = [
-            (" $ ", "dim"),
-            (printable_line(state.command), "title"),
-            (
-                f"   {done:,} of {formatting.format_many(of, 'node')} done",
-                "text" if done < of else "ok",
-            ),
-        ]
-        if failed:
-            runs.append((f"   {failed:,} failed", "bad"))
-        runs.append((f"   {formatting.format_duration(self._seconds)}", "dim"))
-        return fit_runs(runs, self.size.width, self.console.glyphs.more)
-
-    def _group(self, group: OutputGroup) -> list[Runs]:
-        mark = self._mark(group)
-        count = f" ({len(group.nodes):,})" if len(group.nodes) > 1 else ""
-        lines: list[Runs] = [
-            [
-                (f" {mark.glyph} ", mark.role),
-                (printable_line(fold_nodes(group.nodes)), "title"),
-                (f"{count}  ", "dim"),
-                (printable_line(group.words), "bad" if mark.role == "bad" else "dim"),
-            ]
-        ]
-        shown = group.lines[-MOST_LINES:]
-        if left := len(group.lines) - len(shown):
-            lines.append([(f"   {left:,} lines before these; O saves all", "dim")])
-        for stream, text in shown:
-            lines.append(
-                [("   ", "text"), *paint_line(text, "stderr" if stream == "err" else "text")]
-            )
-        if group.end is not None:
-            lines += [
-                [("   left  ", "bad"), (f"{one.pid} {printable_line(one.command)}", "text")]
-                for one in group.end.left
-            ]
-        return lines
-
-    def _mark(self, group: OutputGroup) -> Mark:
-        if group.end is None:
-            return self.console.glyphs.state(State.RUNNING)
-        return self.console.glyphs.state(State.DONE if group.end.well else State.FAILED)
-
-    def _say_proof(self) -> None:
-        """After a cancel, say once what is verified."""
-        run = self.run_shown
-        if not run.cancelled or not run.state.over or self._proven:
-            return
-        self._proven = True
-        open_ends = run.state.not_proven()
-        if open_ends:
-            self.say(f"not verified on {fold_nodes(open_ends)}: look there", "bad")
-        else:
-            self.say("cancelled: nothing is left on any node", "ok")
-
-    def without_effect(self) -> Iterable[str]:
-        return ("cancel",) if self.run_shown.state.over else ()
-
-    # ---- keys
-
-    def action_cancel(self) -> None:
-        if self.run_shown.state.over:
-            self.refuse("it has ended")
-        else:
-            self.say("cancelling, then checking what is left …", "warn")
-            self.run_shown.cancel()
-
-    def action_copy(self) -> None:
-        lines = self._texts()
-        self.console.copy("\n".join(lines), f"{len(lines):,} lines")
-
-    def action_save(self) -> None:
-        self.prompt.ask(SAVE, "sh.log", "a file that does not exist yet")
-
-    def answered(self, text: str | None) -> None:
-        if text:
-            lines = self._texts()
-            self.save_lines(expand_path(text), lines, f"{len(lines):,} lines")
-
-    def _texts(self) -> list[str]:
-        """All output, as `rankdeck sh` prints it."""
-        lines: list[str] = []
-        for group in self.run_shown.state.groups():
-            lines += [f"{fold_nodes(group.nodes)} ({len(group.nodes)}): {group.words}"]
-            lines += [printable_line(text) for text in group.text]
-        return lines
-
-
-def _urgency(group: OutputGroup) -> tuple[bool, bool]:
-    """Sort key: groups that failed first, then groups that still run."""
-    return (group.end is None or group.end.well, group.end is not None)
-
-
 PERIOD = 3.0
 """Seconds between two requests to the nodes while the screen is shown."""
 ASK = "signal "
+MOST_ASKED = 8
+PACED = 200
+"""How many of the newest lines of a rank are searched for steps."""
+COUNTED = 11
+"""Lines per second are counted over this many looks, which is half a minute."""
+Counts = tuple[float, Mapping[int, int]]
+"""Time of one look at the ranks in seconds, and rank -> lines that it had written by then."""
+TEXTS = ("NODE", "USER", "STATE", "GPU", "JOB", "COMMAND", "LAST LINE")
+GROW = ("COMMAND", "LAST LINE")
+ASCENDING = ("RANK", "PID")
+"""Columns with numbers that are sorted from the smallest up."""
+ODD = {
+    "CPU": 20.0,
+    "RSS": 128.0 * (1 << 20),
+    "USE": 10.0,
+    "GMEM": 256.0 * (1 << 20),
+    "POWER": 25.0,
+    "LINES": 20.0,
+    "LINES/S": 1.0,
+    "STEP": 2.0,
+    "S/STEP": 0.02,
+    "SILENT": 15.0,
+}
+"""Column -> by how much a rank must differ from the others to stand out: %, bytes, %, bytes, W,
+lines, lines/s, steps, seconds per step, seconds.
+"""
+PROCESS_COLUMNS = (
+    ("NODE", 10, 7), ("PID", 8, 9), ("USER", 8, 5), ("STATE", 5, 3), ("CPU", 6, 10), ("RSS", 6, 8), ("GPU", 4, 6),
+    ("GMEM", 5, 6), ("I/O", 7, 4), ("RANK", 5, 4), ("JOB", 12, 2), ("COMMAND", 12, 9),
+)  # fmt: skip
+RANK_COLUMNS = (
+    ("RANK", 5, 11), ("NODE", 10, 9), ("PID", 8, 4), ("STATE", 7, 7), ("CPU", 6, 10), ("RSS", 6, 8), ("GPU", 4, 5),
+    ("USE", 5, 8), ("GMEM", 5, 5), ("POWER", 6, 3), ("I/O", 7, 4), ("LINES", 9, 3), ("LINES/S", 7, 5), ("STEP", 7, 7), ("S/STEP", 6, 6), ("SILENT", 6, 8), ("LAST LINE", 12, 2),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +72,6 @@ class ProcessLine:
     cells: Mapping[str, str]
     numbers: Mapping[str, float]
     """Column -> number to sort by."""
-
-
-Counts = tuple[float, Mapping[int, int]]
-"""Time of one look at the ranks in seconds, and rank -> lines that it had written by then."""
-COUNTED = 11
-"""Lines per second are counted over this many looks, which is half a minute."""
 
 
 def lines_per_second(looks: Sequence[Counts], rank: int) -> float | None:
@@ -437,38 +321,6 @@ def _signal_question(name: str, some: Sequence[NodeProcess]) -> ChangeQuestion:
     return ChangeQuestion(title, lines, f"send {name}", "send nothing")
 
 
-MOST_ASKED = 8
-PACED = 200
-"""How many of the newest lines of a rank are searched for steps."""
-TEXTS = ("NODE", "USER", "STATE", "GPU", "JOB", "COMMAND", "LAST LINE")
-GROW = ("COMMAND", "LAST LINE")
-ASCENDING = ("RANK", "PID")
-"""Columns with numbers that are sorted from the smallest up."""
-ODD = {
-    "CPU": 20.0,
-    "RSS": 128.0 * (1 << 20),
-    "USE": 10.0,
-    "GMEM": 256.0 * (1 << 20),
-    "POWER": 25.0,
-    "LINES": 20.0,
-    "LINES/S": 1.0,
-    "STEP": 2.0,
-    "S/STEP": 0.02,
-    "SILENT": 15.0,
-}
-"""Column -> by how much a rank must differ from the others to stand out: %, bytes, %, bytes, W,
-lines, lines/s, steps, seconds per step, seconds.
-"""
-PROCESS_COLUMNS = (
-    ("NODE", 10, 7), ("PID", 8, 9), ("USER", 8, 5), ("STATE", 5, 3), ("CPU", 6, 10), ("RSS", 6, 8), ("GPU", 4, 6),
-    ("GMEM", 5, 6), ("I/O", 7, 4), ("RANK", 5, 4), ("JOB", 12, 2), ("COMMAND", 12, 9),
-)  # fmt: skip
-RANK_COLUMNS = (
-    ("RANK", 5, 11), ("NODE", 10, 9), ("PID", 8, 4), ("STATE", 7, 7), ("CPU", 6, 10), ("RSS", 6, 8), ("GPU", 4, 5),
-    ("USE", 5, 8), ("GMEM", 5, 5), ("POWER", 6, 3), ("I/O", 7, 4), ("LINES", 9, 3), ("LINES/S", 7, 5), ("STEP", 7, 7), ("S/STEP", 6, 6), ("SILENT", 6, 8), ("LAST LINE", 12, 2),
-)  # fmt: skip
-
-
 def _process_line(one: NodeProcess) -> ProcessLine:
     cells = {
         "NODE": printable_line(one.node), "PID": str(one.pid), "USER": one.user, "STATE": one.state,
@@ -502,140 +354,3 @@ def _matches(line: ProcessLine, words: Sequence[str]) -> bool:
 
 def _number(number: int) -> str:
     return "1 process" if number == 1 else f"{number:,} processes"
-
-
-MOST_ODD, MOST_LOOKS = 6, 2
-"""Most ranks of a group that get a line of their own: in an odd group, in any other group."""
-ANSWER = 9
-"""Width of the column before the answer."""
-STATES = {"R": "runs", "S": "sleeps", "D": "waits for a device", "T": "stopped", "t": "traced"}
-
-
-class InspectScreen(BaseScreen):
-    """The result of `inspect`: where every rank of a job is now."""
-
-    screen_name: ClassVar[str] = "inspect"
-    paint_period: ClassVar[float] = 1.0
-
-    def __init__(self, job_id: str) -> None:
-        super().__init__()
-        self.job_id = job_id
-        self.main = self.page = TextPage(id="inspect")
-        self._found: Inspection | None = None
-
-    def on_mount(self) -> None:
-        super().on_mount()
-        self.look()
-
-    def tick(self) -> None:
-        if self._found is not None:
-            self.page.show(_inspect_lines(self._found, self.size.width))
-        else:
-            looking = f" looking at every rank of {printable_line(self.job_id)} …"
-            self.page.show([[(looking, "dim")]])
-
-    def action_copy(self) -> None:
-        if self._found is None:
-            self.refuse("nothing was found yet")
-            return
-        lines = _inspect_lines(self._found, self.size.width)
-        copied = "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
-        self.console.copy(copied, "where every rank is")
-
-    def look(self) -> None:
-        """Ask the nodes again."""
-        self.say("looking …", "dim")
-        in_background(self, "inspect", self._look())
-
-    async def _look(self) -> None:
-        self._found = await self.console.need_session().control.inspect(self.job_id)
-        self.say("")
-        self.refresh_now()
-
-
-def _inspect_lines(found: Inspection, width: int) -> list[Runs]:
-    """The lines of the page: the answer, then each group of ranks
-    with its stack, the odd ones first.
-    """
-    lines: list[Runs] = [
-        [
-            (f" {printable_line(found.job)} ", "title"),
-            (f" at {formatting.format_clock(found.at)}", "dim"),
-        ],
-        *_answer_lines(found, width),
-        [],
-    ]
-    odd = [one for one in found.groups if set(one.ranks) <= set(found.odd)]
-    for one in [*odd, *(g for g in found.groups if g not in odd)]:
-        lines += _group_lines(one, odd=one in odd, alike=not odd)
-    lines += [
-        [(" not looked at  ", "warn"), (f"{printable_line(n)}: {printable_line(why)}", "text")]
-        for n, why in found.missing.items()
-    ]
-    lines += [[(f" {printable_line(note)}", "dim")] for note in _together(found.notes)]
-    if found.ras:
-        lines += [[], section_head("NCCL RAS")]
-        lines += [[(f"   {printable_line(line)}", "text")] for line in found.ras]
-    return lines
-
-
-def _together(notes: Sequence[str]) -> list[str]:
-    """Notes of the form `node: text`, joined to one line for all nodes with the same text."""
-    by_text: dict[str, list[str]] = {}
-    for note in notes:
-        node, _, text = note.partition(": ")
-        by_text.setdefault(text, []).append(node)
-    return [f"{fold_nodes(nodes)}: {text}" for text, nodes in by_text.items()]
-
-
-def _answer_lines(found: Inspection, width: int) -> list[Runs]:
-    """The answer in as many lines as it needs."""
-    rows = textwrap.wrap(printable_line(found.answer), max(width - ANSWER - 1, 20)) or [""]
-    head: Run = (" answer  ", "warn" if found.odd else "ok")
-    blank: Run = (" " * ANSWER, "text")
-    return [[blank if at else head, (row, "title")] for at, row in enumerate(rows)]
-
-
-def _group_lines(one: StackGroup, *, odd: bool, alike: bool) -> list[Runs]:
-    who = fold_ranks(one.ranks)
-    alone = len(one.looks) == 1
-    many = "rank" if alone else f"{len(one.looks):,} ranks"
-    head: list[Run] = [
-        (f" {many} {who} ", "warn" if odd else "ok"),
-        (f" {printable_line(one.place)}", "title"),
-    ]
-    nodes = tuple(dict.fromkeys(look.node for look in one.looks))
-    head.append((f"  on {printable_line(fold_nodes(nodes))}", "dim"))
-    lines: list[Runs] = [head]
-    lines += [_frame_line(frame) for frame in one.stack[:12]]
-    most = MOST_ODD if odd or alike else MOST_LOOKS
-    quietest = sorted(one.looks, key=lambda look: -(look.silent or 0.0))
-    for look in quietest[:most]:
-        lines.append(_look_line(look))
-        if look.pairs:
-            lines.append([(f"{INDENT}  {printable_line(look.pairs_text)}", "dim")])
-    if (more := len(one.looks) - most) > 0:
-        lines.append([(f"{INDENT}and {more:,} more", "dim")])
-    return [*lines, []]
-
-
-def _frame_line(frame: Frame) -> Runs:
-    name, file, line = frame
-    return [
-        (INDENT, "dim"),
-        (f"{printable_line(name)}  ", "accent"),
-        (f"{printable_line(file)}:{line}", "dim"),
-    ]
-
-
-def _look_line(look: Look) -> Runs:
-    silent = "" if look.silent is None else f"silent {formatting.format_age(look.silent)}, "
-    cpu = "" if look.cpu is None else f"CPU {look.cpu:.0%}, "
-    waits = f" in {printable_line(look.wchan)}" if look.wchan not in ("", "0") else ""
-    state = STATES.get(look.state, look.state)
-    return [
-        (f"{INDENT}rank {look.rank} ", "text"),
-        (f"{printable_line(look.node)} pid {look.pid}  ", "dim"),
-        (f"{silent}{cpu}{state}{waits}  ", "text"),
-        (printable_line(look.last), "stderr"),
-    ]

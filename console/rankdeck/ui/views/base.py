@@ -15,7 +15,7 @@ from rankdeck.rules.stragglers import QUIET, quiet_for
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.lines import RankLog
 from rankdeck.ui import formatting
-from rankdeck.ui.actions import next_choice
+from rankdeck.ui.movement import next_choice
 from rankdeck.ui.themes import Glyphs, Mark
 from rankdeck.ui.widgets.canvas import Run, optional_run
 from rankdeck.ui.widgets.vtable import FoldList

@@ -12,7 +12,7 @@ from textual.widget import Widget
 from rankdeck.model.job import Job, RankState
 from rankdeck.model.safe_text import printable_line
 from rankdeck.state.lines import Line, RankLog
-from rankdeck.ui import actions
+from rankdeck.ui import actions, movement
 from rankdeck.ui.themes import EDGE, paint_line
 from rankdeck.ui.views.base import Scene
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, break_runs, fit_runs, pane_title
@@ -147,7 +147,7 @@ class LogWall(Canvas, can_focus=True):
         self.repaint()
 
     def on_key(self, event: events.Key) -> None:
-        beside = actions.key_grid_step(event.key)
+        beside = movement.key_grid_step(event.key)
         if beside is not None:
             event.stop()
             self._neighbour(*beside)

@@ -14,7 +14,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from rankdeck.ui import actions
+from rankdeck.ui import movement
 from rankdeck.ui.themes import EDGE, LINUX, Glyphs, Palette
 
 if TYPE_CHECKING:
@@ -234,8 +234,8 @@ class Scroller(Canvas, can_focus=True):
         del cells
 
     def on_key(self, event: events.Key) -> None:
-        steps = actions.key_steps(event.key, self.page)
-        cells = actions.key_sidestep(event.key, self.aside)
+        steps = movement.key_steps(event.key, self.page)
+        cells = movement.key_sidestep(event.key, self.aside)
         if steps is not None:
             event.stop()
             self.move(steps)

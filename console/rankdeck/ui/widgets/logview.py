@@ -13,7 +13,7 @@ from textual.message import Message
 from rankdeck.logs.view import Filtered, Goal, LineFilter, Picked, Search, Source, TextMatch
 from rankdeck.model.safe_text import printable_line
 from rankdeck.state.lines import Gap, Line
-from rankdeck.ui import actions, formatting
+from rankdeck.ui import actions, formatting, movement
 from rankdeck.ui.themes import paint_line
 from rankdeck.ui.widgets.canvas import (
     Run,
@@ -246,7 +246,7 @@ def _room_for(status: Runs, width: int, more: str) -> Runs:
 AROUND = (0, 1, 3, 10)
 MOST_SLICES = 1_000
 """`read_all` stops after so many slices, because the log may keep growing."""
-EVERYTHING = actions.FAR
+EVERYTHING = movement.FAR
 
 
 class LogView(Scroller, can_focus=True):
