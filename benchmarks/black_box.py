@@ -7,9 +7,10 @@ from pathlib import Path
 
 from benchmarks.measure import cpu_of, slower
 from benchmarks.result import MissingError, Result
-from rankdeck_agent.job.black_box import FOLDER, BlackBox
+from rankdeck_agent.job.black_box import BlackBox
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.wire.black_box import PERIOD
+from rankdeck_agent.wire.run_folder import BLACK_BOX
 
 RANKS = range(8)
 SETTLE, SECONDS = 9.0, 60.0
@@ -28,7 +29,7 @@ def run() -> list[Result]:
         box.start()
         try:
             time.sleep(SETTLE)
-            pid = _recorder(folder / FOLDER)
+            pid = _recorder(folder / BLACK_BOX)
             begun, size = cpu_of(pid), _size(folder)
             time.sleep(SECONDS)
             used, grown = cpu_of(pid) - begun, _size(folder) - size
@@ -49,7 +50,7 @@ def run() -> list[Result]:
 
 
 def _size(folder: RunFolder) -> int:
-    return sum(path.stat().st_size for path in (folder / FOLDER).rglob("*") if path.is_file())
+    return sum(path.stat().st_size for path in (folder / BLACK_BOX).rglob("*") if path.is_file())
 
 
 def _recorder(place: Path) -> int:

@@ -47,7 +47,6 @@ REFUSED = re.compile("no space|disk|quota|read-only|could not be written", re.IG
 NO_SPACE = (rf"{VICTIM}: no space left for ", rf"{VICTIM}: there is space again")
 SHARED = (r"on its nodes: ",)
 """What the embedded nodes see is this machine: what others do to it may be told."""
-HEAD_FULL = (r".*cannot be written", r"matrix-\S+: cancelled", r".*first failure|  \S")
 
 
 QUOTA = r"""

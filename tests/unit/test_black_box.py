@@ -19,11 +19,12 @@ from rankdeck.state.black_box import (
 from rankdeck.state.fleet_history import PICTURED
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.job import black_box
-from rankdeck_agent.job.black_box import FOLDER, Ring, pack_box
+from rankdeck_agent.job.black_box import Ring, pack_box
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.wire import Event, HealthReport, encode_message
 from rankdeck_agent.wire.black_box import CANCELLED, ENDED, FAILED, MOST_BOX_BYTES, SILENT
 from rankdeck_agent.wire.job_events import Origin, Part
+from rankdeck_agent.wire.run_folder import BLACK_BOX
 from tests.unit.test_job_recorder import running
 
 ORIGIN = Origin("n1", Part.SUPERVISOR, "ssh", (0, 1))
@@ -68,7 +69,7 @@ def read(folder: RunFolder) -> NodeBox:
 
 def size_of(folder: RunFolder) -> int:
     """Bytes on the disk, those of hard links once."""
-    files = (path.stat() for path in (folder / FOLDER).rglob("*") if path.is_file())
+    files = (path.stat() for path in (folder / BLACK_BOX).rglob("*") if path.is_file())
     return sum({seen.st_ino: seen.st_size for seen in files}.values())
 
 
@@ -110,7 +111,7 @@ def test_the_first_failure_is_kept_and_a_later_end_does_not_replace_it(folder: R
 def test_a_row_that_was_half_written_costs_only_itself(folder: RunFolder) -> None:
     ring = Ring(folder)
     ring.add(health(5.0))
-    with (folder / FOLDER / "00000000").open("ab") as file:
+    with (folder / BLACK_BOX / "00000000").open("ab") as file:
         file.write(b'{"kind":"health","body":{"at":10.0,"lev')
 
     assert [at for at, _ in read(folder).readings] == [5.0]
@@ -121,9 +122,11 @@ def test_files_of_another_version_or_job_and_things_that_are_no_files_are_left_o
 ) -> None:
     Ring(folder).add(health(5.0))
     head = {"kind": "box", "version": 2, "job": "j", "node": "n1"}
-    (folder / FOLDER / "00000001").write_text(json.dumps(head) + "\n" + health(6.0).decode() + "\n")
-    (folder / FOLDER / "00000002").symlink_to(folder / FOLDER / "00000000")
-    (folder / FOLDER / "00000003").mkdir()
+    (folder / BLACK_BOX / "00000001").write_text(
+        json.dumps(head) + "\n" + health(6.0).decode() + "\n"
+    )
+    (folder / BLACK_BOX / "00000002").symlink_to(folder / BLACK_BOX / "00000000")
+    (folder / BLACK_BOX / "00000003").mkdir()
 
     found = read(folder)
 

@@ -7,7 +7,6 @@ from rankdeck.rules.arrivals import Absence
 from rankdeck.rules.mpi_waits import (
     LOOKS,
     StandingRank,
-    describe_stack_tree,
     find_mpi_absence,
     read_standing_rank,
 )
@@ -162,12 +161,12 @@ def test_a_rank_in_state_d_counts_as_standing_still_without_a_stack() -> None:
 
 
 def test_names_of_fortran_and_cpp_are_read() -> None:
-    raw = row(0, "MPI_ALLREDUCE", "_ZN6solver4stepEv", entered="mpi_allreduce_f08_")
-    one = read_standing_rank(raw, "")
+    fortran = row(0, "MPI_ALLREDUCE", "_ZN6solver4stepEv", entered="mpi_allreduce_f08_")
 
-    assert one is not None
-    assert one.entered == "MPI_Allreduce"
-    assert describe_stack_tree({0: one}) == "rank 0 in MPI_Allreduce ← solver::step"
+    found = judged(fortran, in_mpi(1, "PMPI_Recv"), nodes={0: "n1", 1: "n1"})
+
+    assert found is not None
+    assert "rank 0 is in MPI_Allreduce ← solver::step" in found.text
 
 
 JSON = st.recursive(

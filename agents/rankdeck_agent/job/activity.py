@@ -29,6 +29,7 @@ from rankdeck_agent.older_python import delete_file
 from rankdeck_agent.private_files import replace_private
 from rankdeck_agent.text import parse_json_table
 from rankdeck_agent.wire.job_events import LastLook
+from rankdeck_agent.wire.run_folder import ACTIVITY
 
 _PROC = Path("/proc")
 PERIOD = 5.0
@@ -37,8 +38,6 @@ KEPT = 12
 """Looks that are kept in the file, so that a console that was just
 opened has the last minute at once.
 """
-PLACE = "activity"
-"""Name of that file in the run folder."""
 _MOST_RANKS = 1024
 _AFRESH = 12
 """After this many looks all processes are read again, not only known and
@@ -203,7 +202,7 @@ class ActivityWatch:
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
-        self._place = folder / PLACE
+        self._place = folder / ACTIVITY
         self._due = 0.0
         self._roots: dict[int, bool] = {}
         """First process of each rank -> whether it certainly belongs to the job."""

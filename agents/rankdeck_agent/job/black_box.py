@@ -19,7 +19,7 @@ from typing import Any, Optional
 
 from rankdeck_agent import LAUNCHER
 from rankdeck_agent.descriptors import wait_readable, write_all
-from rankdeck_agent.job.activity import PLACE, LookReader
+from rankdeck_agent.job.activity import LookReader
 from rankdeck_agent.job.folder import STREAMS, RunFolder
 from rankdeck_agent.text import parse_json_table
 from rankdeck_agent.wire import Message, encode_message
@@ -33,8 +33,8 @@ from rankdeck_agent.wire.black_box import (
     PERIOD,
     SILENT,
 )
+from rankdeck_agent.wire.run_folder import ACTIVITY, BLACK_BOX
 
-FOLDER = "box"
 _SLOTS = ("silent", "end")
 """Folders of frozen rings: of the newest silence, and of the first failure, the cancel or end."""
 _SEGMENT_SPAN, _SEGMENT_BYTES, _SEGMENTS = 150.0, 1 << 20, 5
@@ -114,7 +114,7 @@ class _Recorder:
     def __init__(self, folder: RunFolder, ranks: Sequence[int], here: bool, pipe: int) -> None:
         self._folder, self._ranks, self._pipe, self._here = folder, ranks, pipe, here
         self._ring = Ring(folder)
-        self._looks = LookReader(folder / PLACE)
+        self._looks = LookReader(folder / ACTIVITY)
         self._silence = _Silence(folder, ranks)
         self._reader: Optional[_Reader] = None
         self._rest = b""
@@ -227,7 +227,7 @@ class Ring:
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
-        self._place = folder / FOLDER
+        self._place = folder / BLACK_BOX
         self._handle: Optional[int] = None
         self._size = 0
         self._began = 0.0
@@ -366,7 +366,7 @@ def pack_box(folder: RunFolder) -> dict[str, Any]:
     """What the black box of this job has, each row once: `rows` compressed, in base64; `refused`:
     why a file was left out, "" if none was.
     """
-    place = folder / FOLDER
+    place = folder / BLACK_BOX
     slots = [place / name for name in _SLOTS]
     files = [path for part in (*slots, place) for path in _segments(part)[-_SEGMENTS:]]
     files += [slot / _TAILS for slot in slots]

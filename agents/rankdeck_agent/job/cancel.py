@@ -225,7 +225,7 @@ def _recorded(folder: RunFolder) -> tuple[set[int], set[int]]:
     ended, according to the events.
     """
     running: dict[Any, int] = {}
-    for event in all_events(folder / "events"):
+    for event in all_events(folder.events):
         kind = event["kind"]
         if kind in ("started", "process"):
             running[event.get("rank", event.get("name"))] = int(event.get("pid", 0))
@@ -297,7 +297,7 @@ def _let_close(search: _Search, left: bool) -> None:
     Returns at once if `left` or if this process is the supervisor's
     child: then the supervisor goes on.
     """
-    events = search.folder / "events"
+    events = search.folder.events
     deadline = time.monotonic() + _PROOF
     while search.supervisor and supervisor_pid(search.folder) and time.monotonic() < deadline:
         if left or os.getppid() == search.supervisor:

@@ -199,7 +199,7 @@ def _run(path: Path, marks: set[int]) -> Leftover:
         return Leftover(kind, name, path, disk_size(path), at, least=DAY)
 
     try:
-        at, stays = (folder / "events").stat().st_mtime, _why_it_stays(folder, marks)
+        at, stays = folder.events.stat().st_mtime, _why_it_stays(folder, marks)
     except FileNotFoundError:
         stays = Ground.STARTING
     except OSError:
@@ -214,7 +214,7 @@ def _why_it_stays(folder: RunFolder, marks: set[int]) -> Optional[Ground]:
     ours = (processes.mark_of(folder.job, node) for node in (folder.node, ""))
     if supervised or not marks.isdisjoint(ours):
         return Ground.RUNS
-    return None if is_closed(folder / "events") else Ground.OPEN
+    return None if is_closed(folder.events) else Ground.OPEN
 
 
 def _aside(path: Path, _: set[int]) -> Leftover:

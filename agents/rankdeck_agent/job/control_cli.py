@@ -46,6 +46,7 @@ from rankdeck_agent.text import parse_json_table, print_complaint, print_json_li
 from rankdeck_agent.wire import RUN_VARIABLE, NodePlan, WireError, node_plan
 from rankdeck_agent.wire.job_events import ASKERS, JobEvent, Trouble, is_request_id
 from rankdeck_agent.wire.leftovers import KEEP_DAYS
+from rankdeck_agent.wire.run_folder import SPAWN, SUPERVISOR_LOG
 
 _PR_SET_DUMPABLE = 4
 _READY_LIMIT = 30.0
@@ -91,7 +92,7 @@ def _run(text: bytes) -> int:
     answer = _start_apart(plan, folder, warning)
     if not answer.isdigit():
         trouble = [JobEvent(round(time.time(), 6), Trouble(answer))] if answer else []
-        post_mortem(folder / "events", trouble)
+        post_mortem(folder.events, trouble)
         unlink_links(folder)
         return print_json_line({"ok": False, "error": answer or "the supervisor did not start"})
 
@@ -110,7 +111,7 @@ def resume_supervisor(folder: RunFolder) -> bool:
         if not mine or is_supervised(folder):
             return True
         try:
-            plan = _plan((folder / "plan.json").read_bytes())
+            plan = _plan(folder.plan.read_bytes())
         except (WireError, OSError):
             return False
         _end_writers(folder)
@@ -184,7 +185,7 @@ def _live(plan: NodePlan, folder: RunFolder, ready: int, warning: str) -> None:
 def _let_go(folder: RunFolder, keep: int) -> None:
     """Detach from SSH: its descriptors, signals and working directory."""
     null = os.open(os.devnull, os.O_RDWR)
-    log = os.open(folder / "supervisor.err", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    log = os.open(folder / SUPERVISOR_LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for target, source in ((0, null), (1, null), (2, log)):
         os.dup2(source, target)
     for fd in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
@@ -226,12 +227,12 @@ def request_daemon(folder: RunFolder) -> dict[str, Any]:
         raise FolderError('spawn needs {"id": …, "command": …} on stdin')
 
     request = str(raw["id"])
-    place = folder / "spawn" / f"{request}.json"
+    place = folder / SPAWN / f"{request}.json"
     place.write_text(json.dumps(raw), encoding="utf-8")
     if not give_order(folder, f"daemon {request}"):
         raise FolderError(f"the supervisor of job {folder.job} on {folder.node} is gone")
 
-    started = folder / "spawn" / f"{request}.started"
+    started = folder / SPAWN / f"{request}.started"
     wait_until(started.exists, _START_LIMIT, _POLL)
     late = f"the supervisor did not answer within {_START_LIMIT:.0f} s"
     answer = started.read_text() if started.exists() else late
@@ -246,7 +247,7 @@ def pass_answer(folder: RunFolder, request: str, text: str) -> dict[str, Any]:
     if not is_request_id(request):
         raise FolderError(f"{request[:60]!r} is not the id of a request")
     delivered = give_order(folder, f"answer {request} {' '.join(text.split())}")
-    if not delivered and not is_closed(folder / "events"):
+    if not delivered and not is_closed(folder.events):
         raise FolderError(f"the supervisor of job {folder.job} on {folder.node} is gone")
     return {"ok": True}
 
@@ -256,7 +257,7 @@ def remove_job(folder: RunFolder) -> dict[str, Any]:
     raises FolderError if it is neither.
     """
     if not is_start_forbidden(folder) and not is_closed(
-        find_run_folder(folder.job, folder.node) / "events"
+        find_run_folder(folder.job, folder.node).events
     ):
         raise FolderError(f"job {folder.job} is not over on {folder.node}")
     shutil.rmtree(folder.path)
@@ -279,8 +280,8 @@ def _listed(folder: RunFolder, *, plans: bool, ended: bool) -> dict[str, Any]:
     row: dict[str, Any] = {
         "job": folder.job,
         "node": folder.node,
-        "closed": is_closed(folder / "events"),
-        "created": round((folder / "plan.json").stat().st_mtime, 3),
+        "closed": is_closed(folder.events),
+        "created": round(folder.plan.stat().st_mtime, 3),
     }
     if plans and (ended or not row["closed"]):
         row["alive"] = is_supervised(folder)
@@ -292,7 +293,7 @@ def _planned(folder: RunFolder) -> Optional[dict[str, Any]]:
     """The ranks and commands of its plan, without files and environments:
     they are large and may hold secrets.
     """
-    raw = parse_json_table((folder / "plan.json").read_text(encoding="utf-8"))
+    raw = parse_json_table(folder.plan.read_text(encoding="utf-8"))
     if raw is None:
         return None
     fields = {name: raw.get(name) for name in ("ranks", "grace", "elsewhere")}

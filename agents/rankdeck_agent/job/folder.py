@@ -18,13 +18,17 @@ from rankdeck_agent.private_files import make_private_folder
 from rankdeck_agent.state_folder import agent_state_folder
 from rankdeck_agent.text import parse_json_table
 from rankdeck_agent.wire.job_events import EventBody, JobEvent, NodeClosed, as_row
+from rankdeck_agent.wire.run_folder import (
+    CANCELLED,
+    EVENTS,
+    PLAN,
+    RANK_PREFIX,
+    RESERVE,
+    name_rank_folder,
+)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 STREAMS = ("out", "err")
-_CANCELLED = "cancelled-before-start"
-"""The only file in the run folder of a job that was cancelled here before it was
-started, or after its folder was removed.
-"""
 
 
 class FolderError(Exception):
@@ -60,13 +64,22 @@ class RunFolder(NamedTuple):
     def __truediv__(self, name: str) -> Path:
         return self.path / name
 
+    @property
+    def plan(self) -> Path:
+        return self.path / PLAN
+
+    @property
+    def events(self) -> Path:
+        """What happened to the job on this node; nobody sees a job without it."""
+        return self.path / EVENTS
+
     def place(self, rank: int) -> Path:
         """The folder of one rank's output; LAUNCHER has one too."""
-        return self.path / ("launcher" if rank == LAUNCHER else f"rank.{rank}")
+        return self.path / name_rank_folder(rank)
 
     def ranks(self) -> list[int]:
         """Every rank that has a folder here, LAUNCHER first."""
-        found = (p.name[5:] for p in self.path.glob("rank.*"))
+        found = (p.name[len(RANK_PREFIX) :] for p in self.path.glob(f"{RANK_PREFIX}*"))
         return [LAUNCHER, *sorted(int(name) for name in found if name.isdigit())]
 
     @property
@@ -101,7 +114,7 @@ def run_folder(job: str, node: str) -> RunFolder:
 def find_run_folder(job: str, node: str) -> RunFolder:
     """The run folder of that job on that node; raises NoFolderError if it has none."""
     folder = run_folder(job, node)
-    if not (folder / "events").is_file():
+    if not folder.events.is_file():
         how = "cancelled before it was" if is_start_forbidden(folder) else "never"
         raise NoFolderError(
             f"job {job} has no run folder on node {node}: {how} started there, or removed"
@@ -119,29 +132,29 @@ def forbid_start(folder: RunFolder, limit: float) -> bool:
     try:
         make_private_folder(folder.path.parent)
         folder.path.mkdir(mode=0o700)
-        (folder / _CANCELLED).touch(mode=0o600)
+        (folder / CANCELLED).touch(mode=0o600)
     except FileExistsError:
         # Somebody may be making it: others see the job once it has its events.
         wait_until(lambda: _is_decided(folder), limit)
     except OSError:
         pass  # where no folder can be made, no job can be started either
-    return not (folder / "events").is_file()
+    return not folder.events.is_file()
 
 
 def _is_decided(folder: RunFolder) -> bool:
     """Whether nobody is making this run folder."""
-    made = (folder / "events").is_file()
+    made = folder.events.is_file()
     return made or is_start_forbidden(folder) or not folder.path.exists()
 
 
 def is_start_forbidden(folder: RunFolder) -> bool:
     """Whether `forbid_start` was called for a job without a run folder."""
-    return (folder / _CANCELLED).exists()
+    return (folder / CANCELLED).exists()
 
 
 def all_folders() -> Iterator[RunFolder]:
     """The run folder of every job on this machine."""
-    for events in sorted((agent_state_folder().absolute() / "jobs").glob("*/*/events")):
+    for events in sorted((agent_state_folder().absolute() / "jobs").glob(f"*/*/{EVENTS}")):
         yield RunFolder(events.parent, events.parent.parent.name, events.parent.name)
 
 
@@ -171,7 +184,7 @@ class Journal:
         numbers of later events leave room for them.
         """
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        self._reserve = path.with_name("reserve")
+        self._reserve = path.with_name(RESERVE)
         self._seq = next_seq(path) + (_ROOM if successor else 0)
         self._waiting = b"" if _ends_a_line(path) else b"\n"
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Callable, Optional, cast
 
-from rankdeck_agent.job.activity import PLACE, LookReader
+from rankdeck_agent.job.activity import LookReader
 from rankdeck_agent.job.browse import serve_log_requests
 from rankdeck_agent.job.folder import (
     STREAMS,
@@ -39,6 +39,7 @@ from rankdeck_agent.job.supervisor_state import (
 from rankdeck_agent.schedulers.job_scheduler import find_scheduler
 from rankdeck_agent.text import parse_json_table, print_complaint
 from rankdeck_agent.wire.job_events import JobUnknown, NodeClosed, Now, as_row
+from rankdeck_agent.wire.run_folder import ACTIVITY
 
 _FLUSH = 0.05
 _TAIL_PERIOD = 0.5
@@ -126,12 +127,12 @@ class NodeFollower:
     def __init__(self, folder: RunFolder, after: int) -> None:
         self._folder = folder
         self._after = after
-        self._events = EventReader(folder / "events")
+        self._events = EventReader(folder.events)
         self._ranks = folder.ranks()
         self._watched: dict[Key, LogReader] = {}
         self._window = Window()
         self._tails: dict[Key, TailReader] = {}
-        self._looks = LookReader(folder / PLACE)
+        self._looks = LookReader(folder / ACTIVITY)
         self._due = {"tail": 0.0, "looks": 0.0, "now": 0.0, "alive": 0.0}
         self._closed: Optional[Mapping[str, Any]] = None
         self.done = False
@@ -284,7 +285,7 @@ class NodeFollower:
         except OSError:
             now, end = (
                 time.time(),
-                describe_lost_supervisor(self._folder, all_events(self._folder / "events")),
+                describe_lost_supervisor(self._folder, all_events(self._folder.events)),
             )
             frames.append(encode_frame({"seq": self._last_seq + 1, "at": now, **as_row(end)}))
             self._closed = {"seq": self._last_seq + 2, "at": now, **as_row(NodeClosed())}
@@ -347,7 +348,7 @@ def _folder(job: str, node: str) -> RunFolder:
     still runs although its folder is gone.
     """
     folder = run_folder(job, node)
-    if not (folder / "events").is_file() and find_job_processes(job, node, 0):
+    if not folder.events.is_file() and find_job_processes(job, node, 0):
         why = "removed, or its file system is not mounted"
         raise FolderError(f"job {job} runs on, but {folder.path} is gone ({why})")
     return find_run_folder(job, node)

@@ -76,7 +76,7 @@ def find_rank_processes(folder: RunFolder, host: str) -> dict[int, list[int]]:
     alive = processes.find_job_processes(folder.job, folder.node, supervisor_pid(folder))
     started = {
         int(event["rank"]): int(event["pid"])
-        for event in all_events(folder / "events")
+        for event in all_events(folder.events)
         if event["kind"] == "started" and "pid" in event and host in ("", event.get("host"))
     }
     some = dict(list(started.items())[:_MOST_RANKS])

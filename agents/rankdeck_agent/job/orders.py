@@ -21,9 +21,8 @@ from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.older_python import delete_file
 from rankdeck_agent.text import plain_line
 from rankdeck_agent.wire.job_events import Part, may_say
+from rankdeck_agent.wire.run_folder import CONTROL, ORDERS
 
-FIFO, SOCKET = "control", "orders"
-"""Names in the run folder."""
 COMMAND = "command"
 """Sender of a message: a command of the agent that is no process
 of the job, such as `job cancel`.
@@ -66,7 +65,7 @@ class RankMessages:
     def __init__(self, folder: RunFolder) -> None:
         # Opened for reading and writing: then there is no end of file
         # when the last writer closes it.
-        self.fd = os.open(folder / FIFO, os.O_RDWR | os.O_NONBLOCK)
+        self.fd = os.open(folder / CONTROL, os.O_RDWR | os.O_NONBLOCK)
         self._rest = b""
 
     def read(self) -> "list[Message]":
@@ -93,9 +92,9 @@ class Orders:
         self._waiting: dict[socket.socket, float] = {}
         """Connection without a message yet -> when it was made, in monotonic seconds."""
         with _short(folder.path) as place:
-            delete_file(folder / SOCKET)
+            delete_file(folder / ORDERS)
             self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self._listener.bind(f"{place}/{SOCKET}")
+            self._listener.bind(f"{place}/{ORDERS}")
         self._listener.listen(_MOST_WAITING)
         self._listener.setblocking(False)
         selector.register(self._listener, selectors.EVENT_READ)
@@ -179,7 +178,7 @@ def _sent(folder: RunFolder, line: str) -> Optional[socket.socket]:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with _short(folder.path) as place:
-            connection.connect(f"{place}/{SOCKET}")
+            connection.connect(f"{place}/{ORDERS}")
         connection.sendall(line.encode()[:2000] + b"\n")
     except OSError:
         connection.close()

@@ -23,6 +23,7 @@ from typing import Any, Callable, NamedTuple, Optional
 from rankdeck_agent import JOB_VARIABLE, NODE_VARIABLE
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.text import plain_line
+from rankdeck_agent.wire.run_folder import CGROUP
 
 _PROC = Path("/proc")
 
@@ -341,7 +342,7 @@ def make_cgroup(folder: RunFolder) -> Optional[Path]:
         if not os.access(group / "cgroup.procs", os.W_OK):
             group.rmdir()
             return None
-        (folder / "cgroup").write_text(str(group))
+        (folder / CGROUP).write_text(str(group))
     except OSError:
         return None
     return group
@@ -368,7 +369,7 @@ def enter_cgroup(group: Optional[Path]) -> None:
 def kill_cgroup(folder: RunFolder) -> None:
     """Kill everything in the job's cgroup, if it has one."""
     try:
-        group = Path((folder / "cgroup").read_text())
+        group = Path((folder / CGROUP).read_text())
         if (group / "cgroup.kill").exists():
             (group / "cgroup.kill").write_text("1")
         else:
@@ -401,7 +402,7 @@ def is_cgroup_populated(folder: RunFolder) -> bool:
     short-lived to be found in /proc.
     """
     try:
-        group = Path((folder / "cgroup").read_text())
+        group = Path((folder / CGROUP).read_text())
         return "populated 1" in (group / "cgroup.events").read_text()
     except OSError:
         return False
@@ -413,7 +414,7 @@ def remove_cgroup(folder: RunFolder) -> None:
     """
     for _ in range(_REMOVE_TRIES):
         try:
-            Path((folder / "cgroup").read_text()).rmdir()
+            Path((folder / CGROUP).read_text()).rmdir()
         except OSError as error:
             if error.errno != errno.EBUSY:
                 return

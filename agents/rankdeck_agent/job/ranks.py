@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Callable, Optional
 
-from rankdeck_agent import AGENT_TOKEN, RANK_IN_SHELL, RANK_VARIABLE
+from rankdeck_agent import AGENT_TOKEN, LAUNCHER, RANK_IN_SHELL, RANK_VARIABLE
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.folder import (
     CancelledEarlierError,
@@ -32,7 +32,7 @@ from rankdeck_agent.job.folder import (
     run_folder,
 )
 from rankdeck_agent.job.supervisor_state import note_starter
-from rankdeck_agent.job.witness import INSIDE, INSIDE_RANK
+from rankdeck_agent.job.witness import INSIDE_RANK
 from rankdeck_agent.private_files import make_private_folder, replace_private, write_private_file
 from rankdeck_agent.rules.mpi_daemon import SKIP_SSH_OPTIONS, daemon_of, daemons_of, in_place
 from rankdeck_agent.state_folder import unwritable_folder
@@ -50,6 +50,7 @@ from rankdeck_agent.wire.job_events import (
     LauncherStarted,
     is_request_id,
 )
+from rankdeck_agent.wire.run_folder import CONTROL, INSIDE, SELF, SHIM, SPAWN, name_rank_folder
 
 NOT_FOUND, NOT_EXECUTABLE, NOT_STARTED = 127, 126, 125
 """Exit codes of a program that could not be started, as shells and `env` give them."""
@@ -110,7 +111,7 @@ def planned_command(plan: NodePlan, folder: RunFolder, process: ProcessPlan) -> 
     if process.rank is None:
         return StartCommand(process.name, argv, env, cwd)
     env[RANK_VARIABLE] = str(process.rank)
-    return StartCommand(process.name, (str(folder / "rank-shim"), *argv), env, cwd, by_shim=True)
+    return StartCommand(process.name, (str(folder / SHIM), *argv), env, cwd, by_shim=True)
 
 
 def with_agent(argv: tuple[str, ...]) -> tuple[str, ...]:
@@ -323,12 +324,12 @@ def make_run_folder(plan: NodePlan) -> RunFolder:
 
 
 def _fill(folder: RunFolder, plan: NodePlan) -> None:
-    _write(folder / "plan.json", json.dumps(asdict(plan), indent=1))
-    _write(folder / "self", f"{folder.path}\n{plan.job}\n{plan.node}\n")
-    _write(folder / "rank-shim", RANK_SHIM, program=True)
+    _write(folder.plan, json.dumps(asdict(plan), indent=1))
+    _write(folder / SELF, f"{folder.path}\n{plan.job}\n{plan.node}\n")
+    _write(folder / SHIM, RANK_SHIM, program=True)
     (folder / INSIDE).mkdir(mode=0o700)
     _write(folder / INSIDE / "sitecustomize.py", INSIDE_RANK)
-    for name in ("spawn", "launcher", *(f"rank.{rank}" for rank in plan.ranks)):
+    for name in (SPAWN, *map(name_rank_folder, (LAUNCHER, *plan.ranks))):
         (folder / name).mkdir(mode=0o700)
     for file in plan.files:
         path = Path(os.path.normpath(folder.path / file.path))
@@ -338,10 +339,10 @@ def _fill(folder: RunFolder, plan: NodePlan) -> None:
         program = bool(file.mode & stat.S_IXUSR)
         _write(path, folder.plan_text(file.text), program=program)
 
-    os.mkfifo(folder / "control", 0o600)
+    os.mkfifo(folder / CONTROL, 0o600)
     _make_links(folder)
     note_starter(folder)
-    _write(folder / "events", "")  # from now on others see the job
+    _write(folder.events, "")  # from now on others see the job
 
 
 def _write(path: Path, text: str, *, program: bool = False) -> None:
@@ -713,4 +714,4 @@ class Daemons:
         self._record_end(name, {"code": 0, "signal": None})
 
     def _place(self, request: str, kind: str) -> Path:
-        return self._folder / "spawn" / f"{request}.{kind}"
+        return self._folder / SPAWN / f"{request}.{kind}"

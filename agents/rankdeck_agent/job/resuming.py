@@ -16,11 +16,11 @@ _MOST_STARTS = 50
 
 def goes_on(folder: RunFolder) -> bool:
     """Whether the job still runs without a supervisor, so that a new one can resume it."""
-    if is_closed(folder / "events") or not find_scheduler(folder).goes_on():
+    if is_closed(folder.events) or not find_scheduler(folder).goes_on():
         return False
     if any((folder / name).exists() for name in (COMPLETE, _ENDING)):
         return False
-    kinds = [event["kind"] for event in all_events(folder / "events")]
+    kinds = [event["kind"] for event in all_events(folder.events)]
     return "cancel" not in kinds and kinds.count("process") < _MOST_STARTS
 
 

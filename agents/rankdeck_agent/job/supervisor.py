@@ -101,7 +101,7 @@ class Supervisor:
     def __init__(self, plan: NodePlan, folder: RunFolder, warning: str, box: BlackBox) -> None:
         """`warning`: a sentence about the whole job for its events; "": none."""
         self._plan, self._folder, self._warning, self._box = plan, folder, warning, box
-        self._journal = Journal(folder / "events", successor=next_seq(folder / "events") > 0)
+        self._journal = Journal(folder.events, successor=next_seq(folder.events) > 0)
         self._selector = selectors.DefaultSelector()
         self._table = RankTable(plan.ranks)
         self._activity = ActivityWatch(folder)
@@ -139,7 +139,7 @@ class Supervisor:
 
         Calls `ready` once, when the run folder is prepared and before the first process starts.
         """
-        earlier = all_events(self._folder / "events")
+        earlier = all_events(self._folder.events)
         self._prepare()
         self._journal.add(
             SupervisorReady(os.getpid(), processes.read_boot_id(), tuple(local_addresses()))

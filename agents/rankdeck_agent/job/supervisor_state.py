@@ -36,18 +36,13 @@ from rankdeck_agent.wire.job_events import (
     SupervisorReady,
     Trouble,
 )
+from rankdeck_agent.wire.run_folder import STARTER_PID, SUPERVISOR_LOCK, SUPERVISOR_PID
 
 Events = list[dict[str, Any]]
 _COARSE = 0.02
 """Seconds by which the modification time of a file may lag behind the clock."""
 
 
-_SUPERVISOR, _STARTER = "supervisor.pid", "starter.pid"
-_LOCK = "supervisor.lock"
-"""Locked while the supervisor lives. With hidepid on /proc no process sees a supervisor, because it
-may not be dumped (`control_cli.py`); and a pid says nothing on another machine that has the same
-folder.
-"""
 _TAKE, _POLL = 2.0, 0.01
 
 
@@ -58,24 +53,24 @@ def note_supervisor(folder: RunFolder) -> None:
     """
     with suppress(OSError):
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        handle = os.open(folder / _LOCK, flags, 0o600)
+        handle = os.open(folder / SUPERVISOR_LOCK, flags, 0o600)
         wait_until(lambda: _take(handle), _TAKE, _POLL)
-    _note(folder, _SUPERVISOR)
+    _note(folder, SUPERVISOR_PID)
 
 
 def note_starter(folder: RunFolder) -> None:
     """Record that this process is starting the supervisor and ends when it is ready."""
-    _note(folder, _STARTER)
+    _note(folder, STARTER_PID)
 
 
 def supervisor_pid(folder: RunFolder) -> int:
     """The pid of the supervisor that runs on this machine, 0 if there is none."""
-    return _alive(folder, _SUPERVISOR, _is_locked(folder / _LOCK))
+    return _alive(folder, SUPERVISOR_PID, _is_locked(folder / SUPERVISOR_LOCK))
 
 
 def is_supervised(folder: RunFolder) -> bool:
     """Whether a supervisor runs, here or on another machine that has the same folder."""
-    return bool(_is_locked(folder / _LOCK)) or bool(supervisor_pid(folder))
+    return bool(_is_locked(folder / SUPERVISOR_LOCK)) or bool(supervisor_pid(folder))
 
 
 def killed_supervisor(folder: RunFolder) -> Optional[int]:
@@ -84,16 +79,16 @@ def killed_supervisor(folder: RunFolder) -> Optional[int]:
     """
     if is_supervised(folder):
         return None
-    events = folder / "events"
+    events = folder.events
     if is_closed(events) and all(e["kind"] != SupervisorGone.KIND for e in all_events(events)):
         return None
-    noted = _noted(folder, _SUPERVISOR)
+    noted = _noted(folder, SUPERVISOR_PID)
     return noted[1] if noted else None
 
 
 def is_starting(folder: RunFolder) -> bool:
     """Whether a supervisor is being started, so that none is expected yet."""
-    return bool(_alive(folder, _STARTER, None))
+    return bool(_alive(folder, STARTER_PID, None))
 
 
 def _take(handle: int) -> bool:
@@ -177,9 +172,9 @@ def close_for(folder: RunFolder, why: Optional[Trouble] = None) -> None:
 
     `why`: None for a supervisor that was found gone.
     """
-    events = all_events(folder / "events")
+    events = all_events(folder.events)
     end = JobEvent(round(time.time(), 6), why or describe_lost_supervisor(folder, events))
-    post_mortem(folder / "events", [end, *_exits(folder, events)])
+    post_mortem(folder.events, [end, *_exits(folder, events)])
 
 
 def describe_lost_supervisor(folder: RunFolder, events: Events) -> SupervisorGone:
@@ -187,7 +182,7 @@ def describe_lost_supervisor(folder: RunFolder, events: Events) -> SupervisorGon
     wrote here, and which ranks still run.
     """
     places = (folder.place(rank) for rank in folder.ranks())
-    files = [folder / "events", *(place / name for place in places for name in STREAMS)]
+    files = [folder.events, *(place / name for place in places for name in STREAMS)]
     running = tuple(sorted(_running(folder, events)))
     restarted = _is_restarted(folder, events)
     text = RESTARTED if restarted else GONE
@@ -199,10 +194,10 @@ def _is_restarted(folder: RunFolder, events: Events) -> bool:
     if not events:
         # A crash empties what the kernel had not written to disk yet: names and times are left.
         booted = float(read_boot_time(Tree("/")) or 0)
-        return 0 < _written(folder / "plan.json") < booted
+        return 0 < _written(folder.plan) < booted
     boots = [str(e.get("boot") or "") for e in events if e["kind"] == SupervisorReady.KIND]
     now = processes.read_boot_id()
-    here = _noted(folder, _SUPERVISOR) is not None or _is_emptied(folder / _SUPERVISOR)
+    here = _noted(folder, SUPERVISOR_PID) is not None or _is_emptied(folder / SUPERVISOR_PID)
     return here and bool(boots and boots[-1] and now) and boots[-1] != now
 
 

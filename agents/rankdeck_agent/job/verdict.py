@@ -15,8 +15,7 @@ from rankdeck_agent.rules.scheduler_verdict import (
     parse_scheduler_verdict,
     verdict_row,
 )
-
-VERDICT = "verdict.json"
+from rankdeck_agent.wire.run_folder import VERDICT
 
 
 def write_verdict(folder: RunFolder, verdict: SchedulerVerdict) -> None:

@@ -16,9 +16,8 @@ from typing import Any
 
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.text import parse_json_table
+from rankdeck_agent.wire.run_folder import INSIDE
 
-INSIDE = "inside"
-"""Folder of a run folder with the program, and the sockets of the ranks."""
 ANSWER_LIMIT = 2.0
 """Seconds for all ranks of a node together."""
 _MOST_BYTES = 1 << 18

@@ -19,6 +19,7 @@ from rankdeck_agent.wire import (
     RUN_VARIABLE,
     NodeFile,
     NodePlan,
+    run_folder,
 )
 
 _RANK = """#!/bin/sh
@@ -176,7 +177,7 @@ def _prepare(plan: Plan, node: NodePlan) -> str:
     files = [
         *node.files,
         NodeFile("../rank", _RANK % values, 0o755),
-        NodeFile("rank-shim", _RANK % values, 0o755),
+        NodeFile(run_folder.SHIM, _RANK % values, 0o755),
         NodeFile("../launch-agent", _AGENT % values, 0o755),
         NodeFile("launch-agent", _AGENT % values, 0o755),
         NodeFile("env", _environment(plan, node)),

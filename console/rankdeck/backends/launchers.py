@@ -22,6 +22,7 @@ from rankdeck.model.job import CLAIM, Container, JobSpec, Launch, Plan
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.runtimes import Runtime, find_runtime
 from rankdeck_agent.wire import JOB_VARIABLE, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
+from rankdeck_agent.wire.run_folder import HOSTFILE
 
 HOST_PATHS = ("PATH", "LD_LIBRARY_PATH", "MANPATH")
 """Variables of the cluster file that are valid on the nodes and are not set inside containers."""
@@ -339,7 +340,6 @@ def worker_addresses(layout: Placement) -> list[str]:
     return workers
 
 
-HOSTFILE = "hostfile"
 AGENT = "/tmp/rankdeck.{job}/launch-agent"
 """The same path on every node: Open MPI 4 fails if a daemon does not find the
 launch agent at the first node's path.

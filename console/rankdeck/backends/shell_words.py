@@ -5,9 +5,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_letters
 
-from rankdeck_agent.wire import RUN_TOKEN, RUN_VARIABLE, NodeFile
+from rankdeck_agent.wire import RUN_TOKEN, RUN_VARIABLE, NodeFile, run_folder
 
-SHIM = f"{RUN_TOKEN}/rank-shim"
+SHIM = f"{RUN_TOKEN}/{run_folder.SHIM}"
 
 
 def shell_word(word: str) -> str:

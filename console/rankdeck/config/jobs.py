@@ -29,6 +29,7 @@ from rankdeck.model.job import (
 from rankdeck.model.nodeset import expand_nodes, fold_nodes
 from rankdeck.model.patterns import BadPatternError, compile_pattern
 from rankdeck.schedulers.kubernetes.user_manifests import manifest_named
+from rankdeck_agent.wire.run_folder import RANK_PREFIX, RESERVED
 
 KEYS = (
     "job", "launch", "command", "nodes", "on", "ranks_per_node", "env", "workdir", "files",
@@ -43,11 +44,6 @@ FLAVOURS = ("openmpi5", "openmpi4", "mpich")
 LAUNCHERS = ("rankdeck", "ssh")
 TORCH_KEYS = ("path", "port", "args")
 ABORT_KEYS = ("enabled", "countdown")
-RESERVED = (
-    "plan.json", "events", "starter.pid", "supervisor.pid", "control", "rank-shim",
-    "hostfile", "ssh_config", "launcher",
-)  # fmt: skip
-"""Names in the run folder that Rankdeck uses itself."""
 FILE_LIMIT = 1 << 20
 MOST_PATTERNS = 12
 _TO_NODES = " and lays it on the nodes"
@@ -166,7 +162,7 @@ def _is_file_name(entry: Entry, name: str) -> bool:
     if path.is_absolute() or not first or ".." in path.parts or not name.isprintable():
         entry.report(f"`{name[:60]}` is not a path inside the run folder")
         return False
-    if first in RESERVED or first.startswith("rank."):
+    if first in RESERVED or first.startswith(RANK_PREFIX):
         entry.report(f"`{first[:60]}` is a name that Rankdeck uses itself")
         return False
     return True

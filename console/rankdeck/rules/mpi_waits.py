@@ -189,12 +189,8 @@ def _deadlock(known: Mapping[int, StandingRank], nodes: Mapping[int, str]) -> Ab
 # ---- in words
 
 
-def describe_stack_tree(known: Mapping[int, StandingRank]) -> str:
-    """`14 in MPI_Allreduce ← step, rank 5 in read ← load_batch`, the most ranks first."""
-    return _tree(known, known)
-
-
 def _tree(ranks: Iterable[int], known: Mapping[int, StandingRank]) -> str:
+    """`14 in MPI_Allreduce ← step, rank 5 in read ← load_batch`, the most ranks first."""
     parts = _grouped(ranks, known)
     named = [
         f"{_ranks(some)} in {where}"

@@ -22,6 +22,7 @@ from rankdeck.ui.formatting import format_many
 from rankdeck.ui.screens import base
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import LAUNCHER
+from rankdeck_agent.wire.run_folder import name_rank_folder
 
 if TYPE_CHECKING:
     from rankdeck.errors import NodeError
@@ -64,6 +65,14 @@ def in_background(
             await work
 
     screen.run_worker(careful(), name=name, group=name, exclusive=exclusive)
+
+
+async def say_stopping(screen: "Console | base.BaseScreen", stop: Awaitable[Sequence[str]]) -> None:
+    """Wait until a run has stopped, and say what is left of it on nodes; `stop` gives that."""
+    screen.say("stopping …", "warn")
+    left = await stop
+    words = "; ".join(map(printable_line, left)) or "stopped; nothing is left on any node"
+    screen.say(words, "bad" if left else "ok")
 
 
 def is_off(console: "Console", need: str, what: "JobSpec | str") -> bool:
@@ -311,7 +320,7 @@ def log_folder(job: "Job | None", rank: int | None) -> tuple[str, str]:
     """The node that keeps the log of this rank, and its folder there; "" for none."""
     plans = job.plan.nodes if job is not None and rank is not None else ()
     node = next((one.node for one in plans if rank == LAUNCHER or rank in one.ranks), "")
-    folder = "launcher" if rank == LAUNCHER else f"rank.{rank}"
+    folder = "" if rank is None else name_rank_folder(rank)
     state = "${RANKDECK_STATE:-${XDG_STATE_HOME:-~/.local/state}/rankdeck}"
     return node, f"{state}/jobs/{job.id if job else ''}/{node}/{folder}"
 

@@ -13,9 +13,9 @@ import pytest
 from tests.integration.job.conftest import until
 
 from rankdeck.state.black_box import NodeBox, read_node_box
-from rankdeck_agent.job.black_box import FOLDER
 from rankdeck_agent.wire.black_box import CANCELLED, ENDED, FAILED, GONE
 from rankdeck_agent.wire.job_events import Origin, Part
+from rankdeck_agent.wire.run_folder import BLACK_BOX
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 STEPS = "for i in 1 2 3 4 5 6 7 8 9 10 11; do echo step $i; sleep 1; done; "
@@ -123,7 +123,7 @@ def test_a_cancel_does_not_take_the_recorder_for_a_process_of_the_job_and_it_end
 
 def recorders_of(node, job) -> list[str]:
     """Open files in the black box of the job, by any process."""
-    where = str(node.folder(job) / FOLDER)
+    where = str(node.folder(job) / BLACK_BOX)
     listed = subprocess.run(
         ["sh", "-c", "ls -l /proc/[0-9]*/fd 2>/dev/null"], capture_output=True, text=True
     ).stdout
@@ -134,7 +134,7 @@ def test_a_job_that_fills_the_disk_or_spoils_the_folder_is_not_disturbed(node, j
     start(
         node,
         job,
-        f"rm -rf $RANKDECK_RUN/{FOLDER}; ln -s /proc/self $RANKDECK_RUN/{FOLDER}; sleep 8; echo ok",
+        f"rm -rf $RANKDECK_RUN/{BLACK_BOX}; ln -s /proc/self $RANKDECK_RUN/{BLACK_BOX}; sleep 8; echo ok",
     )
 
     node.closed(job)
@@ -146,7 +146,7 @@ def test_a_job_that_fills_the_disk_or_spoils_the_folder_is_not_disturbed(node, j
 def test_what_a_job_writes_in_its_box_is_not_believed(node, job):
     start(node, job, "sleep 100")
     until(lambda: box_of(node, job).readings)
-    place = node.folder(job) / FOLDER
+    place = node.folder(job) / BLACK_BOX
     head = {"kind": "box", "version": 1, "job": job, "node": node.name}
     forged = [
         {"kind": "activity", "at": 1.0, "rows": [[7, "R", "", 1.0, 0.5]]},

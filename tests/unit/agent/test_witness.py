@@ -13,11 +13,11 @@ import pytest
 
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.witness import (
-    INSIDE,
     INSIDE_RANK,
     ask_node_witnesses,
     ask_witnesses,
 )
+from rankdeck_agent.wire.run_folder import INSIDE
 
 PROGRAM = """
 import sys, threading

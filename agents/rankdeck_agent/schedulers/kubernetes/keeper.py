@@ -515,9 +515,7 @@ class JobKeeper:
 
     def _grace(self) -> float:
         """The grace period in seconds: of the last `cancel` event, else the job's."""
-        asked = [
-            event for event in all_events(self._folder / "events") if event["kind"] == "cancel"
-        ]
+        asked = [event for event in all_events(self._folder.events) if event["kind"] == "cancel"]
         grace = asked[-1].get("grace") if asked else None
         return float(grace) if isinstance(grace, (int, float)) else self._target.grace
 

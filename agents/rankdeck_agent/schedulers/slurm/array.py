@@ -296,7 +296,7 @@ class ArrayRun(Run):
     def __init__(self, folder: RunFolder, array: str) -> None:
         super().__init__(folder)
         self._array = array
-        self.tasks = Tasks(folder.ranks()[1:], all_events(folder / "events"))
+        self.tasks = Tasks(folder.ranks()[1:], all_events(folder.events))
         if self.track.ours:
             self.tasks.cancelled(self.track.ours)
 

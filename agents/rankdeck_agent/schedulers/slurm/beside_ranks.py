@@ -78,7 +78,7 @@ def _running_hosts(folder: RunFolder) -> list[str]:
     """The nodes with running ranks; raises FolderError if there are none, or for a job array."""
     if read_job_settings(folder).get("array"):
         raise FolderError("the tasks of an array are not looked at: each is a job of its own")
-    track = restore_track(all_events(folder / "events"))
+    track = restore_track(all_events(folder.events))
     hosts = {host for rank, host in track.hosts.items() if rank not in track.ended and host}
     if not hosts:
         raise FolderError("no rank of the job runs")

@@ -74,7 +74,7 @@ def write_id(folder: RunFolder, number: str, path: str) -> None:
 def not_taken(folder: RunFolder) -> None:
     """Close a job that never reached Slurm."""
     why = "sbatch printed no job id, and Slurm has no job from this folder"
-    post_mortem(folder / "events", [JobEvent(time.time(), Trouble(why))])
+    post_mortem(folder.events, [JobEvent(time.time(), Trouble(why))])
 
 
 def read_job_settings(folder: RunFolder) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def cancel_slurm_job(folder: RunFolder, grace: float, by: str, tasks: str = "") 
     it says which. An entry of `left` has `refused` if nothing was done, because this user is not
     allowed to cancel the job. `grace`: seconds until SIGKILL. `by`: one of wire.job_events.ASKERS.
     """
-    if is_closed(folder / "events"):
+    if is_closed(folder.events):
         return {"left": [], "ended": 0}
     if attached_settings(folder):
         refused = _refused(folder, by)
@@ -51,17 +51,17 @@ def cancel_slurm_job(folder: RunFolder, grace: float, by: str, tasks: str = "") 
             return {"left": [{**_left(refused), "refused": True}], "ended": 0}
     for end in [f".{task}" for task in parse_number_ranges(tasks)] or [""]:
         _note(folder, f"{ASKED}.{by}.{round(grace)}{end}")
-    wait_until(lambda: read_id(folder)[0] or is_closed(folder / "events"), _ID_LIMIT)
+    wait_until(lambda: read_id(folder)[0] or is_closed(folder.events), _ID_LIMIT)
     number, _ = read_id(folder)
     if not number:
-        closed = is_closed(folder / "events")
+        closed = is_closed(folder.events)
         left = [] if closed else [_left("sbatch has not told the id of the job yet")]
         return {"left": left, "ended": 0}
     KeeperWatch().ensure()
     number = _followed_tasks(folder) or (f"{number}_[{tasks}]" if tasks else number)
     why = _end(folder, slurm_of(folder), number, grace)
     if not why and not tasks:
-        wait_until(lambda: is_closed(folder / "events"), _RECORDED)
+        wait_until(lambda: is_closed(folder.events), _RECORDED)
     return {"left": [_left(f"Slurm job {number}: {why}")] if why else [], "ended": _count(folder)}
 
 
@@ -167,4 +167,4 @@ def state_of(reply: SlurmReply, rows: Sequence[SlurmJobRow], tasks: Sequence[int
 
 def _count(folder: RunFolder) -> int:
     """The number of ranks that have ended."""
-    return sum(1 for event in all_events(folder / "events") if event["kind"] == "exited")
+    return sum(1 for event in all_events(folder.events) if event["kind"] == "exited")

@@ -151,7 +151,7 @@ class Keeper:
         late = now - since > _UNSUBMITTED
         if late:
             not_taken(folder)
-        if late or not folder.path.exists() or is_closed(folder / "events"):
+        if late or not folder.path.exists() or is_closed(folder.events):
             unregister_job(folder)
             del self._unsubmitted[str(folder.path)]
 

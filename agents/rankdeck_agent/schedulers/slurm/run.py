@@ -348,10 +348,10 @@ class Run:
         """Whether Slurm has given the job's number to a later job."""
         self._silent: Optional[float] = None
         """Since when accounting does not answer (monotonic seconds); None if it does."""
-        events = all_events(folder / "events")
+        events = all_events(folder.events)
         self.track: Track = restore_track(events)
-        self.closed = is_closed(folder / "events")
-        self._journal = Journal(folder / "events", successor=bool(events))
+        self.closed = is_closed(folder.events)
+        self._journal = Journal(folder.events, successor=bool(events))
         self._marks = Marks(folder.path)
         found = attached_settings(folder)
         self._output = None if found is None else OutputCopy(folder, found)

@@ -44,6 +44,7 @@ from rankdeck_agent.schedulers.slurm.marks import MARKS
 from rankdeck_agent.text import parse_json_table, print_json_line, shown_line
 from rankdeck_agent.wire import NodePlan, WireError, node_plan
 from rankdeck_agent.wire.job_events import JobEvent, SupervisorReady, Trouble
+from rankdeck_agent.wire.run_folder import CONTROL
 
 _LIMIT = 80.0
 """Seconds for sbatch, which tries again by itself while the controller is busy."""
@@ -114,10 +115,10 @@ def _prepare(folder: RunFolder) -> None:
     """Adapt the run folder to ranks on other machines: no control FIFO, no links,
     but a folder for marks; register the job.
     """
-    (folder / "control").unlink()
+    (folder / CONTROL).unlink()
     unlink_links(folder)
     make_private_folder(folder / MARKS)
-    journal = Journal(folder / "events")
+    journal = Journal(folder.events)
     journal.add(SupervisorReady(os.getpid(), processes.read_boot_id(), tuple(local_addresses())))
     journal.close()
     register_job(folder)
@@ -250,7 +251,7 @@ def said_by(reply: SlurmReply) -> list[str]:
 
 
 def _note_said(folder: RunFolder, reply: SlurmReply) -> None:
-    journal = Journal(folder / "events")
+    journal = Journal(folder.events)
     for line in said_by(reply):
         journal.add(Trouble(line))
     journal.close()
@@ -258,7 +259,7 @@ def _note_said(folder: RunFolder, reply: SlurmReply) -> None:
 
 def _not_submitted(folder: RunFolder, why: str) -> dict[str, Any]:
     """Close the run folder of a job that Slurm does not have; returns the answer."""
-    post_mortem(folder / "events", [JobEvent(time.time(), Trouble(why))])
+    post_mortem(folder.events, [JobEvent(time.time(), Trouble(why))])
     unregister_job(folder)
     return {"ok": False, "error": why}
 

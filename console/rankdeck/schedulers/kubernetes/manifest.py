@@ -46,6 +46,7 @@ from rankdeck_agent.wire import (
     RANK_IN_SHELL,
     RUN_TOKEN,
     RUN_VARIABLE,
+    run_folder,
 )
 
 POD_SHIM = r"""#!/bin/sh
@@ -171,7 +172,7 @@ exit "$status"
 Object = dict[str, Any]
 FOLDER = "/rankdeck"
 """Where the job's files are in every pod."""
-SHIM = ("sh", f"{FOLDER}/rank-shim")
+SHIM = ("sh", f"{FOLDER}/{run_folder.SHIM}")
 """Words before the command of every rank."""
 LOGS, LOGS_VARIABLE = "/rankdeck-logs", "RANKDECK_LOGS"
 """Where the volume claim of `logs` is mounted in every pod, and
@@ -359,7 +360,7 @@ def _spec_note(wanted: _Wanted) -> Object:
 
 
 def _config_map(wanted: _Wanted) -> list[Object]:
-    files = {**wanted.spec.files, "rank-shim": POD_SHIM}
+    files = {**wanted.spec.files, run_folder.SHIM: POD_SHIM}
     for name in files:
         if name.startswith(".."):
             raise LaunchError("plan", f"file `{name}`: Kubernetes takes no name that begins so")
@@ -487,7 +488,7 @@ def _volume(name: str, source: Object, path: str, *, read_only: bool = False) ->
 
 
 def _files_volume(wanted: _Wanted) -> _Volume:
-    keys = _keys({**wanted.spec.files, "rank-shim": ""})
+    keys = _keys({**wanted.spec.files, run_folder.SHIM: ""})
     source: Object = {"name": wanted.name, "defaultMode": 0o755}
     if any(key != name for key, name in keys.items()):
         source["items"] = [{"key": key, "path": name} for key, name in keys.items()]

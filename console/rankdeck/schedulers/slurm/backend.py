@@ -48,7 +48,7 @@ from rankdeck.runtimes import Runtime, find_runtime
 from rankdeck.schedulers.slurm.options import OFF, slurm_keeper_settings
 from rankdeck.schedulers.slurm.settings import ASKED, GRANTED, is_attached
 from rankdeck_agent.wire import LAUNCHER, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
-from rankdeck_agent.wire.scheduled_jobs import SLURM_SETTINGS
+from rankdeck_agent.wire.scheduled_jobs import SLURM_EXPECTATIONS, SLURM_SCRIPT, SLURM_SETTINGS
 
 RUN = '"$RANKDECK_RUN"'
 PLAIN = (
@@ -70,7 +70,7 @@ SUBMIT_LIMIT = 95.0
 """Seconds that sbatch may take: it tries again by itself for over a
 minute while the controller is busy.
 """
-SCRIPT, SBATCH = "job.sbatch", "sbatch"
+SBATCH = "sbatch"
 _MARKS = """\
 attempt=${SLURM_RESTART_COUNT:-0}
 mark() { : >"$RANKDECK_RUN/marks/$attempt.batch.$1" || :; }
@@ -93,14 +93,13 @@ stands for all processes of the task.
 
 HELP_LIMIT = 30.0
 _OTHER_RUNTIME = "ask its administrators, or use `runtime: apptainer` or `podman`"
-EXPECT = "expect.json"
-_PREFLIGHT = """\
+_PREFLIGHT = f"""\
 set -- "$RANKDECK_RUN"/agent-*.pyz
 srun --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --mpi=none --input=none --kill-on-bad-exit=0 \\
-  sh -c 'said=$(python3 "$0" health --expect "$RANKDECK_RUN/expect.json" 2>&1); [ $? != 2 ] || { echo "$said"; exit 1; }' "$1" || {
+  sh -c 'said=$(python3 "$0" health --expect "$RANKDECK_RUN/{SLURM_EXPECTATIONS}" 2>&1); [ $? != 2 ] || {{ echo "$said"; exit 1; }}' "$1" || {{
   echo "rankdeck: preflight: not every node is fit for the job: no rank was started" >&2
   exit 1
-}
+}}
 """
 """The first step of a job with `preflight`: the agent judges each node,
 and no rank starts if any node is bad.
@@ -136,7 +135,7 @@ class SlurmBackend(SshBackend):
         if array:
             asked["array"], ranks = array, _tasks(array)
         asked |= {"preflight": 1} if checks else {}
-        expected = (NodeFile(EXPECT, _expected(cluster, spec)),) if checks else ()
+        expected = (NodeFile(SLURM_EXPECTATIONS, _expected(cluster, spec)),) if checks else ()
         submitter = NodePlan(
             job=job,
             node=login,
@@ -144,7 +143,7 @@ class SlurmBackend(SshBackend):
             processes=(ProcessPlan(SBATCH, _submission(cluster, spec, job), cwd=RUN_TOKEN),),
             files=(
                 *(NodeFile(name, text) for name, text in spec.files.items()),
-                NodeFile(SCRIPT, batch_script(cluster, spec, job, watched=True)),
+                NodeFile(SLURM_SCRIPT, batch_script(cluster, spec, job, watched=True)),
                 NodeFile(SLURM_SETTINGS, json.dumps(asked)),
                 *expected,
             ),
@@ -240,7 +239,7 @@ def _submission(cluster: Cluster, spec: JobSpec, job: str) -> tuple[str, ...]:
     `SBATCH_PARTITION`, win over `#SBATCH` lines, but not over the command line.
     """
     step = _Step(cluster, spec, backend_options(cluster, spec, "slurm"), watched=True)
-    return (SBATCH, "--parsable", "--export=ALL", *sbatch_options(step, job), SCRIPT)
+    return (SBATCH, "--parsable", "--export=ALL", *sbatch_options(step, job), SLURM_SCRIPT)
 
 
 def _tasks(array: str) -> tuple[int, ...]:
