@@ -41,7 +41,7 @@ from rankdeck.model.nodeset import expand_nodes
 from rankdeck.model.safe_text import printable_line
 from rankdeck.model.text import significant_figures
 from rankdeck.ui import actions, formatting, movement
-from rankdeck.ui.operations import errors_shown
+from rankdeck.ui.operations import errors_shown, say_stopping
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.modals import WIDE, ChangeQuestion, row_lines
 from rankdeck.ui.themes import Mark
@@ -401,10 +401,10 @@ class AcceptanceScreen(base.BaseScreen):
             self.say(str(error), "warn")
             return
         self.say("asking the nodes what they are and have …", "dim")
-        planning = self._run_actions.port.plan(Request(nodes=nodes))
-        self._run_actions.work(planning, self._planned)
+        self._run_actions.do(self._plan(Request(nodes=nodes)))
 
-    def _planned(self, _: object) -> None:
+    async def _plan(self, request: Request) -> None:
+        await self._run_actions.port.plan(request)
         self.say("enter starts it, after you confirm", "dim")
         self._look_at(None, "plan")
 
@@ -420,8 +420,10 @@ class AcceptanceScreen(base.BaseScreen):
     def _start(self) -> None:
         self._look_at(None, "map")
         self.say("running; x stops it, after you confirm", "dim")
-        started = self._run_actions.port.start()
-        self._run_actions.work(started, lambda run: self.say(outcome_headline(run), "ok"))
+        self._run_actions.do(self._run())
+
+    async def _run(self) -> None:
+        self.say(outcome_headline(await self._run_actions.port.start()), "ok")
 
     def action_cancel(self) -> None:
         run = self._run_actions.current
@@ -440,12 +442,7 @@ class AcceptanceScreen(base.BaseScreen):
         self.console.ask(question, self._stop)
 
     def _stop(self) -> None:
-        self.say("stopping …", "warn")
-        self._run_actions.work(self._run_actions.port.stop(), self._stopped)
-
-    def _stopped(self, left: Sequence[str]) -> None:
-        words = "; ".join(map(printable_line, left)) or "stopped; nothing is left on any node"
-        self.say(words, "bad" if left else "ok")
+        self._run_actions.do(say_stopping(self, self._run_actions.port.stop()))
 
     def action_resume(self) -> None:
         run = self._stopped_run()

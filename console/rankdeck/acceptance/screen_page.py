@@ -32,7 +32,7 @@ from rankdeck.model.health import parse_duration
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import printable_line
 from rankdeck.ui import actions, formatting
-from rankdeck.ui.operations import errors_shown
+from rankdeck.ui.operations import errors_shown, in_background
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.screens.modals import WIDE, ChangeQuestion
 from rankdeck.ui.themes import Glyphs
@@ -355,14 +355,9 @@ class RunActions:
         """Whether this is a saved run, and not the one that was planned or started here."""
         return self.current is None or self.current.id != run.id
 
-    def work(self, work: Awaitable[T], done: Callable[[T], None]) -> None:
-        """Run `work` in the background; `done` is called with the result, an error is shown."""
-
-        async def worker() -> None:
-            with errors_shown(self._screen, "bad"):
-                done(await work)
-
-        self._screen.console.run_worker(worker(), name="acceptance", group="acceptance")
+    def do(self, work: Awaitable[None]) -> None:
+        """Do this work, also while other screens are open."""
+        in_background(self._screen.console, "acceptance", work, exclusive=False)
 
     # ---- measure again
 
@@ -388,14 +383,17 @@ class RunActions:
                 port.resume(what.run.id)
             if going:
                 self._screen.say(f"{who}: measured when this round has ended", "dim")
-                self.work(port.again(what.nodes, what.test), lambda _: None)
+                self.do(self._measure_again(what, ""))
             else:
                 self._screen.say(f"{who}: asking who is busy, then measuring …", "dim")
-                self.work(port.again(what.nodes, what.test), lambda _: self._measured_again(who))
+                self.do(self._measure_again(what, who))
 
-    def _measured_again(self, who: str) -> None:
-        run = self._choice().run
-        self._screen.say(f"{who}: measured again; {outcome_headline(run) if run else ''}", "ok")
+    async def _measure_again(self, what: RunChoice, who: str) -> None:
+        """`who`: whose outcome is said then; "" for nobody's."""
+        await self.port.again(what.nodes, what.test)
+        if who:
+            run = self._choice().run
+            self._screen.say(f"{who}: measured again; {outcome_headline(run) if run else ''}", "ok")
 
     # ---- keep jobs away
 

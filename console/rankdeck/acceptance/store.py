@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rankdeck.acceptance.values import GROUPED, Outcome, Result, Stage
-from rankdeck.errors import ConfigError, HistoryError, Problem
+from rankdeck.errors import ConfigError, Problem
 from rankdeck.model.field_checks import Check, is_integer, is_number, is_stamp, is_text
 from rankdeck.model.json_tables import is_list, is_table, parse_table
 from rankdeck.model.nodeset import expand_nodes, fold_nodes
 from rankdeck.model.text import day_time
-from rankdeck.state.database import Row, Store
+from rankdeck.state.database import Store
 
 VERSION = 2
 """Version of the tables."""
@@ -201,7 +201,9 @@ class AcceptanceRuns:
 
         Raises HistoryError.
         """
-        self._write("UPDATE run SET state = ?, ended = ? WHERE id = ?", [(state, ended, run)])
+        self._store.must_put(
+            "UPDATE run SET state = ?, ended = ? WHERE id = ?", [(state, ended, run)]
+        )
 
     def add(self, run: str, results: Iterable[tuple[Result, str]]) -> None:
         """Save (result, hash of its parameters) pairs; a saved result is
@@ -231,7 +233,7 @@ class AcceptanceRuns:
             for node, table in facts.items()
             for fact, value in table.items()
         ]
-        self._write("INSERT OR REPLACE INTO identity VALUES (?, ?, ?, ?)", rows)
+        self._store.must_put("INSERT OR REPLACE INTO identity VALUES (?, ?, ?, ?)", rows)
 
     def identity(self, run: str) -> dict[str, dict[str, str]]:
         """The facts of a run's nodes: node -> fact -> value."""
@@ -285,7 +287,7 @@ class AcceptanceRuns:
     def readmit(self, cluster: str, nodes: Iterable[str]) -> None:
         """Delete the exclusions of these nodes. Raises HistoryError."""
         rows = [(cluster, node) for node in nodes]
-        self._write("DELETE FROM exclusion WHERE cluster = ? AND node = ?", rows)
+        self._store.must_put("DELETE FROM exclusion WHERE cluster = ? AND node = ?", rows)
 
     def exclusions(self, cluster: str, now: float) -> tuple[Exclusion, ...]:
         """The exclusions of a cluster that are valid at `now` (epoch seconds), by node."""
@@ -309,11 +311,7 @@ class AcceptanceRuns:
         if values:
             columns = ", ".join(values[0])
             places = ", ".join(f":{column}" for column in values[0])
-            self._write(f"INSERT {how} INTO {name} ({columns}) VALUES ({places})", values)
-
-    def _write(self, statement: str, rows: Sequence[Row]) -> None:
-        if not self._store.put(statement, rows):
-            raise HistoryError(f"nothing was kept: {self._store.trouble}")
+            self._store.must_put(f"INSERT {how} INTO {name} ({columns}) VALUES ({places})", values)
 
 
 def read_baselines(cluster: str, file: str, raw: bytes) -> tuple[Baseline, ...]:

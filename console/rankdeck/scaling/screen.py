@@ -1,8 +1,8 @@
 """The scaling screen: kept studies, the plan of a study, its plots, table and sentences."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from textual.containers import Vertical
 from textual.widget import Widget
@@ -10,6 +10,7 @@ from textual.widget import Widget
 from rankdeck.config.files import expand_path, find_job
 from rankdeck.errors import RankdeckError
 from rankdeck.model.safe_text import printable_line
+from rankdeck.scaling.planning import ScaleRequest
 from rankdeck.scaling.screen_page import (
     PLOT_NAMES,
     PLOT_WIDTH,
@@ -25,7 +26,7 @@ from rankdeck.scaling.study import ScalingProtocol, Study, StudyState
 from rankdeck.scaling.table import number_name, study_headline
 from rankdeck.scaling.typed import read_typed_study
 from rankdeck.ui import actions, formatting, movement
-from rankdeck.ui.operations import errors_shown
+from rankdeck.ui.operations import errors_shown, in_background, say_stopping
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.modals import WIDE, ChangeQuestion
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, break_runs
@@ -36,7 +37,6 @@ HINT = "JOB --ranks 1,2,4,8 [--nodes …] [--set KEY=V,V] [--weak KEY=V] [--repe
 _MOST_PLOT = 16
 """Most lines of the plots."""
 _LEAST_BELOW = 8
-T = TypeVar("T")
 
 
 class ScalingScreen(base.BaseScreen):
@@ -255,9 +255,10 @@ class ScalingScreen(base.BaseScreen):
             self.say(printable_line(str(error)), "warn")
             return
         self.say("looking at what runs on the nodes …", "dim")
-        self._work(self._port.plan(request), self._planned)
+        self._do(self._plan(request))
 
-    def _planned(self, _: object) -> None:
+    async def _plan(self, request: ScaleRequest) -> None:
+        await self._port.plan(request)
         self.say("enter starts it, after you confirm", "dim")
         self._look_at(None, "plan")
 
@@ -274,7 +275,10 @@ class ScalingScreen(base.BaseScreen):
     def _start(self) -> None:
         self._look_at(None, "study")
         self.say("running; x stops it, after you confirm", "dim")
-        self._work(self._port.start(), lambda study: self.say(study_headline(study), "ok"))
+        self._do(self._run())
+
+    async def _run(self) -> None:
+        self.say(study_headline(await self._port.start()), "ok")
 
     def action_cancel(self) -> None:
         study = self._port.current
@@ -291,12 +295,7 @@ class ScalingScreen(base.BaseScreen):
         self.console.ask(ChangeQuestion("Stop this study?", lines, "stop", "go on"), self._stop)
 
     def _stop(self) -> None:
-        self.say("stopping …", "warn")
-        self._work(self._port.stop(), self._stopped)
-
-    def _stopped(self, left: Sequence[str]) -> None:
-        words = "; ".join(map(printable_line, left)) or "stopped; nothing is left on any node"
-        self.say(words, "bad" if left else "ok")
+        self._do(say_stopping(self, self._port.stop()))
 
     def action_resume(self) -> None:
         study = self._stopped_study()
@@ -323,14 +322,9 @@ class ScalingScreen(base.BaseScreen):
             made = write_study_files(study, folder, Secrets([self.console.cluster.environment]))
             self.say(f"{len(made)} files in {folder}: open report.html", "ok")
 
-    def _work(self, work: Awaitable[T], done: Callable[[T], None]) -> None:
-        """Run `work` in the background; `done` is called with the result, an error is shown."""
-
-        async def worker() -> None:
-            with errors_shown(self, "bad"):
-                done(await work)
-
-        self.console.run_worker(worker(), name="scaling", group="scaling")
+    def _do(self, work: Awaitable[None]) -> None:
+        """Do this work, also while other screens are open."""
+        in_background(self.console, "scaling", work, exclusive=False)
 
 
 def _first_view(study: Study | None) -> str:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rankdeck.errors import HistoryError
 from rankdeck.model.json_values import json_of, read_value
-from rankdeck.state.database import Row, Store
+from rankdeck.state.database import Store
 
 if TYPE_CHECKING:
     from rankdeck.scaling.values import StudyPlan, Trial
@@ -81,7 +80,7 @@ class ScalingStudies:
             study.state,
             study.ended,
         )
-        self._write("INSERT OR REPLACE INTO study VALUES (?, ?, ?, ?, ?, ?, ?)", [row])
+        self._store.must_put("INSERT OR REPLACE INTO study VALUES (?, ?, ?, ?, ?, ?, ?)", [row])
         query = "SELECT id FROM study WHERE cluster = ? ORDER BY started DESC LIMIT -1 OFFSET ?"
         gone = self._store.rows(query, study.plan.cluster, KEEP)
         self._store.put("DELETE FROM trial WHERE study = ?", gone)
@@ -89,12 +88,14 @@ class ScalingStudies:
 
     def end(self, study: str, state: str, ended: float) -> None:
         """Save the state of a study, and when it ended (epoch seconds). Raises HistoryError."""
-        self._write("UPDATE study SET state = ?, ended = ? WHERE id = ?", [(state, ended, study)])
+        self._store.must_put(
+            "UPDATE study SET state = ?, ended = ? WHERE id = ?", [(state, ended, study)]
+        )
 
     def add(self, study: str, trial: "Trial") -> None:
         """Save a run; a saved run is not changed. Raises HistoryError."""
         row = (study, trial.block, trial.point, json_of(trial))
-        self._write("INSERT OR IGNORE INTO trial VALUES (?, ?, ?, ?)", [row])
+        self._store.must_put("INSERT OR IGNORE INTO trial VALUES (?, ?, ?, ?)", [row])
 
     def studies(self, cluster: str) -> tuple[KeptStudy, ...]:
         """The studies of a cluster, newest first; those that cannot be read are left out."""
@@ -129,7 +130,3 @@ class ScalingStudies:
             except (ValueError, TypeError):
                 continue
         return tuple(sorted(found, key=lambda one: (one.block, one.at)))
-
-    def _write(self, statement: str, rows: list[Row]) -> None:
-        if not self._store.put(statement, rows):
-            raise HistoryError(f"nothing was kept: {self._store.trouble}")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rankdeck.config.files import create_private_folder, keep_from_others, private_file
+from rankdeck.errors import HistoryError
 from rankdeck.model.safe_text import clean_line
 
 log = logging.getLogger(__name__)
@@ -90,6 +91,11 @@ class Store:
     def put(self, statement: str, rows: Sequence[Row]) -> bool:
         """Run the statement for each of these rows; False if writing fails, as in `write`."""
         return self.write(lambda database: database.executemany(statement, rows))
+
+    def must_put(self, statement: str, rows: Sequence[Row]) -> None:
+        """The same for what must not be lost: raises HistoryError if writing fails."""
+        if not self.put(statement, rows):
+            raise HistoryError(f"nothing was kept: {self.trouble}")
 
     def read(self, work: Callable[[sqlite3.Connection], T], nothing: T) -> T:
         """The result of `work`; if the file cannot be read, `unread` says

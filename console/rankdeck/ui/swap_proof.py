@@ -8,7 +8,7 @@ from rankdeck.model.safe_text import printable_line
 from rankdeck.swap.table import plan_lines, result_line, start_question, verdict_lines
 from rankdeck.swap.values import LIMIT, Blame, Swap
 from rankdeck.ui.actions import action_key
-from rankdeck.ui.operations import errors_shown, in_background, is_off
+from rankdeck.ui.operations import errors_shown, in_background, is_off, say_stopping
 from rankdeck.ui.screens.modals import WIDE, ChangeQuestion
 from rankdeck.ui.widgets.canvas import Runs, break_runs
 
@@ -26,7 +26,7 @@ def ask_swap(console: "Console", job_id: str, limit: str = "") -> None:
     if now is not None and now.going:
         console.ask(
             ChangeQuestion("Stop this swap proof?", _broken(_so_far(now)), "stop", "go on"),
-            lambda: in_background(console, "swap stop", _stop(console), exclusive=False),
+            lambda: _stop(console),
         )
         return
     try:
@@ -57,6 +57,11 @@ def _start(console: "Console") -> None:
     in_background(console, "swap run", _run(console), exclusive=False)
 
 
+def _stop(console: "Console") -> None:
+    stopping = say_stopping(console, console.need_session().swaps.stop())
+    in_background(console, "swap stop", stopping, exclusive=False)
+
+
 def _tell(console: "Console", swap: Swap | None) -> None:
     if swap is not None and swap.results and not swap.running:
         console.say(printable_line(result_line(len(swap.results), swap.results[-1])))
@@ -67,13 +72,6 @@ async def _run(console: "Console") -> None:
     if swap.ended:
         console.say("")
         console.show_whole("Swap proof", list(answer_runs(swap)))
-
-
-async def _stop(console: "Console") -> None:
-    console.say("stopping …", "warn")
-    left = await console.need_session().swaps.stop()
-    words = "; ".join(map(printable_line, left)) or "stopped; nothing is left on any node"
-    console.say(words, "bad" if left else "ok")
 
 
 def answer_runs(swap: Swap) -> Iterable[Runs]:
