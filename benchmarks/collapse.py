@@ -8,7 +8,7 @@ from collections import Counter
 from statistics import median
 
 from benchmarks.result import Result
-from rankdeck.logs.compare import Collapse, fold_groups
+from rankdeck.logs.collapse import Collapse, fold_groups
 from rankdeck.model.job import Chunk
 from rankdeck.state.lines import RankLog
 

@@ -87,13 +87,13 @@ SAMPLE: Walk = (
         "console/telemetry/private_broker.py:Connection._on_publish",
     ),
     (
-        "console/telemetry/link.py:FleetUpdater.take",
+        "console/telemetry/fleet_updater.py:FleetUpdater.take",
         "agent/wire/__init__.py:decode_message",
         "console/state/fleet.py:Fleet.apply",
         "console/state/node.py:NodeState.take_sample",
         "console/state/node.py:NodeState._take_numbers",
         "console/state/sanitize.py:are_sane",
-        "console/state/node.py:MetricValues.take",
+        "console/state/metric_values.py:MetricValues.take",
     ),
     (
         "console/session.py:Session._keep_time",

@@ -28,7 +28,7 @@ from rankdeck.model.cluster import Broker, Cluster
 from rankdeck.opening import Reach, open_session_on
 from rankdeck.session import Session
 from rankdeck.state.fleet import Fleet
-from rankdeck.telemetry.link import agent_config
+from rankdeck.telemetry.agent_configs import agent_config
 from rankdeck.ui.app import run_console
 from rankdeck.ui.widgets.vtable import VTable
 from rankdeck_agent.wire import HealthReport, Message, Sample

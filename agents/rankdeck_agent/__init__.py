@@ -3,8 +3,6 @@
 This module has its version and constants that console and agent share.
 """
 
-from enum import Enum
-
 __version__ = "0.1.0"
 
 JOB_VARIABLE = "RANKDECK_JOB"
@@ -36,20 +34,7 @@ AGENT_TOKEN = "${RANKDECK_AGENT}"
 """As the first word of a command in a plan: run the agent itself,
 wherever its file is on that node.
 """
-DRAIN_PREFIX = "rankdeck: "
-"""How a drain reason that Rankdeck set in Slurm begins."""
 LAUNCHER = -1
 """The rank number under which the launcher's own output is sent."""
 SIGNALS = ("TERM", "KILL", "INT", "HUP", "STOP", "CONT", "USR1", "USR2", "QUIT")
 """Signals that an operator may send to a process."""
-NO_JOBS = ("down", "drain", "drng", "fail", "error", "inval")
-"""How the Slurm node states begin in which a node gets no jobs."""
-OWN_ENDS = frozenset({"COMPLETED", "FAILED"})
-"""Slurm's states of a job that ended by itself: its ranks say more about why than Slurm does."""
-
-
-class SlurmFlag(str, Enum):
-    """Flags of a Slurm node's state by which the console judges."""
-
-    NOT_RESPONDING = "not responding"
-    POWERED_DOWN = "powered down"

@@ -15,7 +15,8 @@ from typing import Any, Optional, cast
 
 from rankdeck_agent import JOB_VARIABLE, NODE_VARIABLE, RANK_VARIABLES, SIGNALS
 from rankdeck_agent.job import processes
-from rankdeck_agent.job.processes import Process, adopt_orphans, end_below
+from rankdeck_agent.job.process_chains import adopt_orphans, end_below
+from rankdeck_agent.job.processes import Process
 from rankdeck_agent.text import parse_json_table, print_complaint, print_json_line
 from rankdeck_agent.user_names import user_name
 

@@ -20,7 +20,7 @@ from benchmarks.fault_plants import words_of
 from benchmarks.fault_sites import DemoSite
 from benchmarks.matrix.meter import metered
 from benchmarks.measure import ROOT
-from rankdeck.remote.agent import build_bundle
+from rankdeck.remote.bundle import build_bundle
 
 LIAR = "koishi"
 PROGRAM = ROOT / "tests/support/liar.py"

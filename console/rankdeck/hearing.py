@@ -16,7 +16,8 @@ from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs
 
 if TYPE_CHECKING:
-    from rankdeck.telemetry.link import Link, Telemetry
+    from rankdeck.telemetry.link import Link
+    from rankdeck.telemetry.node_telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 MOST_BUSY = 256
@@ -97,7 +98,7 @@ class Hearing:
         `brief`: see `open_cluster_session`.
         """
         # Most commands hear no node.
-        from rankdeck.telemetry.link import Telemetry
+        from rankdeck.telemetry.node_telemetry import Telemetry
 
         self._listens = True
         self._telemetry = Telemetry(self._shell, link, self._fleet, brief=brief)

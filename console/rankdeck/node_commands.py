@@ -8,7 +8,7 @@ from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.process import NodeProcess
 from rankdeck.preflight.findings import Finding, TellFinding, tell_nobody
-from rankdeck.remote.agent import Agents, Installer
+from rankdeck.remote.agent import Agents
 from rankdeck.remote.command import (
     FAN_OUT,
     USUAL_LIMIT,
@@ -18,6 +18,7 @@ from rankdeck.remote.command import (
     find_processes,
     send_signal,
 )
+from rankdeck.remote.installer import Installer
 from rankdeck.remote.user_ssh import UserSsh
 from rankdeck.schedulers.queue import Queue
 

@@ -35,7 +35,7 @@ ALLOWED: Mapping[tuple[str, str], str] = {
     ("demo/cluster.py", "read_text"): "/proc, our own keys and logs in the private state folder",
     ("demo/node.py", "open"): "a descriptor",
     ("demo/node.py", "write_text"): "/proc, and /tmp of a namespace of our own",
-    ("remote/agent.py", "read_bytes"): "our own modules, and paho's",
+    ("remote/bundle.py", "read_bytes"): "our own modules, and paho's",
     ("reports/job.py", "open"): "logs in a temporary folder of our own",
     ("reports/job.py", "tarfile.open"): "writes into what `replacing` opened",
     ("reports/job.py", "write_text"): "texts in a temporary folder of our own",

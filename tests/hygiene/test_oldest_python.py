@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from tests.support.cases import each
 
-from rankdeck.remote.agent import build_bundle
+from rankdeck.remote.bundle import build_bundle
 from rankdeck_agent.older_source import without_types
 
 FILE = zipfile.ZipFile(BytesIO(build_bundle(simulating=True).data))
 MODULES = [name for name in FILE.namelist() if name.endswith(".py")]
 ALLOWED = {
-    "os.posix_spawn": "only from 3.8 on (collectors/disk.py)",
+    "os.posix_spawn": "only from 3.8 on (collectors/network_mounts.py)",
     "os.POSIX_SPAWN_DUP2": "with it",
     "os.POSIX_SPAWN_OPEN": "with it",
     "signal.set_wakeup_fd(warn_on_full_buffer)": "only from 3.7 on (job/supervisor.py)",

@@ -10,7 +10,7 @@ from tests.support.install import LOCK, ROOT
 from tests.support.lock import LAYERS, blocks, project
 from tests.support.sbom import canonical, closure, sbom
 
-from rankdeck.remote.agent import _built, _zip, build_bundle
+from rankdeck.remote.bundle import _built, _zip, build_bundle
 
 
 def lines_of(layer: str) -> str:

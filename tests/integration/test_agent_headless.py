@@ -12,7 +12,7 @@ import time
 import pytest
 from tests.support.ports import free_port
 
-from rankdeck.remote.agent import build_bundle
+from rankdeck.remote.bundle import build_bundle
 from rankdeck_agent import wire
 
 pytestmark = pytest.mark.slow

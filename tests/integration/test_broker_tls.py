@@ -13,7 +13,7 @@ from tests.support.polling import until as eventually
 from tests.support.polling import wait_until
 
 from rankdeck.model.cluster import Broker, Cluster, Node
-from rankdeck.remote.agent import build_bundle
+from rankdeck.remote.bundle import build_bundle
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.link import open_link
 

@@ -18,7 +18,7 @@ from rankdeck.model.job import (
     State,
 )
 from rankdeck.model.rank import how_it_ended
-from rankdeck.state.jobs import run_exit_code
+from rankdeck.state.job_snapshot import run_exit_code
 from rankdeck_agent.wire import NodePlan, ProcessPlan
 
 PLAN = Plan(

@@ -19,7 +19,8 @@ from textual.geometry import Size
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Broker, Cluster, Node
 from rankdeck.state.fleet import Fleet
-from rankdeck.telemetry.link import installed_config, open_link
+from rankdeck.telemetry.agent_configs import installed_config
+from rankdeck.telemetry.link import open_link
 from rankdeck.telemetry.private_broker import PrivateBroker
 from rankdeck.ui.screens.node import live_node_page
 from rankdeck.ui.themes import UNICODE

@@ -10,7 +10,8 @@ from tests.support.polling import until
 
 from rankdeck.errors import AgentError, UnreachableError
 from rankdeck.model.cluster import Cluster
-from rankdeck.remote.agent import Agents, Dialogue
+from rankdeck.remote.agent import Agents
+from rankdeck.remote.dialogue import Dialogue
 from rankdeck.remote.shell import THIS_MACHINE, LocalShell, run_program
 from rankdeck.remote.transports import reach_cluster
 

@@ -21,7 +21,7 @@ from tests.support.slurm import KINDS, lying_slurm
 from rankdeck import plugins
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import JobSpec
-from rankdeck.remote.agent import build_bundle
+from rankdeck.remote.bundle import build_bundle
 from rankdeck_agent.schedulers.slurm.job_reports import COLUMNS
 from rankdeck_agent.schedulers.slurm.sinfo import NODE_COLUMNS
 

@@ -17,7 +17,8 @@ from rankdeck.errors import AgentError, ForwardingError, HostKeyError, Unreachab
 from rankdeck.images.bring import WantedImage, look_for_images
 from rankdeck.model.cluster import Access, Cluster, Node
 from rankdeck.remote import logins
-from rankdeck.remote.agent import Agents, AgentSetup, build_bundle
+from rankdeck.remote.agent import Agents, AgentSetup
+from rankdeck.remote.bundle import build_bundle
 from rankdeck.remote.logins import FAN_OUT, JUMP_FAN_OUT, Logins
 from rankdeck.remote.shell import run_program
 from rankdeck.remote.ssh import Connections

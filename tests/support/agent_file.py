@@ -14,7 +14,8 @@ from pathlib import Path
 
 from rankdeck.config.files import demo_folder
 from rankdeck.demo.cluster import NODES, DemoFolders
-from rankdeck.remote.agent import Agents, build_bundle
+from rankdeck.remote.agent import Agents
+from rankdeck.remote.bundle import build_bundle
 from tests.support.local import local_shell
 from tests.support.programs import UNPACKED
 

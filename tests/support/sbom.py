@@ -15,7 +15,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from rankdeck.remote.agent import build_bundle
+from rankdeck.remote.bundle import build_bundle
 
 ROOT = "rankdeck"
 

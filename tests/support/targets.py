@@ -30,7 +30,7 @@ from rankdeck.cli.shapes import clean_shape
 from rankdeck.config import user
 from rankdeck.errors import AgentError, ConfigError, LaunchError, MetricsError
 from rankdeck.images.bring import image_rows
-from rankdeck.logs.view import choose_ranks
+from rankdeck.logs.rank_choice import choose_ranks
 from rankdeck.model.cluster import Cluster, Metrics, Node, Switch
 from rankdeck.model.health import Times
 from rankdeck.model.job import JobSpec, Plan
@@ -59,7 +59,7 @@ from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.node import NodeState
 from rankdeck.telemetry import gnmi
-from rankdeck.telemetry.link import FleetUpdater
+from rankdeck.telemetry.fleet_updater import FleetUpdater
 from rankdeck.telemetry.mqtt_packets import (
     Framer,
     MalformedError,

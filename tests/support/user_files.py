@@ -34,8 +34,8 @@ from rankdeck.prometheus.site_past import _head, _tls
 from rankdeck.remote.host_keys import HostKeys
 from rankdeck.remote.identities import Identities
 from rankdeck.state.own_messages import read_messages
+from rankdeck.telemetry.agent_configs import agent_config
 from rankdeck.telemetry.gnmi import SwitchError, _certificates
-from rankdeck.telemetry.link import agent_config
 from rankdeck.ui import themes
 from rankdeck.ui.fleet_views import ViewError, Views
 from rankdeck_agent.rules.levels import Level

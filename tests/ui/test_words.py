@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import rankdeck
 from rankdeck.config.user import lacks_unicode
-from rankdeck.logs.view import MergedLog, Search
+from rankdeck.logs.merged_log import MergedLog
+from rankdeck.logs.search import Search
 from rankdeck.model.job import Chunk
 from rankdeck.model.rank import Activity
 from rankdeck.model.safe_text import printable_line

@@ -8,7 +8,8 @@ import pytest
 
 from rankdeck.errors import AgentError, UnreachableError
 from rankdeck.model.process import CommandEnd
-from rankdeck.remote.agent import Agents, build_bundle
+from rankdeck.remote.agent import Agents
+from rankdeck.remote.bundle import build_bundle
 from rankdeck.remote.command import CommandRun, CommandState
 from rankdeck.remote.shell import ClockOffset, OnData, Way
 from tests.support.local import LocalChannel

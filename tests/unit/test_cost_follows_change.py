@@ -15,7 +15,7 @@ from rankdeck.model.deadlines import Deadlines
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.node import HEARTBEATS, LATE, NodeState
 from rankdeck.telemetry import link
-from rankdeck.telemetry.link import FleetUpdater
+from rankdeck.telemetry.fleet_updater import FleetUpdater
 from rankdeck.telemetry.private_broker import Connection, PrivateBroker
 from rankdeck.ui.snapshots import Arrangement
 from rankdeck.ui.themes import Mark, most_urgent_mark

@@ -17,7 +17,7 @@ from rankdeck.state import fleet_history, sanitize
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.node import NodeState
 from rankdeck.telemetry import gnmi
-from rankdeck.telemetry.link import FleetUpdater
+from rankdeck.telemetry.fleet_updater import FleetUpdater
 from rankdeck_agent.rules.table import CHECKS
 from rankdeck_agent.wire import METRICS, decode_message
 from tests.support import hostile

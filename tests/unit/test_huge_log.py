@@ -23,7 +23,7 @@ from rankdeck.state.job_recorder import JobRecorder
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.lines import JobPositions
 from rankdeck_agent.job import processes
-from rankdeck_agent.job.ranks import make_run_folder, unlink_links
+from rankdeck_agent.job.layout import make_run_folder, unlink_links
 from rankdeck_agent.wire import NodePlan
 from tests.support.local import local_shell
 from tests.support.node_events import node_event

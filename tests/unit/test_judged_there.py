@@ -10,7 +10,8 @@ import pytest
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import UNHEARD, Ack, Occurrence
 from rankdeck.state.fleet import Fleet
-from rankdeck.telemetry.link import FleetUpdater, Telemetry
+from rankdeck.telemetry.fleet_updater import FleetUpdater
+from rankdeck.telemetry.node_telemetry import Telemetry
 from rankdeck.ui.formatting import describe_worst_cause
 from rankdeck_agent.rules.levels import Expected, Level
 from rankdeck_agent.rules.report import expectations_fingerprint

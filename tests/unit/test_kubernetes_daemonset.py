@@ -9,9 +9,9 @@ import yaml
 
 from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Broker, Cluster, Node
-from rankdeck.remote.agent import Bundle, build_bundle
+from rankdeck.remote.bundle import Bundle, build_bundle
 from rankdeck.schedulers.kubernetes.daemon_set import daemon_set
-from rankdeck.telemetry.link import installed_config
+from rankdeck.telemetry.agent_configs import installed_config
 from rankdeck_agent import config as agent
 
 LOADER: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader

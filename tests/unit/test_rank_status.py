@@ -1,6 +1,6 @@
 """Who wants to be looked at, and in which order ranks come."""
 
-from rankdeck.logs.view import order_ranks, rank_statuses
+from rankdeck.logs.rank_order import order_ranks, rank_statuses
 from rankdeck.model.job import Stall
 from rankdeck.model.rank import RankStatus
 from tests.ui.support import scenes

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankdeck.logs.view import choose_ranks
+from rankdeck.logs.rank_choice import choose_ranks
 from rankdeck.model.job import RankState, State
 
 RANKS = tuple(

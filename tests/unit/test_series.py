@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.state.node import SIZE, WIDEST, Chart, counter_growth, growth_rates
+from rankdeck.state.metric_values import SIZE, WIDEST, Chart, counter_growth
+from rankdeck.state.node import growth_rates
 
 AT = 1_700_000_000.0
 

@@ -7,7 +7,7 @@ from typing import Callable
 from rankdeck_agent.collectors.base import Collector, Reading
 from rankdeck_agent.collectors.cgroup import CgroupCollector
 from rankdeck_agent.collectors.cpu import CpuCollector
-from rankdeck_agent.collectors.disk import DiskCollector, NvmeCollector, NvmeHealthCollector
+from rankdeck_agent.collectors.disk import DiskCollector
 from rankdeck_agent.collectors.edac import EdacCollector
 from rankdeck_agent.collectors.gpu import GpuCollector
 from rankdeck_agent.collectors.hung_tasks import TaskCollector
@@ -15,6 +15,7 @@ from rankdeck_agent.collectors.kernel_log import KernelLogCollector
 from rankdeck_agent.collectors.kernel_tables import KernelTableCollector
 from rankdeck_agent.collectors.memory import MemoryCollector
 from rankdeck_agent.collectors.net import EthtoolCollector, NetCollector
+from rankdeck_agent.collectors.nvme import NvmeCollector, NvmeHealthCollector
 from rankdeck_agent.collectors.raid import RaidCollector
 from rankdeck_agent.collectors.rdma import RdmaCollector
 from rankdeck_agent.collectors.sensors import HeatCollector, PiCollector, SensorCollector

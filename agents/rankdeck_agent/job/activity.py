@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 from rankdeck_agent.container_engines import ENGINES
+from rankdeck_agent.job.cgroups import group_of, mount_point
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.processes import (
     Process,
     busiest_process,
     descendants_of,
     find_process,
-    group_of,
     is_marked,
-    mount_point,
     process_trees,
     read_proc_word,
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from rankdeck_agent.container_engines import ENGINES
-from rankdeck_agent.job import orders, processes
+from rankdeck_agent.job import cgroups, orders, processes
 from rankdeck_agent.job.folder import (
     RunFolder,
     all_events,
@@ -19,8 +19,9 @@ from rankdeck_agent.job.folder import (
     is_closed,
     wait_until,
 )
-from rankdeck_agent.job.processes import Left, Process, end_below, end_marked
-from rankdeck_agent.job.ranks import unlink_links
+from rankdeck_agent.job.layout import unlink_links
+from rankdeck_agent.job.process_chains import Left, end_below, end_marked
+from rankdeck_agent.job.processes import Process
 from rankdeck_agent.job.resuming import stop_resuming
 from rankdeck_agent.job.supervisor_state import (
     close_for,
@@ -161,7 +162,7 @@ class _Search:
 
     def runs_on(self) -> bool:
         """Whether anything of the job runs, even if it ends before it can be looked at."""
-        return processes.is_cgroup_populated(self.folder) or bool(self._below(_GLANCE, 0))
+        return cgroups.is_cgroup_populated(self.folder) or bool(self._below(_GLANCE, 0))
 
     def end_chains(self) -> Left:
         """Kill processes that no look has found; returns those that would not end."""
@@ -283,7 +284,7 @@ def _force(search: _Search, launchers: set[int], ranks: set[int]) -> None:
     processes.signal_processes(rows, launchers & set(rows), signal.SIGKILL)
     search.kill(rows)
     search.wait(_CARE, lambda rows: search.kill(_without_container_programs(rows)))
-    processes.kill_cgroup(search.folder)
+    cgroups.kill_cgroup(search.folder)
 
 
 def _without_container_programs(rows: dict[int, Process]) -> dict[int, Process]:
@@ -312,7 +313,7 @@ def _let_close(search: _Search, left: bool) -> None:
         close_for(search.folder, Trouble(why) if why else None)
     if not left and not is_supervised(search.folder):
         unlink_links(search.folder)
-        processes.remove_cgroup(search.folder)
+        cgroups.remove_cgroup(search.folder)
 
 
 def _nobodys(began: int) -> Left:

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any, Callable, Optional
 
 from rankdeck_agent.file_system import measure_room
-from rankdeck_agent.job import processes
+from rankdeck_agent.job import cgroups, processes
 from rankdeck_agent.job.folder import (
     RunFolder,
     good_name,
     is_closed,
     is_start_forbidden,
 )
-from rankdeck_agent.job.ranks import hold_links, unlink_links
+from rankdeck_agent.job.layout import hold_links, unlink_links
 from rankdeck_agent.job.supervisor_state import is_starting, is_supervised
 from rankdeck_agent.older_python import delete_file
 from rankdeck_agent.private_files import make_private_folder
@@ -325,7 +325,7 @@ def carry_out(decided: Iterable[Decision]) -> dict[Leftover, str]:
 def _remove_run(one: Leftover) -> bool:
     folder = RunFolder(one.path, one.path.parent.name, one.path.name)
     unlink_links(folder)
-    processes.remove_cgroup(folder)
+    cgroups.remove_cgroup(folder)
     aside = _asides() / f"{folder.job}@{folder.node}.{os.urandom(4).hex()}"
     make_private_folder(aside.parent)
     try:

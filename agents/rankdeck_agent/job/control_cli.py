@@ -32,10 +32,10 @@ from rankdeck_agent.job.folder import (
     run_folder,
     wait_until,
 )
+from rankdeck_agent.job.layout import make_run_folder, unlink_links
 from rankdeck_agent.job.network import NetworkError, fill_network, find_network_place
 from rankdeck_agent.job.orders import give_order
-from rankdeck_agent.job.processes import adopt_orphans
-from rankdeck_agent.job.ranks import make_run_folder, unlink_links
+from rankdeck_agent.job.process_chains import adopt_orphans
 from rankdeck_agent.job.resuming import hold_resume_lock
 from rankdeck_agent.job.supervisor import Supervisor
 from rankdeck_agent.job.supervisor_state import is_supervised, note_supervisor

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from rankdeck_agent import AGENT_TOKEN, JOB_VARIABLE, NODE_VARIABLE, RUN_VARIABLE
-from rankdeck_agent.job.ranks import with_agent
+from rankdeck_agent.job.start import with_agent
 from rankdeck_agent.state_folder import agent_state_folder
 from rankdeck_agent.wire.leftovers import KEEP_DAYS
 

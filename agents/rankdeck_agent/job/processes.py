@@ -1,29 +1,16 @@
-"""The processes of a job on this machine: finds them in /proc, keeps
-them in a cgroup, ends chains of them.
-
-In a chain each process forks, calls `setsid` and ends; its child does the same. Each is gone before
-its pid has been read from /proc. But the newest is always a child of the subreaper, or below a
-process that is just ending, and the kernel lists children within microseconds. SIGKILL to the
-newest before it has forked ends the chain.
-"""
+"""The processes of a job on this machine: finds them in /proc, marks and signals them."""
 
 import contextlib
-import errno
 import os
-import re
 import resource
 import signal
-import time
-from collections import deque
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 from rankdeck_agent import JOB_VARIABLE, NODE_VARIABLE
-from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.text import plain_line
-from rankdeck_agent.wire.run_folder import CGROUP
 
 _PROC = Path("/proc")
 
@@ -86,7 +73,7 @@ def list_processes() -> dict[int, Process]:
     because new processes may end soonest.
     """
     pids = sorted((int(path.name) for path in _PROC.iterdir() if path.name.isdigit()), reverse=True)
-    return _alive(pids)
+    return keep_alive_ones(pids)
 
 
 def is_alive(pid: int, start: Optional[int] = None) -> bool:
@@ -269,85 +256,6 @@ def describe_left_process(row: Process) -> dict[str, Any]:
     return {"pid": row.pid, "command": command_line(row.pid) + why}
 
 
-_REMOVE_TRIES = 20
-_FREEZES = 1.0
-"""Seconds to wait for a cgroup to freeze: a process that waits for a disk freezes later."""
-
-
-def _own(hierarchy: str) -> tuple[Optional[Path], Optional[Path]]:
-    """(mount point of cgroups, our own cgroup), or two Nones; `hierarchy`: ""
-    for cgroup v2, or a controller of v1.
-    """
-    point = mount_point(hierarchy)
-    own = group_of("self", hierarchy, point) if point else None
-    return (point, own) if own else (None, None)
-
-
-def mount_point(hierarchy: str) -> Optional[Path]:
-    """Where the cgroups of a hierarchy are mounted, None if nowhere; "": cgroup v2,
-    else a controller of v1. Raises OSError.
-    """
-    mounts = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
-    point = next((row.split()[4] for row in mounts if _is_of(row, hierarchy)), None)
-    return Path(point) if point else None
-
-
-def group_of(pid: object, hierarchy: str, point: Path) -> Optional[Path]:
-    """The cgroup of a process below a mount point; None if it is in none of that hierarchy.
-
-    Raises OSError.
-    """
-    groups = (_PROC / str(pid) / "cgroup").read_text(errors="replace").splitlines()
-    for row in groups:
-        _, names, path = [*row.split(":", 2), "", ""][:3]
-        if hierarchy in names.split(","):
-            return Path(str(point) + path)
-    return None
-
-
-def _is_of(mount: str, hierarchy: str) -> bool:
-    kind, _, options = mount.partition(" - ")[2].partition(" ")
-    if not hierarchy:
-        return kind == "cgroup2"
-    return kind == "cgroup" and hierarchy in re.split(r"[ ,]", options)
-
-
-def memory_files(group: Optional[Path]) -> Iterator[Path]:
-    """Files that may count the job's out-of-memory kills: of its
-    cgroup first, then of those above it.
-    """
-    for hierarchy, name in (("", "memory.events"), ("memory", "memory.oom_control")):
-        try:
-            point, own = _own(hierarchy)
-        except OSError:
-            continue
-        if point is None or own is None:
-            continue
-        begin = own if hierarchy or group is None else group
-        for folder in (begin, *begin.parents):
-            if point in (folder, *folder.parents):
-                yield folder / name
-
-
-def make_cgroup(folder: RunFolder) -> Optional[Path]:
-    """A new cgroup v2 for the job below our own, recorded in the run
-    folder; None if it cannot be made.
-    """
-    try:
-        _, own = _own("")
-        if own is None:
-            return None
-        group = own / f"rankdeck.{folder.job}.{folder.node}"
-        group.mkdir()
-        if not os.access(group / "cgroup.procs", os.W_OK):
-            group.rmdir()
-            return None
-        (folder / CGROUP).write_text(str(group))
-    except OSError:
-        return None
-    return group
-
-
 def take_mark(mark: int) -> int:
     """Mark the calling process, as far as possible; returns the mark that it had.
 
@@ -359,244 +267,7 @@ def take_mark(mark: int) -> int:
     return before
 
 
-def enter_cgroup(group: Optional[Path]) -> None:
-    """Move the calling process into the cgroup, as far as possible."""
-    with contextlib.suppress(OSError):
-        if group is not None:
-            (group / "cgroup.procs").write_text("0")
-
-
-def kill_cgroup(folder: RunFolder) -> None:
-    """Kill everything in the job's cgroup, if it has one."""
-    try:
-        group = Path((folder / CGROUP).read_text())
-        if (group / "cgroup.kill").exists():
-            (group / "cgroup.kill").write_text("1")
-        else:
-            kill_frozen(group)
-    except OSError:
-        return
-
-
-def kill_frozen(group: Path) -> None:
-    """Kill everything in a cgroup on a kernel before 5.14, frozen so that
-    nothing can fork meanwhile. Raises OSError.
-    """
-    (group / "cgroup.freeze").write_text("1")
-    try:
-        deadline = time.monotonic() + _FREEZES
-        while "frozen 1" not in (group / "cgroup.events").read_text():
-            if time.monotonic() >= deadline:
-                break
-            time.sleep(0.01)
-        for file in group.rglob("cgroup.procs"):
-            for pid in file.read_text().split():
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(int(pid), signal.SIGKILL)
-    finally:
-        (group / "cgroup.freeze").write_text("0")
-
-
-def is_cgroup_populated(folder: RunFolder) -> bool:
-    """Whether anything runs in the job's cgroup, even processes too
-    short-lived to be found in /proc.
-    """
-    try:
-        group = Path((folder / CGROUP).read_text())
-        return "populated 1" in (group / "cgroup.events").read_text()
-    except OSError:
-        return False
-
-
-def remove_cgroup(folder: RunFolder) -> None:
-    """Remove the job's cgroup; tries again for a second, because killed
-    processes may need a moment to end.
-    """
-    for _ in range(_REMOVE_TRIES):
-        try:
-            Path((folder / CGROUP).read_text()).rmdir()
-        except OSError as error:
-            if error.errno != errno.EBUSY:
-                return
-        else:
-            return
-        time.sleep(0.05)
-
-
-_PR_SET_CHILD_SUBREAPER = 36
-_PAUSE = 0.01
-_FRESH = 0.05
-"""For this many seconds a pid that was read still means the same process:
-the kernel uses all other pids first.
-"""
-_AGREE = 3
-"""Looks in a row that must see the same dead children: one look may
-miss some while others are reaped.
-"""
-_TRIES = 2000
-_GOES_ON = "a process that forks and ends before it can be killed; it goes on"
-
-Left = list[dict[str, Any]]
-"""Rows for processes that did not end, as in the answer of `job cancel`."""
-_List = Callable[[], list[int]]
-"""Returns the pids of the children of one process, or of several."""
-
-
-def adopt_orphans() -> None:
-    """Become the subreaper: the parent of all descendants whose own parent ends."""
-    import ctypes  # here: it takes 0.6 MB, and a keeper of Slurm jobs does not need it
-
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def list_children(pid: int) -> list[int]:
-    """The pids of its children, newest last, including zombies."""
-    with _list_of(pid) as listed:
-        return listed()
-
-
-def end_below(
-    reaper: int, spare: Collection[int], limit: float, number: int = signal.SIGKILL
-) -> Left:
-    """Send `number` to everything below `reaper` until nothing is left;
-    returns what is left after `limit` seconds.
-
-    Processes in `spare` are neither signalled nor counted. Signal 0 only looks.
-    """
-    with _list_of(reaper) as listed:
-        return _end(listed, spare, time.monotonic() + limit, number)
-
-
-def end_marked(job: str, node: str, adopters: Collection[int], limit: float, number: int) -> Left:
-    """The same for a job whose subreaper is gone: its processes below
-    `adopters`, which inherit the orphans.
-    """
-    with contextlib.ExitStack() as stack:
-        lists = [stack.enter_context(_list_of(pid)) for pid in adopters]
-        return _end(_Marked(job, node, lists), adopters, time.monotonic() + limit, number)
-
-
-class _Marked:
-    """Lists the children that have the marks of a job, and new ones that
-    ended before their marks could be read.
-    """
-
-    def __init__(self, job: str, node: str, lists: Collection[_List]) -> None:
-        self._job, self._node, self._lists = job, node, lists
-        self._others: set[int] = set()
-        self._dead: set[int] = set()
-        """Zombies: an adopter may leave hundreds, and reading each again
-        would give the chain time to go on.
-        """
-
-    def __call__(self) -> list[int]:
-        there = [pid for listed in self._lists for pid in listed()]
-        self._others.intersection_update(there)
-        self._dead.intersection_update(there)
-        new = set(there) - self._others - self._dead
-        rest = {pid for pid in new if not is_marked(pid, self._job, self._node)}
-        self._others.update(_alive(rest))
-        self._dead |= rest - self._others
-        return [pid for pid in there if pid not in self._others]
-
-
-@contextlib.contextmanager
-def _list_of(pid: int) -> Generator[_List, None, None]:
-    """A function that lists the children of a single-threaded process; keeps the
-    file open, since opening it takes longest.
-    """
-    try:
-        file = _open(pid)
-    except OSError:
-        # The process is gone, or the kernel was built without lists of children.
-        yield lambda: [row.pid for row in list_processes().values() if row.ppid == pid]
-        return
-    try:
-        yield lambda: _read(file)
-    finally:
-        os.close(file)
-
-
-def _open(pid: int) -> int:
-    return os.open(f"/proc/{pid}/task/{pid}/children", os.O_RDONLY)
-
-
-def _read(file: int) -> list[int]:
-    text = more = os.pread(file, 1 << 16, 0)
-    while more:
-        more = os.pread(file, 1 << 16, len(text))
-        text += more
-    return [int(word) for word in text.split()]
-
-
-def _end(listed: _List, spare: Collection[int], deadline: float, number: int) -> Left:
-    known: set[int] = set()
-    dead: set[int] = set()
-    agreed = 0
-    while True:
-        seen = _signal(listed(), dead, spare, number)
-        # A listed process that was dead is still dead; all are read again only before returning.
-        alive = _alive(seen if seen == dead else seen - dead)
-        agreed = agreed + 1 if seen == dead and not alive else 0
-        if not seen or agreed == _AGREE:
-            return []
-
-        if time.monotonic() >= deadline:
-            stay = [describe_left_process(alive[pid]) for pid in alive.keys() & known]
-            return stay + _passing(listed, spare, seen - known)
-        if seen <= known:
-            time.sleep(_PAUSE)
-        known |= seen
-        dead = seen - alive.keys()
-
-
-def _alive(pids: Iterable[int]) -> dict[int, Process]:
+def keep_alive_ones(pids: Iterable[int]) -> dict[int, Process]:
+    """pid -> process, for those of `pids` that have not ended."""
     rows = map(find_process, pids)
     return {row.pid: row for row in rows if row is not None and not row.gone}
-
-
-def _signal(
-    first: list[int], dead: Collection[int], spare: Collection[int], number: int
-) -> set[int]:
-    """Signal these processes and all below them, parents first, since they may
-    fork; returns their pids without `spare`.
-    """
-    read, seen = time.monotonic(), set[int]()
-    waiting = deque(reversed(first))
-    while waiting:
-        pid = waiting.popleft()
-        seen.add(pid)
-        if pid in dead:
-            continue
-        if pid not in spare and time.monotonic() - read < _FRESH:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, number)
-        waiting += [child for child in _below(pid) if child not in seen]
-    return seen.difference(spare)
-
-
-def _below(pid: int) -> list[int]:
-    try:
-        file = _open(pid)
-    except OSError:
-        return []
-    try:
-        return _read(file)
-    except OSError:
-        return []
-    finally:
-        os.close(file)
-
-
-def _passing(listed: _List, spare: Collection[int], pids: Iterable[int]) -> Left:
-    """One row of `left` for a chain that goes on: its newest process, with the
-    command if that could be read in time.
-    """
-    if not pids:
-        return []
-    for _ in range(_TRIES):
-        for pid in reversed(listed()):
-            text = "" if pid in spare else command_line(pid)
-            if text and not text.startswith("["):  # `[name]` is a zombie
-                return [{"pid": pid, "command": f"{text} ({_GOES_ON})"}]
-    return [{"pid": max(pids), "command": _GOES_ON}]

@@ -13,19 +13,11 @@ from pathlib import Path
 from typing import Any, Callable, Optional
 
 from rankdeck_agent.agent_file import mark_agent_used
-from rankdeck_agent.job import processes
+from rankdeck_agent.job import cgroups, processes
 from rankdeck_agent.job.activity import ActivityWatch
 from rankdeck_agent.job.black_box import BlackBox
 from rankdeck_agent.job.cancel import end_node_processes, remove_containers
-from rankdeck_agent.job.evidence import (
-    RANK,
-    EndEvidence,
-    KernelLog,
-    Kills,
-    find_kill_counters,
-    own_ring,
-    read_last_words,
-)
+from rankdeck_agent.job.evidence import EndEvidence
 from rankdeck_agent.job.folder import (
     UNKNOWN,
     End,
@@ -38,19 +30,16 @@ from rankdeck_agent.job.folder import (
     next_seq,
     shell_status,
 )
+from rankdeck_agent.job.kernel_evidence import KernelLog, own_ring
+from rankdeck_agent.job.kill_counters import Kills, find_kill_counters
+from rankdeck_agent.job.last_words import RANK, read_last_words
+from rankdeck_agent.job.layout import unlink_links
 from rankdeck_agent.job.logs import DiskFullError, Space, Stream, pipe_stream, rank_streams
+from rankdeck_agent.job.mpi_daemons import Daemons
 from rankdeck_agent.job.orders import Orders, RankMessages, is_allowed
-from rankdeck_agent.job.processes import list_children
-from rankdeck_agent.job.ranks import (
-    Daemons,
-    Orphans,
-    RankTable,
-    StartError,
-    not_known,
-    planned_command,
-    start_process,
-    unlink_links,
-)
+from rankdeck_agent.job.process_chains import list_children
+from rankdeck_agent.job.rank_table import Orphans, RankTable, describe_lost_ranks
+from rankdeck_agent.job.start import StartError, planned_command, start_process
 from rankdeck_agent.job.supervisor_state import SharedRunFolder
 from rankdeck_agent.job.verdict import read_verdict
 from rankdeck_agent.job.wrapped import WrappedPrograms
@@ -175,7 +164,7 @@ class Supervisor:
 
     def _prepare(self) -> None:
         self._journal.reserve()
-        self._group = processes.make_cgroup(self._folder)
+        self._group = cgroups.make_cgroup(self._folder)
         kills = Kills(find_kill_counters(self._group))
         self._evidence = EndEvidence(self._folder, KernelLog(own_ring()), kills)
         self._messages = RankMessages(self._folder)
@@ -439,7 +428,7 @@ class Supervisor:
         by_launcher = self._failed and any(p.rank is None for p in self._plan.processes)
         by_daemon = table.had_daemons and (self._failed or not table.daemons)
         if not (table.cancelled or by_launcher or by_daemon):
-            self._journal.add(Trouble(not_known(ranks)))
+            self._journal.add(Trouble(describe_lost_ranks(ranks)))
         for rank in ranks:
             self._rank_exited(rank, UNKNOWN)
 
@@ -605,14 +594,14 @@ class Supervisor:
             time.sleep(_RETRY)
 
         remove_containers(self._folder)
-        processes.remove_cgroup(self._folder)
+        cgroups.remove_cgroup(self._folder)
         unlink_links(self._folder)
 
         # Stay the parent of the processes that are left, so that a cancel finds them.
         with contextlib.suppress(ChildProcessError):
             while True:
                 os.wait()
-        processes.remove_cgroup(self._folder)
+        cgroups.remove_cgroup(self._folder)
 
     def _all_streams(self) -> list[Stream]:
         return [stream for pair in self._streams.values() for stream in pair]

@@ -13,7 +13,6 @@ from typing import Any, Optional
 
 from rankdeck_agent import LAUNCHER
 from rankdeck_agent.job import processes
-from rankdeck_agent.job.evidence import RANK, read_last_words
 from rankdeck_agent.job.folder import (
     STREAMS,
     UNKNOWN,
@@ -25,6 +24,7 @@ from rankdeck_agent.job.folder import (
     post_mortem,
     wait_until,
 )
+from rankdeck_agent.job.last_words import RANK, read_last_words
 from rankdeck_agent.machine import read_boot_time
 from rankdeck_agent.private_files import replace_private
 from rankdeck_agent.system_files import Tree

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import Any, Optional
 
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.wire.scheduled_jobs import KUBERNETES_SETTINGS, SLURM_SETTINGS
+from rankdeck_agent.wire.schedulers.job_files import KUBERNETES_SETTINGS, SLURM_SETTINGS
 
 
 class JobScheduler:

@@ -1,6 +1,6 @@
 """The formats between a node and the console: telemetry messages, job plans and events, log frames.
 
-Standard library only; the one module that both sides import. Telemetry goes over MQTT on
+Standard library only. Telemetry goes over MQTT on
 `rankdeck/1/<cluster>/<node>/<kind>`; everything about jobs goes over SSH.
 """
 
@@ -14,18 +14,15 @@ from typing import Any, Optional, Union
 from rankdeck_agent import ADDRESS_TOKEN as ADDRESS_TOKEN
 from rankdeck_agent import AGENT_TOKEN as AGENT_TOKEN
 from rankdeck_agent import DEVICES_TOKEN as DEVICES_TOKEN
-from rankdeck_agent import DRAIN_PREFIX as DRAIN_PREFIX
 from rankdeck_agent import INTERFACE_TOKEN as INTERFACE_TOKEN
 from rankdeck_agent import JOB_VARIABLE as JOB_VARIABLE
 from rankdeck_agent import LAUNCHER as LAUNCHER
-from rankdeck_agent import NO_JOBS as NO_JOBS
 from rankdeck_agent import NODE_VARIABLE as NODE_VARIABLE
-from rankdeck_agent import OWN_ENDS as OWN_ENDS
 from rankdeck_agent import RANK_IN_SHELL as RANK_IN_SHELL
+from rankdeck_agent import RANK_VARIABLES as RANK_VARIABLES
 from rankdeck_agent import RUN_TOKEN as RUN_TOKEN
 from rankdeck_agent import RUN_VARIABLE as RUN_VARIABLE
 from rankdeck_agent import SIGNALS as SIGNALS
-from rankdeck_agent import SlurmFlag as SlurmFlag
 
 TOPIC_PREFIX = "rankdeck/1"
 Number = Union[int, float]

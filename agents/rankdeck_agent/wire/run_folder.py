@@ -1,12 +1,6 @@
 """The names of what Rankdeck makes in the run folder of a job, which no file of a job may have."""
 
-from rankdeck_agent.wire.scheduled_jobs import (
-    CREATED,
-    KUBERNETES_SETTINGS,
-    SLURM_EXPECTATIONS,
-    SLURM_SCRIPT,
-    SLURM_SETTINGS,
-)
+from rankdeck_agent.wire.schedulers.job_files import RESERVED_FILES
 
 PLAN = "plan.json"
 EVENTS = "events"
@@ -42,13 +36,10 @@ CANCELLED = "cancelled-before-start"
 started there, or after its folder was removed.
 """
 
-RESERVED = frozenset(
-    {
-        PLAN, EVENTS, CONTROL, ORDERS, SUPERVISOR_PID, STARTER_PID, SUPERVISOR_LOCK, SUPERVISOR_LOG, SELF, SHIM, INSIDE,
-        SPAWN, RESERVE, VERDICT, ACTIVITY, BLACK_BOX, CGROUP, HOSTFILE, SSH_CONFIG, LAUNCHER_FOLDER, SLURM_SETTINGS,
-        SLURM_SCRIPT, SLURM_EXPECTATIONS, KUBERNETES_SETTINGS, CREATED, CANCELLED,
-    }
-)  # fmt: skip
+RESERVED = RESERVED_FILES | {
+    PLAN, EVENTS, CONTROL, ORDERS, SUPERVISOR_PID, STARTER_PID, SUPERVISOR_LOCK, SUPERVISOR_LOG, SELF, SHIM, INSIDE, SPAWN,
+    RESERVE, VERDICT, ACTIVITY, BLACK_BOX, CGROUP, HOSTFILE, SSH_CONFIG, LAUNCHER_FOLDER, CANCELLED,
+}  # fmt: skip
 """Names that no file of a job may have; those of ranks' folders begin with RANK_PREFIX."""
 
 

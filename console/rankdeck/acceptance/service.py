@@ -526,7 +526,7 @@ def _refuse_pods(cluster: Cluster, request: Request) -> None:
         )
     if not request.like:
         raise RankdeckError(
-            "on Kubernetes measurements need an image: `--like JOB` takes it, and all options, from a job file; "
+            f"on {cluster.can.scheduler} measurements need an image: `--like JOB` takes it, and all options, from a job file; "
             "the image must have python3, timeout and the programs of the recipe"
         )
 

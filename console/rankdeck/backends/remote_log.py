@@ -18,7 +18,8 @@ from rankdeck.model.job import Chunk, Followed, FoundLine, Job, LogPart, LogPlac
 from rankdeck.model.job_events import Lost, NodeEvent
 from rankdeck.model.patterns import search_pattern
 from rankdeck.model.safe_text import clean_line
-from rankdeck.remote.agent import Agents, next_answer
+from rankdeck.remote.agent import Agents
+from rankdeck.remote.dialogue import next_answer
 from rankdeck.remote.shell import Channel
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.lines import JobPositions

@@ -14,11 +14,13 @@ from rankdeck.cli.opening import open_for_command, until_done
 from rankdeck.cli.output import UsageError
 from rankdeck.config.clusters import read_accounts, with_new_accounts, write_accounts
 from rankdeck.model.cluster import Broker, Cluster
-from rankdeck.remote.agent import NodeOutcome, build_bundle
+from rankdeck.remote.bundle import build_bundle
+from rankdeck.remote.installer import NodeOutcome
 from rankdeck.schedulers.kubernetes.daemon_set import daemon_set
 from rankdeck.schedulers.kubernetes.queue import api_server_of
 from rankdeck.state.fleet import Fleet
-from rankdeck.telemetry.link import installed_config, open_link
+from rankdeck.telemetry.agent_configs import installed_config
+from rankdeck.telemetry.link import open_link
 
 LISTEN = 8.0
 """Seconds that `status` waits for messages from installed agents."""

@@ -345,7 +345,7 @@ async def _cancel(cluster: Cluster, options: argparse.Namespace) -> int:
 
 def _tasks(job: Job, text: str | None) -> tuple[int, ...]:
     # Loading the views of logs takes time, and only tasks are named like ranks.
-    from rankdeck.logs.view import choose_ranks
+    from rankdeck.logs.rank_choice import choose_ranks
 
     try:
         return choose_ranks(text, job.ranks) if text else ()

@@ -12,20 +12,18 @@ from typing import NamedTuple
 from rankdeck.backends.node_stream import STREAMS
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import find_meant_job, hear_nodes, open_for_command, until_done
+from rankdeck.logs.collapse import SLICE, Collapse, Folded, fold_groups
 from rankdeck.logs.compare import (
-    SLICE,
     Branch,
-    Collapse,
     Comparison,
     Difference,
     Divergence,
-    Folded,
     compare_ranks,
     finish_steps,
-    fold_groups,
     group_branches,
 )
-from rankdeck.logs.view import MergedLog, choose_ranks
+from rankdeck.logs.merged_log import MergedLog
+from rankdeck.logs.rank_choice import choose_ranks
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import UNTAGGED_WAIT, Chunk, Followed, Job, State
 from rankdeck.model.job_events import Lost, NodeEvent, NotStarted

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from rankdeck.errors import AgentError
 from rankdeck.model.cluster import Broker, Cluster, Node
-from rankdeck.remote.agent import build_bundle
+from rankdeck.remote.bundle import build_bundle
 from rankdeck.remote.shell import Channel, ClockOffset, OnData, Shell, Way
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@ to. It needs Python 3.6 on the nodes, and for MPI only the library that belongs 
 """
 
 from rankdeck.model.job import Launch
+from rankdeck_agent.wire import RANK_VARIABLES
 
 MARK = "#rankdeck-drill"
 """Begins a line in which a rank says that it goes wrong `now`, or why it `cannot`."""
@@ -93,8 +94,8 @@ while True:
     time.sleep({STEP})
     step += 1
 """
-_PLAIN = """
-WORDS = ("RANKDECK_RANK", "SLURM_PROCID", "JOB_COMPLETION_INDEX")
+_PLAIN = f"""
+WORDS = {(*RANK_VARIABLES, "JOB_COMPLETION_INDEX")!r}
 RANK = int(next(os.environ[name] for name in WORDS if name in os.environ))
 
 

@@ -32,7 +32,8 @@ from rankdeck.model.job import JobSpec
 from rankdeck.model.json_tables import as_tables
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import clean_line
-from rankdeck.remote.agent import Agents, Dialogue
+from rankdeck.remote.agent import Agents
+from rankdeck.remote.dialogue import Dialogue
 from rankdeck.remote.shell import Channel, OnData, on_each
 from rankdeck.runtimes import find_runtime, has_store
 from rankdeck_agent.wire import RUN_TOKEN

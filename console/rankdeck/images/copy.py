@@ -18,7 +18,8 @@ from rankdeck.errors import AgentError, NodeError, UnreachableError, leaf_errors
 from rankdeck.model.json_tables import parse_table
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import clean_line
-from rankdeck.remote.agent import Agents, Dialogue
+from rankdeck.remote.agent import Agents
+from rankdeck.remote.dialogue import Dialogue
 from rankdeck.remote.shell import Channel, OnData, limit_time, on_each
 from rankdeck_agent.rules.units import write_duration, write_size, write_speed
 

@@ -41,6 +41,8 @@ class Capabilities:
     """Queue, partitions and node states are read on the login node; nodes are drained there too."""
     program: str = ""
     """The program by which the scheduler takes jobs; "" if there is none."""
+    own_words: tuple[str, ...] = ()
+    """How lines begin that the scheduler itself writes into the output of a job."""
     ending: str = ""
     """How the other ranks end if it ends them: the key in `rules.ends.LAUNCHER_ENDINGS`."""
     added_options: frozenset[str] = frozenset()
@@ -81,6 +83,7 @@ BACKENDS = {
         ends_ranks=frozenset(("", "mpi", "torchrun", "tensorflow", "jax", "plain")),
         queue=True,
         program="sbatch",
+        own_words=("slurmstepd", "srun:"),
         ending="slurm",
         drain_lines=(
             'scontrol update nodename={folded} state=drain reason="{why}"',

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from rankdeck_agent.wire import OWN_ENDS
+from rankdeck_agent.wire.schedulers.slurm_states import OWN_ENDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

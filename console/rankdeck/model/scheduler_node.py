@@ -32,6 +32,9 @@ class SchedulerNode(Protocol):
     tells_own_jobs: ClassVar[bool]
     """Whether it tells at once which jobs run there, the user's own too."""
 
+    agent_install: ClassVar[str]
+    """The command that puts agents on nodes that nobody can log in to; "" if there is none."""
+
     @property
     def gone(self) -> bool:
         """Whether the scheduler no longer has this node."""

@@ -15,6 +15,7 @@ from rankdeck.backends.launchers import lay_out
 from rankdeck.config.files import console_state_folder
 from rankdeck.config.user import lacks_unicode
 from rankdeck.errors import ForwardingError, LaunchError, NodeError
+from rankdeck.model.capabilities import BACKENDS
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.model.nodeset import fold_nodes
@@ -76,7 +77,8 @@ class Machine:
     """Why the commands do not start with this Python; "" if they do."""
 
 
-HERE = ("ssh", "kubectl")
+HERE = ("ssh", *(can.program for can in BACKENDS.values() if can.asked_from_here))
+"""Programs that are looked for on this machine."""
 EXTRAS = ("pygnmi",)
 
 
@@ -183,15 +185,16 @@ def _ssh(machine: Machine, cluster: Cluster) -> Finding | None:
     )
 
 
-def _kubectl(machine: Machine, cluster: Cluster) -> Finding | None:
-    if not asks_here(cluster) or "kubectl" in machine.programs:
+def _scheduler_program(machine: Machine, cluster: Cluster) -> Finding | None:
+    program = cluster.can.program
+    if not asks_here(cluster) or program in machine.programs:
         return None
     return make_finding(
         Level.BAD,
         "here",
         "",
-        "no `kubectl` here, and the cluster file names no other host that has it",
-        "install kubectl, or name a host: `kubernetes: {login: HOST}`",
+        f"no `{program}` here, and the cluster file names no other host that has it",
+        f"install {program}, or name a host: `{cluster.backend}: {{login: HOST}}`",
     )
 
 
@@ -214,7 +217,7 @@ _HERE: Sequence[Lacks] = (
     _descriptors,
     _history,
     _ssh,
-    _kubectl,
+    _scheduler_program,
     _switches,
 )
 

@@ -36,7 +36,8 @@ from rankdeck.preflight.job_needs import is_address, modules_of, needs_names, pr
 from rankdeck.preflight.lemons import lemon_findings
 from rankdeck.preflight.mpi_trial import ELSEWHERE, judge_probe, probe_spec, run_probe
 from rankdeck.preflight.trial_run import collect_output
-from rankdeck.remote.agent import Agents, Dialogue
+from rankdeck.remote.agent import Agents
+from rankdeck.remote.dialogue import Dialogue
 from rankdeck.remote.shell import on_each
 from rankdeck.state.node_records import NodeRecords
 from rankdeck_agent.rules.levels import Health, Level
@@ -224,11 +225,6 @@ async def find_mpi(means: Tools, spec: JobSpec) -> None:
     means.versions[node, path] = facts.versions.get(path, "")
 
 
-_NAME_ITS_FOLDER = (
-    "name its folder in the cluster file: `environment: {PATH: /opt/slurm/bin:/usr/bin:/bin}`"
-)
-
-
 async def _ask_scheduler(means: Tools, plan: Plan) -> list[Finding]:
     """The findings of a scheduler that chooses the nodes when the job
     starts: only the scheduler can be asked.
@@ -244,7 +240,9 @@ async def _ask_scheduler(means: Tools, plan: Plan) -> list[Finding]:
             }
             if (await ask_facts(means.agents, login, asked)).has(program) is False:
                 text = f"there is no {program} in the PATH of this login"
-                return [make_finding(Level.BAD, "program", login, text, _NAME_ITS_FOLDER)]
+                path = f"/opt/{means.cluster.backend}/bin:/usr/bin:/bin"
+                do = f"name its folder in the cluster file: `environment: {{PATH: {path}}}`"
+                return [make_finding(Level.BAD, "program", login, text, do)]
         word = await backend.check(plan)
     except NodeError as error:
         word = SchedulerWord(refused=str(error))

@@ -1,23 +1,18 @@
-"""The agent on the nodes: built as one file, copied to nodes, started, installed as a service."""
+"""The agents on the nodes of a cluster: copied there, called, kept running for telemetry."""
 
 import asyncio
-import hashlib
-import io
 import json
 import secrets
-import zipfile
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from rankdeck.errors import AgentError, NodeError, UnreachableError
-from rankdeck.model.json_tables import as_list, parse_table
+from rankdeck.errors import AgentError, NodeError
 from rankdeck.model.safe_text import clean_line
 from rankdeck.remote import node_python
+from rankdeck.remote.bundle import COMPILE_MODULES, Bundle, build_bundle
+from rankdeck.remote.dialogue import Dialogue
 from rankdeck.remote.node_python import FoundPython
 from rankdeck.remote.relay import StdioRelay
 from rankdeck.remote.shell import (
@@ -31,227 +26,26 @@ from rankdeck.remote.shell import (
     run_program,
 )
 
-_PACKAGES = ("rankdeck_agent", "paho")
-_SIMULATOR = "rankdeck_simulator"
-"""Only for nodes that simulate devices."""
-_MODULES = ("pynvml",)
-"""Included in the file if they are installed here; the agent works without them."""
 _MAKE_WRITABLE = "make that folder writable, with room for two megabytes"
-_DATE = (1980, 1, 1, 0, 0, 0)
-_LEVEL = 4
-"""How hard the file is compressed: every command builds it, and level 9 takes three times as long
-for 3 % less.
+LOOK_LIMIT, UPLOAD_LIMIT = 30.0, 120.0
+_HANGS = (
+    "a start-up file of the login shell waits there, or its Python hangs, or the machine is very slow "
+    "(`ssh: {connect_limit: …}` makes this limit longer)"
+)
+BACKOFF = (1.0, 2.0, 5.0, 10.0, 15.0)
+STEADY = 30.0
+"""After this many seconds of running, the next restart waits only for the shortest pause."""
+_PUT = (
+    'umask 077; f=$1 part=$1.$5.part; mkdir -p "${f%/*}" || exit 1; '
+    f'{{ {node_python.OWN_FOLDER}; }} || {{ echo "$d belongs to another user" >&2; exit 1; }}; '
+    'cat > "$part" && test "$(wc -c < "$part")" -eq "$2" && '
+    f'{{ "$3" {node_python.ALONE} -c "$4" "$part" "$f" 2>/dev/null; mv -f "$part" "$f"; }}; '
+    'c=$?; rm -f "$part" "${part}c"; exit $c'
+)
+"""Arguments: the file, its length, the Python, COMPILE_MODULES, a word that no other
+upload has: nodes may share the folder.
 """
-_SHEBANG = b"#!/usr/bin/env python3\n"
-_MAIN = """\
-import os, sys
-
-if sys.version_info < (3, 6):
-    sys.exit(
-        "rankdeck-agent needs Python 3.6 or newer; %s is %d.%d: name another one with `python:` in the cluster file"
-        % (sys.executable, sys.version_info[0], sys.version_info[1])
-    )
-
-agent = sys.path[0]
-# Where the console put it, the same modules lie beside it, compiled by this version of Python.
-compiled = "%s.%s" % (agent, sys.implementation.cache_tag)
-sys.path.insert(0, compiled)
-if sys.version_info < (3, 8):
-    sys.path.append(agent + "/rankdeck_agent/for_older_python")
-if sys.version_info < (3, 9) and not os.path.exists(compiled):
-    from rankdeck_agent.older_source import OlderSourceFinder
-
-    sys.meta_path.insert(0, OlderSourceFinder(agent))
-
-from rankdeck_agent.__main__ import main
-
-sys.exit(main())
-"""
-_COMPILE = """\
-import glob, importlib.util, marshal, os, re, sys, zipfile
-part, agent = sys.argv[1:]
-sys.path.insert(0, part)
-from rankdeck_agent.older_source import compile_module
-head = importlib.util.MAGIC_NUMBER + bytes(12 if sys.version_info >= (3, 7) else 8)
-with zipfile.ZipFile(part) as source, zipfile.ZipFile(part + "c", "w", zipfile.ZIP_DEFLATED) as compiled:
-    for name in source.namelist():
-        if name.endswith(".py") and name != "__main__.py":
-            code = marshal.dumps(compile_module(source.read(name), agent + "/" + name))
-            compiled.writestr(name + "c", head + code)
-os.replace(part + "c", "%s.%s" % (agent, sys.implementation.cache_tag))
-
-running = set()
-for file in glob.glob("/proc/[0-9]*/cmdline"):
-    try:
-        with open(file, "rb") as words:
-            running.update(re.findall(r"agent-[0-9a-f]{12}[.]pyz", words.read().decode("utf-8", "replace")))
-    except OSError:
-        pass
-now = os.stat(part).st_mtime
-for old in glob.glob(os.path.dirname(agent) + "/agent-*.pyz"):
-    name, seen = os.path.basename(old), os.stat(old)
-    ours = re.fullmatch(r"agent-[0-9a-f]{12}[.]pyz", name)
-    if ours and old != agent and name not in running and now - max(seen.st_mtime, seen.st_atime) > 30 * 86400:
-        for file in glob.glob(old + "*"):
-            os.remove(file)
-"""
-"""Run by the node's Python after an upload. It compiles the modules, because Python does not cache
-those of a zip file, and compiling takes most of the start time of a command. It also removes agents
-of other versions that were not used for 30 days and do not run on this node; by the clock of the
-file system, which nodes may share.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Bundle:
-    """A zip file that Python runs: `python3 agent.pyz VERB`."""
-
-    data: bytes
-    digest: str
-    """SHA-256 of `data`, in hex."""
-    name: str
-    """The file name on a node; contains the beginning of the digest."""
-
-
-def build_bundle(*, simulating: bool = False) -> Bundle:
-    """The agent as one file; the same sources give the same bytes.
-
-    `simulating`: with the devices that `simulate:` of a cluster file asks for.
-    """
-    return _built(simulating)
-
-
-@cache
-def _built(simulating: bool) -> Bundle:
-    files = {"__main__.py": _MAIN.encode()}
-    for package in (*_PACKAGES, *[_SIMULATOR] * simulating):
-        files.update(_package(package))
-    for module in _MODULES:
-        files.update(_module(module))
-    data = _SHEBANG + _zip(files)
-    digest = hashlib.sha256(data).hexdigest()
-    return Bundle(data, digest, f"agent-{digest[:12]}.pyz")
-
-
-def _package(name: str) -> Iterator[tuple[str, bytes]]:
-    spec = find_spec(name)
-    if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError(f"{name} is not installed: the agent cannot be built", name=name)
-    folder = Path(next(iter(spec.submodule_search_locations)))
-    for path in folder.rglob("*.py"):
-        yield f"{name}/{path.relative_to(folder).as_posix()}", path.read_bytes()
-
-
-def _module(name: str) -> Iterator[tuple[str, bytes]]:
-    spec = find_spec(name)
-    if spec is not None and spec.origin and spec.origin.endswith(".py"):
-        yield f"{name}.py", Path(spec.origin).read_bytes()
-
-
-def _zip(files: dict[str, bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
-        for name in sorted(files):
-            # Fixed dates and modes, so that the bytes depend only on the sources.
-            entry = zipfile.ZipInfo(name, _DATE)
-            entry.external_attr = 0o644 << 16
-            entry.create_system = 3
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, files[name], compresslevel=_LEVEL)
-    return buffer.getvalue()
-
-
-# ---- answers
-
-
-Parsed = TypeVar("Parsed")
-_LONGEST = 8 << 20
-
-
-class Dialogue:
-    """Questions to one running command of the agent, and its answers; made by `Agents.dialogue`."""
-
-    def __init__(self, node: str, patience: float = 1.0) -> None:
-        """`patience`: all limits are multiplied by it (see `Access.patience`)."""
-        self._node, self._patience = node, patience
-        self._text = bytearray()
-        self._taken = 0
-        self._answers: asyncio.Queue[Row] = asyncio.Queue()
-        self.channel: Channel
-
-    def take(self, data: bytes) -> None:
-        """Take bytes of its stdout; lines that are not JSON objects come
-        from the login shell and are ignored.
-        """
-        self._taken += len(data)
-        if self._taken > _LONGEST:
-            return
-        self._text += data
-        *lines, rest = self._text.split(b"\n")
-        self._text = bytearray(rest)
-        for line in lines:
-            if row := parse_table(bytes(line)):
-                self._answers.put_nowait(row)
-
-    @property
-    def answered(self) -> bool:
-        """Whether an answer has arrived that was not read yet."""
-        return not self._answers.empty()
-
-    async def ask(self, question: Mapping[str, Any], limit: float) -> Row:
-        """Send a question, then wait at most `limit` seconds for the
-        next answer; raises NodeError.
-        """
-        self.channel.write(json.dumps(question).encode() + b"\n")
-        return await self.hear(limit)
-
-    async def hear(self, limit: float) -> Row:
-        """The next answer; raises NodeError after `limit` seconds or when the program ends."""
-        answer = await next_answer(self._node, self.channel, self._answers, limit * self._patience)
-        if answer is None:
-            raise AgentError(self._node, self._why())
-        return answer
-
-    async def end(self) -> None:
-        """Close the program's stdin and the channel, which ends the program."""
-        self.channel.end()
-        await self.channel.close()
-
-    def _why(self) -> str:
-        if self._taken > _LONGEST:
-            return f"sent more than {_LONGEST >> 20} MB as an answer"
-        complaint = clean_line(self.channel.complaint.removeprefix("rankdeck: "))
-        return complaint or "the agent ended without an answer"
-
-
-async def next_answer(
-    node: str, channel: Channel, answers: asyncio.Queue[Parsed], limit: float
-) -> Parsed | None:
-    """The next item of the queue, None if the program has ended; raises
-    UnreachableError after `limit` seconds.
-    """
-    if not answers.empty():
-        return answers.get_nowait()
-    async with limit_time(node, limit), asyncio.TaskGroup() as tasks:
-        ending = tasks.create_task(_ended(channel))
-        hearing = tasks.create_task(answers.get())
-        await asyncio.wait((hearing, ending), return_when=asyncio.FIRST_COMPLETED)
-        hearing.cancel()
-        ending.cancel()
-    if not hearing.cancelled():
-        return hearing.result()
-    # Both may happen at the same time: return the last item first, the end with the next call.
-    return None if answers.empty() else answers.get_nowait()
-
-
-async def _ended(channel: Channel) -> None:
-    try:
-        await channel.wait()
-    except UnreachableError:
-        return
-
-
-# ---- the agents of a cluster
+JOB_RUN = ("job", "run")
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,29 +85,6 @@ class WantedAgent(Protocol):
     def report(self, node: str, sentence: str, well: bool) -> None:
         """Called when the state changes: the agent runs (`well`), or why it does not."""
         ...
-
-
-LOOK_LIMIT, UPLOAD_LIMIT = 30.0, 120.0
-_HANGS = (
-    "a start-up file of the login shell waits there, or its Python hangs, or the machine is very slow "
-    "(`ssh: {connect_limit: …}` makes this limit longer)"
-)
-BACKOFF = (1.0, 2.0, 5.0, 10.0, 15.0)
-STEADY = 30.0
-"""After this many seconds of running, the next restart waits only for the shortest pause."""
-_PUT = (
-    'umask 077; f=$1 part=$1.$5.part; mkdir -p "${f%/*}" || exit 1; '
-    f'{{ {node_python.OWN_FOLDER}; }} || {{ echo "$d belongs to another user" >&2; exit 1; }}; '
-    'cat > "$part" && test "$(wc -c < "$part")" -eq "$2" && '
-    f'{{ "$3" {node_python.ALONE} -c "$4" "$part" "$f" 2>/dev/null; mv -f "$part" "$f"; }}; '
-    'c=$?; rm -f "$part" "${part}c"; exit $c'
-)
-"""Arguments: the file, its length, the Python, _COMPILE, a word that no other
-upload has: nodes may share the folder.
-"""
-
-
-JOB_RUN = ("job", "run")
 
 
 class Agents:
@@ -495,7 +266,17 @@ class Agents:
     async def _put(self, node: str, found: FoundPython, data: bytes) -> str:
         """Copy the agent to where it belongs; returns why that failed, or ""."""
         own = secrets.token_hex(6)
-        put = ("sh", "-c", _PUT, "sh", found.path, str(len(data)), found.python, _COMPILE, own)
+        put = (
+            "sh",
+            "-c",
+            _PUT,
+            "sh",
+            found.path,
+            str(len(data)),
+            found.python,
+            COMPILE_MODULES,
+            own,
+        )
         result = await run_program(self.shell, node, put, data, UPLOAD_LIMIT * self.patience)
         return (last_line(result.err) or f"exit status {result.code}") if result.code else ""
 
@@ -582,60 +363,3 @@ async def _yield_to(other: Awaitable[None], channel: Channel) -> None:
     """Close the program's stdin, which ends it, when `other` returns."""
     await other
     channel.end()
-
-
-# ---- installed agents
-
-
-INSTALL_LIMIT = 120.0
-
-
-@dataclass(frozen=True, slots=True)
-class NodeOutcome:
-    """The result for one node; `why` is one sentence if it is not ok."""
-
-    node: str
-    ok: bool
-    why: str = ""
-    answer: Row = field(default_factory=dict[str, Any])
-
-    def text(self, key: str) -> str:
-        """One value of the answer as text, safe to show."""
-        return clean_line(self.answer.get(key, ""))
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return tuple(map(clean_line, as_list(self.answer.get("notes"))))
-
-
-class Installer:
-    """Runs the agent's `service` command on nodes; `system`: system-wide, not
-    for the user; `dry`: change nothing.
-    """
-
-    def __init__(self, agents: Agents, *, system: bool, dry: bool = False) -> None:
-        self._agents = agents
-        self._words = ("--system" if system else "--user", *(["--dry-run"] * dry))
-
-    async def run(
-        self, verb: str, nodes: Sequence[str], configs: Mapping[str, Mapping[str, Any]]
-    ) -> tuple[NodeOutcome, ...]:
-        """Run `verb` on every node, for install with `configs` (node ->
-        configuration); a failure stops no other.
-        """
-        async with asyncio.TaskGroup() as tasks:
-            running = [
-                tasks.create_task(self._one(verb, node, configs.get(node, {}))) for node in nodes
-            ]
-        return tuple(task.result() for task in running)
-
-    async def _one(self, verb: str, node: str, config: Mapping[str, Any]) -> NodeOutcome:
-        try:
-            stdin = json.dumps(dict(config)).encode()
-            command = ("service", verb, *self._words)
-            result = await self._agents.call(node, command, stdin, limit=INSTALL_LIMIT)
-        except NodeError as error:
-            return NodeOutcome(node, ok=False, why=clean_line(error.why, 400))
-        answer = result.row or {"why": result.complaint}
-        ok = answer.get("ok") is True
-        return NodeOutcome(node, ok, "" if ok else clean_line(answer.get("why"), 400), answer)

@@ -22,7 +22,7 @@ from rankdeck.backends.plan_text import write_plan
 from rankdeck.backends.remote_log import Recording, record_job
 from rankdeck.config.files import replace_file
 from rankdeck.errors import RankdeckError
-from rankdeck.logs.compare import Collapse, Folded, fold_groups
+from rankdeck.logs.collapse import Collapse, Folded, fold_groups
 from rankdeck.model.job import (
     Chunk,
     Explained,

@@ -2,22 +2,20 @@
 after an exception, not begun. No I/O.
 """
 
-import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 
 from rankdeck.model.job import LONG_PAUSE, Job, RankState, Stall, State
 from rankdeck.model.rank import Activity
-from rankdeck.model.safe_text import clean_line
 from rankdeck.rules.deadlock import OF_DEADLOCK, describe_deadlock
+from rankdeck.rules.halted_ranks import in_device, stopped_ranks
 from rankdeck.rules.inspect import Look, StackGroup, group_stacks, odd_groups
-from rankdeck.rules.messages import explain_end, is_warning
+from rankdeck.rules.messages import explain_end
 from rankdeck.rules.mute_agents import mute_agents
 from rankdeck.rules.stragglers import (
     QUIET,
-    STOPPED,
     KnownOfJob,
     RankSigns,
     held_back,
@@ -28,160 +26,7 @@ from rankdeck.rules.stragglers import (
     signs_of,
     slow_ranks,
 )
-
-LOOKS = 2
-"""Looks in a row that are needed."""
-Test = Callable[[Activity], bool]
-_NOTHING_DONE = 0.02
-"""A process in state D that used fewer cores than this did no work."""
-
-
-def stopped_ranks(signs: Sequence[RankSigns]) -> Stall | None:
-    """Ranks in state T for two looks."""
-    found = [sign for sign in signs if _lasts(sign.looks, _is_stopped)]
-    if not found:
-        return None
-    ranks = [sign.rank for sign in found]
-    who = f"{name_ranks(ranks)} {'is' if len(ranks) == 1 else 'are'} stopped"
-    pids = [str(rank.pid) for rank in ranks if rank.pid]
-    more = f"; `kill -CONT {pids[0]}` lets it go on" if len(pids) == 1 else ""
-    many = "; `kill -CONT` lets them go on" if len(ranks) > 1 else ""
-    return Stall(
-        kind="stopped",
-        ranks=rank_numbers(found),
-        since=min(_since(sign.looks, _is_stopped) for sign in found),
-        text=f"{who} (SIGSTOP or a debugger){more or many}",
-    )
-
-
-def in_device(signs: Sequence[RankSigns]) -> Stall | None:
-    """Ranks in state D at one place for two looks, without output or CPU time between."""
-    found = [sign for sign in signs if _hangs_in_device(sign)]
-    if not found:
-        return None
-    ranks = [sign.rank for sign in found]
-    places = {sign.looks[-1].wchan for sign in found} - {""}
-    where = f", {places.pop()}" if len(places) == 1 else ""
-    verb = "waits" if len(ranks) == 1 else "wait"
-    return Stall(
-        kind="device",
-        ranks=rank_numbers(found),
-        since=min(_since(sign.looks, _is_in_device) for sign in found),
-        text=f"{name_ranks(ranks)} {verb} for a device or a file system (state D{where})",
-    )
-
-
-def _is_stopped(look: Activity) -> bool:
-    return look.state in STOPPED
-
-
-def _is_in_device(look: Activity) -> bool:
-    return look.state == "D" and look.cores < _NOTHING_DONE
-
-
-def _hangs_in_device(sign: RankSigns) -> bool:
-    if not _lasts(sign.looks, _is_in_device):
-        return False
-    # A rank that reads much is often seen in state D; if it makes
-    # progress, its place changes or it writes.
-    last = sign.looks[-LOOKS:]
-    return len({look.wchan for look in last}) == 1 and sign.since <= last[0].at
-
-
-def _lasts(looks: Sequence[Activity], is_so: Test) -> bool:
-    return len(looks) >= LOOKS and all(map(is_so, looks[-LOOKS:]))
-
-
-def _since(looks: Sequence[Activity], is_so: Test) -> float:
-    """Epoch seconds of the first look of the unbroken row that lasts until now."""
-    at = looks[-1].at
-    for look in reversed(looks):
-        if not is_so(look):
-            break
-        at = look.at
-    return at
-
-
-PATIENCE = 10.0
-"""Seconds of silence after which an exception was not handled."""
-_LONGEST = 160
-_PREFIX = re.compile(r"\s*(?:\[(?:rank)?\d+\]:?\s*)?")
-"""torch and mpirun put the rank before each line."""
-_RAISED = re.compile(
-    r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Timeout|Expired|Exit)(?::\s.*)?\Z"
-)
-"""The last line of a Python traceback."""
-_NAMED = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?::\s.*)?\Z")
-"""The same for an exception of any name; valid only after a traceback."""
-_ABORTED = re.compile(
-    r"Abort\(\d+\)|.*: Assertion .* failed|terminate called (?:after|without)|\s*what\(\):  |Fatal Python error"
-    r"|.*\bCaught signal \d+ \(|Program received signal SIG|panic: |thread '.{1,80}' panicked at |forrtl: severe"
-)
-_TRACEBACK = "Traceback (most recent call last):"
-
-
-def raised_ranks(signs: Sequence[RankSigns], known: KnownOfJob) -> Stall | None:
-    """Ranks that raised an exception and have not ended, while no rank writes anything."""
-    found = {
-        sign.rank.rank: exception
-        for sign in signs
-        if sign.silent >= PATIENCE and (exception := exception_at_end(sign, known))
-    }
-    if not found or not _all_wait(signs, found):
-        return None
-    these = [sign for sign in signs if sign.rank.rank in found]
-    first = min(these, key=lambda sign: sign.since)
-    also = [sign.rank for sign in these if sign is not first]
-    verb = "has" if len(also) == 1 else "have"
-    more = f"; {name_ranks(also)} {verb} raised as well" if also else ""
-    exception = found[first.rank.rank]
-    return Stall(
-        kind="raised",
-        ranks=rank_numbers(these),
-        since=first.since,
-        text=f"{name_ranks([first.rank])} {_verb(exception)} {exception} and has not ended{more}",
-        first=(first.rank.rank,),
-        explained=explain_end((exception,)),
-    )
-
-
-def exception_at_end(sign: RankSigns, known: KnownOfJob) -> str:
-    """The exception at the end of a rank's output; "" if there is none."""
-    words = [line for line in known.words(sign.rank.rank) if not is_warning(line)]
-    # What libraries warn of afterwards, as they wait or end, takes nothing back.
-    warns = words and is_warning(sign.rank.last_line)
-    last = _bare(words[-1] if warns else sign.rank.last_line)
-    if _RAISED.match(last) or _ABORTED.match(last):
-        return clean_line(last, _LONGEST)
-    if not _NAMED.match(last):
-        return ""
-    return clean_line(last, _LONGEST) if _ends_traceback([*map(_bare, words)]) else ""
-
-
-def _ends_traceback(lines: Sequence[str]) -> bool:
-    """Whether the last line is the first one after a traceback that is not indented."""
-    if _TRACEBACK not in lines[:-1]:
-        return False
-    begin = len(lines) - 1 - list(reversed(lines)).index(_TRACEBACK)
-    return all(line.startswith(("  ", "File ")) for line in lines[begin + 1 : -1])
-
-
-def _bare(line: str) -> str:
-    return _PREFIX.sub("", line, count=1).rstrip()
-
-
-def _verb(exception: str) -> str:
-    return "says" if _ABORTED.match(exception) else "raised"
-
-
-def _all_wait(signs: Sequence[RankSigns], found: dict[int, str]) -> bool:
-    """Whether the other ranks fell silent at about the same time; if
-    not, the exception was handled.
-    """
-    since = min(sign.since for sign in signs if sign.rank.rank in found)
-    others = [sign for sign in signs if sign.rank.rank not in found]
-    return all(sign.silent >= PATIENCE and sign.since <= since + PATIENCE for sign in others)
-
+from rankdeck.rules.unhandled_exceptions import raised_ranks
 
 UNSURE = 60.0
 """Seconds that all ranks may be silent at once if it is not

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         ServiceChange,
         ServiceOrder,
     )
-    from rankdeck.telemetry.link import Telemetry
+    from rankdeck.telemetry.node_telemetry import Telemetry
 
 _Listed = TypeVar("_Listed", bound=QueueJob)
 

@@ -1,254 +1,37 @@
 """The owner of the state of all jobs: events in, frozen snapshots out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from math import inf
 
 from rankdeck.errors import UnknownJobError
 from rankdeck.model.job import (
     CancelReport,
     Chunk,
     Countdown,
-    FirstFailure,
     Followed,
     Job,
     NodeNote,
     NodeProof,
     Plan,
     ProofState,
-    RankState,
     Stall,
     State,
 )
 from rankdeck.model.job_events import NodeEvent
-from rankdeck.model.rank import Activity, exit_status
+from rankdeck.model.rank import Activity
 from rankdeck.model.safe_text import strip_controls
-from rankdeck.rules.job_news import best_notes, with_reasons
-from rankdeck.rules.job_versions import merge_versions
-from rankdeck.rules.messages import explain_end
-from rankdeck.state.first_failure import first_failure, launcher_lines
+from rankdeck.state.job_additions import Additions
 from rankdeck.state.job_events import (
     HANDLERS,
-    forget_reports,
     reported_ranks,
 )
+from rankdeck.state.job_snapshot import job_snapshot
 from rankdeck.state.lines import RankLog, ReadPositionsOf
 from rankdeck.state.node_records import NodeRecords
 from rankdeck.state.record import JobRecord, NodeRecord, new_record, note_output, restored_record
-from rankdeck.state.scheduler_events import status_with_tasks
+from rankdeck.state.repeated_events import RepeatedEvents
 from rankdeck_agent.wire import LAUNCHER
-from rankdeck_agent.wire.job_events import NodeClosed, Now
-
-MOST = 100_000
-"""Most events of one node and job that are held back."""
-
-
-class RepeatedEvents:
-    """Holds back events of a restored job that a node sends again, until it sends a new one."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, str], float] = {}
-        """(job, node) -> number of the last event that the restored job includes."""
-        self._held: dict[tuple[str, str], list[NodeEvent]] = {}
-
-    def expect(self, job: Job, seen: Mapping[str, int]) -> None:
-        """Hold back events that this job already includes; `seen` is
-        node -> number of the last one.
-        """
-        nothing = inf if job.state.final else -1
-        for node in job.plan.nodes:
-            self._known[job.id, node.node] = seen.get(node.node, nothing)
-            self._held.pop((job.id, node.node), None)
-
-    def due(self, record: JobRecord, node: NodeRecord, event: NodeEvent) -> Sequence[NodeEvent]:
-        """The events to apply now: none while the node repeats known
-        ones, then all that were held back.
-        """
-        seq = event.seq
-        if not node.restored or seq is None:
-            return (event,)
-        key = (record.plan.job, node.name)
-        if seq == 0:
-            self._held[key] = []
-        elif key not in self._held:
-            return (event,)
-        held = self._held[key]
-        held.append(event)
-        whole = seq >= self._known.get(key, -1) or isinstance(event.body, NodeClosed)
-        if not whole and len(held) < MOST:
-            return ()
-        forget_reports(record, node)
-        return self._held.pop(key)
-
-
-class Additions:
-    """What the history and the notes about nodes add to the snapshots of jobs."""
-
-    def __init__(self) -> None:
-        self._ended: dict[str, Job] = {}
-        """Jobs that have ended according to the history."""
-        self._notes: dict[str, tuple[NodeNote, ...]] = {}
-        self._shown: dict[str, tuple[Job, Job]] = {}
-        """Job -> its snapshot made from events only, and the one that is shown."""
-
-    def shown(self, job: Job) -> Job:
-        """The snapshot with the additions; the same object if nothing changed."""
-        if job.id not in self._ended and job.id not in self._notes:
-            return job
-        known = self._shown.get(job.id)
-        if known is None or known[0] is not job:
-            known = self._shown[job.id] = (job, self._joined(job))
-        return known[1]
-
-    def _joined(self, job: Job) -> Job:
-        before = self._ended.get(job.id)
-        whole = job if before is None else merge_versions(job, before)
-        notes = self._notes.get(job.id, ())
-        return with_reasons(replace(whole, node_notes=notes)) if notes else whole
-
-    def tell(self, job: Job) -> bool:
-        """Take the end of a job from the history; returns whether it is new.
-
-        A job that still runs there is ignored.
-        """
-        if not job.state.final or self._ended.get(job.id) == job:
-            return False
-        self._ended[job.id] = job
-        self._notes[job.id] = best_notes(self._notes.get(job.id, ()), job.node_notes)
-        self._shown.pop(job.id, None)
-        return True
-
-    def note(self, job_id: str, notes: tuple[NodeNote, ...]) -> bool:
-        """Keep notes on the job's nodes; returns whether they are new."""
-        if self._notes.get(job_id, ()) == notes:
-            return False
-        self._notes[job_id] = notes
-        self._shown.pop(job_id, None)
-        return True
-
-    def doubt(self, job_id: str) -> None:
-        """Drop the end that the history has, because the nodes report that the job runs."""
-        if self._ended.pop(job_id, None):
-            self._shown.pop(job_id, None)
-
-    def forget(self, job_id: str) -> None:
-        """Drop all additions for this job."""
-        for table in (self._ended, self._notes, self._shown):
-            table.pop(job_id, None)
-
-
-def state_of_job(ranks: Sequence[State], *, ended: bool, failed: bool, cancelled: bool) -> State:
-    """The state of a job from the states of its ranks; `ended`: all its nodes have closed."""
-    if ended:
-        if failed:
-            return State.FAILED
-        return State.CANCELLED if cancelled else State.DONE
-    if State.RUNNING in ranks:
-        return State.RUNNING
-    if State.LOST in ranks:
-        return State.LOST
-    begun = any(state is not State.PENDING for state in ranks)
-    return State.RUNNING if begun else State.PENDING
-
-
-def run_exit_code(state: State, first: FirstFailure | None) -> int | None:
-    """The exit code of `rankdeck run`: that of what failed first, or 1 if
-    it has none; None while the job runs.
-    """
-    if state is State.DONE:
-        return 0
-    if state is not State.FAILED:
-        return None
-    if first is None or first.what not in ("rank", "launcher", "undecided"):
-        return 1
-    return exit_status(first.exit_code, first.signal) or 1
-
-
-def job_snapshot(record: JobRecord) -> Job:
-    """The job as it is now; built again only after a change."""
-    if record.snapshot is not None:
-        return record.snapshot
-    ranks = tuple(_rank(record, record.ranks[rank]) for rank in sorted(record.ranks))
-    first = _judged(record)
-    state = state_of_job(
-        [rank.state for rank in ranks],
-        ended=record.ended,
-        failed=_failed(record, first),
-        cancelled=record.cancelled
-        and (record.cut_short or any(r.state is not State.DONE for r in ranks)),
-    )
-    # If the nodes of a restored job no longer know it, no event comes:
-    # its ranks ended when they fell silent.
-    last = max((rank.ended for rank in ranks if rank.ended), default=record.created)
-    ended = record.latest or last
-    record.snapshot = Job(
-        id=record.plan.job,
-        name=record.plan.name,
-        cluster=record.cluster,
-        plan=record.plan,
-        state=state,
-        ranks=ranks,
-        created=record.created,
-        ended=ended if state.final else None,
-        exit_code=run_exit_code(state, first),
-        first_failure=None if state is State.DONE else first,
-        countdown=None if state.final else record.countdown,
-        kept=record.kept,
-        kill_at=None if state.final else record.kill_at,
-        notes=tuple(record.notes),
-        mute={node.name: node.mute for node in record.nodes.values() if node.mute},
-        proofs=dict(record.proofs),
-        refused=dict(record.refused),
-        full_disks=tuple(record.full_disks),
-        explained=explain_end((*launcher_lines(record), *record.notes))
-        if state is State.FAILED and not first
-        else (),
-        stalled=() if state.final else record.stalled,
-        waits="" if state.final else record.waits,
-        waited=record.waited,
-        progress=record.reader.now if record.reader else None,
-        marks=dict(record.marks),
-        in_scheduler=status_with_tasks(record),
-        clock=record.clock,
-        output_coming=any(node.sending for node in record.nodes.values()),
-    )
-    return record.snapshot
-
-
-def _judged(record: JobRecord) -> FirstFailure | None:
-    """The first failure; judged again only after a change that may change the answer."""
-    if record.refused_launch:
-        return None
-    if not record.judged:
-        record.verdict, record.judged = first_failure(record), True
-    return record.verdict
-
-
-def _failed(record: JobRecord, first: FirstFailure | None) -> bool:
-    # A failed launcher without a failed rank counts too, unless it was told to stop.
-    failed = any(r.state is State.FAILED for r in record.ranks.values())
-    return first is not None or record.aborted or record.refused_launch or failed
-
-
-def _rank(record: JobRecord, rank: RankState) -> RankState:
-    log = record.logs.get(("", rank.rank))
-    if record.nodes[record.plan.supervising_node(rank.node)].lost and not rank.state.final:
-        rank = replace(rank, state=State.LOST)
-    if rank.state is State.RUNNING and (looks := record.looks.get(rank.rank)):
-        rank = replace(rank, activity=looks[-1])
-    if log is None:
-        return rank
-    if record.over:
-        return replace(rank, lines=max(sum(log.counts.values()), rank.lines))
-    heard = log.heard if log.heard is not None else rank.heard
-    lines = max(sum(log.counts.values()), rank.lines)
-    return replace(
-        rank,
-        last_line=log.last or rank.last_line,
-        heard=heard,
-        resumed=log.resumed,
-        lines=lines,
-    )
+from rankdeck_agent.wire.job_events import Now
 
 
 class Jobs:

@@ -214,7 +214,7 @@ def decided_failure(record: JobRecord) -> FirstFailure | None:
     if status is None or not status.decided or status.state == "CANCELLED":
         return None
     lines = tuple(line for end in record.launchers.values() for line in end.lines)
-    own = tuple(line for line in lines if line.startswith(("slurmstepd", "srun:")))
+    own = tuple(line for line in lines if line.startswith(record.plan.can.own_words))
     return FirstFailure(
         what=SCHEDULER,
         rank=status.rank if status.rank in record.ranks else None,

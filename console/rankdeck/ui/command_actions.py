@@ -114,7 +114,7 @@ def _attempt(console: "Console", text: str) -> None:
 
 
 def _tasks(job: "Job", text: str) -> tuple[int, ...]:
-    from rankdeck.logs.view import choose_ranks
+    from rankdeck.logs.rank_choice import choose_ranks
 
     try:
         return choose_ranks(text, job.ranks)
@@ -151,7 +151,7 @@ def _pager(console: "Console", _: str) -> None:
 
 
 def _goto(console: "Console", text: str) -> None:
-    from rankdeck.logs.view import goal_of
+    from rankdeck.logs.goal import goal_of
 
     try:
         goal_of(text, time.time())

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.integration.job.conftest import mpi_daemon, until
 
-from rankdeck_agent.job.evidence import own_ring
-from rankdeck_agent.job.processes import memory_files
+from rankdeck_agent.job.cgroups import memory_files
+from rankdeck_agent.job.kernel_evidence import own_ring
 
 pytestmark = pytest.mark.slow
 PYTHON = sys.executable

@@ -18,10 +18,11 @@ from tests.integration.job.conftest import REPOSITORY, Node, mpi_daemon, until
 from tests.support import processes
 from tests.support.chain import chain, is_over
 
+from rankdeck_agent.job.cgroups import kill_frozen
 from rankdeck_agent.job.follow import NodeFollower
+from rankdeck_agent.job.layout import make_run_folder, unlink_links
 from rankdeck_agent.job.logs import LogReader
-from rankdeck_agent.job.processes import end_below, kill_frozen
-from rankdeck_agent.job.ranks import make_run_folder, unlink_links
+from rankdeck_agent.job.process_chains import end_below
 from rankdeck_agent.wire import NodePlan
 
 pytestmark = pytest.mark.slow
@@ -336,7 +337,7 @@ def test_a_job_that_is_just_being_started_is_not_taken_for_lost(tmp_path, monkey
 
 
 def test_a_job_whose_start_was_killed_halfway_is_closed(node, job):
-    script = "import sys; from rankdeck_agent.job.ranks import make_run_folder; from rankdeck_agent.wire import NodePlan; make_run_folder(NodePlan(*sys.argv[1:], (0,)))"
+    script = "import sys; from rankdeck_agent.job.layout import make_run_folder; from rankdeck_agent.wire import NodePlan; make_run_folder(NodePlan(*sys.argv[1:], (0,)))"
     environment = {
         **os.environ,
         "PYTHONPATH": str(REPOSITORY / "agents"),

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from tests.integration.job.conftest import until
 
-from rankdeck_agent.job.processes import list_children, list_processes
+from rankdeck_agent.job.process_chains import list_children
+from rankdeck_agent.job.processes import list_processes
 from rankdeck_agent.job.wrapped import WrappedPrograms
 
 pytestmark = pytest.mark.slow

@@ -17,7 +17,7 @@ from tests.support.lab.root import slurm
 from tests.support.lab.root.people import Operator
 from tests.support.polling import eventually, seen_until
 
-from rankdeck.remote.agent import build_bundle
+from rankdeck.remote.bundle import build_bundle
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.left_out]
 REASON = "bad: cable | x"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.remote.agent import build_bundle
+from rankdeck.remote.bundle import build_bundle
 from tests.support.pythons import AbsentError, python_of
 
-CODE = "import sys; sys.path[:0] = sys.argv[1:]; from rankdeck.remote.agent import build_bundle; print(build_bundle().digest)"
+CODE = "import sys; sys.path[:0] = sys.argv[1:]; from rankdeck.remote.bundle import build_bundle; print(build_bundle().digest)"
 ROOT = Path(__file__).resolve().parents[3]
 
 

@@ -9,21 +9,18 @@ import pytest
 from rankdeck_agent.collectors.base import Reading
 from rankdeck_agent.collectors.cgroup import CgroupCollector
 from rankdeck_agent.collectors.cpu import CpuCollector
-from rankdeck_agent.collectors.disk import (
-    COMMAND,
-    LOG_SIZE,
-    DiskCollector,
-    NetworkMounts,
-    NvmeCollector,
-    NvmeHealthCollector,
-    local_mounts,
-    network_mounts,
-    parse_health_log,
-)
+from rankdeck_agent.collectors.disk import DiskCollector, local_mounts, network_mounts
 from rankdeck_agent.collectors.edac import EdacCollector
 from rankdeck_agent.collectors.hung_tasks import TaskCollector
 from rankdeck_agent.collectors.memory import MemoryCollector
 from rankdeck_agent.collectors.net import _STATISTICS, NetCollector
+from rankdeck_agent.collectors.network_mounts import COMMAND, NetworkMounts
+from rankdeck_agent.collectors.nvme import (
+    LOG_SIZE,
+    NvmeCollector,
+    NvmeHealthCollector,
+    parse_health_log,
+)
 from rankdeck_agent.collectors.sensors import HeatCollector, PiCollector, SensorCollector
 from tests.support.programs import python_script
 from tests.unit.agent.machines import CGROUP, CPU0, EDAC, HWMON, copy_recorded, make_machine, write

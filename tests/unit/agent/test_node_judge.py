@@ -11,7 +11,7 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.state import sanitize
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.fleet_history import MOST_AN_HOUR
-from rankdeck.telemetry.link import FleetUpdater
+from rankdeck.telemetry.fleet_updater import FleetUpdater
 from rankdeck_agent.rules.levels import NODE_MORE, SUMMARY, Expected, Level
 from rankdeck_agent.rules.report import expectations_fingerprint, health_of, shorten_report
 from rankdeck_agent.sampler import NodeJudge, Reporter

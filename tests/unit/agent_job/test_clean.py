@@ -25,12 +25,12 @@ from rankdeck_agent.job.clean import (
     remove_leftovers,
 )
 from rankdeck_agent.job.folder import RunFolder, forbid_start, post_mortem, run_folder
-from rankdeck_agent.job.ranks import make_run_folder, unlink_links
+from rankdeck_agent.job.layout import make_run_folder, unlink_links
 from rankdeck_agent.job.supervisor_state import note_starter, note_supervisor
 from rankdeck_agent.schedulers.slurm.keeper_lease import register_job
 from rankdeck_agent.wire import NodePlan
 from rankdeck_agent.wire.leftovers import Ground, LeftoverKind
-from rankdeck_agent.wire.scheduled_jobs import SLURM_SETTINGS
+from rankdeck_agent.wire.schedulers.job_files import SLURM_SETTINGS
 
 NOW = 1_000_000_000.0
 RUN, LINKS, AGENT, ASIDE = LeftoverKind

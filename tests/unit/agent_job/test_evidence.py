@@ -9,15 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.job.evidence import (
-    RANK,
-    EndEvidence,
-    KernelLog,
-    KillCounter,
-    Kills,
-    read_last_words,
-)
+from rankdeck_agent.job.evidence import EndEvidence
 from rankdeck_agent.job.folder import UNKNOWN, RunFolder, decode_end, exact_outcome
+from rankdeck_agent.job.kernel_evidence import KernelLog
+from rankdeck_agent.job.kill_counters import KillCounter, Kills
+from rankdeck_agent.job.last_words import RANK, read_last_words
 from rankdeck_agent.job.processes import Process
 
 KILLED = decode_end(128 + 9)

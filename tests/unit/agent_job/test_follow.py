@@ -7,7 +7,7 @@ import time
 import pytest
 
 from rankdeck_agent.job.follow import NodeFollower, Window
-from rankdeck_agent.job.ranks import make_run_folder, unlink_links
+from rankdeck_agent.job.layout import make_run_folder, unlink_links
 from rankdeck_agent.wire import NodePlan
 
 FLOOD = 8 << 20

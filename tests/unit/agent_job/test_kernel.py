@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from tests.unit.agent.machines import DATA
 
-from rankdeck_agent.job.evidence import KernelLog
+from rankdeck_agent.job.kernel_evidence import KernelLog
 
 RECORDED = DATA / "kernel-lines" / "kernel_lines.jsonl"
 KILLED = "Memory cgroup out of memory: Killed process 4242 (python3) total-vm:9kB, anon-rss:8kB"

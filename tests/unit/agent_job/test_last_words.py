@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.job.evidence import LAUNCHER_BOUND, RANK, STOPPED, read_last_words
+from rankdeck_agent.job.last_words import LAUNCHER_BOUND, RANK, STOPPED, read_last_words
 
 TRACEBACK = b"""Traceback (most recent call last):
   File "train.py", line 9, in <module>

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.job.ranks import make_run_folder, unlink_links
+from rankdeck_agent.job.layout import make_run_folder, unlink_links
 from rankdeck_agent.wire import NodePlan
 
 

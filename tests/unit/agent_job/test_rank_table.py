@@ -1,6 +1,6 @@
 """When a supervisor may close, without any process."""
 
-from rankdeck_agent.job.ranks import RankTable
+from rankdeck_agent.job.rank_table import RankTable
 
 
 def test_a_node_closes_when_its_processes_and_started_ranks_have_ended():

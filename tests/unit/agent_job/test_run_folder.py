@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rankdeck_agent.job.folder import Journal
-from rankdeck_agent.job.ranks import make_run_folder, unlink_links
+from rankdeck_agent.job.layout import make_run_folder, unlink_links
 from rankdeck_agent.job.supervisor_state import note_supervisor
 from rankdeck_agent.wire import NodePlan
 from rankdeck_agent.wire.run_folder import RANK_PREFIX, RESERVED

@@ -6,13 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.logs.compare import (
-    Collapse,
-    extract_numbers,
-    fill_template,
-    fold_groups,
-    mask_numbers,
-)
+from rankdeck.logs.collapse import Collapse, fold_groups
+from rankdeck.logs.line_templates import extract_numbers, fill_template, mask_numbers
 from rankdeck.model.job import Chunk
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.state.lines import RankLog

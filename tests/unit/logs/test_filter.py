@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.logs.view import Filtered, Goal, LineFilter, Search, goal_of, pick_troubles
+from rankdeck.logs.goal import Goal, goal_of
+from rankdeck.logs.line_filter import Filtered, LineFilter
+from rankdeck.logs.search import Search, pick_troubles
 from rankdeck.state.lines import RankLog
 from tests.unit.logs.feed import log_of, write
 

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.logs.view import EVENT, GAP, NODE, LineFilter, MergedLine, MergedLog
+from rankdeck.logs.line_filter import LineFilter
+from rankdeck.logs.merged_log import EVENT, GAP, NODE, MergedLine, MergedLog
 from rankdeck.model.health import Occurrence
 from rankdeck.state.lines import Line
 from rankdeck.ui.widgets.logview import LogView

@@ -84,7 +84,7 @@ from rankdeck_agent.schedulers.kubernetes.volume_claim import (
 )
 from rankdeck_agent.schedulers.kubernetes.watch import TROUBLE, Watch, start_watch_thread
 from rankdeck_agent.text import failure_reason, parse_json_table, plain_line, print_json_line
-from rankdeck_agent.wire.scheduled_jobs import CREATED, MANIFEST
+from rankdeck_agent.wire.schedulers.job_files import CREATED, MANIFEST
 
 _LONGEST = 64 << 20
 """Most bytes that `try` reads: the objects of one job."""

@@ -30,7 +30,7 @@ from rankdeck_agent.schedulers.kubernetes.objects import (
 )
 from rankdeck_agent.schedulers.kubernetes.watch import BACKOFF
 from rankdeck_agent.text import parse_json_array, parse_json_table, plain_line
-from rankdeck_agent.wire.scheduled_jobs import KUBERNETES_SETTINGS
+from rankdeck_agent.wire.schedulers.job_files import KUBERNETES_SETTINGS
 
 GONE = "kubernetes.gone"
 """File in the run folder: nothing of the job is left in Kubernetes."""

@@ -40,7 +40,7 @@ from rankdeck_agent.schedulers.kubernetes.objects import (
     string_value,
 )
 from rankdeck_agent.schedulers.kubernetes.target import Target, read_objects, templates_of
-from rankdeck_agent.wire.scheduled_jobs import MANIFEST
+from rankdeck_agent.wire.schedulers.job_files import MANIFEST
 
 VOLUME = "logs"
 """Name of the claim's volume in the job's pods."""

@@ -13,7 +13,7 @@ from rankdeck_agent.schedulers.slurm.commands import Slurm, slurm_in
 from rankdeck_agent.schedulers.slurm.job_reports import SlurmJobRow, is_later
 from rankdeck_agent.text import plain_line
 from rankdeck_agent.wire.job_events import JobEvent, Trouble
-from rankdeck_agent.wire.scheduled_jobs import SLURM_SETTINGS
+from rankdeck_agent.wire.schedulers.job_files import SLURM_SETTINGS
 
 ID = "slurm.id"
 """File in the run folder with two lines: Slurm's id of the job,

@@ -10,14 +10,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Optional, cast
 
-from rankdeck_agent import DRAIN_PREFIX as OURS
 from rankdeck_agent.older_python import is_ascii, without_prefix
 from rankdeck_agent.schedulers.slurm.commands import Slurm, slurm_in
 from rankdeck_agent.schedulers.slurm.job_cancel import DENIED
 from rankdeck_agent.schedulers.slurm.queue import Row
 from rankdeck_agent.schedulers.slurm.sinfo import SINFO, node_rows
 from rankdeck_agent.text import parse_json_table, plain_line, print_json_line
-from rankdeck_agent.wire import NO_JOBS
+from rankdeck_agent.wire.schedulers.slurm_states import DRAIN_PREFIX as OURS
+from rankdeck_agent.wire.schedulers.slurm_states import NO_JOBS
 
 DRAIN, RESUME = "drain", "resume"
 _NO_WHY = "taken out of service by hand"

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Optional
 
-from rankdeck_agent import LAUNCHER, OWN_ENDS
-from rankdeck_agent.job.evidence import LAUNCHER_BOUND, RANK, STOPPED, read_last_words
+from rankdeck_agent import LAUNCHER
 from rankdeck_agent.job.folder import (
     STREAMS,
     UNKNOWN,
@@ -22,6 +21,7 @@ from rankdeck_agent.job.folder import (
     has_failed,
     is_closed,
 )
+from rankdeck_agent.job.last_words import LAUNCHER_BOUND, RANK, STOPPED, read_last_words
 from rankdeck_agent.schedulers.slurm.attach import OutputCopy
 from rankdeck_agent.schedulers.slurm.folder import (
     attached_settings,
@@ -55,6 +55,7 @@ from rankdeck_agent.wire.job_events import (
     SchedulerReport,
     Trouble,
 )
+from rankdeck_agent.wire.schedulers.slurm_states import OWN_ENDS
 
 ESTIMATES = 120.0
 """Seconds between two records of the place in the queue and the estimated

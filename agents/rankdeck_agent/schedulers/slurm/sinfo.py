@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from rankdeck_agent import SlurmFlag
 from rankdeck_agent.schedulers.slurm.host_list import unfold_hosts
 from rankdeck_agent.schedulers.slurm.job_reports import cut_columns
 from rankdeck_agent.schedulers.slurm.queue import Row
 from rankdeck_agent.schedulers.slurm.values import known_text, parse_count, parse_moment, parse_span
+from rankdeck_agent.wire.schedulers.slurm_states import SlurmFlag
 
 MOST_NODES, MOST_PARTITIONS = 20_000, 1_000
 _JOBS_OF_NODE = 64

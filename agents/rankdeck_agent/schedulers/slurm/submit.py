@@ -17,7 +17,8 @@ from rankdeck_agent.job.folder import (
     RunFolder,
     post_mortem,
 )
-from rankdeck_agent.job.ranks import make_run_folder, process_environment, unlink_links
+from rankdeck_agent.job.layout import make_run_folder, unlink_links
+from rankdeck_agent.job.start import process_environment
 from rankdeck_agent.machine import local_addresses
 from rankdeck_agent.private_files import make_private_folder
 from rankdeck_agent.schedulers.slurm.beside_ranks import share_agent

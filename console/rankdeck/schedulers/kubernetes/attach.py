@@ -11,7 +11,7 @@ from rankdeck.model.safe_text import clean_line
 from rankdeck.schedulers.kubernetes.keeper import plan_keeper
 from rankdeck.schedulers.kubernetes.values import KubernetesJob
 from rankdeck_agent.wire import NodeFile
-from rankdeck_agent.wire.scheduled_jobs import CREATED, KUBERNETES_SETTINGS
+from rankdeck_agent.wire.schedulers.job_files import CREATED, KUBERNETES_SETTINGS
 
 _MOST_EACH, _LONGEST_GRACE = 4096, 86400.0
 _GRACE = 30.0

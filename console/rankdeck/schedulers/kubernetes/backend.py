@@ -21,7 +21,7 @@ from rankdeck.model.safe_text import clean_line
 from rankdeck.schedulers.kubernetes.keeper import plan_keeper
 from rankdeck.schedulers.kubernetes.manifest import job_name, job_objects, manifest_parts
 from rankdeck_agent.wire import NodeFile
-from rankdeck_agent.wire.scheduled_jobs import CREATED, KUBERNETES_SETTINGS, MANIFEST
+from rankdeck_agent.wire.schedulers.job_files import CREATED, KUBERNETES_SETTINGS, MANIFEST
 
 CHECK_LIMIT = 60.0
 _MORE_FILES = (

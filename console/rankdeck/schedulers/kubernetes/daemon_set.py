@@ -7,7 +7,7 @@ from typing import Any
 
 from rankdeck.config.document import write_documents
 from rankdeck.errors import RankdeckError
-from rankdeck.remote.agent import Bundle
+from rankdeck.remote.bundle import Bundle
 from rankdeck_agent.wire import NODE_VARIABLE
 
 Object = dict[str, Any]

@@ -9,7 +9,7 @@ from rankdeck.model.json_tables import read_table
 from rankdeck.model.safe_text import clean_line
 from rankdeck.remote.shell import control_host
 from rankdeck_agent.wire import AGENT_TOKEN, NodeFile, NodePlan, ProcessPlan
-from rankdeck_agent.wire.scheduled_jobs import KUBERNETES_SETTINGS
+from rankdeck_agent.wire.schedulers.job_files import KUBERNETES_SETTINGS
 
 THE_JOB = "the job"
 """Name of the keeper's process in sentences about what ended if no rank did."""

@@ -69,6 +69,7 @@ class KubernetesNode:
     scheduler: ClassVar[str] = "kubernetes"
     title: ClassVar[str] = "Kubernetes"
     tells_own_jobs: ClassVar[bool] = False
+    agent_install: ClassVar[str] = "rankdeck agent install --kubernetes"
     columns: ClassVar[Sequence[SchedulerColumn]] = ()
     conditions: tuple[Condition, ...] = ()
     unschedulable: bool = False

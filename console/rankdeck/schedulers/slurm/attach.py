@@ -14,7 +14,7 @@ from rankdeck.schedulers.slurm.options import slurm_keeper_settings
 from rankdeck.schedulers.slurm.settings import ATTACHED
 from rankdeck.schedulers.slurm.values import SlurmLook, slurm_owner
 from rankdeck_agent.wire import NodeFile, NodePlan, ProcessPlan
-from rankdeck_agent.wire.scheduled_jobs import SLURM_SETTINGS
+from rankdeck_agent.wire.schedulers.job_files import SLURM_SETTINGS
 
 _GRACE = 30.0
 """Seconds from SIGTERM to SIGKILL: the default of Slurm's KillWait."""

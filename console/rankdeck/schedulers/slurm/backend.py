@@ -48,7 +48,11 @@ from rankdeck.runtimes import Runtime, find_runtime
 from rankdeck.schedulers.slurm.options import OFF, slurm_keeper_settings
 from rankdeck.schedulers.slurm.settings import ASKED, GRANTED, is_attached
 from rankdeck_agent.wire import LAUNCHER, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
-from rankdeck_agent.wire.scheduled_jobs import SLURM_EXPECTATIONS, SLURM_SCRIPT, SLURM_SETTINGS
+from rankdeck_agent.wire.schedulers.job_files import (
+    SLURM_EXPECTATIONS,
+    SLURM_SCRIPT,
+    SLURM_SETTINGS,
+)
 
 RUN = '"$RANKDECK_RUN"'
 PLAIN = (

@@ -20,7 +20,8 @@ from rankdeck.remote.agent import Agents
 from rankdeck.remote.command import RowSource, Takes
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs
-from rankdeck.telemetry.link import Telemetry, shared_config
+from rankdeck.telemetry.agent_configs import shared_config
+from rankdeck.telemetry.node_telemetry import Telemetry
 from rankdeck_agent.wire import message_topic
 
 log = logging.getLogger(__name__)

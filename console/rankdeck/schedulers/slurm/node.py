@@ -9,7 +9,7 @@ from rankdeck.model.health import of_reasons
 from rankdeck.model.scheduler_node import SchedulerColumn
 from rankdeck.model.text import day_time
 from rankdeck_agent.rules.levels import Health, Level, Reason
-from rankdeck_agent.wire import DRAIN_PREFIX, NO_JOBS, SlurmFlag
+from rankdeck_agent.wire.schedulers.slurm_states import DRAIN_PREFIX, NO_JOBS, SlurmFlag
 
 _LOOK = "look at slurmd there (`systemctl status slurmd`, its log) and at the way to the controller"
 _BACK = {True: "`:resume` gives it back", False: "`:resume anyway` gives it back"}
@@ -26,6 +26,7 @@ class SlurmNode:
     scheduler: ClassVar[str] = "slurm"
     title: ClassVar[str] = "Slurm"
     tells_own_jobs: ClassVar[bool] = True
+    agent_install: ClassVar[str] = ""
     columns: ClassVar[Sequence[SchedulerColumn]] = (
         SchedulerColumn("SLURM", 12, 9, lambda view: view.words or "gone"),
         SchedulerColumn("JOBS", 4, 6, lambda view: str(len(view.jobs) or ""), right=True),

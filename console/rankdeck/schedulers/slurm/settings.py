@@ -12,7 +12,7 @@ from rankdeck.model.job import Plan
 from rankdeck.model.json_tables import as_table
 from rankdeck.model.queue import QueueStatus
 from rankdeck_agent.rules.units import write_duration
-from rankdeck_agent.wire.scheduled_jobs import SLURM_SETTINGS
+from rankdeck_agent.wire.schedulers.job_files import SLURM_SETTINGS
 
 GRANTED = ("partition", "account", "qos", "time")
 """Options for which Slurm, or a plug-in of the site, may grant something else than was asked."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from rankdeck.logs.view import GOALS, goal_of
+from rankdeck.logs.goal import GOALS, goal_of
 from rankdeck.model.health import Occurrence, with_device
 from rankdeck.model.safe_text import printable_line
 from rankdeck.rules import query

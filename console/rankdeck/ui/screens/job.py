@@ -11,7 +11,9 @@ from textual.widget import Widget
 
 from rankdeck.config.files import expand_path
 from rankdeck.errors import UnknownJobError
-from rankdeck.logs.view import EVENT, choose_ranks, pick_troubles
+from rankdeck.logs.merged_log import EVENT
+from rankdeck.logs.rank_choice import choose_ranks
+from rankdeck.logs.search import pick_troubles
 from rankdeck.model.job import UNTAGGED_WAIT, Job
 from rankdeck.model.safe_text import printable_line
 from rankdeck.rules.progress import last_run

@@ -6,7 +6,8 @@ from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import aclosing
 
-from rankdeck.logs.view import GOALS, Goal, goal_of, pick_troubles
+from rankdeck.logs.goal import GOALS, Goal, goal_of
+from rankdeck.logs.search import pick_troubles
 from rankdeck.model.job import Job
 from rankdeck.ui import actions
 from rankdeck.ui.operations import in_background

@@ -329,8 +329,9 @@ def _coming(node: NodeState) -> list[Runs]:
 
 def _unheard(node: NodeState) -> list[Runs]:
     """Shown if no message came from this node: why there are no numbers."""
-    if node.in_scheduler is not None and node.in_scheduler.alone and not node.failed_to_attach:
-        text = "no numbers: no agent of ours is heard there; `rankdeck agent install --kubernetes`"
+    told = node.in_scheduler
+    if told is not None and told.alone and not node.failed_to_attach:
+        text = f"no numbers: no agent of ours is heard there; `{told.agent_install}`"
     elif node.failed_to_attach:
         text = (
             "no numbers; the console tries again by itself, and says what happened under Messages"

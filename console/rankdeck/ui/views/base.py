@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from textual.widget import Widget
 
-from rankdeck.logs.view import ORDERS, choose_ranks, order_ranks, output_silence, rank_statuses
+from rankdeck.logs.rank_choice import choose_ranks
+from rankdeck.logs.rank_order import ORDERS, order_ranks, output_silence, rank_statuses
 from rankdeck.model.job import Job, RankState, State
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.rank import RankStatus

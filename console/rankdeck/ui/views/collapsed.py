@@ -4,12 +4,7 @@ import time
 from collections.abc import Sequence
 
 from rankdeck.logs.bars import group_bars
-from rankdeck.logs.compare import (
-    Collapse,
-    Folded,
-    Outlier,
-    fold_groups,
-)
+from rankdeck.logs.collapse import Collapse, Folded, Outlier, fold_groups
 from rankdeck.model.job import Job
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.safe_text import printable_line

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from textual.widget import Widget
 
 from rankdeck.errors import RankdeckError
-from rankdeck.logs.view import EVENT, Goal, MergedLine, MergedLog
+from rankdeck.logs.goal import Goal
+from rankdeck.logs.merged_log import EVENT, MergedLine, MergedLog
 from rankdeck.model.health import Occurrence
 from rankdeck.model.job import FoundLine, Job, LogPart, LogPlace
 from rankdeck.model.nodeset import fold_ranks

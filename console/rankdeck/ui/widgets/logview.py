@@ -10,7 +10,10 @@ from rich.cells import cell_len, chop_cells
 from textual import events
 from textual.message import Message
 
-from rankdeck.logs.view import Filtered, Goal, LineFilter, Picked, Search, Source, TextMatch
+from rankdeck.logs.goal import Goal
+from rankdeck.logs.line_filter import Filtered, LineFilter
+from rankdeck.logs.search import Picked, Search, TextMatch
+from rankdeck.logs.source import Source
 from rankdeck.model.safe_text import printable_line
 from rankdeck.state.lines import Gap, Line
 from rankdeck.ui import actions, formatting, movement

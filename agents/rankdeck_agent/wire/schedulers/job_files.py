@@ -10,3 +10,8 @@ MANIFEST = "manifest.json"
 """The objects that the keeper creates in Kubernetes, in their order."""
 CREATED = "kubernetes.created"
 """Empty: the objects exist already, because somebody else created them."""
+
+RESERVED_FILES = frozenset(
+    {SLURM_SETTINGS, SLURM_SCRIPT, SLURM_EXPECTATIONS, KUBERNETES_SETTINGS, CREATED}
+)
+"""Those whose names no other file in the run folder may have."""

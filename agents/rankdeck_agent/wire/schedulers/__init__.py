@@ -1,0 +1,1 @@
+"""What console and agent say to each other of Slurm and Kubernetes."""

@@ -1,0 +1,94 @@
+"""Ranks that raised an exception and have not ended. No I/O."""
+
+import re
+from collections.abc import Sequence
+
+from rankdeck.model.job import Stall
+from rankdeck.model.safe_text import clean_line
+from rankdeck.rules.messages import explain_end, is_warning
+from rankdeck.rules.stragglers import (
+    KnownOfJob,
+    RankSigns,
+    name_ranks,
+    rank_numbers,
+)
+
+PATIENCE = 10.0
+"""Seconds of silence after which an exception was not handled."""
+_LONGEST = 160
+_PREFIX = re.compile(r"\s*(?:\[(?:rank)?\d+\]:?\s*)?")
+"""torch and mpirun put the rank before each line."""
+_RAISED = re.compile(
+    r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Timeout|Expired|Exit)(?::\s.*)?\Z"
+)
+"""The last line of a Python traceback."""
+_NAMED = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?::\s.*)?\Z")
+"""The same for an exception of any name; valid only after a traceback."""
+_ABORTED = re.compile(
+    r"Abort\(\d+\)|.*: Assertion .* failed|terminate called (?:after|without)|\s*what\(\):  |Fatal Python error"
+    r"|.*\bCaught signal \d+ \(|Program received signal SIG|panic: |thread '.{1,80}' panicked at |forrtl: severe"
+)
+_TRACEBACK = "Traceback (most recent call last):"
+
+
+def raised_ranks(signs: Sequence[RankSigns], known: KnownOfJob) -> Stall | None:
+    """Ranks that raised an exception and have not ended, while no rank writes anything."""
+    found = {
+        sign.rank.rank: exception
+        for sign in signs
+        if sign.silent >= PATIENCE and (exception := exception_at_end(sign, known))
+    }
+    if not found or not _all_wait(signs, found):
+        return None
+    these = [sign for sign in signs if sign.rank.rank in found]
+    first = min(these, key=lambda sign: sign.since)
+    also = [sign.rank for sign in these if sign is not first]
+    verb = "has" if len(also) == 1 else "have"
+    more = f"; {name_ranks(also)} {verb} raised as well" if also else ""
+    exception = found[first.rank.rank]
+    return Stall(
+        kind="raised",
+        ranks=rank_numbers(these),
+        since=first.since,
+        text=f"{name_ranks([first.rank])} {_verb(exception)} {exception} and has not ended{more}",
+        first=(first.rank.rank,),
+        explained=explain_end((exception,)),
+    )
+
+
+def exception_at_end(sign: RankSigns, known: KnownOfJob) -> str:
+    """The exception at the end of a rank's output; "" if there is none."""
+    words = [line for line in known.words(sign.rank.rank) if not is_warning(line)]
+    # What libraries warn of afterwards, as they wait or end, takes nothing back.
+    warns = words and is_warning(sign.rank.last_line)
+    last = _bare(words[-1] if warns else sign.rank.last_line)
+    if _RAISED.match(last) or _ABORTED.match(last):
+        return clean_line(last, _LONGEST)
+    if not _NAMED.match(last):
+        return ""
+    return clean_line(last, _LONGEST) if _ends_traceback([*map(_bare, words)]) else ""
+
+
+def _ends_traceback(lines: Sequence[str]) -> bool:
+    """Whether the last line is the first one after a traceback that is not indented."""
+    if _TRACEBACK not in lines[:-1]:
+        return False
+    begin = len(lines) - 1 - list(reversed(lines)).index(_TRACEBACK)
+    return all(line.startswith(("  ", "File ")) for line in lines[begin + 1 : -1])
+
+
+def _bare(line: str) -> str:
+    return _PREFIX.sub("", line, count=1).rstrip()
+
+
+def _verb(exception: str) -> str:
+    return "says" if _ABORTED.match(exception) else "raised"
+
+
+def _all_wait(signs: Sequence[RankSigns], found: dict[int, str]) -> bool:
+    """Whether the other ranks fell silent at about the same time; if
+    not, the exception was handled.
+    """
+    since = min(sign.since for sign in signs if sign.rank.rank in found)
+    others = [sign for sign in signs if sign.rank.rank not in found]
+    return all(sign.silent >= PATIENCE and sign.since <= since + PATIENCE for sign in others)
