@@ -14,7 +14,7 @@ from rankdeck.model.cluster import Broker, Cluster, Node
 from rankdeck.model.deadlines import Deadlines
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.node import HEARTBEATS, LATE, NodeState
-from rankdeck.telemetry import link
+from rankdeck.telemetry import agent_configs, fleet_updater, link
 from rankdeck.telemetry.fleet_updater import FleetUpdater
 from rankdeck.telemetry.private_broker import Connection, PrivateBroker
 from rankdeck.ui.snapshots import Arrangement
@@ -104,7 +104,7 @@ def test_a_heartbeat_that_says_the_same_is_not_read_and_keeps_the_node_alive(mon
     lab = Fleeting(monkeypatch)
     intake, read = FleetUpdater("lab", lab.fleet), []
     monkeypatch.setattr(
-        link, "decode_message", lambda *told: read.append(told) or decode_message(*told)
+        fleet_updater, "decode_message", lambda *told: read.append(told) or decode_message(*told)
     )
     for turn in range(3):
         told = encode_message(replace(WELL, at=START + turn / 100))
@@ -260,8 +260,8 @@ def test_the_configuration_of_an_agent_does_not_cost_by_the_number_of_nodes() ->
     nodes = tuple(Node(name=Name(f"n{number}"), gpus=number) for number in range(NODES))
     cluster, broker = Cluster(name="lab", nodes=nodes), Broker(host="b", port=1883)
     Name.compared.clear()
-    known = link.agent_config(cluster, broker, f"n{NODES - 1}")
-    other = link.agent_config(cluster, broker, "other")
+    known = agent_configs.agent_config(cluster, broker, f"n{NODES - 1}")
+    other = agent_configs.agent_config(cluster, broker, "other")
 
     assert (known["expect"]["gpus"], other["expect"]["gpus"]) == (NODES - 1, 0)
     assert len(Name.compared) < 10
@@ -283,14 +283,14 @@ def test_the_accounts_of_all_agents_are_read_again_only_where_they_are_others(
     cluster = Cluster(name="lab", nodes=tuple(Node(name=name) for name in names))
     broker = Broker(host="b", port=1883, agents_file=str(file))
     clusters.write_accounts(str(file), {name: f"secret of {name}" for name in names})
-    told = [link.agent_config(cluster, broker, name)["password"] for name in names]
+    told = [agent_configs.agent_config(cluster, broker, name)["password"] for name in names]
     clusters.write_accounts(str(file), {name: f"another of {name}" for name in names})
 
     assert (told[-1], len(read)) == (f"secret of n{NODES - 1}", 1)
-    assert link.agent_config(cluster, broker, "n7")["password"] == "another of n7"
+    assert agent_configs.agent_config(cluster, broker, "n7")["password"] == "another of n7"
 
 
-@pytest.mark.parametrize("nodes", [3, link.FEW_NODES + 1])
+@pytest.mark.parametrize("nodes", [3, agent_configs.FEW_NODES + 1])
 def test_a_node_that_sends_heartbeats_to_our_broker_need_not_ping_it_as_well(nodes) -> None:
     cluster = Cluster(name="lab", nodes=tuple(Node(name=f"n{n}") for n in range(nodes)))
     told = link.PrivateLink(cluster, Fleet(cluster)).agent_config("n1")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck.state.metric_values import SIZE, WIDEST, Chart, counter_growth
-from rankdeck.state.node import growth_rates
+from rankdeck_agent.rules.levels import growth_rates
 
 AT = 1_700_000_000.0
 
