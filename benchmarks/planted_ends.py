@@ -11,7 +11,7 @@ from math import floor
 from random import Random
 
 from rankdeck.rules.ends import LAUNCHER_ENDINGS, End
-from rankdeck.rules.root_cause import FailedJob
+from rankdeck.rules.failed_job import FailedJob
 
 Who = tuple[str, int | str]
 """("rank", 3), ("node", "n2"), ("launcher", "n1")."""

@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.fault_corpus import FOLDER, read_cases
 from benchmarks.planted_ends import ABORT, Timeline, Who
 from rankdeck.rules.ends import LAUNCHER_ENDINGS, End
-from rankdeck.rules.root_cause import FailedJob
+from rankdeck.rules.failed_job import FailedJob
 
 PLAYS = Path(__file__).resolve().parents[2] / "shared/data/failures"
 COPIES = 5

@@ -3,7 +3,8 @@
 import pytest
 
 from rankdeck.rules.ends import LAUNCHER_ENDINGS, End
-from rankdeck.rules.root_cause import FailedJob, find_cause
+from rankdeck.rules.failed_job import FailedJob
+from rankdeck.rules.root_cause import find_cause
 from rankdeck_agent.rules.scheduler_verdict import OUTSIDE, SchedulerVerdict, VerdictKind
 from rankdeck_agent.schedulers.kubernetes import job_state as kubernetes
 from rankdeck_agent.schedulers.kubernetes.objects import JobOutcome, Pod, RankContainer

@@ -24,14 +24,8 @@ from rankdeck.rules.ends import (
     exception_of,
     telling_words,
 )
-from rankdeck.rules.root_cause import (
-    Cause,
-    View,
-    end_signature,
-    end_time,
-    failure_start,
-    is_surely_earlier,
-)
+from rankdeck.rules.failed_job import View, end_time, failure_start
+from rankdeck.rules.root_cause import Cause, end_signature, is_surely_earlier
 
 MOST = 12
 """Most candidates that are weighed."""

@@ -3,234 +3,36 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from signal import SIGPIPE
 
 from rankdeck.model.job import Suspect
 from rankdeck.model.safe_text import clean_line
+from rankdeck.rules.absent_rank import never_came
 from rankdeck.rules.ends import (
-    ASKED,
-    LAUNCHER_ENDINGS,
     LONGEST_QUOTE,
     End,
-    LauncherEnding,
     Meaning,
     Role,
-    aborted_ranks,
     exception_of,
-    meaning_of,
-    raised_itself,
     telling_words,
 )
-from rankdeck.rules.messages import first_by_launcher, kinds_of, named_peers, named_ranks
-from rankdeck_agent.rules.scheduler_verdict import OUTSIDE, SchedulerVerdict
-
-_TOLD = ASKED | {SIGPIPE}
-WINDOW = 1.0
-"""Two ends within this many seconds may be recorded in the wrong order: on a busy
-node a shim records the end of its rank late.
-"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedJob:
-    """All that is known about a job that may have failed."""
-
-    ends: tuple[End, ...]
-    """Every rank, including ranks that still run."""
-    launchers: tuple[End, ...] = ()
-    """mpirun, torchrun and MPI daemons on all nodes that have failed."""
-    lost: tuple[End, ...] = ()
-    """Nodes that stopped answering; `at` is when they were last heard."""
-    names: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Address or host name -> node."""
-    ending: LauncherEnding = LAUNCHER_ENDINGS[""]
-    """How the launcher of this job ends ranks."""
-    scheduler: SchedulerVerdict | None = None
-    """What the scheduler says about its end; None if there is no
-    scheduler, or it has not said it.
-    """
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """The job with the meaning of every end in it."""
-
-    job: FailedJob
-    first: float
-    """When something in the job first failed, epoch seconds; 0.0 if nothing did."""
-    ranks: tuple[Meaning, ...]
-    launchers: tuple[Meaning, ...]
-    lost: tuple[Meaning, ...]
-    named: frozenset[int]
-    """Ranks that a launcher says failed first."""
-
-    def of(self, *roles: Role) -> list[Meaning]:
-        """Ranks in these roles, in the order of their ends."""
-        return sorted((m for m in self.ranks if m.role in roles), key=end_time)
-
-    def ranks_of(self, meaning: Meaning) -> frozenset[int]:
-        """The ranks that its last lines name."""
-        words = telling_words(meaning.end.lines)
-        return frozenset(rank for line in words for rank in named_ranks(line))
-
-    def peers_of(self, meaning: Meaning) -> frozenset[str]:
-        """The nodes that its last lines name as the peer."""
-        words = telling_words(meaning.end.lines)
-        found = (name for line in words for name in named_peers(line))
-        return frozenset(self.job.names[n] for n in found if n in self.job.names)
-
-
-@dataclass(frozen=True, slots=True)
-class CauseChoice:
-    """The chosen cause, with sentences that say why; `tied` are ends
-    that may have been first instead.
-    """
-
-    chosen: Meaning
-    evidence: tuple[str, ...] = ()
-    tied: tuple[Meaning, ...] = ()
-
-
-def view_of(job: FailedJob) -> View:
-    """The job with the meaning of every end in it."""
-    failed = [e.at for e in (*job.ends, *job.launchers) if e.at and e.failed]
-    first = min(failed, default=0.0)
-
-    def read(ends: Sequence[End]) -> tuple[Meaning, ...]:
-        return tuple(meaning_of(end, job.ending, first) for end in ends)
-
-    aborted = {rank for e in (*job.launchers, *job.ends) for rank in aborted_ranks(e.lines)}
-    named = frozenset(rank for e in job.launchers for rank in first_by_launcher(e.lines))
-
-    def heard(m: Meaning) -> Meaning:
-        """The meaning of the end of a rank, with what launchers and others say of it."""
-        if not m.end.failed or m.end.stopped:
-            return m
-        if m.end.rank in aborted:
-            return Meaning(m.end, Role.CAUSE, "it called MPI_Abort")
-        # Who is told to end before any other has failed, or where no
-        # launcher does that, is told from outside.
-        alone = m.end.at == first or job.ending.kill_after == float("inf")
-        if _is_told(m) and (alone or m.end.rank in named):
-            return Meaning(m.end, Role.LIKELY, f"{m.why}, not by Rankdeck")
-        return m
-
-    ranks = tuple(map(heard, read(job.ends)))
-    return View(job, first, ranks, read(job.launchers), read(job.lost), named)
-
-
-def end_time(meaning: Meaning) -> float:
-    """Epoch seconds of its end; infinite if it has not ended."""
-    return meaning.end.at if meaning.end.at is not None else float("inf")
-
-
-def failure_start(meaning: Meaning) -> float:
-    """When it first showed that it fails, epoch seconds; infinite if it has not ended."""
-    at = meaning.began
-    return at if at is not None else float("inf")
-
-
-def name_of(end: End) -> str:
-    """`rank 3`, `mpirun`, `n2`."""
-    return f"rank {end.rank}" if end.what == "rank" else end.name or end.node
-
-
-def ranks_in_words(count: int) -> str:
-    """`1 rank`, `2 ranks`."""
-    return "1 rank" if count == 1 else f"{count} ranks"
-
-
-def ranks_name(count: int, where: str = "") -> str:
-    """`1 rank on other nodes names`, `2 ranks name`."""
-    return f"{ranks_in_words(count)}{where} {'names' if count == 1 else 'name'}"
-
-
-_SEQUENCE = re.compile(r"SeqNum=(\d{1,12})")
-Sign = tuple[int, str]
-"""(weight, sentence) of one piece of evidence."""
-
-
-def never_came(view: View) -> CauseChoice | None:
-    """The rank that never reached the point where the others waited and timed out."""
-    waited = view.of(Role.TIMEOUT)
-    if not waited:
-        return None
-    rest = [m for m in view.ranks if m not in waited and not _left_before(m, waited[0])]
-    signs = {id(m): _signs_of_absence(m, waited, only=rest == [m]) for m in view.ranks}
-    weights = {key: sum(weight for weight, _ in found) for key, found in signs.items()}
-    most = max(weights.values())
-    if most <= 0:
-        return None
-    chosen, *tied = (m for m in view.ranks if weights[id(m)] == most)
-    who = f"{ranks_in_words(len(waited))} timed out waiting, first {name_of(waited[0].end)}"
-    sentences = [sentence for _, sentence in sorted(signs[id(chosen)], reverse=True)]
-    return CauseChoice(chosen, (*sentences, f"{who}: {waited[0].why}"), tuple(tied))
-
-
-def _left_before(meaning: Meaning, first: Meaning) -> bool:
-    """Whether it ended well before the first of the others gave up."""
-    return meaning.role is Role.WELL and end_time(meaning) < end_time(first)
-
-
-def _signs_of_absence(meaning: Meaning, waited: Sequence[Meaning], *, only: bool) -> list[Sign]:
-    """The evidence that this rank never reached the point where the others waited; [] if it did.
-
-    `only`: all others timed out, so that it was not waiting for the same,
-    though its wait may look like theirs.
-    """
-    end = meaning.end
-    if meaning in waited:
-        return _behind(end, waited)
-    if raised := raised_itself(end):
-        return [(5, f"{raised}, and had not ended when the others gave up")]
-    usual = _usual([m.end.doing for m in waited])
-    if usual and end.doing == usual and not only:
-        return []
-    late = end_time(meaning) > end_time(waited[-1]) + 2 * WINDOW
-    named = {r for m in waited for line in m.end.lines for r in named_ranks(line)}
-    elsewhere = end.node not in {m.end.node for m in waited}
-    signs = (
-        (end.rank in named, 4, f"those that waited name rank {end.rank}"),
-        (
-            bool(usual and end.doing and end.doing != usual),
-            3,
-            f"it was in {end.doing}, they in {usual}",
-        ),
-        (late or meaning.role is not Role.PEER, 2, _not_waiting(meaning)),
-        (elsewhere, 1, f"no rank on {end.node} timed out"),
-    )
-    return [(weight, sentence) for true, weight, sentence in signs if true]
-
-
-def _not_waiting(meaning: Meaning) -> str:
-    if meaning.role is Role.GOING:
-        return "it still runs, and did not wait for them"
-    return f"it did not time out itself: {meaning.why}"
-
-
-def _behind(end: End, waited: Sequence[Meaning]) -> list[Sign]:
-    """The evidence if a rank waited too, but in an earlier collective
-    operation than the others; else [].
-    """
-    numbers = [_sequence(m.end) for m in waited]
-    mine, known = _sequence(end), [n for n in numbers if n is not None]
-    if mine is None or mine >= max(known):
-        return []
-    return [(4, f"it was at collective operation {mine}, others at {max(known)}")]
-
-
-def _sequence(end: End) -> int | None:
-    """The number of the collective operation in which NCCL's watchdog stopped it."""
-    found = [int(m[1]) for line in end.lines if (m := _SEQUENCE.search(line))]
-    return found[-1] if found else None
-
-
-def _usual(places: Sequence[str]) -> str:
-    counts = Counter(filter(None, places))
-    return counts.most_common(1)[0][0] if counts else ""
-
+from rankdeck.rules.failed_job import (
+    WINDOW,
+    CauseChoice,
+    FailedJob,
+    View,
+    end_time,
+    failure_start,
+    name_of,
+    ranks_in_words,
+    ranks_name,
+    view_of,
+    was_told_to_end,
+)
+from rankdeck.rules.messages import first_by_launcher, kinds_of, named_ranks
+from rankdeck_agent.rules.scheduler_verdict import OUTSIDE
 
 PEER_WINDOW = 10.0
 """Seconds after the first lost peer within which the cause may be
@@ -324,14 +126,18 @@ def _places(view: View, near: Sequence[Meaning], first: Meaning) -> list[Place]:
     crowd = Counter(end_signature(meaning.end) for meaning in near)
     likely = [m for m in near if m.role <= Role.LIKELY]
     clear = min(likely, key=failure_start, default=first)
-    untold = min((m for m in likely if not _is_told(m)), key=failure_start, default=None)
+    untold = min((m for m in likely if not was_told_to_end(m)), key=failure_start, default=None)
 
     def place(meaning: Meaning) -> Place:
         named = meaning.end.rank in view.named and not any(_proven(m, meaning) for m in near)
         late = _in_kill_sequence(view, meaning, clear)
         # Nobody tells a rank to end for nothing: it is a victim unless
         # it surely ended before all others.
-        told = _is_told(meaning) and untold is not None and not is_surely_earlier(meaning, untold)
+        told = (
+            was_told_to_end(meaning)
+            and untold is not None
+            and not is_surely_earlier(meaning, untold)
+        )
         # Among unexplained ends, the one unlike the others is the cause,
         # and many equal ones are its victims.
         alike = crowd[end_signature(meaning.end)] if meaning.role is Role.LIKELY else 0
@@ -381,13 +187,8 @@ def _ended_by_launcher(view: View, meaning: Meaning) -> bool:
     """
     kill_after = view.job.ending.kill_after
     at_once = kill_after == 0 and meaning.role is Role.KILLED
-    told = kill_after < float("inf") and _is_told(meaning)
+    told = kill_after < float("inf") and was_told_to_end(meaning)
     return at_once or told or _ended_with_its_shim(view, meaning)
-
-
-def _is_told(meaning: Meaning) -> bool:
-    """Whether a signal ended it that asks a program to end, or SIGPIPE."""
-    return meaning.role is Role.TERMINATED or meaning.end.signal in _TOLD
 
 
 def _ended_with_its_shim(view: View, meaning: Meaning) -> bool:
@@ -619,7 +420,11 @@ def _followed(meaning: Meaning, chosen: Meaning) -> Meaning:
     """A rank that was told to end after the cause had failed by itself, as one
     that followed it; others as they are.
     """
-    if _is_told(meaning) and not _is_told(chosen) and not is_surely_earlier(meaning, chosen):
+    if (
+        was_told_to_end(meaning)
+        and not was_told_to_end(chosen)
+        and not is_surely_earlier(meaning, chosen)
+    ):
         return Meaning(meaning.end, Role.TERMINATED, meaning.why)
     return meaning
 

@@ -11,6 +11,7 @@ from rankdeck.model.rank import Activity, exit_status
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.certainty_table import WEIGHTS
 from rankdeck.rules.ends import LAUNCHER_ENDINGS, End, LauncherEnding, Role
+from rankdeck.rules.failed_job import FailedJob
 from rankdeck.rules.failure_evidence import WeighedFailure, weigh_failure
 from rankdeck.rules.messages import (
     EVERY_RANK_ALONE,
@@ -19,7 +20,7 @@ from rankdeck.rules.messages import (
     kinds_of,
     lone_line,
 )
-from rankdeck.rules.root_cause import Cause, FailedJob, find_cause
+from rankdeck.rules.root_cause import Cause, find_cause
 from rankdeck.state.own_messages import NAME as OWN_MESSAGES
 from rankdeck.state.own_messages import use_own_messages
 from rankdeck.state.record import (

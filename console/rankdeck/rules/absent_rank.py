@@ -1,0 +1,98 @@
+"""Finds the rank that never reached the point where the others waited. No I/O."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from rankdeck.rules.ends import (
+    End,
+    Meaning,
+    Role,
+    raised_itself,
+)
+from rankdeck.rules.failed_job import WINDOW, CauseChoice, View, end_time, name_of, ranks_in_words
+from rankdeck.rules.messages import named_ranks
+
+_SEQUENCE = re.compile(r"SeqNum=(\d{1,12})")
+Sign = tuple[int, str]
+"""(weight, sentence) of one piece of evidence."""
+
+
+def never_came(view: View) -> CauseChoice | None:
+    """The rank that never reached the point where the others waited and timed out."""
+    waited = view.of(Role.TIMEOUT)
+    if not waited:
+        return None
+    rest = [m for m in view.ranks if m not in waited and not _left_before(m, waited[0])]
+    signs = {id(m): _signs_of_absence(m, waited, only=rest == [m]) for m in view.ranks}
+    weights = {key: sum(weight for weight, _ in found) for key, found in signs.items()}
+    most = max(weights.values())
+    if most <= 0:
+        return None
+    chosen, *tied = (m for m in view.ranks if weights[id(m)] == most)
+    who = f"{ranks_in_words(len(waited))} timed out waiting, first {name_of(waited[0].end)}"
+    sentences = [sentence for _, sentence in sorted(signs[id(chosen)], reverse=True)]
+    return CauseChoice(chosen, (*sentences, f"{who}: {waited[0].why}"), tuple(tied))
+
+
+def _left_before(meaning: Meaning, first: Meaning) -> bool:
+    """Whether it ended well before the first of the others gave up."""
+    return meaning.role is Role.WELL and end_time(meaning) < end_time(first)
+
+
+def _signs_of_absence(meaning: Meaning, waited: Sequence[Meaning], *, only: bool) -> list[Sign]:
+    """The evidence that this rank never reached the point where the others waited; [] if it did.
+
+    `only`: all others timed out, so that it was not waiting for the same,
+    though its wait may look like theirs.
+    """
+    end = meaning.end
+    if meaning in waited:
+        return _behind(end, waited)
+    if raised := raised_itself(end):
+        return [(5, f"{raised}, and had not ended when the others gave up")]
+    usual = _usual([m.end.doing for m in waited])
+    if usual and end.doing == usual and not only:
+        return []
+    late = end_time(meaning) > end_time(waited[-1]) + 2 * WINDOW
+    named = {r for m in waited for line in m.end.lines for r in named_ranks(line)}
+    elsewhere = end.node not in {m.end.node for m in waited}
+    signs = (
+        (end.rank in named, 4, f"those that waited name rank {end.rank}"),
+        (
+            bool(usual and end.doing and end.doing != usual),
+            3,
+            f"it was in {end.doing}, they in {usual}",
+        ),
+        (late or meaning.role is not Role.PEER, 2, _not_waiting(meaning)),
+        (elsewhere, 1, f"no rank on {end.node} timed out"),
+    )
+    return [(weight, sentence) for true, weight, sentence in signs if true]
+
+
+def _not_waiting(meaning: Meaning) -> str:
+    if meaning.role is Role.GOING:
+        return "it still runs, and did not wait for them"
+    return f"it did not time out itself: {meaning.why}"
+
+
+def _behind(end: End, waited: Sequence[Meaning]) -> list[Sign]:
+    """The evidence if a rank waited too, but in an earlier collective
+    operation than the others; else [].
+    """
+    numbers = [_sequence(m.end) for m in waited]
+    mine, known = _sequence(end), [n for n in numbers if n is not None]
+    if mine is None or mine >= max(known):
+        return []
+    return [(4, f"it was at collective operation {mine}, others at {max(known)}")]
+
+
+def _sequence(end: End) -> int | None:
+    """The number of the collective operation in which NCCL's watchdog stopped it."""
+    found = [int(m[1]) for line in end.lines if (m := _SEQUENCE.search(line))]
+    return found[-1] if found else None
+
+
+def _usual(places: Sequence[str]) -> str:
+    counts = Counter(filter(None, places))
+    return counts.most_common(1)[0][0] if counts else ""

@@ -1,0 +1,144 @@
+"""A job that may have failed: all its ends, and what each of them means. No I/O."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from signal import SIGPIPE
+
+from rankdeck.rules.ends import (
+    ASKED,
+    LAUNCHER_ENDINGS,
+    End,
+    LauncherEnding,
+    Meaning,
+    Role,
+    aborted_ranks,
+    meaning_of,
+    telling_words,
+)
+from rankdeck.rules.messages import first_by_launcher, named_peers, named_ranks
+from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict
+
+_TOLD = ASKED | {SIGPIPE}
+WINDOW = 1.0
+"""Two ends within this many seconds may be recorded in the wrong order: on a busy
+node a shim records the end of its rank late.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedJob:
+    """All that is known about a job that may have failed."""
+
+    ends: tuple[End, ...]
+    """Every rank, including ranks that still run."""
+    launchers: tuple[End, ...] = ()
+    """mpirun, torchrun and MPI daemons on all nodes that have failed."""
+    lost: tuple[End, ...] = ()
+    """Nodes that stopped answering; `at` is when they were last heard."""
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Address or host name -> node."""
+    ending: LauncherEnding = LAUNCHER_ENDINGS[""]
+    """How the launcher of this job ends ranks."""
+    scheduler: SchedulerVerdict | None = None
+    """What the scheduler says about its end; None if there is no
+    scheduler, or it has not said it.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The job with the meaning of every end in it."""
+
+    job: FailedJob
+    first: float
+    """When something in the job first failed, epoch seconds; 0.0 if nothing did."""
+    ranks: tuple[Meaning, ...]
+    launchers: tuple[Meaning, ...]
+    lost: tuple[Meaning, ...]
+    named: frozenset[int]
+    """Ranks that a launcher says failed first."""
+
+    def of(self, *roles: Role) -> list[Meaning]:
+        """Ranks in these roles, in the order of their ends."""
+        return sorted((m for m in self.ranks if m.role in roles), key=end_time)
+
+    def ranks_of(self, meaning: Meaning) -> frozenset[int]:
+        """The ranks that its last lines name."""
+        words = telling_words(meaning.end.lines)
+        return frozenset(rank for line in words for rank in named_ranks(line))
+
+    def peers_of(self, meaning: Meaning) -> frozenset[str]:
+        """The nodes that its last lines name as the peer."""
+        words = telling_words(meaning.end.lines)
+        found = (name for line in words for name in named_peers(line))
+        return frozenset(self.job.names[n] for n in found if n in self.job.names)
+
+
+@dataclass(frozen=True, slots=True)
+class CauseChoice:
+    """The chosen cause, with sentences that say why; `tied` are ends
+    that may have been first instead.
+    """
+
+    chosen: Meaning
+    evidence: tuple[str, ...] = ()
+    tied: tuple[Meaning, ...] = ()
+
+
+def view_of(job: FailedJob) -> View:
+    """The job with the meaning of every end in it."""
+    failed = [e.at for e in (*job.ends, *job.launchers) if e.at and e.failed]
+    first = min(failed, default=0.0)
+
+    def read(ends: Sequence[End]) -> tuple[Meaning, ...]:
+        return tuple(meaning_of(end, job.ending, first) for end in ends)
+
+    aborted = {rank for e in (*job.launchers, *job.ends) for rank in aborted_ranks(e.lines)}
+    named = frozenset(rank for e in job.launchers for rank in first_by_launcher(e.lines))
+
+    def heard(m: Meaning) -> Meaning:
+        """The meaning of the end of a rank, with what launchers and others say of it."""
+        if not m.end.failed or m.end.stopped:
+            return m
+        if m.end.rank in aborted:
+            return Meaning(m.end, Role.CAUSE, "it called MPI_Abort")
+        # Who is told to end before any other has failed, or where no
+        # launcher does that, is told from outside.
+        alone = m.end.at == first or job.ending.kill_after == float("inf")
+        if was_told_to_end(m) and (alone or m.end.rank in named):
+            return Meaning(m.end, Role.LIKELY, f"{m.why}, not by Rankdeck")
+        return m
+
+    ranks = tuple(map(heard, read(job.ends)))
+    return View(job, first, ranks, read(job.launchers), read(job.lost), named)
+
+
+def was_told_to_end(meaning: Meaning) -> bool:
+    """Whether a signal ended it that asks a program to end, or SIGPIPE."""
+    return meaning.role is Role.TERMINATED or meaning.end.signal in _TOLD
+
+
+def end_time(meaning: Meaning) -> float:
+    """Epoch seconds of its end; infinite if it has not ended."""
+    return meaning.end.at if meaning.end.at is not None else float("inf")
+
+
+def failure_start(meaning: Meaning) -> float:
+    """When it first showed that it fails, epoch seconds; infinite if it has not ended."""
+    at = meaning.began
+    return at if at is not None else float("inf")
+
+
+def name_of(end: End) -> str:
+    """`rank 3`, `mpirun`, `n2`."""
+    return f"rank {end.rank}" if end.what == "rank" else end.name or end.node
+
+
+def ranks_in_words(count: int) -> str:
+    """`1 rank`, `2 ranks`."""
+    return "1 rank" if count == 1 else f"{count} ranks"
+
+
+def ranks_name(count: int, where: str = "") -> str:
+    """`1 rank on other nodes names`, `2 ranks name`."""
+    return f"{ranks_in_words(count)}{where} {'names' if count == 1 else 'name'}"
