@@ -131,6 +131,31 @@ def test_where_all_ranks_only_lost_each_other_nobody_is_accused() -> None:
     assert (found.sure, len(found.between), found.decides) == (None, 3, NETWORK)
 
 
+def test_where_some_lost_a_peer_and_the_launcher_ended_the_rest_nobody_is_accused() -> None:
+    said = ("DistBackendError: NCCL error: remote process exited or there was a network error",)
+    lost = [rank(n, 10.0 + n / 200, 1, said=said) for n in range(4)]
+    found = weighed(*lost, *(rank(n, 10.4, signal=15) for n in range(4, 8)), ending=OPENMPI)
+
+    assert (found.sure, len(found.between), found.decides) == (None, 3, NETWORK)
+
+
+@pytest.mark.parametrize("ending", [PLAIN, OPENMPI])
+def test_where_several_ranks_were_told_to_end_in_the_same_moment_nobody_is_accused(ending) -> None:
+    ends = [rank(n, 10.0 + n / 500, signal=15) for n in range(8)]
+
+    assert len(between(*ends, ending=ending)) == 3
+    assert len(between(*ends[4:], *(rank(n, 10.4, 14) for n in range(4)), ending=ending)) == 3
+
+
+def test_of_ranks_that_all_gave_up_waiting_the_one_that_is_behind_is_accused() -> None:
+    said = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={}, OpType=ALLREDUCE)"
+    ends = [rank(n, 30.0 + n / 100, signal=6, said=(said.format(90 - (n == 2)),)) for n in range(8)]
+    found = weighed(*ends)
+
+    assert found.sure is not None
+    assert found.between == ()
+
+
 def test_where_all_ranks_look_alike_the_one_that_most_name_is_accused() -> None:
     line = "Detected mismatch between collectives on ranks. Rank {} is running collective: A, but Rank {} is running collective: B"
     ends = [rank(n, 10.0 + n / 10, 1, said=(line.format(n, 4 if n != 4 else 0),)) for n in range(8)]

@@ -232,6 +232,32 @@ def test_a_rank_that_the_watchdog_stopped_at_an_earlier_collective_is_the_cause(
     assert blamed(case(*ends, ending=TORCHRUN)) == 5
 
 
+def test_numbers_of_collective_operations_are_compared_within_one_group() -> None:
+    def said(group: str, number: int) -> tuple[str, ...]:
+        where = f"[PG ID 1 PG GUID {group} Rank 0]"
+        return (
+            f"{where} Watchdog caught collective operation timeout: WorkNCCL(SeqNum={number}, OpType=ALLREDUCE)",
+        )
+
+    def stopped(late: int) -> FailedJob:
+        tp = [rank(n, 30.0, signal=6, said=said("7(tp)", 89 + (n != late))) for n in range(4)]
+        dp = [rank(n, 30.0, signal=6, said=said("9(dp)", 4000)) for n in range(4, 8)]
+        return case(*tp, *dp, ending=TORCHRUN)
+
+    assert find_cause(stopped(late=1)).finder == "absent"
+    assert blamed(stopped(late=1)) == 1
+    assert find_cause(stopped(late=-1)).finder == "lost"
+
+
+def test_a_rank_is_not_believed_that_another_one_called_mpi_abort() -> None:
+    said = ("from an old log: MPI_ABORT was invoked on rank 5 in communicator MPI_COMM_WORLD",)
+    told = [rank(n, 10.3, signal=15) for n in (4, 5, 6, 7)]
+    one = case(rank(2, 10.0, 3), rank(1, 10.05, 14, said=said), *told)
+
+    assert blamed(one) == 2
+    assert find_cause(one).view.aborted == frozenset()
+
+
 def test_a_lost_node_corrects_the_survivor_that_ended_first() -> None:
     ends = [rank(1, 10.2, 14), rank(0, 10.5, signal=15)]
     before = blamed(case(*ends))

@@ -293,6 +293,14 @@ def aborted_ranks(lines: tuple[str, ...]) -> frozenset[int]:
     return frozenset(rank for line in lines if _ABORT.search(line) for rank in named_ranks(line))
 
 
+@lru_cache(maxsize=4096)
+def _own_lines(end: End) -> tuple[str, ...]:
+    """Its last lines without those that say of another rank that it called MPI_Abort."""
+    if end.rank is None or end.rank in aborted_ranks(end.lines):
+        return end.lines
+    return tuple(line for line in end.lines if not (_ABORT.search(line) and named_ranks(line)))
+
+
 def _how(end: End) -> str:
     return how_it_ended(end.code, end.signal)
 
@@ -458,12 +466,12 @@ def raised_itself(end: End) -> str:
     """The exception of its own that its last lines tell, in words, though it
     may not have ended; "" if there is none.
     """
-    found = _decisive(end.lines)
+    found = _decisive(_own_lines(end))
     return found.why if found and found.raised and found.role is Role.CAUSE else ""
 
 
 def _by_last_lines(end: End, _ending: LauncherEnding, _first: float) -> Found:
-    found = _decisive(end.lines)
+    found = _decisive(_own_lines(end))
     if found is None:
         return None
     return found.role, found.why if found.raised else f"{_how(end)}, and {found.why}", found.line

@@ -20,7 +20,6 @@ from rankdeck.rules.ends import (
     CRASHES,
     Meaning,
     Role,
-    aborted_ranks,
     exception_of,
     telling_words,
 )
@@ -44,7 +43,7 @@ HAIR = 0.05
 """Seconds between two records of one node below which their order is not sure."""
 _BY_FINDER: Mapping[str, Sign] = {
     "own": Sign.OWN, "absent": Sign.ABSENT, "left": Sign.LEFT, "launcher": Sign.FAILED,
-    "peers": Sign.PEERS, "told": Sign.TOLD, "scheduler": Sign.SCHEDULER,
+    "peers": Sign.PEERS, "lost": Sign.PEERS, "told": Sign.TOLD, "scheduler": Sign.SCHEDULER,
 }  # fmt: skip
 _BY_ROLE: Mapping[Role, Sign] = {
     Role.CAUSE: Sign.WORDS, Role.LIKELY: Sign.UNEXPLAINED, Role.KILLED: Sign.KILLED,
@@ -69,10 +68,13 @@ def gather_evidence(cause: Cause) -> FailureEvidence:
     pool, more = _pool(cause), set[Sign]()
     chosen, ranks, seen = pool[0], cause.view.ranks, _witnesses(cause.view)
     if len(ranks) > MANY and all(_likeness(m) == _likeness(chosen) for m in ranks):
-        # Of ranks that all only lost each other none is to blame, unless most name it.
-        blamed = not _is_victim(chosen) or Sign.BY_MOST in _of_others(chosen, cause.view, seen)
+        # Of ranks that all only lost each other, or were all told to end, none is to blame, unless
+        # most name it, or it is known by what it did.
+        suffered = _is_victim(chosen) or chosen.end.signal in ASKED
+        named = Sign.BY_MOST in _of_others(chosen, cause.view, seen)
+        blamed = not suffered or named or cause.finder == "absent"
         pool, more = (pool[:1] if blamed else pool), {Sign.EVERYBODY}
-    elif twins := [m for m in pool[1:] if _is_twin(m, chosen)]:
+    elif cause.finder != "lost" and (twins := [m for m in pool[1:] if _is_twin(m, chosen)]):
         pool, more = [m for m in pool if m not in twins], {Sign.TWINS}
     signs = [{*_signs(m, pool, cause), *_of_others(m, cause.view, seen)} for m in pool]
     signs[0] |= more
@@ -134,7 +136,9 @@ def _say_same(one: Meaning, other: Meaning) -> bool:
 
 def _signs(meaning: Meaning, pool: Sequence[Meaning], cause: Cause) -> Iterator[Sign]:
     chosen = cause.choice.chosen
-    if meaning in (chosen, *cause.choice.tied) or _is_as_good(meaning, chosen):
+    # Who never came is known by what it did, not by when it ended.
+    as_good = cause.finder != "absent" and _is_as_good(meaning, chosen)
+    if meaning in (chosen, *cause.choice.tied) or as_good:
         yield _BY_FINDER[cause.finder]
     yield _of_end(meaning, cause.view)
     others = [m for m in pool if m is not meaning]
@@ -160,9 +164,7 @@ def _of_end(meaning: Meaning, view: View) -> Sign:
         return Sign.KERNEL
     if end.signal in CRASHES:
         return Sign.CRASH
-    every = (*view.job.launchers, *view.job.ends)
-    aborted = any(end.rank in aborted_ranks(one.lines) for one in every)
-    return Sign.ABORT if aborted else Sign.WORDS
+    return Sign.ABORT if end.rank in view.aborted else Sign.WORDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,8 @@ class View:
     lost: tuple[Meaning, ...]
     named: frozenset[int]
     """Ranks that a launcher says failed first."""
+    aborted: frozenset[int]
+    """Ranks that called MPI_Abort."""
 
     def of(self, *roles: Role) -> list[Meaning]:
         """Ranks in these roles, in the order of their ends."""
@@ -101,7 +103,7 @@ def view_of(job: FailedJob) -> View:
     def read(ends: Sequence[End]) -> tuple[Meaning, ...]:
         return tuple(meaning_of(end, job.ending, first) for end in ends)
 
-    aborted = {rank for e in (*job.launchers, *job.ends) for rank in aborted_ranks(e.lines)}
+    aborted = _aborted(job)
     named = frozenset(rank for e in job.launchers for rank in first_by_launcher(e.lines))
 
     def heard(m: Meaning) -> Meaning:
@@ -110,15 +112,38 @@ def view_of(job: FailedJob) -> View:
             return m
         if m.end.rank in aborted:
             return Meaning(m.end, Role.CAUSE, "it called MPI_Abort")
-        # Who is told to end before any other has failed, or where no
-        # launcher does that, is told from outside.
-        alone = m.end.at == first or job.ending.kill_after == float("inf")
-        if _is_told(m) and (alone or m.end.rank in named):
+        # Who is told to end before a launcher can have done it, or where
+        # no launcher does that, is told from outside.
+        from_outside = m in outside or job.ending.kill_after == float("inf")
+        if _is_told(m) and (from_outside or m.end.rank in named):
             return Meaning(m.end, Role.LIKELY, f"{m.why}, not by Rankdeck")
         return m
 
-    ranks = tuple(map(heard, read(job.ends)))
-    return View(job, first, ranks, read(job.launchers), read(job.lost), named)
+    own = read(job.ends)
+    outside = _told_from_outside(own, first)
+    ranks = tuple(map(heard, own))
+    return View(job, first, ranks, read(job.launchers), read(job.lost), named, aborted)
+
+
+def _aborted(job: FailedJob) -> frozenset[int]:
+    """The ranks that called MPI_Abort: a launcher may say it of any, a rank only of itself."""
+    by_launchers = {rank for one in job.launchers for rank in aborted_ranks(one.lines)}
+    themselves = {e.rank for e in job.ends if e.rank in aborted_ranks(e.lines)} - {None}
+    return frozenset(by_launchers | themselves)
+
+
+AT_ONCE = 0.05
+"""Seconds within which no launcher has told the other ranks to end."""
+
+
+def _told_from_outside(ranks: Sequence[Meaning], first: float) -> list[Meaning]:
+    """The ranks that were told to end before anything else failed, with those that were told in
+    the same moment.
+    """
+    told = [m for m in ranks if _is_told(m) and m.end.at is not None]
+    if not any(m.end.at == first for m in told):
+        return []
+    return [m for m in told if end_time(m) <= first + AT_ONCE]
 
 
 def end_time(meaning: Meaning) -> float:
@@ -147,7 +172,9 @@ def ranks_name(count: int, where: str = "") -> str:
     return f"{ranks_in_words(count)}{where} {'names' if count == 1 else 'name'}"
 
 
-_SEQUENCE = re.compile(r"SeqNum=(\d{1,12})")
+_SEQUENCE = re.compile(r"(?:\bPG GUID (\S{1,80}).{0,200})?\bSeqNum=(\d{1,12})")
+"""(group, number) of a collective operation in a line of NCCL's watchdog; older ones name no group.
+"""
 Sign = tuple[int, str]
 """(weight, sentence) of one piece of evidence."""
 
@@ -212,18 +239,22 @@ def _not_waiting(meaning: Meaning) -> str:
 
 def _behind(end: End, waited: Sequence[Meaning]) -> list[Sign]:
     """The evidence if a rank waited too, but in an earlier collective
-    operation than the others; else [].
+    operation of the same group than the others; else [].
     """
-    numbers = [_sequence(m.end) for m in waited]
-    mine, known = _sequence(end), [n for n in numbers if n is not None]
-    if mine is None or mine >= max(known):
+    mine = _sequence(end)
+    if mine is None:
         return []
-    return [(4, f"it was at collective operation {mine}, others at {max(known)}")]
+    group, number = mine
+    known = [one for m in waited if (one := _sequence(m.end))]
+    furthest = max(at for of, at in known if of == group)
+    if number >= furthest:
+        return []
+    return [(4, f"it was at collective operation {number}, others at {furthest}")]
 
 
-def _sequence(end: End) -> int | None:
-    """The number of the collective operation in which NCCL's watchdog stopped it."""
-    found = [int(m[1]) for line in end.lines if (m := _SEQUENCE.search(line))]
+def _sequence(end: End) -> tuple[str, int] | None:
+    """(group, number) of the collective operation in which NCCL's watchdog stopped it."""
+    found = [(m[1] or "", int(m[2])) for line in end.lines if (m := _SEQUENCE.search(line))]
     return found[-1] if found else None
 
 
@@ -445,9 +476,7 @@ def _launcher(view: View) -> CauseChoice | None:
 
 
 def _lost_peers(view: View) -> CauseChoice | None:
-    """If no end was its own fault: the rank or node that most others
-    name, else the first that gave up.
-    """
+    """If no end was its own fault: the rank or node that most others name."""
     pulled = view.of(Role.PEER, Role.TIMEOUT)
     if not pulled:
         return None
@@ -465,8 +494,14 @@ def _lost_peers(view: View) -> CauseChoice | None:
     nodes = Counter(n for m in pulled for n in view.peers_of(m) if n != m.end.node)
     if nodes and (best := nodes.most_common(1)[0])[1] > len(pulled) // 2:
         return _named_node(pulled, *best)
-    if told := _told_first(view, pulled):
-        return told
+    return _told_first(view, pulled)
+
+
+def _only_lost(view: View) -> CauseChoice | None:
+    """The first that lost another one, where nobody stands out."""
+    pulled = view.of(Role.PEER, Role.TIMEOUT)
+    if not pulled:
+        return None
     evidence = (pulled[0].why, "no rank failed by itself: look at the network")
     return CauseChoice(pulled[0], evidence)
 
@@ -530,7 +565,7 @@ def _terminated(view: View) -> CauseChoice | None:
 
 FINDERS: Mapping[str, Callable[[View], CauseChoice | None]] = {
     "scheduler": _ended_by_scheduler, "own": _own_cause, "absent": never_came, "left": _left_early,
-    "launcher": _launcher, "peers": _lost_peers, "told": _terminated,
+    "launcher": _launcher, "peers": _lost_peers, "lost": _only_lost, "told": _terminated,
 }  # fmt: skip
 """Tried in this order; the first that finds a cause decides."""
 
