@@ -12,10 +12,11 @@ from rankdeck.model.job import Explained, Stall
 from rankdeck.rules.certainty import BAR, HIGHEST, Sign, rivals_of, share_blame, tell_share
 from rankdeck.rules.certainty_table import WEIGHTS
 from rankdeck.rules.deadlock import OF_DEADLOCK
+from rankdeck.rules.ends import LAUNCHER_ENDINGS
 from rankdeck.rules.failure_evidence import CLOCKS, KERNEL, NETWORK, WORDS, weigh_failure
 from rankdeck.rules.root_cause import find_cause
 from rankdeck.rules.stall_evidence import weigh_stalls
-from tests.unit.test_root_cause import LOST_PEER, OPENMPI, PLAIN, case, rank
+from tests.unit.test_root_cause import LOST_PEER, OPENMPI, PLAIN, case, launcher, rank
 
 ABSENT = Path("absent")
 FEW = 500
@@ -145,6 +146,17 @@ def test_where_several_ranks_were_told_to_end_in_the_same_moment_nobody_is_accus
 
     assert len(between(*ends, ending=ending)) == 3
     assert len(between(*ends[4:], *(rank(n, 10.4, 14) for n in range(4)), ending=ending)) == 3
+
+
+def test_where_all_ranks_were_killed_one_is_accused_only_if_a_launcher_tells_more() -> None:
+    ends = [rank(n, 10.0 + n / 100, signal=9) for n in range(8)]
+
+    def told(line: str) -> int:
+        said = launcher("n1", 11.0, (line,), name="srun", code=1)
+        return len(between(*ends, ending=LAUNCHER_ENDINGS["slurm"], launchers=(said,)))
+
+    assert told("srun: error: n1: task 3: Killed") == 3
+    assert told("srun: error: n1: task 3: Segmentation fault (core dumped)") == 0
 
 
 def test_of_ranks_that_all_gave_up_waiting_the_one_that_is_behind_is_accused() -> None:

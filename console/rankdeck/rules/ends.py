@@ -179,6 +179,8 @@ _OWN_ERRORS = frozenset(
 _ABORT = re.compile(r"MPI_Abort|MPI_ABORT was invoked")
 LONGEST_QUOTE = 160
 """Most characters of a line in a sentence."""
+_LONG_BEFORE = 2.0
+"""Seconds; what a rank wrote so long before the first failure does not follow from it."""
 _LAST = 12
 """Last lines that are searched for a cause if they contain no exception."""
 _BY_KIND = {
@@ -468,6 +470,20 @@ def raised_itself(end: End) -> str:
     """
     found = _decisive(_own_lines(end))
     return found.why if found and found.raised and found.role is Role.CAUSE else ""
+
+
+def raised_and_waited(end: End, first: float) -> Meaning | None:
+    """What it means if an exception of its own is the last that it wrote, long before it was
+    ended from outside and before anything else failed at `first`; else None.
+    """
+    found = _decisive(_own_lines(end))
+    if not (found and found.raised and found.role is Role.CAUSE and end.lines[-1:] and end.ago):
+        return None
+    wrote = _written(end, found.line)
+    last = found.line in end.lines[-1]
+    if not last or wrote is None or wrote > first - _LONG_BEFORE:
+        return None
+    return Meaning(end, Role.CAUSE, f"{found.why}, and waited until it was ended", wrote)
 
 
 def _by_last_lines(end: End, _ending: LauncherEnding, _first: float) -> Found:

@@ -68,10 +68,11 @@ def gather_evidence(cause: Cause) -> FailureEvidence:
     pool, more = _pool(cause), set[Sign]()
     chosen, ranks, seen = pool[0], cause.view.ranks, _witnesses(cause.view)
     if len(ranks) > MANY and all(_likeness(m) == _likeness(chosen) for m in ranks):
-        # Of ranks that all only lost each other, or were all told to end, none is to blame, unless
-        # most name it, or it is known by what it did.
-        suffered = _is_victim(chosen) or chosen.end.signal in ASKED
+        # Of ranks that all only lost each other, or were all killed or told to end, none is to
+        # blame, unless most or a launcher name it, or it is known by what it did.
+        suffered = _is_victim(chosen) or chosen.role is Role.KILLED or chosen.end.signal in ASKED
         named = Sign.BY_MOST in _of_others(chosen, cause.view, seen)
+        named = named or chosen.end.rank in cause.view.faulty
         blamed = not suffered or named or cause.finder == "absent"
         pool, more = (pool[:1] if blamed else pool), {Sign.EVERYBODY}
     elif cause.finder != "lost" and (twins := [m for m in pool[1:] if _is_twin(m, chosen)]):

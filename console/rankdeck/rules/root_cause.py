@@ -20,10 +20,17 @@ from rankdeck.rules.ends import (
     aborted_ranks,
     exception_of,
     meaning_of,
+    raised_and_waited,
     raised_itself,
     telling_words,
 )
-from rankdeck.rules.messages import first_by_launcher, kinds_of, named_peers, named_ranks
+from rankdeck.rules.messages import (
+    first_by_launcher,
+    kinds_of,
+    named_peers,
+    named_ranks,
+    numbered_operation,
+)
 from rankdeck_agent.rules.scheduler_verdict import OUTSIDE, SchedulerVerdict
 
 _TOLD = ASKED | {SIGPIPE}
@@ -65,6 +72,8 @@ class View:
     lost: tuple[Meaning, ...]
     named: frozenset[int]
     """Ranks that a launcher says failed first."""
+    faulty: frozenset[int]
+    """Those of them of which it says more than that they were killed."""
     aborted: frozenset[int]
     """Ranks that called MPI_Abort."""
 
@@ -104,7 +113,7 @@ def view_of(job: FailedJob) -> View:
         return tuple(meaning_of(end, job.ending, first) for end in ends)
 
     aborted = _aborted(job)
-    named = frozenset(rank for e in job.launchers for rank in first_by_launcher(e.lines))
+    named = _named_by_launchers(job, killed=True)
 
     def heard(m: Meaning) -> Meaning:
         """The meaning of the end of a rank, with what launchers and others say of it."""
@@ -122,7 +131,29 @@ def view_of(job: FailedJob) -> View:
     own = read(job.ends)
     outside = _told_from_outside(own, first)
     ranks = tuple(map(heard, own))
-    return View(job, first, ranks, read(job.launchers), read(job.lost), named, aborted)
+    if not job.lost and all(m.role > Role.LIKELY for m in ranks):
+        ranks = tuple(_who_raised_before(m, first) for m in ranks)
+    return View(
+        job,
+        first,
+        ranks,
+        read(job.launchers),
+        read(job.lost),
+        named,
+        _named_by_launchers(job, killed=False),
+        aborted,
+    )
+
+
+def _who_raised_before(meaning: Meaning, first: float) -> Meaning:
+    """Where no rank ended by itself: one that raised an exception and waited until it was ended."""
+    ended = meaning.role in (Role.TERMINATED, Role.KILLED) and not meaning.end.stopped
+    return (raised_and_waited(meaning.end, first) if ended else None) or meaning
+
+
+def _named_by_launchers(job: FailedJob, *, killed: bool) -> frozenset[int]:
+    ranks = (first_by_launcher(one.lines, killed=killed) for one in job.launchers)
+    return frozenset(rank for some in ranks for rank in some)
 
 
 def _aborted(job: FailedJob) -> frozenset[int]:
@@ -172,9 +203,6 @@ def ranks_name(count: int, where: str = "") -> str:
     return f"{ranks_in_words(count)}{where} {'names' if count == 1 else 'name'}"
 
 
-_SEQUENCE = re.compile(r"(?:\bPG GUID (\S{1,80}).{0,200})?\bSeqNum=(\d{1,12})")
-"""(group, number) of a collective operation in a line of NCCL's watchdog; older ones name no group.
-"""
 Sign = tuple[int, str]
 """(weight, sentence) of one piece of evidence."""
 
@@ -254,7 +282,7 @@ def _behind(end: End, waited: Sequence[Meaning]) -> list[Sign]:
 
 def _sequence(end: End) -> tuple[str, int] | None:
     """(group, number) of the collective operation in which NCCL's watchdog stopped it."""
-    found = [(m[1] or "", int(m[2])) for line in end.lines if (m := _SEQUENCE.search(line))]
+    found = [one for line in end.lines if (one := numbered_operation(line))]
     return found[-1] if found else None
 
 
@@ -358,7 +386,7 @@ def _places(view: View, near: Sequence[Meaning], first: Meaning) -> list[Place]:
     untold = min((m for m in likely if not _is_told(m)), key=failure_start, default=None)
 
     def place(meaning: Meaning) -> Place:
-        named = meaning.end.rank in view.named and not any(_proven(m, meaning) for m in near)
+        named = meaning.end.rank in view.named and not any(_outweighs(m, meaning) for m in near)
         late = _in_kill_sequence(view, meaning, clear)
         # Nobody tells a rank to end for nothing: it is a victim unless
         # it surely ended before all others.
@@ -376,13 +404,17 @@ def _places(view: View, near: Sequence[Meaning], first: Meaning) -> list[Place]:
     return [place(meaning) for meaning in near]
 
 
-def _proven(one: Meaning, other: Meaning) -> bool:
-    """Whether one is a fault of its own on another node, and the
-    clocks prove that it came first.
+def _outweighs(one: Meaning, named: Meaning) -> bool:
+    """Whether one is more likely the cause than another that the launcher names.
+
+    It is a fault of its own on another node, and the clocks prove that it came first; or the other
+    was only killed, as the launcher itself kills, and one ended by its own fault or not later.
     """
-    return (
-        one.role is Role.CAUSE and one.end.node != other.end.node and is_surely_earlier(one, other)
-    )
+    if named.role is Role.KILLED:
+        earlier = failure_start(one) <= failure_start(named)
+        return one.role is Role.CAUSE or (one.role is Role.LIKELY and earlier)
+    elsewhere = one.end.node != named.end.node
+    return one.role is Role.CAUSE and elsewhere and is_surely_earlier(one, named)
 
 
 def is_surely_earlier(one: Meaning, other: Meaning) -> bool:
@@ -461,7 +493,7 @@ def _left_early(view: View) -> CauseChoice | None:
     chosen = left[0]
     why = f"it ended with exit 0 while {ranks_in_words(len(unhappy))} still needed it"
     tied = tuple(m for m in left[1:] if end_time(m) - end_time(chosen) < WINDOW)
-    return CauseChoice(chosen, (why, *_named(view, chosen), *_earliest(pulled)), tied)
+    return CauseChoice(chosen, (why, *_blamed_by_others(view, chosen), *_earliest(pulled)), tied)
 
 
 def _launcher(view: View) -> CauseChoice | None:
@@ -582,7 +614,7 @@ def _beside(view: View, chosen: Meaning) -> tuple[str, ...]:
     if chosen.end.what == "node":
         # Only the time when the node was last heard is known, not when it went away.
         before = view.of(Role.PEER, Role.TIMEOUT)[:1]
-    return (*reasons, *_named(view, chosen), *_earliest(before, chosen))
+    return (*reasons, *_blamed_by_others(view, chosen), *_earliest(before, chosen))
 
 
 def _earliest(others: Sequence[Meaning], chosen: Meaning | None = None) -> list[str]:
@@ -601,7 +633,7 @@ def _between(one: Meaning, chosen: Meaning) -> str:
     return f"{text} {'earlier' if apart < 0 else 'later'}"
 
 
-def _named(view: View, chosen: Meaning) -> list[str]:
+def _blamed_by_others(view: View, chosen: Meaning) -> list[str]:
     """Sentences about who else blames it: ranks that lost this peer, and the launcher."""
     node = chosen.end.node
     peers = [m for m in view.of(Role.PEER) if m is not chosen]

@@ -2,7 +2,6 @@
 rules/root_cause.py and completes the answer.
 """
 
-import re
 from collections import Counter
 from dataclasses import replace
 
@@ -19,6 +18,7 @@ from rankdeck.rules.messages import (
     explain_end,
     kinds_of,
     lone_line,
+    tells_used_up_memory,
 )
 from rankdeck.rules.root_cause import Cause, FailedJob, find_cause
 from rankdeck.state.own_messages import NAME as OWN_MESSAGES
@@ -38,8 +38,6 @@ from rankdeck.state.scheduler_events import (
 )
 from rankdeck_agent.wire import LAUNCHER
 
-_OF_MEMORY = re.compile(r"(?i)out of memory|oom.kill|Killed process")
-"""Matches a line of the kernel log about a process that it ended because memory was used up."""
 UNSEEN_SLACK = 3.0
 """Seconds within which a supervisor notices that a rank is gone if its shim was killed too."""
 _LOST = Explained(
@@ -324,7 +322,7 @@ def _explained(record: JobRecord, verdict: Cause) -> tuple[Explained, ...]:
         return explain_end(end.lines) or (usual,)
     if verdict.role is Role.WELL:
         return (_LEFT,)
-    killed = tuple(line for line in end.kernel if _OF_MEMORY.search(line))
+    killed = tuple(line for line in end.kernel if tells_used_up_memory(line))
     if killed:
         return (replace(_OUT_OF_MEMORY, line=killed[0]),)
     of_launcher = launcher_lines(record) if end.rank is not None else []
