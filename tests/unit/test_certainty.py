@@ -16,7 +16,7 @@ from rankdeck.rules.ends import LAUNCHER_ENDINGS
 from rankdeck.rules.failure_evidence import CLOCKS, KERNEL, NETWORK, WORDS, weigh_failure
 from rankdeck.rules.root_cause import find_cause
 from rankdeck.rules.stall_evidence import weigh_stalls
-from tests.unit.test_root_cause import LOST_PEER, OPENMPI, PLAIN, case, launcher, rank
+from tests.unit.test_root_cause import LOST_PEER, MPICH, OPENMPI, PLAIN, case, launcher, rank
 
 ABSENT = Path("absent")
 FEW = 500
@@ -145,6 +145,8 @@ def test_where_several_ranks_were_told_to_end_in_the_same_moment_nobody_is_accus
     ends = [rank(n, 10.0 + n / 500, signal=15) for n in range(8)]
 
     assert len(between(*ends, ending=ending)) == 3
+    same = [rank(n, 10.0 + n / 500, signal=2, said=("KeyboardInterrupt",)) for n in range(4)]
+    assert len(between(*same, ending=ending, world=4)) == 3
     assert len(between(*ends[4:], *(rank(n, 10.4, 14) for n in range(4)), ending=ending)) == 3
 
 
@@ -157,6 +159,24 @@ def test_where_all_ranks_were_killed_one_is_accused_only_if_a_launcher_tells_mor
 
     assert told("srun: error: n1: task 3: Killed") == 3
     assert told("srun: error: n1: task 3: Segmentation fault (core dumped)") == 0
+
+
+def test_of_ranks_that_were_all_killed_the_one_that_was_surely_first_is_told() -> None:
+    def ended(late: float) -> int:
+        others = [rank(n, 10.0 + late + n / 500, signal=9) for n in (0, 1, 2, 4, 5, 6, 7)]
+        return len(between(rank(3, 10.0, signal=9), *others, ending=MPICH))
+
+    assert ended(late=0.3) == 0
+    assert ended(late=0.01) > 1
+
+
+def test_a_killed_rank_that_mpiexec_names_is_not_outweighed_by_an_unexplained_end() -> None:
+    said = ("=   RANK 3 PID 11 RUNNING AT n1", "=   KILLED BY SIGNAL: 9 (Killed)")
+    killed = [rank(n, 10.1, signal=9) for n in (0, 1, 2, 4, 6, 7)]
+    mpiexec = launcher("n1", 10.5, said, name="mpiexec", code=9)
+    ends = (rank(5, 10.02, 1), rank(3, 10.05, signal=9), *killed)
+
+    assert between(*ends, ending=MPICH, launchers=(mpiexec,)) == {3, 5}
 
 
 def test_of_ranks_that_all_gave_up_waiting_the_one_that_is_behind_is_accused() -> None:

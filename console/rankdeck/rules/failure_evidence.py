@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from signal import SIGKILL
 
 from rankdeck.model.job import Suspect
 from rankdeck.rules.certainty import (
@@ -39,6 +40,7 @@ MANY = 2
 _COMPARED = 3
 """Last lines of two ranks that are compared."""
 _NUMBERS = re.compile(r"[0-9]+")
+_FROM_OUTSIDE = ASKED | {SIGKILL}
 HAIR = 0.05
 """Seconds between two records of one node below which their order is not sure."""
 _BY_FINDER: Mapping[str, Sign] = {
@@ -70,7 +72,10 @@ def gather_evidence(cause: Cause) -> FailureEvidence:
     if len(ranks) > MANY and all(_likeness(m) == _likeness(chosen) for m in ranks):
         # Of ranks that all only lost each other, or were all killed or told to end, none is to
         # blame, unless most or a launcher name it, or it is known by what it did.
-        suffered = _is_victim(chosen) or chosen.role is Role.KILLED or chosen.end.signal in ASKED
+        killed = chosen.role is Role.KILLED and not all(
+            _is_proven(chosen, m) for m in ranks if m is not chosen
+        )
+        suffered = _is_victim(chosen) or killed or chosen.end.signal in ASKED
         named = Sign.BY_MOST in _of_others(chosen, cause.view, seen)
         named = named or chosen.end.rank in cause.view.faulty
         blamed = not suffered or named or cause.finder == "absent"
@@ -128,7 +133,11 @@ def _is_as_good(one: Meaning, chosen: Meaning) -> bool:
 
 
 def _say_same(one: Meaning, other: Meaning) -> bool:
-    """Whether both ended by the same words, numbers apart: then neither made the other fail."""
+    """Whether both ended by the same words, numbers apart: then neither made the other fail. The
+    last words of a rank that was ended from outside do not tell why.
+    """
+    if one.end.signal in _FROM_OUTSIDE:
+        return False
     mine, others = (
         [_NUMBERS.sub("", line) for line in end.end.lines[-_COMPARED:]] for end in (one, other)
     )

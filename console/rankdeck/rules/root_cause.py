@@ -386,7 +386,9 @@ def _places(view: View, near: Sequence[Meaning], first: Meaning) -> list[Place]:
     untold = min((m for m in likely if not _is_told(m)), key=failure_start, default=None)
 
     def place(meaning: Meaning) -> Place:
-        named = meaning.end.rank in view.named and not any(_outweighs(m, meaning) for m in near)
+        named = meaning.end.rank in view.named and not any(
+            _outweighs(view, m, meaning) for m in near
+        )
         late = _in_kill_sequence(view, meaning, clear)
         # Nobody tells a rank to end for nothing: it is a victim unless
         # it surely ended before all others.
@@ -404,15 +406,18 @@ def _places(view: View, near: Sequence[Meaning], first: Meaning) -> list[Place]:
     return [place(meaning) for meaning in near]
 
 
-def _outweighs(one: Meaning, named: Meaning) -> bool:
+def _outweighs(view: View, one: Meaning, named: Meaning) -> bool:
     """Whether one is more likely the cause than another that the launcher names.
 
     It is a fault of its own on another node, and the clocks prove that it came first; or the other
-    was only killed, as the launcher itself kills, and one ended by its own fault or not later.
+    was only killed, as the launcher kills too, and one is a fault of its own. srun names ranks in
+    the order in which it heard of their ends: there one that ended by itself, earlier, will do.
     """
-    if named.role is Role.KILLED:
+    if named.role is Role.KILLED and view.job.ending.repeats:
         earlier = failure_start(one) <= failure_start(named)
         return one.role is Role.CAUSE or (one.role is Role.LIKELY and earlier)
+    if named.role is Role.KILLED:
+        return one.role is Role.CAUSE and not is_surely_earlier(named, one)
     elsewhere = one.end.node != named.end.node
     return one.role is Role.CAUSE and elsewhere and is_surely_earlier(one, named)
 
