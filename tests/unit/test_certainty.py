@@ -150,6 +150,15 @@ def test_where_several_ranks_were_told_to_end_in_the_same_moment_nobody_is_accus
     assert len(between(*ends[4:], *(rank(n, 10.4, 14) for n in range(4)), ending=ending)) == 3
 
 
+def test_ranks_that_tell_the_same_fault_are_accused_together_though_they_were_told_to_end() -> None:
+    said = ("OFI fi_getinfo() failed (ofi_init.c:2757:open_fabric:No data available)",)
+    ends = [rank(n, 10.0 + n / 500, signal=15, said=said) for n in (4, 5)]
+    found = weighed(*ends, *(rank(n, 10.4, signal=15) for n in range(4)), ending=OPENMPI)
+
+    assert found.between == ()
+    assert found.tied == (5,)
+
+
 def test_where_all_ranks_were_killed_one_is_accused_only_if_a_launcher_tells_more() -> None:
     ends = [rank(n, 10.0 + n / 100, signal=9) for n in range(8)]
 

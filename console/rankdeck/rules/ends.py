@@ -472,6 +472,12 @@ def raised_itself(end: End) -> str:
     return found.why if found and found.raised and found.role is Role.CAUSE else ""
 
 
+def tells_own_fault(end: End) -> bool:
+    """Whether its last words tell a fault of its own, however it ended."""
+    found = _decisive(_own_lines(end))
+    return found is not None and found.role is Role.CAUSE
+
+
 def raised_and_waited(end: End, first: float) -> Meaning | None:
     """What it means if an exception of its own is the last that it wrote, long before it was
     ended from outside and before anything else failed at `first`; else None.

@@ -23,6 +23,7 @@ from rankdeck.rules.ends import (
     Role,
     exception_of,
     telling_words,
+    tells_own_fault,
 )
 from rankdeck.rules.root_cause import (
     Cause,
@@ -133,10 +134,10 @@ def _is_as_good(one: Meaning, chosen: Meaning) -> bool:
 
 
 def _say_same(one: Meaning, other: Meaning) -> bool:
-    """Whether both ended by the same words, numbers apart: then neither made the other fail. The
-    last words of a rank that was ended from outside do not tell why.
+    """Whether both ended by the same words, numbers apart: then neither made the other fail. Of
+    ranks that were ended from outside they must tell a fault.
     """
-    if one.end.signal in _FROM_OUTSIDE:
+    if one.end.signal in _FROM_OUTSIDE and not tells_own_fault(one.end):
         return False
     mine, others = (
         [_NUMBERS.sub("", line) for line in end.end.lines[-_COMPARED:]] for end in (one, other)
