@@ -329,11 +329,29 @@ def _launcher_words(w: _World) -> list[End]:
         line = f"   Process name: [prterun-n1-7@1,{first.rank}]"
         return [End(what="launcher", name="mpirun", node="n1", code=1, at=end, lines=(line,))]
     if w.launcher == "slurm":
-        line = f"srun: error: {w.node_of(first.rank)}: task {first.rank}: Exited with exit code 1"
-        said = (line,) if w.rng.random() < 0.7 else ()
+        lines = tuple(
+            f"srun: error: {w.node_of(one.rank)}: task {one.rank}: {_as_srun(one)}"
+            for one in failed
+        )
+        said = lines if w.rng.random() < 0.7 else ()
         # Slurm tells how the job as a whole ended, at a whole second.
         return [End(what="launcher", name="sbatch", node="n1", code=1, at=floor(end), lines=said)]
     return _torchruns(w, failed, end) if w.launcher == "torchrun" else []
+
+
+def _as_srun(one: _Event) -> str:
+    """How srun says that a rank ended."""
+    return (
+        f"Exited with exit code {one.code}"
+        if one.code
+        else _SIGNALS[signal.Signals(one.signal or 0)]
+    )
+
+
+_SIGNALS = {
+    signal.SIGKILL: "Killed", signal.SIGTERM: "Terminated", signal.SIGFPE: "Floating point exception",
+    signal.SIGSEGV: "Segmentation fault (core dumped)", signal.SIGBUS: "Bus error",
+}  # fmt: skip
 
 
 def _torchruns(w: _World, failed: Sequence[_Event], end: float) -> list[End]:

@@ -1,5 +1,6 @@
 """Looking at real processes, on this machine: stacks by py-spy, NCCL's RAS by its protocol."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -99,6 +100,74 @@ def test_nccl_ras_is_asked_where_it_listens(monkeypatch) -> None:
         server.shutdown()
 
     assert said["lines"][-1] == "Missing: rank 2 [2J"
+
+
+class Hostile(socketserver.BaseRequestHandler):
+    """Answers with what `kind` says, whatever it was asked."""
+
+    kind = ""
+
+    def handle(self) -> None:
+        if self.kind == "endless":
+            with contextlib.suppress(OSError):
+                while True:
+                    self.request.sendall(b'{"communicators": [' + b"[" * (1 << 20))
+        elif self.kind == "silent":
+            self.request.recv(1 << 20)
+            self.request.recv(1)
+        else:
+            self.request.sendall(self.kind.encode())
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "silent",
+        "endless",
+        'OK\n{"communicators": [{"size": 4',
+        "[" * 100_000,
+        '{"a": ' * 100_000,
+        "{}{}",
+        "",
+    ],
+    ids=["silent", "endless", "half", "no object", "deep", "two", "nothing"],
+)
+def test_what_no_ras_says_is_no_report(kind: str, monkeypatch) -> None:
+    monkeypatch.setattr(nccl_ras, "_LIMIT", 0.5)
+    monkeypatch.setattr(Hostile, "kind", kind)
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Hostile) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr(nccl_ras, "_ADDRESS", server.server_address)
+        said = nccl_ras.ask_nccl_counts([])
+        server.shutdown()
+
+    assert "json" not in said
+    assert sum(map(len, said.get("lines", ()))) <= 400 * 200
+
+
+LIAR = """
+import socket
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+link = server.accept()[0]
+link.recv(4096)
+link.sendall(b'{"communicators": []}')
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
+def test_another_user_who_listens_there_is_not_asked(monkeypatch) -> None:
+    liar = subprocess.Popen(
+        ["/usr/bin/python3", "-c", LIAR], user=65534, cwd="/", stdout=subprocess.PIPE, text=True
+    )
+    try:
+        port = int(liar.stdout.readline())
+        monkeypatch.setattr(nccl_ras, "_ADDRESS", ("127.0.0.1", port))
+        assert nccl_ras.ask_nccl_counts([os.getpid()]) == {}
+        assert nccl_ras.ask_nccl_counts([liar.pid]) == {"json": {"communicators": []}}
+    finally:
+        liar.kill()
+        liar.communicate()
 
 
 def test_where_there_is_no_ras_it_is_said(monkeypatch) -> None:

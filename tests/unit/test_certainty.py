@@ -12,10 +12,11 @@ from rankdeck.model.job import Explained, Stall
 from rankdeck.rules.certainty import BAR, HIGHEST, Sign, rivals_of, share_blame, tell_share
 from rankdeck.rules.certainty_table import WEIGHTS
 from rankdeck.rules.deadlock import OF_DEADLOCK
+from rankdeck.rules.ends import LAUNCHER_ENDINGS
 from rankdeck.rules.failure_evidence import CLOCKS, KERNEL, NETWORK, WORDS, weigh_failure
 from rankdeck.rules.root_cause import find_cause
 from rankdeck.rules.stall_evidence import weigh_stalls
-from tests.unit.test_root_cause import LOST_PEER, OPENMPI, PLAIN, case, rank
+from tests.unit.test_root_cause import LOST_PEER, MPICH, OPENMPI, PLAIN, case, launcher, rank
 
 ABSENT = Path("absent")
 FEW = 500
@@ -129,6 +130,71 @@ def test_where_all_ranks_only_lost_each_other_nobody_is_accused() -> None:
     found = weighed(*ends)
 
     assert (found.sure, len(found.between), found.decides) == (None, 3, NETWORK)
+
+
+def test_where_some_lost_a_peer_and_the_launcher_ended_the_rest_nobody_is_accused() -> None:
+    said = ("DistBackendError: NCCL error: remote process exited or there was a network error",)
+    lost = [rank(n, 10.0 + n / 200, 1, said=said) for n in range(4)]
+    found = weighed(*lost, *(rank(n, 10.4, signal=15) for n in range(4, 8)), ending=OPENMPI)
+
+    assert (found.sure, len(found.between), found.decides) == (None, 3, NETWORK)
+
+
+@pytest.mark.parametrize("ending", [PLAIN, OPENMPI])
+def test_where_several_ranks_were_told_to_end_in_the_same_moment_nobody_is_accused(ending) -> None:
+    ends = [rank(n, 10.0 + n / 500, signal=15) for n in range(8)]
+
+    assert len(between(*ends, ending=ending)) == 3
+    same = [rank(n, 10.0 + n / 500, signal=2, said=("KeyboardInterrupt",)) for n in range(4)]
+    assert len(between(*same, ending=ending, world=4)) == 3
+    assert len(between(*ends[4:], *(rank(n, 10.4, 14) for n in range(4)), ending=ending)) == 3
+
+
+def test_ranks_that_tell_the_same_fault_are_accused_together_though_they_were_told_to_end() -> None:
+    said = ("OFI fi_getinfo() failed (ofi_init.c:2757:open_fabric:No data available)",)
+    ends = [rank(n, 10.0 + n / 500, signal=15, said=said) for n in (4, 5)]
+    found = weighed(*ends, *(rank(n, 10.4, signal=15) for n in range(4)), ending=OPENMPI)
+
+    assert found.between == ()
+    assert found.tied == (5,)
+
+
+def test_where_all_ranks_were_killed_one_is_accused_only_if_a_launcher_tells_more() -> None:
+    ends = [rank(n, 10.0 + n / 100, signal=9) for n in range(8)]
+
+    def told(line: str) -> int:
+        said = launcher("n1", 11.0, (line,), name="srun", code=1)
+        return len(between(*ends, ending=LAUNCHER_ENDINGS["slurm"], launchers=(said,)))
+
+    assert told("srun: error: n1: task 3: Killed") == 3
+    assert told("srun: error: n1: task 3: Segmentation fault (core dumped)") == 0
+
+
+def test_of_ranks_that_were_all_killed_the_one_that_was_surely_first_is_told() -> None:
+    def ended(late: float) -> int:
+        others = [rank(n, 10.0 + late + n / 500, signal=9) for n in (0, 1, 2, 4, 5, 6, 7)]
+        return len(between(rank(3, 10.0, signal=9), *others, ending=MPICH))
+
+    assert ended(late=0.3) == 0
+    assert ended(late=0.01) > 1
+
+
+def test_a_killed_rank_that_mpiexec_names_is_not_outweighed_by_an_unexplained_end() -> None:
+    said = ("=   RANK 3 PID 11 RUNNING AT n1", "=   KILLED BY SIGNAL: 9 (Killed)")
+    killed = [rank(n, 10.1, signal=9) for n in (0, 1, 2, 4, 6, 7)]
+    mpiexec = launcher("n1", 10.5, said, name="mpiexec", code=9)
+    ends = (rank(5, 10.02, 1), rank(3, 10.05, signal=9), *killed)
+
+    assert between(*ends, ending=MPICH, launchers=(mpiexec,)) == {3, 5}
+
+
+def test_of_ranks_that_all_gave_up_waiting_the_one_that_is_behind_is_accused() -> None:
+    said = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={}, OpType=ALLREDUCE)"
+    ends = [rank(n, 30.0 + n / 100, signal=6, said=(said.format(90 - (n == 2)),)) for n in range(8)]
+    found = weighed(*ends)
+
+    assert found.sure is not None
+    assert found.between == ()
 
 
 def test_where_all_ranks_look_alike_the_one_that_most_name_is_accused() -> None:

@@ -10,6 +10,7 @@ from rankdeck.rules.mpi_waits import (
     find_mpi_absence,
     read_standing_rank,
 )
+from tests.support.cases import each
 
 NODES = {0: "n1", 1: "n1", 2: "n2", 3: "n2"}
 INSIDE = {"call": "futex", "state": "S"}
@@ -114,14 +115,25 @@ def test_ranks_that_receive_from_each_other_are_a_deadlock() -> None:
 
 
 def test_collectives_that_do_not_match_name_the_few() -> None:
-    found = judged(in_mpi(0), in_mpi(1, "mpi_bcast_", "share"), in_mpi(2), in_mpi(3))
+    found = judged(in_mpi(0), in_mpi(1, "mpi_allgather_", "share"), in_mpi(2), in_mpi(3))
 
     assert found is not None
     assert found.ranks == (1,)
     assert found.text == (
         "a deadlock, all 4 ranks wait for each other: ranks 0,2-3 are in MPI_Allreduce ← add;"
-        " rank 1 is in MPI_Bcast ← share: these do not match"
+        " rank 1 is in MPI_Allgather ← share: these do not match"
     )
+
+
+@each(["MPI_Bcast", "MPI_Reduce", "MPI_Gatherv", "MPI_Recv", "MPI_Wait"])
+def test_a_rank_that_the_others_may_have_left_behind_is_not_named(call: str) -> None:
+    """With two roots in one Bcast, all but one may go on to the next Barrier."""
+    found = judged(in_mpi(0, call), *(in_mpi(n, "MPI_Barrier") for n in (1, 2, 3)))
+
+    assert found is not None
+    assert found.deadlock
+    assert found.ranks == (0, 1, 2, 3)
+    assert f"rank 0 is in {call} ← add" in found.text
 
 
 def test_of_ranks_that_are_each_in_another_collective_nobody_is_named() -> None:

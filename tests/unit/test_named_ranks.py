@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankdeck.rules.messages import named_peers, named_ranks
+from rankdeck.rules.messages import first_by_launcher, named_peers, named_ranks
 
 RANKS = {
     # printed by MPICH 4.0.2
@@ -85,3 +85,26 @@ def test_a_line_names_peers(line: str, peers: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("line", ORDINARY)
 def test_an_ordinary_line_names_nobody(line: str) -> None:
     assert (named_ranks(line), named_peers(line)) == ((), ())
+
+
+LAUNCHERS = {
+    # in the form of PALS, Flux, jsrun, MVAPICH, Fujitsu, MPD and Charm++
+    ("n1: rank 2 died from signal 15", "n2: rank 7 died from signal 6 and dumped core"): (7,),
+    ("n1: rank 2 died from signal 9",): (2,),
+    ("n1: rank 3 exited with code 1", "n1: rank 0 died from signal 15"): (3,),
+    ("flux-shell[0]: FATAL: doom: app: rank 3 on host n1 exited and exit-timeout=30s has expired",): (3,),
+    ("flux-shell[0]: FATAL: task-exit: app: task rank 1 on host n1 failed and exit-on-error is set",): (1,),
+    ("ERROR:  One or more process (first noticed rank 4) terminated with signal 11 (core dumped)",): (4,),
+    ("[n1:mpispawn_0][child_handler] MPI process (rank: 2, pid: 17) terminated with signal 9 -> abort job",): (2,),
+    ("[WARN] PLE 0610 plexec The process terminated with the signal.(rank=3)(nid=0x2)(sig=11)",): (3,),
+    ("rank 5 in job 1  n1_4711   caused collective abort of all ranks", "  exit status of rank 5: killed by signal 11 "): (5,),
+    ("------------- Processor 5 Exiting: Called CmiAbort ------------",): (5,),
+    ("rank 0 exited with code 0", "rank 2 passed with status 0", "rank 3 took 15 signal samples"): (),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("lines", "ranks"), LAUNCHERS.items())
+def test_a_launcher_names_the_rank_that_it_did_not_kill_itself(
+    lines: tuple[str, ...], ranks: tuple[int, ...]
+) -> None:
+    assert first_by_launcher(lines) == ranks

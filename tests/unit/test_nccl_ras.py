@@ -112,6 +112,22 @@ def test_ranks_that_claim_to_be_ahead_or_most_that_are_late_accuse_nobody() -> N
     assert judged(late) is None
 
 
+def test_a_report_most_of_whose_processes_are_not_ours_accuses_nobody() -> None:
+    """Another job, of which a process on another node has the number of one of ours."""
+    assert judged(LATE, ours={102: 2}) is None
+    assert judged(LATE, ours={102: 2, 100: 0}) is not None
+
+
+def test_a_report_that_names_a_rank_twice_accuses_nobody() -> None:
+    assert judged(report(*map(ras_rank, NODES), ras_rank(2, 60))) is None
+
+
+def test_the_order_of_ranks_in_a_report_does_not_matter() -> None:
+    mixed = report(ras_rank(3), ras_rank(2, 60), ras_rank(0), ras_rank(1))
+
+    assert read_ras(mixed) == read_ras(LATE)
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),

@@ -233,6 +233,59 @@ def test_a_rank_that_the_watchdog_stopped_at_an_earlier_collective_is_the_cause(
     assert blamed(case(*ends, ending=TORCHRUN)) == 5
 
 
+def test_numbers_of_collective_operations_are_compared_within_one_group() -> None:
+    def said(group: str, number: int) -> tuple[str, ...]:
+        where = f"[PG ID 1 PG GUID {group} Rank 0]"
+        return (
+            f"{where} Watchdog caught collective operation timeout: WorkNCCL(SeqNum={number}, OpType=ALLREDUCE)",
+        )
+
+    def stopped(late: int) -> FailedJob:
+        tp = [rank(n, 30.0, signal=6, said=said("7(tp)", 89 + (n != late))) for n in range(4)]
+        dp = [rank(n, 30.0, signal=6, said=said("9(dp)", 4000)) for n in range(4, 8)]
+        return case(*tp, *dp, ending=TORCHRUN)
+
+    assert find_cause(stopped(late=1)).finder == "absent"
+    assert blamed(stopped(late=1)) == 1
+    assert find_cause(stopped(late=-1)).finder == "lost"
+
+
+def test_a_killed_rank_that_srun_names_is_no_cause_beside_one_that_failed_by_itself() -> None:
+    said = ("srun: error: n2: task 6: Killed", "srun: error: n1: task 2: Exited with exit code 1")
+    killed = [rank(n, 10.0 + n / 100, signal=9) for n in (0, 1, 3, 4, 5, 6, 7)]
+    sbatch = launcher("n1", 11.0, said[:1], name="sbatch", code=1)
+    ending = LAUNCHER_ENDINGS["slurm"]
+
+    for own in (rank(2, 10.2, 1, said=("KeyError: 'x'",)), rank(2, 9.9, 3)):
+        assert blamed(case(own, *killed, ending=ending, launchers=(sbatch,))) == 2
+    gone = case(*killed[:3], ending=ending, lost=(lost("n2", 9.8),), launchers=(sbatch,))
+    assert blamed(gone) == "node n2"
+
+
+def test_a_rank_that_raised_and_waited_until_it_was_ended_is_the_cause() -> None:
+    def stopped(ago: float, *more: str, others=()) -> int | str | None:
+        said = ("step 3", "ValueError: no sample 17", *more)
+        own = rank(2, 20.1, signal=15, said=said, ago=(ago + 1, *(ago,) * (len(said) - 1)))
+        told = [rank(n, 20.0 + n / 100, signal=9) for n in (0, 1, 3, 4, 5, 6, 7)]
+        known = {one.rank for one in others}
+        rest = [one for one in told if one.rank not in known]
+        return blamed(case(own, *rest, *others, ending=LAUNCHER_ENDINGS["slurm"]))
+
+    assert stopped(9.0) == 2
+    assert stopped(0.05) != 2
+    assert stopped(9.0, "step 4") != 2
+    assert stopped(9.0, others=(rank(6, 20.0, signal=11),)) == 6
+
+
+def test_a_rank_is_not_believed_that_another_one_called_mpi_abort() -> None:
+    said = ("from an old log: MPI_ABORT was invoked on rank 5 in communicator MPI_COMM_WORLD",)
+    told = [rank(n, 10.3, signal=15) for n in (4, 5, 6, 7)]
+    one = case(rank(2, 10.0, 3), rank(1, 10.05, 14, said=said), *told)
+
+    assert blamed(one) == 2
+    assert find_cause(one).view.aborted == frozenset()
+
+
 def test_a_lost_node_corrects_the_survivor_that_ended_first() -> None:
     ends = [rank(1, 10.2, 14), rank(0, 10.5, signal=15)]
     before = blamed(case(*ends))

@@ -7,6 +7,7 @@ import platform
 import re
 import socket
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
@@ -37,6 +38,8 @@ _OF_FILE = frozenset(
      "fdatasync", "connect", "accept", "accept4", "sendto", "recvfrom", "sendmsg", "recvmsg")
 )  # fmt: skip
 """Calls whose first argument is a file descriptor."""
+_LISTENS = "0A"
+"""State of a TCP socket in /proc/net/tcp that waits for connections."""
 _SOCKET = re.compile(r"socket:\[(\d+)\]$")
 
 Row = dict[str, Any]
@@ -134,17 +137,28 @@ def _mount_of(pid: int, path: str) -> Optional[_Mount]:
 
 def _peers(pid: int) -> "dict[int, str]":
     """Inode of each TCP connection of its network -> `address:port` of the other end."""
-    found: dict[int, str] = {}
+    return {
+        int(fields[9]): _address(fields[2])
+        for fields in _sockets(str(pid))
+        if not fields[2].endswith(":0000")
+    }
+
+
+def find_listening_users(port: int) -> "set[int]":
+    """The user ids whose processes listen at this TCP port, in the network of this process."""
+    listens = (fields for fields in _sockets("self") if fields[3] == _LISTENS)
+    return {int(fields[7]) for fields in listens if int(fields[1].rpartition(":")[2], 16) == port}
+
+
+def _sockets(pid: str) -> "Iterator[list[str]]":
+    """The fields of each TCP socket of the network of this process."""
     for name in ("tcp", "tcp6"):
         try:
-            text = (_PROC / str(pid) / "net" / name).read_text(errors="replace")[:_MOST_BYTES]
+            text = (_PROC / pid / "net" / name).read_text(errors="replace")[:_MOST_BYTES]
         except OSError:
             continue
-        for line in text.splitlines()[1:]:
-            fields = line.split()
-            if len(fields) > 9 and fields[9].isdigit() and not fields[2].endswith(":0000"):
-                found[int(fields[9])] = _address(fields[2])
-    return found
+        rows = (line.split() for line in text.splitlines()[1:])
+        yield from (fields for fields in rows if len(fields) > 9 and fields[9].isdigit())
 
 
 def _address(text: str) -> str:

@@ -1,11 +1,14 @@
 """What NCCL (or RCCL) says about its communicators: its RAS service, on this node."""
 
+import os
 import socket
 import time
 from collections.abc import Iterable
-from typing import Any
+from pathlib import Path
+from typing import Any, Optional
 
 from rankdeck_agent.job import processes
+from rankdeck_agent.job.kernel_wait import find_listening_users
 from rankdeck_agent.text import parse_json_table, plain_line
 
 _ADDRESS = ("127.0.0.1", 28028)
@@ -23,7 +26,7 @@ def ask_nccl_ras(pids: Iterable[int]) -> Row:
     """{"lines": the report as text}, or {"why": why there is none}; `pids`: processes of ranks."""
     address = _address_of(pids)
     try:
-        data = _exchange(address, _TEXT, _MOST_TEXT)
+        data = _exchange(address, _users_of(pids), _TEXT, _MOST_TEXT)
     except OSError as error:
         return {"why": f"no NCCL RAS at {address[0]}:{address[1]}: {error}"}
     return {"lines": _lines(data)}
@@ -35,7 +38,7 @@ def ask_nccl_counts(pids: Iterable[int]) -> Row:
     """
     address = _address_of(pids)
     try:
-        data = _exchange(address, _JSON, _MOST_JSON)
+        data = _exchange(address, _users_of(pids), _JSON, _MOST_JSON)
     except OSError:
         return {}
     # Before the report stand the answers to the first commands, a line each.
@@ -55,7 +58,26 @@ def _address_of(pids: Iterable[int]) -> "tuple[str, int]":
     return _ADDRESS
 
 
-def _exchange(address: "tuple[str, int]", asked: bytes, most: int) -> bytes:
+def _users_of(pids: Iterable[int]) -> "set[int]":
+    """The users of these processes; our own if there are none."""
+    found = {_user_of(pid) for pid in pids}
+    return {user for user in found if user is not None} or {os.geteuid()}
+
+
+def _user_of(pid: int) -> Optional[int]:
+    try:
+        return Path("/proc", str(pid)).stat().st_uid
+    except OSError:  # it has ended
+        return None
+
+
+def _exchange(address: "tuple[str, int]", users: "set[int]", asked: bytes, most: int) -> bytes:
+    """What is answered there, if only these users listen at that port: another one may say of our
+    ranks what he likes.
+    """
+    listening = find_listening_users(address[1])
+    if not listening or listening - users:
+        raise OSError("no process of the ranks' user listens there")
     with socket.create_connection(address, timeout=0.5) as link:
         link.sendall(asked)
         return _read_all(link, most)

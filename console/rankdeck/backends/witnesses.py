@@ -205,7 +205,10 @@ class _Answers:
 
     said: dict[int, RankTestimony] = field(default_factory=dict[int, RankTestimony])
     seen: dict[int, StandingRank] = field(default_factory=dict[int, StandingRank])
-    ras: tuple[RasCommunicator, ...] = ()
+    reports: list[tuple[RasCommunicator, ...]] = field(
+        default_factory=list[tuple[RasCommunicator, ...]]
+    )
+    """What the RAS of each node said, of those that have one."""
     pids: dict[int, int] = field(default_factory=dict[int, int])
     """Process -> its rank; pids that two nodes have are left out."""
     twice: set[int] = field(default_factory=set[int])
@@ -215,7 +218,14 @@ class _Answers:
         for one in as_tables(answer.get("inside"), _MOST_HOSTS) or [answer]:
             self._take_ranks(one, ranks)
             self._take_pids(one, ranks)
-            self.ras = self.ras or read_ras(one.get("ras"))
+            if report := read_ras(one.get("ras")):
+                self.reports.append(report)
+
+    @property
+    def ras(self) -> tuple[RasCommunicator, ...]:
+        """What all nodes say alike; () if they differ: a network is cut in two, or a node lies."""
+        first, *others = self.reports or [()]
+        return () if any(one != first for one in others) else first
 
     def _take_ranks(self, answer: Mapping[str, object], ranks: frozenset[int]) -> None:
         for row in as_tables(answer.get("ranks"), len(ranks)):

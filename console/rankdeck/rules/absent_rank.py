@@ -1,6 +1,5 @@
 """Finds the rank that never reached the point where the others waited. No I/O."""
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -11,9 +10,8 @@ from rankdeck.rules.ends import (
     raised_itself,
 )
 from rankdeck.rules.failed_job import WINDOW, CauseChoice, View, end_time, name_of, ranks_in_words
-from rankdeck.rules.messages import named_ranks
+from rankdeck.rules.messages import named_ranks, numbered_operation
 
-_SEQUENCE = re.compile(r"SeqNum=(\d{1,12})")
 Sign = tuple[int, str]
 """(weight, sentence) of one piece of evidence."""
 
@@ -78,18 +76,22 @@ def _not_waiting(meaning: Meaning) -> str:
 
 def _behind(end: End, waited: Sequence[Meaning]) -> list[Sign]:
     """The evidence if a rank waited too, but in an earlier collective
-    operation than the others; else [].
+    operation of the same group than the others; else [].
     """
-    numbers = [_sequence(m.end) for m in waited]
-    mine, known = _sequence(end), [n for n in numbers if n is not None]
-    if mine is None or mine >= max(known):
+    mine = _sequence(end)
+    if mine is None:
         return []
-    return [(4, f"it was at collective operation {mine}, others at {max(known)}")]
+    group, number = mine
+    known = [one for m in waited if (one := _sequence(m.end))]
+    furthest = max(at for of, at in known if of == group)
+    if number >= furthest:
+        return []
+    return [(4, f"it was at collective operation {number}, others at {furthest}")]
 
 
-def _sequence(end: End) -> int | None:
-    """The number of the collective operation in which NCCL's watchdog stopped it."""
-    found = [int(m[1]) for line in end.lines if (m := _SEQUENCE.search(line))]
+def _sequence(end: End) -> tuple[str, int] | None:
+    """(group, number) of the collective operation in which NCCL's watchdog stopped it."""
+    found = [one for line in end.lines if (one := numbered_operation(line))]
     return found[-1] if found else None
 
 

@@ -179,6 +179,8 @@ _OWN_ERRORS = frozenset(
 _ABORT = re.compile(r"MPI_Abort|MPI_ABORT was invoked")
 LONGEST_QUOTE = 160
 """Most characters of a line in a sentence."""
+_LONG_BEFORE = 2.0
+"""Seconds; what a rank wrote so long before the first failure does not follow from it."""
 _LAST = 12
 """Last lines that are searched for a cause if they contain no exception."""
 _BY_KIND = {
@@ -291,6 +293,14 @@ def exception_of(words: Sequence[str]) -> str:
 def aborted_ranks(lines: tuple[str, ...]) -> frozenset[int]:
     """Ranks that called MPI_Abort according to these lines."""
     return frozenset(rank for line in lines if _ABORT.search(line) for rank in named_ranks(line))
+
+
+@lru_cache(maxsize=4096)
+def _own_lines(end: End) -> tuple[str, ...]:
+    """Its last lines without those that say of another rank that it called MPI_Abort."""
+    if end.rank is None or end.rank in aborted_ranks(end.lines):
+        return end.lines
+    return tuple(line for line in end.lines if not (_ABORT.search(line) and named_ranks(line)))
 
 
 def _how(end: End) -> str:
@@ -458,12 +468,32 @@ def raised_itself(end: End) -> str:
     """The exception of its own that its last lines tell, in words, though it
     may not have ended; "" if there is none.
     """
-    found = _decisive(end.lines)
+    found = _decisive(_own_lines(end))
     return found.why if found and found.raised and found.role is Role.CAUSE else ""
 
 
+def tells_own_fault(end: End) -> bool:
+    """Whether its last words tell a fault of its own, however it ended."""
+    found = _decisive(_own_lines(end))
+    return found is not None and found.role is Role.CAUSE
+
+
+def raised_and_waited(end: End, first: float) -> Meaning | None:
+    """What it means if an exception of its own is the last that it wrote, long before it was
+    ended from outside and before anything else failed at `first`; else None.
+    """
+    found = _decisive(_own_lines(end))
+    if not (found and found.raised and found.role is Role.CAUSE and end.lines[-1:] and end.ago):
+        return None
+    wrote = _written(end, found.line)
+    last = found.line in end.lines[-1]
+    if not last or wrote is None or wrote > first - _LONG_BEFORE:
+        return None
+    return Meaning(end, Role.CAUSE, f"{found.why}, and waited until it was ended", wrote)
+
+
 def _by_last_lines(end: End, _ending: LauncherEnding, _first: float) -> Found:
-    found = _decisive(end.lines)
+    found = _decisive(_own_lines(end))
     if found is None:
         return None
     return found.role, found.why if found.raised else f"{_how(end)}, and {found.why}", found.line

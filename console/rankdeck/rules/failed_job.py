@@ -13,6 +13,7 @@ from rankdeck.rules.ends import (
     Role,
     aborted_ranks,
     meaning_of,
+    raised_and_waited,
     telling_words,
 )
 from rankdeck.rules.messages import first_by_launcher, named_peers, named_ranks
@@ -57,6 +58,10 @@ class View:
     lost: tuple[Meaning, ...]
     named: frozenset[int]
     """Ranks that a launcher says failed first."""
+    faulty: frozenset[int]
+    """Those of them of which it says more than that they were killed."""
+    aborted: frozenset[int]
+    """Ranks that called MPI_Abort."""
 
     def of(self, *roles: Role) -> list[Meaning]:
         """Ranks in these roles, in the order of their ends."""
@@ -93,8 +98,8 @@ def view_of(job: FailedJob) -> View:
     def read(ends: Sequence[End]) -> tuple[Meaning, ...]:
         return tuple(meaning_of(end, job.ending, first) for end in ends)
 
-    aborted = {rank for e in (*job.launchers, *job.ends) for rank in aborted_ranks(e.lines)}
-    named = frozenset(rank for e in job.launchers for rank in first_by_launcher(e.lines))
+    aborted = _aborted(job)
+    named = _named_by_launchers(job, killed=True)
 
     def heard(m: Meaning) -> Meaning:
         """The meaning of the end of a rank, with what launchers and others say of it."""
@@ -102,15 +107,60 @@ def view_of(job: FailedJob) -> View:
             return m
         if m.end.rank in aborted:
             return Meaning(m.end, Role.CAUSE, "it called MPI_Abort")
-        # Who is told to end before any other has failed, or where no
-        # launcher does that, is told from outside.
-        alone = m.end.at == first or job.ending.kill_after == float("inf")
-        if was_told_to_end(m) and (alone or m.end.rank in named):
+        # Who is told to end before a launcher can have done it, or where
+        # no launcher does that, is told from outside.
+        from_outside = m in outside or job.ending.kill_after == float("inf")
+        if was_told_to_end(m) and (from_outside or m.end.rank in named):
             return Meaning(m.end, Role.LIKELY, f"{m.why}, not by Rankdeck")
         return m
 
-    ranks = tuple(map(heard, read(job.ends)))
-    return View(job, first, ranks, read(job.launchers), read(job.lost), named)
+    own = read(job.ends)
+    outside = _told_from_outside(own, first)
+    ranks = tuple(map(heard, own))
+    if not job.lost and all(m.role > Role.LIKELY for m in ranks):
+        ranks = tuple(_who_raised_before(m, first) for m in ranks)
+    return View(
+        job,
+        first,
+        ranks,
+        read(job.launchers),
+        read(job.lost),
+        named,
+        _named_by_launchers(job, killed=False),
+        aborted,
+    )
+
+
+def _who_raised_before(meaning: Meaning, first: float) -> Meaning:
+    """Where no rank ended by itself: one that raised an exception and waited until it was ended."""
+    ended = meaning.role in (Role.TERMINATED, Role.KILLED) and not meaning.end.stopped
+    return (raised_and_waited(meaning.end, first) if ended else None) or meaning
+
+
+def _named_by_launchers(job: FailedJob, *, killed: bool) -> frozenset[int]:
+    ranks = (first_by_launcher(one.lines, killed=killed) for one in job.launchers)
+    return frozenset(rank for some in ranks for rank in some)
+
+
+def _aborted(job: FailedJob) -> frozenset[int]:
+    """The ranks that called MPI_Abort: a launcher may say it of any, a rank only of itself."""
+    by_launchers = {rank for one in job.launchers for rank in aborted_ranks(one.lines)}
+    themselves = {e.rank for e in job.ends if e.rank in aborted_ranks(e.lines)} - {None}
+    return frozenset(by_launchers | themselves)
+
+
+AT_ONCE = 0.05
+"""Seconds within which no launcher has told the other ranks to end."""
+
+
+def _told_from_outside(ranks: Sequence[Meaning], first: float) -> list[Meaning]:
+    """The ranks that were told to end before anything else failed, with those that were told in
+    the same moment.
+    """
+    told = [m for m in ranks if was_told_to_end(m) and m.end.at is not None]
+    if not any(m.end.at == first for m in told):
+        return []
+    return [m for m in told if end_time(m) <= first + AT_ONCE]
 
 
 def was_told_to_end(meaning: Meaning) -> bool:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from signal import SIGKILL
 
 from rankdeck.model.job import Suspect
 from rankdeck.rules.certainty import (
@@ -20,9 +21,9 @@ from rankdeck.rules.ends import (
     CRASHES,
     Meaning,
     Role,
-    aborted_ranks,
     exception_of,
     telling_words,
+    tells_own_fault,
 )
 from rankdeck.rules.failed_job import View, end_time, failure_start
 from rankdeck.rules.root_cause import Cause, end_signature, is_surely_earlier
@@ -34,11 +35,12 @@ MANY = 2
 _COMPARED = 3
 """Last lines of two ranks that are compared."""
 _NUMBERS = re.compile(r"[0-9]+")
+_FROM_OUTSIDE = ASKED | {SIGKILL}
 HAIR = 0.05
 """Seconds between two records of one node below which their order is not sure."""
 _BY_FINDER: Mapping[str, Sign] = {
     "own": Sign.OWN, "absent": Sign.ABSENT, "left": Sign.LEFT, "launcher": Sign.FAILED,
-    "peers": Sign.PEERS, "told": Sign.TOLD, "scheduler": Sign.SCHEDULER,
+    "peers": Sign.PEERS, "lost": Sign.PEERS, "told": Sign.TOLD, "scheduler": Sign.SCHEDULER,
 }  # fmt: skip
 _BY_ROLE: Mapping[Role, Sign] = {
     Role.CAUSE: Sign.WORDS, Role.LIKELY: Sign.UNEXPLAINED, Role.KILLED: Sign.KILLED,
@@ -63,10 +65,17 @@ def gather_evidence(cause: Cause) -> FailureEvidence:
     pool, more = _pool(cause), set[Sign]()
     chosen, ranks, seen = pool[0], cause.view.ranks, _witnesses(cause.view)
     if len(ranks) > MANY and all(_likeness(m) == _likeness(chosen) for m in ranks):
-        # Of ranks that all only lost each other none is to blame, unless most name it.
-        blamed = not _is_victim(chosen) or Sign.BY_MOST in _of_others(chosen, cause.view, seen)
+        # Of ranks that all only lost each other, or were all killed or told to end, none is to
+        # blame, unless most or a launcher name it, or it is known by what it did.
+        killed = chosen.role is Role.KILLED and not all(
+            _is_proven(chosen, m) for m in ranks if m is not chosen
+        )
+        suffered = _is_victim(chosen) or killed or chosen.end.signal in ASKED
+        named = Sign.BY_MOST in _of_others(chosen, cause.view, seen)
+        named = named or chosen.end.rank in cause.view.faulty
+        blamed = not suffered or named or cause.finder == "absent"
         pool, more = (pool[:1] if blamed else pool), {Sign.EVERYBODY}
-    elif twins := [m for m in pool[1:] if _is_twin(m, chosen)]:
+    elif cause.finder != "lost" and (twins := [m for m in pool[1:] if _is_twin(m, chosen)]):
         pool, more = [m for m in pool if m not in twins], {Sign.TWINS}
     signs = [{*_signs(m, pool, cause), *_of_others(m, cause.view, seen)} for m in pool]
     signs[0] |= more
@@ -119,7 +128,11 @@ def _is_as_good(one: Meaning, chosen: Meaning) -> bool:
 
 
 def _say_same(one: Meaning, other: Meaning) -> bool:
-    """Whether both ended by the same words, numbers apart: then neither made the other fail."""
+    """Whether both ended by the same words, numbers apart: then neither made the other fail. Of
+    ranks that were ended from outside they must tell a fault.
+    """
+    if one.end.signal in _FROM_OUTSIDE and not tells_own_fault(one.end):
+        return False
     mine, others = (
         [_NUMBERS.sub("", line) for line in end.end.lines[-_COMPARED:]] for end in (one, other)
     )
@@ -128,7 +141,9 @@ def _say_same(one: Meaning, other: Meaning) -> bool:
 
 def _signs(meaning: Meaning, pool: Sequence[Meaning], cause: Cause) -> Iterator[Sign]:
     chosen = cause.choice.chosen
-    if meaning in (chosen, *cause.choice.tied) or _is_as_good(meaning, chosen):
+    # Who never came is known by what it did, not by when it ended.
+    as_good = cause.finder != "absent" and _is_as_good(meaning, chosen)
+    if meaning in (chosen, *cause.choice.tied) or as_good:
         yield _BY_FINDER[cause.finder]
     yield _of_end(meaning, cause.view)
     others = [m for m in pool if m is not meaning]
@@ -154,9 +169,7 @@ def _of_end(meaning: Meaning, view: View) -> Sign:
         return Sign.KERNEL
     if end.signal in CRASHES:
         return Sign.CRASH
-    every = (*view.job.launchers, *view.job.ends)
-    aborted = any(end.rank in aborted_ranks(one.lines) for one in every)
-    return Sign.ABORT if aborted else Sign.WORDS
+    return Sign.ABORT if end.rank in view.aborted else Sign.WORDS
 
 
 @dataclass(frozen=True, slots=True)

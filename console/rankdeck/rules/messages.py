@@ -52,7 +52,18 @@ _RANKS = (
     rf"/job:\w{{1,60}}/replica:\d{{1,9}}/task:{_NUMBER}",
 )
 _ROOT_CAUSE = re.compile(r"\bRoot Cause \(first observed failure\)")
-_ENDED_BY_LAUNCHER = re.compile(r"KILLED BY SIGNAL: (?:9|15)\b")
+_ENDED_BY_LAUNCHER = re.compile(
+    r"(?i)(?:killed by|died from) signal:? (?:9|15)\b|: tasks? \S+: (?:Killed|Terminated)$"
+)
+_END_OF_A_RANK = (
+    r"\b(?:died|exited|terminated|killed|aborted)\b.{0,60}\b(?:signal|code|status|rank)\b"
+    r"|caused collective abort|(?:exited|failed) and exit-|Called CmiAbort"
+)
+"""Of PALS, Flux, jsrun, MVAPICH, Fujitsu's plexec, MPD, Charm++."""
+_ENDED_WELL = r"\b(?:code|status)[ :=]*0\b"
+_ENDED_RANK = rf"\b(?:[Rr]ank|[Tt]ask|Processor)(?:: |[ =]){_NUMBER}"
+_OPERATION = r"(?:\bPG GUID (\S{1,80}).{0,200})?\bSeqNum=(\d{1,12})"
+_MEMORY_USED_UP = r"(?i)out of memory|oom.kill|Killed process"
 _PORT = r":\d{1,5}\b"
 _ADDRESS = r"[0-9A-Fa-f:.]{3,45}(?:%\w{1,15})?"
 _HOST = r"([\w.-]{1,253})"
@@ -115,18 +126,52 @@ def named_ranks(line: str) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=512)
-def first_by_launcher(lines: tuple[str, ...]) -> tuple[int, ...]:
+def first_by_launcher(lines: tuple[str, ...], *, killed: bool = True) -> tuple[int, ...]:
     """The ranks that failed first according to a launcher; () if
     its lines name none, or all alike.
+
+    `killed`: also if it only says that they were killed, as it kills the others.
     """
     roots = [at for at, line in enumerate(lines) if _ROOT_CAUSE.search(line)]
     told = lines[roots[-1] :] if roots else lines
-    found = [(at, ranks) for at, line in enumerate(told) if (ranks := named_ranks(line))]
-    # Intel's mpiexec lists every rank; those that it killed itself say nothing.
-    ended = [at for at, _ in found if _ENDED_BY_LAUNCHER.search(" ".join(told[at + 1 : at + 2]))]
-    if len(ended) > 1 or len(found) > len(ended):
+    found = [(at, ranks) for at, line in enumerate(told) if (ranks := _ranks_of_launcher(line))]
+    # Intel's mpiexec and PALS list every rank; those that they killed themselves say nothing.
+    ended = [at for at, _ in found if _ended_by_launcher(*told[at : at + 2])]
+    if not killed or len(ended) > 1 or len(found) > len(ended):
         found = [one for one in found if one[0] not in ended]
     return found[0][1] if found else ()
+
+
+@lru_cache(maxsize=8192)
+def numbered_operation(line: str) -> tuple[str, int] | None:
+    """(group, number) of the collective operation in which NCCL's watchdog stopped the rank that
+    wrote this line, or None; of older ones the group is "".
+    """
+    found = _compile_long(_OPERATION).search(line[:_LONGEST])
+    return (found[1] or "", int(found[2])) if found else None
+
+
+def tells_used_up_memory(line: str) -> bool:
+    """Whether the kernel says in this line that it ended a process because memory was used up."""
+    return _compile_long(_MEMORY_USED_UP).search(line) is not None
+
+
+def _ended_by_launcher(line: str, following: str = "") -> bool:
+    """Whether the launcher killed the rank that it names in this line; Intel's says how it ended
+    in the next one.
+    """
+    same = "" if _ranks_of_launcher(following) else following
+    return bool(_ENDED_BY_LAUNCHER.search(line) or _ENDED_BY_LAUNCHER.search(same))
+
+
+def _ranks_of_launcher(line: str) -> tuple[int, ...]:
+    """The ranks that ended badly according to this line of a launcher."""
+    if named := named_ranks(line):
+        return named
+    end, well, rank = _compile_all((_END_OF_A_RANK, _ENDED_WELL, _ENDED_RANK))
+    if well.search(line[:_LONGEST]) or not end.search(line[:_LONGEST]):
+        return ()
+    return tuple(dict.fromkeys(int(match[1]) for match in rank.finditer(line[:_LONGEST])))
 
 
 @lru_cache(maxsize=8192)

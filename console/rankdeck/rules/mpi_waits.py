@@ -38,6 +38,10 @@ _COLLECTIVE = re.compile(
     r"|Win_(?:create|allocate|fence|free)\w*|File_(?:open|close|set_view|set_size|\w+_all)\w*"
     r"|Init\w*|Finalize)"
 )
+_OF_A_ROOT = re.compile(r"MPI_(?:Bcast|Gatherv?|Scatterv?|Reduce|Scan|Exscan)")
+"""Operations that others may have left although a rank still waits there: one of them meant another
+root or group.
+"""
 _MESSAGE = re.compile(r"MPI_(?:Recv|Mrecv|Probe|Mprobe|Send|Ssend|Rsend|Sendrecv\w*|Wait\w*)")
 
 
@@ -179,11 +183,21 @@ def _deadlock(known: Mapping[int, StandingRank], nodes: Mapping[int, str]) -> Ab
     ranks = tuple(sorted(known))
     fewest = groups[-1][1]
     others = {known[rank].entered for rank in ranks if rank not in fewest}
-    # Where the others do not agree either, nobody stands out.
-    stands_out = len(calls) == 2 and len(others) == 1 and 2 * len(fewest) < len(ranks)
+    # Where the others do not agree either, nobody stands out; nor who may have been left behind.
+    stands_out = (
+        len(calls) == 2
+        and len(others) == 1
+        and 2 * len(fewest) < len(ranks)
+        and not any(_may_be_left_behind(known[rank].entered) for rank in fewest)
+    )
     odd = fewest if stands_out else ranks
     who = f"all {len(ranks)} ranks"
     return Absence(tuple(odd), ranks, describe_deadlock(who, parts), deadlock=True, still=True)
+
+
+def _may_be_left_behind(call: str) -> bool:
+    """Whether others can have gone on from this operation without the ranks that wait in it."""
+    return bool(_OF_A_ROOT.fullmatch(call) or _MESSAGE.fullmatch(call))
 
 
 # ---- in words

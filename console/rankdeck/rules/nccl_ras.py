@@ -55,7 +55,7 @@ def read_ras(raw: object) -> tuple[RasCommunicator, ...]:
     row = as_table(raw)
     if report := as_table(row.get("json")):
         found = map(_communicator, as_tables(report.get("communicators"), _MOST_COMMUNICATORS))
-        return tuple(one for one in found if one.ranks)
+        return tuple(sorted((one for one in found if one.ranks), key=lambda one: one.name))
     lines = (clean_line(line, 200).strip() for line in as_list(row.get("lines"), _MOST_LINES))
     return tuple(_from_text(lines))
 
@@ -68,7 +68,8 @@ def _communicator(row: Mapping[str, object]) -> RasCommunicator:
     ]
     kinds = {kind for one in here for kind in one.counts}
     most = {kind: _usual(one.counts.get(kind, 0) for one in here) for kind in kinds}
-    ranks = tuple(one for one in (*here, *gone) if one.rank >= 0)
+    known = (one for one in (*here, *gone) if one.rank >= 0)
+    ranks = tuple(sorted(known, key=lambda one: one.rank))
     return RasCommunicator(clean_line(row.get("hash"), 20), _whole(row.get("size")), ranks, most)
 
 
@@ -125,7 +126,8 @@ def find_ras_absence(
         return None
     for one in now:
         numbers = _numbers(one, ours, nodes)
-        if not numbers:
+        twice = len({rank.rank for rank in one.ranks}) < len(one.ranks)
+        if twice or not numbers:
             continue
         gone = [rank for rank in one.ranks if rank.missing and rank.rank in numbers]
         late = [rank for rank in one.ranks if rank.rank in numbers and _kinds_late(rank, one)]
@@ -143,6 +145,8 @@ def _numbers(
 ) -> dict[int, int]:
     """Rank of the communicator -> rank of the job, of those that are known; {}: not of our job."""
     known = {rank.rank: ours[rank.pid] for rank in one.ranks if ours.get(rank.pid) in nodes}
+    if one.size and 2 * len(known) < len(one.ranks):  # the same pids may be on other nodes
+        return {}
     same = one.size == len(nodes) and known and all(rank == job for rank, job in known.items())
     return {rank.rank: rank.rank for rank in one.ranks if rank.rank in nodes} if same else known
 

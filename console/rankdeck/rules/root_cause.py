@@ -129,7 +129,9 @@ def _places(view: View, near: Sequence[Meaning], first: Meaning) -> list[Place]:
     untold = min((m for m in likely if not was_told_to_end(m)), key=failure_start, default=None)
 
     def place(meaning: Meaning) -> Place:
-        named = meaning.end.rank in view.named and not any(_proven(m, meaning) for m in near)
+        named = meaning.end.rank in view.named and not any(
+            _outweighs(view, m, meaning) for m in near
+        )
         late = _in_kill_sequence(view, meaning, clear)
         # Nobody tells a rank to end for nothing: it is a victim unless
         # it surely ended before all others.
@@ -151,13 +153,20 @@ def _places(view: View, near: Sequence[Meaning], first: Meaning) -> list[Place]:
     return [place(meaning) for meaning in near]
 
 
-def _proven(one: Meaning, other: Meaning) -> bool:
-    """Whether one is a fault of its own on another node, and the
-    clocks prove that it came first.
+def _outweighs(view: View, one: Meaning, named: Meaning) -> bool:
+    """Whether one is more likely the cause than another that the launcher names.
+
+    It is a fault of its own on another node, and the clocks prove that it came first; or the other
+    was only killed, as the launcher kills too, and one is a fault of its own. srun names ranks in
+    the order in which it heard of their ends: there one that ended by itself, earlier, will do.
     """
-    return (
-        one.role is Role.CAUSE and one.end.node != other.end.node and is_surely_earlier(one, other)
-    )
+    if named.role is Role.KILLED and view.job.ending.repeats:
+        earlier = failure_start(one) <= failure_start(named)
+        return one.role is Role.CAUSE or (one.role is Role.LIKELY and earlier)
+    if named.role is Role.KILLED:
+        return one.role is Role.CAUSE and not is_surely_earlier(named, one)
+    elsewhere = one.end.node != named.end.node
+    return one.role is Role.CAUSE and elsewhere and is_surely_earlier(one, named)
 
 
 def is_surely_earlier(one: Meaning, other: Meaning) -> bool:
@@ -231,7 +240,7 @@ def _left_early(view: View) -> CauseChoice | None:
     chosen = left[0]
     why = f"it ended with exit 0 while {ranks_in_words(len(unhappy))} still needed it"
     tied = tuple(m for m in left[1:] if end_time(m) - end_time(chosen) < WINDOW)
-    return CauseChoice(chosen, (why, *_named(view, chosen), *_earliest(pulled)), tied)
+    return CauseChoice(chosen, (why, *_blamed_by_others(view, chosen), *_earliest(pulled)), tied)
 
 
 def _launcher(view: View) -> CauseChoice | None:
@@ -246,9 +255,7 @@ def _launcher(view: View) -> CauseChoice | None:
 
 
 def _lost_peers(view: View) -> CauseChoice | None:
-    """If no end was its own fault: the rank or node that most others
-    name, else the first that gave up.
-    """
+    """If no end was its own fault: the rank or node that most others name."""
     pulled = view.of(Role.PEER, Role.TIMEOUT)
     if not pulled:
         return None
@@ -266,8 +273,14 @@ def _lost_peers(view: View) -> CauseChoice | None:
     nodes = Counter(n for m in pulled for n in view.peers_of(m) if n != m.end.node)
     if nodes and (best := nodes.most_common(1)[0])[1] > len(pulled) // 2:
         return _named_node(pulled, *best)
-    if told := _told_first(view, pulled):
-        return told
+    return _told_first(view, pulled)
+
+
+def _only_lost(view: View) -> CauseChoice | None:
+    """The first that lost another one, where nobody stands out."""
+    pulled = view.of(Role.PEER, Role.TIMEOUT)
+    if not pulled:
+        return None
     evidence = (pulled[0].why, "no rank failed by itself: look at the network")
     return CauseChoice(pulled[0], evidence)
 
@@ -331,7 +344,7 @@ def _terminated(view: View) -> CauseChoice | None:
 
 FINDERS: Mapping[str, Callable[[View], CauseChoice | None]] = {
     "scheduler": _ended_by_scheduler, "own": _own_cause, "absent": never_came, "left": _left_early,
-    "launcher": _launcher, "peers": _lost_peers, "told": _terminated,
+    "launcher": _launcher, "peers": _lost_peers, "lost": _only_lost, "told": _terminated,
 }  # fmt: skip
 """Tried in this order; the first that finds a cause decides."""
 
@@ -348,7 +361,7 @@ def _beside(view: View, chosen: Meaning) -> tuple[str, ...]:
     if chosen.end.what == "node":
         # Only the time when the node was last heard is known, not when it went away.
         before = view.of(Role.PEER, Role.TIMEOUT)[:1]
-    return (*reasons, *_named(view, chosen), *_earliest(before, chosen))
+    return (*reasons, *_blamed_by_others(view, chosen), *_earliest(before, chosen))
 
 
 def _earliest(others: Sequence[Meaning], chosen: Meaning | None = None) -> list[str]:
@@ -367,7 +380,7 @@ def _between(one: Meaning, chosen: Meaning) -> str:
     return f"{text} {'earlier' if apart < 0 else 'later'}"
 
 
-def _named(view: View, chosen: Meaning) -> list[str]:
+def _blamed_by_others(view: View, chosen: Meaning) -> list[str]:
     """Sentences about who else blames it: ranks that lost this peer, and the launcher."""
     node = chosen.end.node
     peers = [m for m in view.of(Role.PEER) if m is not chosen]

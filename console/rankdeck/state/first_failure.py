@@ -19,6 +19,7 @@ from rankdeck.rules.messages import (
     explain_end,
     kinds_of,
     lone_line,
+    tells_used_up_memory,
 )
 from rankdeck.rules.root_cause import Cause, find_cause
 from rankdeck.state.own_messages import NAME as OWN_MESSAGES
@@ -322,7 +323,7 @@ def _explained(record: JobRecord, verdict: Cause) -> tuple[Explained, ...]:
         return explain_end(end.lines) or (usual,)
     if verdict.role is Role.WELL:
         return (_LEFT,)
-    killed = tuple(line for line in end.kernel if "memory" in line.lower())
+    killed = tuple(line for line in end.kernel if tells_used_up_memory(line))
     if killed:
         return (replace(_OUT_OF_MEMORY, line=killed[0]),)
     of_launcher = launcher_lines(record) if end.rank is not None else []
