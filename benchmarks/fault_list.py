@@ -247,7 +247,7 @@ _SAVE = f"torch.save(torch.ones(1 << 20), '{plants.FULL}/step15.pt')"
 
 
 def _gloo(name: str, text: str, right: Answer, **more: object) -> Fault:
-    options = {"kind": Kind.FAILURE, **more}
+    options = {"kind": Kind.FAILURE, "lacking": plants.need_torch, **more}
     return Fault(name=f"torch.{name}", launcher="torchrun", job=_torch(text), right=right, **options)  # fmt: skip # pyright: ignore[reportArgumentType]
 
 
@@ -259,16 +259,17 @@ TORCH = (
     _gloo("thread_raises", programs.torch("threading.Thread(target=int, args=('seventeen',)).start()\n" + SLEEP),
           _rank(3, "seventeen|ValueError"), kind=Kind.HANG),
     _gloo("disk_full", programs.torch(_SAVE), _rank(3, "No space|disk|full|unexpected pos"),
-          prepare=plants.small_disk(NODE_2), lacking=plants.need_root),
+          prepare=plants.small_disk(NODE_2), lacking=plants.need_torch_and_root),
     _gloo("name", programs.torch(first=_AWAY + _RESOLVE), Answer(ranks=EVERY_RANK, word="resolv|name|no-such-host"),
           at_start=True, kind=Kind.HANG),
     Fault(
-        name="torch.interface", launcher="torchrun", at_start=True,
+        name="torch.interface", launcher="torchrun", at_start=True, lacking=plants.need_torch,
         job=_torch(programs.torch(first="import torch.distributed\nfault()\n"), env={"GLOO_SOCKET_IFNAME": "eth9"}),
         right=Answer(ranks=EVERY_RANK, word="eth9|interface"),
     ),
     Fault(
-        name="torch.port", launcher="torchrun", at_start=True, prepare=plants.busy_port(PORT),
+        name="torch.port", launcher="torchrun", at_start=True, lacking=plants.need_torch,
+        prepare=plants.busy_port(PORT),
         job=_torch(programs.torch(), torch={"path": str(BIN / "torchrun"), "port": PORT}),
         right=Answer(node=NODE_1, what="launcher", word="in use|port"),
     ),
@@ -349,6 +350,7 @@ HEALTHY = (
     ),
     Fault(
         name="healthy.torch_busy", launcher="torchrun", kind=Kind.HEALTHY, right=Answer(),
+        lacking=plants.need_torch,
         job=_torch(programs.healthy_torch(35)),
     ),
     Fault(

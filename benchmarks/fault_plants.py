@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from tests.support import cpu_quota
@@ -315,8 +316,25 @@ def need(*programs: str) -> Callable[[], str]:
     return lacking
 
 
+def need_modules(*modules: str) -> Callable[[], str]:
+    """Names the modules that the ranks, which run in our own environment, would not find."""
+
+    def lacking() -> str:
+        missing = [one for one in modules if find_spec(one) is None]
+        return f"needs {', '.join(missing)} of PyPI" if missing else ""
+
+    return lacking
+
+
 def need_root() -> str:
     return "" if os.getuid() == 0 else "needs root: mounts a disk on a node"
+
+
+need_torch = need_modules("torch")
+
+
+def need_torch_and_root() -> str:
+    return need_torch() or need_root()
 
 
 # ---- the OOM killer -----------------------------------------------------------------------

@@ -147,7 +147,7 @@ def _waits(name: str, wrong: str, right: Answer) -> Fault:
     job = _job("mpi", 2, {"prog.py": text}, ["python3", "${RANKDECK_RUN}/prog.py"], mpi=mpi)
     return Fault(
         name=f"real.mpi.{name}", launcher="openmpi5", right=right, at_start=True, kind=Kind.HANG,
-        job=job,
+        job=job, lacking=plants.need_modules("numpy", "mpi4py"),
     )  # fmt: skip
 
 
@@ -248,7 +248,7 @@ def _torch(name: str, right: Answer, parts: dict[str, object], **more: object) -
     files, command = {"prog.py": text}, ["${RANKDECK_RUN}/prog.py"]
     torch = {"path": str(BIN / "torchrun")}
     job = _job("torchrun", 2, files, command, torch=torch, nodes=2)
-    return Fault(name=f"real.torch.{name}", launcher="torchrun", right=right, job=job, **more)  # fmt: skip # pyright: ignore[reportArgumentType]
+    return Fault(name=f"real.torch.{name}", launcher="torchrun", right=right, job=job, lacking=plants.need_torch, **more)  # fmt: skip # pyright: ignore[reportArgumentType]
 
 
 _HANGS = "if RANK == 3 and number == 300: fault(); time.sleep(10_000)"

@@ -33,7 +33,6 @@ from rankdeck_agent.system_files import Tree
 from rankdeck_agent.text import clean_text, failure_reason, parse_json_table, print_complaint
 from rankdeck_agent.wire import (
     Event,
-    HealthReport,
     Hello,
     Message,
     Sample,
@@ -209,14 +208,10 @@ class Destination(ABC):
         """Send the hello, if there is a connection."""
 
     @abstractmethod
-    def health(self, reporter: Reporter, report: HealthReport, now: float) -> None:
-        """Send the health if `reporter` says that it is due; `now`
-        in seconds of a monotonic clock.
+    def publish(self, reporter: Reporter, judged: Sample, now: float, *, whole: bool) -> None:
+        """Send the report of a judged sample if `reporter` says that it is due, and the sample
+        itself if `whole`; `now` in seconds of a monotonic clock.
         """
-
-    @abstractmethod
-    def sample(self, sample: Sample) -> None:
-        """Send a sample."""
 
     @abstractmethod
     def event(self, event: Event) -> None:
@@ -266,9 +261,9 @@ def publish_samples(config: Config, lease: Lease, publisher: Destination) -> Non
         report = judge.judge(collected.sample, (*past, *collected.events), publisher.inventory)
         past = ()
         now = time.monotonic()
-        publisher.health(reporter, report, now)
-        if lease.samples and now >= next_sample:
-            publisher.sample(replace(collected.sample, report=report))
+        whole = lease.samples and now >= next_sample
+        publisher.publish(reporter, replace(collected.sample, report=report), now, whole=whole)
+        if whole:
             next_sample = now + config.sample_period - EARLY
         # Samples that were missed (the machine was suspended) are skipped.
         due += config.period * (1 + int((time.monotonic() - due) // config.period))
@@ -380,26 +375,24 @@ class Publisher(Destination):
         if self._client.is_connected():  # otherwise sent once connected
             self._send_hello()
 
-    def health(self, reporter: Reporter, report: HealthReport, now: float) -> None:
-        """Send the health if it is due; without a connection, or behind a slow one, it waits.
+    def publish(self, reporter: Reporter, judged: Sample, now: float, *, whole: bool) -> None:
+        """Send what is due of a sample; without a connection, or behind a slow one, nothing.
 
-        Only the newest is ever sent: a queue would send old ones later.
+        Of health the newest is sent later: a queue would send old ones later.
         """
         connection = self._connections
         if connection != self._heard_on:
             self._heard_on = connection
             reporter.forget()
+        # Asked before the first of the two is handed over: paho's thread has that still to write.
         if not self._client.is_connected() or self._client.want_write():
             return
-        due = reporter.due(report, now)
+        due = reporter.due(judged.report, now) if judged.report else None
         if due is not None:
             self._client.publish(self._topic("health"), encode_message(due), qos=1, retain=True)
             reporter.sent(due, now)
-
-    def sample(self, sample: Sample) -> None:
-        """Send a sample; without a connection, or behind a slow one, it is dropped."""
-        if self._client.is_connected() and not self._client.want_write():
-            self._client.publish(self._topic("sample"), encode_message(sample), qos=0)
+        if whole:
+            self._client.publish(self._topic("sample"), encode_message(judged), qos=0)
 
     def event(self, event: Event) -> None:
         """Send an event; without a connection it waits for one."""
@@ -510,14 +503,13 @@ class StdoutPublisher(Destination):
     def stop(self) -> None:
         self._say("hello", self._farewell())
 
-    def health(self, reporter: Reporter, report: HealthReport, now: float) -> None:
-        due = reporter.due(report, now)
+    def publish(self, reporter: Reporter, judged: Sample, now: float, *, whole: bool) -> None:
+        due = reporter.due(judged.report, now) if judged.report else None
         if due is not None:
             self._say("health", due)
             reporter.sent(due, now)
-
-    def sample(self, sample: Sample) -> None:
-        self._say("sample", sample)
+        if whole:
+            self._say("sample", judged)
 
     def event(self, event: Event) -> None:
         self._say("event", event)

@@ -1,7 +1,9 @@
 """The agent against a real mosquitto: hello, samples, goodbye, and what goes wrong."""
 
 import contextlib
+import itertools
 import json
+import os
 import shutil
 import signal
 import socket
@@ -142,6 +144,22 @@ def test_the_lease_is_standard_input_and_its_end_says_goodbye(agent, port, tmp_p
     assert tuple(hello.simulated) == ("gpu", "rdma")
     assert hello.period == 0.2
     assert not goodbye.up
+
+
+def test_health_that_is_due_costs_no_sample(agent, port, tmp_path):
+    """Both are sent in one turn: that the first is still being written is no slow connection."""
+    with mosquitto(tmp_path, port):
+        process = telemetry(agent, port, period=1, heartbeat=1)
+        # On one core paho's thread writes nothing before the sampler rests.
+        os.sched_setaffinity(process.pid, {min(os.sched_getaffinity(0))})
+        until(lambda: (hello := last_hello(port)) and hello.up)
+        kinds = [type(m).__name__ for _, m in heard(port, 16) if not isinstance(m, wire.Event)]
+        end(process)
+
+    sent = kinds[kinds.index("Sample") :]
+    after = [then for now, then in itertools.pairwise(sent) if now == "HealthReport"]
+    assert len(after) >= 2
+    assert set(after) == {"Sample"}
 
 
 def test_headless_ends_on_sigterm_with_a_goodbye(agent, port, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 
 from rankdeck.schedulers.slurm.hearing import MessageParts
 from rankdeck_agent.config import AgentConfigError
+from rankdeck_agent.sampler import Reporter
 from rankdeck_agent.schedulers.slurm.beside_ranks import own_config
 from rankdeck_agent.telemetry import StdoutPublisher
 from rankdeck_agent.wire import Hello, Sample, encode_message
@@ -24,7 +25,7 @@ def rows(monkeypatch: pytest.MonkeyPatch, node: str) -> list[dict[str, object]]:
     monkeypatch.setattr(sys, "stdout", said)
     lines = StdoutPublisher(Hello(node, True, boot="boot"))
     lines.announce()
-    lines.sample(LARGE)
+    lines.publish(Reporter(10.0), LARGE, 0.0, whole=True)
     assert all(len(line) < 1024 for line in said.getvalue().splitlines())
     return [json.loads(line)["beside"] for line in said.getvalue().splitlines()]
 

@@ -19,7 +19,7 @@ from rankdeck_agent.rules.levels import Level
 
 HEAR_LIMIT = 10.0
 """Seconds to wait for nodes if nothing is said."""
-LOOK = 0.2
+LOOK = 0.05
 SECOND_SAMPLE = 4.0
 """Seconds until the growth of counters is known."""
 
@@ -102,4 +102,4 @@ async def judge_fleet(fleet: Fleet, watch: float) -> None:
     fleet.take_as_lasting()
     # The session judges the samples, which takes a moment.
     while fleet.behind:  # noqa: ASYNC110
-        await asyncio.sleep(LOOK / 10)
+        await asyncio.sleep(LOOK)
