@@ -6,12 +6,13 @@ A name always gives the same timeline.
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import floor
 from random import Random
 
 from rankdeck.rules.ends import LAUNCHER_ENDINGS, End
 from rankdeck.rules.root_cause import FailedJob
+from rankdeck.values import replace
 
 Who = tuple[str, int | str]
 """("rank", 3), ("node", "n2"), ("launcher", "n1")."""

@@ -4,7 +4,6 @@ they lie beside it. Each is also told with other clocks and later records (`NAME
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,6 +12,7 @@ from benchmarks.fault_corpus import FOLDER, read_cases
 from benchmarks.planted_ends import ABORT, Timeline, Who
 from rankdeck.rules.ends import LAUNCHER_ENDINGS, End
 from rankdeck.rules.root_cause import FailedJob
+from rankdeck.values import replace
 
 PLAYS = Path(__file__).resolve().parents[2] / "shared/data/failures"
 COPIES = 5

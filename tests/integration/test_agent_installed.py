@@ -8,7 +8,6 @@ import shutil
 import stat
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from rankdeck.cli.output import UsageError
 from rankdeck.model.cluster import Broker
 from rankdeck.opening import open_cluster_session
 from rankdeck.telemetry.link import INSTALLED
+from rankdeck.values import replace
 from rankdeck_agent.service_files import place_installation, write_unit_text
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.left_out]

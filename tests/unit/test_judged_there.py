@@ -3,7 +3,6 @@ what it believes, what it asks for.
 """
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -12,6 +11,7 @@ from rankdeck.model.health import UNHEARD, Ack, Occurrence
 from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.link import FleetUpdater, Telemetry
 from rankdeck.ui.formatting import describe_worst_cause
+from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Expected, Level
 from rankdeck_agent.rules.report import expectations_fingerprint
 from rankdeck_agent.rules.table import CHECKS

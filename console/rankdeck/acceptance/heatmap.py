@@ -16,6 +16,7 @@ from rankdeck.acceptance.values import Answer, Kind, Outcome
 from rankdeck.errors import UnknownPluginError
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.text import significant_figures
+from rankdeck.values import Value
 
 MOST_CELLWISE = 64
 """Up to this many nodes, every pair has a cell on the screen; with more, each
@@ -100,8 +101,7 @@ def cell_words(cell: Cell) -> str:
     return "".join(parts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeatMap:
+class HeatMap(Value, kw_only=True):
     """Senders × receivers for one recipe."""
 
     recipe: str

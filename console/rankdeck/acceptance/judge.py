@@ -9,7 +9,7 @@ and path apart.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import median_low
 
 from rankdeck.acceptance.intermittent import (
@@ -59,6 +59,7 @@ from rankdeck.acceptance.values import (
     failure_answer,
 )
 from rankdeck.model.text import list_names, significant_figures
+from rankdeck.values import replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.secrets import Secrets
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs
+from rankdeck.values import Value
 from rankdeck_agent.wire import LAUNCHER
 
 LARGEST = 32 << 20
@@ -156,8 +157,7 @@ class Output:
         return ranks if any(ranks.values()) else {0: found[LAUNCHER]} if LAUNCHER in found else {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class Ended(Value, kw_only=True):
     """How the job of a measurement ended."""
 
     job: str

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from rankdeck.values import Value
+
 
 class Stage(StrEnum):
     """What a measurement was made for, in the order of a run."""
@@ -59,8 +61,7 @@ READ = (Outcome.MEASURED, Outcome.FAILED, Outcome.NOT_MEASURED, Outcome.REFUSED)
 """The outcomes that can be read from an output."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(Value, kw_only=True):
     """One measurement that was planned, runs, or is done."""
 
     stage: Stage
@@ -177,8 +178,7 @@ Path = tuple[PathEnd, PathEnd]
 """Sender, receiver."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
+class Measurement(Value, kw_only=True):
     """One measurement as the judge takes it: a value, or why there is none."""
 
     stage: Stage

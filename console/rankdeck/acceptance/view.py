@@ -5,7 +5,7 @@ Pure.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from statistics import median
 
@@ -29,6 +29,7 @@ from rankdeck.acceptance.values import (
 from rankdeck.acceptance.work import find_recipe, known_of, resting_text
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.text import list_names, significant_figures
+from rankdeck.values import replace
 
 _LEARNED = {Outcome.MEASURED, Outcome.FAILED}
 _GRAVEST = (

@@ -4,7 +4,6 @@ single values (`--set`, the launch form).
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -29,6 +28,7 @@ from rankdeck.model.job import (
 from rankdeck.model.nodeset import expand_nodes, fold_nodes
 from rankdeck.model.patterns import BadPatternError, compile_pattern
 from rankdeck.schedulers.kubernetes.user_manifests import manifest_named
+from rankdeck.values import replace
 
 KEYS = (
     "job", "launch", "command", "nodes", "on", "ranks_per_node", "env", "workdir", "files",

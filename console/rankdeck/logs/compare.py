@@ -12,6 +12,7 @@ from typing import TypeVar
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.safe_text import printable_line
 from rankdeck.state.lines import Entry, Line, RankLog, line_of
+from rankdeck.values import Value
 
 _NUMBER = re.compile(
     rb"[\d-](?<![A-Za-z\d_]-)(?:(?<=0)[xX][\da-fA-F]+|(?:(?<!-)|(?=\d))\d*(?:\.\d+)?(?:[eE][+-]?\d+)?)"
@@ -79,8 +80,7 @@ LEAST = 0.05
 """A value must differ by at least this share of the median to be unusual."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outlier:
+class Outlier(Value):
     """A rank whose newest value is far from those of the others."""
 
     place: int
@@ -271,8 +271,7 @@ class Collapse:
         return group
 
 
-@dataclass(frozen=True, slots=True)
-class Folded:
+class Folded(Value):
     """One row of the collapsed output."""
 
     group: Group
@@ -370,8 +369,7 @@ Side = tuple[RankLines, ...]
 """What one rank wrote, one `Kept` for each of STREAMS."""
 
 
-@dataclass(frozen=True, slots=True)
-class Divergence:
+class Divergence(Value):
     """The first place where two ranks differ by more than numbers."""
 
     stream: str
@@ -382,8 +380,7 @@ class Divergence:
     """The first different line of each; None: its output ends there, or has not come so far."""
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Value):
     """How the output of two ranks differs."""
 
     left: int
@@ -561,8 +558,7 @@ def _begin(a: RankLines, b: RankLines, there: Places) -> Steps[tuple[int, int]]:
     return 0, 0
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(Value):
     """Ranks that differ from the majority first at the same place, by
     the same line or by having none.
     """

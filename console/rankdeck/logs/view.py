@@ -6,11 +6,12 @@ import heapq
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, time, timedelta
 from itertools import islice
 from operator import itemgetter
 from typing import Protocol
+
+from msgspec import field
 
 from rankdeck.logs.bars import BarGroup, group_bars
 from rankdeck.logs.compare import mask_numbers
@@ -22,6 +23,7 @@ from rankdeck.model.queue import LogRun
 from rankdeck.model.rank import WORST, RankStatus
 from rankdeck.model.safe_text import printable_line
 from rankdeck.state.lines import Gap, Line, RankLog
+from rankdeck.values import Value
 
 
 class Source(Protocol):
@@ -97,7 +99,6 @@ Events = Callable[[], Iterable[Occurrence]]
 """Returns all events to show, in any order; called at every update."""
 
 
-@dataclass(frozen=True, slots=True)
 class MergedLine(Line):
     """A line of a merged log, which carries the ranks that wrote it, also
     where the log is filtered or saved.
@@ -281,8 +282,7 @@ def _line_of_bars(group: BarGroup) -> MergedLine:
     return MergedLine(line.at, line.rank, line.stream, line.offset, text, line.cut)
 
 
-@dataclass(frozen=True, slots=True)
-class Goal:
+class Goal(Value):
     """A place in a log to go to: a time (epoch seconds), a line
     number from 1, or a share from 0 to 1.
     """
@@ -330,8 +330,7 @@ def _moment(text: str, now: float) -> float:
     return (moment if moment.timestamp() <= now else moment - timedelta(days=1)).timestamp()
 
 
-@dataclass(frozen=True, slots=True)
-class LineFilter:
+class LineFilter(Value):
     """A filter: lines with every text of `within` and none of
     `without`, with `around` lines of context.
     """

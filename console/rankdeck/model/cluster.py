@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from rankdeck.model.capabilities import Capabilities, capabilities_of
+from rankdeck.values import Value
 
 LOCAL = "local"
 """The word of a cluster file for this machine itself: `address:
@@ -12,8 +13,7 @@ local` of a node, `login: local`.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class Node(Value, kw_only=True):
     """One machine. `address` "": the name is used as the address."""
 
     name: str
@@ -50,8 +50,7 @@ USUAL_CONNECT_LIMIT = 10.0
 """Seconds that a login may take if the cluster file does not say."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class Access(Value, kw_only=True):
     """How to log in over SSH; empty fields are taken from ~/.ssh/config."""
 
     user: str = ""
@@ -90,8 +89,7 @@ class Access:
         return max(1.0, self.waits, self.connect_limit / USUAL_CONNECT_LIMIT)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Broker:
+class Broker(Value, kw_only=True):
     """The site's MQTT broker. A cluster without one uses a private broker in the console."""
 
     host: str
@@ -109,8 +107,7 @@ class Broker:
     """Seconds between two full samples of an installed agent; 0: 1 s, or 15 s with many nodes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Switch:
+class Switch(Value, kw_only=True):
     """An Ethernet switch that speaks gNMI, and which of its ports lead to which RDMA ports."""
 
     name: str
@@ -124,8 +121,7 @@ class Switch:
     """`Ethernet1` -> `gpu01:mlx5_0/1`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metrics:
+class Metrics(Value, kw_only=True):
     """The site's Prometheus, or a server with the same API: the source
     of numbers from hours and days ago.
     """

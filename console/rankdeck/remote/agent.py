@@ -8,11 +8,12 @@ import secrets
 import zipfile
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
+
+from msgspec import field
 
 from rankdeck.errors import AgentError, NodeError, UnreachableError
 from rankdeck.model.json_tables import as_list, parse_table
@@ -30,6 +31,7 @@ from rankdeck.remote.shell import (
     limit_time,
     run_program,
 )
+from rankdeck.values import Value
 
 _PACKAGES = ("rankdeck_agent", "paho")
 _SIMULATOR = "rankdeck_simulator"
@@ -102,8 +104,7 @@ file system, which nodes may share.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Bundle:
+class Bundle(Value):
     """A zip file that Python runs: `python3 agent.pyz VERB`."""
 
     data: bytes
@@ -254,8 +255,7 @@ async def _ended(channel: Channel) -> None:
 # ---- the agents of a cluster
 
 
-@dataclass(frozen=True, slots=True)
-class AgentSetup:
+class AgentSetup(Value):
     """How a node's telemetry agent is started."""
 
     config: Mapping[str, Any]
@@ -590,8 +590,7 @@ async def _yield_to(other: Awaitable[None], channel: Channel) -> None:
 INSTALL_LIMIT = 120.0
 
 
-@dataclass(frozen=True, slots=True)
-class NodeOutcome:
+class NodeOutcome(Value):
     """The result for one node; `why` is one sentence if it is not ok."""
 
     node: str

@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from rankdeck.config.files import read_regular
+from rankdeck.values import Value
 
 Stamp = tuple[int, int, int]
 """(time of change in ns, size, inode) of a file; zeros if it cannot be read."""
@@ -56,8 +57,7 @@ class Line:
     rest: str
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Value):
     """A Host or Match line (or neither: the start of a file), and the lines until the next."""
 
     head: Line

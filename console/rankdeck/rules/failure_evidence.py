@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from rankdeck.model.job import Suspect
 from rankdeck.rules.certainty import (
@@ -32,6 +31,7 @@ from rankdeck.rules.root_cause import (
     failure_start,
     is_surely_earlier,
 )
+from rankdeck.values import Value
 
 MOST = 12
 """Most candidates that are weighed."""
@@ -53,8 +53,7 @@ _BY_ROLE: Mapping[Role, Sign] = {
 _NOBODY = {"own": Sign.NOBODY_OWN, "absent": Sign.NOBODY_ABSENT}
 
 
-@dataclass(frozen=True, slots=True)
-class FailureEvidence:
+class FailureEvidence(Value):
     """The candidates of a failed job, the chosen one first; without those that fail by the same
     fault as that one, if it is not one that made the other fail.
     """
@@ -165,8 +164,7 @@ def _of_end(meaning: Meaning, view: View) -> Sign:
     return Sign.ABORT if aborted else Sign.WORDS
 
 
-@dataclass(frozen=True, slots=True)
-class _Witness:
+class _Witness(Value):
     """A rank that lost a peer or gave up waiting, and whom its words name."""
 
     meaning: Meaning
@@ -232,8 +230,7 @@ NETWORK = (
 WORDS = "what each wrote before its end: its log, a core dump, PYTHONFAULTHANDLER=1"
 
 
-@dataclass(frozen=True, slots=True)
-class WeighedFailure:
+class WeighedFailure(Value):
     """How sure it is who failed first."""
 
     sure: float | None

@@ -3,9 +3,10 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from signal import SIGPIPE
+
+from msgspec import field
 
 from rankdeck.model.job import Suspect
 from rankdeck.model.safe_text import clean_line
@@ -24,6 +25,7 @@ from rankdeck.rules.ends import (
     telling_words,
 )
 from rankdeck.rules.messages import first_by_launcher, kinds_of, named_peers, named_ranks
+from rankdeck.values import Value
 from rankdeck_agent.rules.scheduler_verdict import OUTSIDE, SchedulerVerdict
 
 _TOLD = ASKED | {SIGPIPE}
@@ -33,8 +35,7 @@ node a shim records the end of its rank late.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedJob:
+class FailedJob(Value, kw_only=True):
     """All that is known about a job that may have failed."""
 
     ends: tuple[End, ...]
@@ -53,8 +54,7 @@ class FailedJob:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Value):
     """The job with the meaning of every end in it."""
 
     job: FailedJob
@@ -82,8 +82,7 @@ class View:
         return frozenset(self.job.names[n] for n in found if n in self.job.names)
 
 
-@dataclass(frozen=True, slots=True)
-class CauseChoice:
+class CauseChoice(Value):
     """The chosen cause, with sentences that say why; `tied` are ends
     that may have been first instead.
     """
@@ -240,8 +239,7 @@ MOST_OTHERS = 2
 OF_PEERS, ELSEWHERE = " that lost a peer", " on other nodes"
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Value):
     """The end that most likely made the job fail, and why."""
 
     end: End

@@ -5,7 +5,6 @@ after an exception, not begun. No I/O.
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from statistics import median
 
 from rankdeck.model.job import LONG_PAUSE, Job, RankState, Stall, State
@@ -28,6 +27,7 @@ from rankdeck.rules.stragglers import (
     signs_of,
     slow_ranks,
 )
+from rankdeck.values import replace
 
 LOOKS = 2
 """Looks in a row that are needed."""

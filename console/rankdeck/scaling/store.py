@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rankdeck.errors import HistoryError
 from rankdeck.model.json_values import json_of, read_value
 from rankdeck.state.database import Row, Store
+from rankdeck.values import Value
 
 if TYPE_CHECKING:
     from rankdeck.scaling.values import StudyPlan, Trial
@@ -32,8 +32,7 @@ PRAGMA user_version = {VERSION};
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptStudy:
+class KeptStudy(Value, kw_only=True):
     """One study in the file."""
 
     id: str

@@ -5,12 +5,13 @@ A letter means the same on every screen; `tests/ui/test_keys.py` checks that.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TypeVar
 
 from textual.binding import Binding
 from textual.keys import format_key
+
+from rankdeck.values import Value
 
 T = TypeVar("T")
 LISTS = ("fleet", "jobs", "launch", "messages", "events", "processes", "help")
@@ -38,8 +39,7 @@ LOGS = ("one", "merged")
 TABLES = ("collapsed", "diff")
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(Value):
     """Something the user can do. Its method is `action_<id>` of the screen or the app."""
 
     id: str
@@ -297,8 +297,7 @@ def next_choice(choices: Sequence[T], now: T) -> T:
     return choices[(at + 1) % len(choices)]
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Value):
     """One command. `argument` names the argument to complete; "" if there is none."""
 
     name: str

@@ -6,7 +6,6 @@ import textwrap
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual.widget import Widget
@@ -29,6 +28,7 @@ from rankdeck.ui.themes import Mark, paint_line
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, fit_runs
 from rankdeck.ui.widgets.grid import INDENT, section_head
 from rankdeck.ui.widgets.vtable import Column, VTable
+from rankdeck.values import Value
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import SIGNALS
 
@@ -172,8 +172,7 @@ PERIOD = 3.0
 ASK = "signal "
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessLine:
+class ProcessLine(Value):
     """A row of the table: a process, or a rank with all of its processes."""
 
     name: str
