@@ -6,7 +6,6 @@ Page and screen draw the same values. A cell shows its answer by letters, never 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from statistics import median
 
 from rankdeck import plugins
@@ -216,8 +215,7 @@ def worst_answer(answers: Iterable[Answer | None]) -> Answer | None:
     return next((answer for answer in _ORDER if answer in known), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Value):
     """The cells from one leaf to another."""
 
     share: float | None

@@ -3,15 +3,18 @@ hangs, keep its raw output in a private file.
 """
 
 import asyncio
+import dataclasses
 import logging
 import shutil
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import field
 
 from rankdeck.acceptance.flow import WINDOWS, Flow, port_counts
 from rankdeck.acceptance.values import Result
@@ -130,7 +133,7 @@ class MeasureSession(Protocol):
 class Output:
     """The output of the ranks of one job, by offset: bytes that come twice are kept once."""
 
-    _streams: defaultdict[tuple[int, str], bytearray] = field(
+    _streams: defaultdict[tuple[int, str], bytearray] = dataclasses.field(
         default_factory=lambda: defaultdict(bytearray)
     )
     size: int = 0

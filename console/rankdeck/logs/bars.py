@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.safe_text import printable_line, strip_controls
@@ -27,8 +26,7 @@ class Bar(Value):
     line: Line
 
 
-@dataclass(frozen=True, slots=True)
-class BarGroup:
+class BarGroup(Value):
     """The bars of several ranks that have the same label, the slowest first."""
 
     label: str

@@ -1,8 +1,11 @@
 """The values of a cluster file, which do not change while the cluster is open."""
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import field
 
 from rankdeck.model.capabilities import Capabilities, capabilities_of
 from rankdeck.values import Value
@@ -158,7 +161,7 @@ class Cluster:
 
     name: str
     nodes: tuple[Node, ...]
-    access: Access = field(default_factory=Access)
+    access: Access = dataclasses.field(default_factory=Access)
     broker: Broker | None = None
     metrics: Metrics | None = None
     export: tuple[str, ...] = ()
@@ -167,17 +170,19 @@ class Cluster:
     backend: str = "ssh"
     network: str = ""
     """CIDR of the job network, e.g. 10.0.0.0/24."""
-    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     """Environment variables for every job, such as the PATH of an MPI or proxy settings."""
-    expect: Mapping[str, str | int | float] = field(default_factory=dict[str, str | int | float])
+    expect: Mapping[str, str | int | float] = dataclasses.field(
+        default_factory=dict[str, str | int | float]
+    )
     rdma_exclude: tuple[str, ...] = ()
     """Patterns of RDMA devices whose counters the agents do not read."""
     simulate: tuple[str, ...] = ()
     """Collectors to simulate: "gpu", "rdma". For demos; shown as SIMULATED."""
-    options: Mapping[str, str] = field(default_factory=dict[str, str])
+    options: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     """Options of the backend: slurm login node and partition, kubernetes namespace and context."""
     file: str = ""
-    _by_name: Mapping[str, Node] = field(init=False, repr=False, compare=False)
+    _by_name: Mapping[str, Node] = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         by_name = {node.name: node for node in reversed(self.nodes)}

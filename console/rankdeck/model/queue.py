@@ -307,10 +307,8 @@ class QueueJob(Protocol):
         ...
 
 
-class UnqueuedJob:
+class UnqueuedJob(Value):
     """The part of a `QueueJob` whose scheduler has no queue: it tells nothing of it."""
-
-    __slots__ = ()
 
     @property
     def mine(self) -> bool:

@@ -3,8 +3,9 @@
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
+
+from msgspec import field
 
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.queue import UnqueuedJob
@@ -24,8 +25,7 @@ FOLLOWED_KINDS = {
 """Kinds of jobs that Rankdeck follows -> their API group."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubernetesJob(UnqueuedJob):
+class KubernetesJob(UnqueuedJob, kw_only=True):
     """A Job, MPIJob, JobSet, TrainJob or PyTorchJob that the API server lists; or
     something else whose pods hold devices.
     """
