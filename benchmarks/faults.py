@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks import fault_judge as judge
@@ -21,6 +20,7 @@ from benchmarks.fault_programs import MPICH
 from benchmarks.fault_run import Run, Watching, watching
 from benchmarks.fault_sites import AnySite, compile_c, demo_site, lab_site
 from benchmarks.result import MissingError
+from rankdeck.values import value_table
 
 _BURN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(100000))"
 Results = list[tuple[Fault, Outcome]]
@@ -154,7 +154,7 @@ def _print(results: Results, *, as_json: bool) -> None:
     ]
     totals = [judge.total(kind, results) for kind in Kind]
     if as_json:
-        for value in (*(asdict(one) for _, one in results), *rows, *totals):
+        for value in (*(value_table(one) for _, one in results), *rows, *totals):
             print(json.dumps(value))
         return
     print(table(rows))

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from benchmarks.fault_run import Watching, watching
 from benchmarks.fault_sites import DemoSite, demo_site
 from benchmarks.healthy_programs import PROGRAMS, Program
 from benchmarks.healthy_run import HealthyRun, Piece
+from rankdeck.values import value_table
 
 LONGEST = 600.0
 """Seconds after which a job is cancelled, so that every program has its turn."""
@@ -124,7 +125,7 @@ class Turns:
             if piece.counts:  # one that fails has its next turn after all others
                 self._take(piece.program, piece.seconds - LONGEST)
             with self.options.file.open("a") as file:
-                file.write(json.dumps(asdict(piece)) + "\n")
+                file.write(json.dumps(value_table(piece)) + "\n")
         words = f"{piece.program}: {piece.state} after {piece.seconds:.0f} s"
         print(f"{words} (load {piece.load:.1f})", *piece.told, sep="\n    ", file=sys.stderr)
 

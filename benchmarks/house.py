@@ -77,7 +77,7 @@ SAMPLE: Walk = (
         "agent/sampler.py:NodeJudge.judge",
         "agent/rules/judge.py:assess_node",
         "agent/rules/thresholds.py:apply_rules",
-        "agent/telemetry.py:Publisher.sample",
+        "agent/telemetry.py:Publisher.publish",
         "agent/wire/__init__.py:encode_message",
     ),
     ("console/telemetry/client_sockets.py:SocketReader._read",),

@@ -11,7 +11,6 @@ import tempfile
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -23,6 +22,7 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Launch, MpiOptions, TorchOptions
 from rankdeck.opening import open_cluster_session
 from rankdeck.session import Session
+from rankdeck.values import replace
 
 ROUNDS = 5
 RANKS = 64

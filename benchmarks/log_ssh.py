@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.result import MissingError, Result
@@ -22,6 +21,7 @@ from rankdeck.demo import cluster
 from rankdeck.model.cluster import Cluster
 from rankdeck.opening import open_cluster_session
 from rankdeck.session import Session
+from rankdeck.values import replace
 
 RANKS, SECONDS, RATE = 64, 10, 1000
 LINES = SECONDS * RATE

@@ -6,7 +6,7 @@ A name always gives the same timeline.
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import floor
 from random import Random
 

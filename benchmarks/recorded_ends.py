@@ -4,7 +4,6 @@ they lie beside it. Each is also told with other clocks and later records (`NAME
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any

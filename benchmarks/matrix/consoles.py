@@ -7,7 +7,6 @@ import subprocess
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 
 from tests.support.terminal import terminal
@@ -40,6 +39,7 @@ from benchmarks.matrix.scene import (
     rankdeck,
 )
 from benchmarks.matrix.sites import Sites
+from rankdeck.values import replace
 
 LINES, PAUSE = 300, 0.1
 """Of each rank: half a minute, however slowly a command starts on a busy machine."""

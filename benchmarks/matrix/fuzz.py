@@ -16,7 +16,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -24,6 +24,7 @@ from tests.support.targets import CORPUS, TARGETS, Target
 
 from benchmarks.matrix.mutator import block
 from benchmarks.measure import ROOT
+from rankdeck.values import value_table
 
 SLICE = 1.0
 """Seconds of one target before the next has its turn."""
@@ -74,7 +75,7 @@ def main(words: Sequence[str]) -> int:
         known.update(one.what for one in done.found)
         for one in done.found if options.keep else ():
             keep(done.target, bytes.fromhex(one.raw))
-        print(json.dumps(asdict(done)), flush=True)
+        print(json.dumps(value_table(done)), flush=True)
     return 1 if known else 0
 
 

@@ -10,7 +10,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from tests.support.targets import TARGETS
@@ -20,6 +19,7 @@ from benchmarks.matrix.meter import metered
 from benchmarks.matrix.model import Group, Row, Tally
 from benchmarks.matrix.sites import Sites
 from benchmarks.measure import ROOT
+from rankdeck.values import replace
 
 SHORT, WHOLE = 20.0, 7200.0
 """Seconds of the short row, and at most of the whole one."""

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from tests.support.programs import search_path
@@ -20,6 +19,7 @@ from benchmarks.matrix.model import Group, Row, Tally
 from benchmarks.matrix.rows import ROWS
 from benchmarks.matrix.sites import Sites
 from benchmarks.result import MissingError
+from rankdeck.values import value_table
 
 HEADS = (
     "row",
@@ -110,7 +110,7 @@ def _progress(row: Row, tally: Tally) -> None:
 def _print(done: Done, *, as_json: bool) -> None:
     if as_json:
         for row, tally in done:
-            print(json.dumps({"row": row.name, **asdict(tally), "faults": tally.faults}))
+            print(json.dumps({"row": row.name, **value_table(tally), "faults": tally.faults}))
         return
     print(table(done))
 

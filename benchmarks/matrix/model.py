@@ -1,12 +1,13 @@
 """What the matrix is made of: a row, and what one run of it counted."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 
 from benchmarks.matrix.sites import Sites
 from benchmarks.measure import slower
+from rankdeck.values import replace
 
 STATE_LIMIT = 20.0
 """Seconds in which the right state must be named."""

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support.locked_file import locked
@@ -23,6 +23,7 @@ from rankdeck.model.job_events import NodeEvent
 from rankdeck.state import history as history_module
 from rankdeck.state.database import Store
 from rankdeck.state.history import FIRST_BYTES, KEEP, History
+from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import NodePlan
 from rankdeck_agent.wire.job_events import Trouble

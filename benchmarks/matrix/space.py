@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.terminal import WIDE, Terminal, terminal
@@ -36,6 +36,7 @@ from benchmarks.matrix.scene import (
 from benchmarks.matrix.screens import console_in_pty
 from benchmarks.matrix.sites import Sites
 from benchmarks.matrix.wires import preloaded
+from rankdeck.values import replace
 
 VICTIM = "n2"
 NODE_STATE = "/run/home/.local/state/rankdeck"

@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -26,6 +25,7 @@ from rankdeck.config.document import write_documents
 from rankdeck.following import wait_for_condition
 from rankdeck.opening import open_cluster_session
 from rankdeck.session import Session
+from rankdeck.values import replace
 
 COUNT, PAUSE = 400, 0.1
 UNDERWAY = 2.0

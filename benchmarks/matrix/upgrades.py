@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from benchmarks.measure import ROOT
 from rankdeck.config.files import console_state_folder
 from rankdeck.model.job import Job
 from rankdeck.state.history import History
+from rankdeck.values import replace
 
 OLDER = "b6e0a5c"
 """The commit whose jobs these consoles must be able to go on with."""

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -32,6 +32,7 @@ from benchmarks.matrix.scene import (
 )
 from benchmarks.matrix.sites import Sites
 from rankdeck.config.document import write_documents
+from rankdeck.values import replace
 
 VICTIM = "n2"
 PAUSE = 0.01

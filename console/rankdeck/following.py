@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rankdeck.backends.base import Backend, Follower
@@ -31,6 +31,7 @@ from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import WrittenJob
 from rankdeck.state.job_recorder import JobRecorder
 from rankdeck.state.jobs import Jobs
+from rankdeck.values import replace
 from rankdeck_agent.wire import LAUNCHER
 
 log = logging.getLogger(__name__)

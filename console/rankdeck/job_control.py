@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +32,7 @@ from rankdeck.state.history_thread import HistoryThread
 from rankdeck.state.job_recorder import JobRecorder
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.launch_lock import is_launched, launch_of
+from rankdeck.values import Value, replace
 
 if TYPE_CHECKING:
     from rankdeck.images.bring import ImageDistributor
@@ -50,8 +50,7 @@ LAUNCH_LIMIT = 120.0
 """Seconds that a cancel waits for another console that is starting the job."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobParts:
+class JobParts(Value, kw_only=True):
     """What job control works with; all of it belongs to the same open cluster."""
 
     cluster: Cluster

@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
-from dataclasses import dataclass
 
 from rankdeck.acceptance.store import AcceptanceRuns
 from rankdeck.config.files import console_state_folder
@@ -17,12 +16,12 @@ from rankdeck.remote.shell import Shell
 from rankdeck.scaling.store import ScalingStudies
 from rankdeck.session import Session
 from rankdeck.state.history_thread import open_history
+from rankdeck.values import Value
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
+class Reach(Value):
     """How nodes are reached, and whether their telemetry is received; see
     `open_cluster_session` for the parameters.
     """

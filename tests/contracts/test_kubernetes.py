@@ -8,12 +8,12 @@ See tests/support/kubernetes/site.py for the variables. Tests marked
 import json
 import os
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
+from rankdeck.values import replace
 from tests.support.kubernetes.site import Site, doubled, pretended, real
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.left_out]

@@ -9,7 +9,6 @@ import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
 
@@ -20,6 +19,7 @@ from rankdeck.remote.shell import Shell, run_program
 from rankdeck.remote.srun import SrunShell
 from rankdeck.remote.ssh import Connections
 from rankdeck.remote.this_machine import shell_here
+from rankdeck.values import replace
 from tests.support.polling import until
 from tests.support.real_sshd import RealSshd, missing, real_sshd
 

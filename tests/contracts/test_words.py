@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions
 from rankdeck.remote.shell import login_line
 from rankdeck.schedulers.kubernetes.manifest import FOLDER, POD_SHIM, job_objects
+from rankdeck.values import replace
 from tests.integration.test_main_path import left_of
 from tests.support.kubernetes.processes import expanded
 

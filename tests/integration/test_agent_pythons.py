@@ -3,7 +3,6 @@ start to its end, a cancel, processes.
 """
 
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from tests.support.sshd import nodes
 
 from rankdeck.model.job import JobSpec, Launch, State
 from rankdeck.opening import open_cluster_session
+from rankdeck.values import replace
 
 pytestmark = [pytest.mark.slow, pytest.mark.left_out]
 VERSIONS = tuple(f"3.{minor}" for minor in range(6, 15))

@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from tests.unit.test_history import JOB
 
 from rankdeck.config.files import console_state_folder
 from rankdeck.state.history import History
+from rankdeck.values import replace
 
 CLUSTER = "cluster: c\nnodes:\n  - {name: sakuya, address: 127.0.0.1}\n  - {name: koishi, address: 127.0.0.2}\n"
 ASK = """

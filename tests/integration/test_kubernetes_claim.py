@@ -5,13 +5,14 @@ that only their volume claim has.
 import contextlib
 import os
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.support.kubernetes.roles import smallest_role
 from tests.support.kubernetes.site import OUR_LABEL, Site, doubled
 from tests.support.polling import wait_until
+
+from rankdeck.values import replace
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.left_out]
 

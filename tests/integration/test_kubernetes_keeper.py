@@ -8,7 +8,6 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from tests.support.kubernetes.defaults import completed
@@ -17,6 +16,7 @@ from tests.support.kubernetes.kinds import ADDED, BUILT_IN
 from tests.support.kubernetes.kinds import JOB as JOBS
 from tests.support.polling import wait_until
 
+from rankdeck.values import replace
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.verdict import read_verdict
 from rankdeck_agent.rules.scheduler_verdict import VerdictKind

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,8 @@ from tests.support.kubernetes.roles import smallest_role
 from tests.support.kubernetes.site import ROOT, Site, doubled
 from tests.support.polling import eventually
 from tests.support.terminal import Terminal, terminal
+
+from rankdeck.values import replace
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 LISTS = {

@@ -2,7 +2,6 @@
 documented Role is enough, and no more.
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,8 @@ from tests.support.kubernetes.pretend import Script
 from tests.support.kubernetes.roles import smallest_role
 from tests.support.kubernetes.site import Site, doubled
 from tests.support.polling import wait_until
+
+from rankdeck.values import replace
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.left_out]
 

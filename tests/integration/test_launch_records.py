@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from rankdeck.session import Session
 from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.launch_lock import is_launched, launch_of
+from rankdeck.values import replace
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 SLEEPS = JobSpec(

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import aiomqtt
 import pytest
@@ -24,6 +23,7 @@ from rankdeck.telemetry.link import open_link
 from rankdeck.telemetry.private_broker import PrivateBroker
 from rankdeck.ui.screens.node import live_node_page
 from rankdeck.ui.themes import UNICODE
+from rankdeck.values import replace
 from rankdeck_agent.config import from_mapping
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import HealthReport, Hello, Sample, encode_message, message_topic

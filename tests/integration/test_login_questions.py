@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from rankdeck.opening import open_cluster_session
 from rankdeck.remote.questions import Answers, LoginQuestion, Operator
 from rankdeck.remote.shell import run_program
 from rankdeck.remote.transports import reach_cluster
+from rankdeck.values import replace
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]

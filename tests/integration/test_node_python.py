@@ -3,7 +3,6 @@ SSH, and the rest of the cluster goes on.
 """
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from rankdeck.opening import open_cluster_session
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.node_python import install_command
 from rankdeck.remote.ssh import Connections
+from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Level
 
 pytestmark = pytest.mark.slow

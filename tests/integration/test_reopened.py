@@ -9,7 +9,7 @@ import re
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from rankdeck.rules.progress import last_run
 from rankdeck.session import Session
 from rankdeck.ui.screens.job_head import head_lines
 from rankdeck.ui.themes import UNICODE
+from rankdeck.values import field_names, replace
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 RANKS = 4
@@ -168,7 +169,7 @@ def apart(first: Session, second: Session, job_id: str) -> list[str]:
         *(f"{node} is asked what is left" for node in sorted(asked)),
         *(
             f"{name}: {getattr(one, name)} and {getattr(other, name)}"
-            for name in (field.name for field in fields(Job))
+            for name in field_names(Job)
             if getattr(one, name) != getattr(other, name)
         ),
     ]

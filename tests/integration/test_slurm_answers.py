@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,7 @@ def plan(**environment: str) -> bytes:
     )  # fmt: skip
     spec = JobSpec(name="t", launch="mpi", command=("true",), nodes=1, ranks_per_node=1)
     planned = plugins.find_plugin("backends", "slurm")(None).plan(cluster, spec, "t-1")
-    return json.dumps(asdict(planned.nodes[0])).encode()
+    return json.dumps(value_table(planned.nodes[0])).encode()
 
 
 class Login:

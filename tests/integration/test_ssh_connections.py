@@ -5,7 +5,6 @@ import contextlib
 import os
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import asyncssh
@@ -22,6 +21,7 @@ from rankdeck.remote.bundle import build_bundle
 from rankdeck.remote.logins import FAN_OUT, JUMP_FAN_OUT, Logins
 from rankdeck.remote.shell import run_program
 from rankdeck.remote.ssh import Connections
+from rankdeck.values import replace
 
 
 def with_access(cluster, **values):

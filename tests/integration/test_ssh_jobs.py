@@ -7,7 +7,6 @@ import shutil
 import signal
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from rankdeck.errors import LaunchError
 from rankdeck.model.job import Launch, MpiOptions, State
 from rankdeck.remote.agent import Agents
 from rankdeck.state.launch_lock import launch_of
+from rankdeck.values import replace
 
 pytestmark = pytest.mark.slow
 

@@ -4,12 +4,13 @@ planted faults, noise and disturbance.
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from rankdeck.acceptance.judge import Judgement
 from rankdeck.acceptance.schedule import Options, Round, Schedule
 from rankdeck.acceptance.suspects import Context
 from rankdeck.acceptance.values import Measurement, Outcome
+from rankdeck.values import replace
 
 LINK = 96.0
 

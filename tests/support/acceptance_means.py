@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from json import dumps
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from rankdeck.model.job import (
 )
 from rankdeck.model.scheduler_node import SchedulerNode
 from rankdeck.state.jobs import Jobs
+from rankdeck.values import replace
 from tests.support.judged_fleet import JudgedFleet
 from tests.support.node_events import node_event
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from rankdeck.acceptance.judge import judge_measurements
 from rankdeck.acceptance.run import (
@@ -18,6 +17,7 @@ from rankdeck.acceptance.store import Exclusion
 from rankdeck.acceptance.suspects import Context
 from rankdeck.acceptance.values import READ, Answer, Measurement, Outcome, Result, Stage
 from rankdeck.errors import RankdeckError
+from rankdeck.values import replace
 
 RECIPE = "iperf3"
 START = 1_700_000_000.0

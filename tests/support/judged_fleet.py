@@ -3,10 +3,10 @@ sample before the console takes it.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from rankdeck.model.cluster import Node
 from rankdeck.state.fleet import Fleet
+from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Expected
 from rankdeck_agent.sampler import NodeJudge
 from rankdeck_agent.seen_devices import SeenDevices

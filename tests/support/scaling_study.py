@@ -1,13 +1,14 @@
 """Scaling studies as front ends get them: the real judge on runs that follow a law."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from rankdeck.errors import UnknownRunError
 from rankdeck.scaling.judge import judge_study
 from rankdeck.scaling.planning import ScaleRequest
 from rankdeck.scaling.study import Study, StudyState
 from rankdeck.scaling.values import WALL, ScalePoint, Signs, StudyPlan, Trial, TrialOutcome
+from rankdeck.values import replace
 
 START = 1_700_000_000.0
 Law = Callable[[ScalePoint, int], Mapping[str, float] | str]

@@ -1,7 +1,7 @@
 """Swap proofs as front ends get them: the real planner and judge, on runs that a test makes up."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import FirstFailure, Job, JobSpec, Launch, Plan, RankState, Stall, State
@@ -16,6 +16,7 @@ from rankdeck.swap.values import (
     SwapResult,
     SwapRun,
 )
+from rankdeck.values import replace
 from rankdeck_agent.wire import NodePlan
 
 START = 1_700_000_000.0

@@ -9,7 +9,6 @@ import asyncio
 import json
 import re
 import sys
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.opening import open_cluster_session
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.screens.job import JobScreen
+from rankdeck.values import replace
 from tests.support.acceptance_run import Port, judged, made_run, result
 from tests.ui.support.stage import Stage
 

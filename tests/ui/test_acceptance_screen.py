@@ -3,7 +3,6 @@ every size and in every alphabet.
 """
 
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.ui.app import RankdeckApp
+from rankdeck.values import replace
 from tests.support.acceptance_run import Port, healthy, made_run, names, result, slow_sender
 from tests.ui.support.stage import Stage, cluster_of, plan_of
 from tests.ui.test_screens import answered_yes, console, lacks, shows, text_of, type_in, until

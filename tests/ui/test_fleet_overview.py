@@ -1,7 +1,6 @@
 """What stands below a short table of nodes: trends, jobs, events; never more than there is."""
 
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -10,6 +9,7 @@ from rankdeck.state.fleet_history import PICTURED
 from rankdeck.ui.fleet_views import TRENDS, Overview, overview_lines
 from rankdeck.ui.themes import ASCII, UNICODE
 from rankdeck.ui.widgets.canvas import measure_runs
+from rankdeck.values import replace
 from rankdeck_agent.wire import Sample
 from tests.ui.support import sample, scenes
 from tests.ui.test_fleet_views import steady

@@ -4,7 +4,6 @@ in the past: keys in, screen out.
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -16,6 +15,7 @@ from rankdeck.ui import fleet_views
 from rankdeck.ui.fleet_views import FleetView, ViewError, Views, check_view
 from rankdeck.ui.themes import Mark, most_urgent_mark
 from rankdeck.ui.widgets.vtable import CellMap
+from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import HealthReport, Sample
 from tests.ui.support import sample

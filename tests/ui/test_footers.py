@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.screens.job_head import job_duration
 from rankdeck.ui.widgets.canvas import in_ascii
+from rankdeck.values import replace
 from rankdeck_agent.wire import Event
 from tests.support.acceptance_run import Port, judged, made_run
 from tests.support.scaling_study import ScalingPort, falling

@@ -1,11 +1,11 @@
 """Filters, checks, acknowledgements, events and the past: keys in, screen out."""
 
 import re
-from dataclasses import replace
 
 import pytest
 
 from rankdeck.rules import query
+from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import Event
 from tests.ui.support import sample

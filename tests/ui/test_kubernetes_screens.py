@@ -1,7 +1,6 @@
 """Nodes and jobs of Kubernetes on the screens."""
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from rankdeck.schedulers.kubernetes.attach import kubernetes_attach_plan
 from rankdeck.schedulers.kubernetes.node import Condition, DeviceCount, KubernetesNode
 from rankdeck.schedulers.kubernetes.values import KubernetesJob
 from rankdeck.ui.screens.job import JobScreen
+from rankdeck.values import replace
 from rankdeck_agent.wire import LAUNCHER
 from tests.ui.support.stage import Stage
 from tests.ui.test_screens import console, lacks, shows

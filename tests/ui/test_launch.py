@@ -2,7 +2,6 @@
 
 import contextlib
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from rankdeck.preflight.findings import Finding
 from rankdeck.rules.inspect import Look
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.screens.job import JobScreen
+from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import HealthReport, ProcessPlan
 from tests.ui.support import sample

@@ -2,7 +2,6 @@
 
 import errno
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -12,6 +11,7 @@ from rankdeck.model.health import PastNumbers, PastSeries, PastView, Times, with
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.node_page import finding_lines, shrink_values
 from rankdeck.ui.themes import UNICODE
+from rankdeck.values import replace
 from rankdeck_agent.collectors.kernel_log import LOG_CLOSED
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import Hello, Sample

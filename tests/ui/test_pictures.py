@@ -10,7 +10,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ import pytest
 from rankdeck.model.process import NodeProcess
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.screens import processes
+from rankdeck.values import replace
 from rankdeck_agent.wire import Event, Hello
 from tests.support.acceptance_run import Port, made_run, slow_sender
 from tests.support.scaling_study import ScalingPort, falling

@@ -1,6 +1,5 @@
 """The scaling screen: list, plan, plots, table and sentences, at every size and alphabet."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from rankdeck.errors import RankdeckError
 from rankdeck.scaling.study import Study, StudyState
 from rankdeck.scaling.values import WALL
+from rankdeck.values import replace
 from tests.support.scaling_study import (
     ScalingPort,
     amdahl,

@@ -5,7 +5,6 @@ import contextlib
 import re
 import time
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from rankdeck.ui.screens.job import JobScreen
 from rankdeck.ui.screens.modals import ALONE, PASTED
 from rankdeck.ui.screens.node import NodeScreen
 from rankdeck.ui.terminal import TOGETHER
+from rankdeck.values import replace
 from rankdeck_agent.wire import Sample
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage

@@ -3,13 +3,13 @@ the page with Slurm's words, and changes.
 """
 
 import time
-from dataclasses import replace
 
 import pytest
 
 from rankdeck.model.queue import JobComponent, QueueStatus
 from rankdeck.schedulers.orders import JobChange, JobEfficiency, SchedulerPage, SchedulerPages
 from rankdeck.schedulers.slurm.values import SlurmJob
+from rankdeck.values import replace
 from tests.ui.support.stage import Stage
 from tests.ui.test_screens import JOB, console, lacks, shows, text_of, type_in
 from tests.ui.test_slurm_screens import CLUSTER

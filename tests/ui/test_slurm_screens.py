@@ -1,7 +1,6 @@
 """Nodes, partitions and everybody's jobs of Slurm on the screens."""
 
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -11,6 +10,7 @@ from rankdeck.schedulers.orders import ServiceChange
 from rankdeck.schedulers.slurm.node import SlurmNode
 from rankdeck.schedulers.slurm.values import SlurmJob
 from rankdeck.ui.operations import attempt_words
+from rankdeck.values import replace
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage
 from tests.ui.test_screens import JOB, console, lacks, shows, text_of, type_in

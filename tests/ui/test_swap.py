@@ -1,7 +1,6 @@
 """The swap proof on screen: one key shows its plan and asks, then how far it is, then stops it."""
 
-from dataclasses import replace
-
+from rankdeck.values import replace
 from tests.support.swap_proof import ended_swap, of_rank
 from tests.ui.support import scenes
 from tests.ui.test_screens import command, console, shows, until

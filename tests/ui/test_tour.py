@@ -1,13 +1,13 @@
 """The tour is walked by the keys that it names, on the real screens."""
 
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rankdeck.model.job import JobSpec
 from rankdeck.ui.tour import DEMO, FILE, OVER, STEPS
+from rankdeck.values import replace
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, cluster_of
 from tests.ui.test_screens import console, shows, type_in

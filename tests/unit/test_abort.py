@@ -1,11 +1,10 @@
 """When the others are stopped."""
 
-from dataclasses import replace
-
 import pytest
 
 from rankdeck.model.job import Abort, FirstFailure, Job, Plan, RankState, State
 from rankdeck.rules.gang_abort import abort_reason, countdown_for
+from rankdeck.values import replace
 from rankdeck_agent.wire import NodePlan
 
 PLAN = Plan(

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -17,6 +16,7 @@ from rankdeck.acceptance.schedule import (
     next_groups,
 )
 from rankdeck.acceptance.values import Answer, Outcome, Result, Stage
+from rankdeck.values import replace
 
 NODES = tuple(f"n{number}" for number in range(64))
 SLOW, GOOD = NODES[:32], NODES[32:]

@@ -4,7 +4,6 @@ carried elsewhere, and drift from them.
 
 import json
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from rankdeck.acceptance.run import BaselineValue, changed_since, list_drifts
 from rankdeck.acceptance.store import KEEP, AcceptanceRuns, Baseline, KeptRun
 from rankdeck.acceptance.values import Outcome, Result, Stage
 from rankdeck.errors import ConfigError, HistoryError
+from rankdeck.values import replace
 
 RUN = KeptRun("r1", "c", 1000.0, "abc", "ro644", "first")
 ONE = Result(

@@ -7,7 +7,6 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from rankdeck.acceptance.recipe import ExpectedResult
 from rankdeck.acceptance.schedule import Options, Round, Schedule, circle_rounds, pair_rounds
 from rankdeck.acceptance.suspects import Context
 from rankdeck.acceptance.values import Answer, Kind, Measurement, Outcome, Stage
+from rankdeck.values import replace
 from tests.support.acceptance_lab import LINK, Lab
 from tests.support.targets import CORPUS
 

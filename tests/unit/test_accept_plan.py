@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,6 +58,7 @@ from rankdeck.errors import LaunchError, RankdeckError
 from rankdeck.model.cluster import Access, Cluster, Node
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.schedulers.slurm.node import SlurmNode
+from rankdeck.values import replace
 
 NODES = ("n1", "n2", "n3", "n4")
 CLUSTER = Cluster(

@@ -7,7 +7,6 @@ import shlex
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from rankdeck.cli.verbs import make_parser
 from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.rules.secrets import Secrets
+from rankdeck.values import replace
 from tests.support.acceptance_run import (
     Outputs,
     healthy,

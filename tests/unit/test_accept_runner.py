@@ -6,7 +6,6 @@ import asyncio
 import re
 import time
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,6 +29,7 @@ from rankdeck.acceptance.values import Outcome, Result, Stage
 from rankdeck.acceptance.work import Setup, Work, spec_of
 from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster, Node
+from rankdeck.values import replace
 from rankdeck_agent.collectors.rdma import RdmaCollector
 from rankdeck_agent.wire import Hello, Sample
 from tests.support.acceptance_means import SimulatedMeans, Speed

@@ -5,7 +5,6 @@ named by its kind, and nothing else.
 import random
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -16,6 +15,7 @@ from rankdeck.acceptance.leaves import Leaves
 from rankdeck.acceptance.schedule import Options, Round, circle_rounds
 from rankdeck.acceptance.suspects import Context
 from rankdeck.acceptance.values import Answer, Kind, Measurement, Stage
+from rankdeck.values import replace
 from tests.support.acceptance_lab import LINK, Lab
 
 MEGABITS = Context(unit="Mb/s")

@@ -3,7 +3,6 @@
 import base64
 import json
 import zlib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from rankdeck.state.black_box import (
 )
 from rankdeck.state.fleet_history import PICTURED
 from rankdeck.state.jobs import Jobs
+from rankdeck.values import replace
 from rankdeck_agent.job import black_box
 from rankdeck_agent.job.black_box import Ring, pack_box
 from rankdeck_agent.job.folder import RunFolder

@@ -1,7 +1,6 @@
 """What a large fleet costs: work is counted, not timed, and must follow what changes."""
 
 import asyncio
-from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import ClassVar
@@ -21,6 +20,7 @@ from rankdeck.ui.snapshots import Arrangement
 from rankdeck.ui.themes import Mark, most_urgent_mark
 from rankdeck.ui.widgets import vtable
 from rankdeck.ui.widgets.vtable import CellMap
+from rankdeck.values import replace
 from rankdeck_agent.wire import HealthReport, Sample, decode_message, encode_message, split_time
 from rankdeck_simulator.fleet import BrokerLine, LineError
 from tests.support.polling import until

@@ -2,7 +2,6 @@
 
 import json
 import os
-from dataclasses import replace
 
 import pytest
 
@@ -13,6 +12,7 @@ from rankdeck.preflight.doctor import Machine, judge_here, judge_nodes, this_mac
 from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.run import all_unreachable
 from rankdeck.remote.login_errors import Destination, unreachable_error
+from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Level
 from tests.unit.test_preflight import GOOD
 

@@ -1,7 +1,6 @@
 """Drills without a cluster: what is planned, who counts as named, what is read of a job."""
 
 import ast
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +42,7 @@ from rankdeck.model.job import (
     State,
 )
 from rankdeck.state.jobs import Jobs
+from rankdeck.values import replace
 from rankdeck_agent.wire import NodePlan
 
 CLUSTER = Cluster(name="c", nodes=tuple(Node(name=f"n{i}", slots=4) for i in (1, 2, 3)))

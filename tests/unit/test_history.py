@@ -5,7 +5,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,7 @@ from rankdeck.model.job import (
     State,
 )
 from rankdeck.state.history import History
+from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import NodeFile, NodePlan, ProcessPlan
 from tests.support.node_events import node_event

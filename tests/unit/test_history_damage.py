@@ -5,7 +5,6 @@ lost that can be read, and it is said.
 import random
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from rankdeck.state import history as module
 from rankdeck.state.database import Store
 from rankdeck.state.history import History
+from rankdeck.values import replace
 from tests.support.effort import effort
 from tests.support.locked_file import locked
 from tests.support.polling import wait_until

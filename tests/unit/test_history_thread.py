@@ -6,7 +6,6 @@ import asyncio
 import sqlite3
 from collections.abc import Generator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from rankdeck.model.health import Occurrence
 from rankdeck.state.history import History
 from rankdeck.state.history_thread import HistoryThread, open_history
+from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Level
 from tests.support.node_events import node_event
 from tests.unit.test_history import JOB, PLAN

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from rankdeck.state.history_thread import HistoryThread, open_history
 from rankdeck.state.job_recorder import JobRecorder
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.lines import JobPositions
+from rankdeck.values import replace
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.layout import make_run_folder, unlink_links
 from rankdeck_agent.wire import NodePlan

@@ -1,12 +1,12 @@
 """The lens on made-up looks: who stands out, and in which words."""
 
 import json
-from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck.rules.inspect import Look, QueuePair, conclude_inspection, group_stacks, look_of
+from rankdeck.values import replace
 
 REDUCE = (
     (

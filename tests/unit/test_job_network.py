@@ -1,7 +1,5 @@
 """The job network in plans: addresses and variables of it, told by the file or asked for."""
 
-from dataclasses import replace
-
 import pytest
 
 from rankdeck.backends.job_network import asked_addresses, with_addresses
@@ -11,6 +9,7 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions, Plan
 from rankdeck.schedulers.kubernetes.manifest import job_objects
 from rankdeck.schedulers.slurm.backend import batch_script
+from rankdeck.values import replace
 
 NODES = (Node(name="a", address="10.1.0.1"), Node(name="b", address="10.1.0.2"))
 CLUSTER = Cluster(name="lab", nodes=NODES, network="10.20.0.0/24")

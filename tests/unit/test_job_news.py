@@ -1,7 +1,5 @@
 """What `run` says of a job before it ends."""
 
-from dataclasses import replace
-
 from rankdeck.model.job import (
     Countdown,
     FirstFailure,
@@ -12,6 +10,7 @@ from rankdeck.model.job import (
     State,
 )
 from rankdeck.rules.job_news import news_between
+from rankdeck.values import replace
 from rankdeck_agent.wire import NodePlan
 
 PLAN = Plan(

@@ -2,7 +2,6 @@
 
 import html
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from rankdeck.state.fleet import Fleet
 from rankdeck.state.history_thread import open_history
 from rankdeck.state.job_recorder import MOST_NODES, JobRecorder, node_numbers
 from rankdeck.state.jobs import Jobs
+from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import Event, Hello, Sample
 from tests.support.browser import assert_self_contained, parsed, rendered

@@ -1,11 +1,11 @@
 """Two consoles that follow one job do not take each other's knowledge away."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from rankdeck.model.job import CancelReport, Explained, Job, NodeNote, State
 from rankdeck.rules.job_versions import merge_versions
 from rankdeck.state.history import History
+from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Level
 from tests.support.node_events import node_event
 from tests.unit.test_history import JOB, PLAN

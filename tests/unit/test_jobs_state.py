@@ -1,7 +1,5 @@
 """What events make of a job, also when they come late, twice, or make no sense."""
 
-from dataclasses import replace
-
 import pytest
 
 from rankdeck.cli.jobs import job_sentence
@@ -21,6 +19,7 @@ from rankdeck.rules import ends
 from rankdeck.rules.failure_evidence import CLOCKS
 from rankdeck.rules.progress import ProgressReader
 from rankdeck.state.jobs import Jobs
+from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import NodePlan, ProcessPlan
 from rankdeck_agent.wire.job_events import EventError

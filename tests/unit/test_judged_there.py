@@ -3,7 +3,6 @@ what it believes, what it asks for.
 """
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -13,6 +12,7 @@ from rankdeck.state.fleet import Fleet
 from rankdeck.telemetry.fleet_updater import FleetUpdater
 from rankdeck.telemetry.node_telemetry import Telemetry
 from rankdeck.ui.formatting import describe_worst_cause
+from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Expected, Level
 from rankdeck_agent.rules.report import expectations_fingerprint
 from rankdeck_agent.rules.table import CHECKS

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from rankdeck.errors import ConfigError, LaunchError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions
 from rankdeck.schedulers.kubernetes.manifest import POD_SHIM, job_name, job_objects
+from rankdeck.values import replace
 
 IMAGE = Container(image="i:1")
 CLUSTER = """\

@@ -1,12 +1,11 @@
 """Nodes by what Kubernetes says: found, judged beside our agent, remembered."""
 
-from dataclasses import replace
-
 import pytest
 
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.schedulers.kubernetes.node import Condition, DeviceCount, KubernetesNode
 from rankdeck.state.fleet import Fleet
+from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import Hello, Sample
 from tests.support.judged_fleet import JudgedFleet

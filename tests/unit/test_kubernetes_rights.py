@@ -2,13 +2,12 @@
 counts as trouble where no job can run.
 """
 
-from dataclasses import replace
-
 from rankdeck.cli.check import live_lines
 from rankdeck.remote.command import AgentRows
 from rankdeck.schedulers.kubernetes.rows import kubernetes_takes
 from rankdeck.schedulers.kubernetes.state import KubernetesState
 from rankdeck.schedulers.kubernetes.values import ClusterAbout, KubernetesJob, Permission
+from rankdeck.values import replace
 
 ABOUT = ClusterAbout(
     kubectl="v1.36.4",

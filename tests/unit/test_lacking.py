@@ -1,6 +1,5 @@
 """What job files need, and what their nodes lack for them."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ from rankdeck.model.job import Container, JobSpec, Launch
 from rankdeck.preflight.doctor import lack_of
 from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.job_needs import modules_of
+from rankdeck.values import replace
 from rankdeck_agent.preflight import gather_facts
 
 PROGRAM = """

@@ -1,7 +1,6 @@
 """Nodes that fail jobs more often than others do, by jobs made by hand."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from benchmarks.lemons import judge_fleets
@@ -29,6 +28,7 @@ from rankdeck.rules.lemons import (
     wilson_interval,
 )
 from rankdeck.state.node_records import NodeRecords
+from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import NodePlan
 

@@ -1,6 +1,5 @@
 """Where the ranks of a torch job meet, and what preflight says of it."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.findings import Change, Finding
 from rankdeck.preflight.job_context import JobContext
 from rankdeck.preflight.run import judge_case
+from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Level
 
 NODES = tuple(Node(name=f"n{i}", address=f"10.0.0.{i}", slots=2) for i in (1, 2))

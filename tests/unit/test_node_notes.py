@@ -1,7 +1,6 @@
 """What is said of a job's own nodes beside its failure: the worst and nearest, and nothing else."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 from textual.geometry import Size
@@ -27,6 +26,7 @@ from rankdeck.state.job_recorder import NodeNotes
 from rankdeck.state.jobs import Jobs
 from rankdeck.ui.screens.job_head import head_lines
 from rankdeck.ui.themes import UNICODE
+from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import Event, Sample
 from tests.support.judged_fleet import JudgedFleet

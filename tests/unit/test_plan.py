@@ -1,7 +1,6 @@
 """Plans: which ranks go where, what is refused, and what waits for the node."""
 
 import subprocess
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,6 +13,7 @@ from rankdeck.backends.shell_words import at_run_time, shell_line
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Access, Cluster, Node
 from rankdeck.model.job import JobSpec, Launch, MpiOptions, TorchOptions
+from rankdeck.values import replace
 
 CLUSTER = Cluster(
     name="lab",

@@ -1,7 +1,6 @@
 """The exact text of every plan of every sample; RANKDECK_GOLDEN=write renews the files."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -17,6 +16,7 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions, Plan
 from rankdeck.remote.agent import Agents
 from rankdeck.schedulers.slurm.backend import SlurmBackend
+from rankdeck.values import replace
 
 SAMPLES = find_shipped("sample-clusters")
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"

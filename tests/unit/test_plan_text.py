@@ -1,6 +1,5 @@
 """What a plan says: its lines and their kinds, folded, and beside another plan."""
 
-from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -20,6 +19,7 @@ from rankdeck.remote.agent import Agents
 from rankdeck.schedulers.kubernetes.backend import KubernetesBackend
 from rankdeck.schedulers.kubernetes.manifest import job_objects, manifest_parts
 from rankdeck.schedulers.slurm.backend import SlurmBackend
+from rankdeck.values import replace
 from rankdeck_agent.wire import NodeFile, NodePlan, ProcessPlan
 
 NODE, NOTE, SETUP, FILE, FIELD, COMMAND = LineKind

@@ -2,7 +2,6 @@
 
 import ast
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,7 @@ from rankdeck.preflight.job_file_patch import apply_change
 from rankdeck.preflight.job_needs import programs_of
 from rankdeck.preflight.mpi_trial import ProbeOutcome, RankAnswer, judge_probe
 from rankdeck.preflight.run import judge_case
+from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Health, Level, Reason
 
 NODES = tuple(Node(name=f"n{i}", address=f"10.0.0.{i}", slots=2) for i in (1, 2, 3))

@@ -1,6 +1,5 @@
 """What preflight says of an index of GIDs that a job sets."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from rankdeck.model.job import JobSpec, Launch
 from rankdeck.preflight.check_rdma import check_gids
 from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.job_context import JobContext
+from rankdeck.values import replace
 from rankdeck_agent.rdma_gids import list_rdma_ports
 from rankdeck_agent.rules.levels import Level
 

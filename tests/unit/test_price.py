@@ -1,6 +1,5 @@
 """What a slow rank costs: by the others' waits, and by the counters of its CPU quota."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ from rankdeck.model.job import Job, Stall
 from rankdeck.model.rank import Activity
 from rankdeck.rules.price import lost_share, low_clocks, price_stalls
 from rankdeck.state.jobs import Jobs
+from rankdeck.values import replace
 from rankdeck_agent.job.activity import Wanted, held_share, quota_in, wanted_share
 from tests.unit.test_job_recorder import running
 

@@ -11,7 +11,7 @@ from rankdeck.python_releases import BROKEN, python_refusal
 
 Version = namedtuple("Version", "major minor micro releaselevel")
 _START = """
-import collections, sys
+import collections, msgspec, sys  # msgspec chooses by the version what it imports
 sys.version_info = collections.namedtuple("V", "major minor micro releaselevel serial")(3, 14, 1, "final", 0)
 sys.argv[1:] = {words}
 import runpy

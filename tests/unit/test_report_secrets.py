@@ -3,7 +3,6 @@
 import tarfile
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from rankdeck.backends.remote_log import Recording
 from rankdeck.model.job import Chunk, JobSpec, Launch, NodeNote
 from rankdeck.reports.job import Logs, ReportSource, pack_report
 from rankdeck.rules.secrets import Secrets
+from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import NodeFile, ProcessPlan
 from tests.support.node_events import node_event

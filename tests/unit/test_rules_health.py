@@ -2,13 +2,13 @@ import errno
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rankdeck.values import replace
 from rankdeck_agent.collectors.kernel_log import LOG_CLOSED
 from rankdeck_agent.collectors.rdma_ports import SATURATED
 from rankdeck_agent.rules.coverage import cover_checks, coverage_words, explain_checks

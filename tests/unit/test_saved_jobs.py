@@ -4,7 +4,6 @@ it and whichever version wrote it.
 
 import json
 import sqlite3
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from rankdeck.model.job import (
 )
 from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
+from rankdeck.values import field_names, replace
 from rankdeck_agent.wire import NodePlan
 from tests.unit.test_history import JOB, PLAN
 
@@ -86,7 +86,7 @@ def test_only_what_belongs_to_the_moment_is_not_kept(tmp_path: Path) -> None:
         history.save(job)
         (kept,) = history.load("c")
 
-    differing = {f.name for f in fields(Job) if getattr(job, f.name) != getattr(kept, f.name)}
+    differing = {f for f in field_names(Job) if getattr(job, f) != getattr(kept, f)}
     assert differing == UNSAVED
 
 

@@ -1,12 +1,11 @@
 """What the runs of a study say: curves, where ranks stop to pay and why, what is doubtful."""
 
-from dataclasses import replace
-
 import pytest
 
 from rankdeck.scaling.judge import choose_number, is_cost, judge_study
 from rankdeck.scaling.study import VerdictKind
 from rankdeck.scaling.values import WALL, Signs, TrialOutcome
+from rankdeck.values import replace
 from tests.support.scaling_study import amdahl, falling, plan_of, point, trials_of
 
 FOUR = tuple(map(point, (1, 2, 4, 8)))

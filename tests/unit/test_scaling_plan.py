@@ -1,6 +1,5 @@
 """The plan of a study: ranks on nodes, values of the job file; each wrong input in one sentence."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from rankdeck.scaling.planning import (
     plan_study,
 )
 from rankdeck.scaling.typed import read_typed_study
+from rankdeck.values import replace
 
 CLUSTER = Cluster(name="lab", nodes=tuple(Node(name=f"n{i}", slots=4) for i in (1, 2, 3)))
 NAMES = ("n1", "n2", "n3")

@@ -5,7 +5,6 @@ import io
 import json
 import re
 import xml.etree.ElementTree as ET
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from rankdeck.errors import RankdeckError
 from rankdeck.rules.secrets import Secrets
 from rankdeck.scaling.report_files import report_plots, study_files, write_study_files
+from rankdeck.values import replace
 from tests.support.scaling_study import (
     amdahl,
     falling,

@@ -5,7 +5,7 @@ stopped and continued studies.
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from rankdeck.scaling.store import KeptStudy, ScalingStudies
 from rankdeck.scaling.study import StudyState, VerdictKind
 from rankdeck.scaling.trial import read_numbers
 from rankdeck.scaling.values import WALL, TrialOutcome
+from rankdeck.values import replace
 from tests.support.acceptance_means import SimulatedMeans
 from tests.support.node_events import node_event
 from tests.support.scaling_study import plan_of, point

@@ -5,7 +5,6 @@ import json
 import time
 from collections import deque
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from urllib.parse import parse_qs
 
 import pytest
@@ -22,6 +21,7 @@ from rankdeck.prometheus.site_past import (
     past_numbers,
     read_matrix,
 )
+from rankdeck.values import replace
 from tests.support.polling import until
 
 NODES = (Node(name="gpu-01", address="10.0.0.1"), Node(name="n2.lab"))

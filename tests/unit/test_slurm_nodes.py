@@ -1,7 +1,5 @@
 """Nodes by what Slurm says, beside our agent; jobs of its queue; rows from the login node."""
 
-from dataclasses import replace
-
 import pytest
 
 from rankdeck.errors import UnknownJobError
@@ -15,6 +13,7 @@ from rankdeck.schedulers.slurm.rows import ended_of, slurm_takes
 from rankdeck.schedulers.slurm.state import SlurmCluster
 from rankdeck.schedulers.slurm.values import SlurmJob
 from rankdeck.state.fleet import Fleet
+from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Health, Level, Reason
 from rankdeck_agent.wire import Hello, Sample
 from tests.support.judged_fleet import JudgedFleet

@@ -1,12 +1,11 @@
 """Who is stuck by what the processes of the ranks do, on looks made by hand."""
 
-from dataclasses import replace
-
 import pytest
 
 from rankdeck.model.rank import Activity
 from rankdeck.rules.stall import BUSY, SPEECHLESS, UNSURE, find_stalls
 from rankdeck.rules.stragglers import QUIET, KnownOfJob
+from rankdeck.values import replace
 from tests.unit.test_stall import job, rank
 
 NOW = 1000.0

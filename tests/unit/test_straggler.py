@@ -1,7 +1,5 @@
 """Slow, not silent: the rank that the others wait for is named, and a balanced job never."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +7,7 @@ from hypothesis import strategies as st
 from rankdeck.model.rank import Activity
 from rankdeck.rules.stall import find_stalls
 from rankdeck.rules.stragglers import KnownOfJob
+from rankdeck.values import replace
 from tests.unit.test_stall import job, rank
 from tests.unit.test_stall_by_looks import NOW, looks
 

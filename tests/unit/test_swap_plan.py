@@ -1,7 +1,5 @@
 """Planning a swap proof: which ranks run where, and jobs for which there is none."""
 
-from dataclasses import replace
-
 import pytest
 
 from rankdeck.model.cluster import Node
@@ -11,6 +9,7 @@ from rankdeck.swap.fault import fault_in
 from rankdeck.swap.planning import Around, SwapError, plan_swap
 from rankdeck.swap.trial import STANDS, RunWatch, conclude_run
 from rankdeck.swap.values import FaultKind, JobFault, RunOutcome, RunWay, SwapPlan, SwapResult
+from rankdeck.values import replace
 from tests.support.swap_proof import START, cluster_with, failed_job, planned_swap, stalled_job
 
 

@@ -1,7 +1,6 @@
 """The verdict of a swap proof, on values: who is to blame after these runs, and how sure."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -18,6 +17,7 @@ from rankdeck.swap.values import (
     SwapPlan,
     SwapResult,
 )
+from rankdeck.values import replace
 from tests.support.swap_proof import (
     Law,
     ended_swap,

@@ -2,7 +2,6 @@
 and what programs on it get to see.
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.remote.shell import asks_here
 from rankdeck.remote.this_machine import LoginWay, OwnPlace, environment_here, leads_here
 from rankdeck.remote.user_ssh import UserSsh
+from rankdeck.values import replace
 
 WAY = LoginWay("me", 22, detour=False, addresses=frozenset(("10.0.0.1", "fd00::1")))
 OWN = OwnPlace("me", frozenset(("10.0.0.1", "fd00::1", "127.0.0.1")), "/usr/bin/sbatch")

@@ -1,12 +1,11 @@
 """What is made of images that were started on every node, and of those that were not."""
 
-from dataclasses import replace
-
 import pytest
 
 from rankdeck.model.job import Container, Launch, Plan
 from rankdeck.preflight.image_trial import inside_spec, judge_inside
 from rankdeck.preflight.trial_run import TrialOutput
+from rankdeck.values import replace
 from rankdeck_agent.wire import NodePlan
 from tests.unit.test_preflight import GOOD, SPEC, case
 

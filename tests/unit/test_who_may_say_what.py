@@ -4,7 +4,7 @@ sequences that a hostile node sends.
 
 import json
 import os
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, fields
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +14,7 @@ from rankdeck.backends.frames import FrameError
 from rankdeck.backends.node_stream import NodeStream
 from rankdeck.model.job import CancelReport, Job, Plan, State
 from rankdeck.state.jobs import Jobs
+from rankdeck.values import replace
 from rankdeck_agent.wire import NodePlan, ProcessPlan
 from rankdeck_agent.wire.job_events import (
     CLASS_OF,

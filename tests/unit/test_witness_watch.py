@@ -1,13 +1,13 @@
 """When the ranks of a silent job are asked, and what becomes of their answer."""
 
 import asyncio
-from dataclasses import replace
 
 from rankdeck.backends.witnesses import FIRST, SILENT, WitnessWatch
 from rankdeck.errors import UnreachableError
 from rankdeck.model.job import Job, Stall
 from rankdeck.remote.agent import Agents
 from rankdeck.state.jobs import Jobs
+from rankdeck.values import replace
 from tests.unit.test_job_recorder import running
 
 HEARD = 1010.0

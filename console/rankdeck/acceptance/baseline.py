@@ -3,7 +3,6 @@
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil
 from statistics import median
 
@@ -20,6 +19,7 @@ from rankdeck.acceptance.run import (
 from rankdeck.acceptance.store import Baseline
 from rankdeck.acceptance.values import Result, Stage
 from rankdeck.acceptance.work import find_recipe
+from rankdeck.values import Value
 
 
 def params_hash(recipe: Recipe, seconds: int) -> str:
@@ -33,8 +33,7 @@ _HARDWARE = ("cpu", "gpu name", "link rate")
 Identities = Mapping[str, Mapping[str, str]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class Compared(Value, kw_only=True):
     """The comparison of a run with the declared baseline."""
 
     drift: tuple[Drift, ...] = ()

@@ -3,9 +3,10 @@
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 from typing import cast
+
+from msgspec import field
 
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.field_checks import is_number
@@ -13,6 +14,7 @@ from rankdeck.model.json_tables import Table, as_table, parse_table
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import clean_line
 from rankdeck.model.scheduler_node import SchedulerNode
+from rankdeck.values import Value
 
 PROGRAM = "facts.py"
 _MARK = b"#rankdeck-facts "
@@ -21,8 +23,7 @@ _MOST_SHOWN = 8
 _MOST = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
+class Network(Value, kw_only=True):
     """A network interface."""
 
     addresses: tuple[str, ...]
@@ -31,8 +32,7 @@ class Network:
     mtu: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class Identity(Value, kw_only=True):
     """What a node reports about itself."""
 
     hostname: str
@@ -210,8 +210,7 @@ CLOCK = 5.0
 """A larger difference between clocks, in seconds, is reported."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutsideFacts:
+class OutsideFacts(Value, kw_only=True):
     """What the console knows about the nodes beyond their own reports."""
 
     jobs: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -231,8 +230,7 @@ class OutsideFacts:
     """Whether a scheduler gives us the nodes exclusively, so that no others use them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Admitted:
+class Admitted(Value, kw_only=True):
     """Which nodes take part, and which do not."""
 
     nodes: tuple[str, ...]

@@ -2,19 +2,18 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from statistics import median, median_low
 from typing import TypeVar
 
 from rankdeck.acceptance.population import FEWEST
 from rankdeck.model.text import list_names
+from rankdeck.values import Value
 
 LOW_CLOCK = 0.9
 """A clock below this share of the usual clock of the same hardware under load is low."""
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
+class Clock(Value):
     """A kind of clock that is watched under load."""
 
     fact: str
@@ -88,8 +87,7 @@ def busy_cores(used: Mapping[str, float], alike: Mapping[str, str]) -> dict[str,
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Counter:
+class Counter(Value):
     """An error counter of network links."""
 
     metric: str

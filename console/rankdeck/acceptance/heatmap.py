@@ -6,7 +6,6 @@ Page and screen draw the same values. A cell shows its answer by letters, never 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from statistics import median
 
 from rankdeck import plugins
@@ -16,6 +15,7 @@ from rankdeck.acceptance.values import Answer, Kind, Outcome
 from rankdeck.errors import UnknownPluginError
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.text import significant_figures
+from rankdeck.values import Value
 
 MOST_CELLWISE = 64
 """Up to this many nodes, every pair has a cell on the screen; with more, each
@@ -100,8 +100,7 @@ def cell_words(cell: Cell) -> str:
     return "".join(parts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeatMap:
+class HeatMap(Value, kw_only=True):
     """Senders × receivers for one recipe."""
 
     recipe: str
@@ -216,8 +215,7 @@ def worst_answer(answers: Iterable[Answer | None]) -> Answer | None:
     return next((answer for answer in _ORDER if answer in known), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Value):
     """The cells from one leaf to another."""
 
     share: float | None

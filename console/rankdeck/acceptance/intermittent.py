@@ -4,9 +4,10 @@ sometimes failing, or losing packets. Pure.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from math import comb
 from statistics import mean, median, median_low
+
+from msgspec import field
 
 from rankdeck.acceptance.population import DROPS, count_drops
 from rankdeck.acceptance.suspects import (
@@ -32,12 +33,12 @@ from rankdeck.acceptance.values import (
     Verdict,
     failure_answer,
 )
+from rankdeck.values import Value
 
 _TWICE = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
+class Broken(Value):
     """Paths on which some runs failed and others did not."""
 
     verdicts: tuple[Verdict, ...] = ()
@@ -73,8 +74,7 @@ _AGAIN = 0.15
 """Share of the node's runs with proven partners that must drop when it is measured again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Erratic:
+class Erratic(Value):
     """Nodes that are sometimes slow, with more partners than chance explains."""
 
     verdicts: tuple[Verdict, ...] = ()

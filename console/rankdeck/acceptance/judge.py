@@ -9,8 +9,9 @@ and path apart.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
 from statistics import median_low
+
+from msgspec import field
 
 from rankdeck.acceptance.intermittent import (
     find_broken_runs,
@@ -59,10 +60,10 @@ from rankdeck.acceptance.values import (
     failure_answer,
 )
 from rankdeck.model.text import list_names, significant_figures
+from rankdeck.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class Judgement(Value, kw_only=True):
     """The outcome of a run, or of a part of it."""
 
     verdicts: tuple[Verdict, ...]

@@ -8,12 +8,12 @@ from a fault.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 from math import inf
 from statistics import median
 
 from rankdeck.acceptance.population import FEWEST, by_gap
 from rankdeck.acceptance.values import Measurement, Path, PathEnd, Stage
+from rankdeck.values import Value
 
 Leaves = Mapping[str, str]
 """Node -> name of its leaf."""
@@ -112,8 +112,7 @@ def crosses_leaves(path: Path, leaves: Leaves) -> bool:
     return leaves.get(first, first) != leaves.get(last, last)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeafFault:
+class LeafFault(Value, kw_only=True):
     """A leaf, or all leaves, whose pairs are slow together."""
 
     leaves: tuple[str, ...]
@@ -219,8 +218,7 @@ def _best_of_stage(done: Iterable[Measurement], stage: Stage) -> dict[Path, floa
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(Value):
     """The paths of one leaf."""
 
     name: str
@@ -230,8 +228,7 @@ class _Part:
     receives: list[Path]
 
 
-@dataclass(frozen=True, slots=True)
-class _Judged:
+class _Judged(Value):
     """The data with which each leaf is judged."""
 
     speeds: Mapping[Path, float]
@@ -377,8 +374,7 @@ one is an HCA, two may be chance.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class RailFault:
+class RailFault(Value):
     """A slow rail of a leaf, or of all nodes if leaves are not known."""
 
     leaf: str

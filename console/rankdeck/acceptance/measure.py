@@ -3,15 +3,18 @@ hangs, keep its raw output in a private file.
 """
 
 import asyncio
+import dataclasses
 import logging
 import shutil
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import field
 
 from rankdeck.acceptance.flow import WINDOWS, Flow, port_counts
 from rankdeck.acceptance.values import Result
@@ -25,6 +28,7 @@ from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.secrets import Secrets
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs
+from rankdeck.values import Value
 from rankdeck_agent.wire import LAUNCHER
 
 LARGEST = 32 << 20
@@ -129,7 +133,7 @@ class MeasureSession(Protocol):
 class Output:
     """The output of the ranks of one job, by offset: bytes that come twice are kept once."""
 
-    _streams: defaultdict[tuple[int, str], bytearray] = field(
+    _streams: defaultdict[tuple[int, str], bytearray] = dataclasses.field(
         default_factory=lambda: defaultdict(bytearray)
     )
     size: int = 0
@@ -156,8 +160,7 @@ class Output:
         return ranks if any(ranks.values()) else {0: found[LAUNCHER]} if LAUNCHER in found else {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class Ended(Value, kw_only=True):
     """How the job of a measurement ended."""
 
     job: str

@@ -9,7 +9,6 @@ import quopri
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from io import StringIO
 from itertools import islice, pairwise
@@ -28,6 +27,7 @@ from rankdeck.model.job import Launch
 from rankdeck.model.json_tables import Table, as_table, as_tables, parse_table
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import LIMIT, clean_line
+from rankdeck.values import Value, replace
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -362,8 +362,7 @@ def _places(header: tuple[str, ...]) -> Mapping[str, list[int]]:
     return dict(found)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Value):
     """A row of a table."""
 
     header: tuple[str, ...]
@@ -382,8 +381,7 @@ class Row:
         return parse_cell_number(self.cell(column, which))
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Value):
     """The format of a program's tables."""
 
     first: str
@@ -490,8 +488,7 @@ _COMPLAINTS = (
 """In lower case."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(Value, kw_only=True):
     """What the run should measure; empty and None if somebody else started it."""
 
     hosts: tuple[str, ...] = ()

@@ -3,7 +3,6 @@ number where the cell allows, and its legend.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from textual import events
 from textual.geometry import Region
@@ -17,6 +16,7 @@ from rankdeck.model.text import significant_figures
 from rankdeck.ui import movement
 from rankdeck.ui.themes import CELL
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, fit_text, merge_runs
+from rankdeck.values import Value
 
 ROLES = {
     "good": "ok", "fair": "accent", "slow": "warn", "bad": "bad", "unknown": "unknown", "run": "key",
@@ -41,8 +41,7 @@ LEAST_BESIDE, LEAST_ROOMY = 34, 45
 """Columns that sentences beside the map need; and beside a map with numbers."""
 
 
-@dataclass(frozen=True, slots=True)
-class MapForm:
+class MapForm(Value):
     """How a map is laid out: size of a cell, of the names beside and
     above, how the names above are written.
     """

@@ -7,7 +7,6 @@ slow NCCL needs the values of the network.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from itertools import chain
 from statistics import median_low
 
@@ -30,6 +29,7 @@ from rankdeck.acceptance.work import (
 from rankdeck.errors import RankdeckError
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.plugins import plugin_names
+from rankdeck.values import Value
 from rankdeck_agent.rules.units import write_duration
 from rankdeck_agent.rules.units import write_size as bytes_text
 
@@ -41,8 +41,7 @@ _FAST = 40.0
 """Gb/s from which one TCP stream is limited by a core, not by the link."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(Value):
     """The recipe that was chosen for a stage."""
 
     stage: Stage
@@ -223,8 +222,7 @@ with a server, False for launchers.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Participants:
+class Participants(Value, kw_only=True):
     """The nodes that take part, and what they have."""
 
     admitted: Admitted

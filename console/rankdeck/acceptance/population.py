@@ -2,14 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import NormalDist, median
 
 from rankdeck.acceptance.values import Answer, Measurement, Path
+from rankdeck.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Population:
+class Population(Value):
     """Distribution of values of the same kind in the same run, and the
     limits for a good and a slow one.
     """

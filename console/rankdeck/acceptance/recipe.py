@@ -10,17 +10,18 @@ VCRC 2. Limits: Azure's `conf/*.conf` (azurehpc-health-checks), OCI's
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple, Protocol
+
+from msgspec import field
 
 from rankdeck.acceptance.values import Outcome
 from rankdeck.model.job import Launch
 from rankdeck.model.text import significant_figures
+from rankdeck.values import Value, replace
 from rankdeck_agent.rules.units import write_size as bytes_text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputReading:
+class OutputReading(Value, kw_only=True):
     """One result in an output."""
 
     status: Outcome
@@ -64,8 +65,7 @@ def refused_reading(text: str, **more: object) -> OutputReading:
     return OutputReading(status=Outcome.REFUSED, text=text, **more)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traits:
+class Traits(Value, kw_only=True):
     """What all results of a recipe have in common."""
 
     unit: str
@@ -104,8 +104,7 @@ class Traits:
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoints:
+class Endpoints(Value, kw_only=True):
     """Where a measurement runs: nodes, addresses, devices."""
 
     nodes: tuple[str, ...]
@@ -135,8 +134,7 @@ class Endpoints:
         return self.addresses.get(self.nodes[-1], self.nodes[-1])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commands:
+class Commands(Value, kw_only=True):
     """The commands that start one measurement."""
 
     launch: Launch
@@ -156,8 +154,7 @@ class Commands:
     """Name -> text of files to write into the run folder of each node."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HardwareFacts:
+class HardwareFacts(Value, kw_only=True):
     """Facts about the hardware that the output does not say; 0 and "" mean "not known"."""
 
     link_gbps: float = 0.0
@@ -169,8 +166,7 @@ class HardwareFacts:
     """Rate of all ports of a node together, in Gb/s."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpectedResult:
+class ExpectedResult(Value, kw_only=True):
     """The result to expect on healthy hardware."""
 
     ceiling: float

@@ -12,7 +12,6 @@ import json
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,7 @@ from rankdeck.model.safe_text import clean_line
 from rankdeck.model.series import labels_text
 from rankdeck.model.text import csv_cell
 from rankdeck.rules.secrets import Secrets
+from rankdeck.values import replace, value_table
 
 VERSION = 1
 """Version of the JSON; it changes if a field changes its meaning or is removed."""
@@ -79,9 +79,9 @@ def mask_run(run: AcceptanceRun, secrets: Secrets) -> AcceptanceRun:
     say = secrets.in_text
     return replace(
         run,
-        plan=read_value(secrets.in_tree(asdict(run.plan)), RunPlan),
+        plan=read_value(secrets.in_tree(value_table(run.plan)), RunPlan),
         stages=tuple(
-            replace(one, plan=read_value(secrets.in_tree(asdict(one.plan)), type(one.plan)))
+            replace(one, plan=read_value(secrets.in_tree(value_table(one.plan)), type(one.plan)))
             for one in run.stages
         ),
         results=tuple(replace(one, text=say(one.text)) for one in run.results),
@@ -120,17 +120,17 @@ def _shape(run: AcceptanceRun, now: float) -> dict[str, Any]:
         "nodes": {name: fold_nodes(names) for name, names in _node_sets(run).items()},
         "answers": {node: answer.value for node, answer in run.answers.items()},
         "left_out": dict(run.left_out),
-        "verdicts": [asdict(one) | {"next": next_step(run, one)} for one in run.verdicts],
+        "verdicts": [value_table(one) | {"next": next_step(run, one)} for one in run.verdicts],
         "unconfirmed": {
             recipe: len(one.open.sides) + len(one.open.paths)
             for recipe, one in run.judgements.items()
         },
         "populations": {
-            recipe: {name: asdict(each) for name, each in one.populations.items()}
+            recipe: {name: value_table(each) for name, each in one.populations.items()}
             for recipe, one in run.judgements.items()
         },
         "leaves": {recipe: dict(one.leaves) for recipe, one in run.judgements.items()},
-        "plan": asdict(run.plan),
+        "plan": value_table(run.plan),
         "stages": [
             {
                 "stage": one.plan.stage.value,
@@ -146,7 +146,7 @@ def _shape(run: AcceptanceRun, now: float) -> dict[str, Any]:
         "differing": dict(run.differing),
         "baseline": run.baseline,
         "changed": run.changed,
-        "drift": [asdict(one) for one in run.drift],
+        "drift": [value_table(one) for one in run.drift],
         "notes": list(run.notes),
     }
 
@@ -155,7 +155,7 @@ def _result_shape(one: Result) -> dict[str, Any]:
     """A result as JSON; of the output file only the name, because its
     path is valid only on this machine.
     """
-    table = asdict(one)
+    table = value_table(one)
     return {**table, "raw": Path(one.raw).name, "nodes": [*one.nodes]}
 
 

@@ -4,7 +4,6 @@ nodes, drift, commands, raw outputs. No I/O.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import rankdeck_agent
 from rankdeck.acceptance.heatmap import (
@@ -30,6 +29,7 @@ from rankdeck.reports import html
 from rankdeck.reports.html import Html, Part, element_html, join_html
 from rankdeck.reports.job import write_moment
 from rankdeck.rules.secrets import Secrets
+from rankdeck.values import Value
 from rankdeck_agent.rules.units import write_duration, write_size
 
 MOST_CELLS = 128
@@ -45,8 +45,7 @@ _RAW = 12 << 10
 _RAW_LINES = 120
 
 
-@dataclass(frozen=True, slots=True)
-class Excerpt:
+class Excerpt(Value):
     """One measurement with its commands and raw output, secrets masked."""
 
     result: Result

@@ -6,11 +6,12 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from shlex import quote
 from statistics import median
 from typing import Any, Protocol
+
+from msgspec import field
 
 from rankdeck.acceptance.judge import Judgement
 from rankdeck.acceptance.leaves import Leaves
@@ -18,6 +19,7 @@ from rankdeck.acceptance.population import FEWEST
 from rankdeck.acceptance.values import Answer, Kind, Outcome, Result, Stage, Verdict
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.text import significant_figures
+from rankdeck.values import Value, value_table
 
 _MADS, _LEAST = 3.0, 0.03
 """A subject has drifted if it changed by more than three median absolute
@@ -30,16 +32,14 @@ the whole cluster to have drifted.
 _FEWEST = 4
 
 
-@dataclass(frozen=True, slots=True)
-class BaselineValue:
+class BaselineValue(Value):
     """The normal value of one subject: the median, and the median absolute deviation (`mad`)."""
 
     median: float
     mad: float
 
 
-@dataclass(frozen=True, slots=True)
-class Drift:
+class Drift(Value):
     """A change from the baseline, of one subject or of the whole cluster."""
 
     subject: str
@@ -127,8 +127,7 @@ class RunState(StrEnum):
     """The operator stopped it, or the console was killed; it can be resumed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagePlan:
+class StagePlan(Value, kw_only=True):
     """What one stage will do with one recipe, before anything starts."""
 
     stage: Stage
@@ -150,8 +149,7 @@ class StagePlan:
     """Why this recipe, or why the stage is skipped."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunPlan:
+class RunPlan(Value, kw_only=True):
     """What the operator agreed to.
 
     Kept with the run, so that a resumed run is planned in the same way.
@@ -216,8 +214,7 @@ class RunPlan:
         ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class Cell(Value, kw_only=True):
     """All measurements from one node to another with one recipe: a cell of the heat map."""
 
     sender: str
@@ -238,8 +235,7 @@ class Cell:
     """The measurements, oldest first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageView:
+class StageView(Value, kw_only=True):
     """One stage and its progress."""
 
     plan: StagePlan
@@ -249,8 +245,7 @@ class StageView:
     rounds_done: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptanceRun:
+class AcceptanceRun(Value, kw_only=True):
     """A run: before it starts (`pending`), while it runs, stopped, or done."""
 
     id: str
@@ -474,8 +469,7 @@ def _cell(run: AcceptanceRun, path: tuple[str, str], results: list[Result]) -> C
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Value, kw_only=True):
     """What the operator wants to measure."""
 
     nodes: tuple[str, ...] = ()
@@ -592,7 +586,7 @@ class AcceptanceProtocol(MeasurementSource, Protocol):
 
 def acceptance_plan_json(plan: RunPlan) -> str:
     """The plan as JSON."""
-    return json.dumps(asdict(plan), sort_keys=True)
+    return json.dumps(value_table(plan), sort_keys=True)
 
 
 def plan_hash(plan: RunPlan) -> str:

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby, product
 from math import ceil
 
@@ -53,6 +52,7 @@ from rankdeck.acceptance.work import (
     takes_turns,
 )
 from rankdeck.state.fleet import NodeState
+from rankdeck.values import replace
 
 _ATTEMPTS = 3
 """How often a measurement is tried that never began, each time on other ports;

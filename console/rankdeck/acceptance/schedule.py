@@ -13,9 +13,10 @@ cause.
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from statistics import median
+
+from msgspec import field
 
 from rankdeck.acceptance.judge import Judgement, judge_measurements
 from rankdeck.acceptance.leaves import Leaves, crosses_leaves
@@ -35,6 +36,7 @@ from rankdeck.acceptance.values import (
 )
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.text import significant_figures
+from rankdeck.values import Value, replace
 
 Group = tuple[str, ...]
 """Nodes in rank order."""
@@ -63,8 +65,7 @@ def groups_of(nodes: Sequence[str], size: int) -> tuple[Group, ...]:
     return tuple(group for group in cut if len(group) > 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupBlame:
+class GroupBlame(Value, kw_only=True):
     """Why a group is slow."""
 
     nodes: Group
@@ -136,8 +137,7 @@ def _tries(group: Group, good: Group) -> tuple[Group, Group]:
 # ---- the stage
 
 
-@dataclass(frozen=True, slots=True)
-class NextGroups:
+class NextGroups(Value):
     """Groups to run at once; (): the stage is over. `verdicts` are those known so far."""
 
     groups: tuple[Group, ...]
@@ -310,8 +310,7 @@ pairs that stay slow are tried on another port.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(Value, kw_only=True):
     """What is planned; the same options and seed give the same rounds."""
 
     nodes: tuple[str, ...]
@@ -344,8 +343,7 @@ Run = tuple[str, str, int, int]
 """Sender, receiver, repeat, rail."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class Round(Value, kw_only=True):
     """Pairs that are measured at once; no node is in two pairs."""
 
     number: int

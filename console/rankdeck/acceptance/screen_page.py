@@ -5,7 +5,6 @@ screens have (measure again, keep jobs away).
 import textwrap
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from rankdeck.acceptance.heatmap import (
@@ -38,6 +37,7 @@ from rankdeck.ui.screens.modals import WIDE, ChangeQuestion
 from rankdeck.ui.themes import Glyphs
 from rankdeck.ui.widgets.canvas import Run, Runs, break_runs, cut_text, measure_runs
 from rankdeck.ui.widgets.grid import INDENT, section_head
+from rankdeck.values import Value
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.rules.units import write_duration, write_size
 
@@ -306,8 +306,7 @@ USUAL_SPAN = "7d"
 """How long jobs are kept away from a node by default, as with `rankdeck accept --exclude`."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunChoice:
+class RunChoice(Value):
     """What is chosen on a screen of a run."""
 
     run: AcceptanceRun | None

@@ -5,7 +5,6 @@ keeps saved runs and the run in progress.
 import json
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import randbelow
 from statistics import median
@@ -63,6 +62,7 @@ from rankdeck.model.job import Launch
 from rankdeck.model.safe_text import clean_line
 from rankdeck.model.scheduler_node import SchedulerNode
 from rankdeck.state.node import NodeState
+from rankdeck.values import Value, replace
 from rankdeck_agent.wire import RUN_TOKEN
 
 _LOOK_LIMIT, _QUEUE_LIMIT = 30.0, 300.0
@@ -84,8 +84,7 @@ class AcceptanceSession(MeasureSession, Protocol):
     def queue(self) -> AsksNodes: ...
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSurvey:
+class NodeSurvey(Value):
     """What the nodes report now."""
 
     setup: Setup

@@ -1,10 +1,9 @@
 """What `rankdeck accept --json` prints; docs/cli.md has the same for people."""
 
-from dataclasses import asdict
-
 from rankdeck.acceptance.recipe import OutputReading
 from rankdeck.acceptance.run import AcceptanceRun, next_step
 from rankdeck.cli.shapes import Shape
+from rankdeck.values import value_table
 
 
 def reading_shape(recipe: str, reading: OutputReading) -> Shape:
@@ -38,17 +37,17 @@ def acceptance_shape(run: AcceptanceRun) -> Shape:
         "bad": list(run.bad),
         "not_measured": list(run.unknown),
         "left_out": dict(run.left_out),
-        "verdicts": [asdict(one) | {"next": next_step(run, one)} for one in run.verdicts],
+        "verdicts": [value_table(one) | {"next": next_step(run, one)} for one in run.verdicts],
         "answers": dict(run.answers),
         "notes": [*run.plan.notes, *run.notes],
         "stages": [
-            asdict(one.plan) | {"progress": one.progress.value, "done": one.done}
+            value_table(one.plan) | {"progress": one.progress.value, "done": one.done}
             for one in run.stages
         ],
-        "results": [asdict(one) for one in run.results],
+        "results": [value_table(one) for one in run.results],
         "identity": {node: dict(facts) for node, facts in run.identity.items()},
         "differing": dict(run.differing),
         "baseline": run.baseline,
         "changed": run.changed,
-        "drift": [asdict(one) for one in run.drift],
+        "drift": [value_table(one) for one in run.drift],
     }

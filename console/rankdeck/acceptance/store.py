@@ -4,7 +4,6 @@ facts about nodes, baselines, exclusions.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -55,8 +54,7 @@ PRAGMA user_version = {VERSION};
 """
 
 
-@dataclass(frozen=True, slots=True)
-class KeptRun:
+class KeptRun(Value):
     """One acceptance run."""
 
     id: str
@@ -75,8 +73,7 @@ class KeptRun:
     """Epoch seconds; 0: not ended."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Baseline:
+class Baseline(Value, kw_only=True):
     """Values that an operator declared to be normal, for one subject or for all."""
 
     cluster: str
@@ -98,8 +95,7 @@ class Baseline:
     """Epoch seconds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exclusion:
+class Exclusion(Value, kw_only=True):
     """A node that jobs must not use, until the exclusion expires or a later run passes the node."""
 
     cluster: str
@@ -263,7 +259,7 @@ class AcceptanceRuns:
             "version": EXPORTED,
             "cluster": cluster,
             "conditions": conditions,
-            "baselines": [asdict(one) for one in rows],
+            "baselines": [value_table(one) for one in rows],
         }
         return json.dumps(body, indent=1, sort_keys=True, allow_nan=False)
 
@@ -300,12 +296,12 @@ class AcceptanceRuns:
         """The rows of a table, whose columns are the fields of a
         dataclass; `these`: the query after FROM.
         """
-        names = [field.name for field in fields(make)]
+        names = field_names(make)
         rows = self._store.rows(f"SELECT {', '.join(names)} FROM {these}", *values)
         return tuple(make(**dict(zip(names, row, strict=True))) for row in rows)
 
     def _put(self, name: str, rows: Iterable[KeptRun | Baseline | Exclusion]) -> None:
-        self._insert(name, [asdict(row) for row in rows], "OR REPLACE")
+        self._insert(name, [value_table(row) for row in rows], "OR REPLACE")
 
     def _insert(self, name: str, values: Sequence[Mapping[str, object]], how: str) -> None:
         if values:

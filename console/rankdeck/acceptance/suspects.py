@@ -4,9 +4,10 @@ nodes share: leaf, uplink, rail. Pure.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from statistics import median
+
+from msgspec import field
 
 from rankdeck.acceptance.leaves import (
     LeafFault,
@@ -40,10 +41,10 @@ from rankdeck.acceptance.values import (
     failure_answer,
 )
 from rankdeck.model.text import list_names, significant_figures
+from rankdeck.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class Context(Value, kw_only=True):
     """What the judge knows besides the measurements."""
 
     unit: str = ""
@@ -96,8 +97,7 @@ class EndRole(StrEnum):
 Side = tuple[PathEnd, EndRole]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SortedPairs:
+class SortedPairs(Value, kw_only=True):
     """The pairs of a run, sorted."""
 
     context: Context
@@ -237,8 +237,7 @@ _STRIKES = 4
 """With this many slow partners that are proven good, an end needs no confirmation."""
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Value):
     """How one end did in one direction."""
 
     slow: frozenset[PathEnd]
@@ -265,8 +264,7 @@ def sides_of(path: Path) -> tuple[Side, Side]:
     return (path[0], EndRole.SENDS), (path[1], EndRole.RECEIVES)
 
 
-@dataclass(frozen=True, slots=True)
-class Suspects:
+class Suspects(Value):
     """What the pairs point to."""
 
     sides: Mapping[Side, Evidence] = field(default_factory=dict[Side, Evidence])

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
+
+from rankdeck.values import Value
 
 
 class Stage(StrEnum):
@@ -59,8 +60,7 @@ READ = (Outcome.MEASURED, Outcome.FAILED, Outcome.NOT_MEASURED, Outcome.REFUSED)
 """The outcomes that can be read from an output."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(Value, kw_only=True):
     """One measurement that was planned, runs, or is done."""
 
     stage: Stage
@@ -145,8 +145,7 @@ class Kind(StrEnum):
     CONFIGURATION = "configuration"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(Value, kw_only=True):
     """One fault that was found."""
 
     kind: Kind
@@ -177,8 +176,7 @@ Path = tuple[PathEnd, PathEnd]
 """Sender, receiver."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
+class Measurement(Value, kw_only=True):
     """One measurement as the judge takes it: a value, or why there is none."""
 
     stage: Stage

@@ -5,9 +5,10 @@ Pure.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
 from itertools import chain
 from statistics import median
+
+from msgspec import field
 
 from rankdeck.acceptance.judge import Judgement
 from rankdeck.acceptance.planning import MEASURED, schedule_options
@@ -29,6 +30,7 @@ from rankdeck.acceptance.values import (
 from rankdeck.acceptance.work import find_recipe, known_of, resting_text
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.text import list_names, significant_figures
+from rankdeck.values import Value, replace
 
 _LEARNED = {Outcome.MEASURED, Outcome.FAILED}
 _GRAVEST = (
@@ -38,8 +40,7 @@ _GRAVEST = (
 """The answers from the gravest to the best: of several about a node the gravest counts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class Judged(Value, kw_only=True):
     """The judgement of a run, all stages together."""
 
     judgements: Mapping[str, Judgement] = field(default_factory=dict[str, Judgement])

@@ -5,11 +5,11 @@ it is left.
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Protocol
 
 from rankdeck.acceptance.measure import Ended, MeasureSession, ended_with_proof, measure_job
 from rankdeck.model.job import Job, JobSpec
+from rankdeck.values import replace
 
 LOOK = 0.1
 """Seconds between two looks at what is shown."""

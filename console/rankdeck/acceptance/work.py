@@ -9,9 +9,10 @@ a container.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from math import ceil
 from shlex import join, quote
+
+from msgspec import field
 
 from rankdeck import plugins
 from rankdeck.acceptance.output_text import Asked, read_output
@@ -30,6 +31,7 @@ from rankdeck.acceptance.values import GROUPED, Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Abort, JobSpec, Launch, MpiOptions
 from rankdeck.model.safe_text import clean_line
+from rankdeck.values import Value, replace
 from rankdeck_agent.wire import RUN_TOKEN
 
 MARK = "#rankdeck-step"
@@ -72,8 +74,7 @@ ask() {
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Value):
     """One measurement from `sender` (0 or 1) to the other rank."""
 
     number: int
@@ -119,8 +120,7 @@ def _line(step: Step, rank: int) -> str:
     return f"    {verb} {step.number} {step.limit:.0f} {line}\n"
 
 
-@dataclass(frozen=True, slots=True)
-class StepOutput:
+class StepOutput(Value):
     """The output of one rank in one step."""
 
     number: int
@@ -191,8 +191,7 @@ Output = Mapping[int, bytes]
 """Rank -> its output."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class Work(Value, kw_only=True):
     """What one job measures: several runs between two nodes, or one run on a node or a group."""
 
     stage: Stage
@@ -237,8 +236,7 @@ def one_run(
     return Work(stage=stage, recipe=recipe, nodes=nodes, runs=runs, place=place)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
+class Setup(Value, kw_only=True):
     """What all jobs of a run have in common."""
 
     cluster: Cluster

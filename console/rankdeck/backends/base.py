@@ -1,7 +1,6 @@
 """Launch backends (ssh, slurm, kubernetes): the protocol that each follows."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from rankdeck.model.capabilities import Capabilities
@@ -9,6 +8,7 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CancelReport, Followed, Job, JobSpec, Plan
 from rankdeck.model.queue import LogRun
 from rankdeck.state.lines import ReadPositionsOf
+from rankdeck.values import Value
 
 Tell = Callable[[str], Awaitable[None]]
 """Takes one sentence about progress."""
@@ -18,8 +18,7 @@ async def say_nothing(_: str) -> None:
     """The default `tell`: ignores progress."""
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerWord:
+class SchedulerWord(Value):
     """What a scheduler says of a job that it would get; nothing if there is none to ask."""
 
     refused: str = ""

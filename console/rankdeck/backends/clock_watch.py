@@ -1,6 +1,6 @@
 """Notices by the time stamps of a node that its clock was set. No I/O."""
 
-from dataclasses import dataclass, replace
+from rankdeck.values import Value, replace
 
 LATE = 2.5
 """A stamp may arrive this many seconds late before the node's clock is doubted. More than the 2
@@ -19,8 +19,7 @@ _AGREEING = 3
 _APART = 1.5
 
 
-@dataclass(frozen=True, slots=True)
-class ClockWatch:
+class ClockWatch(Value):
     """Detects by the stamps of `now` frames that a node's clock was set; immutable, see `after`."""
 
     offset: float

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from rankdeck.backends.plan_tokens import fill_plan, plan_texts
 from rankdeck.model.job import Plan
+from rankdeck.values import replace
 from rankdeck_agent.wire import NodePlan
 
 PORT_TOKEN = "${RANKDECK_PORT}"

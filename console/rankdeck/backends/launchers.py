@@ -4,7 +4,6 @@ choice of nodes, the ssh backend's plan.
 
 import json
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
 
 from rankdeck.backends.free_port import PORT_TOKEN, needs_port, port_token
 from rankdeck.backends.job_network import (
@@ -21,6 +20,7 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import CLAIM, Container, JobSpec, Launch, Plan
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.runtimes import Runtime, find_runtime
+from rankdeck.values import Value, replace
 from rankdeck_agent.wire import JOB_VARIABLE, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
 from rankdeck_agent.wire.run_folder import HOSTFILE
 
@@ -28,8 +28,7 @@ HOST_PATHS = ("PATH", "LD_LIBRARY_PATH", "MANPATH")
 """Variables of the cluster file that are valid on the nodes and are not set inside containers."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankPlace:
+class RankPlace(Value):
     """A node of the job and the ranks on it."""
 
     node: Node
@@ -37,8 +36,7 @@ class RankPlace:
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class Placement(Value, kw_only=True):
     """Everything a launcher needs to write its commands."""
 
     cluster: Cluster
@@ -346,8 +344,7 @@ launch agent at the first node's path.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flavour:
+class Flavour(Value, kw_only=True):
     """The mpirun options of one MPI; `{…}` is filled in."""
 
     host: str

@@ -4,7 +4,6 @@ screen are two views of them. No I/O.
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 
@@ -14,6 +13,7 @@ from rankdeck.backends.shell_words import SHIM, FileLines, file_lines, folder_wo
 from rankdeck.model.job import Plan
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.plan_part import LineKind, PlanLine, PlanPart
+from rankdeck.values import Value
 from rankdeck_agent.wire import JOB_VARIABLE, NODE_VARIABLE, RUN_VARIABLE, NodePlan, ProcessPlan
 
 
@@ -133,8 +133,7 @@ class DiffKind(StrEnum):
     """The numbers of the lines that follow."""
 
 
-@dataclass(frozen=True, slots=True)
-class DiffLine:
+class DiffLine(Value):
     """A line of a comparison, with its sign, and what it is."""
 
     text: str

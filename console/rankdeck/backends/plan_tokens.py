@@ -4,10 +4,10 @@ network. Finds them, fills them in, or quotes them for a shell. No I/O.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from rankdeck.backends.shell_words import shell_word
 from rankdeck.model.job import Plan
+from rankdeck.values import replace
 from rankdeck_agent.wire import NodePlan
 
 _TOKEN = re.compile(

@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from secrets import token_hex
 from typing import Any, cast
@@ -23,6 +23,7 @@ from rankdeck.remote.dialogue import next_answer
 from rankdeck.remote.shell import Channel
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.lines import JobPositions
+from rankdeck.values import Value, replace
 from rankdeck_agent.wire.job_events import Part, may_say
 
 LIMIT = 20.0
@@ -220,8 +221,7 @@ class _ReadSoFar:
             self.events.append(item)
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
+class Recording(Value):
     """The events that could be read; the output itself was passed to `take` of `record_job`."""
 
     events: tuple[NodeEvent, ...]
@@ -290,8 +290,7 @@ SLICE = 100
 """Items that are applied before other tasks get a turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(Value):
     """A recording, with the plan of the replay."""
 
     plan: Plan

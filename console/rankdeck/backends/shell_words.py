@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 from string import ascii_letters
 
 from rankdeck_agent.wire import RUN_TOKEN, RUN_VARIABLE, NodeFile, run_folder
@@ -54,8 +53,7 @@ def end_mark(word: str, rows: Collection[str]) -> str:
     return end
 
 
-@dataclass(frozen=True, slots=True)
-class FileLines:
+class FileLines(Value):
     """The shell lines that write a file."""
 
     write: str

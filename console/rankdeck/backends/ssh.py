@@ -7,7 +7,6 @@ import contextlib
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
 from ipaddress import ip_address
 from typing import Any, ClassVar
 from weakref import WeakSet
@@ -31,6 +30,7 @@ from rankdeck.remote.shell import ProgramResult, on_each
 from rankdeck.rules.arrivals import RankTestimony, find_absence, read_rank_testimony
 from rankdeck.rules.inspect import Inspection, Look, conclude_inspection, look_of
 from rankdeck.state.lines import ReadPositionsOf
+from rankdeck.values import replace, value_table
 from rankdeck_agent.wire import NodePlan, ProcessPlan
 
 START_LIMIT = 30.0
@@ -153,7 +153,7 @@ class SshBackend:
 
     async def _hand_over(self, node: NodePlan, command: tuple[str, ...], limit: float) -> None:
         """Pass the plan of a node to this command of its agent; raises NodeError."""
-        await self._agents.hand_over(node.node, command, asdict(node), limit)
+        await self._agents.hand_over(node.node, command, value_table(node), limit)
 
     # ---- cancel
 

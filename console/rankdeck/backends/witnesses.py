@@ -7,7 +7,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from rankdeck.model.job import Explained, Job, Stall, State
 from rankdeck.model.json_tables import as_list, as_tables
@@ -23,6 +23,7 @@ from rankdeck.rules.mpi_waits import (
     read_standing_rank,
 )
 from rankdeck.rules.nccl_ras import RasCommunicator, find_ras_absence, read_ras
+from rankdeck.values import replace
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from rankdeck.cli import choose, output
@@ -19,6 +18,7 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec
 from rankdeck.schedulers.kubernetes.user_manifests import manifest_named, read_manifest
 from rankdeck.schedulers.kubernetes.values import JOB, ClusterAbout
+from rankdeck.values import value_table
 
 
 def run_check(options: argparse.Namespace, _open_console: object) -> int:
@@ -59,7 +59,7 @@ async def _ask(path: Path, options: argparse.Namespace) -> int:
 
     async with open_for_command(cluster) as session:
         about = await api_server_of(session.queue).check()
-    shape = {"file": str(path), **asdict(about)}
+    shape = {"file": str(path), **value_table(about)}
     output.say_result(shape, "\n".join(live_lines(about)), as_json=options.json)
     return output.TROUBLE if about.trouble or about.missing(*NEEDED) else output.OK
 

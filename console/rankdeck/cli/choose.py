@@ -5,7 +5,6 @@ before a file of other users is used.
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,6 +18,7 @@ from rankdeck.errors import UntrustedError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.nodeset import expand_nodes, fold_nodes
 from rankdeck.schedulers.slurm.allocations import bare_cluster, held_cluster, read_allocation
+from rankdeck.values import replace
 
 if TYPE_CHECKING:
     from rankdeck.demo.cluster import DemoStatus

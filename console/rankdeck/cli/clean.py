@@ -5,7 +5,6 @@ on this machine; asks, then removes it.
 import argparse
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from rankdeck.cli import choose, output
 from rankdeck.cli.opening import ask_agreement, open_for_command, until_done
@@ -23,6 +22,7 @@ from rankdeck.model.leftovers import (
     total_leftovers,
 )
 from rankdeck.remote.shell import THIS_MACHINE, control_host
+from rankdeck.values import replace
 from rankdeck_agent.rules.units import write_duration, write_size
 from rankdeck_agent.wire.leftovers import Ground, LeftoverKind
 

@@ -3,7 +3,6 @@
 import argparse
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from rankdeck.cli import choose, output
@@ -37,6 +36,7 @@ from rankdeck.rules.inspect import Inspection, Look, StackGroup
 from rankdeck.rules.job_news import note_words, time_of_note
 from rankdeck.session import Session
 from rankdeck.state.history import KEEP
+from rankdeck.values import value_table
 from rankdeck_agent.rules.units import write_size
 
 COMING = "output still coming"
@@ -400,7 +400,7 @@ def _group_shape(one: StackGroup) -> dict[str, object]:
         "waiting": one.waiting,
         "ranks": list(one.ranks),
         "stack": [list(frame) for frame in one.stack],
-        "looks": [asdict(look) for look in one.looks],
+        "looks": [value_table(look) for look in one.looks],
     }
 
 

@@ -5,7 +5,6 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 from rankdeck.cli import output
 from rankdeck.cli.opening import open_for_command
@@ -15,6 +14,7 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.session import Session
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.node import NodeState
+from rankdeck.values import Value
 from rankdeck_agent.rules.levels import Level
 
 HEAR_LIMIT = 10.0
@@ -55,8 +55,7 @@ def troubles_of(session: Session) -> tuple[str, ...]:
     return tuple(filter(None, told))
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Value):
     """The level of a cluster, and why no node of it is known ("" if some are)."""
 
     level: Level

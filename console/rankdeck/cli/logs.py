@@ -5,7 +5,6 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -33,6 +32,7 @@ from rankdeck.rules.job_news import abort_countdown, news_between
 from rankdeck.session import Session
 from rankdeck.state.kept_lines import SHOWN, Block, Entry
 from rankdeck.state.lines import Line, RankLog, line_of
+from rankdeck.values import replace
 from rankdeck_agent.wire import LAUNCHER
 from rankdeck_agent.wire.job_events import RankStarted
 

@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Any
 
 from rankdeck.cli import choose, output
@@ -18,6 +17,7 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job
 from rankdeck.model.process import NodeProcess, RankUse, rank_uses
 from rankdeck.remote.command import FoundProcesses
+from rankdeck.values import value_table
 from rankdeck_agent.rules.units import write_size, write_speed
 
 BUSY_CPU, BUSY_RSS = 0.01, 256 << 20
@@ -111,7 +111,7 @@ def _rank_row(one: RankUse, lines: int) -> tuple[str, ...]:
 def processes_shape(found: FoundProcesses) -> dict[str, Any]:
     """`ps --json`."""
     return {
-        "processes": [asdict(one) for one in found.processes],
+        "processes": [value_table(one) for one in found.processes],
         "missing": dict(found.missing),
         "notes": list(found.notes),
     }

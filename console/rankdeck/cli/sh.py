@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from rankdeck.cli import choose, output
@@ -20,6 +19,7 @@ from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.process import CommandEnd, OutputGroup
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.remote.command import CommandRun, CommandState
+from rankdeck.values import value_table
 
 _PERIOD = 0.2
 _TELL = 5.0
@@ -154,7 +154,7 @@ def _node_shape(node: str, end: CommandEnd, state: CommandState) -> dict[str, An
     lines = state.lines(node)
     return {
         "node": node,
-        **asdict(end),
+        **value_table(end),
         "left": [{"pid": one.pid, "command": one.command} for one in end.left],
         "status": end.status,
         "out": _programs_lines(text for stream, text in lines if stream == "out"),

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
 from rankdeck.config.user import Use
@@ -25,6 +24,7 @@ from rankdeck.model.process import RankUse
 from rankdeck.model.queue import QueueJob, QueueStatus
 from rankdeck.model.scheduler_node import SchedulerNode
 from rankdeck.schedulers.slurm.settings import granted_instead
+from rankdeck.values import value_table
 from rankdeck_agent.rules.levels import Health
 
 if TYPE_CHECKING:  # each loads much that most commands do without
@@ -57,7 +57,7 @@ def job_shape(job: Job) -> Shape:
         "stalled": [stall_shape(stall) for stall in job.stalled],
         "waits": job.waits,
         "progress": _progress_shape(job.progress),
-        "phases": [asdict(phase) for phase in job_phases(job)],
+        "phases": [value_table(phase) for phase in job_phases(job)],
         "slurm": _followed_shape(job),
         "nodes_said": [note_shape(note, job) for note in job.node_notes],
         "part_of": job.plan.part_of,
@@ -74,7 +74,7 @@ def slurm_shape(status: QueueStatus | None) -> Shape | None:
     """What Slurm says about a job; `left` is the seconds until its time limit."""
     if status is None:
         return None
-    return {**asdict(status), "waits": status.waits, "left": status.left(time.time())}
+    return {**value_table(status), "waits": status.waits, "left": status.left(time.time())}
 
 
 def _followed_shape(job: Job) -> Shape | None:
@@ -86,13 +86,13 @@ def _followed_shape(job: Job) -> Shape | None:
         return None
     return {
         **shape,
-        "instead": [asdict(one) for one in granted_instead(job.plan, job.in_scheduler)],
+        "instead": [value_table(one) for one in granted_instead(job.plan, job.in_scheduler)],
     }
 
 
 def listed_shape(job: QueueJob) -> Shape:
     """A job that this console does not follow; `ours` is its id if Rankdeck started it."""
-    shape = asdict(cast("Any", job))
+    shape = value_table(cast("Any", job))
     for key in ("place", "status", "spec", "label"):
         shape.pop(key, None)
     status = {"slurm": slurm_shape(job.status)} if job.status else {}
@@ -105,7 +105,7 @@ def queued_shape(job: QueueJob | None) -> Shape | None:
     """
     if job is None or job.status is None:
         return None
-    shape = asdict(cast("Any", job))
+    shape = value_table(cast("Any", job))
     kept = ("user", "cpus", "count", "gpus", "memory", "priority", "components")
     return {
         **{key: shape[key] for key in kept},
@@ -120,7 +120,7 @@ def note_shape(note: NodeNote, job: Job) -> Shape:
     failed = job.first_failure
     known = failed is not None and not note.before
     return {
-        **asdict(note),
+        **value_table(note),
         "level": note.level.word,
         "seconds": round(note.at - failed.at, 3) if failed and known else None,
     }
@@ -140,7 +140,7 @@ def rank_shape(rank: RankState) -> Shape:
         "pid": rank.pid,
         "lines": rank.lines,
         "heard": rank.heard,
-        "activity": None if rank.activity is None else asdict(rank.activity),
+        "activity": None if rank.activity is None else value_table(rank.activity),
     }
 
 
@@ -163,7 +163,7 @@ def rank_use_shape(one: RankUse) -> Shape:
 def _failure_shape(failure: FirstFailure | None) -> Shape | None:
     if failure is None:
         return None
-    return {**asdict(failure), "explained": explained_shape(failure.explained)}
+    return {**value_table(failure), "explained": explained_shape(failure.explained)}
 
 
 def explained_shape(explained: Iterable[Explained]) -> list[Shape]:
@@ -185,7 +185,7 @@ def stall_shape(stall: Stall) -> Shape:
         "since": stall.since,
         "text": stall.text,
         "explained": explained_shape(stall.explained),
-        "price": asdict(stall.price) if stall.price else None,
+        "price": value_table(stall.price) if stall.price else None,
         "sure": stall.sure,
         "between": list(stall.between),
     }
@@ -211,7 +211,7 @@ def plan_shape(plan: Plan) -> Shape:
         "name": plan.name,
         "cluster": plan.cluster,
         "backend": plan.backend,
-        "nodes": [asdict(node) for node in plan.nodes],
+        "nodes": [value_table(node) for node in plan.nodes],
         "text": plan.text,
     }
 
@@ -291,12 +291,12 @@ def scheduler_shapes(view: SchedulerNode | None) -> Shape:
 
     `asked` null: this user may not see pods.
     """
-    said = {} if view is None else {view.scheduler: asdict(cast("Any", view))}
+    said = {} if view is None else {view.scheduler: value_table(cast("Any", view))}
     return {"kubernetes": None, "slurm": None, **said}
 
 
 def _use_shape(use: Use) -> Shape:
-    shape = asdict(use)
+    shape = value_table(use)
     del shape["digest"]
     return shape
 
@@ -307,7 +307,7 @@ def file_shape(file: str, kind: str, problems: tuple[Problem, ...], uses: tuple[
         "file": file,
         "kind": kind,
         "ok": not problems,
-        "problems": [asdict(problem) for problem in problems],
+        "problems": [value_table(problem) for problem in problems],
         "uses": [_use_shape(use) for use in uses],
     }
 
@@ -341,5 +341,5 @@ def _cleaned_shape(one: Cleaned) -> Shape:
             for group in one.groups
         ],
         "failed": dict(one.failed),
-        "clock": asdict(one.doubt) if one.doubt else None,
+        "clock": value_table(one.doubt) if one.doubt else None,
     }

@@ -7,7 +7,6 @@ import ipaddress
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -41,6 +40,7 @@ from rankdeck.model.capabilities import SCHEDULED, capabilities_of
 from rankdeck.model.cluster import LOCAL, Access, Broker, Cluster, Metrics, Node, Switch, Transport
 from rankdeck.model.series import GROUPS, NAMES, is_offered
 from rankdeck.schedulers.slurm.allocations import allocation_here
+from rankdeck.values import replace
 
 METRICS_KEYS = (
     "url", "ca_file", "user", "password_env", "password_file", "token_env", "token_file", "label",
@@ -487,10 +487,10 @@ def _made_up(entry: Entry) -> str:
     return word if known else entry.choice(SIMULATED)
 
 
-Value = str | int | float
+ExpectedValue = str | int | float
 
 
-def expect_block(values: Mapping[str, Value], notes: Mapping[str, str]) -> str:
+def expect_block(values: Mapping[str, ExpectedValue], notes: Mapping[str, str]) -> str:
     """The `expect:` block as YAML; notes become comments."""
     if not values and not notes:
         return "expect: {}\n"
@@ -529,7 +529,7 @@ def _without_tail(lines: list[str], first: int, last: int) -> int:
     return last
 
 
-def write_block(path: Path, values: Mapping[str, Value], notes: Mapping[str, str]) -> None:
+def write_block(path: Path, values: Mapping[str, ExpectedValue], notes: Mapping[str, str]) -> None:
     """Write these values into the `expect:` block of the cluster file,
     atomically; other entries of the block stay.
 

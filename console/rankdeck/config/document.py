@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,6 +20,7 @@ from rankdeck.config.files import read_regular
 from rankdeck.errors import ConfigError, Problem, suggest_or_list, suggest_word
 from rankdeck.model.json_tables import Table, read_table
 from rankdeck.model.nodeset import expand_nodes
+from rankdeck.values import replace
 
 ENTRY_LIMIT = 100_000
 """Most entries of a document with its aliases expanded; a document with more is an attack."""

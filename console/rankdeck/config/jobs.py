@@ -4,7 +4,6 @@ single values (`--set`, the launch form).
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 

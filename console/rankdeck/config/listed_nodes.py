@@ -1,14 +1,13 @@
 """Nodes as the lists of a site name them; what all readers of such lists have in common."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from rankdeck.errors import ConfigError, Problem
+from rankdeck.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class ListedNode:
+class ListedNode(Value):
     """A node as its list has it; what the list does not say is "" or 0."""
 
     name: str
@@ -22,8 +21,7 @@ class ListedNode:
     """What the list says that cannot be taken over, as a sentence without its node."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListRow:
+class ListRow(Value):
     """One line of a list: a node set and what is said of its nodes."""
 
     line: int

@@ -4,7 +4,6 @@ of schedulers), read for a cluster file.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from rankdeck.config.listed_nodes import (
     read_count,
 )
 from rankdeck.model.nodeset import expand_nodes, fold_nodes
+from rankdeck.values import Value, replace
 
 _GROUP = re.compile(r"(?:^|[,!^])@[^,!&^\s]+")
 """A group of ClusterShell by its name. One that is left out leaves out no node
@@ -150,8 +150,7 @@ def _yaml_groups(text: str, file: Path) -> ListRows:
     finish_document(root)
 
 
-@dataclass(frozen=True, slots=True)
-class ListFormat:
+class ListFormat(Value):
     """A kind of list: how it is called, how it is read, and by what its first lines are known."""
 
     words: str
@@ -190,8 +189,7 @@ _NO_LISTS = (
 """What is no list itself but says where one is, and which way is left."""
 
 
-@dataclass(frozen=True, slots=True)
-class SiteList:
+class SiteList(Value):
     """The nodes of a list, in its order, each once."""
 
     format: str

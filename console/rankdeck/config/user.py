@@ -4,8 +4,10 @@ import getpass
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import field
 
 from rankdeck.config.document import (
     MOST_PROBLEMS,
@@ -26,6 +28,7 @@ from rankdeck.config.files import (
     real_path,
 )
 from rankdeck.errors import Problem, RankdeckError, UntrustedError
+from rankdeck.values import Value
 
 _DIRECTIVES = (
     "proxycommand",
@@ -206,8 +209,7 @@ def _runs_or_reads(row: str) -> bool:
 KEYS = ("theme", "ascii", "diff")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UiSettings:
+class UiSettings(Value, kw_only=True):
     """How the console looks: the content of `settings.yaml`, and
     where more of the user's files are.
     """

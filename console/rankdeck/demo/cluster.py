@@ -12,13 +12,13 @@ import sys
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rankdeck.config.document import write_documents
 from rankdeck.config.files import create_private_folder, demo_folder, read_regular, write_user_file
 from rankdeck.errors import RankdeckError
 from rankdeck.model.json_tables import parse_table
+from rankdeck.values import Value, value_table
 
 NODES = ("sakuya", "sakura", "koishi")
 SLOTS = 4
@@ -28,8 +28,7 @@ by which `stop_demo` finds them.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class DemoFolders:
+class DemoFolders(Value):
     """The files of one embedded cluster."""
 
     root: Path
@@ -101,8 +100,7 @@ def demo_environment(layout: DemoFolders, name: str) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessRecord:
+class ProcessRecord(Value):
     """What a running node left on disk."""
 
     pid: int
@@ -120,7 +118,7 @@ class ProcessRecord:
 
     def write(self, path: Path) -> None:
         """Write the record atomically."""
-        write_user_file(path, json.dumps(asdict(self)))
+        write_user_file(path, json.dumps(value_table(self)))
 
     @property
     def alive(self) -> bool:
@@ -268,8 +266,7 @@ class DemoError(RankdeckError):
     """The embedded cluster cannot be brought up or down."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemoNode:
+class DemoNode(Value, kw_only=True):
     """A running virtual node."""
 
     name: str
@@ -279,8 +276,7 @@ class DemoNode:
     """Whether the node has its own host name, processes and /tmp."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemoStatus:
+class DemoStatus(Value, kw_only=True):
     """The state of the embedded cluster."""
 
     running: bool

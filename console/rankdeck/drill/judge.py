@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from rankdeck.drill.values import DrillVerdict, Way
 from rankdeck.model.job import Job, Stall
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
+from rankdeck.values import Value
 
 NOBODY = "nobody"
 _LAUNCHER_WORDS = (
@@ -24,8 +24,7 @@ _LAUNCHER_NODES = (r"PID \d+ RUNNING AT (\S+)", r"remote host\s*:?\s*(\S+)$")
 """The same for a node."""
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(Value):
     """Who is to blame, according to what is shown of a job."""
 
     ranks: tuple[int, ...] = ()
@@ -87,8 +86,7 @@ Shown = tuple[float, Named | None]
 """(epoch seconds from which it was shown, who was named)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(Value):
     """What a whole run of a fault says."""
 
     verdict: DrillVerdict

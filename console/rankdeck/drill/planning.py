@@ -2,13 +2,13 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from rankdeck.drill.programs import FILE, LAUNCHES, drill_program
 from rankdeck.drill.values import LIMIT, NO_LINK, TOGETHER, DrillFault, DrillPlan, Link, Way
 from rankdeck.errors import RankdeckError, suggest_or_list
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Abort, JobSpec, Launch
+from rankdeck.values import Value, replace
 from rankdeck_agent.wire import RUN_TOKEN
 
 NAME = "drill"
@@ -27,8 +27,7 @@ class DrillError(RankdeckError):
     """A drill that cannot be made as asked; the text says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrillRequest:
+class DrillRequest(Value, kw_only=True):
     """What the user asks for."""
 
     on: tuple[str, ...] = ()

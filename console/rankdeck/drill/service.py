@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from rankdeck.acceptance.measure import MeasureSession
 from rankdeck.acceptance.series import JobSeries
@@ -12,6 +11,7 @@ from rankdeck.drill.planning import NODES, DrillError, DrillRequest, plan_drill,
 from rankdeck.drill.trial import run_fault
 from rankdeck.drill.values import Drill, DrillFault, DrillPlan, DrillResult, DrillVerdict
 from rankdeck.errors import LaunchError, RankdeckError
+from rankdeck.values import replace
 
 
 class Drills:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from shlex import join
 
 from rankdeck.acceptance.measure import Ended, MeasureSession
@@ -17,6 +17,7 @@ from rankdeck.drill.values import DrillFault, DrillPlan, DrillResult, DrillVerdi
 from rankdeck.model.job import Job
 from rankdeck.model.safe_text import clean_line
 from rankdeck.state.jobs import Jobs
+from rankdeck.values import replace
 from rankdeck_agent.wire import LAUNCHER
 
 STANDS = 5.0

@@ -1,10 +1,12 @@
 """Drills: which faults are planted in which jobs, and what became of each."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 
+from msgspec import field
+
 from rankdeck.model.job import JobSpec, Launch
+from rankdeck.values import Value
 
 LIMIT = 120.0
 """Seconds after a fault within which it must be told; a slow rank takes longest, about a minute."""
@@ -54,8 +56,7 @@ class DrillVerdict(StrEnum):
         return self in (DrillVerdict.WRONG, DrillVerdict.SILENT)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrillFault:
+class DrillFault(Value, kw_only=True):
     """One row of a drill: a fault in one job."""
 
     way: Way
@@ -76,8 +77,7 @@ class DrillFault:
         return f"{self.launch.value}, rank {self.victim} {words.get(self.way, self.way.value)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(Value):
     """The programs of the site, on the operator's machine, that cut and mend the link of a node;
     `{node}` in them is replaced.
     """
@@ -93,8 +93,7 @@ NO_LINK = Link()
 """The site has no such programs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrillPlan:
+class DrillPlan(Value, kw_only=True):
     """What a drill does."""
 
     cluster: str
@@ -105,8 +104,7 @@ class DrillPlan:
     """Sentences about the plan."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrillResult:
+class DrillResult(Value, kw_only=True):
     """One fault of a drill, after its job."""
 
     fault: DrillFault
@@ -131,8 +129,7 @@ class DrillResult:
     """Node -> what may still run there."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drill:
+class Drill(Value, kw_only=True):
     """A drill as it is now."""
 
     id: str

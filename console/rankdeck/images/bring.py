@@ -5,7 +5,6 @@ import json
 import logging
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -36,6 +35,7 @@ from rankdeck.remote.agent import Agents
 from rankdeck.remote.dialogue import Dialogue
 from rankdeck.remote.shell import Channel, OnData, on_each
 from rankdeck.runtimes import find_runtime, has_store
+from rankdeck.values import Value, replace
 from rankdeck_agent.wire import RUN_TOKEN
 
 KINDS = ("file", "folder", "store", "remote", "missing", "failed")
@@ -45,8 +45,7 @@ the agent reports every few seconds.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class WantedImage:
+class WantedImage(Value):
     """An image as a job names it. `base`: the folder to which a relative path refers."""
 
     runtime: str
@@ -54,8 +53,7 @@ class WantedImage:
     base: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageAt:
+class ImageAt(Value, kw_only=True):
     """An image on one node; `kind` is one of KINDS."""
 
     kind: str
@@ -196,8 +194,7 @@ log = logging.getLogger(__name__)
 Found = Mapping[str, ImageAt]
 
 
-@dataclass(frozen=True, slots=True)
-class ImageDistributor:
+class ImageDistributor(Value):
     """Copies images in one cluster."""
 
     agents: Agents

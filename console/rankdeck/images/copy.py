@@ -9,7 +9,6 @@ import shutil
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -21,6 +20,7 @@ from rankdeck.model.safe_text import clean_line
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.dialogue import Dialogue
 from rankdeck.remote.shell import Channel, OnData, limit_time, on_each
+from rankdeck.values import Value
 from rankdeck_agent.rules.units import write_duration, write_size, write_speed
 
 PIECE = 256 << 10
@@ -167,8 +167,7 @@ def _no_stall(node: str, patience: float) -> AbstractAsyncContextManager[None]:
     return limit_time(node, limit, f"no progress for {limit:.0f} s")
 
 
-@dataclass(frozen=True, slots=True)
-class FilePlace:
+class FilePlace(Value):
     """Where a file must be on the nodes (`path`, relative to `base`), size, digest,
     permissions; `replace` an existing one.
     """
@@ -270,8 +269,7 @@ _AHEAD = 16
 """Pieces that a slow node may be behind before the others wait for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class CopyState:
+class CopyState(Value):
     """The progress of a copy."""
 
     done: Mapping[str, int]
@@ -424,8 +422,7 @@ OWN, NOT_FOR_OTHERS_TO_WRITE = 0o600, 0o755
 """Permissions that every fetched file has, and the most that a node may give it."""
 
 
-@dataclass(frozen=True, slots=True)
-class FetchState:
+class FetchState(Value):
     """The progress of fetching files from many nodes."""
 
     nodes: int

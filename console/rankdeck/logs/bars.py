@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.safe_text import printable_line, strip_controls
 from rankdeck.state.lines import Line
+from rankdeck.values import Value
 
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d+)?)\s?%")
 _OF = re.compile(r"(\d+(?:\.\d+)?)\s?/\s?(\d+(?:\.\d+)?)")
@@ -15,8 +15,7 @@ _DRAWN = re.compile(r"[\s:|\[\](<=>#.\-\u2500-\u259f]+$")
 _FULL = 100.0
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(Value):
     """A line that one rank rewrites: its label, how far it is in percent
     (None: it does not say), the whole line.
     """
@@ -27,8 +26,7 @@ class Bar:
     line: Line
 
 
-@dataclass(frozen=True, slots=True)
-class BarGroup:
+class BarGroup(Value):
     """The bars of several ranks that have the same label, the slowest first."""
 
     label: str

@@ -8,6 +8,7 @@ from typing import TypeVar
 from rankdeck.logs.collapse import SLICE
 from rankdeck.logs.line_templates import TemplateCache, mask_numbers
 from rankdeck.state.lines import Entry, Line, RankLog, line_of
+from rankdeck.values import Value
 
 MOST_ALL = 200_000
 """Most lines of all ranks together that are compared, from the first line that is here."""
@@ -59,8 +60,7 @@ Side = tuple[RankLines, ...]
 """What one rank wrote, one `Kept` for each of STREAMS."""
 
 
-@dataclass(frozen=True, slots=True)
-class Divergence:
+class Divergence(Value):
     """The first place where two ranks differ by more than numbers."""
 
     stream: str
@@ -71,8 +71,7 @@ class Divergence:
     """The first different line of each; None: its output ends there, or has not come so far."""
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Value):
     """How the output of two ranks differs."""
 
     left: int
@@ -250,8 +249,7 @@ def _begin(a: RankLines, b: RankLines, there: Places) -> Steps[tuple[int, int]]:
     return 0, 0
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(Value):
     """Ranks that differ from the majority first at the same place, by
     the same line or by having none.
     """

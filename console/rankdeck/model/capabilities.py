@@ -1,16 +1,17 @@
 """What a backend can do: the rest of the program asks this, never a backend's name."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
+
+from msgspec import field
 
 from rankdeck import plugins
 from rankdeck.errors import UnknownPluginError
 from rankdeck.model.nodeset import fold_nodes
+from rankdeck.values import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capabilities:
+class Capabilities(Value, kw_only=True):
     """What a backend does by itself; the defaults are those of the ssh backend."""
 
     scheduler: str = ""

@@ -1,10 +1,14 @@
 """The values of a cluster file, which do not change while the cluster is open."""
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
+from msgspec import field
+
 from rankdeck.model.capabilities import Capabilities, capabilities_of
+from rankdeck.values import Value
 
 LOCAL = "local"
 """The word of a cluster file for this machine itself: `address:
@@ -12,8 +16,7 @@ local` of a node, `login: local`.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class Node(Value, kw_only=True):
     """One machine. `address` "": the name is used as the address."""
 
     name: str
@@ -50,8 +53,7 @@ USUAL_CONNECT_LIMIT = 10.0
 """Seconds that a login may take if the cluster file does not say."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class Access(Value, kw_only=True):
     """How to log in over SSH; empty fields are taken from ~/.ssh/config."""
 
     user: str = ""
@@ -90,8 +92,7 @@ class Access:
         return max(1.0, self.waits, self.connect_limit / USUAL_CONNECT_LIMIT)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Broker:
+class Broker(Value, kw_only=True):
     """The site's MQTT broker. A cluster without one uses a private broker in the console."""
 
     host: str
@@ -109,8 +110,7 @@ class Broker:
     """Seconds between two full samples of an installed agent; 0: 1 s, or 15 s with many nodes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Switch:
+class Switch(Value, kw_only=True):
     """An Ethernet switch that speaks gNMI, and which of its ports lead to which RDMA ports."""
 
     name: str
@@ -124,8 +124,7 @@ class Switch:
     """`Ethernet1` -> `gpu01:mlx5_0/1`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metrics:
+class Metrics(Value, kw_only=True):
     """The site's Prometheus, or a server with the same API: the source
     of numbers from hours and days ago.
     """
@@ -162,7 +161,7 @@ class Cluster:
 
     name: str
     nodes: tuple[Node, ...]
-    access: Access = field(default_factory=Access)
+    access: Access = dataclasses.field(default_factory=Access)
     broker: Broker | None = None
     metrics: Metrics | None = None
     export: tuple[str, ...] = ()
@@ -171,17 +170,19 @@ class Cluster:
     backend: str = "ssh"
     network: str = ""
     """CIDR of the job network, e.g. 10.0.0.0/24."""
-    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     """Environment variables for every job, such as the PATH of an MPI or proxy settings."""
-    expect: Mapping[str, str | int | float] = field(default_factory=dict[str, str | int | float])
+    expect: Mapping[str, str | int | float] = dataclasses.field(
+        default_factory=dict[str, str | int | float]
+    )
     rdma_exclude: tuple[str, ...] = ()
     """Patterns of RDMA devices whose counters the agents do not read."""
     simulate: tuple[str, ...] = ()
     """Collectors to simulate: "gpu", "rdma". For demos; shown as SIMULATED."""
-    options: Mapping[str, str] = field(default_factory=dict[str, str])
+    options: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     """Options of the backend: slurm login node and partition, kubernetes namespace and context."""
     file: str = ""
-    _by_name: Mapping[str, Node] = field(init=False, repr=False, compare=False)
+    _by_name: Mapping[str, Node] = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         by_name = {node.name: node for node in reversed(self.nodes)}

@@ -4,10 +4,12 @@ and a node's numbers over hours and days.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
+from msgspec import field
+
 from rankdeck.model.safe_text import printable_line
+from rankdeck.values import Value, replace
 from rankdeck_agent.rules.levels import (
     CAUSES,
     Health,
@@ -44,8 +46,7 @@ def of_reasons(health: Health, reasons: Iterable[Reason]) -> Health:
     return replace(health, level=worst_level(ordered), reasons=ordered)
 
 
-@dataclass(frozen=True, slots=True)
-class Occurrence:
+class Occurrence(Value):
     """One line of the history of nodes. `at` is epoch seconds on the console's clock."""
 
     at: float
@@ -94,8 +95,7 @@ def leading_events(events: Sequence[T], kind: Callable[[T], str] = lambda _: "")
     return [one for one in events if not any(follows(one, other) for other in events)]
 
 
-@dataclass(frozen=True, slots=True)
-class Ack:
+class Ack(Value):
     """An acknowledged reason. `check` "": the whole node is silenced."""
 
     node: str
@@ -143,8 +143,7 @@ POINTS = 120
 """Points of a chart: more than a terminal can show."""
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
+class Times(Value):
     """`count` evenly spaced times in epoch seconds: `start`, `start + step`, …"""
 
     start: float
@@ -169,8 +168,7 @@ def times_between(start: float, end: float, most: int = POINTS) -> Times:
     return Times(first, step, max(int((end - first) // step) + 1, 1))
 
 
-@dataclass(frozen=True, slots=True)
-class PastSeries:
+class PastSeries(Value):
     """The past of one metric of one node."""
 
     values: tuple[float | None, ...]
@@ -182,8 +180,7 @@ class PastSeries:
     simulated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PastNumbers:
+class PastNumbers(Value):
     """The past of some nodes, as Prometheus returned it."""
 
     times: Times
@@ -197,8 +194,7 @@ class PastNumbers:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class PastView:
+class PastView(Value):
     """The past of one node, as far as it can be shown now."""
 
     hours: float

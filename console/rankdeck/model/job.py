@@ -3,8 +3,9 @@ state (Job), and what followers report.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import field
 
 from rankdeck.model.capabilities import Capabilities, capabilities_of
 from rankdeck.model.job_events import MUTE, NodeEvent
@@ -12,12 +13,12 @@ from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.plan_part import PlanPart
 from rankdeck.model.queue import QueueStatus
 from rankdeck.model.rank import Activity, State, how_it_ended
+from rankdeck.values import Value
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import NodePlan
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
+class Explained(Value):
     """An error message explained in plain words."""
 
     means: str
@@ -29,8 +30,7 @@ class Explained:
     """How sure it is that it means this: a share from 0 to 1; None if that is not calibrated."""
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(Value):
     """What ranks for which the others wait cost a job."""
 
     share: float
@@ -41,8 +41,7 @@ class Price:
     """Seconds that it has cost since it was first seen."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stall:
+class Stall(Value, kw_only=True):
     """Ranks that make no progress although they should."""
 
     kind: str
@@ -97,8 +96,7 @@ def share_words(share: float) -> str:
     return f"{share:.0%}".replace("%", " %")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class Progress(Value, kw_only=True):
     """How far a job is, read from its output."""
 
     step: float | None = None
@@ -120,8 +118,7 @@ class Progress:
         return min(max(self.step / self.steps, 0.0), 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Phase:
+class Phase(Value):
     """A phase of a run; `end` is None while it lasts."""
 
     name: str
@@ -129,8 +126,7 @@ class Phase:
     end: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeNote:
+class NodeNote(Value, kw_only=True):
     """What happened on a node of a job while it ran, shortly before or after."""
 
     at: float
@@ -163,8 +159,7 @@ CLAIM = "pvc:"
 """Prefix of a mount from a Kubernetes volume claim."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Container:
+class Container(Value, kw_only=True):
     """The image a rank runs in."""
 
     image: str
@@ -178,8 +173,7 @@ class Container:
     """More arguments for the runtime, passed unchanged."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MpiOptions:
+class MpiOptions(Value, kw_only=True):
     """How mpirun is called."""
 
     flavour: str = "openmpi5"
@@ -192,8 +186,7 @@ class MpiOptions:
     """Who starts the remote daemons: "rankdeck", or "ssh" between the nodes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TorchOptions:
+class TorchOptions(Value, kw_only=True):
     """How torchrun is called. `port` 0: a free port, found on the first node."""
 
     path: str = "torchrun"
@@ -201,8 +194,7 @@ class TorchOptions:
     args: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Abort:
+class Abort(Value, kw_only=True):
     """Gang abort: whether the other ranks are ended when a rank fails or a node stops answering."""
 
     enabled: bool = True
@@ -210,8 +202,7 @@ class Abort:
     """Seconds until they are ended."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobSpec:
+class JobSpec(Value, kw_only=True):
     """A job file."""
 
     name: str
@@ -243,8 +234,7 @@ class JobSpec:
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Value, kw_only=True):
     """Exactly what will be done: every file and every command, per node."""
 
     job: str
@@ -311,8 +301,7 @@ LONG_PAUSE = 10.0
 """Seconds without output after which a rank has paused, not only written slowly."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankState:
+class RankState(Value, kw_only=True):
     """The present state of a rank. Times are epoch seconds on the console's clock."""
 
     rank: int
@@ -339,8 +328,7 @@ RESTARTED = "restarted"
 WAS_RESTARTED = "was restarted while the job ran"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedPart:
+class FailedPart(Value, kw_only=True):
     """A part of a job that failed."""
 
     what: str
@@ -373,8 +361,7 @@ class FailedPart:
         return f"{name} on {self.node}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suspect(FailedPart):
+class Suspect(FailedPart, kw_only=True):
     """A rank, launcher or node that failed too, and why it is less likely to be the cause."""
 
     why: str
@@ -384,8 +371,7 @@ class Suspect(FailedPart):
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FirstFailure(FailedPart):
+class FirstFailure(FailedPart, kw_only=True):
     """What most likely made the job fail, judged by all reports of nodes, ranks and launchers."""
 
     what: str = "rank"
@@ -463,8 +449,7 @@ class FirstFailure(FailedPart):
         return f"{so_far}{self.who}, {self.how}{sure}{tied}{decides}{after}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Countdown:
+class Countdown(Value, kw_only=True):
     """The gang abort that is about to happen."""
 
     why: str
@@ -472,8 +457,7 @@ class Countdown:
     """Epoch seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemainingProcess:
+class RemainingProcess(Value):
     """A process that cancel could not end."""
 
     node: str
@@ -496,8 +480,7 @@ class ProofState(StrEnum):
     """The node was searched, and nothing of the job is left."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeProof:
+class NodeProof(Value, kw_only=True):
     """What the last cancel found out about one node."""
 
     state: ProofState
@@ -527,8 +510,7 @@ class NodeProof:
         return ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(Value, kw_only=True):
     """One job as it is now: an immutable snapshot made by `state.jobs.Jobs`."""
 
     id: str
@@ -632,8 +614,7 @@ class Job:
         return tuple(node for node, proof in self.proofs.items() if not proof.proven)
 
 
-@dataclass(frozen=True, slots=True)
-class CancelReport:
+class CancelReport(Value):
     """Result of a cancel. It was clean if nothing is `left` and no node is `unverified`."""
 
     job: str
@@ -645,8 +626,7 @@ class CancelReport:
     """Why nothing was done, if the user may not end the job; else ""."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(Value):
     """Bytes that a rank wrote, exactly as on the node's disk;
     `offset` is that of the first byte.
     """
@@ -660,8 +640,7 @@ class Chunk:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
+class Tail(Value):
     """For a rank that is not watched: how many bytes (`end`) and lines
     it has written, and the last line.
     """
@@ -676,8 +655,7 @@ class Tail:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class LogPlace:
+class LogPlace(Value):
     """A position in the output of a rank, in bytes; an offset below 0 counts from the end."""
 
     rank: int
@@ -685,8 +663,7 @@ class LogPlace:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogPart:
+class LogPart(Value):
     """Whole lines from somewhere in one stream of a rank."""
 
     stream: str
@@ -706,8 +683,7 @@ class LogPart:
         return last.offset + len(last.data) if last else self.end
 
 
-@dataclass(frozen=True, slots=True)
-class FoundLine:
+class FoundLine(Value):
     """The result so far of searching a whole stream for a text: the
     next matching line in one direction.
     """

@@ -2,17 +2,16 @@
 what its follower noticed by itself.
 """
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
+from rankdeck.values import Value
 from rankdeck_agent.wire import job_events as wire
 
 MUTE = "does not answer"
 """How the sentence about a node that does not answer begins."""
 
 
-@dataclass(frozen=True, slots=True)
-class Connected:
+class Connected(Value):
     """The node has sent something on a new connection, on which its clock was measured."""
 
     KIND: ClassVar[str] = "connected"
@@ -22,8 +21,7 @@ class Connected:
     """Error of `offset`, in ± seconds; None: not measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class Disconnected:
+class Disconnected(Value):
     """The connection to the node broke; it is opened again."""
 
     KIND: ClassVar[str] = "disconnected"
@@ -32,8 +30,7 @@ class Disconnected:
     """When the node last sent anything, epoch seconds on the console's clock; None: never."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Value):
     """The node does not answer any more."""
 
     KIND: ClassVar[str] = "lost"
@@ -46,8 +43,7 @@ class Lost:
         return f"{MUTE}: {self.why}"
 
 
-@dataclass(frozen=True, slots=True)
-class ClockSet:
+class ClockSet(Value):
     """The node's clock was set while the job ran."""
 
     KIND: ClassVar[str] = "clock"
@@ -60,15 +56,13 @@ class ClockSet:
         return f"the clock of the node was set by {self.step:+.1f} s: times before and after may not fit"
 
 
-@dataclass(frozen=True, slots=True)
-class Closing:
+class Closing(Value):
     """The job is over on the node, but not all its output has arrived."""
 
     KIND: ClassVar[str] = "closing"
 
 
-@dataclass(frozen=True, slots=True)
-class NotStarted:
+class NotStarted(Value):
     """The node does not know the job, and no console is starting it there."""
 
     KIND: ClassVar[str] = "not started"
@@ -80,8 +74,7 @@ Noticed = Connected | Disconnected | Lost | ClockSet | Closing | NotStarted
 Body = wire.EventBody | Noticed
 
 
-@dataclass(frozen=True, slots=True)
-class NodeEvent:
+class NodeEvent(Value):
     """Something that happened to a job on one node, or to the connection with it."""
 
     job: str

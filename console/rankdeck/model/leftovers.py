@@ -3,8 +3,10 @@ consoles left on nodes and on this machine.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
+from msgspec import field
+
+from rankdeck.values import Value
 from rankdeck_agent.wire.leftovers import GOES, KEEP_DAYS, Ground
 
 LOCKS = "locks"
@@ -13,8 +15,7 @@ DATABASES = "databases"
 """Kind: databases of this user that could not be used and were renamed."""
 
 
-@dataclass(frozen=True, slots=True)
-class CleanOrder:
+class CleanOrder(Value):
     """What the user keeps; with `dry`, nothing is removed."""
 
     dry: bool
@@ -23,8 +24,7 @@ class CleanOrder:
     """Most bytes of all run folders on a node; None: any."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeftoverGroup:
+class LeftoverGroup(Value):
     """Things of one kind on one machine that go or stay for the same reason."""
 
     kind: str
@@ -42,8 +42,7 @@ class LeftoverGroup:
         return self.ground in GOES
 
 
-@dataclass(frozen=True, slots=True)
-class DoubtfulClock:
+class DoubtfulClock(Value):
     """Why a machine does not know the age of its files."""
 
     newest: str
@@ -54,8 +53,7 @@ class DoubtfulClock:
     """Seconds by which the machine's clock is ahead of this machine's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cleaned:
+class Cleaned(Value):
     """The answer of one machine."""
 
     groups: tuple[LeftoverGroup, ...] = ()
@@ -69,8 +67,7 @@ class Cleaned:
         return tuple(one for one in self.groups if one.goes)
 
 
-@dataclass(frozen=True, slots=True)
-class CleanReport:
+class CleanReport(Value):
     """The answers of all machines."""
 
     here: Cleaned

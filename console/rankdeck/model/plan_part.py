@@ -2,8 +2,9 @@
 stands for them where they are folded.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from rankdeck.values import Value
 
 
 class LineKind(StrEnum):
@@ -23,16 +24,14 @@ class LineKind(StrEnum):
     """Starts something, or tells the scheduler what to start."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlanLine:
+class PlanLine(Value):
     """A line of a plan and its kind."""
 
     text: str
     kind: LineKind
 
 
-@dataclass(frozen=True, slots=True)
-class PlanPart:
+class PlanPart(Value):
     """Lines of a plan that belong together: a command, a comment, a
     file with its head, some variables.
     """

@@ -3,21 +3,22 @@ and which nodes had the same output.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import field
 
 from rankdeck.model.field_checks import is_integer, is_number, natural_or_zero
 from rankdeck.model.job import Job, RankState, RemainingProcess
 from rankdeck.model.json_tables import as_table
 from rankdeck.model.rank import signal_name, signal_of
 from rankdeck.model.safe_text import clean_line
+from rankdeck.values import Value
 
 _MOST_GPUS = 64
 NO_STATE = "?"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeProcess:
+class NodeProcess(Value, kw_only=True):
     """One process on a node."""
 
     node: str
@@ -85,8 +86,7 @@ def _amount(value: object) -> float | None:
     return float(value) if is_number(value) and value >= 0 else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankUse:
+class RankUse(Value, kw_only=True):
     """The resources that all processes of a rank use together."""
 
     rank: int
@@ -165,8 +165,7 @@ LIMIT, CANCELLED = "limit", "cancelled"
 """Why the agent ended a command."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommandEnd:
+class CommandEnd(Value):
     """How the command ended on one node."""
 
     code: int | None = None
@@ -231,8 +230,7 @@ class CommandEnd:
         return f"exit {self.code or 0}" + (f": {signal_name(by)}" if by else "")
 
 
-@dataclass(frozen=True, slots=True)
-class OutputGroup:
+class OutputGroup(Value):
     """Nodes with the same output and the same progress."""
 
     nodes: tuple[str, ...]

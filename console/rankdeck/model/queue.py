@@ -2,14 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from rankdeck_agent.wire.schedulers.slurm_states import OWN_ENDS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(Value, kw_only=True):
     """One run of a job that Slurm queued again. Times are epoch seconds on the console's clock."""
 
     number: int
@@ -27,8 +25,7 @@ class Attempt:
     """Exit code of the first of `failed`; 128 + signal if a signal ended it."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogRun:
+class LogRun(Value):
     """Which part of the output belongs to one run of a job: byte offsets by (rank, stream)."""
 
     starts: Mapping[tuple[int, str], int]
@@ -44,8 +41,7 @@ class LogRun:
         return self.starts.get(key, 0) <= offset < self.ends.get(key, offset + 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArrayTask:
+class ArrayTask(Value, kw_only=True):
     """One task of a job array as Slurm reports it; the task's rank has the same number."""
 
     number: int
@@ -75,8 +71,7 @@ _AT_ONCE = re.compile(r"%\d+(?=\]\Z)")
 """How many tasks of an array may run at once, at the end of a row."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueStatus:
+class QueueStatus(Value, kw_only=True):
     """A job as Slurm reports it. Times are epoch seconds on the console's clock."""
 
     id: str = ""
@@ -183,8 +178,7 @@ def _span(seconds: float) -> str:
     return f"{hours // 24} d {hours % 24} h"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Partition:
+class Partition(Value, kw_only=True):
     """A partition and its limits."""
 
     name: str
@@ -201,8 +195,7 @@ class Partition:
     """Nodes that are neither down nor drained."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobComponent:
+class JobComponent(Value, kw_only=True):
     """One component of a het job, as the queue has it."""
 
     id: str = ""
@@ -313,10 +306,8 @@ class QueueJob(Protocol):
         ...
 
 
-class UnqueuedJob:
+class UnqueuedJob(Value):
     """The part of a `QueueJob` whose scheduler has no queue: it tells nothing of it."""
-
-    __slots__ = ()
 
     @property
     def mine(self) -> bool:

@@ -3,8 +3,9 @@ and the words for these used everywhere.
 """
 
 import signal
-from dataclasses import dataclass
 from enum import StrEnum
+
+from rankdeck.values import Value
 
 
 class State(StrEnum):
@@ -52,8 +53,7 @@ def describe_process_state(state: str, wchan: str, *, busy: bool) -> str:
     return "computes" if busy else f"{state} {wchan}".strip()
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(Value):
     """One look at a rank by the supervisor of its node."""
 
     state: str

@@ -1,14 +1,13 @@
 """A node as its scheduler reports it: what fleet, screens and acceptance may ask of it."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from rankdeck.values import Value
 from rankdeck_agent.rules.levels import Health
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerColumn:
+class SchedulerColumn(Value):
     """A column of the fleet with what the scheduler says of a node."""
 
     title: str

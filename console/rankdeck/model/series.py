@@ -4,8 +4,8 @@ dashboards expect; groups of them by name.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from rankdeck.values import Value
 from rankdeck_agent.wire import METRICS
 
 Number = int | float
@@ -15,8 +15,7 @@ Kinds = frozenset[str]
 MIB = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(Value):
     """Name of a series, and how a metric is converted to its unit (None: it is in it).
 
     `kind` is gauge, counter or untyped.
@@ -406,8 +405,7 @@ ALWAYS = "up"
 """The kind of a series that is always served."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Value):
     """Which series are wanted: those of `kinds`; `words` (groups and names
     of series; () for all) narrows them.
     """

@@ -1,7 +1,6 @@
 """Checks of the network: interfaces, addresses, ports, and which nodes must reach each other."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from rankdeck.backends.launchers import Placement, RankPlace
 from rankdeck.model.job import JobSpec, Launch
@@ -12,6 +11,7 @@ from rankdeck.preflight.facts import NodeFacts
 from rankdeck.preflight.findings import Change, Finding, group_nodes, make_finding
 from rankdeck.preflight.job_context import JobContext, findings_for_each, job_interface
 from rankdeck.preflight.job_needs import is_address
+from rankdeck.values import Value
 from rankdeck_agent.rules.levels import Level
 
 ALL_PAIRS = 64
@@ -23,8 +23,7 @@ Target = tuple[str, str, int]
 """Name, address and port of a node that listens."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectAttempt:
+class ConnectAttempt(Value):
     """How one node reached another: `error` is "" if it did; `stage` is `connect` or `data`."""
 
     error: str
@@ -249,8 +248,7 @@ _FREE = "leave it out and a free port is found"
 _MOST_PORT = 65535
 
 
-@dataclass(frozen=True, slots=True)
-class Meeting:
+class Meeting(Value):
     """The rendezvous of the ranks, as far as fixed, and by which key;
     "": the first node, a free port.
     """

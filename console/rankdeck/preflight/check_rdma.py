@@ -1,13 +1,13 @@
 """Checks of RDMA ports: whether the GID index that a job sets means the same on every node."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from rankdeck.backends.launchers import RankPlace
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.preflight.facts import NodeFacts, RdmaPort
 from rankdeck.preflight.findings import Change, Finding, group_nodes, make_finding
 from rankdeck.preflight.job_context import JobContext, job_interface
+from rankdeck.values import Value
 from rankdeck_agent.rules.levels import Level
 
 _VARIABLES = (
@@ -19,8 +19,7 @@ _VARIABLES = (
 _MOST_SHOWN = 6
 
 
-@dataclass(frozen=True, slots=True)
-class GidChoice:
+class GidChoice(Value):
     """The index that a variable sets for all RDMA ports of the job."""
 
     variable: str

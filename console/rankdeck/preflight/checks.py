@@ -5,7 +5,6 @@ cores, memory, disks, names, GPUs, telemetry).
 import re
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from rankdeck.images.bring import describe_versions, push_command
@@ -19,6 +18,7 @@ from rankdeck.preflight.job_context import JobContext, findings_for_each
 from rankdeck.preflight.job_needs import is_address, modules_of, needs_names, own_files, programs_of
 from rankdeck.rules.head_clock import REMEDY, describe_head_clock, seconds_behind
 from rankdeck.runtimes import find_runtime
+from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.rules.table import LET_GO
 from rankdeck_agent.rules.units import write_duration, write_size

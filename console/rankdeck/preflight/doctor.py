@@ -7,7 +7,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -38,6 +37,7 @@ from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import Way, asks_here, limit_time, on_each
 from rankdeck.runtimes import Runtime, find_runtime
 from rankdeck.schedulers.queue import ServerAnswer
+from rankdeck.values import Value, replace
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.rules.units import write_size
 
@@ -54,8 +54,7 @@ _DISCARD = 9
 """The port to which a tunnel leads that is only tried."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class Machine(Value, kw_only=True):
     """What the console needs of this machine."""
 
     term: str
@@ -225,8 +224,7 @@ _HERE: Sequence[Lacks] = (
 # ---- nodes
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(Value):
     """Programs of which a node should have at least one; `of` selects the nodes."""
 
     programs: tuple[str, ...]

@@ -1,20 +1,19 @@
 """What a node answered to the questions before a launch."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address
 from typing import Any
 
 from rankdeck.images.bring import ImageAt, image_rows
 from rankdeck.model.json_tables import as_list, as_table, as_tables, is_table
 from rankdeck.model.safe_text import clean_line
+from rankdeck.values import Value
 
 Raw = Mapping[str, Any]
 _MOST = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Interface:
+class Interface(Value):
     """A network interface and its IPv4 address."""
 
     name: str
@@ -23,8 +22,7 @@ class Interface:
     address: IPv4Interface | None
 
 
-@dataclass(frozen=True, slots=True)
-class Gid:
+class Gid(Value):
     """One GID of an RDMA port, as the address that it stands for."""
 
     address: IPv4Address | IPv6Address
@@ -47,8 +45,7 @@ class Gid:
         return f"{self.kind} over {local}".strip()
 
 
-@dataclass(frozen=True, slots=True)
-class RdmaPort:
+class RdmaPort(Value):
     """An RDMA port and its GIDs by index."""
 
     name: str
@@ -63,8 +60,7 @@ class RdmaPort:
         return frozenset(gid.device for gid in self.gids.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Value):
     """A command on a node; `path` is "" if it is missing, `digest` is "" if it was not read."""
 
     path: str
@@ -74,8 +70,7 @@ class Program:
     """The path of a file that is there, but that this user may not run (a Python file: read)."""
 
 
-@dataclass(frozen=True, slots=True)
-class DiskSpace:
+class DiskSpace(Value):
     """A file system as this user sees it, in bytes; `free` is None if it could not be read."""
 
     path: str
@@ -85,16 +80,14 @@ class DiskSpace:
     writable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
+class Name(Value):
     """What a host name resolves to on a node; `error` is "" if it resolves."""
 
     addresses: tuple[str, ...] = ()
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Gpus:
+class Gpus(Value):
     """The GPUs that the driver shows: their number, uncorrected errors
     of each, processes that use them.
     """
@@ -105,8 +98,7 @@ class Gpus:
     users: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeFacts:
+class NodeFacts(Value, kw_only=True):
     """The facts of one node."""
 
     base: str

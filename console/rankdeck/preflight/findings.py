@@ -3,10 +3,10 @@ mends it.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from rankdeck.model.nodeset import fold_nodes
+from rankdeck.values import Value
 from rankdeck_agent.rules.levels import Level
 
 TellFinding = Callable[["Finding"], None]
@@ -23,16 +23,14 @@ def no_step(_done: int, _of: int, _doing: str) -> None:
     """Do nothing: for callers that show no progress."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Value):
     """A change of the job file, such as `mpi.flavour` -> openmpi4; None removes the key."""
 
     key: str
     value: str | int | list[str] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Value, kw_only=True):
     """One result of a check. BAD: the job would fail; UNKNOWN: it could not be checked."""
 
     check: str

@@ -1,7 +1,6 @@
 """The trial of an image: it is started once on each node, and says what it lacks."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from rankdeck.model.job import Abort, Container, JobSpec, Launch
 from rankdeck.preflight.facts import NodeFacts
@@ -10,6 +9,7 @@ from rankdeck.preflight.job_context import JobContext
 from rankdeck.preflight.job_needs import own_files, programs_of
 from rankdeck.preflight.trial_run import TrialOutput, first_words, marked_lines
 from rankdeck.runtimes import find_runtime
+from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Level
 
 _MARK = "rankdeck-inside"

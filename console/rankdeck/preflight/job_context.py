@@ -1,18 +1,17 @@
 """One job on its nodes, as the checks see it."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from ipaddress import IPv4Network, ip_network
 
 from rankdeck.backends.launchers import Placement, RankPlace
 from rankdeck.model.job import JobSpec
 from rankdeck.preflight.facts import Interface, NodeFacts
 from rankdeck.preflight.findings import Change, Finding, group_nodes, make_finding
+from rankdeck.values import Value
 from rankdeck_agent.rules.levels import Health, Level
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobContext:
+class JobContext(Value, kw_only=True):
     """One job on its nodes. Nodes that did not answer are not in `facts`."""
 
     layout: Placement

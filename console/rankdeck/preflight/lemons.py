@@ -1,7 +1,6 @@
 """Proposes to leave out nodes on which jobs fail more often than on others."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 
 from rankdeck.backends.launchers import choose_nodes
 from rankdeck.errors import LaunchError
@@ -10,6 +9,7 @@ from rankdeck.model.job import JobSpec
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.preflight.findings import Change, Finding, make_finding
 from rankdeck.rules.lemons import NodeRecord
+from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Level
 
 CHECK = "record"

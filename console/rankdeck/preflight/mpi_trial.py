@@ -1,7 +1,6 @@
 """The trial of MPI: two ranks through the real launcher say whether they find each other."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -16,6 +15,7 @@ from rankdeck.preflight.checks import flavour_of
 from rankdeck.preflight.findings import Change, Finding, make_finding
 from rankdeck.preflight.job_context import JobContext
 from rankdeck.preflight.trial_run import Texts, collect_output, first_words, marked_lines
+from rankdeck.values import Value, replace
 from rankdeck_agent.rules.levels import Level
 
 MARK = "rankdeck-probe"
@@ -82,8 +82,7 @@ except (ImportError, OSError) as error:
 """
 
 
-@dataclass(frozen=True, slots=True)
-class RankAnswer:
+class RankAnswer(Value):
     """The answer of one rank of the probe: its rank and world size,
     or in `none` why it cannot tell.
     """
@@ -95,8 +94,7 @@ class RankAnswer:
     program: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeOutcome:
+class ProbeOutcome(Value):
     """The result of the probe."""
 
     job: str

@@ -6,9 +6,10 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from typing import Any, NamedTuple
+
+from msgspec import field
 
 from rankdeck.backends.base import Backend, SchedulerWord
 from rankdeck.backends.launchers import Placement, lay_out
@@ -40,6 +41,7 @@ from rankdeck.remote.agent import Agents
 from rankdeck.remote.dialogue import Dialogue
 from rankdeck.remote.shell import on_each
 from rankdeck.state.node_records import NodeRecords
+from rankdeck.values import Value, replace
 from rankdeck_agent.rules.levels import Health, Level
 
 
@@ -128,8 +130,7 @@ def keep_spec(spec: JobSpec) -> JobSpec:
     return spec
 
 
-@dataclass(frozen=True, slots=True)
-class Tools:
+class Tools(Value):
     """What preflight works with."""
 
     cluster: Cluster

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from secrets import token_hex
 
 from rankdeck.backends.base import Backend
@@ -11,6 +10,7 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec, Plan
 from rankdeck.model.safe_text import clean_line
 from rankdeck.state.lines import JobPositions
+from rankdeck.values import Value
 from rankdeck_agent.wire import LAUNCHER
 
 LIMIT = 20.0
@@ -19,8 +19,7 @@ _MOST_OUTPUT = 1 << 20
 Texts = Mapping[tuple[int, str], str]
 
 
-@dataclass(frozen=True, slots=True)
-class TrialOutput:
+class TrialOutput(Value):
     """The result of a trial job; `late`: seconds after which it was cancelled, 0 if it ended."""
 
     plan: Plan

@@ -21,7 +21,6 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -33,6 +32,7 @@ from rankdeck.model.health import POINTS, PastNumbers, PastSeries, PastView, Tim
 from rankdeck.model.json_tables import as_list, as_table, is_list, parse_table
 from rankdeck.model.safe_text import clean_line
 from rankdeck.model.series import escape_label
+from rankdeck.values import Value, replace
 
 LIMIT = 10.0
 """Seconds for one query, from resolving the server's name to the last byte of its answer."""
@@ -62,8 +62,7 @@ _SENTENCES: tuple[tuple[type[BaseException], str], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(Value):
     """A server's HTTP response."""
 
     status: int
@@ -264,8 +263,7 @@ _CABLES = 'device!~"lo|veth.*|docker.*|br-.*|cni.*|cali.*|flannel.*|virbr.*|vnet
 """Selects physical network devices: leaves out the same ones as the agent's collector."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(Value):
     """One way to get a metric.
 
     In `expression`, {m:NAME} is a gauge's mean, {r:NAME} a counter's growth per second.
@@ -503,8 +501,7 @@ _KEPT = 32
 Start = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 
-@dataclass(frozen=True, slots=True)
-class JobNumbers:
+class JobNumbers(Value):
     """The site's numbers of a job's nodes while it ran."""
 
     rows: Sequence[Mapping[str, Any]] = ()
@@ -517,8 +514,7 @@ class JobNumbers:
     """Why there are no numbers, or not all; one sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
+class _Question(Value):
     node: str
     hours: float
     times: Times

@@ -25,6 +25,7 @@ from rankdeck.remote.shell import (
     limit_time,
     run_program,
 )
+from rankdeck.values import Value
 
 _MAKE_WRITABLE = "make that folder writable, with room for two megabytes"
 LOOK_LIMIT, UPLOAD_LIMIT = 30.0, 120.0
@@ -48,8 +49,7 @@ upload has: nodes may share the folder.
 JOB_RUN = ("job", "run")
 
 
-@dataclass(frozen=True, slots=True)
-class AgentSetup:
+class AgentSetup(Value):
     """How a node's telemetry agent is started."""
 
     config: Mapping[str, Any]

@@ -7,8 +7,9 @@ Equal output of `sh` is stored once, however many nodes wrote it.
 import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import field
 
 from rankdeck.errors import AgentError, NodeError
 from rankdeck.model.field_checks import is_integer, is_number, natural_or_zero
@@ -25,6 +26,7 @@ from rankdeck.model.process import (
 from rankdeck.model.safe_text import clean_line, strip_codes
 from rankdeck.remote.agent import BACKOFF, Agents, keep_running
 from rankdeck.remote.shell import Channel, limit_time, on_each
+from rankdeck.values import Value, replace
 
 _Step = tuple[int, str, str]
 """(number of the output before, stream, next line)."""
@@ -263,8 +265,7 @@ _TOGETHER = 64
 _MOST_PROCESSES = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class FoundProcesses:
+class FoundProcesses(Value):
     """Processes that were found on some nodes."""
 
     processes: tuple[NodeProcess, ...] = ()
@@ -346,8 +347,7 @@ class AgentRows:
                         take(found[key])
 
 
-@dataclass(frozen=True, slots=True)
-class RowSource:
+class RowSource(Value):
     """A command of the agent on a host; `config` is sent to its stdin."""
 
     agents: Agents

@@ -3,7 +3,6 @@ changed key means, and adding one.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import asyncssh
@@ -11,6 +10,7 @@ import asyncssh
 from rankdeck.config.files import append_lines, read_regular
 from rankdeck.errors import HostKeyError
 from rankdeck.remote.ssh_files import Stamp, file_stamp
+from rankdeck.values import Value
 
 Place = tuple[str, str, int | None]
 """(host, address, port or None for 22), by which known_hosts is searched for a key."""
@@ -19,8 +19,7 @@ Place = tuple[str, str, int | None]
 NOWHERE = Path("/dev/null")
 
 
-@dataclass(frozen=True, slots=True)
-class OfferedKey:
+class OfferedKey(Value):
     """The host key of a server that is not in known_hosts."""
 
     place: Place

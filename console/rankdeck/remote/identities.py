@@ -8,7 +8,6 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import asyncssh
 from rankdeck.config.files import expand_path, read_regular
 from rankdeck.remote.ssh_config import HostSettings, SshConfigError
 from rankdeck.remote.ssh_files import Stamp, file_stamp
+from rankdeck.values import Value
 
 MODULES = frozenset(one for one in ("gssapi", "pkcs11", "fido2") if find_spec(one))
 """Packages that are here by which asyncssh can do more; see the extras of pyproject.toml."""
@@ -25,8 +25,7 @@ _MOST = 1 << 20
 Usable = asyncssh.SSHKey | asyncssh.SSHKeyPair | tuple[asyncssh.SSHKey, asyncssh.SSHCertificate]
 
 
-@dataclass(frozen=True, slots=True)
-class KeyFile:
+class KeyFile(Value):
     """What an IdentityFile has."""
 
     path: Path

@@ -20,6 +20,7 @@ from rankdeck.remote.smart_cards import (
     keys_on_card,
     signed_by_card,
 )
+from rankdeck.values import Value
 
 Sign = Callable[[bytes, bytes], Awaitable[bytes]]
 """Signs data in a way that is named by an algorithm; raises LockedKeyError."""
@@ -104,8 +105,7 @@ class Cards:
         return answers[0]
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedKey:
+class OpenedKey(Value):
     """A key file whose passphrase is known."""
 
     passphrase: str

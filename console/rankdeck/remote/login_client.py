@@ -5,7 +5,6 @@ not known, and what the server asks.
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import asyncssh
@@ -25,10 +24,10 @@ from rankdeck.remote.proxy_command import ProxyProgram
 from rankdeck.remote.questions import Conversation
 from rankdeck.remote.smart_cards import LockedKeyError
 from rankdeck.remote.ssh_config import HostSettings, SshConfigError
+from rankdeck.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Value):
     """What one login needs."""
 
     node: str

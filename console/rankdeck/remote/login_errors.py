@@ -6,13 +6,13 @@ import errno
 import re
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
 import asyncssh
 
 from rankdeck.errors import ForwardingError, HostKeyError, UnreachableError
 from rankdeck.model.cluster import Node
 from rankdeck.model.safe_text import clean_line
+from rankdeck.values import Value, replace
 
 FAILURES = (asyncssh.Error, asyncssh.ChannelListenError, OSError, ValueError)
 """All exceptions that asyncssh may raise; its key and config errors are ValueErrors."""
@@ -28,8 +28,7 @@ DROPS = (asyncssh.ConnectionLost, ConnectionResetError, BrokenPipeError)
 """Errors of a connection that the other side has ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
+class Destination(Value):
     """Where a login goes, as ssh_config says."""
 
     host: str

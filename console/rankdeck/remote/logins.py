@@ -9,7 +9,7 @@ import random
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -53,6 +53,7 @@ from rankdeck.remote.ssh_config import HostSettings, SshConfig, SshConfigError
 from rankdeck.remote.ssh_options import chosen_algorithms, connect_options
 from rankdeck.remote.ssh_questions import SshConversation, same_machine
 from rankdeck.remote.user_ssh import text_file
+from rankdeck.values import Value, replace
 
 log = logging.getLogger(__name__)
 # Without a handler Python would write the library's warnings to the terminal.
@@ -81,8 +82,7 @@ _JUMP = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Login:
+class Login(Value):
     """A connection, and where it leads."""
 
     connection: asyncssh.SSHClientConnection

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -54,6 +54,7 @@ from rankdeck.remote.shell import (
 from rankdeck.remote.ssh_config import HostSettings
 from rankdeck.remote.ssh_questions import AskProgram, SshConversation, end_group
 from rankdeck.remote.user_ssh import UserSsh, text_file
+from rankdeck.values import Value, replace
 
 log = logging.getLogger(__name__)
 PERSIST = 600
@@ -111,8 +112,7 @@ class Master:
         return ("ssh", "-F", "none", "-S", self.path, "-O", what, *words, "--", "master")
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(Value):
     """What a client of a master needs to judge its own end."""
 
     master: Master

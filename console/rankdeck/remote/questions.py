@@ -8,10 +8,10 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 
 from rankdeck.errors import HostKeyError
 from rankdeck.model.safe_text import clean_line
+from rankdeck.values import Value
 
 Confirm = Callable[[HostKeyError], Awaitable[bool]]
 """Awaited with the error for an unknown host key; returns whether the operator accepts the key."""
@@ -29,8 +29,7 @@ _PASSWORD = re.compile(r"(?:\([^)]*\) *)?(?:\S+'s )?password(?: for \S+)?:? *", 
 """The question for the password of an account; not one for a one-time password."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(Value):
     """One thing to type."""
 
     text: str
@@ -39,8 +38,7 @@ class Prompt:
     """Whether what is typed may be seen."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoginQuestion:
+class LoginQuestion(Value):
     """What a server wants to know before it lets somebody in."""
 
     node: str
@@ -75,8 +73,7 @@ Answer = Callable[[LoginQuestion], Awaitable[Answers]]
 """Raises TimeoutError if nobody answers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operator:
+class Operator(Value):
     """How the person at a terminal is asked."""
 
     confirm: Confirm

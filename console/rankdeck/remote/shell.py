@@ -9,7 +9,6 @@ import shlex
 import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
 from rankdeck.errors import AgentError, NodeError, UnreachableError
@@ -17,6 +16,7 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.json_tables import parse_tables
 from rankdeck.model.safe_text import clean_line
 from rankdeck.remote.questions import WAITS
+from rankdeck.values import Value
 
 OnData = Callable[[bytes], None]
 _ODD = re.compile(r"[\\!\n]")
@@ -47,8 +47,7 @@ def last_line(text: bytes) -> str:
     return clean_line(lines[-1], 300) if lines else ""
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramResult:
+class ProgramResult(Value):
     """Output and exit status of a program.
 
     Start-up files of the login shell may have printed to `out` too.
@@ -80,16 +79,14 @@ class ProgramResult:
         return last_line(self.err).removeprefix("rankdeck: ") or f"exit status {self.code}"
 
 
-@dataclass(frozen=True, slots=True)
-class ClockOffset:
+class ClockOffset(Value):
     """Seconds by which a node's clock is ahead of the console's, ± `uncertainty`."""
 
     offset: float = 0.0
     uncertainty: float = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(Value):
     """What is particular about the way to a node, for `doctor`."""
 
     here: bool = False

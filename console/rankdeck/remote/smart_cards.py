@@ -4,20 +4,19 @@ are there, and their keys. All of it blocks.
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import asyncssh
 
 from rankdeck.model.safe_text import clean_line
+from rankdeck.values import Value
 
 
 class LockedKeyError(ValueError):
     """A key stays locked; the text is a part of the sentence for the refused login."""
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(Value):
     """A card, or what looks like one."""
 
     label: str

@@ -13,13 +13,13 @@ import signal
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rankdeck.config.files import expand_path
 from rankdeck.errors import RankdeckError
 from rankdeck.model.safe_text import clean_line
 from rankdeck.remote.ssh_files import Alike, SshFiles
+from rankdeck.values import Value, replace
 
 AT_ONCE = 4
 """Most calls of `ssh -G` at a time."""
@@ -40,8 +40,7 @@ class SshConfigError(RankdeckError):
     """OpenSSH refuses its configuration; the text is its own words."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostSettings:
+class HostSettings(Value, kw_only=True):
     """How OpenSSH would log in to one host.
 
     Paths are as OpenSSH prints them: `~` and tokens may be in them.
@@ -131,8 +130,7 @@ class HostSettings:
         return Path(os.path.expandvars(str(expand_path(filled))))
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(Value):
     """What is asked of OpenSSH about: the host itself, or all that are treated alike."""
 
     whom: str | Alike
@@ -141,8 +139,7 @@ class _Asked:
     jump: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(Value):
     settings: HostSettings
     at: float
 

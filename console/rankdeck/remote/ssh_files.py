@@ -6,14 +6,18 @@ equal answers of `ssh -G`, but for their HostName, so that one call answers for 
 doubt `alike` is None.
 """
 
+import dataclasses
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import translate
 from functools import lru_cache
 from pathlib import Path
 
+from msgspec import field
+
 from rankdeck.config.files import read_regular
+from rankdeck.values import Value
 
 Stamp = tuple[int, int, int]
 """(time of change in ns, size, inode) of a file; zeros if it cannot be read."""
@@ -48,16 +52,14 @@ _LATER = frozenset(
 """Options whose tokens `ssh -G` does not fill in, or that nobody reads here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Value):
     """One option: its keyword in lower case, and the rest of the line."""
 
     keyword: str
     rest: str
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Value):
     """A Host or Match line (or neither: the start of a file), and the lines until the next."""
 
     head: Line
@@ -93,7 +95,7 @@ class _Walk:
     """The lines that one host gets so far."""
 
     host: str
-    lines: list[object] = field(default_factory=list[object])
+    lines: list[object] = dataclasses.field(default_factory=list[object])
     name: str = ""
     """The value of HostName; "" if there is none so far."""
 
@@ -109,7 +111,7 @@ class Alike:
     """
 
     lines: tuple[object, ...]
-    name: str = field(compare=False)
+    name: str = dataclasses.field(compare=False)
 
     def host_name(self, host: str) -> str:
         """The HostName of a host among these."""

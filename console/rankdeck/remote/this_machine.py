@@ -8,12 +8,12 @@ import pwd
 import shutil
 import socket
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from rankdeck.model.cluster import Cluster
 from rankdeck.remote.shell import LocalShell
 from rankdeck.remote.ssh_config import HostSettings
+from rankdeck.values import Value
 
 _RESOLVE_LIMIT = 5.0
 _KEPT = frozenset(("SLURM_CONF", "RANKDECK_STATE"))
@@ -24,8 +24,7 @@ the console may have been started.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class LoginWay:
+class LoginWay(Value):
     """Where a login to the login node would lead."""
 
     user: str
@@ -36,8 +35,7 @@ class LoginWay:
     """Of the host; none if its name does not resolve."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnPlace:
+class OwnPlace(Value):
     """What this machine has."""
 
     user: str

@@ -6,11 +6,13 @@ made only by functions of this module; any other text is escaped.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from html import escape
 from statistics import median
 
+from msgspec import field
+
 from rankdeck.model.safe_text import printable_line
+from rankdeck.values import Value
 from rankdeck_agent.rules.units import write_duration
 
 LONGEST = 4000
@@ -197,8 +199,7 @@ median, and the series in `Plot.pointed`.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class PlotMark:
+class PlotMark(Value):
     """A marked time in a plot."""
 
     at: float
@@ -209,8 +210,7 @@ class PlotMark:
     """`mark`: the first failure; `event`: anything else."""
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(Value):
     """The time axis, from left to right, in epoch seconds."""
 
     start: float
@@ -244,8 +244,7 @@ _STEPS = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PlotLine:
+class PlotLine(Value):
     """One line of a plot."""
 
     name: str
@@ -253,8 +252,7 @@ class PlotLine:
     """(epoch seconds, value), oldest first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plot:
+class Plot(Value, kw_only=True):
     """A plot of lines over time."""
 
     title: str
@@ -410,8 +408,7 @@ def key_html(colour: str, name: str) -> Html:
 # ---- timeline
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Value):
     """A bar in a row of a timeline."""
 
     start: float
@@ -422,8 +419,7 @@ class Span:
     """Text in the bar if it fits, and in its tooltip."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimelineRow:
+class TimelineRow(Value):
     """A row of a timeline."""
 
     name: str
@@ -467,8 +463,7 @@ def _bars(row: TimelineRow, axis: Axis, y: float) -> Html:
 # ---- matrix
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixCell:
+class MatrixCell(Value):
     """A cell of a matrix."""
 
     kind: str
@@ -479,8 +474,7 @@ class MatrixCell:
     """Text of its tooltip."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Matrix:
+class Matrix(Value, kw_only=True):
     """Cells in rows and columns."""
 
     rows: Sequence[str]

@@ -12,9 +12,10 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
+
+from msgspec import field
 
 import rankdeck_agent
 from rankdeck.backends.base import Backend
@@ -47,6 +48,7 @@ from rankdeck.state.fleet import Fleet
 from rankdeck.state.history_thread import HistoryThread
 from rankdeck.state.job_recorder import choose_recorded, node_health, troubled_nodes
 from rankdeck.state.lines import RankLog
+from rankdeck.values import Value, replace, value_table
 from rankdeck_agent.rules.units import write_bits, write_celsius, write_duration, write_percent
 from rankdeck_agent.wire import LAUNCHER
 
@@ -59,8 +61,7 @@ MOST_EVENTS = 200
 HEARD = "what consoles heard while they followed the job, and the black boxes of its nodes"
 
 
-@dataclass(frozen=True, slots=True)
-class BoxLines:
+class BoxLines(Value):
     """One black box, in words."""
 
     node: str
@@ -71,8 +72,7 @@ class BoxLines:
     """Why it was frozen, or could not be read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobPage:
+class JobPage(Value, kw_only=True):
     """The content of the page, with secrets already masked."""
 
     job: Job
@@ -308,8 +308,7 @@ def _marks(one: JobPage) -> list[html.PlotMark]:
 # ---- numbers of the nodes
 
 
-@dataclass(frozen=True, slots=True)
-class _Metric:
+class _Metric(Value):
     title: str
     name: str
     shown: Callable[[float | None], str]
@@ -483,8 +482,7 @@ logs/        the end of what each rank and launcher wrote{missing}
 """
 
 
-@dataclass(frozen=True, slots=True)
-class ReportSource:
+class ReportSource(Value):
     """What is known here for a report; the rest is read from the nodes."""
 
     job: Job
@@ -494,7 +492,7 @@ class ReportSource:
     """See `History.health`; the last one is the present health."""
     environment: Mapping[str, str]
     """`environment:` of the cluster file, which may have secrets."""
-    numbers: JobNumbers = JobNumbers()  # noqa: RUF009 - it is frozen
+    numbers: JobNumbers = JobNumbers()
     """Numbers of its nodes while it ran; with `source` "", those that consoles received."""
     boxes: Mapping[str, NodeBox] = field(default_factory=dict[str, NodeBox])
     """Node -> its black box."""
@@ -682,7 +680,7 @@ def _page(source: ReportSource, recording: Recording, logs: Logs, secrets: Secre
     """The content of the page; `logs` must be masked already."""
     ranks = tuple(replace(rank, activity=None) for rank in source.job.ranks)
     # Masked as a tree, so that no field of a job is missed.
-    job = read_value(secrets.in_tree(asdict(replace(source.job, ranks=ranks))), Job)
+    job = read_value(secrets.in_tree(value_table(replace(source.job, ranks=ranks))), Job)
     return JobPage(
         job=job,
         now=time.time(),
@@ -739,16 +737,16 @@ def _texts(source: ReportSource, recording: Recording, secrets: Secrets) -> dict
     lacks = [f"\nnot here: {n}: {why}" for n, why in recording.missing.items()]
     when = write_moment(time.time())
     version = rankdeck_agent.__version__
-    notes = [{**asdict(note), "level": note.level.word} for note in job.node_notes]
-    parts = {"phases": [asdict(p) for p in job_phases(job)], "node_notes": notes}
-    state = {**asdict(job), "plan": None, **parts}
+    notes = [{**value_table(note), "level": note.level.word} for note in job.node_notes]
+    parts = {"phases": [value_table(p) for p in job_phases(job)], "node_notes": notes}
+    state = {**value_table(job), "plan": None, **parts}
     events = (secrets.in_tree(_event(e)) for e in _events_in_order(source, recording))
     return {
         "README.txt": _README.format(
             job=job.id, version=version, when=when, missing=secrets.in_text("".join(lacks))
         ),
         "job.json": _json(secrets.in_tree(state)),
-        "plan.json": _json(secrets.in_tree(asdict(job.plan))),
+        "plan.json": _json(secrets.in_tree(value_table(job.plan))),
         "plan.txt": secrets.in_text(write_plan(job.plan)),
         "events.jsonl": "".join(json.dumps(event) + "\n" for event in events),
         "health.json": _json(secrets.in_tree(list(source.health))),

@@ -8,7 +8,8 @@ waited for and waits for nobody is the one to look at; if everybody is, it is a 
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import field
 
 from rankdeck.model.json_tables import as_list, as_table, as_tables
 from rankdeck.model.nodeset import fold_ranks
@@ -16,6 +17,7 @@ from rankdeck.model.safe_text import clean_line
 from rankdeck.rules.deadlock import describe_deadlock
 from rankdeck.rules.doing import Doing, describe_doing, read_doing
 from rankdeck.rules.inspect import Frame, read_frames
+from rankdeck.values import Value
 
 _MOST_GROUPS, _MOST_RECENT, _MOST_RANKS = 64, 16, 1 << 16
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|^<frozen ")
@@ -26,8 +28,7 @@ _IMPORTS = re.compile(r"<frozen importlib\.")
 """File of the frames of a rank that still loads a module."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Value):
     """One collective operation of a group, as a rank has entered it."""
 
     number: int
@@ -41,8 +42,7 @@ class Operation:
     """Seconds since the rank entered it."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupRecord:
+class GroupRecord(Value):
     """What one rank has entered in one group."""
 
     name: str
@@ -63,8 +63,7 @@ class GroupRecord:
         return next((one for one in self.newest if one.number == number), None)
 
 
-@dataclass(frozen=True, slots=True)
-class RankTestimony:
+class RankTestimony(Value):
     """What the witness inside one rank said."""
 
     rank: int
@@ -96,8 +95,7 @@ class RankTestimony:
         return min(newest, default=float("inf"))
 
 
-@dataclass(frozen=True, slots=True)
-class Absence:
+class Absence(Value):
     """Ranks for which others wait in an operation that these never entered, or a deadlock."""
 
     ranks: tuple[int, ...]

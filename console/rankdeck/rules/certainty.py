@@ -7,9 +7,10 @@ makes them ten times as high, and of n candidates with equal evidence each has t
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from math import exp
+
+from rankdeck.values import Value
 
 BAR = 0.7
 """Least share with which somebody is accused; below it the verdict is `undecided`."""
@@ -91,8 +92,7 @@ class Sign(StrEnum):
     NOBODY_STALLED = "none: at a stall"
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Value):
     """Somebody who may be to blame, and the evidence."""
 
     who: frozenset["Part"]

@@ -3,10 +3,10 @@ I/O.
 """
 
 import re
-from dataclasses import dataclass
 
 from rankdeck.model.json_tables import as_table
 from rankdeck.model.safe_text import clean_line
+from rankdeck.values import Value
 
 _REMOTE = re.compile(r"nfs|cifs|smb|lustre|ceph|gpfs|beegfs|9p|fuse|orangefs|pvfs|glusterfs|afs")
 """Kinds of file systems that lie on other machines, or in other programs."""
@@ -24,8 +24,7 @@ _OTHERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Doing:
+class Doing(Value):
     """Facts of what a rank waits for in the kernel; "" or None if not known."""
 
     state: str = ""

@@ -6,16 +6,18 @@ No I/O.
 import re
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
 from itertools import pairwise, takewhile
+
+from msgspec import field
 
 from rankdeck.model.job import RESTARTED, WAS_RESTARTED
 from rankdeck.model.rank import how_it_ended, signal_name, signal_of
 from rankdeck.model.safe_text import clean_line
 from rankdeck.rules.message_table import Message, MessageKind
 from rankdeck.rules.messages import bare_message, is_warning, message_rows, named_ranks
+from rankdeck.values import Value
 from rankdeck_agent.wire.job_events import ProgramEnd
 
 
@@ -40,8 +42,7 @@ class Role(IntEnum):
     """It has not ended."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class End:
+class End(Value, kw_only=True, eq=False):
     """How one rank, launcher or node ended, with the evidence.
 
     Compared by identity: cache look-ups are fast.
@@ -83,8 +84,7 @@ class End:
         return self.failed and not self.code
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LauncherEnding:
+class LauncherEnding(Value, eq=False):
     """How one launcher ends its ranks."""
 
     name: str
@@ -195,8 +195,7 @@ _BY_KIND = {
 """Kind of message -> role of the end of the rank that wrote it; the first kind found counts."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Meaning:
+class Meaning(Value, eq=False):
     """An end, what it means for the job, and the sentence that says why."""
 
     end: End
@@ -407,8 +406,7 @@ def _peer_code(end: End, ending: LauncherEnding, _first: float) -> Found:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Reason:
+class _Reason(Value):
     """What one exception, or a last message without one, means."""
 
     role: Role

@@ -2,16 +2,15 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.rules.peers import SHARE
+from rankdeck.values import Value
 
-Value = str | int | float
+ExpectedValue = str | int | float
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSight:
+class NodeSight(Value):
     """The inventory and the newest numbers of one node."""
 
     name: str
@@ -20,11 +19,10 @@ class NodeSight:
     simulated: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LearntExpectations:
+class LearntExpectations(Value):
     """Entries for `expect:`, and notes on some of their keys."""
 
-    values: Mapping[str, Value]
+    values: Mapping[str, ExpectedValue]
     notes: Mapping[str, str]
 
 
@@ -32,7 +30,7 @@ def learn_expectations(nodes: Sequence[NodeSight]) -> LearntExpectations:
     """What most nodes have in common; a key on which they differ
     too much gets a note and no value.
     """
-    values: dict[str, Value] = {}
+    values: dict[str, ExpectedValue] = {}
     notes: dict[str, str] = {}
     for key, of in _LEARNT.items():
         reported = {node.name: value for node in nodes if (value := _of(key, of, node))}
@@ -49,13 +47,13 @@ def learn_expectations(nodes: Sequence[NodeSight]) -> LearntExpectations:
     return LearntExpectations(values, notes)
 
 
-def _of(key: str, of: Callable[[NodeSight], Value], node: NodeSight) -> Value:
+def _of(key: str, of: Callable[[NodeSight], ExpectedValue], node: NodeSight) -> ExpectedValue:
     """The value; 0 or "" if it is simulated or not known."""
     return 0 if key.partition("_")[0] in node.simulated else of(node)
 
 
-def _spread(values: Mapping[str, Value]) -> str:
-    by_value: dict[Value, list[str]] = {}
+def _spread(values: Mapping[str, ExpectedValue]) -> str:
+    by_value: dict[ExpectedValue, list[str]] = {}
     for name, value in values.items():
         by_value.setdefault(value, []).append(name)
     return "; ".join(f"{value} on {fold_nodes(names)}" for value, names in by_value.items())
@@ -81,7 +79,7 @@ def _word(kind: str, tail: str) -> Callable[[NodeSight], str]:
     return find
 
 
-def _rate(node: NodeSight) -> Value:
+def _rate(node: NodeSight) -> ExpectedValue:
     """The rate of the slowest RDMA port that is up, in Gbit/s."""
     up = node.values.get("rdma.up", {})
     rates = [
@@ -101,7 +99,7 @@ def _mounts(node: NodeSight) -> str:
     return ", ".join(sorted(path for path, there in mounted.items() if there))
 
 
-_LEARNT: Mapping[str, Callable[[NodeSight], Value]] = {
+_LEARNT: Mapping[str, Callable[[NodeSight], ExpectedValue]] = {
     "gpu_count": _count("gpu.mem_total", "gpu.used"),
     "gpu_model": _word("gpu", "model"),
     "gpu_driver": _word("gpu", "driver"),

@@ -49,8 +49,7 @@ _BY_ROLE: Mapping[Role, Sign] = {
 _NOBODY = {"own": Sign.NOBODY_OWN, "absent": Sign.NOBODY_ABSENT}
 
 
-@dataclass(frozen=True, slots=True)
-class FailureEvidence:
+class FailureEvidence(Value):
     """The candidates of a failed job, the chosen one first; without those that fail by the same
     fault as that one, if it is not one that made the other fail.
     """
@@ -172,8 +171,7 @@ def _of_end(meaning: Meaning, view: View) -> Sign:
     return Sign.ABORT if end.rank in view.aborted else Sign.WORDS
 
 
-@dataclass(frozen=True, slots=True)
-class _Witness:
+class _Witness(Value):
     """A rank that lost a peer or gave up waiting, and whom its words name."""
 
     meaning: Meaning
@@ -239,8 +237,7 @@ NETWORK = (
 WORDS = "what each wrote before its end: its log, a core dump, PYTHONFAULTHANDLER=1"
 
 
-@dataclass(frozen=True, slots=True)
-class WeighedFailure:
+class WeighedFailure(Value):
     """How sure it is who failed first."""
 
     sure: float | None

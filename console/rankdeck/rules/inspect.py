@@ -5,14 +5,16 @@ No I/O.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
+
+from msgspec import field
 
 from rankdeck.model.json_tables import as_list, as_table, as_tables
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.rank import is_computing
 from rankdeck.model.safe_text import clean_line
 from rankdeck.rules.native_frames import name_mpi_function, read_native_frames, ways_in
+from rankdeck.values import Value
 
 Frame = tuple[str, str, int]
 """(function, file, line number)."""
@@ -30,8 +32,7 @@ _QUIET, _APART = 10.0, 0.2
 """Seconds without output that count as silence; seconds that separate one silence from the next."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueuePair:
+class QueuePair(Value):
     """An RDMA queue pair that a rank holds."""
 
     device: str
@@ -50,8 +51,7 @@ class QueuePair:
         return f"{self.device} #{self.number}{to} {self.kind} {self.state}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Look(Value, kw_only=True):
     """Where one rank was at one moment."""
 
     rank: int
@@ -81,8 +81,7 @@ class Look:
         return f"{len(self.pairs)} {many}: {shown}{more}" if self.pairs else ""
 
 
-@dataclass(frozen=True, slots=True)
-class StackGroup:
+class StackGroup(Value):
     """Ranks that are at the same place in the program."""
 
     place: str
@@ -102,8 +101,7 @@ class StackGroup:
         return next((look.stacks[0] for look in self.looks if look.stacks), ())
 
 
-@dataclass(frozen=True, slots=True)
-class Inspection:
+class Inspection(Value):
     """The result of `rankdeck inspect`: where the ranks of a job are."""
 
     job: str

@@ -3,13 +3,15 @@
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from math import inf
+
+from msgspec import field
 
 from rankdeck.model.health import Ack, Occurrence
 from rankdeck.model.job import Job, NodeNote, Stall, State
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.safe_text import clean_line
+from rankdeck.values import Value, replace
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.rules.units import write_duration
 
@@ -116,8 +118,7 @@ _MADE_UP: Mapping[str, tuple[str, ...]] = {
 _NUMBER = re.compile(r"(?<!Xid )\b(?:0x[0-9a-f]+|\d[\w:.]*)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeHistory:
+class NodeHistory(Value, kw_only=True):
     """What is known about nodes, for the notes of one job."""
 
     now: float = inf

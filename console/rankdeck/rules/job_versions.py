@@ -1,10 +1,10 @@
 """What two consoles know about one job, as one: neither loses what only it has seen."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from rankdeck.model.job import Explained, Job, NodeProof, RankState, State
 from rankdeck.rules.job_news import best_notes
+from rankdeck.values import replace
 
 
 def merge_versions(mine: Job, kept: Job) -> Job:

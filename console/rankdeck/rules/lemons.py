@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from rankdeck.model.job import Job, State
 from rankdeck.model.text import significant_figures
+from rankdeck.values import Value
 from rankdeck_agent.rules.levels import Level
 
 RISK = 0.03
@@ -26,8 +27,7 @@ _BEFORE, _AFTER = 600.0, 10.0
 """A bad finding on a node from so long before a failure, to so long after it, explains it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRecord:
+class NodeRecord(Value, kw_only=True):
     """How often jobs failed on a node by its own fault."""
 
     node: str

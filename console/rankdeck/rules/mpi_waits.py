@@ -7,7 +7,8 @@ still is anything said: a program that goes on, however slowly and silently, is 
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import field
 
 from rankdeck.model.json_tables import as_list, as_table
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
@@ -20,6 +21,7 @@ from rankdeck.rules.native_frames import (
     read_native_frames,
     ways_in,
 )
+from rankdeck.values import Value
 
 LOOKS = 2
 """Answers in a row in which all ranks must stand still at the same place for a deadlock."""
@@ -45,8 +47,7 @@ root or group.
 _MESSAGE = re.compile(r"MPI_(?:Recv|Mrecv|Probe|Mprobe|Send|Ssend|Rsend|Sendrecv\w*|Wait\w*)")
 
 
-@dataclass(frozen=True, slots=True)
-class StandingRank:
+class StandingRank(Value):
     """One look at a rank of a silent job."""
 
     rank: int

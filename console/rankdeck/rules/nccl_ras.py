@@ -7,12 +7,12 @@ and only what two answers say alike.
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from rankdeck.model.json_tables import as_list, as_table, as_tables
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.safe_text import clean_line
 from rankdeck.rules.arrivals import Absence
+from rankdeck.values import Value, replace
 
 _MOST_COMMUNICATORS, _MOST_RANKS, _MOST_KINDS, _MOST_LINES = 256, 1 << 14, 16, 400
 _ANY = "operation"
@@ -25,8 +25,7 @@ _OWN = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RasRank:
+class RasRank(Value):
     """One rank of a communicator."""
 
     rank: int
@@ -38,8 +37,7 @@ class RasRank:
     dead: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RasCommunicator:
+class RasCommunicator(Value):
     """One communicator, as RAS reports it."""
 
     name: str

@@ -3,12 +3,12 @@ quotas. No I/O.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from statistics import median
 
 from rankdeck.model.job import Job, Price, Stall
 from rankdeck.model.rank import Activity
 from rankdeck.rules.stragglers import LEAST
+from rankdeck.values import replace
 from rankdeck_agent.rules.units import write_duration
 
 _POLLS = 0.97

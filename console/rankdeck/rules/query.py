@@ -6,13 +6,13 @@ import operator
 import re
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rankdeck.model.nodeset import expand_nodes
 from rankdeck.model.rank import State
+from rankdeck.values import Value
 from rankdeck_agent.wire import METRICS
 
 if TYPE_CHECKING:  # the first picture needs no jobs
@@ -58,8 +58,7 @@ class QueryError(ValueError):
         self.column = column
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(Value):
     """One line of a list, as filters see it."""
 
     text: str

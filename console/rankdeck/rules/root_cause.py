@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from signal import SIGPIPE
 
+from msgspec import field
+
 from rankdeck.model.job import Suspect
 from rankdeck.model.safe_text import clean_line
 from rankdeck.rules.absent_rank import never_came
@@ -42,8 +44,7 @@ MOST_OTHERS = 2
 OF_PEERS, ELSEWHERE = " that lost a peer", " on other nodes"
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Value):
     """The end that most likely made the job fail, and why."""
 
     end: End

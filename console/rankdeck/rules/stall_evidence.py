@@ -1,7 +1,7 @@
 """How sure it is who is to blame for a stall, by all stalls of a job together. No I/O."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from rankdeck.model.job import Stall
 from rankdeck.rules.certainty import (
@@ -15,6 +15,7 @@ from rankdeck.rules.certainty import (
     tell_share,
 )
 from rankdeck.rules.deadlock import OF_DEADLOCK
+from rankdeck.values import replace
 
 Group = frozenset[Part]
 """Ranks, or a node; empty: nobody is to blame."""

@@ -4,13 +4,15 @@ that is slower than the others. No I/O.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median, median_high, median_low
+
+from msgspec import field
 
 from rankdeck.model.job import Explained, Job, RankState, Stall, State
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.rank import Activity
+from rankdeck.values import Value
 from rankdeck_agent.rules.units import write_duration
 
 QUIET = 30.0
@@ -39,8 +41,7 @@ def _no_words(_: int) -> Sequence[str]:
     return ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownOfJob:
+class KnownOfJob(Value, kw_only=True):
     """What is known in addition to the job itself, to judge stalls; by default nothing."""
 
     idle: OfNode = _unknown
@@ -61,8 +62,7 @@ class KnownOfJob:
     """How many times longer than usual an agent may take (`patience:` of the cluster file)."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankSigns:
+class RankSigns(Value):
     """The output and activity of one running rank until now."""
 
     rank: RankState

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from math import sqrt
 from statistics import fmean, median, pstdev
@@ -12,6 +11,7 @@ from rankdeck.scaling.laws import NO_LAW, Fit, fit_amdahl, fit_gustafson, serial
 from rankdeck.scaling.reasons import find_reasons
 from rankdeck.scaling.study import PAYS, Curve, CurvePoint, Judged, ScaleVerdict, VerdictKind
 from rankdeck.scaling.values import WALL, ScalePoint, StudyPlan, Trial, TrialOutcome
+from rankdeck.values import replace
 
 _NO_SPEED = frozenset({"loss", "gosa", "epoch", "grad_norm", "size", "lr", WALL})
 """Numbers that are not a speed: compared only if asked for by name."""

@@ -4,7 +4,8 @@ grows with the ranks, and the serial share of a single point (Karp and Flatt).
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from rankdeck.values import Value
 
 _QUANTILES = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
@@ -18,8 +19,7 @@ _FEWEST = 2
 """Different numbers of ranks that a law needs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(Value):
     """A law fitted to points."""
 
     share: float

@@ -5,7 +5,6 @@ combination.
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import product
 
 from rankdeck.config.jobs import change_value
@@ -14,6 +13,7 @@ from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import JobSpec, Launch
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.scaling.values import ScalePoint, StudyPlan
+from rankdeck.values import Value, replace
 
 MOST_RUNS, MOST_POINTS, MOST_REPEATS = 1000, 200, 100
 MOST_RANKS = 1_000_000
@@ -25,8 +25,7 @@ class ScalingError(RankdeckError):
     """A scaling study that cannot be made as asked; the text says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScaleRequest:
+class ScaleRequest(Value, kw_only=True):
     """What the user asks for."""
 
     file: str

@@ -1,7 +1,6 @@
 """Plots of a scaling study as SVG: a number over the ranks, with spread, ideal line and law."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from math import log2
 
 from rankdeck.reports.html import (
@@ -13,14 +12,14 @@ from rankdeck.reports.html import (
     svg_html,
     words_svg,
 )
+from rankdeck.values import Value
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 110.0, 40.0, 14.0, 214.0
 _MOST_LINES = 8
 """Colours that the page has for lines."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankValue:
+class RankValue(Value):
     """A value at a number of ranks, and the range of its runs."""
 
     ranks: float
@@ -29,8 +28,7 @@ class RankValue:
     high: float
 
 
-@dataclass(frozen=True, slots=True)
-class RankLine:
+class RankLine(Value):
     """One line over the ranks."""
 
     name: str
@@ -41,8 +39,7 @@ class RankLine:
     """`measured`: points, range and line; `law`: a dotted line; `ideal`: a dashed grey one."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankPlot:
+class RankPlot(Value):
     """A plot over the ranks."""
 
     title: str

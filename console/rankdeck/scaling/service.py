@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from rankdeck import plugins
@@ -22,6 +21,7 @@ from rankdeck.scaling.store import KeptStudy, ScalingStudies
 from rankdeck.scaling.study import Study, StudyState
 from rankdeck.scaling.trial import run_trial
 from rankdeck.scaling.values import StudyPlan, Trial, TrialOutcome
+from rankdeck.values import replace
 
 
 class Scaling:

@@ -1,13 +1,13 @@
 """A scaling study as front ends get it: plan, runs so far, curves with their laws, verdicts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 from rankdeck.scaling.laws import Fit
 from rankdeck.scaling.planning import ScaleRequest
 from rankdeck.scaling.values import ScalePoint, StudyPlan, Trial
+from rankdeck.values import Value
 
 PAYS = 0.7
 """More ranks pay as long as the efficiency is at least this."""
@@ -44,8 +44,7 @@ class VerdictKind(StrEnum):
         return self in (self.UNSTEADY, self.DRIFT, self.FAILED, self.MISSING)
 
 
-@dataclass(frozen=True, slots=True)
-class ScaleVerdict:
+class ScaleVerdict(Value):
     """One sentence about a study."""
 
     kind: VerdictKind
@@ -54,8 +53,7 @@ class ScaleVerdict:
     """The curve that it is about; "" for all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CurvePoint:
+class CurvePoint(Value, kw_only=True):
     """One point of a curve, with all its runs."""
 
     point: ScalePoint
@@ -83,8 +81,7 @@ class CurvePoint:
         return len(self.trials) - len(self.values)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
+class Curve(Value, kw_only=True):
     """The points with the same values, by ranks."""
 
     name: str
@@ -103,8 +100,7 @@ class Curve:
         return len({one.point.ranks for one in self.measured}) > 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Study:
+class Study(Value, kw_only=True):
     """A study as it is now."""
 
     id: str
@@ -169,8 +165,7 @@ class ScalingProtocol(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(Value):
     """What the runs of a study say."""
 
     number: str = ""

@@ -5,7 +5,7 @@ numbers in its output.
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import fmean
 
 from rankdeck import plugins
@@ -19,6 +19,7 @@ from rankdeck.model.safe_text import printable_line, strip_codes
 from rankdeck.rules.progress import ProgressReader
 from rankdeck.scaling.values import WALL, Signs, StudyPlan, Trial, TrialOutcome
 from rankdeck.state.node import NodeState
+from rankdeck.values import replace
 
 LOOK = 0.5
 """Seconds between two looks at ranks and nodes."""

@@ -1,8 +1,11 @@
 """Scaling studies: the points of a study, and what each run of a point gave."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import field
+
+from rankdeck.values import Value
 
 WALL = "wall"
 """The number that all runs have: seconds from the start of its first rank to its last end."""
@@ -21,8 +24,7 @@ class TrialOutcome(StrEnum):
     """It ended well, and did not print the number that the study asks for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalePoint:
+class ScalePoint(Value, kw_only=True):
     """One combination of ranks and values; the study runs it once in each block."""
 
     ranks: int
@@ -51,8 +53,7 @@ def _many(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StudyPlan:
+class StudyPlan(Value, kw_only=True):
     """What a study runs."""
 
     cluster: str
@@ -94,8 +95,7 @@ class StudyPlan:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signs:
+class Signs(Value, kw_only=True):
     """What was seen on nodes and ranks while a run was going; None: not seen."""
 
     looks: int = 0
@@ -122,8 +122,7 @@ class Signs:
     """What was judged about a slow rank, while it ran."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class Trial(Value, kw_only=True):
     """One run of a point."""
 
     point: int

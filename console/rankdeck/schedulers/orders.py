@@ -1,11 +1,13 @@
 """Orders to a scheduler, and what it answers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import field
+
+from rankdeck.values import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceOrder:
+class ServiceOrder(Value, kw_only=True):
     """Nodes that an operator wants to take out of service, or to return."""
 
     do: str
@@ -16,8 +18,7 @@ class ServiceOrder:
     """With `resume`: also return nodes that others took out of service."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OrderChange:
+class OrderChange(Value, kw_only=True):
     """The command that changes nodes or jobs in Slurm, and its result if it was run."""
 
     line: str = ""
@@ -34,8 +35,7 @@ class OrderChange:
     """Why the command was not run or failed, one sentence."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceChange(OrderChange):
+class ServiceChange(OrderChange, kw_only=True):
     """The command for a `ServiceOrder`, and its result if it was run."""
 
     nodes: tuple[str, ...] = ()
@@ -47,8 +47,7 @@ class ServiceChange(OrderChange):
         return self.nodes[0] if len(self.nodes) == 1 else str(len(self.nodes))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobOrder:
+class JobOrder(Value, kw_only=True):
     """Jobs in Slurm's queue that somebody wants to hold, release,
     requeue, or give another time limit.
     """
@@ -61,8 +60,7 @@ class JobOrder:
     """The new time limit, in Slurm's syntax."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobChange(OrderChange):
+class JobChange(OrderChange, kw_only=True):
     """The command for a `JobOrder`, and its result if it was run."""
 
     jobs: tuple[str, ...] = ()
@@ -78,8 +76,7 @@ class JobChange(OrderChange):
         return jobs if self.hits <= names else f"{jobs}, with {self.hits} tasks or components"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerPage:
+class SchedulerPage(Value, kw_only=True):
     """What one command of Slurm printed."""
 
     line: str = ""
@@ -89,8 +86,7 @@ class SchedulerPage:
     """Why it failed, one sentence; "" if it did not."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobEfficiency:
+class JobEfficiency(Value, kw_only=True):
     """How a job used what it had, reckoned as `seff` does; None: Slurm did not measure it."""
 
     job: str = ""
@@ -140,8 +136,7 @@ def _clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerPages:
+class SchedulerPages(Value, kw_only=True):
     """The answer to a question that Slurm itself answers."""
 
     pages: tuple[SchedulerPage, ...] = ()

@@ -1,7 +1,6 @@
 """What the scheduler of a cluster keeps: jobs of all users, nodes, partitions, rights."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from rankdeck.errors import RankdeckError, UnknownJobError
@@ -9,6 +8,7 @@ from rankdeck.model.job import Job, Launch, Plan
 from rankdeck.model.queue import Partition, QueueJob
 from rankdeck.model.scheduler_node import SchedulerNode
 from rankdeck.state.jobs import Jobs
+from rankdeck.values import Value
 
 if TYPE_CHECKING:
     from rankdeck.schedulers.orders import (
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 _Listed = TypeVar("_Listed", bound=QueueJob)
 
 
-@dataclass(frozen=True, slots=True)
-class FoundJob:
+class FoundJob(Value):
     """A job of others that can be followed."""
 
     plan: Plan
@@ -32,8 +31,7 @@ class FoundJob:
     """Epoch seconds; None if the scheduler does not tell."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerAnswer:
+class ServerAnswer(Value):
     """Whether the server of a scheduler answers, in a sentence."""
 
     well: bool

@@ -12,7 +12,7 @@ import zlib
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -31,6 +31,7 @@ from rankdeck.rules.stragglers import KnownOfJob
 from rankdeck.state.fleet_history import PICTURED
 from rankdeck.state.record import activity_of
 from rankdeck.state.sanitize import checked_event, checked_report, finite_number
+from rankdeck.values import replace
 from rankdeck_agent.rules.levels import EVENT_LEVELS, Level
 from rankdeck_agent.wire import LAUNCHER, Event, HealthReport, WireError, decode_message
 from rankdeck_agent.wire.black_box import (

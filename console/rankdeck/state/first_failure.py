@@ -3,7 +3,6 @@ rules/root_cause.py and completes the answer.
 """
 
 from collections import Counter
-from dataclasses import replace
 
 from rankdeck.model.job import RESTARTED, Explained, FirstFailure, Launch, RankState, State
 from rankdeck.model.nodeset import fold_ranks
@@ -37,6 +36,7 @@ from rankdeck.state.scheduler_events import (
     decided_failure,
     is_cancelled,
 )
+from rankdeck.values import replace
 from rankdeck_agent.wire import LAUNCHER
 
 UNSEEN_SLACK = 3.0

@@ -6,11 +6,12 @@ Telemetry is stored only here.
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING
 from weakref import ref
+
+from msgspec import field
 
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.deadlines import Deadlines
@@ -19,6 +20,7 @@ from rankdeck.model.safe_text import clean_line
 from rankdeck.rules.head_clock import REMEDY, describe_head_clock, seconds_behind
 from rankdeck.state.fleet_history import EventLog, FleetPictures, Past
 from rankdeck.state.node import EPOCH, NodeState
+from rankdeck.values import Value
 from rankdeck_agent.rules.levels import Expected, Health, Level, Reason, growth_rates
 from rankdeck_agent.wire import Event, HealthReport, Hello, Message, Sample
 
@@ -546,8 +548,7 @@ COUNTERS = (
 """Counters of openconfig-interfaces; `in` is what the switch receives and the node sends."""
 
 
-@dataclass(frozen=True, slots=True)
-class SwitchPort:
+class SwitchPort(Value):
     """One switch port, and the RDMA port at the other end of its cable."""
 
     switch: str

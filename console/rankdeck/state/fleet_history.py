@@ -7,12 +7,12 @@ from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from math import isnan, nan
 
 from rankdeck.model.health import Occurrence, worst_first
 from rankdeck.state.node import NodeState
+from rankdeck.values import Value
 from rankdeck_agent.rules.levels import EVENT_LEVELS, NEVER_OK, NODE_MORE, SUMMARY, Level, Reason
 from rankdeck_agent.wire import Event
 
@@ -180,8 +180,7 @@ PICTURED = tuple(SUMMARY)
 _PLACES = {metric: place for place, metric in enumerate(PICTURED)}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FleetPicture:
+class FleetPicture(Value, eq=False):
     """The state of all nodes at one time (epoch seconds on the
     console's clock); compared by identity.
     """
@@ -334,8 +333,7 @@ class FleetPictures:
             self._taken = None
 
 
-@dataclass(frozen=True, slots=True)
-class LogMessage:
+class LogMessage(Value):
     """One log message. `at` is epoch seconds; `source` is a node, a job or a module of Rankdeck."""
 
     at: float

@@ -7,7 +7,6 @@ import logging
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
@@ -19,6 +18,7 @@ from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.job_versions import merge_versions
 from rankdeck.state.database import Store
 from rankdeck.state.node_event_log import NODE_SCHEMA, SharedEventLog
+from rankdeck.values import Value, replace
 from rankdeck_agent.wire.job_events import EventError, origin_of, parse_event
 
 log = logging.getLogger(__name__)
@@ -115,8 +115,7 @@ Complain = Callable[[str, str], None]
 """Called with (id of a job that cannot be read, why)."""
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryState:
+class HistoryState(Value):
     """What is wrong with the history; each field is one sentence, or ""."""
 
     trouble: str
@@ -127,8 +126,7 @@ class HistoryState:
     """What was repaired in the file, and what of it is lost."""
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenJob:
+class WrittenJob(Value):
     """The last write of one row. `job` is None if the row was removed or is invalid."""
 
     number: int

@@ -16,6 +16,7 @@ from rankdeck.model.job import Job, Plan
 from rankdeck.model.job_events import NodeEvent
 from rankdeck.state.history import History, HistoryState
 from rankdeck.state.node_event_log import RECALLED, SharedEventLog
+from rankdeck.values import Value
 
 T = TypeVar("T")
 KEPT = 20_000
@@ -72,8 +73,7 @@ class DueWrites:
             history.add_numbers(job_id, at, body)
 
 
-@dataclass(frozen=True, slots=True)
-class KeptRecords:
+class KeptRecords(Value):
     """What earlier sessions left of one cluster."""
 
     jobs: tuple[Job, ...]

@@ -6,7 +6,6 @@ Events are values whose sender may say what they say
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from rankdeck.model.job import RankState, State
@@ -30,6 +29,7 @@ from rankdeck.state.scheduler_events import (
     take_scheduler_report,
     take_task_report,
 )
+from rankdeck.values import replace
 from rankdeck_agent.wire import LAUNCHER
 from rankdeck_agent.wire.job_events import (
     AttemptBegan,

@@ -3,7 +3,6 @@ nodes; adds notes about nodes to jobs.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from rankdeck.model.health import Ack, Occurrence
@@ -27,6 +26,7 @@ from rankdeck.state.history_thread import HistoryThread
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.node import NodeState
 from rankdeck.state.node_event_log import SharedEventLog
+from rankdeck.values import Value, value_table
 from rankdeck_agent.rules.levels import SUMMARY, Level
 
 _VALUES = (
@@ -123,7 +123,7 @@ def node_health(fleet: Fleet, job: Job) -> dict[str, Any]:
         found[name] = {
             "level": node.health.level.word,
             "heard_s": node.heard_s(),
-            "reasons": [{**asdict(r), "level": r.level.word} for r in node.health.reasons],
+            "reasons": [{**value_table(r), "level": r.level.word} for r in node.health.reasons],
             "values": _numbers(node),
             "simulated": list(node.simulated),
         }
@@ -283,8 +283,7 @@ class NodeNotes:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
+class _Read(Value):
     """One reading of the event log; events with the numbers of their rows."""
 
     fresh: "_Rows"

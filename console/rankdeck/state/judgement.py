@@ -3,12 +3,12 @@ judgement, and what only the console can see.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from operator import attrgetter
 from sys import intern
 from typing import TYPE_CHECKING
 
 from rankdeck.model.health import REMEMBERED, UNHEARD, Ack, of_reasons
+from rankdeck.values import Value, replace
 from rankdeck_agent.rules.coverage import CheckResult, Covered, explain_checks, is_event
 from rankdeck_agent.rules.derived import derive_numbers
 from rankdeck_agent.rules.facts import Facts, Memory
@@ -88,8 +88,7 @@ WAITING = 100
 """Most events that wait to be judged; older ones are only listed."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewestReport:
+class NewestReport(Value):
     """The newest report of an agent."""
 
     report: HealthReport

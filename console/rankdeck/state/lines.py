@@ -4,7 +4,7 @@ bytes that arrive twice are taken once.
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import overload
 
@@ -12,6 +12,7 @@ from rankdeck.model.job import LONG_PAUSE, Chunk, Followed, Tail
 from rankdeck.model.safe_text import strip_codes, strip_controls
 from rankdeck.state.kept_lines import LONGEST_RAW, SHOWN, Block, Entry, KeptLines
 from rankdeck.state.live_rows import LiveRows, Row, draws_rows
+from rankdeck.values import Value, replace
 
 KEEP_LINES = 10_000
 KEEP_BYTES = 4 << 20
@@ -23,8 +24,7 @@ _FEW = 16
 """Lines that arrive together are split at once up to this number; more when somebody reads them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Value):
     """One line: all control codes are removed except SGR colours;
     invisible characters are still in it.
     """
@@ -39,8 +39,7 @@ class Line:
     """Whether the line is longer than `text`, which then ends with `…`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(Value):
     """Bytes that were not fetched; the node has them."""
 
     stream: str

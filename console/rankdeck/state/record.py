@@ -22,6 +22,7 @@ from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.ends import End
 from rankdeck.rules.progress import ProgressReader
 from rankdeck.state.lines import RankLog, line_memory_share
+from rankdeck.values import Value
 from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict
 from rankdeck_agent.wire import LAUNCHER
 from rankdeck_agent.wire.job_events import Look, Looks, ProgramEnd
@@ -75,8 +76,7 @@ class NodeRecord:
     """Its reports are from an earlier session; they are dropped when it sends its events again."""
 
 
-@dataclass(frozen=True, slots=True)
-class EndReport:
+class EndReport(Value):
     """What a node reported about the end of one rank."""
 
     lines: tuple[str, ...] = ()

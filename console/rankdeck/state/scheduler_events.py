@@ -1,13 +1,13 @@
 """Applies what a scheduler reports of a job, its runs and its tasks to the job's record."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from rankdeck.model.job import Explained, FirstFailure, RankState, State
 from rankdeck.model.job_events import NodeEvent
 from rankdeck.model.queue import ArrayTask, Attempt, QueueStatus
 from rankdeck.model.rank import exit_status
 from rankdeck.state.record import JobRecord, NodeRecord
+from rankdeck.values import replace
 from rankdeck_agent.wire.job_events import AttemptBegan, RanksReset, SchedulerReport, TaskReport
 
 SCHEDULER = "scheduler"

@@ -22,6 +22,7 @@ from rankdeck.swap.values import (
     SwapResult,
     SwapVerdict,
 )
+from rankdeck.values import Value
 
 BAR = 0.95
 """Below this probability nothing is accused."""
@@ -49,8 +50,7 @@ where no rank is.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Cause:
+class _Cause(Value):
     """What may be to blame."""
 
     kind: _Kind

@@ -1,8 +1,9 @@
 """Plans a swap proof: which runs, which ranks on which nodes, how long at most. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import chain, combinations, islice
+
+from msgspec import field
 
 from rankdeck.backends.launchers import lay_out
 from rankdeck.errors import LaunchError, RankdeckError
@@ -11,6 +12,7 @@ from rankdeck.model.job import Job, JobSpec, Launch, State
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.swap.fault import places_of
 from rankdeck.swap.values import LIMIT, FaultKind, JobFault, RunWay, SwapPlan, SwapRun
+from rankdeck.values import Value, replace
 from rankdeck_agent.rules.units import write_duration
 
 _TWICE = 2.0
@@ -26,8 +28,7 @@ class SwapError(RankdeckError):
     """A swap proof that cannot be made for this job; the text says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Around:
+class Around(Value, kw_only=True):
     """What is known of the nodes, besides the job."""
 
     free: tuple[str, ...] = ()
@@ -142,8 +143,7 @@ def _span(seconds: float) -> str:
 # ---- where nodes can be chosen
 
 
-@dataclass(frozen=True, slots=True)
-class _Maker:
+class _Maker(Value):
     """Makes runs of one job on chosen nodes."""
 
     cluster: Cluster

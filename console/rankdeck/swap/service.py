@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from rankdeck.acceptance.measure import Follows, MeasureSession, ended_with_proof
@@ -26,6 +25,7 @@ from rankdeck.swap.values import (
     SwapResult,
     SwapRun,
 )
+from rankdeck.values import replace
 
 WATCH = 50.0
 """Seconds for which a running job is watched for a stall, if none is known."""

@@ -3,7 +3,7 @@ that nothing of it is left.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rankdeck.acceptance.measure import MeasureSession
 from rankdeck.acceptance.watched_job import run_watched_job
@@ -12,6 +12,7 @@ from rankdeck.model.rank import State
 from rankdeck.model.safe_text import clean_line
 from rankdeck.swap.fault import faults_in, places_of
 from rankdeck.swap.values import FaultKind, JobFault, RunOutcome, SwapPlan, SwapResult, SwapRun
+from rankdeck.values import replace
 
 STANDS = 6.0
 """Seconds for which the same must be named: the answer may still change."""

@@ -3,10 +3,12 @@ and what they showed.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 
+from msgspec import field
+
 from rankdeck.model.job import JobSpec
+from rankdeck.values import Value
 
 LIMIT = 600.0
 """Seconds that one run may take, unless the user says otherwise."""
@@ -23,8 +25,7 @@ class FaultKind(StrEnum):
     """The others wait for slow ranks."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobFault:
+class JobFault(Value, kw_only=True):
     """What went wrong in one run of a job, as it was told."""
 
     kind: FaultKind
@@ -55,8 +56,7 @@ class RunWay(StrEnum):
     """Nothing is changed: does the fault come at all?"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SwapRun:
+class SwapRun(Value, kw_only=True):
     """One run of a swap proof."""
 
     way: RunWay
@@ -69,8 +69,7 @@ class SwapRun:
     """Most seconds from the start of its ranks."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SwapPlan:
+class SwapPlan(Value, kw_only=True):
     """What a swap proof does."""
 
     cluster: str
@@ -118,8 +117,7 @@ class RunOutcome(StrEnum):
         return self in (RunOutcome.AGAIN, RunOutcome.NONE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SwapResult:
+class SwapResult(Value, kw_only=True):
     """One run of a swap proof, after its job."""
 
     run: SwapRun
@@ -146,8 +144,7 @@ class Blame(StrEnum):
     UNDECIDED = "undecided"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SwapVerdict:
+class SwapVerdict(Value, kw_only=True):
     """What the runs say together."""
 
     blame: Blame
@@ -166,8 +163,7 @@ class SwapVerdict:
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Swap:
+class Swap(Value, kw_only=True):
     """A swap proof as it is now."""
 
     id: str

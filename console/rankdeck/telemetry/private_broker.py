@@ -10,7 +10,6 @@ import resource
 import secrets
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from rankdeck.errors import BrokerError
 from rankdeck.model.deadlines import Deadlines
@@ -31,6 +30,7 @@ from rankdeck.telemetry.mqtt_packets import (
     read_publish,
     valid_topic,
 )
+from rankdeck.values import Value
 from rankdeck_agent.wire import message_topic as make_topic
 
 log = logging.getLogger(__name__)
@@ -58,8 +58,7 @@ Deliver = Callable[[str, bytes], None]
 """Called with (topic, payload) of each message."""
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(Value):
     """A login and what it may publish."""
 
     username: str

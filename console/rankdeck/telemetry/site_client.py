@@ -5,7 +5,6 @@ wanted topics, delivers messages.
 import asyncio
 import ssl
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from secrets import token_hex
@@ -18,6 +17,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from rankdeck.errors import BrokerError
+from rankdeck.values import Value
 
 KEEPALIVE = 15
 CONNECT_LIMIT = 10.0
@@ -45,8 +45,7 @@ MQTT 3.1.1 are translated to these.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class Address(Value, kw_only=True):
     """Where a broker is and how to log in."""
 
     host: str

@@ -41,8 +41,7 @@ HABITS = {
 """Keys that users know from other programs, and what does the same here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(Value):
     """Something the user can do. Its method is `action_<id>` of the screen or the app."""
 
     id: str

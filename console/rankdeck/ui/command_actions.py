@@ -3,7 +3,6 @@
 import shlex
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from rankdeck.config.files import expand_path
@@ -30,6 +29,7 @@ from rankdeck.ui.operations import (
 )
 from rankdeck.ui.screens import base
 from rankdeck.ui.tour import DEMO, ELSEWHERE, ENDED, FILE
+from rankdeck.values import replace
 from rankdeck_agent.wire import LAUNCHER
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ views, and the overview below a short table.
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from itertools import chain, islice, zip_longest
 from math import inf
@@ -36,6 +35,7 @@ from rankdeck.ui.widgets.plots import (
     draw_spark,
     round_up,
 )
+from rankdeck.values import Value, value_table
 from rankdeck_agent.rules.levels import SUMMARY, Level, sum_of
 from rankdeck_agent.wire import METRICS
 
@@ -46,8 +46,7 @@ if TYPE_CHECKING:
 BAR = 6
 
 
-@dataclass(frozen=True, slots=True)
-class NodeColumn:
+class NodeColumn(Value):
     """A column of numbers, with all that Fleet, its maps and its past need to know about it."""
 
     title: str
@@ -208,8 +207,7 @@ class ViewError(ValueError):
     """A view cannot be saved or found; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class FleetView:
+class FleetView(Value):
     """One way to look at all nodes."""
 
     filter: str = ""
@@ -272,7 +270,7 @@ class Views:
             raise ViewError(f"{where}: {error}") from error
 
     def _write(self, views: Mapping[str, FleetView]) -> None:
-        text = json.dumps({name: asdict(view) for name, view in views.items()}, indent=1)
+        text = json.dumps({name: value_table(view) for name, view in views.items()}, indent=1)
         try:
             create_private_folder(self._file.parent)
             write_user_file(self._file, text + "\n")
@@ -337,8 +335,7 @@ ALL_NODES: Mapping[str, Callable[[list[float]], float]] = {
 """How the numbers of nodes are combined."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trend:
+class Trend(Value):
     """A number over time: the metrics to add up, and how nodes are combined."""
 
     title: str
@@ -364,8 +361,7 @@ TRENDS = (
 """The most important first; as many are shown as fit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Overview:
+class Overview(Value):
     """What the overview draws: these nodes in this order, and these
     jobs, now or at an earlier time.
     """
@@ -443,8 +439,7 @@ def overview_lines(scene: Overview, room: Room, glyphs: Glyphs) -> list[Runs]:
 # ---- trends
 
 
-@dataclass(frozen=True, slots=True)
-class _Grid:
+class _Grid(Value):
     """How trends share the room: rows and columns of plots, their size in cells
     and lines, whether each node has a line.
     """

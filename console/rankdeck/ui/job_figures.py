@@ -4,7 +4,6 @@ of the nodes it runs on.
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from rankdeck.model.job import Job, Progress
 from rankdeck.model.safe_text import printable_line
@@ -13,6 +12,7 @@ from rankdeck.ui.fleet_views import Overview, trend_figures
 from rankdeck.ui.themes import Glyphs
 from rankdeck.ui.widgets.canvas import Runs, join_blocks
 from rankdeck.ui.widgets.plots import LABEL, Figure, Scale, columns_of, draw_frame, round_up
+from rankdeck.values import replace
 
 LEAST, MOST = 36, 66
 """Cells of one figure, at least and at most."""

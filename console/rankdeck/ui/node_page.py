@@ -4,7 +4,6 @@ switch ports, hours and days of numbers.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from rankdeck.model.health import PastNumbers, PastSeries, PastView, Times
 from rankdeck.model.safe_text import printable_line
@@ -25,6 +24,7 @@ from rankdeck.ui.widgets.canvas import (
 )
 from rankdeck.ui.widgets.grid import INDENT, section_head
 from rankdeck.ui.widgets.plots import Figure, Scale, columns_of, draw_frame, draw_spark, round_up
+from rankdeck.values import Value, replace
 from rankdeck_agent.rules.coverage import CheckResult, coverage_words
 from rankdeck_agent.rules.levels import Level, Reason, Sentence, by_cause
 
@@ -238,8 +238,7 @@ def _note(node: NodeState, device: str, kind: str) -> str:
 # ---- GPUs
 
 
-@dataclass(frozen=True, slots=True)
-class GpuColumn:
+class GpuColumn(Value):
     """A column with a number of a GPU, shown if it fits and some GPU has that number."""
 
     title: str
@@ -312,8 +311,7 @@ def _fitting(node: NodeState, room: int) -> list[GpuColumn]:
     return shown
 
 
-@dataclass(frozen=True, slots=True)
-class GpuLayout:
+class GpuLayout(Value):
     """Widths in cells of the name, of each bar and of the line, and the columns after the bars."""
 
     named: int

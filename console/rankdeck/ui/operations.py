@@ -6,7 +6,6 @@ import shutil
 import time
 from collections.abc import Awaitable, Generator, Mapping, Sequence, Sized
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -20,6 +19,7 @@ from rankdeck.model.safe_text import printable_line
 from rankdeck.ui.commands import CommandError
 from rankdeck.ui.formatting import format_many
 from rankdeck.ui.screens import base
+from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import LAUNCHER
 from rankdeck_agent.wire.run_folder import name_rank_folder

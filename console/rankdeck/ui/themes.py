@@ -4,7 +4,7 @@ logs, signs in Unicode and ASCII.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from rankdeck.config.document import Entry
 from rankdeck.errors import ConfigError
 from rankdeck.model.rank import RankStatus, State
 from rankdeck.model.safe_text import LIMIT, TAB, printable_line, show_invisible, strip_codes
+from rankdeck.values import Value, replace
 from rankdeck_agent.rules.levels import Level
 
 PREFIX = "sgr/"
@@ -30,8 +31,7 @@ they are legible on its background.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class TextStyle:
+class TextStyle(Value):
     """The style that the SGR codes so far have set; colours are `3` or `#00ff00`, "" for none."""
 
     attributes: str = ""
@@ -306,12 +306,10 @@ def read_theme(path: Path) -> Palette:
     return palette
 
 
-Value = TypeVar("Value")
+Read = TypeVar("Read")
 
 
-def _each(
-    entry: Entry, names: Sequence[str], read_one: Callable[[Entry], Value]
-) -> dict[str, Value]:
+def _each(entry: Entry, names: Sequence[str], read_one: Callable[[Entry], Read]) -> dict[str, Read]:
     """Name -> value of a table that must have exactly these names."""
     return {name: read_one(one) for name, one in entry.section(names, names).items()}
 
@@ -388,8 +386,7 @@ def wants_no_colour(environment: Mapping[str, str]) -> bool:
     return bool(environment.get("NO_COLOR")) or environment.get("TERM", "") in COLOURLESS_TERMINALS
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Value):
     """How one state shows: a sign, and a role of the theme for its colour."""
 
     glyph: str
@@ -405,8 +402,7 @@ def most_urgent_mark(marks: Sequence[Mark]) -> Mark:
     return max(marks, key=lambda mark: (_URGENCY.get(mark.role, 2), mark.role))
 
 
-@dataclass(frozen=True, slots=True)
-class Glyphs:
+class Glyphs(Value):
     """The signs of one alphabet."""
 
     levels: dict[Level, str]

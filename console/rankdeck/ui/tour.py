@@ -1,7 +1,8 @@
 """The tour of the demo: a table of steps, and how far the user is."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from rankdeck.values import Value
 
 DEMO = "demo"
 """The cluster of the tour."""
@@ -11,8 +12,7 @@ ELSEWHERE = "the tour starts a job that fails: it is for `rankdeck demo`"
 ENDED = "the tour is over"
 
 
-@dataclass(frozen=True, slots=True)
-class OnScreen:
+class OnScreen(Value):
     """What the tour checks about the screen."""
 
     screen: str
@@ -27,8 +27,7 @@ def _is(**wanted: object) -> Callable[[OnScreen], bool]:
     return lambda seen: all(getattr(seen, name) == value for name, value in wanted.items())
 
 
-@dataclass(frozen=True, slots=True)
-class TourStep:
+class TourStep(Value):
     """One step: what to do now, why, and when that is done."""
 
     do: str

@@ -8,12 +8,12 @@ import concurrent.futures
 import ssl
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import yaml
 
+from rankdeck.values import replace
 from tests.support.certificates import Authority
 from tests.support.kubernetes import defaults, garbage, scheduler
 from tests.support.kubernetes.access import ADMIN, Access

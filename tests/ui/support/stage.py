@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from rankdeck.acceptance.run import AcceptanceProtocol
@@ -54,6 +53,7 @@ from rankdeck.state.fleet import Fleet, Switches
 from rankdeck.state.fleet_history import Messages
 from rankdeck.state.history import HistoryState
 from rankdeck.state.jobs import Jobs
+from rankdeck.values import replace
 from rankdeck_agent.job.browse import LogSearch, RegexQuery, TextQuery, read_log_lines
 from rankdeck_agent.wire import LAUNCHER, NodePlan, ProcessPlan
 from tests.support.acceptance_run import Port

@@ -5,7 +5,6 @@ It writes to disks, so it runs only on request.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar
 
@@ -31,6 +30,7 @@ from rankdeck.model.field_checks import is_integer, is_number
 from rankdeck.model.job import Launch
 from rankdeck.model.json_tables import Table, as_table
 from rankdeck.model.safe_text import clean_line
+from rankdeck.values import Value
 
 _BEGINS = r"^ ?(?:\{|fio-\d)"
 _DONE = r"^ ?(?:\}|Run status group)"
@@ -65,8 +65,7 @@ class Fio(WithoutCeiling):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Report:
+class _Report(Value):
     """One report about a job: at its end, or with `--status-interval` before."""
 
     reading: OutputReading

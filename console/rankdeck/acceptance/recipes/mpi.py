@@ -4,7 +4,6 @@ Benchmarks), and solvers that check their solution (HPCG, the NAS Parallel Bench
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import chain, islice
 from typing import ClassVar
 
@@ -33,6 +32,7 @@ from rankdeck.acceptance.recipe import (
 from rankdeck.acceptance.values import Outcome
 from rankdeck.model.job import Launch
 from rankdeck.model.nodeset import fold_ranks
+from rankdeck.values import replace
 from rankdeck_agent.rules.units import write_size as bytes_text
 from rankdeck_agent.wire import RUN_TOKEN
 

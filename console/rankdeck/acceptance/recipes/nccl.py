@@ -10,7 +10,6 @@ import csv
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from io import StringIO
 from itertools import chain, islice
 from statistics import median
@@ -49,6 +48,7 @@ from rankdeck.model.job import Launch
 from rankdeck.model.json_tables import Table, as_table
 from rankdeck.model.json_tables import parse_table as parsed
 from rankdeck.model.nodeset import fold_ranks
+from rankdeck.values import Value, replace
 
 _LAYOUT = Layout("size", "busbw", re.compile(r"\S+"))
 _DEVICE = re.compile(
@@ -77,8 +77,7 @@ _MOVED = 1e-3
 """If busbw is below this share of algbw, nothing was sent over a network."""
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(Value):
     """A line of "Using devices"."""
 
     rank: int
@@ -87,8 +86,7 @@ class Device:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class NcclReport:
+class NcclReport(Value):
     """The contents of an output, text or JSON."""
 
     devices: tuple[Device, ...]

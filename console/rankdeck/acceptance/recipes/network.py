@@ -7,7 +7,6 @@ JSON, and has a value even after a failure.
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from math import ceil, log2
 from typing import ClassVar
 
@@ -44,6 +43,7 @@ from rankdeck.model.field_checks import is_integer, is_number
 from rankdeck.model.job import Launch
 from rankdeck.model.json_tables import Table, as_table
 from rankdeck.model.safe_text import clean_line
+from rankdeck.values import replace
 
 _BUSY = 95.0
 """From this percentage of one core on, the CPU was measured, not the link."""

@@ -4,7 +4,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import ClassVar
 
@@ -29,6 +28,7 @@ from rankdeck.acceptance.values import Outcome
 from rankdeck.model.job import Launch
 from rankdeck.model.json_tables import Table, as_table
 from rankdeck.model.safe_text import clean_line
+from rankdeck.values import replace
 from rankdeck_agent.wire import RUN_TOKEN
 
 # ---- Himeno

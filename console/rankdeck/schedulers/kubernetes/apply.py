@@ -4,7 +4,6 @@ apply it with kubectl, and follow its job.
 
 import argparse
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 from rankdeck.cli import output
 from rankdeck.cli.opening import ask_agreement, open_for_command
@@ -15,6 +14,7 @@ from rankdeck.schedulers.kubernetes.queue import api_server_of
 from rankdeck.schedulers.kubernetes.user_manifests import Manifest, ManifestPart
 from rankdeck.schedulers.kubernetes.values import FOLLOWED_KINDS
 from rankdeck.session import Session
+from rankdeck.values import replace
 
 Show = Callable[[Session, str], Awaitable[int]]
 """Prints what a job writes until it ends; returns the exit code."""

@@ -7,7 +7,6 @@ deletes the job on cancel.
 """
 
 import json
-from dataclasses import asdict, replace
 from typing import ClassVar
 
 from rankdeck.backends.base import SchedulerWord, Tell, say_nothing
@@ -20,6 +19,7 @@ from rankdeck.model.job import JobSpec, Launch, Plan
 from rankdeck.model.safe_text import clean_line
 from rankdeck.schedulers.kubernetes.keeper import plan_keeper
 from rankdeck.schedulers.kubernetes.manifest import job_name, job_objects, manifest_parts
+from rankdeck.values import replace, value_table
 from rankdeck_agent.wire import NodeFile
 from rankdeck_agent.wire.schedulers.job_files import CREATED, KUBERNETES_SETTINGS, MANIFEST
 
@@ -54,7 +54,7 @@ class KubernetesBackend(SshBackend):
         (keeper,) = plan.nodes
         if all(file.path != CREATED for file in keeper.files):
             return await super().launch(plan, tell)
-        stdin = json.dumps(asdict(keeper)).encode()
+        stdin = json.dumps(value_table(keeper)).encode()
         try:
             answer = await self._agents.call(keeper.node, ("job", "run"), stdin, limit=START_LIMIT)
         except NodeError as error:

@@ -2,7 +2,6 @@
 other.
 """
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from rankdeck.model.safe_text import printable_line
@@ -10,6 +9,7 @@ from rankdeck.schedulers.kubernetes.options import NAMESPACE
 from rankdeck.schedulers.kubernetes.values import ALL_NAMESPACES
 from rankdeck.ui.commands import CommandError
 from rankdeck.ui.operations import in_background
+from rankdeck.values import replace
 
 if TYPE_CHECKING:
     from rankdeck.schedulers.kubernetes.queue import KubernetesQueue

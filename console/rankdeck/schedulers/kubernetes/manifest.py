@@ -22,7 +22,6 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -40,6 +39,7 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import CLAIM, JobSpec, Launch
 from rankdeck.model.plan_part import LineKind, PlanPart
 from rankdeck.schedulers.kubernetes.patch import patch_objects, pod_templates, table_or_empty
+from rankdeck.values import Value
 from rankdeck_agent.wire import (
     JOB_VARIABLE,
     NODE_VARIABLE,
@@ -208,8 +208,7 @@ which the container needs IPC_LOCK.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Wanted(Value):
     """What a manifest is made from."""
 
     cluster: Cluster
@@ -457,8 +456,7 @@ def _rank_resources(wanted: _Wanted) -> Object:
     return {key: value for key, value in both.items() if value}
 
 
-@dataclass(frozen=True, slots=True)
-class _Volume:
+class _Volume(Value):
     """A volume of a pod and its place in the container."""
 
     source: Object

@@ -1,11 +1,13 @@
 """A node as the API server reports it, and what that means for its health."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar
+
+from msgspec import field
 
 from rankdeck.model.health import of_reasons
 from rankdeck.model.scheduler_node import SchedulerColumn
+from rankdeck.values import Value
 from rankdeck_agent.rules.levels import Health, Level, Reason
 
 SILENT = "node.silent"
@@ -20,8 +22,7 @@ _USUAL = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Value):
     """A condition of a Kubernetes node, as its controller wrote it."""
 
     type: str
@@ -38,8 +39,7 @@ class Condition:
         return self.type == "Ready"
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceCount:
+class DeviceCount(Value):
     """Devices of one kind on a node."""
 
     capacity: int
@@ -62,8 +62,7 @@ class DeviceCount:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubernetesNode:
+class KubernetesNode(Value, kw_only=True):
     """A node as the API server reports it."""
 
     scheduler: ClassVar[str] = "kubernetes"

@@ -4,19 +4,18 @@ and named in sentences. Nothing is run.
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from rankdeck.config.document import Entry, compose_all, read_text, replace_unprintable
 from rankdeck.errors import ConfigError, Problem
+from rankdeck.values import Value
 
 MOST_NAMED = 6
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestPart:
+class ManifestPart(Value):
     """One object of a manifest."""
 
     kind: str
@@ -32,8 +31,7 @@ class ManifestPart:
         return f"{self.kind} {self.name or '(named by the server)'}"
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(Value):
     """A file with objects of Kubernetes."""
 
     file: Path

@@ -3,11 +3,13 @@
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
+
+from msgspec import field
 
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.queue import UnqueuedJob
+from rankdeck.values import Value
 
 ALL_NAMESPACES = "*"
 """In place of a namespace: all of them. The agent takes it, too."""
@@ -23,8 +25,7 @@ FOLLOWED_KINDS = {
 """Kinds of jobs that Rankdeck follows -> their API group."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubernetesJob(UnqueuedJob):
+class KubernetesJob(UnqueuedJob, kw_only=True):
     """A Job, MPIJob, JobSet, TrainJob or PyTorchJob that the API server lists; or
     something else whose pods hold devices.
     """
@@ -117,8 +118,7 @@ class KubernetesJob(UnqueuedJob):
         return self.kind in FOLLOWED_KINDS
 
 
-@dataclass(frozen=True, slots=True)
-class Permission:
+class Permission(Value):
     """One right that a feature needs, and whether the user has it."""
 
     need: str
@@ -131,8 +131,7 @@ class Permission:
     """The kind of jobs that need it; "": all kinds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Namespaces:
+class Namespaces(Value, kw_only=True):
     """The namespaces of a Kubernetes cluster that the user may know of."""
 
     allowed: tuple[str, ...] = ()
@@ -146,8 +145,7 @@ class Namespaces:
     """Why these may not be all; "" if they are."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterAbout:
+class ClusterAbout(Value, kw_only=True):
     """What is known about an API server and the user's rights there."""
 
     kubectl: str = ""

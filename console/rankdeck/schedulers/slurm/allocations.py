@@ -5,11 +5,11 @@ cluster whose jobs run within it.
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 
 from rankdeck.config.node_sources import JOB_NUMBER, SLURM_JOB_VARIABLE, SourceError, ask_program
 from rankdeck.model.cluster import Access, Cluster, Node, Transport
 from rankdeck.model.nodeset import expand_nodes, fold_nodes
+from rankdeck.values import Value, replace
 
 HERE = "here"
 """In place of a number: the allocation in which we run."""
@@ -19,8 +19,7 @@ _GPUS = re.compile(r"(?:^|,)gpu(?::[\w.-]+?)?:(\d{1,4})(?=\(|,|$)")
 _MOST_CPUS = 65536
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
+class Allocation(Value):
     """What a running job of Slurm holds."""
 
     number: str

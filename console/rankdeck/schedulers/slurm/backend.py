@@ -10,7 +10,6 @@ import hashlib
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar
 
@@ -47,6 +46,7 @@ from rankdeck.remote.shell import run_program
 from rankdeck.runtimes import Runtime, find_runtime
 from rankdeck.schedulers.slurm.options import OFF, slurm_keeper_settings
 from rankdeck.schedulers.slurm.settings import ASKED, GRANTED, is_attached
+from rankdeck.values import Value, replace
 from rankdeck_agent.wire import LAUNCHER, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan
 from rankdeck_agent.wire.schedulers.job_files import (
     SLURM_EXPECTATIONS,
@@ -330,8 +330,7 @@ def _checks(chosen: Mapping[str, str]) -> bool:
     return chosen.get("preflight", OFF) != OFF
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(Value):
     """What the lines of a script are made from."""
 
     cluster: Cluster

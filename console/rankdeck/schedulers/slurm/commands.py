@@ -5,7 +5,6 @@
 import argparse
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -23,6 +22,7 @@ from rankdeck.schedulers.orders import (
     ServiceOrder,
 )
 from rankdeck.session import Session
+from rankdeck.values import value_table
 
 _SLURM_JOB = re.compile(r"\d{1,11}(?:_(?:\d{1,9}|\[[\d,:-]+(?:%\d+)?\]))?\Z", re.ASCII)
 _OF_JOBS = ("job", "efficiency")
@@ -98,7 +98,7 @@ async def _carry_out(
         await _agree(order["do"], change, options)
         change = await ask(change.line)
     if options.json:
-        output.say_object({**order, **asdict(change)})
+        output.say_object({**order, **value_table(change)})
     else:
         _say_change(order["do"], change)
     if change.error:
@@ -186,6 +186,6 @@ def _say_pages(answer: SchedulerPages) -> None:
 def pages_shape(answer: SchedulerPages) -> dict[str, Any]:
     """`slurm --json`."""
     return {
-        "pages": [{**asdict(page), "lines": list(page.lines)} for page in answer.pages],
-        "efficiency": [asdict(one) for one in answer.efficiency],
+        "pages": [{**value_table(page), "lines": list(page.lines)} for page in answer.pages],
+        "efficiency": [value_table(one) for one in answer.efficiency],
     }

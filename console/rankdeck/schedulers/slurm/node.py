@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar
+
+from msgspec import field
 
 from rankdeck.model.health import of_reasons
 from rankdeck.model.scheduler_node import SchedulerColumn
 from rankdeck.model.text import day_time
+from rankdeck.values import Value
 from rankdeck_agent.rules.levels import Health, Level, Reason
 from rankdeck_agent.wire.schedulers.slurm_states import DRAIN_PREFIX, NO_JOBS, SlurmFlag
 
@@ -19,8 +21,7 @@ _GIVEN = ("alloc", "mixed", "mix", "comp", "resv", "reserved", "maint", "planned
 """Prefixes of Slurm's states in which a node belongs to others, now or soon."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlurmNode:
+class SlurmNode(Value, kw_only=True):
     """A node as Slurm reports it."""
 
     scheduler: ClassVar[str] = "slurm"

@@ -5,7 +5,6 @@ nodes from inside the user's own jobs.
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
 from typing import Any
 
 from rankdeck.errors import NodeError
@@ -140,7 +139,7 @@ class SlurmQueue(Queue):
 
         Raises NodeError.
         """
-        row = await self._answer("service", {**asdict(order), "agreed": agreed}, SERVICE_LIMIT)
+        row = await self._answer("service", {**value_table(order), "agreed": agreed}, SERVICE_LIMIT)
         change = change_of(row)
         self._take_now(as_tables(row.get("now"), MOST_CHANGED))
         return change
@@ -151,7 +150,7 @@ class SlurmQueue(Queue):
 
         Raises NodeError.
         """
-        row = await self._answer("change", {**asdict(order), "agreed": agreed}, SERVICE_LIMIT)
+        row = await self._answer("change", {**value_table(order), "agreed": agreed}, SERVICE_LIMIT)
         return job_change_of(row)
 
     async def ask(self, what: str, jobs: Sequence[str] = ()) -> SchedulerPages:

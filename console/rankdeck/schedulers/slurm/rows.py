@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, TypeGuard
 
 from rankdeck.errors import UnknownJobError
@@ -31,6 +30,7 @@ from rankdeck.schedulers.slurm.node import SlurmNode
 from rankdeck.schedulers.slurm.state import SlurmCluster
 from rankdeck.schedulers.slurm.values import SlurmJob, SlurmLook
 from rankdeck.state.fleet import Fleet
+from rankdeck.values import replace
 
 _WORD, LONGEST_SENTENCE = 300, 600
 log = logging.getLogger(__name__)

@@ -5,12 +5,12 @@ Slurm, and what Slurm granted instead.
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import ceil
 
 from rankdeck.model.job import Plan
 from rankdeck.model.json_tables import as_table
 from rankdeck.model.queue import QueueStatus
+from rankdeck.values import Value
 from rankdeck_agent.rules.units import write_duration
 from rankdeck_agent.wire.schedulers.job_files import SLURM_SETTINGS
 
@@ -35,8 +35,7 @@ def is_attached(plan: Plan) -> bool:
     return ATTACHED in settings_of(plan)
 
 
-@dataclass(frozen=True, slots=True)
-class GrantedInstead:
+class GrantedInstead(Value):
     """An option of a job for which Slurm granted something else."""
 
     option: str

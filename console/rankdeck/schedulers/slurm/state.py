@@ -1,10 +1,10 @@
 """What is known of Slurm now: its queue, ended jobs and partitions."""
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from rankdeck.model.queue import Partition
 from rankdeck.schedulers.slurm.values import SlurmJob
+from rankdeck.values import replace
 
 MOST_JOBS, MOST_PARTITIONS = 5_000, 1_000
 _QUEUE_IS_OLD = 200.0

@@ -1,15 +1,16 @@
 """What Slurm reports of its queue, and what a user orders there."""
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
+from msgspec import field
+
 from rankdeck.model.queue import JobComponent, QueueStatus
+from rankdeck.values import Value
 
 _ENDS = {"COMPLETED": "done", "CANCELLED": "cancelled"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlurmLook:
+class SlurmLook(Value, kw_only=True):
     """What Slurm knows about one job of any user, in the queue or just ended."""
 
     id: str = ""
@@ -39,8 +40,7 @@ def slurm_owner(user: str, components: int, tasks: int = 1) -> str:
     return f"Slurm job of {user or 'unknown'}{parts}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlurmJob:
+class SlurmJob(Value, kw_only=True):
     """A job of any user in Slurm's queue. Times are epoch seconds by Slurm's clock."""
 
     backend: ClassVar[str] = "slurm"

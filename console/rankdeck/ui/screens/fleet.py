@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 from itertools import accumulate, islice
 from typing import ClassVar
 
@@ -47,6 +46,7 @@ from rankdeck.ui.widgets.canvas import (
 from rankdeck.ui.widgets.grid import INDENT
 from rankdeck.ui.widgets.plots import Scale
 from rankdeck.ui.widgets.vtable import CellMap, Column, VTable
+from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Level
 
 WIDE = 150

@@ -4,7 +4,6 @@ views to search, filter, mark and save.
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 from textual.widget import Widget
@@ -46,6 +45,7 @@ from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.logview import STAMPS, time_stamper
 from rankdeck.ui.widgets.rank_strip import RankStrip
 from rankdeck.ui.widgets.vtable import CellMap, FoldList
+from rankdeck.values import replace
 from rankdeck_agent.wire import LAUNCHER
 
 STREAMS = {"": "stdout and stderr", "err": "only stderr", "out": "only stdout"}

@@ -3,7 +3,6 @@
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -48,6 +47,7 @@ from rankdeck.ui.widgets.canvas import (
 )
 from rankdeck.ui.widgets.grid import INDENT, indent_rows
 from rankdeck.ui.widgets.plots import Scale, columns_of, draw_spark
+from rankdeck.values import Value
 from rankdeck_agent.rules import units
 
 if TYPE_CHECKING:
@@ -138,8 +138,7 @@ class JobHead(Canvas):
         return [*squeeze_runs(self.lines[y], room, self.glyphs.more), (note, "key")]
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(Value):
     """What went wrong: who and how, and in rows why, what it says, what it means, what to try."""
 
     title: str

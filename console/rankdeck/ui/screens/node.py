@@ -1,10 +1,10 @@
 """The node screen: why the node is in its state, every device, events, inventory."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import ClassVar
 
+from msgspec import field
 from textual.geometry import Size
 
 from rankdeck.model.health import with_device
@@ -27,6 +27,7 @@ from rankdeck.ui.themes import Glyphs
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, draw_bar, fit_runs, wrap_rows
 from rankdeck.ui.widgets.grid import INDENT
 from rankdeck.ui.widgets.plots import Figure, Scale, draw_columns, draw_spark
+from rankdeck.values import Value, replace
 from rankdeck_agent.rules.coverage import coverage_words
 from rankdeck_agent.rules.levels import EVENT_LEVELS, Level
 from rankdeck_agent.rules.unread import is_beside
@@ -154,8 +155,7 @@ class NodeScreen(BaseScreen):
         run_answer(self, text)
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
+class Beside(Value):
     """What others know of the node: its switch ports, the lines of the site's metrics,
     figures of its last minutes, its record in the history of jobs.
     """
@@ -166,11 +166,14 @@ class Beside:
     record: Runs = field(default_factory=list[Run])
 
 
+ALONE = Beside()
+
+
 def live_node_page(
     node: NodeState,
     size: Size,
     glyphs: Glyphs,
-    beside: Beside = Beside(),
+    beside: Beside = ALONE,
 ) -> list[Runs]:
     """The lines of the node's page; a wide one has two columns and plots."""
     width, ports, site_past = size.width, beside.ports, beside.site_past

@@ -3,7 +3,6 @@
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual.widget import Widget
@@ -20,6 +19,7 @@ from rankdeck.ui.screens.base import Details, ListFilter, SortedScreen, no_match
 from rankdeck.ui.screens.modals import ChangeQuestion, row_lines
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, fit_runs
 from rankdeck.ui.widgets.vtable import Column, VTable
+from rankdeck.values import Value
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import SIGNALS
 
@@ -62,8 +62,7 @@ RANK_COLUMNS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessLine:
+class ProcessLine(Value):
     """A row of the table: a process, or a rank with all of its processes."""
 
     name: str

@@ -5,7 +5,6 @@ import time
 from bisect import bisect_left
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from textual.widget import Widget
@@ -22,6 +21,7 @@ from rankdeck.ui import formatting
 from rankdeck.ui.views.base import TURN, Scene
 from rankdeck.ui.widgets.canvas import Run, optional_run
 from rankdeck.ui.widgets.logview import LogView
+from rankdeck.values import Value, replace
 from rankdeck_agent.wire import LAUNCHER
 
 if TYPE_CHECKING:
@@ -32,8 +32,7 @@ PART = 1 << 18
 _ALL = 1 << 40
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedLog:
+class FetchedLog(Value):
     """A part of one stream that was fetched from the node, as a log."""
 
     log: RankLog
@@ -255,8 +254,7 @@ EVERY_LINE = "^"
 """A pattern that makes the node count lines."""
 
 
-@dataclass(frozen=True, slots=True)
-class Seeker:
+class Seeker(Value):
     """Finds a line, a time or a place in a log on its node, by binary search."""
 
     output: "Ranges"
@@ -342,8 +340,7 @@ def prefix_of_ranks(roles: Mapping[int, str]) -> Callable[[Line], Run]:
     return prefix
 
 
-@dataclass(frozen=True, slots=True)
-class RankSearch:
+class RankSearch(Value):
     """How far a search through the whole output of several ranks is."""
 
     done: int

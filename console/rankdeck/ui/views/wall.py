@@ -3,7 +3,6 @@ of a rank; one widget paints all.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from textual import events
 from textual.message import Message
@@ -17,14 +16,14 @@ from rankdeck.ui.themes import EDGE, paint_line
 from rankdeck.ui.views.base import Scene
 from rankdeck.ui.widgets.canvas import Canvas, Run, Runs, break_runs, fit_runs, pane_title
 from rankdeck.ui.widgets.logview import ERR_MARK, ROLES, Stamp, time_stamper
+from rankdeck.values import Value
 
 MOST = 16
 LEAST_WIDTH, LEAST_HEIGHT = 36, 4
 SIZES = (1, 2, 3, 4, 6, 8, 9, 12, 16, 20, 25, 30, 36, 49, 64)
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(Value):
     """A rectangle of cells."""
 
     x: int
@@ -71,8 +70,7 @@ def fitting_panes(ranks: int, width: int, height: int) -> int:
     return max(min(ranks, MOST, room), 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Pane:
+class Pane(Value):
     """One rank on the wall."""
 
     rank: int

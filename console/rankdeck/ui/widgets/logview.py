@@ -3,7 +3,6 @@
 import asyncio
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Set
-from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from rich.cells import cell_len, chop_cells
@@ -31,6 +30,7 @@ from rankdeck.ui.widgets.canvas import (
     shift_runs,
     squeeze_runs,
 )
+from rankdeck.values import Value, replace
 
 Stamp = Callable[[Line, Line | None], str]
 """Called with a line and the one before it (None for the first); returns the time stamp to show."""
@@ -53,8 +53,7 @@ def time_stamper(kind: str, start: float) -> Stamp:
     return lambda line, before: ""
 
 
-@dataclass(frozen=True, slots=True)
-class LineLayout:
+class LineLayout(Value):
     """Everything that decides how lines look."""
 
     width: int

@@ -3,11 +3,11 @@ calm at their foot and hot at their top.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import floor, log10
 
 from rankdeck.ui.themes import RAMP_STEPS, RAMPS, Glyphs
 from rankdeck.ui.widgets.canvas import Run, Runs, box_edge, fit_runs, merge_runs
+from rankdeck.values import Value
 
 _DOTS = ((0x00, 0x40, 0x44, 0x46, 0x47), (0x00, 0x80, 0xA0, 0xB0, 0xB8))
 """Dots of braille for a column of 0 to 4 dots, in the left and in the right half of a cell."""
@@ -20,8 +20,7 @@ _LEAST_MIDDLE = 5
 """Plots of at least this many lines have a number in their middle."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(Value):
     """What the foot and the top of a plot stand for, and its colours:
     a ramp of the theme, or one role.
     """
@@ -129,8 +128,7 @@ def _coloured(text: str, shares: Sequence[float | None], scale: Scale) -> list[R
 # ---- with axes, in a frame
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(Value):
     """A plot with what is written around it: its title, its newest number, how
     numbers are said, seconds in a column; 0: the columns have no times.
     """
@@ -192,8 +190,7 @@ def _ago(seconds: float) -> str:
 # ---- bars over named places
 
 
-@dataclass(frozen=True, slots=True)
-class BarGroup:
+class BarGroup(Value):
     """Bars side by side over one name."""
 
     name: str
@@ -201,8 +198,7 @@ class BarGroup:
     """(value, role) of each."""
 
 
-@dataclass(frozen=True, slots=True)
-class BarFigure:
+class BarFigure(Value):
     """Groups of bars with what is written around them; `top` is the upper end of their scale."""
 
     title: str

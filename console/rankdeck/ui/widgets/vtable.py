@@ -3,7 +3,6 @@ each; only what is on screen is painted.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Self
 
 from textual import events
@@ -24,13 +23,13 @@ from rankdeck.ui.widgets.canvas import (
     shift_runs,
     squeeze_runs,
 )
+from rankdeck.values import Value
 
 GAP = 2
 MARKED = "*"
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Value):
     """A column. On a narrow screen, the columns with the lowest `keep` are left out first."""
 
     title: str
@@ -322,8 +321,7 @@ def align_runs(runs: Runs, width: int, *, right: bool, more: str) -> list[Run]:
     return [pad, *kept] if right else [*kept, pad]
 
 
-@dataclass(frozen=True, slots=True)
-class ListEntry:
+class ListEntry(Value):
     """An entry of a FoldList. Without ranks it is a heading, which the cursor skips."""
 
     key: object
