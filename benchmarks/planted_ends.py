@@ -12,6 +12,7 @@ from random import Random
 
 from rankdeck.rules.ends import LAUNCHER_ENDINGS, End
 from rankdeck.rules.failed_job import FailedJob
+from rankdeck.values import replace
 
 Who = tuple[str, int | str]
 """("rank", 3), ("node", "n2"), ("launcher", "n1")."""

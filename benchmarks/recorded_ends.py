@@ -12,6 +12,7 @@ from benchmarks.fault_corpus import FOLDER, read_cases
 from benchmarks.planted_ends import ABORT, Timeline, Who
 from rankdeck.rules.ends import LAUNCHER_ENDINGS, End
 from rankdeck.rules.failed_job import FailedJob
+from rankdeck.values import replace
 
 PLAYS = Path(__file__).resolve().parents[2] / "shared/data/failures"
 COPIES = 5

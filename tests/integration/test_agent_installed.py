@@ -21,6 +21,7 @@ from rankdeck.cli.output import UsageError
 from rankdeck.model.cluster import Broker
 from rankdeck.opening import open_cluster_session
 from rankdeck.telemetry.node_telemetry import INSTALLED
+from rankdeck.values import replace
 from rankdeck_agent.service_files import place_installation, write_unit_text
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.left_out]

@@ -21,6 +21,7 @@ from rankdeck import plugins
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.job import JobSpec
 from rankdeck.remote.bundle import build_bundle
+from rankdeck.values import value_table
 from rankdeck_agent.schedulers.slurm.job_reports import COLUMNS
 from rankdeck_agent.schedulers.slurm.sinfo import NODE_COLUMNS
 

@@ -14,6 +14,7 @@ from rankdeck.model.json_tables import is_list, is_table, parse_table
 from rankdeck.model.nodeset import expand_nodes, fold_nodes
 from rankdeck.model.text import day_time
 from rankdeck.state.database import Store
+from rankdeck.values import Value, field_names, value_table
 
 VERSION = 2
 """Version of the tables."""

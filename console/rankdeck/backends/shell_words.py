@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Collection, Sequence
 from string import ascii_letters
 
+from rankdeck.values import Value, replace
 from rankdeck_agent.wire import RUN_TOKEN, RUN_VARIABLE, NodeFile, run_folder
 
 SHIM = f"{RUN_TOKEN}/{run_folder.SHIM}"

@@ -28,6 +28,7 @@ from rankdeck.model.job import (
 from rankdeck.model.nodeset import expand_nodes, fold_nodes
 from rankdeck.model.patterns import BadPatternError, compile_pattern
 from rankdeck.schedulers.kubernetes.user_manifests import manifest_named
+from rankdeck.values import replace
 from rankdeck_agent.wire.run_folder import RANK_PREFIX, RESERVED
 
 KEYS = (

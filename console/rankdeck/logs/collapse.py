@@ -9,6 +9,7 @@ from rankdeck.logs.line_templates import TemplateCache, extract_numbers, fill_te
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.safe_text import printable_line
 from rankdeck.state.lines import Entry, RankLog
+from rankdeck.values import Value
 
 SLICE = 4000
 """Lines processed in one step: some 10 ms."""
@@ -23,8 +24,7 @@ LEAST = 0.05
 """A value must differ by at least this share of the median to be unusual."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outlier:
+class Outlier(Value):
     """A rank whose newest value is far from those of the others."""
 
     place: int
@@ -199,8 +199,7 @@ class Collapse:
         return group
 
 
-@dataclass(frozen=True, slots=True)
-class Folded:
+class Folded(Value):
     """One row of the collapsed output."""
 
     group: Group

@@ -1,17 +1,16 @@
 """A place in a log to go to, as a person types it: a line, a time, a share."""
 
-from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 
 from rankdeck.model.health import parse_duration
 from rankdeck.model.safe_text import printable_line
+from rankdeck.values import Value
 
 GOALS = "a line (1200), a time (14:30:05), five minutes ago (-5m), half way (50%)"
 """What `goal_of` understands, for messages."""
 
 
-@dataclass(frozen=True, slots=True)
-class Goal:
+class Goal(Value):
     """A place in a log to go to: a time (epoch seconds), a line
     number from 1, or a share from 0 to 1.
     """

@@ -2,17 +2,16 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rankdeck.logs.search import TextMatch
 from rankdeck.logs.source import SLICE, Source
 from rankdeck.model.queue import LogRun
 from rankdeck.model.safe_text import printable_line
 from rankdeck.state.lines import Gap, Line
+from rankdeck.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class LineFilter:
+class LineFilter(Value):
     """A filter: lines with every text of `within` and none of
     `without`, with `around` lines of context.
     """

@@ -2,9 +2,10 @@
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
+
+from msgspec import field
 
 from rankdeck.logs.bars import BarGroup, group_bars
 from rankdeck.logs.source import SLICE
@@ -25,7 +26,6 @@ Events = Callable[[], Iterable[Occurrence]]
 """Returns all events to show, in any order; called at every update."""
 
 
-@dataclass(frozen=True, slots=True)
 class MergedLine(Line):
     """A line of a merged log, which carries the ranks that wrote it, also
     where the log is filtered or saved.

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import ClassVar, Protocol
 
+from rankdeck.values import Value
 from rankdeck_agent.wire.schedulers.slurm_states import OWN_ENDS
 
 

@@ -4,10 +4,11 @@ import hashlib
 import io
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+
+from rankdeck.values import Value
 
 _PACKAGES = ("rankdeck_agent", "paho")
 _SIMULATOR = "rankdeck_simulator"
@@ -79,8 +80,7 @@ file system, which nodes may share.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Bundle:
+class Bundle(Value):
     """A zip file that Python runs: `python3 agent.pyz VERB`."""
 
     data: bytes

@@ -3,8 +3,9 @@
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import field
 
 from rankdeck.errors import NodeError
 from rankdeck.model.json_tables import as_list
@@ -13,12 +14,12 @@ from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import (
     Row,
 )
+from rankdeck.values import Value
 
 INSTALL_LIMIT = 120.0
 
 
-@dataclass(frozen=True, slots=True)
-class NodeOutcome:
+class NodeOutcome(Value):
     """The result for one node; `why` is one sentence if it is not ok."""
 
     node: str

@@ -104,8 +104,7 @@ class _AskError(Exception):
     """OpenSSH must be asked about this host alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Alike:
+class Alike(Value):
     """What OpenSSH's answer for a host depends on, and the value of its
     HostName ("%h": the name itself).
     """

@@ -1,8 +1,9 @@
 """A job that may have failed: all its ends, and what each of them means. No I/O."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from signal import SIGPIPE
+
+from msgspec import field
 
 from rankdeck.rules.ends import (
     ASKED,
@@ -17,6 +18,7 @@ from rankdeck.rules.ends import (
     telling_words,
 )
 from rankdeck.rules.messages import first_by_launcher, named_peers, named_ranks
+from rankdeck.values import Value
 from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict
 
 _TOLD = ASKED | {SIGPIPE}
@@ -26,8 +28,7 @@ node a shim records the end of its rank late.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedJob:
+class FailedJob(Value, kw_only=True):
     """All that is known about a job that may have failed."""
 
     ends: tuple[End, ...]
@@ -46,8 +47,7 @@ class FailedJob:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Value):
     """The job with the meaning of every end in it."""
 
     job: FailedJob
@@ -79,8 +79,7 @@ class View:
         return frozenset(self.job.names[n] for n in found if n in self.job.names)
 
 
-@dataclass(frozen=True, slots=True)
-class CauseChoice:
+class CauseChoice(Value):
     """The chosen cause, with sentences that say why; `tied` are ends
     that may have been first instead.
     """

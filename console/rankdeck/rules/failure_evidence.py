@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from signal import SIGKILL
 
 from rankdeck.model.job import Suspect
@@ -27,6 +26,7 @@ from rankdeck.rules.ends import (
 )
 from rankdeck.rules.failed_job import View, end_time, failure_start
 from rankdeck.rules.root_cause import Cause, end_signature, is_surely_earlier
+from rankdeck.values import Value
 
 MOST = 12
 """Most candidates that are weighed."""

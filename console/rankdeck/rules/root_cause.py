@@ -3,11 +3,8 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from signal import SIGPIPE
-
-from msgspec import field
 
 from rankdeck.model.job import Suspect
 from rankdeck.model.safe_text import clean_line
@@ -34,6 +31,7 @@ from rankdeck.rules.failed_job import (
     was_told_to_end,
 )
 from rankdeck.rules.messages import first_by_launcher, kinds_of, named_ranks
+from rankdeck.values import Value
 from rankdeck_agent.rules.scheduler_verdict import OUTSIDE
 
 PEER_WINDOW = 10.0

@@ -4,7 +4,6 @@ after an exception, not begun. No I/O.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from statistics import median
 
 from rankdeck.model.job import LONG_PAUSE, Job, RankState, Stall, State
@@ -27,6 +26,7 @@ from rankdeck.rules.stragglers import (
     slow_ranks,
 )
 from rankdeck.rules.unhandled_exceptions import raised_ranks
+from rankdeck.values import replace
 
 UNSURE = 60.0
 """Seconds that all ranks may be silent at once if it is not

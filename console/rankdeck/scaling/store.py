@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rankdeck.model.json_values import json_of, read_value
 from rankdeck.state.database import Store
+from rankdeck.values import Value
 
 if TYPE_CHECKING:
     from rankdeck.scaling.values import StudyPlan, Trial

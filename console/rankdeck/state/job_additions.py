@@ -1,13 +1,12 @@
 """What the history and the notes about nodes add to the snapshots of jobs."""
 
-from dataclasses import replace
-
 from rankdeck.model.job import (
     Job,
     NodeNote,
 )
 from rankdeck.rules.job_news import best_notes, with_reasons
 from rankdeck.rules.job_versions import merge_versions
+from rankdeck.values import replace
 
 
 class Additions:

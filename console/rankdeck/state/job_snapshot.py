@@ -3,7 +3,6 @@ code.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from rankdeck.model.job import (
     FirstFailure,
@@ -16,6 +15,7 @@ from rankdeck.rules.messages import explain_end
 from rankdeck.state.first_failure import first_failure, launcher_lines
 from rankdeck.state.record import JobRecord
 from rankdeck.state.scheduler_events import status_with_tasks
+from rankdeck.values import replace
 
 
 def state_of_job(ranks: Sequence[State], *, ended: bool, failed: bool, cancelled: bool) -> State:

@@ -1,7 +1,6 @@
 """The owner of the state of all jobs: events in, frozen snapshots out."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from rankdeck.errors import UnknownJobError
 from rankdeck.model.job import (
@@ -30,6 +29,7 @@ from rankdeck.state.lines import RankLog, ReadPositionsOf
 from rankdeck.state.node_records import NodeRecords
 from rankdeck.state.record import JobRecord, NodeRecord, new_record, note_output, restored_record
 from rankdeck.state.repeated_events import RepeatedEvents
+from rankdeck.values import replace
 from rankdeck_agent.wire import LAUNCHER
 from rankdeck_agent.wire.job_events import Now
 

@@ -3,12 +3,11 @@
 A letter means the same on every screen; `tests/ui/test_keys.py` checks that.
 """
 
-from dataclasses import dataclass
-
 from textual.binding import Binding
 from textual.keys import format_key
 
 from rankdeck.ui.movement import key_grid_step, key_sidestep, key_steps
+from rankdeck.values import Value
 
 LISTS = ("fleet", "jobs", "launch", "messages", "events", "processes", "help")
 """Screens that `/` filters."""

@@ -1,12 +1,12 @@
 """Table of all commands after `:`, from which palette, help and completion are made; filters."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 
+from rankdeck.values import Value
 
-@dataclass(frozen=True, slots=True)
-class Command:
+
+class Command(Value):
     """One command. `argument` names the argument to complete; "" if there is none."""
 
     name: str

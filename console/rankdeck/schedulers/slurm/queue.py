@@ -46,6 +46,7 @@ from rankdeck.schedulers.slurm.values import SlurmJob, SlurmLook
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.jobs import Jobs
 from rankdeck.telemetry.node_telemetry import Telemetry
+from rankdeck.values import replace, value_table
 
 ASK_LIMIT, LIST_LIMIT, SERVICE_LIMIT = 60.0, 100.0, 150.0
 """Limits in seconds; within LIST_LIMIT the agent waits for two answers of
