@@ -21,13 +21,7 @@ from typing import Any
 from tests.support.ports import free_port, wait_for_port
 from tests.support.programs import search_path
 
-from benchmarks.measure import (
-    ROOT,
-    environment,
-    machine_factor,
-    resident_of,
-    running,
-)
+from benchmarks.measure import ROOT, environment, machine_factor, resident_of, running
 from benchmarks.paint_app import longest
 from benchmarks.result import Result, show
 from benchmarks.terminal import Terminal, terminal

@@ -31,14 +31,7 @@ from rankdeck_agent.sampler import LATE_SHARE, NodeJudge, Reporter, Sampler
 from rankdeck_agent.seen_devices import SeenDevices, memory_of_this_boot
 from rankdeck_agent.system_files import Tree
 from rankdeck_agent.text import clean_text, failure_reason, parse_json_table, print_complaint
-from rankdeck_agent.wire import (
-    Event,
-    Hello,
-    Message,
-    Sample,
-    encode_message,
-    message_topic,
-)
+from rankdeck_agent.wire import Event, Hello, Message, Sample, encode_message, message_topic
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags

@@ -9,14 +9,7 @@ from pathlib import Path
 from tests.support.terminal import WIDE, Terminal, terminal
 
 from benchmarks.fault_sites import DemoSite
-from benchmarks.matrix.lying import (
-    LIAR,
-    clean_up,
-    launched,
-    lying,
-    on_terminal,
-    rankdeck,
-)
+from benchmarks.matrix.lying import LIAR, clean_up, launched, lying, on_terminal, rankdeck
 from benchmarks.matrix.meter import metered
 from benchmarks.matrix.model import Group, Row, Tally
 from benchmarks.matrix.sites import Sites

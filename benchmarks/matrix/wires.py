@@ -20,16 +20,7 @@ from benchmarks.fault_plants import need, need_root
 from benchmarks.fault_run import wait
 from benchmarks.fault_sites import LabSite, compile_c
 from benchmarks.matrix.model import Group, Row, Tally
-from benchmarks.matrix.scene import (
-    Scene,
-    ask,
-    counted,
-    elapsed,
-    ended,
-    playing,
-    untold,
-    writing,
-)
+from benchmarks.matrix.scene import Scene, ask, counted, elapsed, ended, playing, untold, writing
 from benchmarks.matrix.sites import Sites
 from rankdeck.config.document import write_documents
 from rankdeck.values import replace

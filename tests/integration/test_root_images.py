@@ -7,13 +7,7 @@ from typing import Any
 import pytest
 from tests.support.lab import RootLab
 from tests.support.lab.root import IMAGES, people
-from tests.support.lab.root.people import (
-    LIMIT,
-    OCI,
-    Operator,
-    load,
-    start_docker,
-)
+from tests.support.lab.root.people import LIMIT, OCI, Operator, load, start_docker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.left_out]
 ENGINES = ["podman", "docker"]

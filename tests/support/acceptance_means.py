@@ -16,15 +16,7 @@ from rankdeck.backends.launchers import plan_job
 from rankdeck.config.jobs import read_job
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import (
-    CancelReport,
-    Chunk,
-    Followed,
-    Job,
-    JobSpec,
-    RemainingProcess,
-    State,
-)
+from rankdeck.model.job import CancelReport, Chunk, Followed, Job, JobSpec, RemainingProcess, State
 from rankdeck.model.scheduler_node import SchedulerNode
 from rankdeck.state.jobs import Jobs
 from rankdeck.values import replace

@@ -8,14 +8,7 @@ from rankdeck.model.job import FirstFailure, Job, JobSpec, Launch, Plan, RankSta
 from rankdeck.swap.fault import fault_in
 from rankdeck.swap.judge import judge_swap
 from rankdeck.swap.planning import Around, SwapError, plan_swap
-from rankdeck.swap.values import (
-    LIMIT,
-    RunOutcome,
-    Swap,
-    SwapPlan,
-    SwapResult,
-    SwapRun,
-)
+from rankdeck.swap.values import LIMIT, RunOutcome, Swap, SwapPlan, SwapResult, SwapRun
 from rankdeck.values import replace
 from rankdeck_agent.wire import NodePlan
 

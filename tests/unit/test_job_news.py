@@ -1,14 +1,6 @@
 """What `run` says of a job before it ends."""
 
-from rankdeck.model.job import (
-    Countdown,
-    FirstFailure,
-    Job,
-    Plan,
-    RankState,
-    Stall,
-    State,
-)
+from rankdeck.model.job import Countdown, FirstFailure, Job, Plan, RankState, Stall, State
 from rankdeck.rules.job_news import news_between
 from rankdeck.values import replace
 from rankdeck_agent.wire import NodePlan

@@ -5,16 +5,7 @@ import pytest
 from rankdeck.cli.jobs import job_sentence
 from rankdeck.cli.shapes import job_shape
 from rankdeck.errors import UnknownJobError
-from rankdeck.model.job import (
-    CancelReport,
-    Chunk,
-    JobSpec,
-    Launch,
-    NodeNote,
-    Plan,
-    State,
-    Tail,
-)
+from rankdeck.model.job import CancelReport, Chunk, JobSpec, Launch, NodeNote, Plan, State, Tail
 from rankdeck.rules import ends
 from rankdeck.rules.failure_evidence import CLOCKS
 from rankdeck.rules.progress import ProgressReader

@@ -8,25 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import (
-    FirstFailure,
-    Job,
-    JobSpec,
-    Launch,
-    NodeNote,
-    Plan,
-    RankState,
-    State,
-)
+from rankdeck.model.job import FirstFailure, Job, JobSpec, Launch, NodeNote, Plan, RankState, State
 from rankdeck.preflight.findings import Change
 from rankdeck.preflight.lemons import lemon_findings
-from rankdeck.rules.lemons import (
-    NodeRecord,
-    chance_of,
-    find_lemons,
-    node_records,
-    wilson_interval,
-)
+from rankdeck.rules.lemons import NodeRecord, chance_of, find_lemons, node_records, wilson_interval
 from rankdeck.state.node_records import NodeRecords
 from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Level

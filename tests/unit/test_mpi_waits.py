@@ -4,12 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck.rules.arrivals import Absence
-from rankdeck.rules.mpi_waits import (
-    LOOKS,
-    StandingRank,
-    find_mpi_absence,
-    read_standing_rank,
-)
+from rankdeck.rules.mpi_waits import LOOKS, StandingRank, find_mpi_absence, read_standing_rank
 from tests.support.cases import each
 
 NODES = {0: "n1", 1: "n1", 2: "n2", 3: "n2"}

@@ -17,9 +17,7 @@ from rankdeck_agent.regular_file import PIECE, open_regular_file
 from rankdeck_agent.text import plain_line, print_json_line
 
 if TYPE_CHECKING:
-    from hashlib import (
-        _Hash as Hash,  # pyright: ignore[reportPrivateUsage] - the only name it has
-    )
+    from hashlib import _Hash as Hash  # pyright: ignore[reportPrivateUsage] - the only name it has
 
 
 _SLACK = 64 << 20

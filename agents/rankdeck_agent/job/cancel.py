@@ -12,13 +12,7 @@ from typing import Any, Callable
 
 from rankdeck_agent.container_engines import ENGINES
 from rankdeck_agent.job import cgroups, orders, processes
-from rankdeck_agent.job.folder import (
-    RunFolder,
-    all_events,
-    forbid_start,
-    is_closed,
-    wait_until,
-)
+from rankdeck_agent.job.folder import RunFolder, all_events, forbid_start, is_closed, wait_until
 from rankdeck_agent.job.layout import unlink_links
 from rankdeck_agent.job.process_chains import Left, end_below, end_marked
 from rankdeck_agent.job.processes import Process

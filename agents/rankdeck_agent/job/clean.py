@@ -20,12 +20,7 @@ from typing import Any, Callable, Optional
 
 from rankdeck_agent.file_system import measure_room
 from rankdeck_agent.job import cgroups, processes
-from rankdeck_agent.job.folder import (
-    RunFolder,
-    good_name,
-    is_closed,
-    is_start_forbidden,
-)
+from rankdeck_agent.job.folder import RunFolder, good_name, is_closed, is_start_forbidden
 from rankdeck_agent.job.layout import hold_links, unlink_links
 from rankdeck_agent.job.supervisor_state import is_starting, is_supervised
 from rankdeck_agent.older_python import delete_file

@@ -25,9 +25,7 @@ from rankdeck_agent.job.supervisor_state import note_starter
 from rankdeck_agent.job.witness import INSIDE_RANK
 from rankdeck_agent.private_files import make_private_folder, write_private_file
 from rankdeck_agent.state_folder import unwritable_folder
-from rankdeck_agent.wire import (
-    NodePlan,
-)
+from rankdeck_agent.wire import NodePlan
 from rankdeck_agent.wire.run_folder import CONTROL, INSIDE, SELF, SHIM, SPAWN, name_rank_folder
 
 

@@ -6,20 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Callable, Optional
 
-from rankdeck_agent.job.folder import (
-    End,
-    Journal,
-    RunFolder,
-    has_failed,
-)
+from rankdeck_agent.job.folder import End, Journal, RunFolder, has_failed
 from rankdeck_agent.job.rank_table import RankTable
 from rankdeck_agent.job.start import StartCommand, StartError, process_environment, start_process
 from rankdeck_agent.private_files import replace_private
 from rankdeck_agent.rules.mpi_daemon import daemon_of, daemons_of, in_place
 from rankdeck_agent.text import parse_json_table, plain_line
-from rankdeck_agent.wire import (
-    NodePlan,
-)
+from rankdeck_agent.wire import NodePlan
 from rankdeck_agent.wire.job_events import (
     DaemonAnswered,
     DaemonAsked,

@@ -12,13 +12,7 @@ from pathlib import Path
 from typing import Optional, Union
 
 from rankdeck_agent.text import plain_line
-from rankdeck_agent.wire import (
-    ADDRESS_TOKEN,
-    DEVICES_TOKEN,
-    INTERFACE_TOKEN,
-    NodePlan,
-    ProcessPlan,
-)
+from rankdeck_agent.wire import ADDRESS_TOKEN, DEVICES_TOKEN, INTERFACE_TOKEN, NodePlan, ProcessPlan
 
 Address = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
 _GET_ADDRESSES, _NEW_ADDRESS, _END, _ERROR = 22, 20, 3, 2

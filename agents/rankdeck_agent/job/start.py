@@ -13,16 +13,8 @@ from typing import Optional
 
 from rankdeck_agent import AGENT_TOKEN, RANK_VARIABLE
 from rankdeck_agent.job import cgroups, processes
-from rankdeck_agent.job.folder import (
-    RunFolder,
-)
-from rankdeck_agent.wire import (
-    JOB_VARIABLE,
-    NODE_VARIABLE,
-    RUN_VARIABLE,
-    NodePlan,
-    ProcessPlan,
-)
+from rankdeck_agent.job.folder import RunFolder
+from rankdeck_agent.wire import JOB_VARIABLE, NODE_VARIABLE, RUN_VARIABLE, NodePlan, ProcessPlan
 from rankdeck_agent.wire.run_folder import SHIM
 
 NOT_FOUND, NOT_EXECUTABLE, NOT_STARTED = 127, 126, 125

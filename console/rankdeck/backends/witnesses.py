@@ -16,12 +16,7 @@ from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import on_each
 from rankdeck.rules.arrivals import Absence, RankTestimony, find_absence, read_testimony
 from rankdeck.rules.deadlock import OF_DEADLOCK
-from rankdeck.rules.mpi_waits import (
-    LOOKS,
-    StandingRank,
-    find_mpi_absence,
-    read_standing_rank,
-)
+from rankdeck.rules.mpi_waits import LOOKS, StandingRank, find_mpi_absence, read_standing_rank
 from rankdeck.rules.nccl_ras import RasCommunicator, find_ras_absence, read_ras
 from rankdeck.values import replace
 

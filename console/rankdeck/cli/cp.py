@@ -7,15 +7,10 @@ from pathlib import Path
 
 from rankdeck.cli import choose, output
 from rankdeck.cli.copying import print_copied, push_and_tell, said_when_stopped
-from rankdeck.cli.opening import (
-    open_for_command,
-    until_done,
-)
+from rankdeck.cli.opening import open_for_command, until_done
 from rankdeck.cli.output import UsageError
 from rankdeck.config.files import expand_path
-from rankdeck.images.bring import (
-    file_name,
-)
+from rankdeck.images.bring import file_name
 from rankdeck.images.copy import FetchState
 from rankdeck.model.cluster import Cluster
 

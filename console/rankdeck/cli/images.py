@@ -6,19 +6,10 @@ from pathlib import Path
 
 from rankdeck.cli import choose, output
 from rankdeck.cli.copying import CopyProgress, print_copied, push_and_tell
-from rankdeck.cli.opening import (
-    open_for_command,
-    until_done,
-)
+from rankdeck.cli.opening import open_for_command, until_done
 from rankdeck.cli.shapes import Shape, image_shape
 from rankdeck.errors import ConfigError, NodeError
-from rankdeck.images.bring import (
-    ImageAt,
-    WantedImage,
-    describe_versions,
-    short_digest,
-    wanted_by,
-)
+from rankdeck.images.bring import ImageAt, WantedImage, describe_versions, short_digest, wanted_by
 from rankdeck.model.capabilities import capabilities_of
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import JobSpec

@@ -6,11 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rankdeck.cli import choose, output
-from rankdeck.cli.opening import (
-    job_meant,
-    open_for_command,
-    until_done,
-)
+from rankdeck.cli.opening import job_meant, open_for_command, until_done
 from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import finding_shape
 from rankdeck.model.cluster import Cluster

@@ -6,12 +6,7 @@ from typing import Any
 
 from rankdeck.cli import choose, output
 from rankdeck.cli.jobs import ended_job_sentence
-from rankdeck.cli.opening import (
-    find_meant_job,
-    hear_nodes,
-    open_for_command,
-    until_done,
-)
+from rankdeck.cli.opening import find_meant_job, hear_nodes, open_for_command, until_done
 from rankdeck.cli.shapes import rank_use_shape
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job

@@ -8,11 +8,7 @@ from typing import Any
 
 from rankdeck.cli import choose, output
 from rankdeck.cli.jobs import DAY
-from rankdeck.cli.opening import (
-    Interrupts,
-    open_for_command,
-    until_done,
-)
+from rankdeck.cli.opening import Interrupts, open_for_command, until_done
 from rankdeck.cli.output import UsageError
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.nodeset import fold_nodes

@@ -13,13 +13,7 @@ from itertools import product
 from pathlib import Path
 
 from rankdeck.config.document import Entry, finish_document, parse_document
-from rankdeck.config.listed_nodes import (
-    ListedNode,
-    ListRow,
-    ListRows,
-    list_mistake,
-    read_count,
-)
+from rankdeck.config.listed_nodes import ListedNode, ListRow, ListRows, list_mistake, read_count
 from rankdeck.model.json_tables import Table, as_list, as_table, read_table
 from rankdeck.model.nodeset import expand_nodes
 

@@ -15,13 +15,7 @@ from rankdeck.config.ansible_inventories import (
     read_ansible_yaml,
 )
 from rankdeck.config.document import NODE_NAME, finish_document, parse_document
-from rankdeck.config.listed_nodes import (
-    ListedNode,
-    ListRow,
-    ListRows,
-    list_mistake,
-    read_count,
-)
+from rankdeck.config.listed_nodes import ListedNode, ListRow, ListRows, list_mistake, read_count
 from rankdeck.model.nodeset import expand_nodes, fold_nodes
 from rankdeck.values import Value, replace
 

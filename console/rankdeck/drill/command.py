@@ -10,13 +10,7 @@ from rankdeck.cli.output import UsageError
 from rankdeck.cli.spans import parse_option_span
 from rankdeck.config.files import find_job
 from rankdeck.config.jobs import read_job
-from rankdeck.drill.planning import (
-    DrillError,
-    DrillRequest,
-    parse_launches,
-    parse_link,
-    parse_ways,
-)
+from rankdeck.drill.planning import DrillError, DrillRequest, parse_launches, parse_link, parse_ways
 from rankdeck.drill.service import Drills
 from rankdeck.drill.table import HEADS, drill_headline, drill_shape, result_row
 from rankdeck.drill.values import Drill, DrillResult

@@ -25,13 +25,7 @@ from rankdeck.preflight.facts import NodeFacts
 from rankdeck.preflight.findings import Finding, TellFinding, group_nodes, make_finding
 from rankdeck.preflight.job_context import JobContext
 from rankdeck.preflight.job_needs import modules_of, programs_of
-from rankdeck.preflight.run import (
-    Check,
-    Tools,
-    all_unreachable,
-    ask_facts,
-    concerned_checks,
-)
+from rankdeck.preflight.run import Check, Tools, all_unreachable, ask_facts, concerned_checks
 from rankdeck.python_releases import python_refusal
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import Way, asks_here, limit_time, on_each

@@ -8,11 +8,7 @@ from typing import Any, TypeVar
 from rankdeck.errors import AgentError, UnreachableError
 from rankdeck.model.json_tables import parse_table
 from rankdeck.model.safe_text import clean_line
-from rankdeck.remote.shell import (
-    Channel,
-    Row,
-    limit_time,
-)
+from rankdeck.remote.shell import Channel, Row, limit_time
 
 Parsed = TypeVar("Parsed")
 _LONGEST = 8 << 20

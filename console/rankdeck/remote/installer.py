@@ -11,9 +11,7 @@ from rankdeck.errors import NodeError
 from rankdeck.model.json_tables import as_list
 from rankdeck.model.safe_text import clean_line
 from rankdeck.remote.agent import Agents
-from rankdeck.remote.shell import (
-    Row,
-)
+from rankdeck.remote.shell import Row
 from rankdeck.values import Value
 
 INSTALL_LIMIT = 120.0

@@ -20,11 +20,7 @@ from rankdeck.errors import HostKeyError, UnreachableError
 from rankdeck.model.cluster import Access, Cluster, Node
 from rankdeck.remote.control_socket import has_sockets, master_answers
 from rankdeck.remote.host_keys import NOWHERE, HostKeys, OfferedKey, unknown_key_error
-from rankdeck.remote.identities import (
-    Identities,
-    KeyFile,
-    unused_remarks,
-)
+from rankdeck.remote.identities import Identities, KeyFile, unused_remarks
 from rankdeck.remote.locked_keys import KeyRing
 from rankdeck.remote.login_client import LoginClient, Route
 from rankdeck.remote.login_errors import (

@@ -3,12 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from rankdeck.rules.ends import (
-    End,
-    Meaning,
-    Role,
-    raised_itself,
-)
+from rankdeck.rules.ends import End, Meaning, Role, raised_itself
 from rankdeck.rules.failed_job import WINDOW, CauseChoice, View, end_time, name_of, ranks_in_words
 from rankdeck.rules.messages import named_ranks, numbered_operation
 

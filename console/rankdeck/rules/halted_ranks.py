@@ -4,12 +4,7 @@ from collections.abc import Callable, Sequence
 
 from rankdeck.model.job import Stall
 from rankdeck.model.rank import Activity
-from rankdeck.rules.stragglers import (
-    STOPPED,
-    RankSigns,
-    name_ranks,
-    rank_numbers,
-)
+from rankdeck.rules.stragglers import STOPPED, RankSigns, name_ranks, rank_numbers
 
 LOOKS = 2
 """Looks in a row that are needed."""

@@ -15,12 +15,7 @@ from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.rules.arrivals import Absence
 from rankdeck.rules.deadlock import describe_deadlock
 from rankdeck.rules.doing import Doing, describe_doing, read_doing
-from rankdeck.rules.native_frames import (
-    NativeFrame,
-    name_mpi_function,
-    read_native_frames,
-    ways_in,
-)
+from rankdeck.rules.native_frames import NativeFrame, name_mpi_function, read_native_frames, ways_in
 from rankdeck.values import Value
 
 LOOKS = 2

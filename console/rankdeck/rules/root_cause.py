@@ -9,14 +9,7 @@ from signal import SIGPIPE
 from rankdeck.model.job import Suspect
 from rankdeck.model.safe_text import clean_line
 from rankdeck.rules.absent_rank import never_came
-from rankdeck.rules.ends import (
-    LONGEST_QUOTE,
-    End,
-    Meaning,
-    Role,
-    exception_of,
-    telling_words,
-)
+from rankdeck.rules.ends import LONGEST_QUOTE, End, Meaning, Role, exception_of, telling_words
 from rankdeck.rules.failed_job import (
     WINDOW,
     CauseChoice,

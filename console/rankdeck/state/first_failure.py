@@ -31,11 +31,7 @@ from rankdeck.state.record import (
     NodeRecord,
     last_lines,
 )
-from rankdeck.state.scheduler_events import (
-    SCHEDULER,
-    decided_failure,
-    is_cancelled,
-)
+from rankdeck.state.scheduler_events import SCHEDULER, decided_failure, is_cancelled
 from rankdeck.values import replace
 from rankdeck_agent.wire import LAUNCHER
 

@@ -1,9 +1,6 @@
 """What the history and the notes about nodes add to the snapshots of jobs."""
 
-from rankdeck.model.job import (
-    Job,
-    NodeNote,
-)
+from rankdeck.model.job import Job, NodeNote
 from rankdeck.rules.job_news import best_notes, with_reasons
 from rankdeck.rules.job_versions import merge_versions
 from rankdeck.values import replace

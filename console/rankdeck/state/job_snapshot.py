@@ -4,12 +4,7 @@ code.
 
 from collections.abc import Sequence
 
-from rankdeck.model.job import (
-    FirstFailure,
-    Job,
-    RankState,
-    State,
-)
+from rankdeck.model.job import FirstFailure, Job, RankState, State
 from rankdeck.model.rank import exit_status
 from rankdeck.rules.messages import explain_end
 from rankdeck.state.first_failure import first_failure, launcher_lines

@@ -20,10 +20,7 @@ from rankdeck.model.job_events import NodeEvent
 from rankdeck.model.rank import Activity
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.state.job_additions import Additions
-from rankdeck.state.job_events import (
-    HANDLERS,
-    reported_ranks,
-)
+from rankdeck.state.job_events import HANDLERS, reported_ranks
 from rankdeck.state.job_snapshot import job_snapshot
 from rankdeck.state.lines import RankLog, ReadPositionsOf
 from rankdeck.state.node_records import NodeRecords

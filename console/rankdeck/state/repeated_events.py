@@ -3,13 +3,9 @@
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from rankdeck.model.job import (
-    Job,
-)
+from rankdeck.model.job import Job
 from rankdeck.model.job_events import NodeEvent
-from rankdeck.state.job_events import (
-    forget_reports,
-)
+from rankdeck.state.job_events import forget_reports
 from rankdeck.state.record import JobRecord, NodeRecord
 from rankdeck_agent.wire.job_events import NodeClosed
 

@@ -11,14 +11,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from tests.support.kubernetes import status
-from tests.support.kubernetes.kinds import (
-    LIMIT_RANGE,
-    NAMESPACE,
-    POD,
-    QUOTA,
-    RUNTIME_CLASS,
-    Kind,
-)
+from tests.support.kubernetes.kinds import LIMIT_RANGE, NAMESPACE, POD, QUOTA, RUNTIME_CLASS, Kind
 from tests.support.kubernetes.store import Store
 
 Json = dict

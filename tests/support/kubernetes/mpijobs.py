@@ -10,15 +10,7 @@ import asyncssh
 from tests.support.kubernetes import defaults, garbage, status
 from tests.support.kubernetes.admission import Admit
 from tests.support.kubernetes.kinds import CONFIG_MAP, JOB, MPIJOB, POD, SECRET, SERVICE, Kind
-from tests.support.kubernetes.store import (
-    Store,
-    deleting,
-    is_true,
-    labels,
-    now,
-    owned,
-    owner,
-)
+from tests.support.kubernetes.store import Store, deleting, is_true, labels, now, owned, owner
 from tests.support.programs import sshd
 
 Json = dict

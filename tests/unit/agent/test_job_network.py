@@ -4,12 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.job.network import (
-    NetworkError,
-    fill_network,
-    find_network_place,
-    own_addresses,
-)
+from rankdeck_agent.job.network import NetworkError, fill_network, find_network_place, own_addresses
 from rankdeck_agent.wire import NodePlan, ProcessPlan
 
 VARIABLES = {"GLOO_SOCKET_IFNAME": "${RANKDECK_INTERFACE}", "A": "1"}

@@ -11,11 +11,7 @@ import threading
 import pytest
 
 from rankdeck_agent.collectors.rdma import RdmaCollector
-from rankdeck_agent.collectors.rdma_netlink import (
-    HeldPair,
-    RdmaNetlink,
-    parse_netlink_attributes,
-)
+from rankdeck_agent.collectors.rdma_netlink import HeldPair, RdmaNetlink, parse_netlink_attributes
 from rankdeck_agent.job.rank_queue_pairs import read_rank_pairs
 from tests.unit.agent.machines import write
 

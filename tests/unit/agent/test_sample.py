@@ -9,14 +9,7 @@ from pathlib import Path
 import pytest
 
 from rankdeck_agent.collectors import COLLECTORS
-from tests.unit.agent.machines import (
-    HWMON,
-    ROOT,
-    copy_recorded,
-    make_machine,
-    unpack_rxe,
-    write,
-)
+from tests.unit.agent.machines import HWMON, ROOT, copy_recorded, make_machine, unpack_rxe, write
 
 
 def sample(*arguments):

@@ -12,11 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.job.witness import (
-    INSIDE_RANK,
-    ask_node_witnesses,
-    ask_witnesses,
-)
+from rankdeck_agent.job.witness import INSIDE_RANK, ask_node_witnesses, ask_witnesses
 from rankdeck_agent.wire.run_folder import INSIDE
 
 PROGRAM = """

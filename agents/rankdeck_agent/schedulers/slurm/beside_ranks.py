@@ -15,19 +15,10 @@ from typing import Any, Callable
 
 from rankdeck_agent.config import AgentConfigError, Config, from_mapping
 from rankdeck_agent.job import inspect as looking
-from rankdeck_agent.job.folder import (
-    FolderError,
-    RunFolder,
-    all_events,
-    find_run_folder,
-)
+from rankdeck_agent.job.folder import FolderError, RunFolder, all_events, find_run_folder
 from rankdeck_agent.private_files import leave_no_core, make_private_folder, replace_private
 from rankdeck_agent.schedulers.slurm.environment import login_environment
-from rankdeck_agent.schedulers.slurm.folder import (
-    read_id,
-    read_job_settings,
-    slurm_of,
-)
+from rankdeck_agent.schedulers.slurm.folder import read_id, read_job_settings, slurm_of
 from rankdeck_agent.schedulers.slurm.run import restore_track
 from rankdeck_agent.text import parse_json_table, plain_line
 

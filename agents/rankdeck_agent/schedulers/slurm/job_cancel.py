@@ -5,12 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rankdeck_agent.job.folder import (
-    RunFolder,
-    all_events,
-    is_closed,
-    wait_until,
-)
+from rankdeck_agent.job.folder import RunFolder, all_events, is_closed, wait_until
 from rankdeck_agent.schedulers.slurm.array import covers_task
 from rankdeck_agent.schedulers.slurm.commands import Slurm, SlurmReply
 from rankdeck_agent.schedulers.slurm.folder import attached_settings, later_job, read_id, slurm_of

@@ -10,13 +10,7 @@ from typing import Any, NamedTuple, Optional
 from rankdeck_agent.descriptors import wait_readable
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.daily_clean import clean_daily
-from rankdeck_agent.job.folder import (
-    FolderError,
-    FolderThereError,
-    Journal,
-    RunFolder,
-    post_mortem,
-)
+from rankdeck_agent.job.folder import FolderError, FolderThereError, Journal, RunFolder, post_mortem
 from rankdeck_agent.job.layout import make_run_folder, unlink_links
 from rankdeck_agent.job.start import process_environment
 from rankdeck_agent.machine import local_addresses

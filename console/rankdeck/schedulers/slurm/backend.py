@@ -15,12 +15,7 @@ from typing import ClassVar
 
 from rankdeck.backends.base import SchedulerWord, Tell, say_nothing
 from rankdeck.backends.job_network import SOCKETS, is_loopback, network_lines
-from rankdeck.backends.launchers import (
-    TORCHRUN_ENDS,
-    jax_variables,
-    refuse_claims,
-    script_command,
-)
+from rankdeck.backends.launchers import TORCHRUN_ENDS, jax_variables, refuse_claims, script_command
 from rankdeck.backends.node_stream import STREAMS
 from rankdeck.backends.plan_options import (
     backend_options,

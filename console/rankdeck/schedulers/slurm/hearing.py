@@ -9,9 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.field_checks import (
-    is_integer,
-)
+from rankdeck.model.field_checks import is_integer
 from rankdeck.model.job import Job, State
 from rankdeck.model.json_tables import as_table
 from rankdeck.model.safe_text import clean_line

@@ -24,13 +24,7 @@ from rankdeck.ui.operations import (
     nodes_phrase,
     run_answer,
 )
-from rankdeck.ui.screens.base import (
-    LEAST_DETAILS,
-    Details,
-    ListFilter,
-    MarkingScreen,
-    no_match,
-)
+from rankdeck.ui.screens.base import LEAST_DETAILS, Details, ListFilter, MarkingScreen, no_match
 from rankdeck.ui.snapshots import Arrangement, PastFleet, PresentFleet, Snapshot, name_order
 from rankdeck.ui.themes import Mark
 from rankdeck.ui.widgets.canvas import (

@@ -19,13 +19,7 @@ from rankdeck.rules.progress import last_run
 from rankdeck.ui import formatting
 from rankdeck.ui.job_figures import JobFigures
 from rankdeck.ui.movement import next_choice
-from rankdeck.ui.operations import (
-    ask_cancel,
-    errors_shown,
-    log_folder,
-    page_rank_log,
-    rank_shell,
-)
+from rankdeck.ui.operations import ask_cancel, errors_shown, log_folder, page_rank_log, rank_shell
 from rankdeck.ui.screens.job_head import (
     LARGE,
     WIDE,
