@@ -9,7 +9,7 @@ from statistics import median
 
 from benchmarks.result import Result
 from rankdeck.logs.collapse import Collapse, fold_groups
-from rankdeck.model.job import Chunk
+from rankdeck.model.rank_output import Chunk
 from rankdeck.state.lines import RankLog
 
 RANKS, LINES, ROUNDS = 512, 40, 5

@@ -19,7 +19,7 @@ from benchmarks.result import MissingError, Result
 from rankdeck.config.clusters import read_cluster
 from rankdeck.demo import cluster as demo
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import JobSpec, Launch, MpiOptions, TorchOptions
+from rankdeck.model.job_spec import JobSpec, Launch, MpiOptions, TorchOptions
 from rankdeck.opening import open_cluster_session
 from rankdeck.session import Session
 from rankdeck.values import replace

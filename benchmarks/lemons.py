@@ -9,7 +9,11 @@ import random
 from collections.abc import Callable, Collection, Mapping
 
 from benchmarks.result import Result
-from rankdeck.model.job import FirstFailure, Job, JobSpec, Launch, Plan, RankState, State
+from rankdeck.model.first_failure import FirstFailure
+from rankdeck.model.job import Job, RankState
+from rankdeck.model.job_spec import JobSpec, Launch
+from rankdeck.model.plan import Plan
+from rankdeck.model.rank import State
 from rankdeck.rules.lemons import NodeRecord, find_lemons, node_records
 from rankdeck_agent.wire import NodePlan
 

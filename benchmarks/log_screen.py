@@ -20,7 +20,7 @@ from textual.widgets import RichLog
 
 from rankdeck.backends.node_stream import NodeStream
 from rankdeck.config.user import UiSettings
-from rankdeck.model.job import Chunk, Followed
+from rankdeck.model.rank_output import Chunk, Followed
 from rankdeck.ui.app import RankdeckApp
 
 JOB = "fanin-1"

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from random import Random
 
 from benchmarks.planted_ends import Who
-from rankdeck.model.job import Job, Plan, RankState, Stall, State
-from rankdeck.model.rank import Activity
+from rankdeck.model.job import Job, RankState
+from rankdeck.model.plan import Plan
+from rankdeck.model.rank import Activity, State
+from rankdeck.model.stall import Stall
 from rankdeck.rules.stall import find_stalls
 from rankdeck.rules.stragglers import KnownOfJob
 from rankdeck_agent.wire import NodePlan

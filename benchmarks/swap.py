@@ -24,7 +24,8 @@ from benchmarks.fault_plants import processes
 from benchmarks.fault_sites import DemoSite, demo_site
 from rankdeck.config.clusters import read_cluster
 from rankdeck.demo.cluster import NODES
-from rankdeck.model.job import Job, JobSpec, Launch
+from rankdeck.model.job import Job
+from rankdeck.model.job_spec import JobSpec, Launch
 from rankdeck.opening import open_cluster_session
 from rankdeck.session import Session
 from rankdeck.swap.fault import fault_in

@@ -18,8 +18,10 @@ from tests.support.locked_file import locked
 from benchmarks.matrix.model import Group, Row, Tally
 from benchmarks.matrix.sites import Sites
 from rankdeck.model.health import Ack, Occurrence
-from rankdeck.model.job import Job, Plan, RankState, State
+from rankdeck.model.job import Job, RankState
 from rankdeck.model.job_events import NodeEvent
+from rankdeck.model.plan import Plan
+from rankdeck.model.rank import State
 from rankdeck.state import history as history_module
 from rankdeck.state.database import Store
 from rankdeck.state.history import FIRST_BYTES, KEEP, History

@@ -16,9 +16,12 @@ from rankdeck.backends.black_boxes import BoxReader
 from rankdeck.backends.remote_log import Player
 from rankdeck.backends.witnesses import WitnessWatch
 from rankdeck.errors import RankdeckError
-from rankdeck.model.job import Countdown, Followed, Job, Stall, State
+from rankdeck.model.job import Countdown, Job
 from rankdeck.model.job_events import Lost, NodeEvent
+from rankdeck.model.rank import State
+from rankdeck.model.rank_output import Followed
 from rankdeck.model.safe_text import strip_controls
+from rankdeck.model.stall import Stall
 from rankdeck.remote.questions import WAITS
 from rankdeck.rules.certainty_table import WEIGHTS
 from rankdeck.rules.gang_abort import abort_reason, countdown_for, is_anybody_left

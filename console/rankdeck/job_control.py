@@ -19,9 +19,12 @@ from rankdeck.config.files import job_folders
 from rankdeck.config.jobs import read_job
 from rankdeck.errors import LaunchError, RankdeckError
 from rankdeck.following import DISK_LIMIT, Following, wait_for_condition
+from rankdeck.model.cancel_report import CancelReport
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import CancelReport, Job, JobSpec, Plan
+from rankdeck.model.job import Job
+from rankdeck.model.job_spec import JobSpec
 from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.plan import Plan
 from rankdeck.model.queue import LogRun
 from rankdeck.preflight.findings import Finding, Step, TellFinding, no_step, tell_nobody
 from rankdeck.remote.agent import Agents

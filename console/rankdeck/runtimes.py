@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Protocol
 
 from rankdeck import plugins
-from rankdeck.model.job import Container, Launch
+from rankdeck.model.job_spec import Container, Launch
 from rankdeck_agent.wire import RANK_IN_SHELL, RUN_TOKEN
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from rankdeck.model.job import State
+from rankdeck.model.rank import State
 from rankdeck.remote.ssh import Connections
 from tests.support.jobs import Console, console
 from tests.support.polling import until

@@ -10,7 +10,8 @@ from rankdeck.backends.launchers import plan_job
 from rankdeck.config.clusters import read_cluster
 from rankdeck.model.capabilities import Capabilities, capabilities_of
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import Container, JobSpec, Launch, Plan
+from rankdeck.model.job_spec import Container, JobSpec, Launch
+from rankdeck.model.plan import Plan
 
 NODES = tuple(Node(name=f"n{i}", slots=4, gpus=4) for i in range(3))
 DOCUMENTS = ["slurm", "kubernetes"]

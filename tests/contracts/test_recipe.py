@@ -8,7 +8,7 @@ from rankdeck.acceptance.planning import named_stages
 from rankdeck.acceptance.recipe import Endpoints, HardwareFacts, Recipe
 from rankdeck.acceptance.values import Outcome, Stage
 from rankdeck.errors import UnknownPluginError
-from rankdeck.model.job import Launch
+from rankdeck.model.job_spec import Launch
 
 NAMES = plugins.plugin_names("recipes")
 PAIR = Endpoints(nodes=("n1", "n2"), addresses={"n2": "10.0.0.2"}, ranks_per_node=2, port=18520)

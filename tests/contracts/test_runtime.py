@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rankdeck import plugins
-from rankdeck.model.job import GPUS, Container, Launch
+from rankdeck.model.job_spec import GPUS, Container, Launch
 from rankdeck.preflight.doctor import list_tools
 from rankdeck.runtimes import Runtime, find_runtime, has_store
 from rankdeck_agent.container_engines import ENGINES

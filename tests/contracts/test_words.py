@@ -17,7 +17,7 @@ from rankdeck import plugins
 from rankdeck.backends.export import write_export
 from rankdeck.backends.launchers import plan_job
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions
+from rankdeck.model.job_spec import Container, JobSpec, Launch, MpiOptions
 from rankdeck.remote.shell import login_line
 from rankdeck.schedulers.kubernetes.manifest import FOLDER, POD_SHIM, job_objects
 from rankdeck.values import replace

@@ -11,7 +11,7 @@ import pytest
 from rankdeck.cli.check import look_at
 from rankdeck.config.files import find_shipped
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import JobSpec
+from rankdeck.model.job_spec import JobSpec
 
 SAMPLES = find_shipped("sample-clusters")
 PROGRAMS = SAMPLES / "jobs" / "programs"

@@ -10,7 +10,8 @@ from tests.support.polling import until
 from tests.support.pythons import AbsentError, python_of
 from tests.support.sshd import nodes
 
-from rankdeck.model.job import JobSpec, Launch, State
+from rankdeck.model.job_spec import JobSpec, Launch
+from rankdeck.model.rank import State
 from rankdeck.opening import open_cluster_session
 from rankdeck.values import replace
 

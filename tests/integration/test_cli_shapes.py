@@ -8,16 +8,11 @@ from rankdeck.cli import shapes
 from rankdeck.cli.jobs import cancel_proof, job_summary
 from rankdeck.cli.output import _safe
 from rankdeck.cli.run import job_exit_code
-from rankdeck.model.job import (
-    CancelReport,
-    FirstFailure,
-    Job,
-    Plan,
-    RankState,
-    RemainingProcess,
-    State,
-)
-from rankdeck.model.rank import how_it_ended
+from rankdeck.model.cancel_report import CancelReport, RemainingProcess
+from rankdeck.model.first_failure import FirstFailure
+from rankdeck.model.job import Job, RankState
+from rankdeck.model.plan import Plan
+from rankdeck.model.rank import State, how_it_ended
 from rankdeck.state.job_snapshot import run_exit_code
 from rankdeck_agent.wire import NodePlan, ProcessPlan
 

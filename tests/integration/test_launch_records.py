@@ -15,7 +15,10 @@ from rankdeck.config.files import console_state_folder
 from rankdeck.errors import LaunchError
 from rankdeck.job_control import FOUND, NOT_ASKED
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import Job, JobSpec, Launch, Plan, State
+from rankdeck.model.job import Job
+from rankdeck.model.job_spec import JobSpec, Launch
+from rankdeck.model.plan import Plan
+from rankdeck.model.rank import State
 from rankdeck.opening import open_cluster_session
 from rankdeck.session import Session
 from rankdeck.state.history import History

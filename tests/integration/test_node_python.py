@@ -12,7 +12,7 @@ from tests.support.sshd import nodes
 from rankdeck.config.clusters import read_cluster
 from rankdeck.errors import UnreachableError
 from rankdeck.model.cluster import Access
-from rankdeck.model.job import JobSpec, Launch
+from rankdeck.model.job_spec import JobSpec, Launch
 from rankdeck.opening import open_cluster_session
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.node_python import install_command

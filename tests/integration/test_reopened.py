@@ -21,7 +21,9 @@ from textual.geometry import Size
 from rankdeck.cli import choose
 from rankdeck.cli.shapes import job_shape
 from rankdeck.demo import cluster as demo
-from rankdeck.model.job import Job, ProofState, State
+from rankdeck.model.cancel_report import ProofState
+from rankdeck.model.job import Job
+from rankdeck.model.rank import State
 from rankdeck.opening import open_cluster_session
 from rankdeck.rules.progress import last_run
 from rankdeck.session import Session

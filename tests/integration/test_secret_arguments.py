@@ -10,7 +10,7 @@ import pytest
 from tests.support.jobs import console
 from tests.support.programs import python_script
 
-from rankdeck.model.job import Container, Launch, MpiOptions, TorchOptions
+from rankdeck.model.job_spec import Container, Launch, MpiOptions, TorchOptions
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 MPIRUN = Path(sys.prefix) / "bin/mpirun"

@@ -12,8 +12,10 @@ from rankdeck.config.files import console_state_folder
 from rankdeck.config.jobs import read_job
 from rankdeck.errors import UnknownJobError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import Job, Plan, State
+from rankdeck.model.job import Job
 from rankdeck.model.job_events import NodeEvent
+from rankdeck.model.plan import Plan
+from rankdeck.model.rank import State
 from rankdeck.opening import open_cluster_session
 from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs

@@ -19,7 +19,7 @@ from tests.support.slurm import KINDS, lying_slurm
 
 from rankdeck import plugins
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import JobSpec
+from rankdeck.model.job_spec import JobSpec
 from rankdeck.remote.bundle import build_bundle
 from rankdeck.values import value_table
 from rankdeck_agent.schedulers.slurm.job_reports import COLUMNS

@@ -17,7 +17,8 @@ from tests.support.polling import until
 from rankdeck.backends.follow import SHORTEST_SILENCE
 from rankdeck.backends.node_link import TICK, LinkState
 from rankdeck.errors import LaunchError
-from rankdeck.model.job import Launch, MpiOptions, State
+from rankdeck.model.job_spec import Launch, MpiOptions
+from rankdeck.model.rank import State
 from rankdeck.remote.agent import Agents
 from rankdeck.state.launch_lock import launch_of
 from rankdeck.values import replace

@@ -13,7 +13,8 @@ from tests.support.polling import until
 
 from rankdeck.cli import choose
 from rankdeck.cli.shapes import job_shape
-from rankdeck.model.job import Job, State
+from rankdeck.model.job import Job
+from rankdeck.model.rank import State
 from rankdeck.opening import open_cluster_session
 from rankdeck.session import Session
 

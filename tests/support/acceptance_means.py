@@ -15,8 +15,12 @@ from rankdeck.acceptance.work import FILE, MARK
 from rankdeck.backends.launchers import plan_job
 from rankdeck.config.jobs import read_job
 from rankdeck.errors import LaunchError
+from rankdeck.model.cancel_report import CancelReport, RemainingProcess
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import CancelReport, Chunk, Followed, Job, JobSpec, RemainingProcess, State
+from rankdeck.model.job import Job
+from rankdeck.model.job_spec import JobSpec
+from rankdeck.model.rank import State
+from rankdeck.model.rank_output import Chunk, Followed
 from rankdeck.model.scheduler_node import SchedulerNode
 from rankdeck.state.jobs import Jobs
 from rankdeck.values import replace

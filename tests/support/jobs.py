@@ -4,7 +4,8 @@ import time
 from contextlib import aclosing, asynccontextmanager
 
 from rankdeck.backends.ssh import SshBackend
-from rankdeck.model.job import Chunk, JobSpec, Launch
+from rankdeck.model.job_spec import JobSpec, Launch
+from rankdeck.model.rank_output import Chunk
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.ssh import Connections
 from rankdeck.state.jobs import Jobs

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from rankdeck.model.job import Plan
 from rankdeck.model.job_events import (
     ClockSet,
     Closing,
@@ -12,6 +11,7 @@ from rankdeck.model.job_events import (
     NodeEvent,
     NotStarted,
 )
+from rankdeck.model.plan import Plan
 from rankdeck_agent.wire.job_events import CLASS_OF, Origin, Part, origin_of, parse_event
 
 _NOTICED = {one.KIND: one for one in (ClockSet, Closing, Connected, Disconnected, Lost, NotStarted)}

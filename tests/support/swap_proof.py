@@ -4,7 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import FirstFailure, Job, JobSpec, Launch, Plan, RankState, Stall, State
+from rankdeck.model.first_failure import FirstFailure
+from rankdeck.model.job import Job, RankState
+from rankdeck.model.job_spec import JobSpec, Launch
+from rankdeck.model.plan import Plan
+from rankdeck.model.rank import State
+from rankdeck.model.stall import Stall
 from rankdeck.swap.fault import fault_in
 from rankdeck.swap.judge import judge_swap
 from rankdeck.swap.planning import Around, SwapError, plan_swap

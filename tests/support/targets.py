@@ -33,11 +33,12 @@ from rankdeck.images.bring import image_rows
 from rankdeck.logs.rank_choice import choose_ranks
 from rankdeck.model.cluster import Cluster, Metrics, Node, Switch
 from rankdeck.model.health import Times
-from rankdeck.model.job import JobSpec, Plan
+from rankdeck.model.job_spec import JobSpec
 from rankdeck.model.json_tables import DEEPEST, parse_table
 from rankdeck.model.leftovers import CleanOrder, CleanReport, total_leftovers
 from rankdeck.model.nodeset import expand_nodes, expand_ranks
 from rankdeck.model.patterns import BadPatternError, compile_pattern
+from rankdeck.model.plan import Plan
 from rankdeck.model.safe_text import clean_line, printable_line, strip_controls
 from rankdeck.model.series import Choice, of_counter
 from rankdeck.preflight.facts import node_facts

@@ -11,7 +11,7 @@ from rankdeck.acceptance.run import AcceptanceRun, RunState
 from rankdeck.acceptance.values import Outcome
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import JobSpec, Launch
+from rankdeck.model.job_spec import JobSpec, Launch
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.values import replace
 from tests.support.acceptance_run import Port, healthy, made_run, names, result, slow_sender

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from rankdeck.model.job import JobSpec, Launch, State
+from rankdeck.model.job_spec import JobSpec, Launch
+from rankdeck.model.rank import State
 from rankdeck.state.fleet_history import PICTURED
 from rankdeck.ui.fleet_views import TRENDS, Overview, overview_lines
 from rankdeck.ui.themes import ASCII, UNICODE

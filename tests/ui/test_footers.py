@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from rankdeck.backends.remote_log import as_replay
-from rankdeck.model.job import JobSpec, Launch, State
+from rankdeck.model.job_spec import JobSpec, Launch
 from rankdeck.model.process import CommandEnd
+from rankdeck.model.rank import State
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.screens.job_head import job_duration

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from rankdeck.model.cancel_report import RemainingProcess
 from rankdeck.model.capabilities import capabilities_of
 from rankdeck.model.cluster import Access, Cluster, Node
-from rankdeck.model.job import RemainingProcess
 from rankdeck.model.process import CommandEnd
 from rankdeck.remote.user_ssh import UserSsh
 from rankdeck.ui.operations import drain_lines

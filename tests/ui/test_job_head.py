@@ -3,7 +3,9 @@
 import pytest
 from textual.geometry import Size
 
-from rankdeck.model.job import Explained, Job, Stall, Tail, share_words
+from rankdeck.model.job import Job
+from rankdeck.model.rank_output import Tail
+from rankdeck.model.stall import Explained, Stall, share_words
 from rankdeck.ui.job_figures import progress_figures, say_number
 from rankdeck.ui.screens.job import JobScreen
 from rankdeck.ui.screens.job_head import head_lines, instrument_lines

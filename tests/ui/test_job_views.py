@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rankdeck.model.health import Occurrence
-from rankdeck.model.job import Chunk
+from rankdeck.model.rank_output import Chunk
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.wire import Event
 from tests.support.node_events import node_event

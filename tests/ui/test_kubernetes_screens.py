@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import UNTAGGED_WAIT
+from rankdeck.model.plan import UNTAGGED_WAIT
 from rankdeck.schedulers.kubernetes.attach import kubernetes_attach_plan
 from rankdeck.schedulers.kubernetes.node import Condition, DeviceCount, KubernetesNode
 from rankdeck.schedulers.kubernetes.values import KubernetesJob

@@ -10,7 +10,8 @@ from rankdeck.cli.check import look_at
 from rankdeck.config.jobs import fill_form, form_of, read_job
 from rankdeck.config.user import UiSettings
 from rankdeck.images.copy import CopyState
-from rankdeck.model.job import JobSpec, Launch, Stall
+from rankdeck.model.job_spec import JobSpec, Launch
+from rankdeck.model.stall import Stall
 from rankdeck.preflight.findings import Finding
 from rankdeck.rules.inspect import Look
 from rankdeck.ui.app import RankdeckApp

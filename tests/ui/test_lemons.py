@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.model.job import FirstFailure, Job, JobSpec, Launch, State
+from rankdeck.model.first_failure import FirstFailure
+from rankdeck.model.job import Job
+from rankdeck.model.job_spec import JobSpec, Launch
+from rankdeck.model.rank import State
 from rankdeck.ui.screens.node import NodeScreen
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage, plan_of

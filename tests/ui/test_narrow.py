@@ -5,8 +5,7 @@ import re
 
 import pytest
 
-from rankdeck.model.job import State
-from rankdeck.model.rank import RankStatus
+from rankdeck.model.rank import RankStatus, State
 from rankdeck.state.history import HistoryState
 from rankdeck.ui import actions
 from rankdeck.ui.screens.help import help_lines

@@ -13,7 +13,9 @@ from textual.pilot import Pilot
 
 from rankdeck.config.user import UiSettings
 from rankdeck.errors import HostKeyError
-from rankdeck.model.job import CancelReport, Countdown, RemainingProcess, State
+from rankdeck.model.cancel_report import CancelReport, RemainingProcess
+from rankdeck.model.job import Countdown
+from rankdeck.model.rank import State
 from rankdeck.remote.questions import Answers, LoginQuestion, Prompt
 from rankdeck.ui.app import RankdeckApp
 from rankdeck.ui.screens.job import JobScreen

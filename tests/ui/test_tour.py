@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.model.job import JobSpec
+from rankdeck.model.job_spec import JobSpec
 from rankdeck.ui.tour import DEMO, FILE, OVER, STEPS
 from rankdeck.values import replace
 from tests.ui.support import sample

@@ -11,8 +11,8 @@ import rankdeck
 from rankdeck.config.user import lacks_unicode
 from rankdeck.logs.merged_log import MergedLog
 from rankdeck.logs.search import Search
-from rankdeck.model.job import Chunk
 from rankdeck.model.rank import Activity
+from rankdeck.model.rank_output import Chunk
 from rankdeck.model.safe_text import printable_line
 from rankdeck.rules import query
 from rankdeck.state.lines import RankLog

@@ -2,7 +2,11 @@
 
 import pytest
 
-from rankdeck.model.job import Abort, FirstFailure, Job, Plan, RankState, State
+from rankdeck.model.first_failure import FirstFailure
+from rankdeck.model.job import Job, RankState
+from rankdeck.model.job_spec import Abort
+from rankdeck.model.plan import Plan
+from rankdeck.model.rank import State
 from rankdeck.rules.gang_abort import abort_reason, countdown_for
 from rankdeck.values import replace
 from rankdeck_agent.wire import NodePlan

@@ -56,7 +56,7 @@ from rankdeck.acceptance.work import (
 from rankdeck.backends.launchers import choose_nodes, exclude_nodes, place_job
 from rankdeck.errors import LaunchError, RankdeckError
 from rankdeck.model.cluster import Access, Cluster, Node
-from rankdeck.model.job import JobSpec, Launch
+from rankdeck.model.job_spec import JobSpec, Launch
 from rankdeck.schedulers.slurm.node import SlurmNode
 from rankdeck.values import replace
 

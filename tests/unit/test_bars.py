@@ -4,7 +4,7 @@ import pytest
 
 from rankdeck.logs.bars import group_bars, read_bar
 from rankdeck.logs.merged_log import MergedLog
-from rankdeck.model.job import Chunk
+from rankdeck.model.rank_output import Chunk
 from rankdeck.state.lines import Line, RankLog
 
 

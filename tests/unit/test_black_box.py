@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.model.job import Job, State
+from rankdeck.model.job import Job
+from rankdeck.model.rank import State
 from rankdeck.state.black_box import (
     NodeBox,
     missing_numbers,

@@ -17,8 +17,9 @@ from rankdeck.backends.ssh import UNKNOWN_LEFT, _concluded, _port, _take_those_i
 from rankdeck.errors import AgentError, UnreachableError
 from rankdeck.images.bring import image_rows
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import Plan, State
 from rankdeck.model.json_tables import DEEPEST, parse_table
+from rankdeck.model.plan import Plan
+from rankdeck.model.rank import State
 from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.mpi_trial import MARK, _rank_answers
 from rankdeck.remote.agent import Agents

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.certainty import check_shares, gather_samples, told_shares
 from benchmarks.recorded_ends import PLAYS
 
-from rankdeck.model.job import Explained, Stall
+from rankdeck.model.stall import Explained, Stall
 from rankdeck.rules.certainty import BAR, HIGHEST, Sign, rivals_of, share_blame, tell_share
 from rankdeck.rules.certainty_table import WEIGHTS
 from rankdeck.rules.deadlock import OF_DEADLOCK

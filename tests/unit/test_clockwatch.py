@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rankdeck.backends.clock_watch import ClockWatch
 from rankdeck.backends.node_stream import NodeStream
-from rankdeck.model.job import Plan
+from rankdeck.model.plan import Plan
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.wire import NodePlan
 

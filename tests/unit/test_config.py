@@ -13,7 +13,7 @@ from rankdeck.config.jobs import read_job
 from rankdeck.config.user import UiSettings, read_settings
 from rankdeck.errors import ConfigError
 from rankdeck.model.cluster import Cluster, Transport
-from rankdeck.model.job import JobSpec, Launch
+from rankdeck.model.job_spec import JobSpec, Launch
 from rankdeck_agent.rules import derived
 
 CLUSTER = """\

@@ -29,18 +29,13 @@ from rankdeck.drill.values import (
     Way,
 )
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import (
-    Chunk,
-    Explained,
-    FirstFailure,
-    Job,
-    JobSpec,
-    Launch,
-    Plan,
-    RankState,
-    Stall,
-    State,
-)
+from rankdeck.model.first_failure import FirstFailure
+from rankdeck.model.job import Job, RankState
+from rankdeck.model.job_spec import JobSpec, Launch
+from rankdeck.model.plan import Plan
+from rankdeck.model.rank import State
+from rankdeck.model.rank_output import Chunk
+from rankdeck.model.stall import Explained, Stall
 from rankdeck.state.jobs import Jobs
 from rankdeck.values import replace
 from rankdeck_agent.wire import NodePlan

@@ -9,21 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from rankdeck.model.first_failure import FirstFailure
 from rankdeck.model.health import Ack, Occurrence
-from rankdeck.model.job import (
-    Abort,
-    Container,
-    Explained,
-    FirstFailure,
-    Job,
-    JobSpec,
-    Launch,
-    MpiOptions,
-    Plan,
-    Progress,
-    RankState,
-    State,
-)
+from rankdeck.model.job import Job, Progress, RankState
+from rankdeck.model.job_spec import Abort, Container, JobSpec, Launch, MpiOptions
+from rankdeck.model.plan import Plan
+from rankdeck.model.rank import State
+from rankdeck.model.stall import Explained
 from rankdeck.state.history import History
 from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Level

@@ -13,8 +13,11 @@ from rankdeck.backends.remote_log import RemoteLogs
 from rankdeck.backends.ssh import SshBackend
 from rankdeck.following import Following, wait_for_condition
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import Abort, LogPlace, Plan, State
 from rankdeck.model.job_events import NodeEvent
+from rankdeck.model.job_spec import Abort
+from rankdeck.model.plan import Plan
+from rankdeck.model.rank import State
+from rankdeck.model.rank_output import LogPlace
 from rankdeck.remote.agent import Agents
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history_thread import HistoryThread, open_history

@@ -6,7 +6,8 @@ from rankdeck.backends.job_network import asked_addresses, with_addresses
 from rankdeck.backends.launchers import plan_job
 from rankdeck.backends.plan_text import write_plan
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions, Plan
+from rankdeck.model.job_spec import Container, JobSpec, Launch, MpiOptions
+from rankdeck.model.plan import Plan
 from rankdeck.schedulers.kubernetes.manifest import job_objects
 from rankdeck.schedulers.slurm.backend import batch_script
 from rankdeck.values import replace

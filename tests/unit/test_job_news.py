@@ -1,6 +1,10 @@
 """What `run` says of a job before it ends."""
 
-from rankdeck.model.job import Countdown, FirstFailure, Job, Plan, RankState, Stall, State
+from rankdeck.model.first_failure import FirstFailure
+from rankdeck.model.job import Countdown, Job, RankState
+from rankdeck.model.plan import Plan
+from rankdeck.model.rank import State
+from rankdeck.model.stall import Stall
 from rankdeck.rules.job_news import news_between
 from rankdeck.values import replace
 from rankdeck_agent.wire import NodePlan

@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given, settings
 
 from rankdeck.backends.remote_log import Recording
-from rankdeck.model.job import Chunk, FirstFailure, NodeNote, RankState, State
+from rankdeck.model.first_failure import FirstFailure
+from rankdeck.model.job import NodeNote, RankState
+from rankdeck.model.rank import State
+from rankdeck.model.rank_output import Chunk
 from rankdeck.prometheus.site_past import JobNumbers
 from rankdeck.reports.html import LARGEST
 from rankdeck.reports.job import Logs, ReportSource, write_html

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rankdeck.following import notice_stalls
-from rankdeck.model.job import Chunk
+from rankdeck.model.rank_output import Chunk
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import History
 from rankdeck.state.history_thread import open_history

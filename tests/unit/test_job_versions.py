@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
-from rankdeck.model.job import CancelReport, Explained, Job, NodeNote, State
+from rankdeck.model.cancel_report import CancelReport
+from rankdeck.model.job import Job, NodeNote
+from rankdeck.model.rank import State
+from rankdeck.model.stall import Explained
 from rankdeck.rules.job_versions import merge_versions
 from rankdeck.state.history import History
 from rankdeck.values import replace

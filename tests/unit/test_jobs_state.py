@@ -5,7 +5,12 @@ import pytest
 from rankdeck.cli.jobs import job_sentence
 from rankdeck.cli.shapes import job_shape
 from rankdeck.errors import UnknownJobError
-from rankdeck.model.job import CancelReport, Chunk, JobSpec, Launch, NodeNote, Plan, State, Tail
+from rankdeck.model.cancel_report import CancelReport
+from rankdeck.model.job import NodeNote
+from rankdeck.model.job_spec import JobSpec, Launch
+from rankdeck.model.plan import Plan
+from rankdeck.model.rank import State
+from rankdeck.model.rank_output import Chunk, Tail
 from rankdeck.rules import ends
 from rankdeck.rules.failure_evidence import CLOCKS
 from rankdeck.rules.progress import ProgressReader

@@ -14,7 +14,7 @@ from rankdeck.config.clusters import read_cluster
 from rankdeck.config.jobs import read_job
 from rankdeck.errors import ConfigError, LaunchError
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions
+from rankdeck.model.job_spec import Container, JobSpec, Launch, MpiOptions
 from rankdeck.schedulers.kubernetes.manifest import POD_SHIM, job_name, job_objects
 from rankdeck.values import replace
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rankdeck.model.job import Container, JobSpec, Launch
+from rankdeck.model.job_spec import Container, JobSpec, Launch
 from rankdeck.preflight.doctor import lack_of
 from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.job_needs import modules_of

@@ -8,7 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import FirstFailure, Job, JobSpec, Launch, NodeNote, Plan, RankState, State
+from rankdeck.model.first_failure import FirstFailure
+from rankdeck.model.job import Job, NodeNote, RankState
+from rankdeck.model.job_spec import JobSpec, Launch
+from rankdeck.model.plan import Plan
+from rankdeck.model.rank import State
 from rankdeck.preflight.findings import Change
 from rankdeck.preflight.lemons import lemon_findings
 from rankdeck.rules.lemons import NodeRecord, chance_of, find_lemons, node_records, wilson_interval

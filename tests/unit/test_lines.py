@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankdeck.model.job import Chunk, Tail
+from rankdeck.model.rank_output import Chunk, Tail
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.state.kept_lines import Block
 from rankdeck.state.lines import SHOWN, RankLog, line_memory_share, line_of

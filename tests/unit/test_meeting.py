@@ -6,7 +6,7 @@ import pytest
 
 from rankdeck.backends.launchers import lay_out
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import JobSpec, Launch, TorchOptions
+from rankdeck.model.job_spec import JobSpec, Launch, TorchOptions
 from rankdeck.preflight import checks
 from rankdeck.preflight.check_network import foreign_host, listens_on, meeting_place
 from rankdeck.preflight.facts import node_facts

@@ -1,7 +1,8 @@
 """An agent that stands still is named, and none of the ranks that it no longer looks at."""
 
-from rankdeck.model.job import Job, Plan, RankState, State
-from rankdeck.model.rank import Activity
+from rankdeck.model.job import Job, RankState
+from rankdeck.model.plan import Plan
+from rankdeck.model.rank import Activity, State
 from rankdeck.rules.mute_agents import LATE
 from rankdeck.rules.stall import find_stalls
 from rankdeck.rules.stragglers import FRESH, KnownOfJob

@@ -9,8 +9,10 @@ from rankdeck.backends.remote_log import Recording
 from rankdeck.cli.jobs import job_summary
 from rankdeck.cli.shapes import job_shape
 from rankdeck.model.cluster import Cluster, Node
+from rankdeck.model.first_failure import FirstFailure
 from rankdeck.model.health import Ack, Occurrence
-from rankdeck.model.job import FirstFailure, NodeNote, RankState, State
+from rankdeck.model.job import NodeNote, RankState
+from rankdeck.model.rank import State
 from rankdeck.reports.job import ReportSource, _texts, secrets_of
 from rankdeck.rules.job_news import (
     MOST,

@@ -12,7 +12,7 @@ from rankdeck.backends.plan_text import write_plan
 from rankdeck.backends.shell_words import at_run_time, shell_line
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Access, Cluster, Node
-from rankdeck.model.job import JobSpec, Launch, MpiOptions, TorchOptions
+from rankdeck.model.job_spec import JobSpec, Launch, MpiOptions, TorchOptions
 from rankdeck.values import replace
 
 CLUSTER = Cluster(

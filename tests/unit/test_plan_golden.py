@@ -13,7 +13,8 @@ from rankdeck.config.clusters import read_cluster
 from rankdeck.config.files import find_shipped
 from rankdeck.config.jobs import read_job
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions, Plan
+from rankdeck.model.job_spec import Container, JobSpec, Launch, MpiOptions
+from rankdeck.model.plan import Plan
 from rankdeck.remote.agent import Agents
 from rankdeck.schedulers.slurm.backend import SlurmBackend
 from rankdeck.values import replace

@@ -10,7 +10,7 @@ import pytest
 
 from rankdeck.backends.launchers import plan_job
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import JobSpec, Launch, MpiOptions
+from rankdeck.model.job_spec import JobSpec, Launch, MpiOptions
 
 AGENT = '#!/bin/sh\nwhile case $1 in -*) true;; *) false;; esac; do shift; done\nexport WHERE=$1\nshift\nexec sh -c "$*"\n'
 SHIM = '#!/bin/sh\nexport RANKDECK_RUN="$MARK/own"\nexec "$@"\n'

@@ -13,7 +13,8 @@ from rankdeck.backends.plan_text import (
 )
 from rankdeck.config.document import write_documents
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import Container, JobSpec, Launch, Plan
+from rankdeck.model.job_spec import Container, JobSpec, Launch
+from rankdeck.model.plan import Plan
 from rankdeck.model.plan_part import LineKind, PlanLine
 from rankdeck.remote.agent import Agents
 from rankdeck.schedulers.kubernetes.backend import KubernetesBackend

@@ -14,7 +14,7 @@ from rankdeck.backends.launchers import lay_out
 from rankdeck.images import bring
 from rankdeck.images.bring import ImageAt, describe_versions, image_rows
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions
+from rankdeck.model.job_spec import Container, JobSpec, Launch, MpiOptions
 from rankdeck.preflight import check_network, checks
 from rankdeck.preflight.checks import flavour_of
 from rankdeck.preflight.facts import node_facts

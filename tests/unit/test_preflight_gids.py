@@ -6,7 +6,7 @@ import pytest
 
 from rankdeck.backends.launchers import lay_out
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import JobSpec, Launch
+from rankdeck.model.job_spec import JobSpec, Launch
 from rankdeck.preflight.check_rdma import check_gids
 from rankdeck.preflight.facts import node_facts
 from rankdeck.preflight.job_context import JobContext

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.model.job import Job, Stall
+from rankdeck.model.job import Job
 from rankdeck.model.rank import Activity
+from rankdeck.model.stall import Stall
 from rankdeck.rules.price import lost_share, low_clocks, price_stalls
 from rankdeck.state.jobs import Jobs
 from rankdeck.values import replace

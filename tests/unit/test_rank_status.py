@@ -1,8 +1,8 @@
 """Who wants to be looked at, and in which order ranks come."""
 
 from rankdeck.logs.rank_order import order_ranks, rank_statuses
-from rankdeck.model.job import Stall
 from rankdeck.model.rank import RankStatus
+from rankdeck.model.stall import Stall
 from tests.ui.support import scenes
 from tests.ui.support.scenes import JOB
 

@@ -3,7 +3,8 @@
 import pytest
 
 from rankdeck.logs.rank_choice import choose_ranks
-from rankdeck.model.job import RankState, State
+from rankdeck.model.job import RankState
+from rankdeck.model.rank import State
 
 RANKS = tuple(
     RankState(

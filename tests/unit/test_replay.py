@@ -5,7 +5,9 @@ import time
 
 from rankdeck.backends import remote_log
 from rankdeck.backends.remote_log import Player, Replay
-from rankdeck.model.job import Chunk, Job, State
+from rankdeck.model.job import Job
+from rankdeck.model.rank import State
+from rankdeck.model.rank_output import Chunk
 from rankdeck.state.jobs import Jobs
 from tests.support.node_events import node_event
 from tests.unit.test_jobs_state import PLAN, Feed

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck.backends.remote_log import Recording
-from rankdeck.model.job import Chunk, JobSpec, Launch, NodeNote
+from rankdeck.model.job import NodeNote
+from rankdeck.model.job_spec import JobSpec, Launch
+from rankdeck.model.rank_output import Chunk
 from rankdeck.reports.job import Logs, ReportSource, pack_report
 from rankdeck.rules.secrets import Secrets
 from rankdeck.values import replace

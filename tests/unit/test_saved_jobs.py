@@ -11,17 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rankdeck.model.job import (
-    Countdown,
-    Explained,
-    Job,
-    JobSpec,
-    Launch,
-    Plan,
-    Progress,
-    RankState,
-    State,
-)
+from rankdeck.model.job import Countdown, Job, Progress, RankState
+from rankdeck.model.job_spec import JobSpec, Launch
+from rankdeck.model.plan import Plan
+from rankdeck.model.rank import State
+from rankdeck.model.stall import Explained
 from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
 from rankdeck.values import field_names, replace

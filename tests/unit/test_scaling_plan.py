@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rankdeck.config.jobs import change_value
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import Container, JobSpec, Launch, MpiOptions
+from rankdeck.model.job_spec import Container, JobSpec, Launch, MpiOptions
 from rankdeck.scaling.planning import (
     ScaleRequest,
     ScalingError,

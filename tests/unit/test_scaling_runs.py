@@ -13,7 +13,8 @@ import pytest
 from rankdeck.acceptance import measure
 from rankdeck.errors import HistoryError, LaunchError, RankdeckError, UnknownRunError
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import Job, JobSpec, Launch
+from rankdeck.model.job import Job
+from rankdeck.model.job_spec import JobSpec, Launch
 from rankdeck.scaling.planning import ScaleRequest, ScalingError
 from rankdeck.scaling.service import Scaling
 from rankdeck.scaling.store import KeptStudy, ScalingStudies

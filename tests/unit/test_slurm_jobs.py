@@ -12,7 +12,8 @@ import pytest
 from rankdeck.config.jobs import read_job
 from rankdeck.errors import ConfigError, LaunchError
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import Abort, Container, JobSpec, Launch, Plan
+from rankdeck.model.job_spec import Abort, Container, JobSpec, Launch
+from rankdeck.model.plan import Plan
 from rankdeck.model.queue import QueueStatus, queue_words
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import ProgramResult

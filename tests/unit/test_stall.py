@@ -3,9 +3,12 @@
 import pytest
 
 from rankdeck.following import ASLEEP, HEAR, PauseWatch
-from rankdeck.model.job import FirstFailure, Job, Launch, Plan, RankState, State
+from rankdeck.model.first_failure import FirstFailure
+from rankdeck.model.job import Job, RankState
+from rankdeck.model.job_spec import Launch
+from rankdeck.model.plan import Plan
 from rankdeck.model.queue import QueueStatus
-from rankdeck.model.rank import Activity
+from rankdeck.model.rank import Activity, State
 from rankdeck.rules.progress import job_phases, last_run
 from rankdeck.rules.stall import BUSY, START, UNSURE, find_stalls, is_idle
 from rankdeck.rules.stragglers import QUIET, KnownOfJob

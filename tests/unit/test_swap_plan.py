@@ -3,8 +3,11 @@
 import pytest
 
 from rankdeck.model.cluster import Node
-from rankdeck.model.job import FirstFailure, Job, Launch, State, Suspect
+from rankdeck.model.first_failure import FirstFailure, Suspect
+from rankdeck.model.job import Job
+from rankdeck.model.job_spec import Launch
 from rankdeck.model.queue import QueueStatus
+from rankdeck.model.rank import State
 from rankdeck.swap.fault import fault_in
 from rankdeck.swap.planning import Around, SwapError, plan_swap
 from rankdeck.swap.trial import STANDS, RunWatch, conclude_run

@@ -2,7 +2,8 @@
 
 import pytest
 
-from rankdeck.model.job import Container, Launch, Plan
+from rankdeck.model.job_spec import Container, Launch
+from rankdeck.model.plan import Plan
 from rankdeck.preflight.image_trial import inside_spec, judge_inside
 from rankdeck.preflight.trial_run import TrialOutput
 from rankdeck.values import replace

@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from rankdeck.backends.frames import FrameError
 from rankdeck.backends.node_stream import NodeStream
-from rankdeck.model.job import CancelReport, Job, Plan, State
+from rankdeck.model.cancel_report import CancelReport
+from rankdeck.model.job import Job
+from rankdeck.model.plan import Plan
+from rankdeck.model.rank import State
 from rankdeck.state.jobs import Jobs
 from rankdeck.values import replace
 from rankdeck_agent.wire import NodePlan, ProcessPlan

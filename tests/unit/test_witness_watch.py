@@ -4,7 +4,8 @@ import asyncio
 
 from rankdeck.backends.witnesses import FIRST, SILENT, WitnessWatch
 from rankdeck.errors import UnreachableError
-from rankdeck.model.job import Job, Stall
+from rankdeck.model.job import Job
+from rankdeck.model.stall import Stall
 from rankdeck.remote.agent import Agents
 from rankdeck.state.jobs import Jobs
 from rankdeck.values import replace

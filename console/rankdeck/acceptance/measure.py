@@ -20,10 +20,14 @@ from rankdeck.acceptance.flow import WINDOWS, Flow, port_counts
 from rankdeck.acceptance.values import Result
 from rankdeck.config.files import create_private_folder, read_regular, write_user_file
 from rankdeck.errors import LaunchError, RankdeckError
+from rankdeck.model.cancel_report import CancelReport
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import RESTARTED, WAS_RESTARTED, CancelReport, Chunk, Followed, Job, JobSpec
+from rankdeck.model.first_failure import RESTARTED, WAS_RESTARTED
+from rankdeck.model.job import Job
+from rankdeck.model.job_spec import JobSpec
 from rankdeck.model.nodeset import PLAIN
 from rankdeck.model.rank import State
+from rankdeck.model.rank_output import Chunk, Followed
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.secrets import Secrets
 from rankdeck.state.fleet import Fleet

@@ -23,7 +23,7 @@ from rankdeck.acceptance.recipe import (
     not_measured,
 )
 from rankdeck.acceptance.values import Outcome
-from rankdeck.model.job import Launch
+from rankdeck.model.job_spec import Launch
 from rankdeck.model.json_tables import Table, as_table, as_tables, parse_table
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import LIMIT, clean_line

@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple, Protocol
 from msgspec import field
 
 from rankdeck.acceptance.values import Outcome
-from rankdeck.model.job import Launch
+from rankdeck.model.job_spec import Launch
 from rankdeck.model.text import significant_figures
 from rankdeck.values import Value, replace
 from rankdeck_agent.rules.units import write_size as bytes_text

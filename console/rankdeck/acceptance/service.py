@@ -58,7 +58,7 @@ from rankdeck.config.files import command_of
 from rankdeck.config.user import operator_name
 from rankdeck.errors import RankdeckError, UnknownRunError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import Launch
+from rankdeck.model.job_spec import Launch
 from rankdeck.model.safe_text import clean_line
 from rankdeck.model.scheduler_node import SchedulerNode
 from rankdeck.state.node import NodeState

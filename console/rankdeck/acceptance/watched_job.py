@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from rankdeck.acceptance.measure import Ended, MeasureSession, ended_with_proof, measure_job
-from rankdeck.model.job import Job, JobSpec
+from rankdeck.model.job import Job
+from rankdeck.model.job_spec import JobSpec
 from rankdeck.values import replace
 
 LOOK = 0.1

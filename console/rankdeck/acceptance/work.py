@@ -29,7 +29,7 @@ from rankdeck.acceptance.recipe import (
 from rankdeck.acceptance.schedule import Run
 from rankdeck.acceptance.values import GROUPED, Outcome, Result, Stage
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import Abort, JobSpec, Launch, MpiOptions
+from rankdeck.model.job_spec import Abort, JobSpec, Launch, MpiOptions
 from rankdeck.model.safe_text import clean_line
 from rankdeck.values import Value, replace
 from rankdeck_agent.wire import RUN_TOKEN

@@ -3,10 +3,14 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from typing import ClassVar, Protocol
 
+from rankdeck.model.cancel_report import CancelReport
 from rankdeck.model.capabilities import Capabilities
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import CancelReport, Followed, Job, JobSpec, Plan
+from rankdeck.model.job import Job
+from rankdeck.model.job_spec import JobSpec
+from rankdeck.model.plan import Plan
 from rankdeck.model.queue import LogRun
+from rankdeck.model.rank_output import Followed
 from rankdeck.state.lines import ReadPositionsOf
 from rankdeck.values import Value
 

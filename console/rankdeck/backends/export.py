@@ -9,8 +9,8 @@ from rankdeck.backends.plan_text import node_export_lines, process_line
 from rankdeck.backends.shell_words import end_mark, whole_file
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Access, Cluster, Node
-from rankdeck.model.job import Plan
 from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.plan import Plan
 from rankdeck_agent.rules.mpi_daemon import SKIP_SSH_OPTIONS
 from rankdeck_agent.wire import (
     JOB_VARIABLE,

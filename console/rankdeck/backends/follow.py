@@ -12,8 +12,9 @@ from rankdeck.backends.frames import FrameError
 from rankdeck.backends.node_link import TICK, LinkState, NodeLink
 from rankdeck.backends.node_stream import NodeStream
 from rankdeck.errors import NodeError
-from rankdeck.model.job import Chunk, Followed, Plan
 from rankdeck.model.job_events import Body, Connected, Disconnected, Lost, NodeEvent, NotStarted
+from rankdeck.model.plan import Plan
+from rankdeck.model.rank_output import Chunk, Followed
 from rankdeck.model.safe_text import clean_line
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import Channel

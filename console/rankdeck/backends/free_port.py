@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from rankdeck.backends.plan_tokens import fill_plan, plan_texts
-from rankdeck.model.job import Plan
+from rankdeck.model.plan import Plan
 from rankdeck.values import replace
 from rankdeck_agent.wire import NodePlan
 

@@ -12,7 +12,7 @@ from ipaddress import ip_address, ip_network
 
 from rankdeck.backends.plan_tokens import fill_plan, plan_texts
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import Plan
+from rankdeck.model.plan import Plan
 from rankdeck_agent.wire import ADDRESS_TOKEN, DEVICES_TOKEN, INTERFACE_TOKEN, NodePlan
 
 ADDRESS_OF = "${RANKDECK_ADDRESS_%d}"

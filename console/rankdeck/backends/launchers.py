@@ -17,8 +17,9 @@ from rankdeck.backends.shell_words import SHIM, at_run_time, folder_word, shell_
 from rankdeck.config.files import command_of
 from rankdeck.errors import LaunchError, suggest_word
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import CLAIM, Container, JobSpec, Launch, Plan
+from rankdeck.model.job_spec import CLAIM, Container, JobSpec, Launch
 from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.plan import Plan
 from rankdeck.runtimes import Runtime, find_runtime
 from rankdeck.values import Value, replace
 from rankdeck_agent.wire import JOB_VARIABLE, RUN_TOKEN, NodeFile, NodePlan, ProcessPlan

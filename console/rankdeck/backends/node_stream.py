@@ -8,8 +8,8 @@ from typing import Any
 from rankdeck.backends.clock_watch import ClockWatch
 from rankdeck.backends.frames import FrameParser
 from rankdeck.model.field_checks import is_integer, is_stamp
-from rankdeck.model.job import Chunk, Followed, Tail
 from rankdeck.model.job_events import Body, ClockSet, Closing, NodeEvent
+from rankdeck.model.rank_output import Chunk, Followed, Tail
 from rankdeck.state.lines import ReadPositions, ReadPositionsOf
 from rankdeck_agent.wire import LAUNCHER, NodePlan
 from rankdeck_agent.wire.job_events import (

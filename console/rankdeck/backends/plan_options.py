@@ -9,7 +9,8 @@ from rankdeck.backends.plan_text import parts_text
 from rankdeck.errors import LaunchError
 from rankdeck.model.capabilities import capabilities_of
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import JobSpec, Launch, Plan
+from rankdeck.model.job_spec import JobSpec, Launch
+from rankdeck.model.plan import Plan
 from rankdeck.model.plan_part import PlanPart
 from rankdeck_agent.wire import NodePlan
 

@@ -10,8 +10,8 @@ from itertools import islice
 from rankdeck.backends.job_network import asked_addresses, needs_network
 from rankdeck.backends.plan_tokens import word_with_tokens
 from rankdeck.backends.shell_words import SHIM, FileLines, file_lines, folder_word, shell_line
-from rankdeck.model.job import Plan
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
+from rankdeck.model.plan import Plan
 from rankdeck.model.plan_part import LineKind, PlanLine, PlanPart
 from rankdeck.values import Value
 from rankdeck_agent.wire import JOB_VARIABLE, NODE_VARIABLE, RUN_VARIABLE, NodePlan, ProcessPlan

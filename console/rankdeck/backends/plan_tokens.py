@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from rankdeck.backends.shell_words import shell_word
-from rankdeck.model.job import Plan
+from rankdeck.model.plan import Plan
 from rankdeck.values import replace
 from rankdeck_agent.wire import NodePlan
 

@@ -14,9 +14,11 @@ from rankdeck.backends.base import Backend, Follower
 from rankdeck.backends.frames import Frame, FrameError, FrameParser
 from rankdeck.errors import AgentError
 from rankdeck.model.field_checks import is_integer, is_stamp
-from rankdeck.model.job import Chunk, Followed, FoundLine, Job, LogPart, LogPlace, Plan
+from rankdeck.model.job import Job
 from rankdeck.model.job_events import Lost, NodeEvent
 from rankdeck.model.patterns import search_pattern
+from rankdeck.model.plan import Plan
+from rankdeck.model.rank_output import Chunk, Followed, FoundLine, LogPart, LogPlace
 from rankdeck.model.safe_text import clean_line
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.dialogue import next_answer

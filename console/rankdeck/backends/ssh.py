@@ -17,12 +17,16 @@ from rankdeck.backends.free_port import with_port
 from rankdeck.backends.job_network import asked_addresses, with_addresses
 from rankdeck.backends.launchers import plan_job
 from rankdeck.errors import AgentError, LaunchError, NodeError, RankdeckError, UnreachableError
+from rankdeck.model.cancel_report import CancelReport, RemainingProcess
 from rankdeck.model.capabilities import Capabilities, capabilities_of
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.field_checks import is_number
-from rankdeck.model.job import Abort, CancelReport, Job, JobSpec, Plan, RemainingProcess, State
+from rankdeck.model.job import Job
+from rankdeck.model.job_spec import Abort, JobSpec
 from rankdeck.model.json_tables import as_list, as_table, as_tables, is_list
+from rankdeck.model.plan import Plan
 from rankdeck.model.queue import LogRun
+from rankdeck.model.rank import State
 from rankdeck.model.safe_text import clean_line
 from rankdeck.remote.agent import JOB_RUN, Agents
 from rankdeck.remote.command import remaining_process

@@ -9,9 +9,11 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rankdeck.model.job import Explained, Job, Stall, State
+from rankdeck.model.job import Job
 from rankdeck.model.json_tables import as_list, as_tables
+from rankdeck.model.rank import State
 from rankdeck.model.safe_text import clean_line
+from rankdeck.model.stall import Explained, Stall
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import on_each
 from rankdeck.rules.arrivals import Absence, RankTestimony, find_absence, read_testimony

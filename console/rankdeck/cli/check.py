@@ -15,7 +15,7 @@ from rankdeck.config.jobs import job_from
 from rankdeck.config.user import Use, allow_uses, noted_uses
 from rankdeck.errors import ConfigError, Problem
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import JobSpec
+from rankdeck.model.job_spec import JobSpec
 from rankdeck.schedulers.kubernetes.user_manifests import manifest_named, read_manifest
 from rankdeck.schedulers.kubernetes.values import JOB, ClusterAbout
 from rankdeck.values import value_table

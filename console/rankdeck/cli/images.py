@@ -12,7 +12,7 @@ from rankdeck.errors import ConfigError, NodeError
 from rankdeck.images.bring import ImageAt, WantedImage, describe_versions, short_digest, wanted_by
 from rankdeck.model.capabilities import capabilities_of
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import JobSpec
+from rankdeck.model.job_spec import JobSpec
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.runtimes import has_store
 from rankdeck.session import Session

@@ -25,12 +25,15 @@ from rankdeck.config.files import expand_path
 from rankdeck.errors import RankdeckError
 from rankdeck.following import CATCH_UP_LIMIT, wait_for_condition
 from rankdeck.job_control import ASK_LIMIT, LOOK_LIMIT
+from rankdeck.model.cancel_report import CancelReport
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import CancelReport, Explained, FirstFailure, Job, State
+from rankdeck.model.first_failure import FirstFailure
+from rankdeck.model.job import Job
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.process import rank_uses
 from rankdeck.model.queue import QueueJob, QueueStatus, queue_words
-from rankdeck.model.rank import how_it_ended
+from rankdeck.model.rank import State, how_it_ended
+from rankdeck.model.stall import Explained
 from rankdeck.rules import query
 from rankdeck.rules.inspect import Inspection, Look, StackGroup
 from rankdeck.rules.job_news import note_words, time_of_note

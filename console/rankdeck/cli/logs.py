@@ -24,9 +24,12 @@ from rankdeck.logs.compare import (
 from rankdeck.logs.merged_log import MergedLog
 from rankdeck.logs.rank_choice import choose_ranks
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import UNTAGGED_WAIT, Chunk, Followed, Job, State
+from rankdeck.model.job import Job
 from rankdeck.model.job_events import Lost, NodeEvent, NotStarted
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
+from rankdeck.model.plan import UNTAGGED_WAIT
+from rankdeck.model.rank import State
+from rankdeck.model.rank_output import Chunk, Followed
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.job_news import abort_countdown, news_between
 from rankdeck.session import Session

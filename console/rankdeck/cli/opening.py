@@ -27,7 +27,8 @@ from rankdeck.config.jobs import change_value, on_nodes, read_job
 from rankdeck.errors import HostKeyError, UnknownJobError
 from rankdeck.following import wait_for_condition
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import Job, JobSpec
+from rankdeck.model.job import Job
+from rankdeck.model.job_spec import JobSpec
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.opening import open_cluster_session
 from rankdeck.remote.questions import Answers, LoginQuestion, Operator

@@ -10,7 +10,7 @@ from rankdeck.cli.opening import job_meant, open_for_command, until_done
 from rankdeck.cli.output import UsageError
 from rankdeck.cli.shapes import finding_shape
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import JobSpec
+from rankdeck.model.job_spec import JobSpec
 from rankdeck.preflight.doctor import judge_here, this_machine
 from rankdeck.preflight.findings import Finding, tell_nobody
 from rankdeck.preflight.job_file_patch import patch_job_file

@@ -30,8 +30,10 @@ from rankdeck.cli.shapes import job_shape, plan_shape
 from rankdeck.config.files import expand_path, write_user_file
 from rankdeck.errors import UnknownJobError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import Job, JobSpec, State
+from rankdeck.model.job import Job
+from rankdeck.model.job_spec import JobSpec
 from rankdeck.model.json_values import fields_of
+from rankdeck.model.rank import State
 from rankdeck.schedulers.kubernetes.apply import run_manifest
 from rankdeck.schedulers.kubernetes.user_manifests import read_manifest
 from rankdeck.schedulers.slurm.allocations import allocation_offer

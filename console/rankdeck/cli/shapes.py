@@ -6,23 +6,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rankdeck.config.user import Use
 from rankdeck.errors import NodeError, Problem
+from rankdeck.model.cancel_report import CancelReport, NodeProof
 from rankdeck.model.cluster import Node
-from rankdeck.model.job import (
-    CancelReport,
-    Explained,
-    FirstFailure,
-    Job,
-    NodeNote,
-    NodeProof,
-    Plan,
-    Progress,
-    RankState,
-    Stall,
-)
+from rankdeck.model.first_failure import FirstFailure
+from rankdeck.model.job import Job, NodeNote, Progress, RankState
 from rankdeck.model.leftovers import Cleaned, CleanOrder, CleanReport, total_leftovers
+from rankdeck.model.plan import Plan
 from rankdeck.model.process import RankUse
 from rankdeck.model.queue import QueueJob, QueueStatus
 from rankdeck.model.scheduler_node import SchedulerNode
+from rankdeck.model.stall import Explained, Stall
 from rankdeck.schedulers.slurm.settings import granted_instead
 from rankdeck.values import value_table
 from rankdeck_agent.rules.levels import Health

@@ -15,7 +15,7 @@ from rankdeck.config.schedulers import section_names, section_reader
 from rankdeck.config.user import may_read, require_trust
 from rankdeck.errors import ConfigError, suggest_or_list
 from rankdeck.model.capabilities import SCHEDULED
-from rankdeck.model.job import (
+from rankdeck.model.job_spec import (
     CLAIM,
     GPUS,
     Abort,

@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterable, Sequence
 
 from rankdeck.drill.values import DrillVerdict, Way
-from rankdeck.model.job import Job, Stall
+from rankdeck.model.job import Job
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
+from rankdeck.model.stall import Stall
 from rankdeck.values import Value
 
 NOBODY = "nobody"

@@ -7,7 +7,7 @@ from rankdeck.drill.programs import FILE, LAUNCHES, drill_program
 from rankdeck.drill.values import LIMIT, NO_LINK, TOGETHER, DrillFault, DrillPlan, Link, Way
 from rankdeck.errors import RankdeckError, suggest_or_list
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import Abort, JobSpec, Launch
+from rankdeck.model.job_spec import Abort, JobSpec, Launch
 from rankdeck.values import Value, replace
 from rankdeck_agent.wire import RUN_TOKEN
 

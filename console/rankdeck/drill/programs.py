@@ -2,7 +2,7 @@
 to. It needs Python 3.6 on the nodes, and for MPI only the library that belongs to the launcher.
 """
 
-from rankdeck.model.job import Launch
+from rankdeck.model.job_spec import Launch
 from rankdeck_agent.wire import RANK_VARIABLES
 
 MARK = "#rankdeck-drill"

@@ -3,8 +3,8 @@
 from typing import Any
 
 from rankdeck.drill.values import Drill, DrillFault, DrillResult, DrillVerdict
-from rankdeck.model.job import share_words
 from rankdeck.model.json_values import fields_of
+from rankdeck.model.stall import share_words
 
 VERSION = 1
 """Version of the JSON; it changes if a field changes its meaning or is removed."""

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from msgspec import field
 
-from rankdeck.model.job import JobSpec, Launch
+from rankdeck.model.job_spec import JobSpec, Launch
 from rankdeck.values import Value
 
 LIMIT = 120.0

@@ -27,7 +27,7 @@ from rankdeck.images.copy import (
     sha256_of,
 )
 from rankdeck.model.field_checks import natural_or_zero
-from rankdeck.model.job import JobSpec
+from rankdeck.model.job_spec import JobSpec
 from rankdeck.model.json_tables import as_tables
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import clean_line

@@ -3,8 +3,9 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from rankdeck.model.job import RankState, State
+from rankdeck.model.job import RankState
 from rankdeck.model.nodeset import expand_nodes, expand_ranks, fold_ranks
+from rankdeck.model.rank import State
 
 _COMMA = re.compile(r",(?![^\[]*\])")
 """Commas, except within the brackets of a node set."""

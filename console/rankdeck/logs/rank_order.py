@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from rankdeck.logs.search import TROUBLE
-from rankdeck.model.job import Job, RankState, State
-from rankdeck.model.rank import WORST, RankStatus
+from rankdeck.model.job import Job, RankState
+from rankdeck.model.rank import WORST, RankStatus, State
 
 ORDERS = ("unusual", "rank", "node", "slowest")
 QUIET = 30.0

@@ -7,8 +7,9 @@ from typing import Any
 
 from msgspec import field
 
+from rankdeck.model.cancel_report import RemainingProcess
 from rankdeck.model.field_checks import is_integer, is_number, natural_or_zero
-from rankdeck.model.job import Job, RankState, RemainingProcess
+from rankdeck.model.job import Job, RankState
 from rankdeck.model.json_tables import as_table
 from rankdeck.model.rank import signal_name, signal_of
 from rankdeck.model.safe_text import clean_line

@@ -9,7 +9,7 @@ from functools import partial
 
 from rankdeck.images.bring import describe_versions, push_command
 from rankdeck.model.cluster import Node
-from rankdeck.model.job import JobSpec, Launch
+from rankdeck.model.job_spec import JobSpec, Launch
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.preflight.check_network import check_overridden
 from rankdeck.preflight.facts import NodeFacts

@@ -16,7 +16,7 @@ from rankdeck.config.user import lacks_unicode
 from rankdeck.errors import ForwardingError, LaunchError, NodeError
 from rankdeck.model.capabilities import BACKENDS
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import JobSpec, Launch
+from rankdeck.model.job_spec import JobSpec, Launch
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import clean_line
 from rankdeck.plugins import plugin_names

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from rankdeck.model.job import Abort, Container, JobSpec, Launch
+from rankdeck.model.job_spec import Abort, Container, JobSpec, Launch
 from rankdeck.preflight.facts import NodeFacts
 from rankdeck.preflight.findings import Finding, group_nodes, make_finding
 from rankdeck.preflight.job_context import JobContext

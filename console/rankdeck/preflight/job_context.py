@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from ipaddress import IPv4Network, ip_network
 
 from rankdeck.backends.launchers import Placement, RankPlace
-from rankdeck.model.job import JobSpec
+from rankdeck.model.job_spec import JobSpec
 from rankdeck.preflight.facts import Interface, NodeFacts
 from rankdeck.preflight.findings import Change, Finding, group_nodes, make_finding
 from rankdeck.values import Value

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable
 from ipaddress import ip_address
 
-from rankdeck.model.job import JobSpec, Launch
+from rankdeck.model.job_spec import JobSpec, Launch
 from rankdeck.runtimes import find_runtime
 from rankdeck_agent.wire import RUN_TOKEN
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from rankdeck.backends.launchers import choose_nodes
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import JobSpec
+from rankdeck.model.job_spec import JobSpec
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.preflight.findings import Change, Finding, make_finding
 from rankdeck.rules.lemons import NodeRecord

@@ -7,7 +7,7 @@ from typing import Any
 from rankdeck.backends.base import Backend
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.field_checks import is_integer
-from rankdeck.model.job import Abort, JobSpec, Launch
+from rankdeck.model.job_spec import Abort, JobSpec, Launch
 from rankdeck.model.json_tables import parse_table
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import clean_line

@@ -17,8 +17,9 @@ from rankdeck.config.files import expand_path
 from rankdeck.errors import AgentError, HostKeyError, LaunchError, NodeError, UnreachableError
 from rankdeck.images.bring import local_image, wanted_by
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import JobSpec, Launch, Plan
+from rankdeck.model.job_spec import JobSpec, Launch
 from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.plan import Plan
 from rankdeck.preflight import check_network, check_rdma, checks
 from rankdeck.preflight.check_network import foreign_host, listens_on, meeting_place
 from rankdeck.preflight.checks import found_mpi

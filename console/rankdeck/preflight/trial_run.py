@@ -7,7 +7,8 @@ from secrets import token_hex
 from rankdeck.backends.base import Backend
 from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import JobSpec, Plan
+from rankdeck.model.job_spec import JobSpec
+from rankdeck.model.plan import Plan
 from rankdeck.model.safe_text import clean_line
 from rankdeck.state.lines import JobPositions
 from rankdeck.values import Value

@@ -12,8 +12,8 @@ from typing import Any
 from msgspec import field
 
 from rankdeck.errors import AgentError, NodeError
+from rankdeck.model.cancel_report import RemainingProcess
 from rankdeck.model.field_checks import is_integer, is_number, natural_or_zero
-from rankdeck.model.job import RemainingProcess
 from rankdeck.model.json_tables import as_tables, is_list, is_table, parse_table
 from rankdeck.model.process import (
     CANCELLED,

@@ -24,19 +24,14 @@ from rankdeck.backends.remote_log import Recording, record_job
 from rankdeck.config.files import replace_file
 from rankdeck.errors import RankdeckError
 from rankdeck.logs.collapse import Collapse, Folded, fold_groups
-from rankdeck.model.job import (
-    Chunk,
-    Explained,
-    FirstFailure,
-    Followed,
-    Job,
-    NodeEvent,
-    RankState,
-    State,
-)
+from rankdeck.model.first_failure import FirstFailure
+from rankdeck.model.job import Job, RankState
+from rankdeck.model.job_events import NodeEvent
 from rankdeck.model.json_values import read_value
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
-from rankdeck.model.rank import how_it_ended
+from rankdeck.model.rank import State, how_it_ended
+from rankdeck.model.rank_output import Chunk, Followed
+from rankdeck.model.stall import Explained
 from rankdeck.prometheus.site_past import JobNumbers, SitePast
 from rankdeck.reports import html
 from rankdeck.reports.html import Html, Part, element_html, join_html

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rankdeck.model.job import Explained
+from rankdeck.model.stall import Explained
 
 OF_DEADLOCK = Explained(
     "a deadlock: operations or messages that do not match, or a message that was lost",

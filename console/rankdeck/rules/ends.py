@@ -12,7 +12,7 @@ from itertools import pairwise, takewhile
 
 from msgspec import field
 
-from rankdeck.model.job import RESTARTED, WAS_RESTARTED
+from rankdeck.model.first_failure import RESTARTED, WAS_RESTARTED
 from rankdeck.model.rank import how_it_ended, signal_name, signal_of
 from rankdeck.model.safe_text import clean_line
 from rankdeck.rules.message_table import Message, MessageKind

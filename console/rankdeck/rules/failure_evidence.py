@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from signal import SIGKILL
 
-from rankdeck.model.job import Suspect
+from rankdeck.model.first_failure import Suspect
 from rankdeck.rules.certainty import (
     BAR,
     Candidate,

@@ -1,6 +1,7 @@
 """When to stop the rest of a job that failed (gang abort). No I/O."""
 
-from rankdeck.model.job import Countdown, Job, State
+from rankdeck.model.job import Countdown, Job
+from rankdeck.model.rank import State
 
 _GOING = (State.PENDING, State.RUNNING)
 

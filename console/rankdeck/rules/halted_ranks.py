@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from rankdeck.model.job import Stall
 from rankdeck.model.rank import Activity
+from rankdeck.model.stall import Stall
 from rankdeck.rules.stragglers import STOPPED, RankSigns, name_ranks, rank_numbers
 
 LOOKS = 2

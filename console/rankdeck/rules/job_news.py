@@ -8,9 +8,11 @@ from math import inf
 from msgspec import field
 
 from rankdeck.model.health import Ack, Occurrence
-from rankdeck.model.job import Job, NodeNote, Stall, State
+from rankdeck.model.job import Job, NodeNote
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
+from rankdeck.model.rank import State
 from rankdeck.model.safe_text import clean_line
+from rankdeck.model.stall import Stall
 from rankdeck.values import Value, replace
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.rules.units import write_duration

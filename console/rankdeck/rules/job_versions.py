@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from rankdeck.model.job import Explained, Job, NodeProof, RankState, State
+from rankdeck.model.cancel_report import NodeProof
+from rankdeck.model.job import Job, RankState
+from rankdeck.model.rank import State
+from rankdeck.model.stall import Explained
 from rankdeck.rules.job_news import best_notes
 from rankdeck.values import replace
 

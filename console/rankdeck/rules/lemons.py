@@ -12,7 +12,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from rankdeck.model.job import Job, State
+from rankdeck.model.job import Job
+from rankdeck.model.rank import State
 from rankdeck.model.text import significant_figures
 from rankdeck.values import Value
 from rankdeck_agent.rules.levels import Level

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 
-from rankdeck.model.job import Explained
 from rankdeck.model.patterns import Pattern, compile_pattern
+from rankdeck.model.stall import Explained
 from rankdeck.rules.message_table import (
     ALONE,
     HARMLESS,

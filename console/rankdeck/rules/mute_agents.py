@@ -4,8 +4,10 @@ reads what they write, so their silence means nothing. No I/O.
 
 from collections.abc import Iterable, Sequence
 
-from rankdeck.model.job import Explained, Job, RankState, Stall, State
+from rankdeck.model.job import Job, RankState
 from rankdeck.model.nodeset import fold_ranks
+from rankdeck.model.rank import State
+from rankdeck.model.stall import Explained, Stall
 from rankdeck.rules.stragglers import FRESH, KnownOfJob, lasting_words
 
 LATE = 20.0

@@ -5,8 +5,9 @@ quotas. No I/O.
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from rankdeck.model.job import Job, Price, Stall
+from rankdeck.model.job import Job
 from rankdeck.model.rank import Activity
+from rankdeck.model.stall import Price, Stall
 from rankdeck.rules.stragglers import LEAST
 from rankdeck.values import replace
 from rankdeck_agent.rules.units import write_duration

@@ -9,8 +9,9 @@ from collections.abc import Hashable, Iterable, Mapping
 from statistics import median
 from typing import TypeVar
 
-from rankdeck.model.job import Job, Phase, Progress, State
+from rankdeck.model.job import Job, Phase, Progress
 from rankdeck.model.patterns import BadPatternError, Pattern, compile_pattern
+from rankdeck.model.rank import State
 
 KEEP = 120
 """Numbers kept under each name."""

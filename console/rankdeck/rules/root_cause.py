@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from signal import SIGPIPE
 
-from rankdeck.model.job import Suspect
+from rankdeck.model.first_failure import Suspect
 from rankdeck.model.safe_text import clean_line
 from rankdeck.rules.absent_rank import never_came
 from rankdeck.rules.ends import LONGEST_QUOTE, End, Meaning, Role, exception_of, telling_words

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
-from rankdeck.model.job import LONG_PAUSE, Job, RankState, Stall, State
-from rankdeck.model.rank import Activity
+from rankdeck.model.job import Job, RankState
+from rankdeck.model.rank import Activity, State
+from rankdeck.model.stall import LONG_PAUSE, Stall
 from rankdeck.rules.deadlock import OF_DEADLOCK, describe_deadlock
 from rankdeck.rules.halted_ranks import in_device, stopped_ranks
 from rankdeck.rules.inspect import Look, StackGroup, group_stacks, odd_groups

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rankdeck.model.job import Stall
+from rankdeck.model.stall import Stall
 from rankdeck.rules.certainty import (
     BAR,
     Candidate,

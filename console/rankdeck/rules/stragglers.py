@@ -9,9 +9,10 @@ from statistics import median, median_high, median_low
 
 from msgspec import field
 
-from rankdeck.model.job import Explained, Job, RankState, Stall, State
+from rankdeck.model.job import Job, RankState
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
-from rankdeck.model.rank import Activity
+from rankdeck.model.rank import Activity, State
+from rankdeck.model.stall import Explained, Stall
 from rankdeck.values import Value
 from rankdeck_agent.rules.units import write_duration
 

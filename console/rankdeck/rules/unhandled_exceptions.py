@@ -3,8 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from rankdeck.model.job import Stall
 from rankdeck.model.safe_text import clean_line
+from rankdeck.model.stall import Stall
 from rankdeck.rules.messages import explain_end, is_warning
 from rankdeck.rules.stragglers import KnownOfJob, RankSigns, name_ranks, rank_numbers
 

@@ -10,7 +10,7 @@ from itertools import product
 from rankdeck.config.jobs import change_value
 from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster, Node
-from rankdeck.model.job import JobSpec, Launch
+from rankdeck.model.job_spec import JobSpec, Launch
 from rankdeck.model.nodeset import fold_nodes
 from rankdeck.scaling.values import ScalePoint, StudyPlan
 from rankdeck.values import Value, replace

@@ -13,7 +13,7 @@ from rankdeck.backends.plan_options import new_series_id
 from rankdeck.config.files import command_of
 from rankdeck.config.user import operator_name
 from rankdeck.errors import LaunchError, RankdeckError, UnknownRunError
-from rankdeck.model.job import JobSpec
+from rankdeck.model.job_spec import JobSpec
 from rankdeck.model.nodeset import expand_nodes
 from rankdeck.scaling.judge import judge_study
 from rankdeck.scaling.planning import ScaleRequest, ScalingError, hash_job, job_of, plan_study

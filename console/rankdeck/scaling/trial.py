@@ -13,7 +13,8 @@ from rankdeck.acceptance.measure import Ended, MeasureSession, measure_job
 from rankdeck.acceptance.output_text import read_output
 from rankdeck.acceptance.recipe import Recipe
 from rankdeck.acceptance.values import Outcome
-from rankdeck.model.job import Job, JobSpec
+from rankdeck.model.job import Job
+from rankdeck.model.job_spec import JobSpec
 from rankdeck.model.rank import Activity, State
 from rankdeck.model.safe_text import printable_line, strip_codes
 from rankdeck.rules.progress import ProgressReader

@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from rankdeck.errors import RankdeckError, UnknownJobError
-from rankdeck.model.job import Job, Launch, Plan
+from rankdeck.model.job import Job
+from rankdeck.model.job_spec import Launch
+from rankdeck.model.plan import Plan
 from rankdeck.model.queue import Partition, QueueJob
 from rankdeck.model.scheduler_node import SchedulerNode
 from rankdeck.state.jobs import Jobs

@@ -18,10 +18,11 @@ from typing import Any
 
 from rankdeck.model.field_checks import is_integer, is_stamp
 from rankdeck.model.health import Occurrence
-from rankdeck.model.job import Job, NodeNote, RankState, Stall, State
+from rankdeck.model.job import Job, NodeNote, RankState
 from rankdeck.model.json_tables import Table, parse_table
-from rankdeck.model.rank import Activity
+from rankdeck.model.rank import Activity, State
 from rankdeck.model.safe_text import clean_line
+from rankdeck.model.stall import Stall
 from rankdeck.rules.certainty_table import WEIGHTS
 from rankdeck.rules.job_news import MARGIN, NodeHistory, node_notes
 from rankdeck.rules.price import price_stalls

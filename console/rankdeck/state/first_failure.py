@@ -4,10 +4,13 @@ rules/root_cause.py and completes the answer.
 
 from collections import Counter
 
-from rankdeck.model.job import RESTARTED, Explained, FirstFailure, Launch, RankState, State
+from rankdeck.model.first_failure import RESTARTED, FirstFailure
+from rankdeck.model.job import RankState
+from rankdeck.model.job_spec import Launch
 from rankdeck.model.nodeset import fold_ranks
-from rankdeck.model.rank import Activity, exit_status
+from rankdeck.model.rank import Activity, State, exit_status
 from rankdeck.model.safe_text import strip_controls
+from rankdeck.model.stall import Explained
 from rankdeck.rules.certainty_table import WEIGHTS
 from rankdeck.rules.ends import LAUNCHER_ENDINGS, End, LauncherEnding, Role
 from rankdeck.rules.failed_job import FailedJob

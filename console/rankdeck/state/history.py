@@ -11,9 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
 
-from rankdeck.model.job import Job, Plan, ProofState, State
+from rankdeck.model.cancel_report import ProofState
+from rankdeck.model.job import Job
 from rankdeck.model.job_events import NodeEvent
 from rankdeck.model.json_values import fields_of, json_of, read_value
+from rankdeck.model.plan import Plan
+from rankdeck.model.rank import State
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.job_versions import merge_versions
 from rankdeck.state.database import Store

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rankdeck.model.health import Ack, Occurrence
-from rankdeck.model.job import Job, Plan
+from rankdeck.model.job import Job
 from rankdeck.model.job_events import NodeEvent
+from rankdeck.model.plan import Plan
 from rankdeck.state.history import History, HistoryState
 from rankdeck.state.node_event_log import RECALLED, SharedEventLog
 from rankdeck.values import Value

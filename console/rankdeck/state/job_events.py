@@ -8,9 +8,9 @@ Events are values whose sender may say what they say
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rankdeck.model.job import RankState, State
+from rankdeck.model.job import RankState
 from rankdeck.model.job_events import ClockSet, Closing, Connected, Lost, NodeEvent, NotStarted
-from rankdeck.model.rank import describe_process_state, exit_status, is_computing
+from rankdeck.model.rank import State, describe_process_state, exit_status, is_computing
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.rules.ends import End, fill_word_caches, program_in
 from rankdeck.state.own_messages import use_own_messages

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rankdeck.model.health import Ack, Occurrence
-from rankdeck.model.job import Followed, Job, NodeNote
+from rankdeck.model.job import Job, NodeNote
 from rankdeck.model.job_events import NodeEvent
+from rankdeck.model.rank_output import Followed
 from rankdeck.model.safe_text import clean_line
 from rankdeck.rules.job_news import (
     MARGIN,

@@ -4,8 +4,9 @@ code.
 
 from collections.abc import Sequence
 
-from rankdeck.model.job import FirstFailure, Job, RankState, State
-from rankdeck.model.rank import exit_status
+from rankdeck.model.first_failure import FirstFailure
+from rankdeck.model.job import Job, RankState
+from rankdeck.model.rank import State, exit_status
 from rankdeck.rules.messages import explain_end
 from rankdeck.state.first_failure import first_failure, launcher_lines
 from rankdeck.state.record import JobRecord

@@ -3,22 +3,14 @@
 from collections.abc import Mapping
 
 from rankdeck.errors import UnknownJobError
-from rankdeck.model.job import (
-    CancelReport,
-    Chunk,
-    Countdown,
-    Followed,
-    Job,
-    NodeNote,
-    NodeProof,
-    Plan,
-    ProofState,
-    Stall,
-    State,
-)
+from rankdeck.model.cancel_report import CancelReport, NodeProof, ProofState
+from rankdeck.model.job import Countdown, Job, NodeNote
 from rankdeck.model.job_events import NodeEvent
-from rankdeck.model.rank import Activity
+from rankdeck.model.plan import Plan
+from rankdeck.model.rank import Activity, State
+from rankdeck.model.rank_output import Chunk, Followed
 from rankdeck.model.safe_text import strip_controls
+from rankdeck.model.stall import Stall
 from rankdeck.state.job_additions import Additions
 from rankdeck.state.job_events import HANDLERS, reported_ranks
 from rankdeck.state.job_snapshot import job_snapshot

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import overload
 
-from rankdeck.model.job import LONG_PAUSE, Chunk, Followed, Tail
+from rankdeck.model.rank_output import Chunk, Followed, Tail
 from rankdeck.model.safe_text import strip_codes, strip_controls
+from rankdeck.model.stall import LONG_PAUSE
 from rankdeck.state.kept_lines import LONGEST_RAW, SHOWN, Block, Entry, KeptLines
 from rankdeck.state.live_rows import LiveRows, Row, draws_rows
 from rankdeck.values import Value, replace

@@ -4,21 +4,15 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from rankdeck.model.job import (
-    Countdown,
-    FirstFailure,
-    Job,
-    NodeProof,
-    Plan,
-    Progress,
-    RankState,
-    Stall,
-    State,
-)
+from rankdeck.model.cancel_report import NodeProof
+from rankdeck.model.first_failure import FirstFailure
+from rankdeck.model.job import Countdown, Job, Progress, RankState
 from rankdeck.model.job_events import NodeEvent
+from rankdeck.model.plan import Plan
 from rankdeck.model.queue import ArrayTask, QueueStatus
-from rankdeck.model.rank import Activity
+from rankdeck.model.rank import Activity, State
 from rankdeck.model.safe_text import strip_controls
+from rankdeck.model.stall import Stall
 from rankdeck.rules.ends import End
 from rankdeck.rules.progress import ProgressReader
 from rankdeck.state.lines import RankLog, line_memory_share

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable
 
-from rankdeck.model.job import Explained, FirstFailure, RankState, State
+from rankdeck.model.first_failure import FirstFailure
+from rankdeck.model.job import RankState
 from rankdeck.model.job_events import NodeEvent
 from rankdeck.model.queue import ArrayTask, Attempt, QueueStatus
-from rankdeck.model.rank import exit_status
+from rankdeck.model.rank import State, exit_status
+from rankdeck.model.stall import Explained
 from rankdeck.state.record import JobRecord, NodeRecord
 from rankdeck.values import replace
 from rankdeck_agent.wire.job_events import AttemptBegan, RanksReset, SchedulerReport, TaskReport

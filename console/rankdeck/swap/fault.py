@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Mapping
 
 from rankdeck.drill.judge import blamed_by_stall
-from rankdeck.model.job import FirstFailure, Job, Stall
+from rankdeck.model.first_failure import FirstFailure
+from rankdeck.model.job import Job
 from rankdeck.model.safe_text import clean_line
+from rankdeck.model.stall import Stall
 from rankdeck.swap.values import FaultKind, JobFault
 
 _MOST = 300

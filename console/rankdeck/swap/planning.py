@@ -8,8 +8,10 @@ from msgspec import field
 from rankdeck.backends.launchers import lay_out
 from rankdeck.errors import LaunchError, RankdeckError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import Job, JobSpec, Launch, State
+from rankdeck.model.job import Job
+from rankdeck.model.job_spec import JobSpec, Launch
 from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.rank import State
 from rankdeck.swap.fault import places_of
 from rankdeck.swap.values import LIMIT, FaultKind, JobFault, RunWay, SwapPlan, SwapRun
 from rankdeck.values import Value, replace

@@ -9,7 +9,8 @@ from rankdeck.acceptance.measure import Follows, MeasureSession, ended_with_proo
 from rankdeck.acceptance.series import JobSeries
 from rankdeck.backends.plan_options import new_series_id
 from rankdeck.errors import RankdeckError
-from rankdeck.model.job import Job, Stall
+from rankdeck.model.job import Job
+from rankdeck.model.stall import Stall
 from rankdeck.state.black_box import NodeBox, stalls_in_boxes
 from rankdeck.swap.fault import fault_in
 from rankdeck.swap.judge import ENOUGH, judge_swap

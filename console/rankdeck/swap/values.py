@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from msgspec import field
 
-from rankdeck.model.job import JobSpec
+from rankdeck.model.job_spec import JobSpec
 from rankdeck.values import Value
 
 LIMIT = 600.0

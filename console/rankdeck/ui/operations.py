@@ -27,7 +27,8 @@ from rankdeck_agent.wire.run_folder import name_rank_folder
 if TYPE_CHECKING:
     from rankdeck.errors import NodeError
     from rankdeck.images.copy import CopyState
-    from rankdeck.model.job import Job, JobSpec
+    from rankdeck.model.job import Job
+    from rankdeck.model.job_spec import JobSpec
     from rankdeck.model.queue import Attempt
     from rankdeck.runtimes import Runtime
     from rankdeck.ui.protocols import Console

@@ -1,6 +1,6 @@
 """Failing and stalled jobs, 90 s after their start."""
 
-from rankdeck.model.job import Explained, Stall
+from rankdeck.model.stall import Explained, Stall
 from rankdeck.rules.inspect import Look
 from tests.ui.support import sample
 from tests.ui.support.stage import Stage

@@ -16,23 +16,16 @@ from rankdeck.errors import (
     RankdeckError,
 )
 from rankdeck.images.copy import CopyState
+from rankdeck.model.cancel_report import CancelReport
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.model.health import Ack, PastView
-from rankdeck.model.job import (
-    Abort,
-    CancelReport,
-    Chunk,
-    FoundLine,
-    JobSpec,
-    Launch,
-    LogPart,
-    LogPlace,
-    Plan,
-    State,
-)
+from rankdeck.model.job_spec import Abort, JobSpec, Launch
 from rankdeck.model.patterns import search_pattern
+from rankdeck.model.plan import Plan
 from rankdeck.model.process import NodeProcess
 from rankdeck.model.queue import LogRun, Partition
+from rankdeck.model.rank import State
+from rankdeck.model.rank_output import Chunk, FoundLine, LogPart, LogPlace
 from rankdeck.preflight.findings import Finding
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.command import CommandRun, CommandState, FoundProcesses

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from rankdeck.model.job import Chunk
+from rankdeck.model.rank_output import Chunk
 from rankdeck.state.lines import RankLog
 
 

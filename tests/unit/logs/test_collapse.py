@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from rankdeck.logs.collapse import Collapse, fold_groups
 from rankdeck.logs.line_templates import extract_numbers, fill_template, mask_numbers
-from rankdeck.model.job import Chunk
 from rankdeck.model.nodeset import fold_ranks
+from rankdeck.model.rank_output import Chunk
 from rankdeck.state.lines import RankLog
 from tests.unit.logs.feed import log_of, logs_of, write
 

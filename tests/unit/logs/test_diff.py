@@ -6,7 +6,7 @@ import pytest
 
 from rankdeck.logs import compare as diff
 from rankdeck.logs.compare import Branch, Comparison, Difference
-from rankdeck.model.job import Chunk
+from rankdeck.model.rank_output import Chunk
 from rankdeck.state.lines import RankLog
 from tests.unit.logs.feed import log_of, logs_of, write
 

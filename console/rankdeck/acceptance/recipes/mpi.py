@@ -30,7 +30,7 @@ from rankdeck.acceptance.recipe import (
     not_measured,
 )
 from rankdeck.acceptance.values import Outcome
-from rankdeck.model.job import Launch
+from rankdeck.model.job_spec import Launch
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.values import replace
 from rankdeck_agent.rules.units import write_size as bytes_text

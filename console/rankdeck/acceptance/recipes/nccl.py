@@ -44,7 +44,7 @@ from rankdeck.acceptance.recipe import (
 from rankdeck.acceptance.recipes import node_program_text
 from rankdeck.acceptance.values import Outcome
 from rankdeck.model.field_checks import is_integer
-from rankdeck.model.job import Launch
+from rankdeck.model.job_spec import Launch
 from rankdeck.model.json_tables import Table, as_table
 from rankdeck.model.json_tables import parse_table as parsed
 from rankdeck.model.nodeset import fold_ranks

@@ -40,7 +40,7 @@ from rankdeck.acceptance.recipe import (
 )
 from rankdeck.acceptance.values import Outcome
 from rankdeck.model.field_checks import is_integer, is_number
-from rankdeck.model.job import Launch
+from rankdeck.model.job_spec import Launch
 from rankdeck.model.json_tables import Table, as_table
 from rankdeck.model.safe_text import clean_line
 from rankdeck.values import replace

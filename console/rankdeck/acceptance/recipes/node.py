@@ -25,7 +25,7 @@ from rankdeck.acceptance.recipe import (
     not_measured,
 )
 from rankdeck.acceptance.values import Outcome
-from rankdeck.model.job import Launch
+from rankdeck.model.job_spec import Launch
 from rankdeck.model.json_tables import Table, as_table
 from rankdeck.model.safe_text import clean_line
 from rankdeck.values import replace

@@ -6,7 +6,8 @@ import json
 
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.field_checks import is_integer, is_number
-from rankdeck.model.job import Abort, Plan
+from rankdeck.model.job_spec import Abort
+from rankdeck.model.plan import Plan
 from rankdeck.model.safe_text import clean_line
 from rankdeck.schedulers.kubernetes.keeper import plan_keeper
 from rankdeck.schedulers.kubernetes.values import KubernetesJob

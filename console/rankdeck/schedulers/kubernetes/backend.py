@@ -15,7 +15,8 @@ from rankdeck.backends.ssh import START_LIMIT, SshBackend
 from rankdeck.errors import LaunchError, NodeError
 from rankdeck.model.capabilities import Capabilities, capabilities_of
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import JobSpec, Launch, Plan
+from rankdeck.model.job_spec import JobSpec, Launch
+from rankdeck.model.plan import Plan
 from rankdeck.model.safe_text import clean_line
 from rankdeck.schedulers.kubernetes.keeper import plan_keeper
 from rankdeck.schedulers.kubernetes.manifest import job_name, job_objects, manifest_parts

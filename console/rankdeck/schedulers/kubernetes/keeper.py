@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import Plan
 from rankdeck.model.json_tables import read_table
+from rankdeck.model.plan import Plan
 from rankdeck.model.safe_text import clean_line
 from rankdeck.remote.shell import control_host
 from rankdeck_agent.wire import AGENT_TOKEN, NodeFile, NodePlan, ProcessPlan

@@ -36,7 +36,7 @@ from rankdeck.backends.shell_words import shell_line
 from rankdeck.config.document import write_documents
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import CLAIM, JobSpec, Launch
+from rankdeck.model.job_spec import CLAIM, JobSpec, Launch
 from rankdeck.model.plan_part import LineKind, PlanPart
 from rankdeck.schedulers.kubernetes.patch import patch_objects, pod_templates, table_or_empty
 from rankdeck.values import Value

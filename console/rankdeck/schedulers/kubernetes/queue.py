@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from rankdeck.errors import AgentError, LaunchError, NodeError, RankdeckError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import Job, Launch
+from rankdeck.model.job import Job
+from rankdeck.model.job_spec import Launch
 from rankdeck.model.safe_text import clean_line
 from rankdeck.model.scheduler_node import SchedulerNode
 from rankdeck.remote import command

@@ -9,7 +9,8 @@ import time
 
 from rankdeck.errors import LaunchError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.job import Abort, Plan
+from rankdeck.model.job_spec import Abort
+from rankdeck.model.plan import Plan
 from rankdeck.schedulers.slurm.options import slurm_keeper_settings
 from rankdeck.schedulers.slurm.settings import ATTACHED
 from rankdeck.schedulers.slurm.values import SlurmLook, slurm_owner

@@ -27,14 +27,18 @@ from rankdeck.backends.plan_text import export_lines, exports_part, file_parts, 
 from rankdeck.backends.shell_words import SHIM, shell_line, shell_word, whole_file
 from rankdeck.backends.ssh import CANCEL_LIMIT, START_LIMIT, SshBackend, left_there
 from rankdeck.errors import AgentError, LaunchError, NodeError, RankdeckError, suggest_or_list
+from rankdeck.model.cancel_report import CancelReport
 from rankdeck.model.capabilities import Capabilities, capabilities_of
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.field_checks import is_integer
-from rankdeck.model.job import Abort, CancelReport, Job, JobSpec, Launch, Plan, State
+from rankdeck.model.job import Job
+from rankdeck.model.job_spec import Abort, JobSpec, Launch
 from rankdeck.model.json_tables import as_table, is_list
 from rankdeck.model.nodeset import fold_ranks
+from rankdeck.model.plan import Plan
 from rankdeck.model.plan_part import LineKind, PlanPart
 from rankdeck.model.queue import LogRun
+from rankdeck.model.rank import State
 from rankdeck.plugins import plugin_names
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import run_program

@@ -10,8 +10,9 @@ from typing import Any
 
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.field_checks import is_integer
-from rankdeck.model.job import Job, State
+from rankdeck.model.job import Job
 from rankdeck.model.json_tables import as_table
+from rankdeck.model.rank import State
 from rankdeck.model.safe_text import clean_line
 from rankdeck.remote import command
 from rankdeck.remote.agent import Agents

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from math import ceil
 
-from rankdeck.model.job import Plan
 from rankdeck.model.json_tables import as_table
+from rankdeck.model.plan import Plan
 from rankdeck.model.queue import QueueStatus
 from rankdeck.values import Value
 from rankdeck_agent.rules.units import write_duration

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import ClassVar
 
-from rankdeck.model.job import State
-from rankdeck.model.rank import RankStatus
+from rankdeck.model.rank import RankStatus, State
 from rankdeck.model.safe_text import printable_line
 from rankdeck.ui import actions, command_actions, commands, movement
 from rankdeck.ui.screens.base import BaseScreen, ListFilter

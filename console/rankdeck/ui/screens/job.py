@@ -13,7 +13,8 @@ from rankdeck.errors import UnknownJobError
 from rankdeck.logs.merged_log import EVENT
 from rankdeck.logs.rank_choice import choose_ranks
 from rankdeck.logs.search import pick_troubles
-from rankdeck.model.job import UNTAGGED_WAIT, Job
+from rankdeck.model.job import Job
+from rankdeck.model.plan import UNTAGGED_WAIT
 from rankdeck.model.safe_text import printable_line
 from rankdeck.rules.progress import last_run
 from rankdeck.ui import formatting

@@ -9,22 +9,16 @@ from rich.cells import cell_len
 from textual.geometry import Size
 
 from rankdeck.backends.plan_text import write_plan_lines
+from rankdeck.model.first_failure import FirstFailure
 from rankdeck.model.health import leading_events
-from rankdeck.model.job import (
-    Countdown,
-    Explained,
-    FirstFailure,
-    Job,
-    Phase,
-    Plan,
-    Progress,
-    Stall,
-    State,
-)
+from rankdeck.model.job import Countdown, Job, Phase, Progress
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
+from rankdeck.model.plan import Plan
 from rankdeck.model.plan_part import LineKind
 from rankdeck.model.queue import queue_words
+from rankdeck.model.rank import State
 from rankdeck.model.safe_text import printable_line
+from rankdeck.model.stall import Explained, Stall
 from rankdeck.rules.job_news import note_words, time_of_note
 from rankdeck.rules.progress import job_phases
 from rankdeck.schedulers.slurm.settings import granted_instead

@@ -7,9 +7,11 @@ from typing import ClassVar
 from textual.geometry import Size
 from textual.widget import Widget
 
-from rankdeck.model.job import Job, Plan, State
+from rankdeck.model.job import Job
 from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.plan import Plan
 from rankdeck.model.queue import Partition, QueueJob, queue_words
+from rankdeck.model.rank import State
 from rankdeck.model.safe_text import printable_line
 from rankdeck.rules import query
 from rankdeck.ui import formatting

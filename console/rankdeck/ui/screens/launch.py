@@ -19,8 +19,10 @@ from rankdeck.config.files import config_folder, shown_path, write_new
 from rankdeck.config.jobs import fill_form, form_of
 from rankdeck.config.user import allow_uses
 from rankdeck.errors import RankdeckError, UntrustedError
-from rankdeck.model.job import Job, JobSpec, Plan
+from rankdeck.model.job import Job
+from rankdeck.model.job_spec import JobSpec
 from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.plan import Plan
 from rankdeck.model.safe_text import printable_line
 from rankdeck.preflight.findings import Finding
 from rankdeck.state.node import NodeState

@@ -19,7 +19,8 @@ from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, break_runs
 
 if TYPE_CHECKING:
-    from rankdeck.model.job import CancelReport, Job
+    from rankdeck.model.cancel_report import CancelReport
+    from rankdeck.model.job import Job
     from rankdeck.ui.protocols import Console
 
 

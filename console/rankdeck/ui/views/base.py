@@ -8,9 +8,9 @@ from textual.widget import Widget
 
 from rankdeck.logs.rank_choice import choose_ranks
 from rankdeck.logs.rank_order import ORDERS, order_ranks, output_silence, rank_statuses
-from rankdeck.model.job import Job, RankState, State
+from rankdeck.model.job import Job, RankState
 from rankdeck.model.nodeset import fold_ranks
-from rankdeck.model.rank import RankStatus
+from rankdeck.model.rank import RankStatus, State
 from rankdeck.model.safe_text import printable_line
 from rankdeck.rules.stragglers import QUIET, quiet_for
 from rankdeck.state.jobs import Jobs

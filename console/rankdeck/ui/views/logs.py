@@ -13,8 +13,9 @@ from rankdeck.errors import RankdeckError
 from rankdeck.logs.goal import Goal
 from rankdeck.logs.merged_log import EVENT, MergedLine, MergedLog
 from rankdeck.model.health import Occurrence
-from rankdeck.model.job import FoundLine, Job, LogPart, LogPlace
+from rankdeck.model.job import Job
 from rankdeck.model.nodeset import fold_ranks
+from rankdeck.model.rank_output import FoundLine, LogPart, LogPlace
 from rankdeck.model.safe_text import printable_line
 from rankdeck.state.lines import Line, RankLog
 from rankdeck.ui import formatting
