@@ -56,12 +56,12 @@ def test_a_value_gets_its_defaults_from_msgspec() -> None:
         f"{path}:{made.name}"
         for path, module, made in classes()
         if not any("dataclass" in ast.unparse(one) for one in made.decorator_list)
-        and any(
-            ast.unparse(one).startswith("field(")
-            for one in ast.walk(made)
-            if isinstance(one, ast.Call)
+        for call in ast.walk(made)
+        if isinstance(call, ast.Call)
+        and (
+            ast.unparse(call.func) == "dataclasses.field"
+            or (ast.unparse(call.func) == "field" and imported(module, "field") == "dataclasses")
         )
-        and imported(module, "field") == "dataclasses"
     ]
 
     assert wrong == []

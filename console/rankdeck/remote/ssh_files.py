@@ -104,7 +104,8 @@ class _AskError(Exception):
     """OpenSSH must be asked about this host alone."""
 
 
-class Alike(Value):
+@dataclass(frozen=True, slots=True)
+class Alike:
     """What OpenSSH's answer for a host depends on, and the value of its
     HostName ("%h": the name itself).
     """
