@@ -8,6 +8,11 @@ from rankdeck.model.plan_part import PlanPart
 from rankdeck.values import Value
 from rankdeck_agent.wire import NodePlan
 
+UNTAGGED_WAIT = 3.0
+"""Seconds for a rank of an untagged job to be heard before its
+launcher's output is shown in its place.
+"""
+
 
 class Plan(Value, kw_only=True):
     """Exactly what will be done: every file and every command, per node."""
@@ -66,9 +71,3 @@ class Plan(Value, kw_only=True):
         """
         # Called for every rank and every piece of output, so it checks only the first node.
         return self.nodes[0].node if self.nodes and self.nodes[0].elsewhere else node
-
-
-UNTAGGED_WAIT = 3.0
-"""Seconds for a rank of an untagged job to be heard before its
-launcher's output is shown in its place.
-"""

@@ -3,6 +3,11 @@
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.values import Value
 
+NOT_CALIBRATED = "how sure: not calibrated"
+"""Told where a verdict was not weighed: the word of a scheduler, or too little evidence."""
+LONG_PAUSE = 10.0
+"""Seconds without output after which a rank has paused, not only written slowly."""
+
 
 class Explained(Value):
     """An error message explained in plain words."""
@@ -73,14 +78,6 @@ class Stall(Value, kw_only=True):
         return self.text if self.sure is None else f"{self.text} ({share_words(self.sure)} sure)"
 
 
-NOT_CALIBRATED = "how sure: not calibrated"
-"""Told where a verdict was not weighed: the word of a scheduler, or too little evidence."""
-
-
 def share_words(share: float) -> str:
     """`94 %`."""
     return f"{share:.0%}".replace("%", " %")
-
-
-LONG_PAUSE = 10.0
-"""Seconds without output after which a rank has paused, not only written slowly."""
