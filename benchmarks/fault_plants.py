@@ -149,7 +149,7 @@ def agents_on(node: str) -> Find:
 
     def find(site: Site, _job: str) -> list[int]:
         found = descendants(site.first_process(node))
-        # `python -E agent.pyz telemetry`
+        # `python -ES agent.pyz telemetry`
         return [pid for pid in found if words_of(pid)[-1:] == ["telemetry"]]
 
     return find

@@ -28,7 +28,7 @@ PYTHON = """\
 #!/bin/sh
 lie="$HOME/.cache/rankdeck/{program}"
 case "$1 $2" in
-"-E "*.pyz) [ -e "$lie" ] && {{ shift 2; exec {real} "$lie" "$@"; }} ;;
+"-ES "*.pyz) [ -e "$lie" ] && {{ shift 2; exec {real} "$lie" "$@"; }} ;;
 esac
 exec {real} "$@"
 """

@@ -36,7 +36,7 @@ def lying_python(home, program):
     python, script = home / "python", home / "liar.py"
     script.write_text(program)
     python.write_text(
-        f'#!/bin/sh\ncase "$HOME:$1 $2" in {home}:"-E "*.pyz) exec {sys.executable} {script} "$@";; esac\nexec {sys.executable} "$@"\n'
+        f'#!/bin/sh\ncase "$HOME:$1 $2" in {home}:"-ES "*.pyz) exec {sys.executable} {script} "$@";; esac\nexec {sys.executable} "$@"\n'
     )
     python.chmod(0o700)
     return str(python)

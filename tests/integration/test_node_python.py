@@ -48,7 +48,24 @@ async def test_a_python_beside_the_old_one_runs_the_agent(tmp_path: Path) -> Non
         assert answer.out.startswith(b"rankdeck-agent ")
         # Look, copy, look again, run; then it is known.
         assert (first, node.sessions - before) == (4, 5)
-        assert (await agents._path("n1"))[0] == "python3.14"
+        assert agents._paths["n1"][0] == "python3.14"
+
+
+async def test_the_first_command_on_a_node_costs_one_start_of_the_login_shell(
+    tmp_path: Path,
+) -> None:
+    async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as connections:
+        node = found.sshd["n1"]
+        await Agents(connections).call("n1", ("--version",), limit=60)
+        noise = "echo hello; echo 'rankdeck|no answer'\n"
+        (node.home / ".bashrc").write_text(noise)
+        before = node.sessions
+
+        answer = await Agents(connections).call("n1", ("job", "run"), b"no plan\n", limit=60)
+
+        assert node.sessions - before == 1
+        assert answer.row["ok"] is False  # what it read from stdin is no plan
+        assert b"hello" not in answer.out
 
 
 async def test_a_node_without_python_is_told_and_the_others_go_on(

@@ -39,6 +39,13 @@ async def failure(cluster, confirm=None):
     return caught.value
 
 
+async def agent_words(agents: Agents) -> tuple[str, ...]:
+    """The words before a command of the agent on n1, where it is copied if it is missing."""
+    answer = await agents.call("n1", ("--version",), limit=60)
+    assert answer.out.startswith(b"rankdeck-agent ")
+    return agents._paths["n1"]
+
+
 async def test_arguments_arrive_as_they_are_and_one_connection_serves_all(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         words = ("a b", "$HOME", "'\"`", "*", "", "ä")
@@ -243,11 +250,11 @@ _TAG = "import sys; print(sys.implementation.cache_tag)"
 async def test_the_agent_is_put_on_a_node_once(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         path = found.sshd["n1"].home / ".cache/rankdeck" / build_bundle().name
-        words = await Agents(c)._path("n1")
+        words = await agent_words(Agents(c))
         before = path.stat().st_ino
-        again = await Agents(c)._path("n1")
+        again = await agent_words(Agents(c))
 
-        assert words == again == ("python3", "-E", str(path))
+        assert words == again == ("python3", "-ES", str(path))
         assert path.read_bytes() == build_bundle().data
         assert path.stat().st_ino == before
         tag = (await run_program(c, "n1", ("python3", "-c", _TAG))).out.decode().strip()
@@ -258,7 +265,7 @@ async def test_the_agent_is_put_on_a_node_once(tmp_path):
 @pytest.mark.long
 async def test_the_agent_loads_modules_that_were_compiled_when_it_was_put_there(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
-        python, _, path = await Agents(c)._path("n1")
+        python, _, path = await agent_words(Agents(c))
         fast = await run_program(c, "n1", (python, "-v", path, "--version"))
         (compiled,) = Path(path).parent.glob("*.pyz.*")
         compiled.write_bytes(b"not a zip file")
@@ -287,7 +294,7 @@ async def test_agents_that_nobody_used_for_long_go_when_another_is_put_there(tmp
             "n1", ("python3", str(folder / "agent-000000000002.pyz")), lambda _: None
         )
         await until_runs(b"agent-000000000002.pyz")
-        _, _, path = await Agents(c)._path("n1")
+        _, _, path = await agent_words(Agents(c))
         left = sorted(
             file.name
             for file in folder.glob("*.pyz*")
@@ -317,9 +324,9 @@ def _command_lines():
 @pytest.mark.long
 async def test_an_agent_that_is_looked_for_counts_as_used(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
-        _, _, path = await Agents(c)._path("n1")
+        _, _, path = await agent_words(Agents(c))
         os.utime(path, (1e9, 1e9))
-        await Agents(c)._path("n1")
+        await agent_words(Agents(c))
 
         assert time.time() - os.stat(path).st_mtime < 3600  # noqa: PTH116
 
@@ -328,10 +335,10 @@ async def test_an_agent_that_is_looked_for_counts_as_used(tmp_path):
 async def test_an_agent_with_other_bytes_of_the_same_length_is_replaced(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         path = found.sshd["n1"].home / ".cache/rankdeck" / build_bundle().name
-        await Agents(c)._path("n1")
+        await agent_words(Agents(c))
         path.write_bytes(b"#" * len(build_bundle().data))
 
-        await Agents(c)._path("n1")
+        await agent_words(Agents(c))
 
         assert path.read_bytes() == build_bundle().data
 
@@ -340,13 +347,17 @@ async def test_an_agent_with_other_bytes_of_the_same_length_is_replaced(tmp_path
 async def test_an_agent_that_is_changed_on_its_way_is_not_started(tmp_path, monkeypatch):
     sent = Agents._put
     monkeypatch.setattr(
-        Agents, "_put", lambda self, n, path, data: sent(self, n, path, data[:-1] + b"x")
+        Agents,
+        "_put",
+        lambda self, n, path, agent: sent(
+            self, n, path, replace(agent, data=agent.data[:-1] + b"x")
+        ),
     )
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
         with pytest.raises(
             AgentError, match=f"is not what was sent .SHA-256 {build_bundle().digest}"
         ):
-            await Agents(c)._path("n1")
+            await agent_words(Agents(c))
 
 
 async def test_a_missing_or_old_python_is_named(tmp_path):
@@ -355,9 +366,9 @@ async def test_a_missing_or_old_python_is_named(tmp_path):
         old.write_text("#!/bin/sh\necho '3.5|'\n")
         old.chmod(0o755)
         with pytest.raises(AgentError, match="none of `python-x` runs there"):
-            await Agents(c, "python-x")._path("n1")
+            await agent_words(Agents(c, "python-x"))
         with pytest.raises(AgentError, match=r"is 3\.5, too old"):
-            await Agents(c, str(old))._path("n1")
+            await agent_words(Agents(c, str(old)))
 
 
 @pytest.mark.long

@@ -12,7 +12,6 @@ from rankdeck.remote.agent import Agents
 from rankdeck.remote.bundle import build_bundle
 from rankdeck.remote.command import CommandRun, CommandState
 from rankdeck.remote.shell import ClockOffset, OnData, Way
-from tests.support.local import LocalChannel
 
 DONE = {"end": {"code": 0, "why": "", "left": [], "behind": 0, "cut": 0, "seconds": 0.1}}
 
@@ -67,19 +66,6 @@ class Channel:
     async def close(self) -> None: ...
 
 
-class Ended(LocalChannel):
-    """A program that has answered and ended."""
-
-    def __init__(self) -> None: ...
-
-    def write(self, data: bytes) -> None: ...
-
-    def end(self) -> None: ...
-
-    async def wait(self) -> int:
-        return 0
-
-
 class Nodes:
     """A Shell on which the agent is there, and `sh` answers what the test says."""
 
@@ -93,10 +79,9 @@ class Nodes:
     async def open(self, node: str, argv, on_data: OnData) -> Channel:
         if node.startswith("dead"):
             raise UnreachableError(node, "does not answer; is the node up?")
-        if argv[-1] == "sh":
-            return Channel(self, node, on_data)
         on_data(f"rankdeck|3.11|{build_bundle().digest}|python3|||0|/a.pyz\n".encode())
-        return Ended()
+        assert argv[-1] == "sh"
+        return Channel(self, node, on_data)
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
         raise NotImplementedError

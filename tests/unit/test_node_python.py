@@ -1,6 +1,7 @@
 """Which Python runs the agent on a node, and what is said if there is none."""
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -8,11 +9,15 @@ import pytest
 from rankdeck.errors import AgentError
 from rankdeck.remote.node_python import (
     FoundPython,
+    LookAnswer,
     check_python,
     install_command,
     parse_found_python,
     python_look_command,
 )
+
+DIGEST = "abc"
+"""Of the agent file that the console has."""
 
 
 class Node:
@@ -32,12 +37,15 @@ class Node:
         python.chmod(0o755)
 
     def find(self, *named: str) -> FoundPython:
-        _, *words = python_look_command("agent-1.pyz", named)
-        env = {"HOME": str(self.home), "PATH": str(self.programs)}
-        done = subprocess.run(
-            ["/bin/sh", *words], env=env, capture_output=True, timeout=60, check=True
-        )
+        done = self.look(*named)
         return parse_found_python("n1", done.stdout, done.stderr)
+
+    def look(self, *named: str, command: Sequence[str] = ()) -> subprocess.CompletedProcess[bytes]:
+        _, *words = python_look_command("agent-1.pyz", DIGEST, named, command=command)
+        env = {"HOME": str(self.home), "PATH": str(self.programs)}
+        return subprocess.run(
+            ["/bin/sh", *words], env=env, capture_output=True, timeout=60, check=True, input=b"in"
+        )
 
 
 @pytest.fixture
@@ -79,6 +87,37 @@ def test_a_program_that_is_no_python_is_said_to_be_none(node: Node) -> None:
 
     with pytest.raises(AgentError, match="`python3` gives no version"):
         check_python("n1", node.find(), ())
+
+
+@pytest.mark.parametrize(
+    ("answer", "goes_on"),
+    [("3.9|abc", True), ("3.9|other", False), ("3.9|", False), ("3.5|abc", False)],
+    ids=["the right file", "another", "none", "an old Python"],
+)
+def test_the_look_becomes_the_command_if_the_file_is_right(
+    node: Node, answer: str, *, goes_on: bool
+) -> None:
+    node.has("python3", answer)
+    with (node.programs / "python3").open("a") as script:
+        script.write('[ "$2" = -c ] || { printf \'<%s>\' "$@"; read line; echo "$line"; }\n')
+
+    done = node.look("none", "python3", command=("job", "a  b", "~", "*", "2"))
+    heard: list[bytes] = []
+    look = LookAnswer("n1", heard.append)
+    for at in range(len(done.stdout)):
+        look.take(done.stdout[at : at + 1])
+
+    path = f"{node.home}/.cache/rankdeck/agent-1.pyz"
+    assert look.found.get_nowait()[:3] == (*answer.split("|"), "python3")
+    said = f"{answer}\n<-ES><{path}><job><a  b><~><*><2>in\n" if goes_on else ""
+    assert b"".join(heard).decode() == said
+
+
+def test_start_up_files_that_print_without_end_are_told() -> None:
+    look = LookAnswer("n1", lambda _: None)
+    look.take(b"loading modules\n" * 1000)
+    with pytest.raises(AgentError, match="printed 1 MB before the answer"):
+        look.take(b"loading modules\n" * 100_000)
 
 
 def test_what_a_python_prints_before_its_answer_is_no_answer(node: Node) -> None:

@@ -4,208 +4,30 @@ remove, clean, list, attempts, port and address.
 
 import argparse
 import contextlib
-import ctypes
 import json
-import os
 import shutil
-import signal
 import socket
 import sys
-import time
-from pathlib import Path
 from typing import Any, Callable, Optional
 
-from rankdeck_agent.descriptors import wait_readable
-from rankdeck_agent.job import processes
-from rankdeck_agent.job.black_box import BlackBox, pack_box
-from rankdeck_agent.job.cancel import end_node_processes
-from rankdeck_agent.job.daily_clean import clean_daily
 from rankdeck_agent.job.folder import (
     FolderError,
-    FolderThereError,
     RunFolder,
     all_folders,
     find_run_folder,
     is_closed,
     is_start_forbidden,
-    post_mortem,
     run_folder,
     wait_until,
 )
-from rankdeck_agent.job.layout import make_run_folder, unlink_links
-from rankdeck_agent.job.network import NetworkError, fill_network, find_network_place
 from rankdeck_agent.job.orders import give_order
-from rankdeck_agent.job.process_chains import adopt_orphans
-from rankdeck_agent.job.resuming import hold_resume_lock
-from rankdeck_agent.job.supervisor import Supervisor
-from rankdeck_agent.job.supervisor_state import is_supervised, note_supervisor
-from rankdeck_agent.logout import leave_session
+from rankdeck_agent.job.supervisor_state import is_supervised
 from rankdeck_agent.private_files import set_private_umask
 from rankdeck_agent.schedulers.job_scheduler import JobScheduler, find_scheduler
 from rankdeck_agent.text import parse_json_table, print_complaint, print_json_line
-from rankdeck_agent.wire import RUN_VARIABLE, NodePlan, WireError, node_plan
-from rankdeck_agent.wire.job_events import ASKERS, JobEvent, Trouble, is_request_id
+from rankdeck_agent.wire.job_events import ASKERS, is_request_id
 from rankdeck_agent.wire.leftovers import KEEP_DAYS
-from rankdeck_agent.wire.run_folder import SPAWN, SUPERVISOR_LOG
-
-_PR_SET_DUMPABLE = 4
-_READY_LIMIT = 30.0
-_LONGEST_PLAN = 64 << 20
-
-
-def start_job() -> int:
-    """Start the job whose plan is on stdin; print one line of JSON: {"ok": true,
-    "pid": …} or {"ok": false, "error": …}.
-    """
-    return _run(sys.stdin.buffer.read(_LONGEST_PLAN))
-
-
-def run_each() -> int:
-    """Start one job for each line of stdin until it ends; answers
-    each with a line as `start_job` does.
-
-    Each further job costs a fork instead of a login and a start of Python.
-    """
-    for line in iter(lambda: sys.stdin.buffer.readline(_LONGEST_PLAN), b""):
-        child = os.fork()
-        if child == 0:
-            status = 2
-            try:
-                status = _run(line)
-            finally:
-                os._exit(status)
-        if os.waitpid(child, 0)[1] not in (0, 1 << 8):
-            print_json_line({"ok": False, "error": "what was to start the job ended before it had"})
-    return 0
-
-
-def _run(text: bytes) -> int:
-    """Start the job of this plan, and answer with a line."""
-    try:
-        plan, warning = fill_network(_plan(text))
-        folder = make_run_folder(plan)
-    except FolderThereError as error:
-        return print_json_line({"ok": False, "error": str(error), "there": True})
-    except (WireError, FolderError, NetworkError, OSError) as error:
-        return print_json_line({"ok": False, "error": str(error)})
-
-    answer = _start_apart(plan, folder, warning)
-    if not answer.isdigit():
-        trouble = [JobEvent(round(time.time(), 6), Trouble(answer))] if answer else []
-        post_mortem(folder.events, trouble)
-        unlink_links(folder)
-        return print_json_line({"ok": False, "error": answer or "the supervisor did not start"})
-
-    print_json_line({"ok": True, "pid": int(answer)})
-    clean_daily()
-    return 0
-
-
-def resume_supervisor(folder: RunFolder) -> bool:
-    """Start another supervisor for a job that still runs without
-    one; False if none could be started.
-
-    Does nothing and returns True if another process is doing so, or is ending the job.
-    """
-    with hold_resume_lock(folder) as mine:
-        if not mine or is_supervised(folder):
-            return True
-        try:
-            plan = _plan(folder.plan.read_bytes())
-        except (WireError, OSError):
-            return False
-        _end_writers(folder)
-        return _start_apart(plan, folder).isdigit()
-
-
-def _end_writers(folder: RunFolder) -> None:
-    """Kill a launcher that outlived its supervisor: it would write the same files.
-
-    Pods of the job that run on this machine have another run folder and are spared.
-    """
-    for row in processes.find_job_processes(folder.job, folder.node, 0).values():
-        writes_to = processes.read_environment(row.pid, (RUN_VARIABLE,)).get(RUN_VARIABLE)
-        if writes_to == str(folder.path):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(row.pid, signal.SIGKILL)
-
-
-def _plan(data: bytes) -> NodePlan:
-    plan = node_plan(parse_json_table(data.decode("utf-8", "replace")))
-    if len(set(plan.ranks)) != len(plan.ranks) or any(rank < 0 for rank in plan.ranks):
-        raise WireError("bad plan: ranks must be different numbers from 0")
-    if any(process.rank not in (None, *plan.ranks) for process in plan.processes):
-        raise WireError("bad plan: a process has a rank that is not of this node")
-    return plan
-
-
-def _start_apart(plan: NodePlan, folder: RunFolder, warning: str = "") -> str:
-    """Start the supervisor in a session of its own (double fork); returns its
-    pid as text, or why it did not start. `warning` goes to the events of the job.
-    """
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.setsid()
-        if os.fork() == 0:
-            _live(plan, folder, writing, warning)
-        os._exit(0)
-    os.close(writing)
-    os.waitpid(child, 0)
-    ready = wait_readable([reading], _READY_LIMIT)
-    answer = (
-        os.read(reading, 4096).decode("utf-8", "replace")
-        if ready
-        else "no answer from the supervisor"
-    )
-    os.close(reading)
-    return answer
-
-
-def _live(plan: NodePlan, folder: RunFolder, ready: int, warning: str) -> None:
-    """The supervisor's whole life; never returns."""
-    status = 1
-    try:
-        _let_go(folder, ready)
-        note_supervisor(folder)
-        warnings = (leave_session(plan.job), warning)
-        box = BlackBox(folder, plan.ranks, here=not plan.elsewhere)
-        box.start()
-        adopt_orphans()
-        supervisor = Supervisor(plan, folder, "; ".join(filter(None, warnings)), box)
-        supervisor.run(lambda: _announce(ready, str(os.getpid())))
-        status = 0
-    except OSError as error:
-        print(f"the supervisor of {plan.node} failed: {error}", file=sys.stderr, flush=True)
-        _announce(ready, f"the supervisor could not start: {error}")
-    finally:
-        os._exit(status)
-
-
-def _let_go(folder: RunFolder, keep: int) -> None:
-    """Detach from SSH: its descriptors, signals and working directory."""
-    null = os.open(os.devnull, os.O_RDWR)
-    log = os.open(folder / SUPERVISOR_LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    for target, source in ((0, null), (1, null), (2, log)):
-        os.dup2(source, target)
-    for fd in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
-        if fd > 2 and fd != keep:
-            with contextlib.suppress(OSError):  # the one that listed the folder is closed already
-                os.close(fd)
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    os.chdir("/")
-    # No core dump: our memory has the job's variables. The ranks keep the limit of their login.
-    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-
-
-def _announce(ready: int, text: str) -> None:
-    with contextlib.suppress(OSError):  # already announced, or nobody waits any more
-        os.write(ready, text.encode())
-        os.close(ready)
-
+from rankdeck_agent.wire.run_folder import SPAWN
 
 _LONGEST = 1 << 18
 _START_LIMIT = 15.0
@@ -365,6 +187,13 @@ def main(argv: list[str]) -> int:
         return print_complaint(f"rankdeck: {error}", 1)
 
 
+def _start(asked: argparse.Namespace) -> int:
+    # Only this verb needs the supervisor, whose modules are most of the agent.
+    from rankdeck_agent.job.supervisor_start import run_each, start_job
+
+    return run_each() if asked.each else start_job()
+
+
 def _list(asked: argparse.Namespace) -> int:
     print_jobs(plans=asked.plans, ended=asked.ended)
     return 0
@@ -376,6 +205,8 @@ def _port(_: argparse.Namespace) -> int:
 
 
 def _address(asked: argparse.Namespace) -> int:
+    from rankdeck_agent.job.network import NetworkError, find_network_place
+
     try:
         print(find_network_place(asked.network, asked.interface).address)
     except NetworkError as error:
@@ -391,8 +222,16 @@ def _clean(asked: argparse.Namespace) -> dict[str, Any]:
 
 
 def _cancel(asked: argparse.Namespace) -> dict[str, Any]:
+    from rankdeck_agent.job.cancel import end_node_processes
+
     folder, grace = run_folder(asked.job, asked.node), max(0.0, asked.grace)
     return end_node_processes(folder, grace, asked.by, asked.tasks)
+
+
+def _box(asked: argparse.Namespace) -> dict[str, Any]:
+    from rankdeck_agent.job.black_box import pack_box
+
+    return pack_box(find_run_folder(asked.job, asked.node))
 
 
 def _scheduler_of(asked: argparse.Namespace) -> JobScheduler:
@@ -401,7 +240,7 @@ def _scheduler_of(asked: argparse.Namespace) -> JobScheduler:
 
 
 _VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "run": lambda asked: run_each() if asked.each else start_job(),
+    "run": _start,
     "list": _list,
     "port": _port,
     "address": _address,
@@ -412,7 +251,7 @@ _VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     ),
     "inspect": lambda asked: print_json_line(_scheduler_of(asked).inspect()),
     "witness": lambda asked: print_json_line(_scheduler_of(asked).ask_witnesses()),
-    "box": lambda asked: print_json_line(pack_box(find_run_folder(asked.job, asked.node))),
+    "box": lambda asked: print_json_line(_box(asked)),
     "spawn": lambda asked: print_json_line(request_daemon(find_run_folder(asked.job, asked.node))),
     "remove": lambda asked: print_json_line(remove_job(run_folder(asked.job, asked.node))),
     "answer": lambda asked: print_json_line(

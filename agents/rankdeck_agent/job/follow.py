@@ -272,7 +272,7 @@ class NodeFollower:
             return []
 
         if goes_on(self._folder):
-            from rankdeck_agent.job.control_cli import resume_supervisor
+            from rankdeck_agent.job.supervisor_start import resume_supervisor
 
             if resume_supervisor(self._folder):
                 return []

@@ -10,8 +10,8 @@ CONTROL, ORDERS = "control", "orders"
 SUPERVISOR_PID, STARTER_PID = "supervisor.pid", "starter.pid"
 SUPERVISOR_LOCK = "supervisor.lock"
 """Locked while the supervisor lives. With hidepid on /proc no process sees a supervisor, because it
-may not be dumped (`control_cli.py`); and a pid says nothing on another machine that has the same
-folder.
+may not be dumped (`supervisor_start.py`); and a pid says nothing on another machine that has the
+same folder.
 """
 SUPERVISOR_LOG = "supervisor.err"
 SELF = "self"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NAME = "simulated"
 GPUS, PORTS = 4, 2
 _TELEMETRY = "telemetry"
-_ANSWER = f"rankdeck|{sys.version_info[0]}.{sys.version_info[1]}|%s|python3|||0|/simulated"
+_ANSWER = f"rankdeck|{sys.version_info[0]}.{sys.version_info[1]}|%s|python3|||0|/simulated\n"
 """The answer of a node to the question about its Python and its agent."""
 _END_LIMIT = 5.0
 
@@ -123,12 +123,11 @@ class FleetProcess:
         raises AgentError for other programs.
         """
         agent = build_bundle(simulating=True)
-        if argv[-1] == _TELEMETRY:
-            return _AgentChannel(self, node)
-        if agent.name not in argv:
+        if agent.name in argv:
+            on_data((_ANSWER % agent.digest).encode())
+        if argv[-1] != _TELEMETRY:
             raise _unreal(node)
-        on_data((_ANSWER % agent.digest).encode())
-        return _EndedChannel(self, node)
+        return _AgentChannel(self, node)
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
         del node, host
@@ -180,19 +179,6 @@ class _AgentChannel:
 
     async def close(self) -> None:
         """Do nothing: the process ends as a whole."""
-
-
-class _EndedChannel(_AgentChannel):
-    """A program that has ended well after its output."""
-
-    def write(self, data: bytes) -> None:
-        """Do nothing: it reads no more."""
-
-    def end(self) -> None:
-        """Do nothing: it has ended."""
-
-    async def wait(self) -> int:
-        return 0
 
 
 @asynccontextmanager

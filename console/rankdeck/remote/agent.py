@@ -4,15 +4,15 @@ import asyncio
 import json
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol
 
 from rankdeck.errors import AgentError, NodeError
 from rankdeck.model.safe_text import clean_line
 from rankdeck.remote import node_python
-from rankdeck.remote.bundle import COMPILE_MODULES, Bundle, build_bundle
-from rankdeck.remote.dialogue import Dialogue
-from rankdeck.remote.node_python import FoundPython
+from rankdeck.remote.bundle import COMPILE_MODULES, UNPACK, Bundle, build_bundle
+from rankdeck.remote.dialogue import Dialogue, next_answer
+from rankdeck.remote.node_python import FoundPython, parse_found_python
 from rankdeck.remote.relay import StdioRelay
 from rankdeck.remote.shell import (
     Channel,
@@ -26,7 +26,7 @@ from rankdeck.remote.shell import (
 )
 from rankdeck.values import Value
 
-_MAKE_WRITABLE = "make that folder writable, with room for two megabytes"
+_MAKE_WRITABLE = "make that folder writable, with room for five megabytes"
 LOOK_LIMIT, UPLOAD_LIMIT = 30.0, 120.0
 _HANGS = (
     "a start-up file of the login shell waits there, or its Python hangs, or the machine is very slow "
@@ -38,12 +38,12 @@ STEADY = 30.0
 _PUT = (
     'umask 077; f=$1 part=$1.$5.part; mkdir -p "${f%/*}" || exit 1; '
     f'{{ {node_python.OWN_FOLDER}; }} || {{ echo "$d belongs to another user" >&2; exit 1; }}; '
-    'cat > "$part" && test "$(wc -c < "$part")" -eq "$2" && '
-    f'{{ "$3" {node_python.ALONE} -c "$4" "$part" "$f" 2>/dev/null; mv -f "$part" "$f"; }}; '
+    '"$3" ALONE -c "$6" > "$part" && test "$(wc -c < "$part")" -eq "$2" && '
+    '{ "$3" ALONE -c "$4" "$part" "$f" 2>/dev/null; mv -f "$part" "$f"; }; '
     'c=$?; rm -f "$part" "${part}c"; exit $c'
-)
+).replace("ALONE", node_python.ALONE)
 """Arguments: the file, its length, the Python, COMPILE_MODULES, a word that no other
-upload has: nodes may share the folder.
+upload has (nodes may share the folder), UNPACK.
 """
 JOB_RUN = ("job", "run")
 
@@ -129,16 +129,19 @@ class Agents:
         """
         limit *= self.patience
         async with limit_time(node, limit):
-            agent = await self._path(node)
-            return await run_program(self.shell, node, (*agent, *command), stdin, limit)
+            return await run_program(self, node, command, stdin, limit)
 
-    async def open(self, node: str, command: Sequence[str], on_data: OnData) -> Channel:
-        """Start a long-running command of the agent; `on_data` gets its stdout.
+    async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> Channel:
+        """Start a command of the agent, such as ("telemetry",); `on_data` gets its stdout.
 
-        Raises NodeError.
+        Copies the agent first if it is not there. Raises NodeError.
         """
-        agent = await self._path(node)
-        return await self.shell.open(node, (*agent, *command), on_data)
+        async with self._locks.setdefault(node, asyncio.Lock()):
+            if node not in self._paths:
+                channel = await self._begin(node, argv, on_data)
+                if channel is not None:
+                    return channel
+        return await self.shell.open(node, (*self._paths[node], *argv), on_data)
 
     @asynccontextmanager
     async def dialogue(self, node: str, command: Sequence[str]) -> AsyncGenerator[Dialogue]:
@@ -203,44 +206,68 @@ class Agents:
             talk.channel = await self.open(node, (*JOB_RUN, "--each"), talk.take)
         return talk
 
-    async def _path(self, node: str) -> tuple[str, ...]:
-        """The words before a command of the agent on this node; uploads the agent if needed.
-
-        Raises NodeError.
-        """
-        async with self._locks.setdefault(node, asyncio.Lock()):
-            if node not in self._paths:
-                self._paths[node] = await self._bring(node)
-            return self._paths[node]
-
     @property
     def _bundle(self) -> Bundle:
         return build_bundle(simulating=self._simulating)
 
-    async def _bring(self, node: str) -> tuple[str, ...]:
+    async def _begin(self, node: str, command: Sequence[str], on_data: OnData) -> Channel | None:
+        """Find the agent on a node and start this command of it in the same round trip; None
+        if it was not there and has only been copied. Raises NodeError.
+        """
         agent, named = self._bundle, self._of_node.get(node) or self._pythons
-        found = await self._look(node, named, self._places)
-        node_python.check_python(node, found, named)
-        if found.digest != agent.digest:
-            lock = self._uploads.setdefault(found.home, asyncio.Lock())
-            waits = lock.locked()
-            async with lock:
-                found = await self._upload(node, found, again=waits)
+        found, channel = await self._ask(node, named, self._places, command, on_data)
+        async with AsyncExitStack() as unless_it_runs:
+            unless_it_runs.push_async_callback(channel.close)
+            node_python.check_python(node, found, named)
+            if found.digest == agent.digest:
+                unless_it_runs.pop_all()
+                self._remember(node, found)
+                return channel
+
+        lock = self._uploads.setdefault(found.home, asyncio.Lock())
+        waits = lock.locked()
+        async with lock:
+            found = await self._upload(node, found, again=waits)
         if found.digest != agent.digest:
             why = f"the agent at {clean_line(found.path)} is not what was sent (SHA-256 {agent.digest}): not started"
             raise AgentError(node, why)
+        self._remember(node, found)
+        return None
+
+    def _remember(self, node: str, found: FoundPython) -> None:
+        self._paths[node] = (found.python, node_python.ALONE, found.path)
         if found.place != "0":
             self.elsewhere[node] = found.path
-        return (found.python, node_python.ALONE, found.path)
 
     async def _look(self, node: str, pythons: Sequence[str], places: Sequence[str]) -> FoundPython:
-        asked = node_python.python_look_command(self._bundle.name, pythons, places)
-        limit = LOOK_LIMIT * self.patience
-        async with limit_time(
-            node, limit, f"no answer within {limit:g} s to a command over SSH: {_HANGS}"
-        ):
-            said = await run_program(self.shell, node, asked, limit=2 * limit)
-        return node_python.parse_found_python(node, said.out, said.err)
+        found, channel = await self._ask(node, pythons, places, (), _ignore)
+        await channel.close()
+        return found
+
+    async def _ask(
+        self,
+        node: str,
+        pythons: Sequence[str],
+        places: Sequence[str],
+        command: Sequence[str],
+        on_data: OnData,
+    ) -> tuple[FoundPython, Channel]:
+        """Look for a Python and the agent file on a node; if the file is right, the
+        channel goes on as this command of the agent. Raises NodeError.
+        """
+        agent, limit = self._bundle, LOOK_LIMIT * self.patience
+        asked = node_python.python_look_command(agent.name, agent.digest, pythons, places, command)
+        answer = node_python.LookAnswer(node, on_data)
+        why = f"no answer within {limit:g} s to a command over SSH: {_HANGS}"
+        async with limit_time(node, limit, why), AsyncExitStack() as unless_answered:
+            channel = await self.shell.open(node, asked, answer.take)
+            unless_answered.push_async_callback(channel.close)
+            found = await next_answer(node, channel, answer.found, 2 * limit)
+            if found is None:
+                await channel.wait()  # raises what ended it: a lost connection, endless output
+                found = parse_found_python(node, answer.said, channel.complaints)
+            unless_answered.pop_all()
+        return found, channel
 
     async def _upload(self, node: str, found: FoundPython, *, again: bool) -> FoundPython:
         """Put the agent into the first place that can be used. Raises AgentError.
@@ -253,7 +280,7 @@ class Agents:
                 found = await self._look(node, (found.python,), (place,))
                 if found.digest == self._bundle.digest:
                     return found._replace(place=str(number))
-            why = await self._put(node, found, self._bundle.data)
+            why = await self._put(node, found, self._bundle)
             if not why:
                 there = await self._look(node, (found.python,), (place,))
                 return there._replace(place=str(number))
@@ -262,21 +289,12 @@ class Agents:
             node, f"the agent could not be put at {'; '.join(refused)}; {_MAKE_WRITABLE}"
         )
 
-    async def _put(self, node: str, found: FoundPython, data: bytes) -> str:
+    async def _put(self, node: str, found: FoundPython, agent: Bundle) -> str:
         """Copy the agent to where it belongs; returns why that failed, or ""."""
-        own = secrets.token_hex(6)
-        put = (
-            "sh",
-            "-c",
-            _PUT,
-            "sh",
-            found.path,
-            str(len(data)),
-            found.python,
-            COMPILE_MODULES,
-            own,
-        )
-        result = await run_program(self.shell, node, put, data, UPLOAD_LIMIT * self.patience)
+        own, length = secrets.token_hex(6), str(len(agent.data))
+        arguments = (found.path, length, found.python, COMPILE_MODULES, own, UNPACK)
+        put, limit = ("sh", "-c", _PUT, "sh", *arguments), UPLOAD_LIMIT * self.patience
+        result = await run_program(self.shell, node, put, agent.packed, limit)
         return (last_line(result.err) or f"exit status {result.code}") if result.code else ""
 
     # ---- telemetry

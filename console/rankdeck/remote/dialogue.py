@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from rankdeck.errors import AgentError, UnreachableError
+from rankdeck.errors import AgentError, NodeError
 from rankdeck.model.json_tables import parse_table
 from rankdeck.model.safe_text import clean_line
 from rankdeck.remote.shell import Channel, Row, limit_time
@@ -93,5 +93,5 @@ async def next_answer(
 async def _ended(channel: Channel) -> None:
     try:
         await channel.wait()
-    except UnreachableError:
+    except NodeError:
         return

@@ -2,13 +2,14 @@
 trip that also looks for the agent file.
 """
 
+import asyncio
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from rankdeck.errors import AgentError
 from rankdeck.model.safe_text import clean_line
-from rankdeck.remote.shell import last_line
+from rankdeck.remote.shell import OnData, last_line
 
 OLDEST = (3, 6)
 _VERSION = re.compile(r"\d{1,3}\.\d{1,3}\Z", re.ASCII)
@@ -25,23 +26,32 @@ used; UID stands for the user's number.
 """
 OWN_FOLDER = 'd=${f%/*}; case $d in "$HOME"/*) ;; *) [ -O "$d" ] && [ ! -L "$d" ];; esac'
 """Whether the folder of the file $f is the user's own: others can make folders in /tmp."""
-ALONE = "-E"
-"""Option of Python: PYTHONHOME and PYTHONPATH of start-up files are for other programs."""
-_LOOK = r"""name=$1 ask=$2 count=$3 first= f= at=0
-shift 3
-while [ "$at" -lt "$count" ]; do
+ALONE = "-ES"
+"""Options of Python: PYTHONHOME and PYTHONPATH of start-up files are for other programs, and so are
+site-packages, whose *.pth files may take longer to run than our command.
+"""
+_PYTHONS = (
+    *("python3", "python3.14", "python3.13", "python3.12", "python3.11", "python3.10", "python3.9"),
+    *("python3.8", "python3.7", "python3.6", "/usr/libexec/platform-python", "/opt/*/bin/python3"),
+)
+"""Those that are tried, in order, where the user names none."""
+_LOOK = r"""name=$1 ask=$2 want=$3 places=$4 first= f= at=0
+shift 4
+while [ "$at" -lt "$places" ]; do
     case $1 in '~'/*) place=$HOME${1#?};; *-UID) place=${1%UID}$(id -u);; *) place=$1;; esac
     shift
     f=$place/$name first=${first:-$place/$name}
-    [ ! -f "$f" ] || ! { OWN_FOLDER; } || { shift $((count - at - 1)); break; }
+    [ ! -f "$f" ] || ! { OWN_FOLDER; } || { shift $((places - at - 1)); break; }
     f= at=$((at + 1))
 done
 [ "$f" ] || f=$first at=0
-[ $# -gt 0 ] || set -- python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9 python3.8 \
-    python3.7 python3.6 /usr/libexec/platform-python '/opt/*/bin/python3'
-IFS= known= old= bad= line='
+pythons=$1 tried=0
+shift
+IFS= known= old= bad= agent= line='
 '
 for named; do
+    [ "$tried" -lt "$pythons" ] || break
+    tried=$((tried + 1))
     case $named in '~'/*) named=$HOME${named#?};; esac
     for python in $named; do
         answer=$("$python" ALONE -c "$ask" "$f" 2>/dev/null </dev/null)
@@ -49,7 +59,10 @@ for named; do
         answer=${answer##*"$line"}
         case $answer in
             [012].*|3.[0-5]'|'*) [ "$old" ] || old="${answer%%|*}|${answer##*|}|$python";;
-            *.*'|'*) known="${answer%%|*}|${answer##*|}|$python"; break 2;;
+            *.*'|'*)
+                known="${answer%%|*}|${answer##*|}|$python"
+                [ "${answer##*|}" != "$want" ] || agent=$python
+                break 2;;
             *) [ "$old" ] || old="?||$python";;
         esac
     done
@@ -59,12 +72,15 @@ known=${known:-$old} os=
 [ "$known" ] || { known='||'; os=$(sed -n -e '/^ID=/p' -e '/^ID_LIKE=/p' -e '/^VERSION_ID=/p' /etc/os-release 2>/dev/null | tr '\n|' '; '); }
 home=$(ls -di "$HOME" 2>/dev/null)
 printf '\nrankdeck|%s|%s|%s|%s|%s\n' "$known" "$os" "${home%% *}" "$at" "$f"
+shift "$pythons"
+[ -z "$agent" ] || [ $# -eq 0 ] || exec "$agent" ALONE "$f" "$@"
 """.replace("OWN_FOLDER", OWN_FOLDER).replace("ALONE", ALONE)
-"""Arguments: name of the agent file, _ASK, how many places there are, these, then the Pythons that
-the user named, if any. Takes the first place that has the file, else the first, and the first
-Python that is new enough, else the first that runs. Prints: version, SHA-256 of the agent file,
-that Python, the system, the inode of the home folder, the number of the place, the file. One that
-does not start is named without a version, and says why on stderr.
+"""Arguments: name of the agent file, _ASK, the SHA-256 that the file should have, how many places
+there are, these, how many Pythons to try, these, then a command of the agent, if any. Takes the
+first place that has the file, else the first, and the first Python that is new enough, else the
+first that runs. Prints: version, SHA-256 of the agent file, that Python, the system, the inode of
+the home folder, the number of the place, the file. One that does not start is named without a
+version, and says why on stderr. Last, if it is the right file, it becomes the command.
 """
 _ASK = """\
 import hashlib, os, sys
@@ -80,6 +96,13 @@ print("%d.%d|%s" % (sys.version_info[:2] + (digest,)))
 """Run by the node's Python, which may be an old one: prints its version and the SHA-256 of the
 agent file on the node, and marks this file as used now.
 """
+
+_ANSWER = re.compile(rb"^rankdeck\|[^|\n]+(?:\|[^|\n]*){5}\|[^\n]*\n", re.MULTILINE)
+_MOST_BEFORE = 1 << 20
+_NO_END = (
+    f"start-up files of the login shell printed {_MOST_BEFORE >> 20} MB before the answer to a command: "
+    "have them print only in a terminal"
+)
 
 _INSTALLS: Sequence[tuple[frozenset[str], str]] = (
     (frozenset({"debian", "ubuntu"}), "apt install python3"),
@@ -120,12 +143,48 @@ class FoundPython(NamedTuple):
 
 
 def python_look_command(
-    agent: str, pythons: Sequence[str], places: Sequence[str] = PLACES
+    agent: str,
+    digest: str,
+    pythons: Sequence[str],
+    places: Sequence[str] = PLACES,
+    command: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """The command that looks for a Python (any, or these) and the agent file of
     this name, in these folders, on a node.
+
+    If the file has this SHA-256, it goes on as this command of the agent, if there is one: a node
+    is asked and the login shell started once for both.
     """
-    return ("sh", "-c", _LOOK, "sh", agent, _ASK, str(len(places)), *places, *pythons)
+    tried = pythons or _PYTHONS
+    numbered = (str(len(places)), *places, str(len(tried)), *tried)
+    return ("sh", "-c", _LOOK, "sh", agent, _ASK, digest, *numbered, *command)
+
+
+class LookAnswer:
+    """Takes what a look writes: its answer, then the output of the command that it became."""
+
+    def __init__(self, node: str, on_data: OnData) -> None:
+        """`on_data` gets the output of the command, without what is before the answer."""
+        self._node, self._on_data = node, on_data
+        self.said = b""
+        """Its stdout until the answer has come."""
+        self.found: asyncio.Queue[FoundPython] = asyncio.Queue()
+        """Gets the answer when it has come, if it names a Python that runs."""
+        self._heard = False
+
+    def take(self, data: bytes) -> None:
+        """Take bytes of its stdout. Raises AgentError if start-up files print without end."""
+        if self._heard:
+            self._on_data(data)
+            return
+        self.said += data
+        answer = _ANSWER.search(self.said)
+        if answer:
+            self._heard = True
+            self.found.put_nowait(parse_found_python(self._node, answer[0], b""))
+            self._on_data(self.said[answer.end() :])
+        elif len(self.said) > _MOST_BEFORE:
+            raise AgentError(self._node, _NO_END)
 
 
 def parse_found_python(node: str, out: bytes, err: bytes) -> FoundPython:

@@ -141,9 +141,8 @@ class Channel(Protocol):
         ...
 
 
-class Shell(Protocol):
-    """Runs programs and opens tunnels on nodes; raises
-    UnreachableError if a node cannot be reached.
+class StartsPrograms(Protocol):
+    """Starts programs on nodes; raises UnreachableError if a node cannot be reached.
 
     If `on_data` raises a NodeError, it is not called again, and `Channel.wait` raises that error.
     """
@@ -151,6 +150,10 @@ class Shell(Protocol):
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> Channel:
         """Start a program; `on_data` is called with its stdout as it arrives."""
         ...
+
+
+class Shell(StartsPrograms, Protocol):
+    """Starts programs and opens tunnels on nodes."""
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
         """Open a port on the node's loopback that leads to `host:port` as
@@ -186,7 +189,7 @@ _MOST_OUTPUT = 32 << 20
 
 
 async def run_program(
-    shell: Shell, node: str, argv: Sequence[str], stdin: bytes = b"", limit: float = 30
+    shell: StartsPrograms, node: str, argv: Sequence[str], stdin: bytes = b"", limit: float = 30
 ) -> ProgramResult:
     """Run a program to its end, at most `limit` seconds.
 

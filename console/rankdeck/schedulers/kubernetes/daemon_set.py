@@ -32,14 +32,15 @@ def daemon_set(
     if namespace:
         meta["namespace"] = namespace
     data = {node or _CONFIG: _text(node, config) for node, config in configs.items()}
+    compressed = agent.compressed
     sizes = {
-        "the agent": len(agent.data),
+        "the agent": len(compressed),
         "the configuration of all nodes": sum(map(len, data.values())),
     }
     for what, size in sizes.items():
         if size > _LIMIT:
             raise RankdeckError(f"{what} has {size:,} bytes and Kubernetes takes {_LIMIT:,}")
-    code = {"agent.pyz": base64.b64encode(agent.data).decode()}
+    code = {"agent.pyz": base64.b64encode(compressed).decode()}
     made = [
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "binaryData": code},
         {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": data},
