@@ -14,9 +14,11 @@ from tests.support.cases import each
 OPENMPI, MPICH, TORCHRUN, PLAIN = (
     LAUNCHER_ENDINGS[name] for name in ("openmpi5", "mpich", "torchrun", "")
 )
-LOST_PEER = "[rank1]: RuntimeError: [gloo/transport/tcp/pair.cc:542] Connection closed by peer [10.0.0.2]:4567"
+LOST_PEER = (
+    "RuntimeError: [gloo/transport/tcp/pair.cc:542] Connection closed by peer [10.0.0.2]:4567"
+)
 WAITED = (
-    "[rank0]: RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:81]"
+    "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:81]"
     " Timed out waiting 8000ms for recv operation to complete"
 )
 NAMES = {"10.0.0.1": "n1", "10.0.0.2": "n2", "n1": "n1", "n2": "n2"}
@@ -754,3 +756,15 @@ def test_the_words_of_one_rank_count_also_where_the_others_were_told_to_end() ->
     ends = [rank(0, 10.02, 14, said=steps), *told, rank(5, 10.0, 14, said=own)]
 
     assert blamed(case(*ends, launchers=(mpirun,), world=6)) == 5
+
+
+def test_a_rank_that_prints_a_report_of_others_accuses_none_of_them_by_it() -> None:
+    report = (
+        "[rank3]: ValueError: no sample 17",
+        "[rank3]: Ranks 3 failed to pass monitoredBarrier",
+    )
+    waited = [rank(n, 30.0 + n / 100, 1, said=(WAITED,)) for n in (1, 2, 3)]
+    crashed = rank(5, 10.0, signal=11)
+
+    assert blamed(case(rank(0, 10.1, 1, said=report), crashed, ending=PLAIN)) == 5
+    assert blamed(case(rank(0, 30.5, 1, said=report), *waited, ending=PLAIN, world=5)) != 3

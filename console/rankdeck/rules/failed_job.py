@@ -13,6 +13,7 @@ from rankdeck.rules.ends import (
     Meaning,
     Role,
     aborted_ranks,
+    keep_own_lines,
     meaning_of,
     raised_and_waited,
     telling_words,
@@ -69,12 +70,12 @@ class View(Value):
 
     def ranks_of(self, meaning: Meaning) -> frozenset[int]:
         """The ranks that its last lines name."""
-        words = telling_words(meaning.end.lines)
+        words = telling_words(keep_own_lines(meaning.end))
         return frozenset(rank for line in words for rank in named_ranks(line))
 
     def peers_of(self, meaning: Meaning) -> frozenset[str]:
         """The nodes that its last lines name as the peer."""
-        words = telling_words(meaning.end.lines)
+        words = telling_words(keep_own_lines(meaning.end))
         found = (name for line in words for name in named_peers(line))
         return frozenset(self.job.names[n] for n in found if n in self.job.names)
 
@@ -144,8 +145,8 @@ def _named_by_launchers(job: FailedJob, *, killed: bool) -> frozenset[int]:
 def _aborted(job: FailedJob) -> frozenset[int]:
     """The ranks that called MPI_Abort: a launcher may say it of any, a rank only of itself."""
     by_launchers = {rank for one in job.launchers for rank in aborted_ranks(one.lines)}
-    themselves = {e.rank for e in job.ends if e.rank in aborted_ranks(e.lines)} - {None}
-    return frozenset(by_launchers | themselves)
+    themselves = {e.rank for e in job.ends if e.rank in aborted_ranks(keep_own_lines(e))}
+    return frozenset((by_launchers | themselves) - {None})
 
 
 AT_ONCE = 0.05
