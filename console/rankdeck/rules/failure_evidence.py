@@ -68,7 +68,10 @@ def gather_evidence(cause: Cause) -> FailureEvidence:
     if len(ranks) > MANY and (alike or all(map(_was_killed, ranks))):
         # Of ranks that all only lost each other, or were all killed or told to end, none is to
         # blame, unless most or a launcher name it, or it is known by what it did.
-        killed = _was_killed(chosen) and not _was_killed_first(chosen, ranks)
+        own = _was_killed(chosen) or (
+            chosen.end.what == "launcher" and chosen.end.signal == SIGKILL
+        )
+        killed = own and not _was_killed_first(chosen, ranks)
         suffered = _is_victim(chosen) or killed or chosen.end.signal in ASKED
         named = Sign.BY_MOST in _of_others(chosen, cause.view, seen)
         named = named or chosen.end.rank in cause.view.faulty
@@ -122,7 +125,7 @@ def _was_killed_first(chosen: Meaning, ranks: Sequence[Meaning]) -> bool:
     """Whether it was surely killed before all others: by more than records are late where no
     launcher can have killed the others for it.
     """
-    least = HAIR if chosen.role is Role.KILLED else WINDOW
+    least = WINDOW if chosen.role is Role.LIKELY else HAIR
     return all(_is_proven(chosen, m, least) for m in ranks if m is not chosen)
 
 
@@ -208,7 +211,8 @@ def _of_others(meaning: Meaning, view: View, witnesses: Sequence[_Witness]) -> I
     others = [one for one in witnesses if one.meaning is not meaning]
     naming = sum(one.names(meaning) for one in others)
     if naming:
-        yield Sign.BY_MOST if 2 * naming > len(others) > 1 else Sign.BY_PEERS
+        most = len(others) > 1 and 2 * naming > len(witnesses)
+        yield Sign.BY_MOST if most else Sign.BY_PEERS
 
 
 def _of_time(meaning: Meaning, others: Sequence[Meaning]) -> Iterator[Sign]:
