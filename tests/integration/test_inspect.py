@@ -13,7 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.unit.test_nccl_ras import LATE, NODES, ras_rank, report
 
+from rankdeck.backends import witnesses
+from rankdeck.rules.nccl_ras import find_ras_absence
 from rankdeck_agent.job import inspect, nccl_ras
 from rankdeck_agent.job.folder import RunFolder
 
@@ -143,6 +146,43 @@ def test_what_no_ras_says_is_no_report(kind: str, monkeypatch) -> None:
 
     assert "json" not in said
     assert sum(map(len, said.get("lines", ()))) <= 400 * 200
+
+
+class Reporting(socketserver.StreamRequestHandler):
+    """Answers as NCCL 2.28 does, with the `report` of its server."""
+
+    def handle(self) -> None:
+        asked = [self.rfile.readline() for _ in range(4)]
+        assert asked[2] == b"SET FORMAT json\n"
+        self.wfile.write(b"SERVER PROTOCOL 2\nOK\nOK\n" + json.dumps(self.server.report).encode())
+
+
+def answers_of(*reports: dict, monkeypatch) -> witnesses._Answers:
+    """What the nodes n1, n2, ... answer, of which each has two ranks and a RAS of its own."""
+    heard = witnesses._Answers()
+    for node, told in enumerate(reports):
+        with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Reporting) as server:
+            server.report = told["json"]
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            monkeypatch.setattr(nccl_ras, "_ADDRESS", server.server_address)
+            pids = [[100 + rank, rank] for rank in (2 * node, 2 * node + 1)]
+            heard.take({"ras": nccl_ras.ask_nccl_counts([]), "pids": pids}, frozenset(range(4)))
+            server.shutdown()
+    return heard
+
+
+def accused(*reports: dict, monkeypatch) -> tuple[int, ...]:
+    heard = answers_of(*reports, monkeypatch=monkeypatch)
+    found = find_ras_absence(heard.ras, heard.ras, heard.pids, NODES)
+    return found.ranks if found else ()
+
+
+def test_where_the_ras_of_two_nodes_disagree_nobody_is_accused(monkeypatch) -> None:
+    lie = report(ras_rank(0), ras_rank(1), ras_rank(2), ras_rank(3, 60))
+
+    assert accused(LATE, LATE, monkeypatch=monkeypatch) == (2,)
+    assert accused(LATE, lie, monkeypatch=monkeypatch) == ()
+    assert accused(lie, report(*map(ras_rank, NODES)), monkeypatch=monkeypatch) == ()
 
 
 LIAR = """

@@ -258,3 +258,22 @@ def test_a_node_whose_agent_stands_still_is_accused_and_no_rank() -> None:
 
     assert found.accused == ()
     assert found.sure is not None
+
+
+@pytest.mark.parametrize(
+    ("ending", "later"),
+    [*((name, 0.02) for name in LAUNCHER_ENDINGS), ("kubernetes", 1.0), ("torchrun", 1.0), ("", 0)],
+)
+def test_where_all_are_killed_at_once_nobody_is_accused(ending: str, later: float) -> None:
+    """Somebody outside did that: of pods only the whole second of their end is known."""
+    ends = [rank(n, 10.0 + later * (n > 0), 137, node=f"n{n}", slack=0.5) for n in range(4)]
+
+    assert between(*ends, ending=LAUNCHER_ENDINGS[ending], world=4)
+
+
+def test_the_one_that_was_killed_long_before_the_others_is_accused() -> None:
+    ends = [rank(n, 10.0 + 9 * (n > 0), 137, node=f"n{n}", slack=0.5) for n in range(4)]
+    found = weighed(*ends, ending=LAUNCHER_ENDINGS["kubernetes"], world=4)
+
+    assert found.sure is not None
+    assert found.sure >= BAR

@@ -196,3 +196,28 @@ def test_of_a_long_stack_the_first_line_tells_the_reason() -> None:
     found = meaning("forrtl: severe (174): SIGSEGV, segmentation fault occurred", *frames, code=174)
 
     assert (found.role, "forrtl" in found.why) == (Role.CAUSE, True)
+
+
+REPORTS = {
+    "of all, by their labels": (
+        "[rank0]: finished", "[rank1]: KeyError: 'x'", "[rank2]: finished", "1 of 4 failed"
+    ),
+    "of mpirun's output": ("[1,1]<stderr>:KeyError: 'x'", "[1,1]<stderr>: MPI_ABORT was invoked on rank 3"),
+    "of one": ("[default3]:[rank1]: torch.OutOfMemoryError: CUDA out of memory",),
+}  # fmt: skip
+
+
+@each(list(REPORTS.items()))
+def test_what_a_rank_prints_with_the_label_of_another_is_not_its_own_word(
+    name: str, said: tuple[str, ...]
+) -> None:
+    assert meaning(*said).why == "it ended by itself: exit 1", name
+
+
+def test_the_labels_of_a_launcher_that_runs_as_a_rank_are_those_of_its_own_processes() -> None:
+    said = (
+        "[rank5]: KeyError: 'x'",
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+    )
+
+    assert "KeyError" in meaning(*said).why

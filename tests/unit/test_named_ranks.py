@@ -19,6 +19,7 @@ RANKS = {
     "  Process name: [[30657,1],1]": (1,),
     # printed by torch 2.13
     "RuntimeError: [Rank 0]: Ranks 2, 5 failed to pass monitoredBarrier in 3000 ms": (2, 5),
+    "[ERROR] [ft_launcher9@n1] Some rank(s) exited with non-zero exit code: {2: ProcessFailure(local_rank=2, pid=7": (2,),
     "[rank0]: RuntimeError: [Rank 0]: Rank 1 failed to pass monitoredBarrier in 3000 ms": (1,),
     # in the form of torch 2.9 and of Ascend's torch
     "CheckpointException: CheckpointException ranks:dict_keys([3, 5])": (3, 5),

@@ -128,6 +128,48 @@ def test_the_order_of_ranks_in_a_report_does_not_matter() -> None:
     assert read_ras(mixed) == read_ras(LATE)
 
 
+def several(*communicators: dict[int, int]) -> dict:
+    """A report of communicators, each as rank -> how many operations it has launched."""
+    rows = [
+        {
+            **report(*(ras_rank(number, at) for number, at in one.items()))["json"]["communicators"][0],
+            "hash": f"0x{place}",
+            "size": len(one),
+        }
+        for place, one in enumerate(communicators)
+    ]  # fmt: skip
+    return {"json": {"communicators": rows}}
+
+
+def test_of_several_communicators_the_rank_that_waits_in_none_is_named() -> None:
+    tensor, data, other = {0: 7, 1: 7, 2: 6}, {2: 9, 3: 8, 1: 9}, {0: 4, 1: 4, 2: 3}
+
+    assert judged(several(tensor, data)).ranks == (3,)
+    assert judged(several(data, tensor)).ranks == (3,)
+    assert judged(several(tensor, other)).ranks == (2,)
+
+
+def test_where_two_ranks_are_late_and_neither_waits_for_the_other_nobody_is_accused() -> None:
+    assert judged(several({0: 7, 1: 7, 2: 6}, {0: 9, 1: 9, 3: 8})) is None
+    # Each waits for the other.
+    assert judged(several({0: 7, 3: 7, 2: 6}, {0: 9, 2: 9, 3: 8})) is None
+
+
+def test_a_count_that_is_none_decides_nothing_and_new_keys_are_left_alone() -> None:
+    for count in (1 << 63, 1 << 200, -1, True, "60", None, 6.5):
+        assert judged(report(ras_rank(0), ras_rank(1), ras_rank(2, count), ras_rank(3))) is None  # type: ignore[arg-type]
+    newer = copy.deepcopy(LATE)
+    newer["json"]["diagnostics"] = {"rings": [[0, 1], {}]}
+    for row in newer["json"]["communicators"][0]["ranks"]:
+        row["collective_counts"]["AllToAllV"] = 5
+        row["status"]["rings"] = [1 << 80]
+
+    found = judged(newer)
+
+    assert found is not None
+    assert found.ranks == (2,)
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),

@@ -14,9 +14,11 @@ from tests.support.cases import each
 OPENMPI, MPICH, TORCHRUN, PLAIN = (
     LAUNCHER_ENDINGS[name] for name in ("openmpi5", "mpich", "torchrun", "")
 )
-LOST_PEER = "[rank1]: RuntimeError: [gloo/transport/tcp/pair.cc:542] Connection closed by peer [10.0.0.2]:4567"
+LOST_PEER = (
+    "RuntimeError: [gloo/transport/tcp/pair.cc:542] Connection closed by peer [10.0.0.2]:4567"
+)
 WAITED = (
-    "[rank0]: RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:81]"
+    "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:81]"
     " Timed out waiting 8000ms for recv operation to complete"
 )
 NAMES = {"10.0.0.1": "n1", "10.0.0.2": "n2", "n1": "n1", "n2": "n2"}
@@ -754,3 +756,34 @@ def test_the_words_of_one_rank_count_also_where_the_others_were_told_to_end() ->
     ends = [rank(0, 10.02, 14, said=steps), *told, rank(5, 10.0, 14, said=own)]
 
     assert blamed(case(*ends, launchers=(mpirun,), world=6)) == 5
+
+
+def test_a_rank_that_prints_a_report_of_others_accuses_none_of_them_by_it() -> None:
+    report = (
+        "[rank3]: ValueError: no sample 17",
+        "[rank3]: Ranks 3 failed to pass monitoredBarrier",
+    )
+    waited = [rank(n, 30.0 + n / 100, 1, said=(WAITED,)) for n in (1, 2, 3)]
+    crashed = rank(5, 10.0, signal=11)
+
+    assert blamed(case(rank(0, 10.1, 1, said=report), crashed, ending=PLAIN)) == 5
+    assert blamed(case(rank(0, 30.5, 1, said=report), *waited, ending=PLAIN, world=5)) != 3
+
+
+NVRX = (
+    "[2026-11-29 07:18:21,738] [WARNING] [RankMonServer17050@n1:0] Did not get subsequent heartbeat. Waited 15.00 seconds.",
+    "[2026-11-29 07:18:22,527] [ERROR] [ft_launcher162@n1] failed (exitcode: -9) local_rank: 0 (pid: 17068) of binary: python3",
+    "[2026-11-29 07:18:23,409] [ERROR] [ft_launcher162@n1] Some rank(s) exited with non-zero exit code: {0: ProcessFailure(local_rank=0, pid=17068, exitcode=-9, error_file='<N/A>')}",
+)  # fmt: skip
+
+
+def test_a_rank_that_nvrx_killed_because_it_sent_no_heartbeat_may_have_waited_for_another() -> None:
+    others = [rank(n, 20.3 + n / 100, signal=15, doing="do_poll") for n in (1, 2)]
+    asleep = rank(3, 20.4, signal=15, doing="hrtimer_nanosleep")
+    killed = rank(0, 20.0, signal=9, doing="do_poll")
+    launchers = (launcher("n1", 22.0, NVRX, code=1),)
+    one = case(killed, *others, asleep, ending=TORCHRUN, launchers=launchers, world=4)
+
+    assert blamed(one) == 3
+    crashed = case(rank(0, 20.0, signal=9, kernel=("Out of memory: Killed process 7",)), *others, ending=TORCHRUN, launchers=launchers, world=3)  # fmt: skip
+    assert blamed(crashed) == 0

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from rankdeck.rules.ends import End, Meaning, Role, raised_itself
+from rankdeck.rules.ends import End, Meaning, Role, keep_own_lines, raised_itself
 from rankdeck.rules.failed_job import WINDOW, CauseChoice, View, end_time, name_of, ranks_in_words
 from rankdeck.rules.messages import named_ranks, numbered_operation
 
@@ -48,7 +48,7 @@ def _signs_of_absence(meaning: Meaning, waited: Sequence[Meaning], *, only: bool
     if usual and end.doing == usual and not only:
         return []
     late = end_time(meaning) > end_time(waited[-1]) + 2 * WINDOW
-    named = {r for m in waited for line in m.end.lines for r in named_ranks(line)}
+    named = {r for m in waited for line in keep_own_lines(m.end) for r in named_ranks(line)}
     elsewhere = end.node not in {m.end.node for m in waited}
     signs = (
         (end.rank in named, 4, f"those that waited name rank {end.rank}"),
@@ -86,7 +86,7 @@ def _behind(end: End, waited: Sequence[Meaning]) -> list[Sign]:
 
 def _sequence(end: End) -> tuple[str, int] | None:
     """(group, number) of the collective operation in which NCCL's watchdog stopped it."""
-    found = [one for line in end.lines if (one := numbered_operation(line))]
+    found = [one for line in keep_own_lines(end) if (one := numbered_operation(line))]
     return found[-1] if found else None
 
 

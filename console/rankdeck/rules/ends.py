@@ -105,8 +105,9 @@ LAUNCHER_ENDINGS: Mapping[str, LauncherEnding] = {
     "mpich": LauncherEnding("mpiexec", 0.0),
     "torchrun": LauncherEnding("torchrun", 25.0),
     "slurm": LauncherEnding("srun", 0.0, repeats=True),
-    # A Job deletes its other pods about a second after one has failed.
-    "kubernetes": LauncherEnding("Kubernetes", 0.9),
+    # A Job deletes its other pods about a second after one has failed, and of containers that were
+    # killed only the whole second is known.
+    "kubernetes": LauncherEnding("Kubernetes", 1.9),
     "": LauncherEnding("", float("inf")),
 }
 """MPI flavour, launcher or backend -> how it ends ranks; "": every rank is started separately."""
@@ -137,6 +138,10 @@ _CHAINED = re.compile(
 """Says that the exception after it, or on its line, follows from the one before."""
 _RELAYED = re.compile(r"ChildFailedError|CalledProcessError|Process(?:Raised|Exited)Exception")
 """An exception of a program that started the one that failed: what that one wrote says more."""
+_LABEL = re.compile(r"\[rank(\d{1,7})\]:|\[\d{1,7},(\d{1,7})\](?:\[[^][]*\])?<std\w+>")
+"""What torch, and `mpirun --tag-output`, put before a line: the number of the rank."""
+_STARTED_OTHERS = re.compile(r"ChildFailedError|\blocal_rank: \d|\b(?:mpirun|prterun|mpiexec)\b")
+"""Written by a launcher."""
 _STACK = re.compile(
     r"Process received signal|terminate called|Fatal Python error|error stack:|\bforrtl: |AddressSanitizer"
     r"|\*\*\* Error in `|\*\*\* glibc detected|\bpanic(?:ked)?\b.{0,4}[:(]|Program received signal|Caught signal \d|Backtrace for this error"
@@ -295,11 +300,33 @@ def aborted_ranks(lines: tuple[str, ...]) -> frozenset[int]:
 
 
 @lru_cache(maxsize=4096)
-def _own_lines(end: End) -> tuple[str, ...]:
-    """Its last lines without those that say of another rank that it called MPI_Abort."""
-    if end.rank is None or end.rank in aborted_ranks(end.lines):
+def keep_own_lines(end: End) -> tuple[str, ...]:
+    """Its last lines without those that carry the label of another rank, as in a report that one
+    rank gathers of all; a launcher that ran as this rank labels lines of its own processes.
+    """
+    labelled = [(line, _label(line)) for line in end.lines]
+    others = {number for _, number in labelled} - {None, end.rank}
+    if end.rank is None or not others or any(map(_STARTED_OTHERS.search, end.lines)):
         return end.lines
-    return tuple(line for line in end.lines if not (_ABORT.search(line) and named_ranks(line)))
+    return tuple(line for line, number in labelled if number not in others)
+
+
+def _label(line: str) -> int | None:
+    """The number of the rank in the innermost label before this line; None if it has none."""
+    if not _LABEL.search(line):
+        return None
+    marks = line[: len(line) - len(bare_message(line))]
+    numbers = [first or second for first, second in _LABEL.findall(marks)]
+    return int(numbers[-1]) if numbers else None
+
+
+@lru_cache(maxsize=4096)
+def _believed_lines(end: End) -> tuple[str, ...]:
+    """Its last lines without those of others, or that say of another that it called MPI_Abort."""
+    lines = keep_own_lines(end)
+    if end.rank is None or end.rank in aborted_ranks(lines):
+        return lines
+    return tuple(line for line in lines if not (_ABORT.search(line) and named_ranks(line)))
 
 
 def _how(end: End) -> str:
@@ -371,7 +398,7 @@ def _crashed(end: End, _ending: LauncherEnding, _first: float) -> Found:
 
 
 def _aborted(end: End, _ending: LauncherEnding, _first: float) -> Found:
-    if end.rank in aborted_ranks(end.lines):
+    if end.rank in aborted_ranks(keep_own_lines(end)):
         return Role.CAUSE, "it called MPI_Abort"
     return None
 
@@ -466,13 +493,13 @@ def raised_itself(end: End) -> str:
     """The exception of its own that its last lines tell, in words, though it
     may not have ended; "" if there is none.
     """
-    found = _decisive(_own_lines(end))
+    found = _decisive(_believed_lines(end))
     return found.why if found and found.raised and found.role is Role.CAUSE else ""
 
 
 def tells_own_fault(end: End) -> bool:
     """Whether its last words tell a fault of its own, however it ended."""
-    found = _decisive(_own_lines(end))
+    found = _decisive(_believed_lines(end))
     return found is not None and found.role is Role.CAUSE
 
 
@@ -480,7 +507,7 @@ def raised_and_waited(end: End, first: float) -> Meaning | None:
     """What it means if an exception of its own is the last that it wrote, long before it was
     ended from outside and before anything else failed at `first`; else None.
     """
-    found = _decisive(_own_lines(end))
+    found = _decisive(_believed_lines(end))
     if not (found and found.raised and found.role is Role.CAUSE and end.lines[-1:] and end.ago):
         return None
     wrote = _written(end, found.line)
@@ -491,7 +518,7 @@ def raised_and_waited(end: End, first: float) -> Meaning | None:
 
 
 def _by_last_lines(end: End, _ending: LauncherEnding, _first: float) -> Found:
-    found = _decisive(_own_lines(end))
+    found = _decisive(_believed_lines(end))
     if found is None:
         return None
     return found.role, found.why if found.raised else f"{_how(end)}, and {found.why}", found.line

@@ -1,10 +1,11 @@
 """A job that may have failed: all its ends, and what each of them means. No I/O."""
 
 from collections.abc import Mapping, Sequence
-from signal import SIGPIPE
+from signal import SIGKILL, SIGPIPE
 
 from msgspec import field
 
+from rankdeck.model.rank import signal_of
 from rankdeck.rules.ends import (
     ASKED,
     LAUNCHER_ENDINGS,
@@ -13,11 +14,19 @@ from rankdeck.rules.ends import (
     Meaning,
     Role,
     aborted_ranks,
+    keep_own_lines,
     meaning_of,
     raised_and_waited,
     telling_words,
 )
-from rankdeck.rules.messages import first_by_launcher, named_peers, named_ranks
+from rankdeck.rules.message_table import MessageKind
+from rankdeck.rules.messages import (
+    first_by_launcher,
+    kinds_of,
+    named_peers,
+    named_ranks,
+    rank_without_heartbeat,
+)
 from rankdeck.values import Value
 from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict
 
@@ -69,14 +78,19 @@ class View(Value):
 
     def ranks_of(self, meaning: Meaning) -> frozenset[int]:
         """The ranks that its last lines name."""
-        words = telling_words(meaning.end.lines)
+        words = telling_words(keep_own_lines(meaning.end))
         return frozenset(rank for line in words for rank in named_ranks(line))
 
     def peers_of(self, meaning: Meaning) -> frozenset[str]:
-        """The nodes that its last lines name as the peer."""
-        words = telling_words(meaning.end.lines)
-        found = (name for line in words for name in named_peers(line))
+        """The nodes that its last lines name as the peer; NCCL says it before the exception."""
+        lines = keep_own_lines(meaning.end)
+        lost = tuple(line for kind, line in kinds_of(lines) if kind == MessageKind.PEER)
+        found = _peers_in(telling_words(lines)) or _peers_in(lost)
         return frozenset(self.job.names[n] for n in found if n in self.job.names)
+
+
+def _peers_in(lines: Sequence[str]) -> list[str]:
+    return [name for line in lines for name in named_peers(line)]
 
 
 class CauseChoice(Value):
@@ -98,7 +112,8 @@ def view_of(job: FailedJob) -> View:
         return tuple(meaning_of(end, job.ending, first) for end in ends)
 
     aborted = _aborted(job)
-    named = _named_by_launchers(job, killed=True)
+    silent = _killed_as_silent(job)
+    named = _named_by_launchers(job, killed=True) - silent
 
     def heard(m: Meaning) -> Meaning:
         """The meaning of the end of a rank, with what launchers and others say of it."""
@@ -106,6 +121,8 @@ def view_of(job: FailedJob) -> View:
             return m
         if m.end.rank in aborted:
             return Meaning(m.end, Role.CAUSE, "it called MPI_Abort")
+        if m.end.rank in silent:
+            return Meaning(m.end, Role.TIMEOUT, "its launcher killed it: it sent no heartbeat")
         # Who is told to end before a launcher can have done it, or where
         # no launcher does that, is told from outside.
         from_outside = m in outside or job.ending.kill_after == float("inf")
@@ -125,7 +142,7 @@ def view_of(job: FailedJob) -> View:
         read(job.launchers),
         read(job.lost),
         named,
-        _named_by_launchers(job, killed=False),
+        _named_by_launchers(job, killed=False) - silent,
         aborted,
     )
 
@@ -141,11 +158,21 @@ def _named_by_launchers(job: FailedJob, *, killed: bool) -> frozenset[int]:
     return frozenset(rank for some in ranks for rank in some)
 
 
+def _killed_as_silent(job: FailedJob) -> frozenset[int]:
+    """The ranks that a launcher killed because they sent no heartbeat: they may have waited for
+    another one, which is silent too.
+    """
+    lines = (line for one in job.launchers for line in one.lines)
+    told = {rank for line in lines if (rank := rank_without_heartbeat(line)) is not None}
+    killed = {e.rank for e in job.ends if signal_of(e.code, e.signal) == SIGKILL and not e.kernel}
+    return frozenset(told & killed)
+
+
 def _aborted(job: FailedJob) -> frozenset[int]:
     """The ranks that called MPI_Abort: a launcher may say it of any, a rank only of itself."""
     by_launchers = {rank for one in job.launchers for rank in aborted_ranks(one.lines)}
-    themselves = {e.rank for e in job.ends if e.rank in aborted_ranks(e.lines)} - {None}
-    return frozenset(by_launchers | themselves)
+    themselves = {e.rank for e in job.ends if e.rank in aborted_ranks(keep_own_lines(e))}
+    return frozenset((by_launchers | themselves) - {None})
 
 
 AT_ONCE = 0.05

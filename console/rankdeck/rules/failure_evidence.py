@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from signal import SIGKILL
 
 from rankdeck.model.first_failure import Suspect
+from rankdeck.model.rank import signal_of
 from rankdeck.rules.certainty import (
     BAR,
     Candidate,
@@ -24,7 +25,7 @@ from rankdeck.rules.ends import (
     telling_words,
     tells_own_fault,
 )
-from rankdeck.rules.failed_job import View, end_time, failure_start
+from rankdeck.rules.failed_job import WINDOW, View, end_time, failure_start
 from rankdeck.rules.root_cause import Cause, end_signature, is_surely_earlier
 from rankdeck.values import Value
 
@@ -63,12 +64,14 @@ def gather_evidence(cause: Cause) -> FailureEvidence:
     """Who may be to blame besides the chosen one, and the evidence about each."""
     pool, more = _pool(cause), set[Sign]()
     chosen, ranks, seen = pool[0], cause.view.ranks, _witnesses(cause.view)
-    if len(ranks) > MANY and all(_likeness(m) == _likeness(chosen) for m in ranks):
+    alike = all(_likeness(m) == _likeness(chosen) for m in ranks)
+    if len(ranks) > MANY and (alike or all(map(_was_killed, ranks))):
         # Of ranks that all only lost each other, or were all killed or told to end, none is to
         # blame, unless most or a launcher name it, or it is known by what it did.
-        killed = chosen.role is Role.KILLED and not all(
-            _is_proven(chosen, m) for m in ranks if m is not chosen
+        own = _was_killed(chosen) or (
+            chosen.end.what == "launcher" and chosen.end.signal == SIGKILL
         )
+        killed = own and not _was_killed_first(chosen, ranks)
         suffered = _is_victim(chosen) or killed or chosen.end.signal in ASKED
         named = Sign.BY_MOST in _of_others(chosen, cause.view, seen)
         named = named or chosen.end.rank in cause.view.faulty
@@ -110,6 +113,20 @@ def _likeness(meaning: Meaning) -> tuple[object, ...]:
 
 def _is_victim(meaning: Meaning) -> bool:
     return meaning.role in (Role.PEER, Role.TIMEOUT)
+
+
+def _was_killed(meaning: Meaning) -> bool:
+    """Whether SIGKILL ended it, or its end was not seen, and nothing else is known of it."""
+    number = signal_of(meaning.end.code, meaning.end.signal)
+    return meaning.role is Role.KILLED or (meaning.role is not Role.CAUSE and number == SIGKILL)
+
+
+def _was_killed_first(chosen: Meaning, ranks: Sequence[Meaning]) -> bool:
+    """Whether it was surely killed before all others: by more than records are late where no
+    launcher can have killed the others for it.
+    """
+    least = WINDOW if chosen.role is Role.LIKELY else HAIR
+    return all(_is_proven(chosen, m, least) for m in ranks if m is not chosen)
 
 
 def _is_twin(one: Meaning, chosen: Meaning) -> bool:
@@ -194,7 +211,8 @@ def _of_others(meaning: Meaning, view: View, witnesses: Sequence[_Witness]) -> I
     others = [one for one in witnesses if one.meaning is not meaning]
     naming = sum(one.names(meaning) for one in others)
     if naming:
-        yield Sign.BY_MOST if 2 * naming > len(others) > 1 else Sign.BY_PEERS
+        most = len(others) > 1 and 2 * naming > len(witnesses)
+        yield Sign.BY_MOST if most else Sign.BY_PEERS
 
 
 def _of_time(meaning: Meaning, others: Sequence[Meaning]) -> Iterator[Sign]:
@@ -210,10 +228,10 @@ def _of_time(meaning: Meaning, others: Sequence[Meaning]) -> Iterator[Sign]:
         yield Sign.FIRST_SEEN
 
 
-def _is_proven(one: Meaning, other: Meaning) -> bool:
-    """Whether clocks and records prove that one came first."""
+def _is_proven(one: Meaning, other: Meaning, least: float = HAIR) -> bool:
+    """Whether clocks and records prove that one came first, by more than `least` seconds."""
     apart = failure_start(other) - failure_start(one)
-    return is_surely_earlier(one, other) and apart > HAIR
+    return is_surely_earlier(one, other) and apart > least
 
 
 def _is_open(one: Meaning, other: Meaning) -> bool:

@@ -43,6 +43,7 @@ _RANKS = (
     r"\bRanks? (\d[\d, ]*) failed to pass monitoredBarrier",
     r"\bsrun: error: [^\s:]+: tasks? \[?(\d[\d,-]*)\]?:",
     rf"^\s*rank\s+: {_NUMBER} \(local_rank: ",
+    rf"\bnon-zero exit code: \{{{_NUMBER}: ProcessFailure\(",
     rf"\bbut Rank {_NUMBER} is running collective",
     rf"\bwhile rank {_NUMBER} has inconsistent",
     rf"\bsame param in process {_NUMBER}",
@@ -62,6 +63,8 @@ _END_OF_A_RANK = (
 """Of PALS, Flux, jsrun, MVAPICH, Fujitsu's plexec, MPD, Charm++."""
 _ENDED_WELL = r"\b(?:code|status)[ :=]*0\b"
 _ENDED_RANK = rf"\b(?:[Rr]ank|[Tt]ask|Processor)(?:: |[ =]){_NUMBER}"
+_NO_HEARTBEAT = rf"\[RankMonServer\d+@[^\]]{{0,253}}:{_NUMBER}\] Did not get \w+ heartbeat\b"
+"""Of NVRx's ft_launcher, before it kills the rank."""
 _OPERATION = r"(?:\bPG GUID (\S{1,80}).{0,200})?\bSeqNum=(\d{1,12})"
 _MEMORY_USED_UP = r"(?i)out of memory|oom.kill|Killed process"
 _PORT = r":\d{1,5}\b"
@@ -149,6 +152,12 @@ def numbered_operation(line: str) -> tuple[str, int] | None:
     """
     found = _compile_long(_OPERATION).search(line[:_LONGEST])
     return (found[1] or "", int(found[2])) if found else None
+
+
+def rank_without_heartbeat(line: str) -> int | None:
+    """The rank that a launcher kills, by this line, because it has sent no heartbeat; or None."""
+    found = _compile_long(_NO_HEARTBEAT).search(line[:_LONGEST])
+    return int(found[1]) if found else None
 
 
 def tells_used_up_memory(line: str) -> bool:

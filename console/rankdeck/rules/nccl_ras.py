@@ -15,6 +15,8 @@ from rankdeck.rules.arrivals import Absence
 from rankdeck.values import Value, replace
 
 _MOST_COMMUNICATORS, _MOST_RANKS, _MOST_KINDS, _MOST_LINES = 256, 1 << 14, 16, 400
+_MOST_LAUNCHED = 1 << 48
+"""A count beyond it is none: it decides nothing about its rank."""
 _ANY = "operation"
 _COMMUNICATOR = re.compile(r"#\d+-\d+ \((?P<name>[0-9a-fx]{1,20})\) (?P<what>[A-Z|]+)$")
 _KIND = re.compile(r"Communicator ranks have different (?P<kind>\w+) operation counts$")
@@ -75,7 +77,8 @@ def _rank(row: Mapping[str, object]) -> RasRank:
     rank, counts = row.get("rank"), as_table(row.get("collective_counts"))
     some = list(counts.items())[:_MOST_KINDS]
     number = rank if type(rank) is int else -1
-    return RasRank(number, _whole(row.get("pid")), {clean_line(k, 30): _whole(v) for k, v in some})
+    known = {clean_line(k, 30): v for k, v in some if type(v) is int and 0 <= v <= _MOST_LAUNCHED}
+    return RasRank(number, _whole(row.get("pid")), known)
 
 
 def _is_dead(row: Mapping[str, object]) -> bool:
@@ -122,20 +125,40 @@ def find_ras_absence(
     """
     if tuple(before) != tuple(now):
         return None
-    for one in now:
-        numbers = _numbers(one, ours, nodes)
-        twice = len({rank.rank for rank in one.ranks}) < len(one.ranks)
-        if twice or not numbers:
-            continue
-        gone = [rank for rank in one.ranks if rank.missing and rank.rank in numbers]
-        late = [rank for rank in one.ranks if rank.rank in numbers and _kinds_late(rank, one)]
-        some = gone or late
-        if some and 2 * len(some) < len(nodes):
-            ranks = sorted(numbers[rank.rank] for rank in some)
-            rest = tuple(sorted(set(nodes) - set(ranks)))
-            text = _missing(some, ranks, nodes) if gone else _behind(some[0], one, ranks, nodes)
-            return Absence(tuple(ranks), rest, text)
-    return None
+    found = [late for one in now if (late := _late_in(one, ours, nodes))]
+    # Who waits in one communicator comes late to another: of several the rank that waits in none.
+    roots = [one for one in found if not any(one.ranks & other.waiting for other in found)]
+    if len({one.ranks for one in roots}) != 1:
+        return None
+    ranks = tuple(sorted(roots[0].ranks))
+    return Absence(ranks, tuple(sorted(set(nodes) - roots[0].ranks)), roots[0].text)
+
+
+class _Late(Value):
+    """Who is late in one communicator, and who waits there; ranks of the job."""
+
+    ranks: frozenset[int]
+    waiting: frozenset[int]
+    text: str
+
+
+def _late_in(
+    one: RasCommunicator, ours: Mapping[int, int], nodes: Mapping[int, str]
+) -> _Late | None:
+    numbers = _numbers(one, ours, nodes)
+    if len({rank.rank for rank in one.ranks}) < len(one.ranks) or not numbers:
+        return None
+    gone = [rank for rank in one.ranks if rank.missing and rank.rank in numbers]
+    late = [rank for rank in one.ranks if rank.rank in numbers and _kinds_late(rank, one)]
+    some = gone or late
+    if not some or 2 * len(some) >= len(nodes):
+        return None
+    ranks = frozenset(numbers[rank.rank] for rank in some)
+    there = frozenset(numbers[rank.rank] for rank in one.ranks if rank.rank in numbers)
+    names = sorted(ranks)
+    text = _missing(some, names, nodes) if gone else _behind(some[0], one, names, nodes)
+    # A report as text names only those that differ: of the rest it is not known whether they wait.
+    return _Late(ranks, there - ranks if one.size else frozenset(), text)
 
 
 def _numbers(

@@ -9,7 +9,15 @@ from signal import SIGPIPE
 from rankdeck.model.first_failure import Suspect
 from rankdeck.model.safe_text import clean_line
 from rankdeck.rules.absent_rank import never_came
-from rankdeck.rules.ends import LONGEST_QUOTE, End, Meaning, Role, exception_of, telling_words
+from rankdeck.rules.ends import (
+    LONGEST_QUOTE,
+    End,
+    Meaning,
+    Role,
+    exception_of,
+    keep_own_lines,
+    telling_words,
+)
 from rankdeck.rules.failed_job import (
     WINDOW,
     CauseChoice,
@@ -211,7 +219,8 @@ def _horizon(view: View) -> float:
 @lru_cache(maxsize=1 << 14)
 def end_signature(end: End) -> tuple[object, ...]:
     """How it ended, as a value: equal for ends that look alike."""
-    return end.what, end.code, end.signal, exception_of(telling_words(end.lines))
+    words = telling_words(keep_own_lines(end))
+    return end.what, end.code, end.signal, exception_of(words)
 
 
 def _tied(one: Meaning, other: Meaning) -> bool:
@@ -260,7 +269,7 @@ def _lost_peers(view: View) -> CauseChoice | None:
     if len(piped) == 1 and len(pulled) > 1:
         return CauseChoice(piped[0], (piped[0].why, "all others only lost a peer"))
     if (alone := _spoke_alone(view, pulled)) is not None:
-        last = clean_line(alone.end.lines[-1].strip(), LONGEST_QUOTE)
+        last = clean_line(keep_own_lines(alone.end)[-1].strip(), LONGEST_QUOTE)
         return CauseChoice(alone, (f"no other rank wrote such last words: {last}", alone.why))
     nodes = Counter(n for m in pulled for n in view.peers_of(m) if n != m.end.node)
     if nodes and (best := nodes.most_common(1)[0])[1] > len(pulled) // 2:
@@ -285,16 +294,17 @@ def _spoke_alone(view: View, pulled: Sequence[Meaning]) -> Meaning | None:
     neither it nor another rank has written one like it.
     """
     forms = Counter(form for m in view.ranks for form in _forms(m.end))
-    new = [m for m in pulled if len(m.end.lines) > 1 and forms[_forms(m.end)[-1]] == 1]
+    told = [(m, _forms(m.end)) for m in pulled]
+    new = [m for m, own in told if len(own) > 1 and forms[own[-1]] == 1]
     wrote = sum(bool(m.end.lines) for m in view.ranks)
-    if len(new) != 1 or wrote < 3 or kinds_of(new[0].end.lines[-1:]):
+    if len(new) != 1 or wrote < 3 or kinds_of(keep_own_lines(new[0].end)[-1:]):
         return None
     return new[0]
 
 
 def _forms(end: End) -> list[str]:
     """Its last lines without their numbers."""
-    return [_NUMBER.sub("#", line.strip()) for line in end.lines]
+    return [_NUMBER.sub("#", line.strip()) for line in keep_own_lines(end)]
 
 
 _BEFORE_LAUNCHER = 0.25
@@ -387,7 +397,7 @@ def _blamed_by_others(view: View, chosen: Meaning) -> list[str]:
 
 def _named_rank(count: int, rank: int | None, others: Sequence[Meaning]) -> str:
     """The sentence that so many of these ends name this rank, with the first line that does."""
-    lines = (line for meaning in others for line in telling_words(meaning.end.lines))
+    lines = (line for one in others for line in telling_words(keep_own_lines(one.end)))
     words = next(line for line in lines if rank in named_ranks(line))
     return f"{ranks_name(count, OF_PEERS)} rank {rank}: {clean_line(words.strip(), LONGEST_QUOTE)}"
 

@@ -48,6 +48,14 @@ def test_parts_of_two_ranks_on_one_line_are_put_together_again() -> None:
     assert found == {(0, "out"): b"partial\nnext\n", (1, "out"): b"whole\n"}
 
 
+def test_a_mark_that_a_rank_prints_at_the_beginning_of_its_line_is_its_own_text() -> None:
+    """As in a report that one rank gathers of all: the others did not write that."""
+    assert texts(pieces(b"[1,0]<stdout>:[1,3]<stderr>: KeyError: 'x'", form="openmpi")) == {
+        (0, "out"): b"[1,3]<stderr>: KeyError: 'x'\n"
+    }
+    assert pieces(b"[rank 0 out] [rank 3 exit] 1") == [(0, "out", b"[rank 3 exit] 1\n")]
+
+
 def test_a_last_line_without_an_end_gets_one_before_the_next() -> None:
     found = texts(pieces(b"[rank 0 out] last[rank 0 exit] 0", b"mpirun: bye"))
 

@@ -66,7 +66,7 @@ class Splitter:
 
     def feed(self, line: bytes) -> list[LogPiece]:
         """The pieces of `line`, which comes without its newline."""
-        marks = list(self._mark.finditer(line))
+        marks = self._marks_in(line)
         pieces: list[LogPiece] = []
         before = line[: marks[0].start()] if marks else line
         if before or not marks:
@@ -75,6 +75,18 @@ class Splitter:
             text = line[mark.end() : following.start() if following else len(line)]
             pieces += self._marked(mark, text, whole=following is None)
         return pieces
+
+    def _marks_in(self, line: bytes) -> "list[re.Match[bytes]]":
+        """The marks before the parts of this line. One that follows another at once is text of that
+        rank: it prints what others wrote, and no launcher marks nothing.
+        """
+        marks: list[re.Match[bytes]] = []
+        end = -1
+        for mark in self._mark.finditer(line):
+            if mark.start() != end:
+                marks.append(mark)
+            end = mark.end()
+        return marks
 
     def _unmarked(self, text: bytes, *, whole: bool) -> list[LogPiece]:
         end = b"\n" if whole else b""

@@ -1,0 +1,98 @@
+"""Failures in the form of public reports, written here: the rank to blame, or that nobody is."""
+
+from dataclasses import dataclass
+
+from rankdeck.rules.certainty_table import WEIGHTS
+from rankdeck.rules.ends import LAUNCHER_ENDINGS, End
+from rankdeck.rules.failed_job import FailedJob
+from rankdeck.rules.failure_evidence import weigh_failure
+from rankdeck.rules.root_cause import find_cause
+from tests.support.cases import each
+
+TRACE = ("Traceback (most recent call last):", '  File "/app/run.py", line 9, in <module>')
+NAMES = {f"10.0.0.{n}": f"n{n}" for n in range(1, 5)} | {f"n{n}": f"n{n}" for n in range(1, 5)}
+LOST = "[rank{r}]: RuntimeError: [pair.cc:553] Connection closed by peer [10.0.0.{n}]:4041"
+WATCHDOG = "[rank{r}]:[E1129 10:00:00.1 ProcessGroupNCCL.cpp:688] [Rank {r}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=77, OpType=ALLREDUCE, Timeout(ms)=1800000) ran for 1800090 milliseconds before timing out."
+NETWORK = "[rank{r}]: torch.distributed.DistBackendError: NCCL error in: x.hpp:1, remote process exited or there was a network error"
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A job that failed, two ranks on each node."""
+
+    right: frozenset[int]
+    """The ranks to blame; empty: nobody."""
+    ends: tuple[End, ...]
+    ending: str = ""
+    launchers: tuple[End, ...] = ()
+
+
+def end(rank: int, at: float, code: int | None = None, said: tuple[str, ...] = (), **more) -> End:
+    node = rank // 2 + 1
+    lines = tuple(line.replace("{r}", str(rank)).replace("{n}", str(3 - node)) for line in said)
+    return End(rank=rank, at=at, code=code, lines=lines, node=f"n{node}", slack=0.005, **more)
+
+
+def ends(ranks, at: float, code: int | None = None, said: tuple[str, ...] = (), **more) -> list[End]:  # fmt: skip
+    return [end(rank, at + rank / 100, code, said, **more) for rank in ranks]
+
+
+def blames(right, *some: End, ending: str = "", told: tuple[str, ...] = (), **more) -> Failed:
+    name = LAUNCHER_ENDINGS[ending].name or "launcher"
+    at = max(one.at or 0.0 for one in some) + 0.3
+    launchers = (End(what="launcher", name=name, node="n1", at=at, code=1, lines=told),)
+    return Failed(frozenset(right), tuple(some), ending, launchers if told else ())
+
+
+def but(count: int, *ranks: int) -> list[int]:
+    return [rank for rank in range(count) if rank not in ranks]
+
+
+FAILED = {
+    "DeepSpeed misses a piece of its checkpoint": blames({5}, end(5, 10, 1, (*TRACE, "FileNotFoundError: [Errno 2] No such file or directory: '/ckpt/global_step40/zero_pp_rank_5_optim_states.pt'")), *ends(but(8, 5), 10.6, said=("NCCL communicator was aborted on rank {r}.",), signal=15), ending="torchrun"),
+    "Horovod is shut down by a rank without a key": blames({2}, end(2, 69.5, 1, (*TRACE, "KeyError: 'image/encoded'")), *ends(but(4, 2), 70, 1, ("[1,{r}]<stderr>:horovod.common.exceptions.HorovodInternalError: Horovod has been shut down. This was caused by an exception on one of the ranks",)), ending="openmpi5"),
+    "JAX tasks lose one that memory ended": blames({1}, end(1, 10, signal=9, kernel=("Out of memory: Killed process 812 (python3)",)), *ends(but(4, 1), 80, said=("F1129 client.h:80] Terminating process because the JAX distributed service detected fatal errors.", "/job:jax_worker/replica:0/task:1"), signal=6)),
+    "TensorFlow workers lose one with other shapes": blames({2}, end(2, 10, 1, (*TRACE, "tensorflow.python.framework.errors_impl.InvalidArgumentError: Shapes of all inputs must match")), *ends(but(3, 2), 10.4, 1, ("tensorflow.python.framework.errors_impl.UnavailableError: Collective ops is aborted by: failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.2:2222: Failed to connect to remote host: Connection refused",))),
+    "srun names a crash": blames({6}, end(6, 10, 139), *ends(but(8, 6), 10.2, signal=15), ending="slurm", told=("srun: error: n4: task 6: Segmentation fault (core dumped)", "srun: Terminating StepId=81.0", "srun: error: n1: tasks 0-1: Terminated")),
+    "Pyxis cannot mount a folder": blames({4}, end(4, 3, 1, ("slurmstepd: error: pyxis: container start failed with error code: 1", "slurmstepd: error: pyxis:     enroot-mount: failed to mount: /lustre/data at /run/enroot/data: No such file or directory")), *ends(but(6, 4), 4, signal=15), ending="slurm", told=("srun: error: n3: task 4: Exited with exit code 1",)),
+    "an image is broken on one node": blames({2, 3}, *ends((2, 3), 2, 255, ("FATAL:   container creation failed: mount hook function failure: while mounting image /proc/self/fd/3: squashfuse_ll exited: exit status 1",)), *ends(but(6, 2, 3), 3, signal=15), ending="openmpi5"),
+    "Open MPI cuts a message": blames({1}, end(1, 10, 15, ("[n1:00731] *** An error occurred in MPI_Recv", "[n1:00731] *** MPI_ERR_TRUNCATE: message truncated")), *ends(but(4, 1), 10.2, signal=15), ending="openmpi5", told=("prterun detected that one or more processes exited with non-zero status", "  Process name: [prterun-n1-7@1,1]")),
+    "MPICH and a bus error": blames({7}, end(7, 10, signal=7), *ends(but(8, 7), 10.1, signal=9), ending="mpich", told=("=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES", "=   EXIT CODE: 135", "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Bus error (signal 7)")),
+    "NCCL names the node before each exception": blames({4, 5}, *ends((0, 1, 2, 3), 10, 1, ("n1:8:99 [0] NCCL WARN NET/IB : Got completion from peer 10.0.0.3<51034> with status=12 opcode=0 len=0", NETWORK)), *ends((4, 5), 11, 1, (NETWORK,)), ending="torchrun"),
+    "Lightning's first rank has no space": blames({0}, end(0, 10, 1, (*TRACE, "OSError: [Errno 122] Disk quota exceeded: '/home/u/ckpt/epoch=3.ckpt'")), *ends(but(4, 0), 10.5, 1, ("[rank: {r}] Received SIGTERM: 15", *TRACE, "lightning.pytorch.utilities.exceptions.SIGTERMException")), ending="torchrun"),
+    "a GPU's memory is broken": blames({3}, end(3, 10, 1, (*TRACE, "torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered")), *ends(but(4, 3), 10.3, 1, ("[rank{r}]: torch.distributed.DistBackendError: NCCL error: unhandled cuda error (run with NCCL_DEBUG=INFO for details)",)), ending="torchrun"),
+    "a loader has no shared memory": blames({2}, end(2, 10, 1, (*TRACE, "RuntimeError: DataLoader worker (pid 3304) is killed by signal: Bus error.")), *ends(but(4, 2), 10.3, 1, (LOST,)), ending="torchrun"),
+    "a group of exceptions": blames({1}, end(1, 10, 1, ("  + Exception Group Traceback (most recent call last):", "  | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)", "    | ValueError: shard 9 has no header")), *ends(but(4, 1), 10.3, 1, (LOST,)), ending="torchrun"),
+    "a Rust program panics": blames({3}, end(3, 10, 101, ("thread 'main' panicked at src/halo.rs:88:17:", "index out of bounds: the len is 64 but the index is 64")), *ends(but(4, 3), 10.1, 14), ending="openmpi5"),
+    "a Julia program throws": blames({2}, end(2, 10, 1, ("ERROR: LoadError: DomainError with -1.0:", "Stacktrace:", " [1] throw_complex_domainerror(f::Symbol, x::Float64)")), *ends(but(4, 2), 10.1, 14), ending="openmpi5"),
+    "a Fortran program reads too far": blames({0}, end(0, 10, 2, ("At line 71 of file read_mesh.f90 (unit = 21, file = 'mesh.dat')", "Fortran runtime error: End of file")), *ends(but(4, 0), 10.2, signal=15), ending="openmpi5"),
+    "a pod fails and its job deletes the others": blames({2}, end(2, 10, 3), *ends(but(4, 2), 12, 143), ending="kubernetes"),
+    "a compiler of kernels fails": blames({1}, end(1, 10, 1, (*TRACE, "torch._inductor.exc.InductorError: SubprocException: An exception occurred in a subprocess:", "RuntimeError: Triton Error [CUDA]: device kernel image is invalid")), *ends(but(4, 1), 10.2, 1, (LOST,)), ending="torchrun"),
+    "a rank sleeps while the others wait": blames({3}, *ends(but(4, 3), 40, 1, ("[rank{r}]: RuntimeError: [unbound_buffer.cc:78] Timed out waiting 30000ms for recv operation to complete",), doing="ep_poll"), end(3, 70, signal=15, doing="hrtimer_nanosleep"), ending="torchrun"),
+    "a library does not fit one node": blames({4, 5}, *ends((4, 5), 1, 1, ("Intel MKL FATAL ERROR: Cannot load libmkl_avx512.so.2 or libmkl_def.so.2.",)), *ends(but(6, 4, 5), 1.5, signal=15), ending="openmpi5"),
+    "DeepSpeed's launcher ends the others": blames({3}, end(3, 10, signal=9), *ends(but(8, 3), 10.9, signal=15), told=("[2026-11-29 10:00:01,100] [INFO] [launch.py:319:sigkill_handler] Killing subprocess 4410",)),
+    "a rank prints what all raised": blames({2}, end(2, 10, 1, (*TRACE, "ValueError: bad halo")), end(0, 10.4, 1, ("[rank2]: ValueError: bad halo", "[rank3]: ValueError: none")), *ends((1, 3), 10.5, 1, (LOST,))),
+    "NVRx names the rank by its number": blames({2}, *ends((2,), 10, 1), *ends((0, 1, 3), 10, 1), ending="torchrun", told=("[2026-11-29 10:00:01,820] [ERROR] [ft_launcher31@n1] Some rank(s) exited with non-zero exit code: {2: ProcessFailure(local_rank=0, pid=3517, exitcode=1, error_file='<N/A>')}",)),
+    "all pods are killed": blames((), *ends(range(4), 10, 137), ending="kubernetes"),
+    "all are interrupted": blames((), *ends(range(4), 10, signal=2)),
+    "the terminal is gone": blames((), *ends(range(4), 10, signal=1)),
+    "the machines are switched off": blames((), *ends((0, 1), 10, signal=15), *ends((2, 3), 10.01, 143), ending="torchrun"),
+    "the network is cut between two nodes": blames((), *ends(range(4), 10, 1, (LOST,))),
+    "all wait for each other": blames((), *ends(range(4), 1800, said=(WATCHDOG,), signal=6), ending="torchrun"),
+    "Slurm's time is up": blames((), *ends(range(4), 10, signal=15), ending="slurm", told=("slurmstepd: error: *** JOB 91 ON n1 CANCELLED AT 2026-11-29T10:00:00 DUE TO TIME LIMIT ***",)),
+    "Slurm needs the nodes for another job": blames((), *ends(range(4), 10, signal=15), ending="slurm", told=("slurmstepd: error: *** JOB 91 ON n1 CANCELLED AT 2026-11-29T10:00:00 DUE TO PREEMPTION ***",)),
+    "nobody finds the store": blames((), *ends(range(4), 10, 1, ("[rank{r}]: torch.distributed.DistNetworkError: The client socket has timed out after 600000ms while trying to connect to (10.0.0.9, 29500).",))),
+    "NVRx kills a rank that waited for another": blames((), end(0, 20, signal=9), *ends((1, 2, 3), 20.3, signal=15), ending="torchrun", told=("[2026-11-29 10:00:19,738] [WARNING] [RankMonServer17050@n1:0] Did not get subsequent heartbeat. Waited 15.00 seconds.", "[2026-11-29 10:00:20,527] [ERROR] [ft_launcher31@n1] failed (exitcode: -9) local_rank: 0 (pid: 17068) of binary: python3")),
+}  # fmt: skip
+
+
+@each(list(FAILED.items()))
+def test_the_rank_to_blame_is_told_or_nobody(name: str, failed: Failed) -> None:
+    job = FailedJob(ends=failed.ends, launchers=failed.launchers, names=NAMES, ending=LAUNCHER_ENDINGS[failed.ending])  # fmt: skip
+    cause = find_cause(job)
+    assert cause is not None, name
+    weighed = weigh_failure(cause, WEIGHTS)
+    told = set() if weighed.between else {cause.end.rank, *weighed.tied}
+
+    assert bool(told) == bool(failed.right), (name, told, weighed)
+    assert told <= failed.right, (name, told, cause.evidence)
