@@ -234,7 +234,7 @@ MPICH = (
     _hydra("hang", 4, "sleep|silent|stuck|wait", Kind.HANG),
     _hydra("exit0", 2, "exit 0|left|without|finali"),
     _hydra("abort143", 3, "MPI_Abort|Abort\\(143\\)"),
-    _hydra("mismatch", 4, "", Kind.HANG),
+    _hydra("mismatch", 4, "match", Kind.HANG),
     _hydra("receives", 4, "", Kind.HANG),
 )
 

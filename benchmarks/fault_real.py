@@ -192,6 +192,38 @@ if RANK == 1:
     subprocess.run(["cat"], stdin=subprocess.Popen(["sleep", "900"], stdout=subprocess.PIPE).stdout)
 WORLD.Barrier()
 """
+_BCAST = """\
+if RANK == 4:
+    WORLD.Bcast(numpy.zeros(10), root=0)
+else:
+    WORLD.Allreduce(numpy.zeros(10), numpy.zeros(10))
+WORLD.Barrier()
+"""
+_LOCKS = """\
+one, other = threading.Lock(), threading.Lock()
+def take(first, second):
+    with first:
+        time.sleep(1)
+        with second: pass
+if RANK == 2:
+    helper = threading.Thread(target=take, args=(other, one), daemon=True)
+    helper.start()
+    take(one, other)
+WORLD.Barrier()
+"""
+_SLEEP = """\
+if RANK == 3:
+    time.sleep(3600)
+WORLD.Allreduce(numpy.zeros(10), numpy.zeros(10))
+"""
+_FINALIZED = """\
+if RANK == 5:
+    MPI.Finalize()
+    time.sleep(3600)
+if RANK == 0:
+    WORLD.Recv(numpy.zeros(10), source=5)
+WORLD.Barrier()
+"""
 MPI_WAITS = (
     _waits("ring", _RING, DEADLOCK),
     _waits("reduce_alltoall", _REDUCE, _rank(3, "wait for each other|match")),
@@ -199,6 +231,10 @@ MPI_WAITS = (
     _waits("fifo", _FIFO, _rank(2, "open|results|fifo|pipe")),
     _waits("flock", _LOCK, _rank(4, "flock|lock")),
     _waits("lock", _THREADS, _rank(5, "lock|futex")),
+    _waits("bcast", _BCAST, _rank(4, "match")),
+    _waits("locks", _LOCKS, _rank(2, "lock|futex")),
+    _waits("sleep", _SLEEP, _rank(3, "sleep")),
+    _waits("finalized", _FINALIZED, DEADLOCK),
     _waits("child", _CHILD, _rank(1, "wait|child|cat|poll")),
 )
 
@@ -269,6 +305,7 @@ TORCH = (
     _torch("stop", _rank(2, "stopped"), {}, plant=signal_later(signal.SIGSTOP, 2, "prog.py"), **HANG),
     _torch("kill", _rank(1, "SIGKILL|killed"), {}, plant=signal_later(signal.SIGKILL, 1, "prog.py")),
     _torch("missing", _BOTH, {"first": _MISSING}, at_start=True),
+    _torch("queue", _rank(3, "never entered"), {"wrong": "fault(); torch.multiprocessing.Queue().get()"}, **HANG),
     _torch("pipe", _rank(3, "never entered|read"), {"wrong": "fault(); os.read(os.pipe()[0], 1)"}, **HANG),
 )  # fmt: skip
 REAL = (*LAMMPS, *DEBIAN, *MPI_WAITS, *TORCH)

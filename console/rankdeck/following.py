@@ -533,6 +533,8 @@ class Following:
         for job in self._due_jobs(now):
             if self._witnesses is not None:
                 await self._witnesses.ask(job, now)
+                if self._pause.look(time.time()):
+                    self.notice_stalls()
 
     async def ask_ranks_enough(self) -> None:
         """The same, as often as it takes to tell a deadlock; for a command that looks once."""

@@ -120,9 +120,29 @@ def test_collectives_that_do_not_match_name_the_few() -> None:
     )
 
 
-@each(["MPI_Bcast", "MPI_Reduce", "MPI_Gatherv", "MPI_Recv", "MPI_Wait"])
+@each(["MPI_Bcast", "MPI_Scatter", "MPI_Scatterv"])
+def test_a_rank_alone_below_a_root_is_named_as_a_guess(call: str) -> None:
+    found = judged(in_mpi(0, call), *(in_mpi(n, "MPI_Allreduce") for n in (1, 2, 3)))
+
+    assert found is not None
+    assert (found.ranks, found.deadlock, found.guess) == ((0,), True, True)
+    assert f"rank 0 is in {call} ← add: these do not match" in found.text
+
+
+def test_below_a_root_two_ranks_or_one_whose_others_need_not_all_come_are_not_named() -> None:
+    nodes = dict.fromkeys(range(5), "n1")
+    two = [in_mpi(n, "MPI_Bcast" if n < 2 else "MPI_Barrier") for n in nodes]
+    sends = [in_mpi(n, "MPI_Bcast" if n < 1 else "MPI_Gather") for n in nodes]
+
+    for rows in (two, sends):
+        found = judged(*rows, nodes=nodes)
+        assert found is not None
+        assert (found.ranks, found.deadlock, found.guess) == (tuple(nodes), True, False)
+
+
+@each(["MPI_Reduce", "MPI_Gatherv", "MPI_Recv", "MPI_Wait"])
 def test_a_rank_that_the_others_may_have_left_behind_is_not_named(call: str) -> None:
-    """With two roots in one Bcast, all but one may go on to the next Barrier."""
+    """If one leaves out a reduction to rank 0, all others may go on to the next Barrier."""
     found = judged(in_mpi(0, call), *(in_mpi(n, "MPI_Barrier") for n in (1, 2, 3)))
 
     assert found is not None

@@ -1,8 +1,9 @@
 """When the ranks of a silent job are asked, and what becomes of their answer."""
 
 import asyncio
+from types import SimpleNamespace
 
-from rankdeck.backends.witnesses import FIRST, SILENT, WitnessWatch
+from rankdeck.backends.witnesses import AGAIN, EARLY, FIRST, SILENT, WitnessWatch
 from rankdeck.errors import UnreachableError
 from rankdeck.model.job import Job
 from rankdeck.model.stall import Stall
@@ -40,8 +41,28 @@ def watch() -> WitnessWatch:
 def test_a_job_is_asked_only_once_it_is_silent() -> None:
     job, asked = silent_job(), watch()
 
-    assert not asked.due(job, HEARD + SILENT - 1)
-    assert asked.due(job, HEARD + SILENT)
+    assert not asked.due(job, HEARD + EARLY - 1)
+    assert asked.due(job, HEARD + EARLY)
+
+
+def test_nothing_is_told_by_the_first_question_and_the_second_is_asked_soon_after() -> None:
+    job, asked = silent_job(), watch()
+    assert asked.due(job, HEARD + EARLY)
+
+    asyncio.run(asked.ask(job, HEARD + EARLY))
+
+    assert not asked.due(job, HEARD + AGAIN - 0.1)
+    assert asked.due(job, HEARD + AGAIN)
+
+
+def test_a_job_that_went_on_after_the_first_question_is_not_asked_so_early_again() -> None:
+    job, asked = silent_job(), watch()
+    assert asked.due(job, HEARD + EARLY)
+    heard = HEARD + EARLY + 1
+    again = replace(job, ranks=(replace(job.ranks[0], heard=heard), *job.ranks[1:]))
+
+    assert not asked.due(again, heard + AGAIN - 0.1)
+    assert asked.due(again, heard + AGAIN)
 
 
 def test_a_job_that_never_wrote_is_asked_after_its_ranks_have_begun() -> None:
@@ -50,12 +71,12 @@ def test_a_job_that_never_wrote_is_asked_after_its_ranks_have_begun() -> None:
     mute = replace(job, ranks=tuple(replace(rank, heard=None) for rank in job.ranks))
 
     assert began
-    assert not asked.due(mute, began + SILENT - 1)
+    assert not asked.due(mute, began + EARLY - 1)
     # A clock that is known better than before moves the times at which ranks began.
     moved = replace(mute, ranks=tuple(replace(rank, started=began + 0.2) for rank in mute.ranks))
-    assert asked.due(moved, began + SILENT)
+    assert asked.due(moved, began + EARLY)
     waits = replace(mute, ranks=(replace(mute.ranks[0], started=None), *mute.ranks[1:]))
-    assert not watch().due(waits, began + SILENT)
+    assert not watch().due(waits, began + EARLY)
 
 
 def test_ranks_of_torchrun_mpi_and_slurm_are_asked_and_those_of_others_are_not() -> None:
@@ -140,3 +161,45 @@ def test_who_looks_once_waits_for_a_question_that_is_under_way_and_asks_no_secon
     asyncio.run(go())
 
     assert sorted(shell.tried) == sorted(node.node for node in job.plan.nodes)
+
+
+class Answering:
+    """Agents that answer of the ranks of their node what the test tells."""
+
+    patience = 1.0
+
+    def __init__(self, job: Job) -> None:
+        self._ranks = {plan.node: plan.ranks for plan in job.plan.nodes}
+        self.rows: list[dict] = []
+
+    async def call(self, node: str, *_: object, **__: object) -> SimpleNamespace:
+        rows = [row for row in self.rows if row["rank"] in self._ranks[node]]
+        return SimpleNamespace(row={"ranks": rows})
+
+
+def stands(rank: int, call: str) -> dict:
+    looks = [[0.7 * n, 1, 100, 5, call] for n in range(3)]
+    return {"rank": rank, "native": {"frames": [[call, "m"]], "entered": call, "looks": looks}}
+
+
+def unread(rank: int) -> dict:
+    return {"rank": rank, "does": {"state": "R"}}
+
+
+def test_one_stack_that_could_not_be_read_takes_nothing_back_and_a_second_one_does() -> None:
+    job = silent_job(launcher="mpirun")
+    agents = Answering(job)
+    asked = WitnessWatch(agents)  # type: ignore[arg-type]
+    ranks = [rank.rank for rank in job.ranks]
+    assert asked.due(job, HEARD + SILENT)
+
+    def ask(*rows: dict) -> bool:
+        agents.rows = list(rows)
+        asyncio.run(asked.ask(job, HEARD + SILENT))
+        return bool(asked.judge(job, (), HEARD + 2 * SILENT))
+
+    standing = [stands(rank, "MPI_Recv") for rank in ranks]
+    assert not ask(*standing)
+    assert ask(*standing)
+    assert ask(unread(0), *standing[1:])
+    assert not ask(unread(0), *standing[1:])

@@ -35,6 +35,10 @@ _STATUS = 1
 _ALL = 0x40000000
 """waitpid: children and traced processes of any kind (__WALL)."""
 _STOP_LIMIT = 1.0
+_TURN, _TURN_LIMIT = 0.002, 1.0
+"""Seconds between two tries to trace a process that another one traces, and for all tries."""
+_REFUSALS = 3
+"""After more than so many refusals in a row while nobody traces the process, we may not."""
 _ALL_LIMIT = 2.0
 _MOST_STACK = 1 << 18
 _MOST_DATA = 1 << 20
@@ -290,7 +294,7 @@ def _trace(request: int, pid: int, address: int = 0, data: Optional[int] = None)
 @contextmanager
 def _stopped(pid: int) -> Generator[None, None, None]:
     """Stop the process for a moment; if we die, the kernel lets it go on."""
-    _trace(_SEIZE, pid)
+    _seize(pid)
     held = 0
     try:
         _trace(_INTERRUPT, pid)
@@ -298,6 +302,30 @@ def _stopped(pid: int) -> Generator[None, None, None]:
         yield
     finally:
         _trace(_DETACH, pid, 0, held)
+
+
+def _seize(pid: int) -> None:
+    """Begin to trace it; if another one reads its stack just now, after that one."""
+    deadline = time.monotonic() + _TURN_LIMIT
+    alone = 0
+    while True:
+        try:
+            _trace(_SEIZE, pid)
+        except PermissionError:
+            # The other one may have let it go between the two calls.
+            alone = 0 if _is_traced(pid) else alone + 1
+            if alone > _REFUSALS or time.monotonic() > deadline:
+                raise
+        else:
+            return
+        time.sleep(_TURN)
+
+
+def _is_traced(pid: int) -> bool:
+    lines = (_PROC / str(pid) / "status").read_text(errors="replace").splitlines()
+    return any(
+        line.split() != ["TracerPid:", "0"] for line in lines if line.startswith("TracerPid")
+    )
 
 
 def _wait_for_stop(pid: int) -> int:

@@ -17,7 +17,7 @@ from rankdeck.model.stall import Explained, Stall
 from rankdeck.remote.agent import Agents
 from rankdeck.remote.shell import on_each
 from rankdeck.rules.arrivals import Absence, RankTestimony, find_absence, read_testimony
-from rankdeck.rules.deadlock import OF_DEADLOCK
+from rankdeck.rules.deadlock import OF_A_GUESS, OF_DEADLOCK
 from rankdeck.rules.mpi_waits import LOOKS, StandingRank, find_mpi_absence, read_standing_rank
 from rankdeck.rules.nccl_ras import RasCommunicator, find_ras_absence, read_ras
 from rankdeck.values import replace
@@ -25,18 +25,22 @@ from rankdeck.values import replace
 log = logging.getLogger(__name__)
 
 SILENT = 10.0
-"""Seconds without any output of the job, after which its ranks are asked."""
+"""Seconds without any output of the job, after which it is told who keeps it waiting."""
+EARLY, AGAIN = 5.0, 8.5
+"""Seconds of silence after which ranks are asked first, and again: an answer takes seconds on a
+busy node, and by two of them a deadlock can be told. Nothing is told by the first alone.
+"""
 OPEN = 8.0
 """An operation keeps ranks waiting if they entered it at least so many seconds ago."""
 WORKS = 60.0
 """The same if the rank that they wait for computes: it may only be slow."""
-FIRST, LONGEST = 5.0, 60.0
-"""Seconds between two questions: the first time, and at most; each doubles the one before."""
+FIRST, LONGEST = 2.5, 60.0
+"""Seconds between two later questions: the first time, and at most; each doubles the one before."""
 QUICK = 1.0
 """The same for stacks of MPI ranks, until there are enough answers to tell a deadlock."""
 PAUSES, LONGEST_PAUSE = 1.5, 120.0
-"""A job that has been silent before, and went on, is asked after so many times its longest silence;
-at most LONGEST_PAUSE.
+"""Of a job that has been silent before, and went on, nothing is told before so many times its
+longest silence, at most LONGEST_PAUSE; it is asked only then.
 """
 LIMIT = 15.0
 _LIMIT_BY_LOGIN_NODE = 40.0
@@ -60,13 +64,17 @@ class _Asked:
     """Its newest output when the silence began; another one ends it."""
     due: float
     """Epoch seconds of the next question."""
+    tells: float
+    """Epoch seconds of the earliest question by which something is told."""
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while they are being asked."""
     pause: float = FIRST
     absence: Absence | None = None
-    """By what the ranks said last."""
+    """By what the ranks said last, if they were asked late enough."""
     looks: dict[int, deque[StandingRank]] = field(default_factory=dict[int, deque[StandingRank]])
     """Rank -> where it stood in the last answers."""
+    unread: frozenset[int] = frozenset()
+    """Ranks whose stacks could not be read at the last question."""
     ras: tuple[RasCommunicator, ...] = ()
     """What NCCL said at the last question."""
     longest: float = 0.0
@@ -75,10 +83,17 @@ class _Asked:
     """Whether it was said that stacks cannot be read."""
 
     def keep(self, seen: Mapping[int, StandingRank]) -> None:
-        """Add the newest answers; a rank that was not seen begins anew."""
+        """Add the newest answers; a rank that was not seen begins anew. One whose stack could not
+        be read this time stands where it stood: its node was busy, or another one read it.
+        """
+        unread = frozenset(rank for rank, one in seen.items() if not one.known)
+        stays = (unread - self.unread) & self.looks.keys()
+        self.unread = unread
         empty: deque[StandingRank] = deque(maxlen=LOOKS)
         self.looks = {
-            rank: deque([*self.looks.get(rank, empty), one], maxlen=LOOKS)
+            rank: self.looks[rank]
+            if rank in stays
+            else deque([*self.looks.get(rank, empty), one], maxlen=LOOKS)
             for rank, one in seen.items()
         }
 
@@ -87,22 +102,26 @@ class _Asked:
         """Whether stacks were read, but not yet often enough to tell a deadlock."""
         return any(0 < len(some) < LOOKS and some[-1].frames for some in self.looks.values())
 
-    def next_pause(self) -> float:
-        """Seconds until the next question."""
-        if self.lacks_looks:
-            return QUICK
-        pause, self.pause = self.pause, min(2 * self.pause, LONGEST)
-        return pause
+    def plan_next(self, now: float) -> None:
+        """Say when to ask again, after an answer to a question of `now`."""
+        if now < self.tells:
+            self.due = self.tells
+        elif self.lacks_looks:
+            self.due = now + QUICK
+        else:
+            self.due = now + self.pause
+            self.pause = min(2 * self.pause, LONGEST)
 
 
 def _begin_silence(before: _Asked | None, heard: float) -> _Asked:
     """What is known when the newest output of a job was at `heard`."""
     if before is None:
-        return _Asked(heard, heard + SILENT)
+        return _Asked(heard, heard + EARLY, heard + AGAIN)
     pause = heard - before.heard
-    longest = max(before.longest, pause if pause > SILENT else 0.0)
-    wait = max(SILENT, min(PAUSES * longest, LONGEST_PAUSE))
-    return _Asked(heard, heard + wait, longest=longest, told=before.told)
+    longest = max(before.longest, pause if pause > EARLY else 0.0)
+    wait = AGAIN if longest <= SILENT else max(SILENT, min(PAUSES * longest, LONGEST_PAUSE))
+    first = wait if longest else EARLY
+    return _Asked(heard, heard + first, heard + wait, longest=longest, told=before.told)
 
 
 class WitnessWatch:
@@ -135,11 +154,12 @@ class WitnessWatch:
         deadlock; a question that is under way counts, too. For a command that looks once.
         """
         for _ in range(LOOKS):
-            if self.due(job, time.time()):
-                await self.ask(job, time.time())
-            known = self._asked.get(job.id)
-            if known is None:
+            now = time.time()
+            due, known = self.due(job, now), self._asked.get(job.id)
+            if known is None or now < known.tells:
                 return
+            if due:
+                await self.ask(job, now)
             async with known.asking:  # wait for the question of somebody else
                 if not known.lacks_looks:
                     return
@@ -172,15 +192,17 @@ class WitnessWatch:
             await on_each(plans, ask_node, _TOGETHER)
         finally:
             known.keep(heard.seen)
-            known.due = now + known.next_pause()
-        known.absence = _judge(job, heard, known)
+            known.plan_next(now)
+        known.absence = _judge(job, heard, known) if now >= known.tells else None
         known.ras = heard.ras
 
     def judge(self, job: Job, found: tuple[Stall, ...], now: float) -> tuple[Stall, ...]:
         """The stalls of a job, with the one that its ranks tell themselves in place of a guess."""
         known = self._asked.get(job.id)
         absence = known.absence if known else None
-        if known is None or absence is None or any(one.kind in _TOLD_BETTER for one in found):
+        if known is None or absence is None or now < known.heard + SILENT:
+            return found
+        if any(one.kind in _TOLD_BETTER for one in found):
             return found
         if not absence.still and now - known.heard < WORKS and _computes(job, absence):
             return found
@@ -192,7 +214,7 @@ class WitnessWatch:
             text=absence.text,
             odd=() if absence.deadlock else absence.ranks,
             heard=known.heard,
-            explained=(OF_DEADLOCK if absence.deadlock else _OF_ABSENCE,),
+            explained=_explained(absence),
         )
         return (stall, *(one for one in found if one.kind == "slow"))
 
@@ -261,6 +283,12 @@ def _judge(job: Job, heard: _Answers, known: _Asked) -> Absence | None:
         or find_ras_absence(known.ras, heard.ras, pids, every)
         or find_mpi_absence(seen, nodes)
     )
+
+
+def _explained(absence: Absence) -> tuple[Explained, ...]:
+    if not absence.deadlock:
+        return (_OF_ABSENCE,)
+    return (OF_DEADLOCK, OF_A_GUESS) if absence.guess else (OF_DEADLOCK,)
 
 
 def _began(job: Job) -> float:

@@ -106,6 +106,8 @@ class Absence(Value):
     deadlock: bool = False
     still: bool = False
     """Whether it is certain that none of them does any work."""
+    guess: bool = False
+    """Whether the others may also have left these behind."""
 
 
 def read_rank_testimony(raw: object) -> RankTestimony | None:

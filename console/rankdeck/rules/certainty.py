@@ -79,6 +79,7 @@ class Sign(StrEnum):
     NOT_BEGUN = "it has not begun"
     DEADLOCK = "all wait for each other"
     # More about a stall.
+    LEFT_BEHIND = "the others may have gone on without it"
     BOTH = "it fell silent first and does something else"
     SEVERAL = "it is one of several, all silent"
     SEVERAL_RAISED = "another one raised an exception, too"

@@ -50,6 +50,7 @@ WEIGHTS: Mapping[Sign, float] = {
     Sign.AGENT: 0.0,
     Sign.NOT_BEGUN: 0.0,
     Sign.DEADLOCK: 1.3,
+    Sign.LEFT_BEHIND: -0.83,
     Sign.BOTH: 2.77,
     Sign.SEVERAL: -2.64,
     Sign.SEVERAL_RAISED: -2.13,

@@ -8,6 +8,11 @@ OF_DEADLOCK = Explained(
     "a deadlock: operations or messages that do not match, or a message that was lost",
     "compare what the named ranks call, and in which order; `rankdeck inspect` shows where each waits",
 )
+OF_A_GUESS = Explained(
+    "most likely the named rank alone calls this operation; else one of the others left it out",
+    "look for a condition around the two calls that is not the same on all ranks",
+)
+"""Beside OF_DEADLOCK, where the others may also have left the named rank behind."""
 _MOST_NAMED = 4
 
 

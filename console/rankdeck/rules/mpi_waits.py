@@ -35,10 +35,16 @@ _COLLECTIVE = re.compile(
     r"|Win_(?:create|allocate|fence|free)\w*|File_(?:open|close|set_view|set_size|\w+_all)\w*"
     r"|Init\w*|Finalize)"
 )
-_OF_A_ROOT = re.compile(r"MPI_(?:Bcast|Gatherv?|Scatterv?|Reduce|Scan|Exscan)")
-"""Operations that others may have left although a rank still waits there: one of them meant another
-root or group.
+_TO_A_ROOT = re.compile(r"MPI_(?:Gatherv?|Reduce|Scan|Exscan)")
+"""Operations that others may well have left although a rank still waits there: for one of them that
+left it out, or meant another root or group.
 """
+_FROM_A_ROOT = re.compile(r"MPI_(?:Bcast|Scatterv?)")
+"""Operations in which one rank alone waits mostly because only it is there. The others can only
+have gone on without it if the one that passes on to it what comes from the root left it out.
+"""
+_OF_ALL = re.compile(r"MPI_(?:All\w+|Barrier)")
+"""Operations that end for nobody before all have come."""
 _MESSAGE = re.compile(r"MPI_(?:Recv|Mrecv|Probe|Mprobe|Send|Ssend|Rsend|Sendrecv\w*|Wait\w*)")
 
 
@@ -180,20 +186,23 @@ def _deadlock(known: Mapping[int, StandingRank], nodes: Mapping[int, str]) -> Ab
     fewest = groups[-1][1]
     others = {known[rank].entered for rank in ranks if rank not in fewest}
     # Where the others do not agree either, nobody stands out; nor who may have been left behind.
-    stands_out = (
-        len(calls) == 2
-        and len(others) == 1
-        and 2 * len(fewest) < len(ranks)
-        and not any(_may_be_left_behind(known[rank].entered) for rank in fewest)
-    )
-    odd = fewest if stands_out else ranks
+    agree = len(calls) == 2 and len(others) == 1 and 2 * len(fewest) < len(ranks)
+    alone = agree and _is_alone_below_a_root(known[fewest[0]].entered, others, len(fewest))
+    odd = fewest if alone or (agree and not _may_be_left_behind(calls - others)) else ranks
     who = f"all {len(ranks)} ranks"
-    return Absence(tuple(odd), ranks, describe_deadlock(who, parts), deadlock=True, still=True)
+    text = describe_deadlock(who, parts)
+    return Absence(tuple(odd), ranks, text, deadlock=True, still=True, guess=alone)
 
 
-def _may_be_left_behind(call: str) -> bool:
-    """Whether others can have gone on from this operation without the ranks that wait in it."""
-    return bool(_OF_A_ROOT.fullmatch(call) or _MESSAGE.fullmatch(call))
+def _is_alone_below_a_root(call: str, others: Iterable[str], count: int) -> bool:
+    """Whether one rank waits for what comes from a root, and all others where all must come."""
+    return count == 1 and bool(_FROM_A_ROOT.fullmatch(call)) and all(map(_OF_ALL.fullmatch, others))
+
+
+def _may_be_left_behind(calls: Iterable[str]) -> bool:
+    """Whether others can have gone on from these operations without the ranks that wait in them."""
+    kinds = (_TO_A_ROOT, _FROM_A_ROOT, _MESSAGE)
+    return any(kind.fullmatch(call) for call in calls for kind in kinds)
 
 
 # ---- in words

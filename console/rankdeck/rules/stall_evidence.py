@@ -14,7 +14,7 @@ from rankdeck.rules.certainty import (
     share_blame,
     tell_share,
 )
-from rankdeck.rules.deadlock import OF_DEADLOCK
+from rankdeck.rules.deadlock import OF_A_GUESS, OF_DEADLOCK
 from rankdeck.values import replace
 
 Group = frozenset[Part]
@@ -61,7 +61,10 @@ def _accusations(stall: Stall) -> list[tuple[Group, set[Sign]]]:
     if stall.kind != "all":
         ranks = _group(stall.odd or stall.first or stall.ranks)
         several = _SEVERAL.get(stall.kind, Sign.SEVERAL_ALIKE)
-        return [(ranks, {_BY_KIND[stall.kind], *([several] if len(stall.ranks) > 1 else [])})]
+        more = ([several] if len(stall.ranks) > 1 else []) + (
+            [Sign.LEFT_BEHIND] if OF_A_GUESS in stall.explained else []
+        )
+        return [(ranks, {_BY_KIND[stall.kind], *more})]
     odd, first = _group(stall.odd), _group(stall.first)
     if not odd and not first:
         return [(Group(), {Sign.DEADLOCK})] if OF_DEADLOCK in stall.explained else []

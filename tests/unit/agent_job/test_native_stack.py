@@ -195,6 +195,26 @@ def test_what_a_process_waits_for_names_the_peer() -> None:
         process.kill()
 
 
+def test_two_who_read_the_stack_of_one_process_at_a_time_wait_for_each_other(start: Start) -> None:
+    pid = start("q")
+    assert eventually(lambda: read(pid).entered == "PMPI_Allreduce")
+    code = (
+        "import sys, time; from rankdeck_agent.job.native_stack import NativeReader\n"
+        "while True: NativeReader().read(int(sys.argv[1])); print(flush=True); time.sleep(0.002)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(pid)], stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline()
+
+        found = {NativeReader().read(pid).entered for _ in range(100)}
+
+        assert other.poll() is None
+        other.kill()
+    assert found == {"PMPI_Allreduce"}
+
+
 def test_of_a_process_that_is_gone_there_is_no_stack() -> None:
     process = subprocess.Popen(["true"])
     process.wait()
