@@ -111,7 +111,7 @@ def fit_weights(samples: Sequence[Sample]) -> dict[Sign, float]:
             spread[sign] = 0.999 * spread[sign] + 0.001 * slope[sign] ** 2
             move = mean[sign] / (1 - 0.9**turn) / (sqrt(spread[sign] / (1 - 0.999**turn)) + 1e-9)
             weights[sign] += STEP * move
-    return {sign: round(weight, 2) for sign, weight in weights.items()} | GIVEN
+    return {**{sign: round(weight, 2) for sign, weight in weights.items()}, **GIVEN}
 
 
 def _slope(samples: Sequence[Sample], weights: Weights) -> dict[Sign, float]:
