@@ -87,9 +87,10 @@ def test_a_run_that_fails_and_one_that_hangs_are_told_and_the_others_count(perso
 
 
 def test_an_interrupted_study_leaves_nothing_and_goes_on_where_it_was(person: Person) -> None:
-    file = job_file(person, "slow", "sleep 2; echo done")
+    file = job_file(person, "slow", "sleep 4; echo done")
     process = started(person, file, "--ranks", "1,2", "--repeat", "2", "--yes", "--no-preflight")
-    wait_until(lambda: study_of(person, "slow")["runs"], 60)
+    # The next run must be on its way: between two there is nothing to cancel.
+    wait_until(lambda: study_of(person, "slow")["runs"] and running(person), 60)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
 
