@@ -101,7 +101,7 @@ class Bundle(Value):
         """A file of the same modules, compressed, for places that take little."""
         with zipfile.ZipFile(io.BytesIO(self.data)) as archive:
             files = {name: archive.read(name) for name in archive.namelist()}
-        return _SHEBANG + _zip(files, zipfile.ZIP_DEFLATED)
+        return _zip(files, zipfile.ZIP_DEFLATED)
 
 
 def build_bundle(*, simulating: bool = False) -> Bundle:
@@ -119,7 +119,7 @@ def _built(simulating: bool) -> Bundle:
         files.update(_package(package))
     for module in _MODULES:
         files.update(_module(module))
-    data = _SHEBANG + _zip(files)
+    data = _zip(files)
     digest = hashlib.sha256(data).hexdigest()
     return Bundle(data, digest, f"agent-{digest[:12]}.pyz")
 
@@ -149,4 +149,4 @@ def _zip(files: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
             entry.create_system = 3
             entry.compress_type = method
             archive.writestr(entry, files[name])
-    return buffer.getvalue()
+    return _SHEBANG + buffer.getvalue()
