@@ -58,6 +58,7 @@ int main(int argc, char **argv)
     if (!strcmp(does, "absent") && rank == 2) load_batch();
     if (!strcmp(does, "receive")) exchange();
     if (!strcmp(does, "mixed") && rank == 1) MPI_Barrier(MPI_COMM_WORLD);
+    if (!strcmp(does, "left") && rank == 3) { MPI_Finalize(); return 0; }
     if (!strcmp(does, "computes")) { if (rank == 2) compute(25); }
     if (!strcmp(does, "talks")) for (time_t end = time(0) + 25; all < 1e18;) { add(); MPI_Barrier(MPI_COMM_WORLD); int on = time(0) < end; MPI_Bcast(&on, 1, MPI_INT, 0, MPI_COMM_WORLD); if (!on) break; }
     if (!strcmp(does, "naps")) sleep(25);
@@ -180,6 +181,19 @@ def test_collectives_that_do_not_match_are_told_with_their_names(
         "ranks 0,2-3 are in MPI_Allreduce ← add; rank 1 is in MPI_Barrier ← main" in found["text"]
     )
     assert found["ranks"] == [1]
+
+
+@pytest.mark.left_out
+@pytest.mark.parametrize("kind", ["openmpi5", "openmpi4", "mpich"])
+def test_a_rank_that_finalizes_early_is_named(console: Console, folder: Path, kind: str) -> None:
+    mpi, program = built(folder, kind)
+
+    found = told(console, f"left-{kind}", mpi, f'["{program}", left]')
+
+    assert (
+        "ranks 0-2 are in MPI_Allreduce ← add; rank 3 is in MPI_Finalize ← main" in found["text"]
+    )
+    assert found["ranks"] == [3]
 
 
 @pytest.mark.left_out

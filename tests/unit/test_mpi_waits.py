@@ -19,7 +19,7 @@ def looks(entered: str, mark: int = 1, ticks: int = 0, moves: int = 0) -> list[l
 def row(rank: int, *frames: str, entered: str = "", does: dict | None = None, **more) -> dict:
     """The answer of a rank in these functions of the program `train`, innermost first."""
     files = {True: "libmpi.so.40", False: "train"}
-    named = [[one, files[one.lower().startswith(("pmpi", "mpi"))]] for one in (*frames, "_start")]
+    named = [[one, files[one.lower().startswith(("pmpi", "mpi", "ompi"))]] for one in (*frames, "_start")]
     native = {"frames": named, "entered": entered, "looks": looks(entered, **more)}
     return {"rank": rank, "native": native, "does": does or {}}
 
@@ -167,6 +167,26 @@ def test_of_ranks_that_are_each_in_another_collective_nobody_is_named() -> None:
 def test_all_in_the_same_collective_or_one_unknown_rank_is_no_deadlock() -> None:
     assert judged(*map(in_mpi, NODES)) is None
     assert judged(*(in_mpi(n, "PMPI_Recv") for n in (0, 1, 2))) is None
+
+
+def test_where_all_stand_in_a_barrier_no_data_are_on_their_way() -> None:
+    """They mean different groups, or the network does not carry: nobody is named."""
+    found = judged(*(in_mpi(n, "PMPI_Barrier") for n in NODES))
+
+    assert found is not None
+    assert (found.ranks, found.deadlock) == (tuple(NODES), True)
+    assert found.text.endswith("wait for each other: ranks 0-3 are in MPI_Barrier ← add")
+
+
+def test_a_rank_that_finalizes_with_open_mpi_is_in_an_operation_of_mpi() -> None:
+    """Its MPI_Finalize jumps into another function and leaves no frame."""
+    ends = in_mpi(3, "ompi_mpi_finalize")
+
+    found = judged(in_mpi(0, "MPI_Recv"), *(in_mpi(n, "MPI_Barrier") for n in (1, 2)), ends)
+
+    assert found is not None
+    assert (found.ranks, found.deadlock) == (tuple(NODES), True)
+    assert "rank 3 is in MPI_Finalize ← add: these do not match" in found.text
 
 
 def test_a_rank_that_polls_or_most_that_sleep_accuse_nobody() -> None:

@@ -43,6 +43,8 @@ _FROM_A_ROOT = re.compile(r"MPI_(?:Bcast|Scatterv?)")
 """Operations in which one rank alone waits mostly because only it is there. The others can only
 have gone on without it if the one that passes on to it what comes from the root left it out.
 """
+_WITHOUT_DATA = "MPI_Barrier"
+"""If all ranks stand still here, they mean different groups, or the network does not carry."""
 _OF_ALL = re.compile(r"MPI_(?:All\w+|Barrier)")
 """Operations that end for nobody before all have come."""
 _MESSAGE = re.compile(r"MPI_(?:Recv|Mrecv|Probe|Mprobe|Send|Ssend|Rsend|Sendrecv\w*|Wait\w*)")
@@ -177,8 +179,8 @@ def _deadlock(known: Mapping[int, StandingRank], nodes: Mapping[int, str]) -> Ab
     """All ranks are in operations that others must help to end, and nobody does."""
     calls = {one.entered for one in known.values()}
     collective = [call for call in calls if _COLLECTIVE.fullmatch(call)]
-    if len(calls) == 1 and collective:
-        return None  # a slow network, a wrong root or group: nobody stands out
+    if len(calls) == 1 and collective and calls != {_WITHOUT_DATA}:
+        return None  # data may be on their way, however slowly
     groups = _grouped(known, known)
     parts = [f"{_ranks(ranks)} {_are(ranks)} in {where}" for where, ranks in groups]
     parts[-1] += ": these do not match" * (len(collective) > 1)

@@ -21,10 +21,12 @@ def read_native_frames(raw: object) -> tuple[NativeFrame, ...]:
 
 
 def name_mpi_function(raw: object) -> str:
-    """`MPI_Allreduce`, of `PMPI_Allreduce`, `mpi_allreduce_`, `MPI_ALLREDUCE` and `…_f08_`."""
+    """`MPI_Allreduce`, of `PMPI_Allreduce`, `mpi_allreduce_`, `MPI_ALLREDUCE`, `…_f08_` and
+    `ompi_mpi_…`.
+    """
     name = clean_line(raw, 60)
     bare = re.sub(r"(?:_f08|_f90|_f)?(?:ts)?_*$", "", name, flags=re.IGNORECASE)
-    rest = re.sub(r"^p?mpi_", "", bare, flags=re.IGNORECASE)
+    rest = re.sub(r"^(?:ompi_|p)?mpi_", "", bare, flags=re.IGNORECASE)
     return f"MPI_{rest.capitalize()}" if rest else ""
 
 
