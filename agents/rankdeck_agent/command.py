@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional, cast
 
@@ -19,6 +18,7 @@ from rankdeck_agent.job.process_chains import adopt_orphans, end_below
 from rankdeck_agent.job.processes import Process
 from rankdeck_agent.text import parse_json_table, print_complaint, print_json_line
 from rankdeck_agent.user_names import user_name
+from rankdeck_agent.values import Record, field
 
 _BLOCK = 65_536
 _LONGEST = 16_384
@@ -34,16 +34,14 @@ background may still write output.
 _STREAMS = ("out", "err")
 
 
-@dataclass
-class _OutputStream:
+class _OutputStream(Record):
     """One output of the command: its name in the answers, and the incomplete last line."""
 
     name: str
     rest: bytes = b""
 
 
-@dataclass
-class _Output:
+class _Output(Record):
     """Prints the command's output as lines of JSON, up to `most` bytes."""
 
     most: int

@@ -10,11 +10,11 @@ import os
 import platform
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
 from typing import Any, Callable, Union
 
 from rankdeck_agent.collectors import choose_simulated
 from rankdeck_agent.rules.levels import Expected
+from rankdeck_agent.values import Value, field, fields_of
 from rankdeck_agent.wire import NODE_VARIABLE
 
 SIZE_LIMIT = 65536
@@ -26,8 +26,7 @@ class AgentConfigError(ValueError):
     """The configuration cannot be used; the text is one sentence."""
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(Value):
     """Where the agent publishes, as whom, and how often."""
 
     cluster: str
@@ -112,7 +111,7 @@ def from_mapping(raw: object) -> Config:
     if not isinstance(raw, dict):
         raise AgentConfigError("the configuration is not a table of keys and values")
     given: dict[str, Any] = {str(k): v for k, v in raw.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    known = {f.name for f in fields(Config)}
+    known = set(fields_of(Config))
     for key in given:
         if key not in known:
             raise AgentConfigError(f"unknown key {key[:40]!r}{_meant(key, known)}")
@@ -288,7 +287,7 @@ _READ: Mapping[str, Callable[[str, object], Any]] = {
 }
 
 
-Value = Union[str, int, float]
+ExpectedValue = Union[str, int, float]
 EXPECT_LIMIT = 1 << 16
 _HEAD = re.compile(r"expect\s*:(?:\s+(.*))?")
 _ENTRY = re.compile(r"(\s*)([A-Za-z_][\w.-]{0,63})\s*:(?:\s+(.*))?")
@@ -302,7 +301,7 @@ class ExpectError(ValueError):
     """The file cannot be used; the text is one sentence with file and line."""
 
 
-def read_expectations(path: str) -> dict[str, Value]:
+def read_expectations(path: str) -> dict[str, ExpectedValue]:
     """The entries of the block `expect:` in a file, which may be a
     whole cluster file or only the block.
 
@@ -320,7 +319,7 @@ def read_expectations(path: str) -> dict[str, Value]:
     return _json(path, text) if text.lstrip().startswith("{") else _entries(path, text)
 
 
-def _json(path: str, text: str) -> dict[str, Value]:
+def _json(path: str, text: str) -> dict[str, ExpectedValue]:
     try:
         raw: Any = json.loads(text)
         inner: Any = raw.get("expect", raw)
@@ -329,14 +328,14 @@ def _json(path: str, text: str) -> dict[str, Value]:
         raise ExpectError(f"{path}: not a table in JSON: {error}") from error
 
 
-def _plain(value: object) -> Value:
+def _plain(value: object) -> ExpectedValue:
     if isinstance(value, list):
         return ", ".join(map(str, value))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     return value if isinstance(value, (int, float)) else str(value)
 
 
-def _entries(path: str, text: str) -> dict[str, Value]:
-    found: dict[str, Value] = {}
+def _entries(path: str, text: str) -> dict[str, ExpectedValue]:
+    found: dict[str, ExpectedValue] = {}
     margin, last = "", ""
     for number, line in _block(text):
         item, entry = _ITEM.fullmatch(line), _ENTRY.fullmatch(line)
@@ -375,7 +374,7 @@ def _bare(line: str) -> str:
     return found[0].rstrip() if found else ""
 
 
-def _flow(path: str, number: int, text: str) -> dict[str, Value]:
+def _flow(path: str, number: int, text: str) -> dict[str, ExpectedValue]:
     """The entries in `{gpu_model: A100, mounts: [/data, /home]}`; raises ExpectError."""
     entries = [_ENTRY.fullmatch(part.rstrip()) for part in _PARTS.findall(text[1:-1])]
     if not text.endswith("}") or None in entries:
@@ -383,7 +382,7 @@ def _flow(path: str, number: int, text: str) -> dict[str, Value]:
     return {entry[2]: _value(entry[3] or "") for entry in entries if entry}
 
 
-def _value(text: str) -> Value:
+def _value(text: str) -> ExpectedValue:
     text = text.strip()
     if text.startswith("[") and text.endswith("]"):
         return ", ".join(str(_value(part)) for part in _PARTS.findall(text[1:-1]))

@@ -8,11 +8,11 @@ import re
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rankdeck_agent.user_names import user_name
+from rankdeck_agent.values import Value
 
 SIGNALS = {"gpu-stop": signal.SIGUSR1, "gpu-start": signal.SIGUSR2}
 """Command -> what an agent is sent: to let the driver go, to read the GPUs again."""
@@ -33,8 +33,7 @@ _ASKS = b"nvml"
 """The command of the process of an agent that holds the driver open."""
 
 
-@dataclass(frozen=True)
-class RunningAgent:
+class RunningAgent(Value):
     """An agent on this node that may hold the GPU driver."""
 
     pid: int

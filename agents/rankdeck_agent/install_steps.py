@@ -4,10 +4,10 @@ import contextlib
 import os
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from rankdeck_agent.service_files import File
+from rankdeck_agent.values import Value
 
 LIMIT = 30.0
 
@@ -16,8 +16,7 @@ class InstallError(Exception):
     """The installation failed; the text is one sentence that says why."""
 
 
-@dataclass(frozen=True)
-class InstallStep:
+class InstallStep(Value):
     """One step: run a command, or write or remove a file."""
 
     what: str

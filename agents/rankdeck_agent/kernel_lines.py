@@ -1,13 +1,13 @@
 """What a line of the kernel log says about the health of a node."""
 
 import re
-from dataclasses import dataclass, replace
 from typing import Optional
 
 from rankdeck_agent.kernel_records import KernelLine, strip_log_prefix
 from rankdeck_agent.needed_texts import match_patterns
 from rankdeck_agent.rules.table import LET_GO, RESET
 from rankdeck_agent.text import clean_text
+from rankdeck_agent.values import Value, replace
 from rankdeck_agent.xids import OFF_THE_BUS, judge_xid
 
 LINE_LIMIT = 1000
@@ -15,8 +15,7 @@ TEXT_LIMIT = 300
 _PCI = r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?"
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(Value):
     """One event in the kernel log. `level` is "ok", "info", "warn" or "bad"."""
 
     kind: str
@@ -30,8 +29,7 @@ class Found:
     """The NVLink that the line names."""
 
 
-@dataclass(frozen=True)
-class KernelPattern:
+class KernelPattern(Value):
     """A kind of line. If the pattern has a group `device`, that is the device."""
 
     kind: str

@@ -5,8 +5,9 @@ and syslog.
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Callable, Optional
+
+from rankdeck_agent.values import Value
 
 RING = "/dev/kmsg"
 _LONGEST = 8192
@@ -54,8 +55,7 @@ _SOURCE = re.compile(r"(?:[\w.-]+ )?kernel: (?=\S)")
 _REPEATED = re.compile(r"message repeated \d+ times: \[ ?(.*)\]\s*$")
 
 
-@dataclass(frozen=True)
-class KernelLine:
+class KernelLine(Value):
     """A line without its prefix; `since`: seconds since boot, None if the prefix does not say."""
 
     message: str

@@ -56,10 +56,8 @@ class _TypeRemover(ast.NodeTransformer):
         return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        # Data classes and named tuples ask that there is one, and whether it is ClassVar.
-        kind = node.annotation.value if isinstance(node.annotation, ast.Subscript) else None
-        name = "ClassVar" if isinstance(kind, ast.Name) and kind.id == "ClassVar" else "object"
-        node.annotation = ast.copy_location(ast.Name(name, ast.Load()), node.annotation)
+        # Values and named tuples ask that there is one.
+        node.annotation = ast.copy_location(ast.Name("object", ast.Load()), node.annotation)
         return self.generic_visit(node)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:

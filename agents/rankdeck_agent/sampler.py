@@ -7,7 +7,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Callable, Optional
 
 from rankdeck_agent.collectors import make_collectors
@@ -32,6 +31,7 @@ from rankdeck_agent.rules.report import JudgedSample, build_health_report, is_ne
 from rankdeck_agent.seen_devices import SeenDevices, memory_of_this_boot
 from rankdeck_agent.system_files import Tree
 from rankdeck_agent.text import clean_text, failure_reason, print_complaint
+from rankdeck_agent.values import Record, Value, replace
 from rankdeck_agent.wire import METRICS, Event, HealthReport, Number, Sample
 
 PATIENCE = 10.0
@@ -150,8 +150,7 @@ def _keep_unsampled(reading: Reading, before: Reading) -> None:
             reading.values[metric] = by_device
 
 
-@dataclass
-class Collected:
+class Collected(Record):
     """What all collectors returned for one sample."""
 
     sample: Sample
@@ -426,8 +425,7 @@ while until the driver is asked at all.
 """
 
 
-@dataclass(frozen=True)
-class NodeReading:
+class NodeReading(Value):
     """Everything read from a machine at one moment."""
 
     node: str

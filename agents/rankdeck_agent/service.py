@@ -13,7 +13,6 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -37,6 +36,7 @@ from rankdeck_agent.service_files import (
     place_installation,
 )
 from rankdeck_agent.text import print_complaint, print_json_line
+from rankdeck_agent.values import Value
 
 _USERADD = (
     *("useradd", "--system", "--no-create-home", "--home-dir", "/"),
@@ -53,8 +53,7 @@ _NAMES = ("install", "uninstall", "status", *SIGNALS)
 _USAGE = f"usage: agent.pyz service {'|'.join(_NAMES)} --system|--user [--dry-run]"
 
 
-@dataclass(frozen=True)
-class Site:
+class Site(Value):
     """What an installation needs to know about the node; `archive`: the bytes of agent.pyz."""
 
     at: InstallPlace

@@ -4,9 +4,10 @@ the unit.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from rankdeck_agent.values import Value
 
 UNIT = "rankdeck-agent.service"
 USER = "rankdeck-agent"
@@ -50,8 +51,7 @@ SystemCallErrorNumber=EPERM
 """
 
 
-@dataclass(frozen=True)
-class InstallPlace:
+class InstallPlace(Value):
     """Paths of an installation: for the whole system (`system`), or for one user."""
 
     system: bool
@@ -65,8 +65,7 @@ class InstallPlace:
         return ("systemctl",) if self.system else ("systemctl", "--user")
 
 
-@dataclass(frozen=True)
-class File:
+class File(Value):
     """One file of the installation."""
 
     path: Path

@@ -13,7 +13,6 @@ import time
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping
-from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Optional
@@ -31,6 +30,7 @@ from rankdeck_agent.sampler import LATE_SHARE, NodeJudge, Reporter, Sampler
 from rankdeck_agent.seen_devices import SeenDevices, memory_of_this_boot
 from rankdeck_agent.system_files import Tree
 from rankdeck_agent.text import clean_text, failure_reason, parse_json_table, print_complaint
+from rankdeck_agent.values import replace
 from rankdeck_agent.wire import Event, Hello, Message, Sample, encode_message, message_topic
 
 if TYPE_CHECKING:

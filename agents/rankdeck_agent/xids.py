@@ -2,16 +2,15 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from rankdeck_agent.rules.table import RESET
+from rankdeck_agent.values import Value
 
 OFF_THE_BUS = 79
 _RECOVERY_CHANGED = 154
 
 
-@dataclass(frozen=True)
-class Xid:
+class Xid(Value):
     """What an Xid means.
 
     `level` is "bad", "warn", "info" or "ok"; `what` names the fault, `do` says what to do.

@@ -18,7 +18,6 @@ import random
 import socket
 import time
 import zlib
-from dataclasses import dataclass, fields, replace
 from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
 from typing import Any, Callable, Optional
 
@@ -29,6 +28,7 @@ from rankdeck_agent.sampler import HASTE, NodeJudge, Reporter
 from rankdeck_agent.seen_devices import SeenDevices
 from rankdeck_agent.telemetry import samples_wanted
 from rankdeck_agent.text import clean_text, parse_json_table, print_complaint
+from rankdeck_agent.values import Record, Value, fields_of, replace
 from rankdeck_agent.wire import Hello, Message, Sample, encode_message, message_topic
 from rankdeck_simulator.devices import SimulatedGpus, SimulatedHost, SimulatedRdma
 
@@ -334,8 +334,7 @@ a connection that is silent for long.
 """
 
 
-@dataclass(frozen=True)
-class FleetPlan:
+class FleetPlan(Value):
     """How often loads change and faults happen in the fleet."""
 
     seed: int = 1
@@ -351,8 +350,7 @@ class FleetPlan:
     """Whether the agents say that they are installed as a service."""
 
 
-@dataclass
-class GroupFault:
+class GroupFault(Record):
     """A wave of faults: many nodes get one within some seconds."""
 
     nodes: list[SimulatedNode]
@@ -457,7 +455,7 @@ class SimulatedFleet:
 
     def _command(self, request: dict[str, Any]) -> None:
         """Handle a line for the fleet: change the plan, start a wave of faults, or answer."""
-        known = {field.name for field in fields(FleetPlan)}
+        known = fields_of(FleetPlan)
         self.plan = replace(self.plan, **{k: v for k, v in request.items() if k in known})
         if "seed" in request:
             self._random = random.Random(self.plan.seed)

@@ -4,9 +4,11 @@ By msgspec, not `dataclass`: a session has 150 of them, which were half of the s
 """
 
 import dataclasses
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, TypeVar, cast, dataclass_transform
 
 from msgspec import Struct, field, structs, to_builtins
+
+from rankdeck_agent import values as agent_values
 
 T = TypeVar("T")
 
@@ -17,24 +19,26 @@ class Value(Struct, frozen=True):
 
 
 def replace(value: T, /, **changes: Any) -> T:  # noqa: ANN401 - of any field
-    """A copy of a value of ours, or of a dataclass of the agent, with these fields changed.
+    """A copy of a value of the console or of the agent, or of a dataclass, with these fields
+    changed.
 
     The same as `copy.replace` of Python 3.13.
     """
     if isinstance(value, Struct):
         return structs.replace(value, **changes)
-    of_the_agent: Any = value
-    return dataclasses.replace(of_the_agent, **changes)
+    if isinstance(value, agent_values.Value):
+        return agent_values.replace(value, **changes)
+    return dataclasses.replace(cast("Any", value), **changes)
 
 
 def field_names(made: type | object) -> tuple[str, ...]:
-    """The fields of a value or of its class: of ours, or of a dataclass of the agent."""
+    """The fields of a value of the console or of the agent, or of its class."""
     named: Any = made
     if hasattr(named, "__struct_fields__"):
         return named.__struct_fields__
-    return tuple(named.__dataclass_fields__)
+    return tuple(agent_values.fields_of(named))
 
 
 def value_table(value: object) -> dict[str, Any]:
-    """A value of ours, or a dataclass of the agent, as what JSON knows, down to the last field."""
-    return to_builtins(value)
+    """A value of the console or of the agent as what JSON knows, down to the last field."""
+    return to_builtins(value, enc_hook=vars)

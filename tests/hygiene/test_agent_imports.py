@@ -14,8 +14,12 @@ SOURCES = sorted([*AGENT.rglob("*.py"), *(AGENT.parent / "rankdeck_simulator").g
 
 
 def imported(source: Path) -> set[str]:
+    """The packages that a module imports when it runs."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(source.read_text(), feature_version=(3, 6))):
+    module = ast.parse(source.read_text(), feature_version=(3, 6))
+    for node in ast.walk(module):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
         if isinstance(node, ast.Import):
             found |= {alias.name.partition(".")[0] for alias in node.names}
         if isinstance(node, ast.ImportFrom):

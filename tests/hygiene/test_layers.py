@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 AGENT = ROOT / "agents" / "rankdeck_agent"
-OPEN_TO_THE_CONSOLE = {"rankdeck_agent.wire", "rankdeck_agent.rules"}
+OPEN_TO_THE_CONSOLE = {"rankdeck_agent.wire", "rankdeck_agent.rules", "rankdeck_agent.values"}
 
 
 @pytest.mark.long

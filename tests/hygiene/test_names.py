@@ -6,7 +6,11 @@ from pathlib import Path
 
 from tests.hygiene.test_style import name_of, sources
 
-SHARED = {"main": "what a command or a program runs", "replace": "as in dataclasses and in copy"}
+SHARED = {
+    "main": "what a command or a program runs",
+    "replace": "as in dataclasses and in copy",
+    "field": "as in dataclasses and in msgspec",
+}
 """Names that several modules may have, each with its reason."""
 PROGRAMS = {"facts.py", "torch_all_reduce.py"}
 """Files that are copied to nodes and run there by themselves: nobody imports from them."""

@@ -48,8 +48,6 @@ def test_the_agent_file_needs_nothing_that_python_3_6_lacks(tmp_path: Path) -> N
         [
             Path(sys.executable).with_name("vermin"),
             *options,
-            "--backport",
-            "dataclasses",
             *excluded,
             tmp_path,
         ],
@@ -85,7 +83,7 @@ def look(at: list[int], *rest: Row | None) -> Row:
         "Row = Mapping",
         "",
         "class Place:",
-        "    KIND: ClassVar = 'place'",
+        "    KIND: object = 'place'",
         "    rows: object = make(list)",
         "",
         "def look(at, *rest):",

@@ -1,4 +1,6 @@
-"""The frozen values of the console are `rankdeck.values.Value`, which are cheap to define."""
+"""Frozen values are `rankdeck.values.Value` in the console and `rankdeck_agent.values.Value` in
+the agent: both are cheap to define.
+"""
 
 import ast
 from collections.abc import Iterator
@@ -70,5 +72,19 @@ def test_a_value_gets_its_defaults_from_msgspec() -> None:
 def test_replace_is_that_of_the_values() -> None:
     """The one of dataclasses refuses our values, and pyright does not say so."""
     wrong = {path for path, module, _ in classes() if imported(module, "replace") == "dataclasses"}
+
+    assert wrong == set()
+
+
+def test_the_agent_has_no_dataclasses() -> None:
+    """They were a third of its start; Python 3.6 has none."""
+    modules = ((path, ast.parse(path.read_text())) for path in sources("agents"))
+    wrong = {
+        str(path.relative_to(ROOT))
+        for path, module in modules
+        for one in ast.walk(module)
+        if (isinstance(one, ast.ImportFrom) and one.module == "dataclasses")
+        or (isinstance(one, ast.Import) and "dataclasses" in {name.name for name in one.names})
+    }
 
     assert wrong == set()

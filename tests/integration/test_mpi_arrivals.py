@@ -190,9 +190,7 @@ def test_a_rank_that_finalizes_early_is_named(console: Console, folder: Path, ki
 
     found = told(console, f"left-{kind}", mpi, f'["{program}", left]')
 
-    assert (
-        "ranks 0-2 are in MPI_Allreduce ← add; rank 3 is in MPI_Finalize ← main" in found["text"]
-    )
+    assert "ranks 0-2 are in MPI_Allreduce ← add; rank 3 is in MPI_Finalize ← main" in found["text"]
     assert found["ranks"] == [3]
 
 

@@ -19,7 +19,9 @@ def looks(entered: str, mark: int = 1, ticks: int = 0, moves: int = 0) -> list[l
 def row(rank: int, *frames: str, entered: str = "", does: dict | None = None, **more) -> dict:
     """The answer of a rank in these functions of the program `train`, innermost first."""
     files = {True: "libmpi.so.40", False: "train"}
-    named = [[one, files[one.lower().startswith(("pmpi", "mpi", "ompi"))]] for one in (*frames, "_start")]
+    named = [
+        [one, files[one.lower().startswith(("pmpi", "mpi", "ompi"))]] for one in (*frames, "_start")
+    ]
     native = {"frames": named, "entered": entered, "looks": looks(entered, **more)}
     return {"rank": rank, "native": native, "does": does or {}}
 

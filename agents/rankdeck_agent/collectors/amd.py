@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Optional
 
@@ -20,6 +19,7 @@ from rankdeck_agent.collectors.gpu_cards import (
 )
 from rankdeck_agent.system_files import Tree
 from rankdeck_agent.text import clean_text
+from rankdeck_agent.values import Record
 
 _AMD = "0x1002"
 _LOAD, _CARE = 2.0, 30.0
@@ -54,8 +54,7 @@ AMD_METRICS: tuple[str, ...] = (
 )
 
 
-@dataclass
-class AmdCard:
+class AmdCard(Record):
     """One AMD GPU and its files."""
 
     key: str

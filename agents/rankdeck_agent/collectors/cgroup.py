@@ -1,11 +1,11 @@
 """Limits of the agent's control group: cores, memory, throttling."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Callable, Optional
 
 from rankdeck_agent.collectors.base import Reading, parse_unsigned
 from rankdeck_agent.system_files import Tree
+from rankdeck_agent.values import Value
 
 _CGROUP = "sys/fs/cgroup"
 _DEPTH = 16
@@ -13,8 +13,7 @@ _NO_LIMIT = 1 << 60
 """A memory limit from this size on means no limit: cgroup v1 has no word for that."""
 
 
-@dataclass(frozen=True)
-class Files:
+class Files(Value):
     """Name of a file in cgroup v2 (`second`), and its hierarchy and name in cgroup v1 (`first`)."""
 
     second: str

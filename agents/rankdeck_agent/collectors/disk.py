@@ -2,12 +2,12 @@
 
 import os
 import re
-from dataclasses import dataclass
 
 from rankdeck_agent.collectors.base import DEVICE_LIMIT, Reading
 from rankdeck_agent.collectors.network_mounts import SPACE, MountSpace, NetworkMounts
 from rankdeck_agent.system_files import Tree
 from rankdeck_agent.text import clean_text
+from rankdeck_agent.values import Value
 
 _LOCAL = frozenset(
     "ext2 ext3 ext4 xfs btrfs zfs f2fs jfs reiserfs bcachefs vfat exfat ntfs3 overlay tmpfs".split()  # noqa: SIM905
@@ -59,8 +59,7 @@ _BY_HAND = frozenset({"noauto", "nofail", "x-systemd.automount", "user", "users"
 _SPACE_EVERY = 5.0
 
 
-@dataclass(frozen=True)
-class Mount:
+class Mount(Value):
     """A line of mountinfo."""
 
     path: str
@@ -73,8 +72,7 @@ class Mount:
     """Read-only although it was mounted writable: the kernel does that after errors."""
 
 
-@dataclass(frozen=True)
-class Disk:
+class Disk(Value):
     """A whole disk in diskstats; `numbers` are its columns after the name."""
 
     name: str

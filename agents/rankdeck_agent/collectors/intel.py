@@ -6,7 +6,6 @@ is computed from the time that the GPU was not asleep.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Optional
 
@@ -30,6 +29,7 @@ from rankdeck_agent.collectors.gpu_cards import (
 )
 from rankdeck_agent.system_files import Tree
 from rankdeck_agent.text import clean_text
+from rankdeck_agent.values import Record, field
 
 _INTEL = "0x8086"
 # (metric, factor, files of which the first that exists is read);
@@ -58,8 +58,7 @@ INTEL_METRICS = (
 )
 
 
-@dataclass
-class IntelCard:
+class IntelCard(Record):
     """One Intel GPU: metric -> (file, factor), and other files."""
 
     key: str

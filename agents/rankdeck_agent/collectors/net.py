@@ -9,7 +9,6 @@ import re
 import socket
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Optional
 
 from rankdeck_agent.collectors.base import Reading, parse_unsigned
@@ -17,6 +16,7 @@ from rankdeck_agent.older_python import is_ascii
 from rankdeck_agent.rules.derived import UNWATCHED
 from rankdeck_agent.system_files import Tree
 from rankdeck_agent.text import clean_text
+from rankdeck_agent.values import Record, Value, field
 
 _COLUMNS: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("net.rx", (0,)),
@@ -251,8 +251,7 @@ class NetCollector:
         return ours is None or not active or ours == active
 
 
-@dataclass
-class InterfaceFacts:
+class InterfaceFacts(Record):
     """What is read seldom from an interface: MTU, carrier changes,
     speed; `asked` in monotonic seconds.
     """
@@ -340,8 +339,7 @@ _MOST = 8192
 _SLACK = 65536
 
 
-@dataclass(frozen=True)
-class CounterSum:
+class CounterSum(Value):
     """A metric and the counters that add up to it: those of the first group
     that matches any, plus all of `beside`.
     """

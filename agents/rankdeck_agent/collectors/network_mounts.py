@@ -3,11 +3,11 @@
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Union
 
 from rankdeck_agent.collectors.base import Reading, parse_unsigned
 from rankdeck_agent.text import clean_text, failure_reason
+from rankdeck_agent.values import Value
 
 _STAT = "/usr/bin/stat" if os.access("/usr/bin/stat", os.X_OK) else "/bin/stat"
 COMMAND = (_STAT, "-f", "-c", "%b %f %a %S %c %d", "--")
@@ -26,8 +26,7 @@ SPACE = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class MountSpace:
+class MountSpace(Value):
     """The numbers of statvfs for a file system; `size` is bytes per block."""
 
     blocks: int

@@ -6,10 +6,10 @@ Hopper and later, by byte counters on earlier GPUs.
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
 from rankdeck_agent.collectors import pcie
+from rankdeck_agent.values import Value
 
 Library = Any
 Handle = Any
@@ -44,8 +44,7 @@ class UnsupportedError(Exception):
     """This GPU, driver or library has no such thing."""
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(Value):
     """One call to the driver and the metrics that it gives, in the order of its answer."""
 
     metrics: tuple[str, ...]

@@ -7,7 +7,6 @@ import struct
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -35,6 +34,7 @@ from rankdeck_agent.collectors.nvidia_calls import (
 )
 from rankdeck_agent.descriptors import wait_readable
 from rankdeck_agent.text import clean_text, print_complaint
+from rankdeck_agent.values import Record, field
 
 GPU_LIMIT = 64
 _INSTANCES = 64
@@ -72,8 +72,7 @@ class StatusPage:
         os.pwrite(self._handle, BOARD.pack(since, what.encode()[:120]), 0)
 
 
-@dataclass
-class NvmlDevice:
+class NvmlDevice(Record):
     """One GPU. Its number stays with its UUID: no other GPU gets the number of a lost one."""
 
     number: str

@@ -4,13 +4,13 @@ that of a switch on the card itself.
 
 import os
 import re
-from dataclasses import dataclass
 from typing import Optional
 
 from rankdeck_agent.collectors.base import Reading, parse_unsigned
 from rankdeck_agent.older_python import without_suffix
 from rankdeck_agent.system_files import Tree
 from rankdeck_agent.text import clean_text
+from rankdeck_agent.values import Value
 
 METRICS = ("gpu.pcie_gen", "gpu.pcie_gen_max", "gpu.pcie_width", "gpu.pcie_width_max")
 WIDTHS = frozenset({1, 2, 4, 8, 12, 16, 32})
@@ -25,8 +25,7 @@ _BRIDGE = "0x0604"
 _DEEPEST = 8
 
 
-@dataclass(frozen=True)
-class Slot:
+class Slot(Value):
     """Folders of the two ends of the link to a card; `port` is "" if the kernel
     does not show it, as in a virtual machine.
     """

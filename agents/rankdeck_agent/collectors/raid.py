@@ -7,12 +7,12 @@ From /sys/block/md*/md (linux Documentation/admin-guide/md.rst), or from
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Optional
 
 from rankdeck_agent.collectors.base import DEVICE_LIMIT, Reading, parse_unsigned
 from rankdeck_agent.system_files import Tree
 from rankdeck_agent.text import clean_text
+from rankdeck_agent.values import Value
 
 _BLOCK = "sys/block"
 _MDSTAT = "proc/mdstat"
@@ -33,8 +33,7 @@ _NONE = frozenset({"", "clear"})
 _REBUILDS = frozenset({"recovery", "recover", "resync", "reshape"})
 
 
-@dataclass(frozen=True)
-class Array:
+class Array(Value):
     """One array with redundancy, or one that should have it."""
 
     name: str

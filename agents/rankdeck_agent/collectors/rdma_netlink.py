@@ -7,10 +7,10 @@ import socket
 import struct
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Optional
 
 from rankdeck_agent.text import clean_text
+from rankdeck_agent.values import Value
 
 # linux include/uapi/rdma/rdma_netlink.h, include/uapi/linux/netlink.h
 _NETLINK_RDMA, _NLDEV = 20, 5
@@ -37,8 +37,7 @@ _STATES = {0: "RESET", 1: "INIT", 2: "RTR", 3: "RTS", 4: "SQD", 5: "SQE", 6: "ER
 Attributes = list[tuple[int, bytes]]
 
 
-@dataclass(frozen=True)
-class QueuePairs:
+class QueuePairs(Value):
     """A counter set to which queue pairs are bound."""
 
     port: int
@@ -53,8 +52,7 @@ class QueuePairs:
     """Kernel name of a counter -> number."""
 
 
-@dataclass(frozen=True)
-class HeldPair:
+class HeldPair(Value):
     """A queue pair that a process holds."""
 
     pid: int

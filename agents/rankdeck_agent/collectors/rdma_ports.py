@@ -1,11 +1,11 @@
 """RDMA ports, their counters, and the common metrics that the counters add up to."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Optional
 
 from rankdeck_agent.collectors.base import BlindError, Reading
 from rankdeck_agent.rdma_counters import BYTES, SUMS, TWINS
+from rankdeck_agent.values import Record, field
 
 BASE = "sys/class/infiniband"
 SATURATED = "saturated at {}: counts no more, perfquery -R clears it"
@@ -17,8 +17,7 @@ _WRAP = 1 << 32
 _TOP_64 = (1 << 64) - 1
 
 
-@dataclass
-class RdmaCounter:
+class RdmaCounter(Record):
     """One counter and its state."""
 
     path: str
@@ -57,8 +56,7 @@ Sum = tuple[str, list[tuple[RdmaCounter, int]]]
 """A common metric and the counters, each with its factor, that add up to it."""
 
 
-@dataclass
-class Port:
+class Port(Record):
     """One port; or a whole device (`number` ""), if its driver counts per device."""
 
     device: str

@@ -7,7 +7,6 @@ import os
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Optional
@@ -23,6 +22,7 @@ from rankdeck_agent.collectors.base import (
 from rankdeck_agent.collectors.cpu import cpu_zones
 from rankdeck_agent.system_files import Tree
 from rankdeck_agent.text import clean_text
+from rankdeck_agent.values import Value
 
 _HWMON = "sys/class/hwmon"
 _CPUS = "sys/devices/system/cpu"
@@ -45,8 +45,7 @@ _ABSURD = 200_000
 _LOOK_AGAIN = 300.0
 
 
-@dataclass(frozen=True)
-class Chip:
+class Chip(Value):
     """A chip with sensors, as the kernel names it."""
 
     device: str

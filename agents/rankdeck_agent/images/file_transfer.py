@@ -7,7 +7,6 @@ import os
 import stat
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -15,6 +14,7 @@ from rankdeck_agent.file_system import measure_room
 from rankdeck_agent.images.digests import file_digest
 from rankdeck_agent.regular_file import PIECE, open_regular_file
 from rankdeck_agent.text import plain_line, print_json_line
+from rankdeck_agent.values import Value
 
 if TYPE_CHECKING:
     from hashlib import _Hash as Hash  # pyright: ignore[reportPrivateUsage] - the only name it has
@@ -32,8 +32,7 @@ class ReceiveError(Exception):
     """An image cannot be received; the text is a sentence."""
 
 
-@dataclass(frozen=True)
-class Incoming:
+class Incoming(Value):
     """A file to receive: size in bytes, digest in hex, permissions;
     `replace` another file at that path.
     """

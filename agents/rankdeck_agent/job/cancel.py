@@ -6,7 +6,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable
 
@@ -26,6 +25,7 @@ from rankdeck_agent.job.supervisor_state import (
 )
 from rankdeck_agent.schedulers.job_scheduler import find_scheduler
 from rankdeck_agent.text import plain_line
+from rankdeck_agent.values import Record, field
 from rankdeck_agent.wire.job_events import ASKERS, Trouble
 
 
@@ -111,8 +111,7 @@ takes long if they are killed too.
 """
 
 
-@dataclass
-class _Search:
+class _Search(Record):
     """The processes of one cancel: all that were ever seen, with
     start times in case a pid is reused.
     """

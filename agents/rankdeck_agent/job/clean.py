@@ -14,7 +14,6 @@ import shutil
 import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -28,6 +27,7 @@ from rankdeck_agent.private_files import make_private_folder
 from rankdeck_agent.schedulers.job_scheduler import find_scheduler
 from rankdeck_agent.state_folder import agent_state_folder
 from rankdeck_agent.text import failure_reason, plain_line
+from rankdeck_agent.values import Value
 from rankdeck_agent.wire.leftovers import GOES, KEEP_DAYS, Ground, LeftoverKind
 
 DAY = 86400.0
@@ -42,8 +42,7 @@ MOST_NAMES = 20
 TMP = Path("/tmp")
 
 
-@dataclass(frozen=True)
-class Leftover:
+class Leftover(Value):
     """One thing that a job or a console left here."""
 
     kind: LeftoverKind
@@ -61,8 +60,7 @@ class Leftover:
     """Whether it goes at any age."""
 
 
-@dataclass(frozen=True)
-class CleanRule:
+class CleanRule(Value):
     """What the user keeps."""
 
     age: float = KEEP_DAYS * DAY
@@ -71,8 +69,7 @@ class CleanRule:
     """Bytes of all run folders together; None: any."""
 
 
-@dataclass(frozen=True)
-class Clock:
+class Clock(Value):
     """Whether the ages of files can be known."""
 
     trusted: bool
@@ -84,8 +81,7 @@ class Clock:
     """Seconds by which our clock is ahead of the console's."""
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(Value):
     """Whether a thing goes, and why."""
 
     what: Leftover

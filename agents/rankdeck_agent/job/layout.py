@@ -8,7 +8,6 @@ import shutil
 import socket
 import stat
 from collections.abc import Generator
-from dataclasses import asdict
 from pathlib import Path
 
 from rankdeck_agent import LAUNCHER
@@ -64,7 +63,7 @@ def make_run_folder(plan: NodePlan) -> RunFolder:
 
 
 def _fill(folder: RunFolder, plan: NodePlan) -> None:
-    _write(folder.plan, json.dumps(asdict(plan), indent=1))
+    _write(folder.plan, json.dumps(plan, indent=1, default=vars))
     _write(folder / SELF, f"{folder.path}\n{plan.job}\n{plan.node}\n")
     _write(folder / SHIM, RANK_SHIM, program=True)
     (folder / INSIDE).mkdir(mode=0o700)

@@ -47,7 +47,7 @@ _MOST_FILES = 64
 _X86_ORDER = (15, 14, 13, 12, 6, 3, 11, 10, 9, 8, 0, 2, 1, 4, 5, None, 16, None, None, 7)
 """DWARF numbers of the registers in the order in which the kernel gives them."""
 _ENTERED = re.compile(r"(?:ompi_|p)?mpi_[a-z_0-9]+$", re.IGNORECASE)
-"""A function of MPI. That of Open MPI for MPI_Finalize is `ompi_mpi_finalize`, to which it jumps."""
+"""A function of MPI. MPI_Finalize of Open MPI jumps to `ompi_mpi_finalize` and leaves no frame."""
 _PYTHON = re.compile(r"/(?:lib)?python[\d.]*(?:m?\.so[\d.]*)?$")
 _ADDRESS = (1 << 48) - 1
 """Above these bits an address may be signed on aarch64."""

@@ -7,11 +7,11 @@ import os
 import socket
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Optional, Union
 
 from rankdeck_agent.text import plain_line
+from rankdeck_agent.values import Value, replace
 from rankdeck_agent.wire import ADDRESS_TOKEN, DEVICES_TOKEN, INTERFACE_TOKEN, NodePlan, ProcessPlan
 
 Address = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
@@ -29,16 +29,14 @@ class NetworkError(Exception):
     """The node has no place in the job network; the text is a sentence."""
 
 
-@dataclass(frozen=True)
-class OwnAddress:
+class OwnAddress(Value):
     """An address of this node."""
 
     interface: str
     address: Address
 
 
-@dataclass(frozen=True)
-class NetworkPlace:
+class NetworkPlace(Value):
     """What this node has in the job network."""
 
     address: str

@@ -1,17 +1,16 @@
 """The supervisor's table of what runs of a job on its node."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Optional
 
 from rankdeck_agent.job import processes
+from rankdeck_agent.values import Record, field
 
 _LINGER = 1.0
 _DAEMON_LINGER = 10.0
 
 
-@dataclass
-class RankRecord:
+class RankRecord(Record):
     """One rank as its shim reports it; `pid` of the program and of the
     `shim` are 0 if not usable here.
     """
@@ -22,8 +21,7 @@ class RankRecord:
     exited: bool = False
 
 
-@dataclass
-class RankTable:
+class RankTable(Record):
     """What runs of the job on this node. Only the supervisor writes to it."""
 
     expected: Sequence[int]

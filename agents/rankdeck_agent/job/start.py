@@ -7,13 +7,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
 from rankdeck_agent import AGENT_TOKEN, RANK_VARIABLE
 from rankdeck_agent.job import cgroups, processes
 from rankdeck_agent.job.folder import RunFolder
+from rankdeck_agent.values import Value
 from rankdeck_agent.wire import JOB_VARIABLE, NODE_VARIABLE, RUN_VARIABLE, NodePlan, ProcessPlan
 from rankdeck_agent.wire.run_folder import SHIM
 
@@ -34,8 +34,7 @@ class StartError(Exception):
         self.code = code
 
 
-@dataclass(frozen=True)
-class StartCommand:
+class StartCommand(Value):
     """Everything needed to start a process."""
 
     name: str

@@ -7,7 +7,6 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Callable, Optional
@@ -46,6 +45,7 @@ from rankdeck_agent.job.wrapped import WrappedPrograms
 from rankdeck_agent.machine import local_addresses
 from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict
 from rankdeck_agent.text import plain_line
+from rankdeck_agent.values import replace
 from rankdeck_agent.wire import LAUNCHER, NodePlan, ProcessPlan
 from rankdeck_agent.wire.black_box import CANCELLED, FAILED
 from rankdeck_agent.wire.job_events import (

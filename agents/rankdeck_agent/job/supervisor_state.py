@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
@@ -29,6 +28,7 @@ from rankdeck_agent.machine import read_boot_time
 from rankdeck_agent.private_files import replace_private
 from rankdeck_agent.system_files import Tree
 from rankdeck_agent.text import plain_line
+from rankdeck_agent.values import Value
 from rankdeck_agent.wire.job_events import (
     JobEvent,
     RankExited,
@@ -256,8 +256,7 @@ COMPLETE = "complete"
 """The file with which a launcher says that no more records of ranks will come."""
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(Value):
     """A rank on another machine began (`status` None) or ended.
 
     `at`: epoch seconds by the file server's clock.

@@ -14,12 +14,12 @@ import struct
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from errno import ENOSYS
 from typing import Optional
 
 from rankdeck_agent.job.folder import exact_outcome
 from rankdeck_agent.job.processes import Process, command_line
+from rankdeck_agent.values import Record, field
 from rankdeck_agent.wire.job_events import ProgramEnd
 
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh", "busybox", "tcsh", "csh"})
@@ -41,8 +41,7 @@ and grants, the exit code at its end.
 """
 
 
-@dataclass
-class _Watched:
+class _Watched(Record):
     """A program that a shell of a rank has started."""
 
     handle: int
@@ -55,8 +54,7 @@ class _Watched:
     """When that was seen, seconds of the monotonic clock."""
 
 
-@dataclass
-class _Shell:
+class _Shell(Record):
     """The shell that is the first process of a rank."""
 
     pid: int

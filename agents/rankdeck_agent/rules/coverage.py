@@ -1,7 +1,6 @@
 """The checks of a node: which of them could be judged, each with its result and evidence."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Optional
 
@@ -13,14 +12,14 @@ from rankdeck_agent.rules.metric_words import WORDS
 from rankdeck_agent.rules.table import CHECKS, RULES, Rule
 from rankdeck_agent.rules.thresholds import compared_number
 from rankdeck_agent.rules.unread import blind_words
+from rankdeck_agent.values import Value
 
 _GROWTH_ONLY = {rule.part_of for rule in RULES if rule.window} - {
     rule.part_of for rule in RULES if not rule.window
 }
 
 
-@dataclass(frozen=True)
-class Covered:
+class Covered(Value):
     """Numbers of the checks that apply to the node, and of those that could be judged."""
 
     applicable: frozenset[int]
@@ -80,8 +79,7 @@ _PART_OF = {
 }
 
 
-@dataclass(frozen=True)
-class CheckResult:
+class CheckResult(Value):
     """The result of one check for a node."""
 
     number: int

@@ -4,12 +4,12 @@ or unlike its peers within the node.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from statistics import median_high
 from typing import Union
 
 from rankdeck_agent.rules.facts import Facts, Number, Table
 from rankdeck_agent.rules.units import write_duration, write_number
+from rankdeck_agent.values import Record, Value, field
 
 RECOVERY = {
     1: (2, "a reset"),
@@ -88,8 +88,7 @@ COUNTS = frozenset({"gpu_count", "rdma_count"})
 """Keys of `expect:` that mean the same as `gpus:` and `rdma:` of a node."""
 
 
-@dataclass
-class Derived:
+class Derived(Record):
     """Numbers by metric and device, and a note for the sentence about each."""
 
     values: dict[str, dict[str, Number]] = field(default_factory=dict[str, dict[str, Number]])
@@ -345,8 +344,7 @@ def _odd_rates(links: Mapping[str, Number], facts: Facts, found: Derived) -> Non
                 found.put("rdma.slow", device, 1, note)
 
 
-@dataclass(frozen=True)
-class PeerRow:
+class PeerRow(Value):
     """A number in which the equal GPUs of a node are alike."""
 
     metric: str

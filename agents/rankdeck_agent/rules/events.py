@@ -1,10 +1,10 @@
 """Kinds of events of a node, and how long each counts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from rankdeck_agent.rules.facts import DAY, HOUR, MINUTE, ActiveEvent, EventKey, Facts, Memory
 from rankdeck_agent.rules.levels import EVENT_LEVELS, Level, Reason, Sentence
+from rankdeck_agent.values import Value
 from rankdeck_agent.wire import Event
 
 EPOCH = 1e9
@@ -12,8 +12,7 @@ EPOCH = 1e9
 MOST = 64
 
 
-@dataclass(frozen=True)
-class EventKind:
+class EventKind(Value):
     """How events of one check are judged; `do` is used if the event
     itself does not say what to do.
     """

@@ -1,18 +1,17 @@
 """What is known of a node at one time, and what a judge remembers of it from before."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Optional, Union
 
 from rankdeck_agent.rules.levels import Expected, Level, Reason
+from rankdeck_agent.values import Value, field
 from rankdeck_agent.wire import Event
 
 Number = Union[int, float]
 Table = Mapping[str, Mapping[str, Number]]
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(Value):
     """Everything that a node is judged by."""
 
     now: float
@@ -57,8 +56,7 @@ class Facts:
     """How the node differs from its peers; None if there are none to compare with."""
 
 
-@dataclass(frozen=True)
-class RuleMark:
+class RuleMark(Value):
     """The state of one rule for one device."""
 
     began: float
@@ -68,8 +66,7 @@ class RuleMark:
     text: str = ""
 
 
-@dataclass(frozen=True)
-class ActiveEvent:
+class ActiveEvent(Value):
     """An event that still counts."""
 
     reason: Reason
@@ -88,8 +85,7 @@ Growth = tuple[tuple[float, Number], ...]
 """(when, by how much) a counter grew, oldest first."""
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(Value):
     """What the next judgement needs from earlier ones. Immutable."""
 
     boot: str = ""

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Optional
 
 from rankdeck_agent.rules.coverage import cover_checks, is_event
@@ -15,6 +14,7 @@ from rankdeck_agent.rules.table import IDLE_CHECKS
 from rankdeck_agent.rules.thresholds import apply_rules
 from rankdeck_agent.rules.units import write_duration
 from rankdeck_agent.rules.unread import describe_limits, split_unread
+from rankdeck_agent.values import replace
 
 REASONS = 64
 """Most reasons that a report lists; it counts the others."""

@@ -3,10 +3,10 @@ and the summary numbers shown in lists.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Callable, NamedTuple, Optional, Union
 
+from rankdeck_agent.values import Value, field, replace
 from rankdeck_agent.wire import Number
 
 
@@ -58,8 +58,7 @@ class Sentence(NamedTuple):
 _BETWEEN = " · "
 
 
-@dataclass(frozen=True)
-class Expected:
+class Expected(Value):
     """What the cluster file says a node has."""
 
     gpus: int = 0
@@ -70,8 +69,7 @@ class Expected:
     )
 
 
-@dataclass(frozen=True)
-class Reason:
+class Reason(Value):
     """One check that fired."""
 
     check: str
@@ -92,8 +90,7 @@ class Reason:
         return Sentence.of(self.text)
 
 
-@dataclass(frozen=True)
-class Health:
+class Health(Value):
     """The health of a node now; `reasons` has the worst first."""
 
     level: Level

@@ -5,7 +5,6 @@ message, and turned back into a `Health`.
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from rankdeck_agent.rules.coverage import Covered
@@ -23,6 +22,7 @@ from rankdeck_agent.rules.levels import (
 )
 from rankdeck_agent.rules.table import CHECKS, RULES, Rule
 from rankdeck_agent.rules.thresholds import RULE_OF
+from rankdeck_agent.values import Value, replace
 from rankdeck_agent.wire import (
     BARE_LIMIT,
     REPORT_LIMIT,
@@ -47,8 +47,7 @@ def expectations_fingerprint(expected: Expected) -> str:
     return f"{zlib.crc32(json.dumps(values).encode()):08x}"
 
 
-@dataclass(frozen=True)
-class JudgedSample:
+class JudgedSample(Value):
     """All that an agent knows after it has judged a sample."""
 
     facts: Facts

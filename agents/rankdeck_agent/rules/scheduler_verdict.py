@@ -3,9 +3,10 @@ value that agent and console share. No I/O.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Optional
+
+from rankdeck_agent.values import Value
 
 _LONGEST, _LONGEST_NAME = 1000, 253
 _LAST_RANK = 1 << 20
@@ -51,8 +52,7 @@ OUTSIDE = frozenset(
 """Kinds of which the ranks know nothing: the scheduler's word counts, not their signals."""
 
 
-@dataclass(frozen=True)
-class SchedulerVerdict:
+class SchedulerVerdict(Value):
     """How a job ended, in the scheduler's view."""
 
     kind: VerdictKind

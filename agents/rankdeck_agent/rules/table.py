@@ -3,11 +3,11 @@ rule's sentence says seen · means · do.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Optional
 
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.rules.units import write_number
+from rankdeck_agent.values import Value
 from rankdeck_agent.wire import METRICS
 
 WARN, BAD = Level.WARN, Level.BAD
@@ -19,8 +19,7 @@ BOOT_GRACE = 30 * MINUTE
 """Seconds after a boot in which link changes are not counted."""
 
 
-@dataclass(frozen=True)
-class HealthCheck:
+class HealthCheck(Value):
     """One check.
 
     It can be judged if one of the metrics `needs` was read; if all are absent, it does not apply.
@@ -32,8 +31,7 @@ class HealthCheck:
     needs: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(Value):
     """Fires when `metric` is at or above `enter` for `hold` seconds; ends when
     it is below `clear` for `linger` seconds.
 

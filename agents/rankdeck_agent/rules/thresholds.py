@@ -5,7 +5,6 @@ growth counts.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Callable, Optional
 
@@ -13,6 +12,7 @@ from rankdeck_agent.rules.derived import Derived
 from rankdeck_agent.rules.facts import Facts, Growth, Key, Memory, Number, RuleMark, Table
 from rankdeck_agent.rules.levels import Reason
 from rankdeck_agent.rules.table import BY_METRIC, Rule
+from rankdeck_agent.values import Value
 
 
 def compared_number(rule: Rule, facts: Facts, device: str, number: float) -> Optional[float]:
@@ -34,8 +34,7 @@ _COUNTED = tuple(
 )
 
 
-@dataclass(frozen=True)
-class _Gauge:
+class _Gauge(Value):
     """The rules that compare a metric's value (not its growth), and the
     range in which none of them can hold.
     """
@@ -66,8 +65,7 @@ _PLAIN = {
 _GAUGES: Mapping[str, _Gauge] = {metric: _gauge(rows) for metric, rows in _PLAIN.items() if rows}
 
 
-@dataclass(frozen=True)
-class StepResult:
+class StepResult(Value):
     """The result of `apply_rules`: the reasons of the rules, and what to remember."""
 
     reasons: Sequence[Reason]

@@ -1,12 +1,12 @@
 """Numbers that a node could not read: which of them matter, and how they are told."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 
 from rankdeck_agent.rdma_counters import COUNTED
 from rankdeck_agent.rules.device_names import name_first_device
 from rankdeck_agent.rules.facts import Table
 from rankdeck_agent.rules.table import BY_METRIC, CHECKS, RULES
+from rankdeck_agent.values import Value
 
 MOST_UNREAD = 3
 _LOG = "kernel.events"
@@ -24,8 +24,7 @@ _FABRIC = next(check.number for check in CHECKS if check.name == "fabric")
 _OF_THE_NODE = frozenset(rule.metric for rule in RULES if rule.part_of != _FABRIC)
 
 
-@dataclass(frozen=True)
-class Unread:
+class Unread(Value):
     """What could not be read: metric or metric/device -> why, in two groups."""
 
     trouble: Mapping[str, str]

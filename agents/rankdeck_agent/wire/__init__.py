@@ -7,7 +7,6 @@ Standard library only. Telemetry goes over MQTT on
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Optional, Union
 
@@ -23,6 +22,7 @@ from rankdeck_agent import RANK_VARIABLES as RANK_VARIABLES
 from rankdeck_agent import RUN_TOKEN as RUN_TOKEN
 from rankdeck_agent import RUN_VARIABLE as RUN_VARIABLE
 from rankdeck_agent import SIGNALS as SIGNALS
+from rankdeck_agent.values import Value, field, fields_of, replace
 
 TOPIC_PREFIX = "rankdeck/1"
 Number = Union[int, float]
@@ -45,8 +45,7 @@ def split_topic(text: str) -> Optional[tuple[str, str, str]]:
     return parts[2], parts[3], parts[4]
 
 
-@dataclass(frozen=True)
-class Metric:
+class Metric(Value):
     """One metric.
 
     `kind` is "gauge" or "counter"; `unit` is a base unit ("B", "s", "Hz", "%", …) or "".
@@ -384,8 +383,7 @@ METRICS: Mapping[str, Metric] = _table(
 )
 
 
-@dataclass(frozen=True)
-class Hello:
+class Hello(Value):
     """The identity of a node; retained by the broker.
 
     With `up=False`: the agent has ended (its goodbye or last will).
@@ -415,8 +413,7 @@ ReasonRow = tuple[str, int, str, Optional[float], str]
 """(check, level 1 to 3, device, seconds since it began or None if not known, sentence)."""
 
 
-@dataclass(frozen=True)
-class HealthReport:
+class HealthReport(Value):
     """The health of a node, judged by its own agent; retained, at most
     REPORT_LIMIT bytes, BARE_LIMIT without reasons.
 
@@ -457,8 +454,7 @@ BARE_LIMIT = 600
 """Limit in bytes of a health message without reasons: what a node that is well sends."""
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(Value):
     """The numbers of one reading; `at` is in epoch seconds of the node's clock.
 
     A metric that is in neither `values`, `absent` nor `failed` keeps its last value.
@@ -479,8 +475,7 @@ class Sample:
     """
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(Value):
     """Something that happened on a node. `level` is "ok", "info", "warn" or "bad".
 
     `check` is `agent.<collector>`, or `kernel.<kind>` for a line of the kernel log: xid (the device
@@ -552,7 +547,7 @@ def decode_message(kind: str, payload: bytes) -> Message:
 
 
 def _known(make: Any, raw: Any) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
-    return {k: v for k, v in raw.items() if k in make.__dataclass_fields__}
+    return {k: v for k, v in raw.items() if k in fields_of(make)}
 
 
 def _made(make: Any, fields: dict[str, Any]) -> Message:  # noqa: ANN401 - a class of messages
@@ -639,8 +634,7 @@ def _check_values(values: Any) -> None:  # noqa: ANN401 - decoded JSON
 # ---- jobs: what goes to a supervisor, and what comes back -------------------------------
 
 
-@dataclass(frozen=True)
-class NodeFile:
+class NodeFile(Value):
     """A file that is written into the run folder before anything
     starts; `path` is relative to it.
     """
@@ -650,8 +644,7 @@ class NodeFile:
     mode: int = 0o644
 
 
-@dataclass(frozen=True)
-class ProcessPlan:
+class ProcessPlan(Value):
     """A process that the supervisor of a node starts.
 
     `rank` is the global rank; None means a launcher (mpirun, torchrun),
@@ -666,8 +659,7 @@ class ProcessPlan:
     rank: Optional[int] = None
 
 
-@dataclass(frozen=True)
-class NodePlan:
+class NodePlan(Value):
     """Everything that the supervisor of one node does for one job."""
 
     job: str

@@ -16,10 +16,8 @@ follower, never the job.
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
 from enum import Enum
-from functools import lru_cache
-from typing import Any, Callable, ClassVar, Optional, Union, cast
+from typing import Any, Callable, NamedTuple, Optional, Union, cast
 
 from rankdeck_agent.rules.scheduler_verdict import (
     SchedulerVerdict,
@@ -27,6 +25,7 @@ from rankdeck_agent.rules.scheduler_verdict import (
     verdict_row,
 )
 from rankdeck_agent.text import shown_line
+from rankdeck_agent.values import NEEDED, Value, field, fields_of
 from rankdeck_agent.wire import NodePlan
 
 
@@ -43,8 +42,7 @@ class Part(Enum):
     """`job browse`, which reads logs."""
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(Value):
     """The sender of an event, as known without its help: from the
     connection, and the job's plan.
     """
@@ -86,6 +84,9 @@ _LAST_STAMP = 2.5e11
 """Epoch seconds from this on are no time: calendars still support this year."""
 _LATEST = 1e300
 
+_INVALID: Any = object()
+"""In place of a field's value that is missing or not valid."""
+
 Read = Callable[[object], Any]
 """Makes a field's value of decoded JSON; raises _FieldError."""
 
@@ -119,17 +120,17 @@ def _list(each: Read, most: int) -> Read:
         if not isinstance(raw, list):
             raise _FieldError("is no list")
         found = (_valid(each, one) for one in cast("list[object]", raw)[-most:])
-        return tuple(one for one in found if one is not MISSING)
+        return tuple(one for one in found if one is not _INVALID)
 
     return read
 
 
 def _valid(read: Read, raw: object) -> Any:  # noqa: ANN401 - what `read` makes
-    """What `read` makes; MISSING if that is not valid."""
+    """What `read` makes; _INVALID if that is not valid."""
     try:
         return read(raw)
     except _FieldError:
-        return MISSING
+        return _INVALID
 
 
 def _whole(least: int = -_MOST_COUNT + 1, most: int = _MOST_COUNT - 1) -> Read:
@@ -170,26 +171,31 @@ _RANK = _whole(0, _MOST_RANKS)
 _LINES = _list(_text(SENTENCE), _MOST_LINES)
 
 
-def _has(read: Read, default: Any, *, always: bool = False) -> Any:  # noqa: ANN401 - as dataclasses.field
-    """A field that has its default if it is missing or not valid; `always`
-    written, even if it has its default.
-    """
-    return field(default=default, metadata={"read": read, "always": always})
+class _OnWire(NamedTuple):
+    """How a field is read and written."""
+
+    read: Read
+    always: bool
+    """Whether it is written even if it has its default."""
 
 
-def _needs(read: Read) -> Any:  # noqa: ANN401 - as dataclasses.field
+def _has(read: Read, default: Any, *, always: bool = False) -> Any:  # noqa: ANN401 - as `field`
+    """A field that has its default if it is missing or not valid."""
+    return field(default=default, metadata=_OnWire(read, always))
+
+
+def _needs(read: Read) -> Any:  # noqa: ANN401 - as `field`
     """A field without which there is no event."""
-    return field(metadata={"read": read, "always": True})
+    return field(metadata=_OnWire(read, always=True))
 
 
 # ---- what a supervisor tells -------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SupervisorReady:
+class SupervisorReady(Value):
     """The supervisor runs; nothing of the job was started here before."""
 
-    KIND: ClassVar[str] = "ready"
+    KIND = "ready"
     pid: Optional[int] = _has(_or_none(_COUNT), None)
     boot: str = _has(_text(200), "")
     """The kernel's boot id."""
@@ -197,11 +203,10 @@ class SupervisorReady:
     """IP addresses and host names of the node."""
 
 
-@dataclass(frozen=True)
-class RankStarted:
+class RankStarted(Value):
     """A rank began."""
 
-    KIND: ClassVar[str] = "started"
+    KIND = "started"
     rank: int = _needs(_RANK)
     pid: Optional[int] = _has(_or_none(_COUNT), None)
     host: str = _has(_text(64), "")
@@ -210,8 +215,7 @@ class RankStarted:
     """How often its scheduler queued the job again before."""
 
 
-@dataclass(frozen=True)
-class LastLook:
+class LastLook(Value):
     """What the processes of a rank did when the supervisor last looked."""
 
     state: str
@@ -229,8 +233,7 @@ def _last_look(raw: object) -> LastLook:
     return LastLook(_text(2)(state), _text(60)(wchan), _number(0.0, _MOST_CORES)(cores))
 
 
-@dataclass(frozen=True)
-class ProgramEnd:
+class ProgramEnd(Value):
     """How the program inside a rank ended, of which the rank's own end says nothing."""
 
     command: str
@@ -246,11 +249,10 @@ def _program_end(raw: object) -> ProgramEnd:
     return ProgramEnd(_text(200)(name), _or_none(_whole())(code), _or_none(_whole(1, 64))(number))
 
 
-@dataclass(frozen=True)
-class RankExited:
+class RankExited(Value):
     """A rank ended; `code` and `signal` both None: how is not known."""
 
-    KIND: ClassVar[str] = "exited"
+    KIND = "exited"
     rank: int = _needs(_RANK)
     code: Optional[int] = _has(_or_none(_whole()), None, always=True)
     signal: Optional[int] = _has(_or_none(_whole()), None, always=True)
@@ -258,20 +260,19 @@ class RankExited:
     """Its last lines, oldest first; only if it or its program failed, as the next two."""
     kernel: tuple[str, ...] = _has(_list(_text(SENTENCE), _MOST_KERNEL), ())
     """Lines of the kernel log about its processes."""
-    activity: Optional[LastLook] = _has(_or_none(_last_look), None)  # noqa: RUF009 - a field
+    activity: Optional[LastLook] = _has(_or_none(_last_look), None)
     ago: tuple[float, ...] = _has(_list(_number(0.0, _LAST_STAMP), _MOST_LINES), ())
     """How long before the end each line of `said` was written, seconds; () if that is not known."""
-    inside: Optional[ProgramEnd] = _has(_or_none(_program_end), None)  # noqa: RUF009 - a field
+    inside: Optional[ProgramEnd] = _has(_or_none(_program_end), None)
     """How its program failed, although the rank ended with code 0; None if
     that did not happen, or is not known.
     """
 
 
-@dataclass(frozen=True)
-class LauncherStarted:
+class LauncherStarted(Value):
     """A launcher (mpirun, torchrun) or an MPI daemon began."""
 
-    KIND: ClassVar[str] = "process"
+    KIND = "process"
     name: str = _has(_text(300), "")
     pid: Optional[int] = _has(_or_none(_COUNT), None)
 
@@ -283,17 +284,16 @@ def _verdict(raw: object) -> SchedulerVerdict:
     return found
 
 
-@dataclass(frozen=True)
-class LauncherEnded:
+class LauncherEnded(Value):
     """A launcher or an MPI daemon ended, or a rank whose shim could not be started."""
 
-    KIND: ClassVar[str] = "ended"
+    KIND = "ended"
     name: str = _has(_text(300), "")
     code: Optional[int] = _has(_or_none(_whole()), None, always=True)
     signal: Optional[int] = _has(_or_none(_whole()), None, always=True)
     said: tuple[str, ...] = _has(_LINES, ())
     """The last lines of all launchers here, if it failed."""
-    verdict: Optional[SchedulerVerdict] = _has(_or_none(_verdict), None)  # noqa: RUF009 - a field
+    verdict: Optional[SchedulerVerdict] = _has(_or_none(_verdict), None)
     """Of the keeper of a Kubernetes job: what ended the job, in the scheduler's view."""
 
 
@@ -313,58 +313,52 @@ def _request_id(raw: object) -> str:
     return raw
 
 
-@dataclass(frozen=True)
-class DaemonAsked:
+class DaemonAsked(Value):
     """The launcher asks for an MPI daemon on a host."""
 
-    KIND: ClassVar[str] = "spawn"
+    KIND = "spawn"
     id: str = _needs(_request_id)
     host: str = _has(_raw_text(300), "")
     command: str = _has(_raw_text(_COMMAND), "")
 
 
-@dataclass(frozen=True)
-class DaemonAnswered:
+class DaemonAnswered(Value):
     """The launch agent got the answer of the console."""
 
-    KIND: ClassVar[str] = "answered"
+    KIND = "answered"
     id: str = _needs(_request_id)
     ok: bool = _has(_flag, False)
     text: str = _has(_text(SENTENCE), "")
 
 
-@dataclass(frozen=True)
-class Trouble:
+class Trouble(Value):
     """A sentence for the operator; nothing is decided by it."""
 
-    KIND: ClassVar[str] = "trouble"
+    KIND = "trouble"
     text: str = _has(_text(SENTENCE), "")
 
 
-@dataclass(frozen=True)
-class Waiting:
+class Waiting(Value):
     """Why parts of the job do not run yet (its queue, no node, an image that is
     pulled), in words; "" once all of it runs.
     """
 
-    KIND: ClassVar[str] = "waiting"
+    KIND = "waiting"
     text: str = _has(_text(SENTENCE), "", always=True)
 
 
-@dataclass(frozen=True)
-class DiskSpace:
+class DiskSpace(Value):
     """The output of the job finds no space on this node, or finds some again."""
 
-    KIND: ClassVar[str] = "space"
+    KIND = "space"
     full: bool = _has(_flag, False, always=True)
     text: str = _has(_text(SENTENCE), "")
 
 
-@dataclass(frozen=True)
-class SupervisorGone:
+class SupervisorGone(Value):
     """The supervisor ended before the job; written on its behalf."""
 
-    KIND: ClassVar[str] = "gone"
+    KIND = "gone"
     text: str = _has(_text(SENTENCE), "")
     last: Optional[float] = _has(_or_none(_STAMP), None)
     """When it last wrote anything, epoch seconds."""
@@ -374,11 +368,10 @@ class SupervisorGone:
     """The machine has been restarted since the supervisor began."""
 
 
-@dataclass(frozen=True)
-class MessagesRefused:
+class MessagesRefused(Value):
     """Messages that their sender may not send, and that changed nothing."""
 
-    KIND: ClassVar[str] = "refused"
+    KIND = "refused"
     text: str = _has(_text(SENTENCE), "")
     """What was sent first, following `NODE: `."""
     count: int = _has(_COUNT, 1)
@@ -397,34 +390,31 @@ def _asker(raw: object) -> str:
     return cast("str", raw)
 
 
-@dataclass(frozen=True)
-class CancelBegan:
+class CancelBegan(Value):
     """The job is being ended here."""
 
-    KIND: ClassVar[str] = "cancel"
+    KIND = "cancel"
     grace: float = _has(_number(0.0, _LATEST), 0.0, always=True)
     """Seconds from SIGTERM to SIGKILL."""
     by: str = _has(_asker, ASKERS[0], always=True)
 
 
-@dataclass(frozen=True)
-class NodeClosed:
+class NodeClosed(Value):
     """Nothing more will come from this node."""
 
-    KIND: ClassVar[str] = "closed"
+    KIND = "closed"
 
 
 # ---- what the keeper of a scheduler's job tells --------------------------------------------
 
 
-@dataclass(frozen=True)
-class SchedulerReport:
+class SchedulerReport(Value):
     """What the scheduler says of the job; the last one has `over` and the four fields after it.
 
     Times: the node's clock.
     """
 
-    KIND: ClassVar[str] = "slurm"
+    KIND = "slurm"
     id: str = _has(_text(_WORD), "")
     state: str = _has(_text(_WORD), "")
     reason: str = _has(_text(_WORD), "")
@@ -451,20 +441,18 @@ class SchedulerReport:
     end: Optional[float] = _has(_or_none(_STAMP), None)
 
 
-@dataclass(frozen=True)
-class AttemptBegan:
+class AttemptBegan(Value):
     """The scheduler queued the job again: later events belong to this run."""
 
-    KIND: ClassVar[str] = "attempt"
+    KIND = "attempt"
     number: int = _needs(_COUNT)
     text: str = _has(_text(SENTENCE), "")
 
 
-@dataclass(frozen=True)
-class TaskReport:
+class TaskReport(Value):
     """What the scheduler says of one task of an array; a higher `attempt`: it was queued again."""
 
-    KIND: ClassVar[str] = "task"
+    KIND = "task"
     rank: int = _needs(_RANK)
     id: str = _has(_text(_WORD), "")
     state: str = _has(_text(_WORD), "")
@@ -480,13 +468,12 @@ class TaskReport:
     end: Optional[float] = _has(_or_none(_STAMP), None)
 
 
-@dataclass(frozen=True)
-class RanksReset:
+class RanksReset(Value):
     """Kubernetes suspended the job and begins it again: earlier
     starts and exits no longer count.
     """
 
-    KIND: ClassVar[str] = "again"
+    KIND = "again"
     text: str = _has(_text(SENTENCE), "")
 
 
@@ -498,8 +485,7 @@ _MOST_LOOKS = 4096
 _MOST_MOVES = 1 << 53
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(Value):
     """What the processes of a running rank do."""
 
     rank: int
@@ -548,32 +534,29 @@ def _look(raw: object) -> Look:
     )
 
 
-@dataclass(frozen=True)
-class Looks:
+class Looks(Value):
     """What the running ranks of this node do; sent after each look of the supervisor."""
 
-    KIND: ClassVar[str] = "activity"
+    KIND = "activity"
     rows: tuple[Look, ...] = _has(_list(_look, _MOST_LOOKS), ())
 
 
-@dataclass(frozen=True)
-class Now:
+class Now(Value):
     """All events up to this time were sent; comes every two seconds."""
 
-    KIND: ClassVar[str] = "now"
+    KIND = "now"
     closing: bool = _has(_flag, False)
     """`closed` is held back until the output is sent."""
     ended: Optional[float] = _has(_or_none(_STAMP), None)
     """When the node closed."""
 
 
-@dataclass(frozen=True)
-class JobUnknown:
+class JobUnknown(Value):
     """There is no such job on this node: it was never started
     there, or its run folder was removed.
     """
 
-    KIND: ClassVar[str] = "unknown"
+    KIND = "unknown"
     text: str = _has(_text(SENTENCE), "")
 
 
@@ -617,8 +600,7 @@ def may_say(part: Part, backend: str, kind: str) -> bool:
     return kind in kinds
 
 
-@dataclass(frozen=True)
-class JobEvent:
+class JobEvent(Value):
     """An event as its sender wrote it."""
 
     at: float
@@ -682,25 +664,15 @@ def _ranks_in(body: EventBody) -> Iterable[int]:
     return () if rank is None else (rank,)
 
 
-@lru_cache(maxsize=None)
-def _fields_of(make: Any) -> "tuple[Field[Any], ...]":  # noqa: ANN401 - a class of events
-    return fields(make)
-
-
 def _body(make: Any, row: Mapping[str, Any]) -> EventBody:  # noqa: ANN401 - a class of events
     values: dict[str, Any] = {}
-    for one in _fields_of(make):
-        value = _read(one, row)
-        if value is not MISSING:
-            values[one.name] = value
-        elif one.default is MISSING:
-            raise EventError(f"`{make.KIND}` without a valid `{one.name}`")
+    for name, known in fields_of(make).items():
+        value = _valid(known.metadata.read, row[name]) if name in row else _INVALID
+        if value is not _INVALID:
+            values[name] = value
+        elif known.default is NEEDED:
+            raise EventError(f"`{make.KIND}` without a valid `{name}`")
     return cast("EventBody", make(**values))
-
-
-def _read(one: "Field[Any]", row: Mapping[str, Any]) -> Any:  # noqa: ANN401 - the type of the field
-    """The field's value; MISSING if the row has none, or one that is not valid."""
-    return _valid(one.metadata["read"], row[one.name]) if one.name in row else MISSING
 
 
 def as_row(body: EventBody) -> dict[str, Any]:
@@ -708,10 +680,10 @@ def as_row(body: EventBody) -> dict[str, Any]:
     if they differ from their default.
     """
     found: dict[str, Any] = {"kind": body.KIND}
-    for one in _fields_of(type(body)):
-        value = getattr(body, one.name)
-        if one.metadata["always"] or value != one.default:
-            found[one.name] = _plain(value)
+    for name, known in fields_of(body).items():
+        value = getattr(body, name)
+        if known.metadata.always or value != known.default:
+            found[name] = _plain(value)
     return found
 
 

@@ -1,7 +1,6 @@
 """An agent that judges its node: what it sends is all that a console needs."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -16,6 +15,7 @@ from rankdeck_agent.rules.levels import NODE_MORE, SUMMARY, Expected, Level
 from rankdeck_agent.rules.report import expectations_fingerprint, health_of, shorten_report
 from rankdeck_agent.sampler import NodeJudge, Reporter
 from rankdeck_agent.seen_devices import SeenDevices
+from rankdeck_agent.values import replace
 from rankdeck_agent.wire import (
     BARE_LIMIT,
     REPORT_LIMIT,

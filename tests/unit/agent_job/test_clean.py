@@ -6,7 +6,6 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +27,7 @@ from rankdeck_agent.job.folder import RunFolder, forbid_start, post_mortem, run_
 from rankdeck_agent.job.layout import make_run_folder, unlink_links
 from rankdeck_agent.job.supervisor_state import note_starter, note_supervisor
 from rankdeck_agent.schedulers.slurm.keeper_lease import register_job
+from rankdeck_agent.values import replace
 from rankdeck_agent.wire import NodePlan
 from rankdeck_agent.wire.leftovers import Ground, LeftoverKind
 from rankdeck_agent.wire.schedulers.job_files import SLURM_SETTINGS

@@ -3,7 +3,6 @@ recorded and on made-up objects.
 """
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from rankdeck_agent.schedulers.kubernetes.job_state import (
 )
 from rankdeck_agent.schedulers.kubernetes.objects import LogPiece, pod_of, too_old
 from rankdeck_agent.schedulers.kubernetes.target import Target, most_followed
+from rankdeck_agent.values import replace
 
 DATA = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "kubernetes"
 TAKES = {"job": "take_job", "mpijob": "take_job", "pod": "take_pod", "event": "take_event"}

@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Callable, Optional, Union
 
 from rankdeck_agent.job.cancel import run_limited as ask_program
@@ -44,6 +43,7 @@ from rankdeck_agent.schedulers.kubernetes.rows import (
 )
 from rankdeck_agent.schedulers.kubernetes.watch import LISTED, TROUBLE, Watch, start_watch_thread
 from rankdeck_agent.text import parse_json_table, plain_line, print_json_line
+from rankdeck_agent.values import Value
 
 MOST_NODES, MOST_JOBS = 20_000, 5_000
 NODES, PODS, EVENTS = "nodes", "pods", "events"
@@ -63,8 +63,8 @@ class KubernetesView:
         """Node -> uid -> pod on it."""
         self._jobs: dict[tuple[str, str], Object] = {}
         """(kind, `namespace/name`) -> row."""
-        self._holders: dict[Holder, dict[str, PodUse]] = {}
-        """What holds devices and is no job -> uid -> pod of it."""
+        self._holders: dict[tuple[str, str], dict[str, PodUse]] = {}
+        """What holds devices and is no job (its `key`) -> uid -> pod of it."""
         self._above: dict[tuple[str, str], tuple[str, str]] = {}
         """A job that is a part of another -> that one, both as in `_jobs`."""
         self._short: set[tuple[str, str]] = set()
@@ -153,25 +153,26 @@ class KubernetesView:
         if before is not None:
             self._on.get(before.node, {}).pop(uid, None)
             self._changed.add(before.node)
-        for holder in {one.holder for one in (before, use) if one is not None and one.holder}:
-            self._hold(holder, uid, use)
+        for one in (before, use):
+            if one is not None and one.holder is not None:
+                self._hold(one.holder, uid, use)
         if use is not None and uid:
             self._uses[uid] = use
             self._on.setdefault(use.node, {})[uid] = use
             self._changed.add(use.node)
 
     def _hold(self, holder: Holder, uid: str, use: Optional[PodUse]) -> None:
-        if holder not in self._holders and len(self._holders) >= MOST_JOBS:
+        key = holder.key
+        if key not in self._holders and len(self._holders) >= MOST_JOBS:
             return
-        pods = self._holders.setdefault(holder, {})
+        pods = self._holders.setdefault(key, {})
         pods.pop(uid, None)
-        if use is not None and use.holder == holder:
+        if use is not None and use.holder is not None and use.holder.key == key:
             pods[uid] = use
-        key = (holder.kind, f"{holder.namespace}/{holder.name}")
         if pods:
             self._jobs[key] = holder_row(holder, pods.values())
         else:
-            del self._holders[holder]
+            del self._holders[key]
             self._jobs.pop(key, None)
         self._changed_jobs.add(key)
 
@@ -232,8 +233,7 @@ def _without_images(node: Object) -> Object:
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
-@dataclass(frozen=True)
-class Right:
+class Right(Value):
     """A verb on a resource, and the feature of Rankdeck that needs it."""
 
     need: str

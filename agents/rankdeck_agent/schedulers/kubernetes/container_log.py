@@ -8,7 +8,6 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -30,6 +29,7 @@ from rankdeck_agent.schedulers.kubernetes.objects import (
     pod_of,
     split_time_stamp,
 )
+from rankdeck_agent.values import Value
 
 POSITIONS = "kubernetes"
 """Folder in the run folder, with two files for each container,
@@ -41,8 +41,7 @@ reading continues from the last save.
 """
 
 
-@dataclass(frozen=True)
-class LogReceiver:
+class LogReceiver(Value):
     """Callbacks; called in the thread that reads the log."""
 
     say: Callable[[bytes], None]
@@ -225,8 +224,7 @@ _STACK = 256 << 10
 _REFUSED = (401, 403)
 
 
-@dataclass(frozen=True)
-class LogSource:
+class LogSource(Value):
     """Whose log to follow: a container of a pod."""
 
     namespace: str

@@ -7,7 +7,6 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Optional
 
 from rankdeck_agent.job.folder import UNKNOWN
@@ -34,6 +33,7 @@ from rankdeck_agent.schedulers.kubernetes.objects import (
 )
 from rankdeck_agent.schedulers.kubernetes.target import MOST_FOLLOWED, Target
 from rankdeck_agent.schedulers.kubernetes.watch import LISTED
+from rankdeck_agent.values import Value, field, replace
 
 _NO_SHELL = re.compile(
     r'"(?:/bin/)?sh": (?:executable file not found|stat|no such file)|sh: not found'
@@ -43,8 +43,7 @@ _TOO_LONG = 3
 """Most reasons named in one line."""
 
 
-@dataclass(frozen=True)
-class RankEnd:
+class RankEnd(Value):
     """How a rank ended: its exit status as in a shell, when (epoch seconds), and on which node."""
 
     status: int
@@ -52,8 +51,7 @@ class RankEnd:
     node: str = ""
 
 
-@dataclass(frozen=True)
-class JobSnapshot:
+class JobSnapshot(Value):
     """All that is known about a job at one moment."""
 
     name: str
@@ -92,8 +90,7 @@ class JobSnapshot:
         return len(self.ends) >= self.ranks > 0 and not any(e.status for e in self.ends.values())
 
 
-@dataclass(frozen=True)
-class JobVerdict:
+class JobVerdict(Value):
     """How the job ended.
 
     `code` is its exit code; `doubts` are sentences that cast doubt on a success.
@@ -426,16 +423,14 @@ _KUEUE = ("QuotaReserved", "Admitted")
 """Conditions that a Workload must fulfil before its job is released."""
 
 
-@dataclass(frozen=True)
-class Notice:
+class Notice(Value):
     """A sentence for the operator; `alarm`: show it on every screen."""
 
     text: str
     alarm: bool = True
 
 
-@dataclass(frozen=True)
-class PodRank:
+class PodRank(Value):
     """What Kubernetes knows about a rank that did not report it itself.
 
     Times in epoch seconds; None: not known.

@@ -6,7 +6,6 @@ import calendar
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Optional
 
 from rankdeck_agent.older_python import without_suffix
@@ -19,6 +18,7 @@ from rankdeck_agent.schedulers.kubernetes.json_values import (
 )
 from rankdeck_agent.schedulers.kubernetes.kubectl_errors import ApiError
 from rankdeck_agent.text import plain_line
+from rankdeck_agent.values import Value, field, replace
 
 OUT, ERR, START, EXIT = "out", "err", "start", "exit"
 _STREAMS = {b"stdout": OUT, b"stderr": ERR, b"stddiag": ERR}
@@ -35,8 +35,7 @@ FORMATS = tuple(_FORMATS)
 Key = tuple[int, str]
 
 
-@dataclass(frozen=True)
-class LogPiece:
+class LogPiece(Value):
     """A piece of a log: output of a rank, or its start or end.
 
     `rank` is None if no rank wrote it. `what` is OUT, ERR, START (`text` is the
@@ -217,8 +216,7 @@ what is on the job's volume claim.
 """
 
 
-@dataclass(frozen=True)
-class RankContainer:
+class RankContainer(Value):
     """The newest run of a rank's container. Times are epoch seconds of the node's clock."""
 
     name: str
@@ -234,8 +232,7 @@ class RankContainer:
     """Whether the container had ended before and was restarted in its pod."""
 
 
-@dataclass(frozen=True)
-class Pod:
+class Pod(Value):
     """One pod of a job, as far as Rankdeck needs it."""
 
     name: str
@@ -284,8 +281,7 @@ class Pod:
 GONE = "gone"
 
 
-@dataclass(frozen=True)
-class JobOutcome:
+class JobOutcome(Value):
     """What a job's conditions say.
 
     `state`: "", "suspended", "succeeded" or "failed"; GONE if the job no longer exists.
@@ -452,8 +448,7 @@ OURS_LABEL = "rankdeck/job"
 ID_ANNOTATION, SPEC_ANNOTATION = "rankdeck/job-id", "rankdeck/spec"
 
 
-@dataclass(frozen=True)
-class JobKind:
+class JobKind(Value):
     """One kind of job. `label` is the label of its pods that has the job's name."""
 
     name: str

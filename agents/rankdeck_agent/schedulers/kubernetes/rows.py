@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from rankdeck_agent.schedulers.kubernetes.json_values import Object, object_rows, whole_or_zero
@@ -24,6 +23,7 @@ from rankdeck_agent.schedulers.kubernetes.objects import (
     string_value,
 )
 from rankdeck_agent.text import parse_json_table, plain_line
+from rankdeck_agent.values import Value, field
 
 MOST = 64
 """Most conditions, taints, devices and jobs (each) in the row of one node."""
@@ -31,8 +31,7 @@ _SUFFIXES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 <
 _QUANTITY = re.compile(r"(\d{1,15})(k|M|G|Ki|Mi|Gi)?\Z", re.ASCII)
 
 
-@dataclass(frozen=True)
-class PodUse:
+class PodUse(Value):
     """What one pod uses of its node."""
 
     node: str
@@ -45,8 +44,7 @@ class PodUse:
     """
 
 
-@dataclass(frozen=True)
-class Holder:
+class Holder(Value):
     """What holds devices without being a job that Rankdeck follows: a
     RayCluster, a TFJob, a bare pod.
     """
@@ -57,8 +55,13 @@ class Holder:
     """
     namespace: str
     name: str
-    owner: str = field(default="", compare=False)
-    created: Optional[float] = field(default=None, compare=False)
+    owner: str = ""
+    created: Optional[float] = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """(kind, `namespace/name`), as rows of jobs are known by."""
+        return self.kind, f"{self.namespace}/{self.name}"
 
 
 def pod_use(pod: Object) -> Optional[PodUse]:

@@ -6,7 +6,6 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Optional
 
@@ -30,6 +29,7 @@ from rankdeck_agent.schedulers.kubernetes.objects import (
 )
 from rankdeck_agent.schedulers.kubernetes.watch import BACKOFF
 from rankdeck_agent.text import parse_json_array, parse_json_table, plain_line
+from rankdeck_agent.values import Value, field, replace
 from rankdeck_agent.wire.schedulers.job_files import KUBERNETES_SETTINGS
 
 GONE = "kubernetes.gone"
@@ -52,8 +52,7 @@ class UnsureError(ApiError):
     """A job could not be created, but some of its objects may exist nevertheless."""
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(Value):
     """Where the job is, and how its ranks are found."""
 
     name: str
