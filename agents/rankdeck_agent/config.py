@@ -14,7 +14,7 @@ from typing import Any, Callable, Union
 
 from rankdeck_agent.collectors import choose_simulated
 from rankdeck_agent.rules.levels import Expected
-from rankdeck_agent.values import Value, field, fields_of
+from rankdeck_agent.values import Value, field, list_fields
 from rankdeck_agent.wire import NODE_VARIABLE
 
 SIZE_LIMIT = 65536
@@ -111,7 +111,7 @@ def from_mapping(raw: object) -> Config:
     if not isinstance(raw, dict):
         raise AgentConfigError("the configuration is not a table of keys and values")
     given: dict[str, Any] = {str(k): v for k, v in raw.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    known = set(fields_of(Config))
+    known = set(list_fields(Config))
     for key in given:
         if key not in known:
             raise AgentConfigError(f"unknown key {key[:40]!r}{_meant(key, known)}")

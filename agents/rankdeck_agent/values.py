@@ -134,7 +134,7 @@ class Value(_Fields):
         raise AttributeError(f"{type(self).__name__} is frozen: {name} stays")
 
 
-def fields_of(made: Any) -> Mapping[str, Field]:  # noqa: ANN401 - a value or record, or its class
+def list_fields(made: Any) -> Mapping[str, Field]:  # noqa: ANN401 - a value or record, or its class
     """Name -> field, in the order of the constructor."""
     return made._fields
 

@@ -28,7 +28,7 @@ from rankdeck_agent.sampler import HASTE, NodeJudge, Reporter
 from rankdeck_agent.seen_devices import SeenDevices
 from rankdeck_agent.telemetry import samples_wanted
 from rankdeck_agent.text import clean_text, parse_json_table, print_complaint
-from rankdeck_agent.values import Record, Value, fields_of, replace
+from rankdeck_agent.values import Record, Value, list_fields, replace
 from rankdeck_agent.wire import Hello, Message, Sample, encode_message, message_topic
 from rankdeck_simulator.devices import SimulatedGpus, SimulatedHost, SimulatedRdma
 
@@ -455,7 +455,7 @@ class SimulatedFleet:
 
     def _command(self, request: dict[str, Any]) -> None:
         """Handle a line for the fleet: change the plan, start a wave of faults, or answer."""
-        known = fields_of(FleetPlan)
+        known = list_fields(FleetPlan)
         self.plan = replace(self.plan, **{k: v for k, v in request.items() if k in known})
         if "seed" in request:
             self._random = random.Random(self.plan.seed)

@@ -36,7 +36,7 @@ def field_names(made: type | object) -> tuple[str, ...]:
     named: Any = made
     if hasattr(named, "__struct_fields__"):
         return named.__struct_fields__
-    return tuple(agent_values.fields_of(named))
+    return tuple(agent_values.list_fields(named))
 
 
 def value_table(value: object) -> dict[str, Any]:

@@ -13,13 +13,16 @@ ALLOWED = {"rankdeck_agent", "rankdeck_simulator", "paho"}
 SOURCES = sorted([*AGENT.rglob("*.py"), *(AGENT.parent / "rankdeck_simulator").glob("*.py")])
 
 
+def is_for_type_checkers(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
 def imported(source: Path) -> set[str]:
     """The packages that a module imports when it runs."""
     found: set[str] = set()
     module = ast.parse(source.read_text(), feature_version=(3, 6))
+    module.body = [one for one in module.body if not is_for_type_checkers(one)]
     for node in ast.walk(module):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            node.body = []
         if isinstance(node, ast.Import):
             found |= {alias.name.partition(".")[0] for alias in node.names}
         if isinstance(node, ast.ImportFrom):

@@ -18,7 +18,7 @@ from rankdeck.model.rank import State
 from rankdeck.state.jobs import Jobs
 from rankdeck.values import replace
 from rankdeck_agent import values
-from rankdeck_agent.values import fields_of
+from rankdeck_agent.values import list_fields
 from rankdeck_agent.wire import NodePlan, ProcessPlan
 from rankdeck_agent.wire.job_events import (
     CLASS_OF,
@@ -74,7 +74,9 @@ NEEDED = {"rank": 1, "id": "7", "number": 1}
 def row(kind, **more):
     made = CLASS_OF[kind]
     needed = {
-        name: NEEDED[name] for name, one in fields_of(made).items() if one.default is values.NEEDED
+        name: NEEDED[name]
+        for name, one in list_fields(made).items()
+        if one.default is values.NEEDED
     }
     return {"seq": 3, "at": 5.0, "kind": kind, **needed, **more}
 
@@ -105,7 +107,7 @@ def test_every_kind_has_somebody_who_may_say_it():
     [
         kind
         for kind in CLASS_OF
-        if kind in ("activity", "gone") or "rank" in fields_of(CLASS_OF[kind])
+        if kind in ("activity", "gone") or "rank" in list_fields(CLASS_OF[kind])
     ],
 )
 def test_nobody_speaks_of_ranks_that_are_not_his(kind):
@@ -168,7 +170,7 @@ TEXTS = st.sampled_from(
     ["", "n1", "n2", "user", "TIMEOUT", "CANCELLED", "FAILED", "rank 2", "was asked again: nothing of the job is left there",
      "n2: was asked again: nothing of the job is left there", "sakura: not verified: x", "no space left for /home"]
 )  # fmt: skip
-NAMES = sorted({name for made in CLASS_OF.values() for name in fields_of(made)} | {"gone"})
+NAMES = sorted({name for made in CLASS_OF.values() for name in list_fields(made)} | {"gone"})
 VALUES = st.one_of(NUMBERS, TEXTS, st.lists(st.one_of(NUMBERS, TEXTS), max_size=4))
 ROWS = st.builds(
     lambda kind, seq, at, more: {**more, "kind": kind, "seq": seq, "at": at},

@@ -22,7 +22,7 @@ from rankdeck_agent import RANK_VARIABLES as RANK_VARIABLES
 from rankdeck_agent import RUN_TOKEN as RUN_TOKEN
 from rankdeck_agent import RUN_VARIABLE as RUN_VARIABLE
 from rankdeck_agent import SIGNALS as SIGNALS
-from rankdeck_agent.values import Value, field, fields_of, replace
+from rankdeck_agent.values import Value, field, list_fields, replace
 
 TOPIC_PREFIX = "rankdeck/1"
 Number = Union[int, float]
@@ -547,7 +547,7 @@ def decode_message(kind: str, payload: bytes) -> Message:
 
 
 def _known(make: Any, raw: Any) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
-    return {k: v for k, v in raw.items() if k in fields_of(make)}
+    return {k: v for k, v in raw.items() if k in list_fields(make)}
 
 
 def _made(make: Any, fields: dict[str, Any]) -> Message:  # noqa: ANN401 - a class of messages

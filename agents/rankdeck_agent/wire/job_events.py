@@ -25,7 +25,7 @@ from rankdeck_agent.rules.scheduler_verdict import (
     verdict_row,
 )
 from rankdeck_agent.text import shown_line
-from rankdeck_agent.values import NEEDED, Value, field, fields_of
+from rankdeck_agent.values import NEEDED, Value, field, list_fields
 from rankdeck_agent.wire import NodePlan
 
 
@@ -666,7 +666,7 @@ def _ranks_in(body: EventBody) -> Iterable[int]:
 
 def _body(make: Any, row: Mapping[str, Any]) -> EventBody:  # noqa: ANN401 - a class of events
     values: dict[str, Any] = {}
-    for name, known in fields_of(make).items():
+    for name, known in list_fields(make).items():
         value = _valid(known.metadata.read, row[name]) if name in row else _INVALID
         if value is not _INVALID:
             values[name] = value
@@ -680,7 +680,7 @@ def as_row(body: EventBody) -> dict[str, Any]:
     if they differ from their default.
     """
     found: dict[str, Any] = {"kind": body.KIND}
-    for name, known in fields_of(body).items():
+    for name, known in list_fields(body).items():
         value = getattr(body, name)
         if known.metadata.always or value != known.default:
             found[name] = _plain(value)

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from rankdeck_agent.values import Record, Value, field, fields_of, replace
+from rankdeck_agent.values import Record, Value, field, list_fields, replace
 
 
 class Port(Value):
@@ -39,7 +39,7 @@ def test_fields_are_taken_in_their_order_or_by_name() -> None:
     port = Port("mlx5_0", lanes=[1])
 
     assert (port.name, port.rate, port.lanes, port.fast, port.KIND) == ("mlx5_0", 0.0, [1], False, "port")  # fmt: skip
-    assert list(vars(port)) == list(fields_of(port)) == ["name", "rate", "lanes"]
+    assert list(vars(port)) == list(list_fields(port)) == ["name", "rate", "lanes"]
     assert repr(port) == "Port(name='mlx5_0', rate=0.0, lanes=[1])"
 
 
@@ -83,8 +83,8 @@ def test_values_are_equal_by_class_and_fields() -> None:
 
 
 def test_a_subclass_has_the_fields_of_its_base_and_may_change_their_defaults() -> None:
-    assert list(fields_of(Named)) == ["name", "rate", "lanes"]
-    assert list(fields_of(Bonded)) == ["name", "rate", "lanes", "parts"]
+    assert list(list_fields(Named)) == ["name", "rate", "lanes"]
+    assert list(list_fields(Bonded)) == ["name", "rate", "lanes", "parts"]
     assert Named("a").lanes == []
     assert Bonded("a").rate == 200.0
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck_agent.config import AgentConfigError, Config, from_file, from_line, from_mapping
-from rankdeck_agent.values import fields_of
+from rankdeck_agent.values import list_fields
 
 GOOD = {"cluster": "c", "host": "h"}
 
@@ -59,7 +59,7 @@ def test_no_line_is_anything_but_a_configuration_or_a_complaint(line):
 
 @given(
     st.dictionaries(
-        st.sampled_from(list(fields_of(Config))),
+        st.sampled_from(list(list_fields(Config))),
         st.none() | st.text() | st.integers() | st.floats() | st.lists(st.text()),
     )
 )
