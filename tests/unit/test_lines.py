@@ -153,6 +153,22 @@ def test_many_lines_at_once_are_the_same_as_a_few_at_a_time(
     assert [*whole.lines] == [*pieces.lines]
 
 
+@given(
+    st.lists(st.sampled_from([b"", b"a", b"bc", b"\xff" * 50_000]), min_size=1, max_size=9),
+    st.data(),
+)
+def test_a_part_of_a_block_is_a_block(lines: list[bytes], data: st.DataObject) -> None:
+    block = Block(1.0, "out", 7, b"".join(line + b"\n" for line in lines), len(lines))
+    begin = data.draw(st.integers(0, len(lines) - 1))
+    end = data.draw(st.integers(begin + 1, len(lines)))
+
+    part = block.part(begin, end)
+
+    assert [*part.entries()] == [*block.entries()][begin:end]
+    assert part.lines == end - begin
+    assert part.raws() == [raw for _, _, _, raw in part.entries()]
+
+
 def test_a_flood_that_nobody_reads_is_not_split_and_stays_within_its_limits() -> None:
     log = RankLog(0, keep=1000)
     for turn in range(50):

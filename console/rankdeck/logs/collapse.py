@@ -1,13 +1,17 @@
 """The output of many ranks with each line once, and the ranks that wrote it."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby, repeat
+from operator import itemgetter
 from statistics import median
+from typing import cast
 
 from rankdeck.logs.line_templates import TemplateCache, extract_numbers, fill_template, number_value
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.safe_text import printable_line
+from rankdeck.state.kept_lines import Block
 from rankdeck.state.lines import Entry, RankLog
 from rankdeck.values import Value
 
@@ -131,7 +135,7 @@ class Collapse:
         """Number of lines processed."""
 
     def _restart(self) -> None:
-        self._seen = {rank: log.first for rank, log in self._logs.items()}
+        self._seen = {rank: log.total - log.held for rank, log in self._logs.items()}
         self._rewinds = {rank: log.rewinds for rank, log in self._logs.items()}
         self._groups: dict[tuple[str, bytes], Group] = {}
 
@@ -170,25 +174,38 @@ class Collapse:
         return waiting
 
     def _take(self, rank: int, log: RankLog, most: int) -> int:
-        start = max(self._seen[rank], log.first)
-        self.skipped += start - self._seen[rank]
-        entries = log.entries(start, most)
-        self.add_lines(rank, entries)
-        self._seen[rank] = start + len(entries)
-        return len(entries)
+        skipped, pieces = log.unread(self._seen[rank], most)
+        before = self.total
+        for in_block, some in groupby(pieces, lambda piece: isinstance(piece, Block)):
+            if in_block:
+                for block in cast("Iterator[Block]", some):
+                    self._count(rank, block.stream, block.raws(), repeat(block.at, block.lines))
+            else:
+                self.add_lines(rank, cast("Iterator[Entry]", some))
+        self.skipped += skipped
+        taken = self.total - before
+        self._seen[rank] += skipped + taken
+        return taken
 
-    def add_lines(self, rank: int, entries: Sequence[Entry]) -> None:
+    def add_lines(self, rank: int, entries: Iterable[Entry]) -> None:
         """Process lines of a rank."""
-        templates = self._masks.of([raw for _, _, _, raw in entries])
-        kinds = [(entry[1], template) for entry, template in zip(entries, templates, strict=True)]
-        first = dict(zip(reversed(kinds), reversed(entries), strict=True))
-        newest = dict(zip(kinds, entries, strict=True))
-        for kind, count in Counter(kinds).items():
-            group = self._groups.get(kind) or self._begin(*kind, first[kind][0])
+        for stream, some in groupby(entries, itemgetter(1)):
+            run = [*some]
+            self._count(rank, stream, [raw for _, _, _, raw in run], (at for at, *_ in run))
+
+    def _count(self, rank: int, stream: str, raws: Sequence[bytes], ats: Iterable[float]) -> None:
+        templates = self._masks.of(raws)
+        newest = dict(zip(templates, raws, strict=True))
+        first: dict[bytes, float] | None = None
+        for template, count in Counter(templates).items():
+            group = self._groups.get((stream, template))
+            if group is None:
+                first = first or dict(zip(reversed(templates), reversed([*ats]), strict=True))
+                group = self._begin(stream, template, first[template])
             group.counts[rank] = group.counts.get(rank, 0) + count
-            group.newest[rank] = newest[kind][3]
+            group.newest[rank] = newest[template]
             group.changes += count
-        self.total += len(entries)
+        self.total += len(raws)
 
     def _begin(self, stream: str, template: bytes, at: float) -> Group:
         if len(self._groups) >= MOST_GROUPS:

@@ -55,19 +55,28 @@ def number_value(number: bytes) -> float | None:
 
 
 MOST_KNOWN = 20_000
+_ALL_ZERO = bytes.maketrans(b"123456789", b"000000000")
 
 
 class TemplateCache:
-    """Knows the templates of lines that came before; all are forgotten if there are too many."""
+    """Knows the templates of lines that came before; all are forgotten if there are too many.
+
+    Lines that differ only in their digits have one template, which is searched once: with all
+    digits written as 0 they are equal. Only `0x1` and `2x1` differ in more, as one is one number.
+    """
 
     def __init__(self) -> None:
         self._known: dict[bytes, bytes] = {}
 
     def of(self, lines: Sequence[bytes]) -> list[bytes]:
         """The template of each line."""
+        if not lines:
+            return []
         known = self._known
         if len(known) >= MOST_KNOWN:
             known.clear()
-        if fresh := [*set(lines).difference(known)]:
+        zeros = b"\n".join(lines).translate(_ALL_ZERO)
+        keys = lines if b"0x" in zeros or b"0X" in zeros else zeros.split(b"\n")
+        if fresh := [*set(keys).difference(known)]:
             known.update(zip(fresh, mask_lines(fresh), strict=True))
-        return [known[line] for line in lines]
+        return [known[key] for key in keys]

@@ -34,6 +34,20 @@ class Block(NamedTuple):
         """Bytes of memory that the lines take once they are split."""
         return len(self.data) + (_ENTRY - 1) * self.lines
 
+    def raws(self) -> list[bytes]:
+        """The lines without their line ends, each cut as an entry is."""
+        raws = self.data[:-1].split(b"\n")
+        return raws if len(self.data) <= LONGEST_RAW else [raw[:LONGEST_RAW] for raw in raws]
+
+    def part(self, begin: int, end: int) -> "Block":
+        """The lines from `begin` up to `end`, which are within the block."""
+        if (begin, end) == (0, self.lines):
+            return self
+        raws = self.data.split(b"\n", end)[:end]
+        skipped = sum(map(len, raws[:begin])) + begin
+        data = b"\n".join(raws[begin:]) + b"\n"
+        return Block(self.at, self.stream, self.offset + skipped, data, end - begin)
+
     def entries(self) -> Iterator[Entry]:
         """The lines, oldest first."""
         offset = self.offset
@@ -133,14 +147,13 @@ class KeptLines:
         entries = self.split()
         return [entries[at] for at in range(max(len(entries) - count, 0), len(entries))]
 
-    def after(self, skipped: int) -> list[Entry | Block]:
-        """What follows the oldest `skipped` lines, as it is kept."""
-        found: list[Entry | Block] = [*islice(self._entries, skipped, None)]
-        skipped = max(skipped - len(self._entries), 0)
+    def between(self, begin: int, end: int) -> list[Entry | Block]:
+        """The lines from `begin` up to `end`, counted from the oldest, as they are kept."""
+        found: list[Entry | Block] = [*islice(self._entries, begin, end)]
+        at = len(self._entries)
         for block in self._blocks:
-            if skipped >= block.lines:
-                skipped -= block.lines
-                continue
-            found += [*block.entries()][skipped:] if skipped else [block]
-            skipped = 0
+            first, last = max(begin - at, 0), min(end - at, block.lines)
+            if first < last:
+                found.append(block.part(first, last))
+            at += block.lines
         return found

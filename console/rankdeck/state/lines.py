@@ -263,12 +263,13 @@ class RankLog:
         """Number of lines that are kept; in a flood of output a few more than `lines`."""
         return len(self._kept)
 
-    def unread(self, number: int) -> tuple[int, list[Entry | Block]]:
+    def unread(self, number: int, most: int = KEEP_BYTES) -> tuple[int, list[Entry | Block]]:
         """What came from line `number` on, as it is kept: lines, and blocks of lines that nobody
-        has read yet. Before it the number of lines that were dropped.
+        has read yet; the oldest `most`. Before it the number of lines that were dropped.
         """
         first = self.total - len(self._kept)
-        return max(first - number, 0), self._kept.after(max(number - first, 0))
+        begin = max(number - first, 0)
+        return max(first - number, 0), self._kept.between(begin, begin + most)
 
     @property
     def first(self) -> int:

@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck.logs.collapse import Collapse, fold_groups
-from rankdeck.logs.line_templates import extract_numbers, fill_template, mask_numbers
+from rankdeck.logs.line_templates import (
+    TemplateCache,
+    extract_numbers,
+    fill_template,
+    mask_numbers,
+)
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.rank_output import Chunk
 from rankdeck.state.lines import RankLog
@@ -48,6 +53,38 @@ def test_a_masked_line_can_be_filled_again(raw: bytes) -> None:
 def test_numbers_are_read_whole(line: bytes, numbers: tuple[bytes, ...]) -> None:
     assert extract_numbers(line) == numbers
     assert mask_numbers(line).count(b"\0") == len(numbers)
+
+
+PARTS = st.sampled_from(
+    [
+        "0x1f",
+        "2x1f",
+        "10X",
+        "7",
+        "0",
+        "9.25e-3",
+        "-4",
+        "a-1",
+        "  12",
+        " ",
+        "x",
+        "\x1b[31m",
+        "é",
+        "=",
+        ".",
+    ]
+)
+ROWS = st.lists(st.lists(PARTS, max_size=6).map(lambda row: "".join(row).encode()), max_size=9)
+
+
+@given(st.lists(ROWS, max_size=4))
+def test_templates_of_lines_that_came_before_are_those_of_the_lines_alone(
+    batches: list[list[bytes]],
+) -> None:
+    cache = TemplateCache()
+
+    for lines in batches:
+        assert cache.of(lines) == [mask_numbers(line) for line in lines]
 
 
 @given(st.dictionaries(st.integers(0, 20), LINES, max_size=8))
