@@ -93,10 +93,18 @@ class EndEvidence:
         self._explained = 0
         """Out-of-memory kills that already explain the end of a rank."""
         self._ranks: dict[int, _Began] = {}
+        self._mark = self._kernel.mark()
+        self._counts = self._first
+
+    def look(self) -> None:
+        """Read the kernel log and the kill counters, for all ranks that begin now."""
+        self._mark, self._counts = self._kernel.mark(), self._kills.count()
 
     def began(self, rank: int, pid: int) -> None:
-        """Note that a rank has begun; `pid` is 0 if the rank is in another pid namespace."""
-        began = _Began(self._kernel.mark(), self._kills.count())
+        """Note that a rank has begun since the last look; `pid` is 0 if the rank is in another pid
+        namespace.
+        """
+        began = _Began(self._mark, self._counts)
         if pid:
             began.pids[pid] = None
         self._ranks[rank] = began

@@ -306,7 +306,10 @@ class Supervisor:
             "waits": lambda words: self._journal.add(Waiting(plain_line(" ".join(words)))),
         }
 
-        for message in [*self._messages.read(), *self._orders.read()]:
+        messages = [*self._messages.read(), *self._orders.read()]
+        if any(message.verb == "started" for message in messages):
+            self._evidence.look()
+        for message in messages:
             verb = message.verb
             if not is_allowed(message):
                 by_keeper = message.sender == Part.KEEPER.value

@@ -87,6 +87,7 @@ def test_a_kill_that_nobody_named_is_told_from_the_counter(node: Node) -> None:
 
 def test_a_kill_from_before_a_rank_began_is_not_told(node: Node) -> None:
     node.count(1)
+    node.witness.look()
     node.witness.began(0, 100)
 
     assert node.witness.of_rank(0, KILLED, asked=False).kernel == ()
