@@ -19,7 +19,7 @@ from rankdeck.model.stall import Explained
 from rankdeck.state.history import History
 from rankdeck.state.jobs import Jobs
 from rankdeck.values import field_names, replace
-from rankdeck_agent.wire import NodePlan
+from rankdeck_agent.wire import NodeFile, NodePlan, ProcessPlan
 from tests.unit.test_history import JOB, PLAN
 
 NUMBERS = st.floats(allow_nan=False)
@@ -28,8 +28,23 @@ UNSAVED = {"countdown", "clock"}
 """True of one console at one moment only."""
 
 
+def some(each: st.SearchStrategy) -> st.SearchStrategy:
+    return st.lists(each, max_size=3).map(tuple)
+
+
+WORDS = st.text(max_size=9)
+PROCESSES = st.builds(
+    ProcessPlan, name=WORDS, argv=some(WORDS), env=st.dictionaries(WORDS, WORDS, max_size=2),
+    rank=st.none() | st.integers(0, 9),
+)  # fmt: skip
+FILES = st.builds(NodeFile, path=WORDS, text=WORDS, mode=st.integers(0, 0o777))
+
+
 def plans(job: str):
-    nodes = st.builds(NodePlan, job=st.just(job), node=st.just("n1"))
+    nodes = st.builds(
+        NodePlan, job=st.just(job), node=st.just("n1"), ranks=some(st.integers(0, 9)),
+        processes=some(PROCESSES), files=some(FILES), grace=NUMBERS, elsewhere=st.booleans(),
+    )  # fmt: skip
     spec = st.none() | st.builds(JobSpec)
     return st.builds(
         Plan,

@@ -1,11 +1,10 @@
 """Frozen values: made, compared, changed and turned into tables as dataclasses are."""
 
-from dataclasses import dataclass
-
 import pytest
 from msgspec import field
 
 from rankdeck.values import Value, field_names, replace, value_table
+from rankdeck_agent import values as agent_values
 
 
 class Place(Value):
@@ -18,8 +17,7 @@ class Found(Value, kw_only=True):
     notes: dict[str, int] = field(default_factory=dict[str, int])
 
 
-@dataclass(frozen=True)
-class OfTheAgent:
+class OfTheAgent(agent_values.Value):
     place: Place
     seconds: float = 1.0
 
