@@ -6,9 +6,9 @@ from functools import cache
 from typing import Any, TypeVar, cast, get_type_hints
 
 from msgspec import convert
-from rankdeck_agent import values as agent_values
 
 from rankdeck.values import field_names
+from rankdeck_agent import values as agent_values
 
 T = TypeVar("T")
 
