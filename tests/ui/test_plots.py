@@ -119,3 +119,12 @@ def test_a_figure_fills_its_room_and_names_its_axes(glyphs, width: int, height: 
     assert "100%" in text[1]
     assert ("50%" in "".join(text[1:])) == (height >= 7)
     assert height == 3 or " 0%" in text[-2]
+
+
+def test_an_axis_of_nothing_but_zeros_says_zero_once() -> None:
+    figure = Figure("NETWORK", "0b/s", [0.0] * 9, formatting.format_traffic, 1.0, Scale(0.0))
+
+    lines = draw_frame(figure, (40, 9), UNICODE)
+
+    said = ["".join(text for text, _ in line)[1:8].strip() for line in lines[1:-1]]
+    assert said == [""] * 6 + ["0b/s"]

@@ -148,9 +148,7 @@ def draw_frame(figure: Figure, room: tuple[int, int], glyphs: Glyphs) -> list[Ru
     width, height = room
     rows = height - _FRAME
     inner = width - _FRAME - LABEL
-    labels = {rows - 1: figure.say(figure.scale.foot), 0: figure.say(figure.scale.top)}
-    if rows >= _LEAST_MIDDLE:
-        labels[rows // 2] = figure.say((figure.scale.top + figure.scale.foot) / 2)
+    labels = _axis_numbers(figure.scale.foot, figure.scale.top, rows, figure.say)
     side = (glyphs.vertical, "border")
     lines = draw_plot(figure.values, (inner, rows), glyphs, figure.scale)
     body = [
@@ -159,6 +157,18 @@ def draw_frame(figure: Figure, room: tuple[int, int], glyphs: Glyphs) -> list[Ru
     ]
     upper = box_edge(figure.title, figure.newest, width, glyphs, ("border", "title"))
     return [upper, *body, _lower_edge(figure, width, glyphs)]
+
+
+def _axis_numbers(
+    foot: float, top: float, rows: int, say: Callable[[float | None], str]
+) -> dict[int, str]:
+    """Row, from the top -> the number beside it; of an axis without length only its foot."""
+    numbers = {rows - 1: foot}
+    if top > foot:
+        numbers[0] = top
+        if rows >= _LEAST_MIDDLE:
+            numbers[rows // 2] = (top + foot) / 2
+    return {row: say(number) for row, number in numbers.items()}
 
 
 def _lower_edge(figure: Figure, width: int, glyphs: Glyphs) -> Runs:
@@ -218,9 +228,7 @@ def draw_bars(figure: BarFigure, room: tuple[int, int], glyphs: Glyphs) -> list[
     wide = max((each - 1) // most, 1)
     gap = int(most > 1 and wide > 2)  # between bars, which may have one height and one sign
     blocks = [_group(group, (wide - gap, rows), glyphs, figure.top, gap) for group in groups]
-    labels = {rows - 1: figure.say(0.0), 0: figure.say(figure.top)}
-    if rows >= _LEAST_MIDDLE:
-        labels[rows // 2] = figure.say(figure.top / 2)
+    labels = _axis_numbers(0.0, figure.top, rows, figure.say)
     side = (glyphs.vertical, "border")
     body: list[Runs] = []
     for y in range(rows):
