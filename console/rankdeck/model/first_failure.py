@@ -8,6 +8,7 @@ from rankdeck.values import Value
 RESTARTED = "restarted"
 """The `name` of a node that failed because its machine was restarted."""
 WAS_RESTARTED = "was restarted while the job ran"
+_WHOLE = {"job": "the job", "all": "every rank"}
 
 
 class FailedPart(Value, kw_only=True):
@@ -15,7 +16,8 @@ class FailedPart(Value, kw_only=True):
 
     what: str
     """`rank`, `launcher` (mpirun, torchrun, a daemon), `node` (lost),
-    `job`, `scheduler` (Slurm ended it), `undecided` (nobody is accused).
+    `job`, `scheduler` (Slurm ended it), `undecided` or `all` (every rank
+    failed by itself, and alike): of these two nobody is accused.
     """
     rank: int | None
     """None if the part is not a rank."""
@@ -35,8 +37,8 @@ class FailedPart(Value, kw_only=True):
         """The same; never two of them."""
         if self.what == "node":
             return f"node {self.node}"
-        if self.what == "job":
-            return "the job"
+        if self.what in _WHOLE:
+            return _WHOLE[self.what]
         if self.what == "scheduler":
             return self.name
         name = self.name or "the launcher" if self.rank is None else f"rank {self.rank}"
@@ -84,6 +86,11 @@ class FirstFailure(FailedPart, kw_only=True):
     """If it is undecided: what would decide it."""
 
     @property
+    def of_nobody(self) -> bool:
+        """Whether nobody is accused: it is undecided, or every rank failed alike."""
+        return bool(self.between) or self.what == "all"
+
+    @property
     def suspects(self) -> tuple[FailedPart, ...]:
         """Those who may be to blame: where nobody is accused, all between whom it is undecided."""
         return self.between or (self,)
@@ -101,7 +108,7 @@ class FirstFailure(FailedPart, kw_only=True):
     @property
     def how(self) -> str:
         """`exit 3`, `signal 9 (SIGKILL)`, `stopped answering`."""
-        if self.between:
+        if self.of_nobody:
             alike = self.exit_code is not None or self.signal is not None
             ends = f"each {how_it_ended(self.exit_code, self.signal)}: " if alike else ""
             return f"{ends}nobody is accused"
@@ -126,6 +133,6 @@ class FirstFailure(FailedPart, kw_only=True):
         after = (
             f"; {len(self.victims)} ended by it: {fold_ranks(self.victims)}" if self.victims else ""
         )
-        sure = "" if self.between else f" ({self.certainty})"
+        sure = "" if self.of_nobody else f" ({self.certainty})"
         decides = f"; it could be decided by {self.decides}" if self.decides else ""
         return f"{so_far}{self.who}, {self.how}{sure}{tied}{decides}{after}"

@@ -89,6 +89,8 @@ def _weighed(record: JobRecord, verdict: Cause) -> FirstFailure:
         return _in_full(record, verdict)
     if weighed.between:
         return _undecided(record, verdict, weighed)
+    if weighed.everybody:
+        return _of_all(record, verdict, weighed)
     told = _in_full(record, verdict)
     return replace(told, sure=weighed.sure, tied=tuple(sorted({*told.tied, *weighed.tied})))
 
@@ -294,6 +296,24 @@ def _undecided(record: JobRecord, verdict: Cause, weighed: WeighedFailure) -> Fi
         settled=record.ended,
         between=weighed.between,
         decides=weighed.decides,
+    )
+
+
+def _of_all(record: JobRecord, verdict: Cause, weighed: WeighedFailure) -> FirstFailure:
+    """The answer that every rank failed by itself, and alike: nobody is accused, and the lines of
+    one say what it means.
+    """
+    return replace(
+        _in_full(record, verdict),
+        what="all",
+        rank=None,
+        node="",
+        exit_code=weighed.code,
+        signal=weighed.signal,
+        tied=(),
+        victims=(),
+        evidence=(f"all {len(record.ranks)} ranks failed alike: {verdict.choice.chosen.why}",),
+        others=(),
     )
 
 

@@ -35,7 +35,9 @@ def _of_failure(failure: FirstFailure, start: float | None) -> JobFault:
     return JobFault(
         kind=FaultKind.FAILED,
         ranks=tuple(dict.fromkeys((*ranks, *failure.tied))) if ranks else (),
-        nodes=() if ranks else tuple(dict.fromkeys(one.node for one in failure.suspects)),
+        nodes=()
+        if ranks or failure.what == "all"
+        else tuple(dict.fromkeys(one.node for one in failure.suspects)),
         exit_code=failure.exit_code,
         signal=failure.signal,
         seconds=_after(start, failure.at),
