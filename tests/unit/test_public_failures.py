@@ -99,6 +99,7 @@ FAILED |= {
     "more workers than the world has": blames((), *ends(range(4), 1800, 1, (*TRACE, TOO_MANY)), ending="slurm", told=("srun: error: n1: tasks 0-1: Exited with exit code 1",)),
     "two ranks are too few": blames((), *ends(range(2), 4, 1, (*TRACE, "dask_mpi.exceptions.WorldTooSmallException: Not enough MPI ranks")), ending="openmpi4"),
     "all are killed by name, and mpirun names one": blames((), *ends(range(4), 10, signal=15), ending="openmpi4", told=("mpirun noticed that process rank 3 with PID 7 on node n2 exited on signal 15 (Terminated).",)),
+    "each reports the errors of all": blames((), *ends(range(4), 30, 1, ("[rank{r}]: torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([0, 1, 2, 3])", "[rank{r}]: Traceback (most recent call last): (RANK 0)", "[rank{r}]: AssertionError")), ending="torchrun"),
     "one exits first without a word, then the others": blames({2}, end(2, 10, 1), *ends(but(4, 2), 10.6, 1)),
     "one raises something else than the others": blames({3}, end(3, 10, 1, (*TRACE, "KeyError: 'mesh'")), *ends(but(4, 3), 10.2, 1, (LOST,))),
     "a file is on the first node only": blames({2, 3, 4, 5, 6, 7}, *ends(range(2, 8), 840, 1, (*TRACE, "FileNotFoundError: [Errno 2] No such file or directory: '/data/train_doc_idx.npy'")), *ends((0, 1), 841, 1, (NETWORK,)), ending="torchrun"),
@@ -110,6 +111,7 @@ FAILED |= {
 REASONS = {
     "x > xmax": end(0, 4, 30, ("Error: a source has x > xmax of the mesh", "Abort(30) on node 0 (rank 0 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 30) - process 0")),
     "no solver for aij": end(0, 4, 1, ("[0]PETSC ERROR: --------- Error Message ---------", "[0]PETSC ERROR: no solver for aij", "[0]PETSC ERROR: See https://petsc.org/release/faq/ for trouble shooting.", "[0]PETSC ERROR: Petsc Release Version 3.20.1, unknown", "[0]PETSC ERROR: #1 MatGetFactor() at matrix.c:4416")),
+    "not as many as allocated": end(0, 4, 255, ("not as many as allocated", "application called MPI_Abort(MPI_COMM_WORLD, -1) - process 0")),
     "out of space": end(0, 4, 1, ("ERROR on proc 0: ran out of space on a list", "MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD")),
 }  # fmt: skip
 """What the reason has to quote -> the end of the rank that failed first."""

@@ -332,15 +332,15 @@ def _believed_lines(end: End) -> tuple[str, ...]:
 
 def tell_abort(end: End) -> str:
     """`it called MPI_Abort; it said: ERROR on proc 5: …`: with the fault of its own that it told,
-    else the last line that speaks of an error.
+    else the last line that speaks of an error, else its last one.
     """
     said = tuple(line for line in keep_own_lines(end) if not _ABORT.search(line))
     found = _decisive(said) if said else None
     if found is not None and found.role is Role.CAUSE:
         return f"it called MPI_Abort; {found.why}"
     errors = (line for line in reversed(said) if _ERROR_WORD.search(line) and not is_warning(line))
-    last = next(errors, "").strip()[:LONGEST_QUOTE]
-    return f"it called MPI_Abort; it said: {last}" if last else "it called MPI_Abort"
+    last = next(errors, said[-1] if said else "").strip()[:LONGEST_QUOTE]
+    return f"it called MPI_Abort; it last said: {last}" if last else "it called MPI_Abort"
 
 
 def _how(end: End) -> str:

@@ -79,10 +79,13 @@ class View(Value):
         return sorted((m for m in self.ranks if m.role in roles), key=end_time)
 
     def ranks_of(self, meaning: Meaning) -> frozenset[int]:
-        """The ranks that its last lines name, else those that it said before did not come."""
+        """The ranks that its last lines name, else those that it said before did not come. Who names
+        every rank names nobody.
+        """
         lines = keep_own_lines(meaning.end)
-        named = (rank for line in telling_words(lines) for rank in named_ranks(line))
-        return frozenset(named) or missing_ranks(lines)
+        found = (rank for line in telling_words(lines) for rank in named_ranks(line))
+        named = frozenset(found) or missing_ranks(lines)
+        return frozenset() if named >= {end.rank for end in self.job.ends} else named
 
     def peers_of(self, meaning: Meaning) -> frozenset[str]:
         """The nodes that its last lines name as the peer; NCCL says it before the exception."""

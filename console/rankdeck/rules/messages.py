@@ -35,6 +35,7 @@ _RANKS = (
     # MPICH's "node" is the rank in MPI_COMM_WORLD; the rank after it
     # may be that of another communicator.
     rf"\bAbort\(-?\d+\) on node {_NUMBER}",
+    rf"\bapplication called MPI_Abort\(.{{1,80}}\) - process {_NUMBER}",
     rf"\bMPI_ABORT was invoked on rank {_NUMBER}(?! in communicator (?!MPI_COMM_WORLD))",
     rf"^\s*Proc: \[\[\d+,\d+\],{_NUMBER}",
     rf"\bProcess name: \[[^\s\]]+\]?,{_NUMBER}\]",
