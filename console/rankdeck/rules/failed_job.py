@@ -79,8 +79,8 @@ class View(Value):
         return sorted((m for m in self.ranks if m.role in roles), key=end_time)
 
     def ranks_of(self, meaning: Meaning) -> frozenset[int]:
-        """The ranks that its last lines name, else those that it said before did not come. Who names
-        every rank names nobody.
+        """The ranks that its last lines name, else those that it said before did not come; who
+        names every rank names nobody.
         """
         lines = keep_own_lines(meaning.end)
         found = (rank for line in telling_words(lines) for rank in named_ranks(line))

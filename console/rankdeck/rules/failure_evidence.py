@@ -64,8 +64,8 @@ class FailureEvidence(Value):
     candidates: tuple[Candidate, ...]
     nobody: frozenset[Sign]
     alike: tuple[int, ...] = ()
-    """Ranks on several nodes that fail by the same words as the chosen one: one is as much to blame
-    as the other.
+    """Ranks on several nodes that fail by the same words as the chosen one, or that did not come
+    with it, all of its node: one is as much to blame as the other.
     """
 
 
@@ -87,7 +87,7 @@ def gather_evidence(cause: Cause) -> FailureEvidence:
         named = named or (chosen.end.rank in cause.view.faulty and not _is_victim(chosen))
         blamed = not suffered or named or cause.finder == "absent"
         pool, more = (pool[:1] if blamed else pool), {Sign.EVERYBODY}
-    elif cause.finder != "lost" and (twins := _twins_of(chosen, pool[1:])):
+    elif cause.finder != "lost" and (twins := _twins_of(cause, pool[1:])):
         pool, more = [m for m in pool if m not in twins], {Sign.TWINS}
     signs = [{*_signs(m, pool, cause), *_of_others(m, cause.view, seen)} for m in pool]
     signs[0] |= more
@@ -95,8 +95,9 @@ def gather_evidence(cause: Cause) -> FailureEvidence:
         Candidate(_who(m), frozenset(some)) for m, some in zip(pool, signs, strict=True)
     )
     nobody = frozenset({_NOBODY.get(cause.finder, Sign.NOBODY_OTHER)})
-    far = [m.end.rank for m in twins if m.end.rank is not None] if _spread(chosen, twins) else []
-    return FailureEvidence(tuple(pool), candidates, nobody, tuple(far))
+    all_told = cause.finder == "absent" or _spread(chosen, twins)
+    told = [m.end.rank for m in twins if m.end.rank is not None] if all_told else []
+    return FailureEvidence(tuple(pool), candidates, nobody, tuple(told))
 
 
 def _pool(cause: Cause) -> list[Meaning]:
@@ -140,14 +141,27 @@ def _was_killed_first(chosen: Meaning, ranks: Sequence[Meaning]) -> bool:
     return all(_is_proven(chosen, m, least) for m in ranks if m is not chosen)
 
 
-def _twins_of(chosen: Meaning, others: Sequence[Meaning]) -> list[Meaning]:
+def _twins_of(cause: Cause, others: Sequence[Meaning]) -> list[Meaning]:
     """Those that fail by the same error of their own as the chosen one: on its node; or on any, if
-    they are many and say the same.
+    they are many and say the same. Or those of its node that did not come either.
     """
+    chosen = cause.choice.chosen
+    if cause.finder == "absent" and (absent := _rest_of_its_node(cause)):
+        return absent
     twins = [m for m in others if _is_twin(m, chosen)]
     same = [m for m in twins if m.role is Role.CAUSE and _say_same(m, chosen)]
     here = [m for m in twins if m.end.node == chosen.end.node]
     return same if len(same) >= MANY and _spread(chosen, same) else here
+
+
+def _rest_of_its_node(cause: Cause) -> list[Meaning]:
+    """Those that never came as the chosen one, if together they are all ranks of its node: then
+    the whole node did not come.
+    """
+    chosen, tied = cause.choice.chosen, list(cause.choice.tied)
+    here = [m for m in cause.view.ranks if m.end.node == chosen.end.node and m is not chosen]
+    whole = len(here) == len(tied) and all(m in tied for m in here)
+    return tied if whole and all(m.role is chosen.role for m in tied) else []
 
 
 def _spread(chosen: Meaning, others: Sequence[Meaning]) -> bool:
