@@ -105,6 +105,7 @@ FAILED |= {
     "a file is on the first node only": blames({2, 3, 4, 5, 6, 7}, *ends(range(2, 8), 840, 1, (*TRACE, "FileNotFoundError: [Errno 2] No such file or directory: '/data/train_doc_idx.npy'")), *ends((0, 1), 841, 1, (NETWORK,)), ending="torchrun"),
     "memory is corrupt when others have ended well": blames({1}, end(1, 50.3, said=("corrupted size vs. prev_size", "Program received signal SIGABRT: Process abort signal."), signal=6), *ends((0, 2), 50.2, 0), end(3, 50.6, signal=15), ending="openmpi4", told=("mpirun noticed that process rank 1 with PID 3 on node n1 exited on signal 6 (Aborted).",)),
     "Horovod lists who is missing": blames({2}, end(0, 120, 1, ("Missing ranks:", "2: [HorovodBroadcast_bias_0, HorovodBroadcast_bias_1]", *LOST_HOROVOD)), *ends((1, 3), 120, 1, LOST_HOROVOD), end(2, 120.5, signal=15), ending="openmpi4"),
+    "all say which rank differs": blames({1}, *ends(range(4), 60, 1, (*TRACE, "AssertionError: Rank 1 has different values for step: 8016.0. Other ranks: 7870.0")), ending="torchrun"),
     "a whole node does not come": blames({6, 7}, *ends(range(6), 1800, 1, (*TRACE, "RuntimeError: Timed out initializing process group in store based barrier on rank: {r}, for key: k:1 (world_size=8, worker_count=6, timeout=0:30:00)")), *(End(rank=rank, node="n4") for rank in (6, 7)), ending="slurm"),
     "a rank waits for the first of its node": blames({0}, end(1, 60, 1, (*TRACE, "RuntimeError: Waiting for local rank 0, bailing out: 60.000 < 60.053 sec.")), end(0, 61, signal=15)),
 }  # fmt: skip

@@ -48,6 +48,7 @@ _RANKS = (
     rf"\bnon-zero exit code: \{{{_NUMBER}: ProcessFailure\(",
     rf"\bbut Rank {_NUMBER} is running collective",
     rf"\bwhile rank {_NUMBER} has inconsistent",
+    rf"\b[Rr]ank {_NUMBER} (?:has|got|sees) (?:a )?different\b",
     rf"\bsame param in process {_NUMBER}",
     rf"\bretrieving ncclUniqueId from \[{_NUMBER}\]",
     rf"\bfrom remote rank \[{_NUMBER}\]",
