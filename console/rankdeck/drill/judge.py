@@ -52,7 +52,7 @@ def named_in(job: Job) -> Named | None:
     failure = job.first_failure
     if failure is not None:
         ranks = () if failure.rank is None else (failure.rank,)
-        nodes = () if ranks or failure.of_nobody else (failure.node,)
+        nodes = () if ranks or failure.between else (failure.node,)
         return Named(ranks, nodes, failure.sentence, failure.settled, sure=failure.sure)
     found = [blamed_by_stall(stall) for stall in job.stalled]
     found += [

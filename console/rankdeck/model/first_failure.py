@@ -81,14 +81,9 @@ class FirstFailure(FailedPart, kw_only=True):
     undecided, or was not weighed: a scheduler's word, a history older than this field.
     """
     between: tuple[Suspect, ...] = ()
-    """If it is undecided: those who may be to blame, the likeliest first."""
+    """If it is undecided: those who may be to blame, the likeliest first; of `all`: some."""
     decides: str = ""
     """If it is undecided: what would decide it."""
-
-    @property
-    def of_nobody(self) -> bool:
-        """Whether nobody is accused: it is undecided, or every rank failed alike."""
-        return bool(self.between) or self.what == "all"
 
     @property
     def suspects(self) -> tuple[FailedPart, ...]:
@@ -98,7 +93,7 @@ class FirstFailure(FailedPart, kw_only=True):
     @property
     def who(self) -> str:
         """As of any part; `undecided between rank 3 on n1 and rank 7 on n2`."""
-        names = [one.who for one in self.between]
+        names = [] if self.what == "all" else [one.who for one in self.between]
         if not names:
             return self.part
         if len(names) == 1:
@@ -108,7 +103,7 @@ class FirstFailure(FailedPart, kw_only=True):
     @property
     def how(self) -> str:
         """`exit 3`, `signal 9 (SIGKILL)`, `stopped answering`."""
-        if self.of_nobody:
+        if self.between:
             alike = self.exit_code is not None or self.signal is not None
             ends = f"each {how_it_ended(self.exit_code, self.signal)}: " if alike else ""
             return f"{ends}nobody is accused"
@@ -133,6 +128,6 @@ class FirstFailure(FailedPart, kw_only=True):
         after = (
             f"; {len(self.victims)} ended by it: {fold_ranks(self.victims)}" if self.victims else ""
         )
-        sure = "" if self.of_nobody else f" ({self.certainty})"
+        sure = "" if self.between else f" ({self.certainty})"
         decides = f"; it could be decided by {self.decides}" if self.decides else ""
         return f"{so_far}{self.who}, {self.how}{sure}{tied}{decides}{after}"

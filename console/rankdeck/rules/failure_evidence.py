@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
 from signal import SIGKILL
 
 from rankdeck.model.first_failure import Suspect
 from rankdeck.model.rank import signal_of
 from rankdeck.rules.certainty import (
     BAR,
+    MOST_BETWEEN,
     Candidate,
     Part,
     Sign,
@@ -338,7 +340,9 @@ class WeighedFailure(Value):
     sure: float | None
     """A share from 0 to 1; None if it is undecided, or not known."""
     between: tuple[Suspect, ...] = ()
-    """If it is undecided: those who may be to blame, the likeliest first."""
+    """If it is undecided: those who may be to blame, the likeliest first; if every rank failed
+    alike, some of them.
+    """
     decides: str = ""
     code: int | None = None
     signal: int | None = None
@@ -360,7 +364,9 @@ def weigh_failure(cause: Cause, weights: Weights) -> WeighedFailure:
         return WeighedFailure(None)
     if fails_as_one(cause):
         end = cause.choice.chosen.end
-        return WeighedFailure(None, code=end.code, signal=end.signal, everybody=True)
+        rest = (m for m in cause.view.ranks if m is not cause.choice.chosen)
+        some = tuple(map(_suspect, islice(chain((cause.choice.chosen,), rest), MOST_BETWEEN)))
+        return WeighedFailure(None, some, code=end.code, signal=end.signal, everybody=True)
     found = gather_evidence(cause)
     shares = share_blame([*(one.signs for one in found.candidates), found.nobody], weights)
     if shares[0] >= BAR:

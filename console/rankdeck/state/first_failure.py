@@ -87,10 +87,10 @@ def _weighed(record: JobRecord, verdict: Cause) -> FirstFailure:
         # A scheduler kills ranks too, and the weights were fitted on launchers: it is told all the
         # same, because there is nobody else, but not how sure it is.
         return _in_full(record, verdict)
-    if weighed.between:
-        return _undecided(record, verdict, weighed)
     if weighed.everybody:
         return _of_all(record, verdict, weighed)
+    if weighed.between:
+        return _undecided(record, verdict, weighed)
     told = _in_full(record, verdict)
     return replace(told, sure=weighed.sure, tied=tuple(sorted({*told.tied, *weighed.tied})))
 
@@ -314,6 +314,7 @@ def _of_all(record: JobRecord, verdict: Cause, weighed: WeighedFailure) -> First
         victims=(),
         evidence=(f"all {len(record.ranks)} ranks failed alike: {verdict.choice.chosen.why}",),
         others=(),
+        between=weighed.between,
     )
 
 

@@ -380,7 +380,7 @@ def _stall_notice(stall: Stall) -> Notice:
 def _failure_notice(failure: FirstFailure, *, large: bool) -> Notice:
     give = f" ±{failure.uncertainty * 1000:.0f} ms" if failure.uncertainty else ""
     head: list[Run] = [(blamed_phrase(failure), "text")]
-    if not failure.of_nobody:
+    if not failure.between:
         head.append(optional_run(failure.certainty, "text"))
     if failure.decides:
         head.append((f"; it could be decided by {failure.decides}", "text"))
