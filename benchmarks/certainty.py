@@ -18,7 +18,7 @@ from benchmarks.planted_stalls import StallTimeline, plant_stall
 from benchmarks.recorded_ends import PLAYS, read_corpus, read_plays
 from rankdeck.rules.certainty import BAR, Sign, share_blame, tell_share
 from rankdeck.rules.certainty_table import WEIGHTS
-from rankdeck.rules.failure_evidence import gather_evidence
+from rankdeck.rules.failure_evidence import fails_as_one, gather_evidence
 from rankdeck.rules.root_cause import find_cause
 from rankdeck.rules.stall_evidence import NOBODY, gather_suspects
 
@@ -61,9 +61,11 @@ class Sample:
 
 
 def sample_failure(one: Timeline, *, recorded: bool = False) -> Sample | None:
-    """The verdict on a failure; None if nothing was said."""
+    """The verdict on a failure; None if nobody was accused, and nothing is open: every rank failed
+    alike.
+    """
     cause = find_cause(one.job)
-    if cause is None:
+    if cause is None or fails_as_one(cause):
         return None
     found = gather_evidence(cause)
     rows = (*(each.signs for each in found.candidates), found.nobody)

@@ -13,13 +13,14 @@ NOBODY, NOTE = "nobody", "note"
 def blame_of(job: Shape) -> Blame | None:
     """Who failed first according to a job's JSON; None if it names nobody."""
     failure: dict[str, Any] | None = job.get("first_failure")
+    everybody = tuple(int(one["rank"]) for one in job.get("ranks", ()))
     if failure is not None:
-        return _of_failure(failure)
+        return _of_failure(failure, everybody)
     named = (blame for stall in job.get("stalled", ()) if (blame := _of_stall(stall)))
     return next(named, None)
 
 
-def _of_failure(failure: dict[str, Any]) -> Blame | None:
+def _of_failure(failure: dict[str, Any], everybody: tuple[int, ...]) -> Blame | None:
     if failure.get("what") == "undecided":
         return None
     rank = failure.get("rank")
@@ -28,7 +29,7 @@ def _of_failure(failure: dict[str, Any]) -> Blame | None:
     words += _words(failure, "lines", "evidence")
     words += _meanings(failure.get("explained", ()))
     settled = failure.get("settled") is not False
-    ranks = () if rank is None else (int(rank),)
+    ranks = everybody if what == "all" else () if rank is None else (int(rank),)
     return Blame(ranks, str(failure.get("node")), what, "\n".join(words), settled)
 
 

@@ -224,3 +224,16 @@ def test_where_it_is_undecided_the_job_says_between_whom_and_what_would_decide_i
 
     assert "undecided between rank 0 on node01 and rank 5 on node02, each exit 4: nobody" in head
     assert "it could be decided by clocks" in head
+
+
+def test_where_every_rank_fails_alike_the_job_says_so_and_not_how_sure_that_is() -> None:
+    stage = scenes.training()
+    job = stage.jobs.job(JOB)
+    for rank in job.ranks:
+        at = job.created + 70.2
+        stage.tell(JOB, rank.node, "exited", at, rank=rank.rank, code=127, signal=None)
+    head = words_of(head_lines(stage.jobs.job(JOB), UNICODE, Size(200, 50)), 200)
+
+    assert "every rank, each exit 127: nobody is accused" in head
+    assert "sure" not in head
+    assert "the program was not found" in head

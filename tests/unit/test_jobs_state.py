@@ -131,6 +131,22 @@ def test_between_ranks_that_fail_too_close_to_tell_it_is_undecided_and_nobody_is
     assert first.decides == CLOCKS
 
 
+def test_where_every_rank_fails_alike_nobody_is_accused_and_the_job_has_their_exit_code():
+    feed = Feed()
+    feed.start_all()
+    for rank in range(4):
+        feed.write(rank, "FileNotFoundError: [Errno 2] No such file or directory: 'mesh.dat'\n")
+        feed.exit(rank, 3, at=2.0 + rank / 10)
+    feed.close()
+    first = feed.job.first_failure
+
+    assert (first.what, first.rank, first.node, first.sure) == ("all", None, "", None)
+    assert len(first.between) == 3, "some of them, whose output is shown first"
+    assert first.sentence == "every rank, each exit 3: nobody is accused"
+    assert first.evidence[0].startswith("all 4 ranks failed alike: it raised FileNotFoundError")
+    assert (feed.job.state, feed.job.exit_code) == (State.FAILED, 3)
+
+
 def test_a_failure_that_is_told_late_still_comes_first():
     feed = Feed()
     feed.start_all()

@@ -85,6 +85,39 @@ FAILED = {
     "NVRx kills a rank that waited for another": blames((), end(0, 20, signal=9), *ends((1, 2, 3), 20.3, signal=15), ending="torchrun", told=("[2026-11-29 10:00:19,738] [WARNING] [RankMonServer17050@n1:0] Did not get subsequent heartbeat. Waited 15.00 seconds.", "[2026-11-29 10:00:20,527] [ERROR] [ft_launcher31@n1] failed (exitcode: -9) local_rank: 0 (pid: 17068) of binary: python3")),
 }  # fmt: skip
 
+TOO_MANY = "RuntimeError: Timed out initializing process group in store based barrier on rank: {r}, for key: k:1 (world_size=2, worker_count=4, timeout=0:30:00)"
+LOST_HOROVOD = (
+    *TRACE,
+    "horovod.common.exceptions.HorovodInternalError: Horovod has been shut down.",
+)
+FAILED |= {
+    "every rank crashes in MPI_Init": blames((), *ends(range(6), 1, signal=11), ending="mpich", told=("=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES",)),
+    "every rank calls MPI_Abort": blames((), *ends(range(6), 3, 1, ("application called MPI_Abort(MPI_COMM_WORLD, 1) - process {r}",)), ending="mpich"),
+    "mpirun names one of those that all fail alike": blames((), *ends(range(8), 60, 3, ("n{n}: Test NCCL failure common.cu:9 'unhandled cuda error (run with NCCL_DEBUG=INFO for details)'",)), ending="openmpi4", told=("mpirun detected that one or more processes exited with non-zero status", "  Process name: [[4,1],5]")),
+    "mpirun says MPI_ABORT of one of those that all fail alike": blames((), *ends(range(6), 2, 254, ("_malloc_semaphore: sem_open: No such file or directory", "[{r}] Received an Error in Communication: (-2) _malloc_semaphore")), ending="openmpi4", told=("MPI_ABORT was invoked on rank 5 in communicator MPI_COMM_WORLD",)),
+    "all exit alike without a word": blames((), *ends(range(4), 1, 127)),
+    "more workers than the world has": blames((), *ends(range(4), 1800, 1, (*TRACE, TOO_MANY)), ending="slurm", told=("srun: error: n1: tasks 0-1: Exited with exit code 1",)),
+    "two ranks are too few": blames((), *ends(range(2), 4, 1, (*TRACE, "dask_mpi.exceptions.WorldTooSmallException: Not enough MPI ranks")), ending="openmpi4"),
+    "all are killed by name, and mpirun names one": blames((), *ends(range(4), 10, signal=15), ending="openmpi4", told=("mpirun noticed that process rank 3 with PID 7 on node n2 exited on signal 15 (Terminated).",)),
+    "each reports the errors of all": blames((), *ends(range(4), 30, 1, ("[rank{r}]: torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([0, 1, 2, 3])", "[rank{r}]: Traceback (most recent call last): (RANK 0)", "[rank{r}]: AssertionError")), ending="torchrun"),
+    "one exits first without a word, then the others": blames({2}, end(2, 10, 1), *ends(but(4, 2), 10.6, 1)),
+    "one raises something else than the others": blames({3}, end(3, 10, 1, (*TRACE, "KeyError: 'mesh'")), *ends(but(4, 3), 10.2, 1, (LOST,))),
+    "a file is on the first node only": blames({2, 3, 4, 5, 6, 7}, *ends(range(2, 8), 840, 1, (*TRACE, "FileNotFoundError: [Errno 2] No such file or directory: '/data/train_doc_idx.npy'")), *ends((0, 1), 841, 1, (NETWORK,)), ending="torchrun"),
+    "memory is corrupt when others have ended well": blames({1}, end(1, 50.3, said=("corrupted size vs. prev_size", "Program received signal SIGABRT: Process abort signal."), signal=6), *ends((0, 2), 50.2, 0), end(3, 50.6, signal=15), ending="openmpi4", told=("mpirun noticed that process rank 1 with PID 3 on node n1 exited on signal 6 (Aborted).",)),
+    "Horovod lists who is missing": blames({2}, end(0, 120, 1, ("Missing ranks:", "2: [HorovodBroadcast_bias_0, HorovodBroadcast_bias_1]", *LOST_HOROVOD)), *ends((1, 3), 120, 1, LOST_HOROVOD), end(2, 120.5, signal=15), ending="openmpi4"),
+    "all say which rank differs": blames({1}, *ends(range(4), 60, 1, (*TRACE, "AssertionError: Rank 1 has different values for step: 8016.0. Other ranks: 7870.0")), ending="torchrun"),
+    "a whole node does not come": blames({6, 7}, *ends(range(6), 1800, 1, (*TRACE, "RuntimeError: Timed out initializing process group in store based barrier on rank: {r}, for key: k:1 (world_size=8, worker_count=6, timeout=0:30:00)")), *(End(rank=rank, node="n4") for rank in (6, 7)), ending="slurm"),
+    "a rank waits for the first of its node": blames({0}, end(1, 60, 1, (*TRACE, "RuntimeError: Waiting for local rank 0, bailing out: 60.000 < 60.053 sec.")), end(0, 61, signal=15)),
+}  # fmt: skip
+
+REASONS = {
+    "x > xmax": end(0, 4, 30, ("Error: a source has x > xmax of the mesh", "Abort(30) on node 0 (rank 0 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 30) - process 0")),
+    "no solver for aij": end(0, 4, 1, ("[0]PETSC ERROR: --------- Error Message ---------", "[0]PETSC ERROR: no solver for aij", "[0]PETSC ERROR: See https://petsc.org/release/faq/ for trouble shooting.", "[0]PETSC ERROR: Petsc Release Version 3.20.1, unknown", "[0]PETSC ERROR: #1 MatGetFactor() at matrix.c:4416")),
+    "not as many as allocated": end(0, 4, 255, ("not as many as allocated", "application called MPI_Abort(MPI_COMM_WORLD, -1) - process 0")),
+    "out of space": end(0, 4, 1, ("ERROR on proc 0: ran out of space on a list", "MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD")),
+}  # fmt: skip
+"""What the reason has to quote -> the end of the rank that failed first."""
+
 
 @each(list(FAILED.items()))
 def test_the_rank_to_blame_is_told_or_nobody(name: str, failed: Failed) -> None:
@@ -92,7 +125,19 @@ def test_the_rank_to_blame_is_told_or_nobody(name: str, failed: Failed) -> None:
     cause = find_cause(job)
     assert cause is not None, name
     weighed = weigh_failure(cause, WEIGHTS)
-    told = set() if weighed.between else {cause.end.rank, *weighed.tied}
+    of_nobody = weighed.between or weighed.everybody
+    told = set() if of_nobody else {cause.end.rank, *weighed.tied}
 
     assert bool(told) == bool(failed.right), (name, told, weighed)
     assert told <= failed.right, (name, told, cause.evidence)
+
+
+@each(list(REASONS.items()))
+def test_the_reason_quotes_the_fault_and_not_the_call_or_the_stack_after_it(
+    words: str, first: End
+) -> None:
+    others = ends((1, 2), 4.1, signal=9)
+    job = FailedJob(ends=(first, *others), names=NAMES, ending=LAUNCHER_ENDINGS["mpich"])
+    cause = find_cause(job)
+    assert cause is not None
+    assert (cause.end.rank, words in cause.evidence[0]) == (0, True), cause.evidence

@@ -148,6 +148,9 @@ def test_what_is_told_of_a_job_is_its_fault() -> None:
     found = fault_in(failed_job(first_failure=undecided))
     assert found is not None
     assert (found.ranks, found.nodes) == ((3, 5), ())
+    found = fault_in(failed_job(first_failure=replace(lost, what="all", node="", exit_code=1)))
+    assert found is not None
+    assert (found.ranks, found.nodes, found.exit_code) == ((), (), 1)
     slow = fault_in(stalled_job(replace(stalled_job().stalled[0], kind="slow")))
     assert slow is not None
     assert (slow.kind, slow.ranks) == (FaultKind.SLOW, (3,))

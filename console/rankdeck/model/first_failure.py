@@ -8,6 +8,7 @@ from rankdeck.values import Value
 RESTARTED = "restarted"
 """The `name` of a node that failed because its machine was restarted."""
 WAS_RESTARTED = "was restarted while the job ran"
+_WHOLE = {"job": "the job", "all": "every rank"}
 
 
 class FailedPart(Value, kw_only=True):
@@ -15,7 +16,8 @@ class FailedPart(Value, kw_only=True):
 
     what: str
     """`rank`, `launcher` (mpirun, torchrun, a daemon), `node` (lost),
-    `job`, `scheduler` (Slurm ended it), `undecided` (nobody is accused).
+    `job`, `scheduler` (Slurm ended it), `undecided` or `all` (every rank
+    failed by itself, and alike): of these two nobody is accused.
     """
     rank: int | None
     """None if the part is not a rank."""
@@ -35,8 +37,8 @@ class FailedPart(Value, kw_only=True):
         """The same; never two of them."""
         if self.what == "node":
             return f"node {self.node}"
-        if self.what == "job":
-            return "the job"
+        if self.what in _WHOLE:
+            return _WHOLE[self.what]
         if self.what == "scheduler":
             return self.name
         name = self.name or "the launcher" if self.rank is None else f"rank {self.rank}"
@@ -79,7 +81,7 @@ class FirstFailure(FailedPart, kw_only=True):
     undecided, or was not weighed: a scheduler's word, a history older than this field.
     """
     between: tuple[Suspect, ...] = ()
-    """If it is undecided: those who may be to blame, the likeliest first."""
+    """If it is undecided: those who may be to blame, the likeliest first; of `all`: some."""
     decides: str = ""
     """If it is undecided: what would decide it."""
 
@@ -91,7 +93,7 @@ class FirstFailure(FailedPart, kw_only=True):
     @property
     def who(self) -> str:
         """As of any part; `undecided between rank 3 on n1 and rank 7 on n2`."""
-        names = [one.who for one in self.between]
+        names = [] if self.what == "all" else [one.who for one in self.between]
         if not names:
             return self.part
         if len(names) == 1:

@@ -182,6 +182,7 @@ _OWN_ERRORS = frozenset(
 )
 """Python exceptions that are not raised because a peer was lost."""
 _ABORT = re.compile(r"MPI_Abort|MPI_ABORT was invoked")
+_ERROR_WORD = re.compile(r"(?i)\b(?:error|fatal|fail(?:ed|ure|s)?|invalid|cannot|unable|illegal)\b")
 LONGEST_QUOTE = 160
 """Most characters of a line in a sentence."""
 _LONG_BEFORE = 2.0
@@ -329,6 +330,19 @@ def _believed_lines(end: End) -> tuple[str, ...]:
     return tuple(line for line in lines if not (_ABORT.search(line) and named_ranks(line)))
 
 
+def tell_abort(end: End) -> str:
+    """`it called MPI_Abort; it said: ERROR on proc 5: …`: with the fault of its own that it told,
+    else the last line that speaks of an error, else its last one.
+    """
+    said = tuple(line for line in keep_own_lines(end) if not _ABORT.search(line))
+    found = _decisive(said) if said else None
+    if found is not None and found.role is Role.CAUSE:
+        return f"it called MPI_Abort; {found.why}"
+    errors = (line for line in reversed(said) if _ERROR_WORD.search(line) and not is_warning(line))
+    last = next(errors, said[-1] if said else "").strip()[:LONGEST_QUOTE]
+    return f"it called MPI_Abort; it last said: {last}" if last else "it called MPI_Abort"
+
+
 def _how(end: End) -> str:
     return how_it_ended(end.code, end.signal)
 
@@ -399,7 +413,7 @@ def _crashed(end: End, _ending: LauncherEnding, _first: float) -> Found:
 
 def _aborted(end: End, _ending: LauncherEnding, _first: float) -> Found:
     if end.rank in aborted_ranks(keep_own_lines(end)):
-        return Role.CAUSE, "it called MPI_Abort"
+        return Role.CAUSE, tell_abort(end)
     return None
 
 

@@ -17,12 +17,14 @@ from rankdeck.rules.ends import (
     keep_own_lines,
     meaning_of,
     raised_and_waited,
+    tell_abort,
     telling_words,
 )
 from rankdeck.rules.message_table import MessageKind
 from rankdeck.rules.messages import (
     first_by_launcher,
     kinds_of,
+    missing_ranks,
     named_peers,
     named_ranks,
     rank_without_heartbeat,
@@ -77,9 +79,13 @@ class View(Value):
         return sorted((m for m in self.ranks if m.role in roles), key=end_time)
 
     def ranks_of(self, meaning: Meaning) -> frozenset[int]:
-        """The ranks that its last lines name."""
-        words = telling_words(keep_own_lines(meaning.end))
-        return frozenset(rank for line in words for rank in named_ranks(line))
+        """The ranks that its last lines name, else those that it said before did not come; who
+        names every rank names nobody.
+        """
+        lines = keep_own_lines(meaning.end)
+        found = (rank for line in telling_words(lines) for rank in named_ranks(line))
+        named = frozenset(found) or missing_ranks(lines)
+        return frozenset() if named >= {end.rank for end in self.job.ends} else named
 
     def peers_of(self, meaning: Meaning) -> frozenset[str]:
         """The nodes that its last lines name as the peer; NCCL says it before the exception."""
@@ -120,7 +126,7 @@ def view_of(job: FailedJob) -> View:
         if not m.end.failed or m.end.stopped:
             return m
         if m.end.rank in aborted:
-            return Meaning(m.end, Role.CAUSE, "it called MPI_Abort")
+            return Meaning(m.end, Role.CAUSE, tell_abort(m.end))
         if m.end.rank in silent:
             return Meaning(m.end, Role.TIMEOUT, "its launcher killed it: it sent no heartbeat")
         # Who is told to end before a launcher can have done it, or where

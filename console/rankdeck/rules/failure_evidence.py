@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
 from signal import SIGKILL
 
 from rankdeck.model.first_failure import Suspect
 from rankdeck.model.rank import signal_of
 from rankdeck.rules.certainty import (
     BAR,
+    MOST_BETWEEN,
     Candidate,
     Part,
     Sign,
@@ -19,13 +21,16 @@ from rankdeck.rules.certainty import (
 from rankdeck.rules.ends import (
     ASKED,
     CRASHES,
+    End,
     Meaning,
     Role,
     exception_of,
+    keep_own_lines,
     telling_words,
     tells_own_fault,
 )
 from rankdeck.rules.failed_job import WINDOW, View, end_time, failure_start
+from rankdeck.rules.messages import missing_ranks
 from rankdeck.rules.root_cause import Cause, end_signature, is_surely_earlier
 from rankdeck.values import Value
 
@@ -36,6 +41,8 @@ MANY = 2
 _COMPARED = 3
 """Last lines of two ranks that are compared."""
 _NUMBERS = re.compile(r"[0-9]+")
+_NOT_STARTED = (126, 127)
+"""Exit codes of a shell that could not start the program."""
 _FROM_OUTSIDE = ASKED | {SIGKILL}
 HAIR = 0.05
 """Seconds between two records of one node below which their order is not sure."""
@@ -58,11 +65,15 @@ class FailureEvidence(Value):
     meanings: tuple[Meaning, ...]
     candidates: tuple[Candidate, ...]
     nobody: frozenset[Sign]
+    alike: tuple[int, ...] = ()
+    """Ranks on several nodes that fail by the same words as the chosen one, or that did not come
+    with it, all of its node: one is as much to blame as the other.
+    """
 
 
 def gather_evidence(cause: Cause) -> FailureEvidence:
     """Who may be to blame besides the chosen one, and the evidence about each."""
-    pool, more = _pool(cause), set[Sign]()
+    pool, more, twins = _pool(cause), set[Sign](), list[Meaning]()
     chosen, ranks, seen = pool[0], cause.view.ranks, _witnesses(cause.view)
     alike = all(_likeness(m) == _likeness(chosen) for m in ranks)
     if len(ranks) > MANY and (alike or all(map(_was_killed, ranks))):
@@ -74,10 +85,11 @@ def gather_evidence(cause: Cause) -> FailureEvidence:
         killed = own and not _was_killed_first(chosen, ranks)
         suffered = _is_victim(chosen) or killed or chosen.end.signal in ASKED
         named = Sign.BY_MOST in _of_others(chosen, cause.view, seen)
-        named = named or chosen.end.rank in cause.view.faulty
+        # A launcher names the one whose exit it saw first: among victims that says nothing.
+        named = named or (chosen.end.rank in cause.view.faulty and not _is_victim(chosen))
         blamed = not suffered or named or cause.finder == "absent"
         pool, more = (pool[:1] if blamed else pool), {Sign.EVERYBODY}
-    elif cause.finder != "lost" and (twins := [m for m in pool[1:] if _is_twin(m, chosen)]):
+    elif cause.finder != "lost" and (twins := _twins_of(cause, pool[1:])):
         pool, more = [m for m in pool if m not in twins], {Sign.TWINS}
     signs = [{*_signs(m, pool, cause), *_of_others(m, cause.view, seen)} for m in pool]
     signs[0] |= more
@@ -85,7 +97,9 @@ def gather_evidence(cause: Cause) -> FailureEvidence:
         Candidate(_who(m), frozenset(some)) for m, some in zip(pool, signs, strict=True)
     )
     nobody = frozenset({_NOBODY.get(cause.finder, Sign.NOBODY_OTHER)})
-    return FailureEvidence(tuple(pool), candidates, nobody)
+    all_told = cause.finder == "absent" or _spread(chosen, twins)
+    told = [m.end.rank for m in twins if m.end.rank is not None] if all_told else []
+    return FailureEvidence(tuple(pool), candidates, nobody, tuple(told))
 
 
 def _pool(cause: Cause) -> list[Meaning]:
@@ -129,12 +143,66 @@ def _was_killed_first(chosen: Meaning, ranks: Sequence[Meaning]) -> bool:
     return all(_is_proven(chosen, m, least) for m in ranks if m is not chosen)
 
 
+def _twins_of(cause: Cause, others: Sequence[Meaning]) -> list[Meaning]:
+    """Those that fail by the same error of their own as the chosen one: on its node; or on any, if
+    they are many and say the same. Or those of its node that did not come either.
+    """
+    chosen = cause.choice.chosen
+    if cause.finder == "absent" and (absent := _rest_of_its_node(cause)):
+        return absent
+    twins = [m for m in others if _is_twin(m, chosen)]
+    same = [m for m in twins if m.role is Role.CAUSE and _say_same(m, chosen)]
+    here = [m for m in twins if m.end.node == chosen.end.node]
+    return same if len(same) >= MANY and _spread(chosen, same) else here
+
+
+def _rest_of_its_node(cause: Cause) -> list[Meaning]:
+    """Those that never came as the chosen one, if together they are all ranks of its node: then
+    the whole node did not come.
+    """
+    chosen, tied = cause.choice.chosen, list(cause.choice.tied)
+    here = [m for m in cause.view.ranks if m.end.node == chosen.end.node and m is not chosen]
+    whole = len(here) == len(tied) and all(m in tied for m in here)
+    return tied if whole and all(m.role is chosen.role for m in tied) else []
+
+
+def _spread(chosen: Meaning, others: Sequence[Meaning]) -> bool:
+    return any(m.end.node != chosen.end.node for m in others)
+
+
 def _is_twin(one: Meaning, chosen: Meaning) -> bool:
-    """Whether it fails by the same error of its own as the chosen one, on the same node."""
-    here = one.end.node == chosen.end.node and _likeness(one) == _likeness(chosen)
+    """Whether it fails by the same error of its own as the chosen one."""
     known = one.role is Role.CAUSE or bool(exception_of(telling_words(one.end.lines)))
     by_words = one.end.code is not None and bool(one.end.lines) and not one.end.kernel
-    return here and by_words and known and one.end.what == "rank"
+    return _likeness(one) == _likeness(chosen) and by_words and known and one.end.what == "rank"
+
+
+def fails_as_one(cause: Cause) -> bool:
+    """Whether every rank failed by itself, and alike: by the same words, or without words by the
+    same exit code or signal, and none surely before all others. Then what they share is to blame.
+    """
+    ranks, chosen = cause.view.ranks, cause.choice.chosen
+    if len(ranks) < MANY or not all(map(_failed_by_itself, ranks)) or chosen not in ranks:
+        return False
+    others = [m for m in ranks if m is not chosen]
+    if any(end_signature(m.end) != end_signature(chosen.end) for m in others):
+        return False
+    if all(_say_same(m, chosen) for m in others):
+        return True
+    alike = all(m.role is chosen.role for m in others) and len(ranks) > MANY
+    # Of exit codes that anything may have, a launcher knows more: whose it saw first.
+    clear = chosen.role is Role.CAUSE or chosen.end.code in _NOT_STARTED
+    first = all(_is_proven(chosen, m) for m in others)
+    return alike and not first and (clear or not cause.view.faulty)
+
+
+def _failed_by_itself(meaning: Meaning) -> bool:
+    end = meaning.end
+    return end.failed and not end.stopped and meaning.role <= Role.LIKELY and not _was_asked(end)
+
+
+def _was_asked(end: End) -> bool:
+    return signal_of(end.code, end.signal) in _FROM_OUTSIDE
 
 
 def _is_as_good(one: Meaning, chosen: Meaning) -> bool:
@@ -168,7 +236,9 @@ def _signs(meaning: Meaning, pool: Sequence[Meaning], cause: Cause) -> Iterator[
     if any(_likeness(m) == _likeness(meaning) for m in others):
         yield Sign.ALIKE
     well = cause.view.of(Role.WELL)[:1]
-    if meaning.end.failed and any(end_time(m) < end_time(meaning) for m in well):
+    # Nobody crashes because another one has ended well.
+    crashed = meaning.role is Role.CAUSE and meaning.end.signal is not None
+    if meaning.end.failed and not crashed and any(end_time(m) < end_time(meaning) for m in well):
         yield Sign.AFTER_WELL
     yield from _of_time(meaning, others)
 
@@ -194,6 +264,8 @@ class _Witness(Value):
     meaning: Meaning
     ranks: frozenset[int]
     nodes: frozenset[str]
+    missing: frozenset[int]
+    """Ranks that did not come, as it says."""
 
     def names(self, meaning: Meaning) -> bool:
         by_node = self.meaning.end.node != meaning.end.node and meaning.end.node in self.nodes
@@ -202,7 +274,11 @@ class _Witness(Value):
 
 def _witnesses(view: View) -> list[_Witness]:
     found = view.of(Role.PEER, Role.TIMEOUT)
-    return [_Witness(m, view.ranks_of(m), view.peers_of(m)) for m in found]
+    said = [missing_ranks(keep_own_lines(m.end)) for m in found]
+    return [
+        _Witness(m, view.ranks_of(m), view.peers_of(m), some)
+        for m, some in zip(found, said, strict=True)
+    ]
 
 
 def _of_others(meaning: Meaning, view: View, witnesses: Sequence[_Witness]) -> Iterator[Sign]:
@@ -212,6 +288,9 @@ def _of_others(meaning: Meaning, view: View, witnesses: Sequence[_Witness]) -> I
     naming = sum(one.names(meaning) for one in others)
     if naming:
         most = len(others) > 1 and 2 * naming > len(witnesses)
+        # What one says who keeps a list of those that did not come, it says for all.
+        missing = {rank for one in others for rank in one.missing}
+        most = most or missing == {meaning.end.rank}
         yield Sign.BY_MOST if most else Sign.BY_PEERS
 
 
@@ -261,15 +340,20 @@ class WeighedFailure(Value):
     sure: float | None
     """A share from 0 to 1; None if it is undecided, or not known."""
     between: tuple[Suspect, ...] = ()
-    """If it is undecided: those who may be to blame, the likeliest first."""
+    """If it is undecided: those who may be to blame, the likeliest first; if every rank failed
+    alike, some of them.
+    """
     decides: str = ""
     code: int | None = None
     signal: int | None = None
     """How they ended, if all ended alike."""
     tied: tuple[int, ...] = ()
     """Ranks that ended like the chosen one and by the same words, in the same moment and on the
-    same node: `sure` is that it was one of them.
+    same node: `sure` is that it was one of them. Or those that fail by the same words on other
+    nodes.
     """
+    everybody: bool = False
+    """Whether every rank failed by itself, and alike: nobody is accused."""
 
 
 def weigh_failure(cause: Cause, weights: Weights) -> WeighedFailure:
@@ -278,10 +362,15 @@ def weigh_failure(cause: Cause, weights: Weights) -> WeighedFailure:
     """
     if cause.finder == "scheduler":
         return WeighedFailure(None)
+    if fails_as_one(cause):
+        end = cause.choice.chosen.end
+        rest = (m for m in cause.view.ranks if m is not cause.choice.chosen)
+        some = tuple(map(_suspect, islice(chain((cause.choice.chosen,), rest), MOST_BETWEEN)))
+        return WeighedFailure(None, some, code=end.code, signal=end.signal, everybody=True)
     found = gather_evidence(cause)
     shares = share_blame([*(one.signs for one in found.candidates), found.nobody], weights)
     if shares[0] >= BAR:
-        return WeighedFailure(tell_share(shares[0]))
+        return WeighedFailure(tell_share(shares[0]), tied=found.alike)
     chosen, *others = found.meanings
     alike = [
         at

@@ -17,6 +17,7 @@ from rankdeck.rules.message_table import (
     STATUSES_OF_OTHERS,
     WARNING,
     Message,
+    MessageKind,
 )
 
 _LONGEST = 500
@@ -34,6 +35,7 @@ _RANKS = (
     # MPICH's "node" is the rank in MPI_COMM_WORLD; the rank after it
     # may be that of another communicator.
     rf"\bAbort\(-?\d+\) on node {_NUMBER}",
+    rf"\bapplication called MPI_Abort\(.{{1,80}}\) - process {_NUMBER}",
     rf"\bMPI_ABORT was invoked on rank {_NUMBER}(?! in communicator (?!MPI_COMM_WORLD))",
     rf"^\s*Proc: \[\[\d+,\d+\],{_NUMBER}",
     rf"\bProcess name: \[[^\s\]]+\]?,{_NUMBER}\]",
@@ -46,15 +48,19 @@ _RANKS = (
     rf"\bnon-zero exit code: \{{{_NUMBER}: ProcessFailure\(",
     rf"\bbut Rank {_NUMBER} is running collective",
     rf"\bwhile rank {_NUMBER} has inconsistent",
+    rf"\b[Rr]ank {_NUMBER} (?:has|got|sees) (?:a )?different\b",
     rf"\bsame param in process {_NUMBER}",
     rf"\bretrieving ncclUniqueId from \[{_NUMBER}\]",
     rf"\bfrom remote rank \[{_NUMBER}\]",
     r"\bCheckpointException ranks:dict_keys\(\[(\d[\d, ]*)\]",
     rf"/job:\w{{1,60}}/replica:\d{{1,9}}/task:{_NUMBER}",
+    r"\[missing ranks: (\d[\d, ]*)\]",
+    # Horovod's list of those that are missing, a line for each.
+    rf"(?:^|>:? ?){_NUMBER}: \[[\w./]*(?:[Hh]orovod|[Aa]llreduce|[Aa]llgather|[Bb]roadcast|[Aa]lltoall)",
 )
 _ROOT_CAUSE = re.compile(r"\bRoot Cause \(first observed failure\)")
 _ENDED_BY_LAUNCHER = re.compile(
-    r"(?i)(?:killed by|died from) signal:? (?:9|15)\b|: tasks? \S+: (?:Killed|Terminated)$"
+    r"(?i)(?:killed by|died from|exited on) signal:? (?:9|15)\b|: tasks? \S+: (?:Killed|Terminated)$"
 )
 _END_OF_A_RANK = (
     r"\b(?:died|exited|terminated|killed|aborted)\b.{0,60}\b(?:signal|code|status|rank)\b"
@@ -291,6 +297,13 @@ def _sure_of(row: Message) -> float | None:
 def message_rows(lines: Iterable[str]) -> tuple[tuple[Message, str], ...]:
     """(row, line) for each line that the table knows and that is no warning, newest first."""
     return tuple((row, line) for row, line in _known(lines) if not is_warning(line))
+
+
+@lru_cache(maxsize=4096)
+def missing_ranks(lines: tuple[str, ...]) -> frozenset[int]:
+    """The ranks that did not come, according to these lines; a warning may say it as well."""
+    waited = (line for row, line in _known(lines) if row.kind is MessageKind.TIMEOUT)
+    return frozenset(rank for line in waited for rank in named_ranks(line))
 
 
 def kinds_of(lines: Iterable[str]) -> tuple[tuple[str, str], ...]:

@@ -31,7 +31,7 @@ from rankdeck.rules.failed_job import (
     view_of,
     was_told_to_end,
 )
-from rankdeck.rules.messages import first_by_launcher, kinds_of, named_ranks
+from rankdeck.rules.messages import first_by_launcher, kinds_of, missing_ranks, named_ranks
 from rankdeck.values import Value
 from rankdeck_agent.rules.scheduler_verdict import OUTSIDE
 
@@ -261,7 +261,11 @@ def _lost_peers(view: View) -> CauseChoice | None:
     if not pulled:
         return None
     ranks = Counter(r for m in pulled for r in view.ranks_of(m) if r != m.end.rank)
-    if ranks and (most := ranks.most_common(1)[0])[1] > len(pulled) // 2:
+    # Of a rank that did not come, one word is enough if nobody names another one.
+    missing = Counter(r for m in pulled for r in missing_ranks(keep_own_lines(m.end)))
+    alone = len(ranks) == len(missing) == 1
+    if ranks and (alone or ranks.most_common(1)[0][1] > len(pulled) // 2):
+        most = ranks.most_common(1)[0]
         named = next((m for m in view.ranks if m.end.rank == most[0]), pulled[0])
         return CauseChoice(named, (_named_rank(most[1], most[0], pulled), named.why))
     # Libraries of communication ignore SIGPIPE: it comes from a pipe or socket of the rank's own.
@@ -397,7 +401,8 @@ def _blamed_by_others(view: View, chosen: Meaning) -> list[str]:
 
 def _named_rank(count: int, rank: int | None, others: Sequence[Meaning]) -> str:
     """The sentence that so many of these ends name this rank, with the first line that does."""
-    lines = (line for one in others for line in telling_words(keep_own_lines(one.end)))
+    own = [keep_own_lines(one.end) for one in others]
+    lines = (line for said in own for line in (*telling_words(said), *said))
     words = next(line for line in lines if rank in named_ranks(line))
     return f"{ranks_name(count, OF_PEERS)} rank {rank}: {clean_line(words.strip(), LONGEST_QUOTE)}"
 

@@ -87,6 +87,8 @@ def _weighed(record: JobRecord, verdict: Cause) -> FirstFailure:
         # A scheduler kills ranks too, and the weights were fitted on launchers: it is told all the
         # same, because there is nobody else, but not how sure it is.
         return _in_full(record, verdict)
+    if weighed.everybody:
+        return _of_all(record, verdict, weighed)
     if weighed.between:
         return _undecided(record, verdict, weighed)
     told = _in_full(record, verdict)
@@ -294,6 +296,25 @@ def _undecided(record: JobRecord, verdict: Cause, weighed: WeighedFailure) -> Fi
         settled=record.ended,
         between=weighed.between,
         decides=weighed.decides,
+    )
+
+
+def _of_all(record: JobRecord, verdict: Cause, weighed: WeighedFailure) -> FirstFailure:
+    """The answer that every rank failed by itself, and alike: nobody is accused, and the lines of
+    one say what it means.
+    """
+    return replace(
+        _in_full(record, verdict),
+        what="all",
+        rank=None,
+        node="",
+        exit_code=weighed.code,
+        signal=weighed.signal,
+        tied=(),
+        victims=(),
+        evidence=(f"all {len(record.ranks)} ranks failed alike: {verdict.choice.chosen.why}",),
+        others=(),
+        between=weighed.between,
     )
 
 

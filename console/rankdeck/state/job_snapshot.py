@@ -36,7 +36,7 @@ def run_exit_code(state: State, first: FirstFailure | None) -> int | None:
         return 0
     if state is not State.FAILED:
         return None
-    if first is None or first.what not in ("rank", "launcher", "undecided"):
+    if first is None or first.what not in ("rank", "launcher", "undecided", "all"):
         return 1
     return exit_status(first.exit_code, first.signal) or 1
 

@@ -31,11 +31,12 @@ def faults_in(job: Job, stalls: Iterable[Stall] = ()) -> tuple[JobFault, ...]:
 
 def _of_failure(failure: FirstFailure, start: float | None) -> JobFault:
     # Where nobody is accused, all who may be to blame: the proof tells them apart.
-    ranks = [one.rank for one in failure.suspects if one.rank is not None]
+    suspects = () if failure.what == "all" else failure.suspects
+    ranks = [one.rank for one in suspects if one.rank is not None]
     return JobFault(
         kind=FaultKind.FAILED,
         ranks=tuple(dict.fromkeys((*ranks, *failure.tied))) if ranks else (),
-        nodes=() if ranks else tuple(dict.fromkeys(one.node for one in failure.suspects)),
+        nodes=() if ranks else tuple(dict.fromkeys(one.node for one in suspects)),
         exit_code=failure.exit_code,
         signal=failure.signal,
         seconds=_after(start, failure.at),
