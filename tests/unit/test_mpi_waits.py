@@ -166,8 +166,20 @@ def test_of_ranks_that_are_each_in_another_collective_nobody_is_named() -> None:
     assert "rank 2 is in MPI_Bcast ← add: these do not match" in found.text
 
 
-def test_all_in_the_same_collective_or_one_unknown_rank_is_no_deadlock() -> None:
-    assert judged(*map(in_mpi, NODES)) is None
+def test_all_in_the_same_collective_are_told_later_as_data_may_be_under_way() -> None:
+    found = judged(*map(in_mpi, NODES))
+
+    assert found is not None
+    assert (found.ranks, found.deadlock, found.patience) == (tuple(NODES), True, 25.0)
+    assert found.text.endswith("wait for each other: ranks 0-3 are in MPI_Allreduce ← add")
+
+
+@each(["MPI_File_write_all", "MPI_Init", "MPI_Win_fence"])
+def test_all_in_an_operation_that_may_wait_for_something_else_are_no_deadlock(call: str) -> None:
+    assert judged(*(in_mpi(n, call) for n in NODES)) is None
+
+
+def test_one_unknown_rank_is_no_deadlock() -> None:
     assert judged(*(in_mpi(n, "PMPI_Recv") for n in (0, 1, 2))) is None
 
 
@@ -176,7 +188,7 @@ def test_where_all_stand_in_a_barrier_no_data_are_on_their_way() -> None:
     found = judged(*(in_mpi(n, "PMPI_Barrier") for n in NODES))
 
     assert found is not None
-    assert (found.ranks, found.deadlock) == (tuple(NODES), True)
+    assert (found.ranks, found.deadlock, found.patience) == (tuple(NODES), True, 0.0)
     assert found.text.endswith("wait for each other: ranks 0-3 are in MPI_Barrier ← add")
 
 

@@ -4,7 +4,6 @@ or unlike its peers within the node.
 
 import re
 from collections.abc import Iterable, Mapping
-from statistics import median_high
 from typing import Union
 
 from rankdeck_agent.rules.facts import Facts, Number, Table
@@ -375,7 +374,8 @@ def _odd_gpus(facts: Facts, found: Derived) -> None:
                 model = facts.inventory.get(f"gpu.{device}.model", "")
                 kinds.setdefault(model, {})[device] = number
         for numbers in kinds.values():
-            usual = median_high(numbers.values())
+            # The higher median: `statistics` loads fractions, decimals and random numbers.
+            usual = sorted(numbers.values())[len(numbers) // 2]
             low = {device: n for device, n in numbers.items() if n < usual * row.share}
             alike = len(numbers) - len(low)
             for device, number in low.items() if _most(alike, len(numbers)) else ():

@@ -200,7 +200,9 @@ class WitnessWatch:
         """The stalls of a job, with the one that its ranks tell themselves in place of a guess."""
         known = self._asked.get(job.id)
         absence = known.absence if known else None
-        if known is None or absence is None or now < known.heard + SILENT:
+        if known is None or absence is None:
+            return found
+        if now < known.heard + max(SILENT, absence.patience):
             return found
         if any(one.kind in _TOLD_BETTER for one in found):
             return found

@@ -29,8 +29,11 @@ _LITTLE = 0.05
 """Cores that a rank may use and stand still outside of MPI."""
 _HELD = frozenset("TtD")
 """States in which a rank's stack is not read, and in which it does nothing."""
+_MEETINGS = r"All\w+|Barrier|Bcast|Gatherv?|Scatterv?|Reduce(?!_local)\w*|Scan|Exscan|Neighbor_\w+"
+_MEETING = re.compile(rf"MPI_(?:{_MEETINGS})")
+"""Collectives in which ranks wait for nothing but each other and the network: for no disk."""
 _COLLECTIVE = re.compile(
-    r"MPI_(?:All\w+|Barrier|Bcast|Gatherv?|Scatterv?|Reduce(?!_local)\w*|Scan|Exscan|Neighbor_\w+"
+    rf"MPI_(?:{_MEETINGS}"
     r"|Comm_(?:split|dup|create|free|disconnect)\w*|Intercomm_\w+|(?:Cart|Graph|Dist_graph)_create\w*"
     r"|Win_(?:create|allocate|fence|free)\w*|File_(?:open|close|set_view|set_size|\w+_all)\w*"
     r"|Init\w*|Finalize)"
@@ -45,6 +48,10 @@ have gone on without it if the one that passes on to it what comes from the root
 """
 _WITHOUT_DATA = "MPI_Barrier"
 """If all ranks stand still here, they mean different groups, or the network does not carry."""
+_UNDER_WAY = 25.0
+"""Seconds for which the data of one collective may be under way without a sign: of all programs,
+the network adapter may be the only one that works.
+"""
 _OF_ALL = re.compile(r"MPI_(?:All\w+|Barrier)")
 """Operations that end for nobody before all have come."""
 _MESSAGE = re.compile(r"MPI_(?:Recv|Mrecv|Probe|Mprobe|Send|Ssend|Rsend|Sendrecv\w*|Wait\w*)")
@@ -179,8 +186,9 @@ def _deadlock(known: Mapping[int, StandingRank], nodes: Mapping[int, str]) -> Ab
     """All ranks are in operations that others must help to end, and nobody does."""
     calls = {one.entered for one in known.values()}
     collective = [call for call in calls if _COLLECTIVE.fullmatch(call)]
-    if len(calls) == 1 and collective and calls != {_WITHOUT_DATA}:
-        return None  # data may be on their way, however slowly
+    one_call = len(calls) == 1 and bool(collective)
+    if one_call and not _MEETING.fullmatch(collective[0]):
+        return None
     groups = _grouped(known, known)
     parts = [f"{_ranks(ranks)} {_are(ranks)} in {where}" for where, ranks in groups]
     parts[-1] += ": these do not match" * (len(collective) > 1)
@@ -193,7 +201,10 @@ def _deadlock(known: Mapping[int, StandingRank], nodes: Mapping[int, str]) -> Ab
     odd = fewest if alone or (agree and not _may_be_left_behind(calls - others)) else ranks
     who = f"all {len(ranks)} ranks"
     text = describe_deadlock(who, parts)
-    return Absence(tuple(odd), ranks, text, deadlock=True, still=True, guess=alone)
+    patience = _UNDER_WAY if one_call and calls != {_WITHOUT_DATA} else 0.0
+    return Absence(
+        tuple(odd), ranks, text, deadlock=True, still=True, guess=alone, patience=patience
+    )
 
 
 def _is_alone_below_a_root(call: str, others: Iterable[str], count: int) -> bool:
