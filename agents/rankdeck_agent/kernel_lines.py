@@ -34,7 +34,7 @@ class KernelPattern(Value):
 
     kind: str
     level: str
-    pattern: "re.Pattern[str]"
+    pattern: str
     do: str = ""
     """What to do."""
     names_slot: bool = False
@@ -43,7 +43,7 @@ class KernelPattern(Value):
 
 def _pattern(kind: str, level: str, pattern: str, do: str = "") -> KernelPattern:
     names_slot = f"(?P<device>{_PCI}" in pattern
-    return KernelPattern(kind, level, re.compile(pattern), do, names_slot)
+    return KernelPattern(kind, level, pattern, do, names_slot)
 
 
 _DISK = "data may be lost: check the disk"
@@ -213,15 +213,13 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("pcie", "warn", rf"(?P<device>{_PCI}): .*available PCIe bandwidth, limited by", "fewer lanes or a lower speed than it can: reseat the device"),
 )  # fmt: skip
 """The first that matches counts. Events on the wire have the kind as `kernel.<kind>`."""
-_XID = re.compile(
+_XID = (
     # With MIG the instance is added: `(PCI:0000:01:00 GPU-I:05 GPU-CI:02)`.
     rf"NVRM: Xid \((?:PCI:)?(?P<pci>{_PCI})(?: GPU-C?I:\d+)*\): (?P<number>\d{{1,9}})(?:, |$)(?P<details>.*)"
 )
-_LOST = re.compile(rf"NVRM: (?:.*?GPU (?:at )?(?:PCI:)?(?P<pci>{_PCI})\b)?.*fallen off the bus")
+_LOST = rf"NVRM: (?:.*?GPU (?:at )?(?:PCI:)?(?P<pci>{_PCI})\b)?.*fallen off the bus"
 _NAMED = re.compile(rf"NVRM: The NVIDIA GPU (?:PCI:)?({_PCI})\b")
-_SXID = re.compile(
-    rf"nvidia-nvswitch\d+: SXid \((?:PCI:)?(?P<pci>{_PCI})\): (?P<number>\d{{1,9}}), (?P<details>.*)"
-)
+_SXID = rf"nvidia-nvswitch\d+: SXid \((?:PCI:)?(?P<pci>{_PCI})\): (?P<number>\d{{1,9}}), (?P<details>.*)"
 _SXIDS = (
     ("Fatal", "bad", f"reset all GPUs and the NVSwitch ({LET_GO}), or reboot"),
     # Lines after the first have only registers.

@@ -1,5 +1,5 @@
 """Many regular expressions tried on one text, quickly: each only if a text
-is there that all of its matches have.
+is there that all of its matches have. Only then is it compiled, too.
 """
 
 import re
@@ -16,14 +16,14 @@ else:
     from sre_parse import parse as _parse
 
 
-def words_of(pattern: "re.Pattern[str]") -> tuple[str, ...]:
+def words_of(pattern: str) -> tuple[str, ...]:
     """Texts of which each match has at least one; () if there are none,
     so that the pattern is always tried.
 
     Looking for a text is much cheaper than trying a pattern. The
     texts follow from the pattern itself.
     """
-    return _texts(_parse(pattern.pattern))
+    return _texts(_parse(pattern))
 
 
 def _texts(parsed: Any) -> tuple[str, ...]:  # noqa: ANN401 - the parser has no types
@@ -48,15 +48,16 @@ def _texts(parsed: Any) -> tuple[str, ...]:  # noqa: ANN401 - the parser has no 
 
 
 @lru_cache(maxsize=None)
-def _tried(
-    patterns: "tuple[re.Pattern[str], ...]",
-) -> "tuple[tuple[re.Pattern[str], tuple[str, ...]], ...]":
+def _tried(patterns: tuple[str, ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Each pattern with the texts that it needs; worked out at the first line."""
     return tuple((pattern, words_of(pattern)) for pattern in patterns)
 
 
+_compiled = lru_cache(maxsize=None)(re.compile)
+
+
 def match_patterns(
-    patterns: "tuple[re.Pattern[str], ...]", message: str
+    patterns: tuple[str, ...], message: str
 ) -> "Iterator[tuple[int, re.Match[str]]]":
     """(place, match) of each pattern that matches; a pattern is only
     tried if a text that it needs is there.
@@ -69,6 +70,6 @@ def match_patterns(
         else:
             if words:
                 continue
-        found = pattern.search(message)
+        found = _compiled(pattern).search(message)
         if found:
             yield place, found
