@@ -15,7 +15,7 @@ from rankdeck_agent.job.native_stack import read_native_stacks
 from rankdeck_agent.job.nccl_ras import ask_nccl_ras
 from rankdeck_agent.job.rank_queue_pairs import read_rank_pairs
 from rankdeck_agent.job.supervisor_state import supervisor_pid
-from rankdeck_agent.job.witness import ask_witnesses
+from rankdeck_agent.job.witness import ANSWER_LIMIT, WitnessQuestion
 from rankdeck_agent.text import parse_json_array, plain_line
 
 _PROC = Path("/proc")
@@ -47,7 +47,8 @@ def inspect_node_ranks(folder: RunFolder, host: str = "") -> Row:
     mains = {rank: main_process(pids) for rank, pids in mine.items()}
     spy = _find_spy([*mains.values()])
     stacks = _dump_all(spy, mains) if spy else {}
-    witnesses = ask_witnesses(folder, mine)
+    with WitnessQuestion(folder, mine) as question:
+        witnesses = question.collect(ANSWER_LIMIT)
     unknown = [rank for rank in mains if rank not in stacks and rank not in witnesses]
     native = read_native_stacks({rank: mains[rank] for rank in unknown})
     pairs = read_rank_pairs(mine)

@@ -13,10 +13,12 @@ from rankdeck_agent.job.inspect import find_rank_processes, main_process
 from rankdeck_agent.job.kernel_wait import describe_wait
 from rankdeck_agent.job.native_stack import NativeReader, StackError
 from rankdeck_agent.job.nccl_ras import ask_nccl_counts
-from rankdeck_agent.job.witness import ask_node_witnesses
+from rankdeck_agent.job.witness import ANSWER_LIMIT, WitnessQuestion, list_witnesses
 
 STACKS_LIMIT = 4.0
 """Seconds for the stacks of all ranks of a node together; one rank is read at a time."""
+_SOON = 0.3
+"""Seconds after which stacks are read of ranks whose witness has not answered yet."""
 LOOKS, _GAP = 3, 0.7
 """How often each rank is looked at, and seconds between two looks."""
 _MOST_FRAMES = 40
@@ -34,9 +36,12 @@ def look_at_standing_ranks(folder: RunFolder, host: str = "") -> Row:
     With `host`, only ranks that began on that host: several nodes may share the run folder.
     """
     mine = find_rank_processes(folder, host)
-    rows: dict[int, Row] = {row["rank"]: row for row in ask_node_witnesses(folder)}
-    silent = {rank: pids for rank, pids in mine.items() if not rows.get(rank, {}).get("recorded")}
-    stacks, blind = read_rank_stacks(silent)
+    with WitnessQuestion(folder, list_witnesses(folder)) as question:
+        early = question.collect(_SOON)
+        told = {rank for rank, said in early.items() if said.get("recorded")}
+        stacks, blind = read_rank_stacks({r: pids for r, pids in mine.items() if r not in told})
+        answers = question.collect(ANSWER_LIMIT)
+    rows: dict[int, Row] = {rank: {**said, "rank": rank} for rank, said in answers.items()}
     for rank, pids in mine.items():
         row = rows.setdefault(rank, {"rank": rank})
         row.update(stacks.get(rank, {}), does=describe_wait(main_process(pids)))

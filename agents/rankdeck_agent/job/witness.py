@@ -19,7 +19,7 @@ from rankdeck_agent.text import parse_json_table
 from rankdeck_agent.wire.run_folder import INSIDE
 
 ANSWER_LIMIT = 2.0
-"""Seconds for all ranks of a node together."""
+"""Seconds after a question until which answers are waited for."""
 _MOST_BYTES = 1 << 18
 
 INSIDE_RANK = r'''"""Answers for Rankdeck where this rank is, and which collective operations it has entered.
@@ -172,43 +172,60 @@ except ImportError as _error:
 '''
 
 
-def ask_node_witnesses(folder: RunFolder) -> "list[dict[str, Any]]":
-    """What every witness says that has ever begun here: a row with its `rank` each."""
+class WitnessQuestion:
+    """A question to the witnesses of ranks of this node, whose answers are collected in turns: a
+    rank in a function of C that keeps Python waiting answers late, or never.
+    """
+
+    def __init__(self, folder: RunFolder, ranks: Iterable[int]) -> None:
+        self._began = time.monotonic()
+        self._said: dict[int, bytes] = {}
+        self._links = ExitStack()
+        self._chosen = self._links.enter_context(selectors.DefaultSelector())
+        with suppress(OSError):
+            handle = os.open(folder / INSIDE, os.O_RDONLY)
+            self._links.callback(os.close, handle)
+            for rank in ranks:
+                self._ask(handle, rank)
+
+    def __enter__(self) -> "WitnessQuestion":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._links.close()
+
+    def _ask(self, handle: int, rank: int) -> None:
+        link = self._links.enter_context(socket.socket(socket.AF_UNIX))
+        link.setblocking(False)
+        # A stopped rank with a full queue blocks; then nobody answers for it.
+        with suppress(OSError):
+            # The path of a run folder may be longer than an address.
+            link.connect(f"/proc/self/fd/{handle}/{rank}")
+            self._chosen.register(link, selectors.EVENT_READ, rank)
+            self._said[rank] = b""
+
+    def collect(self, limit: float) -> "dict[int, dict[str, Any]]":
+        """Rank -> what its witness says, for those that answer within `limit` seconds after they
+        were asked; not checked.
+        """
+        deadline = self._began + limit
+        while self._chosen.get_map() and time.monotonic() < deadline:
+            for key, _ in self._chosen.select(max(0.0, deadline - time.monotonic())):
+                more = _received(key.fileobj)
+                self._said[key.data] += more
+                if not more or len(self._said[key.data]) > _MOST_BYTES:
+                    self._chosen.unregister(key.fileobj)
+        said = {rank: data.decode("utf-8", "replace") for rank, data in self._said.items()}
+        rows = {rank: parse_json_table(text) for rank, text in said.items()}
+        return {rank: row for rank, row in rows.items() if row}
+
+
+def list_witnesses(folder: RunFolder) -> "list[int]":
+    """The ranks of which a witness has ever begun here."""
     with suppress(FileNotFoundError):
         names = [path.name for path in (folder / INSIDE).iterdir()]
-        said = ask_witnesses(folder, sorted(int(name) for name in names if name.isdigit()))
-        return [{"rank": rank, **row} for rank, row in said.items()]
+        return sorted(int(name) for name in names if name.isdigit())
     return []
-
-
-def ask_witnesses(folder: RunFolder, ranks: Iterable[int]) -> "dict[int, dict[str, Any]]":
-    """Rank -> what its witness says, for those that answer within ANSWER_LIMIT; not checked."""
-    deadline = time.monotonic() + ANSWER_LIMIT
-    said: dict[int, bytes] = {}
-    with ExitStack() as stack:
-        chosen = stack.enter_context(selectors.DefaultSelector())
-        try:
-            handle = os.open(folder / INSIDE, os.O_RDONLY)
-        except OSError:
-            return {}
-        stack.callback(os.close, handle)
-        for rank in ranks:
-            link = stack.enter_context(socket.socket(socket.AF_UNIX))
-            link.setblocking(False)
-            # A stopped rank with a full queue blocks; then nobody answers for it.
-            with suppress(OSError):
-                # The path of a run folder may be longer than an address.
-                link.connect(f"/proc/self/fd/{handle}/{rank}")
-                chosen.register(link, selectors.EVENT_READ, rank)
-                said[rank] = b""
-        while chosen.get_map() and time.monotonic() < deadline:
-            for key, _ in chosen.select(max(0.0, deadline - time.monotonic())):
-                more = _received(key.fileobj)
-                said[key.data] += more
-                if not more or len(said[key.data]) > _MOST_BYTES:
-                    chosen.unregister(key.fileobj)
-    rows = {rank: parse_json_table(data.decode("utf-8", "replace")) for rank, data in said.items()}
-    return {rank: row for rank, row in rows.items() if row}
 
 
 def _received(link: Any) -> bytes:  # noqa: ANN401 - a selector may hold any file
