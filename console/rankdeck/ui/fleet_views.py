@@ -8,7 +8,6 @@ from functools import cache, lru_cache
 from itertools import chain, islice, zip_longest
 from math import inf
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 from rankdeck.config.document import load_json
@@ -329,7 +328,8 @@ Room = tuple[int, int]
 
 ALL_NODES: Mapping[str, Callable[[list[float]], float]] = {
     "sum": sum,
-    "mean": fmean,
+    # `statistics` is loaded only by what computes more than a mean.
+    "mean": lambda numbers: sum(numbers) / len(numbers),
     "most": max,
 }
 """How the numbers of nodes are combined."""

@@ -5,7 +5,6 @@ other.
 from typing import TYPE_CHECKING, cast
 
 from rankdeck.model.safe_text import printable_line
-from rankdeck.schedulers.kubernetes.options import NAMESPACE
 from rankdeck.schedulers.kubernetes.values import ALL_NAMESPACES
 from rankdeck.ui.commands import CommandError
 from rankdeck.ui.operations import in_background
@@ -42,6 +41,8 @@ async def _learn(console: "Console") -> None:
 
 def change_namespace(console: "Console", name: str) -> None:
     """Show what is in this namespace; "": list those there are. Raises CommandError."""
+    from rankdeck.schedulers.kubernetes.options import NAMESPACE  # loads all of a section's rules
+
     if not console.cluster.can.states_rights:
         raise CommandError("this cluster is not on Kubernetes: it has no namespaces")
     if name and name != ALL_NAMESPACES and not NAMESPACE.fullmatch(name):
