@@ -135,7 +135,7 @@ def test_a_failure_is_explained_and_a_report_holds_all_but_secrets(
     page = console.folder / "ticket.html"
     (said,) = console.objects("report", ended["job"], "--html", str(page))
     assert said["file"] == str(page)
-    assert "First failure: rank" in page.read_text()
+    assert "First failure: every rank, each exit 3" in page.read_text()
     assert "hunter2" not in page.read_text()
     assert page.stat().st_mode & 0o077 == 0
     assert "--html" in console.run("report", ended["job"], "--html", "--full").stderr
