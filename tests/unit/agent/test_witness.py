@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.job.witness import INSIDE_RANK, ask_node_witnesses, ask_witnesses
+from rankdeck_agent.job.witness import ANSWER_LIMIT, INSIDE_RANK, WitnessQuestion, list_witnesses
 from rankdeck_agent.wire.run_folder import INSIDE
 
 PROGRAM = """
@@ -40,6 +40,12 @@ class Rank(NamedTuple):
 
     pid: int
     said: list[str]
+
+
+def asked(folder: RunFolder) -> dict[int, dict]:
+    """Rank -> what its witness says, of all that ever began."""
+    with WitnessQuestion(folder, list_witnesses(folder)) as question:
+        return question.collect(ANSWER_LIMIT)
 
 
 @contextmanager
@@ -77,10 +83,10 @@ def rank(folder: RunFolder, number: int, home: Path, **env: str) -> Iterator[Ran
 def test_it_says_where_the_program_is(folder: RunFolder, tmp_path: Path) -> None:
     with rank(folder, 3, tmp_path) as one:
         assert one.said[1] == "waits"
-        (row,) = ask_node_witnesses(folder)
+        said = asked(folder)
 
-    assert row["rank"] == 3
-    places = [(name, file) for name, file, _ in row["stack"]]
+    assert said.keys() == {3}
+    places = [(name, file) for name, file, _ in said[3]["stack"]]
     assert ("load_batch", str(tmp_path / "program.py")) in places
 
 
@@ -95,7 +101,8 @@ def test_a_rank_that_was_killed_or_never_began_says_nothing(
     with rank(folder, 3, tmp_path):
         pass
 
-    assert ask_witnesses(folder, [3, 4]) == {}
+    assert list_witnesses(folder) == [3]
+    assert asked(folder) == {}
 
 
 def test_another_rank_takes_the_place_of_one_that_was_killed(
@@ -103,14 +110,14 @@ def test_another_rank_takes_the_place_of_one_that_was_killed(
 ) -> None:
     for _ in range(2):
         with rank(folder, 3, tmp_path):
-            assert ask_witnesses(folder, [3]).keys() == {3}
+            assert asked(folder).keys() == {3}
 
 
 def test_a_stopped_rank_costs_the_others_no_answer(folder: RunFolder, tmp_path: Path) -> None:
     with rank(folder, 3, tmp_path), rank(folder, 4, tmp_path) as stopped:
         os.kill(stopped.pid, signal.SIGSTOP)
         os.waitpid(stopped.pid, os.WUNTRACED)
-        said = ask_witnesses(folder, [3, 4])
+        said = asked(folder)
         os.kill(stopped.pid, signal.SIGCONT)
 
     assert said.keys() == {3}
@@ -121,8 +128,8 @@ def test_where_python_reads_no_sitecustomize_nobody_answers(
 ) -> None:
     with rank(folder, 3, tmp_path, bare="yes") as one:
         assert one.said[0] == "False False"
-        assert ask_node_witnesses(folder) == []
+        assert asked(folder) == {}
 
 
 def test_a_run_folder_of_an_older_agent_has_no_witnesses(tmp_path: Path) -> None:
-    assert ask_node_witnesses(RunFolder(tmp_path, "j", "n1")) == []
+    assert asked(RunFolder(tmp_path, "j", "n1")) == {}
