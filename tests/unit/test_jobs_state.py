@@ -143,7 +143,9 @@ def test_where_every_rank_fails_alike_nobody_is_accused_and_the_job_has_their_ex
     assert (first.what, first.rank, first.node, first.sure) == ("all", None, "", None)
     assert len(first.between) == 3, "some of them, whose output is shown first"
     assert first.sentence == "every rank, each exit 3: nobody is accused"
-    assert first.evidence[0].startswith("all 4 ranks failed alike; each: it raised FileNotFoundError")
+    assert first.evidence[0].startswith(
+        "all 4 ranks failed alike; each: it raised FileNotFoundError"
+    )
     assert (feed.job.state, feed.job.exit_code) == (State.FAILED, 3)
 
 

@@ -312,7 +312,9 @@ def _of_all(record: JobRecord, verdict: Cause, weighed: WeighedFailure) -> First
         signal=weighed.signal,
         tied=(),
         victims=(),
-        evidence=(f"all {len(record.ranks)} ranks failed alike; each: {verdict.choice.chosen.why}",),
+        evidence=(
+            f"all {len(record.ranks)} ranks failed alike; each: {verdict.choice.chosen.why}",
+        ),
         others=(),
         between=weighed.between,
     )
