@@ -170,7 +170,7 @@ def test_all_in_the_same_collective_are_told_later_as_data_may_be_under_way() ->
     found = judged(*map(in_mpi, NODES))
 
     assert found is not None
-    assert (found.ranks, found.deadlock, found.patience) == (tuple(NODES), True, 25.0)
+    assert (found.ranks, found.deadlock, found.told_after) == (tuple(NODES), True, 25.0)
     assert found.text.endswith("wait for each other: ranks 0-3 are in MPI_Allreduce ← add")
 
 
@@ -188,7 +188,7 @@ def test_where_all_stand_in_a_barrier_no_data_are_on_their_way() -> None:
     found = judged(*(in_mpi(n, "PMPI_Barrier") for n in NODES))
 
     assert found is not None
-    assert (found.ranks, found.deadlock, found.patience) == (tuple(NODES), True, 0.0)
+    assert (found.ranks, found.deadlock, found.told_after) == (tuple(NODES), True, 0.0)
     assert found.text.endswith("wait for each other: ranks 0-3 are in MPI_Barrier ← add")
 
 

@@ -202,7 +202,7 @@ class WitnessWatch:
         absence = known.absence if known else None
         if known is None or absence is None:
             return found
-        if now < known.heard + max(SILENT, absence.patience):
+        if now < known.heard + max(SILENT, absence.told_after):
             return found
         if any(one.kind in _TOLD_BETTER for one in found):
             return found

@@ -1,12 +1,11 @@
 """The output of many ranks with each line once, and the ranks that wrote it."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, repeat
 from operator import itemgetter
 from statistics import median
-from typing import cast
 
 from rankdeck.logs.line_templates import TemplateCache, extract_numbers, fill_template, number_value
 from rankdeck.model.nodeset import fold_ranks
@@ -176,12 +175,11 @@ class Collapse:
     def _take(self, rank: int, log: RankLog, most: int) -> int:
         skipped, pieces = log.unread(self._seen[rank], most)
         before = self.total
-        for in_block, some in groupby(pieces, lambda piece: isinstance(piece, Block)):
-            if in_block:
-                for block in cast("Iterator[Block]", some):
-                    self._count(rank, block.stream, block.raws(), repeat(block.at, block.lines))
-            else:
-                self.add_lines(rank, cast("Iterator[Entry]", some))
+        # Blocks are newer than all lines that were split.
+        self.add_lines(rank, [piece for piece in pieces if not isinstance(piece, Block)])
+        for piece in pieces:
+            if isinstance(piece, Block):
+                self._count(rank, piece.stream, piece.raws(), repeat(piece.at, piece.lines))
         self.skipped += skipped
         taken = self.total - before
         self._seen[rank] += skipped + taken

@@ -108,7 +108,7 @@ class Absence(Value):
     """Whether it is certain that none of them does any work."""
     guess: bool = False
     """Whether the others may also have left these behind."""
-    patience: float = 0.0
+    told_after: float = 0.0
     """Seconds of silence before which it is not told: it may still go on by itself."""
 
 

@@ -201,9 +201,9 @@ def _deadlock(known: Mapping[int, StandingRank], nodes: Mapping[int, str]) -> Ab
     odd = fewest if alone or (agree and not _may_be_left_behind(calls - others)) else ranks
     who = f"all {len(ranks)} ranks"
     text = describe_deadlock(who, parts)
-    patience = _UNDER_WAY if one_call and calls != {_WITHOUT_DATA} else 0.0
+    told_after = _UNDER_WAY if one_call and calls != {_WITHOUT_DATA} else 0.0
     return Absence(
-        tuple(odd), ranks, text, deadlock=True, still=True, guess=alone, patience=patience
+        tuple(odd), ranks, text, deadlock=True, still=True, guess=alone, told_after=told_after
     )
 
 

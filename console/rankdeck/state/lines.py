@@ -263,13 +263,15 @@ class RankLog:
         """Number of lines that are kept; in a flood of output a few more than `lines`."""
         return len(self._kept)
 
-    def unread(self, number: int, most: int = KEEP_BYTES) -> tuple[int, list[Entry | Block]]:
-        """What came from line `number` on, as it is kept: lines, and blocks of lines that nobody
-        has read yet; the oldest `most`. Before it the number of lines that were dropped.
+    def unread(self, number: int, most: int | None = None) -> tuple[int, list[Entry | Block]]:
+        """What came from line `number` on, as it is kept: lines, then blocks of lines that nobody
+        has read yet; with `most`, the oldest so many lines. Before it the number of lines that
+        were dropped.
         """
         first = self.total - len(self._kept)
         begin = max(number - first, 0)
-        return max(first - number, 0), self._kept.between(begin, begin + most)
+        end = len(self._kept) if most is None else begin + most
+        return max(first - number, 0), self._kept.between(begin, end)
 
     @property
     def first(self) -> int:

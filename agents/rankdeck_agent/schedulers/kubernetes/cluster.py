@@ -153,9 +153,9 @@ class KubernetesView:
         if before is not None:
             self._on.get(before.node, {}).pop(uid, None)
             self._changed.add(before.node)
-        for one in (before, use):
-            if one is not None and one.holder is not None:
-                self._hold(one.holder, uid, use)
+        concerned = [one.holder for one in (before, use) if one is not None and one.holder]
+        for holder in {one.key: one for one in concerned}.values():
+            self._hold(holder, uid, use)
         if use is not None and uid:
             self._uses[uid] = use
             self._on.setdefault(use.node, {})[uid] = use
