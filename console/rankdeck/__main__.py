@@ -21,9 +21,9 @@ from rankdeck.config.files import make_files_private
 if TYPE_CHECKING:
     from rankdeck.model.cluster import Cluster
 
-YOUNG = 50_000
-"""New objects after which Python collects garbage; its own 700 make a tenth of the time of a short
-command, because loading a module makes objects that stay.
+YOUNG = 200_000
+"""New objects after which Python collects garbage: more than a command loads, because what is loaded
+stays, and looking through it takes a tenth of a short command. The console sets its own.
 """
 MOST_FILES = 1 << 16
 """Highest limit of open files that is requested; the private broker and
@@ -39,10 +39,7 @@ def open_console(
     `job` is shown first if given, as a replay if `replay` (its speed) is
     not 0. `simulated`: on simulated nodes.
     """
-    from rankdeck.ui.garbage_collection import stop_full_collections
-
     require_terminal(os.environ)
-    stop_full_collections()  # Importing the modules below would cause three full garbage collections.
     from rankdeck.config.user import read_settings
     from rankdeck.ui.app import run_console as show
     from rankdeck.ui.opening import open_console_session, open_simulated

@@ -50,7 +50,7 @@ READERS: Mapping[str, str] = {
     "console/rankdeck/acceptance/recipes/nccl.py": "nccl-tests",
     "console/rankdeck/acceptance/recipes/network.py": "iperf3, perftest, rping",
     "console/rankdeck/acceptance/recipes/node.py": "himeno, HPL, STREAM, sysbench, stress-ng, DCGM",
-    "console/rankdeck/cli/verbs.py": "argparse",
+    "console/rankdeck/cli/parser.py": "argparse",
     "console/rankdeck/schedulers/slurm/allocations.py": "scontrol",
     "console/rankdeck/config/document.py": "PyYAML",
     "console/rankdeck/logs/search.py": "the lines of programs",

@@ -111,5 +111,5 @@ def test_the_first_picture_waits_for_nothing_of_jobs_of_rules_nor_of_the_network
             "rankdeck.preflight", "rankdeck.demo", "rankdeck.model.job", "rankdeck.state.jobs",
             "rankdeck.state.judgement", "rankdeck.rules.expectations", "rankdeck_agent.rules.facts", "rankdeck_agent.rules.derived",
             "rankdeck_agent.rules.judge", "rankdeck_agent.rules.report", "rankdeck.ui.screens.modals",
-            "rankdeck.cli.verbs", "argparse", "asyncssh", "aiomqtt", "paho", "ClusterShell", "importlib.metadata", "email")  # fmt: skip
+            "rankdeck.cli.parser", "argparse", "asyncssh", "aiomqtt", "paho", "ClusterShell", "importlib.metadata", "email")  # fmt: skip
     assert [name for name in loaded if name.startswith(late)] == []

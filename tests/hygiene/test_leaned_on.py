@@ -47,7 +47,7 @@ LEANED = (
         "measures each call of the event loop; a benchmark only", CPYTHON,
     ),
     Leaned(
-        "console/rankdeck/cli/verbs.py", ("_Parser._option_string_actions",), "CPython",
+        "console/rankdeck/cli/parser.py", ("_Parser._option_string_actions",), "CPython",
         "the options that argparse knows, to propose the nearest", CPYTHON,
     ),
     Leaned(

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from argparse_manpage.manpage import Manpage
 
-from rankdeck.cli.verbs import make_parser
+from rankdeck.cli.parser import make_parser
 from rankdeck_agent import __version__
 
 ROOT = Path(__file__).resolve().parents[2]

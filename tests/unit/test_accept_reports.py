@@ -19,7 +19,7 @@ from rankdeck.acceptance.report_files import report_files, write_reports
 from rankdeck.acceptance.report_page import acceptance_page
 from rankdeck.acceptance.run import AcceptanceRun, RunState, measured_cells, next_step
 from rankdeck.acceptance.values import Answer, Kind, Outcome, Stage, Verdict
-from rankdeck.cli.verbs import make_parser
+from rankdeck.cli.parser import make_parser
 from rankdeck.errors import RankdeckError
 from rankdeck.model.cluster import Cluster, Node
 from rankdeck.rules.secrets import Secrets

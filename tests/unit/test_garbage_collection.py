@@ -93,6 +93,14 @@ def test_no_full_collection_comes_on_its_own(collector: None) -> None:
     assert len(kept) == 300_000
 
 
+def test_what_was_loaded_before_is_looked_through_no_more(collector: None) -> None:
+    gc.set_threshold(10_000_000)
+    loaded = [[] for _ in range(100_000)]
+    garbage_collection.stop_full_collections()
+    assert gc.get_freeze_count() > len(loaded)
+    assert gc.get_threshold()[0] == garbage_collection.YOUNG
+
+
 @pytest.mark.parametrize("cuts", [[10], [4, 10]], ids=["whole", "in parts"])
 def test_a_line_that_was_painted_is_held_by_nobody(
     cuts: list[int], monkeypatch: pytest.MonkeyPatch

@@ -51,12 +51,11 @@ def _dispatch(argv: Sequence[str], open_console: OpenConsole) -> int:
     asked = "_ARGCOMPLETE" in os.environ  # a shell asks for completions
     if not asked and (bare := _cluster_alone(argv)) is not None:
         return _open(bare, open_console)
-    parser = import_module("rankdeck.cli.verbs")
+    parser = import_module("rankdeck.cli.parser")
     if asked:
         completion = import_module("rankdeck.cli.completion")
         completion.answer_shell(parser.make_parser(completion.OFFERS))
-    parser.refuse_empty(argv)
-    options = parser.make_parser().parse_args(argv)
+    options = parser.read_arguments(argv)
     if options.version:
         output.print_text(f"rankdeck {rankdeck_agent.__version__}")
         return 0

@@ -348,6 +348,8 @@ class NodeState:
         """Set what the fleet knows about this node (None: unchanged);
         returns whether anything changed.
         """
+        if self._kept_judgement is None and not (acks or drift or busy):
+            return False  # as it begins: the rules are not loaded for that
         known = self._judgement
         before = (known.acks, known.drift, known.busy)
         known.acks = known.acks if acks is None else acks

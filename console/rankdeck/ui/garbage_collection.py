@@ -21,6 +21,8 @@ LONGEST = 600.0
 """Seconds after which a collection runs even if the user types."""
 QUIET = 3.0
 """The user counts as idle after this many seconds without a key."""
+YOUNG = 50_000
+"""New objects after which Python looks through them; that delays a key by some milliseconds."""
 NEVER = 1 << 20
 """Collections of the middle generation before Python starts a full one itself."""
 
@@ -58,9 +60,12 @@ class IdleTime:
 
 
 def stop_full_collections() -> None:
-    """Stop automatic full collections; only explicit ones run from now on."""
-    young, middle, _ = gc.get_threshold()
-    gc.set_threshold(young, middle, NEVER)
+    """Stop automatic full collections: only explicit ones run from now on. What was loaded until
+    now is looked through by none.
+    """
+    gc.freeze()
+    _, middle, _ = gc.get_threshold()
+    gc.set_threshold(YOUNG, middle, NEVER)
 
 
 def collect_and_set_aside() -> None:
