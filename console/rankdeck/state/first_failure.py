@@ -12,7 +12,7 @@ from rankdeck.model.rank import Activity, State, exit_status
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.model.stall import Explained
 from rankdeck.rules.certainty_table import WEIGHTS
-from rankdeck.rules.ends import LAUNCHER_ENDINGS, End, LauncherEnding, Role
+from rankdeck.rules.ends import LAUNCHER_ENDINGS, End, LauncherEnding, Role, ends_in_output
 from rankdeck.rules.failed_job import FailedJob
 from rankdeck.rules.failure_evidence import WeighedFailure, weigh_failure
 from rankdeck.rules.messages import (
@@ -154,8 +154,12 @@ def _failed_job(record: JobRecord) -> FailedJob:
     }
     # Last: no node can take the name of another.
     names |= {node.name: node.name for node in record.nodes.values()}
+    heard = ends_in_output((*record.launchers.values(),))
     return FailedJob(
-        ends=tuple(_rank_end(record, rank) for rank in record.ranks.values()),
+        ends=tuple(
+            heard[rank.rank] if rank.rank in heard and not rank.started else _rank_end(record, rank)
+            for rank in record.ranks.values()
+        ),
         launchers=tuple(record.launchers.values()),
         lost=tuple(
             end
@@ -348,7 +352,9 @@ def _explained(record: JobRecord, verdict: Cause) -> tuple[Explained, ...]:
     killed = tuple(line for line in end.kernel if tells_used_up_memory(line))
     if killed:
         return (replace(_OUT_OF_MEMORY, line=killed[0]),)
-    of_launcher = launcher_lines(record) if end.rank is not None else []
+    # Of a rank whose output stayed with its launcher, its own lines are known already.
+    stayed = end.rank is not None and bool(end.lines) and not record.ranks[end.rank].started
+    of_launcher = launcher_lines(record) if end.rank is not None and not stayed else []
     # The rank's own lines are newest: they are explained first.
     lines = [*of_launcher, *map(strip_controls, end.lines or _lines(record, end))]
     if verdict.role <= Role.KILLED:
