@@ -89,6 +89,20 @@ def _ended_by_scheduler(view: View) -> CauseChoice | None:
     return CauseChoice(chosen, (verdict.text,)) if chosen else None
 
 
+def _held_up(view: View) -> CauseChoice | None:
+    """The rank that was seen to hold up the others before the first of them failed, if nothing
+    failed by itself: who was only killed, lost a peer or gave up may have waited for it.
+    """
+    stall = view.job.held_up
+    if stall is None or view.lost or view.of(Role.CAUSE, Role.LIKELY):
+        return None
+    accused = [m for m in view.ranks if m.end.rank in stall.accused]
+    if not accused or any(m.role is Role.CAUSE and m.end.killed for m in view.launchers):
+        return None
+    chosen, *tied = accused
+    return CauseChoice(chosen, (f"before any rank failed: {stall.text}", chosen.why), tuple(tied))
+
+
 def _own_cause(view: View) -> CauseChoice | None:
     """The first part that failed by its own fault: a rank, a killed launcher, or a lost node."""
     ranks = view.of(Role.CAUSE, Role.LIKELY, Role.KILLED)
@@ -349,7 +363,7 @@ def _terminated(view: View) -> CauseChoice | None:
 
 
 FINDERS: Mapping[str, Callable[[View], CauseChoice | None]] = {
-    "scheduler": _ended_by_scheduler, "own": _own_cause, "absent": never_came, "left": _left_early,
+    "scheduler": _ended_by_scheduler, "held_up": _held_up, "own": _own_cause, "absent": never_came, "left": _left_early,
     "launcher": _launcher, "peers": _lost_peers, "lost": _only_lost, "told": _terminated,
 }  # fmt: skip
 """Tried in this order; the first that finds a cause decides."""

@@ -169,6 +169,7 @@ def _failed_job(record: JobRecord) -> FailedJob:
         names=names,
         ending=_ending(record),
         scheduler=record.scheduler,
+        held_up=record.held_up,
     )
 
 
