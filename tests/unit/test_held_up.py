@@ -36,6 +36,12 @@ def test_a_rank_that_failed_by_itself_is_named_all_the_same(own) -> None:
     assert blamed(case(KILLED, own, *others, ending=TORCHRUN, world=4, held_up=STALL)) == 1
 
 
+def test_a_job_that_only_hangs_has_not_failed() -> None:
+    assert blamed(case(ending=TORCHRUN, world=4, held_up=STALL)) is None
+    stopped = [rank(n, 20.0, signal=15, stopped=True) for n in range(4)]
+    assert blamed(case(*stopped, ending=TORCHRUN, world=4, held_up=STALL)) is None
+
+
 def given_up_after(*stalls: tuple[Stall, ...]) -> Feed:
     """A job in which this was judged, one after the other, until the ranks gave up."""
     feed = Feed()
@@ -47,6 +53,14 @@ def given_up_after(*stalls: tuple[Stall, ...]) -> Feed:
         feed.jobs.set_stalled("t-1", ())  # what has ended waits for nobody
     feed.close()
     return feed
+
+
+def test_while_it_hangs_nothing_has_failed() -> None:
+    feed = Feed()
+    feed.start_all()
+    feed.jobs.set_stalled("t-1", (STALL,))
+
+    assert feed.job.first_failure is None
 
 
 def test_what_was_said_when_the_first_rank_failed_counts() -> None:

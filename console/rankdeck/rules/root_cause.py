@@ -94,7 +94,8 @@ def _held_up(view: View) -> CauseChoice | None:
     failed by itself: who was only killed, lost a peer or gave up may have waited for it.
     """
     stall = view.job.held_up
-    if stall is None or view.lost or view.of(Role.CAUSE, Role.LIKELY):
+    ended = [m for m in (*view.ranks, *view.launchers) if m.end.failed and not m.end.stopped]
+    if stall is None or not ended or view.lost or view.of(Role.CAUSE, Role.LIKELY):
         return None
     accused = [m for m in view.ranks if m.end.rank in stall.accused]
     if not accused or any(m.role is Role.CAUSE and m.end.killed for m in view.launchers):
