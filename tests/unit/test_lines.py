@@ -357,3 +357,18 @@ def test_a_log_that_lacks_the_newest_output_says_by_how_much_it_is_late() -> Non
     assert log.late_by == 2
     log.add(Chunk("j", "n1", 0, "out", 8, 118.0, b"." * 4991 + b"\n"))
     assert log.late_by == 0
+
+
+def test_the_newest_lines_are_the_same_however_they_are_kept() -> None:
+    log, offset = RankLog(0), 0
+    for word, lines in (("one", 3), ("two", 40), ("three", 50)):  # few lines are split at once
+        data = "".join(f"{word} {n}\n" for n in range(lines)).encode()
+        log.add(chunk(offset, data))
+        offset += len(data)
+    counts = (0, 1, 50, 51, 90, 92, 93, 200)
+    found = [log.newest(count) for count in counts]
+
+    whole = tuple(log.lines)  # splits all
+    assert len(whole) == 93
+    assert found == [whole[max(len(whole) - count, 0) :] for count in counts]
+    assert log.newest(60) == whole[-60:]

@@ -232,10 +232,7 @@ class LogWall(Canvas, can_focus=True):
 def newest_lines(log: RankLog, count: int) -> list[Line]:
     """The newest lines of a log, the unfinished one included."""
     begun = log.begun
-    wanted = count - len(begun)
-    lines = log.lines
-    newest = list(lines[max(len(lines) - wanted, 0) :]) if wanted > 0 else []
-    return [*newest, *begun[-count:]]
+    return [*log.newest(max(count - len(begun), 0)), *begun[-count:]]
 
 
 HEAD = 6
