@@ -1,7 +1,11 @@
 """Who made a job fail where the output of ranks stayed with their launchers."""
 
+import pytest
+
+from rankdeck.rules.certainty_table import WEIGHTS
 from rankdeck.rules.ends import LAUNCHER_ENDINGS, End, ends_in_output
 from rankdeck.rules.failed_job import FailedJob
+from rankdeck.rules.failure_evidence import weigh_failure
 from rankdeck.rules.root_cause import find_cause
 
 LOST_PEER = (
@@ -71,3 +75,43 @@ def test_an_end_stays_the_same_so_that_its_meaning_is_found_once() -> None:
     launchers = (launcher("n1", 10.0, *raised(0, "KeyError: 'x'")),)
 
     assert ends_in_output(launchers)[0] is ends_in_output(launchers)[0]
+
+
+def own_torchrun(rank: int, at: float, *said: str, root: int, status: str) -> End:
+    """A rank whose command is a torchrun of its own, as its last lines show."""
+    report = (
+        "Traceback (most recent call last):",
+        '  File "torch/distributed/launcher/api.py", line 383, in launch_agent',
+        "    raise ChildFailedError(",
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
+        "Failures:",
+        f"  rank      : {root + 1} (local_rank: 1)",
+        "  exitcode  : -15 (pid: 806)  (SIGTERM)",
+        "  traceback : Signal 15 (SIGTERM) received by PID 806",
+        "Root Cause (first observed failure):",
+        f"  rank      : {root} (local_rank: 0)",
+        f"  exitcode  : {status}",
+    )
+    return End(rank=rank, node=f"n{rank}", at=at, code=1, lines=(*said, *report))
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ((*raised(2, "ValueError: no sample 17"), *raised(3, LOST_PEER)), "1 (pid: 805)"),
+        (raised(3, LOST_PEER), "-9 (pid: 805)  (SIGKILL)"),
+    ],
+    ids=["raised", "killed"],
+)
+def test_of_torchruns_that_ran_as_ranks_the_one_whose_own_process_failed_first_is_named(
+    said: tuple[str, ...], status: str
+) -> None:
+    lost = own_torchrun(0, 10.0, *raised(1, LOST_PEER), root=1, status="1 (pid: 700)")
+    failed = own_torchrun(1, 10.9, *said, root=2, status=status)
+    cause = find_cause(FailedJob(ends=(lost, failed), ending=LAUNCHER_ENDINGS[""]))
+
+    assert cause is not None
+    assert cause.end is failed
+    assert weigh_failure(cause, WEIGHTS).sure is not None
+    assert "Connection closed" not in cause.evidence[0]
+    assert not any("names rank" in sentence for sentence in cause.evidence)

@@ -19,6 +19,7 @@ from rankdeck.rules.message_table import Message, MessageKind
 from rankdeck.rules.messages import (
     bare_message,
     first_by_launcher,
+    first_failure_only,
     is_warning,
     message_rows,
     named_ranks,
@@ -309,13 +310,17 @@ def aborted_ranks(lines: tuple[str, ...]) -> frozenset[int]:
 @lru_cache(maxsize=4096)
 def keep_own_lines(end: End) -> tuple[str, ...]:
     """Its last lines without those that carry the label of another rank, as in a report that one
-    rank gathers of all; a launcher that ran as this rank labels lines of its own processes.
+    rank gathers of all. A launcher that ran as this rank labels lines of its own processes: there
+    they are those of the process that it says failed first.
     """
-    labelled = [(line, _label(line)) for line in end.lines]
-    others = {number for _, number in labelled} - {None, end.rank}
-    if end.rank is None or not others or any(map(_STARTED_OTHERS.search, end.lines)):
+    labels = {_label(line) for line in end.lines} - {None, end.rank}
+    if end.rank is None or not labels:
         return end.lines
-    return tuple(line for line, number in labelled if number not in others)
+    if not any(map(_STARTED_OTHERS.search, end.lines)):
+        return tuple(line for line in end.lines if _label(line) not in labels)
+    first = first_by_launcher(end.lines)
+    report = first_failure_only(end.lines)
+    return tuple(line for line in report if not first or _label(line) in (None, *first))
 
 
 def ends_in_output(launchers: Sequence[End]) -> Mapping[int, End]:

@@ -83,9 +83,10 @@ class View(Value):
 
     def ranks_of(self, meaning: Meaning) -> frozenset[int]:
         """The ranks that its last lines name, else those that it said before did not come; who
-        names every rank names nobody.
+        names every rank names nobody. The report of a torchrun that ran as this rank counts its
+        own processes.
         """
-        lines = keep_own_lines(meaning.end)
+        lines = tuple(line for line in keep_own_lines(meaning.end) if "(local_rank: " not in line)
         found = (rank for line in telling_words(lines) for rank in named_ranks(line))
         named = frozenset(found) or missing_ranks(lines)
         return frozenset() if named >= {end.rank for end in self.job.ends} else named

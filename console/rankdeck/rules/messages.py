@@ -60,6 +60,7 @@ _RANKS = (
     rf"(?:^|>:? ?){_NUMBER}: \[[\w./]*(?:[Hh]orovod|[Aa]llreduce|[Aa]llgather|[Bb]roadcast|[Aa]lltoall)",
 )
 _ROOT_CAUSE = re.compile(r"\bRoot Cause \(first observed failure\)")
+_LATER_FAILURES = re.compile(r"\s*(?:Other )?Failures:\s*$")
 _ENDED_BY_LAUNCHER = re.compile(
     r"(?i)(?:killed by|died from|exited on) signal:? (?:9|15)\b|: tasks? \S+: (?:Killed|Terminated)$"
 )
@@ -150,6 +151,13 @@ def first_by_launcher(lines: tuple[str, ...], *, killed: bool = True) -> tuple[i
     if not killed or len(ended) > 1 or len(found) > len(ended):
         found = [one for one in found if one[0] not in ended]
     return found[0][1] if found else ()
+
+
+def first_failure_only(lines: tuple[str, ...]) -> tuple[str, ...]:
+    """These lines without those in which torchrun lists the failures after the first."""
+    root = next((at for at, line in enumerate(lines) if _ROOT_CAUSE.search(line)), 0)
+    later = next((at for at, line in enumerate(lines[:root]) if _LATER_FAILURES.match(line)), root)
+    return lines[:later] + lines[root:]
 
 
 @lru_cache(maxsize=8192)
