@@ -110,6 +110,15 @@ FAILED |= {
     "a rank waits for the first of its node": blames({0}, end(1, 60, 1, (*TRACE, "RuntimeError: Waiting for local rank 0, bailing out: 60.000 < 60.053 sec.")), end(0, 61, signal=15)),
 }  # fmt: skip
 
+OOM = "srun: error: n{}: tasks {}: Out Of Memory"
+FAILED |= {
+    "srun says which tasks were out of memory": blames({2, 3}, *ends((2, 3), 10, signal=9), *ends(but(8, 2, 3), 10.4, signal=15), ending="slurm", told=("slurmstepd: error: Detected 1 oom_kill event in StepId=44.0. Some of the step tasks have been OOM Killed.", OOM.format(2, "2-3"), "srun: Terminating StepId=44.0")),
+    "tasks of two nodes were out of memory": blames({2, 3, 4}, *ends((2, 3, 4), 10, signal=9), *ends(but(8, 2, 3, 4), 10.4, signal=15), ending="slurm", told=(OOM.format(2, "2-3"), OOM.format(3, "4"))),
+    "one task was out of memory, the others were killed for it": blames({4}, end(4, 10, signal=9), *ends(but(8, 4), 10.1, signal=9), ending="slurm", told=(OOM.format(3, "4"), "srun: error: n1: tasks 0-1: Killed")),
+    "all tasks were out of memory": blames((), *ends(range(6), 10, signal=9), ending="slurm", told=(OOM.format(1, "0-1"), OOM.format(2, "2-3"), OOM.format(3, "4-5"))),
+    "an exit code of all that looks like a signal": blames((), *ends(range(4), 1, 143, ("Abort(1615247) on node {r} (rank {r} in comm 0): Fatal error in PMPI_Init: Other MPI error, error stack:", "find_provider(2708)..........: OFI fi_getinfo() failed (ofi_init.c:2708:find_provider:No data available)")), ending="mpich", told=("=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES", "=   RANK 1 PID 44 RUNNING AT n1", "=   KILLED BY SIGNAL: 9 (Killed)")),
+}  # fmt: skip
+
 REASONS = {
     "x > xmax": end(0, 4, 30, ("Error: a source has x > xmax of the mesh", "Abort(30) on node 0 (rank 0 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 30) - process 0")),
     "no solver for aij": end(0, 4, 1, ("[0]PETSC ERROR: --------- Error Message ---------", "[0]PETSC ERROR: no solver for aij", "[0]PETSC ERROR: See https://petsc.org/release/faq/ for trouble shooting.", "[0]PETSC ERROR: Petsc Release Version 3.20.1, unknown", "[0]PETSC ERROR: #1 MatGetFactor() at matrix.c:4416")),

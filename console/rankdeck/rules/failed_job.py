@@ -28,6 +28,7 @@ from rankdeck.rules.messages import (
     named_peers,
     named_ranks,
     rank_without_heartbeat,
+    ranks_out_of_memory,
 )
 from rankdeck.values import Value
 from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict
@@ -118,7 +119,8 @@ def view_of(job: FailedJob) -> View:
         return tuple(meaning_of(end, job.ending, first) for end in ends)
 
     aborted = _aborted(job)
-    silent = _killed_as_silent(job)
+    killed = _why_killed(job)
+    silent = {rank for rank, (role, _) in killed.items() if role is Role.TIMEOUT}
     named = _named_by_launchers(job, killed=True) - silent
 
     def heard(m: Meaning) -> Meaning:
@@ -127,8 +129,8 @@ def view_of(job: FailedJob) -> View:
             return m
         if m.end.rank in aborted:
             return Meaning(m.end, Role.CAUSE, tell_abort(m.end))
-        if m.end.rank in silent:
-            return Meaning(m.end, Role.TIMEOUT, "its launcher killed it: it sent no heartbeat")
+        if m.end.rank in killed and m.role > Role.CAUSE:
+            return Meaning(m.end, *killed[m.end.rank])
         # Who is told to end before a launcher can have done it, or where
         # no launcher does that, is told from outside.
         from_outside = m in outside or job.ending.kill_after == float("inf")
@@ -164,14 +166,20 @@ def _named_by_launchers(job: FailedJob, *, killed: bool) -> frozenset[int]:
     return frozenset(rank for some in ranks for rank in some)
 
 
-def _killed_as_silent(job: FailedJob) -> frozenset[int]:
-    """The ranks that a launcher killed because they sent no heartbeat: they may have waited for
-    another one, which is silent too.
+def _why_killed(job: FailedJob) -> Mapping[int | None, tuple[Role, str]]:
+    """What launchers say of ranks that SIGKILL ended, if the kernel does not say why.
+
+    One that sent no heartbeat may have waited for another one, which is silent too.
     """
-    lines = (line for one in job.launchers for line in one.lines)
-    told = {rank for line in lines if (rank := rank_without_heartbeat(line)) is not None}
+    name = job.ending.name or "its launcher"
     killed = {e.rank for e in job.ends if signal_of(e.code, e.signal) == SIGKILL and not e.kernel}
-    return frozenset(told & killed)
+    lines = [line for one in job.launchers for line in one.lines]
+    silent = {rank_without_heartbeat(line) for line in lines}
+    memory = {rank for line in lines for rank in ranks_out_of_memory(line)}
+    return {
+        **dict.fromkeys(silent & killed, (Role.TIMEOUT, f"{name} killed it: it sent no heartbeat")),
+        **dict.fromkeys(memory & killed, (Role.CAUSE, f"{name} says that it was out of memory")),
+    }
 
 
 def _aborted(job: FailedJob) -> frozenset[int]:

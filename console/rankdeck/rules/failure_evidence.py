@@ -174,7 +174,9 @@ def _is_twin(one: Meaning, chosen: Meaning) -> bool:
     """Whether it fails by the same error of its own as the chosen one."""
     known = one.role is Role.CAUSE or bool(exception_of(telling_words(one.end.lines)))
     by_words = one.end.code is not None and bool(one.end.lines) and not one.end.kernel
-    return _likeness(one) == _likeness(chosen) and by_words and known and one.end.what == "rank"
+    # Who was killed for a fault that is known did not follow another one into it.
+    told = by_words or (one.role is Role.CAUSE and _was_asked(one.end))
+    return _likeness(one) == _likeness(chosen) and told and known and one.end.what == "rank"
 
 
 def fails_as_one(cause: Cause) -> bool:
@@ -197,8 +199,10 @@ def fails_as_one(cause: Cause) -> bool:
 
 
 def _failed_by_itself(meaning: Meaning) -> bool:
+    """Whether it is known to have, whatever code it returned; or nobody ended it from outside."""
     end = meaning.end
-    return end.failed and not end.stopped and meaning.role <= Role.LIKELY and not _was_asked(end)
+    own = meaning.role is Role.CAUSE or (meaning.role is Role.LIKELY and not _was_asked(end))
+    return end.failed and not end.stopped and own
 
 
 def _was_asked(end: End) -> bool:
@@ -212,15 +216,20 @@ def _is_as_good(one: Meaning, chosen: Meaning) -> bool:
 
 
 def _say_same(one: Meaning, other: Meaning) -> bool:
-    """Whether both ended by the same words, numbers apart: then neither made the other fail. Of
-    ranks that were ended from outside they must tell a fault.
+    """Whether both ended by the same words, numbers apart: then neither made the other fail."""
+    mine = _last_words(one)
+    return bool(mine) and mine == _last_words(other)
+
+
+def _last_words(meaning: Meaning) -> list[str]:
+    """What tells how it failed, without numbers: its last lines; if it was ended from outside and
+    tells no fault, what is known of it; [] if nothing is.
     """
-    if one.end.signal in _FROM_OUTSIDE and not tells_own_fault(one.end):
-        return False
-    mine, others = (
-        [_NUMBERS.sub("", line) for line in end.end.lines[-_COMPARED:]] for end in (one, other)
-    )
-    return bool(mine) and mine == others
+    end = meaning.end
+    lines = end.lines[-_COMPARED:]
+    if end.signal in _FROM_OUTSIDE and not tells_own_fault(end):
+        lines = (meaning.why,) if meaning.role is Role.CAUSE else ()
+    return [_NUMBERS.sub("", line) for line in lines]
 
 
 def _signs(meaning: Meaning, pool: Sequence[Meaning], cause: Cause) -> Iterator[Sign]:

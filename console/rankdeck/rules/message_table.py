@@ -231,7 +231,7 @@ _TORCH = (
 )  # fmt: skip
 
 _BOXES = (
-    Message(r"Detected \d+ oom[_-]kill event|\bOOMKilled\b|task \d+: Out Of Memory|(?:Out of memory|out of memory): Killed process|oom-kill:", HOST, "the kernel killed a process: out of memory", "more memory for the job, or less per rank; see who else is on the node", "Memory cgroup out of memory: Killed process 812 (python3) total-vm:9kB"),
+    Message(r"Detected \d+ oom[_-]kill event|\bOOMKilled\b|tasks? \S+: Out Of Memory|(?:Out of memory|out of memory): Killed process|oom-kill:", HOST, "the kernel killed a process: out of memory", "more memory for the job, or less per rank; see who else is on the node", "Memory cgroup out of memory: Killed process 812 (python3) total-vm:9kB"),
     Message(r"DUE TO TIME LIMIT", TERMINATED, "Slurm ended the job: its time was up", "ask for more time, or go on from a checkpoint", "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***"),
     Message(r"DUE TO PREEMPTION", TERMINATED, "Slurm ended the job for one of higher priority", "start it again, or ask for a partition that is not preempted", "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO PREEMPTION ***"),
     Message(r"DUE TO NODE FAILURE|DUE TO NODE_FAIL", HOST, "a node failed under the job", "leave that node out and look at its health", "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO NODE FAILURE ***"),

@@ -73,6 +73,7 @@ _NO_HEARTBEAT = rf"\[RankMonServer\d+@[^\]]{{0,253}}:{_NUMBER}\] Did not get \w+
 """Of NVRx's ft_launcher, before it kills the rank."""
 _OPERATION = r"(?:\bPG GUID (\S{1,80}).{0,200})?\bSeqNum=(\d{1,12})"
 _MEMORY_USED_UP = r"(?i)out of memory|oom.kill|Killed process"
+_TASKS_OUT_OF_MEMORY = r"\bsrun: error: [^\s:]+: tasks? \S+: Out Of Memory"
 _PORT = r":\d{1,5}\b"
 _ADDRESS = r"[0-9A-Fa-f:.]{3,45}(?:%\w{1,15})?"
 _HOST = r"([\w.-]{1,253})"
@@ -164,6 +165,11 @@ def rank_without_heartbeat(line: str) -> int | None:
     """The rank that a launcher kills, by this line, because it has sent no heartbeat; or None."""
     found = _compile_long(_NO_HEARTBEAT).search(line[:_LONGEST])
     return int(found[1]) if found else None
+
+
+def ranks_out_of_memory(line: str) -> tuple[int, ...]:
+    """The ranks of which srun says in this line that memory was used up: it reads their cgroups."""
+    return named_ranks(line) if _compile_long(_TASKS_OUT_OF_MEMORY).search(line) else ()
 
 
 def tells_used_up_memory(line: str) -> bool:
