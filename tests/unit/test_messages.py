@@ -643,9 +643,9 @@ def test_what_only_says_that_others_failed_comes_last() -> None:
 
     assert [one.means.split(":")[0] for one in found] == [
         "no memory was left for it on that node",
-        "it was killed (SIGKILL)",
         "the launcher ended the job",
     ]
+    assert len(explain_end(["MemoryError"], 137)) == 1, "killed by whom is known"
 
 
 @pytest.mark.parametrize("status", STATUSES)

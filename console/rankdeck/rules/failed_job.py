@@ -13,11 +13,11 @@ from rankdeck.rules.ends import (
     LauncherEnding,
     Meaning,
     Role,
+    abort_meaning,
     aborted_ranks,
     keep_own_lines,
     meaning_of,
     raised_and_waited,
-    tell_abort,
     telling_words,
 )
 from rankdeck.rules.message_table import MessageKind
@@ -115,10 +115,12 @@ def view_of(job: FailedJob) -> View:
     failed = [e.at for e in (*job.ends, *job.launchers) if e.at and e.failed]
     first = min(failed, default=0.0)
 
-    def read(ends: Sequence[End]) -> tuple[Meaning, ...]:
-        return tuple(meaning_of(end, job.ending, first) for end in ends)
-
     aborted = _aborted(job)
+
+    def read(end: End) -> Meaning:
+        called = end.rank in aborted and end.failed and not end.stopped
+        return abort_meaning(end) if called else meaning_of(end, job.ending, first)
+
     killed = _why_killed(job)
     silent = {rank for rank, (role, _) in killed.items() if role is Role.TIMEOUT}
     named = _named_by_launchers(job, killed=True) - silent
@@ -127,18 +129,16 @@ def view_of(job: FailedJob) -> View:
         """The meaning of the end of a rank, with what launchers and others say of it."""
         if not m.end.failed or m.end.stopped:
             return m
-        if m.end.rank in aborted:
-            return Meaning(m.end, Role.CAUSE, tell_abort(m.end))
         if m.end.rank in killed and m.role > Role.CAUSE:
             return Meaning(m.end, *killed[m.end.rank])
         # Who is told to end before a launcher can have done it, or where
         # no launcher does that, is told from outside.
         from_outside = m in outside or job.ending.kill_after == float("inf")
         if was_told_to_end(m) and (from_outside or m.end.rank in named):
-            return Meaning(m.end, Role.LIKELY, f"{m.why}, not by Rankdeck")
+            return Meaning(m.end, Role.LIKELY, f"{m.why}, not by Rankdeck", told=True)
         return m
 
-    own = read(job.ends)
+    own = tuple(map(read, job.ends))
     outside = _told_from_outside(own, first)
     ranks = tuple(map(heard, own))
     if not job.lost and all(m.role > Role.LIKELY for m in ranks):
@@ -147,8 +147,8 @@ def view_of(job: FailedJob) -> View:
         job,
         first,
         ranks,
-        read(job.launchers),
-        read(job.lost),
+        tuple(map(read, job.launchers)),
+        tuple(map(read, job.lost)),
         named,
         _named_by_launchers(job, killed=False) - silent,
         aborted,
@@ -204,8 +204,8 @@ def _told_from_outside(ranks: Sequence[Meaning], first: float) -> list[Meaning]:
 
 
 def was_told_to_end(meaning: Meaning) -> bool:
-    """Whether a signal ended it that asks a program to end, or SIGPIPE."""
-    return meaning.role is Role.TERMINATED or meaning.end.signal in _TOLD
+    """Whether a signal ended it that asks a program to end, or SIGPIPE; or it says so."""
+    return meaning.role is Role.TERMINATED or meaning.told or meaning.end.signal in _TOLD
 
 
 def end_time(meaning: Meaning) -> float:

@@ -29,7 +29,7 @@ from rankdeck.rules.ends import (
     telling_words,
     tells_own_fault,
 )
-from rankdeck.rules.failed_job import WINDOW, View, end_time, failure_start
+from rankdeck.rules.failed_job import WINDOW, View, end_time, failure_start, was_told_to_end
 from rankdeck.rules.messages import missing_ranks
 from rankdeck.rules.root_cause import Cause, end_signature, is_surely_earlier
 from rankdeck.values import Value
@@ -83,7 +83,7 @@ def gather_evidence(cause: Cause) -> FailureEvidence:
             chosen.end.what == "launcher" and chosen.end.signal == SIGKILL
         )
         killed = own and not _was_killed_first(chosen, ranks)
-        suffered = _is_victim(chosen) or killed or chosen.end.signal in ASKED
+        suffered = _is_victim(chosen) or killed or was_told_to_end(chosen)
         named = Sign.BY_MOST in _of_others(chosen, cause.view, seen)
         # A launcher names the one whose exit it saw first: among victims that says nothing.
         named = named or (chosen.end.rank in cause.view.faulty and not _is_victim(chosen))
@@ -201,7 +201,8 @@ def fails_as_one(cause: Cause) -> bool:
 def _failed_by_itself(meaning: Meaning) -> bool:
     """Whether it is known to have, whatever code it returned; or nobody ended it from outside."""
     end = meaning.end
-    own = meaning.role is Role.CAUSE or (meaning.role is Role.LIKELY and not _was_asked(end))
+    asked = meaning.told or _was_asked(end)
+    own = meaning.role is Role.CAUSE or (meaning.role is Role.LIKELY and not asked)
     return end.failed and not end.stopped and own
 
 
@@ -256,7 +257,7 @@ def _of_end(meaning: Meaning, view: View) -> Sign:
     end = meaning.end
     if end.what != "rank":
         return Sign.GONE if end.what == "node" else Sign.LAUNCHER
-    if meaning.role is Role.LIKELY and end.signal in ASKED:
+    if meaning.told:
         return Sign.ASKED
     if meaning.role is not Role.CAUSE:
         return _BY_ROLE.get(meaning.role, Sign.VICTIM)

@@ -286,7 +286,8 @@ def explain_end(lines: Iterable[str], status: int | None = None) -> tuple[Explai
             place = 3 if row.kind in OF_OTHERS else 2 if row.general else 1 if warning else 0
             told = Explained(row.means, row.remedy, line, _sure_of(row))
             found[place].setdefault(row.means, told)
-    if status in STATUSES:
+    # A special row says more than the exit status, or contradicts it: killed, by whom is not known.
+    if status in STATUSES and not found[0]:
         means, remedy = STATUSES[status]
         place = 3 if status in STATUSES_OF_OTHERS else 2
         if not any(means in group for group in found):
