@@ -186,7 +186,7 @@ _WORDS = re.compile(r"[^\W\d_]{2,}\W+[^\W\d_]{2,}")
 """In a line that says something; not in the frame of a box."""
 _FRAME = " \t*|/\\_"
 _BOXED = ("*", "|")
-"""How lines in a box begin, as CP2K and VASP draw them."""
+"""How lines in a box begin and end, as CP2K and VASP draw them."""
 _HEADING = re.compile(r":$|\bLINE:\s+\d+$")
 """A line whose reason is the next one: `--> FOAM FATAL ERROR:`."""
 _ERROR_WORD = re.compile(
@@ -386,7 +386,7 @@ def _quote(lines: Sequence[str], at: int) -> str:
 
 def _unframed(line: str) -> str:
     line = line.strip()
-    return line.strip(_FRAME) if line.startswith(_BOXED) else line
+    return line.strip(_FRAME) if line.startswith(_BOXED) and line.endswith(_BOXED) else line
 
 
 def _how(end: End) -> str:

@@ -292,7 +292,10 @@ def explain_end(lines: Iterable[str], status: int | None = None) -> tuple[Explai
         place = 3 if status in STATUSES_OF_OTHERS else 2
         if not any(means in group for group in found):
             found[place][means] = Explained(means, remedy)
-    return tuple(one for group in found for one in group.values())[:MOST]
+    answers: dict[str, Explained] = {}
+    for group in found:
+        answers |= {means: one for means, one in group.items() if means not in answers}
+    return tuple(answers.values())[:MOST]
 
 
 def _sure_of(row: Message) -> float | None:
