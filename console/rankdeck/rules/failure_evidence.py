@@ -148,7 +148,7 @@ def _twins_of(cause: Cause, others: Sequence[Meaning]) -> list[Meaning]:
     they are many and say the same. Or those of its node that did not come either.
     """
     chosen = cause.choice.chosen
-    if cause.finder == "absent" and (absent := _rest_of_its_node(cause)):
+    if cause.finder == "absent" and (absent := _absent_with_it(cause)):
         return absent
     twins = [m for m in others if _is_twin(m, chosen)]
     same = [m for m in twins if m.role is Role.CAUSE and _say_same(m, chosen)]
@@ -156,14 +156,16 @@ def _twins_of(cause: Cause, others: Sequence[Meaning]) -> list[Meaning]:
     return same if len(same) >= MANY and _spread(chosen, same) else here
 
 
-def _rest_of_its_node(cause: Cause) -> list[Meaning]:
+def _absent_with_it(cause: Cause) -> list[Meaning]:
     """Those that never came as the chosen one, if together they are all ranks of its node: then
-    the whole node did not come.
+    the whole node did not come. Or if all who say who did not come name just these.
     """
-    chosen, tied = cause.choice.chosen, list(cause.choice.tied)
-    here = [m for m in cause.view.ranks if m.end.node == chosen.end.node and m is not chosen]
+    chosen, tied, view = cause.choice.chosen, list(cause.choice.tied), cause.view
+    here = [m for m in view.ranks if m.end.node == chosen.end.node and m is not chosen]
     whole = len(here) == len(tied) and all(m in tied for m in here)
-    return tied if whole and all(m.role is chosen.role for m in tied) else []
+    lists = {view.ranks_of(m) for m in view.of(Role.TIMEOUT)} - {frozenset()}
+    listed = lists == {frozenset(m.end.rank for m in (chosen, *tied))}
+    return tied if (whole or listed) and all(m.role is chosen.role for m in tied) else []
 
 
 def _spread(chosen: Meaning, others: Sequence[Meaning]) -> bool:
