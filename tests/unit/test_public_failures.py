@@ -121,6 +121,17 @@ FAILED |= {
     "the time is up, and a handler of the signal calls MPI_Abort in some": blames((), *ends((0, 3), 3600, 59, ("[{r}]PETSC ERROR: ------------------------------------------------------------------------", "[{r}]PETSC ERROR: Caught signal number 15 Terminate: Some process (or the batch system) has told this process to end", "application called MPI_Abort(MPI_COMM_WORLD, 59) - process {r}")), *ends((1, 2), 3600, signal=15), ending="slurm", told=("slurmstepd: error: *** JOB 91 ON n1 CANCELLED AT 2026-11-29T10:00:00 DUE TO TIME LIMIT ***",)),
 }  # fmt: skip
 
+OUT_OF_TIME = (
+    "slurmstepd: error: *** STEP 91.0 ON n1 CANCELLED AT 2026-11-29T10:00:00 DUE TO TIME LIMIT ***"
+)
+FAILED |= {
+    "the time is up, and one has an exit code of its own": blames((), end(2, 3600.02, 1), *ends((0, 1, 3), 3600, signal=15), ending="slurm", told=(OUT_OF_TIME, "srun: error: n2: task 2: Exited with exit code 1")),
+    "the time is up, and one crashes in its handler": blames((), end(2, 3600.4, signal=11), *ends((0, 1, 3), 3600, signal=15), ending="slurm", told=(OUT_OF_TIME,)),
+    "PBS ends the job, and one raises then": blames((), end(3, 3600.5, 1, (*TRACE, "ValueError: I/O operation on closed file")), *ends((0, 1, 2), 3600, signal=15), ending="mpich", told=("=>> PBS: job killed: walltime 3601 exceeded limit 3600",)),
+    "one crashed long before the time was up": blames({1}, end(1, 100, signal=11), *ends((0, 2, 3), 3600, signal=15), ending="slurm", told=(OUT_OF_TIME,)),
+    "a step is cancelled because a task failed": blames({1}, end(1, 100, 1), *ends((0, 2, 3), 100.3, signal=15), ending="slurm", told=("srun: error: n1: task 1: Exited with exit code 1", "slurmstepd: error: *** STEP 91.0 ON n1 CANCELLED AT 2026-11-29T10:00:00 ***")),
+}  # fmt: skip
+
 REASONS = {
     "Extreme t_soisno at c": end(0, 4, 1, ("-------------- FATAL CALLED ---------------", "FATAL CALLED FROM FILE:  <stdin>  LINE:    1591", "WARNING: Extreme t_soisno at c, level 1 1", "-------------------------------------------", "application called MPI_Abort(MPI_COMM_WORLD, 1) - process 0")),
     "last said: charges are out of range": end(0, 4, 1, (" *********************************", " *  /   \\  charges are out of range *", " * [ABORT]                         *", " *  \\___/            matrices.F:90 *", " *********************************", "application called MPI_Abort(MPI_COMM_WORLD, 1) - process 0")),
@@ -140,7 +151,7 @@ def test_the_rank_to_blame_is_told_or_nobody(name: str, failed: Failed) -> None:
     cause = find_cause(job)
     assert cause is not None, name
     weighed = weigh_failure(cause, WEIGHTS)
-    of_nobody = weighed.between or weighed.everybody
+    of_nobody = weighed.between or weighed.everybody or cause.finder == "scheduler"
     told = set() if of_nobody else {cause.end.rank, *weighed.tied}
 
     assert bool(told) == bool(failed.right), (name, told, weighed)

@@ -73,6 +73,11 @@ _NO_HEARTBEAT = rf"\[RankMonServer\d+@[^\]]{{0,253}}:{_NUMBER}\] Did not get \w+
 """Of NVRx's ft_launcher, before it kills the rank."""
 _OPERATION = r"(?:\bPG GUID (\S{1,80}).{0,200})?\bSeqNum=(\d{1,12})"
 _MEMORY_USED_UP = r"(?i)out of memory|oom.kill|Killed process"
+_ENDED_BY_SCHEDULER = (
+    r"\*\*\* JOB \S+ ON \S+ CANCELLED|\bDUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE|NODE_FAIL)\b"
+    r"|\bTERM_(?:RUNLIMIT|PREEMPT|OWNER|ADMIN)\b|PBS: job killed: |type=timeout severity=0"
+)
+"""Of Slurm, LSF, PBS and Flux; a step is cancelled because a task failed, too."""
 _TASKS_OUT_OF_MEMORY = r"\bsrun: error: [^\s:]+: tasks? \S+: Out Of Memory"
 _PORT = r":\d{1,5}\b"
 _ADDRESS = r"[0-9A-Fa-f:.]{3,45}(?:%\w{1,15})?"
@@ -165,6 +170,11 @@ def rank_without_heartbeat(line: str) -> int | None:
     """The rank that a launcher kills, by this line, because it has sent no heartbeat; or None."""
     found = _compile_long(_NO_HEARTBEAT).search(line[:_LONGEST])
     return int(found[1]) if found else None
+
+
+def tells_end_by_scheduler(line: str) -> bool:
+    """Whether a scheduler says in this line that it ended the job, whatever its ranks did."""
+    return _compile_long(_ENDED_BY_SCHEDULER).search(line) is not None
 
 
 def ranks_out_of_memory(line: str) -> tuple[int, ...]:

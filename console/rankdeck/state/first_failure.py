@@ -342,6 +342,8 @@ def _lines(record: JobRecord, end: End) -> tuple[str, ...]:
 
 def _explained(record: JobRecord, verdict: Cause) -> tuple[Explained, ...]:
     end = verdict.end
+    if end.what == SCHEDULER:
+        return explain_end(end.lines)
     if end.what == "node":
         usual = _RESTARTED if end.name == RESTARTED else _LOST
         return explain_end(end.lines) or (usual,)
