@@ -7,6 +7,7 @@ from rankdeck.rules.ends import LAUNCHER_ENDINGS, End
 from rankdeck.rules.failed_job import FailedJob
 from rankdeck.rules.failure_evidence import weigh_failure
 from rankdeck.rules.root_cause import find_cause
+from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict, VerdictKind
 from tests.support.cases import each
 
 TRACE = ("Traceback (most recent call last):", '  File "/app/run.py", line 9, in <module>')
@@ -125,6 +126,7 @@ OUT_OF_TIME = (
     "slurmstepd: error: *** STEP 91.0 ON n1 CANCELLED AT 2026-11-29T10:00:00 DUE TO TIME LIMIT ***"
 )
 FAILED |= {
+    "c10d's report of a desync names the rank": blames({7}, *ends((0, 1, 2), 600, signal=6, said=(WATCHDOG, "\t - To our best knowledge, the lagging/dead/mismatched ranks that caused the desync are:", "\t     [7] finished collective #182, but didn't join collective #183 (count from 1)", "\t - Snapshot of ranks' latest states:")), *ends((3, 4, 5, 6, 7), 600.4, signal=15), ending="torchrun", told=("Root Cause (first observed failure):", "  rank      : 0 (local_rank: 0)")),
     "the time is up, and one has an exit code of its own": blames((), end(2, 3600.02, 1), *ends((0, 1, 3), 3600, signal=15), ending="slurm", told=(OUT_OF_TIME, "srun: error: n2: task 2: Exited with exit code 1")),
     "the time is up, and one crashes in its handler": blames((), end(2, 3600.4, signal=11), *ends((0, 1, 3), 3600, signal=15), ending="slurm", told=(OUT_OF_TIME,)),
     "PBS ends the job, and one raises then": blames((), end(3, 3600.5, 1, (*TRACE, "ValueError: I/O operation on closed file")), *ends((0, 1, 2), 3600, signal=15), ending="mpich", told=("=>> PBS: job killed: walltime 3601 exceeded limit 3600",)),
@@ -167,3 +169,12 @@ def test_the_reason_quotes_the_fault_and_not_the_call_or_the_stack_after_it(
     cause = find_cause(job)
     assert cause is not None
     assert (cause.end.rank, words in cause.evidence[0]) == (0, True), cause.evidence
+
+
+def test_a_part_that_can_never_start_is_told_and_not_those_who_waited_for_it() -> None:
+    verdict = SchedulerVerdict(VerdictKind.CANNOT_START, "pod t-2 cannot start: ImagePullBackOff")
+    waited = ends((0, 1), 300, 1, ("Could not resolve hostname t-2: Name or service not known",))
+    ending = LAUNCHER_ENDINGS["kubernetes"]
+    cause = find_cause(FailedJob(ends=(*waited, End(rank=2, node="n2")), names=NAMES, ending=ending, scheduler=verdict))  # fmt: skip
+    assert cause is not None
+    assert (cause.end.what, cause.end.rank, cause.evidence) == ("scheduler", None, (verdict.text,))

@@ -47,6 +47,8 @@ _RANKS = (
     rf"^\s*rank\s+: {_NUMBER} \(local_rank: ",
     rf"\bnon-zero exit code: \{{{_NUMBER}: ProcessFailure\(",
     rf"\bbut Rank {_NUMBER} is running collective",
+    # c10d's report of a desync; the heading stands above it.
+    r"\[(\d[\d, ]*)\] (?:finished collective #\d+, but didn't join|joined but didn't finish) collective #",
     rf"\bwhile rank {_NUMBER} has inconsistent",
     rf"\b[Rr]ank {_NUMBER} (?:has|got|sees) (?:a )?different\b",
     rf"\bsame param in process {_NUMBER}",

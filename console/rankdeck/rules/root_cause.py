@@ -95,7 +95,13 @@ def _ended_by_scheduler(view: View) -> CauseChoice | None:
     there = [m for m in ended if verdict.node and m.end.node == verdict.node]
     named = [m for m in there if m.end.rank == verdict.rank]
     chosen = min(named or there or list(view.launchers), key=end_time, default=None)
+    if chosen is None and view.first:  # a part of it can never start, and ranks waited for it
+        chosen = Meaning(_scheduler_end(verdict.text, verdict.node, view.first), Role.CAUSE, "")
     return CauseChoice(chosen, (verdict.text,)) if chosen else None
+
+
+def _scheduler_end(words: str, node: str, at: float) -> End:
+    return End(what="scheduler", name="the scheduler", node=node, at=at, lines=(words,))
 
 
 def _scheduler_in_lines(view: View) -> CauseChoice | None:
@@ -114,9 +120,9 @@ def _scheduler_in_lines(view: View) -> CauseChoice | None:
     if any(raised_and_waited(m.end, first) for m in view.ranks):
         return None
     launcher, line = told[0]
-    end = End(what="scheduler", name="the scheduler", node=launcher.node, at=first, lines=(line,))
     why = f"it ended the job: {clean_line(line, LONGEST_QUOTE)}"
-    return CauseChoice(Meaning(end, Role.CAUSE, why), (why,))
+    chosen = Meaning(_scheduler_end(line, launcher.node, first), Role.CAUSE, why)
+    return CauseChoice(chosen, (why,))
 
 
 def _own_cause(view: View) -> CauseChoice | None:
