@@ -378,10 +378,9 @@ def _quote(lines: Sequence[str], at: int) -> str:
     """A line without the frame of a box around it; a heading with the line below it."""
     said = _unframed(lines[at])
     if _HEADING.search(said):
-        said = (
-            f"{said} {next((_unframed(one) for one in lines[at + 1 :] if _WORDS.search(one)), '')}"
-        )
-    return said.strip()[:LONGEST_QUOTE]
+        below = (_unframed(line) for line in lines[at + 1 :] if _WORDS.search(line))
+        said = f"{said} {next(below, '')}".strip()
+    return said[:LONGEST_QUOTE]
 
 
 def _unframed(line: str) -> str:
