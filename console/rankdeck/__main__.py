@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from rankdeck.model.cluster import Cluster
 
 YOUNG = 200_000
-"""New objects after which Python collects garbage: more than a command loads, because what is loaded
-stays, and looking through it takes a tenth of a short command. The console sets its own.
+"""New objects after which Python collects garbage: more than a command loads, because what is
+loaded stays, and looking through it takes a tenth of a short command. The console sets its own.
 """
 MOST_FILES = 1 << 16
 """Highest limit of open files that is requested; the private broker and

@@ -31,10 +31,10 @@ def variables(**env: str) -> JobSpec:
 
 
 def judged(spec: JobSpec, cluster: Cluster = CLUSTER, **told: Any) -> list[Finding]:
-    """What is found about port and meeting; `n2={...}` is what a node told."""
+    """What is found about port, meeting and numbering; `n2={...}` is what a node told."""
     facts = {n.name: node_facts(told.get(n.name, {}), 0.0, 1.0) for n in cluster.nodes}
     case = JobContext(layout=lay_out(cluster, spec, "j"), facts=facts, health={})
-    found = [f for f in judge_case(case) if f.check in ("port", "meeting")]
+    found = [f for f in judge_case(case) if f.check in ("port", "meeting", "numbering")]
     return [f for f in found if f.level is not Level.OK]
 
 
@@ -108,6 +108,30 @@ def test_a_name_that_a_node_does_not_know_is_told() -> None:
 
     assert (finding.level, finding.node) == (Level.BAD, "n2")
     assert "`head` (`MASTER_ADDR`) does not resolve" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("spec", "change"),
+    [
+        (torchrun("--rdzv-backend=c10d", "-t", "3"), (Change("torch.args", ["-t", "3"]),)),
+        (torchrun("--rdzv_backend", "etcd-v2"), (Change("torch.args", []),)),
+        (replace(TORCH, torch=TorchOptions(path="/opt/nvrx/bin/ft_launcher")), ()),
+    ],
+)
+def test_a_rendezvous_that_numbers_the_nodes_itself_is_told(
+    spec: JobSpec, change: tuple[Change, ...]
+) -> None:
+    (finding,) = (one for one in judged(spec) if one.check == "numbering")
+
+    assert finding.level == Level.WARN
+    assert "its ranks may be on other nodes than planned" in finding.text
+    assert finding.patch == change
+    assert judged(replace(spec, nodes=1)) == []  # nobody else can have its ranks
+
+
+@pytest.mark.parametrize("spec", [TORCH, torchrun("--rdzv-backend=static"), PLAIN])
+def test_nodes_that_the_plan_numbers_have_nothing_against_them(spec: JobSpec) -> None:
+    assert judged(spec) == []
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])

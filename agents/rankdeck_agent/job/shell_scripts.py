@@ -22,6 +22,7 @@ for folder in "$RANKDECK_RUN" "$here" "/tmp/rankdeck.$RANKDECK_JOB"/* "$here"/*;
 done
 if [ -z "$run" ]; then
     echo "rankdeck: no place for the output of rank '$rank'; it stays with the launcher" >&2
+    [ ! -p "$here/control" ] || printf 'started %s 0 0\n' "${rank:--1}" 1<>"$here/control"
     exec "$@"
 fi
 # A launcher may have passed on the first node's folder and name: put our own.

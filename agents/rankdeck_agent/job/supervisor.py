@@ -356,7 +356,7 @@ class Supervisor:
         is true, in words; "" if it may be.
         """
         if rank not in self._streams or rank == LAUNCHER:
-            return "which is none of this node"
+            return "which the plan has not on this node (its output, if any, is with its launcher)"
         record = self._table.visible().get(rank)
         runs = record is not None and all(map(processes.is_alive, (record.pid, record.shim)))
         return "which runs" if runs else ""

@@ -81,3 +81,10 @@ class Stall(Value, kw_only=True):
 def share_words(share: float) -> str:
     """`94 %`."""
     return f"{share:.0%}".replace("%", " %")
+
+
+def holds_up(stall: Stall) -> bool:
+    """Whether ranks are accused by it that the others may wait for until they give up: slow ones
+    go on.
+    """
+    return bool(stall.accused) and stall.sure is not None and stall.kind != "slow"

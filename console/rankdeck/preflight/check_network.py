@@ -242,6 +242,7 @@ def _named_by_env(case: JobContext) -> Iterable[Finding]:
 
 
 _ADDRESS, _PORT, _ENDPOINT = "--master-addr", "--master-port", "--rdzv-endpoint"
+_BACKEND, _NUMBERS_ITSELF = "--rdzv-backend", "ft_launcher"
 _C10D_PORT = "29400"
 """torchrun's port for an endpoint without one."""
 _FREE = "leave it out and a free port is found"
@@ -412,6 +413,23 @@ def check_host(case: JobContext) -> Iterable[Finding]:
         _unknown(case),
         "correct it, use an address, or add the name to /etc/hosts there",
     )
+
+
+def check_numbering(case: JobContext) -> Iterable[Finding]:
+    """Report a rendezvous of torchrun that numbers the nodes by their addresses, not as planned."""
+    torch = case.spec.torch
+    backend, program = _value(torch.args, _BACKEND), torch.path.rpartition("/")[2]
+    itself = "its ranks may be on other nodes than planned; then their output stays with it"
+    if backend not in ("", "static"):
+        text = f"torchrun numbers the nodes itself with `{_BACKEND}={backend}`: {itself}"
+        fix = f"take `{_BACKEND}` out: torchrun gets the number of each node"
+        change = Change("torch.args", _without(torch.args, _BACKEND))
+        yield make_finding(Level.WARN, "numbering", "", text, fix, change)
+    elif program == _NUMBERS_ITSELF:
+        fix = "use one node, or torchrun"
+        yield make_finding(
+            Level.WARN, "numbering", "", f"{program} numbers the nodes itself: {itself}", fix
+        )
 
 
 def _elsewhere(case: JobContext, name: str) -> bool:

@@ -16,7 +16,13 @@ from rankdeck.model.first_failure import RESTARTED, WAS_RESTARTED
 from rankdeck.model.rank import how_it_ended, signal_name, signal_of
 from rankdeck.model.safe_text import clean_line
 from rankdeck.rules.message_table import Message, MessageKind
-from rankdeck.rules.messages import bare_message, is_warning, message_rows, named_ranks
+from rankdeck.rules.messages import (
+    bare_message,
+    first_by_launcher,
+    is_warning,
+    message_rows,
+    named_ranks,
+)
 from rankdeck.values import Value
 from rankdeck_agent.wire.job_events import ProgramEnd
 
@@ -323,6 +329,40 @@ def keep_own_lines(end: End) -> tuple[str, ...]:
     if end.rank is None or not others or any(map(_STARTED_OTHERS.search, end.lines)):
         return end.lines
     return tuple(line for line, number in labelled if number not in others)
+
+
+def ends_in_output(launchers: Sequence[End]) -> Mapping[int, End]:
+    """Rank -> its end, for ranks that raised an exception in the output of these launchers, and
+    those that they name besides: the output stayed there, and labels tell whose lines are.
+
+    Nothing else is known of these ends: `at` is when the first launcher ended.
+    """
+    said = [_by_label(one.lines) for one in launchers]
+    if not any(said):
+        return {}
+    named = [first_by_launcher(one.lines) for one in launchers]
+    first = min((one.at for one in launchers if one.at is not None), default=None)
+    return {
+        rank: _end_in_output(launcher, rank, lines.get(rank, ()), first)
+        for launcher, lines, failed in zip(launchers, said, named, strict=True)
+        for rank in (*lines, *failed)
+        if rank in failed or any(map(_exception, lines[rank]))
+    }
+
+
+@lru_cache(maxsize=4096)
+def _end_in_output(launcher: End, rank: int, lines: tuple[str, ...], at: float | None) -> End:
+    """Cached, because ends are compared by identity."""
+    return End(rank=rank, node=launcher.node, at=at, slack=launcher.slack, lines=lines)
+
+
+@lru_cache(maxsize=512)
+def _by_label(lines: tuple[str, ...]) -> Mapping[int, tuple[str, ...]]:
+    found: dict[int, list[str]] = {}
+    for line in lines:
+        if (rank := _label(line)) is not None:
+            found.setdefault(rank, []).append(line)
+    return {rank: tuple(said) for rank, said in found.items()}
 
 
 def _label(line: str) -> int | None:

@@ -6,6 +6,7 @@ from signal import SIGKILL, SIGPIPE
 from msgspec import field
 
 from rankdeck.model.rank import signal_of
+from rankdeck.model.stall import Stall
 from rankdeck.rules.ends import (
     ASKED,
     LAUNCHER_ENDINGS,
@@ -57,6 +58,8 @@ class FailedJob(Value, kw_only=True):
     """What the scheduler says about its end; None if there is no
     scheduler, or it has not said it.
     """
+    held_up: Stall | None = None
+    """Who was accused of holding up the others when the first rank failed; None if nobody was."""
 
 
 class View(Value):

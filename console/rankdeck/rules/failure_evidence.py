@@ -47,7 +47,7 @@ _FROM_OUTSIDE = ASKED | {SIGKILL}
 HAIR = 0.05
 """Seconds between two records of one node below which their order is not sure."""
 _BY_FINDER: Mapping[str, Sign] = {
-    "own": Sign.OWN, "absent": Sign.ABSENT, "left": Sign.LEFT, "launcher": Sign.FAILED,
+    "own": Sign.OWN, "absent": Sign.ABSENT, "held_up": Sign.ABSENT, "left": Sign.LEFT, "launcher": Sign.FAILED,
     "peers": Sign.PEERS, "lost": Sign.PEERS, "told": Sign.TOLD, "scheduler": Sign.SCHEDULER,
 }  # fmt: skip
 _BY_ROLE: Mapping[Role, Sign] = {
@@ -370,10 +370,12 @@ class WeighedFailure(Value):
 
 def weigh_failure(cause: Cause, weights: Weights) -> WeighedFailure:
     """How sure it is that the chosen one is to blame; below the bar it is undecided. What a
-    scheduler says is not weighed.
+    scheduler says is not weighed, and who held up the others has been.
     """
     if cause.finder == "scheduler":
         return WeighedFailure(None)
+    if cause.finder == "held_up" and cause.view.job.held_up is not None:
+        return WeighedFailure(cause.view.job.held_up.sure)
     if fails_as_one(cause):
         end = cause.choice.chosen.end
         rest = (m for m in cause.view.ranks if m is not cause.choice.chosen)

@@ -401,6 +401,7 @@ HARMLESS = (
     r"|ORTE_ERROR_LOG: .*show_help|Authorization required, but no authorization protocol"
     r"|to enable device-side assertions|passing CUDA_LAUNCH_BLOCKING|[Tt]o enable traceback see"
     r"|Failed to initialize NumPy|NET/IB : No device found|asynchronous nature of CUDA kernels"
+    r"|libnvidia-ml\.so\S*: cannot open|NVML Shared Library Not Found"
     r"|To avoid data inconsistency|Error importing \w+: No module named"
     r"|Error termination\. Backtrace|PETSC ERROR: (?:-{9}|#\d+ |See https?://|Petsc \w+ Version|\S+ on a \S+ named|Configure options|[Cc]onfigure using|likely location|[Nn]ote: |Try option|to get more information|[Oo]r (?:see|try) )"
 )

@@ -87,8 +87,8 @@ def _ended_by_scheduler(view: View) -> CauseChoice | None:
     word, not the signals that it sent.
     """
     verdict = view.job.scheduler
-    if verdict is None:
-        return _scheduler_in_lines(view)
+    if verdict is None:  # who held up the others is why the time was up
+        return None if view.job.held_up else _scheduler_in_lines(view)
     if verdict.kind not in OUTSIDE:
         return None
     ended = [m for m in view.ranks if m.end.failed and not m.end.stopped]
@@ -123,6 +123,21 @@ def _scheduler_in_lines(view: View) -> CauseChoice | None:
     why = f"it ended the job: {clean_line(line, LONGEST_QUOTE)}"
     chosen = Meaning(_scheduler_end(line, launcher.node, first), Role.CAUSE, why)
     return CauseChoice(chosen, (why,))
+
+
+def _held_up(view: View) -> CauseChoice | None:
+    """The rank that was seen to hold up the others before the first of them failed, if nothing
+    failed by itself: who was only killed, lost a peer or gave up may have waited for it.
+    """
+    stall = view.job.held_up
+    ended = [m for m in (*view.ranks, *view.launchers) if m.end.failed and not m.end.stopped]
+    if stall is None or not ended or view.lost or view.of(Role.CAUSE, Role.LIKELY):
+        return None
+    accused = [m for m in view.ranks if m.end.rank in stall.accused]
+    if not accused or any(m.role is Role.CAUSE and m.end.killed for m in view.launchers):
+        return None
+    chosen, *tied = accused
+    return CauseChoice(chosen, (f"before any rank failed: {stall.text}", chosen.why), tuple(tied))
 
 
 def _own_cause(view: View) -> CauseChoice | None:
@@ -385,7 +400,7 @@ def _terminated(view: View) -> CauseChoice | None:
 
 
 FINDERS: Mapping[str, Callable[[View], CauseChoice | None]] = {
-    "scheduler": _ended_by_scheduler, "own": _own_cause, "absent": never_came, "left": _left_early,
+    "scheduler": _ended_by_scheduler, "held_up": _held_up, "own": _own_cause, "absent": never_came, "left": _left_early,
     "launcher": _launcher, "peers": _lost_peers, "lost": _only_lost, "told": _terminated,
 }  # fmt: skip
 """Tried in this order; the first that finds a cause decides."""

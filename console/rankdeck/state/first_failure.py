@@ -13,7 +13,7 @@ from rankdeck.model.rank import Activity, State, exit_status
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.model.stall import Explained
 from rankdeck.rules.certainty_table import WEIGHTS
-from rankdeck.rules.ends import LAUNCHER_ENDINGS, End, LauncherEnding, Role
+from rankdeck.rules.ends import LAUNCHER_ENDINGS, End, LauncherEnding, Role, ends_in_output
 from rankdeck.rules.failed_job import FailedJob, was_told_to_end
 from rankdeck.rules.failure_evidence import WeighedFailure, weigh_failure
 from rankdeck.rules.message_table import MessageKind
@@ -156,8 +156,12 @@ def _failed_job(record: JobRecord) -> FailedJob:
     }
     # Last: no node can take the name of another.
     names |= {node.name: node.name for node in record.nodes.values()}
+    heard = ends_in_output((*record.launchers.values(),))
     return FailedJob(
-        ends=tuple(_rank_end(record, rank) for rank in record.ranks.values()),
+        ends=tuple(
+            heard[rank.rank] if rank.rank in heard and not rank.started else _rank_end(record, rank)
+            for rank in record.ranks.values()
+        ),
         launchers=tuple(record.launchers.values()),
         lost=tuple(
             end
@@ -167,6 +171,7 @@ def _failed_job(record: JobRecord) -> FailedJob:
         names=names,
         ending=_ending(record),
         scheduler=record.scheduler,
+        held_up=record.held_up,
     )
 
 
@@ -352,7 +357,9 @@ def _explained(record: JobRecord, verdict: Cause) -> tuple[Explained, ...]:
     killed = tuple(line for line in end.kernel if tells_used_up_memory(line))
     if killed:
         return (replace(_OUT_OF_MEMORY, line=killed[0]),)
-    of_launcher = launcher_lines(record) if end.rank is not None else []
+    # Of a rank whose output stayed with its launcher, its own lines are known already.
+    stayed = end.rank is not None and bool(end.lines) and not record.ranks[end.rank].started
+    of_launcher = launcher_lines(record) if end.rank is not None and not stayed else []
     own = [*map(strip_controls, end.lines or _lines(record, end))]
     told = was_told_to_end(verdict.choice.chosen)
     # The newest lines are explained first: who was told to end says less than the launcher.

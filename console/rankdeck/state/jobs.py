@@ -10,7 +10,7 @@ from rankdeck.model.plan import Plan
 from rankdeck.model.rank import Activity, State
 from rankdeck.model.rank_output import Chunk, Followed
 from rankdeck.model.safe_text import strip_controls
-from rankdeck.model.stall import Stall
+from rankdeck.model.stall import Stall, holds_up
 from rankdeck.state.job_additions import Additions
 from rankdeck.state.job_events import HANDLERS, reported_ranks
 from rankdeck.state.job_snapshot import job_snapshot
@@ -251,6 +251,8 @@ class Jobs:
     def set_stalled(self, job_id: str, stalled: tuple[Stall, ...]) -> None:
         """Set which ranks are stalled."""
         record = self._record(job_id)
+        if not any(rank.state is State.FAILED for rank in record.ranks.values()):
+            record.held_up = next(filter(holds_up, stalled), None)
         if record.stalled != stalled:
             record.stalled = stalled
             self._touch(job_id)

@@ -141,11 +141,17 @@ class KeptLines:
         return self._entries
 
     def newest(self, count: int) -> list[Entry]:
-        """The newest `count` lines, or all, oldest first; older ones are not split for it."""
-        if count and self._blocks and self._blocks[-1].lines >= count:
-            return self._blocks[-1].newest(count)
-        entries = self.split()
-        return [entries[at] for at in range(max(len(entries) - count, 0), len(entries))]
+        """The newest `count` lines, or all, oldest first; nothing is split for good for it."""
+        parts: list[list[Entry]] = []
+        left = count
+        for block in reversed(self._blocks):
+            if left <= 0:
+                break
+            parts.append(block.newest(min(left, block.lines)))
+            left -= block.lines
+        end = len(self._entries)
+        parts.append([self._entries[at] for at in range(max(end - max(left, 0), 0), end)])
+        return [entry for part in reversed(parts) for entry in part]
 
     def between(self, begin: int, end: int) -> list[Entry | Block]:
         """The lines from `begin` up to `end`, counted from the oldest, as they are kept."""

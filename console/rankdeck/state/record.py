@@ -137,6 +137,8 @@ class JobRecord:
     judged: bool = False
     """Whether nothing has arrived since the last judgement that could change it."""
     stalled: tuple[Stall, ...] = ()
+    held_up: Stall | None = None
+    """Who was accused of holding up the others when the first rank failed, or is now."""
     waits: str = ""
     """Why parts of it do not run yet, in the words of its keeper; "" if all run."""
     waited: float = 0.0

@@ -53,6 +53,17 @@ def test_a_launcher_that_failed_tells_its_last_words(node, job):
     assert end["said"] == [*(f"line {n}" for n in range(41, 100)), "gone"]
 
 
+def test_a_rank_that_its_launcher_starts_elsewhere_than_planned_is_told(node, job):
+    shim = ["${RANKDECK_RUN}/rank-shim", "sh", "-c", "echo of rank 7"]
+    launcher = {"name": "torchrun", "argv": shim, "env": {"RANK": "7"}}
+    node.run(job, [0], [launcher])
+    refused = only(node.closed(job), "refused")
+
+    assert "said that rank 7 began, which the plan has not on this node" in refused["text"]
+    assert b"of rank 7" in node.log(job, -1, "out")
+    assert b"no place for the output of rank '7'" in node.log(job, -1, "err")
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_a_launcher_that_was_killed_has_its_signal(node, job, number):
     node.run(job, [], [{"name": "torchrun", "argv": ["sh", "-c", SLEEPER]}])

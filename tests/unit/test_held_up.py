@@ -1,0 +1,85 @@
+"""Who made a job fail that hung before: the rank that held up the others, as it was seen then."""
+
+import pytest
+
+from rankdeck.model.stall import Stall
+from rankdeck.values import replace
+from tests.unit.test_certainty import weighed
+from tests.unit.test_jobs_state import Feed
+from tests.unit.test_root_cause import NVRX, TORCHRUN, WAITED, blamed, case, launcher, rank
+
+STALL = Stall(
+    kind="absent", ranks=(2,), since=10.0, sure=0.89,
+    text="rank 2 on n1 never entered all_reduce 16 (ranks 0-1,3 wait there since 9 s)",
+)  # fmt: skip
+KILLED = rank(0, 20.0, signal=9)
+TOLD = [rank(n, 20.3, signal=15) for n in (1, 2, 3)]
+"""The launcher killed a rank that waited, and told the others to end."""
+
+
+def test_of_ranks_that_were_only_ended_the_one_that_held_up_the_others_is_named() -> None:
+    more = {"launchers": (launcher("n1", 22.0, NVRX, code=1),), "ending": TORCHRUN, "world": 4}
+
+    assert blamed(case(KILLED, *TOLD, held_up=STALL, **more)) == 2
+    assert weighed(KILLED, *TOLD, held_up=STALL, **more).sure == 0.89
+    assert weighed(KILLED, *TOLD, **more).sure is None  # nobody saw it hang
+
+
+@pytest.mark.parametrize(
+    "own",
+    [rank(1, 19.0, signal=11), rank(1, 19.0, 1, said=("ValueError: no sample 17",))],
+    ids=["crashed", "raised"],
+)
+def test_a_rank_that_failed_by_itself_is_named_all_the_same(own) -> None:
+    others = [rank(n, 20.3, signal=15) for n in (2, 3)]
+
+    assert blamed(case(KILLED, own, *others, ending=TORCHRUN, world=4, held_up=STALL)) == 1
+
+
+def test_a_job_that_only_hangs_has_not_failed() -> None:
+    assert blamed(case(ending=TORCHRUN, world=4, held_up=STALL)) is None
+    stopped = [rank(n, 20.0, signal=15, stopped=True) for n in range(4)]
+    assert blamed(case(*stopped, ending=TORCHRUN, world=4, held_up=STALL)) is None
+
+
+def given_up_after(*stalls: tuple[Stall, ...]) -> Feed:
+    """A job in which this was judged, one after the other, until the ranks gave up."""
+    feed = Feed()
+    feed.start_all()
+    for found in stalls:
+        feed.jobs.set_stalled("t-1", found)
+    for n in range(4):
+        feed.tell("n1" if n < 2 else "n2", "exited", 2.0 + n / 10, rank=n, code=1, said=[WAITED])
+        feed.jobs.set_stalled("t-1", ())  # what has ended waits for nobody
+    feed.close()
+    return feed
+
+
+def test_while_it_hangs_nothing_has_failed() -> None:
+    feed = Feed()
+    feed.start_all()
+    feed.jobs.set_stalled("t-1", (STALL,))
+
+    assert feed.job.first_failure is None
+
+
+def test_what_was_said_when_the_first_rank_failed_counts() -> None:
+    first = given_up_after((STALL,)).job.first_failure
+
+    assert first is not None
+    assert (first.rank, first.sure) == (2, 0.89)
+    assert first.evidence[0] == f"before any rank failed: {STALL.text}"
+
+
+@pytest.mark.parametrize(
+    "stalls",
+    [((STALL,), ()), ((replace(STALL, kind="slow"),),), ((replace(STALL, between=(1, 2)),),), ((replace(STALL, sure=None),),)],
+    ids=["it went on", "only slow", "undecided", "not weighed"],
+)  # fmt: skip
+def test_who_is_not_accused_of_holding_up_the_others_is_not_named(
+    stalls: tuple[tuple[Stall, ...], ...],
+) -> None:
+    first = given_up_after(*stalls).job.first_failure
+
+    assert first is not None
+    assert first.what == "undecided" or not any("before any" in one for one in first.evidence)
