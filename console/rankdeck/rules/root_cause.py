@@ -131,7 +131,8 @@ def _held_up(view: View) -> CauseChoice | None:
     """
     stall = view.job.held_up
     ended = [m for m in (*view.ranks, *view.launchers) if m.end.failed and not m.end.stopped]
-    if stall is None or not ended or view.lost or view.of(Role.CAUSE, Role.LIKELY):
+    own = [m for m in view.of(Role.CAUSE, Role.LIKELY) if not m.told]
+    if stall is None or not ended or view.lost or own:
         return None
     accused = [m for m in view.ranks if m.end.rank in stall.accused]
     if not accused or any(m.role is Role.CAUSE and m.end.killed for m in view.launchers):
