@@ -36,6 +36,15 @@ def test_a_rank_that_failed_by_itself_is_named_all_the_same(own) -> None:
     assert blamed(case(KILLED, own, *others, ending=TORCHRUN, world=4, held_up=STALL)) == 1
 
 
+def test_it_is_told_before_the_scheduler_that_ended_the_job() -> None:
+    line = "slurmstepd: error: *** STEP 9.0 ON n1 CANCELLED AT 10:00 DUE TO TIME LIMIT ***"
+    told = [rank(n, 20.3, signal=15) for n in range(4)]
+    more = {"launchers": (launcher("n1", 22.0, (line,), code=1),), "ending": TORCHRUN, "world": 4}
+
+    assert blamed(case(*told, held_up=STALL, **more)) == 2
+    assert blamed(case(*told, **more)) == "scheduler n1"
+
+
 def test_a_job_that_only_hangs_has_not_failed() -> None:
     assert blamed(case(ending=TORCHRUN, world=4, held_up=STALL)) is None
     stopped = [rank(n, 20.0, signal=15, stopped=True) for n in range(4)]

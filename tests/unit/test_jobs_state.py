@@ -149,6 +149,23 @@ def test_where_every_rank_fails_alike_nobody_is_accused_and_the_job_has_their_ex
     assert (feed.job.state, feed.job.exit_code) == (State.FAILED, 3)
 
 
+def test_where_all_were_told_to_end_it_is_said_by_whom():
+    feed = Feed()
+    feed.start_all()
+    feed.write(-1, "slurmstepd: error: *** JOB 91 ON n1 CANCELLED AT 10:00 DUE TO PREEMPTION ***\n")
+    for rank in range(4):
+        feed.write(rank, f"[rank: {rank}] Received SIGTERM: 15\n")
+        feed.exit(rank, None, 15, at=2.0 + rank / 100)
+    feed.tell("n1", "ended", 2.2, name="mpirun", code=1, signal=None)
+    feed.close()
+    first = feed.job.first_failure
+
+    assert (first.what, first.rank, first.who) == ("scheduler", None, "the scheduler")
+    assert first.explained[0].means == "Slurm ended the job for one of higher priority"
+    assert first.sentence.startswith("the scheduler, it ended the job: slurmstepd: error: ***")
+    assert (feed.job.state, feed.job.exit_code) == (State.FAILED, 1)
+
+
 def test_a_failure_that_is_told_late_still_comes_first():
     feed = Feed()
     feed.start_all()

@@ -401,6 +401,40 @@ FIELD = {
     "NetCDF: HDF error": ("HDF5, NetCDF", "host"),
     "sqlite3.OperationalError: database is locked": ("cannot be locked", "host"),
     "FLEXnet Licensing error:-15,570. System Error: 115": ("licence server", "service"),
+    "FlexNet Licensing error:-15,10032": ("server does not answer", "service"),
+    "Licensing error: -15,570. System Error: 115": ("server does not answer", "service"),
+    "License Manager Error -15": ("server does not answer", "service"),
+    "MATLAB is unable to connect to the license server.": ("server does not answer", "service"),
+    "Error: A license for Comp-CL is not available now (-15,570,115).": (
+        "server does not answer",
+        "service",
+    ),
+    "Failed to connect to token server 'lic1' (port 41954)": ("server does not answer", "service"),
+    "Error communicating with license server: Communications error with license server (-17)": (
+        "server does not answer",
+        "service",
+    ),
+    "FNP error:-4,132": ("are in use", "service"),
+    "FlexNet Licensing error:-5,357": ("feature or version", "service"),
+    "FlexNet Licensing error:-39, 147": ("does not serve this user", "service"),
+    "gurobipy.GurobiError: License expired 2026-11-28": ("has expired", "service"),
+    "FlexNet Licensing error:-10,32.": ("has expired", "service"),
+    "No valid license file found": ("finds no licence", "service"),
+    "icpc: error #10052: could not checkout FLEXlm license": ("gave no licence", "service"),
+    "License path:  1055@lic7.example;": ("where it asked", "service"),
+    "FATAL: domain 1: the domain size is too small for this many processors": (
+        "among so many ranks",
+        "start",
+    ),
+    '"/case" number of processor directories = 4 is not equal to the number of processors = 8': (
+        "among so many ranks",
+        "start",
+    ),
+    "FATAL:   container creation failed: mount hook function failure: while mounting image /proc/self/fd/3: kernel reported a bad superblock for squashfs image partition": (
+        "cut or damaged",
+        "host",
+    ),
+    "forrtl: severe (174): SIGSEGV, segmentation fault occurred": ("stack was too small", "own"),
 }
 FOUND = {
     # in the form of outputs that users have reported in public, in our own words and numbers
@@ -643,9 +677,20 @@ def test_what_only_says_that_others_failed_comes_last() -> None:
 
     assert [one.means.split(":")[0] for one in found] == [
         "no memory was left for it on that node",
-        "it was killed (SIGKILL)",
         "the launcher ended the job",
     ]
+    assert len(explain_end(["MemoryError"], 137)) == 1, "killed by whom is known"
+
+
+def test_a_licence_that_is_refused_is_told_by_its_words_with_the_server_that_was_asked() -> None:
+    printed = "Cannot connect to license server system.|Feature:       cfd_solve|License path:  1055@lic7;|FlexNet Licensing error:-15,10032"
+    silent, asked = explain_end(printed.split("|"), 1)
+
+    assert (silent.line, silent.sure) == (
+        "Cannot connect to license server system.",
+        SURE_OF_SPECIAL,
+    )
+    assert (asked.line, "PORT@HOST" in asked.remedy) == ("License path:  1055@lic7;", True)
 
 
 @pytest.mark.parametrize("status", STATUSES)

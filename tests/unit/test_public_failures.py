@@ -7,6 +7,7 @@ from rankdeck.rules.ends import LAUNCHER_ENDINGS, End
 from rankdeck.rules.failed_job import FailedJob
 from rankdeck.rules.failure_evidence import weigh_failure
 from rankdeck.rules.root_cause import find_cause
+from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict, VerdictKind
 from tests.support.cases import each
 
 TRACE = ("Traceback (most recent call last):", '  File "/app/run.py", line 9, in <module>')
@@ -110,7 +111,34 @@ FAILED |= {
     "a rank waits for the first of its node": blames({0}, end(1, 60, 1, (*TRACE, "RuntimeError: Waiting for local rank 0, bailing out: 60.000 < 60.053 sec.")), end(0, 61, signal=15)),
 }  # fmt: skip
 
+OOM = "srun: error: n{}: tasks {}: Out Of Memory"
+FAILED |= {
+    "srun says which tasks were out of memory": blames({2, 3}, *ends((2, 3), 10, signal=9), *ends(but(8, 2, 3), 10.4, signal=15), ending="slurm", told=("slurmstepd: error: Detected 1 oom_kill event in StepId=44.0. Some of the step tasks have been OOM Killed.", OOM.format(2, "2-3"), "srun: Terminating StepId=44.0")),
+    "tasks of two nodes were out of memory": blames({2, 3, 4}, *ends((2, 3, 4), 10, signal=9), *ends(but(8, 2, 3, 4), 10.4, signal=15), ending="slurm", told=(OOM.format(2, "2-3"), OOM.format(3, "4"))),
+    "one task was out of memory, the others were killed for it": blames({4}, end(4, 10, signal=9), *ends(but(8, 4), 10.1, signal=9), ending="slurm", told=(OOM.format(3, "4"), "srun: error: n1: tasks 0-1: Killed")),
+    "all tasks were out of memory": blames((), *ends(range(6), 10, signal=9), ending="slurm", told=(OOM.format(1, "0-1"), OOM.format(2, "2-3"), OOM.format(3, "4-5"))),
+    "an exit code of all that looks like a signal": blames((), *ends(range(4), 1, 143, ("Abort(1615247) on node {r} (rank {r} in comm 0): Fatal error in PMPI_Init: Other MPI error, error stack:", "find_provider(2708)..........: OFI fi_getinfo() failed (ofi_init.c:2708:find_provider:No data available)")), ending="mpich", told=("=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES", "=   RANK 1 PID 44 RUNNING AT n1", "=   KILLED BY SIGNAL: 9 (Killed)")),
+    "JAX lists two tasks that did not come": blames({0, 3}, *ends((1, 2), 300, 1, (*TRACE, "jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Barrier_id: sync0. Timed out task names:", "/job:jax_worker/replica:0/task:3", "/job:jax_worker/replica:0/task:0")), *ends((0, 3), 330, signal=15, stopped=True)),
+    "the time is up, and a handler of the signal calls MPI_Abort in some": blames((), *ends((0, 3), 3600, 59, ("[{r}]PETSC ERROR: ------------------------------------------------------------------------", "[{r}]PETSC ERROR: Caught signal number 15 Terminate: Some process (or the batch system) has told this process to end", "application called MPI_Abort(MPI_COMM_WORLD, 59) - process {r}")), *ends((1, 2), 3600, signal=15), ending="slurm", told=("slurmstepd: error: *** JOB 91 ON n1 CANCELLED AT 2026-11-29T10:00:00 DUE TO TIME LIMIT ***",)),
+}  # fmt: skip
+
+OUT_OF_TIME = (
+    "slurmstepd: error: *** STEP 91.0 ON n1 CANCELLED AT 2026-11-29T10:00:00 DUE TO TIME LIMIT ***"
+)
+FAILED |= {
+    "c10d's report of a desync names the rank": blames({7}, *ends((0, 1, 2), 600, signal=6, said=(WATCHDOG, "\t - To our best knowledge, the lagging/dead/mismatched ranks that caused the desync are:", "\t     [7] finished collective #182, but didn't join collective #183 (count from 1)", "\t - Snapshot of ranks' latest states:")), *ends((3, 4, 5, 6, 7), 600.4, signal=15), ending="torchrun", told=("Root Cause (first observed failure):", "  rank      : 0 (local_rank: 0)")),
+    "the time is up, and one has an exit code of its own": blames((), end(2, 3600.02, 1), *ends((0, 1, 3), 3600, signal=15), ending="slurm", told=(OUT_OF_TIME, "srun: error: n2: task 2: Exited with exit code 1")),
+    "the time is up, and one crashes in its handler": blames((), end(2, 3600.4, signal=11), *ends((0, 1, 3), 3600, signal=15), ending="slurm", told=(OUT_OF_TIME,)),
+    "PBS ends the job, and one raises then": blames((), end(3, 3600.5, 1, (*TRACE, "ValueError: I/O operation on closed file")), *ends((0, 1, 2), 3600, signal=15), ending="mpich", told=("=>> PBS: job killed: walltime 3601 exceeded limit 3600",)),
+    "one crashed long before the time was up": blames({1}, end(1, 100, signal=11), *ends((0, 2, 3), 3600, signal=15), ending="slurm", told=(OUT_OF_TIME,)),
+    "a step is cancelled because a task failed": blames({1}, end(1, 100, 1), *ends((0, 2, 3), 100.3, signal=15), ending="slurm", told=("srun: error: n1: task 1: Exited with exit code 1", "slurmstepd: error: *** STEP 91.0 ON n1 CANCELLED AT 2026-11-29T10:00:00 ***")),
+}  # fmt: skip
+
 REASONS = {
+    "Extreme t_soisno at c": end(0, 4, 1, ("-------------- FATAL CALLED ---------------", "FATAL CALLED FROM FILE:  <stdin>  LINE:    1591", "WARNING: Extreme t_soisno at c, level 1 1", "-------------------------------------------", "application called MPI_Abort(MPI_COMM_WORLD, 1) - process 0")),
+    "last said: charges are out of range": end(0, 4, 1, (" *********************************", " *  /   \\  charges are out of range *", " * [ABORT]                         *", " *  \\___/            matrices.F:90 *", " *********************************", "application called MPI_Abort(MPI_COMM_WORLD, 1) - process 0")),
+    "--> FOAM FATAL ERROR: attempt to run on 1 processor": end(0, 4, 1, ("--> FOAM FATAL ERROR:", "attempt to run on 1 processor", "    in file UPstream.C at line 79.", "FOAM exiting")),
+    "last said: SIM_ASSERT: cells.cpp:11: n > 0": end(0, 4, signal=6, said=("step 7", "SIM_ASSERT: cells.cpp:11: n > 0")),
     "x > xmax": end(0, 4, 30, ("Error: a source has x > xmax of the mesh", "Abort(30) on node 0 (rank 0 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 30) - process 0")),
     "no solver for aij": end(0, 4, 1, ("[0]PETSC ERROR: --------- Error Message ---------", "[0]PETSC ERROR: no solver for aij", "[0]PETSC ERROR: See https://petsc.org/release/faq/ for trouble shooting.", "[0]PETSC ERROR: Petsc Release Version 3.20.1, unknown", "[0]PETSC ERROR: #1 MatGetFactor() at matrix.c:4416")),
     "not as many as allocated": end(0, 4, 255, ("not as many as allocated", "application called MPI_Abort(MPI_COMM_WORLD, -1) - process 0")),
@@ -125,7 +153,7 @@ def test_the_rank_to_blame_is_told_or_nobody(name: str, failed: Failed) -> None:
     cause = find_cause(job)
     assert cause is not None, name
     weighed = weigh_failure(cause, WEIGHTS)
-    of_nobody = weighed.between or weighed.everybody
+    of_nobody = weighed.between or weighed.everybody or cause.finder == "scheduler"
     told = set() if of_nobody else {cause.end.rank, *weighed.tied}
 
     assert bool(told) == bool(failed.right), (name, told, weighed)
@@ -141,3 +169,12 @@ def test_the_reason_quotes_the_fault_and_not_the_call_or_the_stack_after_it(
     cause = find_cause(job)
     assert cause is not None
     assert (cause.end.rank, words in cause.evidence[0]) == (0, True), cause.evidence
+
+
+def test_a_part_that_can_never_start_is_told_and_not_those_who_waited_for_it() -> None:
+    verdict = SchedulerVerdict(VerdictKind.CANNOT_START, "pod t-2 cannot start: ImagePullBackOff")
+    waited = ends((0, 1), 300, 1, ("Could not resolve hostname t-2: Name or service not known",))
+    ending = LAUNCHER_ENDINGS["kubernetes"]
+    cause = find_cause(FailedJob(ends=(*waited, End(rank=2, node="n2")), names=NAMES, ending=ending, scheduler=verdict))  # fmt: skip
+    assert cause is not None
+    assert (cause.end.what, cause.end.rank, cause.evidence) == ("scheduler", None, (verdict.text,))

@@ -24,7 +24,8 @@ class FailedPart(Value, kw_only=True):
     node: str
     name: str = ""
     """Name of a launcher (mpirun, torchrun, `daemon 12`, supervisor), or
-    scheduler and state (`Slurm: TIMEOUT`), or of a node RESTARTED.
+    scheduler and state (`Slurm: TIMEOUT`; `the scheduler` if only a launcher
+    prints that it ended the job), or of a node RESTARTED.
     """
 
     @property

@@ -5,7 +5,7 @@ No I/O.
 
 import re
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache
 from itertools import pairwise, takewhile
@@ -189,7 +189,16 @@ _OWN_ERRORS = frozenset(
 )
 """Python exceptions that are not raised because a peer was lost."""
 _ABORT = re.compile(r"MPI_Abort|MPI_ABORT was invoked")
-_ERROR_WORD = re.compile(r"(?i)\b(?:error|fatal|fail(?:ed|ure|s)?|invalid|cannot|unable|illegal)\b")
+_WORDS = re.compile(r"[^\W\d_]{2,}\W+[^\W\d_]{2,}")
+"""In a line that says something; not in the frame of a box."""
+_FRAME = " \t*|/\\_"
+_BOXED = ("*", "|")
+"""How lines in a box begin and end, as CP2K and VASP draw them."""
+_HEADING = re.compile(r":$|\bLINE:\s+\d+$")
+"""A line whose reason is the next one: `--> FOAM FATAL ERROR:`."""
+_ERROR_WORD = re.compile(
+    r"(?i)(?:\b|_)(?:error|fatal|fail(?:ed|ure|s)?|invalid|cannot|unable|illegal|assert(?:ion)?)\b"
+)
 LONGEST_QUOTE = 160
 """Most characters of a line in a sentence."""
 _LONG_BEFORE = 2.0
@@ -218,6 +227,8 @@ class Meaning(Value, eq=False):
     """When it wrote the line that decided, epoch seconds; None if
     none did, or that is not known.
     """
+    told: bool = False
+    """Whether it is a likely cause although it was told to end: nobody is known who told it."""
 
     @property
     def began(self) -> float | None:
@@ -240,7 +251,9 @@ def meaning_of(end: End, ending: LauncherEnding, first: float) -> Meaning:
             return Meaning(end, found[0], found[1], _written(end, *found[2:]))
     if end.code is None and end.signal is None:
         return Meaning(end, Role.KILLED, "it disappeared, and its exit code is not known")
-    return Meaning(end, Role.LIKELY, f"it ended by itself: {_how(end)}")
+    last = _last_error(_believed_lines(end)[-_LAST:])
+    more = f"; it last said: {last}" if last else ""
+    return Meaning(end, Role.LIKELY, f"it ended by itself: {_how(end)}{more}")
 
 
 def _written(end: End, decided: str = "") -> float | None:
@@ -375,17 +388,49 @@ def _believed_lines(end: End) -> tuple[str, ...]:
     return tuple(line for line in lines if not (_ABORT.search(line) and named_ranks(line)))
 
 
-def tell_abort(end: End) -> str:
-    """`it called MPI_Abort; it said: ERROR on proc 5: …`: with the fault of its own that it told,
-    else the last line that speaks of an error, else its last one.
+@lru_cache(maxsize=1 << 14)
+def abort_meaning(end: End) -> Meaning:
+    """What it means that it called MPI_Abort: its own fault, unless it says before that it was told
+    to end, as a handler of that signal does.
     """
     said = tuple(line for line in keep_own_lines(end) if not _ABORT.search(line))
     found = _decisive(said) if said else None
+    if found is not None and found.role is Role.TERMINATED:
+        return Meaning(end, found.role, f"{found.why}, and then called MPI_Abort")
     if found is not None and found.role is Role.CAUSE:
-        return f"it called MPI_Abort; {found.why}"
-    errors = (line for line in reversed(said) if _ERROR_WORD.search(line) and not is_warning(line))
-    last = next(errors, said[-1] if said else "").strip()[:LONGEST_QUOTE]
-    return f"it called MPI_Abort; it last said: {last}" if last else "it called MPI_Abort"
+        return Meaning(end, Role.CAUSE, f"it called MPI_Abort; {found.why}")
+    last = _last_error(said) or _last_sentence(said)
+    more = f"; it last said: {last}" if last else ""
+    return Meaning(end, Role.CAUSE, f"it called MPI_Abort{more}")
+
+
+def _last_error(lines: Sequence[str]) -> str:
+    """The last of these lines that speaks of an error, with its reason; "" if none does."""
+    at = (at for at, line in _from_last(lines) if _ERROR_WORD.search(line))
+    return next((_quote(lines, number) for number in at if not is_warning(lines[number])), "")
+
+
+def _last_sentence(lines: Sequence[str]) -> str:
+    """The last of these lines with words, which is no frame of a box; "" if there is none."""
+    return next((_quote(lines, at) for at, line in _from_last(lines) if _WORDS.search(line)), "")
+
+
+def _from_last(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
+    return ((at, lines[at]) for at in range(len(lines) - 1, -1, -1))
+
+
+def _quote(lines: Sequence[str], at: int) -> str:
+    """A line without the frame of a box around it; a heading with the line below it."""
+    said = _unframed(lines[at])
+    if _HEADING.search(said):
+        below = (_unframed(line) for line in lines[at + 1 :] if _WORDS.search(line))
+        said = f"{said} {next(below, '')}".strip()
+    return said[:LONGEST_QUOTE]
+
+
+def _unframed(line: str) -> str:
+    line = line.strip()
+    return line.strip(_FRAME) if line.startswith(_BOXED) and line.endswith(_BOXED) else line
 
 
 def _how(end: End) -> str:
@@ -458,7 +503,8 @@ def _crashed(end: End, _ending: LauncherEnding, _first: float) -> Found:
 
 def _aborted(end: End, _ending: LauncherEnding, _first: float) -> Found:
     if end.rank in aborted_ranks(keep_own_lines(end)):
-        return Role.CAUSE, tell_abort(end)
+        told = abort_meaning(end)
+        return told.role, told.why
     return None
 
 
@@ -527,7 +573,8 @@ def _reason(part: Sequence[str]) -> _Reason | None:
     row, line = known[0]
     said = line.strip()[:LONGEST_QUOTE]
     if not name or _BY_KIND[row.kind] is not Role.CAUSE:
-        return _Reason(_BY_KIND[row.kind], f"it said: {said}", said, kind=row.kind)
+        quote = _quote(part, max(at for at, one in enumerate(part) if line in one))
+        return _Reason(_BY_KIND[row.kind], f"it said: {quote}", said, kind=row.kind)
     more = "" if line == part[0].strip() else f" ({said})"
     return _Reason(Role.CAUSE, f"it raised {raised}{more}", said, raised=True, kind=row.kind)
 

@@ -14,11 +14,11 @@ from rankdeck.rules.ends import (
     LauncherEnding,
     Meaning,
     Role,
+    abort_meaning,
     aborted_ranks,
     keep_own_lines,
     meaning_of,
     raised_and_waited,
-    tell_abort,
     telling_words,
 )
 from rankdeck.rules.message_table import MessageKind
@@ -29,6 +29,7 @@ from rankdeck.rules.messages import (
     named_peers,
     named_ranks,
     rank_without_heartbeat,
+    ranks_out_of_memory,
 )
 from rankdeck.values import Value
 from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict
@@ -118,29 +119,30 @@ def view_of(job: FailedJob) -> View:
     failed = [e.at for e in (*job.ends, *job.launchers) if e.at and e.failed]
     first = min(failed, default=0.0)
 
-    def read(ends: Sequence[End]) -> tuple[Meaning, ...]:
-        return tuple(meaning_of(end, job.ending, first) for end in ends)
-
     aborted = _aborted(job)
-    silent = _killed_as_silent(job)
+
+    def read(end: End) -> Meaning:
+        called = end.rank in aborted and end.failed and not end.stopped
+        return abort_meaning(end) if called else meaning_of(end, job.ending, first)
+
+    killed = _why_killed(job)
+    silent = {rank for rank, (role, _) in killed.items() if role is Role.TIMEOUT}
     named = _named_by_launchers(job, killed=True) - silent
 
     def heard(m: Meaning) -> Meaning:
         """The meaning of the end of a rank, with what launchers and others say of it."""
         if not m.end.failed or m.end.stopped:
             return m
-        if m.end.rank in aborted:
-            return Meaning(m.end, Role.CAUSE, tell_abort(m.end))
-        if m.end.rank in silent:
-            return Meaning(m.end, Role.TIMEOUT, "its launcher killed it: it sent no heartbeat")
+        if m.end.rank in killed and m.role > Role.CAUSE:
+            return Meaning(m.end, *killed[m.end.rank])
         # Who is told to end before a launcher can have done it, or where
         # no launcher does that, is told from outside.
         from_outside = m in outside or job.ending.kill_after == float("inf")
         if was_told_to_end(m) and (from_outside or m.end.rank in named):
-            return Meaning(m.end, Role.LIKELY, f"{m.why}, not by Rankdeck")
+            return Meaning(m.end, Role.LIKELY, f"{m.why}, not by Rankdeck", told=True)
         return m
 
-    own = read(job.ends)
+    own = tuple(map(read, job.ends))
     outside = _told_from_outside(own, first)
     ranks = tuple(map(heard, own))
     if not job.lost and all(m.role > Role.LIKELY for m in ranks):
@@ -149,8 +151,8 @@ def view_of(job: FailedJob) -> View:
         job,
         first,
         ranks,
-        read(job.launchers),
-        read(job.lost),
+        tuple(map(read, job.launchers)),
+        tuple(map(read, job.lost)),
         named,
         _named_by_launchers(job, killed=False) - silent,
         aborted,
@@ -168,14 +170,20 @@ def _named_by_launchers(job: FailedJob, *, killed: bool) -> frozenset[int]:
     return frozenset(rank for some in ranks for rank in some)
 
 
-def _killed_as_silent(job: FailedJob) -> frozenset[int]:
-    """The ranks that a launcher killed because they sent no heartbeat: they may have waited for
-    another one, which is silent too.
+def _why_killed(job: FailedJob) -> Mapping[int | None, tuple[Role, str]]:
+    """What launchers say of ranks that SIGKILL ended, if the kernel does not say why.
+
+    One that sent no heartbeat may have waited for another one, which is silent too.
     """
-    lines = (line for one in job.launchers for line in one.lines)
-    told = {rank for line in lines if (rank := rank_without_heartbeat(line)) is not None}
+    name = job.ending.name or "its launcher"
     killed = {e.rank for e in job.ends if signal_of(e.code, e.signal) == SIGKILL and not e.kernel}
-    return frozenset(told & killed)
+    lines = [line for one in job.launchers for line in one.lines]
+    silent = {rank_without_heartbeat(line) for line in lines}
+    memory = {rank for line in lines for rank in ranks_out_of_memory(line)}
+    return {
+        **dict.fromkeys(silent & killed, (Role.TIMEOUT, f"{name} killed it: it sent no heartbeat")),
+        **dict.fromkeys(memory & killed, (Role.CAUSE, f"{name} says that it was out of memory")),
+    }
 
 
 def _aborted(job: FailedJob) -> frozenset[int]:
@@ -200,8 +208,8 @@ def _told_from_outside(ranks: Sequence[Meaning], first: float) -> list[Meaning]:
 
 
 def was_told_to_end(meaning: Meaning) -> bool:
-    """Whether a signal ended it that asks a program to end, or SIGPIPE."""
-    return meaning.role is Role.TERMINATED or meaning.end.signal in _TOLD
+    """Whether a signal ended it that asks a program to end, or SIGPIPE; or it says so."""
+    return meaning.role is Role.TERMINATED or meaning.told or meaning.end.signal in _TOLD
 
 
 def end_time(meaning: Meaning) -> float:

@@ -29,7 +29,7 @@ from rankdeck.rules.ends import (
     telling_words,
     tells_own_fault,
 )
-from rankdeck.rules.failed_job import WINDOW, View, end_time, failure_start
+from rankdeck.rules.failed_job import WINDOW, View, end_time, failure_start, was_told_to_end
 from rankdeck.rules.messages import missing_ranks
 from rankdeck.rules.root_cause import Cause, end_signature, is_surely_earlier
 from rankdeck.values import Value
@@ -83,7 +83,7 @@ def gather_evidence(cause: Cause) -> FailureEvidence:
             chosen.end.what == "launcher" and chosen.end.signal == SIGKILL
         )
         killed = own and not _was_killed_first(chosen, ranks)
-        suffered = _is_victim(chosen) or killed or chosen.end.signal in ASKED
+        suffered = _is_victim(chosen) or killed or was_told_to_end(chosen)
         named = Sign.BY_MOST in _of_others(chosen, cause.view, seen)
         # A launcher names the one whose exit it saw first: among victims that says nothing.
         named = named or (chosen.end.rank in cause.view.faulty and not _is_victim(chosen))
@@ -148,7 +148,7 @@ def _twins_of(cause: Cause, others: Sequence[Meaning]) -> list[Meaning]:
     they are many and say the same. Or those of its node that did not come either.
     """
     chosen = cause.choice.chosen
-    if cause.finder == "absent" and (absent := _rest_of_its_node(cause)):
+    if cause.finder == "absent" and (absent := _absent_with_it(cause)):
         return absent
     twins = [m for m in others if _is_twin(m, chosen)]
     same = [m for m in twins if m.role is Role.CAUSE and _say_same(m, chosen)]
@@ -156,14 +156,16 @@ def _twins_of(cause: Cause, others: Sequence[Meaning]) -> list[Meaning]:
     return same if len(same) >= MANY and _spread(chosen, same) else here
 
 
-def _rest_of_its_node(cause: Cause) -> list[Meaning]:
+def _absent_with_it(cause: Cause) -> list[Meaning]:
     """Those that never came as the chosen one, if together they are all ranks of its node: then
-    the whole node did not come.
+    the whole node did not come. Or if all who say who did not come name just these.
     """
-    chosen, tied = cause.choice.chosen, list(cause.choice.tied)
-    here = [m for m in cause.view.ranks if m.end.node == chosen.end.node and m is not chosen]
+    chosen, tied, view = cause.choice.chosen, list(cause.choice.tied), cause.view
+    here = [m for m in view.ranks if m.end.node == chosen.end.node and m is not chosen]
     whole = len(here) == len(tied) and all(m in tied for m in here)
-    return tied if whole and all(m.role is chosen.role for m in tied) else []
+    lists = {view.ranks_of(m) for m in view.of(Role.TIMEOUT)} - {frozenset()}
+    listed = lists == {frozenset(m.end.rank for m in (chosen, *tied))}
+    return tied if (whole or listed) and all(m.role is chosen.role for m in tied) else []
 
 
 def _spread(chosen: Meaning, others: Sequence[Meaning]) -> bool:
@@ -174,7 +176,9 @@ def _is_twin(one: Meaning, chosen: Meaning) -> bool:
     """Whether it fails by the same error of its own as the chosen one."""
     known = one.role is Role.CAUSE or bool(exception_of(telling_words(one.end.lines)))
     by_words = one.end.code is not None and bool(one.end.lines) and not one.end.kernel
-    return _likeness(one) == _likeness(chosen) and by_words and known and one.end.what == "rank"
+    # Who was killed for a fault that is known did not follow another one into it.
+    told = by_words or (one.role is Role.CAUSE and _was_asked(one.end))
+    return _likeness(one) == _likeness(chosen) and told and known and one.end.what == "rank"
 
 
 def fails_as_one(cause: Cause) -> bool:
@@ -197,8 +201,11 @@ def fails_as_one(cause: Cause) -> bool:
 
 
 def _failed_by_itself(meaning: Meaning) -> bool:
+    """Whether it is known to have, whatever code it returned; or nobody ended it from outside."""
     end = meaning.end
-    return end.failed and not end.stopped and meaning.role <= Role.LIKELY and not _was_asked(end)
+    asked = meaning.told or _was_asked(end)
+    own = meaning.role is Role.CAUSE or (meaning.role is Role.LIKELY and not asked)
+    return end.failed and not end.stopped and own
 
 
 def _was_asked(end: End) -> bool:
@@ -212,15 +219,20 @@ def _is_as_good(one: Meaning, chosen: Meaning) -> bool:
 
 
 def _say_same(one: Meaning, other: Meaning) -> bool:
-    """Whether both ended by the same words, numbers apart: then neither made the other fail. Of
-    ranks that were ended from outside they must tell a fault.
+    """Whether both ended by the same words, numbers apart: then neither made the other fail."""
+    mine = _last_words(one)
+    return bool(mine) and mine == _last_words(other)
+
+
+def _last_words(meaning: Meaning) -> list[str]:
+    """What tells how it failed, without numbers: its last lines; if it was ended from outside and
+    tells no fault, what is known of it; [] if nothing is.
     """
-    if one.end.signal in _FROM_OUTSIDE and not tells_own_fault(one.end):
-        return False
-    mine, others = (
-        [_NUMBERS.sub("", line) for line in end.end.lines[-_COMPARED:]] for end in (one, other)
-    )
-    return bool(mine) and mine == others
+    end = meaning.end
+    lines = end.lines[-_COMPARED:]
+    if end.signal in _FROM_OUTSIDE and not tells_own_fault(end):
+        lines = (meaning.why,) if meaning.role is Role.CAUSE else ()
+    return [_NUMBERS.sub("", line) for line in lines]
 
 
 def _signs(meaning: Meaning, pool: Sequence[Meaning], cause: Cause) -> Iterator[Sign]:
@@ -247,7 +259,7 @@ def _of_end(meaning: Meaning, view: View) -> Sign:
     end = meaning.end
     if end.what != "rank":
         return Sign.GONE if end.what == "node" else Sign.LAUNCHER
-    if meaning.role is Role.LIKELY and end.signal in ASKED:
+    if meaning.told:
         return Sign.ASKED
     if meaning.role is not Role.CAUSE:
         return _BY_ROLE.get(meaning.role, Sign.VICTIM)

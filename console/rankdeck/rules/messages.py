@@ -47,6 +47,8 @@ _RANKS = (
     rf"^\s*rank\s+: {_NUMBER} \(local_rank: ",
     rf"\bnon-zero exit code: \{{{_NUMBER}: ProcessFailure\(",
     rf"\bbut Rank {_NUMBER} is running collective",
+    # c10d's report of a desync; the heading stands above it.
+    r"\[(\d[\d, ]*)\] (?:finished collective #\d+, but didn't join|joined but didn't finish) collective #",
     rf"\bwhile rank {_NUMBER} has inconsistent",
     rf"\b[Rr]ank {_NUMBER} (?:has|got|sees) (?:a )?different\b",
     rf"\bsame param in process {_NUMBER}",
@@ -75,6 +77,12 @@ _NO_HEARTBEAT = rf"\[RankMonServer\d+@[^\]]{{0,253}}:{_NUMBER}\] Did not get \w+
 """Of NVRx's ft_launcher, before it kills the rank."""
 _OPERATION = r"(?:\bPG GUID (\S{1,80}).{0,200})?\bSeqNum=(\d{1,12})"
 _MEMORY_USED_UP = r"(?i)out of memory|oom.kill|Killed process"
+_ENDED_BY_SCHEDULER = (
+    r"\*\*\* JOB \S+ ON \S+ CANCELLED|\bDUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE|NODE_FAIL)\b"
+    r"|\bTERM_(?:RUNLIMIT|PREEMPT|OWNER|ADMIN)\b|PBS: job killed: |type=timeout severity=0"
+)
+"""Of Slurm, LSF, PBS and Flux; a step is cancelled because a task failed, too."""
+_TASKS_OUT_OF_MEMORY = r"\bsrun: error: [^\s:]+: tasks? \S+: Out Of Memory"
 _PORT = r":\d{1,5}\b"
 _ADDRESS = r"[0-9A-Fa-f:.]{3,45}(?:%\w{1,15})?"
 _HOST = r"([\w.-]{1,253})"
@@ -173,6 +181,16 @@ def rank_without_heartbeat(line: str) -> int | None:
     """The rank that a launcher kills, by this line, because it has sent no heartbeat; or None."""
     found = _compile_long(_NO_HEARTBEAT).search(line[:_LONGEST])
     return int(found[1]) if found else None
+
+
+def tells_end_by_scheduler(line: str) -> bool:
+    """Whether a scheduler says in this line that it ended the job, whatever its ranks did."""
+    return _compile_long(_ENDED_BY_SCHEDULER).search(line) is not None
+
+
+def ranks_out_of_memory(line: str) -> tuple[int, ...]:
+    """The ranks of which srun says in this line that memory was used up: it reads their cgroups."""
+    return named_ranks(line) if _compile_long(_TASKS_OUT_OF_MEMORY).search(line) else ()
 
 
 def tells_used_up_memory(line: str) -> bool:
@@ -289,12 +307,16 @@ def explain_end(lines: Iterable[str], status: int | None = None) -> tuple[Explai
             place = 3 if row.kind in OF_OTHERS else 2 if row.general else 1 if warning else 0
             told = Explained(row.means, row.remedy, line, _sure_of(row))
             found[place].setdefault(row.means, told)
-    if status in STATUSES:
+    # A special row says more than the exit status, or contradicts it: killed, by whom is not known.
+    if status in STATUSES and not found[0]:
         means, remedy = STATUSES[status]
         place = 3 if status in STATUSES_OF_OTHERS else 2
         if not any(means in group for group in found):
             found[place][means] = Explained(means, remedy)
-    return tuple(one for group in found for one in group.values())[:MOST]
+    answers: dict[str, Explained] = {}
+    for group in found:
+        answers |= {means: one for means, one in group.items() if means not in answers}
+    return tuple(answers.values())[:MOST]
 
 
 def _sure_of(row: Message) -> float | None:

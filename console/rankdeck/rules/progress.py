@@ -71,9 +71,16 @@ TRAINERS: Mapping[str, Mapping[str, str]] = {
         "step": r"^\s*(\d+) of \d+\b",
         "steps": r"^\s*\d+ of (\d+)\b",
     },
+    "PyTorch's examples, Keras, fairseq, NAMD": {
+        "step": r"\bEpoch: \[\d+\]\s*\[\s*(\d+)/\d+\]|^\s*(\d+)/\d+ \[[=>.]"
+        r"|\bepoch \d+:\s+(\d+) / \d+ |^(?:TIMING|ENERGY): +(\d+)\b",
+        "steps": r"\bEpoch: \[\d+\]\s*\[\s*\d+/(\d+)\]|^\s*\d+/(\d+) \[[=>.]"
+        r"|\bepoch \d+:\s+\d+ / (\d+) ",
+        "loss": rf"\bLoss\s+{_NUMBER} \(",
+    },
     "rates after their labels": {name: _after_its_label(unit) for name, unit in _RATES.items()},
     "plain": {
-        "step": r"\b[Ss]teps?\b[ :=]+(\d+)",
+        "step": r"\b[Ss]teps?\b[ :=#]+(\d+)",
         "steps": r"\b[Ss]teps?\b[ :=]+\d+\s*(?:/|of)\s*(\d+)",
         "loss": rf"\bloss\b[ :=]+{_NUMBER}",
         **{name: rf"{_NUMBER}\s*{unit}/s" for name, unit in _RATES.items()},

@@ -16,6 +16,7 @@ from rankdeck.rules.ends import (
     Role,
     exception_of,
     keep_own_lines,
+    raised_and_waited,
     telling_words,
 )
 from rankdeck.rules.failed_job import (
@@ -31,7 +32,13 @@ from rankdeck.rules.failed_job import (
     view_of,
     was_told_to_end,
 )
-from rankdeck.rules.messages import first_by_launcher, kinds_of, missing_ranks, named_ranks
+from rankdeck.rules.messages import (
+    first_by_launcher,
+    kinds_of,
+    missing_ranks,
+    named_ranks,
+    tells_end_by_scheduler,
+)
 from rankdeck.values import Value
 from rankdeck_agent.rules.scheduler_verdict import OUTSIDE
 
@@ -80,13 +87,42 @@ def _ended_by_scheduler(view: View) -> CauseChoice | None:
     word, not the signals that it sent.
     """
     verdict = view.job.scheduler
-    if verdict is None or verdict.kind not in OUTSIDE:
+    if verdict is None:  # who held up the others is why the time was up
+        return None if view.job.held_up else _scheduler_in_lines(view)
+    if verdict.kind not in OUTSIDE:
         return None
     ended = [m for m in view.ranks if m.end.failed and not m.end.stopped]
     there = [m for m in ended if verdict.node and m.end.node == verdict.node]
     named = [m for m in there if m.end.rank == verdict.rank]
     chosen = min(named or there or list(view.launchers), key=end_time, default=None)
+    if chosen is None and view.first:  # a part of it can never start, and ranks waited for it
+        chosen = Meaning(_scheduler_end(verdict.text, verdict.node, view.first), Role.CAUSE, "")
     return CauseChoice(chosen, (verdict.text,)) if chosen else None
+
+
+def _scheduler_end(words: str, node: str, at: float) -> End:
+    return End(what="scheduler", name="the scheduler", node=node, at=at, lines=(words,))
+
+
+def _scheduler_in_lines(view: View) -> CauseChoice | None:
+    """The scheduler if a launcher prints that it ended the job, and nobody failed before it did:
+    what ranks do from then on (an exit code of their own, a crash in a handler) is no cause.
+    """
+    said = [(one, line) for one in view.job.launchers for line in one.lines]
+    told = [(one, line.strip()) for one, line in said if tells_end_by_scheduler(line)]
+    asked = [end_time(m) for m in view.ranks if was_told_to_end(m) and not m.end.stopped]
+    if not told or not asked or view.lost:
+        return None
+    first = min(asked)
+    able = [m for m in view.ranks if m.role <= Role.KILLED and not m.told]
+    if any(failure_start(m) < first - WINDOW or m.end.kernel for m in able):
+        return None
+    if any(raised_and_waited(m.end, first) for m in view.ranks):
+        return None
+    launcher, line = told[0]
+    why = f"it ended the job: {clean_line(line, LONGEST_QUOTE)}"
+    chosen = Meaning(_scheduler_end(line, launcher.node, first), Role.CAUSE, why)
+    return CauseChoice(chosen, (why,))
 
 
 def _held_up(view: View) -> CauseChoice | None:
@@ -95,7 +131,8 @@ def _held_up(view: View) -> CauseChoice | None:
     """
     stall = view.job.held_up
     ended = [m for m in (*view.ranks, *view.launchers) if m.end.failed and not m.end.stopped]
-    if stall is None or not ended or view.lost or view.of(Role.CAUSE, Role.LIKELY):
+    own = [m for m in view.of(Role.CAUSE, Role.LIKELY) if not m.told]
+    if stall is None or not ended or view.lost or own:
         return None
     accused = [m for m in view.ranks if m.end.rank in stall.accused]
     if not accused or any(m.role is Role.CAUSE and m.end.killed for m in view.launchers):

@@ -3,6 +3,7 @@ rules/root_cause.py and completes the answer.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 
 from rankdeck.model.first_failure import RESTARTED, FirstFailure
 from rankdeck.model.job import RankState
@@ -13,8 +14,9 @@ from rankdeck.model.safe_text import strip_controls
 from rankdeck.model.stall import Explained
 from rankdeck.rules.certainty_table import WEIGHTS
 from rankdeck.rules.ends import LAUNCHER_ENDINGS, End, LauncherEnding, Role, ends_in_output
-from rankdeck.rules.failed_job import FailedJob
+from rankdeck.rules.failed_job import FailedJob, was_told_to_end
 from rankdeck.rules.failure_evidence import WeighedFailure, weigh_failure
+from rankdeck.rules.message_table import MessageKind
 from rankdeck.rules.messages import (
     EVERY_RANK_ALONE,
     believes_alone,
@@ -345,6 +347,8 @@ def _lines(record: JobRecord, end: End) -> tuple[str, ...]:
 
 def _explained(record: JobRecord, verdict: Cause) -> tuple[Explained, ...]:
     end = verdict.end
+    if end.what == SCHEDULER:
+        return explain_end(end.lines)
     if end.what == "node":
         usual = _RESTARTED if end.name == RESTARTED else _LOST
         return explain_end(end.lines) or (usual,)
@@ -356,17 +360,25 @@ def _explained(record: JobRecord, verdict: Cause) -> tuple[Explained, ...]:
     # Of a rank whose output stayed with its launcher, its own lines are known already.
     stayed = end.rank is not None and bool(end.lines) and not record.ranks[end.rank].started
     of_launcher = launcher_lines(record) if end.rank is not None and not stayed else []
-    # The rank's own lines are newest: they are explained first.
-    lines = [*of_launcher, *map(strip_controls, end.lines or _lines(record, end))]
+    own = [*map(strip_controls, end.lines or _lines(record, end))]
+    told = was_told_to_end(verdict.choice.chosen)
+    # The newest lines are explained first: who was told to end says less than the launcher.
+    lines = [*own, *of_launcher] if told else [*of_launcher, *own]
     if verdict.role <= Role.KILLED:
-        lines = [line for line in lines if _may_be_a_cause(line)]
+        lines = _without(_OF_ENDED if told else _OF_OTHERS, lines)
     how = end.inside or end
     return explain_end(lines, exit_status(how.code, how.signal))
 
 
-def _may_be_a_cause(line: str) -> bool:
-    """Whether a line says more than that something else failed."""
-    return not any(kind in ("peer", "terminated", "timeout") for kind, _ in kinds_of((line,)))
+_OF_OTHERS = frozenset({MessageKind.PEER, MessageKind.TIMEOUT, MessageKind.TERMINATED})
+"""Kinds of lines that say no more than that something else failed."""
+_OF_ENDED = frozenset({MessageKind.PEER, MessageKind.TIMEOUT, MessageKind.OWN})
+"""Kinds of lines that do not say why a rank was told to end."""
+
+
+def _without(kinds: frozenset[MessageKind], lines: Sequence[str]) -> list[str]:
+    """The lines that are of none of these kinds."""
+    return [line for line in lines if not any(kind in kinds for kind, _ in kinds_of((line,)))]
 
 
 def launcher_lines(record: JobRecord) -> list[str]:
