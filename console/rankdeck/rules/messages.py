@@ -57,7 +57,6 @@ _RANKS = (
     r"\bCheckpointException ranks:dict_keys\(\[(\d[\d, ]*)\]",
     rf"/job:\w{{1,60}}/replica:\d{{1,9}}/task:{_NUMBER}",
     r"\[missing ranks: (\d[\d, ]*)\]",
-    rf"\bexited with non-zero exit code: \{{{_NUMBER}: ",  # NVRx's ft_launcher
     # Horovod's list of those that are missing, a line for each.
     rf"(?:^|>:? ?){_NUMBER}: \[[\w./]*(?:[Hh]orovod|[Aa]llreduce|[Aa]llgather|[Bb]roadcast|[Aa]lltoall)",
 )
