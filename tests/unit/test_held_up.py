@@ -3,6 +3,7 @@
 import pytest
 
 from rankdeck.model.stall import Stall
+from rankdeck.rules.ends import End
 from rankdeck.values import replace
 from tests.unit.test_certainty import weighed
 from tests.unit.test_jobs_state import Feed
@@ -30,7 +31,7 @@ def test_of_ranks_that_were_only_ended_the_one_that_held_up_the_others_is_named(
     [rank(1, 19.0, signal=11), rank(1, 19.0, 1, said=("ValueError: no sample 17",))],
     ids=["crashed", "raised"],
 )
-def test_a_rank_that_failed_by_itself_is_named_all_the_same(own) -> None:
+def test_a_rank_that_failed_by_itself_is_named_all_the_same(own: End) -> None:
     others = [rank(n, 20.3, signal=15) for n in (2, 3)]
 
     assert blamed(case(KILLED, own, *others, ending=TORCHRUN, world=4, held_up=STALL)) == 1
