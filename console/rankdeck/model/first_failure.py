@@ -5,9 +5,12 @@ from rankdeck.model.rank import how_it_ended
 from rankdeck.model.stall import NOT_CALIBRATED, Explained, share_words
 from rankdeck.values import Value
 
-RESTARTED = "restarted"
-"""The `name` of a node that failed because its machine was restarted."""
+RESTARTED, EMPTIED = "restarted", "emptied"
+"""The `name` of a node that failed because its machine was restarted, or because all ranks there
+were killed in one moment, nobody knows by whom.
+"""
 WAS_RESTARTED = "was restarted while the job ran"
+_NODE_ENDS = {RESTARTED: WAS_RESTARTED, EMPTIED: "all its ranks were killed in one moment"}
 _WHOLE = {"job": "the job", "all": "every rank"}
 
 
@@ -15,8 +18,8 @@ class FailedPart(Value, kw_only=True):
     """A part of a job that failed."""
 
     what: str
-    """`rank`, `launcher` (mpirun, torchrun, a daemon), `node` (lost),
-    `job`, `scheduler` (Slurm ended it), `undecided` or `all` (every rank
+    """`rank`, `launcher` (mpirun, torchrun, a daemon), `node` (lost, or
+    without ranks), `job`, `scheduler` (Slurm ended it), `undecided` or `all` (every rank
     failed by itself, and alike): of these two nobody is accused.
     """
     rank: int | None
@@ -25,7 +28,7 @@ class FailedPart(Value, kw_only=True):
     name: str = ""
     """Name of a launcher (mpirun, torchrun, `daemon 12`, supervisor), or
     scheduler and state (`Slurm: TIMEOUT`; `the scheduler` if only a launcher
-    prints that it ended the job), or of a node RESTARTED.
+    prints that it ended the job), or of a node RESTARTED or EMPTIED.
     """
 
     @property
@@ -110,7 +113,7 @@ class FirstFailure(FailedPart, kw_only=True):
             ends = f"{each}{how_it_ended(self.exit_code, self.signal)}: " if alike else ""
             return f"{ends}nobody is accused"
         if self.what == "node":
-            return WAS_RESTARTED if self.name == RESTARTED else "stopped answering"
+            return _NODE_ENDS.get(self.name, "stopped answering")
         if self.what == "job":
             return "ended well and did nothing"
         if self.what == "scheduler":

@@ -31,7 +31,7 @@ from rankdeck.rules.ends import (
 )
 from rankdeck.rules.failed_job import WINDOW, View, end_time, failure_start, was_told_to_end
 from rankdeck.rules.messages import missing_ranks
-from rankdeck.rules.root_cause import Cause, end_signature, is_surely_earlier
+from rankdeck.rules.root_cause import Cause, end_signature, is_surely_earlier, was_killed
 from rankdeck.values import Value
 
 MOST = 12
@@ -47,7 +47,7 @@ _FROM_OUTSIDE = ASKED | {SIGKILL}
 HAIR = 0.05
 """Seconds between two records of one node below which their order is not sure."""
 _BY_FINDER: Mapping[str, Sign] = {
-    "own": Sign.OWN, "absent": Sign.ABSENT, "held_up": Sign.ABSENT, "left": Sign.LEFT, "launcher": Sign.FAILED,
+    "own": Sign.OWN, "absent": Sign.ABSENT, "held_up": Sign.ABSENT, "emptied": Sign.GONE, "left": Sign.LEFT, "launcher": Sign.FAILED,
     "peers": Sign.PEERS, "lost": Sign.PEERS, "told": Sign.TOLD, "scheduler": Sign.SCHEDULER,
 }  # fmt: skip
 _BY_ROLE: Mapping[Role, Sign] = {
@@ -76,12 +76,10 @@ def gather_evidence(cause: Cause) -> FailureEvidence:
     pool, more, twins = _pool(cause), set[Sign](), list[Meaning]()
     chosen, ranks, seen = pool[0], cause.view.ranks, _witnesses(cause.view)
     alike = all(_likeness(m) == _likeness(chosen) for m in ranks)
-    if len(ranks) > MANY and (alike or all(map(_was_killed, ranks))):
+    if len(ranks) > MANY and (alike or all(map(was_killed, ranks))):
         # Of ranks that all only lost each other, or were all killed or told to end, none is to
         # blame, unless most or a launcher name it, or it is known by what it did.
-        own = _was_killed(chosen) or (
-            chosen.end.what == "launcher" and chosen.end.signal == SIGKILL
-        )
+        own = was_killed(chosen) or (chosen.end.what == "launcher" and chosen.end.signal == SIGKILL)
         killed = own and not _was_killed_first(chosen, ranks)
         suffered = _is_victim(chosen) or killed or was_told_to_end(chosen)
         named = Sign.BY_MOST in _of_others(chosen, cause.view, seen)
@@ -127,12 +125,6 @@ def _likeness(meaning: Meaning) -> tuple[object, ...]:
 
 def _is_victim(meaning: Meaning) -> bool:
     return meaning.role in (Role.PEER, Role.TIMEOUT)
-
-
-def _was_killed(meaning: Meaning) -> bool:
-    """Whether SIGKILL ended it, or its end was not seen, and nothing else is known of it."""
-    number = signal_of(meaning.end.code, meaning.end.signal)
-    return meaning.role is Role.KILLED or (meaning.role is not Role.CAUSE and number == SIGKILL)
 
 
 def _was_killed_first(chosen: Meaning, ranks: Sequence[Meaning]) -> bool:
@@ -369,10 +361,10 @@ class WeighedFailure(Value):
 
 
 def weigh_failure(cause: Cause, weights: Weights) -> WeighedFailure:
-    """How sure it is that the chosen one is to blame; below the bar it is undecided. What a
-    scheduler says is not weighed, and who held up the others has been.
+    """How sure it is that the chosen one is to blame; below the bar it is undecided. Neither what
+    a scheduler says is weighed nor a node that lost all ranks; who held up the others has been.
     """
-    if cause.finder == "scheduler":
+    if cause.finder in ("scheduler", "emptied"):
         return WeighedFailure(None)
     if cause.finder == "held_up" and cause.view.job.held_up is not None:
         return WeighedFailure(cause.view.job.held_up.sure)

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from rankdeck.model.first_failure import EMPTIED
 from rankdeck.model.job import Job
 from rankdeck.model.rank import State
 from rankdeck.model.text import significant_figures
@@ -146,15 +147,17 @@ def own_fault(job: Job, well: Mapping[str, list[frozenset[str]]]) -> str:
     """The node whose own fault it was that the job failed; "" if it was none's, or is not known.
 
     It is if the node was lost or a signal ended a launcher or daemon there first; if a rank there
-    failed first, and the node had a bad finding shortly before; or if a signal ended a rank there
-    first, and jobs of the same name ended well at least twice without this node, never with it.
+    failed first, or all of them were killed, and the node had a bad finding shortly before; or if a
+    signal ended a rank there first, and jobs of the same name ended well at least twice without
+    this node, never with it.
     """
     failure = job.first_failure
     if job.state is not State.FAILED or failure is None or failure.tied:
         return ""
-    if failure.what in ("node", "launcher"):
+    emptied = failure.what == "node" and failure.name == EMPTIED
+    if failure.what in ("node", "launcher") and not emptied:
         return failure.node if failure.what == "node" or failure.signal is not None else ""
-    if failure.what != "rank":
+    if failure.what != "rank" and not emptied:
         return ""
     if _was_ill(job, failure.node):
         return failure.node

@@ -4,9 +4,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from signal import SIGPIPE
+from signal import SIGKILL, SIGPIPE
 
-from rankdeck.model.first_failure import Suspect
+from rankdeck.model.first_failure import EMPTIED, Suspect
+from rankdeck.model.nodeset import fold_ranks
+from rankdeck.model.rank import signal_of
 from rankdeck.model.safe_text import clean_line
 from rankdeck.rules.absent_rank import never_came
 from rankdeck.rules.ends import (
@@ -139,6 +141,35 @@ def _held_up(view: View) -> CauseChoice | None:
         return None
     chosen, *tied = accused
     return CauseChoice(chosen, (f"before any rank failed: {stall.text}", chosen.why), tuple(tied))
+
+
+def _emptied_node(view: View) -> CauseChoice | None:
+    """The node whose ranks were all killed in one moment, surely before others failed that only
+    lost them: what killed them is to be found there. No launcher ends ranks so.
+    """
+    failed = [m for m in view.ranks if m.end.failed and not m.end.stopped]
+    first = min(failed, key=end_time, default=None)
+    if first is None or view.lost:
+        return None
+    here = [m for m in view.ranks if m.end.node == first.end.node]
+    others = [m for m in failed if m.end.node != first.end.node]
+    lasted = max(map(end_time, here)) - end_time(first)
+    if len(here) < 2 or not others or lasted >= min(view.job.ending.kill_after, WINDOW):
+        return None
+    if not all(was_killed(m) for m in here) or any(
+        m.role <= Role.LIKELY or not is_surely_earlier(first, m) for m in others
+    ):
+        return None
+    ranks = fold_ranks(m.end.rank for m in here if m.end.rank is not None)
+    why = f"all its ranks ({ranks}) were killed in one moment, by whom is not known"
+    gone = End(what="node", name=EMPTIED, node=first.end.node, at=end_time(first))
+    return CauseChoice(Meaning(gone, Role.CAUSE, why), (why,))
+
+
+def was_killed(meaning: Meaning) -> bool:
+    """Whether SIGKILL ended it, or its end was not seen, and nothing else is known of it."""
+    number = signal_of(meaning.end.code, meaning.end.signal)
+    return meaning.role is Role.KILLED or (meaning.role is not Role.CAUSE and number == SIGKILL)
 
 
 def _own_cause(view: View) -> CauseChoice | None:
@@ -401,7 +432,7 @@ def _terminated(view: View) -> CauseChoice | None:
 
 
 FINDERS: Mapping[str, Callable[[View], CauseChoice | None]] = {
-    "scheduler": _ended_by_scheduler, "held_up": _held_up, "own": _own_cause, "absent": never_came, "left": _left_early,
+    "scheduler": _ended_by_scheduler, "held_up": _held_up, "emptied": _emptied_node, "own": _own_cause, "absent": never_came, "left": _left_early,
     "launcher": _launcher, "peers": _lost_peers, "lost": _only_lost, "told": _terminated,
 }  # fmt: skip
 """Tried in this order; the first that finds a cause decides."""

@@ -5,7 +5,7 @@ rules/root_cause.py and completes the answer.
 from collections import Counter
 from collections.abc import Sequence
 
-from rankdeck.model.first_failure import RESTARTED, FirstFailure
+from rankdeck.model.first_failure import EMPTIED, RESTARTED, FirstFailure
 from rankdeck.model.job import RankState
 from rankdeck.model.job_spec import Launch
 from rankdeck.model.nodeset import fold_ranks
@@ -51,6 +51,12 @@ _RESTARTED = Explained(
     "`journalctl -k -b -1` there shows the end of the kernel before, `last -x` who restarted it;"
     " what the job wrote is kept on it, but a crash may have taken its last half minute",
 )
+_EMPTIED = Explained(
+    "somebody on that node, or something that watches it, ended all ranks at once",
+    "its kernel log, its scheduler's log and `last` there: a clean-up script, a limit of memory for"
+    " all of them together, another user with the rights",
+)
+_OF_NODES = {"": _LOST, RESTARTED: _RESTARTED, EMPTIED: _EMPTIED}
 _LEFT = Explained(
     "it left while others still needed it",
     "every rank must reach the end of the communication: MPI_Finalize, destroy_process_group",
@@ -350,8 +356,7 @@ def _explained(record: JobRecord, verdict: Cause) -> tuple[Explained, ...]:
     if end.what == SCHEDULER:
         return explain_end(end.lines)
     if end.what == "node":
-        usual = _RESTARTED if end.name == RESTARTED else _LOST
-        return explain_end(end.lines) or (usual,)
+        return explain_end(end.lines) or (_OF_NODES[end.name],)
     if verdict.role is Role.WELL:
         return (_LEFT,)
     killed = tuple(line for line in end.kernel if tells_used_up_memory(line))
