@@ -1,8 +1,10 @@
 """Who made a job fail where all ranks of a node were killed in one moment."""
 
+from rankdeck.rules.certainty_table import WEIGHTS
 from rankdeck.rules.ends import End
 from rankdeck.rules.failed_job import FailedJob
-from tests.unit.test_certainty import weighed
+from rankdeck.rules.failure_evidence import weigh_failure
+from rankdeck.rules.root_cause import find_cause
 from tests.unit.test_root_cause import (
     LOST_PEER,
     MPICH,
@@ -27,7 +29,11 @@ def test_the_node_is_named_whose_ranks_were_all_killed_before_others_lost_them()
     assert blamed(case(*KILLED, *LOST, ending=PLAIN)) == "node n2"
     assert blamed(case(*KILLED, *LOST, ending=TORCHRUN)) == "node n2"
     assert blamed(case(*KILLED, *LOST, ending=OPENMPI)) == "node n2"
-    assert weighed(*KILLED, *LOST, ending=PLAIN).between == ()
+    cause = find_cause(case(*KILLED, *LOST, ending=PLAIN))
+    assert cause is not None
+    assert (cause.victims, cause.others) == ((0, 1, 2, 3), ())
+    weighed = weigh_failure(cause, WEIGHTS)
+    assert (weighed.sure, weighed.between) == (None, ())
 
 
 def test_ranks_that_vanished_with_their_shims_count_as_well() -> None:
@@ -48,7 +54,9 @@ def test_where_another_rank_may_be_the_cause_no_node_is_named() -> None:
         ),
         "one crashed": case(rank(4, 10.0, signal=11), *KILLED[1:], *LOST, ending=PLAIN),
         "another raised": case(*KILLED, rank(0, 10.4, 1, said=("KeyError: 'x'",)), ending=PLAIN),
-        "another was before": case(rank(0, 9.0, 1, said=(LOST_PEER,)), *KILLED, ending=PLAIN),
+        "one of another was killed": case(
+            *KILLED, rank(0, 10.1, signal=9), *LOST[1:], ending=PLAIN
+        ),
         "nobody else failed": case(*KILLED, ending=PLAIN),
         "one rank there": case(KILLED[0], *LOST, ending=PLAIN, world=5),
     }

@@ -49,6 +49,8 @@ PEER_WINDOW = 10.0
 recorded: containers end slowly.
 """
 MOST_OTHERS = 2
+MANY_KILLED = 2
+"""So many ranks that are killed in one moment were not killed one by one."""
 OF_PEERS, ELSEWHERE = " that lost a peer", " on other nodes"
 
 
@@ -144,25 +146,24 @@ def _held_up(view: View) -> CauseChoice | None:
 
 
 def _emptied_node(view: View) -> CauseChoice | None:
-    """The node whose ranks were all killed in one moment, surely before others failed that only
-    lost them: what killed them is to be found there. No launcher ends ranks so.
+    """The node whose ranks were all killed in one moment, where those of other nodes only lost
+    them: what killed them is to be found there. No launcher ends ranks so.
     """
     failed = [m for m in view.ranks if m.end.failed and not m.end.stopped]
-    first = min(failed, key=end_time, default=None)
-    if first is None or view.lost:
+    killed = [m for m in failed if was_killed(m) and m.role <= Role.KILLED]
+    nodes = {m.end.node for m in killed}
+    others = [m for m in failed if m.end.node not in nodes]
+    if len(killed) < MANY_KILLED or len(nodes) != 1 or not others or view.lost:
         return None
-    here = [m for m in view.ranks if m.end.node == first.end.node]
-    others = [m for m in failed if m.end.node != first.end.node]
-    lasted = max(map(end_time, here)) - end_time(first)
-    if len(here) < 2 or not others or lasted >= min(view.job.ending.kill_after, WINDOW):
+    here = [m for m in view.ranks if m.end.node in nodes]
+    lasted = max(map(end_time, killed)) - min(map(end_time, killed))
+    at_once = lasted < min(view.job.ending.kill_after, WINDOW)
+    if here != killed or not at_once or any(m.role < Role.PEER for m in others):
         return None
-    if not all(was_killed(m) for m in here) or any(
-        m.role <= Role.LIKELY or not is_surely_earlier(first, m) for m in others
-    ):
-        return None
+    (node,) = nodes
     ranks = fold_ranks(m.end.rank for m in here if m.end.rank is not None)
     why = f"all its ranks ({ranks}) were killed in one moment, by whom is not known"
-    gone = End(what="node", name=EMPTIED, node=first.end.node, at=end_time(first))
+    gone = End(what="node", name=EMPTIED, node=node, at=min(map(end_time, killed)))
     return CauseChoice(Meaning(gone, Role.CAUSE, why), (why,))
 
 
@@ -505,6 +506,8 @@ def _verdict(view: View, choice: CauseChoice, finder: str) -> Cause:
     chosen = choice.chosen
     apart = {id(chosen), *map(id, choice.tied)}
     rest = [_followed(m, chosen) for m in (*view.ranks, *view.lost) if id(m) not in apart]
+    if chosen.end.name == EMPTIED:  # who was killed there is told with it
+        rest = [m for m in rest if m.end.node != chosen.end.node]
     victims = [m.end.rank for m in rest if _is_victim(m)]
     return Cause(
         end=chosen.end,
