@@ -13,6 +13,7 @@ from tests.unit.test_root_cause import (
     TORCHRUN,
     blamed,
     case,
+    launcher,
     rank,
 )
 
@@ -58,6 +59,7 @@ def test_where_another_rank_may_be_the_cause_no_node_is_named() -> None:
             *KILLED, rank(0, 10.1, signal=9), *LOST[1:], ending=PLAIN
         ),
         "nobody else failed": case(*KILLED, ending=PLAIN),
+        "a launcher was killed": case(*KILLED, *LOST, launchers=(launcher("n2", 10.0, signal=9),)),
         "one rank there": case(KILLED[0], *LOST, ending=PLAIN, world=5),
     }
     for name, one in cases.items():

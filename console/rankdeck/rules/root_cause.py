@@ -153,7 +153,9 @@ def _emptied_node(view: View) -> CauseChoice | None:
     killed = [m for m in failed if was_killed(m) and m.role <= Role.KILLED]
     nodes = {m.end.node for m in killed}
     others = [m for m in failed if m.end.node not in nodes]
-    if len(killed) < MANY_KILLED or len(nodes) != 1 or not others or view.lost:
+    # A launcher that is killed takes its ranks along.
+    others_to_blame = view.lost or any(m.end.killed for m in view.launchers)
+    if len(killed) < MANY_KILLED or len(nodes) != 1 or not others or others_to_blame:
         return None
     here = [m for m in view.ranks if m.end.node in nodes]
     lasted = max(map(end_time, killed)) - min(map(end_time, killed))
