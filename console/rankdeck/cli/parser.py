@@ -77,10 +77,10 @@ Offers = Mapping[str, Callable[..., Iterable[str]]]
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """What the command line says; raises UsageError."""
     _refuse_empty(argv)
-    asks = {"-h", "--help"} & {*argv}
-    named = [verb for verb in VERBS if verb.name in argv]
-    # A parser of every command takes as long as a login.
-    only = None if asks or not (named or "agent" in argv) else argv
+    asks = not {"-h", "--help"}.isdisjoint(argv)
+    named = {"agent", *(verb.name for verb in VERBS)} & {*argv}
+    # Making the parsers of all commands takes a fiftieth of a short command.
+    only = named if named and not asks else None
     return make_parser(only=only).parse_args(argv)
 
 

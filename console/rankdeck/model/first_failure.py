@@ -109,7 +109,7 @@ class FirstFailure(FailedPart, kw_only=True):
         """`exit 3`, `signal 9 (SIGKILL)`, `stopped answering`."""
         if self.between:
             alike = self.exit_code is not None or self.signal is not None
-            each = "each " if len(self.suspects) > 1 else ""
+            each = "each " if len(self.between) > 1 else ""
             ends = f"{each}{how_it_ended(self.exit_code, self.signal)}: " if alike else ""
             return f"{ends}nobody is accused"
         if self.what == "node":

@@ -86,6 +86,11 @@ class End(Value, kw_only=True, eq=False):
         return self.at is not None and (self.signal is not None or self.code != 0)
 
     @property
+    def failed_unstopped(self) -> bool:
+        """Whether it failed, and not because the job was told to end."""
+        return self.failed and not self.stopped
+
+    @property
     def killed(self) -> bool:
         """Whether it was ended from outside: by a signal, or in an unknown way."""
         return self.failed and not self.code

@@ -122,7 +122,7 @@ def view_of(job: FailedJob) -> View:
     aborted = _aborted(job)
 
     def read(end: End) -> Meaning:
-        called = end.rank in aborted and end.failed and not end.stopped
+        called = end.rank in aborted and end.failed_unstopped
         return abort_meaning(end) if called else meaning_of(end, job.ending, first)
 
     killed = _why_killed(job)
@@ -131,7 +131,7 @@ def view_of(job: FailedJob) -> View:
 
     def heard(m: Meaning) -> Meaning:
         """The meaning of the end of a rank, with what launchers and others say of it."""
-        if not m.end.failed or m.end.stopped:
+        if not m.end.failed_unstopped:
             return m
         if m.end.rank in killed and m.role > Role.CAUSE:
             return Meaning(m.end, *killed[m.end.rank])

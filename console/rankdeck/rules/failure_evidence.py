@@ -47,7 +47,8 @@ _FROM_OUTSIDE = ASKED | {SIGKILL}
 HAIR = 0.05
 """Seconds between two records of one node below which their order is not sure."""
 _BY_FINDER: Mapping[str, Sign] = {
-    "own": Sign.OWN, "absent": Sign.ABSENT, "held_up": Sign.ABSENT, "emptied": Sign.GONE, "left": Sign.LEFT, "launcher": Sign.FAILED,
+    "held_up": Sign.ABSENT, "emptied": Sign.GONE,
+    "own": Sign.OWN, "absent": Sign.ABSENT, "left": Sign.LEFT, "launcher": Sign.FAILED,
     "peers": Sign.PEERS, "lost": Sign.PEERS, "told": Sign.TOLD, "scheduler": Sign.SCHEDULER,
 }  # fmt: skip
 _BY_ROLE: Mapping[Role, Sign] = {
@@ -103,7 +104,7 @@ def gather_evidence(cause: Cause) -> FailureEvidence:
 def _pool(cause: Cause) -> list[Meaning]:
     """The chosen one, those tied with it, then all others that failed, the earliest first."""
     view, choice = cause.view, cause.choice
-    failed = [m for m in (*view.ranks, *view.launchers) if m.end.failed and not m.end.stopped]
+    failed = [m for m in (*view.ranks, *view.launchers) if m.end.failed_unstopped]
     if any(m.end.what == "rank" for m in failed):
         own = not view.job.ending.repeats
         failed = [m for m in failed if m.end.what == "rank" or (m.end.killed and own)]
@@ -197,7 +198,7 @@ def _failed_by_itself(meaning: Meaning) -> bool:
     end = meaning.end
     asked = meaning.told or _was_asked(end)
     own = meaning.role is Role.CAUSE or (meaning.role is Role.LIKELY and not asked)
-    return end.failed and not end.stopped and own
+    return end.failed_unstopped and own
 
 
 def _was_asked(end: End) -> bool:

@@ -95,7 +95,7 @@ def _ended_by_scheduler(view: View) -> CauseChoice | None:
         return None if view.job.held_up else _scheduler_in_lines(view)
     if verdict.kind not in OUTSIDE:
         return None
-    ended = [m for m in view.ranks if m.end.failed and not m.end.stopped]
+    ended = [m for m in view.ranks if m.end.failed_unstopped]
     there = [m for m in ended if verdict.node and m.end.node == verdict.node]
     named = [m for m in there if m.end.rank == verdict.rank]
     chosen = min(named or there or list(view.launchers), key=end_time, default=None)
@@ -134,7 +134,7 @@ def _held_up(view: View) -> CauseChoice | None:
     failed by itself: who was only killed, lost a peer or gave up may have waited for it.
     """
     stall = view.job.held_up
-    ended = [m for m in (*view.ranks, *view.launchers) if m.end.failed and not m.end.stopped]
+    ended = [m for m in (*view.ranks, *view.launchers) if m.end.failed_unstopped]
     own = [m for m in view.of(Role.CAUSE, Role.LIKELY) if not m.told]
     if stall is None or not ended or view.lost or own:
         return None
@@ -149,7 +149,7 @@ def _emptied_node(view: View) -> CauseChoice | None:
     """The node whose ranks were all killed in one moment, where those of other nodes only lost
     them: what killed them is to be found there. No launcher ends ranks so.
     """
-    failed = [m for m in view.ranks if m.end.failed and not m.end.stopped]
+    failed = [m for m in view.ranks if m.end.failed_unstopped]
     killed = [m for m in failed if was_killed(m) and m.role <= Role.KILLED]
     nodes = {m.end.node for m in killed}
     others = [m for m in failed if m.end.node not in nodes]
@@ -332,9 +332,9 @@ def _left_early(view: View) -> CauseChoice | None:
 
 def _launcher(view: View) -> CauseChoice | None:
     """A launcher that failed although no rank did; its own faults count first."""
-    if any(m.end.failed and not m.end.stopped for m in view.ranks):
+    if any(m.end.failed_unstopped for m in view.ranks):
         return None
-    failed = [m for m in view.launchers if m.end.failed and not m.end.stopped]
+    failed = [m for m in view.launchers if m.end.failed_unstopped]
     if not failed:
         return None
     chosen = min(failed, key=lambda m: (m.role, end_time(m)))
@@ -435,7 +435,8 @@ def _terminated(view: View) -> CauseChoice | None:
 
 
 FINDERS: Mapping[str, Callable[[View], CauseChoice | None]] = {
-    "scheduler": _ended_by_scheduler, "held_up": _held_up, "emptied": _emptied_node, "own": _own_cause, "absent": never_came, "left": _left_early,
+    "scheduler": _ended_by_scheduler, "held_up": _held_up, "emptied": _emptied_node,
+    "own": _own_cause, "absent": never_came, "left": _left_early,
     "launcher": _launcher, "peers": _lost_peers, "lost": _only_lost, "told": _terminated,
 }  # fmt: skip
 """Tried in this order; the first that finds a cause decides."""
@@ -539,7 +540,7 @@ def _followed(meaning: Meaning, chosen: Meaning) -> Meaning:
 
 def _is_victim(meaning: Meaning) -> bool:
     pulled = (Role.KILLED, Role.PEER, Role.TIMEOUT, Role.TERMINATED)
-    return meaning.role in pulled and meaning.end.failed and not meaning.end.stopped
+    return meaning.role in pulled and meaning.end.failed_unstopped
 
 
 def _others(chosen: Meaning, rest: Sequence[Meaning]) -> tuple[Suspect, ...]:
