@@ -273,6 +273,11 @@ TORCH = (
         job=_torch(programs.torch(), torch={"path": str(BIN / "torchrun"), "port": PORT}),
         right=Answer(node=NODE_1, what="launcher", word="in use|port"),
     ),
+    Fault(
+        name="torch.crowded", launcher="torchrun", kind=Kind.HANG, right=_rank(1, "waits for a core"),
+        job=_torch(programs.works_torch(), ranks_per_node=1), plant=plants.crowd_core(1, 5),
+        prepare=plants.without_hogs, lacking=plants.need_torch_and_cores,
+    ),
     _gloo("torchrun_killed", programs.torch(), Answer(node=NODE_2, what="launcher", word="torchrun|SIGKILL|killed"),
           plant=plants.signal_program(signal.SIGKILL, ("torchrun",), NODE_2)),
 )  # fmt: skip

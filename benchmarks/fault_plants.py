@@ -391,6 +391,47 @@ def limit_cpu(rank: int, share: float) -> Plant:
     return plant
 
 
+_HOGS: list[subprocess.Popen[bytes]] = []
+"""Processes that take the core of a rank, and were not ended yet."""
+
+
+def crowd_core(rank: int, hogs: int) -> Plant:
+    """Have other processes share the core of a rank's program, which is its own before; the other
+    ranks keep to the other cores.
+    """
+
+    def plant(site: Site, job: str) -> float:
+        del site
+        *free, own = sorted(os.sched_getaffinity(0))
+        for one in processes(job):
+            if one.rank is not None:
+                for thread in Path(f"/proc/{one.pid}/task").iterdir():
+                    os.sched_setaffinity(int(thread.name), {own} if one.rank == rank else free)
+        loop = ["taskset", "-c", str(own), "sh", "-c", "while :; do :; done"]
+        # Of a session of its own, each counts as much for the scheduler as the whole job.
+        _HOGS.extend(subprocess.Popen(loop, start_new_session=True) for _ in range(hogs))
+        return time.time()
+
+    return plant
+
+
+def without_hogs(site: Site) -> Callable[[], None]:
+    """End the processes of `crowd_core` after the run."""
+    del site
+
+    def undo() -> None:
+        while _HOGS:
+            one = _HOGS.pop()
+            one.kill()
+            one.wait()
+
+    return undo
+
+
+def need_torch_and_cores() -> str:
+    return need_torch() or ("" if len(os.sched_getaffinity(0)) > 1 else "needs two cores")
+
+
 def without_quotas(site: Site) -> Callable[[], None]:
     """Remove the groups of `limit_cpu` after the run."""
     del site

@@ -112,6 +112,11 @@ def works() -> str:
     return HEAD + _MPI % {"finalize": False} + WORKS
 
 
+def works_torch() -> str:
+    """A PyTorch job that computes in steps; its ranks sleep while they wait."""
+    return HEAD + _TORCH % {"timeout": 120} + WORKS
+
+
 HEALTHY = """\
 import random
 random.seed(RANK)

@@ -25,12 +25,12 @@ from benchmarks.result import MissingError, Result
 from rankdeck.model.rank import Activity
 from rankdeck.rules.price import lost_share
 from rankdeck_agent.job.activity import (
+    CoreTime,
     CpuQuota,
     CpuQuotas,
-    Wanted,
+    core_shares,
+    core_time_of,
     held_share,
-    wanted_of,
-    wanted_share,
 )
 
 TRIALS, RANKS, SLOW = 20, 3, 2
@@ -83,7 +83,7 @@ class Seen:
     """What the node counts of a rank."""
 
     at: float
-    wanted: Wanted | None
+    core: CoreTime | None
     quota: CpuQuota | None
 
 
@@ -157,13 +157,13 @@ def _measured(job: Job, put: Callable[[bool], None]) -> tuple[float, float]:
 
 def _activity(before: Seen, now: Seen) -> Activity:
     seconds = now.at - before.at
-    wants = wanted_share(before.wanted, now.wanted, seconds)
+    wants, delayed = core_shares(before.core, now.core, seconds)
     held = held_share(before.quota, now.quota, seconds)
-    return Activity("S", "", 0.1, 0.0, now.at, None, None, wants, held)
+    return Activity("S", "", 0.1, 0.0, now.at, None, None, wants, held, delayed)
 
 
 def _look(pid: int, quotas: CpuQuotas) -> Seen:
-    return Seen(time.monotonic(), wanted_of(pid), quotas.of(pid))
+    return Seen(time.monotonic(), core_time_of(pid), quotas.of(pid))
 
 
 def _steps(place: Path) -> int:

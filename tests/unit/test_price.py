@@ -10,7 +10,7 @@ from rankdeck.model.stall import Stall
 from rankdeck.rules.price import lost_share, low_clocks, price_stalls
 from rankdeck.state.jobs import Jobs
 from rankdeck.values import replace
-from rankdeck_agent.job.activity import Wanted, held_share, quota_in, wanted_share
+from rankdeck_agent.job.activity import CoreTime, core_shares, held_share, quota_in
 from tests.unit.test_job_recorder import running
 
 SLOW = Stall(kind="slow", ranks=(5,), since=2000.0, text="rank 5 on node02 computes")
@@ -129,6 +129,9 @@ def test_both_versions_of_control_groups_tell_how_long_a_quota_held(
 
 
 def test_what_another_process_wanted_is_not_compared() -> None:
-    assert wanted_share(Wanted(7, 0), Wanted(7, 2_500_000_000), 5.0) == pytest.approx(0.5)
-    assert wanted_share(Wanted(7, 0), Wanted(8, 2_500_000_000), 5.0) is None
-    assert wanted_share(None, Wanted(8, 1), 5.0) is None
+    before, now = CoreTime(7, 0, 0), CoreTime(7, 1_000_000_000, 1_500_000_000)
+
+    assert core_shares(before, now, 5.0) == (pytest.approx(0.5), pytest.approx(0.6))
+    assert core_shares(now, now, 5.0) == (0.0, None)
+    assert core_shares(before, now._replace(pid=8), 5.0) == (None, None)
+    assert core_shares(None, now, 5.0) == (None, None)

@@ -149,3 +149,31 @@ def balanced(draw):
 @given(balanced())
 def test_in_a_balanced_job_nobody_is_slow(some) -> None:
     assert judged(some) == ()
+
+
+CROWDED = tuple(replace(look, cores=0.2, wants=1.0, delayed=0.8) for look in COMPUTES)
+CROWDED_WAIT = tuple(replace(look, wants=0.05, delayed=0.9) for look in WAITS)
+
+
+def test_where_all_cores_are_crowded_a_short_phase_of_one_rank_is_not_slow() -> None:
+    assert judged([CROWDED_WAIT, CROWDED, CROWDED_WAIT]) == ()
+
+
+def test_where_all_cores_are_crowded_who_has_worked_much_is_named() -> None:
+    works = tuple(replace(look, cores=0.4) for look in CROWDED)
+
+    (found,) = judged([CROWDED_WAIT, works, CROWDED_WAIT])
+
+    assert (found.kind, found.ranks, found.explained) == ("slow", (1,), ())
+
+
+@pytest.mark.parametrize("others", [WAITS, tuple(replace(one, delayed=0.01) for one in WAITS)])
+def test_whose_cores_alone_are_crowded_is_told_with_that_cause(others) -> None:
+    (found,) = judged([others, CROWDED, others])
+
+    assert found.ranks == (1,)
+    assert found.text == (
+        "rank 1 on n1 computes in 8 of 8 looks while the others wait in 8 of 8;"
+        " for 80 % of its work it waits for a core, which others use"
+    )
+    assert "`rankdeck ps`" in found.explained[0].remedy

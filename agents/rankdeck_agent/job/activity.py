@@ -47,8 +47,8 @@ _LITTLE = 0.02
 _TICK = os.sysconf("SC_CLK_TCK")
 
 Row = list[Any]
-"""[rank, state, wchan, cores, share of system time, throttled, moves, wants, held], the last five
-or None, as in wire/job_events.py.
+"""[rank, state, wchan, cores, share of system time, throttled, moves, wants, held, delayed], the
+last six or None, as in wire/job_events.py.
 """
 
 
@@ -132,29 +132,35 @@ def _share(number: float) -> float:
     return round(min(max(number, 0.0), 1.0), 3)
 
 
-class Wanted(NamedTuple):
-    """How long the first thread of a process has run, or waited for a core."""
+class CoreTime(NamedTuple):
+    """How long the first thread of a process has run on a core, and waited for one."""
 
     pid: int
-    nanoseconds: int
+    ran: int
+    waited: int
+    """Both in nanoseconds."""
 
 
-def wanted_of(pid: int) -> Optional[Wanted]:
-    """What the scheduler counts of the process; None where it does not."""
+def core_time_of(pid: int) -> Optional[CoreTime]:
+    """What the kernel's scheduler counts of the process; None where it does not."""
     try:
         ran, waited = (_PROC / str(pid) / "schedstat").read_bytes()[:128].split()[:2]
-        return Wanted(pid, int(ran) + int(waited))
+        return CoreTime(pid, int(ran), int(waited))
     except (OSError, ValueError):
         return None
 
 
-def wanted_share(
-    before: Optional[Wanted], now: Optional[Wanted], seconds: float
-) -> Optional[float]:
-    """In which share of this time it had something to do itself; None if it is another process."""
+def core_shares(
+    before: Optional[CoreTime], now: Optional[CoreTime], seconds: float
+) -> tuple[Optional[float], Optional[float]]:
+    """(share of this time in which it had something to do itself, share of that in which it waited
+    for a core); None if it is another process, or had nothing to do.
+    """
     if before is None or now is None or before.pid != now.pid:
-        return None
-    return _share((now.nanoseconds - before.nanoseconds) / 1e9 / seconds)
+        return None, None
+    waited = now.waited - before.waited
+    wanted = now.ran - before.ran + waited
+    return _share(wanted / 1e9 / seconds), _share(waited / wanted) if wanted > 0 else None
 
 
 def moves_of(rows: Iterable[Process]) -> Optional[int]:
@@ -190,7 +196,7 @@ class _Spent(NamedTuple):
     """CPU time in clock ticks, including that of children that have ended and were waited for."""
     moves: Optional[int]
     quota: Optional[CpuQuota]
-    wanted: Optional[Wanted]
+    core: Optional[CoreTime]
 
 
 class ActivityWatch:
@@ -282,7 +288,7 @@ class ActivityWatch:
             sum(row.times[1] + row.times[3] for row in rows),
             moves_of(rows),
             self._quotas.of(main.pid),
-            wanted_of(main.pid),
+            core_time_of(main.pid),
         )
 
         before = self._spent.get(rows[0].pid)
@@ -290,7 +296,9 @@ class ActivityWatch:
         if before is None or now.at <= before.at:
             return None
 
-        cores, share = _used(now.at - before.at, now.user - before.user, now.system - before.system)
+        seconds = now.at - before.at
+        cores, share = _used(seconds, now.user - before.user, now.system - before.system)
+        wants, delayed = core_shares(before.core, now.core, seconds)
         wchan = read_proc_word(_PROC / str(main.pid) / "wchan")
         return [
             rank,
@@ -300,8 +308,9 @@ class ActivityWatch:
             share,
             throttled_share(before.quota, now.quota),
             moves_between(before.moves, now.moves),
-            wanted_share(before.wanted, now.wanted, now.at - before.at),
-            held_share(before.quota, now.quota, now.at - before.at),
+            wants,
+            held_share(before.quota, now.quota, seconds),
+            delayed,
         ]
 
     def _write(self, look: dict[str, Any]) -> None:

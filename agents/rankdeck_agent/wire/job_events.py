@@ -508,6 +508,8 @@ class Look(Value):
     """
     held: Optional[float] = None
     """Share of that time in which a CPU quota held it back; None: no quota."""
+    delayed: Optional[float] = None
+    """Share of what it `wants` in which it waited for a core; None: not known."""
 
 
 def _look(raw: object) -> Look:
@@ -515,8 +517,9 @@ def _look(raw: object) -> Look:
     if len(row) < 5:
         raise _FieldError("is not rank, state, wchan, cores, share")
     rank, state, wchan, cores, share = row[:5]
-    # Agents before 27 November 2026 send none of these, those of that day the first two.
-    throttled, moves, wants, held = [*row[5:9], None, None, None, None][:4]
+    # Agents before 27 November 2026 send none of these, those of that day the first two, those
+    # before 30 November the first four.
+    throttled, moves, wants, held, delayed = [*row[5:10], None, None, None, None, None][:5]
     if not isinstance(state, str) or state not in _STATES:
         raise _FieldError("is in no state")
     if not isinstance(wchan, str) or not _FUNCTION.match(wchan):
@@ -531,6 +534,7 @@ def _look(raw: object) -> Look:
         _or_none(_whole(0, _MOST_MOVES))(moves),
         _or_none(_number(0.0, 1.0))(wants),
         _or_none(_number(0.0, 1.0))(held),
+        _or_none(_number(0.0, 1.0))(delayed),
     )
 
 

@@ -76,6 +76,8 @@ class Activity(Value):
     """Share of that time in which it had something to do itself, on a core or waiting for one."""
     held: float | None = None
     """Share of that time in which a CPU quota held it back; None if it has none."""
+    delayed: float | None = None
+    """Share of what it `wants` in which it waited for a core; None if not known."""
 
     @property
     def computes(self) -> bool:

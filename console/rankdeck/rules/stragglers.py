@@ -6,14 +6,15 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from itertools import pairwise
 from statistics import median, median_high, median_low
+from typing import NamedTuple
 
 from msgspec import field
 
 from rankdeck.model.job import Job, RankState
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
-from rankdeck.model.rank import Activity, State
+from rankdeck.model.rank import BUSY, Activity, State
 from rankdeck.model.stall import Explained, Stall
-from rankdeck.values import Value
+from rankdeck.values import Value, replace
 from rankdeck_agent.rules.units import write_duration
 
 QUIET = 30.0
@@ -166,6 +167,8 @@ that the report does not come and go.
 """
 _HALF = 0.5
 """A rank that does less than this share of a straggler's work is waiting."""
+_ALWAYS = 0.9
+"""A rank that wants a core for this share of the time does not wait for others."""
 _SOME = 0.02
 """A straggler runs its own code on at least this many cores; on an
 overloaded machine it may get no more.
@@ -183,6 +186,16 @@ _POLLS = 0.15
 """A rank that computes with at least this share of system time counts as polling for its peers."""
 _THROTTLED = 0.5
 """A CPU quota holds a rank back if it was used up in at least this share of its periods."""
+_CROWDED = 0.5
+"""Cores are crowded for a rank that waits for one in at least this share of what it wants."""
+_LEAST_WORK = 12.0
+"""Seconds of CPU time that a straggler must have used where all ranks are crowded: there a short
+phase of work, in which others wait rightly, lasts for many looks.
+"""
+_OF_CROWD = Explained(
+    "other processes use the cores of its node, and the others wait for it",
+    "see what runs there (`rankdeck ps`), end what is left over; start fewer ranks or threads there",
+)
 _OF_QUOTA = Explained(
     "a control group gives it less CPU than it asks for, and the others wait for it",
     "compare cpu.max (cpu.cfs_quota_us) of its control group with the other ranks'; raise the limit, or start fewer threads",
@@ -196,10 +209,18 @@ Looks = Mapping[int, Sequence[Activity]]
 """Rank -> its newest looks, the same number for all ranks."""
 Counts = Mapping[int, tuple[int, int]]
 """Rank -> in how many looks it works or rests, and in how many of those most others wait."""
-Moment = tuple[float, bool, float]
-"""All ranks at one look: (median of the work, whether most ranks
-sleep, median share of system time).
-"""
+
+
+class Moment(NamedTuple):
+    """All ranks at one look; numbers are medians."""
+
+    work: float
+    asleep: bool
+    """Whether most ranks sleep."""
+    system: float
+    """Share of system time."""
+    rests: bool
+    """Whether most ranks compute little and want a core for less than half of the time."""
 
 
 def slow_ranks(
@@ -330,7 +351,27 @@ def _working(
     if not found:
         return None
     does = "computes" if len(found) == 1 else "compute"
-    return _slow_ranks(found, does, counts, len(moments), _clock(found, signs, known))
+    delays = {rank: median(look.delayed or 0.0 for look in some) for rank, some in looks.items()}
+    ranks = set(rank_numbers(found))
+    crowded = min(delays[rank] for rank in ranks) >= _CROWDED
+    others = median(delay for rank, delay in delays.items() if rank not in ranks)
+    if (
+        crowded
+        and others >= _CROWDED
+        and min(_cpu_time(looks[rank]) for rank in ranks) < _LEAST_WORK
+    ):
+        return None
+    told = _slow_ranks(found, does, counts, len(moments), _clock(found, signs, known))
+    if not crowded or others >= _CROWDED:
+        return told
+    share = f"{min(delays[rank] for rank in ranks):.0%}".replace("%", " %")
+    text = f"{told.text}; for {share} of its work it waits for a core, which others use"
+    return replace(told, text=text, explained=(_OF_CROWD,))
+
+
+def _cpu_time(looks: Sequence[Activity]) -> float:
+    """Seconds of CPU time that a rank used between the first and the last of its looks."""
+    return sum(after.cores * (after.at - one.at) for one, after in pairwise(looks))
 
 
 def _is_whole(looks: Sequence[Activity]) -> bool:
@@ -339,11 +380,17 @@ def _is_whole(looks: Sequence[Activity]) -> bool:
 
 def _moment(looks: Sequence[Activity]) -> Moment:
     if len(looks) < _LEAST_RANKS and any(map(_is_at_rest, looks)):
-        return float("inf"), False, 0.0
+        return Moment(float("inf"), False, 0.0, False)
     asleep = sum(1 for look in looks if look.state == "S" and look.wchan)
     work = median_low(look.work for look in looks)
     share = median_high(look.system or 0.0 for look in looks)
-    return work, 2 * asleep > len(looks) - 1, share
+    resting = sum(map(_rests_between, looks))
+    most = len(looks) - 1
+    return Moment(work, 2 * asleep > most, share, 2 * resting > most)
+
+
+def _rests_between(look: Activity) -> bool:
+    return look.cores < BUSY and look.wants is not None and look.wants < _HALF
 
 
 def _counts(looks: Sequence[Activity], moments: Sequence[Moment]) -> tuple[int, int]:
@@ -357,10 +404,11 @@ def _counts(looks: Sequence[Activity], moments: Sequence[Moment]) -> tuple[int, 
 
 
 def _others_wait(look: Activity, moment: Moment) -> bool:
-    work, asleep, share = moment
     mine = look.system or 0.0
-    polls = share >= max(mine + _MORE, mine * _TIMES)
-    return work < _HALF * look.work or polls or (look.state == "R" and asleep)
+    polls = moment.system >= max(mine + _MORE, mine * _TIMES)
+    rest = moment.rests and (look.wants or 0.0) >= _ALWAYS
+    asleep = moment.asleep and look.state == "R"
+    return moment.work < _HALF * look.work or polls or rest or asleep
 
 
 def _stragglers(

@@ -69,6 +69,24 @@ def test_a_rank_that_a_cpu_quota_holds_back_is_seen_as_throttled(node, job):
     assert found[0][-1][5] in (None, 0.0)
 
 
+def test_ranks_that_share_a_core_are_seen_to_wait_for_it(node, job):
+    core = min(os.sched_getaffinity(0))
+    node.run(
+        job,
+        [0, 1, 2],
+        [
+            *(rank(f"exec taskset -c {core} sh -c '{BURNS}'", n) for n in (0, 1)),
+            rank("sleep 60", 2),
+        ],
+    )
+    until(lambda: all(len(looks(node, job).get(n, ())) >= 2 for n in range(3)))
+    found = looks(node, job)
+
+    assert all(found[n][-1][7] > 0.9 for n in (0, 1))
+    assert all(found[n][-1][9] > 0.3 for n in (0, 1))
+    assert found[2][-1][7] < 0.1
+
+
 def test_a_rank_that_only_computes_makes_no_moves_and_one_that_writes_does(node, job):
     node.run(job, [0, 1], [rank(BURNS, 0), rank("while :; do echo x; done >/dev/null", 1)])
     until(lambda: all(len(looks(node, job).get(n, ())) >= 2 for n in (0, 1)))
