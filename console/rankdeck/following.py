@@ -29,7 +29,7 @@ from rankdeck.rules.price import low_clocks, price_stalls
 from rankdeck.rules.stall import find_stalls, gpus_busy, is_idle
 from rankdeck.rules.stall_evidence import weigh_stalls
 from rankdeck.rules.stragglers import KnownOfJob
-from rankdeck.state.black_box import NodeBox, notes_with_boxes
+from rankdeck.state.black_box import NodeBox, find_held_up, notes_with_boxes
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import WrittenJob
 from rankdeck.state.job_recorder import JobRecorder
@@ -152,6 +152,8 @@ suspended; it needs HEAR seconds to catch up.
 START_LIMIT = 75.0
 """Seconds that `started` waits: longer than a launch agent waits for its daemon."""
 CATCH_UP_LIMIT = 12.0
+_SURE = 0.9
+"""A verdict that is told with less is looked at again with the black boxes."""
 LINGER = 20.0
 """Seconds that nodes have to report the end of a job that another console has recorded as ended."""
 DISK_LIMIT, SHORT_DISK_LIMIT = 10.0, 1.0
@@ -223,6 +225,10 @@ class Following:
         self._held: set[str] = set()
         self._ended_elsewhere: dict[str, float] = {}
         """Job -> epoch seconds since when its end is known only from another console."""
+        self._unseen: set[str] = set()
+        """Jobs that ran before this console was open, and have not ended yet as far as it knows."""
+        self._learning: dict[str, frozenset[str]] = {}
+        """Job -> its nodes, while their black boxes are read to tell who failed."""
         self._pause = PauseWatch()
         self._witnesses: WitnessWatch | None = None
         self._boxes: BoxReader | None = None
@@ -348,7 +354,8 @@ class Following:
         """
 
         def behind() -> set[str]:
-            return {name for f in self._followers.values() for name in f.behind.difference(silent)}
+            asked = [*(f.behind for f in self._followers.values()), *self._learning.values()]
+            return {name for names in asked for name in names.difference(silent)}
 
         await wait_for_condition(lambda: not behind(), limit * self.patience)
         return behind()
@@ -372,6 +379,7 @@ class Following:
         """
         self.jobs.restore(job, seen=seen)
         if not job.state.final:
+            self._unseen.add(job.id)
             self.follow(job)
             self._start(self._catch_up(job.id))
 
@@ -398,10 +406,10 @@ class Following:
             return boxes
         await self._recorder.fill_numbers(job, boxes.values())
         job = self.jobs.job(job_id)
-        notes = notes_with_boxes(job, boxes.values())
-        if notes != job.node_notes:
-            self.jobs.set_node_notes(job_id, notes)
-            self._recorder.save(self.jobs.job(job_id), time.time())
+        self.jobs.set_node_notes(job_id, notes_with_boxes(job, boxes.values()))
+        self.jobs.learn_held_up(job_id, find_held_up(job, boxes.values()))
+        if (now := self.jobs.job(job_id)) != job:
+            self._recorder.save(now, time.time())
         return boxes
 
     async def _learn(self, turn: WrittenJob) -> None:
@@ -425,6 +433,9 @@ class Following:
                     hear(new)
                 if self._is_missed(event):
                     follower.give_up_lost()
+                if job_id in self._unseen and self.jobs.job(job_id).state.final:
+                    self._unseen.remove(job_id)
+                    self._learn_who_held_up(job_id)
         except RankdeckError as error:
             self.jobs.note(job_id, str(error))
         finally:
@@ -433,6 +444,22 @@ class Following:
             self._recorder.save(self.jobs.job(job_id), time.time())
         # If two consoles saw the end, both now take the one that was written first.
         await self._exchange(DISK_LIMIT)
+
+    def _learn_who_held_up(self, job_id: str) -> None:
+        """Begin to read the black boxes of a job that has failed, if it is not quite sure why: its
+        ranks may have waited for one of them while no console was open.
+        """
+        job = self.jobs.job(job_id)
+        sure = job.first_failure.sure if job.first_failure else None
+        if job.state is State.FAILED and (sure or 0.0) < _SURE:
+            self._learning[job_id] = frozenset(job.nodes)
+            self._start(self._read_boxes(job_id))
+
+    async def _read_boxes(self, job_id: str) -> None:
+        try:
+            await self.learn_boxes(job_id)
+        finally:
+            del self._learning[job_id]
 
     def _is_missed(self, event: Followed) -> bool:
         """Whether a node was lost after the job had ended: do not wait for this node.

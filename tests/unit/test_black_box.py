@@ -11,6 +11,7 @@ from rankdeck.model.job import Job
 from rankdeck.model.rank import State
 from rankdeck.state.black_box import (
     NodeBox,
+    find_held_up,
     missing_numbers,
     notes_with_boxes,
     read_node_box,
@@ -222,3 +223,74 @@ def test_what_a_console_would_have_said_when_the_job_was_cancelled_is_told() -> 
 
     assert found
     assert found[0].kind == "stopped"
+
+
+def hung_job(ended: float = 1200.0) -> Job:
+    """Its ranks wrote last at 1000, and gave up at `ended`; rank 1 was only told to end."""
+    job = job_of_two_nodes()
+    ranks = tuple(
+        replace(
+            rank, state=State.FAILED, started=900.0, ended=ended, lines=50,
+            heard=1000.0 if rank.rank == 1 else ended - 1, last_line="RuntimeError: Timed out",
+        )
+        for rank in job.ranks
+    )  # fmt: skip
+    return replace(job, state=State.FAILED, ended=ended, ranks=ranks)
+
+
+def silent_box(*more: dict[str, object], at: float = 1065.0) -> NodeBox:
+    numbers = range(8)
+    rows = [
+        look(at - 50 + 5 * turn, n, "R" if n == 1 else "S", float(n == 1))
+        for turn in range(10)
+        for n in numbers
+    ]
+    heard = [[n, 1000.0] for n in (*numbers, 77)]
+    said = [{"kind": "frozen", "at": at, "why": SILENT, "heard": heard}, *more]
+    return box(*rows, *(json.dumps(row).encode() for row in said), origin=FIRST)
+
+
+def test_who_held_up_the_others_before_they_gave_up_is_found_in_the_box() -> None:
+    found = find_held_up(hung_job(), [silent_box({"kind": "resumed", "at": 1198.0})])
+
+    assert found is not None
+    assert (found.accused, found.since) == ((1,), 1000.0)
+
+
+def test_a_silence_after_which_the_job_went_on_is_not_why_it_failed() -> None:
+    resumed = silent_box({"kind": "resumed", "at": 1100.0})
+
+    assert find_held_up(hung_job(), [resumed]) is None
+    assert find_held_up(hung_job(1050.0), [silent_box()]) is None
+    assert find_held_up(hung_job(), [box(health(1000.0))]) is None
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"kind": "standing", "at": "x", "answer": {"ranks": []}},
+        {"kind": "standing", "at": 1.0, "answer": [1]},
+        {"kind": "resumed", "at": True},
+        {"kind": "resumed"},
+    ],
+)
+def test_rows_of_a_silence_that_make_no_sense_are_left_out(row: dict[str, object]) -> None:
+    assert silent_box(row).odd == 1
+
+
+def test_a_node_tells_the_last_words_of_its_own_ranks_only() -> None:
+    (silence,) = silent_box().silences
+
+    assert set(silence.heard) == set(range(8))
+
+
+@pytest.mark.parametrize(
+    "answer", [{"ranks": [{"rank": 99}, 3, None]}, {"pids": [[1, "x"], 5]}, {"ras": "?"}]
+)
+def test_odd_answers_of_silent_ranks_change_nothing(answer: dict[str, object]) -> None:
+    row = {"kind": "standing", "at": 1062.0, "answer": answer}
+
+    found = find_held_up(hung_job(), [silent_box(row)])
+
+    assert found is not None
+    assert found.accused == (1,)

@@ -51,6 +51,10 @@ _QUIET = 60.0
 """The ring is frozen after this many seconds in which no rank of this node has written."""
 _MOST_WATCHED = 64
 """Most ranks whose logs are watched for that."""
+_QUESTIONS = 2
+"""How often the ranks are asked where they stand before it is frozen: by two answers a console can
+tell a deadlock.
+"""
 _NICE = 10
 
 
@@ -116,6 +120,8 @@ class _Recorder:
         self._ring = Ring(folder)
         self._looks = LookReader(folder / ACTIVITY)
         self._silence = _Silence(folder, ranks)
+        self._questions = 0
+        """How often the ranks are still to be asked in this silence."""
         self._reader: Optional[_Reader] = None
         self._rest = b""
 
@@ -130,8 +136,7 @@ class _Recorder:
                 continue
             self._read()
             due += PERIOD * (1 + int((time.monotonic() - due) // PERIOD))
-            if self._silence.begins(time.monotonic()):
-                self._freeze(SILENT)
+            self._notice_silence()
 
     def _hear(self) -> Optional[bool]:
         """Do what the supervisor says; None if it says no more."""
@@ -145,9 +150,35 @@ class _Recorder:
                 return None
         return True
 
-    def _freeze(self, why: str) -> None:
+    def _notice_silence(self) -> None:
+        """Ask silent ranks where they stand, then freeze what is known of their silence."""
+        was = self._silence.long
+        self._silence.look(time.monotonic())
+        if was and not self._silence.long:
+            self._questions = 0
+            self._ring.add(_row("resumed", at=round(time.time(), 3)))
+        elif self._silence.long and not was:
+            self._questions = _QUESTIONS if self._here else 1
+        if self._questions:
+            self._ask_ranks()
+            self._questions -= 1
+            if not self._questions:
+                heard = list_last_words(self._folder, self._ranks)
+                self._freeze(SILENT, heard=heard)
+
+    def _ask_ranks(self) -> None:
+        if not self._here:
+            return
+        try:
+            from rankdeck_agent.job.standstill import look_at_standing_ranks
+        except ImportError:
+            return  # our own file was removed
+        at = round(time.time(), 3)
+        self._ring.add(_row("standing", at=at, answer=look_at_standing_ranks(self._folder)))
+
+    def _freeze(self, why: str, **more: object) -> None:
         self._take_looks()
-        self._ring.freeze(why, self._ranks)
+        self._ring.freeze(why, self._ranks, **more)
 
     def _take_looks(self) -> None:
         for look in self._looks.read():
@@ -165,11 +196,31 @@ class _Recorder:
                 self._here = False  # our own file was removed: looks and logs are all that is left
                 return
         for kind, message in self._reader.read():
-            self._ring.add(_row(kind, message))
+            self._ring.add(_message_row(kind, message))
 
 
-def _row(kind: str, message: Message) -> bytes:
+def _message_row(kind: str, message: Message) -> bytes:
     return b'{"kind":"' + kind.encode() + b'","body":' + encode_message(message) + b"}"
+
+
+def _row(kind: str, **more: object) -> bytes:
+    return json.dumps({"kind": kind, **more}, separators=(",", ":")).encode()
+
+
+def list_last_words(folder: RunFolder, ranks: Sequence[int]) -> list[list[float]]:
+    """[rank, epoch seconds of its newest output] for each rank that has written."""
+    found: list[list[float]] = []
+    for rank in ranks:
+        written = [one.st_mtime for one in _logs_of(folder, rank) if one.st_size]
+        if written:
+            found.append([rank, round(max(written), 3)])
+    return found
+
+
+def _logs_of(folder: RunFolder, rank: int) -> Iterator[os.stat_result]:
+    for name in STREAMS:
+        with contextlib.suppress(OSError):
+            yield (folder.place(rank) / name).lstat()
 
 
 class _Reader:
@@ -201,18 +252,17 @@ class _Silence:
     def __init__(self, folder: RunFolder, ranks: Sequence[int]) -> None:
         step = -(-len(ranks) // _MOST_WATCHED) or 1
         self._logs = [folder.place(r) / name for r in ranks[::step] for name in STREAMS]
-        self._size = 0
+        self._size: int = 0
         self._since = 0.0
-        self._told = False
+        self.long = False
+        """Whether it lasts so long that it is kept."""
 
-    def begins(self, now: float) -> bool:
-        """Whether their silence has just become long, once each; `now` in monotonic seconds."""
+    def look(self, now: float) -> None:
+        """See whether they have written; `now` in monotonic seconds."""
         size = sum(map(_size_of, self._logs))
         if size != self._size:
-            self._size, self._since, self._told = size, now, False
-        long = size > 0 and now - self._since >= _QUIET
-        begins, self._told = long and not self._told, self._told or long
-        return begins
+            self._size, self._since = size, now
+        self.long = size > 0 and now - self._since >= _QUIET
 
 
 def _size_of(path: Path) -> int:
@@ -249,14 +299,16 @@ class Ring:
                 for path in _segments(self._place)[:1]:
                     path.unlink()
 
-    def freeze(self, why: str, ranks: Sequence[int]) -> None:
-        """Keep a copy of the ring, with the end of all logs: the first time for each reason."""
+    def freeze(self, why: str, ranks: Sequence[int], **more: object) -> None:
+        """Keep a copy of the ring, with the end of all logs: the first time for each reason.
+
+        `more`: what else its row says.
+        """
         if why in self._told:
             return
         if why != SILENT:
             self._told.add(why)
-        row = {"kind": "frozen", "at": round(time.time(), 3), "why": why}
-        self.add(json.dumps(row).encode())
+        self.add(_row("frozen", at=round(time.time(), 3), why=why, **more))
         slot = self._place / _SLOTS[why != SILENT]
         if why != SILENT and slot.exists():
             return  # the first failure says more than what follows from it

@@ -11,21 +11,23 @@ import json
 import zlib
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
 
 from rankdeck.model.field_checks import is_integer, is_stamp
 from rankdeck.model.health import Occurrence
 from rankdeck.model.job import Job, NodeNote, RankState
-from rankdeck.model.json_tables import Table, parse_table
+from rankdeck.model.json_tables import Table, as_list, as_table, parse_table
 from rankdeck.model.rank import Activity, State
 from rankdeck.model.safe_text import clean_line
-from rankdeck.model.stall import Stall
+from rankdeck.model.stall import Stall, holds_up
+from rankdeck.rules.arrivals import Absence
 from rankdeck.rules.certainty_table import WEIGHTS
 from rankdeck.rules.job_news import MARGIN, NodeHistory, node_notes
 from rankdeck.rules.price import price_stalls
+from rankdeck.rules.silent_job import NodeAnswers, StandingRanks, add_absence
 from rankdeck.rules.stall import find_stalls
 from rankdeck.rules.stall_evidence import weigh_stalls
 from rankdeck.rules.stragglers import KnownOfJob
@@ -52,6 +54,13 @@ _LONGEST_ROW = 1 << 20
 _GAP = 2.5 * PERIOD
 """Readings that are more seconds apart have a gap between them."""
 _MARK = " (black box)"
+_MOST_MOMENTS = 8
+_SAME = 1.0
+"""Seconds by which the console's and the node's time of the same output may differ."""
+_TOGETHER = 30.0
+"""Seconds within which the boxes of all nodes are frozen for the same silence."""
+_GIVES_UP = 60.0
+"""Seconds that ranks which give up waiting may write before the first of them has failed."""
 _LAST_LOOKS = 75.0
 """Seconds of looks by which a stall is judged, as a console that follows a job keeps them."""
 WHY: Mapping[str, str] = {
@@ -63,6 +72,16 @@ WHY: Mapping[str, str] = {
 }
 """Why it was frozen -> that in words."""
 Numbers = Mapping[str, int | float]
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """No rank of a node wrote anything for a minute."""
+
+    at: float
+    """When the box was frozen for that, epoch seconds on the console's clock."""
+    heard: Mapping[int, float]
+    """Rank -> when it wrote last."""
 
 
 @dataclass(slots=True)
@@ -77,6 +96,11 @@ class NodeBox:
     looks: dict[int, list[Activity]] = field(default_factory=dict[int, list[Activity]])
     frozen: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
     """(when, one of the keys of WHY)."""
+    silences: list[Silence] = field(default_factory=list[Silence])
+    standing: list[tuple[float, Table]] = field(default_factory=list[tuple[float, Table]])
+    """(when, what the node answered where its silent ranks stand), see `rules/silent_job.py`."""
+    resumed: list[float] = field(default_factory=list[float])
+    """When ranks wrote again after a long silence."""
     tails: dict[tuple[int, str], tuple[int, bytes]] = field(
         default_factory=dict[tuple[int, str], tuple[int, bytes]]
     )
@@ -143,6 +167,8 @@ class _Reader:
             "event": self._take_event,
             "activity": self._take_looks,
             "frozen": self._take_frozen,
+            "standing": self._take_standing,
+            "resumed": self._take_resumed,
             "tail": self._take_tail,
         }
 
@@ -190,7 +216,31 @@ class _Reader:
         at, why = row.get("at"), row.get("why")
         if not is_stamp(at) or not isinstance(why, str) or why not in WHY:
             return False
-        self._box.frozen.append((float(at) - self._offset, why))
+        at = float(at) - self._offset
+        self._box.frozen.append((at, why))
+        if why == SILENT:
+            self._box.silences.append(Silence(at, dict(self._last_words(row.get("heard")))))
+        return True
+
+    def _last_words(self, said: object) -> Iterator[tuple[int, float]]:
+        for pair in as_list(said, len(self._origin.ranks)):
+            rank, at = (*as_list(pair), None, None)[:2]
+            # A node speaks for its own ranks only.
+            if is_integer(rank) and rank in self._origin.ranks and is_stamp(at):
+                yield rank, float(at) - self._offset
+
+    def _take_standing(self, row: Table) -> bool:
+        at, answer = row.get("at"), as_table(row.get("answer"))
+        if not is_stamp(at) or not answer:
+            return False
+        self._box.standing.append((float(at) - self._offset, answer))
+        return True
+
+    def _take_resumed(self, row: Table) -> bool:
+        at = row.get("at")
+        if not is_stamp(at):
+            return False
+        self._box.resumed.append(float(at) - self._offset)
         return True
 
     def _take_tail(self, row: Table) -> bool:
@@ -265,29 +315,84 @@ def stalls_in_boxes(job: Job, boxes: Iterable[NodeBox]) -> tuple[Stall, ...]:
     boxes = tuple(boxes)
     moments = sorted({at for box in boxes for at, why in box.frozen if why in (SILENT, CANCELLED)})
     found: dict[tuple[str, tuple[int, ...]], Stall] = {}
-    for at in moments[-8:]:
-        looks = {
-            rank: tuple(one for one in some if at - _LAST_LOOKS <= one.at <= at)
-            for box in boxes
-            for rank, some in box.looks.items()
-        }
-        known = KnownOfJob(looks={rank: some for rank, some in looks.items() if some})
-        then = _as_it_was(job, at)
-        stalls = price_stalls(then, find_stalls(then, at, known), known.looks, at, {})
-        for stall in weigh_stalls(stalls, WEIGHTS):
+    for at in moments[-_MOST_MOMENTS:]:
+        for stall in _stalls_then(job, boxes, at):
             found[stall.kind, stall.ranks] = stall
     return tuple(found.values())
 
 
-def _as_it_was(job: Job, at: float) -> Job:
-    """The job as it was at that time, as far as its ends tell."""
-    ranks = tuple(_rank_then(rank, at) for rank in job.ranks)
+def find_held_up(job: Job, boxes: Iterable[NodeBox]) -> Stall | None:
+    """Who held up the others in the silence after which the job failed, by what no console saw;
+    None if nobody is accused, or if there was none.
+    """
+    boxes = tuple(boxes)
+    silences = [one.at for box in boxes for one in box.silences]
+    ends = [one.ended for one in job.ranks if one.state is State.FAILED and one.ended is not None]
+    if not silences or not ends:
+        return None
+    failed, fell_silent = min(ends), max(silences)
+    resumed = [at for box in boxes for at in box.resumed if at > fell_silent]
+    if fell_silent > failed or min(resumed, default=failed) < failed - _GIVES_UP:
+        return None
+    return next(filter(holds_up, _stalls_then(job, boxes, fell_silent)), None)
+
+
+def _stalls_then(job: Job, boxes: Sequence[NodeBox], at: float) -> tuple[Stall, ...]:
+    looks = {
+        rank: tuple(one for one in some if at - _LAST_LOOKS <= one.at <= at)
+        for box in boxes
+        for rank, some in box.looks.items()
+    }
+    known = KnownOfJob(looks={rank: some for rank, some in looks.items() if some})
+    heard = {rank: last for box in boxes for rank, last in _last_words(box, at).items()}
+    then = _as_it_was(job, at, heard)
+    found = find_stalls(then, at, known)
+    if heard and (absence := _absence_then(then, boxes, at)):
+        found = add_absence(absence, max(heard.values()), found)
+    return weigh_stalls(price_stalls(then, found, known.looks, at, {}), WEIGHTS)
+
+
+def _last_words(box: NodeBox, at: float) -> Mapping[int, float]:
+    """When each rank of the node wrote last, if they are silent at that time."""
+    since = max((one for one in box.resumed if one <= at), default=0.0)
+    silent = [one.heard for one in box.silences if since <= one.at <= at + _TOGETHER]
+    return silent[-1] if silent else {}
+
+
+def _absence_then(job: Job, boxes: Sequence[NodeBox], at: float) -> Absence | None:
+    """Who kept the others waiting by what the ranks answered at that time."""
+    answers = [
+        [(box.node, answer) for asked, answer in box.standing if abs(asked - at) <= _TOGETHER]
+        for box in boxes
+    ]
+    ranks = {plan.node: frozenset(plan.ranks) for plan in job.plan.nodes}
+    standing, absence = StandingRanks(), None
+    for turn in zip_longest(*answers):
+        heard = NodeAnswers()
+        for node, answer in filter(None, turn):
+            heard.take(answer, ranks.get(node, frozenset()))
+        standing.keep(heard)
+        absence = standing.find_absence(job, heard)
+    return absence
+
+
+def _as_it_was(job: Job, at: float, heard: Mapping[int, float]) -> Job:
+    """The job as it was at that time, as far as its ends and `heard` (rank -> its last output)
+    tell.
+    """
+    ranks = tuple(_rank_then(rank, at, heard.get(rank.rank)) for rank in job.ranks)
     return replace(
         job, state=State.RUNNING, ended=None, first_failure=None, ranks=ranks, stalled=(), clock=None
     )  # fmt: skip
 
 
-def _rank_then(rank: RankState, at: float) -> RankState:
+def _rank_then(rank: RankState, at: float, heard: float | None) -> RankState:
     # A rank that was cancelled ends shortly after the box was frozen.
     ran = rank.started is not None and rank.started <= at and (rank.ended or at) >= at
-    return replace(rank, state=State.RUNNING, ended=None) if ran else rank
+    if not ran:
+        return rank
+    then = replace(rank, state=State.RUNNING, ended=None)
+    if heard is None or rank.heard is None or rank.heard <= heard + _SAME:
+        return then
+    # What it wrote later was of how it gave up.
+    return replace(then, heard=heard, resumed=None, last_line="")

@@ -257,6 +257,13 @@ class Jobs:
             record.stalled = stalled
             self._touch(job_id)
 
+    def learn_held_up(self, job_id: str, stall: Stall | None) -> None:
+        """Take who held up the others before the job failed, if no console has seen it."""
+        record = self._record(job_id)
+        if stall is not None and record.held_up is None and not record.settled:
+            record.held_up, record.judged = stall, False
+            self._touch(job_id)
+
     def cancelling(self, job_id: str, at: float, *, abort: bool, grace: float = 0.0) -> None:
         """Note that the job is being stopped: ranks that end from `at`
         (epoch seconds) on end because of that.
