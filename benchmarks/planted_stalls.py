@@ -11,8 +11,8 @@ from rankdeck.model.job import Job, RankState
 from rankdeck.model.plan import Plan
 from rankdeck.model.rank import Activity, State
 from rankdeck.model.stall import Stall
+from rankdeck.rules.rank_signs import KnownOfJob
 from rankdeck.rules.stall import find_stalls
-from rankdeck.rules.stragglers import KnownOfJob
 from rankdeck_agent.wire import NodePlan
 
 NOW = 1000.0

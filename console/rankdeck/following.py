@@ -26,9 +26,9 @@ from rankdeck.remote.questions import WAITS
 from rankdeck.rules.certainty_table import WEIGHTS
 from rankdeck.rules.gang_abort import abort_reason, countdown_for, is_anybody_left
 from rankdeck.rules.price import low_clocks, price_stalls
+from rankdeck.rules.rank_signs import KnownOfJob
 from rankdeck.rules.stall import find_stalls, gpus_busy, is_idle
 from rankdeck.rules.stall_evidence import weigh_stalls
-from rankdeck.rules.stragglers import KnownOfJob
 from rankdeck.state.black_box import NodeBox, find_held_up, notes_with_boxes
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import WrittenJob

@@ -4,8 +4,8 @@ from rankdeck.model.job import Job, RankState
 from rankdeck.model.plan import Plan
 from rankdeck.model.rank import Activity, State
 from rankdeck.rules.mute_agents import LATE
+from rankdeck.rules.rank_signs import FRESH, KnownOfJob
 from rankdeck.rules.stall import find_stalls
-from rankdeck.rules.stragglers import FRESH, KnownOfJob
 from rankdeck_agent.wire import NodePlan
 
 NOW = 1000.0

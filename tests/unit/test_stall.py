@@ -10,8 +10,8 @@ from rankdeck.model.plan import Plan
 from rankdeck.model.queue import QueueStatus
 from rankdeck.model.rank import Activity, State
 from rankdeck.rules.progress import job_phases, last_run
+from rankdeck.rules.rank_signs import QUIET, KnownOfJob
 from rankdeck.rules.stall import BUSY, START, UNSURE, find_stalls, is_idle
-from rankdeck.rules.stragglers import QUIET, KnownOfJob
 from rankdeck_agent.wire import NodePlan
 
 PER_NODE = 8

@@ -3,8 +3,8 @@
 import pytest
 
 from rankdeck.model.rank import Activity
+from rankdeck.rules.rank_signs import QUIET, KnownOfJob
 from rankdeck.rules.stall import BUSY, SPEECHLESS, UNSURE, find_stalls
-from rankdeck.rules.stragglers import QUIET, KnownOfJob
 from rankdeck.values import replace
 from tests.unit.test_stall import job, rank
 

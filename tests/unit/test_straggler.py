@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck.model.rank import Activity
+from rankdeck.rules.rank_signs import KnownOfJob
 from rankdeck.rules.stall import find_stalls
-from rankdeck.rules.stragglers import KnownOfJob
 from rankdeck.values import replace
 from tests.unit.test_stall import job, rank
 from tests.unit.test_stall_by_looks import NOW, looks

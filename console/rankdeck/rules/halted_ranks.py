@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from rankdeck.model.rank import Activity
 from rankdeck.model.stall import Stall
-from rankdeck.rules.stragglers import STOPPED, RankSigns, name_ranks, rank_numbers
+from rankdeck.rules.rank_signs import STOPPED, RankSigns, name_ranks, rank_numbers
 
 LOOKS = 2
 """Looks in a row that are needed."""

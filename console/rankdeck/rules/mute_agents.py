@@ -8,7 +8,7 @@ from rankdeck.model.job import Job, RankState
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.rank import State
 from rankdeck.model.stall import Explained, Stall
-from rankdeck.rules.stragglers import FRESH, KnownOfJob, lasting_words
+from rankdeck.rules.rank_signs import FRESH, KnownOfJob, lasting_words
 
 LATE = 20.0
 """Seconds without a look at any rank of a node, of which there is one every 5 s."""

@@ -14,18 +14,16 @@ from rankdeck.rules.halted_ranks import in_device, stopped_ranks
 from rankdeck.rules.inspect import Look, StackGroup, group_stacks, odd_groups
 from rankdeck.rules.messages import explain_end
 from rankdeck.rules.mute_agents import mute_agents
-from rankdeck.rules.stragglers import (
+from rankdeck.rules.rank_signs import (
     QUIET,
     KnownOfJob,
     RankSigns,
-    held_back,
     lasting_words,
     name_ranks,
-    only_polls,
     rank_numbers,
     signs_of,
-    slow_ranks,
 )
+from rankdeck.rules.stragglers import held_back, only_polls, slow_ranks
 from rankdeck.rules.unhandled_exceptions import raised_ranks
 from rankdeck.values import replace
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rankdeck.model.safe_text import clean_line
 from rankdeck.model.stall import Stall
 from rankdeck.rules.messages import explain_end, is_warning
-from rankdeck.rules.stragglers import KnownOfJob, RankSigns, name_ranks, rank_numbers
+from rankdeck.rules.rank_signs import KnownOfJob, RankSigns, name_ranks, rank_numbers
 
 PATIENCE = 10.0
 """Seconds of silence after which an exception was not handled."""

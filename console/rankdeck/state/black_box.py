@@ -27,10 +27,10 @@ from rankdeck.rules.arrivals import Absence
 from rankdeck.rules.certainty_table import WEIGHTS
 from rankdeck.rules.job_news import MARGIN, NodeHistory, node_notes
 from rankdeck.rules.price import price_stalls
+from rankdeck.rules.rank_signs import KnownOfJob
 from rankdeck.rules.silent_job import NodeAnswers, StandingRanks, add_absence
 from rankdeck.rules.stall import find_stalls
 from rankdeck.rules.stall_evidence import weigh_stalls
-from rankdeck.rules.stragglers import KnownOfJob
 from rankdeck.state.fleet_history import PICTURED
 from rankdeck.state.record import activity_of
 from rankdeck.state.sanitize import checked_event, checked_report, finite_number

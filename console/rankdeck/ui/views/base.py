@@ -12,7 +12,7 @@ from rankdeck.model.job import Job, RankState
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.rank import RankStatus, State
 from rankdeck.model.safe_text import printable_line
-from rankdeck.rules.stragglers import QUIET, quiet_for
+from rankdeck.rules.rank_signs import QUIET, quiet_for
 from rankdeck.state.jobs import Jobs
 from rankdeck.state.lines import RankLog
 from rankdeck.ui import formatting
