@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.measure import ROOT, environment
+from benchmarks.measure import PYTHONPATH, ROOT, environment
 from benchmarks.paint_app import longest
 from benchmarks.result import MissingError, Result
 from benchmarks.terminal import Terminal, terminal
@@ -89,9 +89,7 @@ def _at(times: list[float], share: float) -> float:
 
 
 def _found(case: Case, folder: Path) -> Found:
-    env = environment(
-        PYTHONPATH=f"{ROOT}:{ROOT}/console:{ROOT}/agents", TMUX_TMPDIR=str(folder), LC_ALL="C.UTF-8"
-    )
+    env = environment(PYTHONPATH=f"{ROOT}:{PYTHONPATH}", TMUX_TMPDIR=str(folder), LC_ALL="C.UTF-8")
     env.pop("TMUX", None)
     tmux = ("tmux", "-f", os.devnull, "-L", "paint")
     try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import log_ssh
-from benchmarks.measure import ROOT, environment
+from benchmarks.measure import PYTHONPATH, ROOT, environment
 from benchmarks.result import Result
 from benchmarks.terminal import terminal
 
@@ -49,7 +49,7 @@ def run() -> list[Result]:
 
 
 def _pour(what: str) -> Poured:
-    env = environment(PYTHONPATH=f"{ROOT}:{ROOT}/console:{ROOT}/agents")
+    env = environment(PYTHONPATH=f"{ROOT}:{PYTHONPATH}")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "told"
         argv = (sys.executable, "-m", "benchmarks.log_screen", what, str(file))

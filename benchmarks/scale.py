@@ -21,7 +21,7 @@ from typing import Any
 from tests.support.ports import free_port, wait_for_port
 from tests.support.programs import search_path
 
-from benchmarks.measure import ROOT, environment, machine_factor, resident_of, running
+from benchmarks.measure import PYTHONPATH, ROOT, environment, machine_factor, resident_of, running
 from benchmarks.paint_app import longest
 from benchmarks.result import Result, show
 from benchmarks.terminal import Terminal, terminal
@@ -218,9 +218,7 @@ def _console(nodes: int) -> Generator[Console]:
         if nodes > MOST_PRIVATE:
             argv[3:] = ["site", str(nodes), str(folder), str(_mosquitto(stack, folder))]
         own = {f"XDG_{name}_HOME": str(folder / name) for name in ("CONFIG", "STATE", "CACHE")}
-        env = environment(
-            PYTHONPATH=f"{ROOT}:{ROOT}/console:{ROOT}/agents", LC_ALL="C.UTF-8", **own
-        )
+        env = environment(PYTHONPATH=f"{ROOT}:{PYTHONPATH}", LC_ALL="C.UTF-8", **own)
         screen = stack.enter_context(terminal(argv, env))
         if not screen.wait_for(b"sim0"):
             raise RuntimeError("the console never came on the screen")
