@@ -79,6 +79,16 @@ def test_what_was_said_when_the_first_rank_failed_counts() -> None:
     assert first is not None
     assert (first.rank, first.sure) == (2, 0.89)
     assert first.evidence[0] == f"before any rank failed: {STALL.text}"
+    assert [one.means for one in first.explained] == ["the others waited for it until they gave up"]
+
+
+def test_what_a_black_box_tells_of_the_silence_counts_unless_a_console_saw_it() -> None:
+    unseen, seen = given_up_after(), given_up_after((STALL,))
+    for feed in (unseen, seen):
+        feed.jobs.learn_held_up("t-1", replace(STALL, ranks=(3,), text="rank 3 on n2 waits"))
+
+    ranks = [feed.job.first_failure and feed.job.first_failure.rank for feed in (unseen, seen)]
+    assert ranks == [3, 2]
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,10 @@ _LEFT = Explained(
     "it left while others still needed it",
     "every rank must reach the end of the communication: MPI_Finalize, destroy_process_group",
 )
+_HELD_UP = Explained(
+    "the others waited for it until they gave up",
+    "see where it was, and its last lines; if it hangs there again, `rankdeck inspect` tells more",
+)
 _OUT_OF_MEMORY = Explained(
     "the kernel ended it: memory was used up",
     "fewer ranks a node or a smaller problem; `rankdeck status` shows the node's memory",
@@ -357,6 +361,8 @@ def _explained(record: JobRecord, verdict: Cause) -> tuple[Explained, ...]:
         return explain_end(end.lines)
     if end.what == "node":
         return explain_end(end.lines) or (_OF_NODES[end.name],)
+    if verdict.finder == "held_up":
+        return (_HELD_UP, *explain_end(_without(_OF_ENDED, end.lines)))
     if verdict.role is Role.WELL:
         return (_LEFT,)
     killed = tuple(line for line in end.kernel if tells_used_up_memory(line))
