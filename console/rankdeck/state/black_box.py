@@ -34,7 +34,7 @@ from rankdeck.rules.stall_evidence import weigh_stalls
 from rankdeck.state.fleet_history import PICTURED
 from rankdeck.state.record import activity_of
 from rankdeck.state.sanitize import checked_event, checked_report, finite_number
-from rankdeck.values import replace
+from rankdeck.values import Value, replace
 from rankdeck_agent.rules.levels import EVENT_LEVELS, Level
 from rankdeck_agent.wire import LAUNCHER, Event, HealthReport, WireError, decode_message
 from rankdeck_agent.wire.black_box import (
@@ -74,8 +74,7 @@ WHY: Mapping[str, str] = {
 Numbers = Mapping[str, int | float]
 
 
-@dataclass(frozen=True, slots=True)
-class Silence:
+class Silence(Value):
     """No rank of a node wrote anything for a minute."""
 
     at: float
