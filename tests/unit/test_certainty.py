@@ -12,7 +12,7 @@ from rankdeck.model.stall import Explained, Stall
 from rankdeck.rules.certainty import BAR, HIGHEST, Sign, rivals_of, share_blame, tell_share
 from rankdeck.rules.certainty_table import WEIGHTS
 from rankdeck.rules.deadlock import OF_DEADLOCK
-from rankdeck.rules.ends import LAUNCHER_ENDINGS
+from rankdeck.rules.ends import LAUNCHER_ENDINGS, End
 from rankdeck.rules.failure_evidence import CLOCKS, KERNEL, NETWORK, WORDS, weigh_failure
 from rankdeck.rules.root_cause import find_cause
 from rankdeck.rules.stall_evidence import weigh_stalls
@@ -277,3 +277,39 @@ def test_the_one_that_was_killed_long_before_the_others_is_accused() -> None:
 
     assert found.sure is not None
     assert found.sure >= BAR
+
+
+def raised(number: int, at: float) -> End:
+    said = ("lightgbm.basic.LightGBMError: Size of feature_names error, should equal with",)
+    return rank(number, at, 1, said=said, node=f"n{number % 2 + 1}")
+
+
+def ended(*numbers: int) -> list[End]:
+    return [rank(number, 25.0, signal=15, stopped=True) for number in numbers]
+
+
+def test_where_most_ranks_raise_alike_in_one_moment_nobody_is_accused() -> None:
+    found = weighed(raised(0, 20.02), raised(1, 20.0), *ended(2), world=3)
+
+    assert found.sure is None
+    assert {one.rank for one in found.between} == {0, 1}
+    assert "sets these ranks apart" in found.decides
+
+
+def test_one_of_them_that_was_surely_first_is_accused_and_so_is_one_of_a_few() -> None:
+    first = weighed(raised(0, 20.0), raised(1, 23.0), *ended(2), world=3)
+    few = weighed(raised(0, 20.0), raised(1, 20.3), *ended(2, 3, 4), world=5)
+
+    assert (first.between, few.between) == ((), ())
+
+
+CUT = ("[n1:01168] *** An error occurred in MPI_Waitsome", "[n1:01168] *** MPI_ERR_TRUNCATE: message truncated")  # fmt: skip
+
+
+def test_where_most_ranks_got_messages_that_are_too_long_none_of_them_is_accused() -> None:
+    ends = [rank(0, 20.03, 15), rank(1, 20.0, 15, node="n2"), rank(2, 20.1, signal=15)]
+    mpirun = launcher("n1", 20.5, CUT, name="mpirun", code=15)
+
+    found = weighed(*ends, launchers=(mpirun,), ending=OPENMPI, world=3)
+    assert {one.rank for one in found.between} == {0, 1}
+    assert not weighed(*ends, ending=OPENMPI, world=3).between, "without its word"

@@ -30,7 +30,7 @@ from rankdeck.rules.ends import (
     tells_own_fault,
 )
 from rankdeck.rules.failed_job import WINDOW, View, end_time, failure_start, was_told_to_end
-from rankdeck.rules.messages import missing_ranks
+from rankdeck.rules.messages import missing_ranks, tells_cut_message
 from rankdeck.rules.root_cause import Cause, end_signature, is_surely_earlier, was_killed
 from rankdeck.values import Value
 
@@ -43,6 +43,8 @@ _COMPARED = 3
 _NUMBERS = re.compile(r"[0-9]+")
 _NOT_STARTED = (126, 127)
 """Exit codes of a shell that could not start the program."""
+_CUT = 15
+"""Open MPI's code for a message that did not fit its buffer."""
 _FROM_OUTSIDE = ASKED | {SIGKILL}
 HAIR = 0.05
 """Seconds between two records of one node below which their order is not sure."""
@@ -193,6 +195,33 @@ def fails_as_one(cause: Cause) -> bool:
     return alike and not first and (clear or not cause.view.faulty)
 
 
+def fail_as_most(cause: Cause) -> tuple[Meaning, ...]:
+    """More than half of the ranks, on several nodes, that failed alike in one moment, by an
+    exception that says nothing about whose fault it is, or since a message did not fit its buffer;
+    else (). What they share may be to blame, or a rank that is unlike them.
+    """
+    ranks, chosen = cause.view.ranks, cause.choice.chosen
+    if cause.finder != "own" or chosen.role is not Role.LIKELY or chosen.end.code is None:
+        return ()
+    raised = exception_of(telling_words(keep_own_lines(chosen.end)))
+    if not raised and not (chosen.end.code == _CUT and _messages_were_cut(cause.view)):
+        return ()
+    alike = [
+        m
+        for m in ranks
+        if m is not chosen
+        and _likeness(m) == _likeness(chosen)
+        and (not raised or _say_same(m, chosen))
+        and not _is_proven(chosen, m, WINDOW)
+    ]
+    most = 2 * (len(alike) + 1) > len(ranks) > MANY
+    return (chosen, *alike) if most and _spread(chosen, alike) else ()
+
+
+def _messages_were_cut(view: View) -> bool:
+    return any(tells_cut_message(line) for one in view.job.launchers for line in one.lines)
+
+
 def _failed_by_itself(meaning: Meaning) -> bool:
     """Whether it is known to have, whatever code it returned; or nobody ended it from outside."""
     end = meaning.end
@@ -336,6 +365,7 @@ KERNEL = "the kernel logs of the nodes: whether memory was used up, or who sent 
 NETWORK = (
     "the network between their nodes: error counters of ports and switches, `rankdeck preflight`"
 )
+OTHERS = "what sets these ranks apart from the others: input, options, versions of both"
 WORDS = "what each wrote before its end: its log, a core dump, PYTHONFAULTHANDLER=1"
 
 
@@ -374,6 +404,10 @@ def weigh_failure(cause: Cause, weights: Weights) -> WeighedFailure:
         rest = (m for m in cause.view.ranks if m is not cause.choice.chosen)
         some = tuple(map(_suspect, islice(chain((cause.choice.chosen,), rest), MOST_BETWEEN)))
         return WeighedFailure(None, some, code=end.code, signal=end.signal, everybody=True)
+    if most := fail_as_most(cause):
+        between = tuple(map(_suspect, most[:MOST_BETWEEN]))
+        end = cause.choice.chosen.end
+        return WeighedFailure(None, between, OTHERS, end.code, end.signal)
     found = gather_evidence(cause)
     shares = share_blame([*(one.signs for one in found.candidates), found.nobody], weights)
     if shares[0] >= BAR:
