@@ -313,3 +313,32 @@ def test_where_most_ranks_got_messages_that_are_too_long_none_of_them_is_accused
     found = weighed(*ends, launchers=(mpirun,), ending=OPENMPI, world=3)
     assert {one.rank for one in found.between} == {0, 1}
     assert not weighed(*ends, ending=OPENMPI, world=3).between, "without its word"
+
+
+STACK = tuple(f"  [bt] ({n}) /lib/libsolve.so(+0x2c1a8c) [0x7f1de3ac1a8c]" for n in range(9))
+
+
+def test_ranks_whose_stacks_look_alike_have_not_failed_by_the_same_words() -> None:
+    unknown = ("solve.Error: Unknown objective function: `squareerror`", *STACK)
+    victims = [
+        rank(n, 20.0 + n / 100, 1, said=(f"solve.Error: step {n} was not shared", *STACK))
+        for n in (0, 2)
+    ]
+
+    found = weighed(rank(1, 20.0, 1, said=unknown), *victims, world=3)
+    assert not found.everybody
+
+
+def test_ranks_that_raise_the_same_before_their_stacks_have() -> None:
+    same = ("solve.Error: Unknown objective function: `squareerror`", *STACK)
+
+    assert weighed(*(rank(n, 20.0, 1, said=same) for n in range(3)), world=3).everybody
+
+
+def test_the_same_words_about_folders_of_their_own_nodes_are_the_same() -> None:
+    ends = [
+        rank(number, 20.0 + number, 2, node=node, said=(f"python: can't open file '/scratch/{node}/run.py': [Errno 2] No such file or directory",))
+        for number, node in enumerate(("sakuya", "sakura", "koishi"))
+    ]  # fmt: skip
+
+    assert weighed(*ends, world=3).everybody

@@ -16,6 +16,16 @@ SAID = {
     'ERROR: In procedure open-file: No such file or directory: "ring.ctl"': MISSING,
     "new cannot satisfy memory request.": "no memory was left for it on that node",
 }
+# XGBoost, LightGBM
+LOST = "XGBoost lost another worker"
+SAID |= {
+    "xgboost.core.XGBoostError: [02:41:09] /b/xgboost/src/collective/result.cc:83: [s.cc:72]:": LOST,
+    "- [allgather.cc:50|02:41:09]: Ring allgather failed, current iteration:1": LOST,
+    "- [socket.h:79|02:41:09]: Poll error condition:Success code:0": LOST,
+    "[LightGBM] [Fatal] Machine list file doesn't contain the local machine": (
+        "this rank is not in LightGBM's list of machines"
+    ),
+}
 HEALTHY = (
     "GROMACS: the file will not be read again",
     "no restart file found, starting from scratch",

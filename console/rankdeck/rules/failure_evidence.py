@@ -188,6 +188,8 @@ def fails_as_one(cause: Cause) -> bool:
         return False
     if all(_say_same(m, chosen) for m in others):
         return True
+    if chosen.role is Role.LIKELY and exception_of(telling_words(chosen.end.lines)):
+        return False  # of an exception that may mean anything, the same class says nothing
     alike = all(m.role is chosen.role for m in others) and len(ranks) > MANY
     # Of exit codes that anything may have, a launcher knows more: whose it saw first.
     clear = chosen.role is Role.CAUSE or chosen.end.code in _NOT_STARTED
@@ -247,14 +249,18 @@ def _say_same(one: Meaning, other: Meaning) -> bool:
 
 
 def _last_words(meaning: Meaning) -> list[str]:
-    """What tells how it failed, without numbers: its last lines; if it was ended from outside and
-    tells no fault, what is known of it; [] if nothing is.
+    """What tells how it failed, without numbers and the name of its node: its exception and its
+    last lines, which may be a stack; if it was ended from outside and tells no fault, what is known
+    of it; [] if nothing is.
     """
     end = meaning.end
-    lines = end.lines[-_COMPARED:]
+    words = telling_words(end.lines)
+    raised = words[:1] if exception_of(words) else ()
+    lines = (*raised, *end.lines[-_COMPARED:])
     if end.signal in _FROM_OUTSIDE and not tells_own_fault(end):
         lines = (meaning.why,) if meaning.role is Role.CAUSE else ()
-    return [_NUMBERS.sub("", line) for line in lines]
+    # Folders are often named after their node.
+    return [_NUMBERS.sub("", line.replace(end.node or "\n", "")) for line in lines]
 
 
 def _signs(meaning: Meaning, pool: Sequence[Meaning], cause: Cause) -> Iterator[Sign]:
