@@ -55,8 +55,8 @@ def answer_to(fault: Fault, job: Shape) -> Blame | None:
             one for one in map(str, job.get("troubles", ())) if "ended with exit 0, but" in one
         ]
         return blame_of(job) or (Blame((), "", NOTE, "\n".join(notes)) if notes else None)
-    failure = job.get("first_failure") or {}
-    if failure.get("what") == "undecided":
+    failure: dict[str, Any] | None = job.get("first_failure")
+    if failure and failure.get("what") == "undecided":
         words = [str(failure.get("decides", "")), *_words(failure, "evidence")]
         return Blame((), "", NOBODY, "\n".join(words))
     waits = (one for one in job.get("stalled", ()) if one.get("kind") == "all")

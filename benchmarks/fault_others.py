@@ -5,6 +5,7 @@ XGBoost, LightGBM and JAX of PyPI. A part of the table in `fault_list`.
 import signal
 import sys
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 
 from benchmarks import fault_plants as plants
@@ -19,7 +20,8 @@ from benchmarks.fault_real import (
     started_on,
 )
 
-PORT = 29873
+PORT = 29673
+_ROWS = count()
 UNDECIDED = Answer(what="nobody", word="apart|wait")
 
 # ---- Debian -------------------------------------------------------------------------------
@@ -116,10 +118,16 @@ def _of_pypi(
     name: str, module: str, text: str, right: Answer, plant: Plant = itself,
     kind: Kind = Kind.FAILURE, only: Mapping[int, Mapping[str, str]] | None = None,
 ) -> Fault:  # fmt: skip
-    """`only`: rank -> variables that this rank alone has."""
+    """`only`: rank -> variables that this rank alone has. Each takes ports of its own: those of the
+    row before may still be in use.
+    """
     begin = f"{programs.HEAD}_ONLY = {dict(only or {})!r}\n_RANK = int(os.environ['RANK'])\n"
     apart = "os.environ.update(_ONLY.get(_RANK, {}))\nif _RANK in _ONLY: fault()\n"
-    environment = {"OMP_NUM_THREADS": "1", "BOOST_PORT": str(PORT), "PYTHONUNBUFFERED": "1"}
+    environment = {
+        "OMP_NUM_THREADS": "1",
+        "BOOST_PORT": str(PORT + 10 * next(_ROWS)),
+        "PYTHONUNBUFFERED": "1",
+    }
     command = [sys.executable, "${RANKDECK_RUN}/prog.py"]
     abort = {"enabled": True, "countdown": 2}
     job = launch_on(
@@ -136,7 +144,7 @@ OF_PYPI = (
     _of_pypi("xgboost.setting", "xgboost", BOOST, named_rank(1, "Unknown objective"), only={1: {"BOOST_GOAL": "reg:squareerror"}}),
     _of_pypi("xgboost.early", "xgboost", BOOST, named_rank(1, "exit 0"), only={1: {"BOOST_ROUNDS": "40"}}),
     _of_pypi("lightgbm.stop", "lightgbm", TREES, named_rank(1, "stopped"), signal_later(signal.SIGSTOP, 1, "prog.py"), Kind.HANG),
-    _of_pypi("lightgbm.port", "lightgbm", TREES, named_rank(1, "list of machines"), only={1: {"OWN_PORT": str(PORT + 100)}}),
+    _of_pypi("lightgbm.port", "lightgbm", TREES, named_rank(1, "list of machines"), only={1: {"OWN_PORT": str(PORT + 200)}}),
     _of_pypi("lightgbm.columns", "lightgbm", TREES, UNDECIDED, only={2: {"COLUMNS": "21"}}),
 )  # fmt: skip
 OTHERS = (*OF_DEBIAN, *OF_PYPI)

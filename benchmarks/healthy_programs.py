@@ -219,7 +219,7 @@ def _accelerate(script: str, nodes: int = 2, ranks: int = 1) -> Program:
 
 def _boosted(module: str, text: str, after: int) -> Program:
     """Rounds of boosting, in which most lines are those of rank 0."""
-    env = {"OMP_NUM_THREADS": "1", "BOOST_PORT": str(PORT + after)}
+    env = {"OMP_NUM_THREADS": "1", "BOOST_PORT": str(PORT + 300 + after)}
     return Program(
         name=module, needs=module, job=_plain([sys.executable, "prog.py"], 2) | {"env": env},
         files={"prog.py": lambda: text},

@@ -311,8 +311,18 @@ def test_where_most_ranks_got_messages_that_are_too_long_none_of_them_is_accused
     mpirun = launcher("n1", 20.5, CUT, name="mpirun", code=15)
 
     found = weighed(*ends, launchers=(mpirun,), ending=OPENMPI, world=3)
-    assert {one.rank for one in found.between} == {0, 1}
+    assert {0, 1} <= {one.rank for one in found.between}
     assert not weighed(*ends, ending=OPENMPI, world=3).between, "without its word"
+
+
+@pytest.mark.parametrize(("more", "accused"), [("1 more process has", False), ("", True)])
+def test_of_several_that_got_them_mpirun_may_show_one_only(more: str, accused: bool) -> None:
+    told = (*CUT, f"[n1:00037] {more} sent help message help-mpi-errors.txt / mpi_errors_are_fatal")
+    ends = [rank(n, 20.1, signal=15) for n in (0, 2)]
+    mpirun = launcher("n1", 20.5, told, name="mpirun", code=15)
+
+    found = weighed(rank(1, 20.0, 15), *ends, launchers=(mpirun,), ending=OPENMPI, world=3)
+    assert (not found.between) is accused
 
 
 STACK = tuple(f"  [bt] ({n}) /lib/libsolve.so(+0x2c1a8c) [0x7f1de3ac1a8c]" for n in range(9))
@@ -342,3 +352,11 @@ def test_the_same_words_about_folders_of_their_own_nodes_are_the_same() -> None:
     ]  # fmt: skip
 
     assert weighed(*ends, world=3).everybody
+
+
+def test_the_frame_of_a_stack_is_no_word_by_which_a_rank_stands_out() -> None:
+    lost = "- [allgather.cc:50|02:41:09]: Ring allgather failed, current iteration:1"
+    frames = ("  [bt] (1) /lib/libsolve.so(run+0x77) [0x7f1d]", "  [bt] (2) /usr/bin/python [0x3a]")
+    ends = [rank(n, 20.0, 1, said=("step 7", lost, frames[n // 2])) for n in (0, 1, 2)]
+
+    assert find_cause(case(*ends, ending=PLAIN, world=3)).finder == "lost"

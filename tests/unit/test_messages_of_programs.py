@@ -19,9 +19,11 @@ SAID = {
 # XGBoost, LightGBM
 LOST = "XGBoost lost another worker"
 SAID |= {
-    "xgboost.core.XGBoostError: [02:41:09] /b/xgboost/src/collective/result.cc:83: [s.cc:72]:": LOST,
     "- [allgather.cc:50|02:41:09]: Ring allgather failed, current iteration:1": LOST,
     "- [socket.h:79|02:41:09]: Poll error condition:Success code:0": LOST,
+    "[LightGBM] [Fatal] Binding port 29873 failed": (
+        "the port is taken by another process on that node"
+    ),
     "[LightGBM] [Fatal] Machine list file doesn't contain the local machine": (
         "this rank is not in LightGBM's list of machines"
     ),

@@ -30,7 +30,7 @@ from rankdeck.rules.ends import (
     tells_own_fault,
 )
 from rankdeck.rules.failed_job import WINDOW, View, end_time, failure_start, was_told_to_end
-from rankdeck.rules.messages import missing_ranks, tells_cut_message
+from rankdeck.rules.messages import missing_ranks, others_with_error, tells_cut_message
 from rankdeck.rules.root_cause import Cause, end_signature, is_surely_earlier, was_killed
 from rankdeck.values import Value
 
@@ -198,30 +198,44 @@ def fails_as_one(cause: Cause) -> bool:
 
 
 def fail_as_most(cause: Cause) -> tuple[Meaning, ...]:
-    """More than half of the ranks, on several nodes, that failed alike in one moment, by an
-    exception that says nothing about whose fault it is, or since a message did not fit its buffer;
-    else (). What they share may be to blame, or a rank that is unlike them.
+    """More than half of the ranks, on several nodes, that failed alike in one moment by an
+    exception that says nothing about whose fault it is; else (). What they share may be to blame,
+    or a rank that is unlike them.
     """
     ranks, chosen = cause.view.ranks, cause.choice.chosen
-    if cause.finder != "own" or chosen.role is not Role.LIKELY or chosen.end.code is None:
-        return ()
-    raised = exception_of(telling_words(keep_own_lines(chosen.end)))
-    if not raised and not (chosen.end.code == _CUT and _messages_were_cut(cause.view)):
+    if not exception_of(telling_words(keep_own_lines(chosen.end))) or not _is_unexplained(cause):
         return ()
     alike = [
         m
         for m in ranks
         if m is not chosen
         and _likeness(m) == _likeness(chosen)
-        and (not raised or _say_same(m, chosen))
+        and _say_same(m, chosen)
         and not _is_proven(chosen, m, WINDOW)
     ]
     most = 2 * (len(alike) + 1) > len(ranks) > MANY
     return (chosen, *alike) if most and _spread(chosen, alike) else ()
 
 
-def _messages_were_cut(view: View) -> bool:
-    return any(tells_cut_message(line) for one in view.job.launchers for line in one.lines)
+def got_cut_messages(cause: Cause) -> tuple[Meaning, ...]:
+    """The chosen rank and others, if several ranks got a message that did not fit its buffer: the
+    rank that sent them may be to blame as well; else ().
+    """
+    chosen, launchers = cause.choice.chosen, cause.view.job.launchers
+    said = [line for one in launchers for line in one.lines]
+    cut = chosen.end.code == _CUT and any(map(tells_cut_message, said))
+    if not cut or not _is_unexplained(cause) or len(cause.view.ranks) <= MANY:
+        return ()
+    alike = [m for m in cause.view.ranks if m.end.code == _CUT and m is not chosen]
+    others = [m for m in cause.view.ranks if m is not chosen and m not in alike]
+    several = alike or any(map(others_with_error, said))
+    return (chosen, *alike, *others) if several else ()
+
+
+def _is_unexplained(cause: Cause) -> bool:
+    """Whether the chosen rank returned an exit code, and why is not known."""
+    chosen = cause.choice.chosen
+    return cause.finder == "own" and chosen.role is Role.LIKELY and chosen.end.code is not None
 
 
 def _failed_by_itself(meaning: Meaning) -> bool:
@@ -410,7 +424,7 @@ def weigh_failure(cause: Cause, weights: Weights) -> WeighedFailure:
         rest = (m for m in cause.view.ranks if m is not cause.choice.chosen)
         some = tuple(map(_suspect, islice(chain((cause.choice.chosen,), rest), MOST_BETWEEN)))
         return WeighedFailure(None, some, code=end.code, signal=end.signal, everybody=True)
-    if most := fail_as_most(cause):
+    if most := fail_as_most(cause) or got_cut_messages(cause):
         between = tuple(map(_suspect, most[:MOST_BETWEEN]))
         end = cause.choice.chosen.end
         return WeighedFailure(None, between, OTHERS, end.code, end.signal)

@@ -78,6 +78,8 @@ _OPERATION = r"(?:\bPG GUID (\S{1,80}).{0,200})?\bSeqNum=(\d{1,12})"
 _CRASH_REPORT = r"^\[[^\]]{1,260}:\d+\] Signal: [\w /-]{1,60}\((\d{1,2})\)"
 """Of Open MPI: the process that crashed writes it about itself, mpirun too."""
 _CUT_MESSAGE = r"MPI_ERR_TRUNCATE|\bMessage truncated"
+_MORE_WITH_ERROR = r"\b(\d{1,6}) more process(?:es)? ha(?:s|ve) sent help message help-mpi-errors"
+"""Of Open MPI: as many others have said the same, which it does not print."""
 _MEMORY_USED_UP = r"(?i)out of memory|oom.kill|Killed process"
 _ENDED_BY_SCHEDULER = (
     r"\*\*\* JOB \S+ ON \S+ CANCELLED|\bDUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE|NODE_FAIL)\b"
@@ -204,6 +206,12 @@ def signal_in_report(line: str) -> int | None:
 def tells_cut_message(line: str) -> bool:
     """Whether MPI says in this line that a message was longer than the buffer of its receiver."""
     return _compile_long(_CUT_MESSAGE).search(line) is not None
+
+
+def others_with_error(line: str) -> int:
+    """How many more ranks than the one that is shown have failed by the same MPI error."""
+    found = _compile_long(_MORE_WITH_ERROR).search(line[:_LONGEST])
+    return int(found[1]) if found else 0
 
 
 def tells_used_up_memory(line: str) -> bool:

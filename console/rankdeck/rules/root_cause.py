@@ -359,7 +359,7 @@ def _lost_peers(view: View) -> CauseChoice | None:
     if len(piped) == 1 and len(pulled) > 1:
         return CauseChoice(piped[0], (piped[0].why, "all others only lost a peer"))
     if (alone := _spoke_alone(view, pulled)) is not None:
-        last = clean_line(keep_own_lines(alone.end)[-1].strip(), LONGEST_QUOTE)
+        last = clean_line(_words_of(alone.end)[-1], LONGEST_QUOTE)
         return CauseChoice(alone, (f"no other rank wrote such last words: {last}", alone.why))
     nodes = Counter(n for m in pulled for n in view.peers_of(m) if n != m.end.node)
     if nodes and (best := nodes.most_common(1)[0])[1] > len(pulled) // 2:
@@ -387,14 +387,25 @@ def _spoke_alone(view: View, pulled: Sequence[Meaning]) -> Meaning | None:
     told = [(m, _forms(m.end)) for m in pulled]
     new = [m for m, own in told if len(own) > 1 and forms[own[-1]] == 1]
     wrote = sum(bool(m.end.lines) for m in view.ranks)
-    if len(new) != 1 or wrote < 3 or kinds_of(keep_own_lines(new[0].end)[-1:]):
+    if len(new) != 1 or wrote < 3 or kinds_of(_words_of(new[0].end)[-1:]):
         return None
     return new[0]
 
 
+_FRAME = re.compile(
+    r"\s*(?:\[bt\] \(\d|Stack trace:|#\d+ |\[[^\]]{1,80}:\d+\] \[ *\d+\] )|.*\[0x[0-9a-f]+\]$"
+)
+"""A line of a native stack."""
+
+
+def _words_of(end: End) -> list[str]:
+    """Its last lines without the frames of a stack."""
+    return [line.strip() for line in keep_own_lines(end) if not _FRAME.match(line)]
+
+
 def _forms(end: End) -> list[str]:
-    """Its last lines without their numbers."""
-    return [_NUMBER.sub("#", line.strip()) for line in keep_own_lines(end)]
+    """The same without their numbers."""
+    return [_NUMBER.sub("#", line) for line in _words_of(end)]
 
 
 _BEFORE_LAUNCHER = 0.25
