@@ -317,12 +317,33 @@ def test_where_most_ranks_got_messages_that_are_too_long_none_of_them_is_accused
 
 @pytest.mark.parametrize(("more", "accused"), [("1 more process has", False), ("", True)])
 def test_of_several_that_got_them_mpirun_may_show_one_only(more: str, accused: bool) -> None:
+    """One alone is told, but not as sure: the other end of that message may be to blame."""
     told = (*CUT, f"[n1:00037] {more} sent help message help-mpi-errors.txt / mpi_errors_are_fatal")
     ends = [rank(n, 20.1, signal=15) for n in (0, 2)]
     mpirun = launcher("n1", 20.5, told, name="mpirun", code=15)
 
     found = weighed(rank(1, 20.0, 15), *ends, launchers=(mpirun,), ending=OPENMPI, world=3)
     assert (not found.between) is accused
+    assert found.sure is None
+
+
+@pytest.mark.parametrize(("more", "everybody"), [(2, True), (1, False)])
+def test_where_mpirun_counts_all_ranks_that_aborted_nobody_is_accused(more, everybody) -> None:
+    said = ("MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD",
+            f"[n1:00463] {more} more processes have sent help message help-mpi-api.txt / mpi-abort")  # fmt: skip
+    ends = [rank(0, 20.03, signal=15), *(rank(n, 20.0, 1, said=("no file",)) for n in (1, 2))]
+    mpirun = launcher("n1", 20.5, said, name="mpirun", code=1)
+
+    found = weighed(*ends, launchers=(mpirun,), ending=OPENMPI, world=3)
+    assert found.everybody is everybody
+
+
+def test_who_left_may_end_a_moment_after_those_that_it_left() -> None:
+    lost = ("- [loop.cc:102|02:41:09]: Encountered EOF. The other end is likely closed.",)
+    victims = [rank(n, 20.0, 1, said=lost) for n in (0, 2)]
+
+    assert find_cause(case(rank(1, 20.4), *victims, ending=PLAIN, world=3)).end.rank == 1
+    assert find_cause(case(rank(1, 22.4), *victims, ending=PLAIN, world=3)).finder != "left"
 
 
 STACK = tuple(f"  [bt] ({n}) /lib/libsolve.so(+0x2c1a8c) [0x7f1de3ac1a8c]" for n in range(9))

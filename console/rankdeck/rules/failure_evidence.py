@@ -30,7 +30,12 @@ from rankdeck.rules.ends import (
     tells_own_fault,
 )
 from rankdeck.rules.failed_job import WINDOW, View, end_time, failure_start, was_told_to_end
-from rankdeck.rules.messages import missing_ranks, others_with_error, tells_cut_message
+from rankdeck.rules.messages import (
+    missing_ranks,
+    others_that_aborted,
+    others_with_error,
+    tells_cut_message,
+)
 from rankdeck.rules.root_cause import Cause, end_signature, is_surely_earlier, was_killed
 from rankdeck.values import Value
 
@@ -181,7 +186,11 @@ def fails_as_one(cause: Cause) -> bool:
     same exit code or signal, and none surely before all others. Then what they share is to blame.
     """
     ranks, chosen = cause.view.ranks, cause.choice.chosen
-    if len(ranks) < MANY or not all(map(_failed_by_itself, ranks)) or chosen not in ranks:
+    if len(ranks) < MANY or chosen not in ranks:
+        return False
+    if _all_aborted(cause):
+        return True
+    if not all(map(_failed_by_itself, ranks)):
         return False
     others = [m for m in ranks if m is not chosen]
     if any(end_signature(m.end) != end_signature(chosen.end) for m in others):
@@ -195,6 +204,15 @@ def fails_as_one(cause: Cause) -> bool:
     clear = chosen.role is Role.CAUSE or chosen.end.code in _NOT_STARTED
     first = all(_is_proven(chosen, m) for m in others)
     return alike and not first and (clear or not cause.view.faulty)
+
+
+def _all_aborted(cause: Cause) -> bool:
+    """Whether a launcher counts every rank among those that called MPI_Abort, which has ended some
+    of them before they could: then none did it since another one had.
+    """
+    said = (line for one in cause.view.job.launchers for line in one.lines)
+    counted = sum(map(others_that_aborted, said)) + len(cause.view.aborted)
+    return counted >= len(cause.view.ranks) > 1 and cause.finder == "own"
 
 
 def fail_as_most(cause: Cause) -> tuple[Meaning, ...]:
@@ -221,15 +239,21 @@ def got_cut_messages(cause: Cause) -> tuple[Meaning, ...]:
     """The chosen rank and others, if several ranks got a message that did not fit its buffer: the
     rank that sent them may be to blame as well; else ().
     """
-    chosen, launchers = cause.choice.chosen, cause.view.job.launchers
-    said = [line for one in launchers for line in one.lines]
-    cut = chosen.end.code == _CUT and any(map(tells_cut_message, said))
-    if not cut or not _is_unexplained(cause) or len(cause.view.ranks) <= MANY:
+    chosen = cause.choice.chosen
+    if not _got_cut_message(cause) or len(cause.view.ranks) <= MANY:
         return ()
+    said = [line for one in cause.view.job.launchers for line in one.lines]
     alike = [m for m in cause.view.ranks if m.end.code == _CUT and m is not chosen]
     others = [m for m in cause.view.ranks if m is not chosen and m not in alike]
     several = alike or any(map(others_with_error, said))
     return (chosen, *alike, *others) if several else ()
+
+
+def _got_cut_message(cause: Cause) -> bool:
+    """Whether a launcher says that it is why the chosen rank ended: its sender may be to blame."""
+    said = (line for one in cause.view.job.launchers for line in one.lines)
+    cut = cause.choice.chosen.end.code == _CUT and any(map(tells_cut_message, said))
+    return cut and _is_unexplained(cause)
 
 
 def _is_unexplained(cause: Cause) -> bool:
@@ -419,15 +443,8 @@ def weigh_failure(cause: Cause, weights: Weights) -> WeighedFailure:
         return WeighedFailure(None)
     if cause.finder == "held_up" and cause.view.job.held_up is not None:
         return WeighedFailure(cause.view.job.held_up.sure)
-    if fails_as_one(cause):
-        end = cause.choice.chosen.end
-        rest = (m for m in cause.view.ranks if m is not cause.choice.chosen)
-        some = tuple(map(_suspect, islice(chain((cause.choice.chosen,), rest), MOST_BETWEEN)))
-        return WeighedFailure(None, some, code=end.code, signal=end.signal, everybody=True)
-    if most := fail_as_most(cause) or got_cut_messages(cause):
-        between = tuple(map(_suspect, most[:MOST_BETWEEN]))
-        end = cause.choice.chosen.end
-        return WeighedFailure(None, between, OTHERS, end.code, end.signal)
+    if (alike := _weigh_alike(cause)) is not None:
+        return alike
     found = gather_evidence(cause)
     shares = share_blame([*(one.signs for one in found.candidates), found.nobody], weights)
     if shares[0] >= BAR:
@@ -449,6 +466,21 @@ def weigh_failure(cause: Cause, weights: Weights) -> WeighedFailure:
     ends = {(m.end.code, m.end.signal) for m in rivals}
     code, signal = ends.pop() if len(ends) == 1 else (None, None)
     return WeighedFailure(None, tuple(map(_suspect, rivals)), _decider(rivals), code, signal)
+
+
+def _weigh_alike(cause: Cause) -> WeighedFailure | None:
+    """The answer where ranks fail alike, or only got a message that another one sent, whatever the
+    weights say; else None.
+    """
+    end = cause.choice.chosen.end
+    if fails_as_one(cause):
+        rest = (m for m in cause.view.ranks if m is not cause.choice.chosen)
+        some = tuple(map(_suspect, islice(chain((cause.choice.chosen,), rest), MOST_BETWEEN)))
+        return WeighedFailure(None, some, code=end.code, signal=end.signal, everybody=True)
+    if most := fail_as_most(cause) or got_cut_messages(cause):
+        between = tuple(map(_suspect, most[:MOST_BETWEEN]))
+        return WeighedFailure(None, between, OTHERS, end.code, end.signal)
+    return WeighedFailure(None) if _got_cut_message(cause) else None
 
 
 def _suspect(meaning: Meaning) -> Suspect:

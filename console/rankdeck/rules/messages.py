@@ -78,7 +78,8 @@ _OPERATION = r"(?:\bPG GUID (\S{1,80}).{0,200})?\bSeqNum=(\d{1,12})"
 _CRASH_REPORT = r"^\[[^\]]{1,260}:\d+\] Signal: [\w /-]{1,60}\((\d{1,2})\)"
 """Of Open MPI: the process that crashed writes it about itself, mpirun too."""
 _CUT_MESSAGE = r"MPI_ERR_TRUNCATE|\bMessage truncated"
-_MORE_WITH_ERROR = r"\b(\d{1,6}) more process(?:es)? ha(?:s|ve) sent help message help-mpi-errors"
+_MORE_RANKS = r"\b(\d{1,6}) more process(?:es)? ha(?:s|ve) sent help message help-mpi-"
+_OF_ERROR, _OF_ABORT = rf"{_MORE_RANKS}errors", rf"{_MORE_RANKS}api\.txt / mpi-abort"
 """Of Open MPI: as many others have said the same, which it does not print."""
 _MEMORY_USED_UP = r"(?i)out of memory|oom.kill|Killed process"
 _ENDED_BY_SCHEDULER = (
@@ -210,7 +211,16 @@ def tells_cut_message(line: str) -> bool:
 
 def others_with_error(line: str) -> int:
     """How many more ranks than the one that is shown have failed by the same MPI error."""
-    found = _compile_long(_MORE_WITH_ERROR).search(line[:_LONGEST])
+    return _count_in(_OF_ERROR, line)
+
+
+def others_that_aborted(line: str) -> int:
+    """How many more ranks than the one that is shown have called MPI_Abort."""
+    return _count_in(_OF_ABORT, line)
+
+
+def _count_in(pattern: str, line: str) -> int:
+    found = _compile_long(pattern).search(line[:_LONGEST])
     return int(found[1]) if found else 0
 
 

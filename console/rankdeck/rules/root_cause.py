@@ -320,7 +320,9 @@ def _left_early(view: View) -> CauseChoice | None:
     """A rank that ended with exit code 0 while others still needed it."""
     roles = (Role.LIKELY, Role.KILLED, Role.PEER, Role.TERMINATED)
     pulled = [m for m in view.of(*roles) if m.role > Role.KILLED or _ended_by_launcher(view, m)]
-    left = [m for m in view.of(Role.WELL) if pulled and end_time(m) <= end_time(pulled[-1])]
+    # Others fail as soon as it closes its connections, which may be before it has ended.
+    last = end_time(pulled[-1]) + WINDOW if pulled else 0.0
+    left = [m for m in view.of(Role.WELL) if end_time(m) <= last]
     unhappy = [m for m in view.ranks if m.role is not Role.WELL]
     if not left or len(left) > len(unhappy):
         return None
