@@ -78,6 +78,10 @@ _OPERATION = r"(?:\bPG GUID (\S{1,80}).{0,200})?\bSeqNum=(\d{1,12})"
 _CRASH_REPORT = r"^\[[^\]]{1,260}:\d+\] Signal: [\w /-]{1,60}\((\d{1,2})\)"
 """Of Open MPI: the process that crashed writes it about itself, mpirun too."""
 _CUT_MESSAGE = r"MPI_ERR_TRUNCATE|\bMessage truncated"
+_STACK_FRAME = (
+    r"\s*(?:\[bt\] \(\d|Stack trace:|#\d+ |\[[^\]]{1,80}:\d+\] \[ *\d+\] )|.*\[0x[0-9a-f]+\]$"
+)
+"""Of dmlc (XGBoost), gdb, Open MPI, glibc."""
 _MORE_RANKS = r"\b(\d{1,6}) more process(?:es)? ha(?:s|ve) sent help message help-mpi-"
 _OF_ERROR, _OF_ABORT = rf"{_MORE_RANKS}errors", rf"{_MORE_RANKS}api\.txt / mpi-abort"
 """Of Open MPI: as many others have said the same, which it does not print."""
@@ -207,6 +211,11 @@ def signal_in_report(line: str) -> int | None:
 def tells_cut_message(line: str) -> bool:
     """Whether MPI says in this line that a message was longer than the buffer of its receiver."""
     return _compile_long(_CUT_MESSAGE).search(line) is not None
+
+
+def is_stack_frame(line: str) -> bool:
+    """Whether this line is part of a native stack."""
+    return _compile_long(_STACK_FRAME).match(line[:_LONGEST]) is not None
 
 
 def others_with_error(line: str) -> int:

@@ -36,6 +36,7 @@ from rankdeck.rules.failed_job import (
 )
 from rankdeck.rules.messages import (
     first_by_launcher,
+    is_stack_frame,
     kinds_of,
     missing_ranks,
     named_ranks,
@@ -394,15 +395,9 @@ def _spoke_alone(view: View, pulled: Sequence[Meaning]) -> Meaning | None:
     return new[0]
 
 
-_FRAME = re.compile(
-    r"\s*(?:\[bt\] \(\d|Stack trace:|#\d+ |\[[^\]]{1,80}:\d+\] \[ *\d+\] )|.*\[0x[0-9a-f]+\]$"
-)
-"""A line of a native stack."""
-
-
 def _words_of(end: End) -> list[str]:
     """Its last lines without the frames of a stack."""
-    return [line.strip() for line in keep_own_lines(end) if not _FRAME.match(line)]
+    return [line.strip() for line in keep_own_lines(end) if not is_stack_frame(line)]
 
 
 def _forms(end: End) -> list[str]:
