@@ -28,6 +28,12 @@ SAID |= {
         "this rank is not in LightGBM's list of machines"
     ),
 }
+# transformers, safetensors
+SAID |= {
+    "[rank1]: ValueError: Can't find a valid checkpoint at ckpt": MISSING,
+    "[rank0]: safetensors._safetensors_rust.SafetensorError: Error while serializing: I/O error: "
+    "No space left on device (os error 28)": "a disk is full on that node",
+}
 HEALTHY = (
     "GROMACS: the file will not be read again",
     "no restart file found, starting from scratch",
