@@ -22,6 +22,7 @@ from rankdeck.rules.ends import (
     telling_words,
 )
 from rankdeck.rules.failed_job import (
+    AT_ONCE,
     WINDOW,
     CauseChoice,
     FailedJob,
@@ -321,8 +322,10 @@ def _left_early(view: View) -> CauseChoice | None:
     """A rank that ended with exit code 0 while others still needed it."""
     roles = (Role.LIKELY, Role.KILLED, Role.PEER, Role.TERMINATED)
     pulled = [m for m in view.of(*roles) if m.role > Role.KILLED or _ended_by_launcher(view, m)]
-    # Others fail as soon as it closes its connections, which may be before it has ended.
-    last = end_time(pulled[-1]) + WINDOW if pulled else 0.0
+    # Others fail as soon as it closes its connections, which may be before it has ended. Later a
+    # launcher may have told it to end.
+    late = AT_ONCE if view.job.ending.kill_after < float("inf") else WINDOW
+    last = end_time(pulled[-1]) + late if pulled else 0.0
     left = [m for m in view.of(Role.WELL) if end_time(m) <= last]
     unhappy = [m for m in view.ranks if m.role is not Role.WELL]
     if not left or len(left) > len(unhappy):
