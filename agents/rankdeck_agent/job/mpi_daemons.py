@@ -175,8 +175,8 @@ class Daemons:
         """Those of these orphans that are not a daemon in the background: its launcher on another
         node ends that one.
         """
-        own = (self._adopted or set()) if self._background else set()
-        return [pid for pid in strays if pid not in own]
+        own = self._adopted if self._background else None
+        return [pid for pid in strays if own is None or pid not in own]
 
     def settle(self, others: int) -> None:
         """Record the end, with code 0, of a daemon in the background when no orphan is left."""
