@@ -106,6 +106,16 @@ def test_a_drawn_line_is_no_sentence() -> None:
     assert "it last said: step three of four" in told
 
 
+def test_why_it_called_mpi_abort_is_told_before_that_it_did() -> None:
+    said = (
+        "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD",
+        "[2] --> FOAM FATAL ERROR:",
+        '[2] cannot find file "/run/case/processor2/0/U"',
+    )
+
+    assert explain_end(said)[0].means == MISSING
+
+
 def test_a_launcher_that_crashes_later_does_not_explain_the_end_of_a_rank() -> None:
     feed = Feed()
     feed.start_all()
