@@ -46,7 +46,7 @@ def _of_stall(stall: dict[str, Any]) -> Blame | None:
 
 def answer_to(fault: Fault, job: Shape) -> Blame | None:
     """Who failed first according to a job's JSON; where nobody is to blame, also
-    a stall that names nobody, or a note.
+    a stall that names nobody, a note, or that it is undecided.
     """
     if fault.right.what not in (NOBODY, NOTE):
         return blame_of(job)
@@ -55,6 +55,10 @@ def answer_to(fault: Fault, job: Shape) -> Blame | None:
             one for one in map(str, job.get("troubles", ())) if "ended with exit 0, but" in one
         ]
         return blame_of(job) or (Blame((), "", NOTE, "\n".join(notes)) if notes else None)
+    failure: dict[str, Any] | None = job.get("first_failure")
+    if failure and failure.get("what") == "undecided":
+        words = [str(failure.get("decides", "")), *_words(failure, "evidence")]
+        return Blame((), "", NOBODY, "\n".join(words))
     waits = (one for one in job.get("stalled", ()) if one.get("kind") == "all")
     texts = [str(one.get("text", "")) for one in waits]
     return blame_of(job) or (Blame((), "", NOBODY, "\n".join(texts)) if texts else None)

@@ -14,6 +14,7 @@ from tests.support import cpu_quota, mpich
 from benchmarks import fault_plants as plants
 from benchmarks import fault_programs as programs
 from benchmarks.fault_model import Answer, Fault, Kind
+from benchmarks.fault_others import OTHERS
 from benchmarks.fault_real import REAL
 from rankdeck.config.document import write_documents
 
@@ -364,7 +365,7 @@ HEALTHY = (
     ),
 )  # fmt: skip
 
-FAULTS = (*OPEN_MPI, *UNSEEN, *MPICH, *TORCH, *PLAIN, *LAB, *HEALTHY, *REAL)
+FAULTS = (*OPEN_MPI, *UNSEEN, *MPICH, *TORCH, *PLAIN, *LAB, *HEALTHY, *REAL, *OTHERS)
 SHORT = (
     "openmpi.segv", "openmpi.raise", "openmpi.exit0", "openmpi.mpirun_killed", "openmpi.import",
     "openmpi.wrapper", "plain.wrapper", "mpich.segv", "mpich.abort", "plain.exit7", "plain.not_found",

@@ -28,8 +28,8 @@ class Answer:
     what: str = "rank"
     """rank, launcher or node; several are separated by |.
 
-    `nobody`: that all wait must be said, and nobody named; `note`: a note beside a job that is done
-    must say it.
+    `nobody`: that all wait, or that it is undecided, must be said, and nobody named; `note`: a note
+    beside a job that is done must say it.
     """
     word: str = ""
     """A pattern that the explanation must match."""

@@ -22,7 +22,10 @@ _NOW = 'date +%s.%N >"$RANKDECK_RUN/fault"\n'
 DEADLOCK = Answer(what="nobody", word="wait for each other")
 
 
-def _job(launch: str, ranks: int, files: dict[str, str], command: list[str], **more: object) -> str:
+def launch_on(
+    launch: str, ranks: int, files: dict[str, str], command: list[str], **more: object
+) -> str:
+    """The text of a job file for three nodes."""
     job = {
         "job": "fault", "launch": launch, "nodes": 3, "ranks_per_node": ranks, "grace": 1,
         "abort": {"countdown": 2}, "files": files, "command": command,
@@ -31,11 +34,12 @@ def _job(launch: str, ranks: int, files: dict[str, str], command: list[str], **m
     return write_documents([{**job, **more}])
 
 
-def _debian(script: str, files: dict[str, str]) -> str:
+def debian_job(script: str, files: dict[str, str], **more: object) -> str:
     """A program of Debian on three nodes, started by a shell script that it replaces."""
     mpi = {"flavour": "openmpi4", "path": "/usr/bin/mpirun.openmpi"}
     script = f'cd "$RANKDECK_RUN"\n{script}'
-    return _job("mpi", 1, {**files, "prog.sh": script}, ["sh", "${RANKDECK_RUN}/prog.sh"], mpi=mpi)
+    files, command = {**files, "prog.sh": script}, ["sh", "${RANKDECK_RUN}/prog.sh"]
+    return launch_on("mpi", 1, files, command, mpi=mpi, **more)
 
 
 def signal_later(number: int, rank: int, name: str) -> Plant:
@@ -67,29 +71,31 @@ def _lammps(
     files = {"in.melt": text.replace("run\t\t250", "run\t\t400000")}
     return Fault(
         name=f"real.lammps.{name}", launcher="openmpi4", right=right, at_start=True, kind=kind,
-        job=_debian(script, files), plant=plant, lacking=plants.need("lmp"),
+        job=debian_job(script, files), plant=plant, lacking=plants.need("lmp"),
     )  # fmt: skip
 
 
-def _on_rank(rank: int, does: str) -> str:
+def started_on(rank: int, does: str) -> str:
+    """Lines of a shell script that only this rank runs; they note when the fault happens."""
     return f'if [ "$OMPI_COMM_WORLD_RANK" = {rank} ]; then\n{_NOW}{does}\nfi\n'
 
 
-def _rank(rank: int, word: str) -> Answer:
+def named_rank(rank: int, word: str) -> Answer:
+    """The answer that this rank is to blame, with a word of the reason."""
     return Answer(ranks=frozenset({rank}), word=word)
 
 
 _MELTS = "exec lmp -in in.melt\n"
 LAMMPS = (
-    _lammps("kill", _MELTS, _rank(1, "SIGKILL|killed"), signal_later(signal.SIGKILL, 1, "lmp")),
-    _lammps("segv", _MELTS, _rank(2, "SIGSEGV|segm"), signal_later(signal.SIGSEGV, 2, "lmp")),
-    _lammps("term", _MELTS, _rank(1, "SIGTERM"), signal_later(signal.SIGTERM, 1, "lmp")),
-    _lammps("stop", _MELTS, _rank(1, "stopped"), signal_later(signal.SIGSTOP, 1, "lmp"), Kind.HANG),
+    _lammps("kill", _MELTS, named_rank(1, "SIGKILL|killed"), signal_later(signal.SIGKILL, 1, "lmp")),
+    _lammps("segv", _MELTS, named_rank(2, "SIGSEGV|segm"), signal_later(signal.SIGSEGV, 2, "lmp")),
+    _lammps("term", _MELTS, named_rank(1, "SIGTERM"), signal_later(signal.SIGTERM, 1, "lmp")),
+    _lammps("stop", _MELTS, named_rank(1, "stopped"), signal_later(signal.SIGSTOP, 1, "lmp"), Kind.HANG),
     _lammps("input", _NOW + "exec lmp -in in.melted\n", Answer(ranks=EVERY_RANK, word="No such file|Cannot open")),
-    _lammps("arguments", _on_rank(1, "exec lmp -in in.melt -bogus") + _MELTS, Answer(what="nobody", word="do not match"), kind=Kind.HANG),
-    _lammps("not_found", _on_rank(2, "exec lmp_missing -in in.melt") + _MELTS, _rank(2, "not found")),
-    _lammps("early", _on_rank(2, "sleep 9; exit 0") + _MELTS, _rank(2, "exit 0|left|without|finali|never")),
-    _lammps("never", _on_rank(2, "exec sleep 500") + _MELTS, _rank(2, "sleep|never|wait"), kind=Kind.HANG),
+    _lammps("arguments", started_on(1, "exec lmp -in in.melt -bogus") + _MELTS, Answer(what="nobody", word="do not match"), kind=Kind.HANG),
+    _lammps("not_found", started_on(2, "exec lmp_missing -in in.melt") + _MELTS, named_rank(2, "not found")),
+    _lammps("early", started_on(2, "sleep 9; exit 0") + _MELTS, named_rank(2, "exit 0|left|without|finali|never")),
+    _lammps("never", started_on(2, "exec sleep 500") + _MELTS, named_rank(2, "sleep|never|wait"), kind=Kind.HANG),
 )  # fmt: skip
 
 # ---- other programs of Debian -------------------------------------------------------------
@@ -121,15 +127,15 @@ def _other(
     return Fault(
         name=f"real.debian.{name}", launcher="openmpi4", right=right, at_start=True,
         kind=Kind.HANG if name.endswith("stop") else Kind.FAILURE,
-        job=_debian(script, files), plant=plant, lacking=plants.need(program),
+        job=debian_job(script, files), plant=plant, lacking=plants.need(program),
     )  # fmt: skip
 
 
 _HPCC_TEXT = {"hpccinf.txt": (_HPCC.read_text() if _HPCC.exists() else "").replace(
     "2            Ps", "1            Ps").replace("1000         Ns", "3000         Ns")}  # fmt: skip
 DEBIAN = (
-    _other("hpcc_kill", "exec hpcc\n", _HPCC_TEXT, _rank(2, "SIGKILL|killed"), signal_later(signal.SIGKILL, 2, "hpcc")),
-    _other("hpcc_stop", "exec hpcc\n", _HPCC_TEXT, _rank(1, "stopped"), signal_later(signal.SIGSTOP, 1, "hpcc")),
+    _other("hpcc_kill", "exec hpcc\n", _HPCC_TEXT, named_rank(2, "SIGKILL|killed"), signal_later(signal.SIGKILL, 2, "hpcc")),
+    _other("hpcc_stop", "exec hpcc\n", _HPCC_TEXT, named_rank(1, "stopped"), signal_later(signal.SIGSTOP, 1, "hpcc")),
     _other("pw_pseudo", _NOW + "exec pw.x -in si.in\n", {"si.in": (_SILICON % ".").replace("Si.pz-vbc", "Si.pz-vbd")}, Answer(ranks=EVERY_RANK, word="pseudo|file")),
     _other("pw_input", _NOW + "exec pw.x -in si.in\n", {"si.in": (_SILICON % ".").replace("nat = 2", "nat = two")}, Answer(ranks=EVERY_RANK, word="namelist|system")),
     _other("nwchem_input", _NOW + "exec nwchem in.nw\n", {}, Answer(ranks=EVERY_RANK, word="in.nw|input|open")),
@@ -144,7 +150,7 @@ _BEGIN = "for step in range(20):\n    WORLD.Barrier()\n    if RANK == 0: print('
 def _waits(name: str, wrong: str, right: Answer) -> Fault:
     mpi = {"flavour": "openmpi5", "path": str(BIN / "mpirun")}
     text = programs.HEAD + _ARRAYS + _BEGIN + wrong
-    job = _job("mpi", 2, {"prog.py": text}, ["python3", "${RANKDECK_RUN}/prog.py"], mpi=mpi)
+    job = launch_on("mpi", 2, {"prog.py": text}, ["python3", "${RANKDECK_RUN}/prog.py"], mpi=mpi)
     return Fault(
         name=f"real.mpi.{name}", launcher="openmpi5", right=right, at_start=True, kind=Kind.HANG,
         job=job, lacking=plants.need_modules("numpy", "mpi4py"),
@@ -226,16 +232,16 @@ WORLD.Barrier()
 """
 MPI_WAITS = (
     _waits("ring", _RING, DEADLOCK),
-    _waits("reduce_alltoall", _REDUCE, _rank(3, "wait for each other|match")),
+    _waits("reduce_alltoall", _REDUCE, named_rank(3, "wait for each other|match")),
     _waits("two_roots", _ROOTS, Answer(what="nobody", word="wait for each other|match")),
-    _waits("fifo", _FIFO, _rank(2, "open|results|fifo|pipe")),
-    _waits("flock", _LOCK, _rank(4, "flock|lock")),
-    _waits("lock", _THREADS, _rank(5, "lock|futex")),
-    _waits("bcast", _BCAST, _rank(4, "match")),
-    _waits("locks", _LOCKS, _rank(2, "lock|futex")),
-    _waits("sleep", _SLEEP, _rank(3, "sleep")),
+    _waits("fifo", _FIFO, named_rank(2, "open|results|fifo|pipe")),
+    _waits("flock", _LOCK, named_rank(4, "flock|lock")),
+    _waits("lock", _THREADS, named_rank(5, "lock|futex")),
+    _waits("bcast", _BCAST, named_rank(4, "match")),
+    _waits("locks", _LOCKS, named_rank(2, "lock|futex")),
+    _waits("sleep", _SLEEP, named_rank(3, "sleep")),
     _waits("finalized", _FINALIZED, DEADLOCK),
-    _waits("child", _CHILD, _rank(1, "wait|child|cat|poll")),
+    _waits("child", _CHILD, named_rank(1, "wait|child|cat|poll")),
 )
 
 # ---- torchrun -----------------------------------------------------------------------------
@@ -283,7 +289,7 @@ def _torch(name: str, right: Answer, parts: dict[str, object], **more: object) -
     text = programs.HEAD + _TRAIN % {**usual, **parts}
     files, command = {"prog.py": text}, ["${RANKDECK_RUN}/prog.py"]
     torch = {"path": str(BIN / "torchrun")}
-    job = _job("torchrun", 2, files, command, torch=torch, nodes=2)
+    job = launch_on("torchrun", 2, files, command, torch=torch, nodes=2)
     return Fault(name=f"real.torch.{name}", launcher="torchrun", right=right, job=job, lacking=plants.need_torch, **more)  # fmt: skip # pyright: ignore[reportArgumentType]
 
 
@@ -295,17 +301,17 @@ _MISSING = f"if os.environ['RANKDECK_NODE'] == '{NODE_2}': fault(); open('/data/
 _BOTH = Answer(ranks=frozenset({2, 3}), word="shard-17")
 HANG = {"kind": Kind.HANG}
 TORCH = (
-    _torch("raise", _rank(3, "no sample 17"), {"wrong": "fault(); raise ValueError('no sample 17')"}),
-    _torch("exit0", _rank(3, "exit 0|left|without"), {"wrong": "fault(); sys.exit(0)"}),
-    _torch("never", _rank(3, "never|sleep|wait"), {"first": _NEVER}, **HANG, at_start=True),
-    _torch("loader", _rank(3, "never entered"), {"item": _HANGS, "workers": 1}, **HANG),
-    _torch("loader_killed", _rank(3, "worker|killed"), {"item": _DIES, "workers": 1}),
-    _torch("loader_raises", _rank(3, "shard-17"), {"item": _RAISES, "workers": 1}),
-    _torch("collective", _rank(3, "match|never entered"), {"wrong": "fault(); dist.broadcast(torch.ones(9), 3)"}, **HANG),
-    _torch("stop", _rank(2, "stopped"), {}, plant=signal_later(signal.SIGSTOP, 2, "prog.py"), **HANG),
-    _torch("kill", _rank(1, "SIGKILL|killed"), {}, plant=signal_later(signal.SIGKILL, 1, "prog.py")),
+    _torch("raise", named_rank(3, "no sample 17"), {"wrong": "fault(); raise ValueError('no sample 17')"}),
+    _torch("exit0", named_rank(3, "exit 0|left|without"), {"wrong": "fault(); sys.exit(0)"}),
+    _torch("never", named_rank(3, "never|sleep|wait"), {"first": _NEVER}, **HANG, at_start=True),
+    _torch("loader", named_rank(3, "never entered"), {"item": _HANGS, "workers": 1}, **HANG),
+    _torch("loader_killed", named_rank(3, "worker|killed"), {"item": _DIES, "workers": 1}),
+    _torch("loader_raises", named_rank(3, "shard-17"), {"item": _RAISES, "workers": 1}),
+    _torch("collective", named_rank(3, "match|never entered"), {"wrong": "fault(); dist.broadcast(torch.ones(9), 3)"}, **HANG),
+    _torch("stop", named_rank(2, "stopped"), {}, plant=signal_later(signal.SIGSTOP, 2, "prog.py"), **HANG),
+    _torch("kill", named_rank(1, "SIGKILL|killed"), {}, plant=signal_later(signal.SIGKILL, 1, "prog.py")),
     _torch("missing", _BOTH, {"first": _MISSING}, at_start=True),
-    _torch("queue", _rank(3, "never entered"), {"wrong": "fault(); torch.multiprocessing.Queue().get()"}, **HANG),
-    _torch("pipe", _rank(3, "never entered|read"), {"wrong": "fault(); os.read(os.pipe()[0], 1)"}, **HANG),
+    _torch("queue", named_rank(3, "never entered"), {"wrong": "fault(); torch.multiprocessing.Queue().get()"}, **HANG),
+    _torch("pipe", named_rank(3, "never entered|read"), {"wrong": "fault(); os.read(os.pipe()[0], 1)"}, **HANG),
 )  # fmt: skip
 REAL = (*LAMMPS, *DEBIAN, *MPI_WAITS, *TORCH)

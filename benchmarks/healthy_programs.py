@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 
+from benchmarks.fault_others import BOOST, PORT, RING, TREES
 from benchmarks.measure import ROOT
 
 BIN = Path(sys.executable).parent
@@ -38,7 +39,9 @@ class Program:
     def is_here(self) -> bool:
         if self.needs.startswith("/"):
             return Path(self.needs).exists()
-        return which(self.needs) is not None or find_spec(self.needs) is not None
+        # A program may be called `pw.x`: of a name with a dot, Python would load the first part.
+        module = "." not in self.needs and find_spec(self.needs) is not None
+        return which(self.needs) is not None or module
 
 
 def _debian(command: list[str], nodes: int = 2, ranks: int = 1) -> dict[str, object]:
@@ -103,6 +106,50 @@ K_POINTS automatic
  8 8 8 1 1 1
 """
 
+WATER = """\
+&GLOBAL
+  PROJECT water
+  RUN_TYPE MD
+  PRINT_LEVEL LOW
+&END GLOBAL
+&FORCE_EVAL
+  METHOD Quickstep
+  &DFT
+    BASIS_SET_FILE_NAME BASIS_SET
+    POTENTIAL_FILE_NAME GTH_POTENTIALS
+    &MGRID
+      CUTOFF 200
+    &END MGRID
+    &XC
+      &XC_FUNCTIONAL Pade
+      &END XC_FUNCTIONAL
+    &END XC
+  &END DFT
+  &SUBSYS
+    &CELL
+      ABC 6.0 6.0 6.0
+    &END CELL
+    &COORD
+      O 0.000 0.000 0.000
+      H 0.758 0.586 0.000
+      H -0.758 0.586 0.000
+    &END COORD
+    &KIND H
+      BASIS_SET DZVP-GTH-PADE
+      POTENTIAL GTH-PADE-q1
+    &END KIND
+    &KIND O
+      BASIS_SET DZVP-GTH-PADE
+      POTENTIAL GTH-PADE-q6
+    &END KIND
+  &END SUBSYS
+&END FORCE_EVAL
+&MOTION
+  &MD
+    STEPS 200
+  &END MD
+&END MOTION
+"""
 POOL = """\
 import time
 from mpi4py.futures import MPIPoolExecutor
@@ -170,6 +217,15 @@ def _accelerate(script: str, nodes: int = 2, ranks: int = 1) -> Program:
     )  # fmt: skip
 
 
+def _boosted(module: str, text: str, after: int) -> Program:
+    """Rounds of boosting, in which most lines are those of rank 0."""
+    env = {"OMP_NUM_THREADS": "1", "BOOST_PORT": str(PORT + 300 + after)}
+    return Program(
+        name=module, needs=module, job=_plain([sys.executable, "prog.py"], 2) | {"env": env},
+        files={"prog.py": lambda: text},
+    )  # fmt: skip
+
+
 def _tested(module: str) -> Program:
     """The tests of a package of Python: many lines, with warnings and the word error."""
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--pyargs", module]
@@ -198,6 +254,20 @@ PROGRAMS = (
     ),
     _nwchem("h2o-b3lyp-disp"),
     _nwchem("h2o-hse"),
+    Program(
+        name="meep", needs="meep", job=_debian(["meep", "ring.ctl"]), files={"ring.ctl": lambda: RING},
+    ),
+    Program(
+        name="cp2k", needs="cp2k.popt", job=_debian(["cp2k.popt", "-i", "water.inp"]),
+        files={"water.inp": lambda: WATER},
+    ),
+    _boosted("xgboost", BOOST, 10),
+    _boosted("lightgbm", TREES, 20),
+    Program(
+        name="jax, our sample", needs="jax",
+        job=_plain([sys.executable, str(SAMPLES / "jax_ddp.py"), "--steps", "20000"], 2)
+        | {"launch": "jax", "env": {"JAX_PLATFORMS": "cpu"}},
+    ),
     Program(name="netpipe", needs="NPopenmpi", job=_debian(["NPopenmpi"])),
     Program(
         name="mpi4py ring test", needs="mpi4py",

@@ -12,7 +12,7 @@ from rankdeck.model.stall import Explained, Stall
 from rankdeck.rules.certainty import BAR, HIGHEST, Sign, rivals_of, share_blame, tell_share
 from rankdeck.rules.certainty_table import WEIGHTS
 from rankdeck.rules.deadlock import OF_DEADLOCK
-from rankdeck.rules.ends import LAUNCHER_ENDINGS
+from rankdeck.rules.ends import LAUNCHER_ENDINGS, End
 from rankdeck.rules.failure_evidence import CLOCKS, KERNEL, NETWORK, WORDS, weigh_failure
 from rankdeck.rules.root_cause import find_cause
 from rankdeck.rules.stall_evidence import weigh_stalls
@@ -277,3 +277,109 @@ def test_the_one_that_was_killed_long_before_the_others_is_accused() -> None:
 
     assert found.sure is not None
     assert found.sure >= BAR
+
+
+def raised(number: int, at: float) -> End:
+    said = ("lightgbm.basic.LightGBMError: Size of feature_names error, should equal with",)
+    return rank(number, at, 1, said=said, node=f"n{number % 2 + 1}")
+
+
+def ended(*numbers: int) -> list[End]:
+    return [rank(number, 25.0, signal=15, stopped=True) for number in numbers]
+
+
+def test_where_most_ranks_raise_alike_in_one_moment_nobody_is_accused() -> None:
+    found = weighed(raised(0, 20.02), raised(1, 20.0), *ended(2), world=3)
+
+    assert found.sure is None
+    assert {one.rank for one in found.between} == {0, 1}
+    assert "sets these ranks apart" in found.decides
+
+
+def test_one_of_them_that_was_surely_first_is_accused_and_so_is_one_of_a_few() -> None:
+    first = weighed(raised(0, 20.0), raised(1, 23.0), *ended(2), world=3)
+    few = weighed(raised(0, 20.0), raised(1, 20.3), *ended(2, 3, 4), world=5)
+
+    assert (first.between, few.between) == ((), ())
+
+
+CUT = ("[n1:01168] *** An error occurred in MPI_Waitsome", "[n1:01168] *** MPI_ERR_TRUNCATE: message truncated")  # fmt: skip
+
+
+def test_where_most_ranks_got_messages_that_are_too_long_none_of_them_is_accused() -> None:
+    ends = [rank(0, 20.03, 15), rank(1, 20.0, 15, node="n2"), rank(2, 20.1, signal=15)]
+    mpirun = launcher("n1", 20.5, CUT, name="mpirun", code=15)
+
+    found = weighed(*ends, launchers=(mpirun,), ending=OPENMPI, world=3)
+    assert {0, 1} <= {one.rank for one in found.between}
+    assert not weighed(*ends, ending=OPENMPI, world=3).between, "without its word"
+
+
+@pytest.mark.parametrize(("more", "accused"), [("1 more process has", False), ("", True)])
+def test_of_several_that_got_them_mpirun_may_show_one_only(more: str, accused: bool) -> None:
+    """One alone is told, but not as sure: the other end of that message may be to blame."""
+    told = (*CUT, f"[n1:00037] {more} sent help message help-mpi-errors.txt / mpi_errors_are_fatal")
+    ends = [rank(n, 20.1, signal=15) for n in (0, 2)]
+    mpirun = launcher("n1", 20.5, told, name="mpirun", code=15)
+
+    found = weighed(rank(1, 20.0, 15), *ends, launchers=(mpirun,), ending=OPENMPI, world=3)
+    assert (not found.between) is accused
+    assert found.sure is None
+
+
+@pytest.mark.parametrize(("more", "everybody"), [(2, True), (1, False)])
+def test_where_mpirun_counts_all_ranks_that_aborted_nobody_is_accused(more, everybody) -> None:
+    said = ("MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD",
+            f"[n1:00463] {more} more processes have sent help message help-mpi-api.txt / mpi-abort")  # fmt: skip
+    ends = [rank(0, 20.03, signal=15), *(rank(n, 20.0, 1, said=("no file",)) for n in (1, 2))]
+    mpirun = launcher("n1", 20.5, said, name="mpirun", code=1)
+
+    found = weighed(*ends, launchers=(mpirun,), ending=OPENMPI, world=3)
+    assert found.everybody is everybody
+
+
+def test_who_left_may_end_a_moment_after_those_that_it_left() -> None:
+    lost = ("- [loop.cc:102|02:41:09]: Encountered EOF. The other end is likely closed.",)
+    victims = [rank(n, 20.0, 1, said=lost) for n in (0, 2)]
+
+    assert find_cause(case(rank(1, 20.4), *victims, ending=PLAIN, world=3)).end.rank == 1
+    assert find_cause(case(rank(1, 22.4), *victims, ending=PLAIN, world=3)).finder != "left"
+    # Its launcher may have told it to end, and it has a handler for that.
+    assert find_cause(case(rank(1, 20.4), *victims, ending=OPENMPI, world=3)).finder != "left"
+
+
+STACK = tuple(f"  [bt] ({n}) /lib/libsolve.so(+0x2c1a8c) [0x7f1de3ac1a8c]" for n in range(9))
+
+
+def test_ranks_whose_stacks_look_alike_have_not_failed_by_the_same_words() -> None:
+    unknown = ("solve.Error: Unknown objective function: `squareerror`", *STACK)
+    victims = [
+        rank(n, 20.0 + n / 100, 1, said=(f"solve.Error: step {n} was not shared", *STACK))
+        for n in (0, 2)
+    ]
+
+    found = weighed(rank(1, 20.0, 1, said=unknown), *victims, world=3)
+    assert not found.everybody
+
+
+def test_ranks_that_raise_the_same_before_their_stacks_have() -> None:
+    same = ("solve.Error: Unknown objective function: `squareerror`", *STACK)
+
+    assert weighed(*(rank(n, 20.0, 1, said=same) for n in range(3)), world=3).everybody
+
+
+def test_the_same_words_about_folders_of_their_own_nodes_are_the_same() -> None:
+    ends = [
+        rank(number, 20.0 + number, 2, node=node, said=(f"python: can't open file '/scratch/{node}/run.py': [Errno 2] No such file or directory",))
+        for number, node in enumerate(("sakuya", "sakura", "koishi"))
+    ]  # fmt: skip
+
+    assert weighed(*ends, world=3).everybody
+
+
+def test_the_frame_of_a_stack_is_no_word_by_which_a_rank_stands_out() -> None:
+    lost = "- [allgather.cc:50|02:41:09]: Ring allgather failed, current iteration:1"
+    frames = ("  [bt] (1) /lib/libsolve.so(run+0x77) [0x7f1d]", "  [bt] (2) /usr/bin/python [0x3a]")
+    ends = [rank(n, 20.0, 1, said=("step 7", lost, frames[n // 2])) for n in (0, 1, 2)]
+
+    assert find_cause(case(*ends, ending=PLAIN, world=3)).finder == "lost"

@@ -140,6 +140,14 @@ def test_where_nobody_is_to_blame_it_must_be_said_that_all_wait() -> None:
     assert judged(stalled(kind="all", ranks=[0, 1], odd=[1]), fault=deadlock).verdict == "wrong"
 
 
+def test_where_nobody_is_to_blame_undecided_is_right_too() -> None:
+    mismatch = a_fault(Answer(what="nobody", word="apart"))
+    undecided = failed(None, what="undecided", decides="what sets them apart")
+
+    assert judged(undecided, fault=mismatch).explained
+    assert judged(failed(2), fault=mismatch).verdict == "wrong"
+
+
 def test_a_job_that_is_done_needs_a_note_where_a_program_in_it_failed() -> None:
     wrapped = a_fault(Answer(what="note", word="SIGSEGV"))
     note = "rank 1 on n2 ended with exit 0, but the program in its shell ended with SIGSEGV"

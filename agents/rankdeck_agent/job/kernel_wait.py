@@ -7,6 +7,7 @@ import platform
 import re
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
@@ -38,6 +39,8 @@ _OF_FILE = frozenset(
      "fdatasync", "connect", "accept", "accept4", "sendto", "recvfrom", "sendmsg", "recvmsg")
 )  # fmt: skip
 """Calls whose first argument is a file descriptor."""
+_TRACED, _TRACED_LIMIT = "t", 0.5
+"""State of a process that is traced and stopped, and seconds after which a debugger does that."""
 _LISTENS = "0A"
 """State of a TCP socket in /proc/net/tcp that waits for connections."""
 _SOCKET = re.compile(r"socket:\[(\d+)\]$")
@@ -55,7 +58,7 @@ def describe_wait(pid: int) -> Row:
     """Facts of what its main thread waits for, each if it is known: `state` (as in /proc), `call`,
     `file`, `kind` and `source` of the file system it lies on, `peer` (address:port).
     """
-    found: Row = {"state": _state(pid)}
+    found: Row = {"state": read_own_state(pid)}
     words = read_proc_word(_PROC / str(pid) / "syscall").split()
     names = _CALLS.get(platform.machine(), {})
     if len(words) != 9 or not words[0].isdigit() or int(words[0]) not in names:
@@ -71,6 +74,18 @@ def describe_wait(pid: int) -> Row:
     elif call in ("epoll_wait", "epoll_pwait"):
         found.update(_of_epoll(pid, arguments[0]))
     return found
+
+
+def read_own_state(pid: int) -> str:
+    """Its state as in /proc. Who reads its stack (another console may ask as well) stops it for a
+    moment: that is waited for, but not a debugger.
+    """
+    until = time.monotonic() + _TRACED_LIMIT
+    state = _state(pid)
+    while state == _TRACED and time.monotonic() < until:
+        time.sleep(0.002)
+        state = _state(pid)
+    return state
 
 
 def _state(pid: int) -> str:

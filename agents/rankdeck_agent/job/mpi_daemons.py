@@ -171,6 +171,13 @@ class Daemons:
             self._adopted = now - self._before
         self._strays = now
 
+    def left_over(self, strays: Iterable[int]) -> list[int]:
+        """Those of these orphans that are not a daemon in the background: its launcher on another
+        node ends that one.
+        """
+        own = self._adopted if self._background else None
+        return [pid for pid in strays if own is None or pid not in own]
+
     def settle(self, others: int) -> None:
         """Record the end, with code 0, of a daemon in the background when no orphan is left."""
         if not self._background or others:

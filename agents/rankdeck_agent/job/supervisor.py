@@ -571,8 +571,11 @@ class Supervisor:
         return self._table.may_close(time.monotonic(), self._others)
 
     def _close(self) -> None:
-        strays = filter(processes.is_alive, self._strays() if self._others else ())
-        left = [f"{pid} {processes.command_line(pid)}" for pid in islice(strays, 5)]
+        strays = self._strays() if self._others else []
+        if not (self._failed or self._table.cancelled):
+            strays = self._daemons.left_over(strays)
+        alive = filter(processes.is_alive, strays)
+        left = [f"{pid} {processes.command_line(pid)}" for pid in islice(alive, 5)]
         if left:
             text = "still running after the ranks have ended: " + "; ".join(left)
             self._journal.add(Trouble(text))

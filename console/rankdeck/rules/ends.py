@@ -196,13 +196,16 @@ _OWN_ERRORS = frozenset(
 _ABORT = re.compile(r"MPI_Abort|MPI_ABORT was invoked")
 _WORDS = re.compile(r"[^\W\d_]{2,}\W+[^\W\d_]{2,}")
 """In a line that says something; not in the frame of a box."""
+_RULE = re.compile(r"([=*#~-])\1{3,}.*\1{4}$")
+"""A line that is drawn, with a title in it or without."""
 _FRAME = " \t*|/\\_"
 _BOXED = ("*", "|")
 """How lines in a box begin and end, as CP2K and VASP draw them."""
 _HEADING = re.compile(r":$|\bLINE:\s+\d+$")
 """A line whose reason is the next one: `--> FOAM FATAL ERROR:`."""
 _ERROR_WORD = re.compile(
-    r"(?i)(?:\b|_)(?:error|fatal|fail(?:ed|ure|s)?|invalid|cannot|unable|illegal|assert(?:ion)?)\b"
+    r"(?i)(?<!end of )(?:\b|_)(?:error|fatal|fail(?:ed|ure|s)?|invalid|cannot|unable|illegal|assert(?:ion)?"
+    r"|un(?:known|expected|recogni[sz]ed|defined)|missing)\b"
 )
 LONGEST_QUOTE = 160
 """Most characters of a line in a sentence."""
@@ -417,7 +420,8 @@ def _last_error(lines: Sequence[str]) -> str:
 
 def _last_sentence(lines: Sequence[str]) -> str:
     """The last of these lines with words, which is no frame of a box; "" if there is none."""
-    return next((_quote(lines, at) for at, line in _from_last(lines) if _WORDS.search(line)), "")
+    told = (at for at, line in _from_last(lines) if _WORDS.search(line))
+    return next((_quote(lines, at) for at in told if not _RULE.match(lines[at].strip())), "")
 
 
 def _from_last(lines: Sequence[str]) -> Iterator[tuple[int, str]]:

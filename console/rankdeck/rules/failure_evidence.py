@@ -30,7 +30,12 @@ from rankdeck.rules.ends import (
     tells_own_fault,
 )
 from rankdeck.rules.failed_job import WINDOW, View, end_time, failure_start, was_told_to_end
-from rankdeck.rules.messages import missing_ranks
+from rankdeck.rules.messages import (
+    missing_ranks,
+    others_that_aborted,
+    others_with_error,
+    tells_cut_message,
+)
 from rankdeck.rules.root_cause import Cause, end_signature, is_surely_earlier, was_killed
 from rankdeck.values import Value
 
@@ -43,6 +48,8 @@ _COMPARED = 3
 _NUMBERS = re.compile(r"[0-9]+")
 _NOT_STARTED = (126, 127)
 """Exit codes of a shell that could not start the program."""
+_CUT = 15
+"""Open MPI's code for a message that did not fit its buffer."""
 _FROM_OUTSIDE = ASKED | {SIGKILL}
 HAIR = 0.05
 """Seconds between two records of one node below which their order is not sure."""
@@ -179,18 +186,80 @@ def fails_as_one(cause: Cause) -> bool:
     same exit code or signal, and none surely before all others. Then what they share is to blame.
     """
     ranks, chosen = cause.view.ranks, cause.choice.chosen
-    if len(ranks) < MANY or not all(map(_failed_by_itself, ranks)) or chosen not in ranks:
+    if len(ranks) < MANY or chosen not in ranks:
+        return False
+    if _all_aborted(cause):
+        return True
+    if not all(map(_failed_by_itself, ranks)):
         return False
     others = [m for m in ranks if m is not chosen]
     if any(end_signature(m.end) != end_signature(chosen.end) for m in others):
         return False
     if all(_say_same(m, chosen) for m in others):
         return True
+    if chosen.role is Role.LIKELY and exception_of(telling_words(chosen.end.lines)):
+        return False  # of an exception that may mean anything, the same class says nothing
     alike = all(m.role is chosen.role for m in others) and len(ranks) > MANY
     # Of exit codes that anything may have, a launcher knows more: whose it saw first.
     clear = chosen.role is Role.CAUSE or chosen.end.code in _NOT_STARTED
     first = all(_is_proven(chosen, m) for m in others)
     return alike and not first and (clear or not cause.view.faulty)
+
+
+def _all_aborted(cause: Cause) -> bool:
+    """Whether a launcher counts every rank among those that called MPI_Abort, which has ended some
+    of them before they could: then none did it since another one had.
+    """
+    said = (line for one in cause.view.job.launchers for line in one.lines)
+    counted = sum(map(others_that_aborted, said)) + len(cause.view.aborted)
+    return counted >= len(cause.view.ranks) > 1 and cause.finder == "own"
+
+
+def fail_as_most(cause: Cause) -> tuple[Meaning, ...]:
+    """More than half of the ranks, on several nodes, that failed alike in one moment by an
+    exception that says nothing about whose fault it is; else (). What they share may be to blame,
+    or a rank that is unlike them.
+    """
+    ranks, chosen = cause.view.ranks, cause.choice.chosen
+    if not exception_of(telling_words(keep_own_lines(chosen.end))) or not _is_unexplained(cause):
+        return ()
+    alike = [
+        m
+        for m in ranks
+        if m is not chosen
+        and _likeness(m) == _likeness(chosen)
+        and _say_same(m, chosen)
+        and not _is_proven(chosen, m, WINDOW)
+    ]
+    most = 2 * (len(alike) + 1) > len(ranks) > MANY
+    return (chosen, *alike) if most and _spread(chosen, alike) else ()
+
+
+def got_cut_messages(cause: Cause) -> tuple[Meaning, ...]:
+    """The chosen rank and others, if several ranks got a message that did not fit its buffer: the
+    rank that sent them may be to blame as well; else ().
+    """
+    chosen = cause.choice.chosen
+    if not _got_cut_message(cause) or len(cause.view.ranks) <= MANY:
+        return ()
+    said = [line for one in cause.view.job.launchers for line in one.lines]
+    alike = [m for m in cause.view.ranks if m.end.code == _CUT and m is not chosen]
+    others = [m for m in cause.view.ranks if m is not chosen and m not in alike]
+    several = alike or any(map(others_with_error, said))
+    return (chosen, *alike, *others) if several else ()
+
+
+def _got_cut_message(cause: Cause) -> bool:
+    """Whether a launcher says that it is why the chosen rank ended: its sender may be to blame."""
+    said = (line for one in cause.view.job.launchers for line in one.lines)
+    cut = cause.choice.chosen.end.code == _CUT and any(map(tells_cut_message, said))
+    return cut and _is_unexplained(cause)
+
+
+def _is_unexplained(cause: Cause) -> bool:
+    """Whether the chosen rank returned an exit code, and why is not known."""
+    chosen = cause.choice.chosen
+    return cause.finder == "own" and chosen.role is Role.LIKELY and chosen.end.code is not None
 
 
 def _failed_by_itself(meaning: Meaning) -> bool:
@@ -218,14 +287,18 @@ def _say_same(one: Meaning, other: Meaning) -> bool:
 
 
 def _last_words(meaning: Meaning) -> list[str]:
-    """What tells how it failed, without numbers: its last lines; if it was ended from outside and
-    tells no fault, what is known of it; [] if nothing is.
+    """What tells how it failed, without numbers and the name of its node: its exception and its
+    last lines, which may be a stack; if it was ended from outside and tells no fault, what is known
+    of it; [] if nothing is.
     """
     end = meaning.end
-    lines = end.lines[-_COMPARED:]
+    words = telling_words(end.lines)
+    raised = words[:1] if exception_of(words) else ()
+    lines = (*raised, *end.lines[-_COMPARED:])
     if end.signal in _FROM_OUTSIDE and not tells_own_fault(end):
         lines = (meaning.why,) if meaning.role is Role.CAUSE else ()
-    return [_NUMBERS.sub("", line) for line in lines]
+    # Folders are often named after their node.
+    return [_NUMBERS.sub("", line.replace(end.node or "\n", "")) for line in lines]
 
 
 def _signs(meaning: Meaning, pool: Sequence[Meaning], cause: Cause) -> Iterator[Sign]:
@@ -336,6 +409,7 @@ KERNEL = "the kernel logs of the nodes: whether memory was used up, or who sent 
 NETWORK = (
     "the network between their nodes: error counters of ports and switches, `rankdeck preflight`"
 )
+OTHERS = "what sets these ranks apart from the others: input, options, versions of both"
 WORDS = "what each wrote before its end: its log, a core dump, PYTHONFAULTHANDLER=1"
 
 
@@ -369,11 +443,8 @@ def weigh_failure(cause: Cause, weights: Weights) -> WeighedFailure:
         return WeighedFailure(None)
     if cause.finder == "held_up" and cause.view.job.held_up is not None:
         return WeighedFailure(cause.view.job.held_up.sure)
-    if fails_as_one(cause):
-        end = cause.choice.chosen.end
-        rest = (m for m in cause.view.ranks if m is not cause.choice.chosen)
-        some = tuple(map(_suspect, islice(chain((cause.choice.chosen,), rest), MOST_BETWEEN)))
-        return WeighedFailure(None, some, code=end.code, signal=end.signal, everybody=True)
+    if (alike := _weigh_alike(cause)) is not None:
+        return alike
     found = gather_evidence(cause)
     shares = share_blame([*(one.signs for one in found.candidates), found.nobody], weights)
     if shares[0] >= BAR:
@@ -395,6 +466,21 @@ def weigh_failure(cause: Cause, weights: Weights) -> WeighedFailure:
     ends = {(m.end.code, m.end.signal) for m in rivals}
     code, signal = ends.pop() if len(ends) == 1 else (None, None)
     return WeighedFailure(None, tuple(map(_suspect, rivals)), _decider(rivals), code, signal)
+
+
+def _weigh_alike(cause: Cause) -> WeighedFailure | None:
+    """The answer where ranks fail alike, or only got a message that another one sent, whatever the
+    weights say; else None.
+    """
+    end = cause.choice.chosen.end
+    if fails_as_one(cause):
+        rest = (m for m in cause.view.ranks if m is not cause.choice.chosen)
+        some = tuple(map(_suspect, islice(chain((cause.choice.chosen,), rest), MOST_BETWEEN)))
+        return WeighedFailure(None, some, code=end.code, signal=end.signal, everybody=True)
+    if most := fail_as_most(cause) or got_cut_messages(cause):
+        between = tuple(map(_suspect, most[:MOST_BETWEEN]))
+        return WeighedFailure(None, between, OTHERS, end.code, end.signal)
+    return WeighedFailure(None) if _got_cut_message(cause) else None
 
 
 def _suspect(meaning: Meaning) -> Suspect:

@@ -75,6 +75,16 @@ _ENDED_RANK = rf"\b(?:[Rr]ank|[Tt]ask|Processor)(?:: |[ =]){_NUMBER}"
 _NO_HEARTBEAT = rf"\[RankMonServer\d+@[^\]]{{0,253}}:{_NUMBER}\] Did not get \w+ heartbeat\b"
 """Of NVRx's ft_launcher, before it kills the rank."""
 _OPERATION = r"(?:\bPG GUID (\S{1,80}).{0,200})?\bSeqNum=(\d{1,12})"
+_CRASH_REPORT = r"^\[[^\]]{1,260}:\d+\] Signal: [\w /-]{1,60}\((\d{1,2})\)"
+"""Of Open MPI: the process that crashed writes it about itself, mpirun too."""
+_CUT_MESSAGE = r"MPI_ERR_TRUNCATE|\bMessage truncated"
+_STACK_FRAME = (
+    r"\s*(?:\[bt\] \(\d|Stack trace:|#\d+ |\[[^\]]{1,80}:\d+\] \[ *\d+\] )|.*\[0x[0-9a-f]+\]$"
+)
+"""Of dmlc (XGBoost), gdb, Open MPI, glibc."""
+_MORE_RANKS = r"\b(\d{1,6}) more process(?:es)? ha(?:s|ve) sent help message help-mpi-"
+_OF_ERROR, _OF_ABORT = rf"{_MORE_RANKS}errors", rf"{_MORE_RANKS}api\.txt / mpi-abort"
+"""Of Open MPI: as many others have said the same, which it does not print."""
 _MEMORY_USED_UP = r"(?i)out of memory|oom.kill|Killed process"
 _ENDED_BY_SCHEDULER = (
     r"\*\*\* JOB \S+ ON \S+ CANCELLED|\bDUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE|NODE_FAIL)\b"
@@ -190,6 +200,37 @@ def tells_end_by_scheduler(line: str) -> bool:
 def ranks_out_of_memory(line: str) -> tuple[int, ...]:
     """The ranks of which srun says in this line that memory was used up: it reads their cgroups."""
     return named_ranks(line) if _compile_long(_TASKS_OUT_OF_MEMORY).search(line) else ()
+
+
+def signal_in_report(line: str) -> int | None:
+    """The signal that ended the process which wrote this line, by Open MPI's report; or None."""
+    found = _compile_long(_CRASH_REPORT).search(line[:_LONGEST])
+    return int(found[1]) if found else None
+
+
+def tells_cut_message(line: str) -> bool:
+    """Whether MPI says in this line that a message was longer than the buffer of its receiver."""
+    return _compile_long(_CUT_MESSAGE).search(line) is not None
+
+
+def is_stack_frame(line: str) -> bool:
+    """Whether this line is part of a native stack."""
+    return _compile_long(_STACK_FRAME).match(line[:_LONGEST]) is not None
+
+
+def others_with_error(line: str) -> int:
+    """How many more ranks than the one that is shown have failed by the same MPI error."""
+    return _count_in(_OF_ERROR, line)
+
+
+def others_that_aborted(line: str) -> int:
+    """How many more ranks than the one that is shown have called MPI_Abort."""
+    return _count_in(_OF_ABORT, line)
+
+
+def _count_in(pattern: str, line: str) -> int:
+    found = _compile_long(pattern).search(line[:_LONGEST])
+    return int(found[1]) if found else 0
 
 
 def tells_used_up_memory(line: str) -> bool:

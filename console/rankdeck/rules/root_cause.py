@@ -22,6 +22,7 @@ from rankdeck.rules.ends import (
     telling_words,
 )
 from rankdeck.rules.failed_job import (
+    AT_ONCE,
     WINDOW,
     CauseChoice,
     FailedJob,
@@ -36,6 +37,7 @@ from rankdeck.rules.failed_job import (
 )
 from rankdeck.rules.messages import (
     first_by_launcher,
+    is_stack_frame,
     kinds_of,
     missing_ranks,
     named_ranks,
@@ -320,7 +322,11 @@ def _left_early(view: View) -> CauseChoice | None:
     """A rank that ended with exit code 0 while others still needed it."""
     roles = (Role.LIKELY, Role.KILLED, Role.PEER, Role.TERMINATED)
     pulled = [m for m in view.of(*roles) if m.role > Role.KILLED or _ended_by_launcher(view, m)]
-    left = [m for m in view.of(Role.WELL) if pulled and end_time(m) <= end_time(pulled[-1])]
+    # Others fail as soon as it closes its connections, which may be before it has ended. Later a
+    # launcher may have told it to end.
+    late = AT_ONCE if view.job.ending.kill_after < float("inf") else WINDOW
+    last = end_time(pulled[-1]) + late if pulled else 0.0
+    left = [m for m in view.of(Role.WELL) if end_time(m) <= last]
     unhappy = [m for m in view.ranks if m.role is not Role.WELL]
     if not left or len(left) > len(unhappy):
         return None
@@ -359,7 +365,7 @@ def _lost_peers(view: View) -> CauseChoice | None:
     if len(piped) == 1 and len(pulled) > 1:
         return CauseChoice(piped[0], (piped[0].why, "all others only lost a peer"))
     if (alone := _spoke_alone(view, pulled)) is not None:
-        last = clean_line(keep_own_lines(alone.end)[-1].strip(), LONGEST_QUOTE)
+        last = clean_line(_words_of(alone.end)[-1], LONGEST_QUOTE)
         return CauseChoice(alone, (f"no other rank wrote such last words: {last}", alone.why))
     nodes = Counter(n for m in pulled for n in view.peers_of(m) if n != m.end.node)
     if nodes and (best := nodes.most_common(1)[0])[1] > len(pulled) // 2:
@@ -387,14 +393,19 @@ def _spoke_alone(view: View, pulled: Sequence[Meaning]) -> Meaning | None:
     told = [(m, _forms(m.end)) for m in pulled]
     new = [m for m, own in told if len(own) > 1 and forms[own[-1]] == 1]
     wrote = sum(bool(m.end.lines) for m in view.ranks)
-    if len(new) != 1 or wrote < 3 or kinds_of(keep_own_lines(new[0].end)[-1:]):
+    if len(new) != 1 or wrote < 3 or kinds_of(_words_of(new[0].end)[-1:]):
         return None
     return new[0]
 
 
+def _words_of(end: End) -> list[str]:
+    """Its last lines without the frames of a stack."""
+    return [line.strip() for line in keep_own_lines(end) if not is_stack_frame(line)]
+
+
 def _forms(end: End) -> list[str]:
-    """Its last lines without their numbers."""
-    return [_NUMBER.sub("#", line.strip()) for line in keep_own_lines(end)]
+    """The same without their numbers."""
+    return [_NUMBER.sub("#", line) for line in _words_of(end)]
 
 
 _BEFORE_LAUNCHER = 0.25

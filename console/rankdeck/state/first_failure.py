@@ -9,7 +9,7 @@ from rankdeck.model.first_failure import EMPTIED, RESTARTED, FirstFailure
 from rankdeck.model.job import RankState
 from rankdeck.model.job_spec import Launch
 from rankdeck.model.nodeset import fold_ranks
-from rankdeck.model.rank import Activity, State, exit_status
+from rankdeck.model.rank import Activity, State, exit_status, signal_of
 from rankdeck.model.safe_text import strip_controls
 from rankdeck.model.stall import Explained
 from rankdeck.rules.certainty_table import WEIGHTS
@@ -23,6 +23,7 @@ from rankdeck.rules.messages import (
     explain_end,
     kinds_of,
     lone_line,
+    signal_in_report,
     tells_used_up_memory,
 )
 from rankdeck.rules.root_cause import Cause, find_cause
@@ -370,14 +371,17 @@ def _explained(record: JobRecord, verdict: Cause) -> tuple[Explained, ...]:
         return (replace(_OUT_OF_MEMORY, line=killed[0]),)
     # Of a rank whose output stayed with its launcher, its own lines are known already.
     stayed = end.rank is not None and bool(end.lines) and not record.ranks[end.rank].started
+    how = end.inside or end
     of_launcher = launcher_lines(record) if end.rank is not None and not stayed else []
+    # A launcher that crashes while it ends the job reports its own signal, not that of the rank.
+    number = signal_of(how.code, how.signal)
+    of_launcher = [line for line in of_launcher if signal_in_report(line) in (None, number)]
     own = [*map(strip_controls, end.lines or _lines(record, end))]
     told = was_told_to_end(verdict.choice.chosen)
     # The newest lines are explained first: who was told to end says less than the launcher.
     lines = [*own, *of_launcher] if told else [*of_launcher, *own]
     if verdict.role <= Role.KILLED:
         lines = _without(_OF_ENDED if told else _OF_OTHERS, lines)
-    how = end.inside or end
     return explain_end(lines, exit_status(how.code, how.signal))
 
 

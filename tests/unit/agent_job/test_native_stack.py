@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.support.polling import eventually
 
+from rankdeck_agent.job import native_stack
 from rankdeck_agent.job.kernel_wait import describe_wait
 from rankdeck_agent.job.native_stack import NativeReader, NativeStack, StackError
 
@@ -159,6 +161,25 @@ def test_a_process_goes_on_after_it_was_read_and_a_stopped_one_stays_stopped(sta
     read(pid)
     time.sleep(0)
     assert eventually(lambda: state(pid) == "T")
+
+
+def test_the_moment_in_which_another_one_reads_it_is_no_state_of_its_own(start: Start) -> None:
+    pid = start("r")
+    assert eventually(lambda: in_call(pid, "read"))
+    held = threading.Event()
+
+    def hold() -> None:  # as the agent of another console does
+        with native_stack._stopped(pid):  # pyright: ignore[reportPrivateUsage]
+            held.set()
+            time.sleep(0.1)
+
+    other = threading.Thread(target=hold)
+    other.start()
+    assert held.wait(10)
+    seen = state(pid)
+    other.join()
+
+    assert seen == "S"
 
 
 def state(pid: int) -> str:
