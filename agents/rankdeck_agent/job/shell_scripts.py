@@ -44,8 +44,8 @@ many=$MASTER_ADDR$OMPI_COMM_WORLD_SIZE$PMI_SIZE$PMIX_RANK
 if [ -n "$many" ] && [ "$RANKDECK_WITNESS" != off ] && [ -r "$inside/sitecustomize.py" ]; then
     RANKDECK_WITNESS=$inside/$rank
     PYTHONPATH=$inside${PYTHONPATH:+:$PYTHONPATH}
-    : "${TORCH_FR_BUFFER_SIZE:=2000}" "${TORCH_NCCL_TRACE_BUFFER_SIZE:=$TORCH_FR_BUFFER_SIZE}"
-    export RANKDECK_WITNESS PYTHONPATH TORCH_FR_BUFFER_SIZE TORCH_NCCL_TRACE_BUFFER_SIZE
+    : "${TORCH_FR_BUFFER_SIZE:=${TORCH_NCCL_TRACE_BUFFER_SIZE:-2000}}"
+    export RANKDECK_WITNESS PYTHONPATH TORCH_FR_BUFFER_SIZE
 fi
 trap : TERM INT USR1 USR2 HUP
 # What we write is the user's alone; what the program makes is as its launcher has it.

@@ -38,13 +38,27 @@ class _Notice:
     """Starts the witness when one of these is imported; finds no module itself."""
 
     def find_spec(self, name, path=None, target=None):
-        if name in ("torch.distributed.distributed_c10d", "mpi4py.MPI"):
-            sys.meta_path.remove(self)
+        torch = name == "torch.distributed.distributed_c10d"
+        if torch or name == "mpi4py.MPI":
             try:
                 _begin(os.environ["RANKDECK_WITNESS"])
             except _WORRIES:
                 pass
+        if torch:
+            sys.meta_path.remove(self)
+            try:
+                _keep_operations()
+            except _WORRIES:
+                pass
         return None
+
+
+def _keep_operations():
+    """Switch on the flight recorder of a PyTorch before 2.8: new ones warn of its old name."""
+    version = sys.modules["torch"].__version__.split(".")
+    if (int(version[0]), int(version[1])) < (2, 8):
+        size = os.environ["TORCH_FR_BUFFER_SIZE"]
+        os.environ.setdefault("TORCH_NCCL_TRACE_BUFFER_SIZE", size)
 
 
 def _begin(place):

@@ -133,3 +133,30 @@ def test_where_python_reads_no_sitecustomize_nobody_answers(
 
 def test_a_run_folder_of_an_older_agent_has_no_witnesses(tmp_path: Path) -> None:
     assert asked(RunFolder(tmp_path, "j", "n1")) == {}
+
+
+@pytest.mark.parametrize(
+    ("version", "size"),
+    [("2.7.1+cu126", "300"), ("2.8.0", None), ("2.13.0+cpu", None), ("odd", None)],
+)
+def test_only_an_old_pytorch_is_told_the_old_name_of_its_recorder_of_which_new_ones_warn(
+    folder: RunFolder, tmp_path: Path, version: str, size: str | None
+) -> None:
+    library = tmp_path / "library/torch/distributed"
+    library.mkdir(parents=True)
+    (library.parent / "__init__.py").write_text(f"__version__ = {version!r}\n")
+    (library / "__init__.py").touch()
+    (library / "distributed_c10d.py").touch()
+    program = "import os, torch.distributed.distributed_c10d; print(os.environ.get('TORCH_NCCL_TRACE_BUFFER_SIZE'))"
+    paths = f"{folder / INSIDE}:{tmp_path / 'library'}"
+    env = {
+        "PYTHONPATH": paths,
+        "RANKDECK_WITNESS": str(folder / INSIDE / "0"),
+        "TORCH_FR_BUFFER_SIZE": "300",
+    }
+
+    ran = subprocess.run(
+        [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True
+    )
+
+    assert ran.stdout.strip() == str(size)
