@@ -33,7 +33,10 @@ from rankdeck_agent.job.activity import (
     held_share,
 )
 
-TRIALS, RANKS, SLOW = 20, 3, 2
+TRIALS, RANKS, SLOW = 20, 2, 1
+"""Two ranks: where there are more than cores, they wait for cores while none is slow, and for none
+while one is: a gain that no look at ranks can foretell.
+"""
 TURNS, LOOKS, LOOK, SETTLE = 3, 3, 1.2, 0.6
 """Turns of a trial, looks in each with the cause, their seconds, and those left out before them."""
 MOST_POINTS = 5.0
