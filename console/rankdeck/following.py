@@ -29,7 +29,8 @@ from rankdeck.rules.price import low_clocks, price_stalls
 from rankdeck.rules.rank_signs import KnownOfJob
 from rankdeck.rules.stall import find_stalls, gpus_busy, is_idle
 from rankdeck.rules.stall_evidence import weigh_stalls
-from rankdeck.state.black_box import NodeBox, find_held_up, notes_with_boxes
+from rankdeck.state.black_box import NodeBox, notes_with_boxes
+from rankdeck.state.boxed_stalls import find_held_up
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import WrittenJob
 from rankdeck.state.job_recorder import JobRecorder

@@ -11,12 +11,11 @@ from rankdeck.model.job import Job
 from rankdeck.model.rank import State
 from rankdeck.state.black_box import (
     NodeBox,
-    find_held_up,
     missing_numbers,
     notes_with_boxes,
     read_node_box,
-    stalls_in_boxes,
 )
+from rankdeck.state.boxed_stalls import find_held_up, stalls_in_boxes
 from rankdeck.state.fleet_history import PICTURED
 from rankdeck.state.jobs import Jobs
 from rankdeck.values import replace

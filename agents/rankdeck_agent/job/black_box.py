@@ -169,12 +169,14 @@ class _Recorder:
     def _ask_ranks(self) -> None:
         if not self._here:
             return
+        at = round(time.time(), 3)
         try:
             from rankdeck_agent.job.standstill import look_at_standing_ranks
-        except ImportError:
-            return  # our own file was removed
-        at = round(time.time(), 3)
-        self._ring.add(_row("standing", at=at, answer=look_at_standing_ranks(self._folder)))
+
+            answer = look_at_standing_ranks(self._folder)
+        except (ImportError, OSError):
+            return  # our own file was removed, or the ranks cannot be asked: the rest is recorded
+        self._ring.add(_row("standing", at=at, answer=answer))
 
     def _freeze(self, why: str, **more: object) -> None:
         self._take_looks()

@@ -38,7 +38,8 @@ from rankdeck.reports.html import Html, Part, element_html, join_html
 from rankdeck.rules.job_news import note_words, reference_time, time_of_note
 from rankdeck.rules.progress import job_phases
 from rankdeck.rules.secrets import KEY_BEGINS, KEY_ENDS, Secrets
-from rankdeck.state.black_box import WHY, NodeBox, stalls_in_boxes
+from rankdeck.state.black_box import WHY, NodeBox
+from rankdeck.state.boxed_stalls import stalls_in_boxes
 from rankdeck.state.fleet import Fleet
 from rankdeck.state.history_thread import HistoryThread
 from rankdeck.state.job_recorder import choose_recorded, node_health, troubled_nodes

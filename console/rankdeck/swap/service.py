@@ -11,7 +11,8 @@ from rankdeck.backends.plan_options import new_series_id
 from rankdeck.errors import RankdeckError
 from rankdeck.model.job import Job
 from rankdeck.model.stall import Stall
-from rankdeck.state.black_box import NodeBox, stalls_in_boxes
+from rankdeck.state.black_box import NodeBox
+from rankdeck.state.boxed_stalls import stalls_in_boxes
 from rankdeck.swap.fault import fault_in
 from rankdeck.swap.judge import ENOUGH, judge_swap
 from rankdeck.swap.planning import Around, plan_swap

@@ -1,0 +1,120 @@
+"""Which ranks were stalled while no console was open, judged by the black boxes of the nodes as a
+console would have done it then.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
+
+from rankdeck.model.job import Job, RankState
+from rankdeck.model.rank import State
+from rankdeck.model.stall import Stall, holds_up
+from rankdeck.rules.arrivals import Absence
+from rankdeck.rules.certainty_table import WEIGHTS
+from rankdeck.rules.price import price_stalls
+from rankdeck.rules.rank_signs import KnownOfJob
+from rankdeck.rules.silent_job import NodeAnswers, StandingRanks, add_absence
+from rankdeck.rules.stall import find_stalls
+from rankdeck.rules.stall_evidence import weigh_stalls
+from rankdeck.state.black_box import NodeBox
+from rankdeck.values import replace
+from rankdeck_agent.wire.black_box import CANCELLED, SILENT
+
+_MOST_MOMENTS = 8
+_SAME = 1.0
+"""Seconds by which the console's and the node's time of the same output may differ."""
+_TOGETHER = 30.0
+"""Seconds within which the boxes of all nodes are frozen for the same silence."""
+_GIVES_UP = 60.0
+"""Seconds that ranks which give up waiting may write before the first of them has failed."""
+_LAST_LOOKS = 75.0
+"""Seconds of looks by which a stall is judged, as a console that follows a job keeps them."""
+
+
+def stalls_in_boxes(job: Job, boxes: Iterable[NodeBox]) -> tuple[Stall, ...]:
+    """Which ranks were stalled when a box was frozen for another reason than a failure: what a
+    console would have said then.
+    """
+    boxes = tuple(boxes)
+    moments = sorted({at for box in boxes for at, why in box.frozen if why in (SILENT, CANCELLED)})
+    found: dict[tuple[str, tuple[int, ...]], Stall] = {}
+    for at in moments[-_MOST_MOMENTS:]:
+        for stall in _stalls_then(job, boxes, at):
+            found[stall.kind, stall.ranks] = stall
+    return tuple(found.values())
+
+
+def find_held_up(job: Job, boxes: Iterable[NodeBox]) -> Stall | None:
+    """Who held up the others in the silence after which the job failed, by what no console saw;
+    None if nobody is accused, or if there was none.
+    """
+    boxes = tuple(boxes)
+    silences = [one.at for box in boxes for one in box.silences]
+    ends = [one.ended for one in job.ranks if one.state is State.FAILED and one.ended is not None]
+    if not silences or not ends:
+        return None
+    failed, fell_silent = min(ends), max(silences)
+    resumed = [at for box in boxes for at in box.resumed if at > fell_silent]
+    if fell_silent > failed or min(resumed, default=failed) < failed - _GIVES_UP:
+        return None
+    return next(filter(holds_up, _stalls_then(job, boxes, fell_silent)), None)
+
+
+def _stalls_then(job: Job, boxes: Sequence[NodeBox], at: float) -> tuple[Stall, ...]:
+    looks = {
+        rank: tuple(one for one in some if at - _LAST_LOOKS <= one.at <= at)
+        for box in boxes
+        for rank, some in box.looks.items()
+    }
+    known = KnownOfJob(looks={rank: some for rank, some in looks.items() if some})
+    heard = {rank: last for box in boxes for rank, last in _last_words(box, at).items()}
+    then = _as_it_was(job, at, heard)
+    found = find_stalls(then, at, known)
+    if heard and (absence := _absence_then(then, boxes, at)):
+        found = add_absence(absence, max(heard.values()), found)
+    return weigh_stalls(price_stalls(then, found, known.looks, at, {}), WEIGHTS)
+
+
+def _last_words(box: NodeBox, at: float) -> Mapping[int, float]:
+    """When each rank of the node wrote last, if they are silent at that time."""
+    since = max((one for one in box.resumed if one <= at), default=0.0)
+    silent = [one.heard for one in box.silences if since <= one.at <= at + _TOGETHER]
+    return silent[-1] if silent else {}
+
+
+def _absence_then(job: Job, boxes: Sequence[NodeBox], at: float) -> Absence | None:
+    """Who kept the others waiting by what the ranks answered at that time."""
+    answers = [
+        [(box.node, answer) for asked, answer in box.standing if abs(asked - at) <= _TOGETHER]
+        for box in boxes
+    ]
+    ranks = {plan.node: frozenset(plan.ranks) for plan in job.plan.nodes}
+    standing, absence = StandingRanks(), None
+    for turn in zip_longest(*answers):
+        heard = NodeAnswers()
+        for node, answer in filter(None, turn):
+            heard.take(answer, ranks.get(node, frozenset()))
+        standing.keep(heard)
+        absence = standing.find_absence(job, heard)
+    return absence
+
+
+def _as_it_was(job: Job, at: float, heard: Mapping[int, float]) -> Job:
+    """The job as it was at that time, as far as its ends and `heard` (rank -> its last output)
+    tell.
+    """
+    ranks = tuple(_rank_then(rank, at, heard.get(rank.rank)) for rank in job.ranks)
+    return replace(
+        job, state=State.RUNNING, ended=None, first_failure=None, ranks=ranks, stalled=(), clock=None
+    )  # fmt: skip
+
+
+def _rank_then(rank: RankState, at: float, heard: float | None) -> RankState:
+    # A rank that was cancelled ends shortly after the box was frozen.
+    ran = rank.started is not None and rank.started <= at and (rank.ended or at) >= at
+    if not ran:
+        return rank
+    then = replace(rank, state=State.RUNNING, ended=None)
+    if heard is None or rank.heard is None or rank.heard <= heard + _SAME:
+        return then
+    # What it wrote later was of how it gave up.
+    return replace(then, heard=heard, resumed=None, last_line="")
