@@ -228,8 +228,8 @@ class Following:
         """Job -> epoch seconds since when its end is known only from another console."""
         self._unseen: set[str] = set()
         """Jobs that ran before this console was open, and have not ended yet as far as it knows."""
-        self._learning: dict[str, frozenset[str]] = {}
-        """Job -> its nodes, while their black boxes are read to tell who failed."""
+        self._learning: set[str] = set()
+        """Jobs whose black boxes are being read to tell who failed."""
         self._pause = PauseWatch()
         self._witnesses: WitnessWatch | None = None
         self._boxes: BoxReader | None = None
@@ -349,16 +349,15 @@ class Following:
         self, limit: float = CATCH_UP_LIMIT, silent: Collection[str] = ()
     ) -> set[str]:
         """Wait until the nodes have sent everything that they know about
-        their jobs, at most `limit` seconds.
+        their jobs, and the black boxes that they were asked for; at most `limit` seconds.
 
         Returns the nodes that have not. Does not wait for nodes that are known to be `silent`.
         """
 
         def behind() -> set[str]:
-            asked = [*(f.behind for f in self._followers.values()), *self._learning.values()]
-            return {name for names in asked for name in names.difference(silent)}
+            return {name for f in self._followers.values() for name in f.behind.difference(silent)}
 
-        await wait_for_condition(lambda: not behind(), limit * self.patience)
+        await wait_for_condition(lambda: not (behind() or self._learning), limit * self.patience)
         return behind()
 
     def follow(self, job: Job) -> None:
@@ -453,14 +452,14 @@ class Following:
         job = self.jobs.job(job_id)
         sure = job.first_failure.sure if job.first_failure else None
         if job.state is State.FAILED and (sure or 0.0) < _SURE:
-            self._learning[job_id] = frozenset(job.nodes)
+            self._learning.add(job_id)
             self._start(self._read_boxes(job_id))
 
     async def _read_boxes(self, job_id: str) -> None:
         try:
             await self.learn_boxes(job_id)
         finally:
-            del self._learning[job_id]
+            self._learning.remove(job_id)
 
     def _is_missed(self, event: Followed) -> bool:
         """Whether a node was lost after the job had ended: do not wait for this node.
