@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from tests.unit.test_nccl_ras import LATE, NODES, ras_rank, report
 
-from rankdeck.backends import witnesses
 from rankdeck.rules.nccl_ras import find_ras_absence
+from rankdeck.rules.silent_job import NodeAnswers
 from rankdeck_agent.job import inspect, nccl_ras
 from rankdeck_agent.job.folder import RunFolder
 
@@ -157,9 +157,9 @@ class Reporting(socketserver.StreamRequestHandler):
         self.wfile.write(b"SERVER PROTOCOL 2\nOK\nOK\n" + json.dumps(self.server.report).encode())
 
 
-def answers_of(*reports: dict, monkeypatch) -> witnesses._Answers:
+def answers_of(*reports: dict, monkeypatch) -> NodeAnswers:
     """What the nodes n1, n2, ... answer, of which each has two ranks and a RAS of its own."""
-    heard = witnesses._Answers()
+    heard = NodeAnswers()
     for node, told in enumerate(reports):
         with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Reporting) as server:
             server.report = told["json"]

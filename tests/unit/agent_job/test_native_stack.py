@@ -179,7 +179,7 @@ def test_the_moment_in_which_another_one_reads_it_is_no_state_of_its_own(start: 
     seen = state(pid)
     other.join()
 
-    assert seen == "S"
+    assert seen in {"S", "R"}  # it begins its call again
 
 
 def state(pid: int) -> str:
