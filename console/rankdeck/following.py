@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rankdeck.backends.base import Backend, Follower
-from rankdeck.backends.black_boxes import BoxReader
+from rankdeck.backends.black_boxes import BOX_LIMIT, BoxReader
 from rankdeck.backends.remote_log import Player
 from rankdeck.backends.witnesses import WitnessWatch
 from rankdeck.errors import RankdeckError
@@ -349,7 +349,7 @@ class Following:
         self, limit: float = CATCH_UP_LIMIT, silent: Collection[str] = ()
     ) -> set[str]:
         """Wait until the nodes have sent everything that they know about
-        their jobs, and the black boxes that they were asked for; at most `limit` seconds.
+        their jobs, at most `limit` seconds, and then for black boxes that they were asked for.
 
         Returns the nodes that have not. Does not wait for nodes that are known to be `silent`.
         """
@@ -357,7 +357,8 @@ class Following:
         def behind() -> set[str]:
             return {name for f in self._followers.values() for name in f.behind.difference(silent)}
 
-        await wait_for_condition(lambda: not (behind() or self._learning), limit * self.patience)
+        await wait_for_condition(lambda: not behind(), limit * self.patience)
+        await wait_for_condition(lambda: not self._learning, BOX_LIMIT * self.patience)
         return behind()
 
     def follow(self, job: Job) -> None:

@@ -10,7 +10,8 @@ from rankdeck.state.black_box import NodeBox, read_node_box
 from rankdeck.state.job_recorder import choose_recorded, troubled_nodes
 from rankdeck_agent.wire.job_events import origin_of
 
-_LIMIT = 30.0
+BOX_LIMIT = 30.0
+"""Seconds for the answer of a node with its black box."""
 _TOGETHER = 16
 
 
@@ -28,7 +29,7 @@ class BoxReader:
         asked = choose_recorded(list(plans), troubled_nodes(job))
 
         async def ask(node: str) -> NodeBox:
-            answer = await self._agents.call(node, ("job", "box", job.id, node), limit=_LIMIT)
+            answer = await self._agents.call(node, ("job", "box", job.id, node), limit=BOX_LIMIT)
             if answer.code:
                 return NodeBox(node, trouble=answer.complaint)
             clock = await self._agents.shell.clock(node)
