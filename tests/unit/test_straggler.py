@@ -151,7 +151,7 @@ def test_in_a_balanced_job_nobody_is_slow(some) -> None:
     assert judged(some) == ()
 
 
-CROWDED = tuple(replace(look, cores=0.2, wants=1.0, delayed=0.8) for look in COMPUTES)
+CROWDED = tuple(replace(look, cores=0.1, wants=1.0, delayed=0.8) for look in COMPUTES)
 CROWDED_WAIT = tuple(replace(look, wants=0.05, delayed=0.9) for look in WAITS)
 
 
@@ -160,7 +160,7 @@ def test_where_all_cores_are_crowded_a_short_phase_of_one_rank_is_not_slow() -> 
 
 
 def test_where_all_cores_are_crowded_who_has_worked_much_is_named() -> None:
-    works = tuple(replace(look, cores=0.4) for look in CROWDED)
+    works = tuple(replace(look, cores=0.2) for look in CROWDED)
 
     (found,) = judged([CROWDED_WAIT, works, CROWDED_WAIT])
 

@@ -46,7 +46,7 @@ _THROTTLED = 0.5
 """A CPU quota holds a rank back if it was used up in at least this share of its periods."""
 _CROWDED = 0.5
 """Cores are crowded for a rank that waits for one in at least this share of what it wants."""
-_LEAST_WORK = 12.0
+_LEAST_WORK = 5.0
 """Seconds of CPU time that a straggler must have used where all ranks are crowded: there a short
 phase of work, in which others wait rightly, lasts for many looks.
 """
