@@ -5,6 +5,7 @@ Judges stalls, carries out gang aborts.
 
 import asyncio
 import logging
+import signal
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -155,6 +156,7 @@ START_LIMIT = 75.0
 CATCH_UP_LIMIT = 12.0
 _SURE = 0.9
 """A verdict that is told with less is looked at again with the black boxes."""
+_TOLD_TO_END = (signal.SIGTERM, signal.SIGKILL)
 LINGER = 20.0
 """Seconds that nodes have to report the end of a job that another console has recorded as ended."""
 DISK_LIMIT, SHORT_DISK_LIMIT = 10.0, 1.0
@@ -447,12 +449,13 @@ class Following:
         await self._exchange(DISK_LIMIT)
 
     def _learn_who_held_up(self, job_id: str) -> None:
-        """Begin to read the black boxes of a job that has failed, if it is not quite sure why: its
-        ranks may have waited for one of them while no console was open.
+        """Begin to read the black boxes of a job that has failed, if it is not quite sure why, or
+        by a rank that was only told to end: others may have waited for it while nobody looked.
         """
         job = self.jobs.job(job_id)
-        sure = job.first_failure.sure if job.first_failure else None
-        if job.state is State.FAILED and (sure or 0.0) < _SURE:
+        first = job.first_failure
+        unsure = first is None or (first.sure or 0.0) < _SURE or first.signal in _TOLD_TO_END
+        if job.state is State.FAILED and unsure:
             self._learning.add(job_id)
             self._start(self._read_boxes(job_id))
 
