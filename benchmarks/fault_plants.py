@@ -393,6 +393,8 @@ def limit_cpu(rank: int, share: float) -> Plant:
 
 _HOGS: list[subprocess.Popen[bytes]] = []
 """Processes that take the core of a rank, and were not ended yet."""
+_HOG_LIMIT = 200
+"""Seconds of CPU time after which each ends by itself."""
 
 
 def crowd_core(rank: int, hogs: int) -> Plant:
@@ -407,7 +409,9 @@ def crowd_core(rank: int, hogs: int) -> Plant:
             if one.rank is not None:
                 for thread in Path(f"/proc/{one.pid}/task").iterdir():
                     os.sched_setaffinity(int(thread.name), {own} if one.rank == rank else free)
-        loop = ["taskset", "-c", str(own), "sh", "-c", "while :; do :; done"]
+        # The limit is for hogs of a benchmark that was killed.
+        burn = f"ulimit -t {_HOG_LIMIT}; while :; do :; done"
+        loop = ["taskset", "-c", str(own), "sh", "-c", burn]
         # Of a session of its own, each counts as much for the scheduler as the whole job.
         _HOGS.extend(subprocess.Popen(loop, start_new_session=True) for _ in range(hogs))
         return time.time()

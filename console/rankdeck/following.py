@@ -5,7 +5,6 @@ Judges stalls, carries out gang aborts.
 
 import asyncio
 import logging
-import signal
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -25,6 +24,7 @@ from rankdeck.model.safe_text import strip_controls
 from rankdeck.model.stall import Stall
 from rankdeck.remote.questions import WAITS
 from rankdeck.rules.certainty_table import WEIGHTS
+from rankdeck.rules.ends import FROM_OUTSIDE
 from rankdeck.rules.gang_abort import abort_reason, countdown_for, is_anybody_left
 from rankdeck.rules.price import low_clocks, price_stalls
 from rankdeck.rules.rank_signs import KnownOfJob
@@ -156,7 +156,6 @@ START_LIMIT = 75.0
 CATCH_UP_LIMIT = 12.0
 _SURE = 0.9
 """A verdict that is told with less is looked at again with the black boxes."""
-_TOLD_TO_END = (signal.SIGTERM, signal.SIGKILL)
 LINGER = 20.0
 """Seconds that nodes have to report the end of a job that another console has recorded as ended."""
 DISK_LIMIT, SHORT_DISK_LIMIT = 10.0, 1.0
@@ -230,8 +229,8 @@ class Following:
         """Job -> epoch seconds since when its end is known only from another console."""
         self._unseen: set[str] = set()
         """Jobs that ran before this console was open, and have not ended yet as far as it knows."""
-        self._learning: set[str] = set()
-        """Jobs whose black boxes are being read to tell who failed."""
+        self._readings: dict[str, asyncio.Task[None]] = {}
+        """Job that has ended -> reads its black boxes, to tell who failed, or has read them."""
         self._pause = PauseWatch()
         self._witnesses: WitnessWatch | None = None
         self._boxes: BoxReader | None = None
@@ -360,7 +359,8 @@ class Following:
             return {name for f in self._followers.values() for name in f.behind.difference(silent)}
 
         await wait_for_condition(lambda: not behind(), limit * self.patience)
-        await wait_for_condition(lambda: not self._learning, BOX_LIMIT * self.patience)
+        read = self._readings.values()
+        await wait_for_condition(lambda: all(one.done() for one in read), BOX_LIMIT * self.patience)
         return behind()
 
     def follow(self, job: Job) -> None:
@@ -389,7 +389,7 @@ class Following:
     async def _catch_up(self, job_id: str) -> None:
         """Learn what the nodes have kept from before, unless the session is that of a command."""
         await asyncio.sleep(SETTLED)
-        while self.jobs.knows(job_id):
+        while self.jobs.knows(job_id) and job_id not in self._readings:
             pump = self._pumps.get(job_id)
             await self.learn_boxes(job_id)
             if pump is None or pump.done():
@@ -454,16 +454,12 @@ class Following:
         """
         job = self.jobs.job(job_id)
         first = job.first_failure
-        unsure = first is None or (first.sure or 0.0) < _SURE or first.signal in _TOLD_TO_END
+        unsure = first is None or (first.sure or 0.0) < _SURE or first.signal in FROM_OUTSIDE
         if job.state is State.FAILED and unsure:
-            self._learning.add(job_id)
-            self._start(self._read_boxes(job_id))
+            self._readings[job_id] = self._start(self._read_boxes(job_id))
 
     async def _read_boxes(self, job_id: str) -> None:
-        try:
-            await self.learn_boxes(job_id)
-        finally:
-            self._learning.remove(job_id)
+        await self.learn_boxes(job_id)
 
     def _is_missed(self, event: Followed) -> bool:
         """Whether a node was lost after the job had ended: do not wait for this node.

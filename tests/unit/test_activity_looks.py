@@ -116,12 +116,3 @@ def test_that_a_node_is_heard_makes_no_new_state_of_the_job() -> None:
 
     assert feed.jobs.take_changes() == frozenset()
     assert feed.jobs.reported("t-1") == {"n1": 7.0}
-
-
-def test_variants_that_a_compiler_made_of_a_kernel_function_are_one_place() -> None:
-    feed = Feed()
-    feed.start_all()
-    tell(feed, "n1", {0: Activity("S", "poll_schedule_timeout.constprop.0", 0.0, None, 2.0)})
-
-    (seen,) = feed.jobs.looks("t-1")[0]
-    assert seen.wchan == "poll_schedule_timeout"

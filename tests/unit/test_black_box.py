@@ -264,6 +264,15 @@ def test_a_silence_after_which_the_job_went_on_is_not_why_it_failed() -> None:
     assert find_held_up(hung_job(), [box(health(1000.0))]) is None
 
 
+def test_a_node_that_is_silent_after_the_failure_hides_no_silence_before_it() -> None:
+    later = box(json.dumps({"kind": "frozen", "at": 1300.0, "why": SILENT}).encode())
+
+    found = find_held_up(hung_job(), [silent_box(), later])
+
+    assert found is not None
+    assert found.accused == (1,)
+
+
 @pytest.mark.parametrize(
     "row",
     [

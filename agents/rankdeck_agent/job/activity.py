@@ -21,6 +21,7 @@ from rankdeck_agent.job.processes import (
     descendants_of,
     find_process,
     is_marked,
+    kernel_function,
     process_trees,
     read_proc_word,
 )
@@ -299,7 +300,7 @@ class ActivityWatch:
         seconds = now.at - before.at
         cores, share = _used(seconds, now.user - before.user, now.system - before.system)
         wants, delayed = core_shares(before.core, now.core, seconds)
-        wchan = read_proc_word(_PROC / str(main.pid) / "wchan")
+        wchan = kernel_function(read_proc_word(_PROC / str(main.pid) / "wchan"))
         return [
             rank,
             main.state,

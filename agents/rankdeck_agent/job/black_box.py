@@ -156,15 +156,14 @@ class _Recorder:
         self._silence.look(time.monotonic())
         if was and not self._silence.long:
             self._questions = 0
-            self._ring.add(_row("resumed", at=round(time.time(), 3)))
+            self._ring.add(_row(kind="resumed", at=round(time.time(), 3)))
         elif self._silence.long and not was:
             self._questions = _QUESTIONS if self._here else 1
         if self._questions:
             self._ask_ranks()
             self._questions -= 1
             if not self._questions:
-                heard = list_last_words(self._folder, self._ranks)
-                self._freeze(SILENT, heard=heard)
+                self._freeze(SILENT, heard=_newest_outputs(self._folder, self._ranks))
 
     def _ask_ranks(self) -> None:
         if not self._here:
@@ -176,7 +175,7 @@ class _Recorder:
             answer = look_at_standing_ranks(self._folder)
         except (ImportError, OSError):
             return  # our own file was removed, or the ranks cannot be asked: the rest is recorded
-        self._ring.add(_row("standing", at=at, answer=answer))
+        self._ring.add(_row(kind="standing", at=at, answer=answer))
 
     def _freeze(self, why: str, **more: object) -> None:
         self._take_looks()
@@ -184,7 +183,7 @@ class _Recorder:
 
     def _take_looks(self) -> None:
         for look in self._looks.read():
-            self._ring.add(json.dumps(look, separators=(",", ":")).encode())
+            self._ring.add(_row(**look))
 
     def _read(self) -> None:
         """Add what there is to know now."""
@@ -205,11 +204,11 @@ def _message_row(kind: str, message: Message) -> bytes:
     return b'{"kind":"' + kind.encode() + b'","body":' + encode_message(message) + b"}"
 
 
-def _row(kind: str, **more: object) -> bytes:
-    return json.dumps({"kind": kind, **more}, separators=(",", ":")).encode()
+def _row(**fields: object) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def list_last_words(folder: RunFolder, ranks: Sequence[int]) -> list[list[float]]:
+def _newest_outputs(folder: RunFolder, ranks: Sequence[int]) -> list[list[float]]:
     """[rank, epoch seconds of its newest output] for each rank that has written."""
     found: list[list[float]] = []
     for rank in ranks:
@@ -310,7 +309,7 @@ class Ring:
             return
         if why != SILENT:
             self._told.add(why)
-        self.add(_row("frozen", at=round(time.time(), 3), why=why, **more))
+        self.add(_row(kind="frozen", at=round(time.time(), 3), why=why, **more))
         slot = self._place / _SLOTS[why != SILENT]
         if why != SILENT and slot.exists():
             return  # the first failure says more than what follows from it

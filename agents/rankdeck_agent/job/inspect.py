@@ -103,8 +103,8 @@ def _row(folder: RunFolder, rank: int, pids: list[int], main: int, stack: list[R
         "pid": main,
         "pids": len(pids),
         "command": processes.command_line(main),
-        "state": _state(place),
-        "wchan": processes.read_proc_word(place / "wchan"),
+        "state": processes.read_own_state(main),
+        "wchan": processes.kernel_function(processes.read_proc_word(place / "wchan")),
         "syscall": processes.read_proc_word(place / "syscall").split(" ")[0],
         "kernel": _kernel_stack(place),
         "threads": _threads(main),
@@ -113,23 +113,13 @@ def _row(folder: RunFolder, rank: int, pids: list[int], main: int, stack: list[R
     }
 
 
-def _state(place: Path) -> str:
-    """The letter of a process or thread in /proc; "" if it is gone."""
-    try:
-        text = (place / "stat").read_bytes().decode("utf-8", "replace")
-    except OSError:
-        return ""
-    # The name in brackets may contain anything, even brackets and blanks.
-    return text[text.rfind(")") + 2 :][:1]
-
-
 def _kernel_stack(place: Path) -> list[str]:
     """Kernel functions that the process waits in, innermost first; empty if not permitted."""
     try:
         lines = (place / "stack").read_text(errors="replace").splitlines()
     except OSError:
         return []
-    words = (line.split("] ")[-1].split("+")[0] for line in lines[:8])
+    words = (processes.kernel_function(line.split("] ")[-1]) for line in lines[:8])
     return [plain_line(word, 60) for word in words]
 
 
@@ -141,7 +131,8 @@ def _threads(pid: int) -> dict[str, int]:
     except OSError:
         return {}
     for task in tasks:
-        key = f"{_state(task)} {processes.read_proc_word(task / 'wchan')}".strip()
+        where = processes.kernel_function(processes.read_proc_word(task / "wchan"))
+        key = f"{processes.read_state(task)} {where}".strip()
         counts[key] = counts.get(key, 0) + 1
     return counts
 

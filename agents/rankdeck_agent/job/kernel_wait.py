@@ -7,12 +7,11 @@ import platform
 import re
 import socket
 import struct
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
-from rankdeck_agent.job.processes import read_proc_word
+from rankdeck_agent.job.processes import read_own_state, read_proc_word
 from rankdeck_agent.text import plain_line
 
 _PROC = Path("/proc")
@@ -39,8 +38,6 @@ _OF_FILE = frozenset(
      "fdatasync", "connect", "accept", "accept4", "sendto", "recvfrom", "sendmsg", "recvmsg")
 )  # fmt: skip
 """Calls whose first argument is a file descriptor."""
-_TRACED, _TRACED_LIMIT = "t", 0.5
-"""State of a process that is traced and stopped, and seconds after which a debugger does that."""
 _LISTENS = "0A"
 """State of a TCP socket in /proc/net/tcp that waits for connections."""
 _SOCKET = re.compile(r"socket:\[(\d+)\]$")
@@ -74,27 +71,6 @@ def describe_wait(pid: int) -> Row:
     elif call in ("epoll_wait", "epoll_pwait"):
         found.update(_of_epoll(pid, arguments[0]))
     return found
-
-
-def read_own_state(pid: int) -> str:
-    """Its state as in /proc. Who reads its stack (another console may ask as well) stops it for a
-    moment: that is waited for, but not a debugger.
-    """
-    until = time.monotonic() + _TRACED_LIMIT
-    state = _state(pid)
-    while state == _TRACED and time.monotonic() < until:
-        time.sleep(0.002)
-        state = _state(pid)
-    return state
-
-
-def _state(pid: int) -> str:
-    try:
-        text = (_PROC / str(pid) / "stat").read_bytes()
-    except OSError:
-        return ""
-    # The name in brackets may contain anything, even brackets and blanks.
-    return text[text.rfind(b")") + 2 :][:1].decode("ascii", "replace")
 
 
 def _of_descriptor(pid: int, number: int) -> Row:

@@ -4,6 +4,7 @@ import contextlib
 import os
 import resource
 import signal
+import time
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +14,8 @@ from rankdeck_agent import JOB_VARIABLE, NODE_VARIABLE
 from rankdeck_agent.text import plain_line
 
 _PROC = Path("/proc")
+_TRACED, _TRACED_LIMIT = "t", 0.5
+"""State of a process that is traced and stopped, and seconds after which a debugger does that."""
 
 
 class Process(NamedTuple):
@@ -153,6 +156,36 @@ def read_proc_word(path: Path) -> str:
         return plain_line(path.read_bytes()[:200].decode("utf-8", "replace"), 100)
     except OSError:
         return ""
+
+
+def kernel_function(word: str) -> str:
+    """The name alone in `poll_schedule_timeout.constprop.0+0x4a/0x70`: compilers make variants of a
+    function.
+    """
+    return word.partition("+")[0].partition(".")[0]
+
+
+def read_state(place: Path) -> str:
+    """The letter of a process or thread, by its folder in /proc; "" if it is gone."""
+    try:
+        text = (place / "stat").read_bytes()
+    except OSError:
+        return ""
+    # The name in brackets may contain anything, even brackets and blanks.
+    return text[text.rfind(b")") + 2 :][:1].decode("ascii", "replace")
+
+
+def read_own_state(pid: int) -> str:
+    """The same of a process. Who reads its stack (another console may ask as well) stops it for a
+    moment: that is waited for, but not a debugger.
+    """
+    place = _PROC / str(pid)
+    until = time.monotonic() + _TRACED_LIMIT
+    state = read_state(place)
+    while state == _TRACED and time.monotonic() < until:
+        time.sleep(0.002)
+        state = read_state(place)
+    return state
 
 
 def busiest_process(rows: Iterable[Process]) -> Process:

@@ -10,7 +10,7 @@ from rankdeck_agent.job import processes
 from rankdeck_agent.job.activity import moves_of
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.inspect import find_rank_processes, main_process
-from rankdeck_agent.job.kernel_wait import describe_wait, read_own_state
+from rankdeck_agent.job.kernel_wait import describe_wait
 from rankdeck_agent.job.native_stack import NativeReader, StackError
 from rankdeck_agent.job.nccl_ras import ask_nccl_counts
 from rankdeck_agent.job.witness import ANSWER_LIMIT, WitnessQuestion, list_witnesses
@@ -74,7 +74,7 @@ def read_rank_stacks(mine: "Mapping[int, list[int]]") -> "tuple[dict[int, Row], 
 
 def _look(reader: NativeReader, pid: int, row: Row) -> str:
     """Add one look at a rank to its row; says why not."""
-    held = read_own_state(pid) in _UNREAD
+    held = processes.read_own_state(pid) in _UNREAD
     process = processes.find_process(pid)
     if process is None or held:
         return ""

@@ -35,21 +35,20 @@ _WORRIES = (AttributeError, KeyError, OSError, RuntimeError, TypeError, ValueErr
 
 
 class _Notice:
-    """Starts the witness when one of these is imported; finds no module itself."""
+    """Does each part of _PARTS once, when its module is imported; finds no module itself."""
+
+    def __init__(self):
+        self._left = {_keep_operations, _begin}
 
     def find_spec(self, name, path=None, target=None):
-        torch = name == "torch.distributed.distributed_c10d"
-        if torch or name == "mpi4py.MPI":
+        for part in self._left.intersection(_PARTS.get(name, ())):
+            self._left.remove(part)
             try:
-                _begin(os.environ["RANKDECK_WITNESS"])
+                part()
             except _WORRIES:
                 pass
-        if torch:
+        if not self._left and self in sys.meta_path:
             sys.meta_path.remove(self)
-            try:
-                _keep_operations()
-            except _WORRIES:
-                pass
         return None
 
 
@@ -61,11 +60,11 @@ def _keep_operations():
         os.environ.setdefault("TORCH_NCCL_TRACE_BUFFER_SIZE", size)
 
 
-def _begin(place):
+def _begin():
     import socket
     import threading
 
-    folder, name = os.path.split(place)
+    folder, name = os.path.split(os.environ["RANKDECK_WITNESS"])
     handle = os.open(folder, os.O_RDONLY)
     address = "/proc/self/fd/%d/%s" % (handle, name)  # an address has at most 107 bytes
     with socket.socket(socket.AF_UNIX) as probe:
@@ -169,6 +168,10 @@ def _peer(frames):
     return {}
 
 
+_PARTS = {
+    "torch.distributed.distributed_c10d": (_keep_operations, _begin),
+    "mpi4py.MPI": (_begin,),
+}
 if "RANKDECK_WITNESS" in os.environ:
     sys.meta_path.insert(0, _Notice())
 

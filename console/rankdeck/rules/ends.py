@@ -138,6 +138,8 @@ CRASHES = frozenset(
 )
 """Signals that a program causes itself; SIGXCPU and SIGXFSZ by exceeding a limit."""
 ASKED = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
+FROM_OUTSIDE = ASKED | {signal.SIGKILL}
+"""Signals by which somebody else ends a program."""
 
 _EXCEPTION = re.compile(
     r"((?!nccl)[A-Za-z_][\w.]{0,100}(?:Error|Exception|Interrupt|Exit|Failure|Refused|Exceeded|Timeout))(?::|$)"

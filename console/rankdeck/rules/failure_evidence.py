@@ -19,8 +19,8 @@ from rankdeck.rules.certainty import (
     tell_share,
 )
 from rankdeck.rules.ends import (
-    ASKED,
     CRASHES,
+    FROM_OUTSIDE,
     End,
     Meaning,
     Role,
@@ -50,7 +50,6 @@ _NOT_STARTED = (126, 127)
 """Exit codes of a shell that could not start the program."""
 _CUT = 15
 """Open MPI's code for a message that did not fit its buffer."""
-_FROM_OUTSIDE = ASKED | {SIGKILL}
 HAIR = 0.05
 """Seconds between two records of one node below which their order is not sure."""
 _BY_FINDER: Mapping[str, Sign] = {
@@ -210,12 +209,11 @@ def _all_aborted(cause: Cause) -> bool:
     """Whether a launcher counts every rank among those that called MPI_Abort, which has ended some
     of them before they could: then none did it since another one had.
     """
-    said = (line for one in cause.view.job.launchers for line in one.lines)
-    counted = sum(map(others_that_aborted, said)) + len(cause.view.aborted)
+    counted = sum(map(others_that_aborted, _said_by_launchers(cause))) + len(cause.view.aborted)
     return counted >= len(cause.view.ranks) > 1 and cause.finder == "own"
 
 
-def fail_as_most(cause: Cause) -> tuple[Meaning, ...]:
+def _fail_as_most(cause: Cause) -> tuple[Meaning, ...]:
     """More than half of the ranks, on several nodes, that failed alike in one moment by an
     exception that says nothing about whose fault it is; else (). What they share may be to blame,
     or a rank that is unlike them.
@@ -235,25 +233,27 @@ def fail_as_most(cause: Cause) -> tuple[Meaning, ...]:
     return (chosen, *alike) if most and _spread(chosen, alike) else ()
 
 
-def got_cut_messages(cause: Cause) -> tuple[Meaning, ...]:
+def _ranks_with_cut_messages(cause: Cause) -> tuple[Meaning, ...]:
     """The chosen rank and others, if several ranks got a message that did not fit its buffer: the
     rank that sent them may be to blame as well; else ().
     """
     chosen = cause.choice.chosen
     if not _got_cut_message(cause) or len(cause.view.ranks) <= MANY:
         return ()
-    said = [line for one in cause.view.job.launchers for line in one.lines]
     alike = [m for m in cause.view.ranks if m.end.code == _CUT and m is not chosen]
     others = [m for m in cause.view.ranks if m is not chosen and m not in alike]
-    several = alike or any(map(others_with_error, said))
+    several = alike or any(map(others_with_error, _said_by_launchers(cause)))
     return (chosen, *alike, *others) if several else ()
 
 
 def _got_cut_message(cause: Cause) -> bool:
     """Whether a launcher says that it is why the chosen rank ended: its sender may be to blame."""
-    said = (line for one in cause.view.job.launchers for line in one.lines)
-    cut = cause.choice.chosen.end.code == _CUT and any(map(tells_cut_message, said))
-    return cut and _is_unexplained(cause)
+    told = any(map(tells_cut_message, _said_by_launchers(cause)))
+    return told and cause.choice.chosen.end.code == _CUT and _is_unexplained(cause)
+
+
+def _said_by_launchers(cause: Cause) -> list[str]:
+    return [line for one in cause.view.job.launchers for line in one.lines]
 
 
 def _is_unexplained(cause: Cause) -> bool:
@@ -271,7 +271,7 @@ def _failed_by_itself(meaning: Meaning) -> bool:
 
 
 def _was_asked(end: End) -> bool:
-    return signal_of(end.code, end.signal) in _FROM_OUTSIDE
+    return signal_of(end.code, end.signal) in FROM_OUTSIDE
 
 
 def _is_as_good(one: Meaning, chosen: Meaning) -> bool:
@@ -295,7 +295,7 @@ def _last_words(meaning: Meaning) -> list[str]:
     words = telling_words(end.lines)
     raised = words[:1] if exception_of(words) else ()
     lines = (*raised, *end.lines[-_COMPARED:])
-    if end.signal in _FROM_OUTSIDE and not tells_own_fault(end):
+    if end.signal in FROM_OUTSIDE and not tells_own_fault(end):
         lines = (meaning.why,) if meaning.role is Role.CAUSE else ()
     # Folders are often named after their node.
     return [_NUMBERS.sub("", line.replace(end.node or "\n", "")) for line in lines]
@@ -477,7 +477,7 @@ def _weigh_alike(cause: Cause) -> WeighedFailure | None:
         rest = (m for m in cause.view.ranks if m is not cause.choice.chosen)
         some = tuple(map(_suspect, islice(chain((cause.choice.chosen,), rest), MOST_BETWEEN)))
         return WeighedFailure(None, some, code=end.code, signal=end.signal, everybody=True)
-    if most := fail_as_most(cause) or got_cut_messages(cause):
+    if most := _fail_as_most(cause) or _ranks_with_cut_messages(cause):
         between = tuple(map(_suspect, most[:MOST_BETWEEN]))
         return WeighedFailure(None, between, OTHERS, end.code, end.signal)
     return WeighedFailure(None) if _got_cut_message(cause) else None

@@ -7,7 +7,7 @@ from statistics import median, median_high, median_low
 from typing import NamedTuple
 
 from rankdeck.model.rank import BUSY, Activity
-from rankdeck.model.stall import Explained, Stall
+from rankdeck.model.stall import Explained, Stall, share_words
 from rankdeck.rules.rank_signs import STOPPED, KnownOfJob, RankSigns, name_ranks, rank_numbers
 from rankdeck.values import replace
 
@@ -113,10 +113,9 @@ def held_back(signs: Sequence[RankSigns], before: Sequence[Stall]) -> Stall | No
         return None
     shares = [look.throttled or 0.0 for sign in found for look in sign.looks[-LEAST:]]
     ranks = [sign.rank for sign in found]
-    share = f"{median(shares):.0%}".replace("%", " %")
     text = (
         f"{name_ranks(ranks)} {'is' if len(ranks) == 1 else 'are'} held back by a CPU quota:"
-        f" throttled in {share} of its periods, in {min(times[r.rank] for r in ranks)} of {LEAST} looks"
+        f" throttled in {share_words(median(shares))} of its periods, in {min(times[r.rank] for r in ranks)} of {LEAST} looks"
     )
     since = found[0].looks[-LEAST].at
     return Stall(
@@ -209,21 +208,17 @@ def _working(
     if not found:
         return None
     does = "computes" if len(found) == 1 else "compute"
+    ranks = rank_numbers(found)
     delays = {rank: median(look.delayed or 0.0 for look in some) for rank, some in looks.items()}
-    ranks = set(rank_numbers(found))
-    crowded = min(delays[rank] for rank in ranks) >= _CROWDED
-    others = median(delay for rank, delay in delays.items() if rank not in ranks)
-    if (
-        crowded
-        and others >= _CROWDED
-        and min(_cpu_time(looks[rank]) for rank in ranks) < _LEAST_WORK
-    ):
+    mine = min(delays[rank] for rank in ranks)
+    theirs = median(delay for rank, delay in delays.items() if rank not in ranks)
+    crowded = min(mine, theirs) >= _CROWDED
+    if crowded and min(_cpu_time(looks[rank]) for rank in ranks) < _LEAST_WORK:
         return None
     told = _slow_ranks(found, does, counts, len(moments), _clock(found, signs, known))
-    if not crowded or others >= _CROWDED:
+    if crowded or mine < _CROWDED:
         return told
-    share = f"{min(delays[rank] for rank in ranks):.0%}".replace("%", " %")
-    text = f"{told.text}; for {share} of its work it waits for a core, which others use"
+    text = f"{told.text}; for {share_words(mine)} of its work it waits for a core, which others use"
     return replace(told, text=text, explained=(_OF_CROWD,))
 
 
@@ -312,4 +307,4 @@ def _clock(found: Sequence[RankSigns], signs: Sequence[RankSigns], known: KnownO
     share = mine[0] / median(theirs)
     if share >= _SLOW_CLOCK:
         return ""
-    return f"; its node's cores run at {share:.0%} of the others' clock".replace("%", " %")
+    return f"; its node's cores run at {share_words(share)} of the others' clock"

@@ -201,10 +201,10 @@ class _Reader:
         at = float(at) - self._offset
         self._box.frozen.append((at, why))
         if why == SILENT:
-            self._box.silences.append(Silence(at, dict(self._last_words(row.get("heard")))))
+            self._box.silences.append(Silence(at, dict(self._newest_outputs(row.get("heard")))))
         return True
 
-    def _last_words(self, said: object) -> Iterator[tuple[int, float]]:
+    def _newest_outputs(self, said: object) -> Iterator[tuple[int, float]]:
         for pair in as_list(said, len(self._origin.ranks)):
             rank, at = (*as_list(pair), None, None)[:2]
             # A node speaks for its own ranks only.

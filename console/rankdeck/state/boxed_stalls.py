@@ -48,13 +48,14 @@ def find_held_up(job: Job, boxes: Iterable[NodeBox]) -> Stall | None:
     None if nobody is accused, or if there was none.
     """
     boxes = tuple(boxes)
-    silences = [one.at for box in boxes for one in box.silences]
     ends = [one.ended for one in job.ranks if one.state is State.FAILED and one.ended is not None]
-    if not silences or not ends:
+    failed = min(ends, default=0.0)
+    silences = [one.at for box in boxes for one in box.silences if one.at <= failed]
+    if not silences:
         return None
-    failed, fell_silent = min(ends), max(silences)
+    fell_silent = max(silences)
     resumed = [at for box in boxes for at in box.resumed if at > fell_silent]
-    if fell_silent > failed or min(resumed, default=failed) < failed - _GIVES_UP:
+    if min(resumed, default=failed) < failed - _GIVES_UP:
         return None
     return next(filter(holds_up, _stalls_then(job, boxes, fell_silent)), None)
 
@@ -66,7 +67,7 @@ def _stalls_then(job: Job, boxes: Sequence[NodeBox], at: float) -> tuple[Stall, 
         for rank, some in box.looks.items()
     }
     known = KnownOfJob(looks={rank: some for rank, some in looks.items() if some})
-    heard = {rank: last for box in boxes for rank, last in _last_words(box, at).items()}
+    heard = {rank: last for box in boxes for rank, last in _newest_outputs(box, at).items()}
     then = _as_it_was(job, at, heard)
     found = find_stalls(then, at, known)
     if heard and (absence := _absence_then(then, boxes, at)):
@@ -74,7 +75,7 @@ def _stalls_then(job: Job, boxes: Sequence[NodeBox], at: float) -> tuple[Stall, 
     return weigh_stalls(price_stalls(then, found, known.looks, at, {}), WEIGHTS)
 
 
-def _last_words(box: NodeBox, at: float) -> Mapping[int, float]:
+def _newest_outputs(box: NodeBox, at: float) -> Mapping[int, float]:
     """When each rank of the node wrote last, if they are silent at that time."""
     since = max((one for one in box.resumed if one <= at), default=0.0)
     silent = [one.heard for one in box.silences if since <= one.at <= at + _TOGETHER]
@@ -88,14 +89,13 @@ def _absence_then(job: Job, boxes: Sequence[NodeBox], at: float) -> Absence | No
         for box in boxes
     ]
     ranks = {plan.node: frozenset(plan.ranks) for plan in job.plan.nodes}
-    standing, absence = StandingRanks(), None
+    standing, heard = StandingRanks(), NodeAnswers()
     for turn in zip_longest(*answers):
         heard = NodeAnswers()
         for node, answer in filter(None, turn):
             heard.take(answer, ranks.get(node, frozenset()))
         standing.keep(heard)
-        absence = standing.find_absence(job, heard)
-    return absence
+    return standing.find_absence(job, heard)
 
 
 def _as_it_was(job: Job, at: float, heard: Mapping[int, float]) -> Job:

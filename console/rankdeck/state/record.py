@@ -327,7 +327,5 @@ def note_looks(record: JobRecord, node: NodeRecord, event: NodeEvent, said: Look
 
 def activity_of(look: Look, at: float) -> Activity:
     """A look of a supervisor; `at`: epoch seconds on the console's clock."""
-    # A compiler makes variants of a function: poll_schedule_timeout.constprop.0.
-    place = look.wchan.partition(".")[0]
-    first = (look.state, place, look.cores, look.system, at)
+    first = (look.state, look.wchan, look.cores, look.system, at)
     return Activity(*first, look.throttled, look.moves, look.wants, look.held, look.delayed)

@@ -160,3 +160,31 @@ def test_only_an_old_pytorch_is_told_the_old_name_of_its_recorder_of_which_new_o
     )
 
     assert ran.stdout.strip() == str(size)
+
+
+def test_a_program_that_loads_mpi4py_first_is_told_that_name_all_the_same(
+    folder: RunFolder, tmp_path: Path
+) -> None:
+    library = tmp_path / "library"
+    for name in (
+        "mpi4py/__init__",
+        "mpi4py/MPI",
+        "torch/distributed/__init__",
+        "torch/distributed/distributed_c10d",
+    ):
+        (library / name).parent.mkdir(parents=True, exist_ok=True)
+        (library / f"{name}.py").touch()
+    (library / "torch/__init__.py").write_text("__version__ = '2.4.0'\n")
+    program = "import os, sys, mpi4py.MPI, torch.distributed.distributed_c10d\nprint(os.environ['TORCH_NCCL_TRACE_BUFFER_SIZE'], [type(one).__name__ for one in sys.meta_path].count('_Notice'))"
+    paths = f"{folder / INSIDE}:{library}"
+    env = {
+        "PYTHONPATH": paths,
+        "RANKDECK_WITNESS": str(folder / INSIDE / "0"),
+        "TORCH_FR_BUFFER_SIZE": "300",
+    }
+
+    ran = subprocess.run(
+        [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True
+    )
+
+    assert ran.stdout.split() == ["300", "0"]
