@@ -38,6 +38,7 @@ from rankdeck.state.job_recorder import JobRecorder
 from rankdeck.state.jobs import Jobs
 from rankdeck.values import replace
 from rankdeck_agent.wire import LAUNCHER
+from rankdeck_agent.wire.black_box import QUIET
 
 log = logging.getLogger(__name__)
 POWER_BRAKE = 0x80
@@ -143,6 +144,13 @@ def _idle(fleet: Fleet, job: Job, name: str) -> bool | None:
     here = sum(1 for rank in job.ranks if rank.node == name)
     used, cores = node.summary("cpu.used"), node.summary("cpu.cores")
     return is_idle(here, used, cores, _gpus(fleet, name))
+
+
+def _was_silent(job: Job) -> bool:
+    """Whether only the rank that failed first wrote in the last QUIET seconds before it did."""
+    first = job.first_failure
+    others = [one.heard for one in job.ranks if first and one.rank != first.rank and one.heard]
+    return first is not None and bool(others) and first.at - max(others) >= QUIET
 
 
 TICK = 0.25
@@ -449,13 +457,14 @@ class Following:
         await self._exchange(DISK_LIMIT)
 
     def _learn_who_held_up(self, job_id: str) -> None:
-        """Begin to read the black boxes of a job that has failed, if it is not quite sure why, or
-        by a rank that was only told to end: others may have waited for it while nobody looked.
+        """Begin to read the black boxes of a job that has failed, if it is not quite sure why, if
+        by a rank that was only told to end, or after a silence: others may have waited for a rank
+        while nobody looked.
         """
         job = self.jobs.job(job_id)
         first = job.first_failure
         unsure = first is None or (first.sure or 0.0) < _SURE or first.signal in FROM_OUTSIDE
-        if job.state is State.FAILED and unsure:
+        if job.state is State.FAILED and (unsure or _was_silent(job)):
             self._readings[job_id] = self._start(self._read_boxes(job_id))
 
     async def _read_boxes(self, job_id: str) -> None:

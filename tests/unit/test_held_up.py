@@ -7,7 +7,7 @@ from rankdeck.rules.ends import End
 from rankdeck.values import replace
 from tests.unit.test_certainty import weighed
 from tests.unit.test_jobs_state import Feed
-from tests.unit.test_root_cause import NVRX, TORCHRUN, WAITED, blamed, case, launcher, rank
+from tests.unit.test_root_cause import NVRX, OPENMPI, TORCHRUN, WAITED, blamed, case, launcher, rank
 
 STALL = Stall(
     kind="absent", ranks=(2,), since=10.0, sure=0.89,
@@ -35,6 +35,36 @@ def test_a_rank_that_failed_by_itself_is_named_all_the_same(own: End) -> None:
     others = [rank(n, 20.3, signal=15) for n in (2, 3)]
 
     assert blamed(case(KILLED, own, *others, ending=TORCHRUN, world=4, held_up=STALL)) == 1
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        rank(0, 20.0, signal=14),
+        rank(0, 20.0, 3, said=("step 15", "no answer from rank 2 for 60 s"), ago=(70.0, 0.1)),
+        rank(0, 20.0, 1, said=("TimeoutError: halo of step 16",)),
+        rank(0, 20.0, 3, said=("step 15",), ago=(70.0,)),
+    ],
+    ids=["alarm", "words", "exception", "without a word"],
+)
+def test_a_rank_that_gave_up_waiting_by_its_own_clock_followed_the_one_that_held_it_up(
+    own: End,
+) -> None:
+    others = [rank(n, 20.3, signal=15) for n in (1, 2, 3)]
+    more = {"ending": OPENMPI, "world": 4, "held_up": STALL}
+    said = "MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD"
+    aborted = launcher("n1", 22.0, (said,), name="mpirun", code=1)
+
+    assert blamed(case(own, *others, **more)) == 2
+    assert blamed(case(own, *others, **more, launchers=(aborted,))) == 2
+    assert blamed(case(own, *others, ending=OPENMPI, world=4)) == 0  # nobody saw it hang
+
+
+def test_a_rank_that_fails_by_other_words_at_its_end_did_not_give_up() -> None:
+    own = rank(0, 20.0, 3, said=("watchdog armed", "cannot read sample 17"), ago=(70.0, 0.1))
+    others = [rank(n, 20.3, signal=15) for n in (1, 2, 3)]
+
+    assert blamed(case(own, *others, ending=OPENMPI, world=4, held_up=STALL)) == 0
 
 
 def test_it_is_told_before_the_scheduler_that_ended_the_job() -> None:

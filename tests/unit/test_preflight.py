@@ -165,6 +165,14 @@ def test_words_of_an_older_mpi_and_debugging_left_on_are_told():
     assert noise.patch == (Change("env.NCCL_DEBUG", "WARN"),)
 
 
+def test_of_a_program_that_the_job_brings_along_it_is_told_where_it_lies():
+    spec = replace(SPEC, command=("python3", "train.py"), files={"train.py": "print()"})
+    missing = {"programs": {**GOOD["programs"], "train.py": {}}}
+    (finding,) = checks.check_programs(case(spec, n1=missing, n2=missing, n3=missing))
+
+    assert "write `${RANKDECK_RUN}/train.py`" in finding.fix
+
+
 def said(rank, size, version="Open MPI v4.1.4", none="", program=True):
     return RankAnswer(rank, size, version, none, program)
 

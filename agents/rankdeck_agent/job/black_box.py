@@ -31,6 +31,7 @@ from rankdeck_agent.wire.black_box import (
     GONE,
     MOST_BOX_BYTES,
     PERIOD,
+    QUIET,
     SILENT,
 )
 from rankdeck_agent.wire.run_folder import ACTIVITY, BLACK_BOX
@@ -47,8 +48,6 @@ _FIRST = 2.0
 """Seconds until the first reading: a job that ends at once costs nothing."""
 _READING = 2.0
 """Seconds that a reading waits for collectors."""
-_QUIET = 60.0
-"""The ring is frozen after this many seconds in which no rank of this node has written."""
 _MOST_WATCHED = 64
 """Most ranks whose logs are watched for that."""
 _QUESTIONS = 2
@@ -263,7 +262,7 @@ class _Silence:
         size = sum(map(_size_of, self._logs))
         if size != self._size:
             self._size, self._since = size, now
-        self.long = size > 0 and now - self._since >= _QUIET
+        self.long = size > 0 and now - self._since >= QUIET
 
 
 def _size_of(path: Path) -> int:

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 from functools import partial
+from pathlib import PurePath
 
 from rankdeck.images.bring import describe_versions, push_command
 from rankdeck.model.cluster import Node
@@ -189,6 +190,8 @@ def _how_to_get(case: JobContext, name: str, nodes: Sequence[str]) -> str:
     if name in case.programs_here:
         copied = f"rankdeck cp {shlex.quote(name)} {fold_nodes(nodes)}:{shlex.quote(name)}"
         return f"it is on this machine only: `{copied}`, or bring it with `files`"
+    if PurePath(name).name in spec.files:
+        return f"`files` puts it into the folder of the run: write `${{RANKDECK_RUN}}/{PurePath(name).name}`"
     where = "a path from `workdir` or home" if "/" in name else "a command in PATH"
     return f"put it there ({where}), or bring it with `files`"
 

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from signal import SIGKILL, SIGPIPE
+from signal import SIGALRM, SIGKILL, SIGPIPE
 
 from rankdeck.model.first_failure import EMPTIED, Suspect
 from rankdeck.model.nodeset import fold_ranks
@@ -12,6 +12,7 @@ from rankdeck.model.rank import signal_of
 from rankdeck.model.safe_text import clean_line
 from rankdeck.rules.absent_rank import never_came
 from rankdeck.rules.ends import (
+    CRASHES,
     LONGEST_QUOTE,
     End,
     Meaning,
@@ -137,14 +138,39 @@ def _held_up(view: View) -> CauseChoice | None:
     """
     stall = view.job.held_up
     ended = [m for m in (*view.ranks, *view.launchers) if m.end.failed_unstopped]
-    own = [m for m in view.of(Role.CAUSE, Role.LIKELY) if not m.told]
+    own = [m for m in view.of(Role.CAUSE, Role.LIKELY) if not (m.told or _gave_up(m.end))]
     if stall is None or not ended or view.lost or own:
         return None
     accused = [m for m in view.ranks if m.end.rank in stall.accused]
     if not accused or any(m.role is Role.CAUSE and m.end.killed for m in view.launchers):
         return None
     chosen, *tied = accused
-    return CauseChoice(chosen, (f"before any rank failed: {stall.text}", chosen.why), tuple(tied))
+    gave_up = [m for m in view.of(Role.CAUSE, Role.LIKELY) if m not in accused and not m.told]
+    evidence = (f"before any rank failed: {stall.text}", chosen.why, *_earliest(gave_up, chosen))
+    return CauseChoice(chosen, evidence, tuple(tied))
+
+
+_GIVES_UP = re.compile(
+    r"(?i)time[- ]?d?[- ]?out|deadline|deadlock|g[ai]ve?s? up|giving up|watchdog|heart-?beat|alarm"
+    r"|no (?:progress|answer|response|reply|sign of life)|not (?:respond|answer|progress)"
+    r"|\b(?:hang|hung|stuck|stalled|waited|unresponsive)\b"
+)
+_AT_ITS_END = 5.0
+"""Seconds before its end in which a rank writes why it ends."""
+
+
+def _gave_up(end: End) -> bool:
+    """Whether a rank that others keep waiting may have ended itself for that: by its own alarm,
+    with words about waiting in vain, or without a word.
+    """
+    if end.signal == SIGALRM:
+        return True
+    if end.signal in CRASHES or end.kernel or end.inside:
+        return False
+    if len(end.ago) != len(end.lines):
+        return any(map(_GIVES_UP.search, telling_words(end.lines)))
+    said = [line for ago, line in zip(end.ago, end.lines, strict=True) if ago < _AT_ITS_END]
+    return not said or any(map(_GIVES_UP.search, said))
 
 
 def _emptied_node(view: View) -> CauseChoice | None:
