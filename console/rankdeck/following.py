@@ -38,7 +38,7 @@ from rankdeck.state.job_recorder import JobRecorder
 from rankdeck.state.jobs import Jobs
 from rankdeck.values import replace
 from rankdeck_agent.wire import LAUNCHER
-from rankdeck_agent.wire.black_box import QUIET
+from rankdeck_agent.wire.black_box import SILENCE
 
 log = logging.getLogger(__name__)
 POWER_BRAKE = 0x80
@@ -147,10 +147,10 @@ def _idle(fleet: Fleet, job: Job, name: str) -> bool | None:
 
 
 def _was_silent(job: Job) -> bool:
-    """Whether only the rank that failed first wrote in the last QUIET seconds before it did."""
+    """Whether only the rank that failed first wrote in the last SILENCE seconds before it did."""
     first = job.first_failure
     others = [one.heard for one in job.ranks if first and one.rank != first.rank and one.heard]
-    return first is not None and bool(others) and first.at - max(others) >= QUIET
+    return first is not None and bool(others) and first.at - max(others) >= SILENCE
 
 
 TICK = 0.25

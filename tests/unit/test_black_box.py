@@ -20,7 +20,7 @@ from rankdeck.state.fleet_history import PICTURED
 from rankdeck.state.jobs import Jobs
 from rankdeck.values import replace
 from rankdeck_agent.job import black_box
-from rankdeck_agent.job.black_box import Ring, pack_box
+from rankdeck_agent.job.black_box import RankSilence, Ring, pack_box
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.wire import Event, HealthReport, encode_message
 from rankdeck_agent.wire.black_box import CANCELLED, ENDED, FAILED, MOST_BOX_BYTES, SILENT
@@ -259,7 +259,10 @@ def test_who_held_up_the_others_before_they_gave_up_is_found_in_the_box() -> Non
 def test_a_silence_after_which_the_job_went_on_is_not_why_it_failed() -> None:
     resumed = silent_box({"kind": "resumed", "at": 1100.0})
 
+    brief = silent_box({"kind": "resumed", "at": 1070.0}, at=1025.0)
+
     assert find_held_up(hung_job(), [resumed]) is None
+    assert find_held_up(hung_job(1150.0), [brief]) is None
     assert find_held_up(hung_job(1050.0), [silent_box()]) is None
     assert find_held_up(hung_job(), [box(health(1000.0))]) is None
 
@@ -290,6 +293,26 @@ def test_a_node_tells_the_last_words_of_its_own_ranks_only() -> None:
     (silence,) = silent_box().silences
 
     assert set(silence.heard) == set(range(8))
+
+
+def test_ranks_that_pause_often_are_silent_only_after_twice_their_longest_pause(
+    tmp_path: Path,
+) -> None:
+    folder = RunFolder(tmp_path, "t-1", "n1")
+    folder.place(0).mkdir()
+    silence, out = RankSilence(folder, (0,)), folder.place(0) / "out"
+
+    def depth(now: float, *, wrote: bool = False) -> int:
+        with out.open("a") as file:
+            file.write("step\n" * wrote)
+        silence.look(now)
+        return silence.depth
+
+    assert [depth(0.0), depth(50.0)] == [0, 0]  # who has not begun is not silent
+    assert [depth(100.0, wrote=True), depth(114.0), depth(115.0), depth(159.0)] == [0, 0, 1, 1]
+    assert depth(160.0) == 2
+    assert [depth(200.0, wrote=True), depth(225.0, wrote=True), depth(259.0)] == [0, 0, 0]
+    assert depth(285.0) == 2
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,10 @@ from rankdeck_agent.wire.black_box import (
     ENDED,
     FAILED,
     GONE,
+    LONGEST_SILENCE,
     MOST_BOX_BYTES,
     PERIOD,
-    QUIET,
+    SILENCE,
     SILENT,
 )
 from rankdeck_agent.wire.run_folder import ACTIVITY, BLACK_BOX
@@ -118,7 +119,7 @@ class _Recorder:
         self._folder, self._ranks, self._pipe, self._here = folder, ranks, pipe, here
         self._ring = Ring(folder)
         self._looks = LookReader(folder / ACTIVITY)
-        self._silence = _Silence(folder, ranks)
+        self._silence = RankSilence(folder, ranks)
         self._questions = 0
         """How often the ranks are still to be asked in this silence."""
         self._reader: Optional[_Reader] = None
@@ -151,12 +152,12 @@ class _Recorder:
 
     def _notice_silence(self) -> None:
         """Ask silent ranks where they stand, then freeze what is known of their silence."""
-        was = self._silence.long
+        was = self._silence.depth
         self._silence.look(time.monotonic())
-        if was and not self._silence.long:
+        if was > self._silence.depth:
             self._questions = 0
             self._ring.add(_row(kind="resumed", at=round(time.time(), 3)))
-        elif self._silence.long and not was:
+        elif was < self._silence.depth:
             self._questions = _QUESTIONS if self._here else 1
         if self._questions:
             self._ask_ranks()
@@ -246,23 +247,28 @@ class _Reader:
             yield "event", event
 
 
-class _Silence:
-    """Whether the ranks of this node have fallen silent."""
+class RankSilence:
+    """How long the ranks of this node have been silent, beside their usual pauses."""
 
     def __init__(self, folder: RunFolder, ranks: Sequence[int]) -> None:
         step = -(-len(ranks) // _MOST_WATCHED) or 1
         self._logs = [folder.place(r) / name for r in ranks[::step] for name in STREAMS]
         self._size: int = 0
-        self._since = 0.0
-        self.long = False
-        """Whether it lasts so long that it is kept."""
+        self._since = self._pause = 0.0
+        """When they wrote last, and their longest pause so far."""
+        self.depth = 0
+        """0: they wrote just now; 1: they are silent for longer than usual; 2: for long."""
 
     def look(self, now: float) -> None:
         """See whether they have written; `now` in monotonic seconds."""
         size = sum(map(_size_of, self._logs))
         if size != self._size:
+            self._pause = max(self._pause, now - self._since) if self._size else 0.0
             self._size, self._since = size, now
-        self.long = size > 0 and now - self._since >= QUIET
+        # A job that pauses often is asked seldom.
+        unusual = min(LONGEST_SILENCE, max(SILENCE, 2 * self._pause))
+        lasts = now - self._since if size else 0.0
+        self.depth = (lasts >= unusual) + (lasts >= LONGEST_SILENCE)
 
 
 def _size_of(path: Path) -> int:

@@ -5,9 +5,11 @@ PERIOD = 5.0
 """Seconds between two readings."""
 FAILED, CANCELLED, SILENT, ENDED, GONE = "failed", "cancelled", "silent", "ended", "gone"
 """Why a black box was frozen: a rank or launcher failed; the job was cancelled; no rank of the node
-wrote for QUIET seconds; the job ended here; its supervisor was killed.
+wrote for so long (see SILENCE); the job ended here; its supervisor was killed.
 """
-QUIET = 60.0
-"""Seconds without output of any rank of a node after which its ring is frozen."""
+SILENCE, LONGEST_SILENCE = 15.0, 60.0
+"""Seconds without output of any rank of a node after which its ring is frozen: twice the longest
+pause that they have made before, within these limits; once more when they reach the second.
+"""
 MOST_BOX_BYTES = 32 << 20
 """Most bytes of the rows of one black box."""

@@ -25,7 +25,9 @@ _SAME = 1.0
 _TOGETHER = 30.0
 """Seconds within which the boxes of all nodes are frozen for the same silence."""
 _GIVES_UP = 60.0
-"""Seconds that ranks which give up waiting may write before the first of them has failed."""
+"""Seconds that ranks which give up waiting may write before the first of them has failed; not
+longer than they were silent.
+"""
 _LAST_LOOKS = 75.0
 """Seconds of looks by which a stall is judged, as a console that follows a job keeps them."""
 
@@ -50,14 +52,15 @@ def find_held_up(job: Job, boxes: Iterable[NodeBox]) -> Stall | None:
     boxes = tuple(boxes)
     ends = [one.ended for one in job.ranks if one.state is State.FAILED and one.ended is not None]
     failed = min(ends, default=0.0)
-    silences = [one.at for box in boxes for one in box.silences if one.at <= failed]
+    silences = [one for box in boxes for one in box.silences if one.at <= failed]
     if not silences:
         return None
-    fell_silent = max(silences)
-    resumed = [at for box in boxes for at in box.resumed if at > fell_silent]
-    if min(resumed, default=failed) < failed - _GIVES_UP:
-        return None
-    return next(filter(holds_up, _stalls_then(job, boxes, fell_silent)), None)
+    last = max(silences, key=lambda one: one.at)
+    resumed = min((at for box in boxes for at in box.resumed if at > last.at), default=failed)
+    lasted = resumed - max(last.heard.values(), default=last.at)
+    if failed - resumed > min(lasted, _GIVES_UP):
+        return None  # the job went on
+    return next(filter(holds_up, _stalls_then(job, boxes, last.at)), None)
 
 
 def _stalls_then(job: Job, boxes: Sequence[NodeBox], at: float) -> tuple[Stall, ...]:
