@@ -13,6 +13,7 @@ from tests.support import cpu_quota, mpich
 
 from benchmarks import fault_plants as plants
 from benchmarks import fault_programs as programs
+from benchmarks.fault_frameworks import FRAMEWORKS
 from benchmarks.fault_model import Answer, Fault, Kind
 from benchmarks.fault_others import OTHERS
 from benchmarks.fault_real import REAL
@@ -365,7 +366,7 @@ HEALTHY = (
     ),
 )  # fmt: skip
 
-FAULTS = (*OPEN_MPI, *UNSEEN, *MPICH, *TORCH, *PLAIN, *LAB, *HEALTHY, *REAL, *OTHERS)
+FAULTS = (*OPEN_MPI, *UNSEEN, *MPICH, *TORCH, *PLAIN, *LAB, *HEALTHY, *REAL, *OTHERS, *FRAMEWORKS)
 SHORT = (
     "openmpi.segv", "openmpi.raise", "openmpi.exit0", "openmpi.mpirun_killed", "openmpi.import",
     "openmpi.wrapper", "plain.wrapper", "mpich.segv", "mpich.abort", "plain.exit7", "plain.not_found",

@@ -46,6 +46,15 @@ def test_every_worker_of_tensorflow_and_the_coordinator_of_jax_are_in_the_job_ne
     assert (env["JAX_NUM_PROCESSES"], env["JAX_PROCESS_ID"]) == ("2", "1")
 
 
+def test_workers_of_tensorflow_on_virtual_nodes_of_one_machine_have_ports_of_their_own() -> None:
+    nodes = tuple(Node(name=name, address="127.0.0.1", interface="eth0") for name in "ab")
+    plan = plan_of(Launch.TENSORFLOW, Cluster(name="demo", nodes=nodes))
+    workers = with_addresses(plan, {0: "192.0.2.2", 1: "192.0.2.2"}).nodes[1].processes[0]
+
+    told = '["192.0.2.2:${RANKDECK_PORT}", "192.0.2.2:${RANKDECK_PORT+1}"]'
+    assert told in workers.env["TF_CONFIG"]
+
+
 @pytest.mark.parametrize("launch", list(Launch))
 def test_every_launcher_tells_its_ranks_the_interface(launch: Launch) -> None:
     for node in plan_of(launch).nodes:

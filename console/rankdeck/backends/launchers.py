@@ -3,6 +3,7 @@ choice of nodes, the ssh backend's plan.
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 
 from rankdeck.backends.free_port import PORT_TOKEN, needs_port, port_token
@@ -328,14 +329,16 @@ def _jax(layout: Placement, place: RankPlace) -> tuple[ProcessPlan, ...]:
 
 
 def worker_addresses(layout: Placement) -> list[str]:
-    """`host:port` of every worker; nodes with the same address get consecutive ports."""
-    taken: dict[str, int] = {}
+    """`host:port` of every worker; nodes with the same address in the cluster file get consecutive
+    ports.
+    """
+    taken: Counter[str] = Counter()
     workers: list[str] = []
     for place in layout.places:
-        host = layout.address_of(place)
+        host, machine = layout.address_of(place), place.node.host
         shown = f"[{host}]" if ":" in host else host
-        workers.append(f"{shown}:{port_token(taken.get(host, 0))}")
-        taken[host] = taken.get(host, 0) + 1
+        workers.append(f"{shown}:{port_token(taken[machine])}")
+        taken[machine] += 1
     return workers
 
 
