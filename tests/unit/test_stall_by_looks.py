@@ -1,8 +1,11 @@
 """Who is stuck by what the processes of the ranks do, on looks made by hand."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from rankdeck.model.rank import Activity
+from rankdeck.model.stall import Stall
 from rankdeck.rules.rank_signs import QUIET, KnownOfJob
 from rankdeck.rules.stall import BUSY, SPEECHLESS, UNSURE, find_stalls
 from rankdeck.values import replace
@@ -342,6 +345,37 @@ def test_an_exception_of_any_name_counts_where_its_traceback_is_known() -> None:
     assert judged(ranks, KnownOfJob()) == ()
     (found,) = judged(ranks[:1], KnownOfJob(words=lambda _: ends))
     assert found.text == "rank 0 on n1 raised mylib.Boom: no and has not ended"
+
+
+TRACEBACK = [
+    "step 40 residual 0.1",
+    "[1] Traceback (most recent call last):",
+    '[1]   File "prog.py", line 43, in <module>',
+    "[1]     solver.setType('nonsense')",
+    "[1] petsc4py.PETSc.Error: error code 86",
+    "[1] [1] Unable to find requested KSP type nonsense",
+    "[1] Exception ignored in atexit callback: <built-in function _pre_finalize>",
+]
+
+
+def told_by_rank_1(words: Sequence[str]) -> tuple[Stall, ...]:
+    ranks = [silent(n, NOW - 11, **({"last_line": words[-1]} if n == 1 else {})) for n in range(3)]
+    known = KnownOfJob(looks=all_but(POLLS, 3), words=lambda rank: words if rank == 1 else ())
+    return judged(ranks, known)
+
+
+def test_an_exception_counts_also_where_more_is_written_about_the_end() -> None:
+    aborted = ["step 40", "terminate called without an active exception", "  frame 1: main"]
+
+    (found,), (other,) = told_by_rank_1(TRACEBACK), told_by_rank_1(aborted)
+
+    assert found.text == "rank 1 on n1 raised petsc4py.PETSc.Error: error code 86 and has not ended"
+    assert (found.kind, found.ranks, other.kind, other.ranks) == ("raised", (1,), "raised", (1,))
+
+
+@pytest.mark.parametrize("more", ["step 41 residual 0.09", "continuing without metrics"])
+def test_an_exception_after_which_the_rank_went_on_was_handled(more: str) -> None:
+    assert told_by_rank_1([*TRACEBACK, more]) == ()
 
 
 def test_an_exception_after_which_the_others_go_on_was_handled() -> None:

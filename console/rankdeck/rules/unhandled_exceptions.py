@@ -11,7 +11,7 @@ from rankdeck.rules.rank_signs import KnownOfJob, RankSigns, name_ranks, rank_nu
 PATIENCE = 10.0
 """Seconds of silence after which an exception was not handled."""
 _LONGEST = 160
-_PREFIX = re.compile(r"\s*(?:\[(?:rank)?\d+\]:?\s*)?")
+_PREFIX = re.compile(r"(?:\s*\[(?:rank)?\d+\]:? ?)?")
 """torch and mpirun put the rank before each line."""
 _RAISED = re.compile(
     r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Timeout|Expired|Exit)(?::\s.*)?\Z"
@@ -24,6 +24,12 @@ _ABORTED = re.compile(
     r"|.*\bCaught signal \d+ \(|Program received signal SIG|panic: |thread '.{1,80}' panicked at |forrtl: severe"
 )
 _TRACEBACK = "Traceback (most recent call last):"
+_GOES_ON = re.compile(
+    r"(?i)\b(?:retry|retries|retrying|try(?:ing)? again|continu\w*|(?<!exception )ignor\w+|skip\w*|fall(?:ing|s)? ?back|handled"
+    r"|resum\w+|recover\w*|reconnect\w*|restor\w+|instead)\b"
+)
+"""Words of programs that have handled an exception."""
+_NUMBERS = re.compile(r"\d+")
 
 
 def raised_ranks(signs: Sequence[RankSigns], known: KnownOfJob) -> Stall | None:
@@ -56,23 +62,34 @@ def exception_at_end(sign: RankSigns, known: KnownOfJob) -> str:
     words = [line for line in known.words(sign.rank.rank) if not is_warning(line)]
     # What libraries warn of afterwards, as they wait or end, takes nothing back.
     warns = words and is_warning(sign.rank.last_line)
-    last = _bare(words[-1] if warns else sign.rank.last_line)
+    last = _bare(words[-1] if warns else sign.rank.last_line).strip()
     if _RAISED.match(last) or _ABORTED.match(last):
         return clean_line(last, _LONGEST)
-    if not _NAMED.match(last):
-        return ""
-    return clean_line(last, _LONGEST) if _ends_traceback([*map(_bare, words)]) else ""
+    return clean_line(_unhandled([*map(_bare, words)]), _LONGEST)
 
 
-def _ends_traceback(lines: Sequence[str]) -> bool:
-    """Whether the last line is the first one after a traceback that is not indented."""
-    if _TRACEBACK not in lines[:-1]:
-        return False
-    begin = len(lines) - 1 - list(reversed(lines)).index(_TRACEBACK)
-    return all(line.startswith(("  ", "File ")) for line in lines[begin + 1 : -1])
+def _unhandled(lines: Sequence[str]) -> str:
+    """The exception of the first traceback, or the first line of an abort, after which the program
+    wrote only more about its end: nothing like what it wrote before, and not that it goes on.
+    """
+    for at, line in enumerate(lines):
+        if line != _TRACEBACK and not _ABORTED.match(line):
+            continue
+        usual = {_NUMBERS.sub("#", one) for one in lines[:at]}
+        after = lines[at + 1 :]
+        if not any(_GOES_ON.search(one) or _NUMBERS.sub("#", one) in usual for one in after):
+            return _exception_of(after) if line == _TRACEBACK else line
+    return ""
+
+
+def _exception_of(after: Sequence[str]) -> str:
+    """The exception of a traceback, by the lines after its first; "" if it is cut."""
+    ends = next((one for one in after if not one.startswith((" ", "File "))), "")
+    return ends if _NAMED.match(ends) else ""
 
 
 def _bare(line: str) -> str:
+    """The line without the rank before it."""
     return _PREFIX.sub("", line, count=1).rstrip()
 
 
