@@ -195,7 +195,7 @@ FRAMEWORKS = (
     _accelerate("kill", named_rank(2, "SIGKILL|killed"), {}, signal_later(signal.SIGKILL, 2, "prog.py")),
     _petsc("kill", named_rank(1, "SIGKILL|killed"), {}, signal_later(signal.SIGKILL, 1, "prog.py")),
     _petsc("term", named_rank(2, "SIGTERM"), {}, signal_later(signal.SIGTERM, 2, "prog.py")),
-    _petsc("type", named_rank(1, "nonsense|error code"), _on_rank(1, "solver.setType('nonsense')")),
+    _petsc("type", named_rank(1, "nonsense|error code"), _on_rank(1, "solver.setType('nonsense')"), kind=HANG),
     _petsc("barrier", named_rank(2, "never|match|elsewhere|is in"), _on_rank(2, "PETSc.COMM_WORLD.barrier()"), kind=HANG),
     _petsc("never", named_rank(2, "never|sleep"), _before(2, SLEEPS), kind=HANG),
     _petsc("early", named_rank(1, "exit 0|left|without|never|finali"), _on_rank(1, "os._exit(0)")),

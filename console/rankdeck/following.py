@@ -58,8 +58,7 @@ def notice_stalls(
     """
     for job_id in job_ids:
         job = jobs.job(job_id)
-        known = replace(_known(jobs, fleet, job), patience=watch.patience if watch else 1.0)
-        found = find_stalls(job, now, known)
+        found = find_stalls(job, now, _known(jobs, fleet, job, watch))
         found = watch.judge(job, found, now) if watch else found
         if any(stall.kind == "slow" for stall in found):
             clocks = low_clocks(_gpu_clocks(fleet, job))
@@ -76,15 +75,21 @@ def _kinds(found: Iterable[Stall]) -> set[tuple[str, tuple[int, ...]]]:
     return {(stall.kind, stall.ranks) for stall in found}
 
 
-def _known(jobs: Jobs, fleet: Fleet, job: Job) -> KnownOfJob:
+def _known(jobs: Jobs, fleet: Fleet, job: Job, watch: WitnessWatch | None) -> KnownOfJob:
+    def words_of(rank: int) -> Sequence[str]:
+        # Where the output does not come, as in most commands, the nodes tell the end of it.
+        said = watch.words_of(job.id, rank) if watch else ()
+        return _last_lines_of(jobs, job, rank) or said
+
     return KnownOfJob(
         idle=lambda node: _idle(fleet, job, node),
         gpus=lambda node: gpus_busy(_gpus(fleet, node)),
         clock=lambda node: _clock(fleet, node),
         launcher=_last_lines_of(jobs, job, LAUNCHER),
-        words=lambda rank: _last_lines_of(jobs, job, rank),
+        words=words_of,
         looks=jobs.looks(job.id),
         reported=jobs.reported(job.id),
+        patience=watch.patience if watch else 1.0,
     )
 
 

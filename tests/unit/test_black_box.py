@@ -295,6 +295,25 @@ def test_a_node_tells_the_last_words_of_its_own_ranks_only() -> None:
     assert set(silence.heard) == set(range(8))
 
 
+def test_what_a_silent_rank_wrote_last_is_known_from_the_box() -> None:
+    said = [
+        "Traceback (most recent call last):",
+        '  File "x.py"',
+        "KeyError: 'x'",
+        "[5] no such type",
+    ]
+    rows = [{"rank": rank, "does": {"state": "S"}, "said": said} for rank in (3, 99)]
+    row = {"kind": "standing", "at": 1062.0, "answer": {"ranks": rows}}
+    job = hung_job()
+    job = replace(job, ranks=tuple(replace(one, last_line="step 7") for one in job.ranks))
+
+    found = find_held_up(job, [silent_box(row)])
+
+    assert found is not None
+    assert (found.kind, found.accused) == ("raised", (3,))
+    assert "raised KeyError: 'x'" in found.text
+
+
 def test_ranks_that_pause_often_are_silent_only_after_twice_their_longest_pause(
     tmp_path: Path,
 ) -> None:

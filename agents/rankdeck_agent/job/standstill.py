@@ -11,6 +11,7 @@ from rankdeck_agent.job.activity import moves_of
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.inspect import find_rank_processes, main_process
 from rankdeck_agent.job.kernel_wait import describe_wait
+from rankdeck_agent.job.last_words import Bound, read_last_words
 from rankdeck_agent.job.native_stack import NativeReader, StackError
 from rankdeck_agent.job.nccl_ras import ask_nccl_counts
 from rankdeck_agent.job.witness import ANSWER_LIMIT, WitnessQuestion, list_witnesses
@@ -22,6 +23,7 @@ _SOON = 0.3
 LOOKS, _GAP = 3, 0.7
 """How often each rank is looked at, and seconds between two looks."""
 _MOST_FRAMES = 40
+_SAID = Bound(20, 3000, 2, 1 << 14)
 _UNREAD = "TtDZX"
 """Ranks in these states cannot be stopped, or need not be."""
 
@@ -30,8 +32,8 @@ Row = dict[str, Any]
 
 def look_at_standing_ranks(folder: RunFolder, host: str = "") -> Row:
     """{"ranks": a row per running rank with its `rank`, what its witness says, `native` (its stack,
-    unless it told its operations itself) and `does`; "blind": why there are no stacks, or "";
-    "ras": what NCCL says; "pids": [pid, rank] of each process of a rank}.
+    unless it told its operations itself), `does` and what it `said` last; "blind": why there are
+    no stacks, or ""; "ras": what NCCL says; "pids": [pid, rank] of each process of a rank}.
 
     With `host`, only ranks that began on that host: several nodes may share the run folder.
     """
@@ -44,7 +46,8 @@ def look_at_standing_ranks(folder: RunFolder, host: str = "") -> Row:
     rows: dict[int, Row] = {rank: {**said, "rank": rank} for rank, said in answers.items()}
     for rank, pids in mine.items():
         row = rows.setdefault(rank, {"rank": rank})
-        row.update(stacks.get(rank, {}), does=describe_wait(main_process(pids)))
+        said = read_last_words(folder.place(rank), _SAID)
+        row.update(stacks.get(rank, {}), does=describe_wait(main_process(pids)), said=said)
     pids = {pid: rank for rank, pids in mine.items() for pid in pids}
     ras = ask_nccl_counts(pids) if pids else {}
     found: Row = {"ranks": [rows[rank] for rank in sorted(rows)], "blind": blind}

@@ -5,6 +5,7 @@ operations they have entered, or where they stand.
 import asyncio
 import logging
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rankdeck.model.job import Job
@@ -59,6 +60,8 @@ class _Asked:
     absence: Absence | None = None
     """By what the ranks said last, if they were asked late enough."""
     standing: StandingRanks = field(default_factory=StandingRanks)
+    words: Mapping[int, Sequence[str]] = field(default_factory=dict[int, Sequence[str]])
+    """Rank -> its last lines, as its node told them last."""
     longest: float = 0.0
     """The longest silence after which the job went on."""
     told: bool = False
@@ -154,8 +157,14 @@ class WitnessWatch:
             await on_each(plans, ask_node, _TOGETHER)
         finally:
             known.standing.keep(heard)
+            known.words = heard.words
             known.plan_next(now)
         known.absence = known.standing.find_absence(job, heard) if now >= known.tells else None
+
+    def words_of(self, job_id: str, rank: int) -> Sequence[str]:
+        """The last lines of a silent rank, as its node told them; () if it was not asked."""
+        known = self._asked.get(job_id)
+        return known.words.get(rank, ()) if known else ()
 
     def judge(self, job: Job, found: tuple[Stall, ...], now: float) -> tuple[Stall, ...]:
         """The stalls of a job, with the one that its ranks tell themselves in place of a guess."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from rankdeck.model.job import Job
 from rankdeck.model.json_tables import as_list, as_tables
 from rankdeck.model.rank import State
+from rankdeck.model.safe_text import strip_controls
 from rankdeck.model.stall import Explained, Stall
 from rankdeck.rules.arrivals import Absence, RankTestimony, find_absence, read_testimony
 from rankdeck.rules.deadlock import OF_A_GUESS, OF_DEADLOCK
@@ -19,6 +20,7 @@ from rankdeck.values import replace
 OPEN = 8.0
 """An operation keeps ranks waiting if they entered it at least so many seconds ago."""
 _MOST_HOSTS, _MOST_PIDS = 4096, 1 << 16
+_MOST_SAID, _LONGEST_SAID = 40, 1000
 _TOLD_BETTER = frozenset({"stopped", "device", "raised"})
 """Kinds of stalls that name the reason, where an absence only names the rank."""
 _OF_ABSENCE = Explained(
@@ -33,6 +35,8 @@ class NodeAnswers:
 
     said: dict[int, RankTestimony] = field(default_factory=dict[int, RankTestimony])
     seen: dict[int, StandingRank] = field(default_factory=dict[int, StandingRank])
+    words: dict[int, tuple[str, ...]] = field(default_factory=dict[int, tuple[str, ...]])
+    """Rank -> its last lines."""
     reports: list[tuple[RasCommunicator, ...]] = field(
         default_factory=list[tuple[RasCommunicator, ...]]
     )
@@ -63,6 +67,8 @@ class NodeAnswers:
             place = one.place if one else ""
             if (look := read_standing_rank(row, place)) is not None and look.rank in ranks:
                 self.seen[look.rank] = look
+                said = (one for one in as_list(row.get("said"), _MOST_SAID) if isinstance(one, str))
+                self.words[look.rank] = tuple(strip_controls(one[:_LONGEST_SAID]) for one in said)
 
     def _take_pids(self, answer: Mapping[str, object], ranks: frozenset[int]) -> None:
         for pair in as_list(answer.get("pids"), _MOST_PIDS):

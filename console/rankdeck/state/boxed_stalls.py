@@ -8,7 +8,6 @@ from itertools import zip_longest
 from rankdeck.model.job import Job, RankState
 from rankdeck.model.rank import State
 from rankdeck.model.stall import Stall, holds_up
-from rankdeck.rules.arrivals import Absence
 from rankdeck.rules.certainty_table import WEIGHTS
 from rankdeck.rules.price import price_stalls
 from rankdeck.rules.rank_signs import KnownOfJob
@@ -69,11 +68,15 @@ def _stalls_then(job: Job, boxes: Sequence[NodeBox], at: float) -> tuple[Stall, 
         for box in boxes
         for rank, some in box.looks.items()
     }
-    known = KnownOfJob(looks={rank: some for rank, some in looks.items() if some})
     heard = {rank: last for box in boxes for rank, last in _newest_outputs(box, at).items()}
     then = _as_it_was(job, at, heard)
+    standing, answers = _standing_then(then, boxes, at)
+    known = KnownOfJob(
+        looks={rank: some for rank, some in looks.items() if some},
+        words=lambda rank: answers.words.get(rank, ()),
+    )
     found = find_stalls(then, at, known)
-    if heard and (absence := _absence_then(then, boxes, at)):
+    if heard and (absence := standing.find_absence(then, answers)):
         found = add_absence(absence, max(heard.values()), found)
     return weigh_stalls(price_stalls(then, found, known.looks, at, {}), WEIGHTS)
 
@@ -85,8 +88,10 @@ def _newest_outputs(box: NodeBox, at: float) -> Mapping[int, float]:
     return silent[-1] if silent else {}
 
 
-def _absence_then(job: Job, boxes: Sequence[NodeBox], at: float) -> Absence | None:
-    """Who kept the others waiting by what the ranks answered at that time."""
+def _standing_then(
+    job: Job, boxes: Sequence[NodeBox], at: float
+) -> tuple[StandingRanks, NodeAnswers]:
+    """Where the ranks stood at that time, and the last of their answers."""
     answers = [
         [(box.node, answer) for asked, answer in box.standing if abs(asked - at) <= _TOGETHER]
         for box in boxes
@@ -98,7 +103,7 @@ def _absence_then(job: Job, boxes: Sequence[NodeBox], at: float) -> Absence | No
         for node, answer in filter(None, turn):
             heard.take(answer, ranks.get(node, frozenset()))
         standing.keep(heard)
-    return standing.find_absence(job, heard)
+    return standing, heard
 
 
 def _as_it_was(job: Job, at: float, heard: Mapping[int, float]) -> Job:
