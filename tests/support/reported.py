@@ -114,7 +114,7 @@ def judge_report(report: Report) -> Score:
 
 def _judge_who(report: Report, first: FirstFailure | None) -> str:
     nobody = first is None or first.what in ("undecided", "all", "scheduler", "job")
-    if report.right in (NOBODY, SCHEDULER) or report.or_nobody and nobody:
+    if report.right in (NOBODY, SCHEDULER) or (report.or_nobody and nobody):
         return "right" if nobody else "accused"
     if first is None or first.what in ("undecided", "all", "scheduler", "job"):
         return "undecided"

@@ -7,10 +7,10 @@ from rankdeck.values import Value
 
 RESTARTED, EMPTIED = "restarted", "emptied"
 """The `name` of a node that failed because its machine was restarted, or because all ranks there
-were killed in one moment, nobody knows by whom.
+were killed, or told to end, in one moment, nobody knows by whom.
 """
 WAS_RESTARTED = "was restarted while the job ran"
-_NODE_ENDS = {RESTARTED: WAS_RESTARTED, EMPTIED: "all its ranks were killed in one moment"}
+_NODE_ENDS = {RESTARTED: WAS_RESTARTED, EMPTIED: "all its ranks were ended in one moment"}
 _WHOLE = {"job": "the job", "all": "every rank"}
 
 

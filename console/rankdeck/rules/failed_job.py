@@ -30,6 +30,7 @@ from rankdeck.rules.messages import (
     named_ranks,
     rank_without_heartbeat,
     ranks_out_of_memory,
+    ready_ranks,
 )
 from rankdeck.values import Value
 from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict
@@ -89,8 +90,10 @@ class View(Value):
         """
         lines = tuple(line for line in keep_own_lines(meaning.end) if "(local_rank: " not in line)
         found = (rank for line in telling_words(lines) for rank in named_ranks(line))
-        named = frozenset(found) or missing_ranks(lines)
-        return frozenset() if named >= {end.rank for end in self.job.ends} else named
+        every = frozenset(end.rank for end in self.job.ends if end.rank is not None)
+        ready = ready_ranks(lines)
+        named = frozenset(found) or missing_ranks(lines) or (every - ready if ready else ready)
+        return frozenset() if named >= every else named
 
     def peers_of(self, meaning: Meaning) -> frozenset[str]:
         """The nodes that its last lines name as the peer; NCCL says it before the exception."""

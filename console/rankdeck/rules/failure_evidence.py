@@ -35,6 +35,7 @@ from rankdeck.rules.messages import (
     others_that_aborted,
     others_with_error,
     tells_cut_message,
+    tells_unknown_name,
 )
 from rankdeck.rules.root_cause import Cause, end_signature, is_surely_earlier, was_killed
 from rankdeck.values import Value
@@ -53,7 +54,7 @@ _CUT = 15
 HAIR = 0.05
 """Seconds between two records of one node below which their order is not sure."""
 _BY_FINDER: Mapping[str, Sign] = {
-    "held_up": Sign.ABSENT, "emptied": Sign.GONE,
+    "held_up": Sign.ABSENT, "emptied": Sign.GONE, "daemon": Sign.GONE,
     "own": Sign.OWN, "absent": Sign.ABSENT, "left": Sign.LEFT, "launcher": Sign.FAILED,
     "peers": Sign.PEERS, "lost": Sign.PEERS, "told": Sign.TOLD, "scheduler": Sign.SCHEDULER,
 }  # fmt: skip
@@ -215,11 +216,13 @@ def _all_aborted(cause: Cause) -> bool:
 
 def _fail_as_most(cause: Cause) -> tuple[Meaning, ...]:
     """More than half of the ranks, on several nodes, that failed alike in one moment by an
-    exception that says nothing about whose fault it is; else (). What they share may be to blame,
-    or a rank that is unlike them.
+    exception that says nothing about whose fault it is, or by words of a start that needs ranks
+    which have not written anything; else (). What they share may be to blame, or a rank that is
+    unlike them.
     """
     ranks, chosen = cause.view.ranks, cause.choice.chosen
-    if not exception_of(telling_words(keep_own_lines(chosen.end))) or not _is_unexplained(cause):
+    raised = exception_of(telling_words(keep_own_lines(chosen.end)))
+    if not (raised and _is_unexplained(cause)) and not _starts_without_some(cause):
         return ()
     alike = [
         m
@@ -233,17 +236,43 @@ def _fail_as_most(cause: Cause) -> tuple[Meaning, ...]:
     return (chosen, *alike) if most and _spread(chosen, alike) else ()
 
 
+def _starts_without_some(cause: Cause) -> bool:
+    """Whether the chosen one did not find another one by its name when it started, and the only
+    ranks that did not fail have neither ended nor written anything.
+    """
+    chosen = cause.choice.chosen
+    rest = [m for m in cause.view.ranks if not m.end.failed_unstopped]
+    words = telling_words(keep_own_lines(chosen.end))
+    silent = all(m.role is Role.GOING and not m.end.lines for m in rest)
+    return bool(rest) and silent and any(map(tells_unknown_name, words))
+
+
 def _ranks_with_cut_messages(cause: Cause) -> tuple[Meaning, ...]:
     """The chosen rank and others, if several ranks got a message that did not fit its buffer: the
     rank that sent them may be to blame as well; else ().
     """
     chosen = cause.choice.chosen
-    if not _got_cut_message(cause) or len(cause.view.ranks) <= MANY:
+    if len(cause.view.ranks) <= MANY:
+        return ()
+    if any(map(tells_cut_message, keep_own_lines(chosen.end))) and _is_unexplained(cause):
+        # NCCL tells whose message it was not, and sends in rings and trees: it may be that of any.
+        return (chosen, *(m for m in cause.view.ranks if m is not chosen))
+    if not _got_cut_message(cause):
         return ()
     alike = [m for m in cause.view.ranks if m.end.code == _CUT and m is not chosen]
     others = [m for m in cause.view.ranks if m is not chosen and m not in alike]
     several = alike or any(map(others_with_error, _said_by_launchers(cause)))
     return (chosen, *alike, *others) if several else ()
+
+
+def _ended_alone(cause: Cause) -> bool:
+    """Whether a launcher names the chosen rank, which lost another one, and has told all others to
+    end after it: nobody else can have been first, though it may be a victim of the network.
+    """
+    chosen = cause.choice.chosen
+    others = [m for m in cause.view.ranks if m is not chosen]
+    told = all(m.role is Role.TERMINATED and _is_proven(chosen, m) for m in others)
+    return cause.finder == "lost" and chosen.end.rank in cause.view.faulty and told
 
 
 def _got_cut_message(cause: Cause) -> bool:
@@ -439,7 +468,7 @@ def weigh_failure(cause: Cause, weights: Weights) -> WeighedFailure:
     """How sure it is that the chosen one is to blame; below the bar it is undecided. Neither what
     a scheduler says is weighed nor a node that lost all ranks; who held up the others has been.
     """
-    if cause.finder in ("scheduler", "emptied"):
+    if cause.finder in ("scheduler", "emptied", "daemon"):
         return WeighedFailure(None)
     if cause.finder == "held_up" and cause.view.job.held_up is not None:
         return WeighedFailure(cause.view.job.held_up.sure)
@@ -477,6 +506,8 @@ def _weigh_alike(cause: Cause) -> WeighedFailure | None:
         rest = (m for m in cause.view.ranks if m is not cause.choice.chosen)
         some = tuple(map(_suspect, islice(chain((cause.choice.chosen,), rest), MOST_BETWEEN)))
         return WeighedFailure(None, some, code=end.code, signal=end.signal, everybody=True)
+    if _ended_alone(cause):
+        return WeighedFailure(None)
     if most := _fail_as_most(cause) or _ranks_with_cut_messages(cause):
         between = tuple(map(_suspect, most[:MOST_BETWEEN]))
         return WeighedFailure(None, between, OTHERS, end.code, end.signal)

@@ -77,7 +77,11 @@ _NO_HEARTBEAT = rf"\[RankMonServer\d+@[^\]]{{0,253}}:{_NUMBER}\] Did not get \w+
 _OPERATION = r"(?:\bPG GUID (\S{1,80}).{0,200})?\bSeqNum=(\d{1,12})"
 _CRASH_REPORT = r"^\[[^\]]{1,260}:\d+\] Signal: [\w /-]{1,60}\((\d{1,2})\)"
 """Of Open MPI: the process that crashed writes it about itself, mpirun too."""
-_CUT_MESSAGE = r"MPI_ERR_TRUNCATE|\bMessage truncated"
+_CUT_MESSAGE = r"MPI_ERR_TRUNCATE|\b[Mm]essage truncated|collective mismatch error"
+_UNKNOWN_NAME = (
+    r"Name or service not known|[Tt]emporary failure in name resolution|[Cc]ould not resolve host"
+    r"|[Hh]ost(?:name)? not found|No address associated with hostname|\bno such host\b"
+)
 _STACK_FRAME = (
     r"\s*(?:\[bt\] \(\d|Stack trace:|#\d+ |\[[^\]]{1,80}:\d+\] \[ *\d+\] )|.*\[0x[0-9a-f]+\]$"
 )
@@ -86,6 +90,14 @@ _MORE_RANKS = r"\b(\d{1,6}) more process(?:es)? ha(?:s|ve) sent help message hel
 _OF_ERROR, _OF_ABORT = rf"{_MORE_RANKS}errors", rf"{_MORE_RANKS}api\.txt / mpi-abort"
 """Of Open MPI: as many others have said the same, which it does not print."""
 _MEMORY_USED_UP = r"(?i)out of memory|oom.kill|Killed process"
+_LOST_NODE = (
+    r"\bsrun: error: Node failure on ([\w.-]{1,253})|^\s*Remote daemon: \S+ on node ([\w.-]{1,253})"
+)
+"""Of srun and, below the words that it has lost communication, of mpirun."""
+_READY = r"\[ready ranks: (\d[\d, ]*)\]"
+"""Of Horovod: all others are missing."""
+_OVER_MEMORY = r"\bexceeded (?:job |step )?memory limit \(.*being killed"
+"""Of Slurm, where it polls how much memory a job uses, and then kills all of it."""
 _ENDED_BY_SCHEDULER = (
     r"\*\*\* JOB \S+ ON \S+ CANCELLED|\bDUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE|NODE_FAIL)\b"
     r"|\bTERM_(?:RUNLIMIT|PREEMPT|OWNER|ADMIN)\b|PBS: job killed: |type=timeout severity=0"
@@ -192,6 +204,25 @@ def rank_without_heartbeat(line: str) -> int | None:
     return int(found[1]) if found else None
 
 
+def tells_kill_for_memory(line: str) -> bool:
+    """Whether a scheduler says in this line that it kills the whole job for its use of memory."""
+    return _compile_long(_OVER_MEMORY).search(line) is not None
+
+
+def node_lost_by_launcher(line: str) -> str:
+    """The node that its launcher has lost, according to this line; "" if it tells of none."""
+    found = _compile_long(_LOST_NODE).search(line[:_LONGEST])
+    return found[1] or found[2] if found else ""
+
+
+def ready_ranks(lines: Iterable[str]) -> frozenset[int]:
+    """The ranks that are there according to the last of these lines that lists them: the others
+    are missing; empty if none does.
+    """
+    found = (_compile_long(_READY).search(line[:_LONGEST]) for line in lines)
+    return frozenset(_numbers(next((match[1] for match in [*found][::-1] if match), "")))
+
+
 def tells_end_by_scheduler(line: str) -> bool:
     """Whether a scheduler says in this line that it ended the job, whatever its ranks did."""
     return _compile_long(_ENDED_BY_SCHEDULER).search(line) is not None
@@ -211,6 +242,11 @@ def signal_in_report(line: str) -> int | None:
 def tells_cut_message(line: str) -> bool:
     """Whether MPI says in this line that a message was longer than the buffer of its receiver."""
     return _compile_long(_CUT_MESSAGE).search(line) is not None
+
+
+def tells_unknown_name(line: str) -> bool:
+    """Whether a program says in this line that it does not know a host by its name."""
+    return _compile_long(_UNKNOWN_NAME).search(line[:_LONGEST]) is not None
 
 
 def is_stack_frame(line: str) -> bool:

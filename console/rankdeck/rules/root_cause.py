@@ -42,7 +42,10 @@ from rankdeck.rules.messages import (
     kinds_of,
     missing_ranks,
     named_ranks,
+    node_lost_by_launcher,
+    ready_ranks,
     tells_end_by_scheduler,
+    tells_kill_for_memory,
 )
 from rankdeck.values import Value
 from rankdeck_agent.rules.scheduler_verdict import OUTSIDE
@@ -116,6 +119,8 @@ def _scheduler_in_lines(view: View) -> CauseChoice | None:
     what ranks do from then on (an exit code of their own, a crash in a handler) is no cause.
     """
     said = [(one, line) for one in view.job.launchers for line in one.lines]
+    if over := [(one, line.strip()) for one, line in said if tells_kill_for_memory(line)]:
+        return _killed_for_memory(view, *over[0])
     told = [(one, line.strip()) for one, line in said if tells_end_by_scheduler(line)]
     asked = [end_time(m) for m in view.ranks if was_told_to_end(m) and not m.end.stopped]
     if not told or not asked or view.lost:
@@ -126,9 +131,22 @@ def _scheduler_in_lines(view: View) -> CauseChoice | None:
         return None
     if any(raised_and_waited(m.end, first) for m in view.ranks):
         return None
-    launcher, line = told[0]
+    return _scheduler_choice(*told[0], first)
+
+
+def _killed_for_memory(view: View, launcher: End, line: str) -> CauseChoice | None:
+    """The scheduler if it killed all ranks of the job because they used too much memory together,
+    and nobody failed before.
+    """
+    ended = [m for m in view.ranks if m.end.failed_unstopped]
+    if not ended or not all(was_killed(m) or was_told_to_end(m) for m in ended):
+        return None
+    return _scheduler_choice(launcher, line, min(map(end_time, ended)))
+
+
+def _scheduler_choice(launcher: End, line: str, at: float) -> CauseChoice:
     why = f"it ended the job: {clean_line(line, LONGEST_QUOTE)}"
-    chosen = Meaning(_scheduler_end(line, launcher.node, first), Role.CAUSE, why)
+    chosen = Meaning(_scheduler_end(line, launcher.node, at), Role.CAUSE, why)
     return CauseChoice(chosen, (why,))
 
 
@@ -173,12 +191,19 @@ def _gave_up(end: End) -> bool:
     return not said or any(map(_GIVES_UP.search, said))
 
 
+_OF_EACH_NODE = 10.0
+"""Seconds; a launcher that lets ranks go on so long is one of many, each of its own node."""
+
+
 def _emptied_node(view: View) -> CauseChoice | None:
-    """The node whose ranks were all killed in one moment, where those of other nodes only lost
-    them: what killed them is to be found there. No launcher ends ranks so.
+    """The node whose ranks were all killed, or told to end, in one moment, where those of other
+    nodes only lost them: what ended them is to be found there. No launcher ends ranks so.
     """
     failed = [m for m in view.ranks if m.end.failed_unstopped]
     killed = [m for m in failed if was_killed(m) and m.role <= Role.KILLED]
+    # A launcher of all nodes tells ranks to end on any of them.
+    if not killed and view.job.ending.kill_after >= _OF_EACH_NODE and not view.of(Role.WELL):
+        killed = [m for m in failed if m.told]
     nodes = {m.end.node for m in killed}
     others = [m for m in failed if m.end.node not in nodes]
     # A launcher that is killed takes its ranks along.
@@ -192,8 +217,29 @@ def _emptied_node(view: View) -> CauseChoice | None:
         return None
     (node,) = nodes
     ranks = fold_ranks(m.end.rank for m in here if m.end.rank is not None)
-    why = f"all its ranks ({ranks}) were killed in one moment, by whom is not known"
+    how = "told to end (SIGTERM)" if all(m.told for m in here) else "killed"
+    why = f"all its ranks ({ranks}) were {how} in one moment, by whom is not known"
     gone = End(what="node", name=EMPTIED, node=node, at=min(map(end_time, killed)))
+    return CauseChoice(Meaning(gone, Role.CAUSE, why), (why,))
+
+
+def _lost_by_launcher(view: View) -> CauseChoice | None:
+    """The node that a launcher says it has lost, if nobody saw how its ranks ended, or they were
+    ended from outside, and no other rank failed by itself.
+    """
+    said = [(one, line) for one in view.job.launchers for line in one.lines]
+    told = [(view.job.names.get(node_lost_by_launcher(line)), one, line) for one, line in said]
+    node, launcher, line = next((one for one in told if one[0]), (None, None, ""))
+    own = [m for m in view.ranks if m.role <= Role.LIKELY and not was_killed(m) and not m.told]
+    there = [m for m in view.ranks if m.end.node == node]
+    if not node or launcher is None or own or view.lost:
+        return None
+    if any(m.role is Role.WELL or (m.role is Role.PEER and m.end.code) for m in there):
+        return None
+    failed = [end_time(m) for m in view.ranks if m.end.failed_unstopped]
+    at = min([*failed, launcher.at or view.first])
+    gone = End(what="node", node=node, at=at, slack=launcher.slack, lines=(line,))
+    why = f"{launcher.name} has lost it: {clean_line(line.strip(), LONGEST_QUOTE)}"
     return CauseChoice(Meaning(gone, Role.CAUSE, why), (why,))
 
 
@@ -472,7 +518,7 @@ def _terminated(view: View) -> CauseChoice | None:
 
 
 FINDERS: Mapping[str, Callable[[View], CauseChoice | None]] = {
-    "scheduler": _ended_by_scheduler, "held_up": _held_up, "emptied": _emptied_node,
+    "scheduler": _ended_by_scheduler, "held_up": _held_up, "emptied": _emptied_node, "daemon": _lost_by_launcher,
     "own": _own_cause, "absent": never_came, "left": _left_early,
     "launcher": _launcher, "peers": _lost_peers, "lost": _only_lost, "told": _terminated,
 }  # fmt: skip
@@ -527,8 +573,14 @@ def _named_rank(count: int, rank: int | None, others: Sequence[Meaning]) -> str:
     """The sentence that so many of these ends name this rank, with the first line that does."""
     own = [keep_own_lines(one.end) for one in others]
     lines = (line for said in own for line in (*telling_words(said), *said))
-    words = next(line for line in lines if rank in named_ranks(line))
+    words = next(line for line in lines if rank in named_ranks(line) or _lacks(line, rank))
     return f"{ranks_name(count, OF_PEERS)} rank {rank}: {clean_line(words.strip(), LONGEST_QUOTE)}"
+
+
+def _lacks(line: str, rank: int | None) -> bool:
+    """Whether this line lists who is ready, and not this rank."""
+    ready = ready_ranks((line,))
+    return bool(ready) and rank not in ready
 
 
 def _launcher_says(view: View, end: End) -> list[str]:

@@ -66,6 +66,10 @@ _HELD_UP = Explained(
     "the others waited for it until they gave up",
     "see where it was, and its last lines; if it hangs there again, `rankdeck inspect` tells more",
 )
+_NETWORK = (
+    "no rank failed by itself: look at the network between its node and the others (error counters"
+    " of ports and switches, `rankdeck preflight`)"
+)
 _OUT_OF_MEMORY = Explained(
     "the kernel ended it: memory was used up",
     "fewer ranks a node or a smaller problem; `rankdeck status` shows the node's memory",
@@ -360,8 +364,11 @@ def _explained(record: JobRecord, verdict: Cause) -> tuple[Explained, ...]:
     end = verdict.end
     if end.what == SCHEDULER:
         return explain_end(end.lines)
+    if verdict.finder == "scheduler":  # its word counts, not the signal that it sent
+        return explain_end(verdict.evidence)
     if end.what == "node":
-        return explain_end(end.lines) or (_OF_NODES[end.name],)
+        said = explain_end(_without(_OF_OTHERS, end.lines))
+        return said or (_OF_NODES[end.name],)
     if verdict.finder == "held_up":
         return (_HELD_UP, *explain_end(_without(_OF_ENDED, end.lines)))
     if verdict.role is Role.WELL:
@@ -382,7 +389,14 @@ def _explained(record: JobRecord, verdict: Cause) -> tuple[Explained, ...]:
     lines = [*own, *of_launcher] if told else [*of_launcher, *own]
     if verdict.role <= Role.KILLED:
         lines = _without(_OF_ENDED if told else _OF_OTHERS, lines)
-    return explain_end(lines, exit_status(how.code, how.signal))
+    explained = explain_end((*lines, *end.kernel), exit_status(how.code, how.signal))
+    return tuple(map(_of_network, explained)) if verdict.finder == "lost" else explained
+
+
+def _of_network(told: Explained) -> Explained:
+    """The explanation of a line about others, where nobody else failed by itself."""
+    of_others = any(kind in _OF_OTHERS for kind, _ in kinds_of((told.line,)))
+    return replace(told, remedy=_NETWORK) if of_others else told
 
 
 _OF_OTHERS = frozenset({MessageKind.PEER, MessageKind.TIMEOUT, MessageKind.TERMINATED})
