@@ -71,8 +71,6 @@ class Report:
     """When somebody told the job to end."""
     lost: tuple[tuple[str, float], ...] = ()
     """Nodes that stopped answering, and when they were last heard."""
-    kept_apart: bool = False
-    """Whether nobody saw how it was judged until the rules had been mended."""
 
 
 @dataclass(frozen=True)

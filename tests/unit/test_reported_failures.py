@@ -75,7 +75,7 @@ REPORTS |= {
     "Horovod lists who is ready": report({2}, *ends((0, 1, 3, 4, 5), 600, 1, "Stalled ops: HorovodBroadcast_InceptionV3_Logits_weights_0 [ready ranks: 5, 3, 1, 4, 0]", *TRACE, "horovod.common.exceptions.HorovodInternalError: Horovod has been shut down."), end(2, 601, signal=15), launch="openmpi4"),
     "Ray's driver loses an actor that memory ended": report({2}, end(2, 90, signal=9, kernel=("Out of memory: Killed process 20174 (ray::WorkerDict)",)), end(0, 91, 1, *TRACE, "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.", "\tip: 10.0.0.2", "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file."), *ends((1, 3), 95, signal=15), why="memory", do="memory"),
     "Ray ends a worker for memory": report("n2", end(0, 91, 1, "(raylet) node_manager.cc:3069: 1 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to other reasons at node (ID: 351e406b, IP: 10.0.0.2) over the last time period.", *TRACE, "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.", "Memory on the node (IP: 10.0.0.2, ID: 351e406b) where the task was running was 482.12GB / 503.72GB (0.957)"), *ends((1, 2, 3), 96, signal=15), or_nobody=True, why="memory", do="memory"),
-    "a GPU of a vLLM worker is full": report({0}, end(0, 70, 1, "(RayWorkerWrapper pid=92234, ip=10.0.0.2) torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of 79.10 GiB", *TRACE, "RuntimeError: Engine core initialization failed. See root cause above."), end(1, 75, signal=15), or_nobody=True, why="out of memory|engine core", do="memory"),
+    "a GPU of a vLLM worker is full": report({0}, end(0, 70, 1, "(RayWorkerWrapper pid=92234, ip=10.0.0.2) torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of 79.10 GiB", *TRACE, "RuntimeError: Engine core initialization failed. See root cause above."), end(1, 75, signal=15), or_nobody=True, why="out of memory|engine core", do="memory|batch"),
 }  # fmt: skip
 
 NCCL_LEFT = ("n{n}:88:99 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer n{o}<41109>", "n{n}: Test NCCL failure common.cu:908 'remote process exited or there was a network error'")  # fmt: skip
@@ -177,6 +177,7 @@ HEALTHY = {
 # What is near to some of these, and must not be taken for them.
 TRAPS = {
     "a daemon is lost after a rank of another node raised": report({0}, end(0, 60, 1, *TRACE, "KeyError: 'mesh'"), end(1, 60.4, signal=15), running=frozenset((2, 3)), launch="openmpi5", told=lost_daemon("PRTE", "n2")),
+    "a rank is killed, and then a daemon of another node is lost": report({0}, end(0, 60, signal=9), end(1, 60.4, signal=15), running=frozenset((2, 3)), launch="openmpi5", told=lost_daemon("PRTE", "n2"), or_nobody=True),
     "a daemon is lost whose ranks had ended well": report(NOBODY, *ends((2, 3), 59, 0), *ends((0, 1), 66, signal=15), launch="openmpi5", told=lost_daemon("PRTE", "n2")),
     "mpirun tells all ranks of a node to end, for one elsewhere": report({0}, *ends((2, 3), 50, signal=15), end(0, 50.1, 1, *TRACE, "KeyError: 'mesh'"), end(1, 50.4, 1, LOST), launch="openmpi5"),
     "all of two nodes are told to end": report(NOBODY, *ends((0, 1, 2, 3), 50, signal=15), *ends((4, 5), 50.8, 1, LOST), launch="torchrun"),
@@ -187,27 +188,78 @@ TRAPS = {
     "a rank raised and got a message that was cut as well": report({1}, end(1, 44, 1, "n1:8:99 [0] transport/net_ib.cc:1 NCCL WARN NET/IB : message truncated : receiving 524288 bytes instead of 65536", *TRACE, "KeyError: 'mesh'"), *ends((0, 2, 3), 44.5, 1, NETWORK), launch="torchrun", why="KeyError"),
 }  # fmt: skip
 
+KEPT_APART = frozenset({
+    "NCCL tells of collectives that differ",
+    "PMIx hangs until the time is up",
+    "UCX opens no endpoints on one node",
+    "a GPU of a vLLM worker is full",
+    "a JAX task is preempted",
+    "a Slingshot adapter runs out of entries",
+    "a container is over its limit of memory",
+    "a file handle of NFS is stale",
+    "a gradient is no number",
+    "a node has no room for more threads",
+    "a sanitizer finds an overflow in one rank",
+    "a sanitizer finds it in all",
+    "a user ends a step",
+    "a watchdog of c10d tells of a wrong address",
+    "a worker's memory limit ends its daemon",
+    "all are killed within milliseconds and hydra names none",
+    "an NVLink of a node is broken",
+    "an ocean is cut off too often",
+    "copies between processes fail before a crash",
+    "huge pages do not go with verbs",
+    "no fabric manager runs on one node",
+    "one node has an older C library",
+    "others wait for a Rust program that panicked until a user ends the job",
+    "slurmd does not answer",
+    "the chief of TensorFlow leaves early",
+    "the launcher does not find its workers by name",
+    "the port of the store is taken",
+    "two nodes unpack an image in one shared folder",
+    "Fortran's last note",
+    "an old BTL",
+    "c10d at the end",
+    "copies between processes",
+    "verbs without a driver",
+})  # fmt: skip
+"""The third, drawn by lot, of which nobody saw how it was judged until the rules had been mended;
+nor have they been mended after it.
+"""
 LEFT = {
     "two ranks share a GPU that is full": "undecided",
     "variables do not fit a NetCDF file": "undecided",
     "mpirun_rsh names the process": "undecided",
     "Ray ends a worker for memory": "wrong",
+    "UCX opens no endpoints on one node": "undecided",
 }
-"""Reports that are not judged rightly -> how they are: two ranks that fail by the same words on two
+"""Reports that are not judged rightly -> how they are. Two ranks that fail by the same words on two
 nodes may be a culprit and its victim; MPICH's launcher kills others at once, mpirun_rsh does not; a
-worker of Ray is no rank.
+worker of Ray is no rank; an error inside MPI may be that of a victim.
 """
+NO_REASON = frozenset(
+    {"huge pages do not go with verbs", "a Slingshot adapter runs out of entries"}
+)
+"""Of these, the last words that a row knows are quoted, not the line before them that says why."""
+EXPLAINED = frozenset({"copies between processes"})
+"""Healthy lines that mean something all the same, where somebody asks."""
 
 
 @each(list((REPORTS | TRAPS).items()))
 def test_who_failed_first_why_and_what_to_do(name: str, failed: Report) -> None:
     score = judge_report(failed)
     assert score.who == LEFT.get(name, "right"), (name, score.first)
-    assert score.why, (name, score.first)
-    assert score.do, (name, score.first)
+    known = name not in NO_REASON
+    assert (score.why, score.do) == (known, known), (name, score.first)
 
 
 @each(list(HEALTHY.items()))
 def test_a_job_that_ends_well_is_accused_of_nothing(name: str, lines: tuple[str, ...]) -> None:
     assert judge_report(report(NOBODY, *ends(range(4), 50, 0, *lines))).first is None
-    assert explain_end(lines) == (), name
+    assert bool(explain_end(lines)) == (name in EXPLAINED)
+
+
+def test_what_was_kept_apart_is_a_third() -> None:
+    every = {*REPORTS, *HEALTHY}
+    assert every >= KEPT_APART
+    assert 0.3 < len(KEPT_APART) / len(every) < 0.35

@@ -227,11 +227,12 @@ def _lost_by_launcher(view: View) -> CauseChoice | None:
     """The node that a launcher says it has lost, if nobody saw how its ranks ended, or they were
     ended from outside, and no other rank failed by itself.
     """
-    said = [(one, line) for one in view.job.launchers for line in one.lines]
+    said = [(one, line) for one in view.job.launchers if not one.stopped for line in one.lines]
     told = [(view.job.names.get(node_lost_by_launcher(line)), one, line) for one, line in said]
     node, launcher, line = next((one for one in told if one[0]), (None, None, ""))
-    own = [m for m in view.ranks if m.role <= Role.LIKELY and not was_killed(m) and not m.told]
     there = [m for m in view.ranks if m.end.node == node]
+    own = [m for m in view.ranks if m.role <= Role.LIKELY and not m.told]
+    own = [m for m in own if m not in there or not was_killed(m)]
     if not node or launcher is None or own or view.lost:
         return None
     if any(m.role is Role.WELL or (m.role is Role.PEER and m.end.code) for m in there):
