@@ -90,6 +90,11 @@ _MORE_RANKS = r"\b(\d{1,6}) more process(?:es)? ha(?:s|ve) sent help message hel
 _OF_ERROR, _OF_ABORT = rf"{_MORE_RANKS}errors", rf"{_MORE_RANKS}api\.txt / mpi-abort"
 """Of Open MPI: as many others have said the same, which it does not print."""
 _MEMORY_USED_UP = r"(?i)out of memory|oom.kill|Killed process"
+_GIVES_UP = (
+    r"(?i)time[- ]?d?[- ]?out|deadline|deadlock|g[ai]ve?s? up|giving up|watchdog|heart-?beat|alarm"
+    r"|no (?:progress|answer|response|reply|sign of life)|not (?:respond|answer|progress)"
+    r"|\b(?:hang|hung|stuck|stalled|waited|unresponsive)\b"
+)
 _LOST_NODE = (
     r"\bsrun: error: Node failure on ([\w.-]{1,253})|^\s*Remote daemon: \S+ on node ([\w.-]{1,253})"
 )
@@ -247,6 +252,11 @@ def tells_cut_message(line: str) -> bool:
 def tells_unknown_name(line: str) -> bool:
     """Whether a program says in this line that it does not know a host by its name."""
     return _compile_long(_UNKNOWN_NAME).search(line[:_LONGEST]) is not None
+
+
+def tells_giving_up(line: str) -> bool:
+    """Whether a program says in this line that it has waited in vain."""
+    return _compile_long(_GIVES_UP).search(line) is not None
 
 
 def is_stack_frame(line: str) -> bool:

@@ -45,6 +45,7 @@ from rankdeck.rules.messages import (
     node_lost_by_launcher,
     ready_ranks,
     tells_end_by_scheduler,
+    tells_giving_up,
     tells_kill_for_memory,
 )
 from rankdeck.values import Value
@@ -168,11 +169,6 @@ def _held_up(view: View) -> CauseChoice | None:
     return CauseChoice(chosen, evidence, tuple(tied))
 
 
-_GIVES_UP = re.compile(
-    r"(?i)time[- ]?d?[- ]?out|deadline|deadlock|g[ai]ve?s? up|giving up|watchdog|heart-?beat|alarm"
-    r"|no (?:progress|answer|response|reply|sign of life)|not (?:respond|answer|progress)"
-    r"|\b(?:hang|hung|stuck|stalled|waited|unresponsive)\b"
-)
 _AT_ITS_END = 5.0
 """Seconds before its end in which a rank writes why it ends."""
 
@@ -186,9 +182,9 @@ def _gave_up(end: End) -> bool:
     if end.signal in CRASHES or end.kernel or end.inside:
         return False
     if len(end.ago) != len(end.lines):
-        return any(map(_GIVES_UP.search, telling_words(end.lines)))
+        return any(map(tells_giving_up, telling_words(end.lines)))
     said = [line for ago, line in zip(end.ago, end.lines, strict=True) if ago < _AT_ITS_END]
-    return not said or any(map(_GIVES_UP.search, said))
+    return not said or any(map(tells_giving_up, said))
 
 
 _OF_EACH_NODE = 10.0
