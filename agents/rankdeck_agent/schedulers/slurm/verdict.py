@@ -128,6 +128,10 @@ def _own(seen: SlurmJobRow, words: EndWords, ours: str) -> SlurmVerdict:
     if words.memory and seen.state == "FAILED":
         return _out_of_memory(seen, words, ours)
     why, do = _REASONS.get(seen.reason) or _NEVER_BEGAN.get(seen.signal) or ("", "")
+    waits = _TABLE.get(seen.reason)
+    if not why and seen.state == "FAILED" and waits is not None and waits.stuck:
+        # Slurm gave it up for what kept it from starting: no rank has failed.
+        why, do = waits.text, waits.do.replace("JOBID", seen.id)
     return SlurmVerdict(seen.state, why, do, code=slurm_exit_status(seen))
 
 
@@ -384,6 +388,8 @@ _WAITING: tuple[tuple[str, WaitReason], ...] = (
     ("NodeDown", WaitReason("a node that it asks for is down", "leave that node out of the list", stuck=True)),
     ("FrontEndDown", WaitReason("Slurm's front end is down")),
     ("SystemFailure", WaitReason("Slurm itself has failed", "ask the administrators", stuck=True)),
+    ("JobLaunchFailure", WaitReason(
+        "Slurm could not launch it on its nodes", "a prolog or a node is broken: tell the administrators, and submit it again", stuck=True)),
     ("Cleaning", WaitReason("waits until its earlier run has been cleaned up")),
     ("Prolog", WaitReason("its nodes are being prepared (prolog)")),
     ("BurstBufferStageIn", WaitReason("its data are being staged in")),
@@ -407,18 +413,23 @@ _TABLE: dict[str, WaitReason] = dict(_WAITING)
 _PATTERNS: tuple[tuple[str, WaitReason], ...] = (
     (r"ReqNodeNotAvail", WaitReason("nodes that it asks for are down, drained, or kept by a reservation")),
     (r"Nodes[ _]required[ _]for[ _]job[ _]are[ _]DOWN", WaitReason("nodes that it needs are down, drained, or kept for higher partitions")),
-    (r"launch_failed_requeued_held|launch failed requeued held", _TABLE["launch failed requeued held"]),
+    (r"launch[_ ]fail\w*(?: \w+)*[_ ]requeued[_ ]held", _TABLE["launch failed requeued held"]),
     (r"job_requeued_in_held_state", _TABLE["job requeued in held state"]),
     (r"MaxMemPerLimit", WaitReason("asks for more memory than a job may have", "lower `mem`", stuck=True)),
-    (r"(?:QOS|Assoc)\w*Max\w+Per(?:Job|Node)|AssocMaxWallDuration|QOSMin|(?:QOS|Association)TimeLimit",
+    (r"QOSMin", WaitReason("asks for less than its QOS demands of a job", "ask for more, or choose another `qos`", stuck=True)),
+    (r"(?:QOS|Assoc)\w*Max\w+Per(?:Job|Node)|AssocMaxWallDuration|(?:QOS|Association)TimeLimit",
         WaitReason("asks for more than its account or QOS allows a job", "ask for less, or choose another `qos` or `account`", stuck=True)),
+    # What was used, not what runs: the end of other jobs gives nothing back.
+    (r"(?:QOS|Assoc)Grp(?:Wall|\w*(?<!Run)Minutes)", WaitReason(
+        "the budget of its account or QOS is used up", "ask who runs the account for more, or choose another `account` or `qos`", stuck=True)),
     (r"(?:QOS|Assoc)Grp\w*", WaitReason("its account or QOS has all that it may have at once", "it starts when other jobs of the group end")),
     (r"Max\w*PerUser|Max\w*PerAccount|AssocMaxJobs|AssocMaxSubmit|QOSMaxJobs\w*|QOSJobLimit|AssocJobLimit|AssociationJobLimit|QOSResourceLimit|AssociationResourceLimit",
         WaitReason("you have as many jobs or resources as you may have at once", "it starts when others of yours end")),
-    (r"(?i)\bheld\b", WaitReason("held", "`scontrol release JOBID` lets it go", stuck=True)),
+    (r"(?i)(?<![a-z])held(?![a-z])", WaitReason("held", "`scontrol release JOBID` lets it go", stuck=True)),
 )  # fmt: skip
 _STATES = {
     "CONFIGURING": WaitReason("its nodes are being started"),
+    "COMPLETING": WaitReason("it has ended: Slurm still cleans up on its nodes"),
     "SUSPENDED": WaitReason("suspended: its processes are stopped, and go on when Slurm lets them"),
     "STOPPED": WaitReason("stopped by a signal: its nodes stay reserved"),
     "SPECIAL_EXIT": WaitReason("held after an exit code that it named as special", "`scontrol release JOBID` lets it go", stuck=True),
@@ -433,7 +444,7 @@ _STATES = {
 
 
 def slurm_wait_reason(seen: SlurmJobRow) -> WaitReason:
-    """Why this job does not run; the text is "" if it runs or is ending."""
+    """Why this job does not run; the text is "" if it runs."""
     if seen.state in _STATES:
         return _for(_STATES[seen.state], seen)
     if seen.state != "PENDING":

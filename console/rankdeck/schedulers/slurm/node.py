@@ -11,14 +11,18 @@ from rankdeck.model.scheduler_node import SchedulerColumn
 from rankdeck.model.text import day_time
 from rankdeck.values import Value
 from rankdeck_agent.rules.levels import Health, Level, Reason
-from rankdeck_agent.wire.schedulers.slurm_states import DRAIN_PREFIX, NO_JOBS, SlurmFlag
+from rankdeck_agent.wire.schedulers.slurm_states import AWAY, DRAIN_PREFIX, NO_JOBS, SlurmFlag
 
 _LOOK = "look at slurmd there (`systemctl status slurmd`, its log) and at the way to the controller"
 _BACK = {True: "`:resume` gives it back", False: "`:resume anyway` gives it back"}
 _USED = ("idle", "mixed", "alloc", "compl", "planned")
 """Prefixes of Slurm's states in which jobs run on a node or may be started."""
-_GIVEN = ("alloc", "mixed", "mix", "comp", "resv", "reserved", "maint", "planned", "plnd")
+_GIVEN = ("alloc", "mixed", "mix", "comp", "resv", "reserved", "planned", "plnd")
 """Prefixes of Slurm's states in which a node belongs to others, now or soon."""
+
+
+_LEAVING = (SlurmFlag.POWERING_DOWN, SlurmFlag.REBOOTING)
+"""Flags of a node that is about to be off."""
 
 
 class SlurmNode(Value, kw_only=True):
@@ -144,6 +148,8 @@ class SlurmNode(Value, kw_only=True):
             return f"{self.words} in Slurm{f': {self.reason}{by}' if self.reason else ''}"
         if SlurmFlag.NOT_RESPONDING in self.also:
             return f"{self.words} in Slurm: its slurmd does not answer"
+        if self.state.startswith(AWAY) or any(flag in self.also for flag in _LEAVING):
+            return f"{self.words} in Slurm: it gets no jobs for now"
         if not self.state.startswith(_GIVEN) or shared:
             return ""
         jobs = f" ({', '.join(self.jobs[:3])})" if self.jobs else ""
