@@ -14,7 +14,12 @@ from rankdeck_agent.schedulers.slurm.host_list import unfold_hosts
 from rankdeck_agent.schedulers.slurm.job_reports import SlurmJobRow
 from rankdeck_agent.schedulers.slurm.node_change import Order, answer_node_order
 from rankdeck_agent.schedulers.slurm.sinfo import node_rows
-from rankdeck_agent.schedulers.slurm.verdict import EndWords, judge_slurm_job, slurm_wait_reason
+from rankdeck_agent.schedulers.slurm.verdict import (
+    EndWords,
+    judge_slurm_job,
+    read_slurm_words,
+    slurm_wait_reason,
+)
 from tests.unit.agent.test_slurm_cluster import IDLE, sinfo
 
 
@@ -130,6 +135,17 @@ def test_a_job_that_is_cleaned_up_for_hours_says_so_and_a_suspended_one_too() ->
     assert (ends.text, ends.stuck) == ("it has ended: Slurm still cleans up on its nodes", False)
     assert queue_words(QueueStatus(state="COMPLETING", text=ends.text), 0.0) == ends.text
     assert queue_words(stopped, 100.0) == "suspended: …, 60 s left"
+
+
+@pytest.mark.parametrize(("state", "before"), [("TIMEOUT", "its time limit"), ("FAILED", "")])
+def test_a_node_where_processes_would_not_end_is_named(state: str, before: str) -> None:
+    line = "slurmstepd: error: *** JOB 7 STEPD TERMINATED ON n3 AT 2026-11-30T08:00:00 DUE TO JOB NOT ENDING WITH SIGNALS ***"  # fmt: skip
+
+    told = judge_slurm_job(SlurmJobRow("7", state, code=1), read_slurm_words([line, line]))
+
+    assert told.text.startswith(before)
+    assert told.text.endswith("processes on n3 did not end, even by SIGKILL")
+    assert told.do
 
 
 class Wrapped(Slurm):

@@ -189,7 +189,7 @@ def test_a_log_that_cannot_be_read_is_told_while_the_pod_runs(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(container_log, "_PAUSES", (0.01,) * 6)
-    told: "queue.Queue[str]" = queue.Queue()
+    told: queue.Queue[str] = queue.Queue()
     source = LogSource("ns", "j-0", "main", "c1")
     follower = LogFollower(Refusing(), source, lambda: log_of(folder), told.put, Turns(40.0))
 

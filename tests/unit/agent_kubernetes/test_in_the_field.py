@@ -21,7 +21,13 @@ from rankdeck_agent.schedulers.kubernetes.kubectl_errors import (
     no_json,
     parse_refusal,
 )
-from rankdeck_agent.schedulers.kubernetes.objects import JOB
+from rankdeck_agent.schedulers.kubernetes.objects import (
+    JOB,
+    KINDS,
+    ask_version,
+    list_job_kinds,
+    too_old,
+)
 from rankdeck_agent.schedulers.kubernetes.rows import (
     kubernetes_job_state,
     node_row,
@@ -324,6 +330,45 @@ def test_a_page_for_people_is_told_in_a_sentence(
 ])  # fmt: skip
 def test_who_is_to_blame_for_a_failed_connection_is_told_apart(message: str, words: str) -> None:
     assert words in in_words(message, "prod")
+
+
+class Partly(Api):
+    """A server of which some paths are refused with these HTTP statuses."""
+
+    def __init__(self, **refused: int) -> None:
+        super().__init__("/nowhere")
+        self._refused = {path.replace("_", "/"): status for path, status in refused.items()}
+
+    def request(self, method: str, path: str, params: Any = None, body: Any = None) -> Json:
+        for part, status in self._refused.items():
+            if part in path:
+                raise ApiError(status, "", "no")
+        return {"resources": [{"name": kind.plural} for kind in KINDS], "gitVersion": "v1.30.1"}
+
+
+def test_a_version_that_is_nobodys_business_and_a_broken_group_hide_no_other_jobs() -> None:
+    assert ask_version(Partly(version=403)) == {}
+    assert too_old({}) == ""
+    names = [kind.name for kind in list_job_kinds(Partly(kubeflow=503))]
+    assert names == ["Job", "JobSet", "TrainJob"][: len(names)]
+    assert "JobSet" in names
+
+
+@pytest.mark.parametrize(("refused", "ask"), [({"version": 401}, ask_version), ({"batch": 503}, list_job_kinds)])  # fmt: skip
+def test_a_server_that_does_not_answer_at_all_is_told(refused: dict[str, int], ask: Any) -> None:
+    with pytest.raises(ApiError):
+        ask(Partly(**refused))
+
+
+def test_a_container_beside_the_rank_that_does_not_start_is_named() -> None:
+    half = pod(0, {"running": {}}, "Pending")
+    half["status"]["containerStatuses"].append(
+        {"name": "metrics", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no x:1"}}}
+    )  # fmt: skip
+
+    told = describe_progress(state_of(half, pod(1, {"running": {}})).view())
+
+    assert told == "running: 2 of 2 pods; container `metrics`: ImagePullBackOff: no x:1"
 
 
 def test_events_without_a_uid_are_about_no_pod() -> None:

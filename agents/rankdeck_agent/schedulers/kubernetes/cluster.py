@@ -24,6 +24,7 @@ from rankdeck_agent.schedulers.kubernetes.objects import (
     MPIJOB,
     SCHEDULING,
     JobKind,
+    ask_version,
     event_uid,
     find_kueue,
     list_job_kinds,
@@ -364,7 +365,7 @@ def describe_server(api: Api, namespace: str) -> Object:
     """The server's version, the kinds of jobs that it has, and the
     user's rights; raises ApiError.
     """
-    version = api.request("GET", "/version")
+    version = ask_version(api)
     kinds = list_job_kinds(api)
     return {
         "server": string_value(version, "gitVersion", 60),

@@ -130,7 +130,7 @@ def _wait_reason(view: JobSnapshot, pod: Pod) -> str:
     own = pod_wait_reason(pod)
     if own or pod.is_over or pod.container.state in (RUNNING, TERMINATED):
         return own
-    return view.warnings.get(pod.uid) or pod.prepares
+    return view.warnings.get(pod.uid) or pod.lacks or pod.prepares
 
 
 def is_waiting(view: JobSnapshot) -> bool:
@@ -152,6 +152,9 @@ def _notes(pods: Iterable[Pod]) -> Iterator[str]:
     silent = sorted({pod.node for pod in pods if pod.is_silent})
     if silent:
         yield silence_words(_few(silent))
+    lacks = next((pod.lacks for pod in pods if pod.lacks and not pod.is_over), "")
+    if lacks:
+        yield lacks
     held = [pod for pod in pods if pod.container.state == TERMINATED and pod.phase == "Running"]
     beside = next((pod.beside for pod in held if pod.beside), "")
     if beside:

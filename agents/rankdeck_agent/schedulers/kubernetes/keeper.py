@@ -57,6 +57,7 @@ from rankdeck_agent.schedulers.kubernetes.objects import (
     TERMINATED,
     LogPiece,
     Pod,
+    ask_version,
     find_kueue,
     too_old,
 )
@@ -660,7 +661,7 @@ def _refused(row: Mapping[str, Any]) -> str:
     try:
         target = Target(**row["target"])
         with Proxy(target.context) as proxy:
-            old = too_old(proxy.api.request("GET", "/version"))
+            old = too_old(ask_version(proxy.api))
             if old:
                 return old
             create_objects(proxy.api, place_target(target, proxy), row["objects"], dry=True)

@@ -54,7 +54,16 @@ _COMPLAINTS = (
 NO_LOGIN = re.compile(r"getting credentials|exec: executable|exec plugin")
 PLUGIN_SAYS = "; the plug-in says: "
 _WARNING = re.compile(r"Warning:|[WI]\d{4} ")
-_KUBECTL = re.compile(r"[WIEF]\d{4} |Starting to serve|Warning:|error: ")
+_KUBECTL = re.compile(
+    r"[WIEF]\d{4} |Starting to serve|Warning:|error: |It looks like you are trying to use a client-go"
+    r"|To learn more about this feature|https://kubernetes\.io/docs/"
+)
+ASKED_FOR_LOGIN = "error: EOF"
+"""All that kubectl complains of where it asked for a user name and nobody typed one."""
+NO_CREDENTIALS = (
+    "kubectl has nothing to log in with: its configuration names neither a token nor a certificate nor a"
+    " plug-in for this user"
+)
 _ERROR = re.compile(r"(?i)error\b|unable to |[EF]\d{4} ")
 
 
@@ -126,7 +135,11 @@ def kubectl_complaint(stderr: str) -> str:
     lines = [line for line in stderr.splitlines() if line.strip()]
     relevant = [line for line in lines if not _WARNING.match(line)] or lines
     errors = [line for line in relevant if _ERROR.match(line)]
-    return (errors or relevant or [""])[-1]
+    chosen = (errors or relevant or [""])[-1]
+    if not chosen.rstrip().endswith(":"):
+        return chosen
+    # A heading: what is wrong comes below it.
+    return " ".join(line.strip() for line in relevant[relevant.index(chosen) :])
 
 
 def plugin_words(stderr: str) -> str:

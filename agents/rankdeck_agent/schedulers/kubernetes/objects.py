@@ -288,6 +288,8 @@ class Pod(Value):
     """Name of another running container, such as one that a webhook
     added; the pod does not end before it.
     """
+    lacks: str = ""
+    """Another container that does not start, and why: the pod never is whole."""
     disruption: str = ""
     """Why the control plane removes the pod: PreemptionByScheduler, …"""
     unheard: bool = False
@@ -385,9 +387,10 @@ def pod_of(found: Object) -> Pod:
         reason=string_value(status, "reason", 63),
         message=string_value(status, "message", 400) or string_value(target, "message", 400),
         pending=_unscheduled(conditions.get("PodScheduled", _NONE), spec),
-        initial=_initial(first),
+        initial=_initial(first, "init container"),
         prepares=_prepares(first, spec),
         beside=_beside(string_value(own, "name", 63), statuses),
+        lacks=_initial(row for row in statuses if row.get("name") != own.get("name")),
         disruption=disruption,
         unheard=status.get("phase") == "Unknown" or _unheard(conditions),
         leaving=bool(meta.get("deletionTimestamp")),
@@ -410,11 +413,12 @@ def _beside(own: str, statuses: Iterable[Object]) -> str:
     return next((name for name in names if name != own), "")
 
 
-def _initial(statuses: Iterable[Object]) -> str:
+def _initial(statuses: Iterable[Object], what: str = "container") -> str:
+    """What is wrong with the first of these containers that does not start or has failed."""
     for row in statuses:
         state = table_of(row.get("state"))
         waiting, over = table_of(state.get(WAITING)), table_of(state.get(TERMINATED))
-        name = f"init container `{string_value(row, 'name', 63)}`"
+        name = f"{what} `{string_value(row, 'name', 63)}`"
         reason, code = string_value(waiting, "reason", 63), _number(over.get("exitCode"))
         if reason not in STARTS:
             said = f"{name}: {reason}: {string_value(waiting, 'message', 400)}"
@@ -566,8 +570,19 @@ pods also have the label of their Job.
 KUEUE = JobKind("Workload", "kueue.x-k8s.io", "v1beta1", "workloads", "")
 
 
+_FORBIDDEN, _BROKEN = 403, (500, 503)
 OLDEST = 24
 """The oldest minor version of Kubernetes 1 for which Rankdeck is made."""
+
+
+def ask_version(api: Api) -> Object:
+    """The server's version; empty if it tells that nobody but administrators. Raises ApiError."""
+    try:
+        return api.request("GET", "/version")
+    except ApiError as error:
+        if error.status != _FORBIDDEN:
+            raise
+        return {}
 
 
 def too_old(version: Object) -> str:
@@ -611,11 +626,15 @@ def list_job_kinds(api: Api) -> tuple[JobKind, ...]:
 
 
 def serves_kind(api: Api, kind: JobKind) -> bool:
-    """Whether the server has this kind; raises ApiError if it does not answer."""
+    """Whether the server has this kind, and can answer for it; raises ApiError
+    if it does not answer at all.
+    """
     try:
         found = api.request("GET", kind.place)
     except ApiError as error:
-        if error.status in (403, 404):
+        # A group of an operator may be broken while Kubernetes itself is well.
+        broken = error.status in _BROKEN and kind is not JOB
+        if broken or error.status in (_FORBIDDEN, 404):
             return False
         raise
     return kind.plural in {row.get("name") for row in object_rows(found.get("resources"))}

@@ -31,6 +31,8 @@ class EndWords(NamedTuple):
     """Nodes that were out of memory."""
     starved: tuple[int, ...] = ()
     """Ranks that were killed because of that."""
+    unending: tuple[str, ...] = ()
+    """Nodes on which processes did not end, even by SIGKILL."""
     lines: tuple[str, ...] = ()
     """The last lines of Slurm's programs."""
 
@@ -63,6 +65,7 @@ _DUE = re.compile(
 """The node in this line is the one that writes it; after a node
 failure, that is not the node that failed.
 """
+_UNENDING = re.compile(r"\*\*\* .* STEPD TERMINATED ON (\S+) AT \S+ DUE TO JOB NOT ENDING")
 _FAILED_NODE = re.compile(r"srun: error: Node failure on (\S+)")
 _OOM = re.compile(
     r"oom[-_ ]kill event|exceeded (?:job |step )?memory limit \(\d+ > \d+\)|OOM Killed",
@@ -101,6 +104,9 @@ def read_slurm_words(lines: Iterable[str]) -> EndWords:
         failed=tuple(dict.fromkeys(failed))[:_MOST_NAMES],
         memory=tuple(dict.fromkeys(memory or victims))[:_MOST_NAMES],
         starved=tuple(dict.fromkeys(starved))[:_MOST_NAMES],
+        unending=tuple(dict.fromkeys(found[1] for found in map(_UNENDING.search, own) if found))[
+            :_MOST_NAMES
+        ],
         lines=tuple(own[-_MOST_LINES:]),
     )
 
@@ -120,8 +126,14 @@ def judge_slurm_job(seen: SlurmJobRow, words: EndWords, *, ours: str = "") -> Sl
 
     `ours`: who asked Rankdeck to cancel it ("user", "abort" or "system"); "" if nobody did.
     """
-    tell = _TELL.get(seen.state, _unknown)
-    return tell(seen, words, ours)
+    told = _TELL.get(seen.state, _unknown)(seen, words, ours)
+    if not words.unending:
+        return told
+    more = f"processes on {', '.join(words.unending[:4])} did not end, even by SIGKILL"
+    return told._replace(text=f"{told.text}; {more}" if told.text else more, do=told.do or _HUNG)
+
+
+_HUNG = "look there for processes in state D (a file system or a device that hangs): Slurm takes the node out of service"
 
 
 def _own(seen: SlurmJobRow, words: EndWords, ours: str) -> SlurmVerdict:
