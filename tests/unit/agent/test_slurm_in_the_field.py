@@ -50,7 +50,7 @@ def test_devices_in_use_are_counted_however_a_release_prints_their_type(
 def test_a_node_that_takes_no_jobs_for_now_is_not_offered(state: str) -> None:
     view, partition = node(StateLong=state)
 
-    assert view.why_closed(shared=True)
+    assert view.why_closed(shared=False)
     assert (partition["usable"], partition["idle"]) == (0, 0)
 
 
@@ -60,7 +60,7 @@ def test_a_node_that_takes_no_jobs_for_now_is_not_offered(state: str) -> None:
 def test_a_node_that_saves_energy_or_is_planned_can_be_used(state: str) -> None:
     view, partition = node(StateLong=state)
 
-    assert not view.why_closed(shared=True)
+    assert not view.out
     assert partition["usable"] == 1
 
 

@@ -17,7 +17,7 @@ _LOOK = "look at slurmd there (`systemctl status slurmd`, its log) and at the wa
 _BACK = {True: "`:resume` gives it back", False: "`:resume anyway` gives it back"}
 _USED = ("idle", "mixed", "alloc", "compl", "planned")
 """Prefixes of Slurm's states in which jobs run on a node or may be started."""
-_GIVEN = ("alloc", "mixed", "mix", "comp", "resv", "reserved", "planned", "plnd")
+_GIVEN = ("alloc", "mixed", "mix", "comp", "resv", "reserved", "maint", "planned", "plnd")
 """Prefixes of Slurm's states in which a node belongs to others, now or soon."""
 
 
@@ -148,10 +148,11 @@ class SlurmNode(Value, kw_only=True):
             return f"{self.words} in Slurm{f': {self.reason}{by}' if self.reason else ''}"
         if SlurmFlag.NOT_RESPONDING in self.also:
             return f"{self.words} in Slurm: its slurmd does not answer"
-        if self.state.startswith(AWAY) or any(flag in self.also for flag in _LEAVING):
-            return f"{self.words} in Slurm: it gets no jobs for now"
-        if not self.state.startswith(_GIVEN) or shared:
+        if shared:
             return ""
+        if not self.state.startswith(_GIVEN):
+            away = self.state.startswith(AWAY) or any(flag in self.also for flag in _LEAVING)
+            return f"{self.words} in Slurm: it gets no jobs for now" if away else ""
         jobs = f" ({', '.join(self.jobs[:3])})" if self.jobs else ""
         return f"busy: {self.words} in Slurm{jobs}"
 
