@@ -9,7 +9,7 @@ import pytest
 from rankdeck.model.queue import QueueStatus, queue_words
 from rankdeck.schedulers.slurm.node import SlurmNode
 from rankdeck.schedulers.slurm.rows import slurm_node_of
-from rankdeck_agent.schedulers.slurm.commands import Slurm, SlurmReply
+from rankdeck_agent.schedulers.slurm.commands import Slurm, SlurmReply, slurm_complaint
 from rankdeck_agent.schedulers.slurm.host_list import unfold_hosts
 from rankdeck_agent.schedulers.slurm.job_reports import SlurmJobRow
 from rankdeck_agent.schedulers.slurm.node_change import Order, answer_node_order
@@ -146,6 +146,12 @@ def test_a_node_where_processes_would_not_end_is_named(state: str, before: str) 
     assert told.text.startswith(before)
     assert told.text.endswith("processes on n3 did not end, even by SIGKILL")
     assert told.do
+
+
+def test_what_modules_of_a_site_call_an_error_is_not_slurms() -> None:
+    said = "Lmod has detected the following error: slurm/23 is deprecated\nslurm_load_jobs error: no controller\n"
+
+    assert slurm_complaint(said) == "slurm_load_jobs error: no controller"
 
 
 class Wrapped(Slurm):

@@ -371,6 +371,43 @@ def test_a_container_beside_the_rank_that_does_not_start_is_named() -> None:
     assert told == "running: 2 of 2 pods; container `metrics`: ImagePullBackOff: no x:1"
 
 
+def of_mpijob(role: str, index: int) -> Json:
+    found = pod(index, {"running": {}})
+    found["metadata"]["labels"] = {"training.kubeflow.org/job-role": role, "training.kubeflow.org/replica-index": str(index)}  # fmt: skip
+    return found
+
+
+def test_an_mpijob_does_not_run_without_its_launcher() -> None:
+    workers = [of_mpijob("worker", 0), of_mpijob("worker", 1)]
+    state = state_of(*workers, kind="MPIJob")
+    assert describe_progress(state.view()) == "pending: 1 of 3 pods: starting"
+
+    about = {"kind": "Job", "name": "j-launcher", "uid": "L"}
+    state.take_event("ADDED", {"type": "Warning", "reason": "FailedCreate", "message": "exceeded quota", "involvedObject": about})  # fmt: skip
+
+    assert describe_progress(state.view()) == "pending: 1 of 3 pods: exceeded quota"
+    state.take_pod("ADDED", of_mpijob("launcher", 7))
+    assert describe_progress(state.view()) == "running: 3 of 3 pods"
+
+
+def test_a_launcher_that_is_a_worker_too_is_counted_once() -> None:
+    state = state_of(of_mpijob("launcher", 0), of_mpijob("worker", 1), kind="MPIJob")
+    state.take_job("MODIFIED", job(runLauncherAsWorker=True))
+
+    assert describe_progress(state.view()) == "running: 2 of 2 pods"
+
+
+def test_a_pod_that_was_taken_away_is_not_one_of_the_others() -> None:
+    told = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
+    pods = [pod(0, over(143)), pod(1, {"running": {}}, conditions=[told])]
+    for one in pods:
+        one["metadata"]["deletionTimestamp"] = "2026-11-30T08:05:00Z"
+
+    made = judge_ended_job(state_of(*pods, last=job(GIVEN_UP)).view())
+
+    assert made.text.endswith("DeletionByTaintManager, 1 others deleted by Kubernetes")
+
+
 def test_events_without_a_uid_are_about_no_pod() -> None:
     state = state_of(pod(1, CREATING, "Pending"))
 

@@ -77,8 +77,15 @@ class JobSnapshot(Value):
     """
     warnings: Mapping[str, str] = field(default_factory=dict[str, str])
     """Uid of a pod -> the newest warning about it."""
+    launchers: int = 0
+    """Pods that the job has beside those with ranks: the launcher of an MPIJob."""
     needs_all: bool = True
     """Whether the job ends well only if every pod does: no `successPolicy` says else."""
+
+    @property
+    def total(self) -> int:
+        """Pods that the job has when all run."""
+        return self.wanted + self.launchers
 
     @property
     def ended_well(self) -> bool:
@@ -106,7 +113,7 @@ def describe_progress(view: JobSnapshot) -> str:
     running = [pod for pod in view.pods if pod.container.state in (RUNNING, TERMINATED)]
     waits = (_wait_reason(view, pod) for pod in view.pods)
     reasons = Counter(why for why in waits if why)
-    total = view.wanted + any(pod.role == LAUNCHER for pod in view.pods)
+    total = view.total
     if view.left or any(pod.leaving for pod in view.pods):
         return f"ending: {len(view.pods)} of {total} pods are still there"
     if not view.pods:
@@ -139,7 +146,7 @@ def is_waiting(view: JobSnapshot) -> bool:
         return True
     ending = view.left or any(pod.leaving or pod.is_over for pod in view.pods)
     going = [pod for pod in view.pods if pod.container.state in (RUNNING, TERMINATED)]
-    return not ending and len(going) < view.wanted + any(pod.role == LAUNCHER for pod in view.pods)
+    return not ending and len(going) < view.total
 
 
 def silence_words(nodes: str) -> str:
@@ -214,7 +221,7 @@ def judge_ended_job(view: JobSnapshot) -> JobVerdict:
         text = "is gone; all its ranks had ended with 0"
         return _well(view, SchedulerVerdict(VerdictKind.WELL, text, ours=ours))
     found, code = _failure(view)
-    others = _taken(view)
+    others = _taken(view, found.pod)
     more = f", {others} others deleted by Kubernetes" if others else ""
     found = replace(found, text=f"{found.text}{more}", ours=ours)
     how = "is gone" if found.kind is VerdictKind.GONE else "failed"
@@ -415,7 +422,8 @@ def _code(status: int) -> int:
     return status if 0 < status < 256 else 1
 
 
-def _taken(view: JobSnapshot) -> int:
-    """How many pods Kubernetes deleted because another one failed."""
+def _taken(view: JobSnapshot, culprit: str) -> int:
+    """How many pods Kubernetes deleted because another one, `culprit`, failed."""
     pods = [*view.left, *(pod for pod in view.pods if pod.leaving)]
-    return sum(pod.role != LAUNCHER and (pod.leaving or not pod.is_over) for pod in pods)
+    others = (pod for pod in pods if pod.role != LAUNCHER and pod.name != culprit)
+    return sum(pod.leaving or not pod.is_over for pod in others)

@@ -17,7 +17,9 @@ from rankdeck_agent.schedulers.kubernetes.json_values import Object, object_rows
 from rankdeck_agent.schedulers.kubernetes.objects import (
     BY_NAME,
     GONE,
+    JOB,
     LAUNCHER,
+    MPIJOB,
     READER,
     RUNNING,
     SCHEDULING,
@@ -270,7 +272,8 @@ class JobState:
         """A warning about the job or one of its objects; others are ignored."""
         notices: list[Notice] = []
         for row in object_rows(found.get("items")) if kind == LISTED else [found]:
-            name = string_value(table_of(row.get("involvedObject")), "name")
+            about = table_of(row.get("involvedObject"))
+            name = string_value(about, "name")
             # The MPI Operator appends `/` and `: ` before words of a pod that it may not have.
             reason = string_value(row, "reason", 63).rstrip("/")
             message = string_value(row, "message", 400).rstrip(": ")
@@ -280,6 +283,8 @@ class JobState:
                 self._refused = message
                 notices.append(Notice(f"{reason}: {message}"))
             elif name.startswith(f"{self._target.name}-"):
+                if about.get("kind") == JOB.name:  # a part of it, as an MPIJob's launcher is
+                    self._refused = message
                 if reason != SCHEDULING and len(self.warnings) < _MOST_WARNINGS:
                     self.warnings[event_uid(row)] = f"{reason}: {message}"
                 notices.append(Notice(f"{name}: {reason}: {message}", alarm=False))
@@ -417,6 +422,8 @@ class JobState:
             ranks=self._target.ranks,
             operator=self._operator,
             warnings=self.warnings,
+            launchers=self._target.kind == MPIJOB.name
+            and self.spec.get("runLauncherAsWorker") is not True,
             needs_all=not self._is_partial(),
         )
 
