@@ -31,7 +31,7 @@ READERS: Mapping[str, str] = {
     "agents/rankdeck_agent/xids.py": "the NVIDIA driver",
     "agents/rankdeck_agent/schedulers/kubernetes/kubectl_errors.py": "kubectl",
     "agents/rankdeck_agent/schedulers/kubernetes/kubectl_proxy.py": "kubectl",
-    "agents/rankdeck_agent/schedulers/kubernetes/job_state.py": "container runtimes, in a container's message",
+    "agents/rankdeck_agent/schedulers/kubernetes/job_snapshot.py": "container runtimes, in a container's message",
     "agents/rankdeck_agent/schedulers/kubernetes/objects.py": "mpirun's tags, our pod shim's tags (a format, beside all that a program prints), times",
     "agents/rankdeck_agent/schedulers/kubernetes/target.py": "the API server",
     "agents/rankdeck_agent/machine.py": "the kernel's /proc",

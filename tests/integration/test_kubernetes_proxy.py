@@ -300,6 +300,36 @@ def test_why_kubectl_cannot_ask_is_one_sentence(double, monkeypatch, tmp_path, u
     assert words in describe_api_refusal(refused.value)
 
 
+NOT_THERE = {"client-certificate": "gone.crt", "client-key": "gone.key"}
+OLD_PLUGIN = {**PLUGIN, "apiVersion": "client.authentication.k8s.io/v1alpha1", "command": "true"}
+HINTED = {**PLUGIN, "command": "no-such-login", "installHint": "site-tool get login"}
+
+
+@pytest.mark.parametrize(("user", "cluster", "words"), [
+    ({}, {}, "kubectl has nothing to log in with"),
+    (NOT_THERE, {}, "gone.crt: no such file"),
+    ({"exec": OLD_PLUGIN}, {}, "speak no common version"),
+    ({"exec": HINTED}, {}, "the plug-in says: site-tool get login"),
+    ({"token": "t"}, {"proxy-url": "http://127.0.0.1:9"}, "the proxy of kubectl's configuration"),
+])  # fmt: skip
+def test_what_is_wrong_with_a_configuration_is_not_blamed_on_the_server(
+    double, monkeypatch, tmp_path, user: dict, cluster: dict, words: str
+) -> None:
+    file = config(tmp_path / "bad", "https://127.0.0.1:9", user)
+    content = yaml.safe_load(file.read_text())
+    content["clusters"][0]["cluster"].update(cluster)
+    file.write_text(yaml.safe_dump(content))
+    monkeypatch.setenv("KUBECONFIG", str(file))
+
+    with pytest.raises((ProxyError, ApiError)) as refused, Proxy() as proxy:
+        proxy.api.request("GET", PODS)
+
+    said = describe_api_refusal(refused.value)
+    assert words in said
+    assert "server does not answer" not in said
+    assert "server is not accepted" not in said
+
+
 def test_what_a_plug_in_says_is_quoted_first(double, monkeypatch, tmp_path) -> None:
     plug_in = tmp_path / "aws"
     plug_in.write_text(

@@ -312,10 +312,17 @@ def test_what_slurm_told_long_ago_is_listed_with_its_age_if_it_is_silent_now(
     assert "Unable to contact slurm controller" in told["trouble"]
 
 
+_LOST = "echo 'sbatch: error: Batch job submission failed: {}' >&2; exit 1"
+
+
+@pytest.mark.parametrize("says", [
+    "echo thank you", _LOST.format("Zero Bytes were transmitted or received"),
+    _LOST.format("Unable to contact slurm controller (receive failure)"),
+])  # fmt: skip
 def test_a_job_whose_number_nobody_told_is_found_by_its_folder(
-    scripted: Login, tmp_path: Path
+    scripted: Login, tmp_path: Path, says: str
 ) -> None:
-    answer(tmp_path, "sbatch", f"pwd -P >{tmp_path}/folder; echo thank you")
+    answer(tmp_path, "sbatch", f"pwd -P >{tmp_path}/folder; {says}")
     cells = "".join(
         f"{{{name}:{width}}}" if name == "WorkDir" else {"JobID": "4711", "State": "PENDING"}.get(name, "").ljust(width)
         for name, width in COLUMNS.items()

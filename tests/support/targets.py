@@ -78,7 +78,7 @@ from rankdeck_agent.collectors.nvidia_reader import NvmlReader, StatusPage
 from rankdeck_agent.kernel_lines import TEXT_LIMIT, KernelLines
 from rankdeck_agent.rules.mpi_daemon import daemon_of, in_place
 from rankdeck_agent.schedulers.kubernetes import cluster as kubernetes_cluster
-from rankdeck_agent.schedulers.kubernetes import job_state
+from rankdeck_agent.schedulers.kubernetes import job_snapshot, job_state
 from rankdeck_agent.schedulers.kubernetes.chunked_encoding import Chunks
 from rankdeck_agent.schedulers.kubernetes.objects import (
     EXIT,
@@ -548,9 +548,9 @@ def kubernetes() -> Take:
             hear(kind, found)
         told = state.view()
         (
-            job_state.describe_progress(told),
-            job_state.judge_ended_job(told),
-            job_state.describe_running_pods(told.pods),
+            job_snapshot.describe_progress(told),
+            job_snapshot.judge_ended_job(told),
+            job_snapshot.describe_running_pods(told.pods),
         )
         [*state.unrecorded(), *state.followed(), *state.aside(), state.runs, state.over]
         for row in view.take_changes():
@@ -581,7 +581,7 @@ def container_log() -> Take:
                         state.take_piece(piece, 1.0, "n1")
                 splitter.parts = splitter.parts[-8:]
         assert not place.since or len(place.since) >= len("1-1-1T00:00:00Z")
-        job_state.describe_progress(state.view())
+        job_snapshot.describe_progress(state.view())
         # The only error of a reader here; of all else nothing comes out.
         Chunks().feed(raw)
 

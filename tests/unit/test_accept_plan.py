@@ -155,6 +155,7 @@ SLURM = {
     "n7": SlurmNode(state="mixed"),
     "n8": SlurmNode(state="drng", jobs=("4712 bob",)),
     "n9": SlurmNode(state="maint"),
+    "n10": SlurmNode(state="reboot", also=("rebooting",)),
 }
 
 
@@ -168,9 +169,16 @@ def test_nodes_that_slurm_would_not_give_us_are_left_out_by_name() -> None:
         "n7": "busy: mixed in Slurm",
         "n8": "drng in Slurm",
         "n9": "busy: maint in Slurm",
+        "n10": "reboot, rebooting in Slurm: it gets no jobs for now",
     }
     # Our jobs may wait for a node that is used; for one that is drained they would wait for ever.
-    assert set(SLURM) - set(kept_by_scheduler(SLURM, tuple(SLURM))) == {"n1", "n4", "n7", "n9"}
+    assert set(SLURM) - set(kept_by_scheduler(SLURM, tuple(SLURM))) == {
+        "n1",
+        "n4",
+        "n7",
+        "n9",
+        "n10",
+    }
 
 
 def test_an_excluded_node_is_measured_and_that_is_said() -> None:

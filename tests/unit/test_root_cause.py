@@ -6,7 +6,7 @@ from rankdeck.rules.ends import LAUNCHER_ENDINGS, End
 from rankdeck.rules.failed_job import FailedJob
 from rankdeck.rules.root_cause import find_cause
 from rankdeck_agent.rules.scheduler_verdict import OUTSIDE, SchedulerVerdict, VerdictKind
-from rankdeck_agent.schedulers.kubernetes import job_state as kubernetes
+from rankdeck_agent.schedulers.kubernetes import job_snapshot as kubernetes
 from rankdeck_agent.schedulers.kubernetes.objects import JobOutcome, Pod, RankContainer
 from rankdeck_agent.wire.job_events import ProgramEnd
 from tests.support.cases import each

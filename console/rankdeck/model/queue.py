@@ -156,7 +156,7 @@ def queue_words(status: QueueStatus, now: float) -> str:
         return ""
     if not status.waits:
         left = status.left(now)
-        return "" if left is None else f"{_span(left)} left"
+        return ", ".join(filter(None, (status.text, "" if left is None else f"{_span(left)} left")))
     reason = f" ({status.reason})" if status.reason and status.reason not in status.text else ""
     parts = [f"{status.text or status.state.lower()}{reason}"]
     if status.position:

@@ -98,6 +98,7 @@ def test_a_watch_that_is_cut_in_the_middle_of_an_event_goes_on_after_the_last_wh
     ('W1124 02:00:00.1 1 x.go:1] a warning\nUnable to connect to the server: EOF\nmore\n', "Unable to connect to the server: EOF"),
     ("something\nWarning: would violate PodSecurity\n", "something"),
     ("Warning: only this\n", "Warning: only this"),
+    ("Error in configuration: \n* no a.crt\n* no a.key\n", "Error in configuration: * no a.crt * no a.key"),
     ("", ""),
 ])  # fmt: skip
 def test_warnings_of_kubectl_do_not_hide_its_error(said: str, told: str) -> None:

@@ -2,18 +2,26 @@
 
 import json
 import os
+import queue
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rankdeck_agent.job.folder import RunFolder
+from rankdeck_agent.schedulers.kubernetes import container_log
+from rankdeck_agent.schedulers.kubernetes.api import Api
 from rankdeck_agent.schedulers.kubernetes.container_log import (
     ContainerLog,
+    LogFollower,
     LogReceiver,
+    LogSource,
+    Turns,
     record_rank_moment,
 )
+from rankdeck_agent.schedulers.kubernetes.kubectl_errors import ApiError
 
 
 @pytest.fixture
@@ -138,3 +146,56 @@ def test_only_the_first_word_on_a_rank_counts(folder: RunFolder) -> None:
     assert not record_rank_moment(folder, 7, "exit", "0", None)
     assert (folder.place(0) / "exit").read_text() == "3\n"
     assert (folder.place(0) / "exit").stat().st_mtime == 1000.5
+
+
+GONE = b"unable to retrieve container logs for containerd://" + b"ab" * 32
+
+
+@pytest.mark.parametrize("before", [b"", b"2026-11-30T08:00:00.1Z a"])
+def test_what_the_node_says_in_place_of_a_log_is_no_output_of_the_rank(
+    folder: RunFolder, before: bytes
+) -> None:
+    log = log_of(folder, (0,), name=f"pod-uid.containerd://{'ab' * 32}")
+
+    assert all(log.line(line) for line in (before,) if line)
+    assert log.line(GONE) is False
+    assert log.line(b"2026-11-30T08:00:00.2Z about containerd://" + b"ab" * 32) is True
+    log.close()
+    assert b"unable" not in (folder.place(0) / "out").read_bytes()
+
+
+def test_lines_of_a_server_that_stamps_none_are_kept(folder: RunFolder) -> None:
+    log = log_of(folder, (0,), name=f"pod-uid.containerd://{'ab' * 32}")
+
+    assert [log.line(line) for line in (b"epoch 1", b"epoch 2")] == [True, True]
+    log.close()
+    assert (folder.place(0) / "out").read_bytes() == b"epoch 1\nepoch 2\n"
+
+
+class Refusing(Api):
+    """A server that cannot reach the node of a pod; the pod runs on."""
+
+    def __init__(self) -> None:
+        super().__init__("/nowhere")
+
+    def lines(self, path: str, params: object, idle: object = None, pause: float = 0.0) -> NoReturn:
+        raise ApiError(500, "InternalError", "remote error: tls: internal error")
+
+    def request(self, method: str, path: str, params: object = None, body: object = None) -> dict:
+        return {"status": {}}
+
+
+def test_a_log_that_cannot_be_read_is_told_while_the_pod_runs(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container_log, "_PAUSES", (0.01,) * 6)
+    told: queue.Queue[str] = queue.Queue()
+    source = LogSource("ns", "j-0", "main", "c1")
+    follower = LogFollower(Refusing(), source, lambda: log_of(folder), told.put, Turns(40.0))
+
+    follower.start()
+
+    assert told.get(timeout=10.0) == "the log of j-0 cannot be read now: remote error: tls: internal error"  # fmt: skip
+    follower.close()
+    assert follower.over.wait(10.0)
+    assert told.empty()

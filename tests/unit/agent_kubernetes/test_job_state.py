@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from rankdeck_agent.rules.scheduler_verdict import VerdictKind
-from rankdeck_agent.schedulers.kubernetes.job_state import (
-    Clocks,
-    JobState,
+from rankdeck_agent.schedulers.kubernetes.job_snapshot import (
     describe_progress,
     describe_running_pods,
     is_waiting,
     judge_ended_job,
 )
+from rankdeck_agent.schedulers.kubernetes.job_state import Clocks, JobState
 from rankdeck_agent.schedulers.kubernetes.objects import LogPiece, pod_of, too_old
 from rankdeck_agent.schedulers.kubernetes.target import Target, most_followed
 from rankdeck_agent.values import replace
@@ -287,7 +286,7 @@ def test_the_verdict_on_a_rank_a_time_limit_or_nothing_known_says_so() -> None:
             [pod(0), initial({"waiting": {"reason": "ErrImagePull", "message": "no setup:1"}}), pod(2)],
             "pending: 1 of 3 pods: init container `setup`: ErrImagePull: no setup:1",
         ),
-        ([pod(0), initial({"running": {}}), pod(2)], "pending: 1 of 3 pods: starting"),
+        ([pod(0), initial({"running": {}}), pod(2)], "pending: 1 of 3 pods: init container `setup` runs"),
         (
             [pod(0), pod(1, conditions=UNHEARD), pod(2)],
             "running: 3 of 3 pods; Kubernetes hears nothing of node n1",

@@ -19,6 +19,7 @@ from rankdeck_agent.schedulers.kubernetes.kubectl_errors import (
     SILENT,
     UNREACHABLE,
     ApiError,
+    no_json,
     parse_refusal,
     plugin_words,
 )
@@ -34,6 +35,8 @@ LONGEST_LINE = 4 << 20
 An object cannot be longer in etcd; the rest of a longer line of output is dropped.
 """
 PAGE = "500"
+_EXPIRED, _LISTS = 410, 3
+"""HTTP status if the server no longer knows a list or a resourceVersion; how often to list."""
 _BUSY, _PATIENCE = (429, 503), 6.0
 """HTTP statuses with which a server asks for a pause, and the most
 seconds that one request waits for that.
@@ -153,7 +156,7 @@ class Api:
             raise ApiError(0, "TooLarge", f"the answer is over {LONGEST_ANSWER >> 20} MB")
         found = parse_json_table(data.decode("utf-8", "replace"))
         if found is None:
-            raise ApiError(answer.status, "NoJson", "the answer is no JSON object")
+            raise no_json(answer.status, data)
         return found
 
     def lines(
@@ -168,10 +171,20 @@ class Api:
         connection.sock.settimeout(idle)
         return HttpStream(connection, answer, pause)
 
-    def items(self, path: str, params: Params) -> tuple[list[Object], str]:
+    def items(self, path: str, params: Params, tries: int = _LISTS) -> tuple[list[Object], str]:
         """All objects of a list, read in pages, and the resourceVersion
         to watch from; raises ApiError.
+
+        Read from the beginning again if the server forgets the list while its pages are read.
         """
+        try:
+            return self._pages(path, params)
+        except ApiError as error:
+            if error.status != _EXPIRED or tries <= 1:
+                raise
+        return self.items(path, params, tries - 1)
+
+    def _pages(self, path: str, params: Params) -> tuple[list[Object], str]:
         found: list[Object] = []
         size, more = 0, ""
         while True:

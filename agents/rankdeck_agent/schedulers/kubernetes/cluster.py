@@ -22,7 +22,10 @@ from rankdeck_agent.schedulers.kubernetes.objects import (
     BY_NAME,
     JOB,
     MPIJOB,
+    SCHEDULING,
     JobKind,
+    ask_version,
+    event_uid,
     find_kueue,
     list_job_kinds,
     parse_object_time,
@@ -71,6 +74,8 @@ class KubernetesView:
         """Jobs that lack pods."""
         self._warnings: dict[tuple[str, str], tuple[float, str]] = {}
         """What an event is about, as in `_jobs` -> (its time, its text); the newest of each."""
+        self._stuck: dict[str, dict[str, str]] = {}
+        """`namespace/name` of a job -> uid of a pod that does not start -> the newest warning."""
         self._changed: set[str] = set()
         self._changed_jobs: set[tuple[str, str]] = set()
         self._printed: dict[object, Object] = {}
@@ -133,8 +138,15 @@ class KubernetesView:
             self._changed_jobs.add(key)
 
     def _warn(self, event: Object) -> None:
-        """Note a warning about a job or a part of it: why its controller could not create pods."""
+        """Note a warning about a job or a part of it: why its controller could not create pods,
+        or why a pod does not start.
+        """
         about = part_of_object(event, "involvedObject")
+        said = f"{string_value(event, 'reason', 63)}: {string_value(event, 'message', 400)}"
+        use = self._uses.get(event_uid(event))
+        if use is not None and use.starts and use.job and event.get("reason") != SCHEDULING:
+            self._stuck.setdefault(use.job, {})[event_uid(event)] = said
+            self._changed_jobs |= self._named(use.job)
         key = (
             string_value(about, "kind", 63),
             f"{string_value(about, 'namespace')}/{string_value(about, 'name')}",
@@ -144,13 +156,18 @@ class KubernetesView:
         at = next(filter(None, map(parse_object_time, times)), 0.0)
         known = key in self._warnings or len(self._warnings) < MOST_JOBS
         if key[0] in BY_NAME and known and at >= self._warnings.get(key, (0.0, ""))[0]:
-            said = f"{string_value(event, 'reason', 63)}: {string_value(event, 'message', 400)}"
             self._warnings[key] = (at, said)
             self._changed_jobs.add(key)
+
+    def _named(self, job: str) -> "set[tuple[str, str]]":
+        """The jobs of any kind that are called so, `namespace/name`."""
+        return {(kind, job) for kind in BY_NAME} & self._jobs.keys()
 
     def _take_pod(self, uid: str, use: Optional[PodUse]) -> None:
         before = self._uses.pop(uid, None)
         if before is not None:
+            if (use is None or not use.starts) and self._stuck.get(before.job, {}).pop(uid, ""):
+                self._changed_jobs |= self._named(before.job)
             self._on.get(before.node, {}).pop(uid, None)
             self._changed.add(before.node)
         concerned = [one.holder for one in (before, use) if one is not None and one.holder]
@@ -194,9 +211,14 @@ class KubernetesView:
     def _job_changes(self, keys: "Iterable[tuple[str, str]]") -> Iterable[Object]:
         for key in sorted(keys):
             row = self._jobs.get(key)
-            if row and key in self._short and key in self._warnings:
-                row = {**row, "why": row["why"] or self._warnings[key][1]}
+            if row:
+                row = {**row, "why": row["why"] or self._why(key)}
             yield from self._news(key, {"job": row} if row else {"job_gone": list(key)})
+
+    def _why(self, key: "tuple[str, str]") -> str:
+        """What keeps the pods of a job, as in `_jobs`, from being created or from starting."""
+        refused = self._warnings[key][1] if key in self._short & self._warnings.keys() else ""
+        return refused or next(iter(self._stuck.get(key[1], {}).values()), "")
 
     def _news(self, key: object, row: Object) -> Iterable[Object]:
         """The row, if it differs from the one sent before."""
@@ -343,7 +365,7 @@ def describe_server(api: Api, namespace: str) -> Object:
     """The server's version, the kinds of jobs that it has, and the
     user's rights; raises ApiError.
     """
-    version = api.request("GET", "/version")
+    version = ask_version(api)
     kinds = list_job_kinds(api)
     return {
         "server": string_value(version, "gitVersion", 60),

@@ -5,6 +5,7 @@ and restarts, and writes it to disk.
 import errno
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -29,8 +30,11 @@ from rankdeck_agent.schedulers.kubernetes.objects import (
     pod_of,
     split_time_stamp,
 )
+from rankdeck_agent.text import plain_line
 from rankdeck_agent.values import Value
 
+_NAMES, _SHORT = re.compile(r"\.|[a-z-]+://"), 16
+"""What separates uid and id of a container; most characters of what may be a word of a rank."""
 POSITIONS = "kubernetes"
 """Folder in the run folder, with two files for each container,
 written in turn: one is always intact.
@@ -65,7 +69,10 @@ class ContainerLog:
         hearer: LogReceiver,
         form: str = "rankdeck",
     ) -> None:
-        """`container` is its id; `form` is one of objects.FORMATS. Raises OSError."""
+        """`container` is `POD.ID`, with the uid and the container's id; `form` is one of
+        objects.FORMATS. Raises OSError.
+        """
+        self._names = [one.encode() for one in _NAMES.split(container) if len(one) > _SHORT]
         self._folder, self._ranks, self._hearer = folder, tuple(ranks), hearer
         name = "".join(c if c.isalnum() else "_" for c in container)[-80:]
         self._slots = [folder / POSITIONS / f"{name}.{slot}.json" for slot in range(2)]
@@ -96,17 +103,24 @@ class ContainerLog:
             self._sizes[_name(key)] = path.stat().st_size if path.exists() else 0
         self.save()
 
-    def line(self, raw: bytes) -> None:
-        """Handle one line as the server sends it, with its time stamp; raises OSError."""
+    def line(self, raw: bytes) -> bool:
+        """Handle one line as the server sends it, with its time stamp; raises OSError.
+
+        Returns whether it is one of the container: False for the server's own words, which
+        it sends in place of a log that it cannot read.
+        """
         moment, text = split_time_stamp(raw)
+        if moment is None and (self.place.second or any(name in raw for name in self._names)):
+            return False
         if moment is not None and not self.place.fresh(moment):
-            return
+            return True
         at = time.time() if moment is None else moment / 1e9
         for piece in self._splitter.feed(text):
             self._take(piece, at)
         # Only after a whole line: within a line the position would be ahead of the bytes.
         if self._due or time.monotonic() - self._saved > SAVE_PERIOD:
             self.save()
+        return True
 
     def _take(self, piece: LogPiece, at: float) -> None:
         rank = piece.rank
@@ -344,6 +358,8 @@ class LogFollower:
                     continue
                 short = time.monotonic() - began < _PAUSES[-1]
                 failures = failures + 1 if why or short else 0
+                if failures == len(_PAUSES) and why and not last:
+                    self._complain(f"the log of {self._source.pod} cannot be read now: {why}")
                 if last and failures > len(_PAUSES):
                     self._complain(f"the rest of the log of {self._source.pod} is lost: {why}")
                     break
@@ -383,7 +399,9 @@ class LogFollower:
             if self._closed.is_set():
                 stream.close()
             for line in stream:
-                log.line(line)
+                if not log.line(line):
+                    log.save()
+                    return plain_line(line.decode("utf-8", "replace"), 300)
                 self._idle = self._source.idle
         except ApiError as error:
             log.save()

@@ -1,392 +1,42 @@
-"""All that is known about one Kubernetes job; its state, why it waits and how it ended, in words.
+"""All that is known about one Kubernetes job, from what the API server reports.
 
 No I/O.
 """
 
-import re
-import signal
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Optional
 
-from rankdeck_agent.job.folder import UNKNOWN
-from rankdeck_agent.older_python import without_suffix
-from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict, VerdictKind
+from rankdeck_agent.schedulers.kubernetes.job_snapshot import (
+    JobSnapshot,
+    RankEnd,
+    pod_wait_reason,
+    silence_words,
+    taken_away,
+)
 from rankdeck_agent.schedulers.kubernetes.json_values import Object, object_rows, table_of
 from rankdeck_agent.schedulers.kubernetes.objects import (
     BY_NAME,
     GONE,
+    JOB,
     LAUNCHER,
+    MPIJOB,
     READER,
     RUNNING,
+    SCHEDULING,
     START,
-    STARTS,
     TERMINATED,
-    WAITING,
     WORKER,
     JobOutcome,
     LogPiece,
     Pod,
+    event_uid,
     job_outcome,
     pod_of,
     string_value,
 )
 from rankdeck_agent.schedulers.kubernetes.target import MOST_FOLLOWED, Target
 from rankdeck_agent.schedulers.kubernetes.watch import LISTED
-from rankdeck_agent.values import Value, field, replace
-
-_NO_SHELL = re.compile(
-    r'"(?:/bin/)?sh": (?:executable file not found|stat|no such file)|sh: not found'
-)
-_NO_CAUSE = (0, UNKNOWN, 128 + signal.SIGTERM)
-_TOO_LONG = 3
-"""Most reasons named in one line."""
-
-
-class RankEnd(Value):
-    """How a rank ended: its exit status as in a shell, when (epoch seconds), and on which node."""
-
-    status: int
-    at: float
-    node: str = ""
-
-
-class JobSnapshot(Value):
-    """All that is known about a job at one moment."""
-
-    name: str
-    wanted: int
-    """Pods with ranks: nodes of an Indexed Job, workers of an MPIJob."""
-    pods: Sequence[Pod] = ()
-    left: Sequence[Pod] = ()
-    """Pods that are gone, as last seen.
-
-    Neither this nor `pods` has pods that a newer one has replaced.
-    """
-    deleted_first: str = ""
-    """The uid of the first pod that was deleted while nothing of the job had failed; "" if none."""
-    outcome: JobOutcome = field(default_factory=JobOutcome)
-    queue: str = ""
-    """Kueue's message about why the job waits; "" if it does not."""
-    refused: str = ""
-    """The newest warning about the job itself: no pod could be created, the job is not valid."""
-    began: frozenset[int] = frozenset()
-    """Ranks that reported their start."""
-    ends: Mapping[int, RankEnd] = field(default_factory=dict[int, RankEnd])
-    hosts: frozenset[str] = frozenset()
-    """Hosts on which a rank reported its start."""
-    shim: bool = True
-    """Whether our shim starts the ranks and reports their starts."""
-    ranks: int = 0
-    """Number of ranks."""
-    operator: str = ""
-    """The operator that has to act first; "" once it has, and for
-    Jobs, which Kubernetes itself runs.
-    """
-
-    @property
-    def ended_well(self) -> bool:
-        """Whether every rank reported that it ended with 0, even if the job's object is gone."""
-        return len(self.ends) >= self.ranks > 0 and not any(e.status for e in self.ends.values())
-
-
-class JobVerdict(Value):
-    """How the job ended.
-
-    `code` is its exit code; `doubts` are sentences that cast doubt on a success.
-    """
-
-    code: int
-    text: str
-    """`found` in a sentence that names the job."""
-    found: SchedulerVerdict
-    doubts: tuple[str, ...] = ()
-
-
-def describe_progress(view: JobSnapshot) -> str:
-    """One line: what the job waits for, or how many of its pods run."""
-    if view.outcome.state == "suspended" or (view.queue and not view.pods):
-        return f"queued by Kueue: {view.queue}" if view.queue else "suspended: nothing of it runs"
-    running = [pod for pod in view.pods if pod.container.state in (RUNNING, TERMINATED)]
-    waits = (pod_wait_reason(pod) for pod in view.pods)
-    reasons = Counter(why for why in waits if why)
-    total = view.wanted + any(pod.role == LAUNCHER for pod in view.pods)
-    if view.left or any(pod.leaving for pod in view.pods):
-        return f"ending: {len(view.pods)} of {total} pods are still there"
-    if not view.pods:
-        awaited = f"{view.operator} has not looked at it yet; does it run?" if view.operator else ""
-        return f"pending: {view.refused or awaited or 'no pod exists yet'}"
-    if not reasons and len(running) >= total:
-        return "; ".join((f"running: {total} of {total} pods", *_notes(view.pods)))
-    waiting = total - len(running)
-    parts = [
-        f"{count} × {why}" if count > 1 else why for why, count in reasons.most_common(_TOO_LONG)
-    ]
-    if len(view.pods) < total and view.refused:
-        parts.append(view.refused)
-    return f"pending: {waiting} of {total} pods: {'; '.join(parts) or 'starting'}"
-
-
-def is_waiting(view: JobSnapshot) -> bool:
-    """Whether parts of the job have not begun to run and may yet: `describe_progress` says why."""
-    if view.outcome.state == "suspended" or (view.queue and not view.pods):
-        return True
-    ending = view.left or any(pod.leaving or pod.is_over for pod in view.pods)
-    going = [pod for pod in view.pods if pod.container.state in (RUNNING, TERMINATED)]
-    return not ending and len(going) < view.wanted + any(pod.role == LAUNCHER for pod in view.pods)
-
-
-def _silent(pod: Pod) -> bool:
-    """Whether the pod's node is silent and the pod has not ended."""
-    return pod.unheard and bool(pod.node) and not pod.is_over
-
-
-def _hears_nothing(nodes: str) -> str:
-    return f"Kubernetes hears nothing of node {nodes}"
-
-
-def _notes(pods: Iterable[Pod]) -> Iterator[str]:
-    """What is unusual about a job whose pods all run."""
-    silent = sorted({pod.node for pod in pods if _silent(pod)})
-    if silent:
-        yield _hears_nothing(_few(silent))
-    held = [pod for pod in pods if pod.container.state == TERMINATED and pod.phase == "Running"]
-    beside = next((pod.beside for pod in held if pod.beside), "")
-    if beside:
-        yield (
-            f"the ranks of {len(held)} pods have ended, and container `{beside}` runs on: "
-            "the job ends with it"
-        )
-
-
-def pod_wait_reason(pod: Pod) -> str:
-    """Why the pod does not run and may never run without help; "" if it runs or is about to."""
-    if pod.container.state in (RUNNING, TERMINATED):
-        return ""
-    if pod.phase == "Failed":
-        return ""
-    if not pod.node and pod.pending:
-        return pod.pending
-    box = pod.container
-    if box.state == WAITING and box.reason not in STARTS:
-        return f"{box.reason}: {box.message or box.image}"
-    return pod.initial
-
-
-def pod_hopeless_reason(pod: Pod) -> str:
-    """Why no rank can ever start in this pod, with what to do; "" if one can."""
-    box = pod.container
-    if _NO_SHELL.search(box.message):
-        return (
-            f"image {box.image} has no `sh`, and ranks are started by a small shell script: take an"
-            " image with a shell"
-        )
-    if box.reason in (
-        "StartError",
-        "ContainerCannotRun",
-        "CreateContainerConfigError",
-        "InvalidImageName",
-    ):
-        return f"pod {pod.name} cannot start: {box.message or box.reason}"
-    # Sidecars are init containers too: they end after the rank and may be killed then.
-    if pod.initial and pod.phase == "Failed" and box.state != TERMINATED:
-        return f"pod {pod.name} cannot start: its {pod.initial}"
-    return ""
-
-
-# ---- the end ----------------------------------------------------------------------------
-
-
-def judge_ended_job(view: JobSnapshot) -> JobVerdict:
-    """How a job that is over has ended."""
-    ours = view.shim
-    if view.outcome.state == "succeeded":
-        return _well(view, SchedulerVerdict(VerdictKind.WELL, "succeeded", ours=ours))
-    if view.ended_well:
-        text = "is gone; all its ranks had ended with 0"
-        return _well(view, SchedulerVerdict(VerdictKind.WELL, text, ours=ours))
-    found, code = _failure(view)
-    others = _taken(view)
-    more = f", {others} others deleted by Kubernetes" if others else ""
-    found = replace(found, text=f"{found.text}{more}", ours=ours)
-    how = "is gone" if found.kind is VerdictKind.GONE else "failed"
-    return JobVerdict(code, f"Kubernetes job {view.name} {how}: {found.text}", found)
-
-
-def _well(view: JobSnapshot, found: SchedulerVerdict) -> JobVerdict:
-    return JobVerdict(
-        0, f"Kubernetes job {view.name} {found.text}", found, tuple(find_contradictions(view))
-    )
-
-
-def find_contradictions(view: JobSnapshot) -> Iterable[str]:
-    """Facts that contradict a success."""
-    if view.shim and view.began and len(view.hosts) < view.wanted:
-        yield f"succeeded on {len(view.hosts)} of {view.wanted} hosts: suspicious"
-    if view.shim and not view.began and any(pod.role == LAUNCHER for pod in view.pods):
-        yield "succeeded, but no rank said on which host it began: suspicious"
-    missing = sorted(view.began - view.ends.keys())
-    if missing:
-        yield f"succeeded, but {len(missing)} ranks did not say how they ended: {_few(missing)}"
-    bad = sorted(rank for rank, end in view.ends.items() if end.status != 0)
-    if bad:
-        yield f"succeeded, but {len(bad)} ranks did not end with 0: {_few(bad)}"
-
-
-def describe_running_pods(pods: Iterable[Pod]) -> str:
-    """A sentence about the pods that still run although their job is over; "" if there are none."""
-    still = [pod for pod in pods if pod.phase in ("Pending", "Running") and not pod.leaving]
-    if not still:
-        return ""
-    held: Counter[str] = Counter()
-    for pod in still:
-        held.update(pod.devices)
-    devices = ", ".join(f"{count} {_device(name)}" for name, count in sorted(held.items()))
-    what = "workers" if all(pod.role == WORKER for pod in still) else "pods"
-    return f"{len(still)} {what} still {f'hold {devices}' if devices else 'run'}"
-
-
-def _device(name: str) -> str:
-    return "GPUs" if name.endswith("/gpu") else name
-
-
-def _few(rows: Sequence[object]) -> str:
-    shown = ", ".join(map(str, rows[:8]))
-    return f"{shown}, …" if len(rows) > 8 else shown
-
-
-def _failure(view: JobSnapshot) -> tuple[SchedulerVerdict, int]:
-    """What failed first, and the exit code for it."""
-    if view.outcome.reason.startswith(_TIME_LIMIT):
-        text = f"its time limit (activeDeadlineSeconds) was over: {view.outcome.message}"
-        return SchedulerVerdict(VerdictKind.TIME_LIMIT, text), 128 + signal.SIGTERM
-    everyone = [*view.pods, *view.left]
-    lost = _lost(view, everyone)
-    # A rank that got SIGTERM was probably ended by Kubernetes, because something else failed.
-    failed = [(end.at, rank) for rank, end in view.ends.items() if end.status not in _NO_CAUSE]
-    if failed and not lost:
-        return _failed_rank(view, min(failed)[1])
-    if lost:
-        code = min((p.container.code or 1 for p in everyone if pod_hopeless_reason(p)), default=1)
-        return lost, _code(code)
-    pod = _first_failed(everyone)
-    if pod is None:
-        return _untold(view.outcome), 1
-    box = pod.container
-    how = f"{_status(box.code or 1)}{f' ({box.reason})' if box.reason not in ('', 'Error') else ''}"
-    text = f"{_who(pod)} {how}{f' on node {pod.node}' if pod.node else ''}"
-    return SchedulerVerdict(VerdictKind.PART, text, pod.node, pod.name), _code(box.code or 1)
-
-
-def _lost(view: JobSnapshot, everyone: Sequence[Pod]) -> Optional[SchedulerVerdict]:
-    """What ended a pod from outside, or keeps its ranks from starting; None if nothing did."""
-    for pod in everyone:
-        stuck, taken = pod_hopeless_reason(pod), taken_away(pod)
-        if stuck:
-            return SchedulerVerdict(VerdictKind.CANNOT_START, stuck, pod.node, pod.name)
-        if taken:
-            kind = VerdictKind.NO_MEMORY if _is_starved(pod) else VerdictKind.TAKEN_AWAY
-            return SchedulerVerdict(kind, taken, pod.node, pod.name)
-    deleted = next((pod for pod in everyone if pod.uid == view.deleted_first), None)
-    if deleted is None or view.outcome.state == GONE:
-        return None
-    return SchedulerVerdict(VerdictKind.TAKEN_AWAY, _deleted(deleted), deleted.node, deleted.name)
-
-
-def _failed_rank(view: JobSnapshot, rank: int) -> tuple[SchedulerVerdict, int]:
-    end = view.ends[rank]
-    where = f" on node {end.node}" if end.node else ""
-    text = f"rank {rank} {_status(end.status)}{where}"
-    return SchedulerVerdict(VerdictKind.RANK, text, end.node, rank=rank), _code(end.status)
-
-
-def _untold(outcome: JobOutcome) -> SchedulerVerdict:
-    """The verdict if neither a rank nor a pod tells why: what the job's object says."""
-    gone = outcome.state == GONE and not outcome.reason
-    text = ": ".join(filter(None, (outcome.reason.rstrip("/"), outcome.message)))
-    kind = VerdictKind.GONE if gone else VerdictKind.UNKNOWN
-    return SchedulerVerdict(kind, text or "Kubernetes does not say why")
-
-
-_TIME_LIMIT = "DeadlineExceeded"
-
-
-def taken_away(pod: Pod) -> str:
-    """Why the pod was ended from outside, in a sentence; "" if it was not."""
-    where = f" on node {pod.node}" if pod.node else ""
-    how = _REASONS.get(pod.reason)
-    if how:
-        return f"pod {pod.name} {how}{where}: {pod.message or pod.reason}"
-    if pod.reason and pod.phase == "Failed":
-        how = "was ended" if pod.container.id else "was refused"
-        return without_suffix(f"pod {pod.name} {how}{where}: {pod.reason}: {pod.message}", ": ")
-    if _is_starved(pod):
-        # Kubernetes also says so of a container with exit code 0 in which a process was killed.
-        what = f"a process of {_who(pod)}" if pod.container.code == 0 else _who(pod)
-        return f"{what} was killed{where}: out of memory (OOMKilled); give the pods more memory"
-    if pod.disruption:
-        how = _DISRUPTIONS.get(pod.disruption, f"was ended from outside ({pod.disruption})")
-        return f"pod {pod.name} {how}{where}: {pod.message or pod.disruption}"
-    return ""
-
-
-def _is_starved(pod: Pod) -> bool:
-    """Whether a process of the pod was killed for its memory, and the
-    pod itself was not ended as a whole.
-    """
-    whole = pod.reason in _REASONS or bool(pod.reason and pod.phase == "Failed")
-    return pod.container.reason == "OOMKilled" and not whole
-
-
-_REASONS = {
-    **dict.fromkeys(("Evicted", "Preempting", "Preempted"), "was evicted"),
-    **dict.fromkeys(("NodeLost", "NodeShutdown", "Terminated", "Shutdown"), "lost its node"),
-}
-"""Reasons of pods that failed as a whole -> words. With any other reason
-(UnexpectedAdmissionError, …) the node refused or ended the pod.
-"""
-_DISRUPTIONS = {
-    "PreemptionByScheduler": "made way for a pod of higher priority",
-    "EvictionByEvictionAPI": "was evicted on request, as `kubectl drain` does,",
-    "DeletionByTaintManager": "was deleted because its node was tainted",
-    "DeletionByPodGC": "lost its node",
-    "TerminationByKubelet": "was ended by its node",
-}
-"""Reasons of the condition DisruptionTarget (set by all control planes since 1.26) -> words."""
-
-
-def _deleted(pod: Pod) -> str:
-    where = f" on node {pod.node}" if pod.node else ""
-    return f"pod {pod.name} was deleted{where}: neither its job nor Rankdeck did that"
-
-
-def _first_failed(pods: Iterable[Pod]) -> Optional[Pod]:
-    codes = (None, *_NO_CAUSE)
-    failed = [p for p in pods if p.container.state == TERMINATED and p.container.code not in codes]
-    # The exit codes of pods that Kubernetes is deleting mean nothing.
-    own = [pod for pod in failed if not pod.leaving] or failed
-    return min(own, key=lambda pod: pod.container.finished or 0.0, default=None)
-
-
-def _who(pod: Pod) -> str:
-    if pod.role == LAUNCHER:
-        return "the launcher"
-    return f"pod {pod.name}"
-
-
-def _status(status: int) -> str:
-    return f"ended by signal {status - 128}" if 128 < status <= 192 else f"exit {status}"
-
-
-def _code(status: int) -> int:
-    return status if 0 < status < 256 else 1
-
-
-def _taken(view: JobSnapshot) -> int:
-    """How many pods Kubernetes deleted because another one failed."""
-    pods = [*view.left, *(pod for pod in view.pods if pod.leaving)]
-    return sum(pod.role != LAUNCHER and (pod.leaving or not pod.is_over) for pod in pods)
-
+from rankdeck_agent.values import Value, replace
 
 _CLOCKS = 10.0
 """A smaller difference, in seconds, may be the time that a line takes to arrive."""
@@ -417,10 +67,40 @@ class Clocks:
         return at + off, text if fresh else ""
 
 
+_PULL_FAILED, _PULL_WAITS = "ErrImagePull", "ImagePullBackOff"
+_MOST_WARNINGS = 4096
+
+
+def _with_cause(pod: Pod, before: Optional[Pod]) -> Pod:
+    """The pod, with why its image was not pulled while it waits to try again: kubelets before 1.31
+    tell that only in between.
+    """
+    box = pod.container
+    if before is None or box.reason != _PULL_WAITS or _PULL_FAILED in box.message:
+        return pod
+    known = before.container.reason in (_PULL_FAILED, _PULL_WAITS)
+    return replace(pod, container=replace(box, message=before.container.message)) if known else pod
+
+
 _OVER = ("succeeded", "failed")
 DELETED = "DELETED"
 _KUEUE = ("QuotaReserved", "Admitted")
 """Conditions that a Workload must fulfil before its job is released."""
+
+
+def _queue_words(status: Object) -> str:
+    """Why a Workload of Kueue waits: its quota, else the checks that its queue demands, else
+    that it is not admitted; "" if it does not wait.
+    """
+    rows = object_rows(status.get("conditions"))
+    open_ = {row.get("type"): string_value(row, "message", 400) for row in rows if row.get("status") == "False"}  # fmt: skip
+    checks = (
+        f"{string_value(one, 'name', 100)}: {string_value(one, 'message', 300) or string_value(one, 'state', 20)}"
+        for one in object_rows(status.get("admissionChecks"))
+        if one.get("state") != "Ready"
+    )
+    words = [open_.get(_KUEUE[0], ""), *(f"waits for admission check {one}" for one in checks), open_.get(_KUEUE[1], "")]  # fmt: skip
+    return next(filter(None, words), "")
 
 
 class Notice(Value):
@@ -465,14 +145,14 @@ class JobState:
         """Rank -> host on which it reported its start."""
         self.ends: dict[int, RankEnd] = {}
         self.outcome = JobOutcome()
-        self.deleted = False
-        """Whether the job's object is gone."""
-        self.ending = False
-        """Whether we are deleting it."""
+        self.deleted = self.ending = False
+        """Whether the job's object is gone; whether we are deleting it."""
         self.uid = ""
         self.spec: Object = {}
         """Spec of the job's object, as last seen."""
         self._refused = self._queue = ""
+        self.warnings: dict[str, str] = {}
+        """Uid of a pod -> the newest warning about it."""
         self._ended: set[str] = set()
         """Pods that ended before somebody deleted them, by uid."""
         self._deleted_first = ""
@@ -532,13 +212,7 @@ class JobState:
         condition that is not fulfilled.
         """
         for row in object_rows(found.get("items")) if kind == LISTED else [found]:
-            conditions = object_rows(table_of(row.get("status")).get("conditions"))
-            waits = [
-                one
-                for one in conditions
-                if one.get("type") in _KUEUE and one.get("status") == "False"
-            ]
-            self._queue = string_value(waits[0], "message", 400) if waits else ""
+            self._queue = "" if kind == DELETED else _queue_words(table_of(row.get("status")))
         return []
 
     def take_pod(self, kind: str, found: Object) -> list[Notice]:
@@ -557,6 +231,7 @@ class JobState:
 
     def _see(self, pod: Pod) -> list[Notice]:
         before = self.pods.get(pod.uid)
+        pod = _with_cause(pod, before)
         self._note_deletion(pod)
         self.pods[pod.uid] = pod
         if pod.is_over and not pod.leaving:
@@ -571,8 +246,8 @@ class JobState:
         lost = taken_away(pod)
         if lost and (before is None or taken_away(before) != lost):
             notices.append(Notice(lost))
-        if _silent(pod) and (before is None or not _silent(before)):
-            notices.append(Notice(f"{_hears_nothing(pod.node)}: its ranks may run on, unseen"))
+        if pod.is_silent and (before is None or not before.is_silent):
+            notices.append(Notice(f"{silence_words(pod.node)}: its ranks may run on, unseen"))
         return notices
 
     def _note_deletion(self, pod: Pod) -> None:
@@ -597,7 +272,8 @@ class JobState:
         """A warning about the job or one of its objects; others are ignored."""
         notices: list[Notice] = []
         for row in object_rows(found.get("items")) if kind == LISTED else [found]:
-            name = string_value(table_of(row.get("involvedObject")), "name")
+            about = table_of(row.get("involvedObject"))
+            name = string_value(about, "name")
             # The MPI Operator appends `/` and `: ` before words of a pod that it may not have.
             reason = string_value(row, "reason", 63).rstrip("/")
             message = string_value(row, "message", 400).rstrip(": ")
@@ -607,6 +283,10 @@ class JobState:
                 self._refused = message
                 notices.append(Notice(f"{reason}: {message}"))
             elif name.startswith(f"{self._target.name}-"):
+                if about.get("kind") == JOB.name:  # a part of it, as an MPIJob's launcher is
+                    self._refused = message
+                if reason != SCHEDULING and len(self.warnings) < _MOST_WARNINGS:
+                    self.warnings[event_uid(row)] = f"{reason}: {message}"
                 notices.append(Notice(f"{name}: {reason}: {message}", alarm=False))
         return notices
 
@@ -741,4 +421,15 @@ class JobState:
             shim=self._target.ours,
             ranks=self._target.ranks,
             operator=self._operator,
+            warnings=self.warnings,
+            launchers=self._target.kind == MPIJOB.name
+            and self.spec.get("runLauncherAsWorker") is not True,
+            needs_all=not self._is_partial(),
         )
+
+    def _is_partial(self) -> bool:
+        """Whether the job may be done well although some of its pods are not."""
+        policy = table_of(self.spec.get("successPolicy"))
+        if self._target.kind == "JobSet":
+            return policy.get("operator") == "Any" or bool(policy.get("targetReplicatedJobs"))
+        return bool(policy) or self.outcome.reason == "SuccessPolicy"

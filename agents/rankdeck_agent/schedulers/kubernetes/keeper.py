@@ -36,16 +36,14 @@ from rankdeck_agent.schedulers.kubernetes.container_log import (
     forget_rank_moments,
     record_rank_moment,
 )
-from rankdeck_agent.schedulers.kubernetes.job_state import (
-    Clocks,
-    JobState,
-    Notice,
+from rankdeck_agent.schedulers.kubernetes.job_snapshot import (
     RankEnd,
     describe_progress,
     describe_running_pods,
     is_waiting,
     judge_ended_job,
 )
+from rankdeck_agent.schedulers.kubernetes.job_state import Clocks, JobState, Notice
 from rankdeck_agent.schedulers.kubernetes.json_values import Object
 from rankdeck_agent.schedulers.kubernetes.kubectl_errors import (
     ApiError,
@@ -59,6 +57,7 @@ from rankdeck_agent.schedulers.kubernetes.objects import (
     TERMINATED,
     LogPiece,
     Pod,
+    ask_version,
     find_kueue,
     too_old,
 )
@@ -111,7 +110,7 @@ _EACH_SECOND = 250
 """With more pods, the pauses are longer, so that so many logs are read each
 second: 1,000 pods take 17 % of a core.
 """
-_MOST_NOTICES = 200
+_MOST_NOTICES, _MOST_COMPLAINTS = 200, 40
 ENDED_BY_TERM = 128 + signal.SIGTERM
 
 Note = tuple[Any, ...]
@@ -154,7 +153,7 @@ class JobKeeper:
         """Why the job waits, as last reported; None: an earlier
         keeper may have reported something.
         """
-        self._waits_told = 0
+        self._waits_told = self._complaints = 0
         self._written: set[str] = set()
 
     # ---- beginning
@@ -382,7 +381,9 @@ class JobKeeper:
                 record_rank_moment(self._folder, rank, "started", pod.node, at)
 
     def _take_complaint(self, text: str) -> list[Notice]:
-        return [Notice(text)]
+        # Of a thousand pods on nodes that refuse all, a few will do.
+        self._complaints += 1
+        return [Notice(text)] if self._complaints <= _MOST_COMPLAINTS else []
 
     def _complain(self, text: str) -> None:
         """Report that a log cannot be read or written; called in the thread of a follower."""
@@ -660,7 +661,7 @@ def _refused(row: Mapping[str, Any]) -> str:
     try:
         target = Target(**row["target"])
         with Proxy(target.context) as proxy:
-            old = too_old(proxy.api.request("GET", "/version"))
+            old = too_old(ask_version(proxy.api))
             if old:
                 return old
             create_objects(proxy.api, place_target(target, proxy), row["objects"], dry=True)

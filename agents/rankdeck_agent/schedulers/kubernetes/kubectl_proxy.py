@@ -19,6 +19,8 @@ from rankdeck_agent.older_python import delete_file
 from rankdeck_agent.schedulers.kubernetes.api import Api
 from rankdeck_agent.schedulers.kubernetes.kubectl_errors import (
     ASK_LIMIT,
+    ASKED_FOR_LOGIN,
+    NO_CREDENTIALS,
     ProxyError,
     in_words,
     kubectl_complaint,
@@ -114,10 +116,10 @@ class Proxy:
         return (self._folder / "err").read_bytes()[-4096:].decode("utf-8", "replace").strip()
 
     def _complaint(self) -> str:
-        return in_words(
-            kubectl_complaint(self._said()) or "kubectl proxy ended without an error message",
-            self._context,
-        )
+        said = kubectl_complaint(self._said())
+        if said == ASKED_FOR_LOGIN:
+            return NO_CREDENTIALS
+        return in_words(said or "kubectl proxy ended without an error message", self._context)
 
     def stop(self) -> None:
         """End kubectl and remove its folder."""

@@ -198,6 +198,7 @@ class LogPosition:
 
 
 WAITING, RUNNING, TERMINATED = "waiting", "running", "terminated"
+STARVED = "OOMKilled"
 FINISHED = ("Succeeded", "Failed")
 """Phases of a pod that has ended."""
 _NONE: Object = {}
@@ -216,6 +217,24 @@ what is on the job's volume claim.
 """
 
 
+MADE_UP = frozenset({"ContainerStatusUnknown", "Unknown"})
+"""Reasons with which a node says that it lost a container: the exit code (137, 255) is its own."""
+
+
+class EndedRun(Value):
+    """A run of a container that has ended, before the newest one in the same pod."""
+
+    code: Optional[int]
+    reason: str = ""
+
+    @property
+    def words(self) -> str:
+        """`exit 3`, `out of memory (OOMKilled)`; "" if the node does not know how it ended."""
+        if self.reason == STARVED:
+            return f"out of memory ({STARVED})"
+        return "" if self.code is None else f"exit {self.code}"
+
+
 class RankContainer(Value):
     """The newest run of a rank's container. Times are epoch seconds of the node's clock."""
 
@@ -230,6 +249,13 @@ class RankContainer(Value):
     image: str = ""
     again: bool = False
     """Whether the container had ended before and was restarted in its pod."""
+    before: Optional[EndedRun] = None
+    """The run before this one, if it is known how that ended."""
+
+    @property
+    def is_between_runs(self) -> bool:
+        """Whether it ended and waits to be started again (CrashLoopBackOff)."""
+        return self.state == WAITING and self.before is not None
 
 
 class Pod(Value):
@@ -256,10 +282,14 @@ class Pod(Value):
     """Why it has no node, in the scheduler's words."""
     initial: str = ""
     """What is wrong with an init container."""
+    prepares: str = ""
+    """Which init container runs, before that of the rank."""
     beside: str = ""
     """Name of another running container, such as one that a webhook
     added; the pod does not end before it.
     """
+    lacks: str = ""
+    """Another container that does not start, and why: the pod never is whole."""
     disruption: str = ""
     """Why the control plane removes the pod: PreemptionByScheduler, …"""
     unheard: bool = False
@@ -276,6 +306,11 @@ class Pod(Value):
     def is_over(self) -> bool:
         """Whether the pod has ended."""
         return self.phase in FINISHED
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether its node is silent and the pod has not ended."""
+        return self.unheard and bool(self.node) and not self.is_over
 
 
 GONE = "gone"
@@ -296,6 +331,15 @@ def string_value(row: Object, name: str, limit: int = 253) -> str:
     """One string value as a line that is safe to show; "" if it is no string."""
     value = row.get(name)
     return plain_line(value, limit) if isinstance(value, str) else ""
+
+
+SCHEDULING = "FailedScheduling"
+"""Reason of warnings that a pod's own condition tells too, and only as long as they hold."""
+
+
+def event_uid(event: Object) -> str:
+    """The uid of what an event is about."""
+    return string_value(table_of(event.get("involvedObject")), "uid", 64)
 
 
 def _number(value: object) -> Optional[int]:
@@ -329,6 +373,7 @@ def pod_of(found: Object) -> Pod:
     disruption = string_value(target, "reason", 63) if target.get("status") == "True" else ""
     statuses = object_rows(status.get("containerStatuses"))
     own = _own_container(table_of(meta.get("annotations")), object_rows(spec.get("containers")))
+    first = object_rows(status.get("initContainerStatuses"))
     return Pod(
         name=name,
         uid=string_value(meta, "uid", 63),
@@ -341,9 +386,11 @@ def pod_of(found: Object) -> Pod:
         phase=string_value(status, "phase", 20),
         reason=string_value(status, "reason", 63),
         message=string_value(status, "message", 400) or string_value(target, "message", 400),
-        pending=_unscheduled(conditions.get("PodScheduled", _NONE)),
-        initial=_initial(object_rows(status.get("initContainerStatuses"))),
+        pending=_unscheduled(conditions.get("PodScheduled", _NONE), spec),
+        initial=_initial(first, "init container"),
+        prepares=_prepares(first, spec),
         beside=_beside(string_value(own, "name", 63), statuses),
+        lacks=_initial(row for row in statuses if row.get("name") != own.get("name")),
         disruption=disruption,
         unheard=status.get("phase") == "Unknown" or _unheard(conditions),
         leaving=bool(meta.get("deletionTimestamp")),
@@ -366,11 +413,12 @@ def _beside(own: str, statuses: Iterable[Object]) -> str:
     return next((name for name in names if name != own), "")
 
 
-def _initial(statuses: Iterable[Object]) -> str:
+def _initial(statuses: Iterable[Object], what: str = "container") -> str:
+    """What is wrong with the first of these containers that does not start or has failed."""
     for row in statuses:
         state = table_of(row.get("state"))
         waiting, over = table_of(state.get(WAITING)), table_of(state.get(TERMINATED))
-        name = f"init container `{string_value(row, 'name', 63)}`"
+        name = f"{what} `{string_value(row, 'name', 63)}`"
         reason, code = string_value(waiting, "reason", 63), _number(over.get("exitCode"))
         if reason not in STARTS:
             said = f"{name}: {reason}: {string_value(waiting, 'message', 400)}"
@@ -378,6 +426,19 @@ def _initial(statuses: Iterable[Object]) -> str:
         if code:
             return f"{name} ended with exit {code}"
     return ""
+
+
+def sidecars_of(spec: Object) -> list[Object]:
+    """The init containers of a pod that run beside the others."""
+    return [row for row in object_rows(spec.get("initContainers")) if row.get("restartPolicy") == "Always"]  # fmt: skip
+
+
+def _prepares(statuses: Iterable[Object], spec: Object) -> str:
+    beside = {string_value(row, "name", 63) for row in sidecars_of(spec)}
+    running = (row for row in statuses if RUNNING in table_of(row.get("state")))
+    names = (string_value(row, "name", 63) for row in running)
+    found = next((name for name in names if name not in beside), "")
+    return f"init container `{found}` runs" if found else ""
 
 
 def _unheard(conditions: Mapping[str, Object]) -> bool:
@@ -389,10 +450,13 @@ def _unheard(conditions: Mapping[str, Object]) -> bool:
     return taken and boxes.get("status") == "True"
 
 
-def _unscheduled(condition: Object) -> str:
+def _unscheduled(condition: Object, spec: Object) -> str:
     if condition.get("status") != "False":
         return ""
-    return string_value(condition, "message", 400) or string_value(condition, "reason", 63)
+    said = string_value(condition, "message", 400) or string_value(condition, "reason", 63)
+    gates = ", ".join(string_value(one, "name") for one in object_rows(spec.get("schedulingGates")))
+    # Only whoever put a gate there takes it away, and the message names none.
+    return f"{said}: {plain_line(gates, 300)}" if gates else said
 
 
 def _devices(container: Object) -> dict[str, int]:
@@ -409,18 +473,25 @@ def _container(spec: Object, statuses: Iterable[Object]) -> RankContainer:
     states = table_of(status.get("state"))
     kind = next((kind for kind in (TERMINATED, RUNNING, WAITING) if kind in states), "")
     state = table_of(states.get(kind))
+    last = table_of(table_of(status.get("lastState")).get(TERMINATED))
     return RankContainer(
         name=name,
         id=string_value(status, "containerID", 200),
         state=kind,
         reason=string_value(state, "reason", 63),
         message=string_value(state, "message", 400),
-        code=_number(state.get("exitCode")),
+        code=_exit_code(state),
         started=parse_object_time(state.get("startedAt")),
         finished=parse_object_time(state.get("finishedAt")),
         image=string_value(spec, "image", 200),
         again=whole_or_zero(status.get("restartCount")) > 0,
+        before=EndedRun(_exit_code(last), string_value(last, "reason", 63)) if last else None,
     )
+
+
+def _exit_code(state: Object) -> Optional[int]:
+    """The exit code of a container; None if it has none, or the node made one up."""
+    return None if state.get("reason") in MADE_UP else _number(state.get("exitCode"))
 
 
 _ENDS = {"Complete": "succeeded", "Succeeded": "succeeded", "Completed": "succeeded", "Failed": "failed"}  # fmt: skip
@@ -499,8 +570,19 @@ pods also have the label of their Job.
 KUEUE = JobKind("Workload", "kueue.x-k8s.io", "v1beta1", "workloads", "")
 
 
+_FORBIDDEN, _BROKEN = 403, (500, 503)
 OLDEST = 24
 """The oldest minor version of Kubernetes 1 for which Rankdeck is made."""
+
+
+def ask_version(api: Api) -> Object:
+    """The server's version; empty if it tells that nobody but administrators. Raises ApiError."""
+    try:
+        return api.request("GET", "/version")
+    except ApiError as error:
+        if error.status != _FORBIDDEN:
+            raise
+        return {}
 
 
 def too_old(version: Object) -> str:
@@ -544,11 +626,15 @@ def list_job_kinds(api: Api) -> tuple[JobKind, ...]:
 
 
 def serves_kind(api: Api, kind: JobKind) -> bool:
-    """Whether the server has this kind; raises ApiError if it does not answer."""
+    """Whether the server has this kind, and can answer for it; raises ApiError
+    if it does not answer at all.
+    """
     try:
         found = api.request("GET", kind.place)
     except ApiError as error:
-        if error.status in (403, 404):
+        # A group of an operator may be broken while Kubernetes itself is well.
+        broken = error.status in _BROKEN and kind is not JOB
+        if broken or error.status in (_FORBIDDEN, 404):
             return False
         raise
     return kind.plural in {row.get("name") for row in object_rows(found.get("resources"))}

@@ -38,6 +38,8 @@ class PodUse(Value):
     job: str
     """`namespace/name` of its job; "" if it has none."""
     devices: Mapping[str, int] = field(default_factory=dict[str, int])
+    starts: bool = False
+    """Whether no container of it has begun."""
     holder: Optional["Holder"] = None
     """What the pod belongs to, if that is no job of a kind that
     Rankdeck follows and the pod has devices.
@@ -67,12 +69,13 @@ class Holder(Value):
 def pod_use(pod: Object) -> Optional[PodUse]:
     """What a pod uses; None if it is on no node or has ended."""
     node = string_value(part_of_object(pod, "spec"), "nodeName")
-    if not node or part_of_object(pod, "status").get("phase") in FINISHED:
+    phase = part_of_object(pod, "status").get("phase")
+    if not node or phase in FINISHED:
         return None
     held = requested_devices(part_of_object(pod, "spec"))
     holder = holder_of(pod) if any(held.values()) else None
     place = f"{holder.namespace}/{holder.kind.lower()}/{holder.name}" if holder else ""
-    return PodUse(node, place or job_of_pod(pod), held, holder)
+    return PodUse(node, place or job_of_pod(pod), held, phase == "Pending", holder)
 
 
 def holder_of(pod: Object) -> Optional[Holder]:
@@ -118,16 +121,20 @@ def holder_row(holder: Holder, uses: "Iterable[PodUse]") -> Object:
 
 
 def requested_devices(spec: Object) -> "dict[str, int]":
-    """Device -> number that the scheduler counts for a pod: the sum of its containers,
-    or more if an init container needs more.
+    """Device -> number that the scheduler counts for a pod: the sum of its containers and
+    sidecars, or more if an init container, with the sidecars before it, needs more.
     """
     total: Counter[str] = Counter()
+    first: Counter[str] = Counter()
+    beside: Counter[str] = Counter()
     for container in object_rows(spec.get("containers")):
         total.update(_asked(container))
     for container in object_rows(spec.get("initContainers")):
-        for name, count in _asked(container).items():
-            total[name] = max(total.get(name, 0), count)
-    return total
+        if container.get("restartPolicy") == "Always":
+            beside.update(_asked(container))
+        else:
+            first |= beside + Counter(_asked(container))
+    return (total + beside) | first | beside
 
 
 def _asked(container: Object) -> "dict[str, int]":
@@ -223,6 +230,12 @@ def _address(status: Object) -> str:
 
 _STATES = {"succeeded": "done", "failed": "failed", "suspended": "pending"}
 _BEGUN = ("Running", "SuccessCriteriaMet", "FailureTarget")
+_NEWS = {
+    "FailureTarget": "it fails, and its last pods end",
+    "Restarting": "it starts again",
+    "RestartingJobSet": "it starts again",
+}
+"""Condition of a job that is not over -> what it means, before the controller's own words."""
 _COUNTS = ("active", "succeeded", "failed", "terminating")
 _PEOPLE = ("owner", "user", "username", "created-by", "app.kubernetes.io/created-by", "submitter")
 """Labels and annotations that sites use for the user's name; the first that exists counts."""
@@ -271,13 +284,13 @@ def kubernetes_job_state(found: Object) -> "tuple[str, str]":
         return _STATES[outcome.state], "" if outcome.state == "succeeded" else message
     status = part_of_object(found, "status")
     parts = object_rows(status.get("jobsStatus") or status.get("replicatedJobsStatus"))
-    begun = any(
-        row.get("type") in _BEGUN and row.get("status") == "True"
-        for row in object_rows(status.get("conditions"))
-    )
+    true = [row for row in object_rows(status.get("conditions")) if row.get("status") == "True"]
+    begun = any(row.get("type") in _BEGUN for row in true)
+    news = [(_NEWS[row["type"]], row) for row in true if row.get("type") in _NEWS]
+    why = next((f"{words}: {string_value(row, 'message', 400) or string_value(row, 'reason', 100)}" for words, row in news), "")  # fmt: skip
     # While the last pods are being counted none is active, and no condition says how it ended yet.
     counted = any(whole_or_zero(row.get(key)) for row in (status, *parts) for key in _COUNTS)
-    return ("running" if begun or counted else "pending"), ""
+    return ("running" if begun or counted else "pending"), why
 
 
 def job_owner(found: Object) -> str:

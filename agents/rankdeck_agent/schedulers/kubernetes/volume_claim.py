@@ -18,7 +18,7 @@ from rankdeck_agent.descriptors import write_all
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.older_python import without_suffix
 from rankdeck_agent.schedulers.kubernetes.api import Api, HttpStream
-from rankdeck_agent.schedulers.kubernetes.job_state import pod_hopeless_reason, pod_wait_reason
+from rankdeck_agent.schedulers.kubernetes.job_snapshot import pod_hopeless_reason, pod_wait_reason
 from rankdeck_agent.schedulers.kubernetes.json_values import Object, object_rows
 from rankdeck_agent.schedulers.kubernetes.kubectl_errors import ApiError
 from rankdeck_agent.schedulers.kubernetes.objects import (

@@ -6,6 +6,7 @@ that module would take 2.6 MB of memory.
 
 import contextlib
 import os
+import re
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -166,15 +167,20 @@ def _reap(pid: int, *, kill: bool) -> int:
     return wait_status_code(status)
 
 
+_OWN_ERROR = re.compile(r"(?:\S+ )?(?:error|fatal): ")
+"""How Slurm's own errors begin; the modules of a site have sentences with this word."""
+
+
 def slurm_complaint(text: str) -> str:
-    """The error in a command's stderr, in one line: its lines with
-    `error:` or `fatal:`, else the last one.
+    """The error in a command's stderr, in one line: its lines that begin with
+    `error:` or `PROGRAM: fatal:`, else those that have such a word, else the last one.
 
     Sites and wrappers print banners on stderr too. The name of the command,
     with which Slurm begins a line, is removed.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if " error: " in f" {line}" or " fatal: " in f" {line}"]
+    errors = [line for line in lines if _OWN_ERROR.match(line)]
+    errors = errors or [one for one in lines if " error: " in f" {one}" or " fatal: " in f" {one}"]
     chosen = list(dict.fromkeys(errors))[:_BANNER] or lines[-1:]
     words = (line.partition(": error: ")[2] or line for line in chosen)
     return plain_line("; ".join(words), 400)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Optional, cast
 
 from rankdeck_agent.older_python import is_ascii, without_prefix
 from rankdeck_agent.schedulers.slurm.commands import Slurm, slurm_in
+from rankdeck_agent.schedulers.slurm.host_list import unfold_hosts
 from rankdeck_agent.schedulers.slurm.job_cancel import DENIED
 from rankdeck_agent.schedulers.slurm.queue import Row
 from rankdeck_agent.schedulers.slurm.sinfo import SINFO, node_rows
@@ -113,11 +114,12 @@ def change_nodes() -> int:
     if asked is None:
         answer: Row = {"error": "this order makes no sense"}
     else:
-        answer = _serve(asked, slurm_in(row))
+        answer = answer_node_order(asked, slurm_in(row))
     return print_json_line(answer)
 
 
-def _serve(asked: Order, slurm: Slurm) -> Row:
+def answer_node_order(asked: Order, slurm: Slurm) -> Row:
+    """The command of this order, which nodes it leaves alone and why, and what became of it."""
     rows, error = _look(asked, slurm)
     if error:
         return {"error": f"Slurm does not answer: {error}"}
@@ -127,14 +129,21 @@ def _serve(asked: Order, slurm: Slurm) -> Row:
     answer: Row = {"nodes": nodes, "left": left, "line": "", "done": False, "error": ""}
     if not nodes:
         return answer
-    folded = slurm.ask("scontrol", "show", "hostlist", ",".join(nodes))
-    argv = node_change_command(asked, folded.out.strip() if folded.well else ",".join(nodes))
+    argv = node_change_command(asked, _folded(slurm, nodes))
     answer["line"] = typed_command(argv)
     if not asked.agreed:
         return answer
     if asked.agreed != answer["line"]:
         return {**answer, "error": "Slurm says something else of these nodes by now: look again"}
     return {**answer, **_carry_out(asked._replace(nodes=tuple(nodes)), slurm, argv)}
+
+
+def _folded(slurm: Slurm, nodes: Sequence[str]) -> str:
+    """The nodes as a host list: the line of Slurm's answer that means them, since wrappers
+    print more; else their names.
+    """
+    lines = slurm.ask("scontrol", "show", "hostlist", ",".join(nodes)).out.split()
+    return next((one for one in lines if set(unfold_hosts(one)) == {*nodes}), ",".join(nodes))
 
 
 def _carry_out(asked: Order, slurm: Slurm, argv: tuple[str, ...]) -> Row:

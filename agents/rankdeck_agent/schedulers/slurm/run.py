@@ -176,7 +176,7 @@ _ESTIMATED = ("position", "waiting", "start", "ends", "nodes")
 def status_row(seen: SlurmJobRow, attempt: int, place: Optional[Mapping[str, int]] = None) -> Event:
     """The fields of a `slurm` event."""
     waiting = slurm_wait_reason(seen)
-    runs = seen.state in ("RUNNING", "COMPLETING", "SUSPENDED")
+    runs = seen.state in ("RUNNING", "SUSPENDED")
     row: Event = {
         "id": seen.array or seen.id,
         "state": seen.state,
@@ -593,7 +593,8 @@ class Run:
         lines = (
             read_last_words(self.folder.place(LAUNCHER), LAUNCHER_BOUND) if has_failed(end) else []
         )
-        if has_failed(end) and found.state in OWN_ENDS and not self.track.hosts and not lines:
+        silent = not self.track.hosts and not lines and not found.text
+        if has_failed(end) and found.state in OWN_ENDS and silent:
             lines = [UNSHARED.format(place=self.folder.path)]
             self._journal.add(Trouble(lines[0]))
         elif found.text and not self.track.ours and found.state in ("CANCELLED", "UNKNOWN"):

@@ -7,7 +7,7 @@ from rankdeck_agent.schedulers.slurm.host_list import unfold_hosts
 from rankdeck_agent.schedulers.slurm.job_reports import cut_columns
 from rankdeck_agent.schedulers.slurm.queue import Row
 from rankdeck_agent.schedulers.slurm.values import known_text, parse_count, parse_moment, parse_span
-from rankdeck_agent.wire.schedulers.slurm_states import SlurmFlag
+from rankdeck_agent.wire.schedulers.slurm_states import AWAY, NO_JOBS, SlurmFlag
 
 MOST_NODES, MOST_PARTITIONS = 20_000, 1_000
 _JOBS_OF_NODE = 64
@@ -40,17 +40,19 @@ _SYMBOLS = {
     "~": SlurmFlag.POWERED_DOWN.value,
     "#": "powering up",
     "!": "to be powered down",
-    "%": "powering down",
+    "%": SlurmFlag.POWERING_DOWN.value,
     "$": "reserved for maintenance",
     "@": "to be rebooted",
-    "^": "rebooting",
+    "^": SlurmFlag.REBOOTING.value,
     "-": "planned for a job",
     "+": "",
 }
 """Sign at the end of a node's state -> its meaning."""
 _CPUS = 4
 _GRES = re.compile(r"([A-Za-z0-9_.+-]+(?::[A-Za-z0-9_.+-]+)?):(\d{1,9})(?:[KMGT])?(?:\(|,|$)")
-_UNUSABLE = ("down", "drain", "fail", "maint", "unknown", "error", "inval", "reboot", "future")
+_NO_TYPE = ":(null)"
+"""What releases before 25.05 print for the type of GRES in use that have none."""
+_UNUSABLE = (*NO_JOBS, *AWAY)
 
 
 def node_rows(text: str) -> tuple[list[Row], list[Row]]:
@@ -109,7 +111,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 def _gres(text: str) -> dict[str, int]:
     """Name -> number in `gpu:a100:4(S:0-1),nic:2`."""
     found: dict[str, int] = {}
-    for name, count in _GRES.findall(re.sub(r"\([^)]*\)", "", text)):
+    for name, count in _GRES.findall(re.sub(r"\([^)]*\)", "", text.replace(_NO_TYPE, ""))):
         found[name] = found.get(name, 0) + int(count)
     return found
 
@@ -129,7 +131,7 @@ def _partition(cells: Mapping[str, str]) -> Row:
 
 def _count(partition: Row, cells: Mapping[str, str]) -> None:
     word = cells["StateLong"]
-    usable = not word.startswith(_UNUSABLE) and word != "drng" and not set(word) & set("*$@^")
+    usable = not word.startswith(_UNUSABLE) and not set(word) & set("*$@^%")
     partition["nodes"] += 1
     partition["usable"] += usable
     partition["idle"] += usable and word.startswith("idle")

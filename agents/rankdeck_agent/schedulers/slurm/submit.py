@@ -45,8 +45,10 @@ _LIMIT = 80.0
 """Seconds for sbatch, which tries again by itself while the controller is busy."""
 _SBATCH_SLACK = 5.0
 _LONGEST_PLAN = 64 << 20
-_TIMED_OUT = "timed out"
-"""Part of an error of sbatch: the controller may have the job all the same."""
+_UNSURE = re.compile(
+    r"timed out|Zero Bytes|receive failure|Unexpected message|Connection reset", re.IGNORECASE
+)
+"""Errors of sbatch after it has sent the job: the controller may have it all the same."""
 _NOBODY = "Unable to contact slurm controller"
 _TAKEN = re.compile(
     r"(?:.*\bSubmitted batch job )?([0-9]{1,11})(?:(?:;| on cluster )([A-Za-z0-9_.-]{1,40}))?\Z"
@@ -155,9 +157,10 @@ def _submit(plan: NodePlan, folder: RunFolder) -> dict[str, Any]:
     reply = run_slurm_command(argv, env, limit=_LIMIT, cwd=str(folder.path))
     slurm = slurm_of(folder)._replace(variables={**slurm_of(folder).variables, "PATH": path})
     taken = _taken(folder, slurm, reply)
-    if taken is None and reply.well:
+    unsure = reply.late or bool(_UNSURE.search(reply.error))
+    if taken is None and (reply.well or unsure):
         taken, answered = _find_in_queue(folder, slurm)
-        if taken is None and answered:
+        if taken is None and answered and reply.well:
             return _not_submitted(folder, _NO_NUMBER.format("; ".join(said_by(reply)) or "nothing"))
     if (
         taken is not None
@@ -170,7 +173,7 @@ def _submit(plan: NodePlan, folder: RunFolder) -> dict[str, Any]:
         write_id(folder, taken.number, path)
         start_keeper()
         return {"ok": True, "id": taken.number}
-    if reply.well or reply.late or _TIMED_OUT in reply.error:
+    if reply.well or unsure:
         _note_said(folder, reply)
         start_keeper()  # which looks for the job in the queue
         return {"ok": True, "id": ""}

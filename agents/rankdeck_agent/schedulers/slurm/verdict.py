@@ -31,6 +31,8 @@ class EndWords(NamedTuple):
     """Nodes that were out of memory."""
     starved: tuple[int, ...] = ()
     """Ranks that were killed because of that."""
+    unending: tuple[str, ...] = ()
+    """Nodes on which processes did not end, even by SIGKILL."""
     lines: tuple[str, ...] = ()
     """The last lines of Slurm's programs."""
 
@@ -63,6 +65,7 @@ _DUE = re.compile(
 """The node in this line is the one that writes it; after a node
 failure, that is not the node that failed.
 """
+_UNENDING = re.compile(r"\*\*\* .* STEPD TERMINATED ON (\S+) AT \S+ DUE TO JOB NOT ENDING")
 _FAILED_NODE = re.compile(r"srun: error: Node failure on (\S+)")
 _OOM = re.compile(
     r"oom[-_ ]kill event|exceeded (?:job |step )?memory limit \(\d+ > \d+\)|OOM Killed",
@@ -101,6 +104,9 @@ def read_slurm_words(lines: Iterable[str]) -> EndWords:
         failed=tuple(dict.fromkeys(failed))[:_MOST_NAMES],
         memory=tuple(dict.fromkeys(memory or victims))[:_MOST_NAMES],
         starved=tuple(dict.fromkeys(starved))[:_MOST_NAMES],
+        unending=tuple(dict.fromkeys(found[1] for found in map(_UNENDING.search, own) if found))[
+            :_MOST_NAMES
+        ],
         lines=tuple(own[-_MOST_LINES:]),
     )
 
@@ -120,14 +126,24 @@ def judge_slurm_job(seen: SlurmJobRow, words: EndWords, *, ours: str = "") -> Sl
 
     `ours`: who asked Rankdeck to cancel it ("user", "abort" or "system"); "" if nobody did.
     """
-    tell = _TELL.get(seen.state, _unknown)
-    return tell(seen, words, ours)
+    told = _TELL.get(seen.state, _unknown)(seen, words, ours)
+    if not words.unending:
+        return told
+    more = f"processes on {', '.join(words.unending[:4])} did not end, even by SIGKILL"
+    return told._replace(text=f"{told.text}; {more}" if told.text else more, do=told.do or _HUNG)
+
+
+_HUNG = "look there for processes in state D (a file system or a device that hangs): Slurm takes the node out of service"
 
 
 def _own(seen: SlurmJobRow, words: EndWords, ours: str) -> SlurmVerdict:
     if words.memory and seen.state == "FAILED":
         return _out_of_memory(seen, words, ours)
     why, do = _REASONS.get(seen.reason) or _NEVER_BEGAN.get(seen.signal) or ("", "")
+    waits = _TABLE.get(seen.reason)
+    if not why and seen.state == "FAILED" and waits is not None and waits.stuck:
+        # Slurm gave it up for what kept it from starting: no rank has failed.
+        why, do = waits.text, waits.do.replace("JOBID", seen.id)
     return SlurmVerdict(seen.state, why, do, code=slurm_exit_status(seen))
 
 
@@ -384,6 +400,8 @@ _WAITING: tuple[tuple[str, WaitReason], ...] = (
     ("NodeDown", WaitReason("a node that it asks for is down", "leave that node out of the list", stuck=True)),
     ("FrontEndDown", WaitReason("Slurm's front end is down")),
     ("SystemFailure", WaitReason("Slurm itself has failed", "ask the administrators", stuck=True)),
+    ("JobLaunchFailure", WaitReason(
+        "Slurm could not launch it on its nodes", "a prolog or a node is broken: tell the administrators, and submit it again", stuck=True)),
     ("Cleaning", WaitReason("waits until its earlier run has been cleaned up")),
     ("Prolog", WaitReason("its nodes are being prepared (prolog)")),
     ("BurstBufferStageIn", WaitReason("its data are being staged in")),
@@ -407,18 +425,23 @@ _TABLE: dict[str, WaitReason] = dict(_WAITING)
 _PATTERNS: tuple[tuple[str, WaitReason], ...] = (
     (r"ReqNodeNotAvail", WaitReason("nodes that it asks for are down, drained, or kept by a reservation")),
     (r"Nodes[ _]required[ _]for[ _]job[ _]are[ _]DOWN", WaitReason("nodes that it needs are down, drained, or kept for higher partitions")),
-    (r"launch_failed_requeued_held|launch failed requeued held", _TABLE["launch failed requeued held"]),
+    (r"launch[_ ]fail\w*(?: \w+)*[_ ]requeued[_ ]held", _TABLE["launch failed requeued held"]),
     (r"job_requeued_in_held_state", _TABLE["job requeued in held state"]),
     (r"MaxMemPerLimit", WaitReason("asks for more memory than a job may have", "lower `mem`", stuck=True)),
-    (r"(?:QOS|Assoc)\w*Max\w+Per(?:Job|Node)|AssocMaxWallDuration|QOSMin|(?:QOS|Association)TimeLimit",
+    (r"QOSMin", WaitReason("asks for less than its QOS demands of a job", "ask for more, or choose another `qos`", stuck=True)),
+    (r"(?:QOS|Assoc)\w*Max\w+Per(?:Job|Node)|AssocMaxWallDuration|(?:QOS|Association)TimeLimit",
         WaitReason("asks for more than its account or QOS allows a job", "ask for less, or choose another `qos` or `account`", stuck=True)),
+    # What was used, not what runs: the end of other jobs gives nothing back.
+    (r"(?:QOS|Assoc)Grp(?:Wall|\w*(?<!Run)Minutes)", WaitReason(
+        "the budget of its account or QOS is used up", "ask who runs the account for more, or choose another `account` or `qos`", stuck=True)),
     (r"(?:QOS|Assoc)Grp\w*", WaitReason("its account or QOS has all that it may have at once", "it starts when other jobs of the group end")),
     (r"Max\w*PerUser|Max\w*PerAccount|AssocMaxJobs|AssocMaxSubmit|QOSMaxJobs\w*|QOSJobLimit|AssocJobLimit|AssociationJobLimit|QOSResourceLimit|AssociationResourceLimit",
         WaitReason("you have as many jobs or resources as you may have at once", "it starts when others of yours end")),
-    (r"(?i)\bheld\b", WaitReason("held", "`scontrol release JOBID` lets it go", stuck=True)),
+    (r"(?i)(?<![a-z])held(?![a-z])", WaitReason("held", "`scontrol release JOBID` lets it go", stuck=True)),
 )  # fmt: skip
 _STATES = {
     "CONFIGURING": WaitReason("its nodes are being started"),
+    "COMPLETING": WaitReason("it has ended: Slurm still cleans up on its nodes"),
     "SUSPENDED": WaitReason("suspended: its processes are stopped, and go on when Slurm lets them"),
     "STOPPED": WaitReason("stopped by a signal: its nodes stay reserved"),
     "SPECIAL_EXIT": WaitReason("held after an exit code that it named as special", "`scontrol release JOBID` lets it go", stuck=True),
@@ -433,7 +456,7 @@ _STATES = {
 
 
 def slurm_wait_reason(seen: SlurmJobRow) -> WaitReason:
-    """Why this job does not run; the text is "" if it runs or is ending."""
+    """Why this job does not run; the text is "" if it runs."""
     if seen.state in _STATES:
         return _for(_STATES[seen.state], seen)
     if seen.state != "PENDING":

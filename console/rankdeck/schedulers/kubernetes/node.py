@@ -1,5 +1,6 @@
 """A node as the API server reports it, and what that means for its health."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
@@ -12,8 +13,16 @@ from rankdeck_agent.rules.levels import Health, Level, Reason
 
 SILENT = "node.silent"
 """The check that fires while no Rankdeck agent is heard."""
-_GOOD_ENDS = ("Ready", "Healthy", "OK", "Available")
-"""Endings of the condition types for which True is good; for all others True is a fault."""
+_GOOD_ENDS = (
+    "Ready", "Healthy", "OK", "Available", "Up", "Active", "Online", "Running", "Enabled",
+    "Registered", "Initialized", "Configured", "Joined", "Synced", "Passed", "Succeeded", "Valid",
+)  # fmt: skip
+"""Endings of the condition types for which True is good."""
+_FACT = re.compile(r"(?:Is|Has|Supports)[A-Z]")
+"""In the middle of a type that states a fact (`EtcdIsVoter`): good or bad, it is no fault.
+
+For all others True is a fault.
+"""
 _USUAL = {
     "MemoryPressure": "memory is short there: the kubelet evicts pods",
     "DiskPressure": "disk is short there: the kubelet evicts pods and images",
@@ -192,7 +201,7 @@ def _condition(one: Condition, *, heard: bool) -> Reason | None:
     if one.status == "Unknown":
         text = f"Kubernetes does not know its {_words(one)}"
         return Reason("kubernetes.condition", Level.UNKNOWN, text, device=one.type)
-    if (one.status == "True") is one.type.endswith(_GOOD_ENDS):
+    if _FACT.search(one.type) or (one.status == "True") is one.type.endswith(_GOOD_ENDS):
         return None
     means = f" · {_USUAL[one.type]}" if one.type in _USUAL else ""
     status = f" is {one.status}" if one.type.endswith(_GOOD_ENDS) else ""

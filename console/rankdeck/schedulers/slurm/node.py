@@ -11,7 +11,7 @@ from rankdeck.model.scheduler_node import SchedulerColumn
 from rankdeck.model.text import day_time
 from rankdeck.values import Value
 from rankdeck_agent.rules.levels import Health, Level, Reason
-from rankdeck_agent.wire.schedulers.slurm_states import DRAIN_PREFIX, NO_JOBS, SlurmFlag
+from rankdeck_agent.wire.schedulers.slurm_states import AWAY, DRAIN_PREFIX, NO_JOBS, SlurmFlag
 
 _LOOK = "look at slurmd there (`systemctl status slurmd`, its log) and at the way to the controller"
 _BACK = {True: "`:resume` gives it back", False: "`:resume anyway` gives it back"}
@@ -19,6 +19,10 @@ _USED = ("idle", "mixed", "alloc", "compl", "planned")
 """Prefixes of Slurm's states in which jobs run on a node or may be started."""
 _GIVEN = ("alloc", "mixed", "mix", "comp", "resv", "reserved", "maint", "planned", "plnd")
 """Prefixes of Slurm's states in which a node belongs to others, now or soon."""
+
+
+_LEAVING = (SlurmFlag.POWERING_DOWN, SlurmFlag.REBOOTING)
+"""Flags of a node that is about to be off."""
 
 
 class SlurmNode(Value, kw_only=True):
@@ -144,8 +148,11 @@ class SlurmNode(Value, kw_only=True):
             return f"{self.words} in Slurm{f': {self.reason}{by}' if self.reason else ''}"
         if SlurmFlag.NOT_RESPONDING in self.also:
             return f"{self.words} in Slurm: its slurmd does not answer"
-        if not self.state.startswith(_GIVEN) or shared:
+        if shared:
             return ""
+        if not self.state.startswith(_GIVEN):
+            away = self.state.startswith(AWAY) or any(flag in self.also for flag in _LEAVING)
+            return f"{self.words} in Slurm: it gets no jobs for now" if away else ""
         jobs = f" ({', '.join(self.jobs[:3])})" if self.jobs else ""
         return f"busy: {self.words} in Slurm{jobs}"
 
