@@ -70,6 +70,18 @@ def test_a_crash_is_the_cause_though_a_neighbour_lost_its_peer_milliseconds_earl
     )
 
 
+def test_ranks_that_ended_with_the_supervisor_of_their_node_followed_it() -> None:
+    here = [rank(4, 9.99, 1), rank(5, 10.01, 1)]
+    others = [rank(0, 10.2, 14), rank(1, 10.3, signal=15)]
+    gone = launcher("n2", 10.0, name="supervisor")
+
+    verdict = find_cause(case(*here, *others, launchers=(gone,)))
+    assert (verdict.end.what, verdict.end.node, verdict.victims) == ("launcher", "n2", (0, 1, 4, 5))
+    assert blamed(case(*here, *others)) == 4  # its supervisor was there
+    before = rank(4, 7.0, 1)
+    assert blamed(case(before, *others, launchers=(gone,))) == 4
+
+
 def test_a_program_that_crashed_in_a_shell_that_ended_well_is_the_cause() -> None:
     crashed = ProgramEnd("python3 prog.py", None, 11)
     one = case(rank(5, 10.0, 0, inside=crashed), rank(0, 10.2, 14), rank(1, 10.3, signal=15))

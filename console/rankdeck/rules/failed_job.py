@@ -16,6 +16,7 @@ from rankdeck.rules.ends import (
     Role,
     abort_meaning,
     aborted_ranks,
+    exception_of,
     keep_own_lines,
     meaning_of,
     raised_and_waited,
@@ -138,6 +139,8 @@ def view_of(job: FailedJob) -> View:
             return m
         if m.end.rank in killed and m.role > Role.CAUSE:
             return Meaning(m.end, *killed[m.end.rank])
+        if taken := _launcher_that_took(m, job.launchers):
+            return Meaning(m.end, Role.TERMINATED, f"it ended with {taken.name}, which was gone")
         # Who is told to end before a launcher can have done it, or where
         # no launcher does that, is told from outside.
         from_outside = m in outside or job.ending.kill_after == float("inf")
@@ -160,6 +163,19 @@ def view_of(job: FailedJob) -> View:
         _named_by_launchers(job, killed=False) - silent,
         aborted,
     )
+
+
+def _launcher_that_took(meaning: Meaning, launchers: Sequence[End]) -> End | None:
+    """The launcher or supervisor of its node with which a rank ended that does not say why: it was
+    killed, and nobody read the rank's output any more.
+    """
+    end = meaning.end
+    if meaning.role is not Role.LIKELY or end.code is None or end.at is None:
+        return None
+    if exception_of(telling_words(keep_own_lines(end))):
+        return None
+    here = (one for one in launchers if one.node == end.node and one.killed and one.at is not None)
+    return next((one for one in here if abs(end.at - (one.at or 0.0)) <= WINDOW), None)
 
 
 def _who_raised_before(meaning: Meaning, first: float) -> Meaning:
