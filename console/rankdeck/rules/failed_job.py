@@ -231,6 +231,12 @@ def was_told_to_end(meaning: Meaning) -> bool:
     return meaning.role is Role.TERMINATED or meaning.told or meaning.end.signal in _TOLD
 
 
+def was_killed(meaning: Meaning) -> bool:
+    """Whether SIGKILL ended it, or its end was not seen, and nothing else is known of it."""
+    number = signal_of(meaning.end.code, meaning.end.signal)
+    return meaning.role is Role.KILLED or (meaning.role is not Role.CAUSE and number == SIGKILL)
+
+
 def end_time(meaning: Meaning) -> float:
     """Epoch seconds of its end; infinite if it has not ended."""
     return meaning.end.at if meaning.end.at is not None else float("inf")

@@ -29,7 +29,14 @@ from rankdeck.rules.ends import (
     telling_words,
     tells_own_fault,
 )
-from rankdeck.rules.failed_job import WINDOW, View, end_time, failure_start, was_told_to_end
+from rankdeck.rules.failed_job import (
+    WINDOW,
+    View,
+    end_time,
+    failure_start,
+    was_killed,
+    was_told_to_end,
+)
 from rankdeck.rules.messages import (
     missing_ranks,
     others_that_aborted,
@@ -37,7 +44,7 @@ from rankdeck.rules.messages import (
     tells_cut_message,
     tells_unknown_name,
 )
-from rankdeck.rules.root_cause import Cause, end_signature, is_surely_earlier, was_killed
+from rankdeck.rules.root_cause import Cause, end_signature, is_surely_earlier
 from rankdeck.values import Value
 
 MOST = 12
