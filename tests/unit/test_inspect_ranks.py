@@ -70,7 +70,7 @@ def test_without_stacks_the_kernel_tells_them_apart() -> None:
 
     assert found.odd == (2,)
     assert found.answer == (
-        "3 waiting in futex_wait_queue, 1 waiting in hrtimer_nanosleep: rank 2 on n1"
+        "3 waiting in futex_wait_queue (a lock or another thread), 1 waiting in hrtimer_nanosleep (a sleep): rank 2 on n1"
     )
     assert found.missing == {"n9": "no answer"}
 

@@ -48,7 +48,7 @@ def test_after_30_s_the_one_that_does_something_else_is_named() -> None:
 
     assert (found.kind, found.odd) == ("all", (11,))
     assert found.text == (
-        "all 16 ranks silent for 30 s: 15 in futex_wait_queue, rank 11 on n2 in hrtimer_nanosleep"
+        "all 16 ranks silent for 30 s: 15 in futex_wait_queue (a lock or another thread), rank 11 on n2 in hrtimer_nanosleep (a sleep)"
     )
 
 
@@ -73,7 +73,7 @@ def test_the_load_of_the_nodes_changes_nothing_of_that() -> None:
 
     (found,) = judged(ranks, known)
 
-    assert found.text.endswith("3 compute, rank 2 on n1 in hrtimer_nanosleep")
+    assert found.text.endswith("3 compute, rank 2 on n1 in hrtimer_nanosleep (a sleep)")
 
 
 def test_where_nobody_differs_it_is_said_with_who_fell_silent_first() -> None:
@@ -82,7 +82,7 @@ def test_where_nobody_differs_it_is_said_with_who_fell_silent_first() -> None:
     (found,) = judged(ranks, KnownOfJob(looks=all_but(looks(), 8)))
 
     assert found.text == (
-        "all 8 ranks in ep_poll, no CPU used, silent for 30 s; rank 2 on n1 fell silent first"
+        "all 8 ranks in ep_poll (a socket or a timer), no CPU used, silent for 30 s; rank 2 on n1 fell silent first"
     )
 
 
@@ -220,7 +220,9 @@ def test_the_text_does_not_change_every_second() -> None:
 def test_a_single_rank_is_called_by_its_number() -> None:
     (found,) = judged([silent(0)], KnownOfJob(looks={0: looks()}))
 
-    assert found.text == "rank 0 on n1 in ep_poll, no CPU used, silent for 30 s"
+    assert (
+        found.text == "rank 0 on n1 in ep_poll (a socket or a timer), no CPU used, silent for 30 s"
+    )
 
 
 def test_a_minority_that_fell_silent_is_told_with_what_it_does() -> None:
@@ -230,7 +232,7 @@ def test_a_minority_that_fell_silent_is_told_with_what_it_does() -> None:
 
     assert found.kind == "rank"
     assert found.text == (
-        "rank 0 on n1 in hrtimer_nanosleep, silent for 1 min 40 s while 7 others go on"
+        "rank 0 on n1 in hrtimer_nanosleep (a sleep), silent for 1 min 40 s while 7 others go on"
     )
 
 

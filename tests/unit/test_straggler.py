@@ -50,7 +50,7 @@ def test_who_sleeps_while_the_others_poll_for_it_is_named() -> None:
 
     assert (found.kind, found.ranks) == ("slow", (2,))
     assert found.text == (
-        "rank 2 on n1 is in hrtimer_nanosleep in 8 of 8 looks while the others wait in 8 of 8"
+        "rank 2 on n1 is in hrtimer_nanosleep (a sleep) in 8 of 8 looks while the others wait in 8 of 8"
     )
 
 

@@ -13,6 +13,7 @@ from rankdeck.model.json_tables import as_list, as_table, as_tables
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.rank import is_computing
 from rankdeck.model.safe_text import clean_line
+from rankdeck.rules.kernel_waits import name_kernel_wait
 from rankdeck.rules.native_frames import name_mpi_function, read_native_frames, ways_in
 from rankdeck.values import Value
 
@@ -85,9 +86,9 @@ class StackGroup(Value):
     """Ranks that are at the same place in the program."""
 
     place: str
-    """Where they are, in words: `f (a.py:3)`, `waiting in ep_poll`, `computing`."""
+    """Where they are, in words: `f (a.py:3)`, `waiting in futex_wait (a lock …)`, `computing`."""
     where: str
-    """The same without words: `f (a.py:3)`, `ep_poll`; "" if they compute."""
+    """The same without the first words; "" if they compute."""
     looks: tuple[Look, ...]
     waiting: bool
     """Whether they are in a call that waits for other ranks."""
@@ -254,12 +255,13 @@ def _made(looks: Sequence[Look]) -> StackGroup:
     if not stacks:
         look = looks[0]
         busy = is_computing(look.state, look.cpu or 0.0)
-        where = look.kernel[0] if look.kernel else look.wchan
+        function = look.kernel[0] if look.kernel else look.wchan
         if busy:
             return StackGroup("computing", "", tuple(looks), waiting=False)
-        if where in ("", "0"):
+        if function in ("", "0"):
             state = f"state {look.state}"
             return StackGroup(state, state, tuple(looks), waiting=False)
+        where = name_kernel_wait(function)
         return StackGroup(f"waiting in {where}", where, tuple(looks), waiting=False)
     stack = max(stacks, key=stacks.count)
     collective = next((frame for frame in stack if WAITING.search(frame[0])), None)

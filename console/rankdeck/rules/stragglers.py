@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from rankdeck.model.rank import BUSY, Activity
 from rankdeck.model.stall import Explained, Stall, share_words
+from rankdeck.rules.kernel_waits import name_kernel_wait
 from rankdeck.rules.rank_signs import STOPPED, KnownOfJob, RankSigns, name_ranks, rank_numbers
 from rankdeck.values import replace
 
@@ -141,7 +142,8 @@ def _resting(signs: Sequence[RankSigns], held: Set[int], looks: Looks) -> Stall 
     found = _stragglers(signs, rests, LEAST, held)
     if not found:
         return None
-    where = found[0].looks[-1].wchan or f"state {found[0].looks[-1].state}"
+    last = found[0].looks[-1]
+    where = name_kernel_wait(last.wchan) if last.wchan else f"state {last.state}"
     return _slow_ranks(found, f"{'is' if len(found) == 1 else 'are'} in {where}", rests, LEAST)
 
 
