@@ -2,8 +2,10 @@
 
 import pytest
 
+from rankdeck.rules.certainty_table import WEIGHTS
 from rankdeck.rules.ends import LAUNCHER_ENDINGS, End
 from rankdeck.rules.failed_job import FailedJob
+from rankdeck.rules.failure_evidence import weigh_failure
 from rankdeck.rules.root_cause import find_cause
 from rankdeck_agent.rules.scheduler_verdict import OUTSIDE, SchedulerVerdict, VerdictKind
 from rankdeck_agent.schedulers.kubernetes import job_snapshot as kubernetes
@@ -768,6 +770,19 @@ def test_the_words_of_one_rank_count_also_where_the_others_were_told_to_end() ->
     ends = [rank(0, 10.02, 14, said=steps), *told, rank(5, 10.0, 14, said=own)]
 
     assert blamed(case(*ends, launchers=(mpirun,), world=6)) == 5
+
+
+def test_a_rank_that_vanished_with_its_shim_after_the_one_that_mpirun_names_followed_it() -> None:
+    steps = ("step 14 residual 0.1", "step 15 residual 0.1")
+    own = rank(5, 10.0, 14, said=(*steps, "cannot read mesh.h5"))
+    lost = [rank(n, 10.1, 14, said=steps) for n in (2, 3)]
+    gone = rank(0, 11.8, None, signal=None, said=steps)
+    mpirun = launcher("n1", 12.0, ("   Process name: [prterun-n1-7@1,5]",), name="mpirun", code=14)
+
+    assert blamed(case(own, *lost, gone, launchers=(mpirun,), world=6)) == 5
+    told = weigh_failure(find_cause(case(own, *lost, gone, launchers=(mpirun,), world=6)), WEIGHTS)
+    assert (told.sure, told.between) == (None, ())
+    assert blamed(case(own, *lost, gone, world=6)) == 0  # nobody names another one
 
 
 def test_a_rank_that_prints_a_report_of_others_accuses_none_of_them_by_it() -> None:

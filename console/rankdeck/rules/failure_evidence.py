@@ -63,7 +63,7 @@ HAIR = 0.05
 _BY_FINDER: Mapping[str, Sign] = {
     "held_up": Sign.ABSENT, "emptied": Sign.GONE, "daemon": Sign.GONE,
     "own": Sign.OWN, "absent": Sign.ABSENT, "left": Sign.LEFT, "launcher": Sign.FAILED,
-    "peers": Sign.PEERS, "lost": Sign.PEERS, "told": Sign.TOLD, "scheduler": Sign.SCHEDULER,
+    "peers": Sign.PEERS, "words": Sign.PEERS, "nodes": Sign.PEERS, "lost": Sign.PEERS, "told": Sign.TOLD, "scheduler": Sign.SCHEDULER,
 }  # fmt: skip
 _BY_ROLE: Mapping[Role, Sign] = {
     Role.CAUSE: Sign.WORDS, Role.LIKELY: Sign.UNEXPLAINED, Role.KILLED: Sign.KILLED,
@@ -513,7 +513,7 @@ def _weigh_alike(cause: Cause) -> WeighedFailure | None:
         rest = (m for m in cause.view.ranks if m is not cause.choice.chosen)
         some = tuple(map(_suspect, islice(chain((cause.choice.chosen,), rest), MOST_BETWEEN)))
         return WeighedFailure(None, some, code=end.code, signal=end.signal, everybody=True)
-    if _ended_alone(cause):
+    if _ended_alone(cause) or (cause.finder == "words" and end.rank in cause.view.faulty):
         return WeighedFailure(None)
     if most := _fail_as_most(cause) or _ranks_with_cut_messages(cause):
         between = tuple(map(_suspect, most[:MOST_BETWEEN]))

@@ -132,7 +132,8 @@ def _own_cause(view: View) -> CauseChoice | None:
     if ranks and view.job.ending.repeats:
         killed = []
     horizon = _horizon(view)
-    own = [m for m in (*ranks, *killed) if failure_start(m) <= horizon] + list(view.lost)
+    able = [m for m in ranks if failure_start(m) <= horizon and not _followed_named(view, m)]
+    own = [*able, *(m for m in killed if failure_start(m) <= horizon), *view.lost]
     if not own or (all(_ended_by_launcher(view, m) for m in own) and _left_early(view)):
         return None
     first = min(own, key=failure_start)
@@ -245,6 +246,16 @@ def _ended_with_its_shim(view: View, meaning: Meaning) -> bool:
     return unseen and end_time(meaning) - view.first >= kill_after > 0
 
 
+def _followed_named(view: View, meaning: Meaning) -> bool:
+    """Whether the launcher may have killed this rank together with its shim after another one that
+    it says it saw first.
+    """
+    named = [m for m in view.ranks if m.end.rank in view.named and m is not meaning]
+    return _ended_with_its_shim(view, meaning) and any(
+        is_surely_earlier(m, meaning) for m in named if m.end.failed_unstopped
+    )
+
+
 def _horizon(view: View) -> float:
     """The latest possible time of the cause: a later end cannot have made the others fail."""
     waited = min(map(end_time, view.of(Role.TIMEOUT)), default=float("inf"))
@@ -296,7 +307,7 @@ def _launcher(view: View) -> CauseChoice | None:
 
 
 def _lost_peers(view: View) -> CauseChoice | None:
-    """If no end was its own fault: the rank or node that most others name."""
+    """If no end was its own fault: the rank that most others name."""
     pulled = view.of(Role.PEER, Role.TIMEOUT)
     if not pulled:
         return None
@@ -312,9 +323,14 @@ def _lost_peers(view: View) -> CauseChoice | None:
     piped = [m for m in pulled if m.end.signal == SIGPIPE]
     if len(piped) == 1 and len(pulled) > 1:
         return CauseChoice(piped[0], (piped[0].why, "all others only lost a peer"))
-    if (alone := _spoke_alone(view, pulled)) is not None:
-        last = clean_line(_words_of(alone.end)[-1], LONGEST_QUOTE)
-        return CauseChoice(alone, (f"no other rank wrote such last words: {last}", alone.why))
+    return None
+
+
+def _lost_nodes(view: View) -> CauseChoice | None:
+    """If no end was its own fault: the node that most others name, or who was told to end first."""
+    pulled = view.of(Role.PEER, Role.TIMEOUT)
+    if not pulled:
+        return None
     nodes = Counter(n for m in pulled for n in view.peers_of(m) if n != m.end.node)
     if nodes and (best := nodes.most_common(1)[0])[1] > len(pulled) // 2:
         return _named_node(pulled, *best)
@@ -333,17 +349,19 @@ def _only_lost(view: View) -> CauseChoice | None:
 _NUMBER = re.compile(r"\d[\d.,:e+-]*")
 
 
-def _spoke_alone(view: View, pulled: Sequence[Meaning]) -> Meaning | None:
-    """The one of these ranks whose last line is new, and not about a peer:
-    neither it nor another rank has written one like it.
+def _spoke_alone(view: View) -> CauseChoice | None:
+    """If no end was its own fault: the one whose last line is new, and not about a peer: neither it
+    nor another rank has written one like it.
     """
+    pulled = view.of(Role.PEER, Role.TIMEOUT)
     forms = Counter(form for m in view.ranks for form in _forms(m.end))
     told = [(m, _forms(m.end)) for m in pulled]
     new = [m for m, own in told if len(own) > 1 and forms[own[-1]] == 1]
     wrote = sum(bool(m.end.lines) for m in view.ranks)
     if len(new) != 1 or wrote < 3 or kinds_of(_words_of(new[0].end)[-1:]):
         return None
-    return new[0]
+    last = clean_line(_words_of(new[0].end)[-1], LONGEST_QUOTE)
+    return CauseChoice(new[0], (f"no other rank wrote such last words: {last}", new[0].why))
 
 
 def _words_of(end: End) -> list[str]:
@@ -396,7 +414,7 @@ def _terminated(view: View) -> CauseChoice | None:
 FINDERS: Mapping[str, Callable[[View], CauseChoice | None]] = {
     "scheduler": find_end_by_scheduler, "held_up": _held_up, "emptied": find_emptied_node, "daemon": find_lost_node,
     "own": _own_cause, "absent": never_came, "left": _left_early,
-    "launcher": _launcher, "peers": _lost_peers, "lost": _only_lost, "told": _terminated,
+    "launcher": _launcher, "peers": _lost_peers, "words": _spoke_alone, "nodes": _lost_nodes, "lost": _only_lost, "told": _terminated,
 }  # fmt: skip
 """Tried in this order; the first that finds a cause decides."""
 
