@@ -2,6 +2,7 @@
 
 import pytest
 
+from rankdeck.model.stall import Stall
 from rankdeck.rules.certainty_table import WEIGHTS
 from rankdeck.rules.ends import LAUNCHER_ENDINGS, End
 from rankdeck.rules.failed_job import FailedJob
@@ -425,6 +426,17 @@ def test_what_kubernetes_did_to_a_pod_is_the_cause_and_no_rank_that_ended_by_it(
 
     assert blamed(one) == 4
     assert find_cause(one).evidence[0].startswith("pod t-1-y ")
+
+
+def test_beside_a_time_limit_it_is_told_who_held_up_the_others() -> None:
+    found = SchedulerVerdict(VerdictKind.TIME_LIMIT, "its time was up", node="n1")
+    stall = Stall(kind="absent", ranks=(5,), since=1.0, text="rank 5 on n2 never came", sure=0.9)
+    told = case(rank(0, 10.0, signal=15), rank(5, 10.0, signal=15), scheduler=found, held_up=stall)
+
+    assert find_cause(told).evidence == (
+        "its time was up",
+        "before that: rank 5 on n2 never came (90 % sure)",
+    )
 
 
 def test_a_verdict_about_a_node_without_an_ended_rank_blames_the_launcher() -> None:

@@ -88,3 +88,10 @@ def holds_up(stall: Stall) -> bool:
     go on.
     """
     return bool(stall.accused) and stall.sure is not None and stall.kind != "slow"
+
+
+def tell_who_held_up(stall: Stall | None) -> tuple[str, ...]:
+    """A sentence beside the word of a scheduler that ended the job, of the rank for which the
+    others waited then; () if none was accused.
+    """
+    return (f"before that: {stall.sentence}",) if stall is not None else ()

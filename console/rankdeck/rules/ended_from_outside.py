@@ -5,6 +5,7 @@ a node that only a launcher has noticed. No I/O.
 from rankdeck.model.first_failure import EMPTIED
 from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.safe_text import clean_line
+from rankdeck.model.stall import tell_who_held_up
 from rankdeck.rules.ends import LONGEST_QUOTE, End, Meaning, Role, raised_and_waited
 from rankdeck.rules.failed_job import (
     WINDOW,
@@ -43,7 +44,8 @@ def find_end_by_scheduler(view: View) -> CauseChoice | None:
     chosen = min(named or there or list(view.launchers), key=end_time, default=None)
     if chosen is None and view.first:  # a part of it can never start, and ranks waited for it
         chosen = Meaning(_scheduler_end(verdict.text, verdict.node, view.first), Role.CAUSE, "")
-    return CauseChoice(chosen, (verdict.text,)) if chosen else None
+    evidence = (verdict.text, *tell_who_held_up(view.job.held_up))
+    return CauseChoice(chosen, evidence) if chosen else None
 
 
 def _scheduler_end(words: str, node: str, at: float) -> End:

@@ -7,7 +7,7 @@ from rankdeck.model.job import RankState
 from rankdeck.model.job_events import NodeEvent
 from rankdeck.model.queue import ArrayTask, Attempt, QueueStatus
 from rankdeck.model.rank import State, exit_status
-from rankdeck.model.stall import Explained
+from rankdeck.model.stall import Explained, tell_who_held_up
 from rankdeck.state.record import JobRecord, NodeRecord
 from rankdeck.values import replace
 from rankdeck_agent.wire.job_events import AttemptBegan, RanksReset, SchedulerReport, TaskReport
@@ -232,6 +232,6 @@ def decided_failure(record: JobRecord) -> FirstFailure | None:
             if s.state is State.CANCELLED and s.started is not None
         ),
         explained=(Explained(status.text, status.do),) if status.do else (),
-        evidence=(status.text,),
+        evidence=(status.text, *tell_who_held_up(record.held_up)),
         settled=record.ended,
     )
