@@ -65,13 +65,14 @@ def test_the_rank_outside_of_mpi_is_named_with_what_it_does_instead() -> None:
     )
 
 
-def test_where_others_wait_for_messages_the_tree_says_who_is_where() -> None:
+def test_where_others_wait_for_messages_it_is_told_who_waits_where() -> None:
     found = judged(in_mpi(0, "MPI_Recv"), in_mpi(1, "MPI_Recv"), outside(2), in_mpi(3, "MPI_Wait"))
 
     assert found is not None
     assert found.ranks == (2,)
     assert found.text.startswith(
-        "2 in MPI_Recv ← add, rank 3 in MPI_Wait ← add, and rank 2 on n2 is in no operation of MPI"
+        "rank 2 on n2 is in no operation of MPI"
+        " (ranks 0-1 wait in MPI_Recv ← add, rank 3 in MPI_Wait ← add)"
     )
 
 

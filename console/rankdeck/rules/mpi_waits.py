@@ -169,10 +169,14 @@ def _absent(
     calls = {known[rank].entered for rank in waiting}
     never = "never entered" if all(known[rank].frames for rank in gone) else "did not enter"
     if len(calls) == 1 and _COLLECTIVE.fullmatch(call := calls.pop()):
-        wait = "waits" if len(waiting) == 1 else "wait"
-        text = f"{_ranks(gone, nodes)} {never} {call} ({_ranks(waiting)} {wait} there)"
+        text = f"{_ranks(gone, nodes)} {never} {call} ({_ranks(waiting)} {_wait(waiting)} there)"
     else:
-        text = f"{_tree(waiting, known)}, and {_ranks(gone, nodes)} {_are(gone)} in no operation of MPI"
+        (where, first), *more = _grouped(waiting, known)
+        others = "".join(f", {_ranks(some)} in {place}" for place, some in more)
+        text = (
+            f"{_ranks(gone, nodes)} {_are(gone)} in no operation of MPI"
+            f" ({_ranks(first)} {_wait(first)} in {where}{others})"
+        )
     places = {_way_in(known[rank]) for rank in gone} - {""}
     does = {describe_doing(known[rank].doing) for rank in gone} - {""}
     it, they = ("it", "is") if len(gone) == 1 else ("they", "are")
@@ -221,18 +225,6 @@ def _may_be_left_behind(calls: Iterable[str]) -> bool:
 # ---- in words
 
 
-def _tree(ranks: Iterable[int], known: Mapping[int, StandingRank]) -> str:
-    """`14 in MPI_Allreduce ← step, rank 5 in read ← load_batch`, the most ranks first."""
-    parts = _grouped(ranks, known)
-    named = [
-        f"{_ranks(some)} in {where}"
-        if len(some) == 1 or len(parts) == 1
-        else f"{len(some)} in {where}"
-        for where, some in parts
-    ]
-    return ", ".join(named)
-
-
 def _grouped(
     ranks: Iterable[int], known: Mapping[int, StandingRank]
 ) -> list[tuple[str, list[int]]]:
@@ -255,6 +247,10 @@ def _ranks(ranks: Iterable[int], nodes: Mapping[int, str] | None = None) -> str:
     some = sorted(ranks)
     word = f"rank{'s' * (len(some) != 1)} {fold_ranks(some)}"
     return f"{word} on {fold_nodes(dict.fromkeys(nodes[rank] for rank in some))}" if nodes else word
+
+
+def _wait(ranks: Sequence[int]) -> str:
+    return "waits" if len(ranks) == 1 else "wait"
 
 
 def _are(ranks: Sequence[int]) -> str:
