@@ -89,6 +89,10 @@ class ForwardingError(UnreachableError):
     """
 
 
+class AlgorithmError(UnreachableError):
+    """Both sides have no algorithm in common; another SSH client may."""
+
+
 class HostKeyError(UnreachableError):
     """The host key is unknown, or differs from the known one
     (possible man-in-the-middle attack).

@@ -29,6 +29,28 @@ WANTED = r"the server takes a password.*nobody can be asked here|ssh says: .*Per
 NO_HOME = "umount /run/home; rmdir /run/home"
 READ_ONLY = "mount -o remount,bind,ro /run/home"
 
+FIRST_COPY = "[ -e once ] || rm -rf .cache; touch once; "
+"""In a start-up file: the agent must be copied."""
+CERTIFICATE = "HostCertificate {folder}/hostkey-cert.pub"
+
+
+def certified(trusted: str, options: str) -> str:
+    """Shell lines that certify the host key, and have known_hosts trust an authority (`ca`, who
+    certifies, or `other`) beside the key itself.
+    """
+    return f"""cd "$SSHD_FOLDER"
+for one in ca other; do ssh-keygen -q -t ed25519 -N "" -f $one; done
+ssh-keygen -q -s ca -I node -h {options} hostkey.pub
+echo "@cert-authority * $(cut -d" " -f 1,2 {trusted}.pub)" >>known_hosts
+cd /
+"""
+
+
+def pythons(**files: str) -> str:
+    """Lines of a start-up file that puts these programs first in PATH."""
+    made = "".join(f"echo '{text}' >~/own/{name}; " for name, text in files.items())
+    return f"mkdir -p ~/own; {made}chmod +x ~/own/*; PATH=~/own:$PATH"
+
 
 @dataclass(frozen=True)
 class Row:
@@ -85,6 +107,26 @@ ROWS: Mapping[str, Row] = {
     "other kinds of keys": Row(REFUSED, "PubkeyAcceptedAlgorithms rsa-sha2-512"),
     "one cipher": Row(RUNS, "Ciphers aes128-ctr"),
     "one key exchange": Row(RUNS, "KexAlgorithms curve25519-sha256"),
+    "a key exchange that asyncssh lacks": Row(
+        RUNS, "KexAlgorithms sntrup761x25519-sha512@openssh.com", chosen=True
+    ),
+    "a certified host key": Row(RUNS, CERTIFICATE, certified("ca", "-n 127.0.0.1")),
+    "a host key that is certified for another name, and known": Row(
+        RUNS, CERTIFICATE, certified("ca", "-n other.example")
+    ),
+    "a host key whose certificate has expired, and that is known": Row(
+        RUNS, CERTIFICATE, certified("ca", "-n 127.0.0.1 -V 20200101:20210101")
+    ),
+    "a host key that another authority has certified, and that is known": Row(
+        RUNS, CERTIFICATE, certified("other", "-n 127.0.0.1")
+    ),
+    "a host key whose certificate has expired, and that is not known": Row(
+        "host key .*not (known|trusted)",
+        CERTIFICATE,
+        certified("ca", "-n 127.0.0.1 -V 20200101:20210101")
+        + "sed -i '/^@/!d' $SSHD_FOLDER/known_hosts\n",
+        client=("StrictHostKeyChecking yes",),
+    ),
     "no common cipher": Row(
         "no common algorithm with the SSH server of 127.0.0.1 port|before both agreed on algorithms: perhaps .*Ciphers",
         "Ciphers aes128-ctr", client=("Ciphers aes256-ctr",),
@@ -104,6 +146,15 @@ ROWS: Mapping[str, Row] = {
         RUNS, rc="mkdir -p ~/own; echo 'raise SystemExit(3)' | tee ~/own/json.py >~/own/zipfile.py; export PYTHONPATH=~/own PYTHONHOME=/nowhere"
     ),
     "a start-up file that starts another program": Row("it says.*start-up file", rc="exec cat /no/such/file"),
+    "a Python that says what it loads": Row(
+        RUNS, rc=FIRST_COPY + pythons(python3='#!/bin/sh\necho loads a module\nexec /usr/bin/python3 "$@"')
+    ),
+    "shims that hide the Pythons of the system": Row(
+        RUNS, rc=pythons(python3="exit 1", **{f"python3.{n}": "exit 127" for n in range(6, 15)})
+    ),
+    "a limit on the size of files": Row(
+        "could not be copied: raise the limit on the size of files.*Errno 27", rc="rm -rf ~/.cache; ulimit -f 100"
+    ),
     "another umask": Row(RUNS, rc="umask 777"),
     "no PATH": Row("no Python there|says", rc="PATH=/nowhere"),
     # ---- the disk
@@ -158,6 +209,9 @@ ROWS: Mapping[str, Row] = {
     "a proxy that says why": Row("the gate is shut", client=("ProxyCommand sh -c 'echo the gate is shut >&2; exit 3'",)),
     "a command for people": Row(RUNS, client=("RemoteCommand top", "RequestTTY yes")),
     "forwardings for people": Row(RUNS, client=("LocalForward 1 127.0.0.1:1", "RemoteForward 1 127.0.0.1:1", "ExitOnForwardFailure yes")),
+    "no input, for people": Row(
+        RUNS, client=("StdinNull yes",), rc=FIRST_COPY
+    ),
     "X11": Row(RUNS, client=("ForwardX11 yes", "ForwardX11Trusted yes")),
     "quiet": Row(RUNS, client=("LogLevel QUIET",)),
     "quiet, and refused": Row(REFUSED, "DenyUsers lab", client=("LogLevel QUIET",)),
@@ -184,6 +238,11 @@ CASES = [
     "no keys-openssh",
     "start-up files that talk-openssh",
     "another host key-openssh",
+    "a key exchange that asyncssh lacks-chosen",
+    "a host key whose certificate has expired, and that is known-asyncssh",
+    "a Python that says what it loads-asyncssh",
+    "shims that hide the Pythons of the system-asyncssh",
+    "no input, for people-openssh",
 )
 @pytest.mark.parametrize(("what", "transport"), CASES)
 async def test_a_login_comes_to(
@@ -195,7 +254,8 @@ async def test_a_login_comes_to(
     # The file is mounted there: it is written, not replaced.
     file = "$SSHD_FOLDER/passwd"
     as_shell = f"sed 's|/bin/bash|{row.shell}|' {file} >{file}.new; cat {file}.new >/etc/passwd\n"
-    with real_sshd(tmp_path, row.server, (as_shell if row.shell else "") + row.setup) as server:
+    settings = row.server.replace("{folder}", str(tmp_path))
+    with real_sshd(tmp_path, settings, (as_shell if row.shell else "") + row.setup) as server:
         await asyncio.to_thread(put_agent, [server.home])
         if row.elsewhere:
             await asyncio.to_thread(remove_agent, server.home)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rankdeck.errors import AgentError
+from rankdeck.remote import node_python
 from rankdeck.remote.node_python import (
     FoundPython,
     LookAnswer,
@@ -49,7 +50,10 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    """A node; the Pythons of this machine are not there."""
+    usual = ("python3", *(f"python3.{minor}" for minor in range(14, 5, -1)))
+    monkeypatch.setattr("rankdeck.remote.node_python._PYTHONS", usual)
     return Node(tmp_path)
 
 
@@ -118,6 +122,44 @@ def test_start_up_files_that_print_without_end_are_told() -> None:
     look.take(b"loading modules\n" * 1000)
     with pytest.raises(AgentError, match="printed 1 MB before the answer"):
         look.take(b"loading modules\n" * 100_000)
+
+
+def test_in_place_of_a_wrapper_that_prints_comes_the_python_behind_it(node: Node) -> None:
+    wrapper = '#!/bin/sh\necho loads a module\nexec /usr/bin/python3 "$@"\n'
+    (node.programs / "python3").write_text(wrapper)
+    (node.programs / "python3").chmod(0o755)
+
+    assert node.find().python == "/usr/bin/python3"
+
+
+def test_a_python_without_a_module_of_the_agent_is_passed_over_and_else_named(node: Node) -> None:
+    lacking = '#!/bin/sh\nexec /usr/bin/python3 -c "import sys; sys.modules[\'ctypes\'] = None; exec(sys.argv[2])" "$@"\n'
+    (node.programs / "python3").write_text(lacking.replace('"$@"', '"$2" "$3" "$4"'))
+    (node.programs / "python3").chmod(0o755)
+    alone = node.find()
+    node.has("python3.9", "3.9|abc")
+
+    assert node.find().python == "python3.9"
+    with pytest.raises(
+        AgentError,
+        match=r"`python3` does not start: ModuleNotFoundError: .*ctypes.*repair it, or name",
+    ):
+        check_python("n1", alone, ())
+
+
+@pytest.mark.parametrize("home", [None, "", "/nowhere"])
+def test_a_folder_that_is_a_link_is_not_the_users_own(tmp_path: Path, home: str | None) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    judged = f"f={tmp_path}/$1/agent.pyz; {node_python.OWN_FOLDER}"
+    env = {} if home is None else {"HOME": home}
+
+    def owns(folder: str) -> bool:
+        return not subprocess.run(
+            ["/bin/sh", "-c", judged, "sh", folder], env=env, check=False
+        ).returncode
+
+    assert (owns("real"), owns("link")) == (True, False)
 
 
 def test_what_a_python_prints_before_its_answer_is_no_answer(node: Node) -> None:

@@ -26,7 +26,11 @@ from rankdeck.remote.shell import (
 )
 from rankdeck.values import Value
 
-_MAKE_WRITABLE = "make that folder writable, with room for five megabytes"
+_REMEDIES = (
+    ("File too large", "raise the limit on the size of files of this account there (`ulimit -f`)"),
+    ("", "make one of these folders writable, with room for five megabytes"),
+)
+"""What a refused copy says -> what to do; the first row that fits wins."""
 LOOK_LIMIT, UPLOAD_LIMIT = 30.0, 120.0
 _HANGS = (
     "a start-up file of the login shell waits there, or its Python hangs, or the machine is very slow "
@@ -274,7 +278,7 @@ class Agents:
 
         `again`: look first, for another node that may share the home has just got it.
         """
-        refused: list[str] = []
+        refused: dict[str, list[str]] = {}
         for number, place in enumerate(self._places):
             if again or number:
                 found = await self._look(node, (found.python,), (place,))
@@ -284,10 +288,10 @@ class Agents:
             if not why:
                 there = await self._look(node, (found.python,), (place,))
                 return there._replace(place=str(number))
-            refused.append(f"{found.path}: {why}")
-        raise AgentError(
-            node, f"the agent could not be put at {'; '.join(refused)}; {_MAKE_WRITABLE}"
-        )
+            refused.setdefault(why, []).append(found.path.rpartition("/")[0])
+        remedy = next(do for words, do in _REMEDIES if words in list(refused)[-1])
+        tried = "; ".join(f"{', '.join(folders)}: {why}" for why, folders in refused.items())
+        raise AgentError(node, f"the agent could not be copied: {remedy}; tried {tried}")
 
     async def _put(self, node: str, found: FoundPython, agent: Bundle) -> str:
         """Copy the agent to where it belongs; returns why that failed, or ""."""

@@ -41,6 +41,8 @@ class Route(Value):
     """The key files to use; None: asyncssh takes the usual ones."""
     jump: bool = False
     """Whether it is the login to a jump host."""
+    plain: bool = False
+    """Whether the host key itself must be known, because its certificate is not valid."""
 
     @property
     def strict(self) -> str:

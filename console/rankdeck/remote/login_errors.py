@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import asyncssh
 
-from rankdeck.errors import ForwardingError, HostKeyError, UnreachableError
+from rankdeck.errors import AlgorithmError, ForwardingError, HostKeyError, UnreachableError
 from rankdeck.model.cluster import Node
 from rankdeck.model.safe_text import clean_line
 from rankdeck.values import Value, replace
@@ -22,6 +22,21 @@ class DroppedError(UnreachableError):
     """The server ended the connection before it sent its version, as
     servers do with too many logins at a time.
     """
+
+
+class CertificateError(UnreachableError):
+    """The certificate of the host key is not valid, or of an authority that is not trusted; the key
+    itself may be.
+    """
+
+
+_INVALID_CERTIFICATE = re.compile(r"Certificate |Invalid certificate|Host CA key is not trusted")
+
+
+def distrusts_certificate(error: BaseException) -> bool:
+    """Whether a login failed for the certificate of a host key alone."""
+    found = _INVALID_CERTIFICATE.match(str(error))
+    return isinstance(error, asyncssh.HostKeyNotVerifiable) and found is not None
 
 
 DROPS = (asyncssh.ConnectionLost, ConnectionResetError, BrokenPipeError)
@@ -65,8 +80,8 @@ def explain_login_error(error: BaseException, to: Destination) -> str:
 def unreachable_error(node: str, error: BaseException, to: Destination) -> UnreachableError:
     """The error for a node whose login or connection failed."""
     common = explain_login_error(error, replace(to, host="HOST"))
-    kind = ForwardingError if isinstance(error, asyncssh.ChannelListenError) else UnreachableError
-    return kind(node, explain_login_error(error, to), common=common)
+    own = (kind for raised, kind in _KINDS_OF_ERROR if isinstance(error, raised))
+    return next(own, UnreachableError)(node, explain_login_error(error, to), common=common)
 
 
 def refused_login(node: str, to: Destination) -> UnreachableError:
@@ -146,6 +161,10 @@ _SENTENCES: tuple[tuple[type[BaseException], str], ...] = (
         asyncssh.ChannelListenError,
         "the SSH server of {where} refuses port forwarding (AllowTcpForwarding, PermitListen): {error}",
     ),
+)
+_KINDS_OF_ERROR: Sequence[tuple[type[BaseException], type[UnreachableError]]] = (
+    (asyncssh.ChannelListenError, ForwardingError),
+    (asyncssh.KeyExchangeFailed, AlgorithmError),
 )
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 import asyncssh
 
 from rankdeck.config.files import expand_path
-from rankdeck.errors import HostKeyError, UnreachableError
+from rankdeck.errors import AlgorithmError, HostKeyError, UnreachableError
 from rankdeck.model.cluster import Access, Cluster, Node
 from rankdeck.remote.control_socket import has_sockets, master_answers
 from rankdeck.remote.host_keys import NOWHERE, HostKeys, OfferedKey, unknown_key_error
@@ -26,8 +26,10 @@ from rankdeck.remote.login_client import LoginClient, Route
 from rankdeck.remote.login_errors import (
     DROPS,
     FAILURES,
+    CertificateError,
     Destination,
     DroppedError,
+    distrusts_certificate,
     dropped_login,
     ended_negotiation,
     explain_login_error,
@@ -371,7 +373,9 @@ class Logins:
             (await self._identities.own(self._access.identity),) if self._access.identity else None
         )
         route = Route(node.name, None, node.host, to, hostkeys, own)
-        return await self._log_in(route, self._own_options(node), {})
+        return await _or_by_plain_key(
+            route, lambda route: self._log_in(route, self._own_options(node), {})
+        )
 
     async def _route(self, node: str, settings: HostSettings, *, jump: bool = False) -> Route:
         own = "" if jump else self._access.identity
@@ -398,6 +402,9 @@ class Logins:
 
     async def _follow(self, route: Route, chain: tuple[_JumpKey, ...]) -> Login:
         """Log in as OpenSSH's settings say; `chain`: the jump hosts that want this login."""
+        return await _or_by_plain_key(route, lambda route: self._follow_once(route, chain))
+
+    async def _follow_once(self, route: Route, chain: tuple[_JumpKey, ...]) -> Login:
         settings = cast("HostSettings", route.settings)
         options = connect_options(settings, route.hostkeys)
         carrier: dict[str, Any] = {}
@@ -490,7 +497,10 @@ class Logins:
         alias = route.settings.alias if route.settings else ""
 
         def known(host: str, addr: str, port: int | None) -> Any:  # noqa: ANN401 - asyncssh's
-            return route.hostkeys.known().match(host, addr, None if alias else port)
+            keys, authorities, *rest = route.hostkeys.known().match(
+                host, addr, None if alias else port
+            )
+            return keys, () if route.plain else authorities, *rest
 
         made: asyncssh.SSHClientConnection | None = None
         try:
@@ -519,6 +529,8 @@ class Logins:
         """The error in our words, after a login has failed."""
         if client.offered is not None:
             return self._question(route, client.offered)
+        if distrusts_certificate(error) and not route.plain:
+            return CertificateError(route.node, explain_login_error(error, route.to))
         lost = isinstance(error, DROPS) and not client.greeted
         if proxy is not None and not client.greeted:
             said = await proxy.complaint()
@@ -531,7 +543,7 @@ class Logins:
         if lost:
             return DroppedError(route.node, dropped_login(route.to, len(PAUSES) + 1))
         if isinstance(error, DROPS) and not client.agreed:
-            return UnreachableError(
+            return AlgorithmError(
                 route.node, ended_negotiation(route.to, chosen_algorithms(route.settings))
             )
         if isinstance(error, asyncssh.PermissionDenied) and client.talk.stopped:
@@ -624,6 +636,14 @@ def _is_ssh(command: str) -> bool:
     """Whether a ProxyCommand logs in to a jump host with ssh."""
     words = [word for word in command.split()[:2] if word != "exec"]
     return bool(words) and words[0].rpartition("/")[2] == "ssh"
+
+
+async def _or_by_plain_key(route: Route, log_in: Callable[[Route], Awaitable[Login]]) -> Login:
+    """Log in; where the certificate of the host key is not valid, again by the key itself."""
+    try:
+        return await log_in(route)
+    except CertificateError:
+        return await log_in(replace(route, plain=True))
 
 
 async def _proxy(route: Route, command: str) -> tuple[ProxyProgram, Any]:

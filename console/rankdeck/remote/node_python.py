@@ -24,17 +24,22 @@ PLACES = (
 """Folders on a node for the agent file, in order: the first that can be
 used; UID stands for the user's number.
 """
-OWN_FOLDER = 'd=${f%/*}; case $d in "$HOME"/*) ;; *) [ -O "$d" ] && [ ! -L "$d" ];; esac'
-"""Whether the folder of the file $f is the user's own: others can make folders in /tmp."""
+OWN_FOLDER = 'd=${f%/*}; case $d in "${HOME:-/-}"/*) ;; *) [ -O "$d" ] && [ ! -L "$d" ];; esac'
+"""Whether the folder of the file $f is the user's own: others can make folders in /tmp. Without a
+HOME, no folder is below it.
+"""
 ALONE = "-ES"
 """Options of Python: PYTHONHOME and PYTHONPATH of start-up files are for other programs, and so are
 site-packages, whose *.pth files may take longer to run than our command.
 """
 _PYTHONS = (
     *("python3", "python3.14", "python3.13", "python3.12", "python3.11", "python3.10", "python3.9"),
-    *("python3.8", "python3.7", "python3.6", "/usr/libexec/platform-python", "/opt/*/bin/python3"),
+    *("python3.8", "python3.7", "python3.6", "/usr/bin/python3", "/usr/libexec/platform-python"),
+    "/opt/*/bin/python3",
 )
-"""Those that are tried, in order, where the user names none."""
+"""Those that are tried, in order, where the user names none. /usr/bin/python3: where shims of pyenv
+or conda come first in PATH, they may hide every Python of the system.
+"""
 _LOOK = r"""name=$1 ask=$2 want=$3 places=$4 first= f= at=0
 shift 4
 while [ "$at" -lt "$places" ]; do
@@ -47,7 +52,7 @@ done
 [ "$f" ] || f=$first at=0
 pythons=$1 tried=0
 shift
-IFS= known= old= bad= agent= line='
+IFS= known= old= bad= agent= who='import sys; print(sys.executable)' line='
 '
 for named; do
     [ "$tried" -lt "$pythons" ] || break
@@ -56,7 +61,11 @@ for named; do
     for python in $named; do
         answer=$("$python" ALONE -c "$ask" "$f" 2>/dev/null </dev/null)
         case $? in 0) ;; 126 | 127) continue;; *) bad=${bad:-$python}; continue;; esac
-        answer=${answer##*"$line"}
+        case $answer in *"$line"*)
+            answer=${answer##*"$line"} behind=$("$python" ALONE -c "$who" 2>/dev/null </dev/null)
+            behind=${behind##*"$line"}
+            [ "$("$behind" ALONE -c "$ask" "$f" 2>/dev/null </dev/null)" != "$answer" ] || python=$behind;;
+        esac
         case $answer in
             [012].*|3.[0-5]'|'*) [ "$old" ] || old="${answer%%|*}|${answer##*|}|$python";;
             *.*'|'*)
@@ -78,12 +87,13 @@ shift "$pythons"
 """Arguments: name of the agent file, _ASK, the SHA-256 that the file should have, how many places
 there are, these, how many Pythons to try, these, then a command of the agent, if any. Takes the
 first place that has the file, else the first, and the first Python that is new enough, else the
-first that runs. Prints: version, SHA-256 of the agent file, that Python, the system, the inode of
+first that runs; in place of a wrapper that prints (a module that it loads), the Python that the
+wrapper starts. Prints: version, SHA-256 of the agent file, that Python, the system, the inode of
 the home folder, the number of the place, the file. One that does not start is named without a
 version, and says why on stderr. Last, if it is the right file, it becomes the command.
 """
 _ASK = """\
-import hashlib, os, sys
+import ctypes, fcntl, hashlib, os, resource, sys, zlib
 digest = ""
 try:
     with open(sys.argv[1], "rb") as file:
@@ -94,7 +104,8 @@ except EnvironmentError:
 print("%d.%d|%s" % (sys.version_info[:2] + (digest,)))
 """
 """Run by the node's Python, which may be an old one: prints its version and the SHA-256 of the
-agent file on the node, and marks this file as used now.
+agent file on the node, and marks this file as used now. Imports what every command needs and a
+Python that somebody built himself may lack.
 """
 
 _ANSWER = re.compile(rb"^rankdeck\|[^|\n]+(?:\|[^|\n]*){5}\|[^\n]*\n", re.MULTILINE)

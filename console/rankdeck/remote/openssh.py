@@ -80,6 +80,8 @@ _ALONE = (*_ALWAYS, "ControlMaster=no", "ControlPath=none", "ControlPersist=no",
 """Options of a login without a master, whose proxy is heard: of one that is to
 persist, ssh drops what its proxy says.
 """
+_WITH_INPUT = "StdinNull=no"
+"""Said only where ssh_config switches StdinNull on: an ssh before 8.7 does not know it."""
 _SIGNALS_TOLD = '"$@"; exit $?'
 """A shell around the program, for ssh gives 255 for every program that a signal ended."""
 _FAILED = 255
@@ -172,6 +174,8 @@ class OpenSsh:
         self._ssh, self._logins = UserSsh(cluster), logins
         self._locks = {name: asyncio.Lock() for name in self._nodes}
         self._masters: dict[str, Master] = {}
+        self._without_input: set[str] = set()
+        """Nodes whose programs would get no stdin, as ssh_config says."""
         self._clocks = ClockOffsets(self, cluster.access.patience)
         self._folder: Path | None = None
         self._count = 0
@@ -212,8 +216,9 @@ class OpenSsh:
             master = await self._master(there)
             said = text_file("")
             first = ("-T", "-S", master.path, "-E", f"/proc/{os.getpid()}/fd/{said.fileno()}")
+            options = (_WITH_INPUT, *_CLIENT) if node in self._without_input else _CLIENT
             words = (
-                *self._ssh.reach(node, first, _CLIENT),
+                *self._ssh.reach(node, first, options),
                 login_line(("sh", "-c", _SIGNALS_TOLD, "sh", *argv)),
             )
             try:
@@ -274,6 +279,8 @@ class OpenSsh:
     async def _connect(self, node: Node) -> Master:
         settings = await self._logins.settings(node)
         to = self._destination(node, settings)
+        if settings is not None and settings.yes("stdinnull"):
+            self._without_input.add(node.name)
         if settings is not None and (path := await self._logins.open_master(node)):
             return Master(node.name, path, ours=False, destination=to)
 

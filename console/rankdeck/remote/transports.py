@@ -4,9 +4,12 @@ asyncssh, the user's own program ssh, or steps of srun.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Collection, Sequence
+import shutil
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
+from rankdeck.errors import AlgorithmError
 from rankdeck.model.cluster import Cluster, Transport
 from rankdeck.remote.identities import MODULES, KeyFile, by_kerberos_alone
 from rankdeck.remote.logins import Logins
@@ -28,7 +31,7 @@ from rankdeck.remote.ssh_config import HostSettings
 from rankdeck.remote.this_machine import login_leads_here, shell_here
 
 log = logging.getLogger(__name__)
-
+T = TypeVar("T")
 
 _SETTINGS = ("KnownHostsCommand", "RevokedHostKeys", "BindInterface")
 _SWITCHES = ("NoHostAuthenticationForLocalhost", "VerifyHostKeyDNS")
@@ -84,16 +87,29 @@ class Transports:
         self._said: set[str] = set()
 
     async def open(self, node: str, argv: Sequence[str], on_data: OnData) -> Channel:
-        return await (await self._of(node)).open(node, argv, on_data)
+        return await self._by_its_way(node, lambda shell: shell.open(node, argv, on_data))
 
     async def reverse_tunnel(self, node: str, host: str, port: int) -> int:
-        return await (await self._of(node)).reverse_tunnel(node, host, port)
+        return await self._by_its_way(node, lambda shell: shell.reverse_tunnel(node, host, port))
 
     async def clock(self, node: str) -> ClockOffset:
-        return await (await self._of(node)).clock(node)
+        return await self._by_its_way(node, lambda shell: shell.clock(node))
 
     def way(self, node: str) -> Way:
         return self._chosen[node].way(node) if node in self._chosen else Way()
+
+    async def _by_its_way(self, node: str, use: Callable[[Shell], Awaitable[T]]) -> T:
+        """Use the node's shell; the program ssh where asyncssh lacks the server's algorithms."""
+        shell = await self._of(node)
+        try:
+            return await use(shell)
+        except AlgorithmError:
+            free = self._wanted is None and shell is self._connections
+            if not free or shutil.which("ssh") is None:
+                raise
+        log.info("%s: reached by the program ssh, because of the server's algorithms", node)
+        self._chosen[node] = self._openssh
+        return await use(self._openssh)
 
     async def _of(self, node: str) -> Shell:
         if node in self._chosen:
