@@ -5,11 +5,14 @@ import os
 from pathlib import Path
 
 _MAKE_ROOM = "make room there, then try again"
+_MAKE_WAY = "a file has its name, or a link that leads nowhere: remove that, or make the folder that it names"
 _WHAT_TO_DO = {
     errno.ENOSPC: _MAKE_ROOM,
     errno.EDQUOT: f"your quota is used up (`quota -s`): {_MAKE_ROOM}",
     errno.EROFS: "mount it for writing, or name another folder in RANKDECK_STATE in the node's login environment",
     errno.EACCES: "give it to the login user",
+    errno.EEXIST: _MAKE_WAY,
+    errno.ENOTDIR: _MAKE_WAY,
 }
 
 

@@ -198,6 +198,10 @@ ROWS: Mapping[str, Row] = {
     ),
     "another host key": Row("host key has changed.*other:1", client=("UserKnownHostsFile {folder}/other",)),
     "a jump host": Row(RUNS, client=("ProxyJump gate",), hosts="Host gate\n  HostName 127.0.0.1\n"),
+    "a jump host that forbids to go on": Row(
+        "its jump host cannot reach .*it forbids that .AllowTcpForwarding|administratively prohibited|stdio forwarding failed",
+        "AllowTcpForwarding no", client=("ProxyJump gate",), hosts="Host gate\n  HostName 127.0.0.1\n",
+    ),
     "a jump host that is down": Row(
         "refused", client=("ProxyJump gate",), hosts="Host gate\n  HostName 127.0.0.1\n  Port 1\n"
     ),

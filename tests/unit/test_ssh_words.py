@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck.errors import ForwardingError, HostKeyError, UnreachableError
+from rankdeck.errors import AlgorithmError, ForwardingError, HostKeyError, UnreachableError
 from rankdeck.remote.identities import KeyFile
 from rankdeck.remote.login_errors import Destination, DroppedError, from_ssh
 from rankdeck.remote.ssh_config import HostSettings
@@ -25,7 +25,7 @@ SAID = {
     "Host key ED25519 SHA256:WKA revoked by file /etc/ssh/revoked\nHost key verification failed.": (HostKeyError, "must not be used: Host key ED25519 SHA256:WKA revoked by file /etc/ssh/revoked"),
     "Error checking host key ED25519 SHA256:WKA in revoked keys file /none: No such file or directory\nHost key verification failed.": (HostKeyError, "revoked keys file /none: No such file"),
     "@@@\n@  WARNING: REVOKED HOST KEY DETECTED! @\n@@@\nThe ED25519 host key for gpu1.example is marked as revoked.\nHost key verification failed.": (HostKeyError, "is marked as revoked"),
-    "Unable to negotiate with 10.0.0.1 port 22: no matching cipher found. Their offer: aes128-ctr": (UnreachableError, "no common algorithm"),
+    "Unable to negotiate with 10.0.0.1 port 22: no matching cipher found. Their offer: aes128-ctr": (AlgorithmError, "no common algorithm"),
     "kex_exchange_identification: read: Connection reset by peer\r\nConnection reset by 10.0.0.1 port 22": (DroppedError, "ended the connection at once, 5 times"),
     "kex_exchange_identification: Connection closed by remote host\nConnection closed by UNKNOWN port 65535\nssh: connect to host gate port 22: Connection refused": (UnreachableError, "refused the connection"),
     "the gate is shut\nkex_exchange_identification: Connection closed by remote host\nConnection closed by UNKNOWN port 65535": (UnreachableError, "no SSH connection to gpu1.example port 2222; ssh says: the gate is shut"),

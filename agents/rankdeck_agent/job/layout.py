@@ -38,7 +38,9 @@ def make_run_folder(plan: NodePlan) -> RunFolder:
         make_private_folder(folder.path.parent.parent)
         make_private_folder(folder.path.parent)
         folder.path.mkdir(mode=0o700)
-    except FileExistsError:
+    except FileExistsError as error:
+        if Path(error.filename) != folder.path:
+            raise FolderError(unwritable_folder(Path(error.filename), error)) from error
         if is_start_forbidden(folder):
             why = f"job {plan.job} was cancelled on node {plan.node}: it is not started there any more"
             raise CancelledEarlierError(why) from None

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import asyncssh
+from asyncssh.constants import OPEN_ADMINISTRATIVELY_PROHIBITED
 
 from rankdeck.config.files import expand_path
 from rankdeck.errors import AlgorithmError, HostKeyError, UnreachableError
@@ -538,7 +539,9 @@ class Logins:
             kind = DroppedError if lost and proxy.worth_trying_again else UnreachableError
             return kind(route.node, f"{why}: {said or explain_login_error(error, route.to)}")
         if isinstance(error, asyncssh.ChannelOpenError):
-            why = f"its jump host cannot reach {route.to.where}: {error.reason}"
+            forbids = error.code == OPEN_ADMINISTRATIVELY_PROHIBITED
+            reason = "it forbids that (AllowTcpForwarding, PermitOpen)" if forbids else error.reason
+            why = f"its jump host cannot reach {route.to.where}: {reason}"
             return UnreachableError(route.node, why)
         if lost:
             return DroppedError(route.node, dropped_login(route.to, len(PAUSES) + 1))

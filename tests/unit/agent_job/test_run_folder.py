@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rankdeck_agent.job.folder import Journal
+from rankdeck_agent.job.folder import FolderError, FolderThereError, Journal
 from rankdeck_agent.job.layout import make_run_folder, unlink_links
 from rankdeck_agent.job.supervisor_state import note_supervisor
 from rankdeck_agent.wire import NodePlan
@@ -26,3 +26,20 @@ def test_all_that_a_node_makes_in_a_run_folder_is_reserved(
 
     assert {name for name in made if not name.startswith(RANK_PREFIX)} <= RESERVED
     assert {f"{RANK_PREFIX}0", f"{RANK_PREFIX}1"} < made
+
+
+@pytest.mark.parametrize("missing", ["scratch/purged", "scratch/a-file"])
+def test_a_folder_above_that_is_a_file_or_a_dead_link_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "scratch/a-file").touch()
+    (tmp_path / "local").symlink_to(missing)
+    monkeypatch.setenv("RANKDECK_STATE", str(tmp_path / "local"))
+
+    with pytest.raises(
+        FolderError, match=rf"{tmp_path}/local(/jobs)? cannot be written: .*link that leads nowhere"
+    ) as seen:
+        make_run_folder(NodePlan("link-x", "n1", ranks=(0,)))
+
+    assert not isinstance(seen.value, FolderThereError)
