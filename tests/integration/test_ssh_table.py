@@ -216,6 +216,7 @@ ROWS: Mapping[str, Row] = {
     "no input, for people": Row(
         RUNS, client=("StdinNull yes",), rc=FIRST_COPY
     ),
+    "a shell function called python3": Row(RUNS, rc=FIRST_COPY + "python3() { echo mine; }"),
     "X11": Row(RUNS, client=("ForwardX11 yes", "ForwardX11Trusted yes")),
     "quiet": Row(RUNS, client=("LogLevel QUIET",)),
     "quiet, and refused": Row(REFUSED, "DenyUsers lab", client=("LogLevel QUIET",)),

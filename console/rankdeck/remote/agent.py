@@ -239,7 +239,9 @@ class Agents:
         return None
 
     def _remember(self, node: str, found: FoundPython) -> None:
-        self._paths[node] = (found.python, node_python.ALONE, found.path)
+        # A login shell may have a function or an alias of this name.
+        python = (found.python,) if "/" in found.python else ("/usr/bin/env", found.python)
+        self._paths[node] = (*python, node_python.ALONE, found.path)
         if found.place != "0":
             self.elsewhere[node] = found.path
 
