@@ -254,7 +254,7 @@ async def test_the_agent_is_put_on_a_node_once(tmp_path):
         before = path.stat().st_ino
         again = await agent_words(Agents(c))
 
-        assert words == again == ("python3", "-ES", str(path))
+        assert words == again == ("/usr/bin/env", "python3", "-ES", str(path))
         assert path.read_bytes() == build_bundle().data
         assert path.stat().st_ino == before
         tag = (await run_program(c, "n1", ("python3", "-c", _TAG))).out.decode().strip()
@@ -265,7 +265,7 @@ async def test_the_agent_is_put_on_a_node_once(tmp_path):
 @pytest.mark.long
 async def test_the_agent_loads_modules_that_were_compiled_when_it_was_put_there(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
-        python, _, path = await agent_words(Agents(c))
+        *_, python, _, path = await agent_words(Agents(c))
         fast = await run_program(c, "n1", (python, "-v", path, "--version"))
         (compiled,) = Path(path).parent.glob("*.pyz.*")
         compiled.write_bytes(b"not a zip file")
@@ -294,7 +294,7 @@ async def test_agents_that_nobody_used_for_long_go_when_another_is_put_there(tmp
             "n1", ("python3", str(folder / "agent-000000000002.pyz")), lambda _: None
         )
         await until_runs(b"agent-000000000002.pyz")
-        _, _, path = await agent_words(Agents(c))
+        *_, path = await agent_words(Agents(c))
         left = sorted(
             file.name
             for file in folder.glob("*.pyz*")
@@ -324,7 +324,7 @@ def _command_lines():
 @pytest.mark.long
 async def test_an_agent_that_is_looked_for_counts_as_used(tmp_path):
     async with nodes(tmp_path, ["n1"]) as found, Connections(found.cluster) as c:
-        _, _, path = await agent_words(Agents(c))
+        *_, path = await agent_words(Agents(c))
         os.utime(path, (1e9, 1e9))
         await agent_words(Agents(c))
 

@@ -58,7 +58,7 @@ class LocalShell:
         process = await asyncio.create_subprocess_exec(
             *argv, stdin=pipe, stdout=pipe, env=self._env
         )
-        words = [word for word in argv if word != ALONE]
+        words = [word for word in argv if word not in ("/usr/bin/env", ALONE)]
         self.opened.append(" ".join(words[2:4]))
 
         async def read() -> None:
