@@ -48,7 +48,7 @@ async def test_a_python_beside_the_old_one_runs_the_agent(tmp_path: Path) -> Non
         assert answer.out.startswith(b"rankdeck-agent ")
         # Look, copy, look again, run; then it is known.
         assert (first, node.sessions - before) == (4, 5)
-        assert agents._paths["n1"][0] == "python3.14"
+        assert agents._paths["n1"][:2] == ("/usr/bin/env", "python3.14")
 
 
 async def test_the_first_command_on_a_node_costs_one_start_of_the_login_shell(
