@@ -4,9 +4,9 @@ PETSc of Debian. A part of the table in `fault_list`.
 
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks import fault_plants as plants
 from benchmarks import fault_programs as programs
@@ -16,7 +16,16 @@ from benchmarks.fault_real import launch_on, named_rank, signal_later
 BIN = Path(sys.executable).parent
 _PETSC = next(Path("/usr/lib/petscdir").glob("petsc*/*-real"), Path("/usr/lib/petsc"))
 
-MIRRORED = """\
+_STEP_ENDS = """\
+    if number == 20:
+        note(f"ready.{RANK}")
+    if number == 40:
+        %(wrong)s
+    time.sleep(0.1)
+"""
+
+MIRRORED = (
+    """\
 import json
 RANK = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
 %(first)s
@@ -38,13 +47,11 @@ for number in range(100_000):
     loss = step()
     if number %% 5 == 0:
         print("step", number, "loss", float(loss), flush=True)
-    if number == 20:
-        note(f"ready.{RANK}")
-    if number == 40:
-        %(wrong)s
-    time.sleep(0.1)
 """
-ACCELERATED = """\
+    + _STEP_ENDS
+)
+ACCELERATED = (
+    """\
 import torch
 from accelerate import Accelerator
 from torch.utils.data import DataLoader, TensorDataset
@@ -62,14 +69,12 @@ for number, (x, y) in enumerate(loader):
     optimizer.step()
     if number %% 5 == 0:
         accelerator.print("step", number, "loss", loss.item(), flush=True)
-    if number == 20:
-        note(f"ready.{RANK}")
-    if number == 40:
-        %(wrong)s
-    time.sleep(0.1)
-accelerator.wait_for_everyone()
 """
-SOLVED = """\
+    + _STEP_ENDS
+    + "accelerator.wait_for_everyone()\n"
+)
+SOLVED = (
+    """\
 import sys
 import petsc4py
 petsc4py.init(sys.argv)
@@ -95,12 +100,9 @@ for number in range(100_000):
     solver.solve(b, x)
     PETSc.Sys.Print("step", number, "residual", solver.getResidualNorm())
     sys.stdout.flush()
-    if number == 20:
-        note(f"ready.{RANK}")
-    if number == 40:
-        %(wrong)s
-    time.sleep(0.1)
 """
+    + _STEP_ENDS
+)
 TASKS = """\
 import dask_mpi
 from mpi4py import MPI
@@ -119,24 +121,55 @@ for number in range(100_000):
 """
 
 
-def _framework(
-    name: str, launch: str, text: str, right: Answer, parts: Mapping[str, str],
-    plant: Plant = itself, kind: Kind = Kind.FAILURE, **job: Any,
-) -> Fault:  # fmt: skip
-    """`parts`: what the program does wrong: `wrong` at one step, `first` before it begins."""
-    files = {"prog.py": programs.HEAD + text % {"wrong": "pass", "first": "pass", **parts}}
-    module, launcher = name.partition(".")[0], {"mpi": "openmpi5"}.get(launch, launch)
-    needs = {"tf": "tensorflow", "accelerate": "accelerate", "dask": "dask_mpi"}
-    return Fault(
-        name=f"real.{name}", launcher=launcher, right=right, kind=kind, plant=plant,
-        at_start="first" in parts or plant is not itself or module == "dask",
-        job=launch_on(launch, 1, files, **job),
-        lacking=plants.need_modules(needs[module]) if module in needs else _no_petsc,
-    )  # fmt: skip
-
-
 def _no_petsc() -> str:
     return "" if _PETSC.exists() else "needs python3-petsc4py"
+
+
+class Framework(NamedTuple):
+    """How the programs of a framework are run."""
+
+    text: str
+    launcher: str
+    """As the bench names it."""
+    lacking: Callable[[], str]
+    job: Mapping[str, Any]
+    """More of the job file."""
+
+
+_PROGRAM = "${RANKDECK_RUN}/prog.py"
+_RUN = {
+    "tf": Framework(MIRRORED, "tensorflow", plants.need_modules("tensorflow"), {
+        "launch": "tensorflow", "command": [sys.executable, _PROGRAM],
+        "env": {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"},
+    }),
+    "accelerate": Framework(ACCELERATED, "torchrun", plants.need_modules("accelerate"), {
+        "launch": "torchrun", "command": [_PROGRAM], "torch": {"path": str(BIN / "torchrun")},
+    }),
+    "petsc": Framework(SOLVED, "openmpi4", _no_petsc, {
+        "launch": "mpi", "command": ["/usr/bin/python3", _PROGRAM],
+        "mpi": {"flavour": "openmpi4", "path": "/usr/bin/mpirun.openmpi"},
+        "env": {"OMP_NUM_THREADS": "1", "PETSC_DIR": str(_PETSC)},
+    }),
+    "dask": Framework(TASKS, "openmpi5", plants.need_modules("dask_mpi"), {
+        "launch": "mpi", "command": [sys.executable, _PROGRAM], "ranks_per_node": 2,
+        "mpi": {"flavour": "openmpi5", "path": str(BIN / "mpirun")},
+    }),
+}  # fmt: skip
+
+
+def _fault(
+    name: str, right: Answer, parts: Mapping[str, str], plant: Plant = itself,
+    kind: Kind = Kind.FAILURE,
+) -> Fault:  # fmt: skip
+    """`parts`: what the program does wrong: `wrong` at one step, `first` before it begins."""
+    framework = name.partition(".")[0]
+    run = _RUN[framework]
+    text = programs.HEAD + run.text % {"wrong": "pass", "first": "pass", **parts}
+    return Fault(
+        name=f"real.{name}", launcher=run.launcher, right=right, kind=kind, plant=plant,
+        at_start="first" in parts or plant is not itself or framework == "dask",
+        job=launch_on(ranks=1, files={"prog.py": text}, **run.job), lacking=run.lacking,
+    )  # fmt: skip
 
 
 def _on_rank(rank: int, does: str) -> dict[str, str]:
@@ -147,59 +180,26 @@ def _before(rank: int, does: str) -> dict[str, str]:
     return {"first": f"if RANK == {rank}: fault(); {does}"}
 
 
-def _tf(name: str, right: Answer, parts: Mapping[str, str], plant: Plant = itself, kind: Kind = Kind.FAILURE) -> Fault:  # fmt: skip
-    command = [sys.executable, "${RANKDECK_RUN}/prog.py"]
-    return _framework(
-        f"tf.{name}", "tensorflow", MIRRORED, right, parts, plant, kind,
-        command=command, env={"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"},
-    )  # fmt: skip
-
-
-def _accelerate(name: str, right: Answer, parts: Mapping[str, str], plant: Plant = itself, kind: Kind = Kind.FAILURE) -> Fault:  # fmt: skip
-    return _framework(
-        f"accelerate.{name}", "torchrun", ACCELERATED, right, parts, plant, kind,
-        command=["${RANKDECK_RUN}/prog.py"], torch={"path": str(BIN / "torchrun")},
-    )  # fmt: skip
-
-
-def _petsc(name: str, right: Answer, parts: Mapping[str, str], plant: Plant = itself, kind: Kind = Kind.FAILURE) -> Fault:  # fmt: skip
-    return _framework(
-        f"petsc.{name}", "mpi", SOLVED, right, parts, plant, kind,
-        command=["/usr/bin/python3", "${RANKDECK_RUN}/prog.py"],
-        mpi={"flavour": "openmpi4", "path": "/usr/bin/mpirun.openmpi"},
-        env={"OMP_NUM_THREADS": "1", "PETSC_DIR": str(_PETSC)},
-    )  # fmt: skip
-
-
-def _dask(name: str, right: Answer, parts: Mapping[str, str], plant: Plant = itself, kind: Kind = Kind.FAILURE) -> Fault:  # fmt: skip
-    return _framework(
-        f"dask.{name}", "mpi", TASKS, right, parts, plant, kind,
-        command=[sys.executable, "${RANKDECK_RUN}/prog.py"],
-        ranks_per_node=2,
-        mpi={"flavour": "openmpi5", "path": str(BIN / "mpirun")},
-    )  # fmt: skip
-
-
 HANG = Kind.HANG
 SLEEPS = "time.sleep(10_000)"
 FRAMEWORKS = (
-    _tf("kill", named_rank(1, "SIGKILL|killed"), {}, signal_later(signal.SIGKILL, 1, "prog.py")),
-    _tf("stop", named_rank(1, "stopped"), {}, signal_later(signal.SIGSTOP, 1, "prog.py"), HANG),
-    _tf("raise", named_rank(2, "no sample 17"), _on_rank(2, "raise ValueError('no sample 17')")),
-    _tf("early", named_rank(2, "exit 0|left|without"), _on_rank(2, "sys.exit(0)")),
-    _tf("never", named_rank(2, "never|sleep|wait"), _before(2, SLEEPS), kind=HANG),
-    _tf("read", named_rank(1, "never|read|wait|pipe"), _on_rank(1, "os.read(os.pipe()[0], 1)"), kind=HANG),
-    _accelerate("barrier", named_rank(0, "match|never entered"), _on_rank(0, "accelerator.wait_for_everyone()"), kind=HANG),
-    _accelerate("break", named_rank(2, "match|never entered|exit 0|left"), _on_rank(2, "break"), kind=HANG),
-    _accelerate("nan", named_rank(1, "loss is nan"), _on_rank(1, "raise FloatingPointError('loss is nan')")),
-    _accelerate("kill", named_rank(2, "SIGKILL|killed"), {}, signal_later(signal.SIGKILL, 2, "prog.py")),
-    _petsc("kill", named_rank(1, "SIGKILL|killed"), {}, signal_later(signal.SIGKILL, 1, "prog.py")),
-    _petsc("term", named_rank(2, "SIGTERM"), {}, signal_later(signal.SIGTERM, 2, "prog.py")),
-    _petsc("type", named_rank(1, "nonsense|error code"), _on_rank(1, "solver.setType('nonsense')"), kind=HANG),
-    _petsc("barrier", named_rank(2, "never|match|elsewhere|is in"), _on_rank(2, "PETSc.COMM_WORLD.barrier()"), kind=HANG),
-    _petsc("never", named_rank(2, "never|sleep"), _before(2, SLEEPS), kind=HANG),
-    _petsc("early", named_rank(1, "exit 0|left|without|never|finali"), _on_rank(1, "os._exit(0)")),
-    _dask("task", named_rank(1, "ZeroDivision"), {"wrong": "if number == 200: fault(); 1 / 0"}),
-    _dask("kill", named_rank(3, "SIGKILL|killed"), {}, signal_later(signal.SIGKILL, 3, "prog.py")),
-    _dask("stop", named_rank(4, "stopped"), {}, signal_later(signal.SIGSTOP, 4, "prog.py"), HANG),
+    _fault("tf.kill", named_rank(1, "SIGKILL|killed"), {}, signal_later(signal.SIGKILL, 1, "prog.py")),
+    _fault("tf.stop", named_rank(1, "stopped"), {}, signal_later(signal.SIGSTOP, 1, "prog.py"), HANG),
+    _fault("tf.raise", named_rank(2, "no sample 17"), _on_rank(2, "raise ValueError('no sample 17')")),
+    _fault("tf.early", named_rank(2, "exit 0|left|without"), _on_rank(2, "sys.exit(0)")),
+    _fault("tf.never", named_rank(2, "never|sleep|wait"), _before(2, SLEEPS), kind=HANG),
+    _fault("tf.read", named_rank(1, "never|read|wait|pipe"), _on_rank(1, "os.read(os.pipe()[0], 1)"), kind=HANG),
+    _fault("accelerate.barrier", named_rank(0, "match|never entered"), _on_rank(0, "accelerator.wait_for_everyone()"), kind=HANG),
+    _fault("accelerate.break", named_rank(2, "match|never entered|exit 0|left"), _on_rank(2, "break"), kind=HANG),
+    _fault("accelerate.nan", named_rank(1, "loss is nan"), _on_rank(1, "raise FloatingPointError('loss is nan')")),
+    _fault("accelerate.kill", named_rank(2, "SIGKILL|killed"), {}, signal_later(signal.SIGKILL, 2, "prog.py")),
+    _fault("petsc.kill", named_rank(1, "SIGKILL|killed"), {}, signal_later(signal.SIGKILL, 1, "prog.py")),
+    _fault("petsc.term", named_rank(2, "SIGTERM"), {}, signal_later(signal.SIGTERM, 2, "prog.py")),
+    _fault("petsc.type", named_rank(1, "nonsense|error code"), _on_rank(1, "solver.setType('nonsense')"), kind=HANG),
+    _fault("petsc.barrier", named_rank(2, "never|match|elsewhere|is in"), _on_rank(2, "PETSc.COMM_WORLD.barrier()"), kind=HANG),
+    _fault("petsc.never", named_rank(2, "never|sleep"), _before(2, SLEEPS), kind=HANG),
+    _fault("petsc.early", named_rank(1, "exit 0|left|without|never|finali"), _on_rank(1, "os._exit(0)")),
+    _fault("dask.task", named_rank(1, "ZeroDivision"), {"wrong": "if number == 200: fault(); 1 / 0"}),
+    _fault("dask.kill", named_rank(3, "SIGKILL|killed"), {}, signal_later(signal.SIGKILL, 3, "prog.py")),
+    _fault("dask.stop", named_rank(4, "stopped"), {}, signal_later(signal.SIGSTOP, 4, "prog.py"), HANG),
 )  # fmt: skip

@@ -16,6 +16,7 @@ from rankdeck.backends.black_boxes import BOX_LIMIT, BoxReader
 from rankdeck.backends.remote_log import Player
 from rankdeck.backends.witnesses import WitnessWatch
 from rankdeck.errors import RankdeckError
+from rankdeck.model.first_failure import FirstFailure
 from rankdeck.model.job import Countdown, Job
 from rankdeck.model.job_events import Lost, NodeEvent
 from rankdeck.model.rank import State
@@ -151,11 +152,10 @@ def _idle(fleet: Fleet, job: Job, name: str) -> bool | None:
     return is_idle(here, used, cores, _gpus(fleet, name))
 
 
-def _was_silent(job: Job) -> bool:
-    """Whether only the rank that failed first wrote in the last SILENCE seconds before it did."""
-    first = job.first_failure
-    others = [one.heard for one in job.ranks if first and one.rank != first.rank and one.heard]
-    return first is not None and bool(others) and first.at - max(others) >= SILENCE
+def _came_after_silence(first: FirstFailure, job: Job) -> bool:
+    """Whether in the last SILENCE seconds before it nobody wrote but the rank that failed first."""
+    others = [one.heard for one in job.ranks if one.rank != first.rank and one.heard]
+    return bool(others) and first.at - max(others) >= SILENCE
 
 
 TICK = 0.25
@@ -468,8 +468,13 @@ class Following:
         """
         job = self.jobs.job(job_id)
         first = job.first_failure
-        unsure = first is None or (first.sure or 0.0) < _SURE or first.signal in FROM_OUTSIDE
-        if job.state is State.FAILED and (unsure or _was_silent(job)):
+        open_ = (
+            first is None
+            or (first.sure or 0.0) < _SURE
+            or first.signal in FROM_OUTSIDE
+            or _came_after_silence(first, job)
+        )
+        if job.state is State.FAILED and open_:
             self._readings[job_id] = self._start(self._read_boxes(job_id))
 
     async def _read_boxes(self, job_id: str) -> None:

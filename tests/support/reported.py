@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rankdeck.model.first_failure import FirstFailure
 from rankdeck.model.job_spec import JobSpec, Launch, MpiOptions
 from rankdeck.model.plan import Plan
+from rankdeck.model.stall import Stall
 from rankdeck.state.jobs import Jobs
 from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict, verdict_row
 from rankdeck_agent.wire import NodePlan
@@ -71,6 +72,8 @@ class Report:
     """When somebody told the job to end."""
     lost: tuple[tuple[str, float], ...] = ()
     """Nodes that stopped answering, and when they were last heard."""
+    held_up: Stall | None = None
+    """Who was seen to hold up the others."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,7 @@ def play_report(report: Report) -> FirstFailure | None:
     """What a console says of the job once everything has arrived."""
     jobs, plan = Jobs(), _plan(report)
     jobs.add(plan, _BEGAN)
+    jobs.learn_held_up(plan.job, report.held_up)
     seqs = {part.node: 0 for part in plan.nodes}
     for at, node, kind, fields in sorted(_events(report, plan), key=lambda event: event[0]):
         origin = _KEEPER if "verdict" in fields else None
@@ -114,7 +118,7 @@ def _judge_who(report: Report, first: FirstFailure | None) -> str:
     nobody = first is None or first.what in ("undecided", "all", "scheduler", "job")
     if report.right in (NOBODY, SCHEDULER) or (report.or_nobody and nobody):
         return "right" if nobody else "accused"
-    if first is None or first.what in ("undecided", "all", "scheduler", "job"):
+    if first is None or nobody:
         return "undecided"
     return "right" if _names_no_others(report, first) else "wrong"
 

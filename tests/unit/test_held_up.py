@@ -5,6 +5,8 @@ import pytest
 from rankdeck.model.stall import Stall
 from rankdeck.rules.ends import End
 from rankdeck.values import replace
+from rankdeck_agent.rules.scheduler_verdict import SchedulerVerdict, VerdictKind
+from tests.support.reported import SCHEDULER, ends, play_report, report
 from tests.unit.test_certainty import weighed
 from tests.unit.test_jobs_state import Feed
 from tests.unit.test_root_cause import NVRX, OPENMPI, TORCHRUN, WAITED, blamed, case, launcher, rank
@@ -74,6 +76,22 @@ def test_it_is_told_before_the_scheduler_that_ended_the_job() -> None:
 
     assert blamed(case(*told, held_up=STALL, **more)) == 2
     assert blamed(case(*told, **more)) == "scheduler n1"
+
+
+def test_beside_a_scheduler_its_own_word_is_explained_and_not_that_sentence() -> None:
+    stall = replace(
+        STALL, text="rank 2 on n2 reads /data (OSError: [Errno 28] No space left on device)"
+    )
+    over = SchedulerVerdict(VerdictKind.TIME_LIMIT, "its time limit was over", node="n1")
+    told = report(
+        SCHEDULER, *ends(range(4), 60, signal=15), launch="kubernetes", verdict=over, held_up=stall
+    )  # fmt: skip
+
+    first = play_report(told)
+
+    assert first is not None
+    assert first.evidence[-1].startswith("before that: rank 2 on n2 reads /data")
+    assert not any("space" in one.means + one.line for one in first.explained)
 
 
 def test_a_job_that_only_hangs_has_not_failed() -> None:

@@ -375,7 +375,9 @@ def test_an_exception_counts_also_where_more_is_written_about_the_end() -> None:
     assert (found.kind, found.ranks, other.kind, other.ranks) == ("raised", (1,), "raised", (1,))
 
 
-@pytest.mark.parametrize("more", ["step 41 residual 0.09", "continuing without metrics"])
+@pytest.mark.parametrize(
+    "more", ["step 41 residual 0.09", "step 41 residual 9e-2", "continuing without metrics"]
+)
 def test_an_exception_after_which_the_rank_went_on_was_handled(more: str) -> None:
     assert told_by_rank_1([*TRACEBACK, more]) == ()
 

@@ -23,7 +23,10 @@ _SOON = 0.3
 LOOKS, _GAP = 3, 0.7
 """How often each rank is looked at, and seconds between two looks."""
 _MOST_FRAMES = 40
-_SAID = Bound(20, 3000, 2, 1 << 14)
+_LINES, _SAID, _ALL_SAID = 20, 3000, 256 << 10
+"""Last lines of a rank that are told; most bytes of them, and of those of all ranks together: an
+answer has to fit into one row of a black box.
+"""
 _UNREAD = "TtDZX"
 """Ranks in these states cannot be stopped, or need not be."""
 
@@ -44,9 +47,10 @@ def look_at_standing_ranks(folder: RunFolder, host: str = "") -> Row:
         stacks, blind = read_rank_stacks({r: pids for r, pids in mine.items() if r not in told})
         answers = question.collect(ANSWER_LIMIT)
     rows: dict[int, Row] = {rank: {**said, "rank": rank} for rank, said in answers.items()}
+    bound = Bound(_LINES, min(_SAID, _ALL_SAID // max(len(mine), 1)), 2, 1 << 14)
     for rank, pids in mine.items():
         row = rows.setdefault(rank, {"rank": rank})
-        said = read_last_words(folder.place(rank), _SAID)
+        said = read_last_words(folder.place(rank), bound)
         row.update(stacks.get(rank, {}), does=describe_wait(main_process(pids)), said=said)
     pids = {pid: rank for rank, pids in mine.items() for pid in pids}
     ras = ask_nccl_counts(pids) if pids else {}

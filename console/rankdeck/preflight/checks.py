@@ -190,8 +190,8 @@ def _how_to_get(case: JobContext, name: str, nodes: Sequence[str]) -> str:
     if name in case.programs_here:
         copied = f"rankdeck cp {shlex.quote(name)} {fold_nodes(nodes)}:{shlex.quote(name)}"
         return f"it is on this machine only: `{copied}`, or bring it with `files`"
-    if PurePath(name).name in spec.files:
-        return f"`files` puts it into the folder of the run: write `${{RANKDECK_RUN}}/{PurePath(name).name}`"
+    if (file := PurePath(name).name) in spec.files:
+        return f"`files` puts it into the folder of the run: write `${{RANKDECK_RUN}}/{file}`"
     where = "a path from `workdir` or home" if "/" in name else "a command in PATH"
     return f"put it there ({where}), or bring it with `files`"
 

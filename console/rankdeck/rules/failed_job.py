@@ -174,7 +174,7 @@ def _launcher_that_took(meaning: Meaning, launchers: Sequence[End]) -> End | Non
         return None
     if exception_of(telling_words(keep_own_lines(end))):
         return None
-    here = (one for one in launchers if one.node == end.node and one.killed and one.at is not None)
+    here = (one for one in launchers if one.node == end.node and one.killed)
     return next((one for one in here if abs(end.at - (one.at or 0.0)) <= WINDOW), None)
 
 

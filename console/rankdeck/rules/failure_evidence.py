@@ -63,7 +63,8 @@ HAIR = 0.05
 _BY_FINDER: Mapping[str, Sign] = {
     "held_up": Sign.ABSENT, "emptied": Sign.GONE, "daemon": Sign.GONE,
     "own": Sign.OWN, "absent": Sign.ABSENT, "left": Sign.LEFT, "launcher": Sign.FAILED,
-    "peers": Sign.PEERS, "words": Sign.PEERS, "nodes": Sign.PEERS, "lost": Sign.PEERS, "told": Sign.TOLD, "scheduler": Sign.SCHEDULER,
+    "peers": Sign.PEERS, "words": Sign.PEERS, "nodes": Sign.PEERS, "lost": Sign.PEERS,
+    "told": Sign.TOLD, "scheduler": Sign.SCHEDULER,
 }  # fmt: skip
 _BY_ROLE: Mapping[Role, Sign] = {
     Role.CAUSE: Sign.WORDS, Role.LIKELY: Sign.UNEXPLAINED, Role.KILLED: Sign.KILLED,

@@ -75,6 +75,7 @@ _ENDED_RANK = rf"\b(?:[Rr]ank|[Tt]ask|Processor)(?:: |[ =]){_NUMBER}"
 _NO_HEARTBEAT = rf"\[RankMonServer\d+@[^\]]{{0,253}}:{_NUMBER}\] Did not get \w+ heartbeat\b"
 """Of NVRx's ft_launcher, before it kills the rank."""
 _OPERATION = r"(?:\bPG GUID (\S{1,80}).{0,200})?\bSeqNum=(\d{1,12})"
+_VALUE = re.compile(r"\d[\d.,:e+-]*")
 _CRASH_REPORT = r"^\[[^\]]{1,260}:\d+\] Signal: [\w /-]{1,60}\((\d{1,2})\)"
 """Of Open MPI: the process that crashed writes it about itself, mpirun too."""
 _CUT_MESSAGE = r"MPI_ERR_TRUNCATE|\b[Mm]essage truncated|collective mismatch error"
@@ -257,6 +258,13 @@ def tells_unknown_name(line: str) -> bool:
 def tells_giving_up(line: str) -> bool:
     """Whether a program says in this line that it has waited in vain."""
     return _compile_long(_GIVES_UP).search(line) is not None
+
+
+def replace_numbers(line: str) -> str:
+    """The line with `#` in place of each number: lines that a program writes again and again
+    become equal.
+    """
+    return _VALUE.sub("#", line)
 
 
 def is_stack_frame(line: str) -> bool:

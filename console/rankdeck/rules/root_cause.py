@@ -1,6 +1,5 @@
 """Finds what made a job fail, from the ends of ranks, launchers, nodes. No I/O."""
 
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -45,6 +44,7 @@ from rankdeck.rules.messages import (
     missing_ranks,
     named_ranks,
     ready_ranks,
+    replace_numbers,
     tells_giving_up,
 )
 from rankdeck.values import Value
@@ -346,9 +346,6 @@ def _only_lost(view: View) -> CauseChoice | None:
     return CauseChoice(pulled[0], evidence)
 
 
-_NUMBER = re.compile(r"\d[\d.,:e+-]*")
-
-
 def _spoke_alone(view: View) -> CauseChoice | None:
     """If no end was its own fault: the one whose last line is new, and not about a peer: neither it
     nor another rank has written one like it.
@@ -371,7 +368,7 @@ def _words_of(end: End) -> list[str]:
 
 def _forms(end: End) -> list[str]:
     """The same without their numbers."""
-    return [_NUMBER.sub("#", line) for line in _words_of(end)]
+    return [replace_numbers(line) for line in _words_of(end)]
 
 
 _BEFORE_LAUNCHER = 0.25
@@ -412,9 +409,11 @@ def _terminated(view: View) -> CauseChoice | None:
 
 
 FINDERS: Mapping[str, Callable[[View], CauseChoice | None]] = {
-    "scheduler": find_end_by_scheduler, "held_up": _held_up, "emptied": find_emptied_node, "daemon": find_lost_node,
-    "own": _own_cause, "absent": never_came, "left": _left_early,
-    "launcher": _launcher, "peers": _lost_peers, "words": _spoke_alone, "nodes": _lost_nodes, "lost": _only_lost, "told": _terminated,
+    "scheduler": find_end_by_scheduler, "held_up": _held_up,
+    "emptied": find_emptied_node, "daemon": find_lost_node,
+    "own": _own_cause, "absent": never_came, "left": _left_early, "launcher": _launcher,
+    "peers": _lost_peers, "words": _spoke_alone, "nodes": _lost_nodes,
+    "lost": _only_lost, "told": _terminated,
 }  # fmt: skip
 """Tried in this order; the first that finds a cause decides."""
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from rankdeck.model.safe_text import clean_line
 from rankdeck.model.stall import Stall
-from rankdeck.rules.messages import explain_end, is_warning
+from rankdeck.rules.messages import explain_end, is_warning, replace_numbers
 from rankdeck.rules.rank_signs import KnownOfJob, RankSigns, name_ranks, rank_numbers
 
 PATIENCE = 10.0
@@ -29,7 +29,6 @@ _GOES_ON = re.compile(
     r"|resum\w+|recover\w*|reconnect\w*|restor\w+|instead)\b"
 )
 """Words of programs that have handled an exception."""
-_NUMBERS = re.compile(r"\d+")
 
 
 def raised_ranks(signs: Sequence[RankSigns], known: KnownOfJob) -> Stall | None:
@@ -75,9 +74,8 @@ def _unhandled(lines: Sequence[str]) -> str:
     for at, line in enumerate(lines):
         if line != _TRACEBACK and not _ABORTED.match(line):
             continue
-        usual = {_NUMBERS.sub("#", one) for one in lines[:at]}
-        after = lines[at + 1 :]
-        if not any(_GOES_ON.search(one) or _NUMBERS.sub("#", one) in usual for one in after):
+        usual, after = {*map(replace_numbers, lines[:at])}, lines[at + 1 :]
+        if not any(_GOES_ON.search(one) or replace_numbers(one) in usual for one in after):
             return _exception_of(after) if line == _TRACEBACK else line
     return ""
 

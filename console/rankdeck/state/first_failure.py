@@ -365,7 +365,8 @@ def _explained(record: JobRecord, verdict: Cause) -> tuple[Explained, ...]:
     if end.what == SCHEDULER:
         return explain_end(end.lines)
     if verdict.finder == "scheduler":  # its word counts, not the signal that it sent
-        return explain_end(verdict.evidence)
+        word = verdict.view.job.scheduler
+        return explain_end((word.text,) if word else end.lines)
     if end.what == "node":
         said = explain_end(_without(_OF_OTHERS, end.lines))
         return said or (_OF_NODES[end.name],)
