@@ -169,6 +169,7 @@ _SLURM: Mapping[str, tuple[str, str]] = {
     "look": ("attach", "print_slurm_job"),
     "beside": ("beside_ranks", "inspect_beside_ranks"),
     "standing": ("beside_ranks", "look_beside_ranks"),
+    "silence": ("beside_ranks", "keep_standing_ranks"),
     "hear": ("beside_ranks", "hear_job_nodes"),
     "tell": ("beside_ranks", "tell_telemetry"),
     "ended": ("ended_jobs", "print_ended_jobs"),
@@ -178,7 +179,7 @@ _SLURM: Mapping[str, tuple[str, str]] = {
 """Command of `slurm` -> (module, function); imported only when used,
 because the keeper must stay small.
 """
-_SLURM_ARGUMENTS = {"beside": 1, "standing": 1, "hear": 2}
+_SLURM_ARGUMENTS = {"beside": 1, "standing": 1, "silence": 2, "hear": 2}
 """Command of `slurm` -> number of its arguments, if not 0."""
 
 _MAINS = {

@@ -314,6 +314,32 @@ def test_what_a_silent_rank_wrote_last_is_known_from_the_box() -> None:
     assert "raised KeyError: 'x'" in found.text
 
 
+def test_the_nodes_for_which_a_login_node_asked_answer_one_question_together() -> None:
+    line = [["train", "/job/train.py", 9]]
+    operation = {
+        "what": "gloo:all_reduce", "sizes": [[1]], "types": ["Float"], "ago": 60.0, "between": False,
+    }  # fmt: skip
+    groups = {"0": {"ranks": [0, 1, 2, 3], "called": ""}}
+
+    def host(*ranks: int) -> dict[str, object]:
+        rows = [
+            {
+                "rank": rank, "stack": line, "groups": groups,
+                "recorded": {"0": [{**operation, "number": 5 - (rank == 3), "over": rank == 3}]},
+            }
+            for rank in ranks
+        ]  # fmt: skip
+        answer = {"inside": [{"ranks": rows, "blind": ""}], "missing": {}}
+        return {"kind": "standing", "at": 1062.0, "answer": answer}
+
+    job = hung_job()
+    job = replace(job, ranks=tuple(replace(one, last_line="step 7") for one in job.ranks))
+    found = find_held_up(job, [silent_box(host(0, 1), host(2, 3))])
+
+    assert found is not None
+    assert (found.kind, found.accused) == ("absent", (3,)), found.text
+
+
 def test_ranks_that_pause_often_are_silent_only_after_twice_their_longest_pause(
     tmp_path: Path,
 ) -> None:

@@ -21,6 +21,7 @@ from rankdeck_agent import LAUNCHER
 from rankdeck_agent.descriptors import wait_readable, write_all
 from rankdeck_agent.job.activity import LookReader
 from rankdeck_agent.job.folder import STREAMS, RunFolder
+from rankdeck_agent.job.pauses import Pauses
 from rankdeck_agent.text import parse_json_table
 from rankdeck_agent.wire import Message, encode_message
 from rankdeck_agent.wire.black_box import (
@@ -32,7 +33,6 @@ from rankdeck_agent.wire.black_box import (
     LONGEST_SILENCE,
     MOST_BOX_BYTES,
     PERIOD,
-    SILENCE,
     SILENT,
 )
 from rankdeck_agent.wire.run_folder import ACTIVITY, BLACK_BOX
@@ -51,9 +51,9 @@ _READING = 2.0
 """Seconds that a reading waits for collectors."""
 _MOST_WATCHED = 64
 """Most ranks whose logs are watched for that."""
-_QUESTIONS = 2
-"""How often the ranks are asked where they stand before it is frozen: by two answers a console can
-tell a deadlock.
+QUESTIONS = 2
+"""How often the ranks of a silent job are asked where they stand before the ring is frozen: by two
+answers a console can tell a deadlock.
 """
 _NICE = 10
 
@@ -156,14 +156,15 @@ class _Recorder:
         self._silence.look(time.monotonic())
         if was > self._silence.depth:
             self._questions = 0
-            self._ring.add(_row(kind="resumed", at=round(time.time(), 3)))
+            self._ring.note_resumed()
         elif was < self._silence.depth:
-            self._questions = _QUESTIONS if self._here else 1
+            self._questions = QUESTIONS if self._here else 1
         if self._questions:
             self._ask_ranks()
             self._questions -= 1
             if not self._questions:
-                self._freeze(SILENT, heard=_newest_outputs(self._folder, self._ranks))
+                self._take_looks()
+                self._ring.freeze_silence(self._ranks)
 
     def _ask_ranks(self) -> None:
         if not self._here:
@@ -175,11 +176,11 @@ class _Recorder:
             answer = look_at_standing_ranks(self._folder)
         except (ImportError, OSError):
             return  # our own file was removed, or the ranks cannot be asked: the rest is recorded
-        self._ring.add(_row(kind="standing", at=at, answer=answer))
+        self._ring.note_standing(at, answer)
 
-    def _freeze(self, why: str, **more: object) -> None:
+    def _freeze(self, why: str) -> None:
         self._take_looks()
-        self._ring.freeze(why, self._ranks, **more)
+        self._ring.freeze(why, self._ranks)
 
     def _take_looks(self) -> None:
         for look in self._looks.read():
@@ -248,27 +249,24 @@ class _Reader:
 
 
 class RankSilence:
-    """How long the ranks of this node have been silent, beside their usual pauses."""
+    """How long the ranks of this node have been silent, by the sizes of their logs."""
 
     def __init__(self, folder: RunFolder, ranks: Sequence[int]) -> None:
         step = -(-len(ranks) // _MOST_WATCHED) or 1
         self._logs = [folder.place(r) / name for r in ranks[::step] for name in STREAMS]
         self._size: int = 0
-        self._since = self._pause = 0.0
-        """When they wrote last, and their longest pause so far."""
-        self.depth = 0
-        """0: they wrote just now; 1: they are silent for longer than usual; 2: for long."""
+        self._pauses = Pauses(LONGEST_SILENCE)
+
+    @property
+    def depth(self) -> int:
+        """See Pauses."""
+        return self._pauses.depth
 
     def look(self, now: float) -> None:
         """See whether they have written; `now` in monotonic seconds."""
         size = sum(map(_size_of, self._logs))
-        if size != self._size:
-            self._pause = max(self._pause, now - self._since) if self._size else 0.0
-            self._size, self._since = size, now
-        # A job that pauses often is asked seldom.
-        unusual = min(LONGEST_SILENCE, max(SILENCE, 2 * self._pause))
-        lasts = now - self._since if size else 0.0
-        self.depth = (lasts >= unusual) + (lasts >= LONGEST_SILENCE)
+        self._pauses.note(now, wrote=size != self._size)
+        self._size = size
 
 
 def _size_of(path: Path) -> int:
@@ -304,6 +302,18 @@ class Ring:
             with contextlib.suppress(OSError):
                 for path in _segments(self._place)[:1]:
                     path.unlink()
+
+    def note_standing(self, at: float, answer: "dict[str, Any]") -> None:
+        """Append where silent ranks stood, asked at `at` (epoch seconds)."""
+        self.add(_row(kind="standing", at=at, answer=answer))
+
+    def note_resumed(self) -> None:
+        """Append that ranks write again after a silence."""
+        self.add(_row(kind="resumed", at=round(time.time(), 3)))
+
+    def freeze_silence(self, ranks: Sequence[int]) -> None:
+        """Keep a copy of the ring for a silence of these ranks, with when each wrote last."""
+        self.freeze(SILENT, ranks, heard=_newest_outputs(self._folder, ranks))
 
     def freeze(self, why: str, ranks: Sequence[int], **more: object) -> None:
         """Keep a copy of the ring, with the end of all logs: the first time for each reason.

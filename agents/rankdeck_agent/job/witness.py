@@ -61,6 +61,8 @@ def _keep_operations():
 
 
 def _begin():
+    import atexit
+    import json  # in this thread: Python can crash if it ends while another one imports
     import socket
     import threading
 
@@ -82,12 +84,23 @@ def _begin():
     listener.listen(4)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=listener.close)
-    threading.Thread(target=_serve, args=(listener,), name="rankdeck", daemon=True).start()
+    thread = threading.Thread(target=_serve, args=(listener, json), name="rankdeck", daemon=True)
+    thread.start()
+    atexit.register(_end, listener, thread)
 
 
-def _serve(listener):
-    import json
+def _end(listener, thread):
+    """End the thread before Python ends, which may crash otherwise."""
+    import socket
 
+    try:
+        listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
+    except OSError:
+        return  # closed: a fork
+    thread.join(3)
+
+
+def _serve(listener, json):
     while True:
         try:
             link, _ = listener.accept()

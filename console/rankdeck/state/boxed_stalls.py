@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from rankdeck.model.job import Job, RankState
+from rankdeck.model.json_tables import Table
 from rankdeck.model.rank import State
 from rankdeck.model.stall import Stall, holds_up
 from rankdeck.rules.certainty_table import WEIGHTS
@@ -21,7 +22,7 @@ from rankdeck_agent.wire.black_box import CANCELLED, SILENT
 _MOST_MOMENTS = 8
 _SAME = 1.0
 """Seconds by which the console's and the node's time of the same output may differ."""
-_TOGETHER = 30.0
+_TOGETHER = 40.0
 """Seconds within which the boxes of all nodes are frozen for the same silence."""
 _GIVES_UP = 60.0
 """Seconds that ranks which give up waiting may write before the first of them has failed; not
@@ -92,18 +93,26 @@ def _standing_then(
     job: Job, boxes: Sequence[NodeBox], at: float
 ) -> tuple[StandingRanks, NodeAnswers]:
     """Where the ranks stood at that time, and the last of their answers."""
-    answers = [
-        [(box.node, answer) for asked, answer in box.standing if abs(asked - at) <= _TOGETHER]
-        for box in boxes
-    ]
     ranks = {plan.node: frozenset(plan.ranks) for plan in job.plan.nodes}
     standing, heard = StandingRanks(), NodeAnswers()
-    for turn in zip_longest(*answers):
+    for turn in zip_longest(*(_answers_near(box, at) for box in boxes)):
         heard = NodeAnswers()
-        for node, answer in filter(None, turn):
-            heard.take(answer, ranks.get(node, frozenset()))
+        for box, answers in zip(boxes, turn, strict=True):
+            for answer in answers or ():
+                heard.take(answer, ranks.get(box.node, frozenset()))
         standing.keep(heard)
     return standing, heard
+
+
+def _answers_near(box: NodeBox, at: float) -> list[list[Table]]:
+    """For each question of that silence the rows of its answer: a login node has one for each node
+    of the job.
+    """
+    found: dict[float, list[Table]] = {}
+    for asked, answer in box.standing:
+        if abs(asked - at) <= _TOGETHER:
+            found.setdefault(asked, []).append(answer)
+    return [*found.values()]
 
 
 def _as_it_was(job: Job, at: float, heard: Mapping[int, float]) -> Job:

@@ -551,6 +551,29 @@ def kept_run(path: Path) -> Run:
     return Run(folder)
 
 
+def test_a_job_is_asked_only_in_silences_that_are_twice_as_long_as_all_before(tmp_path) -> None:
+    run, out = kept_run(tmp_path), tmp_path / "rank.0/out"
+    running = SlurmJobRow("7", "RUNNING")
+    run.take(running)
+    run.track.hosts[0] = "n1"
+
+    def silent(now: float, *, wrote: bool = False) -> bool:
+        with out.open("a") as file:
+            file.write("step\n" * wrote)
+        run.turn(now)
+        return run.is_silent
+
+    assert [silent(0.0), silent(50.0)] == [False, False]  # it has not written yet
+    assert [silent(100.0, wrote=True), silent(110.0), silent(130.0)] == [False, False, True]
+    assert [silent(700.0, wrote=True), silent(1700.0), silent(1917.0)] == [False, False, True]
+
+    run.take(running._replace(state="SUSPENDED"))
+    assert not run.is_silent
+    run.take(running)
+    run.track.ended.add(0)
+    assert not run.is_silent
+
+
 @pytest.mark.parametrize(("folder", "later", "restarts", "ours"), [
     ("same", 86_400, 0, True),
     ("/moved/by/the/site", 5, 0, True),

@@ -131,6 +131,30 @@ def test_where_python_reads_no_sitecustomize_nobody_answers(
         assert asked(folder) == {}
 
 
+def test_the_thread_of_the_witness_has_ended_when_python_ends_which_could_crash_otherwise(
+    folder: RunFolder, tmp_path: Path
+) -> None:
+    library = tmp_path / "library/mpi4py"
+    library.mkdir(parents=True)
+    (library / "__init__.py").touch()
+    (library / "MPI.py").touch()
+    program = """
+import atexit, threading
+atexit.register(lambda: print([one.name for one in threading.enumerate()]))
+import mpi4py.MPI
+print([one.name for one in threading.enumerate()])
+"""
+    env = {
+        "PYTHONPATH": f"{folder / INSIDE}:{library.parent}",
+        "RANKDECK_WITNESS": str(folder / INSIDE / "0"),
+    }
+
+    ran = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True)
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.splitlines() == ["['MainThread', 'rankdeck']", "['MainThread']"]
+
+
 def test_a_run_folder_of_an_older_agent_has_no_witnesses(tmp_path: Path) -> None:
     assert asked(RunFolder(tmp_path, "j", "n1")) == {}
 
@@ -155,11 +179,9 @@ def test_only_an_old_pytorch_is_told_the_old_name_of_its_recorder_of_which_new_o
         "TORCH_FR_BUFFER_SIZE": "300",
     }
 
-    ran = subprocess.run(
-        [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True
-    )
+    ran = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True)
 
-    assert ran.stdout.strip() == str(size)
+    assert (ran.returncode, ran.stdout.strip()) == (0, str(size)), ran.stderr
 
 
 def test_a_program_that_loads_mpi4py_first_is_told_that_name_all_the_same(

@@ -338,6 +338,11 @@ class ArrayRun(Run):
         """Whether all its tasks have ended."""
         return self.tasks.over
 
+    @property
+    def is_silent(self) -> bool:
+        """False: its tasks are jobs of their own, which do not wait for each other."""
+        return False
+
     def close(self, found: Optional[SlurmVerdict] = None) -> None:
         """Record how the array ended, and that nothing more will come."""
         # The end of each task has been recorded already.

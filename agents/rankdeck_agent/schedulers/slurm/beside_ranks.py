@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import Any, Callable
 
@@ -46,6 +47,29 @@ def inspect_slurm_ranks(folder: RunFolder) -> dict[str, Any]:
 def ask_slurm_witnesses(folder: RunFolder) -> dict[str, Any]:
     """The same of `job witness`. Raises FolderError, OSError."""
     return _ask_beside_ranks(folder, "standing")
+
+
+def keep_standing_ranks(job: str, node: str) -> int:
+    """Ask the ranks of this job where they stand, and freeze its black box with their answers.
+
+    Returns the exit code.
+    """
+    from rankdeck_agent.job.black_box import QUESTIONS, Ring
+
+    try:
+        folder = find_run_folder(job, node)
+        ring = Ring(folder)
+        for _ in range(QUESTIONS):
+            answer = ask_slurm_witnesses(folder)
+            at = round(time.time(), 3)  # the step may have waited for the controller
+            # A row for each node: all together they may be longer than a row of a box may be.
+            for inside in [[one] for one in answer["inside"]] or [[]]:
+                ring.note_standing(at, {**answer, "inside": inside})
+        ring.freeze_silence(folder.ranks()[1:])
+    except (FolderError, OSError) as error:
+        print(f"{job}: its ranks are not asked: {error}", file=sys.stderr, flush=True)
+        return 1
+    return 0
 
 
 def _ask_beside_ranks(folder: RunFolder, command: str) -> dict[str, Any]:

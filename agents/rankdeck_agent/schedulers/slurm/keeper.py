@@ -44,6 +44,7 @@ from rankdeck_agent.schedulers.slurm.keeper_lease import (
 )
 from rankdeck_agent.schedulers.slurm.queue import Row, job_rows
 from rankdeck_agent.schedulers.slurm.run import Run
+from rankdeck_agent.schedulers.slurm.silence import SILENCE_CALLS
 from rankdeck_agent.schedulers.slurm.values import user_name_of
 from rankdeck_agent.schedulers.slurm.verdict import FINAL, PLACES, queue_places
 
@@ -84,6 +85,7 @@ class Keeper:
         """
         self._open_jobs = OpenJobs()
         self._budget, self._rhythm = Budget(), QueueTimer()
+        self._steps = Budget(SILENCE_CALLS)
         self._cluster = ClusterPoll()
         self._most = calls_a_minute({})
         self._placed = float("-inf")
@@ -162,6 +164,9 @@ class Keeper:
                 self._cluster.want_queue(now + _AFTER_END)
             if run.over:  # a cancel has seen its end
                 run.close()
+            elif run.is_silent and self._steps.allows(SILENCE_CALLS, now):
+                self._steps.spend(SILENCE_CALLS, now)
+                run.silence.ask()
 
     def _let_go(self, now: float) -> None:
         for key, run in list(self._runs.items()):

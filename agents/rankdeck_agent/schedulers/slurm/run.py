@@ -34,6 +34,7 @@ from rankdeck_agent.schedulers.slurm.folder import (
 )
 from rankdeck_agent.schedulers.slurm.job_reports import SlurmJobRow, is_earlier, is_later, shown_job
 from rankdeck_agent.schedulers.slurm.marks import ASKED, BATCH, MARKS, SEEN, Marks, RunMark
+from rankdeck_agent.schedulers.slurm.silence import SilenceWatch
 from rankdeck_agent.schedulers.slurm.verdict import (
     FINAL,
     REUSED,
@@ -357,6 +358,7 @@ class Run:
         found = attached_settings(folder)
         self._output = None if found is None else OutputCopy(folder, found)
         self._growth = LogGrowth(self._logs())
+        self.silence = SilenceWatch(folder)
         self._failures = 0
         self._read: set[str] = set()
         """Names left by a cancel that have been handled."""
@@ -380,7 +382,9 @@ class Run:
         Raises OSError.
         """
         before = (self.track.batch_over, len(self.track.ended))
-        self._news = self._growth.look(now) or self._news
+        wrote = self._growth.look(now)
+        self.silence.note(now, wrote=wrote)
+        self._news = wrote or self._news
         if self._news or self._pace.due(now):
             self._look(now)
         return (self.track.batch_over, len(self.track.ended)) != before
@@ -415,6 +419,15 @@ class Run:
     def over(self) -> bool:
         """Whether the job is over according to Slurm."""
         return self.track.over
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether its ranks have been silent for so long that they are to be asked where they
+        stand, and can be.
+        """
+        last = self.track.last
+        runs = last is not None and last.state == "RUNNING" and bool(self.track.unheard())
+        return runs and not self.attached and self.silence.due
 
     @property
     def attached(self) -> bool:

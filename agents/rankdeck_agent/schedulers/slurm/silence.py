@@ -1,0 +1,56 @@
+"""When silent ranks of a Slurm job are asked where they stand, while perhaps no console looks."""
+
+import os
+import sys
+from math import inf
+from pathlib import Path
+
+from rankdeck_agent.job.folder import RunFolder
+from rankdeck_agent.job.pauses import Pauses
+
+SILENCE_CALLS = 8
+"""Calls to the controller for the questions in one silence, each a step of srun."""
+
+
+class SilenceWatch:
+    """The silences of one job.
+
+    Each question is a step in Slurm's accounting: so a job is asked only in silences that are twice
+    as long as all before.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._pauses = Pauses(inf)
+        self._asked = False
+        """Whether its ranks were asked in this silence."""
+
+    @property
+    def due(self) -> bool:
+        """Whether the ranks are to be asked now."""
+        return bool(self._pauses.depth) and not self._asked
+
+    def note(self, now: float, *, wrote: bool) -> None:
+        """Note whether the ranks wrote since the last call; `now` in monotonic seconds."""
+        self._pauses.note(now, wrote=wrote)
+        if wrote and self._asked:
+            from rankdeck_agent.job.black_box import Ring
+
+            self._asked = False
+            Ring(self._folder).note_resumed()
+
+    def ask(self) -> None:
+        """Have the ranks asked by another process, which may take a minute; it is no child of this
+        one, and writes its complaints where this one does. Raises OSError.
+        """
+        self._asked = True
+        own = [sys.executable, "-S", "-E", str(Path(sys.argv[0]).absolute())]
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+            return
+        try:
+            if os.fork() == 0:
+                os.execv(own[0], [*own, "slurm", "silence", self._folder.job, self._folder.node])
+        finally:
+            os._exit(0)
