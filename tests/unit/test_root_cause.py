@@ -210,6 +210,32 @@ def test_of_a_gloo_time_out_the_rank_that_never_came_is_the_cause() -> None:
     assert blamed(case(*waited, told, ending=TORCHRUN)) == 7
 
 
+SEEKS = "[W1130 16:47:12.675 socket.cpp:764] [c10d] The IPv6 network addresses of (gone.example, 29500) cannot be retrieved (gai error: -2)."
+NOT_FOUND = "torch.distributed.DistNetworkError: The client socket has timed out after 15000ms while trying to connect to (gone.example, 29500)."
+
+
+def test_where_all_sought_one_host_in_vain_no_rank_is_accused_though_some_were_told_to_end() -> (
+    None
+):
+    gave_up = [rank(n, 18.0 + n / 100, 1, said=(SEEKS, NOT_FOUND)) for n in (0, 4)]
+    told = [rank(1, 18.2, signal=15, said=(SEEKS, NOT_FOUND)), rank(5, 18.2, signal=15, said=(SEEKS,))]  # fmt: skip
+    ends = {one.rank: one for one in (*gave_up, *told)}
+    one = FailedJob(ends=tuple(ends[n] for n in (0, 1, 4, 5)), ending=TORCHRUN, names=NAMES)
+
+    cause = find_cause(one)
+
+    assert cause is not None
+    assert "every rank sought the others at gone.example in vain" in cause.evidence[0]
+    assert weigh_failure(cause, WEIGHTS).everybody
+
+
+def test_who_did_not_seek_the_host_of_the_others_keeps_them_waiting() -> None:
+    gave_up = [rank(n, 18.0, 1, said=(SEEKS, NOT_FOUND)) for n in (1, 2, 3, 4, 5, 6)]
+    told = [rank(7, 18.2, signal=15, said=(SEEKS,)), rank(0, 18.2, signal=15)]
+
+    assert blamed(case(*gave_up, *told, ending=TORCHRUN)) == 0
+
+
 def test_a_rank_that_still_runs_while_the_others_timed_out_is_the_cause() -> None:
     waited = [rank(n, 18.0, 1, said=(WAITED,)) for n in range(7)]
 

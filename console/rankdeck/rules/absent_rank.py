@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 
 from rankdeck.rules.ends import End, Meaning, Role, keep_own_lines, raised_itself
 from rankdeck.rules.failed_job import WINDOW, CauseChoice, View, end_time, name_of, ranks_in_words
-from rankdeck.rules.messages import named_ranks, numbered_operation
+from rankdeck.rules.messages import named_ranks, numbered_operation, sought_host
 
 Sign = tuple[int, str]
 """(weight, sentence) of one piece of evidence."""
@@ -16,6 +17,9 @@ def never_came(view: View) -> CauseChoice | None:
     waited = view.of(Role.TIMEOUT)
     if not waited:
         return None
+    if host := host_sought_by_all(view):
+        why = f"every rank sought the others at {host} in vain: is that the address of rank 0?"
+        return CauseChoice(waited[0], (why, waited[0].why))
     rest = [m for m in view.ranks if m not in waited and not _left_before(m, waited[0])]
     signs = {id(m): _signs_of_absence(m, waited, only=rest == [m]) for m in view.ranks}
     weights = {key: sum(weight for weight, _ in found) for key, found in signs.items()}
@@ -44,6 +48,8 @@ def _signs_of_absence(meaning: Meaning, waited: Sequence[Meaning], *, only: bool
         return _behind(end, waited)
     if raised := raised_itself(end):
         return [(5, f"{raised}, and had not ended when the others gave up")]
+    if _sought_hosts(end) and _sought_hosts(end) == _sought_hosts(waited[0].end):
+        return []
     usual = _usual([m.end.doing for m in waited])
     if usual and end.doing == usual and not only:
         return []
@@ -61,6 +67,20 @@ def _signs_of_absence(meaning: Meaning, waited: Sequence[Meaning], *, only: bool
         (elsewhere, 1, f"no rank on {end.node} timed out"),
     )
     return [(weight, sentence) for true, weight, sentence in signs if true]
+
+
+def host_sought_by_all(view: View) -> str:
+    """The one host that every rank sought in vain until it gave up or was told to end; "" if there
+    is none. Then no rank is to blame: who did not come would not have sought it.
+    """
+    sought = {m.end.rank: _sought_hosts(m.end) for m in view.ranks}
+    hosts = frozenset(chain(*sought.values()))
+    ended = all(m.role in (Role.TIMEOUT, Role.TERMINATED) for m in view.ranks)
+    return min(hosts) if ended and len(hosts) == 1 and all(sought.values()) else ""
+
+
+def _sought_hosts(end: End) -> frozenset[str]:
+    return frozenset(filter(None, map(sought_host, keep_own_lines(end))))
 
 
 def _not_waiting(meaning: Meaning) -> str:

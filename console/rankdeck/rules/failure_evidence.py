@@ -7,6 +7,7 @@ from signal import SIGKILL
 
 from rankdeck.model.first_failure import Suspect
 from rankdeck.model.rank import signal_of
+from rankdeck.rules.absent_rank import host_sought_by_all
 from rankdeck.rules.certainty import (
     BAR,
     MOST_BETWEEN,
@@ -196,7 +197,7 @@ def fails_as_one(cause: Cause) -> bool:
     ranks, chosen = cause.view.ranks, cause.choice.chosen
     if len(ranks) < MANY or chosen not in ranks:
         return False
-    if _all_aborted(cause):
+    if _all_aborted(cause) or host_sought_by_all(cause.view):
         return True
     if not all(map(_failed_by_itself, ranks)):
         return False
@@ -513,7 +514,8 @@ def _weigh_alike(cause: Cause) -> WeighedFailure | None:
     if fails_as_one(cause):
         rest = (m for m in cause.view.ranks if m is not cause.choice.chosen)
         some = tuple(map(_suspect, islice(chain((cause.choice.chosen,), rest), MOST_BETWEEN)))
-        return WeighedFailure(None, some, code=end.code, signal=end.signal, everybody=True)
+        code, signal = (None, None) if host_sought_by_all(cause.view) else (end.code, end.signal)
+        return WeighedFailure(None, some, code=code, signal=signal, everybody=True)
     if _ended_alone(cause) or (cause.finder == "words" and end.rank in cause.view.faulty):
         return WeighedFailure(None)
     if most := _fail_as_most(cause) or _ranks_with_cut_messages(cause):

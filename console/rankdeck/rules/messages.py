@@ -320,6 +320,21 @@ def named_peers(line: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in found if name))
 
 
+_SOUGHT = (
+    r"\[c10d\].*\baddresses of \(([^\s,()]+), \d+\)"
+    r"|\b(?:trying to connect to|connect to any network address of) \(([^\s,()]+), \d+\)"
+)
+"""PyTorch's `socket.cpp`: the host of the store at which all ranks meet."""
+
+
+def sought_host(line: str) -> str:
+    """The host at which a rank sought the others when it started, and which it did not reach; "" if
+    the line names none.
+    """
+    found = _compile_long(_SOUGHT).search(line[:_LONGEST])
+    return (found[1] or found[2]) if found else ""
+
+
 def _numbers(text: str) -> list[int]:
     """The numbers in `0`, `2, 5` or `0-3,7`; for a very long range only its two ends."""
     found: list[int] = []
