@@ -298,6 +298,11 @@ WORDS = [
     "thread 'main' panicked at src/main.rs:4:5:",
     "panic: runtime error: index out of range [5] with length 3",
     "forrtl: severe (24): end-of-file during read, unit 10",
+    "Fortran runtime error: End of file",
+    "ERROR: LoadError: no sample 17",
+    'Exception in thread "main" java.lang.NullPointerException',
+    "Unhandled exception. System.InvalidOperationException: no sample 17",
+    "Error in solve(x) : no sample 17",
 ]
 
 
@@ -369,8 +374,12 @@ def told_by_rank_1(words: Sequence[str]) -> tuple[Stall, ...]:
 def test_an_exception_counts_also_where_more_is_written_about_the_end() -> None:
     aborted = ["step 40", "terminate called without an active exception", "  frame 1: main"]
 
-    (found,), (other,) = told_by_rank_1(TRACEBACK), told_by_rank_1(aborted)
+    julia = ["step 40", "ERROR: LoadError: no sample 17", "Stacktrace:", " [1] error(s::String)"]
 
+    (found,), (other,) = told_by_rank_1(TRACEBACK), told_by_rank_1(aborted)
+    (third,) = told_by_rank_1(julia)
+
+    assert (third.kind, third.ranks) == ("raised", (1,))
     assert found.text == "rank 1 on n1 raised petsc4py.PETSc.Error: error code 86 and has not ended"
     assert (found.kind, found.ranks, other.kind, other.ranks) == ("raised", (1,), "raised", (1,))
 

@@ -22,7 +22,10 @@ _NAMED = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?::\s.*)?\Z")
 _ABORTED = re.compile(
     r"Abort\(\d+\)|.*: Assertion .* failed|terminate called (?:after|without)|\s*what\(\):  |Fatal Python error"
     r"|.*\bCaught signal \d+ \(|Program received signal SIG|panic: |thread '.{1,80}' panicked at |forrtl: severe"
+    r"|Fortran runtime error: |Error termination|ERROR: (?:LoadError|\w+(?:Error|Exception))\b"
+    r"|Exception in thread |Unhandled [Ee]xception[.:]|Uncaught \w*(?:[Ee]rror|[Ee]xception)|Error in .{1,200}\) : "
 )
+"""How programs in C, C++, Fortran, Go, Rust, Julia, Java, .NET, JavaScript and R begin to say it."""
 _TRACEBACK = "Traceback (most recent call last):"
 _GOES_ON = re.compile(
     r"(?i)\b(?:retry|retries|retrying|try(?:ing)? again|continu\w*|(?<!exception )ignor\w+|skip\w*|fall(?:ing|s)? ?back|handled"
