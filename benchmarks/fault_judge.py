@@ -134,7 +134,9 @@ def _verdict(
     fault: Fault, last: Blame | None, fault_at: float | None, blames: Sequence[Blame | None]
 ) -> tuple[str, bool]:
     if fault.kind is Kind.HEALTHY:
-        return (WRONG if any(blames) else RIGHT), True
+        # What is right may be said while it lasts: that a node does not answer.
+        said = [blame for blame in blames if blame and not is_right(blame, fault.right)]
+        return (WRONG if said or (blames and blames[-1]) else RIGHT), True
     if fault_at is None:
         return UNPLANTED, False
     if last is None:

@@ -339,7 +339,8 @@ LAB = (
     ),
     Fault(
         name="node.sshd_killed", launcher="plain", lab=True, plant=plants.silence_sshd("n3", 20), kind=Kind.HEALTHY,
-        job=_shell(_CHILDREN, ranks_per_node=1, abort={"enabled": False}), right=Answer(),
+        job=_shell(_CHILDREN, ranks_per_node=1, abort={"enabled": False}),
+        right=Answer(node="n3", what="node"),
     ),
 )  # fmt: skip
 HEALTHY = (

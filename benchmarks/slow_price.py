@@ -1,5 +1,6 @@
 """What a slow rank costs, as predicted from what its node sees, and as gained when the cause goes:
-gloo ranks that compute and exchange, one of which a CPU quota holds back or has more to do.
+gloo ranks that compute, read and exchange, one of which a CPU quota or a slow disk holds back, or
+has more to do.
 
 The cause is put on and taken away in turns, so that other load of the machine counts for both.
 """
@@ -18,19 +19,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
-from tests.support import cpu_quota
+from tests.support import cpu_quota, disk_limit
 
 from benchmarks.measure import cpu_of
 from benchmarks.result import MissingError, Result
 from rankdeck.model.rank import Activity
 from rankdeck.rules.price import lost_share
 from rankdeck_agent.job.activity import (
-    CoreTime,
     CpuQuota,
     CpuQuotas,
-    core_shares,
-    core_time_of,
+    ThreadTime,
     held_share,
+    thread_shares,
+    thread_time_of,
 )
 
 TRIALS, RANKS, SLOW = 20, 2, 1
@@ -43,15 +44,18 @@ MOST_POINTS = 5.0
 WORK, PAUSE = 0.006, 0.024
 """Seconds of CPU and of rest in each step: all ranks together need less than a core."""
 _FREE = 4.0
-_KINDS = ("quota", "work")
+_KINDS = ("quota", "work", "disk")
+_BLOCK = 1 << 14
+"""Bytes that each rank reads from the disk in each step."""
 PROGRAM = f"""
-import os, sys, time, torch
+import mmap, os, sys, time, torch
 import torch.distributed as d
 place, work, pause = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
 torch.set_num_threads(1)
 d.init_process_group("gloo")
 rank, some, step = d.get_rank(), torch.ones(1000), 0
 steps = os.open(place + "/steps", os.O_WRONLY | os.O_CREAT)
+batch, data = mmap.mmap(-1, {_BLOCK}), os.open(place + "/data", os.O_RDONLY | os.O_DIRECT)
 with open(f"{{place}}/pid.{{rank}}", "w") as file:
     file.write(str(os.getpid()))
 def slowness():
@@ -64,6 +68,7 @@ while True:
     until = time.thread_time() + work * (slowness() if rank == {SLOW} else 1)
     while time.thread_time() < until:
         pass
+    os.preadv(data, [batch], 0)
     d.all_reduce(some)
     step += 1
     if rank == 0:
@@ -74,11 +79,12 @@ while True:
 
 @dataclass(frozen=True)
 class Job:
-    """The ranks, and the control group of the slow one."""
+    """The ranks, and the control groups of the slow one."""
 
     place: Path
     pids: Sequence[int]
-    group: Path
+    cpu: Path
+    disk: Path
 
 
 @dataclass(frozen=True)
@@ -86,20 +92,22 @@ class Seen:
     """What the node counts of a rank."""
 
     at: float
-    core: CoreTime | None
+    thread: ThreadTime | None
     quota: CpuQuota | None
 
 
 def run() -> list[Result]:
     if importlib.util.find_spec("torch") is None:
         raise MissingError("torch: tests/support/torch.sh PYTHON")
-    if why := cpu_quota.lacking():
+    if why := cpu_quota.lacking() or disk_limit.lacking():
         raise MissingError(why)
     chance = random.Random(43)
     errors: list[float] = []
     with ExitStack() as stack:
+        stack.enter_context(disk_limit.disk_waits_counted())
         job = stack.enter_context(_started())
-        stack.callback(cpu_quota.release, job.group)
+        for group in (job.cpu, job.disk):
+            stack.callback(cpu_quota.release, group)
         for number in range(TRIALS):
             kind = _KINDS[number % len(_KINDS)]
             predicted, gained = _measured(job, _cause(job, kind, chance))
@@ -127,12 +135,16 @@ def _cause(job: Job, kind: str, chance: random.Random) -> Callable[[bool], None]
                 (job.place / "slow").unlink(missing_ok=True)
 
         return burden
+    if kind == "disk":
+        rate = round(_BLOCK / chance.uniform(1.3, 4.0) / (WORK + PAUSE))
+        file = job.place / "data"
+        return lambda on: disk_limit.limit_reads(job.disk, file, rate if on else 0)
     # A share of what it uses now: on a busy machine that may be little.
     begun, used = time.monotonic(), cpu_of(job.pids[SLOW])
     time.sleep(LOOK)
     uses = (cpu_of(job.pids[SLOW]) - used) / (time.monotonic() - begun)
     share = max(chance.uniform(0.3, 0.8) * uses, 0.011)
-    return lambda on: _limit(job.group, share if on else _FREE)
+    return lambda on: _limit(job.cpu, share if on else _FREE)
 
 
 def _measured(job: Job, put: Callable[[bool], None]) -> tuple[float, float]:
@@ -160,13 +172,13 @@ def _measured(job: Job, put: Callable[[bool], None]) -> tuple[float, float]:
 
 def _activity(before: Seen, now: Seen) -> Activity:
     seconds = now.at - before.at
-    wants, delayed = core_shares(before.core, now.core, seconds)
     held = held_share(before.quota, now.quota, seconds)
-    return Activity("S", "", 0.1, 0.0, now.at, None, None, wants, held, delayed)
+    wants, delayed, blocked = thread_shares(before.thread, now.thread, seconds)
+    return Activity("S", "", 0.1, 0.0, now.at, None, None, wants, held, delayed, blocked)
 
 
 def _look(pid: int, quotas: CpuQuotas) -> Seen:
-    return Seen(time.monotonic(), core_time_of(pid), quotas.of(pid))
+    return Seen(time.monotonic(), thread_time_of(pid, disks=True), quotas.of(pid))
 
 
 def _steps(place: Path) -> int:
@@ -187,6 +199,7 @@ def _started() -> Generator[Job]:
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         (place / "program.py").write_text(PROGRAM)
+        (place / "data").write_bytes(os.urandom(_BLOCK))
         words = (str(place / "program.py"), name, str(WORK), str(PAUSE))
         with _running(sys.executable, *launch, *words):
             limit = time.monotonic() + 120
@@ -195,8 +208,9 @@ def _started() -> Generator[Job]:
                     raise MissingError("ranks of gloo that make steps here")
                 time.sleep(0.1)
             pids = [int((place / f"pid.{rank}").read_text()) for rank in range(RANKS)]
-            group = cpu_quota.limit_cpu([pids[SLOW]], _FREE, f"price-{os.getpid()}")
-            yield Job(place, pids, group)
+            name = f"price-{os.getpid()}"
+            group = cpu_quota.limit_cpu([pids[SLOW]], _FREE, name)
+            yield Job(place, pids, group, disk_limit.slow_reader(pids[SLOW], place / "data", name))
 
 
 @contextmanager

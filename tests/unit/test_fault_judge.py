@@ -68,6 +68,14 @@ def test_a_healthy_job_may_not_be_blamed_even_for_a_moment() -> None:
     assert (shown.verdict, shown.named) == ("wrong", "rank 1")
 
 
+def test_of_a_healthy_job_what_is_right_may_be_said_while_it_lasts() -> None:
+    healthy = a_fault(Answer(ranks=frozenset({1})), Kind.HEALTHY)
+    said = stalled(kind="rank", ranks=[1])
+
+    assert judged(QUIET, said, QUIET, fault=healthy, at=None).verdict == "right"
+    assert judged(QUIET, said, fault=healthy, at=None).verdict == "wrong"
+
+
 def test_the_answer_counts_from_when_it_stood() -> None:
     outcome = judged(QUIET, failed(4), failed(2), failed(4), failed(4))
 

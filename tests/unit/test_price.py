@@ -1,5 +1,6 @@
 """What a slow rank costs: by the others' waits, and by the counters of its CPU quota."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,13 @@ from rankdeck.model.stall import Stall
 from rankdeck.rules.price import lost_share, low_clocks, price_stalls
 from rankdeck.state.jobs import Jobs
 from rankdeck.values import replace
-from rankdeck_agent.job.activity import CoreTime, core_shares, held_share, quota_in
+from rankdeck_agent.job.activity import (
+    ThreadShares,
+    ThreadTime,
+    held_share,
+    quota_in,
+    thread_shares,
+)
 from tests.unit.test_job_recorder import running
 
 SLOW = Stall(kind="slow", ranks=(5,), since=2000.0, text="rank 5 on node02 computes")
@@ -129,9 +136,23 @@ def test_both_versions_of_control_groups_tell_how_long_a_quota_held(
 
 
 def test_what_another_process_wanted_is_not_compared() -> None:
-    before, now = CoreTime(7, 0, 0), CoreTime(7, 1_000_000_000, 1_500_000_000)
+    before, now = ThreadTime(7, 0, 0), ThreadTime(7, 1_000_000_000, 1_500_000_000)
 
-    assert core_shares(before, now, 5.0) == (pytest.approx(0.5), pytest.approx(0.6))
-    assert core_shares(now, now, 5.0) == (0.0, None)
-    assert core_shares(before, now._replace(pid=8), 5.0) == (None, None)
-    assert core_shares(None, now, 5.0) == (None, None)
+    assert thread_shares(before, now, 5.0)[:2] == (pytest.approx(0.5), pytest.approx(0.6))
+    assert thread_shares(now, now, 5.0) == ThreadShares(0.0)
+    assert thread_shares(before, now._replace(pid=8), 5.0) == ThreadShares()
+    assert thread_shares(None, now, 5.0) == ThreadShares()
+
+
+def test_waits_for_disks_are_known_only_where_they_were_counted_at_both_looks() -> None:
+    before, now = ThreadTime(7, 0, 0, 50), ThreadTime(7, 0, 0, 50 + os.sysconf("SC_CLK_TCK"))
+
+    assert thread_shares(before, now, 5.0).blocked == pytest.approx(0.2)
+    assert thread_shares(before._replace(blocked=None), now, 5.0).blocked is None
+
+
+def test_a_rank_that_waits_for_its_disk_costs_what_it_waits_longer_than_the_busiest() -> None:
+    slow = [replace(one, blocked=0.5) for one in looks(0.2, mine=0.1)[5]]
+    some = {**looks(0.2, mine=0.1), 5: slow}
+
+    assert lost_share([5], some) == pytest.approx(0.4)

@@ -48,8 +48,8 @@ _LITTLE = 0.02
 _TICK = os.sysconf("SC_CLK_TCK")
 
 Row = list[Any]
-"""[rank, state, wchan, cores, share of system time, throttled, moves, wants, held, delayed], the
-last six or None, as in wire/job_events.py.
+"""[rank, state, wchan, cores, share of system time, throttled, moves, wants, held, delayed,
+blocked], the last seven or None, as in wire/job_events.py.
 """
 
 
@@ -133,35 +133,65 @@ def _share(number: float) -> float:
     return round(min(max(number, 0.0), 1.0), 3)
 
 
-class CoreTime(NamedTuple):
-    """How long the first thread of a process has run on a core, and waited for one."""
+class ThreadTime(NamedTuple):
+    """How long the first thread of a process has run on a core, waited for one, and for a disk."""
 
     pid: int
     ran: int
     waited: int
     """Both in nanoseconds."""
+    blocked: Optional[int] = None
+    """Clock ticks in which it waited for a disk or a file system; None if nobody counts them."""
 
 
-def core_time_of(pid: int) -> Optional[CoreTime]:
-    """What the kernel's scheduler counts of the process; None where it does not."""
+class ThreadShares(NamedTuple):
+    """Shares of a time between two looks."""
+
+    wants: Optional[float] = None
+    """In which it had something to do itself; None if it is another process."""
+    delayed: Optional[float] = None
+    """Of that, in which it waited for a core; None if it had nothing to do."""
+    blocked: Optional[float] = None
+    """In which it waited for a disk or a file system; None if not known."""
+
+
+def counts_disk_waits() -> bool:
+    """Whether this kernel counts for how long processes wait for disks (delay accounting): since
+    5.14 it does so only on request.
+    """
     try:
-        ran, waited = (_PROC / str(pid) / "schedstat").read_bytes()[:128].split()[:2]
-        return CoreTime(pid, int(ran), int(waited))
-    except (OSError, ValueError):
+        return (_PROC / "sys/kernel/task_delayacct").read_bytes().strip() != b"0"
+    except OSError:
+        return True
+
+
+def thread_time_of(pid: int, *, disks: bool) -> Optional[ThreadTime]:
+    """What the kernel counts of the process, with `disks` also its waits for them; None where it
+    counts nothing.
+    """
+    place = _PROC / str(pid)
+    try:
+        ran, waited = (place / "schedstat").read_bytes()[:128].split()[:2]
+        # proc(5): field 42 of `stat`; the second, the name, may have spaces.
+        fields = (place / "stat").read_bytes().rpartition(b")")[2].split() if disks else []
+        return ThreadTime(pid, int(ran), int(waited), int(fields[39]) if disks else None)
+    except (OSError, ValueError, IndexError):
         return None
 
 
-def core_shares(
-    before: Optional[CoreTime], now: Optional[CoreTime], seconds: float
-) -> tuple[Optional[float], Optional[float]]:
-    """(share of this time in which it had something to do itself, share of that in which it waited
-    for a core); None if it is another process, or had nothing to do.
-    """
+def thread_shares(
+    before: Optional[ThreadTime], now: Optional[ThreadTime], seconds: float
+) -> ThreadShares:
+    """What it did between two looks."""
     if before is None or now is None or before.pid != now.pid:
-        return None, None
+        return ThreadShares()
     waited = now.waited - before.waited
     wanted = now.ran - before.ran + waited
-    return _share(wanted / 1e9 / seconds), _share(waited / wanted) if wanted > 0 else None
+    blocked = None
+    if before.blocked is not None and now.blocked is not None:
+        blocked = _share((now.blocked - before.blocked) / _TICK / seconds)
+    delayed = _share(waited / wanted) if wanted > 0 else None
+    return ThreadShares(_share(wanted / 1e9 / seconds), delayed, blocked)
 
 
 def moves_of(rows: Iterable[Process]) -> Optional[int]:
@@ -197,7 +227,7 @@ class _Spent(NamedTuple):
     """CPU time in clock ticks, including that of children that have ended and were waited for."""
     moves: Optional[int]
     quota: Optional[CpuQuota]
-    core: Optional[CoreTime]
+    thread: Optional[ThreadTime]
 
 
 class ActivityWatch:
@@ -218,6 +248,7 @@ class ActivityWatch:
         self._spent: dict[int, _Spent] = {}
         """First process -> what the whole rank had used at the last look."""
         self._quotas = CpuQuotas()
+        self._disks = counts_disk_waits()
         self._last: dict[int, Row] = {}
         self._lines: deque[bytes] = deque(maxlen=KEPT)
 
@@ -289,7 +320,7 @@ class ActivityWatch:
             sum(row.times[1] + row.times[3] for row in rows),
             moves_of(rows),
             self._quotas.of(main.pid),
-            core_time_of(main.pid),
+            thread_time_of(main.pid, disks=self._disks),
         )
 
         before = self._spent.get(rows[0].pid)
@@ -299,7 +330,7 @@ class ActivityWatch:
 
         seconds = now.at - before.at
         cores, share = _used(seconds, now.user - before.user, now.system - before.system)
-        wants, delayed = core_shares(before.core, now.core, seconds)
+        shares = thread_shares(before.thread, now.thread, seconds)
         wchan = kernel_function(read_proc_word(_PROC / str(main.pid) / "wchan"))
         return [
             rank,
@@ -309,9 +340,10 @@ class ActivityWatch:
             share,
             throttled_share(before.quota, now.quota),
             moves_between(before.moves, now.moves),
-            wants,
+            shares.wants,
             held_share(before.quota, now.quota, seconds),
-            delayed,
+            shares.delayed,
+            shares.blocked,
         ]
 
     def _write(self, look: dict[str, Any]) -> None:

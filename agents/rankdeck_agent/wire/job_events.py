@@ -510,6 +510,10 @@ class Look(Value):
     """Share of that time in which a CPU quota held it back; None: no quota."""
     delayed: Optional[float] = None
     """Share of what it `wants` in which it waited for a core; None: not known."""
+    blocked: Optional[float] = None
+    """Share of that time in which it waited for a disk or a file system; None: its kernel does not
+    count it.
+    """
 
 
 def _look(raw: object) -> Look:
@@ -518,8 +522,8 @@ def _look(raw: object) -> Look:
         raise _FieldError("is not rank, state, wchan, cores, share")
     rank, state, wchan, cores, share = row[:5]
     # Agents before 27 November 2026 send none of these, those of that day the first two, those
-    # before 30 November the first four.
-    throttled, moves, wants, held, delayed = [*row[5:10], None, None, None, None, None][:5]
+    # before 30 November the first four, those before December all but the last.
+    throttled, moves, wants, held, delayed, blocked = [*row[5:11], *[None] * 6][:6]
     if not isinstance(state, str) or state not in _STATES:
         raise _FieldError("is in no state")
     if not isinstance(wchan, str) or not _FUNCTION.match(wchan):
@@ -535,6 +539,7 @@ def _look(raw: object) -> Look:
         _or_none(_number(0.0, 1.0))(wants),
         _or_none(_number(0.0, 1.0))(held),
         _or_none(_number(0.0, 1.0))(delayed),
+        _or_none(_number(0.0, 1.0))(blocked),
     )
 
 

@@ -78,6 +78,10 @@ class Activity(Value):
     """Share of that time in which a CPU quota held it back; None if it has none."""
     delayed: float | None = None
     """Share of what it `wants` in which it waited for a core; None if not known."""
+    blocked: float | None = None
+    """Share of that time in which it waited for a disk or a file system; None if its kernel does
+    not count it.
+    """
 
     @property
     def computes(self) -> bool:

@@ -77,9 +77,10 @@ def lost_share(ranks: Sequence[int], looks: Mapping[int, Sequence[Activity]]) ->
 
     Without what holds them back, a step would be shorter by as much as they work longer than the
     busiest of the others: by the share of the time in which their first threads run or wait for a
-    core, if ranks sleep while they wait for each other. If they poll, only a CPU quota tells: it
-    takes the time in which it held a rank back. A rank that rests (a disk, a timer) while the
-    others wait costs at most all of their wait.
+    core or, where the kernel counts it, for a disk, if ranks sleep while they wait for each other.
+    If they poll, only a CPU quota tells: it takes the time in which it held a rank back. A rank
+    that rests (a timer, a disk that nobody counts) while the others wait costs at most all of their
+    wait.
     """
     recent = {rank: some[-LEAST:] for rank, some in looks.items() if len(some) >= LEAST}
     slow = [recent[rank] for rank in ranks if rank in recent]
@@ -87,7 +88,7 @@ def lost_share(ranks: Sequence[int], looks: Mapping[int, Sequence[Activity]]) ->
     if len(slow) < len(ranks) or not others:
         return None
     quotas = [_median([look.held for look in some]) for some in slow]
-    work = [_median([look.wants for look in some]) for some in slow]
+    work = [_median(list(map(_own_share, some))) for some in slow]
     by_quota = 0.0 if None in quotas else min(one or 0.0 for one in quotas)
     # The busiest of each moment sets the pace, and that may be another one each time.
     busiest = _median([_busiest(moment) for moment in zip(*others, strict=False)])
@@ -103,8 +104,13 @@ def lost_share(ranks: Sequence[int], looks: Mapping[int, Sequence[Activity]]) ->
 
 
 def _busiest(looks: Sequence[Activity]) -> float | None:
-    wants = [look.wants for look in looks]
-    return None if None in wants else max(one or 0.0 for one in wants)
+    own = [*map(_own_share, looks)]
+    return None if None in own else max(one or 0.0 for one in own)
+
+
+def _own_share(look: Activity) -> float | None:
+    """The share of the time in which it waits for no other rank, as far as it is counted."""
+    return None if look.wants is None else min(look.wants + (look.blocked or 0.0), 1.0)
 
 
 def _median(values: Sequence[float | None]) -> float | None:

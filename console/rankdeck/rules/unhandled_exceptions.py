@@ -25,7 +25,7 @@ _ABORTED = re.compile(
     r"|Fortran runtime error: |Error termination|ERROR: (?:LoadError|\w+(?:Error|Exception))\b"
     r"|Exception in thread |Unhandled [Ee]xception[.:]|Uncaught \w*(?:[Ee]rror|[Ee]xception)|Error in .{1,200}\) : "
 )
-"""How programs in C, C++, Fortran, Go, Rust, Julia, Java, .NET, JavaScript and R begin to say so."""
+"""How programs in C, C++, Fortran, Go, Rust, Julia, Java, .NET, JavaScript and R tell of it."""
 _TRACEBACK = "Traceback (most recent call last):"
 _GOES_ON = re.compile(
     r"(?i)\b(?:retry|retries|retrying|try(?:ing)? again|continu\w*|(?<!exception )ignor\w+|skip\w*|fall(?:ing|s)? ?back|handled"

@@ -328,4 +328,5 @@ def note_looks(record: JobRecord, node: NodeRecord, event: NodeEvent, said: Look
 def activity_of(look: Look, at: float) -> Activity:
     """A look of a supervisor; `at`: epoch seconds on the console's clock."""
     first = (look.state, look.wchan, look.cores, look.system, at)
-    return Activity(*first, look.throttled, look.moves, look.wants, look.held, look.delayed)
+    counted = (look.wants, look.held, look.delayed, look.blocked)
+    return Activity(*first, look.throttled, look.moves, *counted)
