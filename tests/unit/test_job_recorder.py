@@ -91,6 +91,20 @@ def test_a_stall_is_told_once_and_taken_back_when_ranks_write_again(caplog) -> N
     assert jobs.job(job_id).stalled == ()
 
 
+def test_a_line_that_a_terminal_brings_late_does_not_hide_the_exception_after_it() -> None:
+    jobs, nodes = Jobs(), fleet(0.5)
+    job_id = running(jobs)
+    raised = b"Traceback (most recent call last):\n  File 'x.py'\nValueError: no sample 17\n"
+    jobs.apply(Chunk(job_id, "node02", 5, "err", 0, 1010.5, raised))
+    jobs.apply(Chunk(job_id, "node02", 5, "out", 70, 1010.6, b"step 2\n"))
+    told(jobs, 1022.0)
+
+    notice_stalls(jobs, nodes, (job_id,), 1022.0)
+
+    (found,) = jobs.job(job_id).stalled
+    assert (found.kind, found.ranks) == ("raised", (5,))
+
+
 async def test_events_and_the_health_at_every_turn_are_written(tmp_path: Path) -> None:
     jobs = Jobs()
     job_id = running(jobs)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional
 from rankdeck_agent.job.folder import STREAMS
 from rankdeck_agent.older_python import without_prefix
 from rankdeck_agent.text import shown_line
+from rankdeck_agent.wire.run_folder import BY_TERMINAL
 
 if TYPE_CHECKING:
     pass
@@ -95,7 +96,13 @@ def choose_last_lines(tails: "list[_Tail]", bound: Bound) -> list[_Line]:
         if left < 0:
             break
         found.append(line)
-    return sorted(found)
+    return sorted(found, key=_written_at)
+
+
+def _written_at(line: _Line) -> "tuple[float, int, int]":
+    """When a line was written, as far as that can be known, and its place among those of then."""
+    late = 0.0 if line.stream else BY_TERMINAL
+    return line.at - late, line.stream, line.offset
 
 
 class _Tail:

@@ -41,6 +41,10 @@ RESERVED = RESERVED_FILES | {
     RESERVE, VERDICT, ACTIVITY, BLACK_BOX, CGROUP, HOSTFILE, SSH_CONFIG, LAUNCHER_FOLDER, CANCELLED,
 }  # fmt: skip
 """Names that no file of a job may have; those of ranks' folders begin with RANK_PREFIX."""
+BY_TERMINAL = 0.25
+"""Seconds by which a busy node may deliver what is written to a terminal (stdout) later than what
+goes through a pipe (stderr).
+"""
 
 
 def name_rank_folder(rank: int) -> str:
