@@ -8,8 +8,10 @@ from pathlib import Path
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.pauses import Pauses
 
-SILENCE_CALLS = 8
-"""Calls to the controller for the questions in one silence, each a step of srun."""
+SILENCE_CALLS = 10
+"""Calls to the controller for the questions in one silence, each a step of srun: three to begin it,
+two for its end, by sdiag.
+"""
 
 
 class SilenceWatch:
