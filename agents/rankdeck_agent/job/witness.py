@@ -86,18 +86,16 @@ def _begin():
         os.register_at_fork(after_in_child=listener.close)
     thread = threading.Thread(target=_serve, args=(listener, json), name="rankdeck", daemon=True)
     thread.start()
-    atexit.register(_end, listener, thread)
+    atexit.register(_end, listener, thread, os.getpid())
 
 
-def _end(listener, thread):
-    """End the thread before Python ends, which may crash otherwise."""
+def _end(listener, thread, process):
+    """End the thread before Python ends, which may crash otherwise; a fork has no such thread."""
     import socket
 
-    try:
-        listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
-    except OSError:
-        return  # closed: a fork
-    thread.join(3)
+    if os.getpid() == process:
+        listener.shutdown(socket.SHUT_RDWR)  # wakes it
+        thread.join(3)
 
 
 def _serve(listener, json):
