@@ -218,12 +218,13 @@ class _Played:
         if not self._case.log or (not lines and ring.exists()):
             return
         ring.parent.mkdir(parents=True, exist_ok=True)
-        since = self._case.up_for + self._clock.passed - 20
+        since = self._case.up_for + self._clock.passed - 9
         with ring.open("a") as log:
             for line in lines:
                 self._sequence += 1
                 spoken = re.match(r"\d+,-;", line)
                 head, text = ("12", line[spoken.end() :]) if spoken else ("4", line)
+                since += 0.01
                 log.write(f"{head},{self._sequence},{int(since * 1e6)},-;{text}\n")
 
     def _look(self, *, first: bool = False) -> None:
