@@ -135,7 +135,7 @@ NUMBERS: dict[str, NodeCase] = {
     "a file system becomes read-only": NodeCase(later=(Later(after=60, files={"proc/self/mountinfo": "21 0 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 ro\n"}),), right=told(BAD, STORAGE, "/", "read-only", "disk|log")),
     "an NFS mount is gone": NodeCase(files={"proc/self/mountinfo": "21 0 8:1 / / rw - ext4 /dev/sda1 rw\n40 21 0:50 / /data rw - nfs4 fs1:/data rw,hard\n"}, later=(Later(after=60, files={"proc/self/mountinfo": "21 0 8:1 / / rw - ext4 /dev/sda1 rw\n"}),), right=told(BAD, STORAGE, "/data", "not mounted", "mount")),
     "an NVMe drive is dead": NodeCase(files={"sys/class/nvme/nvme2/state": "dead\n", "sys/class/nvme/nvme2/model": "X\n"}, right=told(BAD, DISK, "nvme2", "not live", "reset|replace")),
-    "a mirror has lost a disk": NodeCase(files={"proc/mdstat": "Personalities : [raid1]\nmd0 : active raid1 sda1[0]\n      1000 blocks super 1.2 [2/1] [U_]\n", "sys/block/md0/md/array_state": "clean\n", "sys/block/md0/md/degraded": "1\n", "sys/block/md0/md/raid_disks": "2\n"}, right=told(WARN, DISK, "md0", "lacks", "replace|mdadm")),
+    "a mirror has lost a disk": NodeCase(files={"proc/mdstat": "Personalities : [raid1]\nmd0 : active raid1 sda1[0]\n      1000 blocks super 1.2 [2/1] [U_]\n", "sys/block/md0/md/level": "raid1\n", "sys/block/md0/md/array_state": "clean\n", "sys/block/md0/md/degraded": "1\n", "sys/block/md0/md/raid_disks": "2\n"}, right=told(WARN, DISK, "md0", "lacks", "replace|mdadm")),
     "cores are taken offline": NodeCase(later=(Later(after=60, files={"proc/stat": "cpu  100 0 100 80000 0 0 0 0 0 0\ncpu0 50 0 50 40000 0 0 0 0 0 0\nbtime 1\n"}),), right=told(BAD, 24, "", "1 of 2")),
 }  # fmt: skip
 
