@@ -63,8 +63,11 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("gpu", "bad", rf"NVRM: (?:GPU (?P<device>{_PCI}): Failed to copy vbios|BAR\d is 0M @ |request_mem_region failed for )", "the driver cannot reach the GPU's memory: update the BIOS, reseat the GPU, reboot"),
     _pattern("gpu", "warn", r"NVRM: API mismatch", "the driver in the kernel and its library are of two versions: reload the driver's modules or reboot; in a container: use the host's library"),
     # Since driver 580 the number of the GPU comes first: `NVRM: GPU6 _kgspIsHeartbeatTimedOut: …`.
-    _pattern("gpu", "bad", r"NVRM: .*(?:GSP RM heartbeat timed out|HeartbeatTimedOut: Heartbeat timed out|_kgspLogRpcTimeout: \*+ GSP Timeout)", "the GPU's own processor does not answer: drain, reboot the node"),
-    _pattern("gpu", "warn", r"NVRM: .*(?:RC watchdog: GPU is probably locked|Going over RM unhandled interrupt threshold)|nvidia-modeset: ERROR: GPU:\d+: Error while waiting for GPU progress", f"the GPU may be stuck: look for its Xids; again: drain the node, {RESET}"),
+    _pattern("gpu", "bad", r"NVRM: .*(?:(?:GSP RM|LibOS) heartbeat timed out|HeartbeatTimedOut: Heartbeat timed out|_kgspLogRpcTimeout: \*+ GSP Timeout)", "the GPU's own processor does not answer: drain, reboot the node"),
+    # In brackets is what a call returned, not what the code asserts.
+    _pattern("gpu", "bad", r"NVRM: .*\[NV_ERR_(?:RESET_REQUIRED|GPU_IS_LOST)\]", f"a GPU cannot be used: drain the node, {RESET}; else reboot it"),
+    _pattern("gpu", "bad", r"habanalabs (?P<device>\S+): .*(?:heartbeat failed|[Ff]atal error)", "the accelerator does not answer: reset it or reboot the node"),
+    _pattern("gpu", "warn", r"NVRM: .*(?:RC watchdog: GPU is probably locked|Going over RM unhandled interrupt threshold|GPU_ATTACHED_SANITY_CHECK failed)|nvidia-modeset: ERROR: GPU:\d+: Error while waiting for GPU progress", f"the GPU may be stuck: look for its Xids; again: drain the node, {RESET}"),
     _pattern("gpu", "bad", rf"\b(?:nvidia|amdgpu|xe|i915):? (?:probe of )?(?P<device>{_PCI})(?:: probe with driver \w+)? failed with error -", "the driver cannot start the GPU: reboot the node"),
     _pattern("gpu", "bad", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?(?:.*GPU will not be initialized|Fatal error during GPU init|device lost from bus)", "the driver gave up the GPU: reboot the node; again: vendor"),
     _pattern("gpu", "bad", rf"Xe has declared device (?P<device>{_PCI}) as wedged", "the driver gave up the GPU: reboot the node"),
@@ -94,6 +97,7 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("lustre", "warn", r"LustreError: .*This client was evicted by ", "open files of running jobs are lost: restart them, check server and network"),
     _pattern("lustre", "warn", r"Lustre(?:Error: [\d-]+)?: (?P<device>[\w.@]+(?:-[A-Z]{3}[0-9a-f]{4})?)\S*: Connection to .* was lost", "processes that use it wait: check server and network"),
     _pattern("lustre", "ok", r"Lustre: (?P<device>[\w.@]+(?:-[A-Z]{3}[0-9a-f]{4})?)\S*: Connection restored to "),
+    _pattern("lustre", "warn", r"(?:Lustre|LNet): Service thread pid \d+ was inactive", "a server of Lustre is stuck: check its disks and network"),
     _pattern("lustre", "bad", r"LustreError: .*\bLBUG\b", "the client is stuck: reboot the node"),
     _pattern("lustre", "warn", r"LNet(?:Error)?: .*Timed out (?:RDMA with|tx)", "the network to a server is lost or slow: check fabric and server"),
     _pattern("ceph", "ok", r"ceph: .*(?P<device>mds\d+) (?:recovery completed|came back|caps renewed|reconnect success)"),
@@ -114,7 +118,7 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("lockup", "bad", r"(?:soft lockup - (?P<device>CPU#\d+)|[Hh]ard LOCKUP|rcu.*detected (?:expedited )?stalls?\b)", _STUCK),
     _pattern("lockup", "warn", r"BUG: workqueue lockup - pool", _STUCK),
     _pattern("irq", "warn", r"irq \d+: nobody cared", "look whose interrupt it is in /proc/interrupts: driver, firmware or device; reboot the node"),
-    _pattern("panic", "bad", r"^(?:Kernel [Pp]anic - not syncing|kernel BUG at |BUG: Bad page (?:state|map)|BUG: unable to handle|BUG: kernel NULL pointer|Oops: |(?:general protection fault|Internal error|Oops|invalid opcode|divide error|stack segment)\b.*\[#|Unable to handle kernel )", "reboot the node, keep the log"),
+    _pattern("panic", "bad", r"^(?:Kernel [Pp]anic - not syncing|kernel BUG at |BUG: Bad page (?:state|map)|BUG: unable to handle|BUG: kernel NULL pointer|Oops: |Oops \[#|PANIC at \S+:\d+:|SError Interrupt on |BUG \S+ \((?:Not t|T)ainted|(?:general protection fault|Internal error|Oops|invalid opcode|divide error|stack segment)\b.*\[#|Unable to handle kernel )", "reboot the node, keep the log"),
     _pattern("nfs", "ok", r"(?:nfs|lockd): server (?P<device>\S+) OK\b"),
     _pattern("nfs", "bad", r"(?:nfs|lockd): server (?P<device>\S+) not responding", "do not touch the mount: check the server"),
     _pattern("nfs", "warn", r"NFS: state manager.* failed on NFSv4 server (?P<device>\S+) with error", "open files of running jobs may be lost: check the server"),
@@ -147,6 +151,11 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("disk", "bad", r"md/\S*?:(?P<device>md\w+): (?:[Nn]ot enough operational|[Cc]annot start|[Ff]ailed to run|too few disks|.*has failed)", "the array is gone: replace its disks, restore its data"),
     _pattern("disk", "warn", r"md/\S*?:(?P<device>md\w+): (?:Operation continuing on \d|.*\bactive with (?P<left>\d+) out of (?!(?P=left)\b)\d|.*\b[Dd]egraded)", "the array has lost a disk, another loss loses its data: replace the disk"),
     _pattern("disk", "warn", r"md: kicking (?:non-fresh )?(?P<device>[\w.-]+) (?:from|out of)", "the array has lost a disk: add it again or replace it"),
+    _pattern("disk", "bad", r"F2FS-fs \((?P<device>[\w.-]+)\): (?:Stopped filesystem|Inconsistent error)", _DISK),
+    _pattern("disk", "bad", r"bcachefs \((?P<device>[\w.-]+)\): .*emergency read only", _DISK),
+    _pattern("disk", "bad", r"device-mapper: thin: (?P<device>[\d:]+): switching pool to (?:out-of-data-space|read-only|failure)", "writes fail or wait: the pool is full, extend it or free space"),
+    _pattern("disk", "warn", r"device-mapper: thin: (?P<device>[\d:]+): reached low water mark", "the pool is nearly full: extend it or free space"),
+    _pattern("disk", "bad", r"device-mapper: (?:integrity|verity|crypt): .*(?:[Cc]hecksum failed|corrupted|INTEGRITY AEAD ERROR)", _DISK),
     _pattern("disk", "bad", r"(?:EXT4-fs error|BTRFS(?:: | )(?:error|critical)) \(device (?P<device>[\w.-]+)", _DISK),
     _pattern("disk", "bad", r"XFS \((?P<device>[\w.-]+)\): (?:.*I/O [Ee]rror|Corruption|Internal error|Metadata (?:corruption|CRC error)|.*has been shut down|.*[Ss]hutting down filesystem)", _DISK),
     _pattern("disk", "bad", r"(?:Aborting journal on device|Detected IO errors while flushing file data on) (?P<device>[\w.]+)", "the file system goes read-only: check the disk"),
@@ -185,6 +194,7 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("thermal", "bad", r"critical temperature reached", "the node shuts down: check fans and inlet air"),
     _pattern("voltage", "bad", r"(?:Undervoltage detected|Under-voltage detected)", "the supply is too weak: change it or its cable"),
     _pattern("voltage", "ok", r"Voltage normalised"),
+    _pattern("voltage", "warn", r"soctherm: OC ALARM", "the board draws more than its supply gives: use a stronger supply or a lower power mode"),
     _pattern("files", "warn", r"VFS: file-max limit \d+ reached", "raise fs.file-max or find who leaks files"),
     _pattern("limits", "warn", r"nf_conntrack: .*table full, dropping packet", "connections fail: raise nf_conntrack_max, or take the firewall off the fabric"),
     _pattern("limits", "warn", r"neighbou?r(?: table|: \w+: neighbou?r table) overflow", "nodes do not find each other: raise net.ipv4.neigh.default.gc_thresh1 to 3 above the number of nodes"),
@@ -205,6 +215,7 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("nic", "bad", r"infiniband (?P<device>\S+): The device (?:didn't send any completion|sent a completion but)", "the adapter does not answer: reboot the node; again: another instance"),
     _pattern("nic", "bad", rf"efa (?P<device>{_PCI}): (?:Admin queue is closed|Device isn't ready|Reset indication didn't turn)", "the adapter does not answer: reboot the node; again: another instance"),
     _pattern("nic", "warn", r"infiniband (?P<device>\S+): Requesting a reset", "the adapter is reset, jobs on it are lost: watch it; again: firmware or slot"),
+    _pattern("nic", "warn", rf"sfc (?P<device>{_PCI})(?: \S+)?: MC reboot detected", "the adapter's controller started again: watch it; again: firmware or slot"),
     _pattern("nic", "warn", rf"mana (?P<device>{_PCI}): HWC: .*[Tt]imed out", "the adapter does not answer: reboot the node; again: ask the cloud"),
     _pattern("nic", "warn", rf"ionic (?P<device>{_PCI})(?: \S+)?: FW heartbeat stalled", "the firmware does not answer: reset the adapter; again: firmware or slot"),
     _pattern("nic", "warn", rf"\w+ (?P<device>{_PCI})(?: \S+)?: Detected (?:Tx|Hardware) Unit Hang", "the adapter stopped sending: reset it; again: firmware or slot"),
@@ -233,6 +244,8 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("pcie", "bad", rf"(?P<device>{_PCI}): DPC: (?:containment event|unmasked uncorrectable error|ERR_\w+ detected)", "the port was shut off, what is behind it is gone: reseat it, reboot"),
     _pattern("pcie", "bad", rf"(?P<device>{_PCI}): (?:AER: (?:can't recover|[Dd]evice recovery failed)|Unable to change power state from \S+ to D0, device inaccessible|can't change power state from \S+ to D0 \(config space inaccessible)", "the device is gone or stuck: reseat it, reboot"),
     _pattern("pcie", "warn", rf"(?P<device>{_PCI})(?::\w+)?: (?:pciehp: )?Slot\([\w-]+\): (?:Link Down|Card not present)", "a device left its slot: reseat it, unless somebody took it out"),
+    _pattern("pcie", "bad", r"EEH: .*(?:permanently disabled|has failed \d+ times)", "a device was shut off: reseat it, reboot"),
+    _pattern("pcie", "warn", r"EEH: (?:Frozen )?(?P<device>PHB\S+) (?:failure )?detected", "the kernel stopped a device and tries to start it again: watch it, reseat it"),
     _pattern("iommu", "warn", rf"DMAR: .*Request device \[(?:\w+:)?(?P<device>{_PCI})\]", _IOMMU),
     _pattern("iommu", "warn", rf"AMD-Vi: Event logged \[\w+ device=(?P<device>{_PCI})", _IOMMU),
     _pattern("iommu", "warn", rf"(?:(?P<device>{_PCI}): )?AMD-Vi: Event logged \[(?:IO_PAGE_FAULT|\w+_ERROR|\w+_FAULT)", _IOMMU),
@@ -244,6 +257,7 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("pcie", "warn", rf"AER: (?:Multiple )?Correct\w+ .*received(?: from|:) (?P<device>{_PCI})", "watch whether it comes often: reseat the device"),
     _pattern("pcie", "bad", rf"(?P<device>{_PCI}): .*(?:severity=Uncorrect\w+|AER: (?:Multiple )?Uncorrect\w+)", "a device or its slot fails: reseat it"),
     _pattern("pcie", "warn", rf"(?P<device>{_PCI}): .*(?:severity=Correct\w+|AER: (?:Multiple )?Correct\w+)", "watch whether it comes often: reseat the device"),
+    _pattern("device", "warn", rf"\w+ (?P<device>{_PCI})(?: \S+)?: .*(?:[Ff]atal (?:hardware|HW|firmware|FW) error|[Uu]nrecoverable|[Ff]irmware (?:hang|hung|died|is dead)|(?:device|adapter|controller) (?:is )?(?:dead|gone|not responding|unresponsive)|HC died)", "its driver gave it up: look at the lines before it; reset the device or reboot"),
     _pattern("pcie", "warn", rf"(?P<device>{_PCI}): .*available PCIe bandwidth, limited by", "fewer lanes or a lower speed than it can: reseat the device"),
 )  # fmt: skip
 """The first that matches counts. Events on the wire have the kind as `kernel.<kind>`."""
@@ -381,6 +395,14 @@ def _say(seen: str, do: str) -> str:
     return f"{seen[:room]} · {do}" if do else seen[:TEXT_LIMIT]
 
 
+_CRITICAL = 2
+"""Levels of the kernel up to this: emergency, alert, critical."""
+_BESIDE = 40
+"""Lines after an event that may belong to its report, such as a trace."""
+_NO_NEWS = re.compile(r".*\[Hardware Error\]|Initramfs unpacking failed|XFS \(|BTRFS|EXT4-fs|\s")
+"""Beginnings of lines that the kernel calls critical: further lines of
+reports whose first has a pattern, and what is often said while nothing is wrong.
+"""
 _MESSAGE = 4
 """Lines after the one with the address that belong to the same message;
 for later lines the device is not known.
@@ -395,6 +417,7 @@ class KernelLines:
     def __init__(self) -> None:
         self._spoken_of = ""
         self._lines_left = 0
+        self._beside = 0
 
     def take(self, line: str) -> "tuple[Optional[KernelLine], Optional[Found]]":
         """(the line without prefix, None if the kernel did not write
@@ -403,7 +426,8 @@ class KernelLines:
         stripped = strip_log_prefix(line[:LINE_LIMIT])
         if stripped is None:
             return None, None
-        found = find_kernel_event(stripped.message)
+        found = find_kernel_event(stripped.message) or self._unknown(stripped)
+        self._beside = _BESIDE if found else max(0, self._beside - 1)
         named = _NAMED.match(stripped.message)
         self._lines_left -= 1
         if named and found is None:
@@ -411,3 +435,14 @@ class KernelLines:
         elif found and found.xid == OFF_THE_BUS and not found.device and self._lines_left >= 0:
             found = replace(found, device=self._spoken_of)
         return stripped, found
+
+    def _unknown(self, line: KernelLine) -> Optional[Found]:
+        """The event in a line without a pattern that the kernel itself
+        calls critical; None after another event, to which it may belong.
+        """
+        if line.level is None or line.level > _CRITICAL or self._beside:
+            return None
+        message = clean_text(_own_words(line.message[:LINE_LIMIT]), LINE_LIMIT)
+        if not message.strip() or _NO_NEWS.match(message):
+            return None
+        return Found("critical", "warn", _say(message, ""))

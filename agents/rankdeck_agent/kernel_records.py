@@ -58,10 +58,15 @@ _REPEATED = re.compile(r"message repeated \d+ times: \[ ?(.*)\]\s*$")
 
 
 class KernelLine(Value):
-    """A line without its prefix; `since`: seconds since boot, None if the prefix does not say."""
+    """A line without its prefix.
+
+    `since`: seconds since boot; `level`: 0 (emergency) to 7 (debug); None if the prefix does not
+    say.
+    """
 
     message: str
     since: Optional[float] = None
+    level: Optional[int] = None
 
 
 def strip_log_prefix(line: str) -> Optional[KernelLine]:
@@ -73,7 +78,7 @@ def strip_log_prefix(line: str) -> Optional[KernelLine]:
         # Above 7 it has a facility: a program wrote it to /dev/kmsg, not the kernel.
         spoken = int(record[1]) < 8
         message = line[record.end() :]
-        return KernelLine(message, int(record[3]) / 1e6) if spoken else None
+        return KernelLine(message, int(record[3]) / 1e6, int(record[1])) if spoken else None
     journal = _JOURNAL.match(line)
     if journal:
         return _bare(line[journal.end() :]) if journal["program"] == "kernel" else None

@@ -71,6 +71,7 @@ class NodeCase:
     files: Mapping[str, str] = field(default_factory=dict)
     """Beside those of a node that is well; a text that begins with `->` is a link."""
     kernel: tuple[str, ...] = ()
+    """Lines of its log, of level 4, or as `LEVEL,-;TEXT`."""
     later: tuple[Later, ...] = ()
     gpus: tuple[str, ...] | None = None
     """Answers of NVML; None: no NVIDIA driver."""
@@ -222,8 +223,8 @@ class _Played:
         with ring.open("a") as log:
             for line in lines:
                 self._sequence += 1
-                spoken = re.match(r"\d+,-;", line)
-                head, text = ("12", line[spoken.end() :]) if spoken else ("4", line)
+                spoken = re.match(r"(\d+),-;", line)
+                head, text = (spoken[1], line[spoken.end() :]) if spoken else ("4", line)
                 since += 0.01
                 log.write(f"{head},{self._sequence},{int(since * 1e6)},-;{text}\n")
 

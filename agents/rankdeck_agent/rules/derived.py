@@ -8,7 +8,8 @@ from typing import Union
 
 from rankdeck_agent.rules.facts import Facts, Number, Table
 from rankdeck_agent.rules.units import write_duration, write_number
-from rankdeck_agent.values import Record, Value, field
+from rankdeck_agent.values import Record, Value, field, replace
+from rankdeck_agent.wire import Event
 
 RECOVERY = {
     1: (2, "a reset"),
@@ -229,6 +230,24 @@ def interface_matters(interface: str, values: Table, inventory: Mapping[str, str
     if needed is None:
         return kind not in _PASSING_KINDS
     return bool(needed) and kind not in _PASSING_KINDS - {"usb"}
+
+
+_RDMA_DEVICE = re.compile(r"\w+_\d+")
+"""Names of RDMA devices in lines of their drivers."""
+
+
+def weigh_link_event(event: Event, values: Table, inventory: Mapping[str, str]) -> Event:
+    """The event, as no warning if it tells that an interface has no link which nobody here
+    needs: a port without a cable, or one of a container.
+    """
+    links = values.get("net.up")
+    if event.check != "kernel.link" or event.level == "ok" or not links:
+        return event
+    if event.device in links:
+        matters = interface_matters(event.device, values, inventory)
+    else:
+        matters = _RDMA_DEVICE.fullmatch(event.device) is not None
+    return event if matters else replace(event, level="info")
 
 
 def _gone(facts: Facts, found: Derived) -> None:

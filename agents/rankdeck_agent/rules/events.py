@@ -53,6 +53,8 @@ KINDS: Mapping[str, EventKind] = {
     "kernel.mlx5": EventKind(7, HOUR, "the adapter is in trouble"),
     "kernel.link": EventKind(8, 2 * MINUTE, "the link went down"),
     "kernel.pcie": EventKind(15, HOUR, "the lanes of a device are disturbed", "reseat it"),
+    "kernel.device": EventKind(15, HOUR, "a device or its firmware fails"),
+    "kernel.critical": EventKind(21, HOUR, "the kernel calls this critical; Rankdeck does not know it", "look at the lines beside it"),
     "kernel.iommu": EventKind(15, HOUR, "transfers of this device were refused"),
     "kernel.files": EventKind(21, HOUR, "no process can open another file"),
     "kernel.limits": EventKind(21, HOUR, "a limit of the kernel is reached: connections or programs fail"),

@@ -100,3 +100,28 @@ WELL: dict[str, NodeCase] = {
     "L40S without any link": gpus_without("NvLinks", "GpuFabricInfo", "RemappedRows", more=("Name * NVIDIA L40S", "TotalEccErrors * 0 0 0 0"), count=4),
     "boards of the same kind with another name of the driver": NodeCase(gpus=(*H100, "driver * 580.159.04", "Name * NVIDIA H200", "count * 8")),
 }  # fmt: skip
+
+# A third lot, written after the second was mended.
+THIRD_SICK: dict[str, NodeCase] = {
+    "firmware tells of PCIe errors of a drive": says("{12}[Hardware Error]: Hardware error from APEI Generic Hardware Error Source: 512", "{12}[Hardware Error]: It has been corrected by h/w and requires no further action", "{12}[Hardware Error]: event severity: corrected", "{12}[Hardware Error]:  Error 0, type: corrected", "{12}[Hardware Error]:   section_type: PCIe error", "{12}[Hardware Error]:   port_type: 0, PCIe end point", "{12}[Hardware Error]:   device_id: 0000:2a:00.0", "nvme 0000:2a:00.0: AER: aer_status: 0x00000001, aer_mask: 0x00002000", "nvme 0000:2a:00.0: AER:    [ 0] RxErr                  (First)", "nvme 0000:2a:00.0: AER: aer_layer=Physical Layer, aer_agent=Receiver ID", right=told(WARN, PCIE, "0000:2a:00", do="reseat|watch"), may=told(WARN, MEMORY)),
+    "a RAID of a MegaRAID controller is degraded": says("megaraid_sas 0000:02:00.0: 9217 (695872131s/0x0001/CRIT) - VD 00/0 is now DEGRADED", right=told(EITHER, DISK, "0000:02:00", do="disk|replace|array")),
+    "a RAID of a MegaRAID controller is gone": says("megaraid_sas 0000:02:00.0: 9219 (695872140s/0x0001/FATAL) - VD 01/1 is now OFFLINE", right=told(BAD, DISK, "0000:02:00", do="disk|array|restore|replace")),
+    "XFS cannot write back": says("XFS (dm-3): writeback error on inode 1234, offset 0, sector 5678", right=told(BAD, DISK, "dm-3", do="disk|check")),
+    "ext4 cannot write": says("EXT4-fs warning (device sdb1): ext4_end_bio:343: I/O error 10 writing to inode 131 starting block 33792)", right=told(EITHER, DISK, "sdb1", do="disk|check")),
+    "a journal cannot be written": says("JBD2: I/O error when updating journal superblock for sdc1-8.", right=told(BAD, DISK, "sdc1", do="disk|check")),
+    "an adapter's firmware does not start": says("mlx5_core 0000:c1:00.0: wait_fw_init:199:(pid 812): Waiting for FW initialization, timeout abort in 100s (0xfe000000)", right=told(EITHER, LINK, "0000:c1:00", do="firmware|reset|reboot")),
+    "GuC does not answer": says("i915 0000:4d:00.0: [drm] *ERROR* GT0: GUC: TLB invalidation response timed out for seqno 309", right=told(EITHER, GPU, "0000:4d:00", do="reset|reboot")),
+    "an interrupt that nobody understands": says("0,-;Uhhuh. NMI received for unknown reason 3d on CPU 0.", "0,-;Dazed and confused, but trying to continue", right=told(EITHER, KERNEL, say="NMI|Uhhuh")),
+    "something that nobody wrote a pattern for": says("2,-;quantum_xl 0000:e1:00.0: coolant pump stalled, shutting down compute", right=told(EITHER, KERNEL, say="coolant")),
+    "SATA cannot read what its disk is": says("ata2.00: failed to IDENTIFY (I/O error, err_mask=0x4)", "ata2.00: revalidation failed (errno=-5)", right=told(EITHER, DISK, "ata2.00", do="drive|cable")),
+    "pages of the host are lost": says("Memory failure: 0x12345: Sending SIGBUS to python3:4711 due to hardware memory corruption", right=told(BAD, MEMORY, do="DIMM")),
+}  # fmt: skip
+THIRD_WELL: dict[str, NodeCase] = {
+    "empty slots for plugging": quiet("pcieport 0000:00:1c.0: pciehp: Slot(0): No link", "pcieport 0000:00:1c.0: pciehp: Slot(0-1): Link Up", "pcieport 0000:00:1c.0: pciehp: Slot(0-1): No device found"),
+    "controllers of disks talk": quiet("mpt3sas_cm0: log_info(0x31111000): originator(PL), code(0x11), sub_code(0x1000)", "sd 0:0:12:0: Power-on or device reset occurred", "megaraid_sas 0000:02:00.0: 9301 (695872131s/0x0020/INFO) - Patrol Read complete", "sd 2:0:0:0: [sdb] Assuming drive cache: write through"),
+    "BIOSes have bugs": quiet("3,-;ACPI BIOS Error (bug): Could not resolve symbol [\\_SB.PCI0.XHC.RHUB.HS11], AE_NOT_FOUND (20230331/dswload2-162)", "DMAR: [Firmware Bug]: RMRR entry for device 02:00.0 is broken - applying workaround", "3,-;x86/cpu: SGX disabled or unsupported by BIOS."),
+    "a kernel starts": quiet("0,-;Initramfs unpacking failed: Decoding failed", "MDS CPU bug present and SMT on, data leak possible.", "3,-;tsc: Fast TSC calibration failed", "Spectre V2 : Spectre v2 / SpectreRSB mitigation: Filling RSB on context switch"),
+    "a display is not there": quiet("nvidia-modeset: WARNING: GPU:0: Lost display notification (0:0x00000000); continuing.", "[drm] Cannot find any crtc or sizes"),
+    "USB is slow to answer": quiet("usb 1-1: device descriptor read/64, error -71", "usb 1-1: reset high-speed USB device number 3 using xhci_hcd", "usb usb1-port4: Cannot enable. Maybe the USB cable is bad?"),
+    "a report of an error with its further lines": says("1,-;BUG: unable to handle page fault for address: ffffffffdeadbeef", "1,-;#PF: supervisor read access in kernel mode", "1,-;#PF: error_code(0x0000) - not-present page", "0,-;Oops: 0000 [#1] PREEMPT SMP NOPTI", "0,-;---[ end Kernel panic - not syncing: Fatal exception ]---", right=told(BAD, KERNEL)),
+}  # fmt: skip

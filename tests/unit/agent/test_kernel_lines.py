@@ -556,6 +556,28 @@ def test_what_the_hardware_says_is_read_as_it_means_it(line, kind, level, device
         ("hfi1 0000:05:00.0: hfi1_0: set_link_state: current ACTIVE, new OFFLINE", "link", "warn", "hfi1_0"),
         ("hfi1 0000:05:00.0: hfi1_0: set_link_state: current ARMED, new ACTIVE", "link", "ok", "hfi1_0"),
         ("hfi1 0000:05:00.0: hfi1_0: set_link_state: current OFFLINE, new POLL", "", "", ""),
+        ("NVRM: GPU0 _kgspRpcRecvPoll: LibOS heartbeat timed out", "gpu", "bad", ""),
+        ("NVRM: nvAssertOkFailedNoLog: Assertion failed: Reset required [NV_ERR_RESET_REQUIRED] (0x00000062) returned from status @ kernel_channel.c:2827", "gpu", "bad", ""),
+        ("NVRM: GPU0 nvAssertFailedNoLog: Assertion failed: (status == NV_OK) || (status == NV_ERR_GPU_IS_LOST) @ rs_client.c:844", "", "", ""),
+        ("NVRM: _threadNodeCheckTimeout: API_GPU_ATTACHED_SANITY_CHECK failed!", "gpu", "warn", ""),
+        ("habanalabs hl3: Device heartbeat failed!", "gpu", "bad", "hl3"),
+        ("LNet: Service thread pid 156436 was inactive for 200.35s. Watchdog stack traces are limited", "lustre", "warn", ""),
+        ("PANIC at zfs_vfsops.c:426:zfs_space_delta_cb()", "panic", "bad", ""),
+        ("Oops [#1]", "panic", "bad", ""),
+        ("BUG kmalloc-64 (Tainted: G           OE     ): Poison overwritten", "panic", "bad", ""),
+        ("SError Interrupt on CPU4, code 0x00000000be000011 -- SError", "panic", "bad", ""),
+        ("F2FS-fs (mmcblk0p2): Stopped filesystem due to reason: 3", "disk", "bad", "mmcblk0p2"),
+        ("bcachefs (sda1): fatal error - emergency read only", "disk", "bad", "sda1"),
+        ("device-mapper: thin: 253:4: switching pool to out-of-data-space (queue IO) mode", "disk", "bad", "253:4"),
+        ("device-mapper: thin: 253:4: reached low water mark for data device: sending event.", "disk", "warn", "253:4"),
+        ("device-mapper: integrity: nvme1n1: Checksum failed at sector 0x1234", "disk", "bad", ""),
+        ("soctherm: OC ALARM 0x00000001", "voltage", "warn", ""),
+        ("sfc 0000:c1:00.0 ens2f0np0: MC reboot detected on event queue", "nic", "warn", SLOT),
+        ("EEH: Frozen PHB#33-PE#10000 detected", "pcie", "warn", "PHB#33-PE#10000"),
+        ("EEH: PHB#33 failure detected, location: N/A", "pcie", "warn", "PHB#33"),
+        ("EEH: PHB#33-PE#10000 has failed 6 times in the last hour and has been permanently disabled.", "pcie", "bad", ""),
+        ("xhci_hcd 0000:c1:00.0: xHCI host controller not responding, assume dead", "device", "warn", SLOT),
+        ("xhci_hcd 0000:c1:00.0: HC died; cleaning up", "device", "warn", SLOT),
     ]
 )  # fmt: skip
 def test_what_newer_kernels_and_other_drivers_say_is_read(line, kind, level, device) -> None:
@@ -614,6 +636,44 @@ def test_what_dmesg_says_was_written_by_a_program_is_not_believed(line) -> None:
 )
 def test_what_dmesg_says_is_the_kernels_is_read(line) -> None:
     assert found(line).xid == 79
+
+
+def kmsg(level: int, text: str) -> str:
+    return f"{level},7,1000000,-;{text}"
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_what_the_kernel_calls_critical_is_told_though_nobody_knows_it(level) -> None:
+    event = found(kmsg(level, "Uhhuh. NMI received for unknown reason 3d on CPU 0."))
+
+    assert (event.kind, event.level) == ("critical", "warn")
+    assert "Uhhuh" in event.text
+
+
+@each(
+    [
+        kmsg(3, "Uhhuh. NMI received for unknown reason 3d on CPU 0."),
+        "Uhhuh. NMI received for unknown reason 3d on CPU 0.",
+        kmsg(0, "mce: [Hardware Error]: TSC 30aafa6d16448"),
+        kmsg(0, "Initramfs unpacking failed: Decoding failed"),
+        kmsg(2, " ffff8840354d7d60 0000000000000046"),
+        kmsg(8, "Uhhuh. NMI received for unknown reason 3d on CPU 0."),
+    ]
+)
+def test_what_is_less_or_belongs_to_another_report_is_not_told_as_critical(line) -> None:
+    assert found(line) is None
+
+
+def test_lines_after_an_event_are_part_of_its_report() -> None:
+    lines = KernelLines()
+    lines.take(kmsg(1, "BUG: unable to handle page fault for address: ffffffffdead"))
+
+    after = [lines.take(kmsg(1, text))[1] for text in ("#PF: supervisor read access", "PGD 0")]
+
+    assert after == [None, None]
+    for n in range(50):
+        lines.take(kmsg(6, f"usb 1-{n}: new device"))
+    assert lines.take(kmsg(2, "Something else is broken"))[1].kind == "critical"
 
 
 def test_every_kind_of_line_has_an_example_here_and_its_place_on_the_page() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from tests.support import nvml
 from tests.support.sick_nodes import NodeCase, judge_outcome, play_node
+from tests.unit.agent import harder_node_cases
 from tests.unit.agent.sick_node_cases import KERNEL_LINES, NUMBERS, NVML
 from tests.unit.agent.well_node_cases import WELL_LINES, WELL_NUMBERS, WELL_NVML
 
@@ -29,12 +30,20 @@ def test_numbers(cases, tmp_path) -> None:
     assert wrong(cases, tmp_path) == {}
 
 
+HARDER = {**harder_node_cases.SICK, **harder_node_cases.WELL}
+
+
+def test_numbers_and_lines_of_the_second_lot(tmp_path) -> None:
+    assert wrong({title: case for title, case in HARDER.items() if not case.gpus}, tmp_path) == {}
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("cases", [NVML, WELL_NVML], ids=["sick", "well"])
+@pytest.mark.parametrize("cases", [NVML, WELL_NVML, HARDER], ids=["sick", "well", "second"])
 def test_answers_of_nvml(cases, tmp_path) -> None:
     if nvml.missing():
         pytest.skip(nvml.missing())
     pytest.importorskip("pynvml", reason="needs nvidia-ml-py")
     nvml.build(tmp_path)
+    asked = {title: case for title, case in cases.items() if case.gpus}
 
-    assert wrong(cases, tmp_path, tmp_path) == {}
+    assert wrong(asked, tmp_path, tmp_path) == {}
