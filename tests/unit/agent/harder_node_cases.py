@@ -1,5 +1,5 @@
-"""A second lot of nodes after public reports, sick and well, written after the first lot was mended
-and before any of these was played.
+"""Further lots of nodes after public reports, sick and well: each was written after the one
+before was mended, and before it was played.
 """
 
 from rankdeck_agent.rules.levels import Expected

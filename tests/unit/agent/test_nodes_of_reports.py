@@ -30,15 +30,20 @@ def test_numbers(cases, tmp_path) -> None:
     assert wrong(cases, tmp_path) == {}
 
 
-HARDER = {**harder_node_cases.SICK, **harder_node_cases.WELL}
+HARDER = {
+    **harder_node_cases.SICK,
+    **harder_node_cases.WELL,
+    **harder_node_cases.THIRD_SICK,
+    **harder_node_cases.THIRD_WELL,
+}
 
 
-def test_numbers_and_lines_of_the_second_lot(tmp_path) -> None:
+def test_numbers_and_lines_of_further_lots(tmp_path) -> None:
     assert wrong({title: case for title, case in HARDER.items() if not case.gpus}, tmp_path) == {}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("cases", [NVML, WELL_NVML, HARDER], ids=["sick", "well", "second"])
+@pytest.mark.parametrize("cases", [NVML, WELL_NVML, HARDER], ids=["sick", "well", "further"])
 def test_answers_of_nvml(cases, tmp_path) -> None:
     if nvml.missing():
         pytest.skip(nvml.missing())
