@@ -192,6 +192,7 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("mce", "bad", r"(?:[Uu]ncorrected hardware memory error|Machine Check Exception|Memory failure: 0x|event severity: (?:fatal|recoverable))", _MEMORY),
     _pattern("mce", "bad", r"\[Hardware Error\]: .*\b[Uu]ncorrected\b", "a hardware fault: drain the node"),
     _pattern("mce", "bad", r"(?:\[Hardware Error\]: System Fatal error|NMI: (?:PCI system error|IOCK error|memory parity error))", "a hardware fault: drain the node"),
+    _pattern("mce", "warn", r"\[Hardware Error\]:\s+(?:fru_text: (?=[A-Z]{1,4}\d{1,2}\b|\S*DIMM)|DIMM location: )(?P<device>.{1,60})$", "the firmware means this module: watch whether it comes again, replace it"),
     _pattern("mce", "warn", r"\[Hardware Error\]: Deferred error", "bad memory was found before it was used: watch whether it comes again"),
     _pattern("mce", "warn", r"\[Hardware Error\]: (?:.*\bCorrected error|.*event severity: corrected)", "corrected: watch whether it comes again"),
     _pattern("mce", "warn", r"Machine check events logged", "the lines beside it, mcelog or rasdaemon say whether it was corrected"),
@@ -406,7 +407,7 @@ _CRITICAL = 2
 """Levels of the kernel up to this: emergency, alert, critical."""
 _BESIDE = 40
 """Lines after an event that may belong to its report, such as a trace."""
-_NO_NEWS = re.compile(r".*\[Hardware Error\]|Initramfs unpacking failed|XFS \(|BTRFS|EXT4-fs|\s")
+_NO_NEWS = re.compile(r".*\[Hardware Error\]|Initramfs unpacking failed|\s")
 """Beginnings of lines that the kernel calls critical: further lines of
 reports whose first has a pattern, and what is often said while nothing is wrong.
 """
