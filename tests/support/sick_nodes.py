@@ -3,6 +3,7 @@ of each, on which device, how bad, and what to do.
 """
 
 import contextlib
+import errno
 import os
 import re
 import time
@@ -12,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
-from rankdeck_agent import sampler
+from rankdeck_agent import sampler, system_files
 from rankdeck_agent.collectors import make_collectors
 from rankdeck_agent.collectors.gpu import GpuCollector
 from rankdeck_agent.machine import describe_machine
@@ -69,7 +70,9 @@ class NodeCase:
     may: tuple[Told, ...] = ()
     """What may be told beside it."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Beside those of a node that is well; a text that begins with `->` is a link."""
+    """Beside those of a node that is well; a text that begins with `->` is a link, and one like
+    `!EAGAIN` a file that cannot be read, with this error.
+    """
     kernel: tuple[str, ...] = ()
     """Lines of its log, of level 4, or as `LEVEL,-;TEXT`."""
     later: tuple[Later, ...] = ()
@@ -158,8 +161,20 @@ def play_node(case: NodeCase, root: Path, library: Path | None = None) -> Outcom
         stack.enter_context(mock.patch.object(sampler, "time", shim))
         stack.enter_context(mock.patch.object(sampler, "Worker", _InlineWorker))
         stack.enter_context(mock.patch.object(os, "statvfs", _space))
+        stack.enter_context(mock.patch.object(system_files, "_take", _take))
         machine = _gpus_of(case, root, library, stack)
         return _Played(case, root / "root", clock, machine).run(stack)
+
+
+_TAKE = system_files._take
+
+
+def _take(handle: int, name: str) -> bytes:
+    data = _TAKE(handle, name)
+    if re.match(rb"!E[A-Z0-9]+$", data.rstrip()):
+        number = getattr(errno, data.decode().strip("!\n"))
+        raise OSError(number, os.strerror(number))
+    return data
 
 
 def _space(path: str) -> SimpleNamespace:

@@ -125,3 +125,40 @@ THIRD_WELL: dict[str, NodeCase] = {
     "USB is slow to answer": quiet("usb 1-1: device descriptor read/64, error -71", "usb 1-1: reset high-speed USB device number 3 using xhci_hcd", "usb usb1-port4: Cannot enable. Maybe the USB cable is bad?"),
     "a report of an error with its further lines": says("1,-;BUG: unable to handle page fault for address: ffffffffdeadbeef", "1,-;#PF: supervisor read access in kernel mode", "1,-;#PF: error_code(0x0000) - not-present page", "0,-;Oops: 0000 [#1] PREEMPT SMP NOPTI", "0,-;---[ end Kernel panic - not syncing: Fatal exception ]---", right=told(BAD, KERNEL)),
 }  # fmt: skip
+
+# A fourth lot, of files that are there but refuse to be read.
+HWMON = "sys/class/hwmon"
+ZONES = "sys/class/thermal"
+ORIN = {"proc/device-tree/model": "NVIDIA Jetson AGX Orin Developer Kit\0", "sys/class/devfreq/17000000.gpu/device/load": "0\n", "sys/class/devfreq/17000000.gpu/cur_freq": "306000000\n", f"{ZONES}/thermal_zone0/type": "cpu-thermal\n", f"{ZONES}/thermal_zone0/temp": "46000\n", f"{ZONES}/thermal_zone1/type": "gpu-thermal\n", f"{ZONES}/thermal_zone1/temp": "!EAGAIN\n"}  # fmt: skip
+
+
+def refusing(device: str, error: str, **more: str) -> dict[str, str]:
+    """A port whose counters cannot be read."""
+    base = f"{BASE}/{device}/ports/1"
+    names = ("counters/port_rcv_data", "counters/port_xmit_data", "counters/symbol_error", "counters/link_downed", "hw_counters/out_of_sequence")  # fmt: skip
+    return {**port(device, **more), **{f"{base}/{name}": f"!{error}\n" for name in names}}
+
+
+BRIDGES = {**many(refusing(f"mlx5_{n}", "EINVAL") for n in range(8, 12)), **{f"{BASE}/mlx5_{n}/device/vpd": "\x82\x2fNVIDIA ConnectX-7 bridge\x90\x40\0PN\x07692-9XXSMDL=SW_MNG\0\x78" for n in range(8, 12)}}  # fmt: skip
+ASLEEP = amd_card(0, gpu_busy_percent="!EPERM", mem_info_vram_used="!EPERM", hwmon__temp1_input="!EPERM", hwmon__power1_average="!EPERM", power__runtime_status="suspended")  # fmt: skip
+FOURTH_WELL: dict[str, NodeCase] = {
+    "the GPU of a Jetson sleeps": NodeCase(files=ORIN),
+    "a wireless adapter is off": NodeCase(files={f"{HWMON}/hwmon3/name": "iwlwifi_1\n", f"{HWMON}/hwmon3/temp1_input": "!ENODATA\n"}),
+    "an Atheros adapter is off": NodeCase(files={f"{HWMON}/hwmon3/name": "ath11k_hwmon\n", f"{HWMON}/hwmon3/temp1_input": "!ENETDOWN\n"}),
+    "a network adapter sleeps": NodeCase(files={f"{HWMON}/hwmon4/name": "r8169_0_200:00\n", f"{HWMON}/hwmon4/temp1_input": "!EAGAIN\n"}),
+    "a firmware's sensor has no number": NodeCase(files={f"{ZONES}/thermal_zone0/type": "acpitz\n", f"{ZONES}/thermal_zone0/temp": "!ENODATA\n"}),
+    "a disk sleeps": NodeCase(files={f"{HWMON}/hwmon5/name": "drivetemp\n", f"{HWMON}/hwmon5/temp1_input": "!EIO\n", f"{HWMON}/hwmon5/temp1_crit": "70000\n"}),
+    "a module of memory does not answer": NodeCase(files={f"{HWMON}/hwmon6/name": "spd5118\n", f"{HWMON}/hwmon6/temp1_input": "!ENXIO\n", f"{HWMON}/hwmon6/temp1_crit_alarm": "!ENXIO\n"}),
+    "a rail of the board is not wired": NodeCase(files={f"{HWMON}/hwmon7/name": "ina3221\n", f"{HWMON}/hwmon7/in1_input": "!ENODATA\n", f"{HWMON}/hwmon7/curr1_crit_alarm": "0\n"}),
+    "a display card sleeps": NodeCase(files={f"{HWMON}/hwmon8/name": "nouveau\n", f"{HWMON}/hwmon8/temp1_input": "!EINVAL\n"}),
+    "an AMD card sleeps": NodeCase(files=ASLEEP),
+    "bridges to NVSwitches beside eight adapters": NodeCase(files={**EIGHT, **BRIDGES}),
+    "an interface that is down has no speed": NodeCase(files={**SPARE, f"{NET}/eth1/speed": "!EINVAL\n", f"{NET}/eth1/carrier": "!EINVAL\n"}),
+}  # fmt: skip
+UNSEEN = "bad|warn|unknown"
+FOURTH_SICK: dict[str, NodeCase] = {
+    "one of eight adapters does not count": NodeCase(files={**EIGHT, **refusing("mlx5_3", "EINVAL")}, right=(Told(UNSEEN, 0, say="mlx5_3"),)),
+    "one of eight MI300X does not answer": NodeCase(files={**MI300, **amd_card(4, gpu_busy_percent="!EIO", mem_info_vram_used="!EIO", hwmon__temp1_input="!EIO", ras__umc_err_count="!EIO", ras__gfx_err_count="!EIO")}, right=(Told(UNSEEN, 0, say="4"),)),
+    "the sensor of the CPU fails": NodeCase(files={f"{HWMON}/hwmon0/temp1_input": "!EIO\n"}, right=(Told(UNSEEN, 0, say="CPU"),)),
+    "a bridge to NVSwitches is down": NodeCase(files={**EIGHT, **BRIDGES, f"{BASE}/mlx5_9/ports/1/state": "1: DOWN\n", f"{BASE}/mlx5_9/ports/1/phys_state": "3: Disabled\n"}, may=(*told(EITHER, LINK, ".*mlx5_9.*"),)),
+}  # fmt: skip
