@@ -157,8 +157,28 @@ FOURTH_WELL: dict[str, NodeCase] = {
 }  # fmt: skip
 UNSEEN = "bad|warn|unknown"
 FOURTH_SICK: dict[str, NodeCase] = {
-    "one of eight adapters does not count": NodeCase(files={**EIGHT, **refusing("mlx5_3", "EINVAL")}, right=(Told(UNSEEN, 0, say="mlx5_3"),)),
-    "one of eight MI300X does not answer": NodeCase(files={**MI300, **amd_card(4, gpu_busy_percent="!EIO", mem_info_vram_used="!EIO", hwmon__temp1_input="!EIO", ras__umc_err_count="!EIO", ras__gfx_err_count="!EIO")}, right=(Told(UNSEEN, 0, say="4"),)),
-    "the sensor of the CPU fails": NodeCase(files={f"{HWMON}/hwmon0/temp1_input": "!EIO\n"}, right=(Told(UNSEEN, 0, say="CPU"),)),
+    "one of eight adapters does not count": NodeCase(files={**EIGHT, **refusing("mlx5_3", "EINVAL")}, right=(Told(UNSEEN, 1, say="mlx5_3"),)),
+    "one of eight MI300X does not answer": NodeCase(files={**MI300, **amd_card(4, gpu_busy_percent="!EIO", mem_info_vram_used="!EIO", hwmon__temp1_input="!EIO", ras__umc_err_count="!EIO", ras__gfx_err_count="!EIO")}, right=(Told(UNSEEN, 1, say="4"),)),
+    "the sensor of the CPU fails": NodeCase(files={f"{HWMON}/hwmon0/temp1_input": "!EIO\n"}, right=(Told(UNSEEN, 1, say="processor|heat"),)),
     "a bridge to NVSwitches is down": NodeCase(files={**EIGHT, **BRIDGES, f"{BASE}/mlx5_9/ports/1/state": "1: DOWN\n", f"{BASE}/mlx5_9/ports/1/phys_state": "3: Disabled\n"}, may=(*told(EITHER, LINK, ".*mlx5_9.*"),)),
+}  # fmt: skip
+
+# A fifth lot: what refuses comes, goes and changes.
+CARD = "sys/class/drm/card0"
+FAN = {f"{HWMON}/hwmon6/name": "nct6798\n", f"{HWMON}/hwmon6/temp1_input": "40000\n", f"{HWMON}/hwmon6/temp1_crit_alarm": "0\n"}  # fmt: skip
+FIFTH_WELL: dict[str, NodeCase] = {
+    "an AMD card falls asleep and wakes up": NodeCase(files=amd_card(0), later=(Later(after=120, files=ASLEEP), Later(after=600, files={**amd_card(0), f"{CARD}/device/power/runtime_status": "active\n"}), Later(after=300, files=ASLEEP))),
+    "a wireless adapter is switched off": NodeCase(files={f"{HWMON}/hwmon3/name": "iwlwifi_1\n", f"{HWMON}/hwmon3/temp1_input": "41000\n"}, later=(Later(after=120, files={f"{HWMON}/hwmon3/temp1_input": "!ENODATA\n"}), Later(after=120, files={f"{HWMON}/hwmon3/temp1_input": "43000\n"}))),
+    "the GPU of a Jetson works and sleeps": NodeCase(files={**ORIN, f"{ZONES}/thermal_zone1/temp": "70000\n"}, later=(Later(after=120, files=ORIN), Later(after=120, files={f"{ZONES}/thermal_zone1/temp": "60000\n"}))),
+    "a card for the display sleeps beside eight that work": NodeCase(files={**ASLEEP, **many(amd_card(n) for n in range(1, 9))}),
+}  # fmt: skip
+FIFTH_SICK: dict[str, NodeCase] = {
+    "an AMD card that sleeps vanishes": NodeCase(files=ASLEEP, later=(Later(after=120, files={CARD: None}),), right=told(BAD, GPU, "0", "gone", "reboot")),
+    "an AMD card does not wake up": NodeCase(files=amd_card(0), later=(Later(after=120, files={**ASLEEP, f"{CARD}/device/power/runtime_status": "error\n"}),), right=(Told(UNSEEN, 1, say="GPU 0"),)),
+    "a ring of a card that sleeps": NodeCase(files=ASLEEP, kernel=("3,-;amdgpu 0000:10:00.0: amdgpu: ring gfx_0.0.0 timeout, signaled seq=12, emitted seq=14",), right=told(EITHER, GPU, "0|0000:10:00.0", do="reset|reboot|job|log")),
+    "a bridge to NVSwitches counted and counts no longer": NodeCase(files={**EIGHT, **port("mlx5_9"), **counters("mlx5_9", symbol_error=0, link_downed=0), f"{BASE}/mlx5_9/device/vpd": "SMDL=SW_MNG"}, later=(Later(after=120, files={f"{BASE}/mlx5_9/ports/1/counters/symbol_error": "!EINVAL\n", f"{BASE}/mlx5_9/ports/1/counters/link_downed": "!EINVAL\n"}),), right=(Told(UNSEEN, 1, say="mlx5_9"),)),
+    "a chip told of alarms and answers no longer": NodeCase(files=FAN, later=(Later(after=120, files={f"{HWMON}/hwmon6/temp1_crit_alarm": "!ENXIO\n"}),), right=(Told(UNSEEN, 1, say="nct6798"),)),
+    "the sensor of a Jetson that works refuses": NodeCase(files={**ORIN, "sys/class/devfreq/17000000.gpu/device/load": "800\n"}, right=(Told(UNSEEN, 1, say="GPU 0"),)),
+    "the link of a bridge to NVSwitches goes down": NodeCase(files={**EIGHT, **BRIDGES}, later=(Later(after=120, files={f"{BASE}/mlx5_9/ports/1/state": "1: DOWN\n", f"{BASE}/mlx5_9/ports/1/phys_state": "2: Polling\n"}),), right=told(EITHER, LINK, ".*mlx5_9.*")),
+    "an alarm beside a sensor that refuses": NodeCase(files={**FAN, f"{HWMON}/hwmon6/temp1_input": "!ENODATA\n", f"{HWMON}/hwmon6/temp1_crit_alarm": "1\n"}, right=told(BAD, HEAT, "nct6798", do="fan|air")),
 }  # fmt: skip

@@ -35,6 +35,10 @@ HARDER = {
     **harder_node_cases.WELL,
     **harder_node_cases.THIRD_SICK,
     **harder_node_cases.THIRD_WELL,
+    **harder_node_cases.FOURTH_SICK,
+    **harder_node_cases.FOURTH_WELL,
+    **harder_node_cases.FIFTH_SICK,
+    **harder_node_cases.FIFTH_WELL,
 }
 
 
