@@ -84,7 +84,7 @@ PATTERNS: tuple[KernelPattern, ...] = (
     _pattern("thermal", "ok", rf"amdgpu (?P<device>{_PCI}): .*GPU under temperature range detected"),
     _pattern("thermal", "warn", rf"amdgpu (?P<device>{_PCI}): .*(?:thermal throttling|GPU is throttled|temperature reached)", "the GPU slows down: check fans, inlet air, neighbours"),
     _pattern("amdgpu", "ok", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?GPU reset\(\d+\) succeeded"),
-    _pattern("amdgpu", "bad", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?(?:GPU reset end with ret = -|GPU [Rr]ecovery [Ff]ailed)", "the GPU stays away: reboot the node"),
+    _pattern("amdgpu", "bad", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?(?:GPU reset(?: end with ret = -|\(\d+\) failed)|GPU [Rr]ecovery [Ff]ailed)", "the GPU stays away: reboot the node"),
     _pattern("amdgpu", "warn", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?GPU reset begin", "jobs on it are lost: restart them; again: have it inspected"),
     # Not kind `amdgpu`: the reset that succeeds after these must not end them.
     _pattern("ras", "bad", rf"amdgpu (?P<device>{_PCI}): (?:amdgpu: )?.*(?<!\b0 )(?<!\b0 new )uncorrectable hardware error", f"results may be wrong: drain the node, {RESET}"),

@@ -6,6 +6,7 @@ from rankdeck_agent.rules.levels import Expected
 from tests.support.nvml import H100
 from tests.support.sick_nodes import Later, NodeCase, Told, amd_card, counters, many, port
 from tests.unit.agent.sick_node_cases import (
+    AMD,
     BAD,
     BASE,
     DISK,
@@ -175,10 +176,10 @@ FIFTH_WELL: dict[str, NodeCase] = {
 FIFTH_SICK: dict[str, NodeCase] = {
     "an AMD card that sleeps vanishes": NodeCase(files=ASLEEP, later=(Later(after=120, files={CARD: None}),), right=told(BAD, GPU, "0", "gone", "reboot")),
     "an AMD card does not wake up": NodeCase(files=amd_card(0), later=(Later(after=120, files={**ASLEEP, f"{CARD}/device/power/runtime_status": "error\n"}),), right=(Told(UNSEEN, 1, say="GPU 0"),)),
-    "a ring of a card that sleeps": NodeCase(files=ASLEEP, kernel=("3,-;amdgpu 0000:10:00.0: amdgpu: ring gfx_0.0.0 timeout, signaled seq=12, emitted seq=14",), right=told(EITHER, GPU, "0|0000:10:00.0", do="reset|reboot|job|log")),
+    "a card that sleeps cannot be reset": NodeCase(files=ASLEEP, kernel=("3,-;amdgpu 0000:10:00.0: amdgpu: GPU reset(2) failed",), right=told(BAD, AMD, "0|0000:10:00", do="reboot")),
     "a bridge to NVSwitches counted and counts no longer": NodeCase(files={**EIGHT, **port("mlx5_9"), **counters("mlx5_9", symbol_error=0, link_downed=0), f"{BASE}/mlx5_9/device/vpd": "SMDL=SW_MNG"}, later=(Later(after=120, files={f"{BASE}/mlx5_9/ports/1/counters/symbol_error": "!EINVAL\n", f"{BASE}/mlx5_9/ports/1/counters/link_downed": "!EINVAL\n"}),), right=(Told(UNSEEN, 1, say="mlx5_9"),)),
     "a chip told of alarms and answers no longer": NodeCase(files=FAN, later=(Later(after=120, files={f"{HWMON}/hwmon6/temp1_crit_alarm": "!ENXIO\n"}),), right=(Told(UNSEEN, 1, say="nct6798"),)),
     "the sensor of a Jetson that works refuses": NodeCase(files={**ORIN, "sys/class/devfreq/17000000.gpu/device/load": "800\n"}, right=(Told(UNSEEN, 1, say="GPU 0"),)),
     "the link of a bridge to NVSwitches goes down": NodeCase(files={**EIGHT, **BRIDGES}, later=(Later(after=120, files={f"{BASE}/mlx5_9/ports/1/state": "1: DOWN\n", f"{BASE}/mlx5_9/ports/1/phys_state": "2: Polling\n"}),), right=told(EITHER, LINK, ".*mlx5_9.*")),
-    "an alarm beside a sensor that refuses": NodeCase(files={**FAN, f"{HWMON}/hwmon6/temp1_input": "!ENODATA\n", f"{HWMON}/hwmon6/temp1_crit_alarm": "1\n"}, right=told(BAD, HEAT, "nct6798", do="fan|air")),
+    "an alarm beside a sensor that refuses": NodeCase(files={**FAN, f"{HWMON}/hwmon6/temp1_input": "!ENODATA\n", f"{HWMON}/hwmon6/temp1_crit_alarm": "1\n"}, right=told(BAD, HEAT, "nct6798", do="sensors|BMC")),
 }  # fmt: skip
