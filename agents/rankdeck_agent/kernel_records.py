@@ -43,8 +43,10 @@ def raw_records(handle: int, lost: Callable[[], None]) -> Iterator[bytes]:
 
 _RECORD = re.compile(r"(\d{1,4}),(\d{1,20}),(\d{1,20}),[^;]{0,64};")
 _DMESG = re.compile(
-    r"(?:<\d{1,4}>)?(?:[a-z0-9]{1,8} *:[a-z]{1,8} *: ?)?"
-    r"(?:\[ *(?P<since>\d{1,10}(?:\.\d{1,9})?)\]|\[[A-Z][a-z]{2} [^\]]{1,40}\]|\d{4}-\d\d-\d\dT[\d:,.+Z-]{8,30}|)"
+    # Talos Linux writes `NODE: kern: warning: [TIME]: `.
+    r"(?:\S{1,80}: (?=kern: +[a-z]+: \[))?"
+    r"(?:<(?P<number>\d{1,4})>)?(?:(?P<facility>[a-z0-9]{1,8}) *:(?:[a-z]{1,8} *: ?| +[a-z]+: (?=\[\d{4}-)))?"
+    r"(?:\[ *(?P<since>\d{1,10}(?:\.\d{1,9})?)\]|\[(?:[A-Z][a-z]{2} |\d{4}-)[^\]]{1,40}\]|\d{4}-\d\d-\d\dT[\d:,.+Z-]{8,30}|)"
     r"(?: ?\[ *[CT]\d+\])?:? ?"
 )
 _JOURNAL = re.compile(
@@ -56,10 +58,15 @@ _REPEATED = re.compile(r"message repeated \d+ times: \[ ?(.*)\]\s*$")
 
 
 class KernelLine(Value):
-    """A line without its prefix; `since`: seconds since boot, None if the prefix does not say."""
+    """A line without its prefix.
+
+    `since`: seconds since boot; `level`: 0 (emergency) to 7 (debug); None if the prefix does not
+    say.
+    """
 
     message: str
     since: Optional[float] = None
+    level: Optional[int] = None
 
 
 def strip_log_prefix(line: str) -> Optional[KernelLine]:
@@ -71,18 +78,31 @@ def strip_log_prefix(line: str) -> Optional[KernelLine]:
         # Above 7 it has a facility: a program wrote it to /dev/kmsg, not the kernel.
         spoken = int(record[1]) < 8
         message = line[record.end() :]
-        return KernelLine(message, int(record[3]) / 1e6) if spoken else None
+        return KernelLine(message, int(record[3]) / 1e6, int(record[1])) if spoken else None
     journal = _JOURNAL.match(line)
     if journal:
         return _bare(line[journal.end() :]) if journal["program"] == "kernel" else None
     return _bare(line)
 
 
-def _bare(text: str) -> KernelLine:
+def _bare(text: str) -> Optional[KernelLine]:
     prefix = _DMESG.match(text)
+    if prefix and _is_written(prefix["facility"] or "", prefix["number"] or ""):
+        return None
     since = prefix and prefix["since"]
     message = text[prefix.end() :] if prefix else text
     source = _SOURCE.match(message)
     message = message[source.end() :] if source else message
     repeated = _REPEATED.match(message)
     return KernelLine(repeated[1] if repeated else message, float(since) if since else None)
+
+
+_FACILITIES = frozenset("user mail daemon auth syslog lpr news uucp cron authpriv ftp".split())  # noqa: SIM905
+"""The names of facilities in `dmesg -x` that are not the kernel's."""
+
+
+def _is_written(facility: str, number: str) -> bool:
+    """Whether a prefix of dmesg says that a program wrote the line to /dev/kmsg: by the name of
+    its facility, or by a priority above 7.
+    """
+    return facility in _FACILITIES or facility.startswith("local") or int(number or 0) > 7

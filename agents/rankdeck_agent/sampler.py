@@ -15,7 +15,7 @@ from rankdeck_agent.collectors.nvidia import DEADLINE
 from rankdeck_agent.config import ExpectError, read_expectations
 from rankdeck_agent.machine import describe_machine, read_host_name
 from rankdeck_agent.rules.coverage import CheckResult, cover_checks, coverage_words, explain_checks
-from rankdeck_agent.rules.derived import derive_numbers
+from rankdeck_agent.rules.derived import derive_numbers, weigh_link_event
 from rankdeck_agent.rules.events import EPOCH
 from rankdeck_agent.rules.facts import Facts, Memory, Table
 from rankdeck_agent.rules.judge import LASTING, as_lasting, assess_node
@@ -206,7 +206,8 @@ class Sampler:
         for one in self._inventories.values():
             inventory.update(one)
         pending = frozenset(joined.pending - {key.partition("/")[0] for key in joined.failed})
-        return Collected(sample, joined.events, inventory, pending)
+        events = [weigh_link_event(one, joined.values, inventory) for one in joined.events]
+        return Collected(sample, events, inventory, pending)
 
     def _of(self, worker: Worker) -> list[tuple[Collector, Optional[Reading], str]]:
         """For each collector of a thread: its reading (or None) and what is wrong with

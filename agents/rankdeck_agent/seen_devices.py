@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Optional
 
 from rankdeck_agent.collectors.base import BootMemory, own_memory
-from rankdeck_agent.rules.derived import KEPT, SIZES, is_kept
+from rankdeck_agent.rules.derived import KEPT, PACES, SIZES, SPEEDS, is_kept
 from rankdeck_agent.rules.facts import Number, Table
 
 MOST_SEEN = 4096
@@ -47,13 +47,13 @@ class SeenDevices:
         """(metric of KEPT, device) of what was there."""
         self.up = frozenset((metric, device) for (metric, _, device), how in pairs if how == _UP)
         """(metric, device) of links that were up."""
-        sizes = memory.recall("sizes", len(SIZES)) if memory else {}
+        sizes = memory.recall("sizes", MOST_SEEN) if memory else {}
         self.most: dict[str, Number] = {
-            metric: int(size)
-            for metric, size in sizes.items()
-            if metric in SIZES and size.isdigit()
+            key: int(size)
+            for key, size in sizes.items()
+            if key.partition("/")[0] in (*SIZES, *PACES) and size.isdigit()
         }
-        """Metric of SIZES -> its largest number."""
+        """See Facts.most."""
 
     def take(self, values: Table, inventory: Mapping[str, str]) -> None:
         """Remember what these numbers, metric -> device -> number, show."""
@@ -66,6 +66,7 @@ class SeenDevices:
             and is_kept(metric, device, number, values, inventory)
         }
         sizes = {metric: values.get(metric, _NONE).get("", 0) for metric in SIZES}
+        sizes.update(_paces(values))
         grown = {m: size for m, size in sizes.items() if size > self.most.get(m, 0)}
         if len(self.present) >= MOST_SEEN:
             present = set[tuple[str, str]]()
@@ -84,3 +85,13 @@ class SeenDevices:
         }
         memory.keep("devices", devices)
         memory.keep("sizes", {metric: str(int(size)) for metric, size in self.most.items()})
+
+
+def _paces(values: Table) -> dict[str, Number]:
+    """METRIC/DEVICE -> speed of each link that is up: that of one which is down means nothing."""
+    return {
+        f"{metric}/{device}": speed
+        for metric, up, _ in SPEEDS.values()
+        for device, speed in values.get(metric, _NONE).items()
+        if values.get(up, _NONE).get(device)
+    }

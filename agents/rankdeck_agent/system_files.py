@@ -14,6 +14,8 @@ OPEN_LIMIT = 600
 LIST_LIMIT = 4096
 MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EOPNOTSUPP, errno.ENODEV})
 """Errors of the kernel for something that this machine does not have."""
+ASLEEP = frozenset({errno.EAGAIN, errno.ENODATA, errno.ENETDOWN, errno.ENXIO})
+"""Errors of sensors that have no number now: their part of the chip is switched off."""
 
 
 class Tree:

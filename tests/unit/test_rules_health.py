@@ -103,9 +103,10 @@ def test_every_row_fires_ends_and_speaks(row) -> None:
     device = "0" if rule.only or rule.over else ""
 
     def facts(now, number):
-        values = {rule.metric: {device: number}, "mem.available": {"": 1}}
+        whole = rule.at_least or 1
+        values = {rule.metric: {device: number * whole}, "mem.available": {"": 1}}
         if rule.over:
-            values[rule.over] = {device: 1}
+            values[rule.over] = {device: whole}
         if rule.only:
             values[rule.only[0]] = {device: rule.only[1]}
         return Facts(now=now, values=values)
@@ -245,11 +246,19 @@ def test_gpus_of_other_models_and_too_few_are_not_compared() -> None:
 
 def test_memory_of_an_idle_gpu_is_a_leftover_after_half_an_hour() -> None:
     values = {
-        "gpu.mem_used": {"0": 50}, "gpu.mem_total": {"0": 80}, "gpu.used": {"0": 0},
+        "gpu.mem_used": {"0": 50e9}, "gpu.mem_total": {"0": 80e9}, "gpu.used": {"0": 0},
     }  # fmt: skip
 
     assert not told(held(1799, values=values), "gpu.held")
     assert told(held(1801, values=values), "gpu.held")
+
+
+def test_the_picture_of_a_small_graphics_chip_is_no_leftover() -> None:
+    values = {
+        "gpu.mem_used": {"0": 60e6}, "gpu.mem_total": {"0": 512e6}, "gpu.used": {"0": 0},
+    }  # fmt: skip
+
+    assert not told(held(1801, values=values), "gpu.held")
 
 
 # ---- growth
@@ -622,7 +631,10 @@ def test_the_rules_run_on_the_oldest_python() -> None:
 def test_nvlinks_that_are_down_are_bad_but_not_those_for_which_a_card_has_no_bridge(
     model, active, words
 ) -> None:
-    values = {"gpu.nvlinks": {"0": 18}, "gpu.nvlinks_active": {"0": active}}
+    values = {
+        "gpu.nvlinks": {"0": 18, "1": 18},
+        "gpu.nvlinks_active": {"0": active, "1": 18},
+    }
     health = held(61, values=values, inventory={"gpu.0.model": model} if model else {})
 
     assert [words in reason.text for reason in told(health, "gpu.nvlink")] == [True] * bool(words)

@@ -100,6 +100,10 @@ class Amd:
     def _read(self, reading: Reading, every: float) -> None:
         part = Reading()
         for card in self.cards:
+            if self.tree.maybe(f"{card.path}/power/runtime_status") == "suspended":
+                # Reading would wake it up, or is refused; what sleeps does nothing.
+                part.put("gpu.used", 0, card.key)
+                continue
             self._rows(part, card, every)
             (self._heat if every == _LOAD else self._care)(part, card)
         reading.add(part)

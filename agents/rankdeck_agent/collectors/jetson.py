@@ -15,7 +15,7 @@ from rankdeck_agent.collectors.base import (
     parse_unsigned,
 )
 from rankdeck_agent.collectors.gpu_cards import LOOK_AGAIN, PERIOD
-from rankdeck_agent.system_files import Tree
+from rankdeck_agent.system_files import ASLEEP, Tree
 from rankdeck_agent.text import clean_text
 
 _DEVFREQ = "sys/class/devfreq"
@@ -99,10 +99,18 @@ class Jetson:
         if self._clock:
             reading.measure("gpu.clock", lambda: parse_unsigned(read(self._clock)), _ONLY)
         if self._heat:
-            reading.measure("gpu.temp", lambda: parse_signed(read(self._heat)) / 1e3, _ONLY)
+            reading.attempt(("gpu.temp",), lambda: self._degrees(reading), _ONLY)
         if self._rail:
             reading.measure("gpu.power", self._watts, _ONLY)
         reading.attempt(("gpu.mem_used", "gpu.mem_total"), lambda: self._memory(reading), _ONLY)
+
+    def _degrees(self, reading: Reading) -> None:
+        try:
+            reading.put("gpu.temp", parse_signed(self.tree.read(self._heat)) / 1e3, _ONLY)
+        except OSError as error:
+            # A GPU with nothing to do is switched off, and its sensor with it.
+            if error.errno not in ASLEEP or parse_unsigned(self.tree.read(self.load)):
+                raise
 
     def _watts(self) -> float:
         volts, amperes = (parse_unsigned(self.tree.read(file)) / 1e3 for file in self._rail or ())

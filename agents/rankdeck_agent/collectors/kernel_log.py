@@ -11,7 +11,8 @@ from itertools import islice
 from typing import Callable, Optional
 
 from rankdeck_agent.collectors.base import BlindError, Reading
-from rankdeck_agent.kernel_lines import Found, KernelLines
+from rankdeck_agent.collectors.pcie import is_as_built
+from rankdeck_agent.kernel_lines import Found, KernelLines, find_link_limit
 from rankdeck_agent.kernel_records import open_ring, raw_records
 from rankdeck_agent.machine import read_boot_time
 from rankdeck_agent.rules.events import event_kind
@@ -115,6 +116,7 @@ class Folding:
 LOG_CLOSED = {
     errno.EPERM: "the kernel log may not be read: set kernel.dmesg_restrict=0, or install the agent (it gets CAP_SYSLOG)",
     errno.EACCES: "the kernel log may not be read: add the user to the group of /dev/kmsg, often adm",
+    errno.ENOENT: "there is no /dev/kmsg here, as in a container: what the kernel says of this node is not seen",
 }
 """errno -> why `kernel.events` cannot be read.
 
@@ -190,7 +192,9 @@ class KernelLogCollector:
         try:
             self._handle = open_ring(self._tree.path(_RING))
         except OSError as error:
-            why = LOG_CLOSED.get(error.errno or 0)
+            # A recording need not have one.
+            here = self._tree.root == "/" or error.errno != errno.ENOENT
+            why = LOG_CLOSED.get(error.errno or 0) if here else None
             self._refused = BlindError(why) if why else error
             raise self._refused from error
         self._began = self._clock()
@@ -211,15 +215,22 @@ class KernelLogCollector:
             if not raw or raw.startswith(b" "):
                 continue
             line, found = self._lines.take(raw.decode("utf-8", "replace"))
-            if line is None or found is None:
+            if line is None or found is None or self._is_harmless(found, line.message):
                 continue
-
             at = self._clock() if line.since is None else boot + line.since
             kind = event_kind(f"kernel.{found.kind}")
             if at <= self._began - (_RECENT if found.level == "info" else kind.lasts):
                 continue
             self._total += 1
             reading.events += self._folding.add(found, round(at, 3))
+
+    def _is_harmless(self, found: Found, message: str) -> bool:
+        """Whether the machine itself shows that nothing is wrong."""
+        limit = find_link_limit(message) if found.kind == "pcie" else None
+        try:
+            return limit is not None and is_as_built(self._tree, limit)
+        except (OSError, ValueError):
+            return False
 
     def __del__(self) -> None:
         if self._handle is not None:

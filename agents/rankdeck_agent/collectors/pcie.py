@@ -7,6 +7,7 @@ import re
 from typing import Optional
 
 from rankdeck_agent.collectors.base import Reading, parse_unsigned
+from rankdeck_agent.kernel_lines import LinkLimit
 from rankdeck_agent.older_python import without_suffix
 from rankdeck_agent.system_files import Tree
 from rankdeck_agent.text import clean_text
@@ -98,3 +99,23 @@ def pcie_generation(speed: str) -> int:
     if found is None:
         raise ValueError(f"not a PCIe speed: {clean_text(speed, 40)!r}")
     return found
+
+
+def is_as_built(tree: Tree, limit: LinkLimit) -> bool:
+    """Whether the link that limits a device is as wide and fast as both its ends can be:
+    the board has no more, and nothing is loose. Raises OSError, ValueError.
+    """
+    root = os.path.realpath(tree.root).rstrip("/")
+    here = os.path.realpath(tree.path(f"sys/bus/pci/devices/{limit.device}"))[len(root) :]
+    parts = here.split("/")
+    if limit.at not in parts:
+        return False
+    place = parts.index(limit.at)
+    # The link of a root port is the one below it, of all others the one above.
+    upper = place - 1 if PCI_ADDRESS.fullmatch(parts[place - 1]) else place
+    ends = ["/".join(parts[: end + 1]) for end in (upper, upper + 1) if end < len(parts)]
+    widths = [_lanes(tree, end) for end in ends]
+    speeds = [speed for speed in (_speed(tree, end, "max_link_speed") for end in ends) if speed]
+    if len(speeds) < 2 or not all(widths):
+        return False
+    return limit.width >= min(widths) and pcie_generation(limit.speed) >= min(speeds)

@@ -33,6 +33,7 @@ _TRIES = 3
 _REST = 60.0
 _REFUSED = frozenset({errno.EINVAL, errno.EIO, errno.EREMOTEIO, errno.EOPNOTSUPP})
 """Errors with which drivers refuse counters that the firmware does not give to this function."""
+_BRIDGE = b"SMDL=SW_MNG"
 _RATE = re.compile(r"(\d{1,5}(?:\.\d+)?) Gb/sec(?: \((\d{1,2})X)?")
 _STATE = re.compile(r"(\d{1,2}):")
 _ACTIVE = 4
@@ -69,6 +70,7 @@ class RdmaCollector:
         self._ports: list[Port] = []
         self._inventory: dict[str, str] = {}
         self._answered: set[str] = set()
+        self._bridges: dict[str, bool] = {}
         self._parts: dict[str, Reading] = {}
         """The last reading of each kind of data."""
         # Below another root the ports are of another machine, whose kernel cannot be asked.
@@ -191,6 +193,9 @@ class RdmaCollector:
             why = failure_reason(error)
             if isinstance(error, OSError) and error.errno in _REFUSED:
                 device = counter.path[len(BASE) + 1 :].partition("/")[0]
+                if not counter.ever and self._is_bridge(device):
+                    counter.value, counter.error, counter.failures = None, None, _TRIES
+                    return
                 why += f"; if it never counts: `rdma_exclude: [{device}]` leaves the device out"
             counter.value, counter.error = None, ValueError(why)
             counter.failures += 1
@@ -200,3 +205,16 @@ class RdmaCollector:
             return
         counter.failures, counter.ever = 0, True
         store_rdma_number(counter, number)
+
+    def _is_bridge(self, device: str) -> bool:
+        """Whether it only leads to the NVSwitches (HGX B200 and later): its product data say so.
+
+        They are asked only after a refusal: some firmware answers slowly.
+        """
+        if device not in self._bridges:
+            try:
+                data = self._tree.once(f"{BASE}/{device}/device/vpd")
+            except OSError:
+                data = b""
+            self._bridges[device] = _BRIDGE in data
+        return self._bridges[device]

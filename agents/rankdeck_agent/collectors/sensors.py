@@ -20,7 +20,7 @@ from rankdeck_agent.collectors.base import (
     pick_evenly,
 )
 from rankdeck_agent.collectors.cpu import cpu_zones
-from rankdeck_agent.system_files import Tree
+from rankdeck_agent.system_files import ASLEEP, Tree
 from rankdeck_agent.text import clean_text
 from rankdeck_agent.values import Value
 
@@ -81,6 +81,8 @@ class HeatCollector:
         """(file of a temperature of the CPU, file of its critical temperature)."""
         self._names = KeptNames("sensors", own_memory(root))
         self._throttles: dict[str, tuple[str, ...]] = {}
+        self._answered: set[str] = set()
+        """Chips that have told of their alarms."""
 
     def collect(self, now: float) -> Reading:
         reading = Reading()
@@ -112,7 +114,7 @@ class HeatCollector:
         if chip.inputs:
             reading.attempt(("hwmon.temp",), lambda: self._hottest(reading, chip), device)
         if chip.alarms:
-            reading.measure("hwmon.alarm", lambda: self._raised(chip), device)
+            reading.attempt(("hwmon.alarm",), lambda: self._alarm(reading, chip), device)
         for metric in dict.fromkeys(warning[0] for warning in chip.warnings):
             reading.measure(metric, partial(self._warned, chip, metric), device)
 
@@ -126,8 +128,20 @@ class HeatCollector:
                 refused.append(error)
         if temps:
             reading.put("hwmon.temp", max(temps) / 1e3, chip.device)
-        elif refused:
-            raise refused[0]
+            return
+        awake = [error for error in refused if not _sleeps(error)]
+        if awake:
+            raise awake[0]
+
+    def _alarm(self, reading: Reading, chip: Chip) -> None:
+        try:
+            reading.put("hwmon.alarm", self._raised(chip), chip.device)
+        except OSError as error:
+            # What has told of its alarms has to go on.
+            if chip.device in self._answered or not _sleeps(error):
+                raise
+        else:
+            self._answered.add(chip.device)
 
     def _raised(self, chip: Chip) -> int:
         raised = (file for file in chip.alarms if parse_unsigned(self._tree.read(file)))
@@ -168,6 +182,10 @@ class HeatCollector:
             left = (crit - temp) / 1e3
             known = reading.values.get("cpu.margin", {}).get("", left)
             reading.put("cpu.margin", min(left, known))
+
+
+def _sleeps(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno in ASLEEP
 
 
 def _zone_limits(tree: Tree) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,8 @@ from typing import Union
 
 from rankdeck_agent.rules.facts import Facts, Number, Table
 from rankdeck_agent.rules.units import write_duration, write_number
-from rankdeck_agent.values import Record, Value, field
+from rankdeck_agent.values import Record, Value, field, replace
+from rankdeck_agent.wire import Event
 
 RECOVERY = {
     1: (2, "a reset"),
@@ -54,6 +55,8 @@ KEPT = (*GPUS, "rdma.up", "net.up", "nvme.live", *_SEEN_AS)
 """Metrics whose devices are remembered: one that goes is judged like one that is down."""
 SIZES = ("cpu.cores", "mem.total")
 """Metrics of the machine's size, which does not shrink while it runs."""
+PACES = ("rdma.rate", "net.speed")
+"""Metrics of links that do not get slower while nothing is wrong."""
 _SHRUNK = 0.98
 """Share of the largest size from which on nothing is missing: a
 kernel may keep back a little more.
@@ -114,6 +117,7 @@ def derive_numbers(facts: Facts) -> Derived:
     _gone(facts, found)
 
     links = facts.values.get("rdma.up")
+    _fell_back(facts, found)
     if links:
         _odd_ports(links, facts, found)
         _odd_rates(links, facts, found)
@@ -162,7 +166,11 @@ def _fabric(facts: Facts, found: Derived) -> None:
 def _nvlinks(facts: Facts, found: Derived) -> None:
     """NVLinks that do not work; not of PCIe cards, whose bridges are optional."""
     every = facts.values.get("gpu.nvlinks", {})
+    alone = len(every) == 1 and wanted_devices(facts, "gpu_count") <= 1
     for device, active in facts.values.get("gpu.nvlinks_active", {}).items():
+        if alone and not active:
+            # The only GPU of a virtual machine, or of a Grace Hopper: there is none to link to.
+            continue
         bridged = _BRIDGED.search(facts.inventory.get(f"gpu.{device}.model", ""))
         if device in every and not bridged:
             note = f"{active:g} of {every[device]:g}"
@@ -222,6 +230,24 @@ def interface_matters(interface: str, values: Table, inventory: Mapping[str, str
     if needed is None:
         return kind not in _PASSING_KINDS
     return bool(needed) and kind not in _PASSING_KINDS - {"usb"}
+
+
+_RDMA_DEVICE = re.compile(r"\w+_\d+")
+"""Names of RDMA devices in lines of their drivers."""
+
+
+def weigh_link_event(event: Event, values: Table, inventory: Mapping[str, str]) -> Event:
+    """The event, as no warning if it tells that an interface has no link which nobody here
+    needs: a port without a cable, or one of a container.
+    """
+    links = values.get("net.up")
+    if event.check != "kernel.link" or event.level == "ok" or not links:
+        return event
+    if event.device in links:
+        matters = interface_matters(event.device, values, inventory)
+    else:
+        matters = _RDMA_DEVICE.fullmatch(event.device) is not None
+    return event if matters else replace(event, level="info")
 
 
 def _gone(facts: Facts, found: Derived) -> None:
@@ -298,8 +324,12 @@ def _odd_ports(links: Mapping[str, Number], facts: Facts, found: Derived) -> Non
     """Ports that are not ACTIVE while their link is up or most others are ACTIVE;
     only if the expected number is not set.
     """
-    up = sum(map(bool, links.values()))
     if wanted_devices(facts, "rdma_count"):
+        return
+    # Virtual functions wait for the container or machine that gets them.
+    links = {d: on for d, on in links.items() if facts.inventory.get(f"rdma.{d}.kind") != "vf"}
+    up = sum(map(bool, links.values()))
+    if not links:
         return
     kinds = [_kind(facts, device) for device in links]
     usual = max(set(kinds), key=kinds.count)
@@ -321,6 +351,28 @@ def _kind(facts: Facts, device: str) -> tuple[str, str]:
     """The type of the card and its link layer (InfiniBand or Ethernet)."""
     inventory = facts.inventory
     return inventory.get(f"rdma.{device}.type", ""), inventory.get(f"rdma.{device}.link", "")
+
+
+def _fell_back(facts: Facts, found: Derived) -> None:
+    """Links that were faster before in this boot; only if the expected speed is not set."""
+    for key, (metric, up, derived) in SPEEDS.items():
+        links = facts.values.get(up, {})
+        for device, speed in facts.values.get(metric, {}).items():
+            most = facts.most.get(f"{metric}/{device}", 0)
+            slower = 0 < speed < most and links.get(device) and key not in facts.expected.other
+            if slower and _keeps_pace(metric, device, facts):
+                note = f"{write_number(speed, 'bit/s')}, {write_number(most, 'bit/s')} before"
+                found.put(derived, device, 1, note)
+
+
+def _keeps_pace(metric: str, device: str, facts: Facts) -> bool:
+    """Whether something is wrong when this link gets slower: a bond is
+    as fast as the legs that it has, which are judged themselves.
+    """
+    if metric != "net.speed":
+        return True
+    bond = facts.inventory.get(f"net.{device}.kind") == "bond"
+    return not bond and interface_matters(device, facts.values, facts.inventory)
 
 
 def _odd_rates(links: Mapping[str, Number], facts: Facts, found: Derived) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from rankdeck_agent.rules.facts import DAY, HOUR, MINUTE, ActiveEvent, EventKey, Facts, Memory
 from rankdeck_agent.rules.levels import EVENT_LEVELS, Level, Reason, Sentence
-from rankdeck_agent.values import Value
+from rankdeck_agent.values import Value, replace
 from rankdeck_agent.wire import Event
 
 EPOCH = 1e9
@@ -46,12 +46,15 @@ KINDS: Mapping[str, EventKind] = {
     "kernel.disk": EventKind(18, HOUR, "the disk or its controller fails", "save what is on it, replace it"),
     "kernel.hung": EventKind(21, 10 * MINUTE, "a driver or file server hangs"),
     "kernel.lockup": EventKind(21, HOUR, "a core is stuck in the kernel", "drain, reboot"),
+    "kernel.irq": EventKind(21, HOUR, "the device of this interrupt is served slowly or not at all"),
     "kernel.panic": EventKind(21, DAY, "the kernel is damaged", "drain, reboot, keep the log"),
     "kernel.thermal": EventKind(19, 10 * MINUTE, "a processor slows down", "check fans and inlet air"),
     "kernel.voltage": EventKind(19, HOUR, "the board slows down, cards get corrupted", "use a stronger supply"),
     "kernel.mlx5": EventKind(7, HOUR, "the adapter is in trouble"),
     "kernel.link": EventKind(8, 2 * MINUTE, "the link went down"),
     "kernel.pcie": EventKind(15, HOUR, "the lanes of a device are disturbed", "reseat it"),
+    "kernel.device": EventKind(15, HOUR, "a device or its firmware fails"),
+    "kernel.critical": EventKind(21, HOUR, "the kernel calls this critical; Rankdeck does not know it", "look at the lines beside it"),
     "kernel.iommu": EventKind(15, HOUR, "transfers of this device were refused"),
     "kernel.files": EventKind(21, HOUR, "no process can open another file"),
     "kernel.limits": EventKind(21, HOUR, "a limit of the kernel is reached: connections or programs fail"),
@@ -139,6 +142,31 @@ def _room(kept: Mapping[EventKey, ActiveEvent]) -> list[tuple[EventKey, ActiveEv
     if len(rows) >= MOST:
         rows.remove(min(rows, key=lambda row: row[1].reason.level))
     return rows
+
+
+_RECOVERY = "/154"
+"""End of the keys of Xid 154, in which the driver says what it needs."""
+
+
+def event_reasons(happened: Mapping[EventKey, ActiveEvent]) -> tuple[Reason, ...]:
+    """The events that count, as one reason of each check, device and level: what happened first,
+    which is the cause, and what the driver asks for after it, if it does.
+    """
+    alike: dict[tuple[str, str, Level], list[tuple[EventKey, Reason]]] = {}
+    for key, one in happened.items():
+        reason = one.reason
+        alike.setdefault((reason.check, reason.device, reason.level), []).append((key, reason))
+    return tuple(map(_joined, alike.values()))
+
+
+def _joined(rows: "list[tuple[EventKey, Reason]]") -> Reason:
+    first = min((reason for _, reason in rows), key=lambda reason: reason.since or 0.0)
+    asked = next((reason for key, reason in rows if key[1].endswith(_RECOVERY)), first)
+    if asked is first:
+        return first
+    seen, means, _ = first.sentence
+    text = Sentence(f"{seen}; then {asked.sentence.seen}", means, asked.sentence.action)
+    return replace(first, text=str(text))
 
 
 def event_sentence(event: Event, kind: EventKind) -> str:

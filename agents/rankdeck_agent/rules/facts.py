@@ -46,7 +46,9 @@ class Facts(Value):
     boot; without it nothing can be gone.
     """
     most: Mapping[str, Number] = field(default_factory=dict[str, Number])
-    """Metric of SIZES -> its largest number in this boot."""
+    """Metric of SIZES, or METRIC/DEVICE of a link that was up (PACES) -> its largest
+    number in this boot.
+    """
     expected: Expected = field(default_factory=Expected)
     busy: bool = False
     """A job of ours runs there, so memory in use is not a leftover of an earlier job."""

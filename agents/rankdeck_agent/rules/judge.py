@@ -7,7 +7,7 @@ from typing import Optional
 from rankdeck_agent.rules.coverage import cover_checks, is_event
 from rankdeck_agent.rules.derived import derive_numbers
 from rankdeck_agent.rules.device_names import name_device, name_first_device
-from rankdeck_agent.rules.events import remember_events
+from rankdeck_agent.rules.events import event_reasons, remember_events
 from rankdeck_agent.rules.facts import Facts, Memory
 from rankdeck_agent.rules.levels import Health, Level, Reason
 from rankdeck_agent.rules.table import IDLE_CHECKS
@@ -27,7 +27,7 @@ FRESH = Memory()
 def assess_node(facts: Facts, memory: Memory = FRESH) -> tuple[Health, Memory]:
     """The health of the node on which this runs, and the memory for the next judgement."""
     happened = remember_events(facts, memory)
-    events = tuple(one.reason for one in happened.values())
+    events = event_reasons(happened)
     if facts.boot and memory.boot and facts.boot != memory.boot:
         memory = Memory(boot=facts.boot, grown=memory.grown, last=memory.last)
 
@@ -54,7 +54,7 @@ def combine_health(reported: Health, facts: Facts, memory: Memory) -> tuple[Heal
     a job runs, and events that it saw itself.
     """
     happened = remember_events(facts, memory)
-    events = tuple(one.reason for one in happened.values())
+    events = event_reasons(happened)
 
     silence = _silence(facts)
     if silence:

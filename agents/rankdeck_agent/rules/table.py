@@ -56,6 +56,8 @@ class Rule(Value):
     """Count how often the value fell instead of how much it grew."""
     over: str = ""
     """Compare the share (0 to 1) of this other metric of the same device."""
+    at_least: float = 0.0
+    """With `over`: only devices are judged that have so much of that metric."""
     only: Optional[tuple[str, float, float]] = None
     """(metric, least, most): judge a device only while this other
     metric of it is within these limits.
@@ -369,7 +371,7 @@ RULES: tuple[Rule, ...] = (
     # 24 leftovers and sharing
     *_rows("cpu.load", 24, "cpu.load1", (WARN, 2, 1.5), over="cpu.cores", hold=5 * MINUTE,
            text="load is {value} × the cores · ranks share cores · use fewer ranks, look for leftovers"),
-    *_rows("gpu.held", 24, "gpu.mem_used", (WARN, 0.05, 0.02), over="gpu.mem_total", hold=30 * MINUTE, only=("gpu.used", 0, 0.5),
+    *_rows("gpu.held", 24, "gpu.mem_used", (WARN, 0.05, 0.02), over="gpu.mem_total", at_least=4 * 2**30, hold=30 * MINUTE, only=("gpu.used", 0, 0.5),
            text="GPU {device}: {value} of its memory is held while nothing runs · a leftover process, or one that waits · list its processes"),
     *_rows("cpu.count", 24, "cpu.missing", (BAD, 1, 1),
            text="{note} CPUs are online · the others were taken offline, ranks share cores · look at the kernel log; if that was meant, acknowledge it"),

@@ -20,7 +20,7 @@ def compared_number(rule: Rule, facts: Facts, device: str, number: float) -> Opt
     if not rule.over:
         return number
     by = facts.values.get(rule.over, {}).get(device)
-    return number / by if by else None
+    return number / by if by and by >= rule.at_least else None
 
 
 RULE_OF = {row: rule for rows in BY_METRIC.values() for row, rule in rows}

@@ -19,6 +19,8 @@ _SAME_CHECK: Mapping[str, frozenset[str]] = {
     )
     for metric, rows in BY_METRIC.items()
 }
+_WITHOUT_RULE = frozenset({"hwmon.temp"})
+"""A sensor of any chip, asleep or broken: what heat says of the node has metrics of its own."""
 _FABRIC = next(check.number for check in CHECKS if check.name == "fabric")
 """A check that never finds a problem: if it cannot be judged, the node does not become unknown."""
 _OF_THE_NODE = frozenset(rule.metric for rule in RULES if rule.part_of != _FABRIC)
@@ -53,6 +55,8 @@ def is_beside(key: str, blind: Collection[str], values: Table) -> bool:
     if key in CUT:
         return True
     metric, _, device = key.partition("/")
+    if metric in _WITHOUT_RULE:
+        return True
     name = kernel_name(metric)
     if name:
         return key in blind or not any(m in BY_METRIC for m in COUNTED.get(name, ()))

@@ -509,6 +509,188 @@ def test_what_the_hardware_says_is_read_as_it_means_it(line, kind, level, device
     assert event is None or "corrected" not in event.text.rpartition(" · ")[2] or level == "warn"
 
 
+@each(
+    [
+        ("NVRM: GPU6 _kgspIsHeartbeatTimedOut: Heartbeat timed out, currentTimeMs 812 heartbeat 189 diff 6070 timeout 5200", "gpu", "bad", ""),
+        ("NVRM: krcWatchdog_IMPL: RC watchdog: GPU is probably locked!  Notify Timeout Seconds: 7", "gpu", "warn", ""),
+        ("NVRM: GPU4 knvlinkUpdatePostRxDetectLinkMask_IMPL: Failed to update Rx Detect Link mask!", "nvlink", "warn", ""),
+        ("i915 0000:c1:00.0: [drm] *ERROR* Failed to reset chip", "gpu", "bad", SLOT),
+        ("xe 0000:c1:00.0: [drm] *ERROR* Tile0: GT0: reset failed (-ETIMEDOUT)", "gpu", "bad", SLOT),
+        ("amdgpu 0000:c1:00.0: amdgpu: Saved bad pages 256 reaches threshold value 256", "ras", "bad", SLOT),
+        ("amdgpu 0000:c1:00.0: amdgpu: XGMI: Set topology failure on device 5e2a13ba1c6f, hive 7a9e21, ret -22", "amdgpu", "bad", SLOT),
+        ("amdgpu 0000:c1:00.0: amdgpu: SMU: I'm not done with your previous command: SMN_C2PMSG_66:0x00000012", "amdgpu", "warn", SLOT),
+        ("LustreError: 166-1: MGC10.0.0.1@o2ib: Connection to MGS (at 10.0.0.1@o2ib) was lost; in progress", "lustre", "warn", "MGC10.0.0.1@o2ib"),
+        ("ceph: mds0 reconnect denied", "ceph", "warn", "mds0"),
+        ("libceph: mon0 (1)192.168.3.235:6789 session lost, hunting for new mon", "ceph", "warn", "mon"),
+        ("libceph: mon1 (1)192.168.3.236:6789 session established", "ceph", "ok", "mon"),
+        ("INFO: task dd:456 blocked in I/O wait for more than 122 seconds.", "hung", "warn", ""),
+        ("BUG: workqueue lockup - pool cpus=3 node=0 flags=0x0 nice=0 stuck for 44s!", "lockup", "warn", ""),
+        ('irq 16: nobody cared (try booting with the "irqpoll" option)', "irq", "warn", ""),
+        ("Internal error: synchronous external abort: 0000000096000610 [#1] SMP", "panic", "bad", ""),
+        ("NFS: state manager: lease expired failed on NFSv4 server 10.0.0.5 with error 13", "nfs", "warn", "10.0.0.5"),
+        ("NFS: server fs1 error: fileid changed", "nfs", "warn", "fs1"),
+        ("I/O error, dev loop3, sector 4096 op 0x0:(READ) flags 0x80700 phys_seg 1 prio class 0", "disk", "info", "loop3"),
+        ("timeout error, dev nvme1n1, sector 2048 op 0x1:(WRITE) flags 0x800 phys_seg 1 prio class 0", "disk", "bad", "nvme1n1"),
+        ("device offline error, dev sdb, sector 0 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 2", "disk", "bad", "sdb"),
+        ("ata3.00: disable device", "disk", "bad", "ata3.00"),
+        ("ata3: reset failed, giving up", "disk", "bad", "ata3"),
+        ("nvme nvme2: Reconnecting in 10 seconds...", "disk", "warn", "nvme2"),
+        ("nvme nvme2: Successfully reconnected (1 attempt)", "disk", "ok", "nvme2"),
+        ("session1: session recovery timed out after 120 secs", "disk", "bad", "session1"),
+        ("rport-2:0-5: blocked FC remote port time out: removing target and saving binding", "disk", "warn", "rport-2:0-5"),
+        ("EXT4-fs (sda1): This should not happen!! Data will be lost", "disk", "bad", "sda1"),
+        ("mpt3sas_cm0: SAS host is non-operational !!!!", "disk", "bad", "mpt3sas_cm0"),
+        ("mmc0: Timeout waiting for hardware interrupt.", "disk", "warn", "mmc0"),
+        ("smartpqi 0000:c1:00.0: controller offline: reason code 0x6100c (lockup)", "disk", "bad", SLOT),
+        ("aacraid: Host bus reset request. SCSI hang ?", "disk", "warn", ""),
+        ("mlx5_core 0000:c1:00.1: mlx5_health_try_recover:381:(pid 1): health recovery flow aborted, PCI reads still not working", "mlx5", "bad", SLOT),
+        ("bnxt_en 0000:c1:00.0: QPLIB: cmdq[0x2e1]=0x5 timedout (20000)msec", "bnxt", "warn", SLOT),
+        ("infiniband rdmap0s29: The device didn't send any completion for admin cmd CREATE_QP(1) status 2", "nic", "bad", "rdmap0s29"),
+        ("efa 0000:c1:00.0: Reset indication didn't turn on", "nic", "bad", SLOT),
+        ("infiniband rocep202s0f0: Requesting a reset", "nic", "warn", "rocep202s0f0"),
+        ("mana 7870:00:00.0: HWC: Request timed out!", "nic", "warn", "7870:00:00"),
+        ("ionic 0000:c1:00.0: FW heartbeat stalled at 1234", "nic", "warn", SLOT),
+        ("e1000e 0000:c1:00.0 eth1: Detected Hardware Unit Hang:", "nic", "warn", SLOT),
+        ("igc 0000:c1:00.0 (unnamed net_device) (uninitialized): PCIe link lost, device now detached", "nic", "bad", SLOT),
+        ("ice 0000:c1:00.0: Rebuild failed, unload and reload driver", "nic", "bad", SLOT),
+        ("hfi1 0000:05:00.0: hfi1_0: set_link_state: current ACTIVE, new OFFLINE", "link", "warn", "hfi1_0"),
+        ("hfi1 0000:05:00.0: hfi1_0: set_link_state: current ARMED, new ACTIVE", "link", "ok", "hfi1_0"),
+        ("hfi1 0000:05:00.0: hfi1_0: set_link_state: current OFFLINE, new POLL", "", "", ""),
+        ("NVRM: GPU0 _kgspRpcRecvPoll: LibOS heartbeat timed out", "gpu", "bad", ""),
+        ("NVRM: nvAssertOkFailedNoLog: Assertion failed: Reset required [NV_ERR_RESET_REQUIRED] (0x00000062) returned from status @ kernel_channel.c:2827", "gpu", "bad", ""),
+        ("NVRM: GPU0 nvAssertFailedNoLog: Assertion failed: (status == NV_OK) || (status == NV_ERR_GPU_IS_LOST) @ rs_client.c:844", "", "", ""),
+        ("NVRM: _threadNodeCheckTimeout: API_GPU_ATTACHED_SANITY_CHECK failed!", "gpu", "warn", ""),
+        ("habanalabs hl3: Device heartbeat failed!", "gpu", "bad", "hl3"),
+        ("LNet: Service thread pid 156436 was inactive for 200.35s. Watchdog stack traces are limited", "lustre", "warn", ""),
+        ("PANIC at zfs_vfsops.c:426:zfs_space_delta_cb()", "panic", "bad", ""),
+        ("Oops [#1]", "panic", "bad", ""),
+        ("BUG kmalloc-64 (Tainted: G           OE     ): Poison overwritten", "panic", "bad", ""),
+        ("SError Interrupt on CPU4, code 0x00000000be000011 -- SError", "panic", "bad", ""),
+        ("F2FS-fs (mmcblk0p2): Stopped filesystem due to reason: 3", "disk", "bad", "mmcblk0p2"),
+        ("bcachefs (sda1): fatal error - emergency read only", "disk", "bad", "sda1"),
+        ("device-mapper: thin: 253:4: switching pool to out-of-data-space (queue IO) mode", "disk", "bad", "253:4"),
+        ("device-mapper: thin: 253:4: reached low water mark for data device: sending event.", "disk", "warn", "253:4"),
+        ("device-mapper: integrity: nvme1n1: Checksum failed at sector 0x1234", "disk", "bad", ""),
+        ("i915 0000:c1:00.0: [drm] *ERROR* GT0: GUC: TLB invalidation response timed out for seqno 309", "gpu", "warn", SLOT),
+        ("xe 0000:c1:00.0: [drm] *ERROR* Tile0: GT0: reset failed (-ETIMEDOUT)", "gpu", "bad", SLOT),
+        ("XFS (dm-3): writeback error on inode 1234, offset 0, sector 5678", "disk", "bad", "dm-3"),
+        ("EXT4-fs warning (device sdb1): ext4_end_bio:343: I/O error 10 writing to inode 131 starting block 33792)", "disk", "bad", "sdb1"),
+        ("JBD2: I/O error when updating journal superblock for sdc1-8.", "disk", "bad", "sdc1"),
+        ("ata2.00: failed to IDENTIFY (I/O error, err_mask=0x4)", "disk", "warn", "ata2.00"),
+        ("ata2.00: failed to get NCQ Send/Recv Log Emask 0x1", "", "", ""),
+        ("megaraid_sas 0000:c1:00.0: 9217 (695872131s/0x0001/CRIT) - VD 00/0 is now DEGRADED", "disk", "warn", SLOT),
+        ("megaraid_sas 0000:c1:00.0: 9219 (695872140s/0x0001/FATAL) - VD 01/1 is now OFFLINE", "disk", "bad", SLOT),
+        ("megaraid_sas 0000:c1:00.0: 9301 (695872131s/0x0020/INFO) - Patrol Read complete", "", "", ""),
+        ("mlx5_core 0000:c1:00.0: wait_fw_init:199:(pid 812): Waiting for FW initialization, timeout abort in 100s", "mlx5", "warn", SLOT),
+        ("nvme 0000:c1:00.0: AER: aer_layer=Physical Layer, aer_agent=Receiver ID", "pcie", "warn", SLOT),
+        ("{35}[Hardware Error]:  fru_text: D2", "mce", "warn", "D2"),
+        ("{35}[Hardware Error]:  fru_text: CorrectedErr", "", "", ""),
+        ("{1}[Hardware Error]:   DIMM location: CPU 1 DIMM 3", "mce", "warn", "CPU 1 DIMM 3"),
+        ("soctherm: OC ALARM 0x00000001", "voltage", "warn", ""),
+        ("sfc 0000:c1:00.0 ens2f0np0: MC reboot detected on event queue", "nic", "warn", SLOT),
+        ("EEH: Frozen PHB#33-PE#10000 detected", "pcie", "warn", "PHB#33-PE#10000"),
+        ("EEH: PHB#33 failure detected, location: N/A", "pcie", "warn", "PHB#33"),
+        ("EEH: PHB#33-PE#10000 has failed 6 times in the last hour and has been permanently disabled.", "pcie", "bad", ""),
+        ("xhci_hcd 0000:c1:00.0: xHCI host controller not responding, assume dead", "device", "warn", SLOT),
+        ("xhci_hcd 0000:c1:00.0: HC died; cleaning up", "device", "warn", SLOT),
+    ]
+)  # fmt: skip
+def test_what_newer_kernels_and_other_drivers_say_is_read(line, kind, level, device) -> None:
+    event = find_kernel_event(line)
+
+    assert ((event.kind, event.level, event.device) if event else ("", "", "")) == (kind, level, device)  # fmt: skip
+
+
+FORGED = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
+
+
+@each(
+    [
+        f"process 'a.out' launched '/tmp/{FORGED}' with NULL argv: empty string added",
+        f"Memory cgroup stats for /user.slice/user-1000.slice/{FORGED}:",
+        "Oops: x[4711]: segfault at 0 ip 000055d1 sp 00007ffd error 4 in a.out[55d1+1000]",
+        "traps: ib0: link down[4713] trap invalid opcode ip:55d1 sp:7ffd error:0 in a.out[55d1+1000]",
+        "[   4711]  1000  4711  1234567   800000  6500000        0             0 ib0: link down",
+        "CPU: 3 UID: 1000 PID: 4713 Comm: ib0: link down Not tainted 6.8.0 #1",
+        "netlink: 16 bytes leftover after parsing attributes in process `ib0: link down'.",
+        f"overlayfs: failed to resolve '/tmp/{FORGED}': -2",
+        "overlayfs: failed to resolve '/tmp/critical medium error, dev sda, sector 1': -2",
+        "EXT4-fs (sda1): mounted by Kernel panic - not syncing: none",
+        "usb 1-1: Product: ib0: link down",
+    ]
+)  # fmt: skip
+def test_what_any_user_may_choose_is_not_the_kernels_word(line) -> None:
+    assert find_kernel_event(line) is None
+
+
+def test_a_cgroup_that_is_named_like_a_fault_is_told_as_the_limit_that_it_is() -> None:
+    event = find_kernel_event(f"oom-kill:constraint=CONSTRAINT_MEMCG,oom_memcg=/{FORGED},task=a")
+
+    assert (event.kind, event.level) == ("oom", "info")
+
+
+@each(
+    [
+        "user  :notice: [   12.3] " + FORGED,
+        "daemon:warn  : 2026-01-21T04:41:44,285060+00:00 " + FORGED,
+        "local0:err   : [   12.3] " + FORGED,
+        "<12>[   12.3] " + FORGED,
+    ]
+)
+def test_what_dmesg_says_was_written_by_a_program_is_not_believed(line) -> None:
+    assert found(line) is None
+
+
+@each(
+    [
+        "<4>[   12.3] " + FORGED,
+        "kern  :warn  : [   12.3] " + FORGED,
+        "192.168.11.119: kern: warning: [2026-04-22T21:27:51.291660856Z]: " + FORGED,
+        "kern: warning: [2026-04-22T21:27:51.291660856Z]: " + FORGED,
+    ]
+)
+def test_what_dmesg_says_is_the_kernels_is_read(line) -> None:
+    assert found(line).xid == 79
+
+
+def kmsg(level: int, text: str) -> str:
+    return f"{level},7,1000000,-;{text}"
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_what_the_kernel_calls_critical_is_told_though_nobody_knows_it(level) -> None:
+    event = found(kmsg(level, "Uhhuh. NMI received for unknown reason 3d on CPU 0."))
+
+    assert (event.kind, event.level) == ("critical", "warn")
+    assert "Uhhuh" in event.text
+
+
+@each(
+    [
+        kmsg(3, "Uhhuh. NMI received for unknown reason 3d on CPU 0."),
+        "Uhhuh. NMI received for unknown reason 3d on CPU 0.",
+        kmsg(0, "mce: [Hardware Error]: TSC 30aafa6d16448"),
+        kmsg(0, "Initramfs unpacking failed: Decoding failed"),
+        kmsg(2, " ffff8840354d7d60 0000000000000046"),
+        kmsg(8, "Uhhuh. NMI received for unknown reason 3d on CPU 0."),
+    ]
+)
+def test_what_is_less_or_belongs_to_another_report_is_not_told_as_critical(line) -> None:
+    assert found(line) is None
+
+
+def test_lines_after_an_event_are_part_of_its_report() -> None:
+    lines = KernelLines()
+    lines.take(kmsg(1, "BUG: unable to handle page fault for address: ffffffffdead"))
+
+    after = [lines.take(kmsg(1, text))[1] for text in ("#PF: supervisor read access", "PGD 0")]
+
+    assert after == [None, None]
+    for n in range(50):
+        lines.take(kmsg(6, f"usb 1-{n}: new device"))
+    assert lines.take(kmsg(2, "Something else is broken"))[1].kind == "critical"
+
+
 def test_every_kind_of_line_has_an_example_here_and_its_place_on_the_page() -> None:
     page = Path("docs/agent.md").read_text()
     texts = {

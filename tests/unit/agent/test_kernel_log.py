@@ -177,6 +177,18 @@ def test_a_log_that_may_not_be_read_is_failed_and_one_that_is_not_there_absent(
     assert "EISDIR" in kernel.collect(100.0).failed["kernel.events"]
 
 
+def test_a_machine_without_a_kernel_log_says_that_it_does_not_see_it(monkeypatch):
+    def refuse(path):
+        raise FileNotFoundError(errno.ENOENT, "No such file", path)
+
+    monkeypatch.setattr("rankdeck_agent.collectors.kernel_log.open_ring", refuse)
+
+    reading = KernelLogCollector("/").collect(0.0)
+
+    assert reading.failed == {"kernel.events": LOG_CLOSED[errno.ENOENT]}
+    assert reading.blind == {"kernel.events"}
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every log")
 def test_without_permission_the_reason_is_told(tmp_path):
     write(tmp_path, "dev/kmsg", "")
