@@ -31,11 +31,14 @@ import sys
 
 _RECENT = 8  # operations of each group
 _LONGEST = 30  # frames of a stack
-_WORRIES = (AttributeError, KeyError, OSError, RuntimeError, TypeError, ValueError)
+_WORRIES = (AttributeError, ImportError, KeyError, OSError, RuntimeError, TypeError, ValueError)
 
 
 class _Notice:
-    """Does each part of _PARTS once, when its module is imported; finds no module itself."""
+    """Does each part of _PARTS once, when its module is imported; finds no module itself.
+
+    It stays among the finders: Python would pass over the one after it if it left in its turn.
+    """
 
     def __init__(self):
         self._left = {_keep_operations, _begin}
@@ -47,8 +50,6 @@ class _Notice:
                 part()
             except _WORRIES:
                 pass
-        if not self._left and self in sys.meta_path:
-            sys.meta_path.remove(self)
         return None
 
 
@@ -183,7 +184,7 @@ _PARTS = {
     "torch.distributed.distributed_c10d": (_keep_operations, _begin),
     "mpi4py.MPI": (_begin,),
 }
-if "RANKDECK_WITNESS" in os.environ:
+if "RANKDECK_WITNESS" in os.environ and sys.version_info >= (3, 6):
     sys.meta_path.insert(0, _Notice())
 
 # Python takes only the first `sitecustomize` it finds: go on with the one that it would have had.
@@ -193,7 +194,8 @@ _mine = sys.modules.pop("sitecustomize", None)
 try:
     import sitecustomize
 except ImportError as _error:
-    if getattr(_error, "name", "") != "sitecustomize":
+    # Python 2 tells the name in words only.
+    if (getattr(_error, "name", None) or str(_error).split()[-1]) != "sitecustomize":
         raise
     if _mine is not None:
         sys.modules["sitecustomize"] = _mine
