@@ -34,7 +34,10 @@ LINES = [
 
 
 OTHER_LINES = [
-    ("epoch=0/micro_step=34/global_step=34, RunningAvgSamplesPerSec=7.8", {"step": 34}),
+    (" 313/1875 ━━━━━━━━━━━━━━━━━━━━ 4s 3ms/step - accuracy: 0.7512 - loss: 0.8123", {"step": 313, "steps": 1875, "loss": 0.8123}),
+    ("[timer.py:189:stop] 0/40, SamplesPerSec=83.486, MemAllocated=0.26GB", {"samples_s": 83.486}),
+    (" samples/sec: 7.799 | iteration       34/   10000 | lm_loss: 1.118665E+01 |", {"step": 34, "steps": 10000, "samples_s": 7.799, "loss": 11.18665}),
+    ("epoch=0/micro_step=34/global_step=34, RunningAvgSamplesPerSec=7.8", {"step": 34, "samples_s": 7.8}),
     ('{"current_steps": 3200, "total_steps": 3235, "loss": 4.4671, "eval_loss": null, "epoch": 0.99}',
      {"step": 3200, "steps": 3235, "loss": 4.4671, "epoch": 0.99}),
     ("[Rank 0] time (ms) | forward: 652.41 | backward: 2164.52 | step: 1172.13", {}),

@@ -502,9 +502,9 @@ def read_variables(entry: Entry) -> dict[str, str]:
     for key, value in table.items():
         if not _VARIABLE.fullmatch(key):
             value.report(f"`{key[:60]}` cannot be the name of a variable")
-        for used in _USED.findall(value.raw):
-            if used == key or used in _OF_LOGIN:
-                value.report(f"no shell fills in `${used}`: write out its value")
+        shell = [one for one in _USED.findall(value.raw) if one == key or one in _OF_LOGIN]
+        if shell:
+            value.report(f"no shell fills in `${shell[0]}`: write out its value")
     return {key: _no_nul(value) for key, value in table.items() if _VARIABLE.fullmatch(key)}
 
 

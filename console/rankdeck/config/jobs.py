@@ -209,7 +209,7 @@ def _container(entry: Entry) -> Container:
         return Container(image="", runtime="apptainer")
     table = entry.section(CONTAINER_KEYS, ("image",))
     image = _path(table, "image")
-    if "image" in table and (not image or image.startswith("-")):
+    if "image" in table and table["image"].kind == "str" and (not image or image.startswith("-")):
         table["image"].report("is not the name of an image")
     runtimes = tuple(name for name in plugins.plugin_names("runtimes") if name != "none")
     runtime = _choice(table, "runtime", (*runtimes, *SAME_RUNTIME), "apptainer")

@@ -52,9 +52,10 @@ TRAINERS: Mapping[str, Mapping[str, str]] = {
     "megatron": {
         "step": r"\biteration\s+(\d+)\s*/\s*\d+",
         "steps": r"\biteration\s+\d+\s*/\s*(\d+)",
-        "loss": rf"\blm loss:\s*{_NUMBER}",
+        "loss": rf"\blm[ _]loss:\s*{_NUMBER}",
         "tflops": rf"TFLOP/s/GPU\):\s*{_NUMBER}",
     },
+    "deepspeed": {"samples_s": rf"SamplesPerSec\s*=\s*{_NUMBER}"},
     "nemo": {
         "step": r"\bglobal_step\s*[:=]\s*(\d+)",
         "loss": rf"\breduced_train_loss:\s*{_NUMBER}",
@@ -77,9 +78,9 @@ TRAINERS: Mapping[str, Mapping[str, str]] = {
         "steps": r"^\s*\d+ of (\d+)\b",
     },
     "PyTorch's examples, Keras, fairseq, NAMD": {
-        "step": r"\bEpoch: \[\d+\]\s*\[\s*(\d+)/\d+\]|^\s*(\d+)/\d+ \[[=>.]"
+        "step": r"\bEpoch: \[\d+\]\s*\[\s*(\d+)/\d+\]|^\s*(\d+)/\d+ (?:\[[=>.]|\x{2501}|\x{2500})"
         r"|\bepoch \d+:\s+(\d+) / \d+ |^(?:TIMING|ENERGY): +(\d+)\b",
-        "steps": r"\bEpoch: \[\d+\]\s*\[\s*\d+/(\d+)\]|^\s*\d+/(\d+) \[[=>.]"
+        "steps": r"\bEpoch: \[\d+\]\s*\[\s*\d+/(\d+)\]|^\s*\d+/(\d+) (?:\[[=>.]|\x{2501}|\x{2500})"
         r"|\bepoch \d+:\s+\d+ / (\d+) ",
         "loss": rf"\bLoss\s+{_NUMBER} \(",
     },
