@@ -88,6 +88,9 @@ def read_job_of(tmp_path: Path, command: str):
         (Launch.MPI, ("mpirun", "-np", "4", "a"), "leave `mpirun`"),
         (Launch.TORCHRUN, ("/venv/bin/torchrun", "a.py"), "leave `torchrun`"),
         (Launch.PLAIN, ("srun", "a"), ""),
+        (Launch.PLAIN, ("cd", "/data"), "a word of a shell"),
+        (Launch.PLAIN, ("source", "env.sh"), "a word of a shell"),
+        (Launch.PLAIN, ("./exec", "a"), ""),
         (Launch.TORCHRUN, ("python3", "a.py"), ""),
     ],
 )
@@ -155,6 +158,7 @@ def test_values_that_look_like_others_keep_their_spelling(tmp_path: Path) -> Non
         ("nodes: [{name: n1, user: op}]\n", "`user` belongs into `ssh:`"),
         ("nodes: [op@n1]\n", "`op@n1`: the user stands in `ssh:"),
         ("nodes: [{name: n1, address: '10.0.0.1:22'}]\n", "the port stands in a key of its own"),
+        ("nodes: [{name: n1, address: '[fd00::1]:22'}]\n", "the port stands in a key of its own"),
         ("nodes: [1]\n", "put it in quotes"),
         ("nodes:\n  n1: {slots: 8}\n", "expected a list: `- {name: n1, slots: 8}`"),
         ("nodes: [n1]\nnetwork: 10.0.0.5/24\n", "write it as 10.0.0.0/24"),

@@ -52,6 +52,7 @@ OTHER_LINES = [
     ("Loading checkpoint shards:  25%|██▌       | 1/4 [00:02<00:07,  2.44s/it]", {}),
     ("Running tokenizer on dataset (num_proc=16):  45%|████▌ | 23000/51200 [00:03<00:04, 6800 examples/s]", {}),
     ("Evaluating:  50%|█████     | 50/100 [00:10<00:10,  5.00it/s]", {}),
+    ("Capturing CUDA graph shapes:  10%|█         | 3/35 [00:01<00:12,  2.50it/s]", {}),
     ("Sanity Checking DataLoader 0:  50%|█████     | 1/2 [00:00<00:00, 12.00it/s]", {}),
     ("model-00001-of-00004.safetensors:  45%|████▌     | 2.24G/4.98G [00:20<00:25, 108MB/s]", {}),
     ("Training:  50%|█████     | 50/100 [00:10<00:10,  5.00it/s]", {"step": 50, "steps": 100, "steps_s": 5.0}),

@@ -27,6 +27,8 @@ _STARTERS = {
     Launch.TORCHRUN: ("torchrun", "mpirun", "mpiexec", "srun"),
 }
 """Launcher -> programs that would start all ranks once more from each rank."""
+_BUILT_IN = frozenset({"cd", "source", ".", "exec", "export", "eval", "set", "ulimit", "umask", "module", "alias"})  # fmt: skip
+"""Words of a shell (and functions of its login) that are no programs."""
 
 
 def split_command(text: str) -> tuple[str, ...]:
@@ -61,6 +63,8 @@ def command_complaint(words: Sequence[str], launch: Launch) -> str:
         return f"`{program[:60]}`: only a shell makes `~` the home folder: write the whole path"
     if len(words) == 1 and _is_line(program):
         return f"`{program[:60]}` is one word with blanks: write one word for each, `[python3, a.py]`, or the text without the list"
+    if program in _BUILT_IN:
+        return f"`{program}` is a word of a shell and no program: write `[sh, -c, '…']`"
     name = PurePosixPath(program).name
     if name in _STARTERS.get(launch, ()):
         return f"`launch: {launch}` starts the ranks itself: leave `{name}` and its arguments out"

@@ -450,7 +450,7 @@ def write_on_one_line(value: object) -> str:
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 """A name of a node, a host, a cluster or a job."""
 _ADDRESS = re.compile(r"[A-Za-z0-9_:\[][A-Za-z0-9._:%\[\]-]{0,252}")
-_WITH_PORT = re.compile(r"[^:\[]+:\d{1,5}")
+_WITH_PORT = re.compile(r"(?:[^:\[]+|\[[^\]]*\]):\d{1,5}")
 _WITH_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*@[A-Za-z0-9]")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@\\+-]{0,63}")
 _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@:-]{0,14}")

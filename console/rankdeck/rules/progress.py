@@ -118,7 +118,7 @@ def _own(patterns: Mapping[str, str]) -> tuple[dict[str, tuple[Pattern, ...]], t
 _DEFAULTS = _defaults()
 _OTHER_WORK = compile_pattern(
     r"(?i)^[^|]*\b(?:load|map\b|mapping|tokeniz|download|fetch|filter|eval|valid|sanity|test|predict"
-    r"|generat|saving|prepar|packing|processing|convert|extract|cach|compil|shuffl|inferenc"
+    r"|generat|captur|saving|prepar|packing|processing|convert|extract|cach|compil|shuffl|inferenc"
     r"|safetensors)[^|]*\d+%\|| examples/s\]|[kMGT]i?B/s\]"
 )
 """A progress bar of something else than training."""
