@@ -37,7 +37,12 @@ def test_a_command_is_split_as_a_shell_would(text: str, words: str) -> None:
     assert " ".join(split_command(text)) == words
 
 
+def test_a_long_word_takes_no_time() -> None:
+    assert len(split_command("./a " + "x" * 500_000 + "\n" + " " * 500_000 + "--y")) == 3
+
+
 def test_what_stands_in_quotes_stays_as_it_is() -> None:
+    assert split_command("sh -c 'a\n-b \\\nc'") == ("sh", "-c", "a\n-b \\\nc")
     assert split_command("bash -lc 'module load cuda\npython3 a.py | tee b'") == (
         "bash",
         "-lc",

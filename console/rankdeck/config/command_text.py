@@ -10,8 +10,8 @@ from pathlib import PurePosixPath
 from rankdeck.model.job_spec import Launch
 
 _QUOTED = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
-_ARGUMENTS = re.compile(r"\s*\n\s*(?=-)")
-"""A line break before an option: what follows belongs to the same command."""
+_BREAK = re.compile(rf"{_QUOTED.pattern}|\n[^\S\n]*(?=-)", re.DOTALL)
+"""Also a line break before an option: what follows belongs to the same command."""
 _INSTEAD = "no shell reads a command: write `[sh, -c, '…']`, or put it in quotes if the program itself takes it"
 _SHELL = (
     (re.compile(r"\A\w+=\S*(?=\s)"), "`{}` before a program sets a variable only in a shell: write it under `env`"),
@@ -19,7 +19,7 @@ _SHELL = (
     (re.compile(r"\|\||&&|<<<?|>>|[|&;<>()`]"), "`{}` is for a shell, and " + _INSTEAD),
     (re.compile(r"\$(?!\{RANKDECK_)(?:\{\w+|\w+|\()"), "only a shell fills in `{}`, and " + _INSTEAD),
     (re.compile(r"(?:(?<=\s)|\A)~/\S*"), "only a shell makes `{}` a path in the home folder: write the whole path, or `[sh, -c, '…']`"),
-    (re.compile(r"\S*\*\S*"), "only a shell replaces `{}` by the names of files, and " + _INSTEAD),
+    (re.compile(r"(?<!\S)\S*\*\S*"), "only a shell replaces `{}` by the names of files, and " + _INSTEAD),
 )  # fmt: skip
 """What stands outside of quotes -> why it is refused; the first that is found counts."""
 _STARTERS = {
@@ -36,7 +36,7 @@ def split_command(text: str) -> tuple[str, ...]:
 
     Lines that end with a backslash, and lines that begin with an option, continue the one above.
     """
-    text = _ARGUMENTS.sub(" ", _QUOTED.sub(_unbroken, text.strip()))
+    text = _BREAK.sub(_unbroken, text.strip())
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
@@ -49,7 +49,8 @@ def split_command(text: str) -> tuple[str, ...]:
 
 
 def _unbroken(found: re.Match[str]) -> str:
-    return " " if found[0] == "\\\n" else found[0]
+    """A blank for a line break that continues the command; quoted text stays as it is."""
+    return " " if found[0] == "\\\n" or found[0][0] == "\n" else found[0]
 
 
 def command_complaint(words: Sequence[str], launch: Launch) -> str:

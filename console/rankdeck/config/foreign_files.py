@@ -24,10 +24,15 @@ class ForeignKind(Value):
     sign: re.Pattern[str]
     what: str
     do: str
+    also: re.Pattern[str]
+    """A second line that it has."""
+
+    def is_in(self, text: str) -> bool:
+        return bool(self.sign.search(text) and self.also.search(text))
 
 
-def _kind(sign: str, what: str, do: str) -> ForeignKind:
-    return ForeignKind(re.compile(sign, re.MULTILINE), what, do)
+def _kind(sign: str, what: str, do: str, also: str = "") -> ForeignKind:
+    return ForeignKind(re.compile(sign, re.MULTILINE), what, do, re.compile(also, re.MULTILINE))
 
 
 class OwnKind(Value):
@@ -47,7 +52,7 @@ _OF_JOB = (
     _kind(r"^#SBATCH\b", "a script of sbatch", "write a job file: its last command under `command`, what `#SBATCH` asks under `nodes`, `ranks_per_node` and `slurm`"),
     _kind(r"\A#!", "a script", _START),
     _kind(r"^services[ \t]*:", "a file of Docker Compose", "write a job file: `image` and `volumes` under `container`, `environment` under `env`"),
-    _kind(r"^num_nodes[ \t]*:|^run[ \t]*:.*(?:\n.*){0,999}^resources[ \t]*:|^resources[ \t]*:.*(?:\n.*){0,999}^run[ \t]*:", "a task of SkyPilot", "write a job file: `num_nodes` is `nodes` there, `run` is `command`, `envs` is `env`"),
+    _kind(r"^(?:num_nodes|resources)[ \t]*:", "a task of SkyPilot", "write a job file: `num_nodes` is `nodes` there, `run` is `command`, `envs` is `env`", r"^run[ \t]*:"),
     _kind(r"^\[(?:cli|component|torchx|dist)\b", "a configuration of TorchX", "write a job file with `launch: torchrun`, in YAML"),
     _kind(r"^(?:compute_environment|distributed_type|num_machines)[ \t]*:", "a configuration of Accelerate", "write a job file with `launch: torchrun`; `num_machines` is `nodes` there"),
 )  # fmt: skip
@@ -87,7 +92,7 @@ def _complaint(path: Path, kinds: tuple[OwnKind, ...]) -> str | None:
     name = " or ".join(kind.name for kind in kinds)
     for kind in kinds:
         for other in kind.others:
-            if other.sign.search(text):
+            if other.is_in(text):
                 return f"this is {other.what} and no {name}: {other.do}"
     if any(kind.lists for kind in kinds) and (words := _list_words(path, text)):
         return f"this is {words} and no {name}: `rankdeck nodes --import {quote(path.name)}` makes one of it"
