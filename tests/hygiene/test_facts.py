@@ -52,7 +52,7 @@ READERS: Mapping[str, str] = {
     "console/rankdeck/acceptance/recipes/node.py": "himeno, HPL, STREAM, sysbench, stress-ng, DCGM",
     "console/rankdeck/cli/parser.py": "argparse",
     "console/rankdeck/schedulers/slurm/allocations.py": "scontrol",
-    "console/rankdeck/config/document.py": "PyYAML",
+    "console/rankdeck/config/foreign_files.py": "files of other programs",
     "console/rankdeck/logs/search.py": "the lines of programs",
     "console/rankdeck/model/safe_text.py": "terminal escape sequences",
     "console/rankdeck/preflight/checks.py": "mpirun --version",

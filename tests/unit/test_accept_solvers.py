@@ -77,3 +77,38 @@ def test_what_npb_did_not_verify_has_no_value(check: str, status: str) -> None:
 
     assert [(one.status.value, one.value) for one in read("npb", text)] == [(status, None)]
     assert said("npb", NPB[:300])[0][0] == "not measured"
+
+
+HPL = """HPLinpack 2.3  --  High-Performance Linpack benchmark  --   December 2, 2018
+T/V                N    NB     P     Q               Time                 Gflops
+WR11C2R4       32768   256     2     4               9.12             2.5721e+03
+||Ax-b||_oo/(eps*(||A||_oo*||x||_oo+||b||_oo)*N)=   2.84e-03 ...... PASSED
+End of Tests.
+"""
+
+
+def test_a_benchmark_of_mixed_precision_is_not_hpl() -> None:
+    assert values("hpcc", HPL) == [2.5721]
+
+    other = HPL.replace("HPLinpack 2.3", "HPL-AI Mixed-Precision Benchmark v2.3d")
+    ((status, text),) = said("hpcc", other)
+    assert status == "refused"
+    assert "HPL-AI" in text
+
+
+def test_the_error_of_hpl_is_quoted() -> None:
+    head = HPL.splitlines()[0]
+    broken = f"{head}\nHPL ERROR from process # 0, on line 419 of function HPL_pdtest:\n>>> [0,0] Memory allocation failed for A, x and b. Skip. <<<\n"
+
+    ((status, text),) = said("hpcc", broken)
+    assert status == "not measured"
+    assert "Memory allocation failed" in text
+    assert "no row of HPL" in read("hpcc", f"{head}\n")[0].text
+
+
+def test_columns_of_imb_that_are_not_read_are_named() -> None:
+    text = "# Benchmarking Iallreduce \n# #processes = 16 \n       #bytes #repetitions t_ovrl[usec] t_pure[usec]  t_CPU[usec]   overlap[%]\n            4         1000        10.10         5.20         5.10         0.00\n# All processes entering MPI_Finalize\n"
+
+    (reading,) = read("imb", text)
+    assert "t_ovrl[usec]" in reading.text
+    assert reading.value is None

@@ -806,3 +806,18 @@ def test_a_text_of_iperf3_that_was_interrupted_was_cut_off() -> None:
     (one,) = read("iperf3", lines)
 
     assert (one.status, one.text) == (NOT_MEASURED, "the run was cut off: `iperf Done.` is missing")
+
+
+def test_of_a_suite_that_names_no_tests_only_all_reduce_is_read() -> None:
+    head = "# nThread 1 nGpus 1 minBytes 1024 maxBytes 1024 step: 2(factor) warmup iters: 5 iters: 20\n# Using devices\n#  Rank  0 Pid 1 on n1 device  0 [0x1] A100\n#  Rank  1 Pid 2 on n1 device  1 [0x2] A100\n#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
+    foot = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 1\n"
+    row = "        1024           {}     float     {}      {}     10.0  200.00  {}      0     10.0  200.00  {}      0\n"
+    runs = [
+        row.format(256, "sum", -1, 210, 220),
+        row.format(256, "none", 0, 70, 71),
+        row.format(128, "none", -1, 90, 91),
+    ]
+    text = "".join(head + one + foot for one in runs)
+
+    assert values("nccl-tests", text) == [210]
+    assert len(values("nccl-broadcast", text)) == 3

@@ -33,6 +33,54 @@ LINES = [
 ]  # fmt: skip
 
 
+OTHER_LINES = [
+    (" 313/1875 ━━━━━━━━━━━━━━━━━━━━ 4s 3ms/step - accuracy: 0.7512 - loss: 0.8123", {"step": 313, "steps": 1875, "loss": 0.8123}),
+    ("[timer.py:189:stop] 0/40, SamplesPerSec=83.486, MemAllocated=0.26GB", {"samples_s": 83.486}),
+    (" samples/sec: 7.799 | iteration       34/   10000 | lm_loss: 1.118665E+01 |", {"step": 34, "steps": 10000, "samples_s": 7.799, "loss": 11.18665}),
+    ("epoch=0/micro_step=34/global_step=34, RunningAvgSamplesPerSec=7.8", {"step": 34, "samples_s": 7.8}),
+    ('{"current_steps": 3200, "total_steps": 3235, "loss": 4.4671, "eval_loss": null, "epoch": 0.99}',
+     {"step": 3200, "steps": 3235, "loss": 4.4671, "epoch": 0.99}),
+    ("[Rank 0] time (ms) | forward: 652.41 | backward: 2164.52 | step: 1172.13", {}),
+    ("timing_s/gen:12.1 - timing_s/step:34 - timing_s/update:10.2", {}),
+    ("Average step: 0.512 s", {}),
+    ("  Gradient Accumulation steps = 8", {}),
+    ("  Total optimization steps = 1,170", {"steps": 1170}),
+    ("warmup steps: 100, save steps: 500", {}),
+    ("8.5 examples/second between steps 100 and 200", {}),
+    ("step 1,170 loss 2.5", {"step": 1170, "loss": 2.5}),
+    ("step 7, warmup steps: 100", {"step": 7}),
+    ("Loading checkpoint shards:  25%|██▌       | 1/4 [00:02<00:07,  2.44s/it]", {}),
+    ("Running tokenizer on dataset (num_proc=16):  45%|████▌ | 23000/51200 [00:03<00:04, 6800 examples/s]", {}),
+    ("Evaluating:  50%|█████     | 50/100 [00:10<00:10,  5.00it/s]", {}),
+    ("Capturing CUDA graph shapes:  10%|█         | 3/35 [00:01<00:12,  2.50it/s]", {}),
+    ("Sanity Checking DataLoader 0:  50%|█████     | 1/2 [00:00<00:00, 12.00it/s]", {}),
+    ("model-00001-of-00004.safetensors:  45%|████▌     | 2.24G/4.98G [00:20<00:25, 108MB/s]", {}),
+    ("Training:  50%|█████     | 50/100 [00:10<00:10,  5.00it/s]", {"step": 50, "steps": 100, "steps_s": 5.0}),
+    ("Epoch 0:  50%|█████     | 5/10 [00:01<00:01, 5.0it/s, val_loss=0.5, train_loss=0.6]",
+     {"step": 5, "steps": 10, "steps_s": 5.0, "loss": 0.6}),
+]  # fmt: skip
+"""Lines -> all numbers in them: durations, settings, and bars of other work are no steps."""
+
+
+@pytest.mark.parametrize(("line", "wanted"), OTHER_LINES)
+def test_a_number_that_says_nothing_of_the_job_is_not_taken(
+    line: str, wanted: dict[str, float]
+) -> None:
+    assert named_numbers(line, _DEFAULTS) == pytest.approx(wanted)
+
+
+def test_a_pattern_of_the_job_file_finds_what_it_asks_for() -> None:
+    reader = ProgressReader(
+        {"step": r"warmup steps: (\d+)", "steps": r"Loading.*\| \d+/(\d+)"}, None
+    )
+
+    reader.take("warmup steps: 100", 0, 1.0)
+    reader.take("Loading:  25%|██▌       | 1/4 [00:02<00:07,  2.44s/it]", 0, 2.0)
+
+    assert reader.now is not None
+    assert (reader.now.step, reader.now.steps) == (100, 4)
+
+
 @pytest.mark.parametrize(("line", "wanted"), LINES)
 def test_the_numbers_of_a_line_are_found(line: str, wanted: dict[str, float]) -> None:
     found = named_numbers(line, _DEFAULTS)

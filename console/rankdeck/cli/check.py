@@ -10,6 +10,7 @@ from rankdeck.config.clusters import KEYS as CLUSTER_KEYS
 from rankdeck.config.clusters import cluster_from
 from rankdeck.config.document import Entry, finish_document, load_document
 from rankdeck.config.files import expand_path, find_documents, shown_path
+from rankdeck.config.foreign_files import CLUSTER_FILE, JOB_FILE, foreign_named
 from rankdeck.config.jobs import KEYS as JOB_KEYS
 from rankdeck.config.jobs import job_from
 from rankdeck.config.user import Use, allow_uses, noted_uses
@@ -145,7 +146,7 @@ def look_at(path: Path) -> tuple[Cluster | JobSpec, tuple[Use, ...]]:
     """The cluster or job in `path`, and what it would run and read (nothing is
     run); raises ConfigError with all mistakes.
     """
-    with manifest_named(path):
+    with manifest_named(path), foreign_named(path, JOB_FILE, CLUSTER_FILE):
         root = load_document(path)
         document = job_from(root) if _is_job(root) else cluster_from(root)
         uses = noted_uses(root)

@@ -31,6 +31,7 @@ from rankdeck.config.files import (
     replace_file,
     write_user_file,
 )
+from rankdeck.config.foreign_files import CLUSTER_FILE, foreign_named
 from rankdeck.config.listed_nodes import ListedNode
 from rankdeck.config.node_sources import read_source
 from rankdeck.config.schedulers import section_names, section_reader
@@ -141,6 +142,16 @@ SOURCE_KEYS = ("from", *(key for key in NODE_KEYS if key not in ("name", "addres
 SSH_KEYS = (
     "user", "identity", "known_hosts", "config", "python", "connect_limit", "patience", "logins", "transport", "folder",
 )  # fmt: skip
+_OF_NODE = "`port` belongs to a node: `- {name: n1, port: 2222}`"
+_ELSEWHERE = {
+    **{key: f"`{key}` belongs into `ssh:`" for key in SSH_KEYS},
+    **{key: f"`{key}` belongs to a node: `- {{name: n1, {key}: …}}`" for key in NODE_KEYS},
+    "context": "`context` belongs into `kubernetes:`",
+    "namespace": "`namespace` belongs into `kubernetes:`",
+    "login": "`login` belongs into `slurm:`",
+}
+"""Key that is known, but not at the top -> where it belongs."""
+_OF_SSH = {key: f"`{key}` belongs into `ssh:`, or for single nodes into ~/.ssh/config" for key in ("user", "identity", "known_hosts")}  # fmt: skip
 BROKER_KEYS = (
     "url", "ca_file", "username", "password_env", "password_file", "agents_file", "reach",
     "sample_period",
@@ -163,16 +174,17 @@ def read_cluster(path: Path) -> Cluster:
     """The cluster in `path`; raises ConfigError with every mistake,
     UntrustedError without consent.
     """
-    root = load_document(path)
-    cluster = cluster_from(root)
-    require_trust(root)
-    finish_document(root)
+    with foreign_named(path, CLUSTER_FILE):
+        root = load_document(path)
+        cluster = cluster_from(root)
+        require_trust(root)
+        finish_document(root)
     return cluster
 
 
 def cluster_from(root: Entry) -> Cluster:
     """The cluster that a document describes; mistakes are in `root.problems`."""
-    table = root.section(KEYS, ("cluster",))
+    table = root.section(KEYS, ("cluster",), _ELSEWHERE)
     backend = _backend(table)
     if "nodes" not in table and not capabilities_of(backend).chooses_nodes:
         root.report("`nodes` is missing")
@@ -221,6 +233,9 @@ def _options(table: Mapping[str, Entry], backend: str) -> dict[str, str]:
 def _nodes(entry: Entry) -> tuple[tuple[Node, ...], str]:
     """The nodes, and the user that logs in to them if their source names one; else ""."""
     if entry.kind == "map":
+        if "from" not in entry.fields():
+            entry.report("expected a list: `- {name: n1, slots: 8}`, or `from:` with a source")
+            return (), ""
         return _from_source(entry)
     return _listed(entry), ""
 
@@ -275,7 +290,10 @@ def _node_set(item: Entry) -> tuple[Node, ...]:
     """The nodes of one line, which differ only in name and address."""
     if item.kind == "str":
         return tuple(Node(name=name) for name in document.read_node_names(item))
-    table = item.section(NODE_KEYS, ("name",))
+    if item.kind != "map":
+        item.text()
+        return ()
+    table = item.section(NODE_KEYS, ("name",), _OF_SSH)
     found = document.read_node_names(table["name"]) if "name" in table else ()
     addresses = _paired(table, found)
     common = _node_values(table)
@@ -335,7 +353,7 @@ def _pythons(entry: Entry) -> tuple[str, ...]:
 
 def _access(entry: Entry) -> Access:
     instead = "use a key (`identity: FILE`) or an SSH agent"
-    table = entry.section(SSH_KEYS, refused=no_secrets(instead))
+    table = entry.section(SSH_KEYS, refused={**no_secrets(instead), "port": _OF_NODE})
     limit = table["connect_limit"].number(10, least=1, most=600) if "connect_limit" in table else 10
     config = take_text(table, "config")
     text = None if config in ("", "none") else may_run(table["config"], config)
@@ -445,8 +463,16 @@ def _network(entry: Entry) -> str:
     try:
         return str(ipaddress.ip_network(text)) if text else ""
     except ValueError:
-        entry.report(f"`{text[:60]}` is not a network; write it as 10.0.0.0/24")
+        entry.report(f"`{text[:60]}` is not a network; write it as {_network_of(text)}")
         return ""
+
+
+def _network_of(text: str) -> str:
+    """The network of an address with the length of its prefix; an example for anything else."""
+    try:
+        return str(ipaddress.ip_network(text, strict=False))
+    except ValueError:
+        return "10.0.0.0/24"
 
 
 def _expect(entry: Entry) -> dict[str, str | int | float]:

@@ -17,6 +17,7 @@ import yaml
 from yaml.composer import Composer
 
 from rankdeck.config.files import read_regular
+from rankdeck.config.yaml_mistakes import DEPTH_LIMIT, TOO_DEEP, explain_mistake, typed_quotes
 from rankdeck.errors import ConfigError, Problem, suggest_or_list, suggest_word
 from rankdeck.model.json_tables import Table, read_table
 from rankdeck.model.nodeset import expand_nodes
@@ -24,8 +25,6 @@ from rankdeck.values import replace
 
 ENTRY_LIMIT = 100_000
 """Most entries of a document with its aliases expanded; a document with more is an attack."""
-DEPTH_LIMIT = 32
-TOO_DEEP = f"nested too deeply: more than {DEPTH_LIMIT} levels"
 _Parser: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 """libyaml's parser is ten times as fast; its composer overflows the
 stack, so `_Bounded` uses PyYAML's.
@@ -155,17 +154,26 @@ class Entry:
             hint = "; put it in quotes" if isinstance(self.node, yaml.ScalarNode) else ""
             self.report(f"expected text, found {self.found}{hint}")
             return default
-        return self.raw
+        return self._straight()
 
     def word(self, default: str = "") -> str:
         """A text as written, bare numbers included; for arguments and variables."""
         if isinstance(self.node, yaml.ScalarNode) and self.kind in ("str", "int", "float"):
+            return self._straight()
+        if self.kind == "timestamp" and isinstance(self.node, yaml.ScalarNode):
             return self.raw
         if self.kind in ("bool", "null"):
             self.report(f"`{self.raw}` means {self.found} in YAML; put it in quotes")
             return default
         self.expected("text")
         return default
+
+    def _straight(self) -> str:
+        """This text; a mistake if it begins or ends with the quotes of a word processor."""
+        plain = isinstance(self.node, yaml.ScalarNode) and not self.node.style
+        if plain and typed_quotes(self.raw):
+            self.report(f"`{self.raw[:60]}` has curved quotes: write straight ones (\" or ')")
+        return self.raw
 
     def integer(self, default: int = 0, *, least: int = 0, most: int = 1_000_000) -> int:
         """A whole number from `least` to `most`."""
@@ -232,6 +240,9 @@ class Entry:
                 replace(self, node=key_node).report("a key must be a word")
                 continue
             key = str(key_node.value)
+            if str(key_node.tag).endswith(":merge"):
+                replace(self, node=key_node).report("`<<` is not read: write the keys out")
+                continue
             path = f"{self.path}.{key}" if self.path else key
             if key in table:
                 first = table[key].node.start_mark.line + 1
@@ -313,7 +324,8 @@ def parse_document(path: Path, text: str) -> Entry:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        raise _single(path, _not_yaml(error, text, where), where) from error
+        what, where = explain_mistake(error, text, where)
+        raise _single(path, f"not YAML: {what}", where) from error
     except yaml.YAMLError as error:
         raise _single(path, f"not YAML: {str(error).splitlines()[0]}") from error
     if root is None:
@@ -331,16 +343,6 @@ def load_json(path: Path) -> Table:
         raise _single(path, f"not JSON: {error.msg}", (error.lineno, error.colno)) from error
     except ValueError as error:
         raise _single(path, f"not JSON: {error}") from error
-
-
-def _not_yaml(error: yaml.MarkedYAMLError, text: str, where: tuple[int, int]) -> str:
-    what = " ".join(part for part in (error.context, error.problem) if part)
-    if "nesting depth" in what:  # the scanner has its own limit, as in PyYAML 6.0.4
-        what = TOO_DEEP
-    rows = text.split("\n", where[0])
-    if len(rows) >= where[0] and rows[where[0] - 1][where[1] - 1 :][:1] == "\t":
-        return "not YAML: a tab; indent with spaces"
-    return f"not YAML: {what}"
 
 
 def finish_document(entry: Entry) -> None:
@@ -448,8 +450,13 @@ def write_on_one_line(value: object) -> str:
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 """A name of a node, a host, a cluster or a job."""
 _ADDRESS = re.compile(r"[A-Za-z0-9_:\[][A-Za-z0-9._:%\[\]-]{0,252}")
+_WITH_PORT = re.compile(r"(?:[^:\[]+|\[[^\]]*\]):\d{1,5}")
+_WITH_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*@[A-Za-z0-9]")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@\\+-]{0,63}")
 _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@:-]{0,14}")
+_USED = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
+_OF_LOGIN = ("HOME", "USER", "PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PWD", "HOSTNAME", "TMPDIR", "SCRATCH")  # fmt: skip
+"""Variables that people use in the value of another, as a shell would allow."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -482,6 +489,9 @@ def read_node_names(entry: Entry) -> tuple[str, ...]:
 def read_addresses(entry: Entry) -> tuple[str, ...]:
     """The addresses of a node set; an IPv6 address is one address, not a set."""
     text = entry.text()
+    if _WITH_PORT.fullmatch(text):
+        entry.report(f"`{text[:60]}`: the port stands in a key of its own, `port:`")
+        return ()
     found = (text,) if ":" in text else _expanded(entry)
     return tuple(a for a in found if _fits(entry, a, _ADDRESS, "a host name or IP address"))
 
@@ -492,6 +502,9 @@ def read_variables(entry: Entry) -> dict[str, str]:
     for key, value in table.items():
         if not _VARIABLE.fullmatch(key):
             value.report(f"`{key[:60]}` cannot be the name of a variable")
+        shell = [one for one in _USED.findall(value.raw) if one == key or one in _OF_LOGIN]
+        if shell:
+            value.report(f"no shell fills in `${shell[0]}`: write out its value")
     return {key: _no_nul(value) for key, value in table.items() if _VARIABLE.fullmatch(key)}
 
 
@@ -506,6 +519,9 @@ def _no_nul(entry: Entry) -> str:
 def _expanded(entry: Entry) -> tuple[str, ...]:
     text = entry.text()
     if not text:
+        return ()
+    if _WITH_USER.match(text):
+        entry.report(f"`{text[:60]}`: the user stands in `ssh: {{user: …}}`")
         return ()
     try:
         return expand_nodes(text)

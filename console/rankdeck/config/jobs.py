@@ -9,8 +9,10 @@ from typing import Any
 
 from rankdeck import plugins
 from rankdeck.config import document
+from rankdeck.config.command_text import command_complaint, split_command
 from rankdeck.config.document import Entry, finish_document, load_document, read_text, take_text
 from rankdeck.config.files import expand_path
+from rankdeck.config.foreign_files import JOB_FILE, foreign_named
 from rankdeck.config.schedulers import section_names, section_reader
 from rankdeck.config.user import may_read, require_trust
 from rankdeck.errors import ConfigError, suggest_or_list
@@ -38,6 +40,18 @@ KEYS = (
 )  # fmt: skip
 SAME_RUNTIME = {"pyxis": "enroot"}
 """Other name of a runtime -> its name: on Slurm, Pyxis is the srun plug-in that starts Enroot."""
+_OF_SLURM = (
+    "partition", "account", "qos", "time", "gres", "gpus", "mem", "constraint", "reservation",
+    "exclusive", "nodelist", "exclude", "array",
+)  # fmt: skip
+_OF_CONTAINER = ("image", "runtime", "mounts", "gpu")
+_ELSEWHERE = {
+    **{key: f"`{key}` belongs into `container:`" for key in _OF_CONTAINER},
+    **{key: f"`{key}` belongs into `slurm:`" for key in _OF_SLURM},
+    "namespace": "`namespace` belongs into `kubernetes:`",
+    "args": "`args` belongs into `mpi:`, `torch:` or `container:`",
+}
+"""Key that is known, but not at the top -> where it belongs."""
 CONTAINER_KEYS = ("runtime", "image", "mounts", "gpu", "workdir", "args")
 MPI_KEYS = ("flavour", "path", "args", "launcher")
 FLAVOURS = ("openmpi5", "openmpi4", "mpich")
@@ -47,11 +61,13 @@ ABORT_KEYS = ("enabled", "countdown")
 FILE_LIMIT = 1 << 20
 MOST_PATTERNS = 12
 _TO_NODES = " and lays it on the nodes"
+_NO_HOME = "only a shell makes `~` the home folder, and none reads this: write the whole path"
+_NO_FOLDER = "relative to no folder that a node has: write the whole path"
 
 
 def read_job(path: Path) -> JobSpec:
     """The job in `path`; raises ConfigError with every mistake, UntrustedError without consent."""
-    with manifest_named(path):
+    with manifest_named(path), foreign_named(path, JOB_FILE):
         root = load_document(path)
         spec = job_from(root)
         require_trust(root)
@@ -61,7 +77,7 @@ def read_job(path: Path) -> JobSpec:
 
 def job_from(root: Entry) -> JobSpec:
     """The job that a document describes; mistakes are in `root.problems`."""
-    table = root.section(KEYS, ("job", "launch", "command"))
+    table = root.section(KEYS, ("job", "launch", "command"), _ELSEWHERE)
     launch = Launch(_choice(table, "launch", tuple(Launch), Launch.PLAIN.value))
     on = _on(table["on"]) if "on" in table else ()
     return JobSpec(
@@ -105,7 +121,11 @@ def _nodes(table: Mapping[str, Entry], on: tuple[str, ...]) -> int:
     """Number of nodes: `nodes`, else the number of names in `on`, else 1."""
     if "nodes" not in table:
         return len(on) or 1
-    count = table["nodes"].integer(1, least=1, most=100_000)
+    entry = table["nodes"]
+    if entry.kind == "seq" or (entry.kind == "str" and not entry.raw.isdigit()):
+        entry.report("is how many nodes; which ones stands in `on`: `on: n[1-4]`")
+        return len(on) or 1
+    count = entry.integer(1, least=1, most=100_000)
     if on and count != len(on):
         table["nodes"].report(f"{count} nodes, but `on` names {len(on)}; leave one of them out")
     return count
@@ -124,12 +144,10 @@ def _ranks_per_node(table: Mapping[str, Entry], launch: Launch) -> int:
 def _command(entry: Entry, launch: Launch) -> tuple[str, ...]:
     """The words of a command: a list, or one text split as a shell would."""
     words = entry.words() if entry.kind == "seq" else _split(entry)
-    if not words and entry.kind in ("seq", "str"):
+    if not words and (entry.kind == "seq" or (entry.kind == "str" and not entry.raw.strip())):
         entry.report("is empty")
-    if any("\0" in word for word in words):
-        entry.report("a command cannot hold a NUL character")
-    if launch is Launch.MPI and ":" in words:
-        entry.report("mpirun takes a lone `:` for the next program; start a script that has it")
+    if why := command_complaint(words, launch):
+        entry.report(why)
     return words
 
 
@@ -138,9 +156,9 @@ def _split(entry: Entry) -> tuple[str, ...]:
         entry.expected("a list of words, or text")
         return ()
     try:
-        return tuple(shlex.split(entry.raw))
+        return split_command(entry.text())
     except ValueError as error:
-        entry.report(f"cannot be split into words: {error}")
+        entry.report(str(error))
         return ()
 
 
@@ -186,9 +204,12 @@ def _file_text(entry: Entry, folder: Path) -> str:
 
 
 def _container(entry: Entry) -> Container:
+    if entry.kind == "str":
+        entry.report(f"expected a table: `container: {{image: {entry.raw[:60]}}}`")
+        return Container(image="", runtime="apptainer")
     table = entry.section(CONTAINER_KEYS, ("image",))
-    image = take_text(table, "image")
-    if "image" in table and (not image or image.startswith("-")):
+    image = _path(table, "image")
+    if "image" in table and table["image"].kind == "str" and (not image or image.startswith("-")):
         table["image"].report("is not the name of an image")
     runtimes = tuple(name for name in plugins.plugin_names("runtimes") if name != "none")
     runtime = _choice(table, "runtime", (*runtimes, *SAME_RUNTIME), "apptainer")
@@ -200,6 +221,14 @@ def _container(entry: Entry) -> Container:
         workdir=take_text(table, "workdir"),
         args=table["args"].words() if "args" in table else (),
     )
+
+
+def _path(table: Mapping[str, Entry], key: str) -> str:
+    """The text under `key`, which programs on the nodes take as it stands."""
+    text = take_text(table, key)
+    if text.startswith("~"):
+        table[key].report(f"`{text[:80]}`: {_NO_HOME}")
+    return text
 
 
 def _gpu(entry: Entry) -> str:
@@ -221,6 +250,9 @@ def _mount(entry: Entry) -> str:
     if entry.kind == "str" and (wrong or not source or not target.startswith(("/", "$"))):
         entry.report(f"`{text[:80]}` is not a mount; write source:/target or source:/target:ro")
         return ""
+    if source.startswith(("~", "./", "../")):
+        entry.report(f"`{source[:80]}`: {_NO_HOME if source[0] == '~' else _NO_FOLDER}")
+        return ""
     return text
 
 
@@ -239,7 +271,7 @@ def _mpi(entry: Entry, launch: Launch) -> MpiOptions:
     return MpiOptions(
         flavour=_choice(table, "flavour", FLAVOURS, "openmpi5"),
         detect="flavour" not in table,
-        path=take_text(table, "path") or "mpirun",
+        path=_path(table, "path") or "mpirun",
         args=_args(table),
         launcher=_choice(table, "launcher", LAUNCHERS, "rankdeck"),
     )
@@ -249,7 +281,7 @@ def _torch(entry: Entry, launch: Launch) -> TorchOptions:
     _belongs(entry, launch, Launch.TORCHRUN)
     table = entry.section(TORCH_KEYS)
     port = table["port"].integer(0, most=65535) if "port" in table else 0
-    return TorchOptions(path=take_text(table, "path") or "torchrun", port=port, args=_args(table))
+    return TorchOptions(path=_path(table, "path") or "torchrun", port=port, args=_args(table))
 
 
 def _abort(entry: Entry | None, launch: Launch) -> Abort:
@@ -407,11 +439,10 @@ def _env_changed(spec: JobSpec, text: str) -> JobSpec:
 
 
 def _command_changed(spec: JobSpec, text: str) -> JobSpec:
-    words = tuple(shlex.split(text))
-    if not words or "\0" in text:
-        raise ValueError("cannot hold a NUL character" if words else "is empty")
-    if spec.launch is Launch.MPI and ":" in words:
-        raise ValueError("mpirun takes a lone `:` for the next program; start a script that has it")
+    words = split_command(text)
+    why = command_complaint(words, spec.launch) if words else "is empty"
+    if why:
+        raise ValueError(why)
     return replace(spec, command=words)
 
 

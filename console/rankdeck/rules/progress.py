@@ -43,17 +43,23 @@ def _after_its_label(unit: str) -> str:
 
 TRAINERS: Mapping[str, Mapping[str, str]] = {
     "hugging face": {
-        "loss": rf"'loss': '?{_NUMBER}",
-        "epoch": rf"'epoch': '?{_NUMBER}",
-        "grad_norm": rf"'grad_norm': '?{_NUMBER}",
+        "loss": rf"['\"]loss['\"]: ['\"]?{_NUMBER}",
+        "epoch": rf"['\"]epoch['\"]: ['\"]?{_NUMBER}",
+        "grad_norm": rf"['\"]grad_norm['\"]: ['\"]?{_NUMBER}",
+        "step": r"['\"](?:current_steps|global_step|step)['\"]: (\d+)",
+        "steps": r"['\"](?:total_steps|max_steps)['\"]: (\d+)|\bTotal optimization steps = ([\d,]+)",
     },
     "megatron": {
         "step": r"\biteration\s+(\d+)\s*/\s*\d+",
         "steps": r"\biteration\s+\d+\s*/\s*(\d+)",
-        "loss": rf"\blm loss:\s*{_NUMBER}",
+        "loss": rf"\blm[ _]loss:\s*{_NUMBER}",
         "tflops": rf"TFLOP/s/GPU\):\s*{_NUMBER}",
     },
-    "nemo": {"step": r"\bglobal_step:\s*(\d+)", "loss": rf"\breduced_train_loss:\s*{_NUMBER}"},
+    "deepspeed": {"samples_s": rf"SamplesPerSec\s*=\s*{_NUMBER}"},
+    "nemo": {
+        "step": r"\bglobal_step\s*[:=]\s*(\d+)",
+        "loss": rf"\breduced_train_loss:\s*{_NUMBER}",
+    },
     "lightning and tqdm": {
         "step": r"\d+%\|[^|]*\|\s*(\d+)/\d+",
         "steps": r"\d+%\|[^|]*\|\s*\d+/(\d+)",
@@ -72,15 +78,15 @@ TRAINERS: Mapping[str, Mapping[str, str]] = {
         "steps": r"^\s*\d+ of (\d+)\b",
     },
     "PyTorch's examples, Keras, fairseq, NAMD": {
-        "step": r"\bEpoch: \[\d+\]\s*\[\s*(\d+)/\d+\]|^\s*(\d+)/\d+ \[[=>.]"
+        "step": r"\bEpoch: \[\d+\]\s*\[\s*(\d+)/\d+\]|^\s*(\d+)/\d+ (?:\[[=>.]|\x{2501}|\x{2500})"
         r"|\bepoch \d+:\s+(\d+) / \d+ |^(?:TIMING|ENERGY): +(\d+)\b",
-        "steps": r"\bEpoch: \[\d+\]\s*\[\s*\d+/(\d+)\]|^\s*\d+/(\d+) \[[=>.]"
+        "steps": r"\bEpoch: \[\d+\]\s*\[\s*\d+/(\d+)\]|^\s*\d+/(\d+) (?:\[[=>.]|\x{2501}|\x{2500})"
         r"|\bepoch \d+:\s+\d+ / (\d+) ",
         "loss": rf"\bLoss\s+{_NUMBER} \(",
     },
     "rates after their labels": {name: _after_its_label(unit) for name, unit in _RATES.items()},
     "plain": {
-        "step": r"\b[Ss]teps?\b[ :=#]+(\d+)",
+        "step": r"(?:^|[^\w/])[Ss]teps?[ :=#]+(\d[\d,]*)(?:$|[^\w.,]|[.,](?:$|\D))",
         "steps": r"\b[Ss]teps?\b[ :=]+\d+\s*(?:/|of)\s*(\d+)",
         "loss": rf"\bloss\b[ :=]+{_NUMBER}",
         **{name: rf"{_NUMBER}\s*{unit}/s" for name, unit in _RATES.items()},
@@ -110,6 +116,18 @@ def _own(patterns: Mapping[str, str]) -> tuple[dict[str, tuple[Pattern, ...]], t
 
 
 _DEFAULTS = _defaults()
+_OTHER_WORK = compile_pattern(
+    r"(?i)^[^|]*\b(?:load|map\b|mapping|tokeniz|download|fetch|filter|eval|valid|sanity|test|predict"
+    r"|generat|captur|saving|prepar|packing|processing|convert|extract|cach|compil|shuffl|inferenc"
+    r"|safetensors)[^|]*\d+%\|| examples/s\]|[kMGT]i?B/s\]"
+)
+"""A progress bar of something else than training."""
+_SETTING = compile_pattern(
+    r"(?i)\b(?:accumulation|optimization|warm-?up|eval(?:uation)?|save|saving|logging|log|total|max"
+    r"|average|avg|mean|per|between|decay|num|number of)[ _-]+steps?[ :=#]+[\d.,]+"
+)
+"""A number of steps that is a setting or a mean, not how far the job is."""
+_OF_BARS = ("step", "steps", "steps_s")
 _DIGIT = re.compile(r"\d")
 
 
@@ -120,12 +138,26 @@ def named_numbers(line: str, patterns: Mapping[str, Iterable[Pattern]]) -> dict[
         return {}
     found: dict[str, float] = {}
     for name, several in patterns.items():
+        ours = name == "step" and several is _DEFAULTS["step"]
+        searched = _without_settings(line) if ours else line
         for pattern in several:
-            text = pattern.first_group(line)
+            text = pattern.first_group(searched)
             if text is not None and (value := _value(text)) is not None:
                 found[name] = value
                 break
+    bar = [name for name in _OF_BARS if name in found and patterns[name] is _DEFAULTS[name]]
+    if bar and "%|" in line and _OTHER_WORK.within(line):
+        return {name: value for name, value in found.items() if name not in bar}
     return found
+
+
+def _without_settings(line: str) -> str:
+    """The line without numbers of steps that say nothing of how far the job is."""
+    if "teps" not in line and "step" not in line:
+        return line
+    for begin, end in reversed(_SETTING.spans(line)):
+        line = line[:begin] + line[end:]
+    return line
 
 
 def _value(text: str) -> float | None:

@@ -321,6 +321,7 @@ def _barrier(text: str) -> OutputReading | None:
 _IMB = Layout("#bytes", "#repetitions", re.compile(r"\S+"))
 _IMB_BARRIER = Layout("#repetitions", "t_max", re.compile(r"\S+"))
 """It has no sizes."""
+_IMB_VALUES = ("Mbytes/sec", "t_max[usec]", "t[usec]")
 _GROUP = re.compile(r"^#[ \t]{0,9}Group[ \t]{1,9}(\d{1,7}):((?:[ \t]+\d{1,7})+)", re.MULTILINE)
 _PROCESSES = re.compile(r"#processes = (\d{1,7})")
 _LARGEST = re.compile(r"^# Maximum message length in bytes: +(\d{1,15})", re.MULTILINE)
@@ -402,10 +403,17 @@ def _imb(row: Row, until: int | None, ranks: int | None, group: str) -> OutputRe
         return replace(base, text=f"{lead}the run was cut off{end}")
     if len(row.cells) != len(row.header):
         return replace(base, text=f"{lead}the last row is not complete")
-    for column in ("Mbytes/sec",) if unit == "MB/s" else ("t_max[usec]", "t[usec]"):
+    for column in _IMB_VALUES[:1] if unit == "MB/s" else _IMB_VALUES[1:]:
         if (value := row.number(column)) is not None:
             return replace(base, status=Outcome.MEASURED, value=value)
-    return replace(base, text=f"{lead}the last row is not complete")
+    return replace(base, text=f"{lead}{_no_value(row)}")
+
+
+def _no_value(row: Row) -> str:
+    """Why a row has no value: IMB-NBC and others have columns that nothing here reads."""
+    if not set(_IMB_VALUES).isdisjoint(row.header):
+        return "the last row is not complete"
+    return f"of these columns none is read: {', '.join(row.header[2:])[:120]}"
 
 
 def _measured(word: str, unit: str, what: str, ranks: str) -> OutputReading:

@@ -23,6 +23,7 @@ from rankdeck.acceptance.recipe import (
     WithoutCeiling,
     failed_reading,
     not_measured,
+    refused_reading,
 )
 from rankdeck.acceptance.values import Outcome
 from rankdeck.model.job_spec import Launch
@@ -141,6 +142,8 @@ _HPL_ROW = re.compile(
 )
 """A row of HPL: the order of the matrix, and Gflop/s."""
 _HPL_CHECK = re.compile(r"\.{4,9} ?(PASSED|FAILED)")
+_MIXED = ("HPL-AI", "HPL-MxP")
+"""Names of benchmarks with the same table that compute in lower precision."""
 _HPCC_ORDER = 2500
 """Order of the matrix of one rank: 50 MB, larger than a cache, and ten seconds on a small core."""
 _HPCC_INPUT = """HPLinpack benchmark input file
@@ -204,9 +207,14 @@ class Hpcc(WithoutCeiling):
 
     def read(self, text: str) -> tuple[OutputReading, ...]:
         """A result each for network, latency, memory and HPL."""
+        if mixed := first_line(text, *_MIXED):
+            why = f"this is a benchmark of mixed precision and not HPL: `{mixed[:120]}`"
+            return (refused_reading(why),)
         summary = dict(re.findall(r"^(\w{1,60})=(\S{1,40})\s*$", text, re.MULTILINE))
         if "DARPA/DOE HPC" not in text and (row := _HPL_ROW.search(text)):
             return (_hpl(text[row.start() :]),)
+        if "DARPA/DOE HPC" not in text and "HPLinpack" in text:
+            return (not_measured(_without_row(text)),)
         if "End of Summary section." not in text or not summary:
             return (not_measured("no summary (hpccoutf.txt): the run was cut off"),)
         if summary.get("Success") != "1" or "FAILED" in text:
@@ -223,6 +231,12 @@ class Hpcc(WithoutCeiling):
         alone = base.ranks == 1
         rows = (row for row in _HPCC if not (alone and "PingPong" in row[0]))
         return tuple(_metric(base, summary.get(row[0], ""), *row) for row in rows)
+
+
+def _without_row(text: str) -> str:
+    """Why HPL has no result: its own error, two lines, or the end of the output."""
+    line = first_line(text, ">>> ") if "HPL ERROR" in text else ""
+    return f"it did not run: `{line[:160]}`" if line else "no row of HPL: the run was cut off"
 
 
 def _hpl(text: str) -> OutputReading:
