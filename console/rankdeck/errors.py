@@ -57,6 +57,10 @@ class UntrustedError(ConfigError):
         self.args = (f"{self}\n{file}: {hint}",)
 
 
+class HostileFileError(ConfigError):
+    """A file has more entries or levels than any real one: nothing more of it is read."""
+
+
 class UnknownFileError(ConfigError):
     """No file has the name of this cluster or job."""
 

@@ -18,7 +18,13 @@ from yaml.composer import Composer
 
 from rankdeck.config.files import read_regular
 from rankdeck.config.yaml_mistakes import DEPTH_LIMIT, TOO_DEEP, explain_mistake, typed_quotes
-from rankdeck.errors import ConfigError, Problem, suggest_or_list, suggest_word
+from rankdeck.errors import (
+    ConfigError,
+    HostileFileError,
+    Problem,
+    suggest_or_list,
+    suggest_word,
+)
 from rankdeck.model.json_tables import Table, read_table
 from rankdeck.model.nodeset import expand_nodes
 from rankdeck.values import replace
@@ -53,8 +59,11 @@ class _Bounded(Composer, _Parser):
             self._depth -= 1
 
     def _refuse(self, why: str) -> None:
-        mark = self.peek_event().start_mark
-        raise yaml.MarkedYAMLError(problem=why, problem_mark=mark)
+        raise _LimitReachedError(problem=why, problem_mark=self.peek_event().start_mark)
+
+
+class _LimitReachedError(yaml.MarkedYAMLError):
+    pass
 
 
 def compose_document(text: str) -> yaml.Node | None:
@@ -255,12 +264,12 @@ class Entry:
     def section(
         self,
         known: Collection[str],
-        required: Collection[str] = (),
+        required: Collection[str] | Mapping[str, str] = (),
         refused: Mapping[str, str] | None = None,
     ) -> dict[str, "Entry"]:
         """A table with known keys; unknown and missing keys are reported.
 
-        `refused` is key -> why it is not allowed.
+        `required` may tell what each key is for; `refused` is key -> why it is not allowed.
         """
         table = self.fields()
         for key in (key for key in table if key not in known):
@@ -270,7 +279,8 @@ class Entry:
         if isinstance(self.node, yaml.MappingNode):
             for key in required:
                 if key not in table:
-                    self.report(f"`{key}` is missing")
+                    what = f": {required[key]}" if isinstance(required, Mapping) else ""
+                    self.report(f"`{key}` is missing{what}")
         return {key: entry for key, entry in table.items() if key in known}
 
     def _key(self, name: str) -> "Entry":
@@ -325,7 +335,10 @@ def parse_document(path: Path, text: str) -> Entry:
         mark = error.problem_mark or error.context_mark
         where = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         what, where = explain_mistake(error, text, where)
-        raise _single(path, f"not YAML: {what}", where) from error
+        told = _single(path, f"not YAML: {what}", where)
+        if isinstance(error, _LimitReachedError):
+            raise HostileFileError(told.problems) from error
+        raise told from error
     except yaml.YAMLError as error:
         raise _single(path, f"not YAML: {str(error).splitlines()[0]}") from error
     if root is None:
@@ -387,7 +400,8 @@ def _single(path: Path, text: str, where: tuple[int, int] = (1, 1)) -> ConfigErr
 
 def _check_size(path: Path, root: yaml.Node) -> None:
     if _size(root, {}) > ENTRY_LIMIT:
-        raise _single(path, f"more than {ENTRY_LIMIT} entries with its aliases written out")
+        what = f"more than {ENTRY_LIMIT} entries with its aliases written out"
+        raise HostileFileError(_single(path, what).problems)
 
 
 def _size(node: yaml.Node, sizes: dict[int, int]) -> int:

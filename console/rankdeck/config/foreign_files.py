@@ -12,7 +12,7 @@ import yaml
 
 from rankdeck.config.document import compose_document, read_text
 from rankdeck.config.site_lists import FORMATS, read_site_list
-from rankdeck.errors import ConfigError, Problem, UntrustedError
+from rankdeck.errors import ConfigError, HostileFileError, Problem, UntrustedError
 from rankdeck.values import Value
 
 _START = "write a job file whose `command` starts it, with `launch: plain`, `mpi` or `torchrun`"
@@ -76,7 +76,7 @@ def foreign_named(path: Path, *kinds: OwnKind) -> Generator[None]:
     """
     try:
         yield
-    except UntrustedError:
+    except (HostileFileError, UntrustedError):
         raise
     except ConfigError as error:
         if not error.problems or (why := _complaint(path, kinds)) is None:

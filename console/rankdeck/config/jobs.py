@@ -45,6 +45,12 @@ _OF_SLURM = (
     "exclusive", "nodelist", "exclude", "array",
 )  # fmt: skip
 _OF_CONTAINER = ("image", "runtime", "mounts", "gpu")
+_REQUIRED = {
+    "job": "a name for it",
+    "launch": f"{', '.join(tuple(Launch)[:-1])} or {tuple(Launch)[-1]}",
+    "command": "the program that each rank runs",
+}
+"""Key -> what it is."""
 _ELSEWHERE = {
     **{key: f"`{key}` belongs into `container:`" for key in _OF_CONTAINER},
     **{key: f"`{key}` belongs into `slurm:`" for key in _OF_SLURM},
@@ -77,7 +83,7 @@ def read_job(path: Path) -> JobSpec:
 
 def job_from(root: Entry) -> JobSpec:
     """The job that a document describes; mistakes are in `root.problems`."""
-    table = root.section(KEYS, ("job", "launch", "command"), _ELSEWHERE)
+    table = root.section(KEYS, _REQUIRED, _ELSEWHERE)
     launch = Launch(_choice(table, "launch", tuple(Launch), Launch.PLAIN.value))
     on = _on(table["on"]) if "on" in table else ()
     return JobSpec(
