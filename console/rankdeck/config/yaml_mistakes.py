@@ -25,7 +25,7 @@ _SENTENCES: Mapping[str, str] = {
     "expected <document start>": "a line that is not `key: value`",
 }  # fmt: skip
 """Part of PyYAML's or libyaml's message -> what to say; `sign` is the character there."""
-_NO_BREAK = re.compile("[\u00a0\u2007\u202f\u3000]")
+_NO_BREAK = re.compile(r"[\u00a0\u2007\u202f\u3000]")
 _TYPED = re.compile(r"\A[\u2018-\u201f\u00ab]|[\u2018-\u201f\u00bb]\Z")
 
 
