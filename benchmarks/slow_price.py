@@ -137,8 +137,15 @@ def _cause(job: Job, kind: str, chance: random.Random) -> Callable[[bool], None]
         return burden
     if kind == "disk":
         rate = round(_BLOCK / chance.uniform(1.3, 4.0) / (WORK + PAUSE))
-        file = job.place / "data"
-        return lambda on: disk_limit.limit_reads(job.disk, file, rate if on else 0)
+        slow, file = job.pids[SLOW], job.place / "data"
+
+        def brake(on: bool) -> None:
+            if on:
+                disk_limit.slow_reader(job.disk, slow, file, rate)
+            else:
+                disk_limit.free_reader(job.disk, slow)
+
+        return brake
     # A share of what it uses now: on a busy machine that may be little.
     begun, used = time.monotonic(), cpu_of(job.pids[SLOW])
     time.sleep(LOOK)
@@ -210,7 +217,7 @@ def _started() -> Generator[Job]:
             pids = [int((place / f"pid.{rank}").read_text()) for rank in range(RANKS)]
             name = f"price-{os.getpid()}"
             group = cpu_quota.limit_cpu([pids[SLOW]], _FREE, name)
-            yield Job(place, pids, group, disk_limit.slow_reader(pids[SLOW], place / "data", name))
+            yield Job(place, pids, group, disk_limit.make_group(name))
 
 
 @contextmanager

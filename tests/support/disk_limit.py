@@ -18,28 +18,30 @@ def lacking() -> str:
     return "" if _parent() else "needs a control group that may limit disks"
 
 
-def slow_reader(pid: int, file: Path, name: str) -> Path:
-    """Put this process into a new control group whose reads of the disk of this file can be
-    limited; returns the group. Raises OSError.
-    """
+def make_group(name: str) -> Path:
+    """A new control group without processes, whose reads can be limited. Raises OSError."""
     parent = _parent()
     if parent is None:
         raise OSError(lacking())
     group = parent / name
     group.mkdir()
-    (group / "cgroup.procs").write_text(str(pid))
-    limit_reads(group, file, 0)
     return group
 
 
-def limit_reads(group: Path, file: Path, rate: int) -> None:
-    """Let the group read at most so many bytes a second from the disk of this file; 0: any."""
+def slow_reader(group: Path, pid: int, file: Path, rate: int) -> None:
+    """Let this process read at most so many bytes a second from the disk of this file."""
     device = file.stat().st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
     if (group / "io.max").exists():
-        (group / "io.max").write_text(f"{number} rbps={rate or 'max'}")
+        (group / "io.max").write_text(f"{number} rbps={rate}")
     else:
         (group / "blkio.throttle.read_bps_device").write_text(f"{number} {rate}")
+    (group / "cgroup.procs").write_text(str(pid))
+
+
+def free_reader(group: Path, pid: int) -> None:
+    """Take the process out of the group again: a group of its own alone costs time at the disk."""
+    (group.parent / "cgroup.procs").write_text(str(pid))
 
 
 @contextmanager
