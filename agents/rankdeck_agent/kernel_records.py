@@ -97,7 +97,9 @@ def _bare(text: str) -> Optional[KernelLine]:
     return KernelLine(repeated[1] if repeated else message, float(since) if since else None)
 
 
-_FACILITIES = frozenset("user mail daemon auth syslog lpr news uucp cron authpriv ftp".split())  # noqa: SIM905
+_FACILITIES = frozenset({
+    "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp",
+})  # fmt: skip
 """The names of facilities in `dmesg -x` that are not the kernel's."""
 
 

@@ -37,11 +37,10 @@ from rankdeck.state.fleet import Fleet
 from rankdeck.state.history import WrittenJob
 from rankdeck.state.job_recorder import JobRecorder
 from rankdeck.state.jobs import Jobs
-from rankdeck.state.lines import Line
 from rankdeck.values import replace
 from rankdeck_agent.wire import LAUNCHER
 from rankdeck_agent.wire.black_box import SILENCE
-from rankdeck_agent.wire.run_folder import BY_TERMINAL
+from rankdeck_agent.wire.run_folder import order_time
 
 log = logging.getLogger(__name__)
 POWER_BRAKE = 0x80
@@ -96,14 +95,11 @@ def _known(jobs: Jobs, fleet: Fleet, job: Job, watch: WitnessWatch | None) -> Kn
     )
 
 
-def _written_at(line: Line) -> float:
-    """When a rank wrote it, as far as that can be known."""
-    return line.at - BY_TERMINAL if line.stream == "out" else line.at
-
-
 def _last_lines_of(jobs: Jobs, job: Job, rank: int) -> list[str]:
     kept = jobs.log(job.id, rank)
-    newest = sorted(kept.newest(_LAST_LINES), key=_written_at)
+    newest = sorted(
+        kept.newest(_LAST_LINES), key=lambda one: order_time(one.at, terminal=one.stream == "out")
+    )
     lines = [strip_controls(line.text) for line in newest]
     return [*lines, strip_controls(kept.partial.text)] if kept.partial else lines
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional
 from rankdeck_agent.job.folder import STREAMS
 from rankdeck_agent.older_python import without_prefix
 from rankdeck_agent.text import shown_line
-from rankdeck_agent.wire.run_folder import BY_TERMINAL
+from rankdeck_agent.wire.run_folder import order_time
 
 if TYPE_CHECKING:
     pass
@@ -100,9 +100,8 @@ def choose_last_lines(tails: "list[_Tail]", bound: Bound) -> list[_Line]:
 
 
 def _written_at(line: _Line) -> "tuple[float, int, int]":
-    """When a line was written, as far as that can be known, and its place among those of then."""
-    late = 0.0 if line.stream else BY_TERMINAL
-    return line.at - late, line.stream, line.offset
+    """Its place among the lines of both streams."""
+    return order_time(line.at, terminal=line.stream == 0), line.stream, line.offset
 
 
 class _Tail:

@@ -116,8 +116,8 @@ def derive_numbers(facts: Facts) -> Derived:
     _links(facts, found)
     _gone(facts, found)
 
-    links = facts.values.get("rdma.up")
     _fell_back(facts, found)
+    links = facts.values.get("rdma.up")
     if links:
         _odd_ports(links, facts, found)
         _odd_rates(links, facts, found)

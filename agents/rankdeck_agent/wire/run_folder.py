@@ -41,10 +41,17 @@ RESERVED = RESERVED_FILES | {
     RESERVE, VERDICT, ACTIVITY, BLACK_BOX, CGROUP, HOSTFILE, SSH_CONFIG, LAUNCHER_FOLDER, CANCELLED,
 }  # fmt: skip
 """Names that no file of a job may have; those of ranks' folders begin with RANK_PREFIX."""
-BY_TERMINAL = 0.25
+_BY_TERMINAL = 0.25
 """Seconds by which a busy node may deliver what is written to a terminal (stdout) later than what
 goes through a pipe (stderr).
 """
+
+
+def order_time(arrived: float, *, terminal: bool) -> float:
+    """The time by which lines of stdout and stderr are put in the order in which they were
+    written, as far as that can be known, from when they arrived (epoch seconds).
+    """
+    return arrived - _BY_TERMINAL if terminal else arrived
 
 
 def name_rank_folder(rank: int) -> str:

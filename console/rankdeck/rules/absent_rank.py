@@ -73,10 +73,11 @@ def host_sought_by_all(view: View) -> str:
     """The one host that every rank sought in vain until it gave up or was told to end; "" if there
     is none. Then no rank is to blame: who did not come would not have sought it.
     """
-    sought = {m.end.rank: _sought_hosts(m.end) for m in view.ranks}
-    hosts = frozenset(chain(*sought.values()))
-    ended = all(m.role in (Role.TIMEOUT, Role.TERMINATED) for m in view.ranks)
-    return min(hosts) if ended and len(hosts) == 1 and all(sought.values()) else ""
+    if not all(m.role in (Role.TIMEOUT, Role.TERMINATED) for m in view.ranks):
+        return ""
+    sought = [_sought_hosts(m.end) for m in view.ranks]
+    hosts = frozenset(chain(*sought))
+    return min(hosts) if len(hosts) == 1 and all(sought) else ""
 
 
 def _sought_hosts(end: End) -> frozenset[str]:

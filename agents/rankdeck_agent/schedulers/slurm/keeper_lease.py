@@ -229,12 +229,18 @@ class KeeperWatch:
             start_keeper()
 
 
+def slurm_command(*words: str) -> list[str]:
+    """What runs a `slurm` command of this agent, without site-packages, which cost memory: the
+    keeper runs for days.
+    """
+    return [sys.executable, "-S", "-E", str(Path(sys.argv[0]).absolute()), "slurm", *words]
+
+
 def start_keeper() -> None:
     """Start a keeper, detached from this process; it ends at once if another one is alive."""
     make_private_folder(keeper_folder())
     env = {name: value for name, value in os.environ.items() if name not in _OTHERS_MARKS}
-    # Without site-packages, which cost memory: the keeper runs for days.
-    argv = [sys.executable, "-S", "-E", str(Path(sys.argv[0]).absolute()), "slurm", "keep"]
+    argv = slurm_command("keep")
     child = os.fork()
     if child:
         os.waitpid(child, 0)

@@ -1,12 +1,11 @@
 """When silent ranks of a Slurm job are asked where they stand, while perhaps no console looks."""
 
 import os
-import sys
 from math import inf
-from pathlib import Path
 
 from rankdeck_agent.job.folder import RunFolder
 from rankdeck_agent.job.pauses import Pauses
+from rankdeck_agent.schedulers.slurm.keeper_lease import slurm_command
 
 SILENCE_CALLS = 10
 """Calls to the controller for the questions in one silence, each a step of srun: three to begin it,
@@ -46,13 +45,13 @@ class SilenceWatch:
         one, and writes its complaints where this one does. Raises OSError.
         """
         self._asked = True
-        own = [sys.executable, "-S", "-E", str(Path(sys.argv[0]).absolute())]
+        argv = slurm_command("silence", self._folder.job, self._folder.node)
         child = os.fork()
         if child:
             os.waitpid(child, 0)
             return
         try:
             if os.fork() == 0:
-                os.execv(own[0], [*own, "slurm", "silence", self._folder.job, self._folder.node])
+                os.execv(argv[0], argv)
         finally:
             os._exit(0)
