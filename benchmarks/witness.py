@@ -15,7 +15,7 @@ from statistics import median
 
 from benchmarks.result import MissingError, Result
 from rankdeck_agent.job.native_stack import NativeReader
-from rankdeck_agent.job.witness import INSIDE_RANK
+from rankdeck_agent.wire.inside_rank import INSIDE_FILE, INSIDE_RANK
 
 ROUNDS, STEPS = 7, 4000
 COUNTS = """
@@ -56,7 +56,7 @@ def run() -> list[Result]:
     with tempfile.TemporaryDirectory() as place:
         inside = Path(place, "inside")
         inside.mkdir()
-        (inside / "sitecustomize.py").write_text(INSIDE_RANK)
+        (inside / INSIDE_FILE).write_text(INSIDE_RANK)
         Path(place, "program.py").write_text(PROGRAM)
         pairs = [(_once(place, witness=True), _once(place, witness=False)) for _ in range(ROUNDS)]
     results: list[Result] = []

@@ -26,6 +26,7 @@ USAGE = """usage: rankdeck-agent telemetry                    publish; configura
        rankdeck-agent job ...                      supervise the ranks of a job
        rankdeck-agent cluster check|list|watch     report nodes and jobs of a Kubernetes cluster; configuration as JSON on stdin
        rankdeck-agent kubernetes ...               keep a job on Kubernetes
+       rankdeck-agent inside inspect|witness       say where the ranks of this pod are
        rankdeck-agent slurm submit|keep            give a job to Slurm, and keep all jobs there
        rankdeck-agent image ...                    look at images, send and receive them
        rankdeck-agent sh                           run a command; request and cancel on stdin, answers as JSON
@@ -186,6 +187,7 @@ _MAINS = {
     "service": "service",
     "cluster": "schedulers.kubernetes.questions",
     "kubernetes": "schedulers.kubernetes.keeper",
+    "inside": "schedulers.kubernetes.pod_ranks",
     "image": "images.image_cli",
     "nvml": "collectors.nvidia_reader",
 }

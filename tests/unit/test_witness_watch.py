@@ -79,15 +79,18 @@ def test_a_job_that_never_wrote_is_asked_after_its_ranks_have_begun() -> None:
     assert not watch().due(waits, began + EARLY)
 
 
-def test_ranks_of_torchrun_mpi_and_slurm_are_asked_and_those_of_others_are_not() -> None:
-    for launcher in ("torchrun", "mpirun", "sbatch"):
+def test_ranks_of_torchrun_mpi_and_of_schedulers_are_asked_and_those_of_others_are_not() -> None:
+    for launcher in ("torchrun", "mpirun"):
         assert watch().due(silent_job(launcher=launcher), HEARD) is False
-        assert due_late(launcher)
-    assert not due_late("the job")
+        assert due_late(silent_job(launcher=launcher))
+    plain = silent_job(launcher="sh")
+    assert not due_late(plain)
+    login = replace(plain.plan.nodes[0], elsewhere=True)
+    assert due_late(replace(plain, plan=replace(plain.plan, nodes=(login,))))
 
 
-def due_late(launcher: str) -> bool:
-    job, asked = silent_job(launcher=launcher), watch()
+def due_late(job: Job) -> bool:
+    asked = watch()
     asked.due(job, HEARD)
     return asked.due(job, HEARD + 100)
 

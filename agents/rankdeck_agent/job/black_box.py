@@ -20,7 +20,7 @@ from typing import Any, Optional
 from rankdeck_agent import LAUNCHER
 from rankdeck_agent.descriptors import wait_readable, write_all
 from rankdeck_agent.job.activity import LookReader
-from rankdeck_agent.job.folder import STREAMS, RunFolder
+from rankdeck_agent.job.folder import STREAMS, FolderError, RunFolder
 from rankdeck_agent.job.pauses import Pauses
 from rankdeck_agent.text import parse_json_table
 from rankdeck_agent.wire import Message, encode_message
@@ -158,7 +158,7 @@ class _Recorder:
             self._questions = 0
             self._ring.note_resumed()
         elif was < self._silence.depth:
-            self._questions = QUESTIONS if self._here else 1
+            self._questions = QUESTIONS
         if self._questions:
             self._ask_ranks()
             self._questions -= 1
@@ -167,16 +167,13 @@ class _Recorder:
                 self._ring.freeze_silence(self._ranks)
 
     def _ask_ranks(self) -> None:
-        if not self._here:
-            return
-        at = round(time.time(), 3)
         try:
-            from rankdeck_agent.job.standstill import look_at_standing_ranks
+            from rankdeck_agent.schedulers.job_scheduler import find_scheduler
 
-            answer = look_at_standing_ranks(self._folder)
-        except (ImportError, OSError):
+            answer = find_scheduler(self._folder).ask_witnesses()
+        except (ImportError, OSError, FolderError):
             return  # our own file was removed, or the ranks cannot be asked: the rest is recorded
-        self._ring.note_standing(at, answer)
+        self._ring.note_standing(round(time.time(), 3), answer)
 
     def _freeze(self, why: str) -> None:
         self._take_looks()
@@ -305,7 +302,9 @@ class Ring:
 
     def note_standing(self, at: float, answer: "dict[str, Any]") -> None:
         """Append where silent ranks stood, asked at `at` (epoch seconds)."""
-        self.add(_row(kind="standing", at=at, answer=answer))
+        # A row for each node or pod: all together they may be longer than a row may be.
+        for part in [{**answer, "inside": [one]} for one in answer.get("inside", ())] or [answer]:
+            self.add(_row(kind="standing", at=at, answer=part))
 
     def note_resumed(self) -> None:
         """Append that ranks write again after a silence."""

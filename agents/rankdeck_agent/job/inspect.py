@@ -15,7 +15,7 @@ from rankdeck_agent.job.native_stack import read_native_stacks
 from rankdeck_agent.job.nccl_ras import ask_nccl_ras
 from rankdeck_agent.job.rank_queue_pairs import read_rank_pairs
 from rankdeck_agent.job.supervisor_state import supervisor_pid
-from rankdeck_agent.job.witness import ANSWER_LIMIT, WitnessQuestion
+from rankdeck_agent.job.witness import ANSWER_LIMIT, WitnessQuestion, list_witnesses
 from rankdeck_agent.text import parse_json_array, plain_line
 
 _PROC = Path("/proc")
@@ -41,13 +41,24 @@ def inspect_node_ranks(folder: RunFolder, host: str = "") -> Row:
     With `host`, only ranks that began on that host: several nodes may share the run folder.
     """
     mine = find_rank_processes(folder, host)
+    sockets = {rank: place for rank, place in list_witnesses(folder).items() if rank in mine}
+    found = inspect_processes(mine, sockets)
+    for row in found["ranks"]:
+        row["last"] = newest_line(folder, row["rank"])
+    return found
+
+
+def inspect_processes(mine: "Mapping[int, list[int]]", sockets: "Mapping[int, Path]") -> Row:
+    """The same without the last line of each rank, of these ranks with their processes, whose
+    witnesses wait in these places.
+    """
     before = {pid: _cpu_seconds(pid) for pids in mine.values() for pid in pids}
     began = time.monotonic()
 
     mains = {rank: main_process(pids) for rank, pids in mine.items()}
     spy = _find_spy([*mains.values()])
     stacks = _dump_all(spy, mains) if spy else {}
-    with WitnessQuestion(folder, mine) as question:
+    with WitnessQuestion(sockets) as question:
         witnesses = question.collect(ANSWER_LIMIT)
     unknown = [rank for rank in mains if rank not in stacks and rank not in witnesses]
     native = read_native_stacks({rank: mains[rank] for rank in unknown})
@@ -57,8 +68,7 @@ def inspect_node_ranks(folder: RunFolder, host: str = "") -> Row:
     spent = time.monotonic() - began
 
     rows = [
-        _row(folder, rank, pids, mains[rank], stacks.get(rank, []))
-        for rank, pids in sorted(mine.items())
+        _row(rank, pids, mains[rank], stacks.get(rank, [])) for rank, pids in sorted(mine.items())
     ]
     for row in rows:
         used = sum(_cpu_seconds(p) - before[p] for p in mine[row["rank"]])
@@ -96,7 +106,7 @@ def _cpu_seconds(pid: int) -> float:
     return row.computed / _TICK if row else 0.0
 
 
-def _row(folder: RunFolder, rank: int, pids: list[int], main: int, stack: list[Row]) -> Row:
+def _row(rank: int, pids: list[int], main: int, stack: list[Row]) -> Row:
     place = _PROC / str(main)
     return {
         "rank": rank,
@@ -109,7 +119,6 @@ def _row(folder: RunFolder, rank: int, pids: list[int], main: int, stack: list[R
         "kernel": _kernel_stack(place),
         "threads": _threads(main),
         "stacks": stack,
-        "last": _last_line(folder, rank),
     }
 
 
@@ -137,8 +146,8 @@ def _threads(pid: int) -> dict[str, int]:
     return counts
 
 
-def _last_line(folder: RunFolder, rank: int) -> str:
-    """The newest line of either stream."""
+def newest_line(folder: RunFolder, rank: int) -> str:
+    """The newest line of either stream of a rank, by its logs in this run folder."""
     tails = [TailReader(folder.place(rank) / stream) for stream in ("out", "err")]
     for tail in tails:
         tail.look(0)

@@ -21,10 +21,10 @@ from rankdeck_agent.job.folder import (
 )
 from rankdeck_agent.job.shell_scripts import LAUNCH_AGENT, RANK_SHIM
 from rankdeck_agent.job.supervisor_state import note_starter
-from rankdeck_agent.job.witness import INSIDE_RANK
 from rankdeck_agent.private_files import make_private_folder, write_private_file
 from rankdeck_agent.state_folder import unwritable_folder
 from rankdeck_agent.wire import NodePlan
+from rankdeck_agent.wire.inside_rank import INSIDE_FILE, INSIDE_RANK
 from rankdeck_agent.wire.run_folder import CONTROL, INSIDE, SELF, SHIM, SPAWN, name_rank_folder
 
 
@@ -69,7 +69,7 @@ def _fill(folder: RunFolder, plan: NodePlan) -> None:
     _write(folder / SELF, f"{folder.path}\n{plan.job}\n{plan.node}\n")
     _write(folder / SHIM, RANK_SHIM, program=True)
     (folder / INSIDE).mkdir(mode=0o700)
-    _write(folder / INSIDE / "sitecustomize.py", INSIDE_RANK)
+    _write(folder / INSIDE / INSIDE_FILE, INSIDE_RANK)
     for name in (SPAWN, *map(name_rank_folder, (LAUNCHER, *plan.ranks))):
         (folder / name).mkdir(mode=0o700)
     for file in plan.files:

@@ -4,6 +4,7 @@ what each waits for in the kernel.
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rankdeck_agent.job import processes
@@ -40,22 +41,35 @@ def look_at_standing_ranks(folder: RunFolder, host: str = "") -> Row:
 
     With `host`, only ranks that began on that host: several nodes may share the run folder.
     """
-    mine = find_rank_processes(folder, host)
-    with WitnessQuestion(folder, list_witnesses(folder)) as question:
+    found = look_at_processes(find_rank_processes(folder, host), list_witnesses(folder))
+    add_last_words(folder, found["ranks"])
+    return found
+
+
+def look_at_processes(mine: "Mapping[int, list[int]]", witnesses: "Mapping[int, Path]") -> Row:
+    """The same without what ranks said last, of these ranks with their processes, and of those
+    whose witnesses wait in these places.
+    """
+    with WitnessQuestion(witnesses) as question:
         early = question.collect(_SOON)
         told = {rank for rank, said in early.items() if said.get("recorded")}
         stacks, blind = read_rank_stacks({r: pids for r, pids in mine.items() if r not in told})
         answers = question.collect(ANSWER_LIMIT)
     rows: dict[int, Row] = {rank: {**said, "rank": rank} for rank, said in answers.items()}
-    bound = Bound(_LINES, min(_SAID, _ALL_SAID // max(len(mine), 1)), 2, 1 << 14)
     for rank, pids in mine.items():
         row = rows.setdefault(rank, {"rank": rank})
-        said = read_last_words(folder.place(rank), bound)
-        row.update(stacks.get(rank, {}), does=describe_wait(main_process(pids)), said=said)
+        row.update(stacks.get(rank, {}), does=describe_wait(main_process(pids)))
     pids = {pid: rank for rank, pids in mine.items() for pid in pids}
     ras = ask_nccl_counts(pids) if pids else {}
     found: Row = {"ranks": [rows[rank] for rank in sorted(rows)], "blind": blind}
     return {**found, "ras": ras, "pids": [[pid, rank] for pid, rank in sorted(pids.items())]}
+
+
+def add_last_words(folder: RunFolder, rows: "list[Row]") -> None:
+    """Add to the row of each rank what it `said` last, by its logs in this run folder."""
+    bound = Bound(_LINES, min(_SAID, _ALL_SAID // max(len(rows), 1)), 2, 1 << 14)
+    for row in rows:
+        row["said"] = read_last_words(folder.place(row["rank"]), bound)
 
 
 def read_rank_stacks(mine: "Mapping[int, list[int]]") -> "tuple[dict[int, Row], str]":

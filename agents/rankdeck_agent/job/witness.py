@@ -1,17 +1,14 @@
-"""The witness of a rank: a thread inside each Python rank that uses torch.distributed or mpi4py.
-Asked, it says where the rank is and which collective operations of torch it has entered.
-
-The rank shim puts the folder `inside` of the run folder first on PYTHONPATH, so that Python runs
-INSIDE_RANK before the program (as `sitecustomize`). It does nothing before one of the two is
-imported; then a thread waits on the socket `inside/RANK`. `RANKDECK_WITNESS=off` leaves it out.
+"""Asks the witnesses of ranks: threads inside Python ranks (`wire/inside_rank.py`) that say where
+the rank is, and which collective operations of torch it has entered.
 """
 
 import os
 import selectors
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any
 
 from rankdeck_agent.job.folder import RunFolder
@@ -22,201 +19,20 @@ ANSWER_LIMIT = 2.0
 """Seconds after a question until which answers are waited for."""
 _MOST_BYTES = 1 << 18
 
-INSIDE_RANK = r'''"""Answers for Rankdeck where this rank is, and which collective operations it has entered.
-
-It only waits in a thread until it is asked; RANKDECK_WITNESS=off in the job's `env` leaves it out.
-"""
-import os
-import sys
-
-_RECENT = 8  # operations of each group
-_LONGEST = 30  # frames of a stack
-_WORRIES = (AttributeError, ImportError, KeyError, OSError, RuntimeError, TypeError, ValueError)
-
-
-class _Notice:
-    """Does each part of _PARTS once, when its module is imported; finds no module itself.
-
-    It stays among the finders: Python would pass over the one after it if it left in its turn.
-    """
-
-    def __init__(self):
-        self._left = {_keep_operations, _begin}
-
-    def find_spec(self, name, path=None, target=None):
-        for part in self._left.intersection(_PARTS.get(name, ())):
-            self._left.remove(part)
-            try:
-                part()
-            except _WORRIES:
-                pass
-        return None
-
-
-def _keep_operations():
-    """Switch on the flight recorder of a PyTorch before 2.8: new ones warn of its old name."""
-    version = sys.modules["torch"].__version__.split(".")
-    if (int(version[0]), int(version[1])) < (2, 8):
-        size = os.environ["TORCH_FR_BUFFER_SIZE"]
-        os.environ.setdefault("TORCH_NCCL_TRACE_BUFFER_SIZE", size)
-
-
-def _begin():
-    import atexit
-    import json  # in this thread: Python can crash if it ends while another one imports
-    import socket
-    import threading
-
-    folder, name = os.path.split(os.environ["RANKDECK_WITNESS"])
-    handle = os.open(folder, os.O_RDONLY)
-    address = "/proc/self/fd/%d/%s" % (handle, name)  # an address has at most 107 bytes
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(address)
-            return  # another process of this rank answers already
-        except OSError:
-            pass
-    try:
-        os.unlink(address)
-    except OSError:
-        pass
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(address)
-    listener.listen(4)
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=listener.close)
-    thread = threading.Thread(target=_serve, args=(listener, json), name="rankdeck", daemon=True)
-    thread.start()
-    atexit.register(_end, listener, thread, os.getpid())
-
-
-def _end(listener, thread, process):
-    """End the thread before Python ends, which may crash otherwise; a fork has no such thread."""
-    import socket
-
-    if os.getpid() == process:
-        listener.shutdown(socket.SHUT_RDWR)  # wakes it
-        thread.join(3)
-
-
-def _serve(listener, json):
-    while True:
-        try:
-            link, _ = listener.accept()
-        except OSError:
-            return
-        with link:
-            try:
-                link.settimeout(2)
-                link.sendall(json.dumps(_answer()).encode())
-            except _WORRIES:
-                pass
-
-
-def _answer():
-    frames = _main_frames()
-    said = {"stack": [[f.f_code.co_name, f.f_code.co_filename, f.f_lineno] for f in frames]}
-    for part in (_groups, _recorded, lambda: _peer(frames)):
-        try:
-            said.update(part())
-        except _WORRIES:
-            pass
-    return said
-
-
-def _main_frames():
-    import threading
-
-    frame = sys._current_frames().get(threading.main_thread().ident)
-    frames = []
-    while frame is not None and len(frames) < _LONGEST:
-        frames.append(frame)
-        frame = frame.f_back
-    return frames
-
-
-def _groups():
-    """Name of each group -> its ranks and what the program calls it."""
-    world = sys.modules["torch.distributed.distributed_c10d"]._world
-    found = {}
-    for group, name in list(world.pg_names.items())[:64]:
-        ranks = sorted(world.pg_group_ranks.get(group, {}))
-        found[str(name)] = {"ranks": ranks, "called": str(getattr(group, "group_desc", ""))}
-    return {"groups": found}
-
-
-def _recorded():
-    """Group -> the number of the last operation that was entered, and the newest operations."""
-    import json
-    import time
-
-    c10d = sys.modules["torch._C._distributed_c10d"]
-    dump = getattr(c10d, "_dump_fr_trace_json", None) or c10d._dump_nccl_trace_json
-    told = json.loads(dump(True, False))
-    now, of = time.time_ns(), {}
-    for one in told.get("entries") or []:
-        name = str(one["process_group"][0])
-        of.setdefault(name, []).append(
-            {
-                "number": one["collective_seq_id"],
-                "what": one["profiling_name"],
-                "sizes": one["input_sizes"][:4],
-                "types": one["input_dtypes"][:4],
-                "over": bool(one["retired"]) or one["state"] == "completed",
-                "ago": round((now - one["time_created_ns"]) / 1e9, 1),
-                "between": bool(one["is_p2p"]),
-            }
-        )
-    return {"recorded": {name: some[-_RECENT:] for name, some in of.items()}}
-
-
-def _peer(frames):
-    """The rank with which this one exchanges a message, if it waits in `send` or `recv`."""
-    for frame in frames[:6]:
-        name, own = frame.f_code.co_name, frame.f_locals
-        if name in ("recv", "send") and frame.f_code.co_filename.endswith("distributed_c10d.py"):
-            peer = own.get("src" if name == "recv" else "dst")
-            return {"peer": [name, peer if isinstance(peer, int) else -1]}
-    return {}
-
-
-_PARTS = {
-    "torch.distributed.distributed_c10d": (_keep_operations, _begin),
-    "mpi4py.MPI": (_begin,),
-}
-if "RANKDECK_WITNESS" in os.environ and sys.version_info >= (3, 6):
-    sys.meta_path.insert(0, _Notice())
-
-# Python takes only the first `sitecustomize` it finds: go on with the one that it would have had.
-_here = os.path.dirname(os.path.abspath(__file__))
-sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _here]
-_mine = sys.modules.pop("sitecustomize", None)
-try:
-    import sitecustomize
-except ImportError as _error:
-    # Python 2 tells the name in words only.
-    if (getattr(_error, "name", None) or str(_error).split()[-1]) != "sitecustomize":
-        raise
-    if _mine is not None:
-        sys.modules["sitecustomize"] = _mine
-'''
-
 
 class WitnessQuestion:
     """A question to the witnesses of ranks of this node, whose answers are collected in turns: a
     rank in a function of C that keeps Python waiting answers late, or never.
     """
 
-    def __init__(self, folder: RunFolder, ranks: Iterable[int]) -> None:
+    def __init__(self, sockets: Mapping[int, Path]) -> None:
+        """`sockets`: rank -> where its witness waits."""
         self._began = time.monotonic()
         self._said: dict[int, bytes] = {}
         self._links = ExitStack()
         self._chosen = self._links.enter_context(selectors.DefaultSelector())
-        with suppress(OSError):
-            handle = os.open(folder / INSIDE, os.O_RDONLY)
-            self._links.callback(os.close, handle)
-            for rank in ranks:
-                self._ask(handle, rank)
+        for rank, place in sockets.items():
+            self._ask(rank, place)
 
     def __enter__(self) -> "WitnessQuestion":
         return self
@@ -224,13 +40,17 @@ class WitnessQuestion:
     def __exit__(self, *_: object) -> None:
         self._links.close()
 
-    def _ask(self, handle: int, rank: int) -> None:
+    def _ask(self, rank: int, place: Path) -> None:
         link = self._links.enter_context(socket.socket(socket.AF_UNIX))
         link.setblocking(False)
         # A stopped rank with a full queue blocks; then nobody answers for it.
         with suppress(OSError):
-            # The path of a run folder may be longer than an address.
-            link.connect(f"/proc/self/fd/{handle}/{rank}")
+            handle = os.open(place.parent, os.O_RDONLY)
+            try:
+                # The path of a run folder may be longer than an address.
+                link.connect(f"/proc/self/fd/{handle}/{place.name}")
+            finally:
+                os.close(handle)
             self._chosen.register(link, selectors.EVENT_READ, rank)
             self._said[rank] = b""
 
@@ -250,12 +70,12 @@ class WitnessQuestion:
         return {rank: row for rank, row in rows.items() if row}
 
 
-def list_witnesses(folder: RunFolder) -> "list[int]":
-    """The ranks of which a witness has ever begun here."""
+def list_witnesses(folder: RunFolder) -> "dict[int, Path]":
+    """Rank -> where its witness waits, of the ranks of which one has ever begun here."""
     with suppress(FileNotFoundError):
-        names = [path.name for path in (folder / INSIDE).iterdir()]
-        return sorted(int(name) for name in names if name.isdigit())
-    return []
+        found = [path for path in (folder / INSIDE).iterdir() if path.name.isdigit()]
+        return {int(path.name): path for path in sorted(found, key=lambda one: int(one.name))}
+    return {}
 
 
 def _received(link: Any) -> bytes:  # noqa: ANN401 - a selector may hold any file

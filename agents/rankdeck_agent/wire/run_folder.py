@@ -20,6 +20,10 @@ SHIM = "rank-shim"
 """The program that starts one rank with its own terminal and files."""
 INSIDE = "inside"
 """A folder on the ranks' PYTHONPATH."""
+POD_PID, POD_WITNESS = "pid", "witness"
+"""In the folder that the shim of a pod makes for a rank: the pid of the rank's program, and where
+its witness waits.
+"""
 SPAWN = "spawn"
 """Requests to start MPI daemons."""
 RESERVE = "reserve"

@@ -38,7 +38,7 @@ longest silence, at most LONGEST_PAUSE; it is asked only then.
 """
 LIMIT = 15.0
 _LIMIT_BY_LOGIN_NODE = 40.0
-_LAUNCHERS = frozenset(("torchrun", "mpirun", "sbatch"))
+_LAUNCHERS = frozenset(("torchrun", "mpirun"))
 """Names of processes in the plans of jobs whose ranks may be in operations of torch or MPI."""
 _TOGETHER = 32
 _MOST_NODES = 256
@@ -186,9 +186,10 @@ def _began(job: Job) -> float:
 
 
 def _has_witnesses(job: Job) -> bool:
+    elsewhere = any(plan.elsewhere for plan in job.plan.nodes)  # in a scheduler
     names = {process.name for plan in job.plan.nodes for process in plan.processes}
     fits = job.unit != "task" and len(job.ranks) > 1 and len(job.plan.nodes) <= _MOST_NODES
-    return fits and not _LAUNCHERS.isdisjoint(names)
+    return fits and (elsewhere or not _LAUNCHERS.isdisjoint(names))
 
 
 def _computes(job: Job, absence: Absence) -> bool:

@@ -74,6 +74,7 @@ _FEATURES = {
     "see": "can be seen",
     "follow": "what ranks write can be read",
     "events": "why a job waits can be told",
+    "inspect": "ranks can be asked where they are (`inspect`, silent ones)",
     "cancel": "can be cancelled",
     "force": "pods that do not end in their grace can be killed",
     "fleet": "nodes are shown",

@@ -68,6 +68,7 @@ class Double:
         self._processes = Processes(self.store, folder / "pods") if processes else None
         self._scripts = Scripts()
         self.kubelet = Kubelet(self.store, self.logs, self._processes or self._scripts)
+        self.api.start_beside = self.kubelet.start_beside if processes else None
         admit = self.api.admission.admit
         self.jobs, self.mpijobs = Jobs(self.store, admit), MpiJobs(self.store, admit)
         self._authority = Authority(folder, "kube-ca")

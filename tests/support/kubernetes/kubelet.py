@@ -4,13 +4,14 @@ import asyncio
 import itertools
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tests.support.kubernetes.kinds import NODE, POD
 from tests.support.kubernetes.logs import ContainerLog, PodLog
 from tests.support.kubernetes.scheduler import pod_condition, ready
+from tests.support.kubernetes.status import RefusedError
 from tests.support.kubernetes.store import Store, deleting, now
 
 Json = dict[str, Any]
@@ -102,6 +103,20 @@ class Kubelet:
         """End every container at once."""
         for life in self._lives.values():
             self._kill(life)
+
+    async def start_beside(
+        self, pod: Json, container: str, command: Sequence[str]
+    ) -> asyncio.subprocess.Process:
+        """Run a command in a container, as `kubectl exec` does."""
+        life = self._lives.get(pod["metadata"]["uid"])
+        running: Any = life.running.get(container) if life else None
+        if running is None:
+            raise RefusedError(
+                500,
+                "InternalError",
+                f'unable to upgrade connection: container not found ("{container}")',
+            )
+        return await running.start_beside(command)
 
     # ---- faults -----------------------------------------------------------------------
 

@@ -11,11 +11,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import asyncssh
 
+from tests.support.kubernetes.exec import start_beside
 from tests.support.kubernetes.kinds import CONFIG_MAP, POD, SECRET, SERVICE
 from tests.support.kubernetes.kubelet import Exit, start_error
 from tests.support.kubernetes.logs import ContainerLog
@@ -137,7 +138,7 @@ class Processes:
             start_new_session=True,
             env=self._settings(pod, container, address, folder, command[0]),
         )  # fmt: skip
-        return _Process(process, log, folder)
+        return _Process(process, log, folder, given)
 
     def _net_pid(self) -> int:
         assert self._net is not None
@@ -329,9 +330,14 @@ class _Process:
     """A container whose command is process 1 of its own namespace."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, log: ContainerLog, folder: Path
+        self,
+        process: asyncio.subprocess.Process,
+        log: ContainerLog,
+        folder: Path,
+        variables: Sequence[str],
     ) -> None:
         self._process, self._log, self._folder = process, log, folder
+        self._variables = variables
 
     async def wait(self) -> Exit:
         """Copy its output until it ends."""
@@ -348,6 +354,10 @@ class _Process:
             return start_error(refused.read_text())
         code = 128 - code if code < 0 else code
         return Exit(code, "Completed" if code == 0 else "Error")
+
+    async def start_beside(self, command: Sequence[str]) -> asyncio.subprocess.Process:
+        """As `kubectl exec` does."""
+        return await start_beside(self._process, _UID, self._variables, command)
 
     def terminate(self) -> None:
         self._signal(signal.SIGTERM)

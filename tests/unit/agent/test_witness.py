@@ -12,7 +12,8 @@ from typing import NamedTuple
 import pytest
 
 from rankdeck_agent.job.folder import RunFolder
-from rankdeck_agent.job.witness import ANSWER_LIMIT, INSIDE_RANK, WitnessQuestion, list_witnesses
+from rankdeck_agent.job.witness import ANSWER_LIMIT, WitnessQuestion, list_witnesses
+from rankdeck_agent.wire.inside_rank import INSIDE_FILE, INSIDE_RANK
 from rankdeck_agent.wire.run_folder import INSIDE
 from tests.support.pythons import AbsentError, python_of
 
@@ -32,7 +33,7 @@ def folder(tmp_path: Path) -> RunFolder:
     """A run folder whose path is longer than the address of a socket may be."""
     place = tmp_path / ("x" * 120)
     (place / INSIDE).mkdir(parents=True)
-    (place / INSIDE / "sitecustomize.py").write_text(INSIDE_RANK)
+    (place / INSIDE / INSIDE_FILE).write_text(INSIDE_RANK)
     return RunFolder(place, "j", "n1")
 
 
@@ -45,7 +46,7 @@ class Rank(NamedTuple):
 
 def asked(folder: RunFolder) -> dict[int, dict]:
     """Rank -> what its witness says, of all that ever began."""
-    with WitnessQuestion(folder, list_witnesses(folder)) as question:
+    with WitnessQuestion(list_witnesses(folder)) as question:
         return question.collect(ANSWER_LIMIT)
 
 
@@ -102,7 +103,7 @@ def test_a_rank_that_was_killed_or_never_began_says_nothing(
     with rank(folder, 3, tmp_path):
         pass
 
-    assert list_witnesses(folder) == [3]
+    assert [*list_witnesses(folder)] == [3]
     assert asked(folder) == {}
 
 

@@ -36,9 +36,9 @@ def test_who_answers_late_is_heard_at_the_next_turn(
     tmp_path: Path, listeners: list[socket.socket]
 ) -> None:
     folder = RunFolder(tmp_path, "j", "n")
-    assert list_witnesses(folder) == [0, 1, 2]
+    assert [*list_witnesses(folder)] == [0, 1, 2]
 
-    with WitnessQuestion(folder, list_witnesses(folder)) as question:
+    with WitnessQuestion(list_witnesses(folder)) as question:
         answer(listeners[0], json.dumps({"stack": []}))
         assert question.collect(SOON) == {0: {"stack": []}}
         answer(listeners[2], json.dumps({"recorded": {"g": []}}))
@@ -49,7 +49,8 @@ def test_who_answers_late_is_heard_at_the_next_turn(
 def test_half_an_answer_and_one_that_is_no_table_count_as_none(
     tmp_path: Path, listeners: list[socket.socket]
 ) -> None:
-    with WitnessQuestion(RunFolder(tmp_path, "j", "n"), [0, 1, 7]) as question:
+    places = {rank: tmp_path / INSIDE / str(rank) for rank in (0, 1, 7)}
+    with WitnessQuestion(places) as question:
         answer(listeners[0], '{"stack": [')
         answer(listeners[1], "[1]")
 
@@ -59,6 +60,6 @@ def test_half_an_answer_and_one_that_is_no_table_count_as_none(
 def test_a_job_without_witnesses_answers_nothing(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path, "j", "n")
 
-    assert list_witnesses(folder) == []
-    with WitnessQuestion(folder, [0]) as question:
+    assert list_witnesses(folder) == {}
+    with WitnessQuestion({0: folder / INSIDE / "0"}) as question:
         assert question.collect(LATER) == {}

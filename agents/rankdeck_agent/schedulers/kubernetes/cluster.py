@@ -259,7 +259,7 @@ class Right(Value):
     """A verb on a resource, and the feature of Rankdeck that needs it."""
 
     need: str
-    """launch, tidy, see, follow, events, cancel, force, fleet, devices."""
+    """launch, tidy, see, follow, events, inspect, cancel, force, fleet, devices."""
     verb: str
     resource: str
     group: str = ""
@@ -279,6 +279,8 @@ def _each(need: str, verbs: str, resource: str, kind: str = "") -> "list[Right]"
     return [Right(need, verb, resource, kind=kind) for verb in verbs.split()]
 
 
+EXEC = tuple(_each("inspect", "get create", "pods/exec"))
+"""What `kubectl exec` needs: servers and versions of kubectl ask for one of these, or for both."""
 _ALWAYS = (
     *_each("launch", "create", "configmaps"),
     *_each("launch", "create", "services", JOB.name),
@@ -287,6 +289,7 @@ _ALWAYS = (
     *_each("follow", "get list watch", "pods"),
     *_each("follow", "get", "pods/log"),
     *_each("events", "list watch", "events"),
+    *EXEC,
     *_each("cancel", "list delete", "services"),
     *_each("cancel", "list delete", "configmaps"),
     *_each("force", "delete", "pods"),

@@ -53,7 +53,7 @@ _COMPLAINTS = (
 """(pattern of what kubectl or the server write, the sentence for it); the first match counts."""
 NO_LOGIN = re.compile(r"getting credentials|exec: executable|exec plugin")
 PLUGIN_SAYS = "; the plug-in says: "
-_WARNING = re.compile(r"Warning:|[WI]\d{4} ")
+_WARNING = re.compile(r"Warning:|[WI]\d{4} |command terminated with exit code")
 _KUBECTL = re.compile(
     r"[WIEF]\d{4} |Starting to serve|Warning:|error: |It looks like you are trying to use a client-go"
     r"|To learn more about this feature|https://kubernetes\.io/docs/"

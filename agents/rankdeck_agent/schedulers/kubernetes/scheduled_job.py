@@ -16,6 +16,23 @@ class KubernetesJob(JobScheduler):
 
         return not (self.folder / GONE).exists()
 
+    def inspect(self) -> "dict[str, Any]":
+        from rankdeck_agent.job.inspect import newest_line
+        from rankdeck_agent.schedulers.kubernetes.inside_pods import ask_inside_pods
+
+        found = ask_inside_pods(self.folder, "inspect")
+        for row in (row for pod in found["inside"] for row in pod["ranks"]):
+            row["last"] = newest_line(self.folder, row["rank"])
+        return found
+
+    def ask_witnesses(self) -> "dict[str, Any]":
+        from rankdeck_agent.job.standstill import add_last_words
+        from rankdeck_agent.schedulers.kubernetes.inside_pods import ask_inside_pods
+
+        found = ask_inside_pods(self.folder, "witness")
+        add_last_words(self.folder, [row for pod in found["inside"] for row in pod["ranks"]])
+        return found
+
     def end_left(self, grace: float) -> "list[dict[str, Any]]":
         from rankdeck_agent.schedulers.kubernetes.target import end_without_keeper
 

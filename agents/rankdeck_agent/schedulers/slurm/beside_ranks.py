@@ -61,10 +61,8 @@ def keep_standing_ranks(job: str, node: str) -> int:
         ring = Ring(folder)
         for _ in range(QUESTIONS):
             answer = ask_slurm_witnesses(folder)
-            at = round(time.time(), 3)  # the step may have waited for the controller
-            # A row for each node: all together they may be longer than a row of a box may be.
-            for inside in [[one] for one in answer["inside"]] or [[]]:
-                ring.note_standing(at, {**answer, "inside": inside})
+            # The step may have waited for the controller: it is the time of the answer that counts.
+            ring.note_standing(round(time.time(), 3), answer)
         ring.freeze_silence(folder.ranks()[1:])
     except (FolderError, OSError) as error:
         print(f"{job}: its ranks are not asked: {error}", file=sys.stderr, flush=True)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rankdeck_agent.descriptors import wait_readable
+from rankdeck_agent.descriptors import read_to_end
 from rankdeck_agent.older_python import wait_status_code
 from rankdeck_agent.schedulers.slurm.environment import login_environment, variables_in
 from rankdeck_agent.text import plain_line
@@ -113,10 +113,12 @@ def run_slurm_command(
         os.close(out_end)
         os.close(err_end)
     deadline = time.monotonic() + limit
-    output = _read({out: bytearray(), err: bytearray()}, deadline)
+    output = read_to_end((out, err), deadline, _MOST)
+    os.close(out)
+    os.close(err)
     late = time.monotonic() >= deadline
     status = _reap(pid, kill=late)
-    text, complaints = (bytes(output[fd]).decode("utf-8", "replace") for fd in (out, err))
+    text, complaints = (data.decode("utf-8", "replace") for data in output)
     if late:
         return SlurmReply("", f"{argv[0]} did not answer within {limit:.0f} s", late=True)
     error = "" if status == 0 else slurm_complaint(complaints) or f"{argv[0]} ended with {status}"
@@ -141,23 +143,6 @@ def _start(argv: tuple[str, ...], env: Mapping[str, str], cwd: str, out: int, er
         os.write(2, f"{argv[0]}: {error.strerror}".encode())
     finally:
         os._exit(127)
-
-
-def _read(output: dict[int, bytearray], deadline: float) -> dict[int, bytearray]:
-    """Read both streams to their end or the deadline, and close
-    them; drops what exceeds _MOST bytes.
-    """
-    waiting = set(output)
-    while waiting and time.monotonic() < deadline:
-        for fd in wait_readable(waiting, max(0.0, deadline - time.monotonic())):
-            data = os.read(fd, 1 << 16)
-            if not data:
-                waiting.discard(fd)
-            elif len(output[fd]) < _MOST:
-                output[fd] += data
-    for fd in output:
-        os.close(fd)
-    return output
 
 
 def _reap(pid: int, *, kill: bool) -> int:

@@ -48,8 +48,9 @@ from rankdeck_agent.wire import (
     RUN_VARIABLE,
     run_folder,
 )
+from rankdeck_agent.wire.inside_rank import INSIDE_FILE, INSIDE_RANK
 
-POD_SHIM = r"""#!/bin/sh
+_SHIM_TEXT = r"""#!/bin/sh
 # rank-shim [-n RANKS] PROGRAM ARGS...: run one rank, or the RANKS ranks of this pod side by side.
 #
 # As the first process of a container it has to pass on SIGTERM itself: the program runs in the background
@@ -136,6 +137,14 @@ tell() { # WHAT TEXT
     printf '[rank %s %s] %s\n' "$rank" "$1" "$2"
     [ -z "$kept" ] || printf '%s\n' "$2" "$(date +%s)" >"$kept/$1"
 }
+# A rank of torch.distributed or mpi4py answers where it is.
+inside=$RANKDECK_RUN/@INSIDE@
+if [ "$RANKDECK_WITNESS" != off ] && [ -r "$inside/@INSIDE_FILE@" ]; then
+    RANKDECK_WITNESS=$place/@POD_WITNESS@
+    PYTHONPATH=$inside${PYTHONPATH:+:$PYTHONPATH}
+    : "${TORCH_FR_BUFFER_SIZE:=${TORCH_NCCL_TRACE_BUFFER_SIZE:-2000}}"
+    export RANKDECK_WITNESS PYTHONPATH TORCH_FR_BUFFER_SIZE
+fi
 tell start "$(uname -n)"
 pid=
 trap 'again=1; [ -z "$pid" ] || kill -TERM "$pid" 2>/dev/null' TERM
@@ -145,6 +154,7 @@ keep err <"$place/err" &
 taggers="$taggers $!"
 "$@" >"$place/out" 2>"$place/err" &
 pid=$!
+printf '%s\n' "$pid" >"$place/@POD_PID@"
 await "$pid"
 status=$code pid=
 # The labels come to their end by themselves, however slowly the log is read, unless a program that the rank
@@ -166,7 +176,15 @@ kill "$watch" 2>/dev/null
 rm -rf "$place"
 tell exit "$status"
 exit "$status"
-""".replace("@RANK@", RANK_IN_SHELL)
+"""
+_SHIM_WORDS = {
+    "RANK": RANK_IN_SHELL,
+    "INSIDE": run_folder.INSIDE,
+    "INSIDE_FILE": INSIDE_FILE,
+    "POD_WITNESS": run_folder.POD_WITNESS,
+    "POD_PID": run_folder.POD_PID,
+}
+POD_SHIM = re.sub(r"@([A-Z_]+)@", lambda found: _SHIM_WORDS[found[1]], _SHIM_TEXT)
 
 
 Object = dict[str, Any]
@@ -198,6 +216,8 @@ _LONGEST_NAME = 50
 a host name, which has at most 63.
 """
 _DATA_LIMIT = 1 << 20
+_WITH_WITNESSES = (Launch.MPI, Launch.TORCHRUN)
+"""Launches whose Python ranks can say which operations they have entered."""
 _QUANTITY = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)(m|[kMGTPE]|[KMGTPE]i|)")
 _LABEL = re.compile(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?")
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
@@ -359,7 +379,7 @@ def _spec_note(wanted: _Wanted) -> Object:
 
 
 def _config_map(wanted: _Wanted) -> list[Object]:
-    files = {**wanted.spec.files, run_folder.SHIM: POD_SHIM}
+    files = _files(wanted)
     for name in files:
         if name.startswith(".."):
             raise LaunchError("plan", f"file `{name}`: Kubernetes takes no name that begins so")
@@ -373,6 +393,14 @@ def _config_map(wanted: _Wanted) -> list[Object]:
         )
     meta = _meta(wanted)
     return [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}]
+
+
+def _files(wanted: _Wanted) -> dict[str, str]:
+    """Name -> text of the files in FOLDER of every pod: those of the job, and ours."""
+    files = {**wanted.spec.files, run_folder.SHIM: POD_SHIM}
+    if wanted.spec.launch in _WITH_WITNESSES:
+        files[f"{run_folder.INSIDE}/{INSIDE_FILE}"] = INSIDE_RANK
+    return files
 
 
 def _keys(files: Mapping[str, str]) -> dict[str, str]:
@@ -486,7 +514,7 @@ def _volume(name: str, source: Object, path: str, *, read_only: bool = False) ->
 
 
 def _files_volume(wanted: _Wanted) -> _Volume:
-    keys = _keys({**wanted.spec.files, run_folder.SHIM: ""})
+    keys = _keys(_files(wanted))
     source: Object = {"name": wanted.name, "defaultMode": 0o755}
     if any(key != name for key, name in keys.items()):
         source["items"] = [{"key": key, "path": name} for key, name in keys.items()]
