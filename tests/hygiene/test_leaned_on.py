@@ -47,6 +47,10 @@ LEANED = (
         "measures each call of the event loop; a benchmark only", CPYTHON,
     ),
     Leaned(
+        "console/rankdeck/remote/liboqs.py", ("ctypes.util.find_library =",), "CPython",
+        "asyncssh has compiler and linker look for liboqs whenever it is imported, a fifth of its time", CPYTHON,
+    ),
+    Leaned(
         "console/rankdeck/cli/parser.py", ("_Parser._option_string_actions",), "CPython",
         "the options that argparse knows, to propose the nearest", CPYTHON,
     ),
