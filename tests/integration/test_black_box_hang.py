@@ -46,6 +46,13 @@ for step in range(1000):
     time.sleep(0.2)
     clock.cancel()
 """
+NEVER_COMES = """\
+import datetime, time
+import torch.distributed as dist, os
+if os.environ["RANK"] == "3":
+    time.sleep(600)
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=40))
+"""
 JOB = {
     "job": "hangs", "nodes": 2, "ranks_per_node": 2, "grace": 1,
     "command": ["python3", "${RANKDECK_RUN}/prog.py"], "workdir": "${RANKDECK_RUN}",
@@ -53,6 +60,7 @@ JOB = {
 TORCH_JOB = {
     **JOB, "launch": "torchrun", "torch": {"path": str(TORCHRUN)}, "files": {"prog.py": HANGS_IN_TORCH},
 }  # fmt: skip
+MUTE_JOB = {**TORCH_JOB, "files": {"prog.py": NEVER_COMES}}
 MPI_JOB = {**JOB, "launch": "mpi", "files": {"prog.py": GIVES_UP_BY_ITSELF}}
 
 
@@ -61,6 +69,10 @@ MPI_JOB = {**JOB, "launch": "mpi", "files": {"prog.py": GIVES_UP_BY_ITSELF}}
     [
         pytest.param(
             TORCH_JOB, "never entered all_reduce", id="torch",
+            marks=pytest.mark.skipif(not TORCHRUN.exists(), reason="PyTorch is not installed"),
+        ),
+        pytest.param(
+            MUTE_JOB, "never entered init_process_group", id="torch, before anything was written",
             marks=pytest.mark.skipif(not TORCHRUN.exists(), reason="PyTorch is not installed"),
         ),
         pytest.param(MPI_JOB, "in load_samples", id="MPI, by the program's own clock"),

@@ -345,6 +345,7 @@ def test_ranks_that_pause_often_are_silent_only_after_twice_their_longest_pause(
 ) -> None:
     folder = RunFolder(tmp_path, "t-1", "n1")
     folder.place(0).mkdir()
+    folder.events.touch()
     silence, out = RankSilence(folder, (0,)), folder.place(0) / "out"
 
     def depth(now: float, *, wrote: bool = False) -> int:
@@ -358,6 +359,25 @@ def test_ranks_that_pause_often_are_silent_only_after_twice_their_longest_pause(
     assert depth(160.0) == 2
     assert [depth(200.0, wrote=True), depth(225.0, wrote=True), depth(259.0)] == [0, 0, 0]
     assert depth(285.0) == 2
+
+
+def test_ranks_that_never_wrote_are_silent_since_the_last_of_them_began(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, "t-1", "n1")
+    folder.place(0).mkdir()
+    silence = RankSilence(folder, (0, 1))
+
+    def depth(now: float, *began: int) -> int:
+        with folder.events.open("a") as file:
+            for rank in began:
+                file.write(json.dumps({"kind": "started", "rank": rank, "seq": rank}) + "\n")
+        silence.look(now)
+        return silence.depth
+
+    assert [depth(0.0, 0), depth(100.0), depth(105.0, 1), depth(119.0)] == [0, 0, 0, 0]
+    assert [depth(120.0), depth(164.0), depth(165.0)] == [1, 1, 2]
+    (folder.place(0) / "out").write_text("loaded\n")
+    # What they needed to load is no pause by which later ones are judged.
+    assert [depth(170.0), depth(184.0), depth(185.0)] == [0, 0, 1]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from typing import Any, Optional
 from rankdeck_agent import LAUNCHER
 from rankdeck_agent.descriptors import wait_readable, write_all
 from rankdeck_agent.job.activity import LookReader
-from rankdeck_agent.job.folder import STREAMS, FolderError, RunFolder
+from rankdeck_agent.job.folder import STREAMS, FolderError, RunFolder, all_events
 from rankdeck_agent.job.pauses import Pauses
 from rankdeck_agent.text import parse_json_table
 from rankdeck_agent.wire import Message, encode_message
@@ -250,8 +250,10 @@ class RankSilence:
 
     def __init__(self, folder: RunFolder, ranks: Sequence[int]) -> None:
         step = -(-len(ranks) // _MOST_WATCHED) or 1
+        self._folder, self._ranks = folder, frozenset(ranks)
         self._logs = [folder.place(r) / name for r in ranks[::step] for name in STREAMS]
         self._size: int = 0
+        self._begun = False
         self._pauses = Pauses(LONGEST_SILENCE)
 
     @property
@@ -262,8 +264,14 @@ class RankSilence:
     def look(self, now: float) -> None:
         """See whether they have written; `now` in monotonic seconds."""
         size = sum(map(_size_of, self._logs))
-        self._pauses.note(now, wrote=size != self._size)
+        self._begun = self._begun or size > 0 or self._ranks <= _begun_ranks(self._folder)
+        self._pauses.note(now, wrote=size != self._size, begun=self._begun)
         self._size = size
+
+
+def _begun_ranks(folder: RunFolder) -> "set[int]":
+    events = all_events(folder.events)
+    return {int(event["rank"]) for event in events if event["kind"] == "started"}
 
 
 def _size_of(path: Path) -> int:

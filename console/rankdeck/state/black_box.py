@@ -11,7 +11,7 @@ import json
 import zlib
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -62,8 +62,8 @@ class Silence(Value):
 
     at: float
     """When the box was frozen for that, epoch seconds on the console's clock."""
-    heard: Mapping[int, float]
-    """Rank -> when it wrote last."""
+    heard: Mapping[int, float | None]
+    """Rank of the node -> when it wrote last; None: never."""
 
 
 @dataclass(slots=True)
@@ -201,15 +201,17 @@ class _Reader:
         at = float(at) - self._offset
         self._box.frozen.append((at, why))
         if why == SILENT:
-            self._box.silences.append(Silence(at, dict(self._newest_outputs(row.get("heard")))))
+            self._box.silences.append(Silence(at, self._newest_outputs(row.get("heard"))))
         return True
 
-    def _newest_outputs(self, said: object) -> Iterator[tuple[int, float]]:
+    def _newest_outputs(self, said: object) -> dict[int, float | None]:
+        found: dict[int, float | None] = dict.fromkeys(self._origin.ranks)
         for pair in as_list(said, len(self._origin.ranks)):
             rank, at = (*as_list(pair), None, None)[:2]
             # A node speaks for its own ranks only.
-            if is_integer(rank) and rank in self._origin.ranks and is_stamp(at):
-                yield rank, float(at) - self._offset
+            if is_integer(rank) and rank in found and is_stamp(at):
+                found[rank] = float(at) - self._offset
+        return found
 
     def _take_standing(self, row: Table) -> bool:
         at, answer = row.get("at"), as_table(row.get("answer"))

@@ -57,7 +57,7 @@ def find_held_up(job: Job, boxes: Iterable[NodeBox]) -> Stall | None:
         return None
     last = max(silences, key=lambda one: one.at)
     resumed = min((at for box in boxes for at in box.resumed if at > last.at), default=failed)
-    lasted = resumed - max(last.heard.values(), default=last.at)
+    lasted = resumed - _last_of(last.heard, last.at)
     if failed - resumed > min(lasted, _GIVES_UP):
         return None  # the job went on
     return next(filter(holds_up, _stalls_then(job, boxes, last.at)), None)
@@ -77,13 +77,19 @@ def _stalls_then(job: Job, boxes: Sequence[NodeBox], at: float) -> tuple[Stall, 
         words=lambda rank: answers.words.get(rank, ()),
     )
     found = find_stalls(then, at, known)
-    if heard and (absence := standing.find_absence(then, answers)):
-        found = add_absence(absence, max(heard.values()), found)
+    if absence := standing.find_absence(then, answers):
+        began = max((one.started or 0.0 for one in then.ranks), default=0.0)
+        found = add_absence(absence, _last_of(heard, began), found)
     return weigh_stalls(price_stalls(then, found, known.looks, at, {}), WEIGHTS)
 
 
-def _newest_outputs(box: NodeBox, at: float) -> Mapping[int, float]:
-    """When each rank of the node wrote last, if they are silent at that time."""
+def _last_of(heard: Mapping[int, float | None], otherwise: float) -> float:
+    """When the last of these ranks wrote; `otherwise` if none has."""
+    return max((at for at in heard.values() if at is not None), default=otherwise)
+
+
+def _newest_outputs(box: NodeBox, at: float) -> Mapping[int, float | None]:
+    """When each rank of the node wrote last (None: never), if they are silent at that time."""
     since = max((one for one in box.resumed if one <= at), default=0.0)
     silent = [one.heard for one in box.silences if since <= one.at <= at + _TOGETHER]
     return silent[-1] if silent else {}
@@ -115,23 +121,24 @@ def _answers_near(box: NodeBox, at: float) -> list[list[Table]]:
     return [*found.values()]
 
 
-def _as_it_was(job: Job, at: float, heard: Mapping[int, float]) -> Job:
-    """The job as it was at that time, as far as its ends and `heard` (rank -> its last output)
-    tell.
+def _as_it_was(job: Job, at: float, heard: Mapping[int, float | None]) -> Job:
+    """The job as it was at that time, as far as its ends and `heard` (rank -> its last output, None
+    if it had written nothing) tell.
     """
-    ranks = tuple(_rank_then(rank, at, heard.get(rank.rank)) for rank in job.ranks)
+    ranks = tuple(_rank_then(rank, at, heard) for rank in job.ranks)
     return replace(
         job, state=State.RUNNING, ended=None, first_failure=None, ranks=ranks, stalled=(), clock=None
     )  # fmt: skip
 
 
-def _rank_then(rank: RankState, at: float, heard: float | None) -> RankState:
+def _rank_then(rank: RankState, at: float, heard: Mapping[int, float | None]) -> RankState:
     # A rank that was cancelled ends shortly after the box was frozen.
     ran = rank.started is not None and rank.started <= at and (rank.ended or at) >= at
     if not ran:
         return rank
     then = replace(rank, state=State.RUNNING, ended=None)
-    if heard is None or rank.heard is None or rank.heard <= heard + _SAME:
+    last = heard.get(rank.rank)
+    if rank.rank not in heard or rank.heard is None or rank.heard <= (last or 0.0) + _SAME:
         return then
     # What it wrote later was of how it gave up.
-    return replace(then, heard=heard, resumed=None, last_line="")
+    return replace(then, heard=last, resumed=None, last_line="")

@@ -555,7 +555,6 @@ def test_a_job_is_asked_only_in_silences_that_are_twice_as_long_as_all_before(tm
     run, out = kept_run(tmp_path), tmp_path / "rank.0/out"
     running = SlurmJobRow("7", "RUNNING")
     run.take(running)
-    run.track.hosts[0] = "n1"
 
     def silent(now: float, *, wrote: bool = False) -> bool:
         with out.open("a") as file:
@@ -563,7 +562,9 @@ def test_a_job_is_asked_only_in_silences_that_are_twice_as_long_as_all_before(tm
         run.turn(now)
         return run.is_silent
 
-    assert [silent(0.0), silent(50.0)] == [False, False]  # it has not written yet
+    assert [silent(0.0), silent(50.0)] == [False, False]  # its ranks have not begun
+    run.track.hosts[0] = "n1"
+    assert [silent(60.0), silent(74.0), silent(75.0)] == [False, False, True]
     assert [silent(100.0, wrote=True), silent(110.0), silent(130.0)] == [False, False, True]
     assert [silent(700.0, wrote=True), silent(1700.0), silent(1917.0)] == [False, False, True]
 

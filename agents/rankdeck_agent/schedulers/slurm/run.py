@@ -359,6 +359,7 @@ class Run:
         self._output = None if found is None else OutputCopy(folder, found)
         self._growth = LogGrowth(self._logs())
         self.silence = SilenceWatch(folder)
+        self._wanted = len(folder.ranks()) - 1  # without the launcher
         self._failures = 0
         self._read: set[str] = set()
         """Names left by a cancel that have been handled."""
@@ -383,7 +384,7 @@ class Run:
         """
         before = (self.track.batch_over, len(self.track.ended))
         wrote = self._growth.look(now)
-        self.silence.note(now, wrote=wrote)
+        self.silence.note(now, wrote=wrote, begun=len(self.track.hosts) >= self._wanted)
         self._news = wrote or self._news
         if self._news or self._pace.due(now):
             self._look(now)

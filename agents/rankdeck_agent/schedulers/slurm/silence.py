@@ -31,9 +31,9 @@ class SilenceWatch:
         """Whether the ranks are to be asked now."""
         return bool(self._pauses.depth) and not self._asked
 
-    def note(self, now: float, *, wrote: bool) -> None:
-        """Note whether the ranks wrote since the last call; `now` in monotonic seconds."""
-        self._pauses.note(now, wrote=wrote)
+    def note(self, now: float, *, wrote: bool, begun: bool) -> None:
+        """See Pauses."""
+        self._pauses.note(now, wrote=wrote, begun=begun)
         if wrote and self._asked:
             from rankdeck_agent.job.black_box import Ring
 
