@@ -3,6 +3,7 @@ wanted topics, delivers messages.
 """
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import partial
@@ -17,8 +18,11 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from rankdeck.errors import BrokerError
+from rankdeck.telemetry.broker_probe import Found, find_protocol
 from rankdeck.values import Value
 
+# paho writes there what it also raises; without a handler, Python would print it.
+logging.getLogger("mqtt").addHandler(logging.NullHandler())
 KEEPALIVE = 15
 CONNECT_LIMIT = 10.0
 PACKET_LIMIT = 4 << 20
@@ -33,15 +37,34 @@ Deliver = Callable[[str, bytes, bool], None]
 TooLong = Callable[[str, int], None]
 """Called with (topic, size in bytes) of a message that is left out because of its length."""
 _VERSION = 132
+_OLDER = "speaks neither MQTT 5 nor MQTT 3.1.1"
 _REFUSED = {
-    _VERSION: "speaks neither MQTT 5 nor MQTT 3.1.1",
+    _VERSION: _OLDER,
     133: "refuses the name of this client",
     136: "is not available now",
     134: "refuses the user name or password",
-    135: "does not allow this user to connect",
+    135: "does not allow this user to connect: is the password right?",
 }
 """MQTT 5 reason code -> words that follow the broker's name; codes of
 MQTT 3.1.1 are translated to these.
+"""
+
+_OWN_CA = " (`ca_file` of `broker:` names the file of the site's CA)"
+_OF_CERTIFICATE = {
+    9: " (is the clock of this machine right?)",
+    **dict.fromkeys((18, 19, 20, 21), _OWN_CA),
+}
+"""OpenSSL's code of a certificate that is refused -> what to look at: not yet valid; signed by
+itself or by somebody who is not known.
+"""
+
+_WITHOUT_TLS = {
+    Found.MQTT: "speaks MQTT without TLS: write `mqtt://` in the `url` of `broker:`",
+    Found.HTTP: Found.HTTP.value,
+    Found.SSH: Found.SSH.value,
+}
+"""What answers without TLS, although the cluster file says mqtts:// -> words that follow the
+broker's name.
 """
 
 
@@ -141,15 +164,35 @@ class SiteClient:
 
         `on_ready` is called once connected and subscribed to the permanent topics.
         """
+        connected = False
+
+        def ready() -> None:
+            nonlocal connected
+            connected = True
+            on_ready()
+
         try:
-            await self._session(deliver, on_ready, too_long)
+            await self._session(deliver, ready, too_long)
         except BrokerError as error:
             raise BrokerError(f"the broker at {self._address} {error}") from error
         except MqttError as error:
-            if self._version is not ProtocolVersion.V5 or not _speaks_no_5(error):
-                raise BrokerError(f"the broker at {self._address} {_why(error)}") from error
+            why = _why(error) if connected else await self._why_not(error)
+            if self._version is not ProtocolVersion.V5 or why not in (_OLDER, Found.MQTT):
+                raise BrokerError(f"the broker at {self._address} {why}") from error
             self._version = ProtocolVersion.V311
             await self.listen(deliver, on_ready, too_long)
+
+    async def _why_not(self, error: MqttError) -> str:
+        """Why no connection came about, in words that follow the broker's name."""
+        at, cause = self._address, _cause(error)
+        if _is_silent(error):
+            found = await find_protocol(at.host, at.port, at.tls)
+            asked_older = self._version is not ProtocolVersion.V5 and found is Found.MQTT
+            return _why(error) if asked_older else found.value
+        if at.tls and _is_no_tls(cause):
+            found = await find_protocol(at.host, at.port, None)
+            return _WITHOUT_TLS.get(found) or _why(error)
+        return _why(error)
 
     async def _session(
         self, deliver: Deliver, on_ready: Callable[[], None], too_long: TooLong
@@ -203,20 +246,24 @@ async def _either(*works: Coroutine[Any, Any, None]) -> None:
         raise group.exceptions[0] from None
 
 
-def _speaks_no_5(error: MqttError) -> bool:
-    """Whether to try MQTT 3.1.1: the broker asks for it, or closed
-    the connection without an answer.
+def _is_no_tls(cause: OSError | None) -> bool:
+    """Whether the other side broke off the TLS handshake, not we because of its certificate."""
+    broken = isinstance(cause, (ssl.SSLError, ConnectionResetError))
+    return broken and not isinstance(cause, ssl.SSLCertVerificationError)
+
+
+def _is_silent(error: MqttError) -> bool:
+    """Whether the broker took the connection and gave no answer: it may not speak
+    MQTT 5, or is no broker.
     """
-    code = _value(error.rc) if isinstance(error, MqttCodeError) else None
-    silent = code is None and _cause(error) is None
-    return code == _VERSION or silent
+    return not isinstance(error, MqttCodeError) and _cause(error) is None
 
 
 def _cause(error: MqttError) -> OSError | None:
-    """The system error that caused the MQTT error, if any."""
+    """The system error that caused the MQTT error, if any; time limits of Python are none."""
     # aiomqtt keeps it only as the context.
     found = error.__cause__ or error.__context__
-    return found if isinstance(found, OSError) else None
+    return found if isinstance(found, OSError) and found.errno is not None else None
 
 
 def _value(code: object) -> int:
@@ -227,7 +274,8 @@ def _why(error: MqttError) -> str:
     """Why there is no connection, in words that follow the broker's name."""
     cause = _cause(error)
     if isinstance(cause, ssl.SSLCertVerificationError):
-        return f"shows a certificate that we do not accept: {cause.verify_message}"
+        hint = _OF_CERTIFICATE.get(cause.verify_code, "")
+        return f"shows a certificate that we do not accept: {cause.verify_message}{hint}"
     if isinstance(cause, ssl.SSLError):
         return f"does not speak TLS with us: {cause.reason or cause}"
     if isinstance(cause, OSError):
@@ -235,4 +283,4 @@ def _why(error: MqttError) -> str:
     if isinstance(error, MqttCodeError):
         known = _REFUSED.get(_value(error.rc))
         return known or f"ended the connection: {error}"
-    return "does not answer" if "timed out" in str(error) else f"ended the connection: {error}"
+    return "does not answer" if "timed out" in str(error) else "ended the connection"
