@@ -29,6 +29,7 @@ class Found(StrEnum):
         " of `broker:`"
     )
     SSH = "speaks SSH: name the port of MQTT in the `url` of `broker:`"
+    PLAIN = "speaks MQTT without TLS: write `mqtt://` in the `url` of `broker:`"
     TLS = "speaks TLS: write `mqtts://` in the `url` of `broker:`"
     NO_CERTIFICATE = (
         "wants a client certificate, which Rankdeck does not have: let it take a user name and"

@@ -37,9 +37,8 @@ Deliver = Callable[[str, bytes, bool], None]
 TooLong = Callable[[str, int], None]
 """Called with (topic, size in bytes) of a message that is left out because of its length."""
 _VERSION = 132
-_OLDER = "speaks neither MQTT 5 nor MQTT 3.1.1"
 _REFUSED = {
-    _VERSION: _OLDER,
+    _VERSION: "speaks neither MQTT 5 nor MQTT 3.1.1",
     133: "refuses the name of this client",
     136: "is not available now",
     134: "refuses the user name or password",
@@ -58,14 +57,8 @@ _OF_CERTIFICATE = {
 itself or by somebody who is not known.
 """
 
-_WITHOUT_TLS = {
-    Found.MQTT: "speaks MQTT without TLS: write `mqtt://` in the `url` of `broker:`",
-    Found.HTTP: Found.HTTP.value,
-    Found.SSH: Found.SSH.value,
-}
-"""What answers without TLS, although the cluster file says mqtts:// -> words that follow the
-broker's name.
-"""
+_WITHOUT_TLS = {Found.MQTT: Found.PLAIN, Found.HTTP: Found.HTTP, Found.SSH: Found.SSH}
+"""What answers without TLS -> what that means where the cluster file says mqtts://."""
 
 
 class Address(Value, kw_only=True):
@@ -155,6 +148,8 @@ class SiteClient:
     def __init__(self, address: Address, topics: Topics) -> None:
         self._address, self._topics = address, topics
         self._version = ProtocolVersion.V5
+        self._accepted = False
+        """Whether the broker has accepted the connection of the current call of `listen`."""
 
     async def listen(
         self, deliver: Deliver, on_ready: Callable[[], None], too_long: TooLong
@@ -164,40 +159,45 @@ class SiteClient:
 
         `on_ready` is called once connected and subscribed to the permanent topics.
         """
-        connected = False
-
-        def ready() -> None:
-            nonlocal connected
-            connected = True
-            on_ready()
-
         try:
-            await self._session(deliver, ready, too_long)
+            await self._session(deliver, on_ready, too_long)
         except BrokerError as error:
             raise BrokerError(f"the broker at {self._address} {error}") from error
         except MqttError as error:
-            why = _why(error) if connected else await self._why_not(error)
-            if self._version is not ProtocolVersion.V5 or why not in (_OLDER, Found.MQTT):
-                raise BrokerError(f"the broker at {self._address} {why}") from error
-            self._version = ProtocolVersion.V311
-            await self.listen(deliver, on_ready, too_long)
+            found = await self._what_answers(error)
+            if self._version is ProtocolVersion.V5 and (found is Found.MQTT or _wants_older(error)):
+                self._version = ProtocolVersion.V311
+                return await self.listen(deliver, on_ready, too_long)
+            why = found.value if found and found is not Found.MQTT else self._why(error)
+            raise BrokerError(f"the broker at {self._address} {why}") from error
 
-    async def _why_not(self, error: MqttError) -> str:
-        """Why no connection came about, in words that follow the broker's name."""
-        at, cause = self._address, _cause(error)
+    async def _what_answers(self, error: MqttError) -> Found | None:
+        """What answers at the address, if no connection came about and the error does not say why;
+        else None.
+        """
+        at = self._address
+        if self._accepted:
+            return None
         if _is_silent(error):
-            found = await find_protocol(at.host, at.port, at.tls)
-            asked_older = self._version is not ProtocolVersion.V5 and found is Found.MQTT
-            return _why(error) if asked_older else found.value
-        if at.tls and _is_no_tls(cause):
-            found = await find_protocol(at.host, at.port, None)
-            return _WITHOUT_TLS.get(found) or _why(error)
-        return _why(error)
+            return await find_protocol(at.host, at.port, at.tls)
+        if at.tls and _is_no_tls(_cause(error)):
+            return _WITHOUT_TLS.get(await find_protocol(at.host, at.port, None))
+        return None
+
+    def _why(self, error: MqttError) -> str:
+        """Why there is no connection, in words that follow the broker's name; a broker may also
+        say nothing where the user may not subscribe.
+        """
+        if self._accepted and _is_silent(error) and "timed out" in str(error):
+            return "takes the login but no subscription: may this user read `rankdeck/1/#` there (ACL)?"
+        return _in_words(error)
 
     async def _session(
         self, deliver: Deliver, on_ready: Callable[[], None], too_long: TooLong
     ) -> None:
+        self._accepted = False
         async with self._client(partial(_Straight, deliver, too_long)) as client:
+            self._accepted = True
             await self._topics.first(client)
             on_ready()
             await _either(self._topics.follow(client), _until_lost(client))
@@ -270,7 +270,12 @@ def _value(code: object) -> int:
     return code.value if isinstance(code, ReasonCode) else code if isinstance(code, int) else 0
 
 
-def _why(error: MqttError) -> str:
+def _wants_older(error: MqttError) -> bool:
+    """Whether the broker says that it does not speak MQTT 5."""
+    return isinstance(error, MqttCodeError) and _value(error.rc) == _VERSION
+
+
+def _in_words(error: MqttError) -> str:
     """Why there is no connection, in words that follow the broker's name."""
     cause = _cause(error)
     if isinstance(cause, ssl.SSLCertVerificationError):
