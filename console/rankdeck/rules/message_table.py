@@ -276,12 +276,13 @@ _RUNTIMES = (
 )  # fmt: skip
 
 _BOXES = (
+    Message(r"[Nn]o such image|image not known|manifest unknown|pull access denied|No such file or directory: \S+\.sqsh", START, "the image is not on that node", "correct `container.image`; `rankdeck images` shows where it is", "Error response from daemon: No such image: nothere:latest"),
     Message(r"Detected \d+ oom[_-]kill event|\bOOMKilled\b|tasks? \S+: Out Of Memory|(?:Out of memory|out of memory): Killed process|oom-kill:", HOST, "the kernel killed a process: out of memory", "more memory for the job, or less per rank; see who else is on the node", "Memory cgroup out of memory: Killed process 812 (python3) total-vm:9kB"),
     Message(r"DUE TO TIME LIMIT", TERMINATED, "Slurm ended the job: its time was up", "ask for more time, or go on from a checkpoint", "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***"),
     Message(r"DUE TO PREEMPTION", TERMINATED, "Slurm ended the job for one of higher priority", "start it again, or ask for a partition that is not preempted", "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO PREEMPTION ***"),
     Message(r"DUE TO NODE FAILURE|DUE TO NODE_FAIL", HOST, "a node failed under the job", "leave that node out and look at its health", "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO NODE FAILURE ***"),
     Message(r"slurmstepd(?:-[\w.-]+)?: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED", TERMINATED, "Slurm cancelled the job", "somebody called scancel, or another task had failed", "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-01-01T00:00:00 ***"),
-    Message(r"pyxis: .*Invalid image format", START, "the file of `container.image` is not an image that Enroot can read", "make it with `enroot import` or `mksquashfs`; was it copied whole?", "slurmstepd-n1: error: pyxis:     [ERROR] Invalid image format: /images/app.sqsh"),
+    Message(r"(?:pyxis: .*|^\[ERROR\] )Invalid image format", START, "the file of `container.image` is not an image that Enroot can read", "make it with `enroot import` or `mksquashfs`; was it copied whole?", "slurmstepd-n1: error: pyxis:     [ERROR] Invalid image format: /images/app.sqsh"),
     Message(r"pyxis: couldn't chdir to ", START, "the working folder is not in the image", "correct `container.workdir`, or mount that folder", "slurmstepd-n2: error: pyxis: couldn't chdir to /nosuch: No such file or directory"),
     Message(r"Command not found: nvidia-container-cli", START, "the container cannot have the GPUs: libnvidia-container is not on that node", "leave the node out until it is installed there, or run without `container.gpu`", "slurmstepd-n1: error: pyxis:     [ERROR] Command not found: nvidia-container-cli, see https://github.com/NVIDIA/libnvidia-container"),
     Message(r"(?:pyxis: .*|^\[ERROR\] )Command not found: ", START, "a program that Enroot needs is not on that node", "leave the node out until it is installed there", "slurmstepd-n1: error: pyxis:     [ERROR] Command not found: column"),
@@ -289,8 +290,6 @@ _BOXES = (
     Message(r"pyxis: .*(?:seccomp filter failed|couldn't mkdir |failed to create container|SQUASHFS superblock|\[ERROR\] )|enroot-\w+: failed to", START, "Slurm could not start the container on that node", "the line says why; try `enroot start` there by hand, with the same image", "slurmstepd: error: pyxis:     enroot-mount: failed to mount: /lustre/data at /run/enroot/data"),
     Message(r"pyxis: .*(?:failed to import|importing .*failed)", START, "Slurm could not fetch or unpack the image", "the lines of pyxis around it say why; a file needs its path (`/` or `./`), else a registry is asked; try `enroot import` there by hand", "slurmstepd: error: pyxis: failed to import docker image"),
     Message(r"pyxis: .*(?:couldn't start container|container start failed|child \d+ failed with error code)|spank_pyxis\.so: .*failed", START, "Slurm could not start the container", "the lines of pyxis around it say why; try `enroot import` there by hand", "slurmstepd: error: pyxis: couldn't start container", general=True),
-    Message(r"FATAL:\s+(?:could not open image|.*failed to retrieve path|Unable to (?:handle|open))|[Nn]o such image|image not known|manifest unknown|pull access denied|No such file or directory: \S+\.sqsh", START, "the image is not on that node", "correct `container.image`; `rankdeck images` shows where it is", "Error response from daemon: No such image: nothere:latest"),
-    Message(r"squashfuse.*(?:fail|error|denied|exited)|container creation failed|root filesystem extraction failed", START, "the container does not start on that node", "run `rankdeck preflight` on the job; try the image there by hand", "FATAL:   container creation failed: mount hook function failure", general=True),
 )  # fmt: skip
 
 _NODE = (
@@ -311,7 +310,7 @@ _NODE = (
     Message(r"Illegal instruction\b|signal: illegal instruction", START, "illegal instruction: the program was built for another CPU", "build it for the oldest CPU among the nodes", "sh: line 1: 77 Illegal instruction     (core dumped) ./app"),
     Message(r"std::bad_alloc|\bcannot satisfy memory request|memory allocation of \d+ bytes failed|fatal error: runtime: out of memory|MPI_ERR_NO_MEM\b|PMIX ERROR: (?:PMIX_ERR_)?OUT-OF-RESOURCE|cgroup: out of memory|^(?:\[rank\d+\]: ?)?MemoryError\b|_ArrayMemoryError|DefaultCPUAllocator: (?:can't allocate|not enough memory)|cannot allocate vector of size|Cannot allocate memory|ENOMEM\b", HOST, "no memory was left for it on that node", "fewer ranks per node or a smaller problem; see who else uses the memory", "MemoryError"),
     Message(r"can't start new thread|fork: (?:retry: )?Resource temporarily unavailable|BlockingIOError: \[Errno 11\]|pthread_create.*(?:failed|EAGAIN|Resource temporarily)|libgomp: Thread creation failed", HOST, "no more processes or threads can be started", "raise `ulimit -u` or pids.max of the cgroup; fewer threads: OMP_NUM_THREADS", "RuntimeError: can't start new thread"),
-    Message(rf"PermissionError: |: Permission denied{_NOTHING_MORE}|failed: [Pp]ermission denied", HOST, "permission denied for a file or program", "compare owner and mode on the nodes; a program wants `chmod +x` and no noexec mount", "sh: 1: ./noexec: Permission denied"),
+    Message(rf"PermissionError: |: [Pp]ermission denied{_NOTHING_MORE}|failed: [Pp]ermission denied", HOST, "permission denied for a file or program", "compare owner and mode on the nodes; a program wants `chmod +x` and no noexec mount", "sh: 1: ./noexec: Permission denied"),
     Message(r"(?i:clock skew detected)|certificate is not yet valid|certificate has expired", HOST, "the clock of that node is wrong", "`timedatectl` there: switch time synchronisation on", "make: warning:  Clock skew detected.  Your build may be incomplete.", warned=True),
     Message(r"Cannot assign requested address|EADDRNOTAVAIL\b|\[Errno 99\]", START, "it binds to an address that is not of that node", "each node wants its own address: `address` and `interface` in the cluster file; MASTER_ADDR is rank 0's", "OSError: [Errno 99] Cannot assign requested address"),
     Message(r"Network is unreachable|ENETUNREACH\b", START, "that node has no route to the other one", "`ip route` there; `network` and `interface` in the cluster file", "OSError: [Errno 101] Network is unreachable"),
@@ -397,7 +396,6 @@ _LAUNCHING = (
     Message(r"executable file \W?(?:`\S+` )?not found in \$PATH|FATAL: +(?:stat \S+:|exec \S+ failed:) no such file|crun: open executable: No such file|exec: \"\S+\": (?:executable file not found|stat)", START, "the program is not in the image", "correct the command, or build it into the image", "FATAL:   \"python3\": executable file not found in $PATH"),
     Message(r"toomanyrequests|ImagePullBackOff|ErrImagePull|Back-off pulling image|InvalidImageName|pull rate limit|unauthorized: authentication required|no unqualified-search registries|x509: certificate|Failed to pull image|failing to pull image|\[ERROR\] URL .* returned error code: 4\d\d", START, "the image cannot be fetched from its registry", "log in or use a mirror; copy the image to the nodes before: `rankdeck images`", "toomanyrequests: You have reached your pull rate limit."),
     Message(r"nvidia-container-cli: (?:initialization|requirement|mount|device|ldcache|container) error|hooks\.d/\S*nvidia\S* exited with", HOST, "the container cannot have the GPUs of that node", "install and configure the NVIDIA container toolkit there (`nvidia-ctk`), or leave the node out", "[ERROR] /etc/enroot/hooks.d/98-nvidia.sh exited with return code 1", general=True),
-    Message(r"[Tt]he container name \"\S+\" is already in use|OCI runtime (?:create failed|error)|OCI permission denied|cannot set memory\+swap limit", HOST, "the container runtime of that node refuses", "read the rest of the line; is an old container left?", "docker: Error response from daemon: OCI runtime create failed: runc create failed: unable to start container process: unknown.", general=True),
 )  # fmt: skip
 
 _ASK = "`lmutil lmstat -a -c PORT@HOST` on that node"
@@ -444,8 +442,16 @@ _LOADING = (
     Message(r"FileExistsError|\[Errno 17\]|\[Errno 39\]|\[Errno 40\]|\[Errno 36\]", OWN, "a path is taken, or cannot be used", "let one rank make folders (exist_ok); remove what an earlier run left", "FileExistsError: [Errno 17] File exists: 'ckpt'"),
 )  # fmt: skip
 
+_RUNTIME_FAILED = (
+    Message(r"FATAL:\s+(?:could not open image|.*failed to retrieve path|Unable to (?:handle|open))", START, "the image is not on that node, or cannot be opened there", "correct `container.image`; `rankdeck images` shows where it is", "FATAL:   could not open image /proj/hpc.sif: failed to retrieve path for /proj/hpc.sif"),
+    Message(r"squashfuse.*(?:fail|error|denied|exited)|container creation failed|root filesystem extraction failed", START, "the container does not start on that node", "run `rankdeck preflight` on the job; try the image there by hand", "FATAL:   container creation failed: mount hook function failure", general=True),
+    Message(r"[Tt]he container name \"\S+\" is already in use|OCI runtime (?:create failed|error)|OCI permission denied|cannot set memory\+swap limit", HOST, "the container runtime of that node refuses", "read the rest of the line; is an old container left?", "docker: Error response from daemon: OCI runtime create failed: runc create failed: unable to start container process: unknown.", general=True),
+)  # fmt: skip
+"""Last: what container runtimes say around a cause that another row knows better."""
+
 MESSAGES: tuple[Message, ...] = (
     *_RUNTIMES, *_SITES, *_FRAMEWORKS, *_LAUNCHING, *_LICENCES, *_LOADING, *_START_OF_RANKS, *_MPI, *_NCCL, *_TORCH, *_BOXES, *_NODE, *_PROGRAM,
+    *_RUNTIME_FAILED,
 )  # fmt: skip
 
 HARMLESS = (
