@@ -331,6 +331,7 @@ _REFUSED = {
     "Not authorized": "refuses the user name or password",
     "Client identifier not valid": "refuses the name of this client",
     "Server unavailable": "is not available now",
+    "Unsupported protocol version": "does not speak MQTT 3.1.1, as agents do",
 }
 
 
@@ -440,7 +441,9 @@ class Publisher(Destination):
         # paho passes no reason, but calls this while it handles the exception.
         self._short = 0
         error = sys.exc_info()[1]
-        self._complain(_unreached(error))
+        broken = self._config.tls and isinstance(error, ConnectionResetError)
+        hint = ": does it speak TLS at this port?" if broken else ""
+        self._complain(_unreached(error) + hint)
         self._wait_longer()
 
     def _on_disconnect(
@@ -459,9 +462,15 @@ class Publisher(Destination):
             self._complaints.clear()
         if self._refusal:
             self._complain(self._refusal)
+        elif code.is_failure and not self._connections:
+            self._complain(
+                "does not answer as a broker does: is that the port of MQTT, with TLS or without"
+                " as configured, and does it want no client certificate?"
+            )
         elif code.is_failure and self._short >= SUSPICIOUS:
-            twice = f"does another agent publish as {self.client_id}?"
-            self._complain(f"ends each connection at once; {twice}")
+            twice = f"does another agent publish as {self.client_id}"
+            refused = "does it refuse our messages (their size, its ACL)? Its log says which"
+            self._complain(f"ends each connection at once: {twice}, or {refused}")
         elif code.is_failure:
             self._complain("has ended the connection; trying again")
         self._wait_longer()

@@ -128,7 +128,7 @@ async def test_a_wrong_password_is_one_sentence_on_both_sides(tmp_path, authorit
         assert said(tmp_path) == f"rankdeck-agent: broker {where} {sentence}\n"
         assert why in (
             f"the broker at {where} {sentence}",
-            f"the broker at {where} does not allow this user to connect",
+            f"the broker at {where} does not allow this user to connect: is the password right?",
         )
 
 
@@ -143,6 +143,27 @@ async def test_a_broker_of_another_authority_is_refused_on_both_sides(tmp_path, 
         assert f"127.0.0.1:{site.port} {start}" in said(tmp_path)
         assert len(said(tmp_path).splitlines()) == 1
         assert why.startswith(f"the broker at 127.0.0.1:{site.port} {start}")
+
+
+async def test_tls_that_is_missing_in_the_url_is_said_on_both_sides(tmp_path, authority) -> None:
+    with broker(tmp_path, authority) as site, agent(tmp_path, site, tls=False, ca_file=""):
+        why = await trouble(cluster(site, tls=False, ca_file=""))
+        await eventually(lambda: said(tmp_path))
+
+        assert why.endswith("speaks TLS: write `mqtts://` in the `url` of `broker:`")
+        assert "with TLS or without as configured" in said(tmp_path)
+        assert len(said(tmp_path).splitlines()) == 1
+
+
+async def test_a_client_certificate_that_is_wanted_is_said(tmp_path, authority) -> None:
+    site = Mosquitto(tmp_path, authority, ACCOUNTS)
+    conf = tmp_path / "mosquitto.conf"
+    conf.write_text(conf.read_text() + "\nrequire_certificate true\n")
+    site.start()
+    try:
+        assert "wants a client certificate" in await trouble(cluster(site))
+    finally:
+        site.stop()
 
 
 async def test_an_expired_certificate_is_named_on_both_sides(tmp_path, authority) -> None:

@@ -300,9 +300,9 @@ async def test_a_huge_retained_message_is_said_of_its_node_and_the_others_are_he
 
 
 @asynccontextmanager
-async def speaking_3_1_1_only(behind):
-    """In front of that broker: refuses MQTT 5 as brokers do that do not speak it;
-    gives the port and the versions asked for.
+async def speaking_3_1_1_only(behind, refusal):
+    """In front of that broker: refuses MQTT 5 as brokers do that do not speak it, with these
+    bytes; gives the port and the versions asked for.
     """
     asked: list[int] = []
 
@@ -310,7 +310,7 @@ async def speaking_3_1_1_only(behind):
         greeting = await reader.read(1 << 12)
         asked.append(greeting[greeting.index(b"MQTT") + 4])
         if asked[-1] == 5:
-            writer.write(b"\x20\x02\x00\x01")  # CONNACK: unacceptable protocol version
+            writer.write(refusal)
             writer.close()
             return
         there, back = await asyncio.open_connection("127.0.0.1", behind)
@@ -332,14 +332,31 @@ async def _pipe(reader, writer):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("mosquitto"), reason="mosquitto is not installed")
-async def test_a_broker_without_mqtt_5_is_asked_again_in_3_1_1(tmp_path) -> None:
-    async with open_mosquitto(tmp_path) as port, speaking_3_1_1_only(port) as (old, asked):
+@pytest.mark.parametrize("refusal", [b"\x20\x02\x00\x01", b""], ids=["CONNACK", "closes"])
+async def test_a_broker_without_mqtt_5_is_asked_again_in_3_1_1(tmp_path, refusal) -> None:
+    async with open_mosquitto(tmp_path) as port, speaking_3_1_1_only(port, refusal) as (old, asked):
         site = cluster(Broker(host="127.0.0.1", port=old))
         async with watching(site) as fleet, installed_agent(tmp_path, site):
             await until(lambda: is_heard(fleet), 30)
             assert fleet.trouble == ""
-    # 5 once by the console, then 3.1.1 (level 4) by console and agent.
-    assert sorted(asked) == [4, 4, 5]
+    # 5 once by the console, then 3.1.1 (level 4) by console and agent; without an answer, also to
+    # see what answers.
+    assert sorted(asked) == ([4, 4, 5] if refusal else [4, 4, 4, 5])
+
+
+@pytest.mark.slow
+async def test_a_broker_that_takes_no_subscription_is_told() -> None:
+    async def serve(reader, writer):
+        await reader.read(1 << 12)
+        writer.write(b"\x20\x03\x00\x00\x00")  # CONNACK of MQTT 5: accepted
+        await reader.read()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        site = cluster(Broker(host="127.0.0.1", port=server.sockets[0].getsockname()[1]))
+        async with watching(site) as fleet:
+            await until(lambda: fleet.trouble, 30)
+            assert "takes the login but no subscription" in fleet.trouble
 
 
 @asynccontextmanager

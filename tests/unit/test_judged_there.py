@@ -398,6 +398,34 @@ def test_agents_learn_by_their_lease_whether_samples_are_wanted() -> None:
     assert link.asked == {"n2"}
 
 
+class SiteWire(Wire):
+    """A site's broker that is connected."""
+
+    private, trouble, address = False, "", ("mqtt.site", 8883)
+
+
+def test_an_agent_that_runs_but_is_never_heard_is_told_once_until_it_is_heard() -> None:
+    lab = Lab("n1", "n2")
+    now = [0.0]
+    telemetry = Telemetry(None, SiteWire(), lab.fleet, clock=lambda: now[0])
+    for name in ("n1", "n2"):
+        telemetry.started(name, lambda _: None)
+        telemetry.report(name, "its telemetry has started", well=True)
+    lab.fleet.apply("n2", HealthReport(START, 0, 10.0))
+
+    def troubles():
+        telemetry.look()
+        return [lab.fleet.node(name).failed_to_attach for name in ("n1", "n2")]
+
+    assert troubles() == [False, False]
+    now[0] = 31.0
+    assert troubles() == [True, False]
+    assert "mqtt.site:8883" in lab.fleet.node("n1").attach
+    assert lab.fleet.node("n1").attach.endswith("there (ACL)?")
+    lab.fleet.apply("n1", HealthReport(START, 0, 10.0))
+    assert troubles() == [False, False]
+
+
 def test_a_line_of_the_lease_that_says_nothing_changes_nothing() -> None:
     requests = ({}, {"samples": 1}, {"other": True})
 

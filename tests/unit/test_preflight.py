@@ -256,6 +256,27 @@ def test_rows_of_images_may_hold_anything(raw):
     )
 
 
+def test_images_that_differ_with_the_cpu_are_not_to_be_copied():
+    spec = replace(SPEC, container=Container(image="a:1", runtime="podman"))
+    there = {"images": [{"kind": "store", "digest": "sha256:a", "size": 1}]}
+    other = {"machine": "aarch64", "images": [{"kind": "store", "digest": "sha256:b", "size": 1}]}
+    judged = judge_case(case(spec, n1=there, n2=there, n3=other))
+    (finding,) = [one for one in judged if one.check == "image"]
+
+    assert "x86_64 on n[1-2], aarch64 on n3" in finding.fix
+    assert "images push" not in finding.fix
+
+
+def test_a_store_that_cannot_be_asked_says_what_to_do():
+    spec = replace(SPEC, container=Container(image="a:1", runtime="docker"))
+    why = "permission denied while trying to connect to the Docker daemon socket"
+    judged = judge_case(case(spec, n1={"images": [{"kind": "failed", "error": why}]}))
+    (finding,) = [one for one in judged if one.check == "image"]
+
+    assert (finding.level, finding.node) == (Level.BAD, "n1")
+    assert "group `docker`" in finding.fix
+
+
 JOB = """\
 job: x  # its name
 launch: mpi

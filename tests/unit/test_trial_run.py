@@ -4,7 +4,8 @@ import pytest
 
 from rankdeck.model.job_spec import Container, Launch
 from rankdeck.model.plan import Plan
-from rankdeck.preflight.image_trial import inside_spec, judge_inside
+from rankdeck.preflight.checks import check_runtime
+from rankdeck.preflight.image_trial import inside_spec, judge_inside, settled_nodes
 from rankdeck.preflight.trial_run import TrialOutput
 from rankdeck.values import replace
 from rankdeck_agent.wire import NodePlan
@@ -59,7 +60,7 @@ def test_torchrun_and_the_script_must_be_in_the_image():
     [
         (heard(WELL, WELL, WELL), [("ok", "container", "")]),
         (heard(WELL, "FATAL: no userns", WELL), [("bad", "container", "n2")]),
-        (heard(WELL, WELL, late=True), [("bad", "container", "n3")]),
+        (heard(WELL, WELL, late=20.0), [("warn", "container", "n3")]),
         (heard(complaint="no agent"), [("bad", "container", "")]),
         (heard(*[f"rankdeck-inside without app\n{WELL}"] * 3), [("bad", "program", "n[1-3]")]),
         (heard(WELL, WELL, f"rankdeck-inside without app\n{WELL}"), [("bad", "program", "n3")]),
@@ -83,3 +84,50 @@ def test_an_image_that_does_not_start_comes_with_the_command_to_try(runtime, com
     (finding,) = judge_inside(boxed(spec), heard("FATAL", "FATAL", "FATAL"))
 
     assert command in finding.fix
+
+
+NOISE = "INFO:    Converting SIF file to temporary sandbox...\nWARNING: no nv files\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "fix"),
+    [
+        ("FATAL:   container creation failed: configuration disallows users from running sandbox based containers", "the site does not allow", "ask its administrators"),
+        ("FATAL:   container creation failed: configuration disallows users from mounting squashFS in setuid mode, try --userns", "rights of root", "add `--userns`"),
+        ("FATAL:   could not open image /a.sif: the image's architecture (arm64) could not run on the host's (amd64)", "another kind of CPU", "for that architecture"),
+        ("Error: statfs /lustre: no such file or directory", "`container.mounts` is not on that node", "correct `container.mounts`"),
+        ("docker: permission denied while trying to connect to the Docker daemon socket", "may not use Docker", "group `docker`"),
+        ("FATAL: nobody knows this one", "FATAL: nobody knows", "start it by hand"),
+    ],
+)  # fmt: skip
+def test_a_refused_image_says_why_and_what_to_do(line, text, fix):
+    trial = heard(WELL, "", WELL)
+    said = {**trial.texts, (1, "err"): f"{NOISE}{line}\n"}
+    (finding,) = judge_inside(boxed(), replace(trial, texts=said))
+
+    assert (finding.level.word, finding.node) == ("bad", "n2")
+    assert text in finding.text
+    assert line[-30:] in finding.text
+    assert "Converting" not in finding.text
+    assert fix in finding.fix
+
+
+def test_a_mount_that_the_runtime_left_out_is_reported():
+    spec = replace(SPEC, container=Container(image="a.sif", mounts=("/lustre:/data:ro", "/sw")))
+    trial = inside_spec(boxed(spec), ())
+    lacking = f"rankdeck-inside unmounted /data\n{WELL}"
+    (finding,) = judge_inside(boxed(spec), heard(WELL, lacking, WELL))
+
+    assert trial is not None
+    assert trial.command[5:8] == ("/data", "/sw", "--")
+    assert (finding.level.word, finding.node) == ("bad", "n2")
+    assert "/data" in finding.text
+
+
+def test_an_image_that_started_needs_no_user_namespaces():
+    failed = heard(WELL, "FATAL: no idea", "fuse: device not found, try 'modprobe fuse' first")
+    context = boxed()
+    warned = [(f.level.word, f.node) for f in check_runtime(context, settled_nodes(failed))]
+
+    assert settled_nodes(failed) == {"n1", "n3"}
+    assert warned == [("warn", "n2")] * 2

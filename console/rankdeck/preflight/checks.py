@@ -4,7 +4,7 @@ cores, memory, disks, names, GPUs, telemetry).
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from pathlib import PurePath
 
@@ -18,6 +18,7 @@ from rankdeck.preflight.findings import Change, Finding, group_nodes, make_findi
 from rankdeck.preflight.job_context import JobContext, findings_for_each
 from rankdeck.preflight.job_needs import is_address, modules_of, needs_names, own_files, programs_of
 from rankdeck.rules.head_clock import REMEDY, describe_head_clock, seconds_behind
+from rankdeck.rules.messages import explain_end
 from rankdeck.runtimes import find_runtime
 from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Level
@@ -303,18 +304,31 @@ def check_image(case: JobContext) -> Iterable[Finding]:
         return
     if text := describe_versions(images):
         push = push_command(box.runtime, box.image, images, images.values(), replace=True)
-        fix = f"bring the right one to all nodes: {push}"
+        fix = _one_kind(case) or f"bring the right one to all nodes: {push}"
         yield _bad_image("", f"`{box.image}`: {text}", fix)
     errors = group_nodes(
         (n, row.error or None) for n, row in images.items() if row.kind == "failed"
     )
     for error, nodes in errors.items():
-        yield _bad_image(nodes, f"`{box.image}` cannot be looked at: {error}")
+        told = explain_end([error])[:1]
+        fix = told[0].remedy if told else ""
+        yield _bad_image(nodes, f"`{box.image}` cannot be looked at: {error}", fix)
     if remote := [n for n, row in images.items() if row.kind == "remote"]:
         text = f"`{box.image}` is fetched by every rank when it starts"
         fix = f"pull it once, `{find_runtime(box.runtime).pull(box.image)}`, and name that file"
         yield make_finding(Level.WARN, "image", fold_nodes(remote), text, fix)
     yield from _missing(case, [n for n, row in images.items() if row.kind == "missing"])
+
+
+def _one_kind(case: JobContext) -> str:
+    """What to do about images that differ because the nodes have different kinds of CPU; "" if all
+    have the same.
+    """
+    kinds = group_nodes((p.node.name, f.machine or None) for p, f in case.answered)
+    if len(kinds) < 2:
+        return ""
+    parts = ", ".join(f"{kind} on {nodes}" for kind, nodes in kinds.items())
+    return f"the nodes differ in their CPU ({parts}): name nodes of one kind with `on`"
 
 
 def _missing(case: JobContext, nodes: list[str]) -> Iterable[Finding]:
@@ -350,13 +364,17 @@ def _no_room(case: JobContext, nodes: list[str], total: int) -> Iterable[Finding
             yield _bad_image(node, text, fix)
 
 
-def check_runtime(case: JobContext) -> Iterable[Finding]:
-    """Report kernels that do not let ordinary users start containers."""
+def check_runtime(case: JobContext, settled: Collection[str]) -> Iterable[Finding]:
+    """Report kernels that do not let ordinary users start containers, except on the nodes
+    `settled`, where a trial has shown whether they can.
+    """
     box = case.spec.container
     if box is None or not find_runtime(box.runtime).user_namespaces:
         return
+    open_facts = {name: facts for name, facts in case.facts.items() if name not in settled}
+    open_case = replace(case, facts=open_facts)
     yield from findings_for_each(
-        case,
+        open_case,
         Level.WARN,
         "runtime",
         lambda _, f: (
@@ -368,7 +386,7 @@ def check_runtime(case: JobContext) -> Iterable[Finding]:
     )
     if box.image.endswith(".sif"):
         yield from findings_for_each(
-            case,
+            open_case,
             Level.WARN,
             "runtime",
             lambda _, f: (

@@ -7,16 +7,19 @@ from rankdeck.preflight.facts import NodeFacts
 from rankdeck.preflight.findings import Finding, group_nodes, make_finding
 from rankdeck.preflight.job_context import JobContext
 from rankdeck.preflight.job_needs import own_files, programs_of
-from rankdeck.preflight.trial_run import TrialOutput, first_words, marked_lines
-from rankdeck.runtimes import find_runtime
+from rankdeck.preflight.trial_run import Complaint, TrialOutput, marked_lines, read_complaint
+from rankdeck.runtimes import container_mounts, find_runtime
 from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Level
 
 _MARK = "rankdeck-inside"
+_UNMOUNTED, _WITHOUT = "unmounted ", "without "
 _LOOK = (
-    f"echo {_MARK} begin; for name; do "
+    f"echo {_MARK} begin; "
+    f'while [ "$1" != -- ]; do [ -e "$1" ] || echo "{_MARK} {_UNMOUNTED}$1"; shift; done; shift; '
+    "for name; do "
     'command -v "$name" >/dev/null 2>&1 || [ -f "$name" ] || '
-    f'echo "{_MARK} without $name"; done; echo {_MARK} end'
+    f'echo "{_MARK} {_WITHOUT}$name"; done; echo {_MARK} end'
 )
 
 
@@ -39,13 +42,19 @@ def inside_spec(case: JobContext, tried: Iterable[str]) -> JobSpec | None:
         case.spec,
         name="probe",
         launch=Launch.PLAIN,
-        command=("sh", "-c", _LOOK, "sh", *needed_inside(case.spec)),
+        command=("sh", "-c", _LOOK, "sh", *_mounted(box), "--", *needed_inside(case.spec)),
         on=nodes,
         nodes=len(nodes),
         ranks_per_node=1,
         abort=Abort(enabled=False),
         tty=False,
     )
+
+
+def _mounted(box: Container) -> list[str]:
+    """The paths inside the image at which the mounts of every rank are."""
+    mounts = (mount.split(":") for mount in container_mounts(box, Launch.PLAIN))
+    return [parts[1] if len(parts) > 1 else parts[0] for parts in mounts]
 
 
 def needed_inside(spec: JobSpec) -> list[str]:
@@ -75,21 +84,17 @@ def judge_inside(case: JobContext, output: TrialOutput) -> list[Finding]:
                 Level.BAD, "container", "", f"the image could not be tried: {output.complaint}"
             )
         ]
-    nodes = {rank: node.node for node in output.plan.nodes for rank in node.ranks}
-    by_hand = find_runtime(box.runtime).trial(box.image)
-    answers = [(nodes[rank], _answer_of(output, rank)) for rank in nodes]
+    answers = _answers_of(output)
     findings = [
-        make_finding(
-            Level.BAD,
-            "container",
-            where,
-            f"`{box.image}` does not start: {why}",
-            f"start it by hand there: `{by_hand}`",
-        )
-        for why, where in group_nodes((node, why or None) for node, (_, why) in answers).items()
+        _not_started(box, where, why, output.late)
+        for why, where in group_nodes((node, why) for node, (_, why) in answers).items()
     ]
+    unmounted = ((n, " ".join(_after(_UNMOUNTED, said)) or None) for n, (said, _) in answers)
+    findings += [_not_mounted(where, paths) for paths, where in group_nodes(unmounted).items()]
     for name in needed_inside(case.spec):
-        lacking = group_nodes((n, name if name in without else None) for n, (without, _) in answers)
+        lacking = group_nodes(
+            (n, name if name in _after(_WITHOUT, said) else None) for n, (said, _) in answers
+        )
         findings += [
             make_finding(
                 Level.BAD,
@@ -102,17 +107,55 @@ def judge_inside(case: JobContext, output: TrialOutput) -> list[Finding]:
         ]
     if findings:
         return findings
-    count = len(nodes)
+    count = len(answers)
     text = f"the image starts on {count} node{'s' * (count != 1)} and has the program"
     return [make_finding(Level.OK, "container", "", text)]
 
 
-def _answer_of(output: TrialOutput, rank: int) -> tuple[Sequence[str], str]:
-    """(what is missing in the image on one node, why the image did not start or "")."""
+def settled_nodes(output: TrialOutput) -> frozenset[str]:
+    """The nodes of which the trial has shown that the image starts, or why it does not."""
+    answers = _answers_of(output)
+    return frozenset(node for node, (_, why) in answers if why is None or why.remedy)
+
+
+def _not_mounted(where: str, paths: str) -> Finding:
+    """The finding for nodes whose runtime starts the image without its mounts."""
+    text = f"the image starts without what is mounted at {paths}"
+    fix = (
+        "the configuration of the runtime there may forbid mounts (`user bind control`): ask its"
+        " administrators, or use what it mounts by itself (home, /tmp)"
+    )
+    return make_finding(Level.BAD, "container", where, text, fix)
+
+
+def _not_started(box: Container, where: str, why: Complaint, late: float) -> Finding:
+    """The finding for nodes on which the image did not start. One that was late may only be large
+    or unpacked at each start: the operator decides.
+    """
+    by_hand = f"start it by hand there: `{find_runtime(box.runtime).trial(box.image)}`"
+    if late and not why.remedy:
+        text = f"`{box.image}` was not up within {late:.0f} s"
+        return make_finding(Level.WARN, "container", where, text, by_hand)
+    text = f"`{box.image}` does not start: {why.text}"
+    fix = f"{why.remedy}; to see it, {by_hand}" if why.remedy else by_hand
+    return make_finding(Level.BAD, "container", where, text, fix)
+
+
+Answer = tuple[Sequence[str], Complaint | None]
+"""(what the image said of one node, why it did not start there; None if it did)."""
+
+
+def _answers_of(output: TrialOutput) -> list[tuple[str, Answer]]:
+    nodes = {rank: node.node for node in output.plan.nodes for rank in node.ranks}
+    return [(node, _answer_of(output, rank)) for rank, node in nodes.items()]
+
+
+def _answer_of(output: TrialOutput, rank: int) -> Answer:
     words = {key: text for key, text in output.texts.items() if key[0] == rank}
     lines = marked_lines(words, _MARK)
-    if "end" in lines:
-        return [line.removeprefix("without ") for line in lines], ""
-    if output.late:
-        return (), f"it was not up within {output.late:.0f} s"
-    return (), first_words(words, _MARK)
+    return (lines, None) if "end" in lines else ((), read_complaint(words, _MARK))
+
+
+def _after(word: str, lines: Iterable[str]) -> list[str]:
+    """What follows `word` in those of the lines that begin with it."""
+    return [line.removeprefix(word) for line in lines if line.startswith(word)]

@@ -14,7 +14,13 @@ from rankdeck.model.safe_text import clean_line
 from rankdeck.preflight.checks import flavour_of
 from rankdeck.preflight.findings import Change, Finding, make_finding
 from rankdeck.preflight.job_context import JobContext
-from rankdeck.preflight.trial_run import Texts, collect_output, first_words, marked_lines
+from rankdeck.preflight.trial_run import (
+    Complaint,
+    Texts,
+    collect_output,
+    marked_lines,
+    read_complaint,
+)
 from rankdeck.values import Value, replace
 from rankdeck_agent.rules.levels import Level
 
@@ -101,7 +107,9 @@ class ProbeOutcome(Value):
     answers: tuple[RankAnswer, ...]
     wanted: int
     complaint: str = ""
-    """The last lines of the launcher if it failed, or what went wrong earlier."""
+    """What the launcher said if it failed, or what went wrong earlier."""
+    remedy: str = ""
+    """What to do about it; "" if that is not known."""
     late: float = 0.0
 
 
@@ -136,10 +144,13 @@ async def run_probe(backend: Backend, cluster: Cluster, spec: JobSpec) -> ProbeO
     """Run the probe and parse what its ranks answer; leaves no process behind."""
     output = await collect_output(backend, cluster, spec)
     rows = _rank_answers(output.texts)
-    complaint, wanted = output.complaint, output.plan.world_size
-    if len(rows) < wanted and not complaint:
-        complaint = first_words(output.texts, MARK)
-    return ProbeOutcome(output.plan.job, tuple(rows), wanted, complaint, output.late)
+    complaint, wanted = Complaint(output.complaint), output.plan.world_size
+    if len(rows) < wanted and not output.complaint:
+        complaint = read_complaint(output.texts, MARK)
+    late = output.late
+    return ProbeOutcome(
+        output.plan.job, tuple(rows), wanted, complaint.text, complaint.remedy, late
+    )
 
 
 def _rank_answers(texts: Texts) -> list[RankAnswer]:
@@ -176,7 +187,7 @@ def judge_probe(case: JobContext, spec: JobSpec, outcome: ProbeOutcome) -> list[
         return [make_finding(Level.BAD, "probe", nodes, text, _try_next(case.spec))]
     if len(answers) < outcome.wanted:
         text = f"the launcher could not start two ranks: {outcome.complaint}"
-        return [make_finding(Level.BAD, "probe", nodes, text)]
+        return [make_finding(Level.BAD, "probe", nodes, text, outcome.remedy)]
     if why := next((row.none for row in answers if row.none), ""):
         level = Level.UNKNOWN if box else Level.OK
         return [make_finding(level, "probe", nodes, f"MPI was not tried: {why}")]

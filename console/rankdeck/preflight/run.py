@@ -32,7 +32,7 @@ from rankdeck.preflight.findings import (
     no_step,
     tell_nobody,
 )
-from rankdeck.preflight.image_trial import inside_spec, judge_inside
+from rankdeck.preflight.image_trial import inside_spec, judge_inside, settled_nodes
 from rankdeck.preflight.job_context import JobContext
 from rankdeck.preflight.job_needs import is_address, modules_of, needs_names, programs_of
 from rankdeck.preflight.lemons import lemon_findings
@@ -64,7 +64,6 @@ CHECKS = (
     Check("program", "the program is the same file everywhere", checks.same_program),
     Check("mpi", "mpirun is what the job says", checks.check_mpi),
     Check("image", "the image is the same everywhere", checks.check_image),
-    Check("runtime", "containers may be started", checks.check_runtime),
     Check("port", "the port is free", check_network.check_port),
     Check("names", "the names resolve", checks.check_host_names),
     Check("meeting", "the ranks can find rank 0", check_network.check_host),
@@ -86,7 +85,6 @@ def concerned_checks(case: JobContext) -> Mapping[str, bool]:
         "modules": bool(modules_of(spec)),
         "mpi": spec.launch is Launch.MPI,
         "image": any(f.image is not None for _, f in case.answered),
-        "runtime": spec.container is not None,
         "port": bool(meeting_place(case.layout).port),
         "meeting": bool(meeting_place(case.layout).host),
         "numbering": spec.launch is Launch.TORCHRUN and len(nodes) > 1,
@@ -386,25 +384,34 @@ class _Run:
         able = spec is not None and all(_can_launch(case, name) for name in spec.on)
         tried = spec.on if spec is not None and able else ()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._look_inside(case, tried))
-            if spec is not None and able:
-                tasks.create_task(self._two_ranks(case, spec))
+            inside = tasks.create_task(self._look_inside(case, tried))
+            ranks = tasks.create_task(self._two_ranks(case, spec if able else None))
+        # Only a trial shows what a setuid runtime, or one with its own profile, may do.
+        self._take(list(checks.check_runtime(case, inside.result() | ranks.result())))
 
-    async def _two_ranks(self, case: JobContext, spec: JobSpec) -> None:
+    async def _two_ranks(self, case: JobContext, spec: JobSpec | None) -> frozenset[str]:
+        """Start two ranks; returns the nodes that need no further check of their runtime."""
+        if spec is None:
+            return frozenset()
         outcome = await run_probe(self._means.backend, self._means.cluster, spec)
         self._did()
         self._take(judge_probe(case, spec, outcome))
         await on_each(spec.on, lambda node: self._forget(node, outcome.job))
+        settled = len(outcome.answers) == outcome.wanted or outcome.remedy
+        return frozenset(spec.on if settled else ())
 
-    async def _look_inside(self, case: JobContext, tried: Sequence[str]) -> None:
-        """Start the image on the nodes where the probe has no rank."""
+    async def _look_inside(self, case: JobContext, tried: Sequence[str]) -> frozenset[str]:
+        """Start the image on the nodes where the probe has no rank; returns those that need no
+        further check of their runtime.
+        """
         spec = inside_spec(case, tried)
         if spec is None:
-            return
+            return frozenset()
         trial = await collect_output(self._means.backend, self._means.cluster, spec)
         self._did()
         self._take(judge_inside(case, trial))
         await on_each(spec.on, lambda node: self._forget(node, trial.plan.job))
+        return settled_nodes(trial)
 
     async def _forget(self, node: str, job: str) -> None:
         """Remove the run folder of the probe."""

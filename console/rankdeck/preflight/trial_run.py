@@ -10,6 +10,7 @@ from rankdeck.model.cluster import Cluster
 from rankdeck.model.job_spec import JobSpec
 from rankdeck.model.plan import Plan
 from rankdeck.model.safe_text import clean_line
+from rankdeck.rules.messages import explain_end, is_warning
 from rankdeck.state.lines import JobPositions
 from rankdeck.values import Value
 from rankdeck_agent.wire import LAUNCHER
@@ -59,16 +60,35 @@ async def _listen(backend: Backend, plan: Plan, output: dict[tuple[int, str], by
             output[key] = (output.get(key, b"") + new.data)[-_MOST_OUTPUT:]
 
 
-def first_words(texts: Texts, without: str) -> str:
-    """The first three lines of the launcher, or else of a rank, with stderr
-    first; lines with `without` are skipped.
+class Complaint(Value):
+    """Why a trial job did not start: words of its launcher or of a rank, and
+    what to do; `remedy` is "" if that is not known.
+    """
+
+    text: str
+    remedy: str = ""
+
+
+def read_complaint(texts: Texts, without: str) -> Complaint:
+    """The line that tells why, with its meaning, or else the first three lines that are no
+    warnings, of the launcher, or else of a rank, with stderr first; lines with `without` are
+    skipped.
     """
     for key in sorted(texts, key=lambda key: (key[0] != LAUNCHER, key[1] != "err")):
-        lines = [line.strip(" -*\t") for line in texts[key].splitlines()]
+        lines = [line.strip(" -*\t\r") for line in texts[key].splitlines()]
         lines = [line for line in lines if len(line) > 8 and without not in line]
         if lines:
-            return clean_line(" ".join(lines[:3]), 300)
-    return "it said nothing"
+            return _complaint_of(lines)
+    return Complaint("it said nothing")
+
+
+def _complaint_of(lines: list[str]) -> Complaint:
+    # A runtime says the cause first, then what followed from it.
+    told = next((one for one in explain_end(lines[::-1]) if not is_warning(one.line)), None)
+    if told is not None:
+        return Complaint(clean_line(f"{told.means}: {told.line}", 400), told.remedy)
+    firm = [line for line in lines if not is_warning(line)] or lines
+    return Complaint(clean_line(" ".join(firm[:3]), 300))
 
 
 def marked_lines(texts: Texts, mark: str) -> list[str]:

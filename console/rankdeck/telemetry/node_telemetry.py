@@ -3,9 +3,11 @@
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable
 
 from rankdeck.errors import AgentError, BrokerError, ForwardingError
+from rankdeck.model.nodeset import fold_nodes
 from rankdeck.remote.agent import AgentSetup
 from rankdeck.remote.shell import Shell
 from rankdeck.state.fleet import Fleet
@@ -15,6 +17,9 @@ log = logging.getLogger(__name__)
 
 
 SETTLE_LIMIT = 12.0
+MUTE = 30.0
+"""Seconds after the start of an agent in which the first message of it must have arrived."""
+_STARTED = "its telemetry has started"
 INSTALLED = "installed there; see `rankdeck agent status`"
 
 
@@ -24,9 +29,19 @@ class Telemetry:
     """
 
     def __init__(
-        self, connections: Shell, link: Link, fleet: Fleet, *, brief: bool = False
+        self,
+        connections: Shell,
+        link: Link,
+        fleet: Fleet,
+        *,
+        brief: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`brief`: for commands that run only a moment; see `Config.brief` of the agent."""
+        """`brief`: for commands that run only a moment; see `Config.brief` of the agent.
+
+        `clock`: seconds from any origin.
+        """
+        self._clock = clock
         self._connections, self._link, self._fleet = connections, link, fleet
         self._brief = brief
         self._leases: dict[str, Callable[[bytes], None]] = {}
@@ -37,6 +52,10 @@ class Telemetry:
         """Nodes whose agent runs and was told that full samples are wanted."""
         self._to_reach: set[str] = set()
         """Nodes that have neither been reached nor failed yet."""
+        self._since: dict[str, float] = {}
+        """Node -> when its agent was started, for those of which no message has arrived yet."""
+        self._mute: set[str] = set()
+        """Those of them that have been reported."""
         self._inside: dict[str, str] = {}
         """Node -> how it is heard although nobody can log in there, one sentence."""
         self._expected = 0
@@ -68,6 +87,7 @@ class Telemetry:
     def started(self, node: str, write: Callable[[bytes], None]) -> None:
         """Note that the agent runs; `write` sends to its stdin."""
         self._leases[node] = write
+        self._since[node] = self._clock()
         self._wanted.discard(node)
         if self._fleet.is_wanted(node):
             self._send_wish(node, wanted=True)
@@ -75,6 +95,8 @@ class Telemetry:
     def ended(self, node: str) -> None:
         """Note that the agent no longer runs."""
         self._leases.pop(node, None)
+        self._since.pop(node, None)
+        self._mute.discard(node)
         self._wanted.discard(node)
 
     async def configure(self, node: str) -> AgentSetup:
@@ -115,8 +137,8 @@ class Telemetry:
             await waiting
 
     def look(self) -> None:
-        """Wake the tasks that wait for an agent to be installed or
-        removed. Call it about once a second.
+        """Wake the tasks that wait for an agent to be installed or removed, and note
+        agents that run unheard. Call it about once a second.
 
         It checks all nodes at once: a timer for each node would cost
         more than reading the messages.
@@ -124,6 +146,30 @@ class Telemetry:
         for node in self._fleet.take_installations():
             if (waiting := self._waiting.pop(node, None)) and not waiting.done():
                 waiting.set_result(None)
+        if self._since and not self._link.private and not self._link.trouble:
+            self._look_for_mute()
+
+    def _look_for_mute(self) -> None:
+        """Report nodes whose agent runs, but of which the site's broker passes nothing on."""
+        now = self._clock()
+        for node in [node for node in self._since if self._fleet.node(node).was_heard]:
+            del self._since[node]
+            if node in self._mute:
+                self._mute.discard(node)
+                self._fleet.attached(node, _STARTED)
+        late = {node for node, since in self._since.items() if now - since > MUTE} - self._mute
+        for node in late:
+            self._fleet.troubled(node, self._why_mute())
+        if late:
+            log.warning("%s", self._why_mute(), extra={"source": fold_nodes(late)})
+        self._mute |= late
+
+    def _why_mute(self) -> str:
+        host, port = self._link.address
+        return (
+            f"its agent runs, but nothing of it comes from the broker {host}:{port}: can the node"
+            " reach that, and may agents write and this console read `rankdeck/1/#` there (ACL)?"
+        )
 
     def _is_installed(self, node: str) -> bool:
         return self._fleet.node(node).installed

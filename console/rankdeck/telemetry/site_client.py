@@ -3,6 +3,7 @@ wanted topics, delivers messages.
 """
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import partial
@@ -17,8 +18,11 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from rankdeck.errors import BrokerError
+from rankdeck.telemetry.broker_probe import Found, find_protocol
 from rankdeck.values import Value
 
+# paho writes there what it also raises; without a handler, Python would print it.
+logging.getLogger("mqtt").addHandler(logging.NullHandler())
 KEEPALIVE = 15
 CONNECT_LIMIT = 10.0
 PACKET_LIMIT = 4 << 20
@@ -38,11 +42,23 @@ _REFUSED = {
     133: "refuses the name of this client",
     136: "is not available now",
     134: "refuses the user name or password",
-    135: "does not allow this user to connect",
+    135: "does not allow this user to connect: is the password right?",
 }
 """MQTT 5 reason code -> words that follow the broker's name; codes of
 MQTT 3.1.1 are translated to these.
 """
+
+_OWN_CA = " (`ca_file` of `broker:` names the file of the site's CA)"
+_OF_CERTIFICATE = {
+    9: " (is the clock of this machine right?)",
+    **dict.fromkeys((18, 19, 20, 21), _OWN_CA),
+}
+"""OpenSSL's code of a certificate that is refused -> what to look at: not yet valid; signed by
+itself or by somebody who is not known.
+"""
+
+_WITHOUT_TLS = {Found.MQTT: Found.PLAIN, Found.HTTP: Found.HTTP, Found.SSH: Found.SSH}
+"""What answers without TLS -> what that means where the cluster file says mqtts://."""
 
 
 class Address(Value, kw_only=True):
@@ -132,6 +148,8 @@ class SiteClient:
     def __init__(self, address: Address, topics: Topics) -> None:
         self._address, self._topics = address, topics
         self._version = ProtocolVersion.V5
+        self._accepted = False
+        """Whether the broker has accepted the connection of the current call of `listen`."""
 
     async def listen(
         self, deliver: Deliver, on_ready: Callable[[], None], too_long: TooLong
@@ -146,15 +164,40 @@ class SiteClient:
         except BrokerError as error:
             raise BrokerError(f"the broker at {self._address} {error}") from error
         except MqttError as error:
-            if self._version is not ProtocolVersion.V5 or not _speaks_no_5(error):
-                raise BrokerError(f"the broker at {self._address} {_why(error)}") from error
-            self._version = ProtocolVersion.V311
-            await self.listen(deliver, on_ready, too_long)
+            found = await self._what_answers(error)
+            if self._version is ProtocolVersion.V5 and (found is Found.MQTT or _wants_older(error)):
+                self._version = ProtocolVersion.V311
+                return await self.listen(deliver, on_ready, too_long)
+            why = found.value if found and found is not Found.MQTT else self._why(error)
+            raise BrokerError(f"the broker at {self._address} {why}") from error
+
+    async def _what_answers(self, error: MqttError) -> Found | None:
+        """What answers at the address, if no connection came about and the error does not say why;
+        else None.
+        """
+        at = self._address
+        if self._accepted:
+            return None
+        if _is_silent(error):
+            return await find_protocol(at.host, at.port, at.tls)
+        if at.tls and _is_no_tls(_cause(error)):
+            return _WITHOUT_TLS.get(await find_protocol(at.host, at.port, None))
+        return None
+
+    def _why(self, error: MqttError) -> str:
+        """Why there is no connection, in words that follow the broker's name; a broker may also
+        say nothing where the user may not subscribe.
+        """
+        if self._accepted and _is_silent(error) and "timed out" in str(error):
+            return "takes the login but no subscription: may this user read `rankdeck/1/#` there (ACL)?"
+        return _in_words(error)
 
     async def _session(
         self, deliver: Deliver, on_ready: Callable[[], None], too_long: TooLong
     ) -> None:
+        self._accepted = False
         async with self._client(partial(_Straight, deliver, too_long)) as client:
+            self._accepted = True
             await self._topics.first(client)
             on_ready()
             await _either(self._topics.follow(client), _until_lost(client))
@@ -203,31 +246,41 @@ async def _either(*works: Coroutine[Any, Any, None]) -> None:
         raise group.exceptions[0] from None
 
 
-def _speaks_no_5(error: MqttError) -> bool:
-    """Whether to try MQTT 3.1.1: the broker asks for it, or closed
-    the connection without an answer.
+def _is_no_tls(cause: OSError | None) -> bool:
+    """Whether the other side broke off the TLS handshake, not we because of its certificate."""
+    broken = isinstance(cause, (ssl.SSLError, ConnectionResetError))
+    return broken and not isinstance(cause, ssl.SSLCertVerificationError)
+
+
+def _is_silent(error: MqttError) -> bool:
+    """Whether the broker took the connection and gave no answer: it may not speak
+    MQTT 5, or is no broker.
     """
-    code = _value(error.rc) if isinstance(error, MqttCodeError) else None
-    silent = code is None and _cause(error) is None
-    return code == _VERSION or silent
+    return not isinstance(error, MqttCodeError) and _cause(error) is None
 
 
 def _cause(error: MqttError) -> OSError | None:
-    """The system error that caused the MQTT error, if any."""
+    """The system error that caused the MQTT error, if any; time limits of Python are none."""
     # aiomqtt keeps it only as the context.
     found = error.__cause__ or error.__context__
-    return found if isinstance(found, OSError) else None
+    return found if isinstance(found, OSError) and found.errno is not None else None
 
 
 def _value(code: object) -> int:
     return code.value if isinstance(code, ReasonCode) else code if isinstance(code, int) else 0
 
 
-def _why(error: MqttError) -> str:
+def _wants_older(error: MqttError) -> bool:
+    """Whether the broker says that it does not speak MQTT 5."""
+    return isinstance(error, MqttCodeError) and _value(error.rc) == _VERSION
+
+
+def _in_words(error: MqttError) -> str:
     """Why there is no connection, in words that follow the broker's name."""
     cause = _cause(error)
     if isinstance(cause, ssl.SSLCertVerificationError):
-        return f"shows a certificate that we do not accept: {cause.verify_message}"
+        hint = _OF_CERTIFICATE.get(cause.verify_code, "")
+        return f"shows a certificate that we do not accept: {cause.verify_message}{hint}"
     if isinstance(cause, ssl.SSLError):
         return f"does not speak TLS with us: {cause.reason or cause}"
     if isinstance(cause, OSError):
@@ -235,4 +288,4 @@ def _why(error: MqttError) -> str:
     if isinstance(error, MqttCodeError):
         known = _REFUSED.get(_value(error.rc))
         return known or f"ended the connection: {error}"
-    return "does not answer" if "timed out" in str(error) else f"ended the connection: {error}"
+    return "does not answer" if "timed out" in str(error) else "ended the connection"
