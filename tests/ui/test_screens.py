@@ -802,3 +802,18 @@ async def test_the_palette_finds_commands_by_what_people_type(stage: Stage) -> N
         await shows(app, pilot, "events  ")
         await pilot.press("down", "enter")
         await shows(app, pilot, "WHAT")
+
+
+async def test_the_palette_names_each_thing_once_and_loses_no_bracket(stage: Stage) -> None:
+    async with console(stage, (160, 60)) as (app, pilot):
+        await pilot.press("ctrl+p")
+        await shows(app, pilot, "FILE [PATH]; or from them, as NAME.NODE: `:FILE [FOLDER]`")
+        lines = [line.strip() for line in text_of(app).splitlines()]
+
+    told = [
+        line
+        for line in lines
+        if line.endswith("Acceptance runs: which node or link is slow or faulty")
+    ]
+    assert len(told) == 1
+    assert "acceptance   6  " in told[0]

@@ -376,7 +376,7 @@ def break_runs(runs: Runs, width: int, hang: int = 0) -> list[Runs]:
     """The runs on as many lines as they need; further lines are indented to the second run,
     else as the first, and by `hang` cells more.
     """
-    if measure_runs(runs) <= width:
+    if not runs or measure_runs(runs) <= width:
         return [runs]
     first, *others = runs
     indent = cell_len(first[0]) if others and cell_len(first[0]) <= width // 3 else 0
