@@ -186,6 +186,26 @@ async def test_inspect_shows_among_all_ranks_which_are_elsewhere() -> None:
     assert signs.index("▲") == numbers.index(" 6 ") + 1
 
 
+async def test_merged_lines_begin_below_each_other_whoever_wrote_them() -> None:
+    async with console(scenes.hanging(), (120, 40)) as (app, pilot):
+        app.open_job(scenes.JOB)
+        await shows(app, pilot, scenes.JOB)
+        await pilot.press("M")
+        await shows(app, pilot, "0-5,7-15 [x15] step   320")
+        lines = [line for line in text_of(app).splitlines() if "11800 tok/s" in line]
+
+    assert any(line.startswith("0-15 [x16] ") for line in lines)
+    assert len({line.index("/1000  loss") for line in lines}) == 1
+
+
+def test_of_a_step_without_end_the_first_word_has_no_blank_before_it() -> None:
+    job = scenes.training().jobs.job(scenes.JOB)
+    assert job.progress
+    endless = replace(job.progress, steps=None, values={})
+
+    assert text_of_runs(progress_cell(endless, "6 running", UNICODE, 40)).startswith("step 300  6")
+
+
 # ---- acceptance and nodes
 
 

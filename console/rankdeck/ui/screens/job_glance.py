@@ -117,7 +117,9 @@ def progress_cell(progress: Progress, counts: str, glyphs: Glyphs, width: int) -
     for name, value in list(progress.values.items())[:NUMBERS]:
         runs.append(optional_run(f"{number_words(name)} ", "dim"))
         runs += [(f"{value:,.6g}", "text"), *_short_plot(progress.series.get(name, ()), glyphs)]
-    return squeeze_runs([*runs, optional_run(counts, "dim")], width, glyphs.more)
+    runs.append(optional_run(counts, "dim"))
+    runs[0] = (runs[0][0].lstrip(), runs[0][1])
+    return squeeze_runs(runs, width, glyphs.more)
 
 
 def _short_plot(numbers: Sequence[float], glyphs: Glyphs) -> list[Run]:

@@ -294,7 +294,8 @@ class ProcessesScreen(SortedScreen):
         row = self.table.cursor
         if row not in self._lines:
             return "", ()
-        cut = row_lines(self.table.unseen(row))
+        told = [cell for cell in self.table.unseen(row) if cell[1] != formatting.NOTHING]
+        cut = row_lines(told)
         if not self._job_id:
             return "Process", cut
         compared = self._compared_lines(self.size.width - len(INDENT) - 2 * MARGIN)
