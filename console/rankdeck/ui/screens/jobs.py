@@ -79,6 +79,8 @@ class JobsScreen(MarkingScreen, SortedScreen):
         self.main = self.table = VTable(self._columns(), empty=NO_JOBS)
         self.below = Details(self.table)
         self.figures = JobFigures()
+        self._glanced: tuple[object, list[Runs]] = (), []
+        """What the details were drawn from, and their lines."""
 
     def body(self) -> Iterable[Widget]:
         return self.partitions, self.table
@@ -284,18 +286,31 @@ class JobsScreen(MarkingScreen, SortedScreen):
         row = self.table.cursor
         if row in self._others or row not in self._jobs:
             return self.whole()
-        job, glyphs = self._jobs[row], self.console.glyphs
-        fleet = self.console.fleet
+        job = self._jobs[row]
+        # Of 512 ranks it takes some milliseconds; what it shows has a second as its unit.
+        key = (
+            row,
+            job.state,
+            self.size,
+            self.below_room,
+            self.console.ascii,
+            int(time.monotonic()),
+        )
+        if key != self._glanced[0]:
+            self._glanced = key, self._glance(job)
+        return "Job", self._glanced[1]
+
+    def _glance(self, job: Job) -> list[Runs]:
+        glyphs, fleet = self.console.glyphs, self.console.fleet
         # The details are indented, and would break longer lines once more.
         size = Size(self.size.width - len(INDENT) + MARGIN, self.size.height)
-        lines = glance_lines(
+        return glance_lines(
             job,
             glyphs,
             size,
             self.below_room,
             lambda room: self.figures.lines(job, fleet, room, glyphs),
         )
-        return "Job", lines
 
     # ---- marks, and what is done with the marked jobs
 
