@@ -84,6 +84,17 @@ async def test_names_are_whole_where_there_is_room() -> None:
         await shows(app, pilot, f"▸{LONG} ")
 
 
+async def test_of_a_name_that_is_cut_both_ends_are_shown() -> None:
+    stage = sample.fleet(3)[0]
+    stage.start(LONG, 2, 4)
+    async with console(stage, (80, 24)) as (app, pilot):
+        await pilot.press("2")
+        await shows(app, pilot, "▸a-job-with-a-name")
+        assert "…" in row_with(app, "▸a-job")
+        assert "32-c31d " in row_with(app, "▸a-job")
+        assert ("JOB", LONG) in app.screen.table.whole(LONG)
+
+
 def test_a_column_takes_room_that_is_left_but_not_all() -> None:
     def cell(row: str, width: int):
         return [(row * width, "text")]

@@ -4,6 +4,8 @@ import textwrap
 from collections.abc import Mapping
 from typing import ClassVar
 
+from textual.geometry import Size
+
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.safe_text import printable_line
 from rankdeck.rules.inspect import Frame, Inspection, Look, StackGroup
@@ -20,6 +22,8 @@ MOST_ODD, MOST_LOOKS = 6, 2
 """Most ranks of a group that get a line of their own: in an odd group, in any other group."""
 STRIP = 6
 """Most lines of the strip of ranks."""
+TALL = 30
+"""On screens of fewer lines the strip has one line."""
 ANSWER = 9
 """Width of the column before the answer."""
 STATES = {"R": "runs", "S": "sleeps", "D": "waits for a device", "T": "stopped", "t": "traced"}
@@ -43,7 +47,7 @@ class InspectScreen(BaseScreen):
 
     def tick(self) -> None:
         if self._found is not None:
-            self.page.show(_inspect_lines(self._found, self.size.width, self.console.glyphs))
+            self.page.show(_inspect_lines(self._found, self.size, self.console.glyphs))
         else:
             looking = f" looking at every rank of {printable_line(self.job_id)} …"
             self.page.show([[(looking, "dim")]])
@@ -52,7 +56,7 @@ class InspectScreen(BaseScreen):
         if self._found is None:
             self.refuse("nothing was found yet")
             return
-        lines = _inspect_lines(self._found, self.size.width, self.console.glyphs)
+        lines = _inspect_lines(self._found, self.size, self.console.glyphs)
         copied = "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
         self.console.copy(copied, "where every rank is")
 
@@ -67,7 +71,7 @@ class InspectScreen(BaseScreen):
         self.refresh_now()
 
 
-def _inspect_lines(found: Inspection, width: int, glyphs: Glyphs) -> list[Runs]:
+def _inspect_lines(found: Inspection, size: Size, glyphs: Glyphs) -> list[Runs]:
     """The lines of the page: the answer, then each group of ranks
     with its stack, the odd ones first.
     """
@@ -76,8 +80,8 @@ def _inspect_lines(found: Inspection, width: int, glyphs: Glyphs) -> list[Runs]:
             (f" {printable_line(found.job)} ", "title"),
             (f" at {formatting.format_clock(found.at)}", "dim"),
         ],
-        *_answer_lines(found, width),
-        *_strip_lines(found, width, glyphs),
+        *_answer_lines(found, size.width),
+        *_strip_lines(found, size, glyphs),
         [],
     ]
     odd = [one for one in found.groups if set(one.ranks) <= set(found.odd)]
@@ -94,14 +98,16 @@ def _inspect_lines(found: Inspection, width: int, glyphs: Glyphs) -> list[Runs]:
     return lines
 
 
-def _strip_lines(found: Inspection, width: int, glyphs: Glyphs) -> list[Runs]:
+def _strip_lines(found: Inspection, size: Size, glyphs: Glyphs) -> list[Runs]:
     """All ranks in their order, those that are not where the others are marked; [] for one rank."""
     looks = sorted((look for one in found.groups for look in one.looks), key=lambda o: o.rank)
     if len(looks) < 2:
         return []
     marks = [glyphs.level(Level.WARN if look.rank in found.odd else Level.OK) for look in looks]
     ranks = [(look.rank, look.node) for look in looks]
-    strip = draw_ranks(ranks, marks, (width, STRIP), glyphs)
+    if size.height < TALL:
+        return draw_ranks(ranks, marks, (size.width, 1), glyphs)
+    strip = draw_ranks(ranks, marks, (size.width, STRIP), glyphs)
     return [[], *strip] if strip else []
 
 

@@ -28,7 +28,7 @@ from rankdeck.ui.screens.job_head import (
     went_wrong,
 )
 from rankdeck.ui.screens.modals import row_lines
-from rankdeck.ui.widgets.canvas import MARGIN, Run, Runs, TextPage, measure_runs
+from rankdeck.ui.widgets.canvas import MARGIN, Run, Runs, TextPage, cut_middle, measure_runs
 from rankdeck.ui.widgets.grid import INDENT
 from rankdeck.ui.widgets.vtable import Column, VTable
 
@@ -90,7 +90,7 @@ class JobsScreen(MarkingScreen, SortedScreen):
         name = max(map(len, jobs), default=0)
         place = max((len(_where(job)) for job in jobs.values()), default=0)
         return (
-            Column("JOB", min(max(12, name), 28), lambda row, _: [(printable_line(self._jobs[row].id), "title")], keep=11, most=name),
+            Column("JOB", min(max(12, name), 28), self._job_name, keep=11, most=name),
             Column("STATE", 11, lambda row, _: self._state(row), keep=10),
             Column("RANKS", 6, lambda row, _: [(_count(self._jobs[row]), "text")], right=True, keep=8),
             Column("AGE", 4, lambda row, _: [(formatting.format_age(seconds_since(self._jobs[row].created)), "dim")], right=True, keep=7),
@@ -121,6 +121,10 @@ class JobsScreen(MarkingScreen, SortedScreen):
     def _in_queue(self, row: str, words: Callable[[QueueJob], str]) -> str:
         job = self._queued.get(row)
         return printable_line(words(job)) if job else ""
+
+    def _job_name(self, row: str, width: int) -> Runs:
+        name = printable_line(self._jobs[row].id)
+        return [(cut_middle(name, width, self.console.glyphs.more), "title")]
 
     def _state(self, row: str) -> Runs:
         state = self._jobs[row].state

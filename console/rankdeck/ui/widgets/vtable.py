@@ -27,6 +27,8 @@ from rankdeck.ui.widgets.canvas import (
 from rankdeck.values import Value
 
 GAP = 2
+ENDLESS = 1000
+"""Cells in which a column cuts nothing."""
 MARKED = "*"
 
 
@@ -241,7 +243,10 @@ class VTable(Scroller, can_focus=True):
         """The title and full text of every column in this row,
         including columns that do not fit.
         """
-        painted = ((one.title, one.paint(row, one.width)) for one in self.columns)
+        painted = (
+            (one.title, one.paint(row, ENDLESS if one.grow or one.most else one.width))
+            for one in self.columns
+        )
         return [(title, "".join(text for text, _ in runs).strip()) for title, runs in painted]
 
     def unseen(self, row: str) -> list[tuple[str, str]]:
