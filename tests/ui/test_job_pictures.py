@@ -55,6 +55,7 @@ STUCK = {
 LENS = """
  answer  15 in all_reduce (train.py:190), 1 in load_batch (train.py:88): rank 6
          on node02
+ ●●●●●●▲●●● ●●●●●●
 
  rank 6  load_batch (train.py:88)  on node02
    load_batch  train.py:88

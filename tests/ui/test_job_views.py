@@ -1,5 +1,6 @@
 """The views of a job's output, by keys, at every size."""
 
+import re
 import time
 from datetime import datetime
 from datetime import time as dt_time
@@ -99,7 +100,7 @@ async def test_a_filtered_merged_log_names_who_wrote_each_line_and_counts_only_n
         await pilot.press("M")
         await shows(app, pilot, "14 ranks [x14] barrier reached")
         await pilot.press("g", "vertical_line")
-        await shows(app, pilot, " 5 ▏Traceback: OSError")
+        await until(pilot, lambda: re.search(r" 5 +▏Traceback: OSError", text_of(app)), "no rank 5")
         await lacks(app, pilot, "new")
         stage.write(JOB, 3, "not for this filter\n", at=1_003.0)
         stage.write(JOB, 3, "second\n", "err", at=1_003.0)
@@ -157,7 +158,7 @@ async def test_what_a_node_said_stands_in_the_merged_log_and_at_leads_there(
         at = stage.jobs.job(JOB).created + 1
         stage.fleet.apply("node02", Event(at, "bad", "gpu.xid", "Xid 79: lost", "0"))
         await pilot.press("M")
-        await shows(app, pilot, "node node02: GPU 0: Xid 79: lost")
+        await shows(app, pilot, " node02: GPU 0: Xid 79: lost")
         await pilot.press("slash")
         await type_in(pilot, "Xid 79")
         await pilot.press("enter", "at")
@@ -318,7 +319,7 @@ async def test_what_an_earlier_console_saw_of_the_nodes_stands_in_the_log_of_a_f
         app.open_job(JOB)
         await shows(app, pilot, "barrier")
         await pilot.press("M")
-        await shows(app, pilot, "node node02: GPU 0: Xid 79: lost")
+        await shows(app, pilot, " node02: GPU 0: Xid 79: lost")
         await lacks(app, pilot, "some seconds later")
 
 
@@ -336,10 +337,10 @@ async def test_a_replay_shows_what_nodes_had_said_by_then_and_at_leads_there(
         app.open_job(JOB)
         await shows(app, pilot, "barrier")
         await pilot.press("M")
-        await shows(app, pilot, "node node02: GPU 0: Xid 79")
+        await shows(app, pilot, " node02: GPU 0: Xid 79")
         assert "Xid 31" not in text_of(app)
         stage.jobs.set_clock(JOB, begun + 9.5)
-        await shows(app, pilot, "node node02: GPU 0: Xid 31")
+        await shows(app, pilot, " node02: GPU 0: Xid 31")
         await pilot.press("at")
         await shows(app, pilot, "+0.0 s  GPU 0: Xid 31")
         await shows(app, pilot, "-4.0 s  GPU 0: Xid 79")

@@ -124,7 +124,7 @@ async def test_both_columns_of_a_wide_page_fill_and_cut_nothing_beside_empty_row
         left = [line[:99].rstrip() for line in rows[first:-1]]
         right = [line[99:].rstrip() for line in rows[first:-1]]
 
-    assert sum(map(bool, left)) > 0.8 * len(left)
+    assert sum(map(bool, left)) > 0.7 * len(left)
     assert sum(map(bool, right)) > 0.8 * len(right)
     assert not [line for line in left if line.endswith("…")]
     assert "GPU 0: uncorrected ECC errors 0 (bad ≥" in " ".join(right)

@@ -110,36 +110,36 @@ async def test_a_node_that_does_not_tell_is_named(stage: Stage) -> None:
 PICTURES = {
     (200, 50): """
  16 ranks on node[01-04]   train-1121-143005-3f2a   by RANK
- RANK↓  NODE             PID  STATE       CPU     RSS  GPU     USE   GMEM   POWER      I/O      LINES  LINES/S     STEP  S/STEP  SILENT  LAST LINE
-▸    0  node01           100  R           99%    1.0G  0       61%    60G    243W     0B/s         32        –      320  0.0645 SIL  step   320/1000  loss 1.1154  11800 tok/s  ok
-     1  node01           101  R           99%    1.0G  1       68%    60G    265W     0B/s         32        –      320  0.0645 SIL  step   320/1000  loss 1.1154  11800 tok/s  ok
-     2  node01           102  R           99%    1.0G  2       64%    60G    251W     0B/s         32        –      320  0.0645 SIL  step   320/1000  loss 1.1154  11800 tok/s  ok
-     3  node01           103  R           99%    1.0G  3       61%    60G    242W     0B/s         32        –      320  0.0645 SIL  step   320/1000  loss 1.1154  11800 tok/s  ok
-     4  node02           104  R           99%    1.0G  0      100%    60G    360W     0B/s         32        –      320  0.0645 SIL  step   320/1000  loss 1.1154  11800 tok/s  ok
-     5  node02           105  R           99%    1.0G  1       96%    60G    347W     0B/s         32        –      320  0.0645 SIL  step   320/1000  loss 1.1154  11800 tok/s  ok
-     6  node02           106  S           ▲0%    1.0G  2       99%    60G    356W     0B/s         30        –      300       – ▲SIL  step   300/1000  loss 1.1600  11800 tok/s  ok
+ RANK↓  NODE             PID  STATE           CPU     RSS  GPU     USE   GMEM   POWER      I/O      LINES  LINES/S     STEP  S/STEP  SILENT  LAST LINE
+▸    0  node01           100  ● R             99%    1.0G  0       61%    60G    243W     0B/s         32        –      320  0.0645 SIL  step   320/1000  loss 1.1154  11800 tok/s  ok
+     1  node01           101  ● R             99%    1.0G  1       68%    60G    265W     0B/s         32        –      320  0.0645 SIL  step   320/1000  loss 1.1154  11800 tok/s  ok
+     2  node01           102  ● R             99%    1.0G  2       64%    60G    251W     0B/s         32        –      320  0.0645 SIL  step   320/1000  loss 1.1154  11800 tok/s  ok
+     3  node01           103  ● R             99%    1.0G  3       61%    60G    242W     0B/s         32        –      320  0.0645 SIL  step   320/1000  loss 1.1154  11800 tok/s  ok
+     4  node02           104  ● R             99%    1.0G  0      100%    60G    360W     0B/s         32        –      320  0.0645 SIL  step   320/1000  loss 1.1154  11800 tok/s  ok
+     5  node02           105  ● R             99%    1.0G  1       96%    60G    347W     0B/s         32        –      320  0.0645 SIL  step   320/1000  loss 1.1154  11800 tok/s  ok
+     6  node02           106  ▲ S             ▲0%    1.0G  2       99%    60G    356W     0B/s         30        –      300       – ▲SIL  step   300/1000  loss 1.1600  11800 tok/s  ok
 """,
     (120, 40): """
  16 ranks on node[01-04]   train-1121-143005-3f2a   by RANK
- RANK↓  NODE             PID  STATE       CPU     RSS  GPU     USE   GMEM      I/O  LINES/S     STEP  S/STEP  SILENT
-▸    0  node01           100  R           99%    1.0G  0       61%    60G     0B/s        –      320  0.0645 SIL
-     1  node01           101  R           99%    1.0G  1       68%    60G     0B/s        –      320  0.0645 SIL
-     2  node01           102  R           99%    1.0G  2       64%    60G     0B/s        –      320  0.0645 SIL
-     3  node01           103  R           99%    1.0G  3       61%    60G     0B/s        –      320  0.0645 SIL
-     4  node02           104  R           99%    1.0G  0      100%    60G     0B/s        –      320  0.0645 SIL
-     5  node02           105  R           99%    1.0G  1       96%    60G     0B/s        –      320  0.0645 SIL
-     6  node02           106  S           ▲0%    1.0G  2       99%    60G     0B/s        –      300       – ▲SIL
+ RANK↓  NODE             PID  STATE          CPU     RSS  GPU     USE   GMEM      I/O  LINES/S     STEP  S/STEP  SILENT
+▸    0  node01           100  ● R            99%    1.0G  0       61%    60G     0B/s        –      320  0.0645 SIL
+     1  node01           101  ● R            99%    1.0G  1       68%    60G     0B/s        –      320  0.0645 SIL
+     2  node01           102  ● R            99%    1.0G  2       64%    60G     0B/s        –      320  0.0645 SIL
+     3  node01           103  ● R            99%    1.0G  3       61%    60G     0B/s        –      320  0.0645 SIL
+     4  node02           104  ● R            99%    1.0G  0      100%    60G     0B/s        –      320  0.0645 SIL
+     5  node02           105  ● R            99%    1.0G  1       96%    60G     0B/s        –      320  0.0645 SIL
+     6  node02           106  ▲ S            ▲0%    1.0G  2       99%    60G     0B/s        –      300       – ▲SIL
 """,
     (80, 24): """
  16 ranks on node[01-04]   train-1121-143005-3f2a   by RANK
- RANK↓  NODE        STATE       CPU     RSS    USE     STEP  S/STEP  SILENT
-▸    0  node01      R           99%    1.0G    61%      320  0.0645 SIL
-     1  node01      R           99%    1.0G    68%      320  0.0645 SIL
-     2  node01      R           99%    1.0G    64%      320  0.0645 SIL
-     3  node01      R           99%    1.0G    61%      320  0.0645 SIL
-     4  node02      R           99%    1.0G   100%      320  0.0645 SIL
-     5  node02      R           99%    1.0G    96%      320  0.0645 SIL
-     6  node02      S           ▲0%    1.0G    99%      300       – ▲SIL
+ RANK↓  NODE        STATE          CPU     RSS    USE     STEP  S/STEP  SILENT
+▸    0  node01      ● R            99%    1.0G    61%      320  0.0645 SIL
+     1  node01      ● R            99%    1.0G    68%      320  0.0645 SIL
+     2  node01      ● R            99%    1.0G    64%      320  0.0645 SIL
+     3  node01      ● R            99%    1.0G    61%      320  0.0645 SIL
+     4  node02      ● R            99%    1.0G   100%      320  0.0645 SIL
+     5  node02      ● R            99%    1.0G    96%      320  0.0645 SIL
+     6  node02      ▲ S            ▲0%    1.0G    99%      300       – ▲SIL
 """,
 }
 

@@ -394,9 +394,9 @@ async def test_merged_shows_all_ranks_by_time(stage: Stage) -> None:
         await shows(app, pilot, "hello from 3")
         await pilot.press("M")
         await shows(app, pilot, "ranks 0-3 by time")
-        hellos = [line.strip() for line in text_of(app).splitlines() if "hello" in line]
+        hellos = [line.split() for line in text_of(app).splitlines() if "hello" in line]
 
-    assert hellos == [f"{rank} hello from {rank}" for rank in (3, 0, 2, 1)]
+    assert hellos == [[str(rank), "hello", "from", str(rank)] for rank in (3, 0, 2, 1)]
 
 
 async def test_the_first_failure_is_pinned_and_e_goes_there(stage: Stage) -> None:
@@ -802,3 +802,18 @@ async def test_the_palette_finds_commands_by_what_people_type(stage: Stage) -> N
         await shows(app, pilot, "events  ")
         await pilot.press("down", "enter")
         await shows(app, pilot, "WHAT")
+
+
+async def test_the_palette_names_each_thing_once_and_loses_no_bracket(stage: Stage) -> None:
+    async with console(stage, (160, 60)) as (app, pilot):
+        await pilot.press("ctrl+p")
+        await shows(app, pilot, "FILE [PATH]; or from them, as NAME.NODE: `:FILE [FOLDER]`")
+        lines = [line.strip() for line in text_of(app).splitlines()]
+
+    told = [
+        line
+        for line in lines
+        if line.endswith("Acceptance runs: which node or link is slow or faulty")
+    ]
+    assert len(told) == 1
+    assert "acceptance   6  " in told[0]

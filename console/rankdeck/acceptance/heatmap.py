@@ -85,7 +85,8 @@ def cell_mark(cell: Cell | None, width: int = 2) -> str:
     """
     sign, share = _sign(cell), cell.share if cell else None
     if sign == _SIGNS[Answer.SLOW] and share is not None and share < 1.0:
-        return f"{min(int(share * 100), 99):02}"[:width]
+        # Rounded as in `cell_words`, but a slow cell never has all of the median.
+        return f"{min(round(share * 100), 99):02}"[:width]
     return sign[1].rjust(width)
 
 
@@ -112,6 +113,15 @@ class HeatMap(Value, kw_only=True):
     """Indices in `receivers` at which another leaf begins."""
     leaves: Mapping[str, str]
     """Node -> leaf; empty if none is known."""
+
+    @property
+    def decimals(self) -> int:
+        """Digits after the point with which all numbers of the map are comparable: the smallest
+        has three significant ones.
+        """
+        shown = (one.value for one in self.cells.values() if one.answer is not None)
+        texts = (significant_figures(value, 3) for value in shown if value is not None)
+        return max((len(one.partition(".")[2]) for one in texts if "e" not in one), default=0)
 
     def cell(self, row: int, column: int) -> Cell | None:
         """The cell at this row and column; None if nothing is planned there."""

@@ -72,10 +72,12 @@ class PairMap(Canvas, can_focus=True):
         self.row = self.column = 0
         """The cursor, as indices into the senders and receivers of the map."""
         self._top = self._left = 0
+        self._decimals = 0
 
     def show(self, heat: HeatMap) -> None:
         """Show this map; the cursor stays on its pair if the map still has it."""
         before, self._map = self._map, heat
+        self._decimals = heat.decimals
         if before is None or (before.senders, before.receivers) != (heat.senders, heat.receivers):
             self.row, self.column = self._first(heat)
             self._follow()
@@ -244,7 +246,8 @@ class PairMap(Canvas, can_focus=True):
     def _said(self, cell: Cell | None, width: int, *, numbered: bool) -> str:
         """The number of a cell, or else its letter."""
         if numbered and cell is not None and cell.value is not None and cell.answer is not None:
-            texts = (significant_figures(cell.value, digits) for digits in (4, 3, 2, 1))
+            shorter = (significant_figures(cell.value, digits) for digits in (4, 3, 2, 1))
+            texts = (f"{cell.value:.{self._decimals}f}", *shorter)
             # A number that is cut says nothing: `0.09…`.
             return next((text for text in texts if len(text) <= width), self.glyphs.more)
         good = "." if self.theme.ascii else self.glyphs.dot

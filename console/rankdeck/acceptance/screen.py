@@ -44,8 +44,8 @@ from rankdeck.ui import actions, formatting, movement
 from rankdeck.ui.operations import errors_shown, say_stopping
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.modals import WIDE, ChangeQuestion, row_lines
-from rankdeck.ui.themes import Mark
-from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, break_runs
+from rankdeck.ui.themes import Glyphs, Mark
+from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, break_runs, draw_bar
 from rankdeck.ui.widgets.grid import section_head
 from rankdeck.ui.widgets.vtable import CellMap, Column, VTable
 
@@ -484,6 +484,12 @@ BESIDE = 110
 MOST_RAW = 256 << 10
 
 
+RESULT_BAR = 8
+"""Cells of the bar of a measurement."""
+ENDLESS = 200.0
+"""A percentage that no bar reaches: none is too high."""
+
+
 class PairScreen(base.BaseScreen):
     """Both directions of a pair side by side; one below the other on a narrow screen."""
 
@@ -530,7 +536,8 @@ class PairScreen(base.BaseScreen):
         there, back = found.get((sender, receiver)), found.get((receiver, sender))
         # A test without direction is one measurement, so there is no second page.
         self.back.display = back is not None and back is not there
-        self._pages = [pair_lines(run, port, one) for one in (there, back)]
+        glyphs = self.console.glyphs
+        self._pages = [pair_lines(run, port, one, glyphs) for one in (there, back)]
         self.there.show(self._pages[0])
         self.back.show(self._pages[1])
 
@@ -567,12 +574,18 @@ class PairScreen(base.BaseScreen):
             self.main = self.back if event.widget is self.back else self.there
 
 
-def pair_lines(run: AcceptanceRun, port: AcceptanceProtocol, cell: Cell | None) -> list[Runs]:
+def pair_lines(
+    run: AcceptanceRun, port: AcceptanceProtocol, cell: Cell | None, glyphs: Glyphs
+) -> list[Runs]:
     """One direction: the sentence, each repeat, the commands and the output of the last repeat."""
     if cell is None:
         return [[(" not measured in this direction", "dim")]]
     lines: list[Runs] = [[(f" {printable_line(cell_words(cell))}", ROLES[cell_kind(cell)])], []]
-    lines += [_result_line(one) for one in cell.results]
+    usual = cell.value / cell.share if cell.value is not None and cell.share else None
+    values = [one.value for one in cell.results if one.value is not None]
+    most = max([*values, usual or 0.0], default=0.0)
+    lines += [_result_line(one, most, glyphs) for one in cell.results]
+    lines += [_usual_line(usual, most, cell.unit, glyphs)] if usual is not None else []
     last = next((one for one in reversed(cell.results) if one.raw), cell.results[-1])
     lines += [[], section_head("Commands")]
     lines += [[(f"   $ {printable_line(one)}", "accent")] for one in port.commands(run, last)]
@@ -587,14 +600,29 @@ def pair_lines(run: AcceptanceRun, port: AcceptanceProtocol, cell: Cell | None) 
     return [*lines, *([(f"   {printable_line(line)}", "text")] for line in raw.splitlines())]
 
 
-def _result_line(one: Result) -> Runs:
-    value = "" if one.value is None else f"{significant_figures(one.value)} {one.unit}".rstrip()
+def _result_line(one: Result, most: float, glyphs: Glyphs) -> Runs:
     where = f"{one.stage.value}, round {one.round + 1}, repeat {one.repeat + 1}"
     port = f", rail {one.rail}" if one.rail else ""
     port += f", port {one.port}" if one.port else ""
     return [
         (f"   {one.outcome.value:13}", "text"),
-        (f"{value:14}", "title"),
+        *_value_runs(one.value, most, one.unit, glyphs),
         (f"{where}{port}  ", "dim"),
         (printable_line(one.text), "dim"),
+    ]
+
+
+def _usual_line(usual: float, most: float, unit: str, glyphs: Glyphs) -> Runs:
+    """The median of all pairs, to compare the measurements with."""
+    return [("   median       ", "dim"), *_value_runs(usual, most, unit, glyphs)]
+
+
+def _value_runs(value: float | None, most: float, unit: str, glyphs: Glyphs) -> list[Run]:
+    """A value and its bar; `most` has a full one."""
+    text = "" if value is None else f"{significant_figures(value)} {unit}".rstrip()
+    percent = None if value is None or not most else 100 * value / most
+    return [
+        (f"{text:14}", "title"),
+        *draw_bar(percent, RESULT_BAR, glyphs, high=ENDLESS),
+        ("  ", "text"),
     ]

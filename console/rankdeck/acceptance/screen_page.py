@@ -7,6 +7,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from rich.cells import cell_len
+
 from rankdeck.acceptance.heatmap import (
     HeatMap,
     answer_kind,
@@ -35,7 +37,7 @@ from rankdeck.ui.operations import errors_shown, in_background
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.screens.modals import WIDE, ChangeQuestion
 from rankdeck.ui.themes import Glyphs
-from rankdeck.ui.widgets.canvas import Run, Runs, break_runs, cut_text, measure_runs
+from rankdeck.ui.widgets.canvas import Run, Runs, break_runs, cut_text, fit_text, measure_runs
 from rankdeck.ui.widgets.grid import INDENT, section_head
 from rankdeck.values import Value
 from rankdeck_agent.rules.levels import Level
@@ -211,13 +213,15 @@ def _odd_pairs(run: AcceptanceRun, heat: HeatMap, width: int) -> list[Runs]:
     if not odd or run.progress is RunState.RUNNING:
         return []
     lines: list[Runs] = [[], section_head("Odd pairs", f"{len(odd)}, and what measures each again")]
+    wide = max(cell_len(printable_line(cell_words(cell))) for cell in odd[:_MOST_ODD])
     for cell in odd[:_MOST_ODD]:
-        said: Run = (f"   {printable_line(cell_words(cell))}", ROLES[cell_kind(cell)])
+        words = fit_text(printable_line(cell_words(cell)), wide)
+        said: Run = (f"   {words}", ROLES[cell_kind(cell)])
         command: Run = (f"   {printable_line(again_command(run, cell))}", "dim")
         lines += (
             [[said, command]]
             if measure_runs([said, command]) < width
-            else [[said], [(f"  {command[0]}", command[1])]]
+            else [[(said[0].rstrip(), said[1])], [(f"  {command[0]}", command[1])]]
         )
     if len(odd) > _MOST_ODD:
         lines.append(

@@ -511,17 +511,26 @@ class RankdeckApp(FrameDiff):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The command palette: one line for each action of this screen and each theme."""
+        told: set[tuple[str, str]] = set()
         if isinstance(screen, BaseScreen):
             for action in actions.for_screen(screen.screen_name):
+                told.add((action.label, action.help))
                 run = partial(screen.run_action, action.target)
-                title = f"{action.label:<{LABELS}} {action.shown_key:<{KEYS}} {action.help}"
-                yield SystemCommand(title, "", run)
+                yield SystemCommand(
+                    _palette_line(action.label, action.shown_key, action.help), "", run
+                )
         for command in commands.COMMANDS:
-            title = f"{command.name:<{LABELS}} {':':<{KEYS}} {command.help}"
-            yield SystemCommand(title, "", partial(self._begin_command, command))
+            if (command.name, command.help) not in told:
+                run = partial(self._begin_command, command)
+                yield SystemCommand(_palette_line(command.name, ":", command.help), "", run)
         for name in sorted(self.palettes):
             choose = partial(self.choose_theme, name)
             yield SystemCommand(f"{'theme':<{LABELS + KEYS + 1}} {name}", "", choose)
+
+
+def _palette_line(label: str, key: str, words: str) -> str:
+    """A line of the palette; a bracket stays one, and begins no markup."""
+    return f"{label:<{LABELS}} {key:<{KEYS}} {words}".replace("[", "\\[")
 
 
 def run_console(

@@ -23,7 +23,16 @@ from rankdeck.state.fleet import Fleet, NodeState
 from rankdeck.state.fleet_history import FleetPicture, Past
 from rankdeck.ui import formatting
 from rankdeck.ui.themes import CELL, RAMP_STEPS, Glyphs, Mark
-from rankdeck.ui.widgets.canvas import MARGIN, Run, Runs, cut_text, fit_runs, fit_text, spread_rows
+from rankdeck.ui.widgets.canvas import (
+    MARGIN,
+    Run,
+    Runs,
+    cut_text,
+    draw_bar,
+    fit_runs,
+    fit_text,
+    spread_rows,
+)
 from rankdeck.ui.widgets.grid import section_head
 from rankdeck.ui.widgets.plots import (
     LABEL,
@@ -317,6 +326,10 @@ several rows of figures), and at most.
 _BESIDE = 140
 """Jobs and events are side by side on screens of at least this width."""
 _JOBS = 6
+_JOB_NAME, _BAR = 36, 8
+"""Most cells of a job's name, and those of the bar that says how far it is."""
+_ENDLESS = 200.0
+"""A percentage that no job reaches: none is too high."""
 _SHORT = 12
 """Pictures of the past in the short trend of a large fleet."""
 Series = list[float | None]
@@ -626,16 +639,34 @@ def _job_lines(scene: Overview, glyphs: Glyphs) -> list[Runs]:
     head = section_head("Jobs", f"{count} running or waiting{beside}")
     if not shown:
         return [head, [("   3 starts one", "dim")]]
-    return [head, *(_job_line(job, glyphs) for job in shown)]
-
-
-def _job_line(job: "Job", glyphs: Glyphs) -> Runs:
-    mark = glyphs.state(job.state)
-    ago = f", {formatting.format_age(formatting.seconds_since(job.ended))} ago" if job.ended else ""
-    runs: list[Run] = [
-        (f"   {mark.glyph} {job.state}{ago}  ", mark.role),
-        (f"{printable_line(job.id)}  ", "text"),
+    states = [_job_state(job, glyphs) for job in shown]
+    wide = max(len(state) for state in states)
+    name = min(max(len(job.id) for job in shown), _JOB_NAME)
+    return [
+        head,
+        *(
+            [
+                (f"   {state:<{wide}}  ", glyphs.state(job.state).role),
+                (f"{cut_text(printable_line(job.id), name, glyphs.more):<{name}}  ", "text"),
+                *_job_words(job, glyphs),
+            ]
+            for job, state in zip(shown, states, strict=True)
+        ),
     ]
+
+
+def _job_state(job: "Job", glyphs: Glyphs) -> str:
+    ago = f", {formatting.format_age(formatting.seconds_since(job.ended))} ago" if job.ended else ""
+    return f"{glyphs.state(job.state).glyph} {job.state}{ago}"
+
+
+def _job_words(job: "Job", glyphs: Glyphs) -> list[Run]:
+    """How far a job is, what went wrong, since when it runs and where."""
+    runs: list[Run] = []
+    if job.state is State.RUNNING and job.progress and job.progress.share is not None:
+        percent = 100 * job.progress.share
+        bar = draw_bar(percent, _BAR, glyphs, high=_ENDLESS)
+        runs += [*bar, (f" {percent:3.0f}%  ", "text")]
     if job.first_failure:
         runs.append((f"{printable_line(job.first_failure.who)}, {job.first_failure.how}  ", "bad"))
     if job.stalled:
@@ -644,12 +675,9 @@ def _job_line(job: "Job", glyphs: Glyphs) -> Runs:
         runs.append(
             (f"{formatting.format_duration(formatting.seconds_since(job.created))}  ", "text")
         )
-        if job.progress and job.progress.share is not None:
-            runs.append((f"{job.progress.share:.0%}  ", "ok"))
     where = printable_line(fold_nodes(job.nodes))
     on = f" on {where}" if where else ""
-    runs.append((f"{formatting.format_many(len(job.ranks), 'rank')}{on}", "dim"))
-    return runs
+    return [*runs, (f"{formatting.format_many(len(job.ranks), 'rank')}{on}", "dim")]
 
 
 def _event_lines(happened: Iterable[Occurrence], opening: str, glyphs: Glyphs) -> list[Runs]:

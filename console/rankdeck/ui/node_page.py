@@ -24,8 +24,8 @@ from rankdeck.ui.widgets.canvas import (
 )
 from rankdeck.ui.widgets.grid import INDENT, section_head
 from rankdeck.ui.widgets.plots import Figure, Scale, columns_of, draw_frame, draw_spark, round_up
-from rankdeck.values import Value, replace
-from rankdeck_agent.rules.coverage import CheckResult, coverage_words
+from rankdeck.values import Value
+from rankdeck_agent.rules.coverage import CheckResult
 from rankdeck_agent.rules.levels import Level, Reason, Sentence, by_cause
 
 LEVELS = {level.word: level for level in Level}
@@ -134,8 +134,8 @@ def finding_lines(node: NodeState, room: tuple[int, int], glyphs: Glyphs) -> lis
     `room` (cells, lines) has empty lines.
     """
     health, (width, rows) = node.health, room
-    covered = coverage_words(replace(health, limits=""))
-    head = section_head("Checks", covered)
+    marks = [_mark(one, glyphs) for one in node.findings()]
+    head = [*section_head("Checks"), ("  ", "text"), *((one.glyph, one.role) for one in marks)]
     limits: list[Runs] = [
         [(f"   {line}", "dim")]
         for line in _wrapped(printable_line(health.limits, 600), width - 4)

@@ -91,9 +91,14 @@ class Details(TextPage):
         self._table = table
         self.display = False
 
+    @property
+    def room(self) -> int:
+        """Lines that the list leaves for the details, with their heading."""
+        return self._height() - 2 - len(self._table.rows)
+
     def tell(self, title: str, lines: Sequence[Runs]) -> None:
         """Show these lines if there is room for them."""
-        room = self._height() - 2 - len(self._table.rows)
+        room = self.room
         self.display = bool(lines) and room >= LEAST_DETAILS
         self.styles.height = room
         width = self._table.size.width - len(INDENT) - MARGIN
@@ -161,6 +166,11 @@ class BaseScreen(Screen[None], inherit_bindings=False):
     @property
     def console(self) -> "Console":
         return cast("Console", self.app)  # pyright: ignore[reportUnknownMemberType]
+
+    @property
+    def below_room(self) -> int:
+        """Lines that the details below a list have for what stands below their heading."""
+        return max(self.below.room - 2, 0) if self.below is not None else 0
 
     @property
     def is_current(self) -> bool:

@@ -3,20 +3,25 @@
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
+from textual.widget import Widget
+
 from rankdeck.logs.goal import GOALS, goal_of
 from rankdeck.model.health import Occurrence, with_device
 from rankdeck.model.safe_text import printable_line
 from rankdeck.rules import query
 from rankdeck.ui import formatting, snapshots
+from rankdeck.ui.event_times import draw_event_times
 from rankdeck.ui.operations import acknowledge_reasons, unknown_reasons
 from rankdeck.ui.screens import modals
-from rankdeck.ui.screens.base import BaseScreen, Details, ListFilter, last_line_first, no_match
+from rankdeck.ui.screens.base import BaseScreen, Details, ListFilter, no_match
 from rankdeck.ui.screens.modals import row_lines
-from rankdeck.ui.widgets.canvas import Runs
+from rankdeck.ui.widgets.canvas import Runs, TextPage
 from rankdeck.ui.widgets.vtable import Column, VTable
-from rankdeck_agent.rules.levels import Level
+from rankdeck_agent.rules.levels import Level, Sentence
 
 NOTHING_YET = "nothing has happened on the nodes since this console was opened"
+TALL = 30
+"""On screens of at least so many lines, the times of the events are above the list."""
 SHOWN = 2000
 """Most events in the table."""
 
@@ -36,6 +41,11 @@ class EventsScreen(BaseScreen):
         self.main = self.table = VTable(self._columns(), empty=NOTHING_YET, on_top=True)
         self.below = Details(self.table)
         self.table.sorted_by = ("TIME",)
+        self.times = TextPage(id="times", can_focus=False, wraps=False)
+        self.times.display = False
+
+    def body(self) -> Iterable[Widget]:
+        return self.times, self.table
 
     def _columns(self) -> tuple[Column, ...]:
         return (
@@ -48,8 +58,11 @@ class EventsScreen(BaseScreen):
         )  # fmt: skip
 
     def _level(self, row: str) -> Runs:
-        level = self._rows[row].level
-        if level is Level.OK and self._rows[row].kind == "event":
+        return self._level_of(self._rows[row])
+
+    def _level_of(self, one: Occurrence) -> Runs:
+        level = one.level
+        if level is Level.OK and one.kind == "event":
             return [(f"{self.console.glyphs.dot} info", "dim")]
         mark = self.console.glyphs.level(level)
         return [(f"{mark.glyph} {level.word}", mark.role)]
@@ -64,14 +77,27 @@ class EventsScreen(BaseScreen):
         passing = int(self.console.fleet.wall()) if "age" in text else 0
         seen = (journal, journal.total, text, passing)
         if seen == self._seen:
+            self._show_times()
             return
         self._seen = seen
         newest = list(journal.newest)[-SHOWN:]
         # Numbered from the first event on, so that a row keeps its name when others come.
-        named = zip(range(journal.total, 0, -1), reversed(newest), strict=False)
+        numbered = zip(range(journal.total, 0, -1), reversed(newest), strict=False)
+        # A node may tell late what happened earlier.
+        named = sorted(numbered, key=lambda pair: -pair[1].at)
         self._rows = {str(n): one for n, one in named if self.list_filter.matches(_subject(one))}
         self.table.show(list(self._rows))
         self.table.refresh()
+        self._show_times()
+
+    def _show_times(self) -> None:
+        """Show when the listed events were, where there is room above the list."""
+        width, height = self.size
+        listed = list(self._rows.values()) if height >= TALL else []
+        lines = draw_event_times(listed, self.console.fleet.wall(), width, self.console.glyphs)
+        self.times.display = bool(lines)
+        self.times.styles.height = len(lines) + 1
+        self.times.show(lines)
 
     def without_effect(self) -> Iterable[str]:
         one = self._rows.get(self.table.cursor)
@@ -95,7 +121,39 @@ class EventsScreen(BaseScreen):
         return "Event", row_lines([*cells, (title, with_device(one.device, one.text, one.check))])
 
     def details(self) -> tuple[str, Sequence[Runs]]:
-        return last_line_first(self.whole())
+        """What it means and what to do, what the row cuts, and what else the node told."""
+        row = self.table.cursor
+        one = self._rows.get(row)
+        if one is None:
+            return "", ()
+        sentence = Sentence.of(one.text)
+        cut = self.table.unseen(row)
+        seen = with_device(one.device, one.seen, one.check) if "WHAT" in dict(cut) else ""
+        cells = [("what", seen), ("means", sentence.means), ("do", sentence.action)]
+        lines = row_lines([*cells, *(cell for cell in cut if cell[0] != "WHAT")])
+        others = self._of_node(row, one.node, self.below_room - len(lines) - 2)
+        return "Event", [*lines, *others]
+
+    def _of_node(self, row: str, node: str, room: int) -> list[Runs]:
+        """The other events of this node that are listed, those next to `row` in time first to have
+        room; [] if there is none.
+        """
+        mine = [name for name, one in self._rows.items() if one.node == node]
+        at = mine.index(row)
+        near = sorted((name for name in mine if name != row), key=lambda o: abs(mine.index(o) - at))
+        shown = set(near[: max(room, 0)])
+        if not shown:
+            return []
+        lines = [self._short_line(self._rows[name]) for name in mine if name in shown]
+        return [[], [(f"also on {printable_line(node)}", "dim")], *lines]
+
+    def _short_line(self, one: Occurrence) -> Runs:
+        state: Runs = self._level_of(one)
+        return [
+            (f"{formatting.format_clock(one.at)}  ", "dim"),
+            *[(f"{text:<8}", role) for text, role in state],
+            (formatting.describe_occurrence(one), "text"),
+        ]
 
     # ---- actions
 

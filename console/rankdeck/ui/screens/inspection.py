@@ -4,17 +4,26 @@ import textwrap
 from collections.abc import Mapping
 from typing import ClassVar
 
+from textual.geometry import Size
+
 from rankdeck.model.nodeset import fold_nodes, fold_ranks
 from rankdeck.model.safe_text import printable_line
 from rankdeck.rules.inspect import Frame, Inspection, Look, StackGroup
 from rankdeck.ui import formatting
 from rankdeck.ui.operations import in_background
 from rankdeck.ui.screens.base import BaseScreen
+from rankdeck.ui.themes import Glyphs
 from rankdeck.ui.widgets.canvas import Run, Runs, TextPage
 from rankdeck.ui.widgets.grid import INDENT, section_head
+from rankdeck.ui.widgets.rank_strip import draw_ranks
+from rankdeck_agent.rules.levels import Level
 
 MOST_ODD, MOST_LOOKS = 6, 2
 """Most ranks of a group that get a line of their own: in an odd group, in any other group."""
+STRIP = 6
+"""Most lines of the strip of ranks."""
+TALL = 30
+"""On screens of fewer lines the strip has one line."""
 ANSWER = 9
 """Width of the column before the answer."""
 STATES = {"R": "runs", "S": "sleeps", "D": "waits for a device", "T": "stopped", "t": "traced"}
@@ -38,7 +47,7 @@ class InspectScreen(BaseScreen):
 
     def tick(self) -> None:
         if self._found is not None:
-            self.page.show(_inspect_lines(self._found, self.size.width))
+            self.page.show(_inspect_lines(self._found, self.size, self.console.glyphs))
         else:
             looking = f" looking at every rank of {printable_line(self.job_id)} …"
             self.page.show([[(looking, "dim")]])
@@ -47,7 +56,7 @@ class InspectScreen(BaseScreen):
         if self._found is None:
             self.refuse("nothing was found yet")
             return
-        lines = _inspect_lines(self._found, self.size.width)
+        lines = _inspect_lines(self._found, self.size, self.console.glyphs)
         copied = "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
         self.console.copy(copied, "where every rank is")
 
@@ -62,7 +71,7 @@ class InspectScreen(BaseScreen):
         self.refresh_now()
 
 
-def _inspect_lines(found: Inspection, width: int) -> list[Runs]:
+def _inspect_lines(found: Inspection, size: Size, glyphs: Glyphs) -> list[Runs]:
     """The lines of the page: the answer, then each group of ranks
     with its stack, the odd ones first.
     """
@@ -71,7 +80,8 @@ def _inspect_lines(found: Inspection, width: int) -> list[Runs]:
             (f" {printable_line(found.job)} ", "title"),
             (f" at {formatting.format_clock(found.at)}", "dim"),
         ],
-        *_answer_lines(found, width),
+        *_answer_lines(found, size.width),
+        *_strip_lines(found, size, glyphs),
         [],
     ]
     odd = [one for one in found.groups if set(one.ranks) <= set(found.odd)]
@@ -86,6 +96,19 @@ def _inspect_lines(found: Inspection, width: int) -> list[Runs]:
         lines += [[], section_head("NCCL RAS")]
         lines += [[(f"   {printable_line(line)}", "text")] for line in found.ras]
     return lines
+
+
+def _strip_lines(found: Inspection, size: Size, glyphs: Glyphs) -> list[Runs]:
+    """All ranks in their order, those that are not where the others are marked; [] for one rank."""
+    looks = sorted((look for one in found.groups for look in one.looks), key=lambda o: o.rank)
+    if len(looks) < 2:
+        return []
+    marks = [glyphs.level(Level.WARN if look.rank in found.odd else Level.OK) for look in looks]
+    ranks = [(look.rank, look.node) for look in looks]
+    if size.height < TALL:
+        return draw_ranks(ranks, marks, (size.width, 1), glyphs)
+    strip = draw_ranks(ranks, marks, (size.width, STRIP), glyphs)
+    return [[], *strip] if strip else []
 
 
 def _note_lines(notes: Mapping[str, str]) -> list[str]:

@@ -16,18 +16,19 @@ from rankdeck.model.safe_text import printable_line
 from rankdeck.rules import query
 from rankdeck.ui import formatting
 from rankdeck.ui.formatting import seconds_since
+from rankdeck.ui.job_figures import JobFigures
 from rankdeck.ui.operations import ask_cancel, attach_job, forget_replay
 from rankdeck.ui.screens.base import Details, ListFilter, MarkingScreen, SortedScreen, no_match
+from rankdeck.ui.screens.job_glance import glance_lines, progress_cell
 from rankdeck.ui.screens.job_head import (
     cancel_words,
     failure_text,
-    head_lines,
     job_description,
     job_duration,
     went_wrong,
 )
 from rankdeck.ui.screens.modals import row_lines
-from rankdeck.ui.widgets.canvas import MARGIN, Run, Runs, TextPage, measure_runs, shift_runs
+from rankdeck.ui.widgets.canvas import MARGIN, Run, Runs, TextPage, cut_middle, measure_runs
 from rankdeck.ui.widgets.grid import INDENT
 from rankdeck.ui.widgets.vtable import Column, VTable
 
@@ -37,6 +38,8 @@ PARTITION_LINES, TALL, LOW = 3, 36, 16
 """Lines for partitions on a screen of at least TALL lines; from
 LOW lines on, they have one line.
 """
+WIDEST = 40
+"""Most cells of the nodes, where there is room."""
 FILTER_HINT = (
     "words, or age<2h, state=failed, user=ann & partition=gpu, reason=Priority, node=n[1-4]"
 )
@@ -75,57 +78,28 @@ class JobsScreen(MarkingScreen, SortedScreen):
         self.list_filter = ListFilter(self, FILTER_HINT, self._narrowed)
         self.main = self.table = VTable(self._columns(), empty=NO_JOBS)
         self.below = Details(self.table)
+        self.figures = JobFigures()
+        self._glanced: tuple[object, list[Runs]] = (), []
+        """What the details were drawn from, and their lines."""
 
     def body(self) -> Iterable[Widget]:
         return self.partitions, self.table
 
     def _columns(self) -> tuple[Column, ...]:
+        jobs = self._jobs
+        name = max(map(len, jobs), default=0)
+        place = max((len(_where(job)) for job in jobs.values()), default=0)
         return (
-            Column(
-                "JOB",
-                min(max(12, *map(len, self._jobs), 0), 28),
-                lambda row, _: [(printable_line(self._jobs[row].id), "title")],
-                keep=11,
-            ),
+            Column("JOB", min(max(12, name), 28), self._job_name, keep=11, most=name),
             Column("STATE", 11, lambda row, _: self._state(row), keep=10),
-            Column(
-                "RANKS", 6, lambda row, _: [(_count(self._jobs[row]), "text")], right=True, keep=8
-            ),
-            Column(
-                "AGE",
-                4,
-                lambda row, _: [
-                    (formatting.format_age(seconds_since(self._jobs[row].created)), "dim")
-                ],
-                right=True,
-                keep=7,
-            ),
-            Column(
-                "STARTED",
-                16,
-                lambda row, _: [(formatting.format_day(self._jobs[row].created), "dim")],
-                keep=1,
-            ),
-            Column(
-                "TIME",
-                8,
-                lambda row, _: [
-                    (formatting.format_duration(job_duration(self._jobs[row])), "text")
-                ],
-                right=True,
-                keep=5,
-            ),
+            Column("RANKS", 6, lambda row, _: [(_count(self._jobs[row]), "text")], right=True, keep=8),
+            Column("AGE", 4, lambda row, _: [(formatting.format_age(seconds_since(self._jobs[row].created)), "dim")], right=True, keep=7),
+            Column("STARTED", 16, lambda row, _: [(formatting.format_day(self._jobs[row].created), "dim")], keep=1),
+            Column("TIME", 8, lambda row, _: [(formatting.format_duration(job_duration(self._jobs[row])), "text")], right=True, keep=5),
             *self._queue_columns(),
-            Column("NODES", 18, lambda row, _: [(_where(self._jobs[row]), "text")], keep=6),
-            Column(
-                "FIRST FAILURE / RANKS",
-                16,
-                lambda row, _: self._outcome(row),
-                keep=9,
-                grow=True,
-                least=30,
-            ),
-        )
+            Column("NODES", 18, lambda row, _: [(_where(self._jobs[row]), "text")], keep=6, most=min(place, WIDEST)),
+            Column("FIRST FAILURE / PROGRESS", 16, self._outcome, keep=9, grow=True, least=30),
+        )  # fmt: skip
 
     def _queue_columns(self) -> tuple[Column, ...]:
         """What the queue says of each job; only on a screen that is wide
@@ -148,12 +122,16 @@ class JobsScreen(MarkingScreen, SortedScreen):
         job = self._queued.get(row)
         return printable_line(words(job)) if job else ""
 
+    def _job_name(self, row: str, width: int) -> Runs:
+        name = printable_line(self._jobs[row].id)
+        return [(cut_middle(name, width, self.console.glyphs.more), "title")]
+
     def _state(self, row: str) -> Runs:
         state = self._jobs[row].state
         mark = self.console.glyphs.state(state)
         return [(f"{mark.glyph} {state}", mark.role)]
 
-    def _outcome(self, row: str) -> Runs:
+    def _outcome(self, row: str, width: int) -> Runs:
         job = self._jobs[row]
         runs = _whose(job)
         if row in self._others:
@@ -173,15 +151,16 @@ class JobsScreen(MarkingScreen, SortedScreen):
         if waits := queue_words(job.in_scheduler, time.time()) if job.in_scheduler else job.waits:
             stuck = job.in_scheduler is not None and job.in_scheduler.stuck
             runs.append((f"{printable_line(waits)} ", "warn" if stuck else "text"))
-        if job.progress and job.progress.share is not None and not job.state.final:
-            runs.append((f"{job.progress.share:.0%} ", "ok"))
-        return [*runs, (job.rank_counts, "dim")]
+        if job.progress is None or job.state.final:
+            return [*runs, (job.rank_counts, "dim")]
+        room = max(width - measure_runs(runs), 0)
+        return [*runs, *progress_cell(job.progress, job.rank_counts, self.console.glyphs, room)]
 
     def tick(self) -> None:
         session = self.console.need_session()
         jobs = session.jobs
         jobs.take_changes()
-        known = self._jobs
+        known = {name: job.state for name, job in self._jobs.items()}
         others = {one.place: one for one in session.queue.others(jobs.all())}
         # A queue may be long, and most of it is as it was a moment ago.
         self._listed = {name: self._row_of(name, one) for name, one in others.items()}
@@ -190,7 +169,8 @@ class JobsScreen(MarkingScreen, SortedScreen):
         self._jobs = {**self._others, **{job.id: job for job in (*jobs.all(), *jobs.replays())}}
         in_queue, self._queued = bool(self._queued), self._find_queued(others)
         self._show_partitions()
-        if self._jobs.keys() != known.keys() or in_queue != bool(self._queued):
+        now = {name: job.state for name, job in self._jobs.items()}
+        if now != known or in_queue != bool(self._queued):
             self.table.columns = self._columns()
             self.table.refresh()
         self._arrange()
@@ -311,10 +291,30 @@ class JobsScreen(MarkingScreen, SortedScreen):
         if row in self._others or row not in self._jobs:
             return self.whole()
         job = self._jobs[row]
-        width, height = self.size
+        # Of 512 ranks it takes some milliseconds; what it shows has a second as its unit.
+        key = (
+            row,
+            job.state,
+            self.size,
+            self.below_room,
+            self.console.ascii,
+            int(time.monotonic()),
+        )
+        if key != self._glanced[0]:
+            self._glanced = key, self._glance(job)
+        return "Job", self._glanced[1]
+
+    def _glance(self, job: Job) -> list[Runs]:
+        glyphs, fleet = self.console.glyphs, self.console.fleet
         # The details are indented, and would break longer lines once more.
-        lines = head_lines(job, self.console.glyphs, Size(width - len(INDENT), height))
-        return "Job", [shift_runs(line, MARGIN) for line in lines]
+        size = Size(self.size.width - len(INDENT) + MARGIN, self.size.height)
+        return glance_lines(
+            job,
+            glyphs,
+            size,
+            self.below_room,
+            lambda room: self.figures.lines(job, fleet, room, glyphs),
+        )
 
     # ---- marks, and what is done with the marked jobs
 

@@ -77,7 +77,8 @@ class MessagesScreen(BaseScreen):
         return "Message", row_lines(self.table.whole(row)) if row else ()
 
     def details(self) -> tuple[str, Sequence[Runs]]:
-        return last_line_first(self.whole())
+        row = self.table.cursor
+        return last_line_first(("Message", row_lines(self.table.unseen(row)) if row else ()))
 
     def on_vtable_opened(self) -> None:
         self.action_describe()

@@ -1,5 +1,6 @@
 """The node screen: why the node is in its state, every device, events, inventory."""
 
+import re
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import ClassVar
@@ -8,6 +9,7 @@ from msgspec import field
 from textual.geometry import Size
 
 from rankdeck.model.health import with_device
+from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.safe_text import printable_line
 from rankdeck.state.fleet import NodeState, SwitchPort
 from rankdeck.state.sanitize import number_in
@@ -366,5 +368,26 @@ def _inventory(node: NodeState, width: int) -> list[Runs]:
     rows = {"agent": node.hello.agent, **node.hello.inventory}
     if booted := number_in(rows.get("boot.at", "")):
         rows["boot.at"] = formatting.format_day(booted)
-    lines = node_page.field_lines(sorted(rows.items()), width)
+    lines = node_page.field_lines(_folded_devices(sorted(rows.items())), width)
     return [*section_title(node, "Inventory", "-"), *lines]
+
+
+_NUMBERED = re.compile(r"([a-z]+)\.(\d{1,6})\.(.+)")
+"""`gpu.0.model`: what a device with a number is."""
+
+
+def _folded_devices(rows: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Devices with the same value in one row: `gpu.[0-7].model`."""
+    alike: dict[tuple[str, str, str], list[int]] = {}
+    for name, value in rows:
+        found = _NUMBERED.fullmatch(name)
+        key = (found[1], found[3], value) if found else (name, "", value)
+        alike.setdefault(key, []).extend([int(found[2])] if found else [])
+    return [
+        (f"{kind}.{_in_brackets(numbers)}.{what}" if what else kind, value)
+        for (kind, what, value), numbers in alike.items()
+    ]
+
+
+def _in_brackets(numbers: Sequence[int]) -> str:
+    return str(numbers[0]) if len(numbers) == 1 else f"[{fold_ranks(numbers)}]"

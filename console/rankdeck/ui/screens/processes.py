@@ -8,16 +8,23 @@ from typing import ClassVar
 from textual.widget import Widget
 
 from rankdeck.errors import RankdeckError
-from rankdeck.model.job import RankState
+from rankdeck.logs.rank_order import rank_statuses
+from rankdeck.model.job import Job, RankState
+from rankdeck.model.nodeset import fold_ranks
 from rankdeck.model.process import NodeProcess, RankUse, rank_uses
+from rankdeck.model.rank import RankStatus
 from rankdeck.model.safe_text import printable_line
 from rankdeck.remote.command import FoundProcesses
 from rankdeck.rules.progress import odd_ones, step_pace
 from rankdeck.ui import formatting
 from rankdeck.ui.operations import nodes_phrase
 from rankdeck.ui.screens.base import Details, ListFilter, SortedScreen, no_match
+from rankdeck.ui.screens.job_glance import rank_marks
 from rankdeck.ui.screens.modals import ChangeQuestion, row_lines
-from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, fit_runs
+from rankdeck.ui.themes import Glyphs, Mark
+from rankdeck.ui.widgets.canvas import MARGIN, Run, Runs, TextPage, fit_runs
+from rankdeck.ui.widgets.grid import INDENT
+from rankdeck.ui.widgets.plots import Scale, draw_columns
 from rankdeck.ui.widgets.vtable import Column, VTable
 from rankdeck.values import Value
 from rankdeck_agent.rules.levels import Level
@@ -29,6 +36,12 @@ ASK = "signal "
 MOST_ASKED = 8
 PACED = 200
 """How many of the newest lines of a rank are searched for steps."""
+STATE = 11
+"""Cells of the longest state with its sign."""
+TITLE = 9
+"""Cells before the columns of a comparison."""
+COMPARED = TITLE + 40
+"""Cells of a comparison beside the columns of the ranks."""
 COUNTED = 11
 """Lines per second are counted over this many looks, which is half a minute."""
 Counts = tuple[float, Mapping[int, int]]
@@ -57,7 +70,7 @@ PROCESS_COLUMNS = (
     ("GMEM", 5, 6), ("I/O", 7, 4), ("RANK", 5, 4), ("JOB", 12, 2), ("COMMAND", 12, 9),
 )  # fmt: skip
 RANK_COLUMNS = (
-    ("RANK", 5, 11), ("NODE", 10, 9), ("PID", 8, 4), ("STATE", 7, 7), ("CPU", 6, 10), ("RSS", 6, 8), ("GPU", 4, 5),
+    ("RANK", 5, 11), ("NODE", 10, 9), ("PID", 8, 4), ("STATE", 9, 7), ("CPU", 6, 10), ("RSS", 6, 8), ("GPU", 4, 5),
     ("USE", 5, 8), ("GMEM", 5, 5), ("POWER", 6, 3), ("I/O", 7, 4), ("LINES", 9, 3), ("LINES/S", 7, 5), ("STEP", 7, 7), ("S/STEP", 6, 6), ("SILENT", 6, 8), ("LAST LINE", 12, 2),
 )  # fmt: skip
 
@@ -97,6 +110,8 @@ class ProcessesScreen(SortedScreen):
         self._found: FoundProcesses | None = None
         self._lines: dict[str, ProcessLine] = {}
         self._unlike: dict[str, frozenset[str]] = {}
+        self._marks: dict[str, tuple[Mark, str]] = {}
+        """Rank -> its sign, and what to say instead of its state; {} for processes."""
         self._counts: deque[Counts] = deque(maxlen=COUNTED)
         self._next = 0.0
         self._asking = False
@@ -110,6 +125,7 @@ class ProcessesScreen(SortedScreen):
             tuple(self._column(*kind) for kind in kinds), empty="looking …"
         )
         self.below = Details(self.table)
+        self.top_bar.choose("job" if job_id else "node")
 
     def body(self) -> Iterable[Widget]:
         return self.info, self.table
@@ -129,11 +145,16 @@ class ProcessesScreen(SortedScreen):
             keep=keep,
             grow=grow,
             least=30 if grow else 0,
+            most=STATE if title == "STATE" and self._job_id else 0,
         )
 
     def _cell(self, title: str, row: str) -> Runs:
         line = self._lines[row]
         text = line.cells.get(title, "") or formatting.NOTHING
+        if title == "STATE" and row in self._marks:
+            mark, word = self._marks[row]
+            told = word if word and not line.processes else text
+            return [(f"{mark.glyph} {told}", mark.role)]
         odd = row in self._unlike.get(title, ())
         sign = self.console.glyphs.level(Level.WARN).glyph if odd else ""
         role = "warn" if odd else "dim" if text == formatting.NOTHING else "text"
@@ -165,6 +186,7 @@ class ProcessesScreen(SortedScreen):
             self._counts.append((time.monotonic(), {one.rank: one.lines for one in job.ranks}))
             uses = rank_uses(job, found.processes)
             lines = [self._rank_line(rank, uses[rank.rank]) for rank in job.ranks]
+            self._marks = _marks_of(job, self.console.glyphs)
         else:
             lines = [_process_line(one) for one in found.processes]
         self._lines = {line.name: line for line in lines}
@@ -267,6 +289,47 @@ class ProcessesScreen(SortedScreen):
             self.table.whole(row)
         ) if row else ()
 
+    def details(self) -> tuple[str, Sequence[Runs]]:
+        """What the row cuts; of a job, also all ranks side by side in each number."""
+        row = self.table.cursor
+        if row not in self._lines:
+            return "", ()
+        told = [cell for cell in self.table.unseen(row) if cell[1] != formatting.NOTHING]
+        cut = row_lines(told)
+        if not self._job_id:
+            return "Process", cut
+        compared = self._compared_lines(self.size.width - len(INDENT) - 2 * MARGIN)
+        return "Ranks compared", [*compared, *([[], *cut] if cut and compared else cut)]
+
+    def _compared_lines(self, width: int) -> list[Runs]:
+        """For each number that at least two ranks have: a column for each rank, the least, the
+        median and the most, and who is unlike the others.
+        """
+        many = len(self._lines)
+        if many > width - COMPARED:
+            return []
+        titles = [t for t in ODD if sum(t in line.numbers for line in self._lines.values()) > 1]
+        head: Runs = [(f"{'':<{TITLE + many}}{'least':>10}{'median':>10}{'most':>10}", "dim")]
+        return [head, *map(self._compared_line, titles)] if titles else []
+
+    def _compared_line(self, title: str) -> Runs:
+        lines, odd = list(self._lines.values()), self._unlike.get(title, frozenset())
+        known = sorted(
+            (line for line in lines if title in line.numbers), key=lambda line: line.numbers[title]
+        )
+        most, glyphs = known[-1].numbers[title] or 1.0, self.console.glyphs
+        columns = (
+            draw_columns([line.numbers.get(title)], glyphs, Scale(most, ramp=_odd_role(line, odd)))
+            for line in lines
+        )
+        ends = [known[place].cells[title] for place in (0, len(known) // 2, -1)]
+        runs: list[Run] = [(f"{title:<{TITLE}}", "dim"), *(run for one in columns for run in one)]
+        runs.append(("".join(f"{end:>10}" for end in ends), "text"))
+        if odd:
+            sign = glyphs.level(Level.WARN).glyph
+            runs.append((f"  {sign} rank {fold_ranks([int(name) for name in odd])}", "warn"))
+        return runs
+
     # ---- keys
 
     def action_copy(self) -> None:
@@ -344,6 +407,18 @@ def _odd_cells(lines: Sequence[ProcessLine]) -> dict[str, frozenset[str]]:
         for title in ODD
     }
     return {title: odd_ones(numbers[title], least) for title, least in ODD.items()}
+
+
+def _marks_of(job: Job, glyphs: Glyphs) -> dict[str, tuple[Mark, str]]:
+    stalled = {r for r, status in rank_statuses(job).items() if status is RankStatus.STALLED}
+    return {
+        str(rank): (mark, RankStatus.STALLED.value if rank in stalled else "")
+        for rank, mark in rank_marks(job, glyphs).items()
+    }
+
+
+def _odd_role(line: ProcessLine, odd: frozenset[str]) -> str:
+    return "warn" if line.name in odd else "ok"
 
 
 def _matches(line: ProcessLine, words: Sequence[str]) -> bool:

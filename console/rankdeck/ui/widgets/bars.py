@@ -58,7 +58,14 @@ title, counts with words, with their sum.
 """
 LEAST_NAME, MOST_NAME = 12, 24
 """Least and most cells of the cluster's name."""
-TAB_OF = {"node": "fleet", "job": "jobs", "pair": "acceptance", "scaling": "acceptance"}
+TAB_OF = {
+    "node": "fleet",
+    "sh": "fleet",
+    "job": "jobs",
+    "inspect": "jobs",
+    "pair": "acceptance",
+    "scaling": "acceptance",
+}
 
 
 Parts = tuple[Runs, Runs, Runs, int]
@@ -74,8 +81,13 @@ class TopBar(Canvas):
 
     def __init__(self, screen_name: str) -> None:
         super().__init__()
-        self._tab = TAB_OF.get(screen_name, screen_name)
+        self._tab = ""
+        self.choose(screen_name)
         self._shown: tuple[object, ...] = ()
+
+    def choose(self, screen_name: str) -> None:
+        """Show the tab of this screen as the one that is open."""
+        self._tab = TAB_OF.get(screen_name, screen_name)
 
     @property
     def console(self) -> "Console":

@@ -45,6 +45,10 @@ PLAIN = {
 """Signs that we draw with -> ASCII."""
 
 
+LEAST_MIDDLE = 12
+"""Names in fewer cells are cut at their end."""
+
+
 class LineCache(StylesCache):
     """Cache of painted lines; a line is painted again after it was refreshed.
 
@@ -179,6 +183,14 @@ def fit_text(text: str, width: int, more: str = "…") -> str:
 def cut_text(text: str, width: int, more: str = "…") -> str:
     """`text` in at most `width` cells; if it is cut, it ends with `more`."""
     return text if cell_len(text) <= width else fit_text(text, max(width, 0), more)
+
+
+def cut_middle(text: str, width: int, more: str = "…") -> str:
+    """The same, cut in the middle: what tells names apart is often at their end."""
+    if cell_len(text) <= width or width < LEAST_MIDDLE or cell_len(text) != len(text):
+        return cut_text(text, width, more)
+    end = width // 3
+    return f"{text[: width - end - 1]}{more}{text[-end:]}"
 
 
 def measure_runs(runs: Runs) -> int:
@@ -376,7 +388,7 @@ def break_runs(runs: Runs, width: int, hang: int = 0) -> list[Runs]:
     """The runs on as many lines as they need; further lines are indented to the second run,
     else as the first, and by `hang` cells more.
     """
-    if measure_runs(runs) <= width:
+    if not runs or measure_runs(runs) <= width:
         return [runs]
     first, *others = runs
     indent = cell_len(first[0]) if others and cell_len(first[0]) <= width // 3 else 0

@@ -299,7 +299,8 @@ class LogView(Scroller, can_focus=True):
         self._match: int | None = None
         self._seen: tuple[object, ...] = ()
         self._rows: list[tuple[int, Runs]] = []
-        self._follow_count = 1
+        self._follow_count, self._widest = 1, 0
+        """Finished lines in view, and cells of the widest prefix since the log was opened."""
 
     # ---- contents
 
@@ -310,6 +311,7 @@ class LogView(Scroller, can_focus=True):
         self.log_source, self.prefix, self.live = source, prefix, live
         self.follow, self.left, self._match = live, 0, None
         self._picked = None
+        self._widest = 0
         self._filter()
         self.find(self.search.text if self.search else "")
         self.repaint()
@@ -409,14 +411,20 @@ class LogView(Scroller, can_focus=True):
         """Lay out and paint again."""
         source = self.shown
         if source is not None and self.size.height > 1:
-            rows = self._rows_of(source)
-            if self.follow:
-                self._rows, self._follow_count = rows.last(self.body)
-            else:
-                # A log that starts again from an earlier byte has fewer lines at first.
-                self._top = max(min(self._top, source.total - 1), source.first)
-                self._rows = rows.starting(self._top, self.body)
+            before = self._widest
+            self._lay_out(source)
+            if self._widest > before:
+                self._lay_out(source)  # a wider prefix came into view: all begin behind it
         self.refresh()
+
+    def _lay_out(self, source: Source) -> None:
+        rows = self._rows_of(source)
+        if self.follow:
+            self._rows, self._follow_count = rows.last(self.body)
+        else:
+            # A log that starts again from an earlier byte has fewer lines at first.
+            self._top = max(min(self._top, source.total - 1), source.first)
+            self._rows = rows.starting(self._top, self.body)
 
     # ---- moving
 
@@ -615,9 +623,15 @@ class LogView(Scroller, can_focus=True):
     # ---- laying out
 
     def _rows_of(self, source: Source) -> LogRows:
-        prefix = None if self.plain else self.prefix
+        prefix = None if self.plain or self.prefix is None else self._aligned_prefix
         layout = LineLayout(self.size.width, self.stamp, prefix, self.wrap, self.left, self.search)
         return LogRows(source, layout, self._match, self.marks)
+
+    def _aligned_prefix(self, line: Line) -> Run:
+        """What stands before a line, as wide as the widest that was in view."""
+        text, role = self.prefix(line) if self.prefix else ("", "")
+        self._widest = max(self._widest, len(text))
+        return text.ljust(self._widest), role
 
     def texts(self) -> list[str]:
         """All lines that the filter keeps, as plain text with prefix and time stamp."""

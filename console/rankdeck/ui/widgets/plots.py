@@ -189,9 +189,22 @@ def _lower_edge(figure: Figure, width: int, glyphs: Glyphs) -> Runs:
     ]  # fmt: skip
 
 
+def draw_time_axis(span: float, width: int, glyphs: Glyphs) -> Runs:
+    """A line below a plot of the last `span` seconds: how long ago its left edge and its middle
+    were, and now.
+    """
+    begin, middle, end = f"{_ago(span)} ", f" {_ago(span / 2)} ", " now"
+    before = width // 2 - len(begin) - len(middle) // 2
+    after = width - len(begin) - before - len(middle) - len(end)
+    edge = glyphs.horizontal
+    return [
+        (begin, "dim"), (edge * before, "border"), (middle, "dim"), (edge * after, "border"), (end, "dim"),
+    ]  # fmt: skip
+
+
 def _ago(seconds: float) -> str:
-    """`-80 s`, `-6 min`, `-3 h`."""
-    for size, unit in ((3600, "h"), (60, "min")):
+    """`-80 s`, `-6 min`, `-3 h`, `-2 d`."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"-{seconds / size:.0f} {unit}"
     return f"-{seconds:.0f} s"

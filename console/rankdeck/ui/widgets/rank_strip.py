@@ -9,9 +9,9 @@ from rich.cells import cell_len
 from textual import events
 
 from rankdeck.model.safe_text import printable_line
-from rankdeck.ui.themes import Mark
+from rankdeck.ui.themes import Glyphs, Mark
 from rankdeck.ui.widgets.canvas import Run, Runs, cut_text, merge_runs
-from rankdeck.ui.widgets.vtable import CellMap
+from rankdeck.ui.widgets.vtable import BLOCK, CellMap
 
 HEAD = " rank "
 NUMBERS, NODES = 2, 3
@@ -53,19 +53,8 @@ class RankStrip(CellMap):
         cell = self._numbered
         if not cell:
             return super().line(y, width)
-        if y == 0:
-            numbers = (f"{rank:>{cell}}" for rank, _ in self._ranks)
-            return [(HEAD, "dim"), ("".join(numbers), "text")]
-        if y == 1:
-            return merge_runs([(" " * len(HEAD), "text"), *self._signs(cell)])
-        return [(" " * len(HEAD), "text"), *_node_runs(self._ranks, cell, self.glyphs.horizontal)]
-
-    def _signs(self, cell: int) -> Sequence[Run]:
-        signs: list[Run] = []
-        for place, mark in enumerate(self._marks):
-            role = f"{mark.role}@selection" if place == self._chosen else mark.role
-            signs += [(" " * (cell - 1), "text"), (mark.glyph, role)]
-        return signs
+        lines = _numbered_lines(self._ranks, self._marks, cell, self.glyphs, self._chosen)
+        return lines[y] if y < len(lines) else []
 
     def _repaint(self, places: object) -> None:
         if self._numbered:
@@ -84,6 +73,45 @@ class RankStrip(CellMap):
 
 
 Ranks = Sequence[tuple[int, str]]
+
+
+def draw_ranks(
+    ranks: Ranks, marks: Sequence[Mark], room: tuple[int, int], glyphs: Glyphs
+) -> list[Runs]:
+    """The strip as lines in `room` (cells, lines), without a chosen rank: with numbers and nodes if
+    they fit, else a sign for each rank in blocks; [] if they do not fit either.
+    """
+    width, height = room
+    if height >= NUMBERS and (cell := _cell(ranks, width)):
+        return _numbered_lines(ranks, marks, cell, glyphs)[:height]
+    each = max((width - 1) // (BLOCK + 1), 1)
+    blocks = [marks[at : at + BLOCK] for at in range(0, len(marks), BLOCK)]
+    rows = [blocks[at : at + each] for at in range(0, len(blocks), each)]
+    if len(rows) > height:
+        return []
+    return [
+        merge_runs([run for block in row for run in [(" ", "text"), *map(_sign_run, block)]])
+        for row in rows
+    ]
+
+
+def _sign_run(mark: Mark) -> Run:
+    return mark.glyph, mark.role
+
+
+def _numbered_lines(
+    ranks: Ranks, marks: Sequence[Mark], cell: int, glyphs: Glyphs, chosen: int = -1
+) -> list[Runs]:
+    """The numbers, the signs and, if they say something, the nodes of the ranks."""
+    blank: Run = (" " * len(HEAD), "text")
+    signs: list[Run] = [blank]
+    for place, mark in enumerate(marks):
+        role = f"{mark.role}@selection" if place == chosen else mark.role
+        signs += [(" " * (cell - 1), "text"), (mark.glyph, role)]
+    numbers = "".join(f"{rank:>{cell}}" for rank, _ in ranks)
+    nodes = _node_runs(ranks, cell, glyphs.horizontal)
+    lines: list[Runs] = [[(HEAD, "dim"), (numbers, "text")], merge_runs(signs)]
+    return [*lines, *([[blank, *nodes]] if nodes else [])]
 
 
 def _cell(ranks: Ranks, width: int) -> int:

@@ -5,6 +5,7 @@ each; only what is on screen is painted.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Self
 
+from rich.cells import cell_len
 from textual import events
 from textual.geometry import Region
 from textual.message import Message
@@ -26,6 +27,8 @@ from rankdeck.ui.widgets.canvas import (
 from rankdeck.values import Value
 
 GAP = 2
+ENDLESS = 1000
+"""Cells in which a column cuts nothing."""
 MARKED = "*"
 
 
@@ -44,6 +47,8 @@ class Column(Value):
     """Other columns are left out until this one has so many cells, up
     to a third of the line; 0: `width`.
     """
+    most: int = 0
+    """Where a line has room to spare, the column takes so many cells; 0: `width`."""
 
 
 Layout = Sequence[tuple[Column, int]]
@@ -238,8 +243,18 @@ class VTable(Scroller, can_focus=True):
         """The title and full text of every column in this row,
         including columns that do not fit.
         """
-        painted = ((one.title, one.paint(row, one.width)) for one in self.columns)
+        painted = (
+            (one.title, one.paint(row, ENDLESS if one.grow or one.most else one.width))
+            for one in self.columns
+        )
         return [(title, "".join(text for text, _ in runs).strip()) for title, runs in painted]
+
+    def unseen(self, row: str) -> list[tuple[str, str]]:
+        """Of `whole`, the columns that are cut in this row or do not fit at all."""
+        cells = {column.title: cells for column, cells in self._fitting(self.size.width)}
+        return [
+            (title, text) for title, text in self.whole(row) if cell_len(text) > cells.get(title, 0)
+        ]
 
     def _row(self, row: str, layout: Layout) -> list[Run]:
         """The cells of a row, without the sign before them."""
@@ -293,9 +308,15 @@ def fitting_columns(columns: Sequence[Column], width: int) -> list[tuple[Column,
     most = width // 3
     while len(shown) > 1 and sum(max(c.width, min(c.least, most)) + GAP for c in shown) > room:
         shown.remove(min(reversed(shown), key=lambda column: column.keep))
-    spare = room - sum(column.width + GAP for column in shown)
+    spare = max(room - sum(column.width + GAP for column in shown), 0)
+    # Half of it is for names that would be cut, the rest for the column that grows.
+    names, widths = spare // 2, [column.width for column in shown]
+    for at, column in enumerate(shown):
+        more = min(max(column.most - column.width, 0), names)
+        names, spare, widths[at] = names - more, spare - more, widths[at] + more
     return [
-        (column, column.width + max(spare, 0) if column.grow else column.width) for column in shown
+        (column, cells + spare if column.grow else cells)
+        for column, cells in zip(shown, widths, strict=True)
     ]
 
 
