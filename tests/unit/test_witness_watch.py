@@ -3,7 +3,7 @@
 import asyncio
 from types import SimpleNamespace
 
-from rankdeck.backends.witnesses import AGAIN, EARLY, FIRST, SILENT, WitnessWatch
+from rankdeck.backends.witnesses import AGAIN, EARLY, FIRST, SHARE, SILENT, WitnessWatch
 from rankdeck.errors import UnreachableError
 from rankdeck.model.job import Job
 from rankdeck.model.stall import Stall
@@ -178,6 +178,28 @@ class Answering:
     async def call(self, node: str, *_: object, **__: object) -> SimpleNamespace:
         rows = [row for row in self.rows if row["rank"] in self._ranks[node]]
         return SimpleNamespace(row={"ranks": rows})
+
+
+class Deliberate(Answering):
+    """The same after a while."""
+
+    async def call(self, node: str, *_: object, **__: object) -> SimpleNamespace:
+        await asyncio.sleep(2 * FIRST * SHARE)
+        return await super().call(node)
+
+
+def test_a_scheduler_that_takes_long_to_answer_is_asked_less_often() -> None:
+    now = HEARD + SILENT
+    nodes, job = silent_job(), silent_job()
+    login = replace(job.plan.nodes[0], elsewhere=True)
+    scheduled = replace(job, plan=replace(job.plan, nodes=(login,)))
+
+    for one, often in ((nodes, True), (scheduled, False)):
+        asked = WitnessWatch(Deliberate(one))  # type: ignore[arg-type]
+        assert asked.due(one, now)
+        asyncio.run(asked.ask(one, now))
+        assert asked.due(one, now + FIRST) is often
+        assert asked.due(one, now + 60)
 
 
 def stands(rank: int, call: str) -> dict:

@@ -36,6 +36,10 @@ PAUSES, LONGEST_PAUSE = 1.5, 120.0
 """Of a job that has been silent before, and went on, nothing is told before so many times its
 longest silence, at most LONGEST_PAUSE; it is asked only then.
 """
+SHARE = 0.1
+"""Of the time that questions by way of a scheduler may take: they cost its servers something, and
+those to many pods take long.
+"""
 LIMIT = 15.0
 _LIMIT_BY_LOGIN_NODE = 40.0
 _LAUNCHERS = frozenset(("torchrun", "mpirun"))
@@ -67,14 +71,16 @@ class _Asked:
     told: bool = False
     """Whether it was said that stacks cannot be read."""
 
-    def plan_next(self, now: float) -> None:
-        """Say when to ask again, after an answer to a question of `now`."""
+    def plan_next(self, now: float, took: float) -> None:
+        """Say when to ask again, after an answer to a question of `now` to a scheduler that `took`
+        so many seconds; 0 for a question to nodes.
+        """
         if now < self.tells:
             self.due = self.tells
         elif self.standing.lacks_looks:
             self.due = now + QUICK
         else:
-            self.due = now + self.pause
+            self.due = now + max(self.pause, took / SHARE)
             self.pause = min(2 * self.pause, LONGEST)
 
 
@@ -141,7 +147,7 @@ class WitnessWatch:
             await self._ask_now(job, known, now)
 
     async def _ask_now(self, job: Job, known: _Asked, now: float) -> None:
-        heard = NodeAnswers()
+        heard, began = NodeAnswers(), time.monotonic()
         plans = {plan.node: plan for plan in job.plan.nodes}
 
         async def ask_node(node: str) -> None:
@@ -158,7 +164,8 @@ class WitnessWatch:
         finally:
             known.standing.keep(heard)
             known.words = heard.words
-            known.plan_next(now)
+            slow = any(plan.elsewhere for plan in plans.values())
+            known.plan_next(now, time.monotonic() - began if slow else 0.0)
         known.absence = known.standing.find_absence(job, heard) if now >= known.tells else None
 
     def words_of(self, job_id: str, rank: int) -> Sequence[str]:

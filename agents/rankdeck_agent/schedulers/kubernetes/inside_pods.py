@@ -41,7 +41,7 @@ LIMIT, POD_LIMIT = 30.0, 20.0
 MOST_PODS = 128
 """More pods are not asked: each is a kubectl of its own."""
 _TOGETHER = 8
-_MOST_BYTES = 8 << 20
+_MOST_BYTES = 2 << 20
 _NOT_NEEDED = ("paho/", "pynvml", "rankdeck_agent/images/", "rankdeck_agent/schedulers/slurm/")  # fmt: skip
 """What of the agent no pod needs."""
 _NO_PYTHON, _NO_AGENT, _NO_ROOM, _LATE = 95, 96, 97, -100
