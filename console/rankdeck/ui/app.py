@@ -33,6 +33,7 @@ from rankdeck.ui.screens import base
 from rankdeck.ui.screens.base import PAINT, BaseScreen
 from rankdeck.ui.terminal import Dismissed, FrameDiff, KeyQueue, TerminalDriver
 from rankdeck.ui.tour import Tour
+from rankdeck.ui.unseen_ends import PERIOD, UnseenEnds
 from rankdeck_agent.rules.levels import Level
 from rankdeck_agent.rules.units import write_duration
 
@@ -104,7 +105,7 @@ class RankdeckApp(FrameDiff):
         """The dialog that asks it."""
         self._homes: dict[str, BaseScreen] = {}
         self._leaving, self._status = asyncio.Event(), 0
-        self.tour = Tour()
+        self.tour, self.unseen_ends = Tour(), UnseenEnds()
         self._idle = IdleTime()
         self._keys = KeyQueue(self)
 
@@ -147,6 +148,7 @@ class RankdeckApp(FrameDiff):
         self.few_colours = self.console.color_system == "standard" and not self.is_headless
         self.app_resume_signal.subscribe(self, self._resumed)  # pyright: ignore[reportUnknownMemberType]
         self.set_interval(PAINT, self._look, name="look")
+        self.set_interval(PERIOD, self._look_at_ends, name="ends")
         if self._opener is not None:
             self.call_after_refresh(self._begin)
         if self.first_screen != "fleet":
@@ -254,6 +256,15 @@ class RankdeckApp(FrameDiff):
             self._question = None
             if question is not None:
                 self._ask_operator(question)
+
+    def _look_at_ends(self) -> None:
+        """Note which jobs ended, and which of these ends the operator sees now."""
+        if self.session is None:
+            return
+        self.unseen_ends.note(self.session.jobs.all())
+        screen = self.top_screen
+        if screen is not None and (screen.screen_name == "jobs" or screen.job_id):
+            self.unseen_ends.see(screen.job_id)
 
     def _ask_operator(self, question: "HostKeyError | LoginQuestion") -> None:
         from rankdeck.ui.screens.login_question import LoginAnswer

@@ -11,6 +11,7 @@ from textual.screen import Screen
 
 from rankdeck.ui.themes import Glyphs, Palette
 from rankdeck.ui.tour import Tour
+from rankdeck.ui.unseen_ends import UnseenEnds
 from rankdeck_agent.rules.levels import Level
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class Console(Theme, Protocol):
     """How many nodes are at each level."""
     acknowledged: frozenset[str]
     """The nodes that are well only because what is wrong was acknowledged."""
+    unseen_ends: UnseenEnds
+    """The ends of jobs that the operator has not seen."""
     moment: float | None
     """The time that the fleet and node screens show, in epoch seconds; None: now."""
     views_file: Path

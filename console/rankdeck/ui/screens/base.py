@@ -136,6 +136,8 @@ class BaseScreen(Screen[None], inherit_bindings=False):
     paint_period: ClassVar[float] = PAINT
     needs_session: ClassVar[bool] = False
     """Whether there is nothing to show until the cluster is open; then the screen says so."""
+    job_id: str = ""
+    """The job that it is about; "" for others."""
     main: Widget
     """The widget with the focus; each screen sets it."""
 

@@ -103,7 +103,8 @@ class TopBar(Canvas):
             session.hearing.connecting,
         )
         console = self.console
-        seen = (console.summary, console.acknowledged, console.trouble, reached)
+        ends = console.unseen_ends.counts
+        seen = (console.summary, console.acknowledged, console.trouble, ends, reached)
         if seen != self._shown:
             self._shown = seen
             self.refresh()
@@ -130,7 +131,14 @@ class TopBar(Canvas):
             chosen = key == self._tab
             text = f" {title if place < shape[1] or chosen else title[0]} "
             tabs.append((text, "title@selection" if chosen else "dim@bar"))
+            if key == "jobs":
+                tabs += self._unseen_ends()
         return tabs
+
+    def _unseen_ends(self) -> list[Run]:
+        counts = self.console.unseen_ends.counts
+        marks = [(self.glyphs.state(state), count) for state, count in counts]
+        return [(f"{mark.glyph}{count} ", f"{mark.role}@bar") for mark, count in marks]
 
     def _counts(self, shape: Shape) -> list[Run]:
         own, titles, words, summed = shape
