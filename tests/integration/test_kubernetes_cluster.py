@@ -101,11 +101,11 @@ def test_all_that_may_be_done_is_asked_once(kubernetes, kubectl) -> None:
     assert found["kinds"] == ["Job", "MPIJob", "JobSet"]
     assert all(right["allowed"] for right in found["rights"])
     assert {right["need"] for right in found["rights"]} == {
-        "launch", "tidy", "see", "follow", "events", "cancel", "force", "fleet", "devices",
+        "launch", "tidy", "see", "follow", "events", "inspect", "cancel", "force", "fleet", "devices",
     }  # fmt: skip
 
 
-def test_the_smallest_role_of_the_documentation_is_enough_but_for_the_fleet(
+def test_the_smallest_role_of_the_documentation_lacks_only_the_fleet_and_the_way_into_pods(
     kubernetes, kubectl
 ) -> None:
     double = kubernetes(processes=False, namespaces=("default", "training"))
@@ -115,17 +115,20 @@ def test_the_smallest_role_of_the_documentation_is_enough_but_for_the_fleet(
     found = Asking(kubectl, config).check()
 
     refused = {right["need"] for right in found["rights"] if not right["allowed"]}
-    assert refused == {"fleet", "devices"}
+    assert refused == {"fleet", "devices", "inspect"}
 
 
-def test_the_two_roles_of_the_documentation_are_enough_for_all(kubernetes, kubectl) -> None:
+def test_the_two_roles_of_the_documentation_lack_only_the_way_into_pods(
+    kubernetes, kubectl
+) -> None:
     double = kubernetes(processes=False, namespaces=("default", "training"))
     roles = [one for one in documented("The smallest Role") if one["kind"].endswith("Role")]
     more = [one for one in documented("Nodes and devices") if one["kind"].endswith("Role")]
 
     found = Asking(kubectl, double.user("op", [*roles, *more], "training")).check()
 
-    assert [right["what"] for right in found["rights"] if not right["allowed"]] == []
+    refused = [right["what"] for right in found["rights"] if not right["allowed"]]
+    assert refused == ["get pods/exec", "create pods/exec"]
 
 
 def test_what_stops_the_check_is_said_in_a_sentence(kubernetes, kubectl, tmp_path: Path) -> None:
