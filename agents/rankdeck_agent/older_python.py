@@ -1,4 +1,4 @@
-"""What Python 3.6 to 3.8 lack: here are functions for what newer versions have as methods.
+"""What older Pythons lack: here are functions for what newer versions have as methods.
 
 Other things are done in the older way where they are needed. Annotations and `dict[str, int]` may
 be written as newer versions have them: `older_source` takes them out.
@@ -28,6 +28,19 @@ def without_prefix(text: AnyStr, prefix: AnyStr) -> AnyStr:
 def without_suffix(text: AnyStr, suffix: AnyStr) -> AnyStr:
     """`text` without `suffix` at its end, if it is there."""
     return text[: len(text) - len(suffix)] if text.endswith(suffix) else text
+
+
+def find_paths(folder: Path, pattern: str) -> "list[Path]":
+    """The paths below a folder that match, sorted. A folder that cannot be listed counts as empty,
+    as for `Path.glob` since Python 3.13: others may have just removed it.
+    """
+    first, _, rest = pattern.partition("/")
+    try:
+        found = sorted(folder.glob(first))
+    except OSError:
+        return []
+    rest = rest.lstrip("/")
+    return [path for one in found for path in find_paths(one, rest)] if rest else found
 
 
 def delete_file(path: Path) -> None:

@@ -22,6 +22,7 @@ from typing import Any, Callable, Optional, TypeVar, cast
 from rankdeck_agent.images.digests import FAR_SETTLED, TooSlowError, file_digest
 from rankdeck_agent.images.image_rows import describe_images
 from rankdeck_agent.logout import judge_logout, logout_facts
+from rankdeck_agent.older_python import find_paths
 from rankdeck_agent.rdma_gids import list_rdma_ports
 from rankdeck_agent.state_folder import agent_state_folder
 from rankdeck_agent.text import parse_json_table, plain_line, print_complaint, print_json_line
@@ -364,7 +365,7 @@ def _expanded(name: str) -> list[str]:
     """The name, or if it has `*`, the first few paths that match here."""
     if "*" not in name:
         return [name]
-    return sorted(str(path) for path in Path("/").glob(name.lstrip("/")))[:_MOST_FOUND]
+    return [str(path) for path in find_paths(Path("/"), name.lstrip("/"))[:_MOST_FOUND]]
 
 
 def _resolved(name: str) -> Facts:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rankdeck_agent.older_python import find_paths
 from rankdeck_agent.text import plain_line
 
 _MOST_PORTS, _MOST_GIDS, _MOST_TRIED = 64, 64, 512
@@ -23,7 +24,7 @@ def list_rdma_ports(sys_tree: Path = Path("/sys")) -> list[dict[str, Any]]:
     """A row per RDMA port: `name`, `active`, `link` (Ethernet, InfiniBand), and `gids`, rows of
     index, GID, type and network device.
     """
-    found = sorted((sys_tree / "class/infiniband").glob("*/ports/*"))[:_MOST_PORTS]
+    found = find_paths(sys_tree / "class/infiniband", "*/ports/*")[:_MOST_PORTS]
     return [
         {
             "name": plain_line(f"{port.parent.parent.name}/{port.name}", 64),
@@ -37,7 +38,7 @@ def list_rdma_ports(sys_tree: Path = Path("/sys")) -> list[dict[str, Any]]:
 
 def read_gids(port: Path) -> list[GidEntry]:
     """The first entries in use of the GID table of a port, which is a folder in /sys."""
-    numbers = sorted(int(file.name) for file in port.glob("gids/*") if file.name.isdecimal())
+    numbers = sorted(int(file.name) for file in find_paths(port, "gids/*") if file.name.isdecimal())
     found: list[GidEntry] = []
     for number in numbers[:_MOST_TRIED]:
         gid = _line(port / "gids" / str(number))

@@ -10,21 +10,10 @@ from pathlib import Path
 
 import pytest
 from tests.integration.test_main_path import demo_console
+from tests.support.hanging_torch import hanging_torch
 
 TORCHRUN = Path(sys.executable).with_name("torchrun")
 pytestmark = [pytest.mark.slow, pytest.mark.left_out, pytest.mark.timeout(500)]
-HANGS_IN_TORCH = """\
-import datetime, time
-import torch, torch.distributed as dist
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=30))
-for step in range(1000):
-    if step == 8 and dist.get_rank() == 3:
-        while True:
-            pass
-    dist.all_reduce(torch.ones(1))
-    print("step", step, flush=True)
-    time.sleep(0.2)
-"""
 GIVES_UP_BY_ITSELF = """\
 import os, threading, time
 from mpi4py import MPI
@@ -58,7 +47,7 @@ JOB = {
     "command": ["python3", "${RANKDECK_RUN}/prog.py"], "workdir": "${RANKDECK_RUN}",
 }  # fmt: skip
 TORCH_JOB = {
-    **JOB, "launch": "torchrun", "torch": {"path": str(TORCHRUN)}, "files": {"prog.py": HANGS_IN_TORCH},
+    **JOB, "launch": "torchrun", "torch": {"path": str(TORCHRUN)}, "files": {"prog.py": hanging_torch(30, "while True: pass")},
 }  # fmt: skip
 MUTE_JOB = {**TORCH_JOB, "files": {"prog.py": NEVER_COMES}}
 MPI_JOB = {**JOB, "launch": "mpi", "files": {"prog.py": GIVES_UP_BY_ITSELF}}

@@ -7,23 +7,13 @@ from pathlib import Path
 
 import pytest
 from tests.integration.test_mpi_arrivals import built
+from tests.support.hanging_torch import hanging_torch
 from tests.support.kubernetes.roles import smallest_role
 from tests.support.kubernetes.site import Endpoints, Site
 from tests.support.polling import wait_until
 from tests.support.programs import UNPACKED
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.left_out]
-HANGS = """\
-import datetime, os, time
-import torch, torch.distributed as dist
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=int(os.environ["PATIENCE"])))
-for step in range(1000):
-    if step == 8 and dist.get_rank() == 3:
-        time.sleep(1000)
-    dist.all_reduce(torch.ones(1))
-    print("step", step, flush=True)
-    time.sleep(0.2)
-"""
 EXEC = {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]}
 
 
@@ -47,7 +37,7 @@ def user(tmp_path: Path, kubernetes, kubectl):
 def hanging(site: Site, patience: int) -> str:
     """Start a job of torchrun of which rank 3 never enters its ninth all_reduce; its id."""
     command = ["python3", "${RANKDECK_RUN}/hangs.py"]
-    more = {"command": command, "files": {"hangs.py": HANGS}, "env": {"PATIENCE": str(patience)}}
+    more = {"command": command, "files": {"hangs.py": hanging_torch(patience)}}
     return site.detached(site.job_file("hangs", "torchrun", ranks_per_node=2, **more))
 
 

@@ -22,7 +22,7 @@ from rankdeck_agent.job import cgroups, processes
 from rankdeck_agent.job.folder import RunFolder, good_name, is_closed, is_start_forbidden
 from rankdeck_agent.job.layout import hold_links, unlink_links
 from rankdeck_agent.job.supervisor_state import is_starting, is_supervised
-from rankdeck_agent.older_python import delete_file
+from rankdeck_agent.older_python import delete_file, find_paths
 from rankdeck_agent.private_files import make_private_folder
 from rankdeck_agent.schedulers.job_scheduler import find_scheduler
 from rankdeck_agent.state_folder import agent_state_folder
@@ -150,13 +150,13 @@ def list_leftovers() -> tuple[Leftover, ...]:
     """
     marks = processes.all_marks()
     looks: tuple[tuple[Iterable[Path], Callable[[Path, set[int]], Leftover]], ...] = (
-        (_jobs().glob("*/*"), _run),
-        (_asides().glob("*"), _aside),
-        (TMP.glob("rankdeck.*"), _links),
+        (find_paths(_jobs(), "*/*"), _run),
+        (find_paths(_asides(), "*"), _aside),
+        (find_paths(TMP, "rankdeck.*"), _links),
     )
     found: list[Leftover] = []
     for paths, look_at in looks:
-        for path in sorted(paths):
+        for path in paths:
             with contextlib.suppress(FileNotFoundError):
                 found.append(look_at(path, marks))
     return (*found, *_agents(_cache()))
@@ -251,7 +251,7 @@ def _agents(cache: Path) -> Iterator[Leftover]:
     """
     running = _agents_that_run()
     versions: dict[str, list[Path]] = {}
-    for path in sorted(cache.glob("agent-*")):
+    for path in find_paths(cache, "agent-*"):
         match = _AGENT.fullmatch(path.name)
         if match:
             versions.setdefault(match[1], []).append(path)
@@ -339,7 +339,7 @@ def _remove_links(one: Leftover) -> bool:
 
 
 def _remove_agent(one: Leftover) -> bool:
-    files = sorted(one.path.parent.glob(f"{one.path.name}*"))
+    files = find_paths(one.path.parent, f"{one.path.name}*")
     if max(map(_used, files), default=one.at) > one.at:
         return False  # a console has just found it and is about to run it
     for file in files:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional
 
 from rankdeck_agent import LAUNCHER, RUN_TOKEN
-from rankdeck_agent.older_python import delete_file
+from rankdeck_agent.older_python import delete_file, find_paths
 from rankdeck_agent.private_files import make_private_folder
 from rankdeck_agent.state_folder import agent_state_folder
 from rankdeck_agent.text import parse_json_table
@@ -79,7 +79,7 @@ class RunFolder(NamedTuple):
 
     def ranks(self) -> list[int]:
         """Every rank that has a folder here, LAUNCHER first."""
-        found = (p.name[len(RANK_PREFIX) :] for p in self.path.glob(f"{RANK_PREFIX}*"))
+        found = (p.name[len(RANK_PREFIX) :] for p in find_paths(self.path, f"{RANK_PREFIX}*"))
         return [LAUNCHER, *sorted(int(name) for name in found if name.isdigit())]
 
     @property
@@ -154,7 +154,7 @@ def is_start_forbidden(folder: RunFolder) -> bool:
 
 def all_folders() -> Iterator[RunFolder]:
     """The run folder of every job on this machine."""
-    for events in sorted((agent_state_folder().absolute() / "jobs").glob(f"*/*/{EVENTS}")):
+    for events in find_paths(agent_state_folder().absolute() / "jobs", f"*/*/{EVENTS}"):
         yield RunFolder(events.parent, events.parent.parent.name, events.parent.name)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Optional, Union
 
+from rankdeck_agent.older_python import find_paths
 from rankdeck_agent.text import plain_line
 from rankdeck_agent.values import Value, replace
 from rankdeck_agent.wire import ADDRESS_TOKEN, DEVICES_TOKEN, INTERFACE_TOKEN, NodePlan, ProcessPlan
@@ -127,8 +128,8 @@ def _absent(network: str, interface: str, known: list[OwnAddress]) -> str:
 def _rdma_ports(interfaces: list[str], sys_tree: Path) -> list[str]:
     """The RDMA ports of these interfaces, and all of InfiniBand, which no Ethernet reaches."""
     found: list[str] = []
-    for port in sorted((sys_tree / "class/infiniband").glob("*/ports/*")):
-        devices = {_first_line(file) for file in port.glob("gid_attrs/ndevs/*")} - {""}
+    for port in find_paths(sys_tree / "class/infiniband", "*/ports/*"):
+        devices = {_first_line(file) for file in find_paths(port, "gid_attrs/ndevs/*")} - {""}
         if _first_line(port / "link_layer") == "InfiniBand" or devices & set(interfaces):
             found.append(f"{port.parent.parent.name}:{port.name}")
     return found

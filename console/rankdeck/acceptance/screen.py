@@ -45,7 +45,7 @@ from rankdeck.ui.operations import errors_shown, say_stopping
 from rankdeck.ui.screens import base
 from rankdeck.ui.screens.modals import WIDE, ChangeQuestion, row_lines
 from rankdeck.ui.themes import Glyphs, Mark
-from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, break_runs, draw_bar
+from rankdeck.ui.widgets.canvas import NEVER_HIGH, Run, Runs, TextPage, break_runs, draw_bar
 from rankdeck.ui.widgets.grid import section_head
 from rankdeck.ui.widgets.vtable import CellMap, Column, VTable
 
@@ -486,8 +486,6 @@ MOST_RAW = 256 << 10
 
 RESULT_BAR = 8
 """Cells of the bar of a measurement."""
-ENDLESS = 200.0
-"""A percentage that no bar reaches: none is too high."""
 
 
 class PairScreen(base.BaseScreen):
@@ -623,6 +621,6 @@ def _value_runs(value: float | None, most: float, unit: str, glyphs: Glyphs) -> 
     percent = None if value is None or not most else 100 * value / most
     return [
         (f"{text:14}", "title"),
-        *draw_bar(percent, RESULT_BAR, glyphs, high=ENDLESS),
+        *draw_bar(percent, RESULT_BAR, glyphs, high=NEVER_HIGH),
         ("  ", "text"),
     ]

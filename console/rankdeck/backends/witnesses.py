@@ -164,8 +164,7 @@ class WitnessWatch:
         finally:
             known.standing.keep(heard)
             known.words = heard.words
-            slow = any(plan.elsewhere for plan in plans.values())
-            known.plan_next(now, time.monotonic() - began if slow else 0.0)
+            known.plan_next(now, time.monotonic() - began if job.plan.elsewhere else 0.0)
         known.absence = known.standing.find_absence(job, heard) if now >= known.tells else None
 
     def words_of(self, job_id: str, rank: int) -> Sequence[str]:
@@ -193,10 +192,9 @@ def _began(job: Job) -> float:
 
 
 def _has_witnesses(job: Job) -> bool:
-    elsewhere = any(plan.elsewhere for plan in job.plan.nodes)  # in a scheduler
     names = {process.name for plan in job.plan.nodes for process in plan.processes}
     fits = job.unit != "task" and len(job.ranks) > 1 and len(job.plan.nodes) <= _MOST_NODES
-    return fits and (elsewhere or not _LAUNCHERS.isdisjoint(names))
+    return fits and (job.plan.elsewhere or not _LAUNCHERS.isdisjoint(names))
 
 
 def _computes(job: Job, absence: Absence) -> bool:

@@ -152,7 +152,7 @@ class Job(Value, kw_only=True):
     @property
     def nodes(self) -> tuple[str, ...]:
         """The nodes of its ranks, as far as known: none while its scheduler has chosen none."""
-        if any(node.elsewhere for node in self.plan.nodes):
+        if self.plan.elsewhere:
             hosts = {node.node for node in self.plan.nodes}
             placed = (r for r in self.ranks if r.node not in hosts or r.state is not State.PENDING)
             return tuple(dict.fromkeys(rank.node for rank in placed))

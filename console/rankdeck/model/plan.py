@@ -52,6 +52,11 @@ class Plan(Value, kw_only=True):
     """
 
     @property
+    def elsewhere(self) -> bool:
+        """Whether its ranks run on other nodes than those of the plan: a scheduler places them."""
+        return any(node.elsewhere for node in self.nodes)
+
+    @property
     def part_of(self) -> str:
         """The acceptance run or scaling study that this job measures for; "" for any other."""
         return self.spec.part_of if self.spec else ""

@@ -8,6 +8,7 @@ a fifth of what the import of asyncssh costs each command. Few machines have the
 import ctypes.util
 import os
 import sysconfig
+from functools import cache
 from pathlib import Path
 
 _NAMES = ("oqs", "liboqs")
@@ -26,6 +27,7 @@ def hasten_search() -> None:
     ctypes.util.find_library = find_library
 
 
+@cache
 def _is_installed() -> bool:
     multiarch = sysconfig.get_config_var("MULTIARCH") or ""
     named = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)

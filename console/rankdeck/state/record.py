@@ -205,7 +205,7 @@ class JobRecord:
         known = [when for when in asked if when is not None]
         # Clocks of nodes differ: the order is certain only beyond their uncertainty.
         # Schedulers report the ends of their pods and steps in whole seconds.
-        whole = 1.0 if any(one.elsewhere for one in self.plan.nodes) else 0.0
+        whole = 1.0 if self.plan.elsewhere else 0.0
         return bool(known) and at >= min(known) - node.uncertainty - STOP_SLACK - whole
 
 

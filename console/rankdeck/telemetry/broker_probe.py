@@ -53,9 +53,9 @@ def _find(host: str, port: int, tls: ssl.SSLContext | None) -> Found:
         if "CERTIFICATE_REQUIRED" in str(getattr(error, "reason", "")):
             return Found.NO_CERTIFICATE
         first = b""
-    return (
-        Found.TLS if not first and tls is None and _speaks_tls(host, port) else judge_answer(first)
-    )
+    if not first and tls is None and _speaks_tls(host, port):
+        return Found.TLS
+    return judge_answer(first)
 
 
 def judge_answer(first: bytes) -> Found:

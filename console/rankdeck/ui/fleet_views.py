@@ -28,7 +28,7 @@ from rankdeck.ui.widgets.canvas import (
     Run,
     Runs,
     cut_text,
-    draw_bar,
+    draw_share,
     fit_runs,
     fit_text,
     spread_rows,
@@ -328,8 +328,6 @@ _BESIDE = 140
 _JOBS = 6
 _JOB_NAME, _BAR = 36, 8
 """Most cells of a job's name, and those of the bar that says how far it is."""
-_ENDLESS = 200.0
-"""A percentage that no job reaches: none is too high."""
 _SHORT = 12
 """Pictures of the past in the short trend of a large fleet."""
 Series = list[float | None]
@@ -664,9 +662,7 @@ def _job_words(job: "Job", glyphs: Glyphs) -> list[Run]:
     """How far a job is, what went wrong, since when it runs and where."""
     runs: list[Run] = []
     if job.state is State.RUNNING and job.progress and job.progress.share is not None:
-        percent = 100 * job.progress.share
-        bar = draw_bar(percent, _BAR, glyphs, high=_ENDLESS)
-        runs += [*bar, (f" {percent:3.0f}%  ", "text")]
+        runs += [*draw_share(job.progress.share, _BAR, glyphs), ("  ", "text")]
     if job.first_failure:
         runs.append((f"{printable_line(job.first_failure.who)}, {job.first_failure.how}  ", "bad"))
     if job.stalled:

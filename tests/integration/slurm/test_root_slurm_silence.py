@@ -4,25 +4,19 @@ from pathlib import Path
 
 import pytest
 from tests.integration.slurm.test_root_slurm import training
+from tests.support.hanging_torch import hanging_torch
 from tests.support.lab.root.people import Operator
 from tests.support.polling import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.left_out]
-HANGS = """\
-import datetime, time
-import torch, torch.distributed as dist
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=70))
-for step in range(1000):
-    if step == 8 and dist.get_rank() == 3:
-        time.sleep(1000)
-    dist.all_reduce(torch.ones(1))
-    print("step", step, flush=True)
-    time.sleep(0.2)
-"""
 
 
 def test_who_held_up_the_others_is_named_by_a_command_afterwards(user: Operator) -> None:
-    job = {**training(), "command": ["${RANKDECK_RUN}/hangs.py"], "files": {"hangs.py": HANGS}}
+    job = {
+        **training(),
+        "command": ["${RANKDECK_RUN}/hangs.py"],
+        "files": {"hangs.py": hanging_torch(70)},
+    }
     started = user.run("--detach", "--no-preflight", **job)["job"]
     over = lambda: not user.on("n3", "squeue --noheader --user=lab").strip()  # noqa: E731
     assert not over()

@@ -66,13 +66,13 @@ def test_the_agent_for_pods_answers_alone(
     whole = tmp_path / "agent.pyz"
     whole.write_bytes(build_bundle().data)
     packed = pack_agent(whole)
-    (tmp_path / packed.name).write_bytes(packed.data)
+    (tmp_path / "packed.pyz").write_bytes(packed)
     wait_until(ours, 30, "the rank")
 
-    words = [sys.executable, str(tmp_path / packed.name), "inside", question]
+    words = [sys.executable, str(tmp_path / "packed.pyz"), "inside", question]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
 
     assert done.returncode == 0, done.stderr
     rows = {row["rank"]: row for row in json.loads(done.stdout)["ranks"]}
     assert RANK in rows
-    assert len(packed.data) < len(build_bundle().data) / 3
+    assert len(packed) < len(build_bundle().data) / 3

@@ -4,7 +4,6 @@ It needs the right to `create` (and for a kubectl from 1.31 on to `get`) `pods/e
 with Python 3.6 or newer. The agent is sent once to each pod; it stays in the pod's memory.
 """
 
-import hashlib
 import io
 import subprocess
 import sys
@@ -12,12 +11,12 @@ import tempfile
 import time
 import zipfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Callable
 
 from rankdeck_agent.descriptors import read_to_end
 from rankdeck_agent.job.folder import FolderError, RunFolder
@@ -42,7 +41,7 @@ MOST_PODS = 128
 """More pods are not asked: each is a kubectl of its own."""
 _TOGETHER = 8
 _MOST_BYTES = 2 << 20
-_NOT_NEEDED = ("paho/", "pynvml", "rankdeck_agent/images/", "rankdeck_agent/schedulers/slurm/")  # fmt: skip
+_NOT_NEEDED = ("paho/", "pynvml", "rankdeck_agent/images/", "rankdeck_agent/schedulers/slurm/")
 """What of the agent no pod needs."""
 _NO_PYTHON, _NO_AGENT, _NO_ROOM, _LATE = 95, 96, 97, -100
 """Exit codes of _IN_POD; and if it did not end in time."""
@@ -76,18 +75,16 @@ _WHY = {
 }
 
 
-class PodAgent(Value):
-    """The agent as a file for pods."""
-
-    name: str
-    data: bytes
+Reply = tuple[int, str, str]
+"""Exit code, stdout and stderr of a command in a pod."""
 
 
 class PodExec(Value):
-    """How commands are run in the pods of a job."""
+    """How the agent is run in the pods of a job."""
 
     target: Target
-    agent: PodAgent
+    agent: Path
+    """The file of the agent here; its name has a digest."""
     question: str
     until: float
     """Monotonic seconds at which everything must have been answered."""
@@ -105,21 +102,36 @@ def ask_inside_pods(folder: RunFolder, question: str) -> "dict[str, Any]":
     target, pods = _list_pods(target)
     often = Counter(pod.node for pod in pods)
     hosts = {pod.uid: f"{pod.node} {pod.name}" if often[pod.node] > 1 else pod.node for pod in pods}
-    ask = PodExec(target, pack_agent(Path(sys.argv[0])), question, time.monotonic() + LIMIT)
-    with ThreadPoolExecutor(_TOGETHER) as threads:
-        answers = list(threads.map(partial(_ask_pod, ask), pods[:MOST_PODS]))
+    replies = _run_in_pods(
+        PodExec(target, Path(sys.argv[0]), question, time.monotonic() + LIMIT), pods[:MOST_PODS]
+    )
     inside: list[dict[str, Any]] = []
     missing: dict[str, str] = {}
-    for pod, (row, why) in zip(pods, answers):
+    placed = _placed_ranks(folder, target)
+    for pod, (code, out, said) in zip(pods, replies):
+        row = parse_json_table(out) if code == 0 else None
         if row:
-            allowed = _ranks_in(folder, target, pod)
+            allowed = placed(pod)
             told = [one for one in object_rows(row.get("ranks")) if one.get("rank") in allowed]
             inside.append({**row, "ranks": told, "host": hosts[pod.uid]})
         else:
-            missing[hosts[pod.uid]] = why
+            missing[hosts[pod.uid]] = _why_silent(code, said)
     for pod in pods[MOST_PODS:]:
         missing[hosts[pod.uid]] = f"only {MOST_PODS} pods of a job are asked"
     return {"inside": inside, "missing": missing}
+
+
+def _run_in_pods(ask: PodExec, pods: Sequence[Pod]) -> "list[Reply]":
+    """What the agent says in each of these pods; it is sent to those that do not have it yet."""
+    with ThreadPoolExecutor(_TOGETHER) as threads:
+        replies = list(threads.map(partial(_run_in_pod, ask, b""), pods))
+        lacking = [at for at, (code, _, _) in enumerate(replies) if code == _NO_AGENT]
+        if lacking:
+            send = partial(_run_in_pod, ask, pack_agent(ask.agent))
+            sent = threads.map(send, [pods[at] for at in lacking])
+            for at, reply in zip(lacking, sent):
+                replies[at] = reply
+    return replies
 
 
 def _list_pods(target: Target) -> "tuple[Target, Sequence[Pod]]":
@@ -143,7 +155,7 @@ def _list_pods(target: Target) -> "tuple[Target, Sequence[Pod]]":
     return target, sorted(running, key=lambda pod: (pod.index or 0, pod.name))
 
 
-def pack_agent(own: Path) -> PodAgent:
+def pack_agent(own: Path) -> bytes:
     """What pods need of the agent's file, as one file. Raises FolderError."""
     packed = io.BytesIO()
     try:
@@ -155,30 +167,21 @@ def pack_agent(own: Path) -> PodAgent:
                     part.writestr(zipfile.ZipInfo(name), whole.read(name), zipfile.ZIP_DEFLATED)
     except (OSError, zipfile.BadZipFile) as error:
         raise FolderError(f"the agent cannot be sent into pods: {error}") from error
-    data = packed.getvalue()
-    return PodAgent(f"rankdeck-agent.{hashlib.sha256(data).hexdigest()[:16]}", data)
+    return packed.getvalue()
 
 
-def _ask_pod(ask: PodExec, pod: Pod) -> "tuple[dict[str, Any], str]":
-    """The answer of one pod, or ({}, why there is none)."""
-    code, out, said = _run_in_pod(ask, pod, b"")
-    if code == _NO_AGENT:
-        code, out, said = _run_in_pod(ask, pod, ask.agent.data)
-    row = parse_json_table(out) if code == 0 else None
-    if row:
-        return row, ""
+def _why_silent(code: int, said: str) -> str:
+    """Why a pod has not answered, in a sentence."""
     why = _WHY.get(code) or in_words(kubectl_complaint(said)) or "there was no answer from the pod"
-    return {}, plain_line(why, 300)
+    return plain_line(why, 300)
 
 
-def _run_in_pod(ask: PodExec, pod: Pod, data: bytes) -> "tuple[int, str, str]":
-    """Run the agent in a pod; `data`: the agent's file, if it has to be sent. Returns (exit code,
-    stdout, stderr).
-    """
-    target, agent = ask.target, ask.agent
+def _run_in_pod(ask: PodExec, data: bytes, pod: Pod) -> Reply:
+    """Run the agent in a pod; `data`: the agent's file, if it has to be sent."""
+    target = ask.target
     context = ("--context", target.context) if target.context else ()
     where = ("--namespace", target.namespace, "exec", *(("--stdin",) if data else ()), pod.name)
-    words = (agent.name, str(len(agent.data)), "send" if data else "run", ask.question)
+    words = (f"rankdeck-{ask.agent.name}", str(len(data)), "send" if data else "run", ask.question)
     argv = ("kubectl", *context, *where, "--container", pod.container.name, "--", "sh", "-c", _IN_POD, "sh", *words)  # fmt: skip
     deadline = min(ask.until, time.monotonic() + POD_LIMIT)
     with tempfile.TemporaryFile() as file:
@@ -187,7 +190,7 @@ def _run_in_pod(ask: PodExec, pod: Pod, data: bytes) -> "tuple[int, str, str]":
         return _run_until(argv, file, deadline)
 
 
-def _run_until(argv: Sequence[str], stdin: "IO[bytes]", deadline: float) -> "tuple[int, str, str]":
+def _run_until(argv: Sequence[str], stdin: "IO[bytes]", deadline: float) -> Reply:
     with subprocess.Popen(
         argv, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     ) as process:
@@ -203,14 +206,15 @@ def _run_until(argv: Sequence[str], stdin: "IO[bytes]", deadline: float) -> "tup
     return code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
 
 
-def _ranks_in(folder: RunFolder, target: Target, pod: Pod) -> "set[int]":
-    """The ranks for which a pod may speak: by its number; of an MPIJob those that began there."""
+def _placed_ranks(folder: RunFolder, target: Target) -> "Callable[[Pod], Collection[int]]":
+    """Tells for which ranks a pod may speak: by its number; of an MPIJob for those that began on
+    its node.
+    """
     if target.kind != MPIJOB.name:
-        first = (target.number_of(pod) or 0) * target.each
-        return set(range(first, min(first + target.each, target.ranks)))
-    began: set[int] = set()
+        return target.numbered_ranks
+    began: dict[str, set[int]] = {}
     for rank in range(target.ranks):
         with suppress(OSError):
-            if (folder.place(rank) / "started").read_text().strip() == pod.node:
-                began.add(rank)
-    return began
+            node = (folder.place(rank) / "started").read_text().strip()
+            began.setdefault(node, set()).add(rank)
+    return lambda pod: began.get(pod.node, set())

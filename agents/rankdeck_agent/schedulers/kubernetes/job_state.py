@@ -345,11 +345,7 @@ class JobState:
         """
         if pod.role == LAUNCHER:
             return range(self._target.ranks)
-        number = self._target.number_of(pod)
-        if pod.role == WORKER or number is None:
-            return range(0)
-        first = number * self._target.each
-        return range(first, min(first + self._target.each, self._target.ranks))
+        return range(0) if pod.role == WORKER else self._target.numbered_ranks(pod)
 
     def node_of(self, host: str, pod: Pod) -> str:
         """The node of this host name, else that of `pod`."""

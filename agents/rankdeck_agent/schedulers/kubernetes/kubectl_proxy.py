@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Optional
 
-from rankdeck_agent.older_python import delete_file
+from rankdeck_agent.older_python import delete_file, find_paths
 from rankdeck_agent.schedulers.kubernetes.api import Api
 from rankdeck_agent.schedulers.kubernetes.kubectl_errors import (
     ASK_LIMIT,
@@ -181,7 +181,7 @@ def _short_folder() -> Optional[str]:
 
 def _sweep(base: Path) -> None:
     """Remove folders that are left because a proxy and its owner were killed."""
-    for folder in base.glob(f"{_PREFIX}*"):
+    for folder in find_paths(base, f"{_PREFIX}*"):
         try:
             about = folder.lstat()
             fresh = time.time() - about.st_mtime < _FRESH

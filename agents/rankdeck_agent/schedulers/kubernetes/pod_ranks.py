@@ -12,6 +12,7 @@ from typing import Any, Callable
 from rankdeck_agent.job import processes
 from rankdeck_agent.job.inspect import inspect_processes
 from rankdeck_agent.job.standstill import look_at_processes
+from rankdeck_agent.older_python import find_paths
 from rankdeck_agent.text import print_json_line
 from rankdeck_agent.values import Value
 from rankdeck_agent.wire.run_folder import POD_PID, POD_WITNESS
@@ -46,7 +47,7 @@ def main(argv: "list[str]") -> int:
 def find_pod_ranks() -> Iterator[PodRank]:
     """The ranks whose shims run here, by the folders that these have made."""
     for base in ("/dev/shm", os.environ.get("TMPDIR") or "/tmp", "/var/tmp"):
-        for place in sorted(Path(base).glob("rankdeck.*")):
+        for place in find_paths(Path(base), "rankdeck.*"):
             named = _PLACE.match(place.name)
             pid = _read_pid(place / POD_PID) if named else 0
             row = processes.find_process(pid) if pid else None

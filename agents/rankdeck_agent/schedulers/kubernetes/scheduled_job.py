@@ -19,8 +19,9 @@ class KubernetesJob(JobScheduler):
     def inspect(self) -> "dict[str, Any]":
         from rankdeck_agent.job.inspect import newest_line
         from rankdeck_agent.schedulers.kubernetes.inside_pods import ask_inside_pods
+        from rankdeck_agent.schedulers.kubernetes.pod_ranks import INSPECT
 
-        found = ask_inside_pods(self.folder, "inspect")
+        found = ask_inside_pods(self.folder, INSPECT)
         for row in (row for pod in found["inside"] for row in pod["ranks"]):
             row["last"] = newest_line(self.folder, row["rank"])
         return found
@@ -28,8 +29,9 @@ class KubernetesJob(JobScheduler):
     def ask_witnesses(self) -> "dict[str, Any]":
         from rankdeck_agent.job.standstill import add_last_words
         from rankdeck_agent.schedulers.kubernetes.inside_pods import ask_inside_pods
+        from rankdeck_agent.schedulers.kubernetes.pod_ranks import WITNESS
 
-        found = ask_inside_pods(self.folder, "witness")
+        found = ask_inside_pods(self.folder, WITNESS)
         add_last_words(self.folder, [row for pod in found["inside"] for row in pod["ranks"]])
         return found
 

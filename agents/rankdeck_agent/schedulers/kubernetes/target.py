@@ -100,6 +100,14 @@ class Target(Value):
         first, each = self.parts.get(pod.part, (None, 0))
         return None if first is None else first + pod.part_index * each + (pod.index or 0)
 
+    def numbered_ranks(self, pod: Pod) -> range:
+        """The ranks that the pod has by its number; none if it has no ranks."""
+        number = self.number_of(pod)
+        if number is None:
+            return range(0)
+        first = number * self.each
+        return range(first, min(first + self.each, self.ranks))
+
     @property
     def field(self) -> dict[str, str]:
         """Request parameters that select the job itself."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rankdeck_agent.job.folder import RunFolder, post_mortem
+from rankdeck_agent.older_python import find_paths
 from rankdeck_agent.private_files import read_json_table, replace_private
 from rankdeck_agent.schedulers.slurm.commands import Slurm, slurm_in
 from rankdeck_agent.schedulers.slurm.job_reports import SlurmJobRow, is_later
@@ -87,7 +88,10 @@ def attempt_log_starts(folder: RunFolder) -> list[dict[str, int]]:
     begins; a log that is missing begins at 0.
     """
     found: dict[int, dict[str, int]] = {0: {}}
-    for path in (*folder.path.glob("attempt.*"), *folder.path.glob("rank.*/attempt.*")):
+    for path in (
+        *find_paths(folder.path, "attempt.*"),
+        *find_paths(folder.path, "rank.*/attempt.*"),
+    ):
         number = path.name.partition(".")[2]
         if number.isdecimal() and len(number) < 6:
             above = "" if path.parent == folder.path else f"{path.parent.name}/"

@@ -36,6 +36,8 @@ class EventsScreen(BaseScreen):
         super().__init__()
         self._rows: dict[str, Occurrence] = {}
         self._seen: tuple[object, ...] = ()
+        self._drawn: tuple[object, ...] = ()
+        """What the times above the list were drawn from."""
         hint = "words, age<2h, state=bad, node=n[01-04], check=disk.full"
         self.list_filter = ListFilter(self, hint, self._narrowed)
         self.main = self.table = VTable(self._columns(), empty=NOTHING_YET, on_top=True)
@@ -93,8 +95,13 @@ class EventsScreen(BaseScreen):
     def _show_times(self) -> None:
         """Show when the listed events were, where there is room above the list."""
         width, height = self.size
+        now = self.console.fleet.wall()
+        drawn = (self._seen, self.size, self.console.ascii, int(now))
+        if drawn == self._drawn:
+            return
+        self._drawn = drawn
         listed = list(self._rows.values()) if height >= TALL else []
-        lines = draw_event_times(listed, self.console.fleet.wall(), width, self.console.glyphs)
+        lines = draw_event_times(listed, now, width, self.console.glyphs)
         self.times.display = bool(lines)
         self.times.styles.height = len(lines) + 1
         self.times.show(lines)
@@ -140,8 +147,8 @@ class EventsScreen(BaseScreen):
         """
         mine = [name for name, one in self._rows.items() if one.node == node]
         at = mine.index(row)
-        near = sorted((name for name in mine if name != row), key=lambda o: abs(mine.index(o) - at))
-        shown = set(near[: max(room, 0)])
+        near = sorted(range(len(mine)), key=lambda place: abs(place - at))[1:]  # itself is nearest
+        shown = {mine[place] for place in near[: max(room, 0)]}
         if not shown:
             return []
         lines = [self._short_line(self._rows[name]) for name in mine if name in shown]

@@ -15,7 +15,7 @@ from rankdeck.ui.widgets.canvas import (
     Run,
     Runs,
     cut_text,
-    draw_bar,
+    draw_share,
     fit_text,
     optional_run,
     shift_runs,
@@ -33,8 +33,6 @@ LEAST_LINES = 3
 NODE = 16
 """Most cells of a node's name before a line."""
 BAR, SPARK = 10, 8
-ENDLESS = 200.0
-"""A percentage that no progress reaches: none is too high."""
 NUMBERS = 2
 """Numbers of a trainer in one row of the list."""
 
@@ -109,8 +107,7 @@ def progress_cell(progress: Progress, counts: str, glyphs: Glyphs, width: int) -
     """
     runs: list[Run] = []
     if progress.share is not None:
-        percent = 100 * progress.share
-        runs += [*draw_bar(percent, BAR, glyphs, high=ENDLESS), (f" {percent:3.0f}%", "text")]
+        runs += draw_share(progress.share, BAR, glyphs)
     if progress.step is not None:
         of = f"/{progress.steps:g}" if progress.steps else ""
         runs.append(optional_run(f"step {progress.step:g}{of}", "text"))

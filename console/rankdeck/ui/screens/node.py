@@ -26,7 +26,15 @@ from rankdeck.ui.node_page import (
 from rankdeck.ui.operations import ask_command, ask_to_acknowledge, is_acknowledgeable, run_answer
 from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.themes import Glyphs
-from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, draw_bar, fit_runs, wrap_rows
+from rankdeck.ui.widgets.canvas import (
+    NEVER_HIGH,
+    Run,
+    Runs,
+    TextPage,
+    draw_bar,
+    fit_runs,
+    wrap_rows,
+)
 from rankdeck.ui.widgets.grid import INDENT
 from rankdeck.ui.widgets.plots import Figure, Scale, draw_columns, draw_spark
 from rankdeck.values import Value, replace
@@ -278,7 +286,7 @@ def _cpu(node: NodeState, width: int, glyphs: Glyphs) -> list[Runs]:
         )
     cores = [node.value("cpu.core_used", device) for device in device_names(node, "cpu.core_used")]
     rows: list[Runs] = [
-        [("   CPU     ", "dim"), *draw_bar(node.value("cpu.used"), wide, glyphs, high=200), number_cell(formatting.format_percent(node.value("cpu.used")), 5),
+        [("   CPU     ", "dim"), *draw_bar(node.value("cpu.used"), wide, glyphs, high=NEVER_HIGH), number_cell(formatting.format_percent(node.value("cpu.used")), 5),
          (f"   load {formatting.format_plain(node.value('cpu.load1'), 1) or formatting.NOTHING}   {formatting.format_celsius(node.value('cpu.temp'))}", "dim")],
         [("   Memory  ", "dim"), *draw_bar(node.value("mem.used"), wide, glyphs), number_cell(formatting.format_percent(node.value("mem.used")), 5), (f"   {memory}", "dim")],
     ]  # fmt: skip

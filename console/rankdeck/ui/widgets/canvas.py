@@ -224,6 +224,16 @@ def draw_bar(percent: float | None, width: int, glyphs: Glyphs, *, high: float =
     return [(text, role), (glyphs.empty * (width - len(text)), "border")]
 
 
+NEVER_HIGH = 200.0
+"""`high` of a bar that is never too full: a percentage that it does not reach."""
+
+
+def draw_share(share: float, width: int, glyphs: Glyphs) -> list[Run]:
+    """How far something is (0 to 1), as a bar of `width` cells and in percent."""
+    percent = 100 * share
+    return [*draw_bar(percent, width, glyphs, high=NEVER_HIGH), (f" {percent:3.0f}%", "text")]
+
+
 class Scroller(Canvas, can_focus=True):
     """A canvas that the keys of lists and the mouse wheel scroll."""
 
