@@ -4,6 +4,7 @@ in the past: keys in, screen out.
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -13,7 +14,8 @@ from textual.geometry import Region
 from rankdeck.model.health import Occurrence
 from rankdeck.ui import fleet_views
 from rankdeck.ui.fleet_views import FleetView, ViewError, Views, check_view
-from rankdeck.ui.themes import Mark, most_urgent_mark
+from rankdeck.ui.node_devices import draw_gpu_bars
+from rankdeck.ui.themes import UNICODE, Mark, most_urgent_mark
 from rankdeck.ui.widgets.vtable import CellMap
 from rankdeck.values import replace
 from rankdeck_agent.rules.levels import Level
@@ -254,6 +256,66 @@ async def test_a_map_whose_signs_stand_for_several_nodes_says_so_whatever_is_mad
     async with console(stage, (80, 24)) as (app, pilot):
         await shows(app, pilot, "map worst of 4")
         await shows(app, pilot, "SIMULATED")
+
+
+class Clock:
+    """Moves only with the samples."""
+
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def fill(stage: Stage, clock: Clock, percent: float, nodes: Sequence[str]) -> None:
+    """Use so much memory of these nodes, so long that it counts."""
+    values = {"mem.used": {"": percent}, "gpu.used": GPUS}
+    for _ in range(70):
+        clock.now += 1.0
+        for name in nodes:
+            stage.fleet.apply(name, Sample(int(clock.now), clock.now, values))
+        stage.fleet.take_changes()
+
+
+GPUS = {"0": 100.0, "1": 0.0, "2": 50.0, "10": 100.0}
+
+
+async def test_what_most_of_a_crowd_have_in_common_is_said_with_its_filter() -> None:
+    clock = Clock()
+    stage = Stage(cluster_of(60), clock=clock)
+    names = [node.name for node in stage.cluster.nodes]
+    async with console(stage, (160, 40)) as (app, pilot):
+        await shows(app, pilot, "60 of 60 nodes")
+        await lacks(app, pilot, "check=")
+        fill(stage, clock, 98.0, names)
+        await shows(app, pilot, "▲ 60 nodes  memory 98% used · use fewer ranks")
+        await shows(app, pilot, "/check=mem.low")
+        fill(stage, clock, 20.0, names)
+        await lacks(app, pilot, "check=")
+
+
+async def test_each_gpu_has_a_small_bar_in_natural_order() -> None:
+    clock = Clock()
+    stage = Stage(cluster_of(2), clock=clock)
+    async with console(stage, (200, 50)) as (app, pilot):
+        fill(stage, clock, 20.0, ["node01"])
+        await until(
+            pilot, lambda: "▇ ▁ ▄ ▇  62%" in row_of(app, "node01"), "bars of 4 GPUs"
+        )
+
+
+def test_a_gpu_that_is_lost_has_the_sign_of_it_and_neighbours_share_a_bar() -> None:
+    stage = Stage(cluster_of(1), clock=lambda: 1_000.0)
+    steady(stage)
+    busy = {str(place): 100.0 for place in range(16)}
+    lost = {**dict.fromkeys(busy, 0.0), "3": 1.0}
+    values = {"gpu.used": {**busy, "0": 0.0, "1": 0.0}, "gpu.lost": lost}
+    stage.fleet.apply("node01", Sample(101, 1_101.0, values))
+    stage.fleet.take_changes()
+    drawn = draw_gpu_bars(stage.fleet.node("node01"), 15, UNICODE)
+
+    assert "".join(text for text, _ in drawn) == "▁ ✗ ▇ ▇ ▇ ▇ ▇ ▇"
+    assert drawn[2] == ("✗", "bad")
 
 
 def test_the_map_of_a_number_is_filled_by_a_scale_that_is_not_the_alarm_colour() -> None:

@@ -19,6 +19,7 @@ from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.rank import State
 from rankdeck.model.safe_text import printable_line
 from rankdeck.rules import query
+from rankdeck.rules.shared_causes import SharedCause
 from rankdeck.state.fleet import Fleet, NodeState
 from rankdeck.state.fleet_history import FleetPicture, Past
 from rankdeck.ui import formatting
@@ -31,6 +32,7 @@ from rankdeck.ui.widgets.canvas import (
     draw_share,
     fit_runs,
     fit_text,
+    measure_runs,
     spread_rows,
 )
 from rankdeck.ui.widgets.grid import section_head
@@ -51,7 +53,8 @@ if TYPE_CHECKING:
     from rankdeck.model.job import Job
 
 
-BAR = 6
+BAR, GPU_BARS = 6, 15
+"""Cells of a bar, and of the small bars of the GPUs."""
 
 
 class NodeColumn(Value):
@@ -65,8 +68,8 @@ class NodeColumn(Value):
     """Its number is that of the node in lists (SUMMARY); a metric without one needs samples."""
     say: Callable[[float | None], str]
     warn: float = float("inf")
-    gauge: bool = False
-    """Whether a bar is drawn beside the number."""
+    bar: int = 0
+    """Cells of the bar that is drawn beside the number; 0: none."""
     always: bool = False
     """Whether it is shown even if no node has the metric."""
     map: str = ""
@@ -82,9 +85,9 @@ class NodeColumn(Value):
 
 
 NUMBERS: tuple[NodeColumn, ...] = (
-    NodeColumn("CPU", 4, 9, "cpu.used", formatting.format_percent, gauge=True, always=True, map="CPU"),
-    NodeColumn("MEM", 4, 8, "mem.used", formatting.format_percent, 90, gauge=True, always=True, map="MEM"),
-    NodeColumn("GPU", 4, 9, "gpu.used", formatting.format_percent, gauge=True, map="GPU"),
+    NodeColumn("CPU", 4, 9, "cpu.used", formatting.format_percent, bar=BAR, always=True, map="CPU"),
+    NodeColumn("MEM", 4, 8, "mem.used", formatting.format_percent, 90, bar=BAR, always=True, map="MEM"),
+    NodeColumn("GPU", 4, 9, "gpu.used", formatting.format_percent, bar=GPU_BARS, map="GPU"),
     NodeColumn("GMEM", 4, 6, "gpu.mem_used", formatting.format_percent, 98),
     # For a node without GPUs, the temperature is that of the CPU.
     NodeColumn("TEMP", 4, 6, "gpu.temp", formatting.format_celsius, 85, always=True, map="TEMP"),
@@ -196,6 +199,19 @@ def map_row(
             mark = glyphs.level(level)
             runs.append((f" {mark.glyph}{counts[level]}", mark.role))
     return runs
+
+
+def cause_line(cause: SharedCause, width: int, glyphs: Glyphs) -> Runs:
+    """How many nodes have a cause in common, what to do, and the filter that lists them."""
+    mark = glyphs.level(cause.level)
+    action = f" {glyphs.dot} {printable_line(cause.action)}" if cause.action else ""
+    left: list[Run] = [
+        (f" {mark.glyph} {len(cause.nodes):,} nodes  ", mark.role),
+        (printable_line(cause.seen), "text"),
+        (action, "dim"),
+    ]
+    right: Runs = (("  /", "dim"), (f"check={cause.check}", "key"))
+    return [*fit_runs(left, max(width - measure_runs(right), 0), glyphs.more), *right]
 
 
 MAP_NAMES = 18

@@ -171,6 +171,12 @@ def describe_worst_cause(reasons: Sequence[Reason]) -> str:
     return f"{before}{printable_line(causes[0].sentence.seen)}{more}"
 
 
+def advise_on_worst_cause(reasons: Sequence[Reason]) -> str:
+    """What to do about the first cause; "" without reasons, or if that is not known."""
+    cause = next((cause for cause, _ in by_cause(reasons)), None)
+    return printable_line(cause.sentence.action) if cause else ""
+
+
 def describe_occurrence(one: Occurrence) -> str:
     """What happened on a node in a few words, with its device; what is over is called that."""
     over = "over: " if one.kind == "ended" else ""

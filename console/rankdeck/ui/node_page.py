@@ -11,6 +11,7 @@ from rankdeck.state.fleet import SwitchPort
 from rankdeck.state.node import NodeState
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.fleet_views import NUMBERS
+from rankdeck.ui.node_devices import device_names, reason_for
 from rankdeck.ui.themes import Glyphs, Mark
 from rankdeck.ui.widgets.canvas import (
     Run,
@@ -201,27 +202,6 @@ def section_title(node: NodeState, text: str, metric: str, after: str = "") -> l
 def number_cell(text: str, width: int) -> Run:
     """A number, right-aligned; a dash if it is not known."""
     return ((text or formatting.NOTHING).rjust(width), "text" if text else "dim")
-
-
-def device_names(node: NodeState, *metrics: str) -> list[str]:
-    """Devices of these metrics, including those that could not be
-    read, in natural order: 2 before 10.
-    """
-    found = {device for metric in metrics for device in node.devices(metric)}
-    for key in node.failed:
-        metric, _, device = key.partition("/")
-        if device and metric in metrics:
-            found.add(device)
-    return sorted(found, key=lambda name: (len(name) if name.isdigit() else 0, name))
-
-
-def reason_for(node: NodeState, device: str, kind: str) -> Reason | None:
-    """The worst reason about this device, None if there is none; `kind` is
-    the word that its checks begin with.
-    """
-    of = (f"{kind}.", "link.")
-    causes = (cause for cause, _ in by_cause(node.health.reasons))
-    return next((r for r in causes if r.device == device and r.check.startswith(of)), None)
 
 
 def _note(node: NodeState, device: str, kind: str) -> str:

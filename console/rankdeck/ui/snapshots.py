@@ -10,6 +10,7 @@ from rankdeck.state.fleet import Fleet, NodeState
 from rankdeck.state.fleet_history import PICTURED, FleetPicture
 from rankdeck.ui import actions, formatting
 from rankdeck.ui.fleet_views import NUMBERS, NodeColumn, find_column
+from rankdeck.ui.node_devices import draw_gpu_bars
 from rankdeck.ui.themes import Glyphs
 from rankdeck.ui.widgets.canvas import Runs, draw_bar, wrap_rows
 from rankdeck.ui.widgets.grid import section_head
@@ -36,6 +37,10 @@ class Snapshot(Protocol):
         ...
 
     def why(self, name: str) -> str: ...
+    def action(self, name: str) -> str:
+        """What to do about it; "" if nothing is known."""
+        ...
+
     def subject(self, name: str) -> Subject: ...
 
 
@@ -63,13 +68,21 @@ class PresentFleet:
             return [("ERR" if failed else formatting.NOTHING, "warn" if failed else "dim")]
         stale = node.health.level is Level.UNKNOWN
         role = "dim" if stale else "warn" if value >= column.warn else "text"
-        text = column.say(value).rjust(4 if column.gauge else 0)
-        if column.gauge and width > column.width:
-            return [*draw_bar(value, width - 5, glyphs, high=column.warn), (f" {text}", role)]
-        return [(text, role)]
+        if not column.bar or width <= column.width:
+            return [(column.say(value), role)]
+        gpus = len(node.devices(column.metric)) if column.metric == "gpu.used" else 0
+        drawn = (
+            draw_gpu_bars(node, column.bar, glyphs)
+            if gpus > 1
+            else draw_bar(value, column.bar, glyphs, high=column.warn)
+        )
+        return [*drawn, (f" {column.say(value):>4}", role)]
 
     def why(self, name: str) -> str:
         return formatting.describe_worst_reason(self._nodes[name])
+
+    def action(self, name: str) -> str:
+        return formatting.advise_on_worst_cause(self._nodes[name].health.reasons)
 
     def subject(self, name: str) -> Subject:
         return formatting.node_subject(self._nodes[name])
@@ -101,6 +114,9 @@ class PastFleet:
     def why(self, name: str) -> str:
         reasons = self._reasons(name)
         return formatting.describe_worst_cause(reasons) if reasons else ""
+
+    def action(self, name: str) -> str:
+        return formatting.advise_on_worst_cause(self._reasons(name))
 
     def _reasons(self, name: str) -> tuple[Reason, ...]:
         return self.frame.reasons.get(self._places[name], ())

@@ -12,6 +12,7 @@ from rankdeck.model.nodeset import fold_nodes
 from rankdeck.model.safe_text import printable_line
 from rankdeck.model.scheduler_node import SchedulerColumn
 from rankdeck.rules import query
+from rankdeck.rules.shared_causes import NodeCauses
 from rankdeck.state.fleet import Changes, NodeState
 from rankdeck.state.fleet_history import FleetPicture
 from rankdeck.ui import fleet_views, formatting, snapshots
@@ -49,6 +50,10 @@ LEAST_OVERVIEW = 7
 """The overview is shown only if it gets at least this many lines."""
 SHARED = 5
 """Lines of the screen that are neither nodes nor overview: bars, heading and gaps."""
+CAUSES = 3
+"""Lines for what many nodes have in common."""
+TALL = 20
+"""Lines of a screen that has room for more than its list."""
 SORT_EVERY = 4
 """The table is sorted every so many ticks."""
 
@@ -81,6 +86,7 @@ class FleetScreen(MarkingScreen):
     _overview_size: Size | None = None
     """The size for which the overview was made last."""
     _map_scale = Scale(100.0)
+    _map_seen: tuple[object, ...] = ()
     _totalled: FleetPicture | None = None
     """The newest picture of the past that `_totals` has drawn."""
     _totals_said: Sequence[Runs] = ()
@@ -110,9 +116,10 @@ class FleetScreen(MarkingScreen):
         """The columns with what the scheduler says, once it knows some node."""
         self._witnesses: dict[str, str] = {}
         """Metric of a usual column -> a node that has the metric, or should have it."""
-        self._map_seen: tuple[object, ...] = ()
+        self._causes = NodeCauses()
         self.map = CellMap(self._map_row, id="map")
         self.info = FleetLine(id="info")
+        self.causes = TextPage(id="causes", can_focus=False, wraps=False)
         self.main = self.table = VTable(
             self._columns(wide=False), empty=no_match("node"), on_top=True
         )
@@ -121,13 +128,13 @@ class FleetScreen(MarkingScreen):
 
     def body(self) -> Iterable[Widget]:
         self.below = Details(self.table)
-        return self.map, self.info, self.table, self.overview
+        return self.map, self.info, self.causes, self.table, self.overview
 
     def _columns(self, *, wide: bool) -> tuple[Column, ...]:
         numbers = tuple(
             Column(
                 c.title,
-                c.width + (fleet_views.BAR + 1 if wide and c.gauge else 0),
+                c.width + (c.bar + 1 if wide and c.bar else 0),
                 lambda row, width, c=c: self._instant.cell(c, row, width, self.console.glyphs),
                 right=True,
                 keep=c.keep,
@@ -193,7 +200,9 @@ class FleetScreen(MarkingScreen):
 
     def _why(self, row: str) -> Runs:
         wrong = self._instant.level(row) >= Level.WARN
-        return [(self._instant.why(row), "text" if wrong else "dim")]
+        action = self._instant.action(row) if wrong else ""
+        todo: Runs = [(f" {self.console.glyphs.dot} {action}", "dim")] if action else []
+        return [(self._instant.why(row), "text" if wrong else "dim"), *todo]
 
     # ---- painting
 
@@ -232,6 +241,7 @@ class FleetScreen(MarkingScreen):
             self._leaves = {node.name: node.leaf for node in self.console.cluster.nodes}
             self._map_seen = ()
             self._made_up, self._simulated, self._witnesses = {}, Counter(), {}
+            self._causes = NodeCauses()
             self._instant = PresentFleet(self._states)
             self._arrange()
         if len(self._states) != known:
@@ -295,6 +305,22 @@ class FleetScreen(MarkingScreen):
         self._note_simulated(moved)
         self._note_reported(moved)
         self._note_scheduler(moved)
+        self._note_causes(moved)
+
+    def _note_causes(self, moved: Iterable[str]) -> None:
+        """Say above the table what many nodes have in common, where it cannot show all that are
+        not well.
+        """
+        states = (self._states[name] for name in moved)
+        for state in states:
+            if state.was_heard or state.failed_to_attach:
+                self._causes.judge(state.name, state.health)
+        (width, height), now = self.size, isinstance(self._instant, PresentFleet)
+        crowded = now and height >= TALL and self._causes.ill > height // 2
+        shared = self._causes.shared(CAUSES) if crowded else []
+        glyphs = self.console.glyphs
+        self.causes.show([fleet_views.cause_line(one, width, glyphs) for one in shared])
+        self.causes.styles.height = len(shared)
 
     def _note_simulated(self, moved: Iterable[str]) -> None:
         for name in moved:

@@ -16,8 +16,8 @@ from rankdeck.state.sanitize import number_in
 from rankdeck.ui import formatting, node_page, snapshots
 from rankdeck.ui.fleet_views import Overview, trend_figures
 from rankdeck.ui.movement import next_choice
+from rankdeck.ui.node_devices import device_names
 from rankdeck.ui.node_page import (
-    device_names,
     number_cell,
     section_title,
     series_values,
