@@ -4,6 +4,7 @@ They are not in the lock: they take 0.6 to 1.6 GB, and their numpy is not ours.
 """
 
 import fcntl
+import json
 import shutil
 import subprocess
 import sys
@@ -72,7 +73,8 @@ def _install(framework: Framework) -> None:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=_LIMIT)
         asked = [*pip, "--dry-run", "--report", "-", *wanted]
         report = subprocess.run(asked, check=True, timeout=_LIMIT, capture_output=True).stdout
-        if b'"nvidia-' in report:
+        names = [one["metadata"]["name"] for one in json.loads(report)["install"]]
+        if any(name.startswith("nvidia-") for name in names):
             raise AbsentError(f"{framework.name} comes only with CUDA here (gigabytes)")
         subprocess.run([*pip, *wanted], check=True, timeout=_LIMIT, capture_output=True)
     except (OSError, subprocess.SubprocessError) as error:

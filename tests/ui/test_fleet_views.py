@@ -299,9 +299,7 @@ async def test_each_gpu_has_a_small_bar_in_natural_order() -> None:
     stage = Stage(cluster_of(2), clock=clock)
     async with console(stage, (200, 50)) as (app, pilot):
         fill(stage, clock, 20.0, ["node01"])
-        await until(
-            pilot, lambda: "▇ ▁ ▄ ▇  62%" in row_of(app, "node01"), "bars of 4 GPUs"
-        )
+        await until(pilot, lambda: "▇ ▁ ▄ ▇  62%" in row_of(app, "node01"), "bars of 4 GPUs")
 
 
 def test_a_gpu_that_is_lost_has_the_sign_of_it_and_neighbours_share_a_bar() -> None:

@@ -1,6 +1,7 @@
 """Who keeps the others waiting, by what the ranks themselves say."""
 
 import json
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -181,6 +182,72 @@ def test_of_ranks_that_form_a_group_only_a_minority_is_late_and_none_that_is_unk
 
     assert absence(joining(0), *late) is None
     assert absence(joining(0), joining(1), late[1]) is None
+
+
+JAX = "/site-packages/jax/_src/distributed.py"
+HUB = "10.0.0.1:6000"
+
+
+def meeting(number: int, links: object, name: str = "initialize") -> RankTestimony:
+    """A rank that waits for the others of JAX, with these connections."""
+    stack = [[name, JAX, 145], ["<module>", "/home/u/train.py", 7]]
+    found = read_testimony({"rank": number, "stack": stack, "links": links})
+    assert found is not None
+    return found
+
+
+def linked(own: Sequence[str] = (), peers: Sequence[str] = (), seeks: Sequence[str] = ()) -> dict:
+    return {"own": list(own), "peers": list(peers), "seeks": list(seeks)}
+
+
+HOST = meeting(
+    0, linked([HUB, "10.0.0.1:41000"], ["10.0.0.1:41000", HUB, "10.0.0.2:4", "10.0.0.3:5"])
+)
+GUESTS = [meeting(n, linked([f"10.0.0.{n + 1}:{n + 3}"], [HUB])) for n in (1, 2)]
+
+
+def test_who_came_and_is_not_connected_to_where_all_others_are_is_named() -> None:
+    apart = meeting(3, linked(seeks=["10.0.0.1:6001"]))
+
+    found = absence(HOST, *GUESTS, apart)
+
+    assert found is not None
+    assert (found.ranks, found.waiting, found.apart) == ((3,), (0, 1, 2), True)
+    assert found.text == (
+        "rank 3 on n2 is not connected to 10.0.0.1:6000, where ranks 0-2 wait in initialize;"
+        " it seeks 10.0.0.1:6001"
+    )
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        meeting(3, linked(["10.0.0.4:9"], [HUB])),
+        meeting(3, {}),
+        meeting(3, {"own": [], "peers": 7}),
+        meeting(3, None),
+        meeting(3, linked(), "shutdown"),
+    ],
+    ids=["connected too", "not known", "half known", "never told", "elsewhere"],
+)
+def test_who_may_be_connected_is_not_accused(last: RankTestimony) -> None:
+    assert absence(HOST, *GUESTS, last) is None
+
+
+def test_nobody_is_apart_where_most_have_no_address_in_common() -> None:
+    alone = [meeting(n, linked([f"10.0.0.{n}:4"], [f"10.0.9.{n}:5"])) for n in range(3)]
+
+    assert absence(*alone, meeting(3, linked())) is None
+    assert absence(HOST, GUESTS[0], meeting(2, linked()), meeting(3, linked())) is None
+
+
+def test_who_never_came_to_the_end_is_named_with_its_place() -> None:
+    ending = [meeting(n, linked(), "shutdown") for n in (0, 1, 3)]
+
+    found = absence(*ending, beginning(2, ["save", "/home/u/train.py", 30]))
+
+    assert found is not None
+    assert found.text.startswith("rank 2 on n2 never entered shutdown (ranks 0-1,3 wait there)")
 
 
 def test_in_a_job_that_goes_on_nobody_waits() -> None:

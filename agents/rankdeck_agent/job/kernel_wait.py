@@ -4,14 +4,12 @@ peer that it is about.
 
 import os
 import platform
-import re
-import socket
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 from rankdeck_agent.job.processes import read_own_state, read_proc_word
+from rankdeck_agent.job.tcp_sockets import read_tcp_sockets, socket_inode
 from rankdeck_agent.text import plain_line
 
 _PROC = Path("/proc")
@@ -38,9 +36,6 @@ _OF_FILE = frozenset(
      "fdatasync", "connect", "accept", "accept4", "sendto", "recvfrom", "sendmsg", "recvmsg")
 )  # fmt: skip
 """Calls whose first argument is a file descriptor."""
-_LISTENS = "0A"
-"""State of a TCP socket in /proc/net/tcp that waits for connections."""
-_SOCKET = re.compile(r"socket:\[(\d+)\]$")
 
 Row = dict[str, Any]
 
@@ -78,9 +73,10 @@ def _of_descriptor(pid: int, number: int) -> Row:
         target = os.readlink(f"{_PROC}/{pid}/fd/{number}")
     except OSError:
         return {}
-    match = _SOCKET.match(target)
-    if match:
-        peer = _peers(pid).get(int(match[1]))
+    inode = socket_inode(target)
+    if inode:
+        peers = (one.peer for one in read_tcp_sockets(str(pid)) if one.inode == inode)
+        peer = next(peers, "")
         return {"peer": peer} if peer else {}
     if target.startswith("/"):
         return _of_file(pid, target)
@@ -124,43 +120,6 @@ def _mount_of(pid: int, path: str) -> Optional[_Mount]:
         if inside and (found is None or len(place) >= len(found.place)):
             found = _Mount(place, plain_line(rest[0], 30), plain_line(rest[1], 100))
     return found
-
-
-def _peers(pid: int) -> "dict[int, str]":
-    """Inode of each TCP connection of its network -> `address:port` of the other end."""
-    return {
-        int(fields[9]): _address(fields[2])
-        for fields in _sockets(str(pid))
-        if not fields[2].endswith(":0000")
-    }
-
-
-def find_listening_users(port: int) -> "set[int]":
-    """The user ids whose processes listen at this TCP port, in the network of this process."""
-    listens = (fields for fields in _sockets("self") if fields[3] == _LISTENS)
-    return {int(fields[7]) for fields in listens if int(fields[1].rpartition(":")[2], 16) == port}
-
-
-def _sockets(pid: str) -> "Iterator[list[str]]":
-    """The fields of each TCP socket of the network of this process."""
-    for name in ("tcp", "tcp6"):
-        try:
-            text = (_PROC / pid / "net" / name).read_text(errors="replace")[:_MOST_BYTES]
-        except OSError:
-            continue
-        rows = (line.split() for line in text.splitlines()[1:])
-        yield from (fields for fields in rows if len(fields) > 9 and fields[9].isdigit())
-
-
-def _address(text: str) -> str:
-    host, _, port = text.partition(":")
-    words = struct.pack(
-        f"={len(host) // 8}I", *(int(host[i : i + 8], 16) for i in range(0, len(host), 8))
-    )
-    if len(words) == 16 and words[:12] == b"\0" * 10 + b"\xff\xff":
-        words = words[12:]
-    name = socket.inet_ntop(socket.AF_INET if len(words) == 4 else socket.AF_INET6, words)
-    return f"{name}:{int(port, 16)}" if len(words) == 4 else f"[{name}]:{int(port, 16)}"
 
 
 def _memory(pid: int, address: int, size: int) -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rankdeck_agent.job import processes
-from rankdeck_agent.job.kernel_wait import find_listening_users
+from rankdeck_agent.job.tcp_sockets import find_listening_users
 from rankdeck_agent.text import parse_json_table, plain_line
 
 _ADDRESS = ("127.0.0.1", 28028)

@@ -38,9 +38,9 @@ read -r supervisor rest 2>/dev/null <"$RANKDECK_RUN/supervisor.pid"
 if ! { [ -n "$supervisor" ] && kill -0 "$supervisor" 2>/dev/null && [ -w "$out" ] && [ -p "$err" ]; }; then
     out=$place/out err=$place/err
 fi
-# A rank of torch.distributed or mpi4py answers where it is: job/witness.py.
+# A Python rank of several answers where it is: job/witness.py.
 inside=$RANKDECK_RUN/inside
-many=$MASTER_ADDR$OMPI_COMM_WORLD_SIZE$PMI_SIZE$PMIX_RANK
+many=$MASTER_ADDR$OMPI_COMM_WORLD_SIZE$PMI_SIZE$PMIX_RANK$JAX_COORDINATOR_ADDRESS
 if [ -n "$many" ] && [ "$RANKDECK_WITNESS" != off ] && [ -r "$inside/sitecustomize.py" ]; then
     RANKDECK_WITNESS=$inside/$rank
     PYTHONPATH=$inside${PYTHONPATH:+:$PYTHONPATH}

@@ -15,6 +15,7 @@ from rankdeck_agent.job.kernel_wait import describe_wait
 from rankdeck_agent.job.last_words import Bound, read_last_words
 from rankdeck_agent.job.native_stack import NativeReader, StackError
 from rankdeck_agent.job.nccl_ras import ask_nccl_counts
+from rankdeck_agent.job.tcp_sockets import list_connections
 from rankdeck_agent.job.witness import ANSWER_LIMIT, WitnessQuestion, list_witnesses
 
 STACKS_LIMIT = 4.0
@@ -36,8 +37,9 @@ Row = dict[str, Any]
 
 def look_at_standing_ranks(folder: RunFolder, host: str = "") -> Row:
     """{"ranks": a row per running rank with its `rank`, what its witness says, `native` (its stack,
-    unless it told its operations itself), `does` and what it `said` last; "blind": why there are
-    no stacks, or ""; "ras": what NCCL says; "pids": [pid, rank] of each process of a rank}.
+    unless it told its operations itself), `does`, `links` (its connections) and what it `said`
+    last; "blind": why there are no stacks, or ""; "ras": what NCCL says; "pids": [pid, rank] of
+    each process of a rank}.
 
     With `host`, only ranks that began on that host: several nodes may share the run folder.
     """
@@ -59,6 +61,7 @@ def look_at_processes(mine: "Mapping[int, list[int]]", witnesses: "Mapping[int, 
     for rank, pids in mine.items():
         row = rows.setdefault(rank, {"rank": rank})
         row.update(stacks.get(rank, {}), does=describe_wait(main_process(pids)))
+        row["links"] = list_connections(pids)
     pids = {pid: rank for rank, pids in mine.items() for pid in pids}
     ras = ask_nccl_counts(pids) if pids else {}
     found: Row = {"ranks": [rows[rank] for rank in sorted(rows)], "blind": blind}

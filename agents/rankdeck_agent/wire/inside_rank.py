@@ -1,9 +1,10 @@
-"""The program that runs inside each Python rank that uses torch.distributed or mpi4py, before its
-own: a thread that says, when it is asked, where the rank is and which collective operations of
-torch it has entered (`rankdeck_agent.job.witness` asks).
+"""The program that runs inside each Python rank that uses torch.distributed, mpi4py or JAX, before
+its own: a thread that says, when it is asked, where the rank is and which collective operations of
+torch it has entered (`rankdeck_agent.job.witness` asks). TensorFlow lets no thread speak while it
+waits.
 
 The shim of a rank puts the folder with this file first on PYTHONPATH, so that Python runs it as
-`sitecustomize`. It does nothing before one of the two modules is imported; then a thread waits on
+`sitecustomize`. It does nothing before one of these modules is imported; then a thread waits on
 the socket that RANKDECK_WITNESS names. `RANKDECK_WITNESS=off` leaves it out.
 """
 
@@ -170,6 +171,7 @@ def _peer(frames):
 _PARTS = {
     "torch.distributed.distributed_c10d": (_keep_operations, _begin),
     "mpi4py.MPI": (_begin,),
+    "jax._src.distributed": (_begin,),
 }
 if "RANKDECK_WITNESS" in os.environ and sys.version_info >= (3, 6):
     sys.meta_path.insert(0, _Notice())

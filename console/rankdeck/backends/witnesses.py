@@ -1,5 +1,5 @@
-"""Asks the ranks of silent torchrun and MPI jobs, also of those in a scheduler, which collective
-operations they have entered, or where they stand.
+"""Asks the ranks of silent jobs that wait for each other, also of jobs in a scheduler, which
+collective operations they have entered, or where they stand.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rankdeck.model.job import Job
+from rankdeck.model.job_spec import Launch
 from rankdeck.model.rank import State
 from rankdeck.model.safe_text import clean_line
 from rankdeck.model.stall import Stall
@@ -194,7 +195,8 @@ def _began(job: Job) -> float:
 def _has_witnesses(job: Job) -> bool:
     names = {process.name for plan in job.plan.nodes for process in plan.processes}
     fits = job.unit != "task" and len(job.ranks) > 1 and len(job.plan.nodes) <= _MOST_NODES
-    return fits and (job.plan.elsewhere or not _LAUNCHERS.isdisjoint(names))
+    of_jax = job.plan.spec is not None and job.plan.spec.launch is Launch.JAX
+    return fits and (job.plan.elsewhere or of_jax or not _LAUNCHERS.isdisjoint(names))
 
 
 def _computes(job: Job, absence: Absence) -> bool:

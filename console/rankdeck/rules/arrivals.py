@@ -8,6 +8,7 @@ waited for and waits for nobody is the one to look at; if everybody is, it is a 
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 from msgspec import field
 
@@ -19,11 +20,20 @@ from rankdeck.rules.doing import Doing, describe_doing, read_doing
 from rankdeck.rules.inspect import Frame, read_frames
 from rankdeck.values import Value
 
-_MOST_GROUPS, _MOST_RECENT, _MOST_RANKS = 64, 16, 1 << 16
+_MOST_GROUPS, _MOST_RECENT, _MOST_RANKS, _MOST_ENDS = 64, 16, 1 << 16, 64
+_ENDS = ("own", "peers", "seeks")
+_SOUGHT = 30.0
+"""Seconds of silence after which a rank is told that has not found the others."""
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|^<frozen ")
 """Files of Python and of installed packages, not of the program."""
-_JOIN, _OF_JOIN = "init_process_group", "torch/distributed/distributed_c10d.py"
-"""The function in which ranks wait for each other before there is a group, and its file."""
+_MEETINGS = (
+    ("init_process_group", "torch/distributed/distributed_c10d.py"),
+    ("initialize", "jax/_src/distributed.py"),
+    ("shutdown", "jax/_src/distributed.py"),
+)
+"""Functions in which all ranks wait for each other before there are groups, or after; and the end
+of the path of their file.
+"""
 _IMPORTS = re.compile(r"<frozen importlib\.")
 """File of the frames of a rank that still loads a module."""
 
@@ -63,6 +73,15 @@ class GroupRecord(Value):
         return next((one for one in self.newest if one.number == number), None)
 
 
+class Connections(Value):
+    """The TCP connections of a rank while it has few; each end is `address:port`."""
+
+    own: frozenset[str] = frozenset()
+    peers: frozenset[str] = frozenset()
+    seeks: tuple[str, ...] = ()
+    """Where it tries to connect."""
+
+
 class RankTestimony(Value):
     """What the witness inside one rank said."""
 
@@ -76,17 +95,21 @@ class RankTestimony(Value):
     """`load_batch (train.py:3)`: the innermost frame of the program's own code; "" if not known."""
     doing: Doing = field(default_factory=Doing)
     """What it waits for in the kernel."""
+    links: Connections | None = None
+    """None if not known, or if they are many."""
 
     @property
-    def joins(self) -> bool:
-        """Whether it is in `init_process_group`."""
-        return any(name == _JOIN and file.endswith(_OF_JOIN) for name, file, *_ in self.stack)
+    def meeting(self) -> str:
+        """The function in which it waits for all others, `init_process_group`; "" if in none."""
+        frames = ((name, file) for name, file, *_ in self.stack)
+        inside = (n for n, f in frames if any(n == m and f.endswith(of) for m, of in _MEETINGS))
+        return next(inside, "")
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether it has not come to `init_process_group`, and has loaded what it needs for it."""
+        """Whether it is in no meeting and no group, and has loaded what it needs for them."""
         loads = any(_IMPORTS.match(file) for _, file, *_ in self.stack)
-        return bool(self.stack) and not (self.groups or self.joins or loads)
+        return bool(self.stack) and not (self.groups or self.meeting or loads)
 
     @property
     def still_for(self) -> float:
@@ -110,6 +133,8 @@ class Absence(Value):
     """Whether the others may also have left these behind."""
     told_after: float = 0.0
     """Seconds of silence before which it is not told: it may still go on by itself."""
+    apart: bool = False
+    """Whether they came, and have no connection to where the others are connected."""
 
 
 def read_rank_testimony(raw: object) -> RankTestimony | None:
@@ -136,7 +161,21 @@ def read_testimony(raw: object) -> RankTestimony | None:
     peer = (str(what), int(other)) if waits else None  # type: ignore[arg-type]
     if not groups and not stack:
         return None
-    return RankTestimony(rank, groups, stack, peer, _place(stack), read_doing(row.get("does")))
+    links = _read_connections(row.get("links"))
+    doing = read_doing(row.get("does"))
+    return RankTestimony(rank, groups, stack, peer, _place(stack), doing, links)
+
+
+def _read_connections(raw: object) -> Connections | None:
+    row = as_table(raw)
+    ends = {
+        key: tuple(clean_line(one, 60) for one in as_list(row.get(key), _MOST_ENDS))
+        for key in _ENDS
+        if key in row
+    }
+    if len(ends) < len(_ENDS):
+        return None
+    return Connections(frozenset(ends["own"]), frozenset(ends["peers"]), ends["seeks"])
 
 
 def _place(stack: Iterable[Frame]) -> str:
@@ -176,7 +215,7 @@ def find_absence(
     """
     waits, entered = _who_waits(said, least)
     if not waits:
-        return _mismatch(said, nodes, least) or _unjoined(said, nodes)
+        return _mismatch(said, nodes, least) or _unmet(said, nodes)
     wanted = {rank for late in waits.values() for rank in late}
     if any(rank in said and said[rank].still_for < least for rank in wanted):
         return None
@@ -250,15 +289,48 @@ def _absent(
     return Absence(tuple(gone), tuple(sorted(waits)), text + _at(said, gone) + more)
 
 
-def _unjoined(said: Mapping[int, RankTestimony], nodes: Mapping[int, str]) -> Absence | None:
-    """The few ranks that did not come to where the others wait to form the first group."""
-    inside = sorted(rank for rank, one in said.items() if one.joins)
+def _unmet(said: Mapping[int, RankTestimony], nodes: Mapping[int, str]) -> Absence | None:
+    """The few ranks that did not come to where all others wait for them, or that came and are not
+    connected to where all others are.
+    """
+    meetings = Counter(one.meeting for one in said.values() if one.meeting)
+    if not meetings:
+        return None
+    meeting = meetings.most_common(1)[0][0]
+    inside = sorted(rank for rank, one in said.items() if one.meeting == meeting)
     gone = sorted(rank for rank, one in said.items() if one.is_elsewhere)
+    if len(inside) == len(nodes):
+        return _apart(said, nodes, meeting)
     if not gone or len(gone) >= len(inside) or len(inside) + len(gone) < len(nodes):
         return None
     others = f"{_ranks(inside, nodes, short=True)} wait{'s' * (len(inside) == 1)} there"
-    text = f"{_ranks(gone, nodes)} never entered {_JOIN} ({others})"
+    text = f"{_ranks(gone, nodes)} never entered {meeting} ({others})"
     return Absence(tuple(gone), tuple(inside), text + _at(said, gone) + _instead(said, gone))
+
+
+def _apart(
+    said: Mapping[int, RankTestimony], nodes: Mapping[int, str], meeting: str
+) -> Absence | None:
+    """The few ranks without a connection to any address at which more than half of the ranks have
+    one: they were given another address or port, or the way there is closed.
+    """
+    links = {rank: one.links for rank, one in said.items() if one.links is not None}
+    if len(links) < len(nodes):
+        return None
+    at = Counter(chain.from_iterable(one.own | one.peers for one in links.values()))
+    usual = {address for address, count in at.items() if 2 * count > len(links)}
+    gone = sorted(rank for rank, one in links.items() if not usual & (one.own | one.peers))
+    inside = sorted(links.keys() - set(gone))
+    where = min(usual, key=lambda address: (-at[address], address), default="")
+    if not where or not gone or at[where] < len(inside):
+        return None
+    sought = sorted({address for rank in gone for address in links[rank].seeks})
+    seeks = f"; it seeks {', '.join(sought)}" if sought and len(gone) == 1 else ""
+    text = (
+        f"{_ranks(gone, nodes)} {_are(gone)} not connected to {where}, where"
+        f" {_ranks(inside, nodes, short=True)} wait in {meeting}{seeks}"
+    )
+    return Absence(tuple(gone), tuple(inside), text, apart=True, told_after=_SOUGHT)
 
 
 def _at(said: Mapping[int, RankTestimony], gone: Sequence[int]) -> str:

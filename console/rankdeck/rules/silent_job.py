@@ -157,7 +157,16 @@ def add_absence(absence: Absence, heard: float, found: tuple[Stall, ...]) -> tup
     return (stall, *(one for one in found if one.kind == "slow"))
 
 
+_OF_APART = Explained(
+    "it was given another address or port than the others, or the way there is closed",
+    "compare the address and port of rank 0 that each rank is given (MASTER_ADDR, MASTER_PORT,"
+    " coordinator_address), and firewalls between their nodes",
+)
+
+
 def _explained(absence: Absence) -> tuple[Explained, ...]:
+    if absence.apart:
+        return (_OF_APART,)
     if not absence.deadlock:
         return (_OF_ABSENCE,)
     return (OF_DEADLOCK, OF_A_GUESS) if absence.guess else (OF_DEADLOCK,)

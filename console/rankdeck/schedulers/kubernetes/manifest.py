@@ -137,7 +137,7 @@ tell() { # WHAT TEXT
     printf '[rank %s %s] %s\n' "$rank" "$1" "$2"
     [ -z "$kept" ] || printf '%s\n' "$2" "$(date +%s)" >"$kept/$1"
 }
-# A rank of torch.distributed or mpi4py answers where it is.
+# A Python rank of several answers where it is.
 inside=$RANKDECK_RUN/@INSIDE@
 if [ "$RANKDECK_WITNESS" != off ] && [ -r "$inside/@INSIDE_FILE@" ]; then
     RANKDECK_WITNESS=$place/@POD_WITNESS@
@@ -216,8 +216,8 @@ _LONGEST_NAME = 50
 a host name, which has at most 63.
 """
 _DATA_LIMIT = 1 << 20
-_WITH_WITNESSES = (Launch.MPI, Launch.TORCHRUN)
-"""Launches whose Python ranks can say which operations they have entered."""
+_WITH_WITNESSES = (Launch.MPI, Launch.TORCHRUN, Launch.JAX)
+"""Launches whose Python ranks can say where they are."""
 _QUANTITY = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)(m|[kMGTPE]|[KMGTPE]i|)")
 _LABEL = re.compile(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?")
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
