@@ -184,6 +184,20 @@ async def test_a_long_message_is_all_there() -> None:
         assert text in " ".join(re.sub("[│┃|]", " ", text_of(app)).split())
 
 
+async def test_a_message_shows_and_opens_the_job_that_it_is_about() -> None:
+    stage = Stage(cluster_of(3))
+    job = stage.start("training-of-a-model-1121-120000-aaaa", 2, 2)
+    stage.tell(job, "node02", "exited", rank=2, code=3)
+    told = {"name": "rankdeck", "msg": "stopping the others", "source": job}
+    stage.messages.handle(logging.makeLogRecord(told))
+    async with console(stage, (160, 40)) as (app, pilot):
+        await pilot.press("4")
+        await shows(app, pilot, f"info   {job}")
+        await shows(app, pilot, "rank 2 on node02")
+        await pilot.press("enter")
+        await until(pilot, lambda: app.screen.screen_name == "job", "the job is not open")
+
+
 async def test_a_long_sentence_in_the_last_line_is_all_there_and_the_keys_come_back() -> None:
     text = "nodes can be drained and resumed on Slurm only: the cluster file names no login node"
     async with console(Stage(cluster_of(3)), (60, 15)) as (app, pilot):

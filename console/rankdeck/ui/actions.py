@@ -103,7 +103,7 @@ WALL = ("wall",)
 NOWHERE = ("",)
 """For `views`: no footer of the job screen has room for the action."""
 ACTIONS: tuple[Action, ...] = (
-    Action("open", "enter", "open", ("fleet", "jobs", "events", "acceptance", "scaling"), "Open what is under the cursor, start the plan shown", True),
+    Action("open", "enter", "open", ("fleet", "jobs", "messages", "events", "acceptance", "scaling"), "Open what is under the cursor, start the plan shown", True),
     Action("launch", "enter", "launch", ("launch",), "Start the job whose plan is shown", True),
     Action("zoom", "enter,z", "zoom", ("job",), "Show one rank on the whole screen, and back; collapsed: this line of each rank", True, (*WALL, *TABLES)),
     Action("filter", "slash", "filter", LISTS, "Show only lines that match", True),

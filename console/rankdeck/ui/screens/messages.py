@@ -3,12 +3,17 @@
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
+from textual.geometry import Size
+
 from rankdeck.model.safe_text import printable_line
 from rankdeck.state.fleet_history import LogMessage
 from rankdeck.ui import formatting
+from rankdeck.ui.job_figures import JobFigures
 from rankdeck.ui.screens.base import BaseScreen, Details, ListFilter, last_line_first, no_match
+from rankdeck.ui.screens.job_glance import glance_lines
 from rankdeck.ui.screens.modals import row_lines
-from rankdeck.ui.widgets.canvas import Runs
+from rankdeck.ui.widgets.canvas import MARGIN, Runs
+from rankdeck.ui.widgets.grid import INDENT
 from rankdeck.ui.widgets.vtable import Column, VTable
 from rankdeck_agent.rules.levels import Level
 
@@ -19,6 +24,8 @@ SIGNS = {
     "warning": (Level.WARN, "warn"),
 }
 """Level of a log record -> the level whose sign it gets, and the word for it."""
+WIDE, FROM, MOST_FROM = 120, 14, 40
+"""From a screen of WIDE cells on, sources have up to MOST_FROM cells instead of FROM."""
 
 
 class MessagesScreen(BaseScreen):
@@ -32,15 +39,16 @@ class MessagesScreen(BaseScreen):
         self._rows: dict[str, LogMessage] = {}
         self._seen: tuple[object, ...] = ()
         self.list_filter = ListFilter(self, "words", self.refresh_now, language=False)
-        self.main = self.table = VTable(self._columns(), empty=NOTHING, on_top=True)
+        self.figures = JobFigures()
+        self.main = self.table = VTable(self._columns(FROM), empty=NOTHING, on_top=True)
         self.below = Details(self.table)
         self.table.sorted_by = ("TIME",)
 
-    def _columns(self) -> tuple[Column, ...]:
+    def _columns(self, source: int) -> tuple[Column, ...]:
         return (
             Column("TIME", 8, lambda row, _: [(formatting.format_clock(self._rows[row].at), "dim")], keep=9),
             Column("LEVEL", 7, lambda row, _: self._level(row), keep=10),
-            Column("FROM", 14, lambda row, _: [(printable_line(self._rows[row].source), "accent")], keep=6),
+            Column("FROM", source, lambda row, _: [(printable_line(self._rows[row].source), "accent")], keep=6),
             Column("WHAT", 12, lambda row, _: self._what(row), keep=11, grow=True, least=50),
         )  # fmt: skip
 
@@ -65,12 +73,40 @@ class MessagesScreen(BaseScreen):
         self._rows = {
             str(n): one for n, one in numbered if text.lower() in f"{one.source} {one.text}".lower()
         }
+        self._fit_sources()
         self.table.empty = no_match("message") if text else NOTHING
         self.table.show(list(self._rows))
         self.table.refresh()
 
+    def _fit_sources(self) -> None:
+        longest = max((len(one.source) for one in self._rows.values()), default=0)
+        wide = self.size.width >= WIDE
+        self.table.columns = self._columns(min(max(longest, FROM), MOST_FROM) if wide else FROM)
+
+    def on_resize(self) -> None:
+        self._fit_sources()
+        self.table.refresh()
+
     def without_effect(self) -> Iterable[str]:
-        return () if self.table.cursor else ("describe", "copy")
+        if not self.table.cursor:
+            yield from ("open", "describe", "copy")
+        elif not (self._job or self._node):
+            yield "open"
+
+    @property
+    def _source(self) -> str:
+        """Who sent the message under the cursor."""
+        one = self._rows.get(self.table.cursor)
+        return one.source if one else ""
+
+    @property
+    def _job(self) -> str:
+        """The job that it is about; "" if it is about none."""
+        return self._source if self.console.need_session().jobs.knows(self._source) else ""
+
+    @property
+    def _node(self) -> str:
+        return self._source if self.console.fleet.knows(self._source) else ""
 
     def whole(self) -> tuple[str, Sequence[Runs]]:
         row = self.table.cursor
@@ -78,10 +114,38 @@ class MessagesScreen(BaseScreen):
 
     def details(self) -> tuple[str, Sequence[Runs]]:
         row = self.table.cursor
-        return last_line_first(("Message", row_lines(self.table.unseen(row)) if row else ()))
+        title, lines = last_line_first(
+            ("Message", row_lines(self.table.unseen(row)) if row else ())
+        )
+        return (title, lines) if not self._job else ("Job", [*lines, *self._glance(len(lines))])
+
+    def _glance(self, above: int) -> Sequence[Runs]:
+        """The job that the message is about, below so many lines."""
+        glyphs, fleet = self.console.glyphs, self.console.fleet
+        job = self.console.need_session().jobs.job(self._job)
+        size = Size(self.size.width - len(INDENT) + MARGIN, self.size.height)
+        gap: list[Runs] = [[]] if above else []
+        drawn = glance_lines(
+            job,
+            glyphs,
+            size,
+            self.below_room - above - len(gap),
+            lambda room: self.figures.lines(job, fleet, room, glyphs),
+        )
+        return [*gap, *drawn]
 
     def on_vtable_opened(self) -> None:
-        self.action_describe()
+        self.action_open()
+
+    def action_open(self) -> None:
+        """Open the job or the node that the message is about, else the whole message."""
+        if self._job:
+            self.console.open_job(self._job)
+        elif self._node:
+            at = self._rows[self.table.cursor].at
+            self.console.open_node(self._node, at)
+        else:
+            self.action_describe()
 
     def action_copy(self) -> None:
         if one := self._rows.get(self.table.cursor):
