@@ -220,6 +220,7 @@ def test_what_kueue_waits_for_is_its_quota_then_its_checks(status: Json, words: 
 
 @pytest.mark.parametrize(("condition", "told"), [
     (("FailureTarget", "True", "BackoffLimitExceeded", ""), ("running", "it fails, and its last pods end: BackoffLimitExceeded")),
+    (("SuccessCriteriaMet", "True", "CompletionsReached", ""), ("running", "it succeeds, and its last pods end: CompletionsReached")),
     (("Restarting", "True", "PyTorchJobRestarting", "1 Worker failed"), ("pending", "it starts again: 1 Worker failed")),
     (("RestartingJobSet", "False", "JobsReady", "all jobs are ready"), ("pending", "")),
 ])  # fmt: skip
@@ -227,6 +228,15 @@ def test_a_job_that_is_not_over_says_what_it_is_about(
     condition: tuple[str, str, str, str], told: tuple[str, str]
 ) -> None:
     assert kubernetes_job_state(job(condition)) == told
+
+
+def test_a_job_of_others_that_is_being_deleted_says_so_and_what_holds_it() -> None:
+    doomed = job(("Suspended", "True", "JobSuspended", "Job suspended"))
+    doomed["metadata"] = {"deletionTimestamp": "2026-11-30T08:05:00Z", "finalizers": ["foregroundDeletion", "kueue.x-k8s.io/hold"]}  # fmt: skip
+
+    assert kubernetes_job_state(doomed) == ("pending", "it is being deleted (held by finalizer kueue.x-k8s.io/hold)")  # fmt: skip
+    doomed["status"] = {"active": 2}
+    assert kubernetes_job_state(doomed)[1].startswith("it is being deleted")
 
 
 @pytest.mark.parametrize(("kind", "policy", "doubts"), [
@@ -305,6 +315,7 @@ LOGIN = b"<!DOCTYPE html><html><head><title>Sign in</title></head></html>"
     (302, b'<a href="https://sso.site/login">Found</a>.\n', "what answers is no Kubernetes server"),
     (403, LOGIN, "what answers is no Kubernetes server"),
     (401, LOGIN, "your login to Kubernetes has expired"),
+    (401, b'{"kind": "Status", "reason": "Unauthorized", "message": "the server has asked for the client to provide credentials"}', "your login to Kubernetes has expired"),
     (200, LOGIN, "what answers is no Kubernetes server"),
     (200, b'{"kind": "PodLi', "the answer is no JSON object"),
 ])  # fmt: skip
@@ -511,6 +522,19 @@ def test_the_time_limit_of_a_pod_is_a_time_limit() -> None:
     made = judge_ended_job(state_of(pod(0, {"running": {}}), late, last=job(GIVEN_UP)).view())
 
     assert (made.found.kind, made.found.node) == (VerdictKind.TIME_LIMIT, "n1")
+
+
+def test_a_job_that_failed_did_not_end_well_because_its_ranks_did() -> None:
+    proxy = {"name": "istio-proxy", "state": over(255)}
+    failed = pod(1, over(0, "Completed"), "Failed")
+    failed["status"]["containerStatuses"].append(proxy)
+    state = state_of(pod(0, over(0, "Completed"), "Succeeded"), failed, last=job(GIVEN_UP))
+    state.close_records()
+
+    made = judge_ended_job(state.view())
+
+    assert (made.found.kind, made.found.node, made.code) == (VerdictKind.PART, "n1", 1)
+    assert "not by its ranks: its container `istio-proxy` ended with exit 255" in made.text
 
 
 BY_RULE = ("Failed", "True", "PodFailurePolicy", "Container main for pod ns/j-1-x failed with exit code 42 matching FailJob rule at index 0")  # fmt: skip

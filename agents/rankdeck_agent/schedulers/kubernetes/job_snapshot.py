@@ -249,7 +249,7 @@ def judge_ended_job(view: JobSnapshot) -> JobVerdict:
     ours = view.shim
     if view.outcome.state == "succeeded":
         return _well(view, SchedulerVerdict(VerdictKind.WELL, "succeeded", ours=ours))
-    if view.ended_well:
+    if view.ended_well and view.outcome.state != "failed":
         text = "is gone; all its ranks had ended with 0"
         return _well(view, SchedulerVerdict(VerdictKind.WELL, text, ours=ours))
     found, code = _failure(view)
@@ -321,7 +321,7 @@ def _failure(view: JobSnapshot) -> tuple[SchedulerVerdict, int]:
         return lost, _code(code)
     pod = _first_failed(everyone)
     if pod is None:
-        return _vanished(everyone) or _untold(view), 1
+        return _vanished(everyone) or _failed_beside(everyone) or _untold(view), 1
     code, reason = _end_of(pod)
     how = f"{_status(code or 1)}{f' ({reason})' if reason not in ('', 'Error') else ''}"
     text = f"{_who(pod)} {how}{f' on node {pod.node}' if pod.node else ''}"
@@ -338,6 +338,16 @@ def _vanished(pods: Iterable[Pod]) -> Optional[SchedulerVerdict]:
     why = pod.container.message or f"its runtime says {pod.container.reason}"
     text = f"the container of pod {pod.name} was lost{where}, and how it ended is not known: {why}"
     return SchedulerVerdict(VerdictKind.TAKEN_AWAY, text, pod.node, pod.name)
+
+
+def _failed_beside(pods: Iterable[Pod]) -> Optional[SchedulerVerdict]:
+    """The verdict if a pod failed only for a container beside that of its ranks; else None."""
+    pod = next((pod for pod in pods if pod.phase == "Failed" and pod.lacks), None)
+    if pod is None:
+        return None
+    where = f" on node {pod.node}" if pod.node else ""
+    text = f"pod {pod.name} failed{where}, though not by its ranks: its {pod.lacks}"
+    return SchedulerVerdict(VerdictKind.PART, text, pod.node, pod.name)
 
 
 def _lost(view: JobSnapshot, everyone: Sequence[Pod]) -> Optional[SchedulerVerdict]:

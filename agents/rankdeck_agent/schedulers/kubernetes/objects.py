@@ -14,6 +14,7 @@ from rankdeck_agent.schedulers.kubernetes.json_values import (
     Object,
     object_rows,
     table_of,
+    texts_of,
     whole_or_zero,
 )
 from rankdeck_agent.schedulers.kubernetes.kubectl_errors import ApiError
@@ -580,6 +581,22 @@ def is_winding_up(found: Object) -> bool:
 
 
 _DECIDED = ("FailureTarget", "SuccessCriteriaMet")
+_OWN_FINALIZERS = frozenset({"foregroundDeletion", "orphan", "batch.kubernetes.io/job-tracking"})
+"""Kubernetes takes these away itself."""
+
+
+def held_by(meta: Object) -> str:
+    """Who keeps an object that was deleted: only those who wrote a finalizer take it away.
+
+    `meta` is its metadata.
+    """
+    names = [plain_line(one, 100) for one in texts_of(meta.get("finalizers"))]
+    foreign = [name for name in names if name not in _OWN_FINALIZERS]
+    if foreign:
+        return f"held by finalizer {', '.join(foreign[:3])}"
+    return "has finalizers" if names else ""
+
+
 OURS_LABEL = "rankdeck/job"
 ID_ANNOTATION, SPEC_ANNOTATION = "rankdeck/job-id", "rankdeck/spec"
 

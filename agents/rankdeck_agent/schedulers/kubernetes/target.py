@@ -11,7 +11,7 @@ from typing import Any, Optional
 
 from rankdeck_agent.job.folder import FolderError, RunFolder
 from rankdeck_agent.schedulers.kubernetes.api import Api, Params
-from rankdeck_agent.schedulers.kubernetes.json_values import Object, object_rows, table_of, texts_of
+from rankdeck_agent.schedulers.kubernetes.json_values import Object, object_rows, table_of
 from rankdeck_agent.schedulers.kubernetes.kubectl_errors import (
     ApiError,
     ProxyError,
@@ -25,6 +25,7 @@ from rankdeck_agent.schedulers.kubernetes.objects import (
     OPERATOR_LABEL,
     OURS_LABEL,
     Pod,
+    held_by,
     string_value,
 )
 from rankdeck_agent.schedulers.kubernetes.watch import BACKOFF
@@ -386,22 +387,9 @@ def _named(target: Target, kind: str, one: Mapping[str, Any]) -> str:
     meta, status = table_of(one.get("metadata")), table_of(one.get("status"))
     phase = string_value(status, "phase", 20)
     node = string_value(table_of(one.get("spec")), "nodeName", 63)
-    more = [phase, f"on node {node}" if node else "", _held_by(meta)]
+    more = [phase, f"on node {node}" if node else "", held_by(meta)]
     details = ", ".join(filter(None, more))
     return f"{kind} {target.namespace}/{string_value(meta, 'name')}{f' ({details})' if details else ''}"
-
-
-_OWN_FINALIZERS = frozenset({"foregroundDeletion", "orphan", "batch.kubernetes.io/job-tracking"})
-"""Kubernetes takes these away itself."""
-
-
-def _held_by(meta: Object) -> str:
-    """Who keeps an object that was deleted: only those who wrote a finalizer take it away."""
-    names = [plain_line(one, 100) for one in texts_of(meta.get("finalizers"))]
-    foreign = [name for name in names if name not in _OWN_FINALIZERS]
-    if foreign:
-        return f"held by finalizer {', '.join(foreign[:3])}"
-    return "has finalizers" if names else ""
 
 
 SLACK = 4.0
