@@ -516,6 +516,16 @@ def test_a_pod_that_is_being_taken_away_is_named_while_its_job_runs() -> None:
 # ---- how jobs end that were seen late, or never began
 
 
+def test_a_pod_that_kueue_ends_was_taken_away() -> None:
+    told = {"type": "TerminationTarget", "status": "True", "reason": "WorkloadEvictedDueToPreempted", "message": "Preempted to accommodate a workload"}  # fmt: skip
+    ended = pod(1, over(143), "Failed", conditions=[told])
+
+    made = judge_ended_job(state_of(pod(0, {"running": {}}), ended, last=job(GIVEN_UP)).view())
+
+    assert (made.found.kind, made.found.node) == (VerdictKind.TAKEN_AWAY, "n1")
+    assert "Preempted to accommodate" in made.text
+
+
 def test_the_time_limit_of_a_pod_is_a_time_limit() -> None:
     late = pod(1, over(137), "Failed", reason="DeadlineExceeded", message="Pod was active too long")
 

@@ -294,7 +294,7 @@ class Pod(Value):
     lacks: str = ""
     """Another container that does not start, and why: the pod never is whole."""
     disruption: str = ""
-    """Why the control plane removes the pod: PreemptionByScheduler, …"""
+    """Why the control plane or Kueue removes the pod: PreemptionByScheduler, …"""
     unheard: bool = False
     """Whether Kubernetes hears nothing of the pod, because its node is silent."""
     leaving: bool = False
@@ -385,6 +385,10 @@ def _place_in_job(labels: Object, annotations: Object) -> Optional[int]:
     return _index(annotations, _INDEX) if found is None else found
 
 
+_TARGETS = ("DisruptionTarget", "TerminationTarget")
+"""Conditions with which a control plane and Kueue say that they end a pod."""
+
+
 def pod_of(found: Object) -> Pod:
     """The Pod of an API object; values that are invalid are left empty."""
     meta, spec, status = (table_of(found.get(key)) for key in ("metadata", "spec", "status"))
@@ -393,8 +397,9 @@ def pod_of(found: Object) -> Pod:
     conditions = {
         string_value(row, "type", 63): row for row in object_rows(status.get("conditions"))
     }
-    target = conditions.get("DisruptionTarget", _NONE)
-    disruption = string_value(target, "reason", 63) if target.get("status") == "True" else ""
+    targets = (conditions.get(name, _NONE) for name in _TARGETS)
+    target = next((row for row in targets if row.get("status") == "True"), _NONE)
+    disruption = string_value(target, "reason", 63)
     statuses = object_rows(status.get("containerStatuses"))
     own = _own_container(table_of(meta.get("annotations")), object_rows(spec.get("containers")))
     first = object_rows(status.get("initContainerStatuses"))
