@@ -421,3 +421,41 @@ def test_a_rank_on_a_node_whose_clock_is_wrong_has_the_time_of_here(keeper) -> N
     times = [(kept.folder.place(rank) / "exit").stat().st_mtime for rank in (0, 1)]
     assert began - 1 < min(times) <= max(times) < time.time() + 1
     assert kept.said().count("s ahead of the one here: the times of its ranks are corrected") == 1
+
+
+HELD = "example.com/hold"
+
+
+def hold(found) -> None:
+    """As a controller does that wants to clean up before the object is gone."""
+    found["metadata"].setdefault("finalizers", []).append(HELD)
+
+
+@pytest.mark.parametrize("plural", ["jobs", "pods"])
+def test_a_cancel_names_what_holds_an_object_that_was_deleted(keeper, plural: str) -> None:
+    kept = keeper()
+    kept.speak(lasting=60.0)
+    kept.start()
+    kept.runs()
+    name = kept.double.all(plural)[0]["metadata"]["name"]
+    kept.double.change(plural, name, hold)
+
+    assert kept.term(60) == 1
+    left = kept.said().split("not gone:")[1]
+    assert f"default/{name}" in left
+    assert f"held by finalizer {HELD}" in left
+    kept.double.change(plural, name, lambda one: one["metadata"]["finalizers"].remove(HELD))
+
+
+def test_a_cancel_that_a_policy_of_the_site_denies_names_it_and_what_still_runs(keeper) -> None:
+    kept = keeper()
+    kept.speak(lasting=60.0)
+    kept.start()
+    kept.runs()
+    why = 'admission webhook "validate.kyverno.svc-fail" denied the request: deletes need a ticket'
+    kept.double.answer("DELETE", f".*/jobs/{JOB}", 403, {"kind": "Status", "code": 403, "reason": "Forbidden", "message": why})  # fmt: skip
+
+    assert kept.term(60) == 1
+    left = kept.said().split("not gone:")[1]
+    assert why in left
+    assert all(f"Pod default/{pod['metadata']['name']}" in left for pod in kept.double.all("pods"))

@@ -220,6 +220,7 @@ def test_what_kueue_waits_for_is_its_quota_then_its_checks(status: Json, words: 
 
 @pytest.mark.parametrize(("condition", "told"), [
     (("FailureTarget", "True", "BackoffLimitExceeded", ""), ("running", "it fails, and its last pods end: BackoffLimitExceeded")),
+    (("SuccessCriteriaMet", "True", "CompletionsReached", ""), ("running", "it succeeds, and its last pods end: CompletionsReached")),
     (("Restarting", "True", "PyTorchJobRestarting", "1 Worker failed"), ("pending", "it starts again: 1 Worker failed")),
     (("RestartingJobSet", "False", "JobsReady", "all jobs are ready"), ("pending", "")),
 ])  # fmt: skip
@@ -227,6 +228,15 @@ def test_a_job_that_is_not_over_says_what_it_is_about(
     condition: tuple[str, str, str, str], told: tuple[str, str]
 ) -> None:
     assert kubernetes_job_state(job(condition)) == told
+
+
+def test_a_job_of_others_that_is_being_deleted_says_so_and_what_holds_it() -> None:
+    doomed = job(("Suspended", "True", "JobSuspended", "Job suspended"))
+    doomed["metadata"] = {"deletionTimestamp": "2026-11-30T08:05:00Z", "finalizers": ["foregroundDeletion", "kueue.x-k8s.io/hold"]}  # fmt: skip
+
+    assert kubernetes_job_state(doomed) == ("pending", "it is being deleted (held by finalizer kueue.x-k8s.io/hold)")  # fmt: skip
+    doomed["status"] = {"active": 2}
+    assert kubernetes_job_state(doomed)[1].startswith("it is being deleted")
 
 
 @pytest.mark.parametrize(("kind", "policy", "doubts"), [
@@ -305,6 +315,7 @@ LOGIN = b"<!DOCTYPE html><html><head><title>Sign in</title></head></html>"
     (302, b'<a href="https://sso.site/login">Found</a>.\n', "what answers is no Kubernetes server"),
     (403, LOGIN, "what answers is no Kubernetes server"),
     (401, LOGIN, "your login to Kubernetes has expired"),
+    (401, b'{"kind": "Status", "reason": "Unauthorized", "message": "the server has asked for the client to provide credentials"}', "your login to Kubernetes has expired"),
     (200, LOGIN, "what answers is no Kubernetes server"),
     (200, b'{"kind": "PodLi', "the answer is no JSON object"),
 ])  # fmt: skip
@@ -414,3 +425,173 @@ def test_events_without_a_uid_are_about_no_pod() -> None:
     state.take_event("ADDED", json.loads('{"type": "Warning", "involvedObject": {"name": "j-1-x", "uid": 7}}'))  # fmt: skip
 
     assert describe_progress(state.view()).endswith("starting")
+
+
+# ---- what hides a cause, and who is named
+
+
+USELESS = ", ".join(f'provider "scc-{n}": Forbidden: not usable by user or serviceaccount' for n in range(30))  # fmt: skip
+BROKEN_RULE = "provider restricted-v2: .containers[0].runAsUser: Invalid value: 0: must be in the ranges: [1, 2]"  # fmt: skip
+
+
+def test_rules_of_openshift_that_are_not_the_users_do_not_hide_the_one_that_a_pod_breaks() -> None:
+    state = state_of()
+    about = {"kind": "Job", "namespace": "ns", "name": "j", "uid": "J"}
+    said = f"unable to validate against any security context constraint: [{USELESS}, {BROKEN_RULE}]"
+
+    state.take_event("ADDED", {"type": "Warning", "reason": "FailedCreate", "message": said, "involvedObject": about})  # fmt: skip
+
+    assert BROKEN_RULE in describe_progress(state.view())
+    assert "scc-" not in describe_progress(state.view())
+
+
+def test_why_an_image_was_not_pulled_comes_from_the_warning_where_the_pod_tells_it_no_longer() -> (
+    None
+):
+    waits = pod(0, {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "t"'}}, "Pending")  # fmt: skip
+    state = state_of(waits, pod(1, {"running": {}}))
+
+    for message in ("Failed to pull image: pull rate limit", "Error: ErrImagePull", "Error: ImagePullBackOff"):  # fmt: skip
+        state.take_event("ADDED", warning("u0", "Failed", message))
+
+    assert describe_progress(state.view()).endswith("ImagePullBackOff: Failed: Failed to pull image: pull rate limit")  # fmt: skip
+
+
+@pytest.mark.parametrize(("last", "words"), [
+    (over(1), "(its last run: exit 1)"),
+    (over(137, "OOMKilled"), "(its last run: out of memory (OOMKilled))"),
+    ({}, "back-off"),
+])  # fmt: skip
+def test_an_init_container_that_is_started_again_says_how_its_last_run_ended(
+    last: Json, words: str
+) -> None:
+    stage = {"name": "stage", "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}, "lastState": last}  # fmt: skip
+    waits = pod(1, {"waiting": {"reason": "PodInitializing"}}, "Pending", initContainerStatuses=[stage])  # fmt: skip
+
+    assert describe_progress(state_of(pod(0, {"running": {}}), waits).view()).endswith(words)
+
+
+@pytest.mark.parametrize(("scheduler", "words"), [
+    ("volcano", "2 × scheduler `volcano` has not looked at it yet; does it run?"), ("default-scheduler", "starting"),
+])  # fmt: skip
+def test_a_scheduler_that_the_site_has_added_and_that_does_nothing_is_named(
+    scheduler: str, words: str
+) -> None:
+    pods = [pod(index, {}, "Pending") for index in (0, 1)]
+    for one in pods:
+        one["spec"].update(nodeName="", schedulerName=scheduler)
+
+    assert describe_progress(state_of(*pods).view()) == f"pending: 2 of 2 pods: {words}"
+
+
+@pytest.mark.parametrize(("spec", "words"), [
+    ({"managedBy": "kueue.x-k8s.io/multikueue"}, "`kueue.x-k8s.io/multikueue` manages it"),
+    ({"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}, "`kueue.x-k8s.io/multikueue` manages it"),
+    ({"managedBy": "kubernetes.io/job-controller"}, "no pod exists yet"),
+])  # fmt: skip
+def test_a_job_whose_pods_are_made_elsewhere_says_so(spec: Json, words: str) -> None:
+    assert words in describe_progress(state_of(last=job(**spec)).view())
+
+
+def test_an_admission_check_that_says_no_is_not_waited_for() -> None:
+    state = state_of(last=job(("Suspended", "True", "JobSuspended", "")))
+    rejected = {"name": "prov", "state": "Rejected", "message": "max retries"}
+
+    state.take_workload("LISTED", {"items": [{"status": {"conditions": [QUOTA], "admissionChecks": [rejected]}}]})  # fmt: skip
+
+    assert describe_progress(state.view()) == "queued by Kueue: admission check prov has rejected it: max retries"  # fmt: skip
+
+
+def test_a_pod_that_is_being_taken_away_is_named_while_its_job_runs() -> None:
+    told = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    taken = pod(1, {"running": {}}, conditions=[told])
+
+    said = describe_progress(state_of(pod(0, {"running": {}}), taken).view())
+    assert said.startswith("running: 2 of 2 pods; pod j-1-x made way for a pod of higher priority on node n1")  # fmt: skip
+    taken["metadata"]["deletionTimestamp"] = "2026-11-30T08:05:00Z"
+    said = describe_progress(state_of(pod(0, {"running": {}}), taken).view())
+    assert said.startswith("ending: 2 of 2 pods are still there; pod j-1-x made way")
+
+
+# ---- how jobs end that were seen late, or never began
+
+
+def test_a_pod_that_kueue_ends_was_taken_away() -> None:
+    told = {"type": "TerminationTarget", "status": "True", "reason": "WorkloadEvictedDueToPreempted", "message": "Preempted to accommodate a workload"}  # fmt: skip
+    ended = pod(1, over(143), "Failed", conditions=[told])
+
+    made = judge_ended_job(state_of(pod(0, {"running": {}}), ended, last=job(GIVEN_UP)).view())
+
+    assert (made.found.kind, made.found.node) == (VerdictKind.TAKEN_AWAY, "n1")
+    assert "Preempted to accommodate" in made.text
+
+
+def test_the_time_limit_of_a_pod_is_a_time_limit() -> None:
+    late = pod(1, over(137), "Failed", reason="DeadlineExceeded", message="Pod was active too long")
+
+    made = judge_ended_job(state_of(pod(0, {"running": {}}), late, last=job(GIVEN_UP)).view())
+
+    assert (made.found.kind, made.found.node) == (VerdictKind.TIME_LIMIT, "n1")
+
+
+def test_a_job_that_failed_did_not_end_well_because_its_ranks_did() -> None:
+    proxy = {"name": "istio-proxy", "state": over(255)}
+    failed = pod(1, over(0, "Completed"), "Failed")
+    failed["status"]["containerStatuses"].append(proxy)
+    state = state_of(pod(0, over(0, "Completed"), "Succeeded"), failed, last=job(GIVEN_UP))
+    state.close_records()
+
+    made = judge_ended_job(state.view())
+
+    assert (made.found.kind, made.found.node, made.code) == (VerdictKind.PART, "n1", 1)
+    assert "not by its ranks: its container `istio-proxy` ended with exit 255" in made.text
+
+
+BY_RULE = ("Failed", "True", "PodFailurePolicy", "Container main for pod ns/j-1-x failed with exit code 42 matching FailJob rule at index 0")  # fmt: skip
+
+
+def leaving(one: Json) -> Json:
+    one["metadata"]["deletionTimestamp"] = "2026-11-30T08:05:00Z"
+    return one
+
+
+def test_survivors_of_a_failed_pod_that_are_listed_first_are_not_the_cause() -> None:
+    state = state_of()
+    state.take_pod("LISTED", {"items": [leaving(pod(0, {"running": {}})), pod(1, over(42), "Failed")]})  # fmt: skip
+    state.take_job("MODIFIED", job(GIVEN_UP))
+    state.close_records()
+
+    assert "rank 1 exit 42 on node n1" in judge_ended_job(state.view()).text
+
+
+def test_survivors_are_not_the_cause_once_kubernetes_has_decided_how_the_job_ends() -> None:
+    state = state_of(last=job(("FailureTarget", "True", "BackoffLimitExceeded", "")))
+    state.take_pod("MODIFIED", leaving(pod(0, {"running": {}})))
+    state.take_job("MODIFIED", job(GIVEN_UP))
+
+    assert judge_ended_job(state.view()).found.kind is VerdictKind.UNKNOWN
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_pod_that_a_failure_policy_names_is_the_cause(*, known: bool) -> None:
+    state = state_of(leaving(pod(0, {"running": {}})))
+    if known:
+        state.take_pod("MODIFIED", pod(1, over(42), "Failed"))
+    state.take_job("MODIFIED", job(BY_RULE))
+    state.close_records()
+    made = judge_ended_job(state.view())
+
+    assert "42" in made.text
+    assert (made.found.rank, made.found.pod) == ((1, "") if known else (None, "j-1-x"))
+
+
+def test_a_job_that_ends_before_its_pods_started_says_what_they_waited_for() -> None:
+    stuck = pod(1, {"waiting": {"reason": "ImagePullBackOff", "message": "ErrImagePull: no such tag"}}, "Pending")  # fmt: skip
+    stuck["status"]["containerStatuses"][0]["containerID"] = ""
+    over_time = ("Failed", "True", "DeadlineExceeded", "Job was active longer than specified deadline")  # fmt: skip
+
+    made = judge_ended_job(state_of(pod(0, {"running": {}}), stuck, last=job(over_time)).view())
+    assert made.found.kind is VerdictKind.TIME_LIMIT
+    assert made.text.endswith("pod j-1-x had not started: ImagePullBackOff: ErrImagePull: no such tag")  # fmt: skip
+    made = judge_ended_job(state_of(pod(0, {"running": {}}), stuck, last=job(GIVEN_UP)).view())
+    assert (made.found.kind, made.found.node) == (VerdictKind.CANNOT_START, "n1")

@@ -562,7 +562,9 @@ def test_of_a_rank_that_was_tried_again_the_last_pod_counts() -> None:
 def test_a_pod_that_was_made_anew_is_not_the_end_of_its_job() -> None:
     state = state_of(pod(0), pod(1), pod(2), target=replace(JOB, ours=False))
     state.take_pod("DELETED", pod(1))
-    assert describe_progress(state.view()) == "ending: 2 of 3 pods are still there"
+    assert describe_progress(state.view()) == (
+        "ending: 2 of 3 pods are still there; pod j-1-x on node n1 was deleted first"
+    )
     anew = pod(1)
     anew["metadata"]["uid"] = "u1-again"
     state.take_pod("ADDED", anew)

@@ -25,6 +25,7 @@ from rankdeck_agent.schedulers.kubernetes.objects import (
     SCHEDULING,
     JobKind,
     ask_version,
+    event_message,
     event_uid,
     find_kueue,
     list_job_kinds,
@@ -142,7 +143,10 @@ class KubernetesView:
         or why a pod does not start.
         """
         about = part_of_object(event, "involvedObject")
-        said = f"{string_value(event, 'reason', 63)}: {string_value(event, 'message', 400)}"
+        message = event_message(event)
+        if not message:
+            return
+        said = f"{string_value(event, 'reason', 63)}: {message}"
         use = self._uses.get(event_uid(event))
         if use is not None and use.starts and use.job and event.get("reason") != SCHEDULING:
             self._stuck.setdefault(use.job, {})[event_uid(event)] = said

@@ -7,6 +7,7 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Optional
 
 from rankdeck_agent.job.folder import UNKNOWN
@@ -16,6 +17,7 @@ from rankdeck_agent.schedulers.kubernetes.objects import (
     GONE,
     LAUNCHER,
     MADE_UP,
+    PULL_WAITS,
     RUNNING,
     STARTS,
     STARVED,
@@ -77,6 +79,8 @@ class JobSnapshot(Value):
     """
     warnings: Mapping[str, str] = field(default_factory=dict[str, str])
     """Uid of a pod -> the newest warning about it."""
+    manager: str = ""
+    """Who makes its pods in the place of its usual controller, maybe elsewhere; "" for that."""
     launchers: int = 0
     """Pods that the job has beside those with ranks: the launcher of an MPIJob."""
     needs_all: bool = True
@@ -115,10 +119,10 @@ def describe_progress(view: JobSnapshot) -> str:
     reasons = Counter(why for why in waits if why)
     total = view.total
     if view.left or any(pod.leaving for pod in view.pods):
-        return f"ending: {len(view.pods)} of {total} pods are still there"
+        still = f"ending: {len(view.pods)} of {total} pods are still there"
+        return "; ".join(filter(None, (still, _why_ending(view))))
     if not view.pods:
-        awaited = f"{view.operator} has not looked at it yet; does it run?" if view.operator else ""
-        return f"pending: {view.refused or awaited or 'no pod exists yet'}"
+        return f"pending: {view.refused or _awaited(view)}"
     if not reasons and len(running) >= total:
         return "; ".join((f"running: {total} of {total} pods", *_notes(view.pods)))
     waiting = total - len(running)
@@ -130,14 +134,41 @@ def describe_progress(view: JobSnapshot) -> str:
     return f"pending: {waiting} of {total} pods: {'; '.join(parts) or 'starting'}"
 
 
+def _awaited(view: JobSnapshot) -> str:
+    """Who has to act before the job has a pod."""
+    if view.manager:
+        return f"`{view.manager}` manages it (managedBy): its pods may be in another cluster"
+    if view.operator:
+        return f"{view.operator} has not looked at it yet; does it run?"
+    return "no pod exists yet"
+
+
+def _why_ending(view: JobSnapshot) -> str:
+    """What has ended one of its pods from outside; "" if nothing is known to have."""
+    everyone = [*view.pods, *view.left]
+    taken = next((why for why in map(taken_away, everyone) if why), "")
+    first = next((pod for pod in everyone if pod.uid == view.deleted_first), None)
+    if taken or first is None:
+        return taken
+    where = f" on node {first.node}" if first.node else ""
+    return f"pod {first.name}{where} was deleted first"
+
+
 def _wait_reason(view: JobSnapshot, pod: Pod) -> str:
     """Why the pod does not run: its own word, else the newest warning about it (a volume, its
     sandbox: its status tells neither), else what prepares it.
     """
-    own = pod_wait_reason(pod)
+    own, box = pod_wait_reason(pod), pod.container
+    warned = view.warnings.get(pod.uid, "")
+    if own and warned and box.reason == PULL_WAITS and box.message.startswith(_ONLY_WAITS):
+        return f"{PULL_WAITS}: {warned}"
     if own or pod.is_over or pod.container.state in (RUNNING, TERMINATED):
         return own
-    return view.warnings.get(pod.uid) or pod.lacks or pod.prepares
+    return warned or pod.lacks or pod.prepares
+
+
+_ONLY_WAITS = "Back-off pulling image"
+"""So the kubelet's message begins; newer kubelets add the cause."""
 
 
 def is_waiting(view: JobSnapshot) -> bool:
@@ -159,6 +190,7 @@ def _notes(pods: Iterable[Pod]) -> Iterator[str]:
     silent = sorted({pod.node for pod in pods if pod.is_silent})
     if silent:
         yield silence_words(_few(silent))
+    yield from islice((why for why in map(taken_away, pods) if why), _TOO_LONG)
     lacks = next((pod.lacks for pod in pods if pod.lacks and not pod.is_over), "")
     if lacks:
         yield lacks
@@ -217,7 +249,7 @@ def judge_ended_job(view: JobSnapshot) -> JobVerdict:
     ours = view.shim
     if view.outcome.state == "succeeded":
         return _well(view, SchedulerVerdict(VerdictKind.WELL, "succeeded", ours=ours))
-    if view.ended_well:
+    if view.ended_well and view.outcome.state != "failed":
         text = "is gone; all its ranks had ended with 0"
         return _well(view, SchedulerVerdict(VerdictKind.WELL, text, ours=ours))
     found, code = _failure(view)
@@ -276,6 +308,7 @@ def _failure(view: JobSnapshot) -> tuple[SchedulerVerdict, int]:
     """What failed first, and the exit code for it."""
     if view.outcome.reason.startswith(_TIME_LIMIT):
         text = f"its time limit (activeDeadlineSeconds) was over: {view.outcome.message}"
+        text = "; ".join(filter(None, (text, _never_started(view)[1])))
         return SchedulerVerdict(VerdictKind.TIME_LIMIT, text), 128 + signal.SIGTERM
     everyone = [*view.pods, *view.left]
     lost = _lost(view, everyone)
@@ -288,7 +321,7 @@ def _failure(view: JobSnapshot) -> tuple[SchedulerVerdict, int]:
         return lost, _code(code)
     pod = _first_failed(everyone)
     if pod is None:
-        return _vanished(everyone) or _untold(view.outcome), 1
+        return _vanished(everyone) or _failed_beside(everyone) or _untold(view), 1
     code, reason = _end_of(pod)
     how = f"{_status(code or 1)}{f' ({reason})' if reason not in ('', 'Error') else ''}"
     text = f"{_who(pod)} {how}{f' on node {pod.node}' if pod.node else ''}"
@@ -307,6 +340,16 @@ def _vanished(pods: Iterable[Pod]) -> Optional[SchedulerVerdict]:
     return SchedulerVerdict(VerdictKind.TAKEN_AWAY, text, pod.node, pod.name)
 
 
+def _failed_beside(pods: Iterable[Pod]) -> Optional[SchedulerVerdict]:
+    """The verdict if a pod failed only for a container beside that of its ranks; else None."""
+    pod = next((pod for pod in pods if pod.phase == "Failed" and pod.lacks), None)
+    if pod is None:
+        return None
+    where = f" on node {pod.node}" if pod.node else ""
+    text = f"pod {pod.name} failed{where}, though not by its ranks: its {pod.lacks}"
+    return SchedulerVerdict(VerdictKind.PART, text, pod.node, pod.name)
+
+
 def _lost(view: JobSnapshot, everyone: Sequence[Pod]) -> Optional[SchedulerVerdict]:
     """What ended a pod from outside, or keeps its ranks from starting; None if nothing did."""
     for pod in everyone:
@@ -314,12 +357,26 @@ def _lost(view: JobSnapshot, everyone: Sequence[Pod]) -> Optional[SchedulerVerdi
         if stuck:
             return SchedulerVerdict(VerdictKind.CANNOT_START, stuck, pod.node, pod.name)
         if taken:
-            kind = VerdictKind.NO_MEMORY if _is_starved(pod) else VerdictKind.TAKEN_AWAY
-            return SchedulerVerdict(kind, taken, pod.node, pod.name)
+            return SchedulerVerdict(_kind_of(pod), taken, pod.node, pod.name)
     deleted = next((pod for pod in everyone if pod.uid == view.deleted_first), None)
-    if deleted is None or view.outcome.state == GONE:
+    if (
+        deleted is None
+        or view.outcome.state == GONE
+        or _FAILED_BY_RULE.search(view.outcome.message)
+    ):
         return None
     return SchedulerVerdict(VerdictKind.TAKEN_AWAY, _deleted(deleted), deleted.node, deleted.name)
+
+
+_FAILED_BY_RULE = re.compile(r"\bpod (?:[^/ ]+/)?(?P<pod>\S+) failed with exit code \d+")
+"""What a Job says if its podFailurePolicy ended it."""
+
+
+def _kind_of(pod: Pod) -> VerdictKind:
+    """The kind of verdict for a pod that was taken away."""
+    if _is_starved(pod):
+        return VerdictKind.NO_MEMORY
+    return VerdictKind.TIME_LIMIT if pod.reason == _TIME_LIMIT else VerdictKind.TAKEN_AWAY
 
 
 def _failed_rank(view: JobSnapshot, rank: int) -> tuple[SchedulerVerdict, int]:
@@ -329,12 +386,33 @@ def _failed_rank(view: JobSnapshot, rank: int) -> tuple[SchedulerVerdict, int]:
     return SchedulerVerdict(VerdictKind.RANK, text, end.node, rank=rank), _code(end.status)
 
 
-def _untold(outcome: JobOutcome) -> SchedulerVerdict:
-    """The verdict if neither a rank nor a pod tells why: what the job's object says."""
-    gone = outcome.state == GONE and not outcome.reason
+def _untold(view: JobSnapshot) -> SchedulerVerdict:
+    """The verdict if no rank and no container tells why: what the job's
+    object says, and which pod had not started.
+    """
+    outcome = view.outcome
     text = ": ".join(filter(None, (outcome.reason.rstrip("/"), outcome.message)))
-    kind = VerdictKind.GONE if gone else VerdictKind.UNKNOWN
-    return SchedulerVerdict(kind, text or "Kubernetes does not say why")
+    if outcome.state == GONE and not outcome.reason:
+        return SchedulerVerdict(VerdictKind.GONE, text or "Kubernetes does not say why")
+    named = _FAILED_BY_RULE.search(outcome.message)
+    if named:
+        return SchedulerVerdict(VerdictKind.PART, text, pod=named["pod"])
+    pod, why = _never_started(view)
+    if pod is not None:
+        text = "; ".join(filter(None, (why, text)))
+        return SchedulerVerdict(VerdictKind.CANNOT_START, text, pod.node, pod.name)
+    return SchedulerVerdict(VerdictKind.UNKNOWN, text or "Kubernetes does not say why")
+
+
+def _never_started(view: JobSnapshot) -> tuple[Optional[Pod], str]:
+    """The first pod in which no rank had started when the job ended, and why; (None, "") if there
+    is none, or nobody says why.
+    """
+    for pod in (*view.pods, *view.left):
+        why = "" if pod.container.id else pod_wait_reason(pod) or view.warnings.get(pod.uid, "")
+        if why:
+            return pod, f"pod {pod.name} had not started: {why}"
+    return None, ""
 
 
 _TIME_LIMIT = "DeadlineExceeded"

@@ -20,6 +20,7 @@ from rankdeck_agent.schedulers.kubernetes.objects import (
     JOB,
     LAUNCHER,
     MPIJOB,
+    PULL_WAITS,
     READER,
     RUNNING,
     SCHEDULING,
@@ -29,8 +30,11 @@ from rankdeck_agent.schedulers.kubernetes.objects import (
     JobOutcome,
     LogPiece,
     Pod,
+    event_message,
     event_uid,
+    is_winding_up,
     job_outcome,
+    manager_of,
     pod_of,
     string_value,
 )
@@ -67,7 +71,7 @@ class Clocks:
         return at + off, text if fresh else ""
 
 
-_PULL_FAILED, _PULL_WAITS = "ErrImagePull", "ImagePullBackOff"
+_PULL_FAILED = "ErrImagePull"
 _MOST_WARNINGS = 4096
 
 
@@ -76,9 +80,9 @@ def _with_cause(pod: Pod, before: Optional[Pod]) -> Pod:
     tell that only in between.
     """
     box = pod.container
-    if before is None or box.reason != _PULL_WAITS or _PULL_FAILED in box.message:
+    if before is None or box.reason != PULL_WAITS or _PULL_FAILED in box.message:
         return pod
-    known = before.container.reason in (_PULL_FAILED, _PULL_WAITS)
+    known = before.container.reason in (_PULL_FAILED, PULL_WAITS)
     return replace(pod, container=replace(box, message=before.container.message)) if known else pod
 
 
@@ -94,13 +98,17 @@ def _queue_words(status: Object) -> str:
     """
     rows = object_rows(status.get("conditions"))
     open_ = {row.get("type"): string_value(row, "message", 400) for row in rows if row.get("status") == "False"}  # fmt: skip
-    checks = (
-        f"{string_value(one, 'name', 100)}: {string_value(one, 'message', 300) or string_value(one, 'state', 20)}"
-        for one in object_rows(status.get("admissionChecks"))
-        if one.get("state") != "Ready"
-    )
-    words = [open_.get(_KUEUE[0], ""), *(f"waits for admission check {one}" for one in checks), open_.get(_KUEUE[1], "")]  # fmt: skip
+    checks = (one for one in object_rows(status.get("admissionChecks")) if one.get("state") != "Ready")  # fmt: skip
+    words = [open_.get(_KUEUE[0], ""), *map(_check_words, checks), open_.get(_KUEUE[1], "")]
     return next(filter(None, words), "")
+
+
+def _check_words(check: Object) -> str:
+    name, state = string_value(check, "name", 100), string_value(check, "state", 20)
+    said = string_value(check, "message", 300)
+    if state == "Rejected":
+        return f"admission check {name} has rejected it{f': {said}' if said else ''}"
+    return f"waits for admission check {name}: {said or state}"
 
 
 class Notice(Value):
@@ -145,8 +153,10 @@ class JobState:
         """Rank -> host on which it reported its start."""
         self.ends: dict[int, RankEnd] = {}
         self.outcome = JobOutcome()
-        self.deleted = self.ending = False
-        """Whether the job's object is gone; whether we are deleting it."""
+        self.deleted = self.ending = self._winds_up = False
+        """Whether the job's object is gone; whether we are deleting it; whether Kubernetes has
+        decided how it ends, and deletes its last pods.
+        """
         self.uid = ""
         self.spec: Object = {}
         """Spec of the job's object, as last seen."""
@@ -176,6 +186,7 @@ class JobState:
                 self._operator = ""
             self.uid = string_value(table_of(rows[0].get("metadata")), "uid", 63) or self.uid
             self.spec = table_of(rows[0].get("spec")) or self.spec
+            self._winds_up = is_winding_up(rows[0])
         self.deleted = self.deleted or kind == DELETED or not rows
         if not self.deleted or self.ending or self.outcome.state in _OVER:
             return []
@@ -227,6 +238,8 @@ class JobState:
             return [notice for pod in pods for notice in self._see(pod)]
         for uid in self.pods.keys() - {pod.uid for pod in pods}:
             self._lose(self.pods[uid])
+        # A list has no order in time: first those that failed, for which others may be deleted.
+        pods.sort(key=lambda pod: pod.leaving)
         return [notice for pod in pods for notice in self._see(pod)]
 
     def _see(self, pod: Pod) -> list[Notice]:
@@ -254,7 +267,7 @@ class JobState:
         """Remember the first pod that is deleted, unless something had
         failed: then its job may have deleted it.
         """
-        if not pod.leaving or self._deleted_first or self.ending or self.over:
+        if not pod.leaving or self._deleted_first or self.ending or self.over or self._winds_up:
             return
         known = (*self.pods.values(), *self.left.values())
         failed = any(p.container.code or p.phase == "Failed" for p in known)
@@ -274,10 +287,10 @@ class JobState:
         for row in object_rows(found.get("items")) if kind == LISTED else [found]:
             about = table_of(row.get("involvedObject"))
             name = string_value(about, "name")
-            # The MPI Operator appends `/` and `: ` before words of a pod that it may not have.
+            # The MPI Operator appends `/` before words of a pod that it may not have.
             reason = string_value(row, "reason", 63).rstrip("/")
-            message = string_value(row, "message", 400).rstrip(": ")
-            if kind == DELETED or row.get("type") == "Normal":
+            message = event_message(row)
+            if kind == DELETED or row.get("type") == "Normal" or not (message or reason):
                 continue
             if name == self._target.name:
                 self._refused = message
@@ -285,7 +298,7 @@ class JobState:
             elif name.startswith(f"{self._target.name}-"):
                 if about.get("kind") == JOB.name:  # a part of it, as an MPIJob's launcher is
                     self._refused = message
-                if reason != SCHEDULING and len(self.warnings) < _MOST_WARNINGS:
+                if message and reason != SCHEDULING and len(self.warnings) < _MOST_WARNINGS:
                     self.warnings[event_uid(row)] = f"{reason}: {message}"
                 notices.append(Notice(f"{name}: {reason}: {message}", alarm=False))
         return notices
@@ -418,6 +431,7 @@ class JobState:
             ranks=self._target.ranks,
             operator=self._operator,
             warnings=self.warnings,
+            manager=manager_of(self.spec),
             launchers=self._target.kind == MPIJOB.name
             and self.spec.get("runLauncherAsWorker") is not True,
             needs_all=not self._is_partial(),

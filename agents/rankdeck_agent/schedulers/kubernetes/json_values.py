@@ -13,6 +13,12 @@ def object_rows(value: object) -> list[Object]:
     return [cast("Object", row) for row in rows if isinstance(row, dict)]
 
 
+def texts_of(value: object) -> list[str]:
+    """The texts in a list; empty if `value` is no list."""
+    rows = cast("list[object]", value) if isinstance(value, list) else []
+    return [row for row in rows if isinstance(row, str)]
+
+
 def table_of(value: object) -> Object:
     """`value` if it is a JSON object, otherwise an empty one."""
     return cast("Object", value) if isinstance(value, dict) else {}

@@ -19,7 +19,7 @@ _NO_API = frozenset({301, 302, 303, 307, 308, 400, 404, 405, 426, 501})
 """HTTP statuses that a Kubernetes server never sends without an object that says why."""
 _PAGE = re.compile(r"\s*<(?:!doctype|html|head|body|a |\?xml)", re.IGNORECASE)
 _TITLE = re.compile(r"<title[^>]*>([^<]{1,200})", re.IGNORECASE)
-_FORBIDDEN = 403
+_NOT_LOGGED_IN, _FORBIDDEN = 401, 403
 ASK_LIMIT = 15.0
 _NO_CONFIGURATION = (
     "kubectl has no configuration here: put one in ~/.kube/config, or set KUBECONFIG"
@@ -43,7 +43,7 @@ _COMPLAINTS = (
      "kubectl cannot read its configuration: {said}"),
     (r"getting credentials|exec: executable|exec plugin|refresh token|oauth2|invalid_grant|AADSTS",
      "kubectl could not log in: log in again as you do for kubectl ({said})"),
-    (r"HTTP status 401|Unauthorized|must be logged in|token (?:has|is) expired",
+    (r"HTTP status 401|Unauthorized|client to provide credentials|must be logged in|token (?:has|is) expired",
      "your login to Kubernetes has expired or is not known there: log in again as you do for kubectl"),
     (r"x509|certificate|tls:",
      "the certificate of the Kubernetes server is not accepted: compare the clock here, and `kubectl cluster-info` ({said})"),
@@ -205,6 +205,8 @@ def describe_api_refusal(error: Union[ApiError, ProxyError]) -> str:
     """
     if isinstance(error, ProxyError):
         return str(error)
-    if error.status in (0, 401, 500, 502, 503, 504) or error.reason == UNREACHABLE:
+    if error.status == _NOT_LOGGED_IN:
+        return in_words(f"HTTP status {error.status}: {error.message or error.reason}")
+    if error.status in (0, 500, 502, 503, 504) or error.reason == UNREACHABLE:
         return in_words(error.message or error.reason)
     return error.message or error.reason

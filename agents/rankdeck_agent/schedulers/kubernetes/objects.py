@@ -14,6 +14,7 @@ from rankdeck_agent.schedulers.kubernetes.json_values import (
     Object,
     object_rows,
     table_of,
+    texts_of,
     whole_or_zero,
 )
 from rankdeck_agent.schedulers.kubernetes.kubectl_errors import ApiError
@@ -208,6 +209,8 @@ _PART_INDEX = ("jobset.sigs.k8s.io/job-index",)
 _ROLE = ("rankdeck/role", "training.kubeflow.org/job-role", "job-role")
 STARTS = ("", "ContainerCreating", "PodInitializing")
 """Reasons to wait that are normal at the start of a container."""
+PULL_WAITS = "ImagePullBackOff"
+"""Reason to wait after an image could not be pulled."""
 OWN_CONTAINER = "rank"
 """Name of the rank's container in pods that we create."""
 LAUNCHER, WORKER, READER = "launcher", "worker", "reader"
@@ -283,7 +286,7 @@ class Pod(Value):
     initial: str = ""
     """What is wrong with an init container."""
     prepares: str = ""
-    """Which init container runs, before that of the rank."""
+    """What comes before the rank's container: an init container that runs, a scheduler."""
     beside: str = ""
     """Name of another running container, such as one that a webhook
     added; the pod does not end before it.
@@ -291,7 +294,7 @@ class Pod(Value):
     lacks: str = ""
     """Another container that does not start, and why: the pod never is whole."""
     disruption: str = ""
-    """Why the control plane removes the pod: PreemptionByScheduler, …"""
+    """Why the control plane or Kueue removes the pod: PreemptionByScheduler, …"""
     unheard: bool = False
     """Whether Kubernetes hears nothing of the pod, because its node is silent."""
     leaving: bool = False
@@ -342,6 +345,27 @@ def event_uid(event: Object) -> str:
     return string_value(table_of(event.get("involvedObject")), "uid", 64)
 
 
+_UNUSABLE = re.compile(
+    r'provider "[^"]{1,253}": Forbidden: not usable by user or serviceaccount(?:, )?'
+)
+"""OpenShift lists dozens of rules that are not the user's before those that the pod breaks."""
+_REPEATED = re.compile(r"Error: \w+")
+
+
+def event_message(event: Object) -> str:
+    """The message of an event as a line, without what only hides its cause; "" if it only repeats
+    the state of a container, which its pod tells too.
+    """
+    said = event.get("message")
+    if not isinstance(said, str) or _REPEATED.fullmatch(said):
+        return ""
+    # The MPI Operator appends `: ` before words of a pod that it may not have.
+    return plain_line(_UNUSABLE.sub("", said[:_LONGEST_MESSAGE]), 400).rstrip(": ")
+
+
+_LONGEST_MESSAGE = 10_000
+
+
 def _number(value: object) -> Optional[int]:
     return value if type(value) is int and abs(value) < 1 << 31 else None
 
@@ -361,6 +385,10 @@ def _place_in_job(labels: Object, annotations: Object) -> Optional[int]:
     return _index(annotations, _INDEX) if found is None else found
 
 
+_TARGETS = ("DisruptionTarget", "TerminationTarget")
+"""Conditions with which a control plane and Kueue say that they end a pod."""
+
+
 def pod_of(found: Object) -> Pod:
     """The Pod of an API object; values that are invalid are left empty."""
     meta, spec, status = (table_of(found.get(key)) for key in ("metadata", "spec", "status"))
@@ -369,8 +397,9 @@ def pod_of(found: Object) -> Pod:
     conditions = {
         string_value(row, "type", 63): row for row in object_rows(status.get("conditions"))
     }
-    target = conditions.get("DisruptionTarget", _NONE)
-    disruption = string_value(target, "reason", 63) if target.get("status") == "True" else ""
+    targets = (conditions.get(name, _NONE) for name in _TARGETS)
+    target = next((row for row in targets if row.get("status") == "True"), _NONE)
+    disruption = string_value(target, "reason", 63)
     statuses = object_rows(status.get("containerStatuses"))
     own = _own_container(table_of(meta.get("annotations")), object_rows(spec.get("containers")))
     first = object_rows(status.get("initContainerStatuses"))
@@ -388,7 +417,7 @@ def pod_of(found: Object) -> Pod:
         message=string_value(status, "message", 400) or string_value(target, "message", 400),
         pending=_unscheduled(conditions.get("PodScheduled", _NONE), spec),
         initial=_initial(first, "init container"),
-        prepares=_prepares(first, spec),
+        prepares=_prepares(first, spec) or _unseen(conditions, spec),
         beside=_beside(string_value(own, "name", 63), statuses),
         lacks=_initial(row for row in statuses if row.get("name") != own.get("name")),
         disruption=disruption,
@@ -422,15 +451,36 @@ def _initial(statuses: Iterable[Object], what: str = "container") -> str:
         reason, code = string_value(waiting, "reason", 63), _number(over.get("exitCode"))
         if reason not in STARTS:
             said = f"{name}: {reason}: {string_value(waiting, 'message', 400)}"
-            return without_suffix(said, ": ")
+            last = table_of(table_of(row.get("lastState")).get(TERMINATED))
+            return without_suffix(said, ": ") + _last_run(_ended_run(last))
         if code:
-            return f"{name} ended with exit {code}"
+            return f"{name} ended with {_ended_run(over).words or f'exit {code}'}"
     return ""
+
+
+def _ended_run(state: Object) -> EndedRun:
+    return EndedRun(_exit_code(state), string_value(state, "reason", 63))
+
+
+def _last_run(run: EndedRun) -> str:
+    return f" (its last run: {run.words})" if run.words else ""
 
 
 def sidecars_of(spec: Object) -> list[Object]:
     """The init containers of a pod that run beside the others."""
     return [row for row in object_rows(spec.get("initContainers")) if row.get("restartPolicy") == "Always"]  # fmt: skip
+
+
+_USUAL_SCHEDULER = "default-scheduler"
+
+
+def _unseen(conditions: Mapping[str, Object], spec: Object) -> str:
+    """The sentence if a scheduler that the site has added has not looked at the pod."""
+    scheduler = string_value(spec, "schedulerName", 63)
+    seen = bool(spec.get("nodeName")) or "PodScheduled" in conditions
+    if seen or scheduler in ("", _USUAL_SCHEDULER):
+        return ""
+    return f"scheduler `{scheduler}` has not looked at it yet; does it run?"
 
 
 def _prepares(statuses: Iterable[Object], spec: Object) -> str:
@@ -485,7 +535,7 @@ def _container(spec: Object, statuses: Iterable[Object]) -> RankContainer:
         finished=parse_object_time(state.get("finishedAt")),
         image=string_value(spec, "image", 200),
         again=whole_or_zero(status.get("restartCount")) > 0,
-        before=EndedRun(_exit_code(last), string_value(last, "reason", 63)) if last else None,
+        before=_ended_run(last) if last else None,
     )
 
 
@@ -513,6 +563,43 @@ def job_outcome(found: Object) -> JobOutcome:
                 "suspended", string_value(row, "reason", 100), string_value(row, "message", 400)
             )
     return JobOutcome()
+
+
+_OWN_MANAGERS = re.compile(
+    r"kubernetes\.io/job-controller|kubeflow\.org/(?:mpi|training)-operator"
+    r"|jobset\.sigs\.k8s\.io/jobset-controller|trainer\.kubeflow\.org/trainjob-controller"
+)
+
+
+def manager_of(spec: Object) -> str:
+    """Who makes the job's pods, in the place of its usual controller; "" for that."""
+    named = string_value(spec, "managedBy") or string_value(
+        table_of(spec.get("runPolicy")), "managedBy"
+    )
+    return "" if _OWN_MANAGERS.fullmatch(named) else named
+
+
+def is_winding_up(found: Object) -> bool:
+    """Whether Kubernetes has decided how the job ends, and ends its last pods."""
+    rows = object_rows(table_of(found.get("status")).get("conditions"))
+    return any(row.get("type") in _DECIDED and row.get("status") == "True" for row in rows)
+
+
+_DECIDED = ("FailureTarget", "SuccessCriteriaMet")
+_OWN_FINALIZERS = frozenset({"foregroundDeletion", "orphan", "batch.kubernetes.io/job-tracking"})
+"""Kubernetes takes these away itself."""
+
+
+def held_by(meta: Object) -> str:
+    """Who keeps an object that was deleted: only those who wrote a finalizer take it away.
+
+    `meta` is its metadata.
+    """
+    names = [plain_line(one, 100) for one in texts_of(meta.get("finalizers"))]
+    foreign = [name for name in names if name not in _OWN_FINALIZERS]
+    if foreign:
+        return f"held by finalizer {', '.join(foreign[:3])}"
+    return "has finalizers" if names else ""
 
 
 OURS_LABEL = "rankdeck/job"

@@ -16,6 +16,7 @@ from rankdeck_agent.schedulers.kubernetes.objects import (
     OURS_LABEL,
     SPEC_ANNOTATION,
     JobKind,
+    held_by,
     job_of_pod,
     job_outcome,
     parse_object_time,
@@ -232,6 +233,7 @@ _STATES = {"succeeded": "done", "failed": "failed", "suspended": "pending"}
 _BEGUN = ("Running", "SuccessCriteriaMet", "FailureTarget")
 _NEWS = {
     "FailureTarget": "it fails, and its last pods end",
+    "SuccessCriteriaMet": "it succeeds, and its last pods end",
     "Restarting": "it starts again",
     "RestartingJobSet": "it starts again",
 }
@@ -278,9 +280,11 @@ def job_row(kind: JobKind, found: Object) -> Object:
 
 def kubernetes_job_state(found: Object) -> "tuple[str, str]":
     """(`done`, `failed`, `running` or `pending`; why, in the server's words)."""
-    outcome = job_outcome(found)
+    outcome, deleting = job_outcome(found), _deletion_words(part_of_object(found, "metadata"))
     if outcome.state in _STATES:
         message = outcome.message or outcome.reason
+        if outcome.state == "suspended":
+            message = deleting or message
         return _STATES[outcome.state], "" if outcome.state == "succeeded" else message
     status = part_of_object(found, "status")
     parts = object_rows(status.get("jobsStatus") or status.get("replicatedJobsStatus"))
@@ -290,7 +294,15 @@ def kubernetes_job_state(found: Object) -> "tuple[str, str]":
     why = next((f"{words}: {string_value(row, 'message', 400) or string_value(row, 'reason', 100)}" for words, row in news), "")  # fmt: skip
     # While the last pods are being counted none is active, and no condition says how it ended yet.
     counted = any(whole_or_zero(row.get(key)) for row in (status, *parts) for key in _COUNTS)
-    return ("running" if begun or counted else "pending"), why
+    return ("running" if begun or counted else "pending"), deleting or why
+
+
+def _deletion_words(meta: Object) -> str:
+    """That somebody has deleted a job that is still there, and what holds it; "" if nobody has."""
+    if not meta.get("deletionTimestamp"):
+        return ""
+    held = held_by(meta)
+    return f"it is being deleted{f' ({held})' if held else ''}"
 
 
 def job_owner(found: Object) -> str:

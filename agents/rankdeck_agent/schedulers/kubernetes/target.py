@@ -25,6 +25,7 @@ from rankdeck_agent.schedulers.kubernetes.objects import (
     OPERATOR_LABEL,
     OURS_LABEL,
     Pod,
+    held_by,
     string_value,
 )
 from rankdeck_agent.schedulers.kubernetes.watch import BACKOFF
@@ -384,10 +385,9 @@ def list_left_objects(api: Api, target: Target) -> list[str]:
 
 def _named(target: Target, kind: str, one: Mapping[str, Any]) -> str:
     meta, status = table_of(one.get("metadata")), table_of(one.get("status"))
-    finalizers: Optional[object] = meta.get("finalizers")
     phase = string_value(status, "phase", 20)
     node = string_value(table_of(one.get("spec")), "nodeName", 63)
-    more = [phase, f"on node {node}" if node else "", "has finalizers" if finalizers else ""]
+    more = [phase, f"on node {node}" if node else "", held_by(meta)]
     details = ", ".join(filter(None, more))
     return f"{kind} {target.namespace}/{string_value(meta, 'name')}{f' ({details})' if details else ''}"
 
@@ -423,14 +423,26 @@ class Ending:
         """
         now = time.monotonic()
         late = now - self._began - grace
+        refused = ""
         try:
             self._ask(late)
-            if quiet or now - self._looked > _LOOK_PERIOD:
-                self._looked = now
-                self.left = list_left_objects(self._api, self._target)
         except ApiError as error:
-            self.left = [describe_api_refusal(error)]
+            refused = describe_api_refusal(error)
+            if error.status == 0:  # it does not answer: it would not list what is left either
+                self.left = [refused]
+                return late > SLACK
+        if refused or quiet or now - self._looked > _LOOK_PERIOD:
+            self._looked = now
+            self.left = self._list(refused)
         return not self.left or late > SLACK
+
+    def _list(self, refused: str) -> list[str]:
+        """What is left, with the server's refusal to delete it ("": none) before it."""
+        try:
+            left = list_left_objects(self._api, self._target)
+        except ApiError as error:
+            left = [describe_api_refusal(error)]
+        return list(dict.fromkeys((refused, *left))) if refused and left else left
 
     def _ask(self, late: float) -> None:
         if not self._asked:
