@@ -91,6 +91,7 @@ def test_an_unknown_option_is_bad_input(home: Path) -> None:
     ("given", "said"),
     [
         (["rnu"], "no verb `rnu`; did you mean `run`?"),
+        (["stop", "x"], "no verb `stop`; see `rankdeck --help`"),
         (["run"], "JOB is missing; write `rankdeck run JOB`, see `rankdeck run --help`"),
         (["-c", "two.yaml", "run", "helo.yaml"], "no file `helo.yaml`; did you mean `hello.yaml`?"),
         (["-c", "two.yaml", "cancel"], "name the job (`rankdeck cancel JOB …`), or `--all`"),

@@ -61,8 +61,8 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         wrong = re.match(r"argument VERB: invalid choice: '(.*?)'", message)
-        verbs = [verb.name for verb in (*VERBS, *AGENT_VERBS)]
-        hint = suggest_word(wrong[1], [*verbs, "agent"]) if wrong else ""
+        verbs = [*(verb.name for verb in VERBS), "agent"]
+        hint = suggest_word(wrong[1], verbs) if wrong else ""
         if wrong:
             message = f"no verb `{wrong[1][:60]}`"
         for pattern, words in _IN_OUR_WORDS:
