@@ -153,12 +153,18 @@ class UnknownJobError(RankdeckError):
 _LONGEST_WORD = 80
 
 
-def suggest_word(word: str, known: Collection[str]) -> str:
-    """`; did you mean …?` with the closest known word; "" if none is close."""
+def find_closest(word: str, known: Collection[str]) -> str:
+    """The closest known word; "" if none is close."""
     if len(word) > _LONGEST_WORD:
         return ""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return f"; did you mean `{close[0]}`?" if close else ""
+    return close[0] if close else ""
+
+
+def suggest_word(word: str, known: Collection[str]) -> str:
+    """`; did you mean …?` with the closest known word; "" if none is close."""
+    close = find_closest(word, known)
+    return f"; did you mean `{close}`?" if close else ""
 
 
 def suggest_or_list(word: str, known: Collection[str]) -> str:

@@ -91,7 +91,13 @@ def test_an_unknown_option_is_bad_input(home: Path) -> None:
     ("given", "said"),
     [
         (["rnu"], "no verb `rnu`; did you mean `run`?"),
-        (["run"], "JOB is missing; see `rankdeck run --help`"),
+        (["stop", "x"], "no verb `stop`; see `rankdeck --help`"),
+        (["run"], "JOB is missing; write `rankdeck run JOB`, see `rankdeck run --help`"),
+        (["-c", "two.yaml", "run", "helo.yaml"], "no file `helo.yaml`; did you mean `hello.yaml`?"),
+        (["-c", "two.yaml", "cancel"], "name the job (`rankdeck cancel JOB …`), or `--all`"),
+        (["-c", "two.yaml", "cancel", "x", "--all"], "--all ends every job: name none beside it"),
+        (["-c", "two.yaml", "sh", "x*", "true"], "no node matches `x*`"),
+        (["-c", "two.yaml", "run", "hello.yaml", "--on", "all!n*"], "no node is left"),
         (["-c", "two", "nodes"], "no cluster `two`"),
         (["status", "--jsno"], "no option or word `--jsno` here; did you mean `--json`?\n"),
         (["cancel", "x", "--grace", "abc"], "--grace: `abc` is not a number; see `"),
@@ -116,6 +122,17 @@ def test_a_wrong_word_is_one_sentence(home: Path, given: list[str], said: str) -
     assert done.returncode == (3 if "health" in given else 2)
     assert said in done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
+
+
+@pytest.mark.parametrize(("given", "begin"), [
+    (["help"], "usage: rankdeck [-h]"), (["help", "cancel"], "usage: rankdeck cancel"),
+    (["version"], "rankdeck "), (["-V"], "rankdeck "),
+])  # fmt: skip
+def test_help_and_version_are_found_by_their_words_too(home: Path, given, begin) -> None:
+    done = rankdeck(home, *given)
+
+    assert done.returncode == 0
+    assert done.stdout.startswith(begin)
 
 
 def test_any_file_that_is_there_is_read_whatever_its_name(home: Path) -> None:

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 from tests.support.certificates import Authority
 from tests.support.polling import until
+from tests.support.ports import free_port
 from tests.support.scrapes import whole
 from tests.ui.support.stage import Stage
 from tests.ui.test_screens import console, shows, text_of
@@ -126,6 +127,145 @@ async def test_a_refused_login_is_one_sentence(monkeypatch) -> None:
 
     why = "switch leaf1: refuses the user name or password"
     assert switches.troubles == {"leaf1": why}
+
+
+PREFIXES = {
+    "it wants an origin": lambda prefix: prefix.origin == "openconfig",
+    "it wants a target": lambda prefix: prefix.target,
+    "it wants a target and refuses an origin": lambda prefix: prefix.target and not prefix.origin,
+    "it refuses both": lambda prefix: not prefix.target and not prefix.origin,
+}
+
+
+@pytest.mark.parametrize("takes", PREFIXES.values(), ids=PREFIXES)
+async def test_a_request_has_the_form_that_the_switch_takes(takes) -> None:
+    from tests.support.gnmi_target import grpc
+
+    refusal = (grpc.StatusCode.INVALID_ARGUMENT, "another prefix, please")
+    target = server(refuses=lambda asked: None if takes(asked.prefix) else refusal).start()
+    target.tell("Ethernet1", "oper-status", string_val="UP")
+    async with Lab(target.port) as switches:
+        await until(lambda: first(switches).up)
+        troubles = dict(switches.troubles)
+    target.stop()
+
+    assert troubles == {}
+
+
+async def test_a_switch_that_refuses_every_form_is_quoted() -> None:
+    from tests.support.gnmi_target import grpc
+
+    refusal = (grpc.StatusCode.NOT_FOUND, "unknown element `interfaces`")
+    target = server(refuses=lambda asked: refusal).start()
+    async with Lab(target.port) as switches:
+        await until(lambda: switches.troubles)
+    target.stop()
+
+    why = "switch leaf1: refuses to send openconfig-interfaces: unknown element `interfaces`"
+    assert switches.troubles == {"leaf1": why}
+    assert len(target.asked) == 3
+
+
+async def test_a_switch_that_is_silent_in_one_encoding_is_asked_in_another(monkeypatch) -> None:
+    monkeypatch.setattr(gnmi, "SILENCE", 0.3)
+    target = server(encodings=(4, 2)).start()
+    async with Lab(target.port) as switches:
+        await until(lambda: len(target.asked) > 1)
+        troubles = switches.troubles["leaf1"]
+    target.stop()
+
+    assert [asked.subscribe.encoding for asked in target.asked[:2]] == [4, 2]
+    assert troubles == "switch leaf1: sends nothing"
+
+
+async def test_ports_that_the_switch_does_not_have_are_named(target, monkeypatch) -> None:
+    from tests.support.gnmi_target import gnmi as messages
+
+    monkeypatch.setattr(gnmi, "SILENCE", 0.3)
+    target.start()
+    async with Lab(target.port) as switches:
+        target.sent.put(messages.SubscribeResponse(sync_response=True))
+        await until(lambda: switches.troubles)
+
+    assert "has no port named Ethernet1, Ethernet2; " in switches.troubles["leaf1"]
+
+
+async def test_a_port_that_stays_silent_beside_others_is_named_once(
+    target, monkeypatch, caplog
+) -> None:
+    monkeypatch.setattr(gnmi, "SILENCE", 0.3)
+    target.start()
+    async with Lab(target.port) as switches:
+        for count in range(8):
+            target.tell("Ethernet1", "counters/in-octets", uint_val=count)
+            await until(lambda count=count: first(switches).values.get("in-octets") == count)
+            await asyncio.sleep(0.1)
+
+    assert caplog.text.count("sends nothing of port Ethernet2; ") == 1
+    assert "Ethernet1" not in caplog.text
+
+
+async def test_a_list_of_ports_in_one_json_value_is_read(target) -> None:
+    target.start()
+    state = {"oper-status": "UP", "counters": {"in-octets": "7"}}
+    part = {"index": 0, "state": {"counters": {"out-octets": "999"}}}
+    port = {"name": "Ethernet1", "state": state, "subinterfaces": {"subinterface": [part]}}
+    whole_list = json.dumps({"openconfig-interfaces:interface": [port]}).encode()
+    async with Lab(target.port) as switches:
+        target.tell_at([], ["openconfig-interfaces:interfaces"], json_ietf_val=whole_list)
+        await until(lambda: first(switches).values)
+
+    assert (first(switches).up, first(switches).values) == (True, {"in-octets": 7})
+
+
+async def test_why_there_is_no_connection_is_said(target, tmp_path) -> None:
+    authority, other = Authority(tmp_path), Authority(tmp_path, "other")
+    target.start(server=authority.server())
+    port = free_port()
+    said = {
+        "nothing": await trouble(port),
+        "TLS": await trouble(target.port),
+        "authority": await trouble(target.port, tls=True, ca_file=str(other.file)),
+        "name": await trouble(target.port, address="no-such-switch.invalid"),
+    }
+    strict = server().start(server=authority.server(), clients=authority.file.read_bytes())
+    said["client"] = await trouble(strict.port, tls=True, ca_file=str(authority.file))
+    strict.stop()
+    plain = server().start()
+    said["plain"] = await trouble(plain.port, tls=True)
+    plain.stop()
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as other_service:
+        said["service"] = await trouble(other_service.sockets[0].getsockname()[1])
+
+    assert f"has nothing that listens on port {port}: " in said["nothing"]
+    assert f"speaks TLS on port {target.port}: remove `tls: false`" in said["TLS"]
+    assert "want a client certificate, which Rankdeck does not have" in said["client"]
+    assert "shows a certificate that cannot be trusted: " in said["authority"]
+    assert "has no address: no-such-switch.invalid: " in said["name"]
+    assert f"speaks no TLS on port {plain.port}: " in said["plain"]
+    assert "takes connections on this port, but speaks no gNMI with us" in said["service"]
+
+
+async def test_a_switch_without_a_known_encoding_says_so() -> None:
+    target = server(encodings=(1, 3)).start()
+    said = await trouble(target.port)
+    target.stop()
+
+    assert said == "switch leaf1: offers none of the encodings JSON_IETF, JSON and PROTO"
+
+
+async def trouble(port, **switch) -> str:
+    """What is said of a switch that cannot be read."""
+    async with Lab(port, **switch) as switches:
+        await until(lambda: switches.troubles, limit=30)
+    return switches.troubles["leaf1"]
+
+
+async def greet(reader, writer) -> None:
+    """A service that is no gNMI."""
+    writer.write(b"SSH-2.0-x\r\n")
+    await reader.read(100)
+    writer.close()
 
 
 async def test_it_comes_back_when_the_switch_does(target, monkeypatch) -> None:

@@ -234,6 +234,26 @@ grace: 1
     assert not left_of(started["job"])
 
 
+def test_cancel_all_asks_first_and_ends_every_running_job(console: Console) -> None:
+    text = "job: {}\nlaunch: plain\nnodes: 1\nranks_per_node: 1\ncommand: [sleep, '300']\n"
+    for name in ("one", "two"):
+        file = console.file(f"{name}.yaml", text.format(name))
+        console.run("run", file, "--no-preflight", "--detach")
+
+    asked = console.run("cancel", "--all")
+    reports = console.objects("cancel", "--all", "--yes")
+    again = console.run("cancel", "--all", "--yes")
+
+    assert asked.returncode == 2
+    assert "nothing was ended: `cancel --all --yes` ends two-" in asked.stderr
+    assert {report["job"][:3]: report["state"] for report in reports} == {
+        "one": "cancelled",
+        "two": "cancelled",
+    }
+    assert (again.returncode, again.stdout) == (0, "")
+    assert "no job of yours runs on " in again.stderr
+
+
 def test_a_job_that_saves_its_state_and_exits_with_0_was_cancelled(console: Console) -> None:
     saves = """
 job: saves

@@ -99,6 +99,15 @@ def test_a_fault_that_is_none_is_reported_with_the_nearest(tmp_path: Path) -> No
     assert "gpu:hot" in mistake
 
 
+def test_a_switch_that_is_given_twice_is_refused(tmp_path: Path) -> None:
+    one = "{name: leaf1, ports: {E1: 'n1:mlx5_0/1'}}"
+    text = f"cluster: x\nnodes: [{{name: n1}}]\nswitches: [{one}, {one}]\n"
+
+    assert mistakes(tmp_path, text) == [
+        "3:55: switches[1]: switch `leaf1` is given twice; write all its ports in one entry"
+    ]
+
+
 def test_every_mistake_is_reported_at_its_place(tmp_path: Path) -> None:
     text = "cluster: x\nnodes:\n  - {name: a, adress: h}\n  - {name: a, slots: eight}\nbrokr: {}\n"
 

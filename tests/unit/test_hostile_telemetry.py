@@ -299,9 +299,13 @@ def test_what_a_switch_nests_deeply_is_left_out() -> None:
 
     def told(text: bytes) -> list[tuple[str, object]]:
         value = SimpleNamespace(WhichOneof=lambda _: "json_ietf_val", json_ietf_val=text)
-        return [*gnmi._leaves("counters", gnmi._value(value))]
+        found = gnmi._leaves("Ethernet1", ("counters",), gnmi._value(value))
+        return [("/".join(names), leaf) for _, names, leaf in found]
 
-    assert told(b'{"in-octets": "7", "a": {"b": 1}}') == [("in-octets", "7"), ("b", 1)]
+    assert told(b'{"in-octets": "7", "a": {"b": 1}}') == [
+        ("counters/in-octets", "7"),
+        ("counters/a/b", 1),
+    ]
     assert told(b'"UP"') == [("counters", "UP")]
     for text in (deep, brackets):
         assert told(b'{"in-octets": "7", "a": %b}' % text) == [("counters", None)]

@@ -466,11 +466,59 @@ async def test_a_packed_answer_unpacks_to_the_plain_one() -> None:
 
 
 @pytest.mark.parametrize(
+    ("accept", "newer"),
+    [
+        ("text/plain;q=0.9, application/openmetrics-text;q=0.1", False),
+        ("application/openmetrics-text;q=0", False),
+        ("application/openmetrics-text;version=2.0.0, text/plain;q=0.5", False),
+        ("Application/OpenMetrics-Text; version=1.0.0", True),
+        ("application/openmetrics-text;version=0.0.1,text/plain;version=0.0.4;q=0.5,*/*;q=0.1", True),
+        ("text/plain;version=1.0.0;escaping=allow-utf-8", False),
+        ("bad;;q=x", False),
+    ],
+)  # fmt: skip
+async def test_the_format_is_the_one_that_the_scraper_likes_most(accept, newer) -> None:
+    async with served(nothing) as port:
+        request = f"GET /metrics HTTP/1.1\r\nAccept: {accept}\r\n\r\n"
+        head, _ = await ask(port, request.encode())
+
+    assert ("openmetrics" in head) is newer
+
+
+@pytest.mark.parametrize(
+    ("encoding", "packed"), [("gzip;q=0", False), ("GZIP", True), ("deflate, gzip;q=0.5", True)]
+)
+async def test_an_answer_is_packed_only_where_the_scraper_can_unpack_it(encoding, packed) -> None:
+    async with served(nothing) as port:
+        request = f"GET /metrics HTTP/1.1\r\nAccept-Encoding: {encoding}\r\n\r\n"
+        head, _ = await ask(port, request.encode())
+
+    assert ("Content-Encoding: gzip" in head) is packed
+
+
+async def test_nothing_is_left_out_in_silence() -> None:
+    async with served() as port:
+        head, body = await ask(port, b"GET /metrics?exclude[]=gpu HTTP/1.1\r\n\r\n")
+
+    assert " 400 " in head
+    assert b"no exclude[] here" in body
+
+
+async def test_fifty_scrapers_at_once_all_get_their_answer() -> None:
+    async with served() as port:
+        request = b"GET /metrics HTTP/1.1\r\n\r\n"
+        answers = await asyncio.gather(*(ask(port, request) for _ in range(50)))
+
+    assert {head.split()[1] for head, _ in answers} == {"200"}
+
+
+@pytest.mark.parametrize(
     ("request_line", "status"),
     [
         (b"POST /metrics HTTP/1.1", 405),
         (b"GET /etc/passwd HTTP/1.1", 404),
         (b"GET / HTTP/1.0", 200),
+        (b"GET http://exporter:9464/metrics HTTP/1.1", 200),
         (b"HEAD /metrics HTTP/1.1", 200),
         (b"nonsense", 400),
         (b"\x16\x03\x01\x02", 400),
@@ -498,7 +546,9 @@ async def test_requests_that_never_end_keep_nobody_out() -> None:
 
 async def test_an_address_in_use_is_one_sentence() -> None:
     async with served() as port:
-        with pytest.raises(ListenError, match=f"cannot listen on 127.0.0.1:{port}: "):
+        with pytest.raises(
+            ListenError, match=f"^cannot listen on 127.0.0.1:{port}: Address already in use$"
+        ):
             async with serve_metrics("127.0.0.1", port, nothing):
                 pass
 

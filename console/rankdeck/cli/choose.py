@@ -16,7 +16,7 @@ from rankdeck.config.node_sources import SourceError
 from rankdeck.config.user import allow_uses
 from rankdeck.errors import UntrustedError
 from rankdeck.model.cluster import Cluster
-from rankdeck.model.nodeset import expand_nodes, fold_nodes
+from rankdeck.model.nodeset import expand_known_nodes, fold_nodes
 from rankdeck.schedulers.slurm.allocations import bare_cluster, held_cluster, read_allocation
 from rankdeck.values import replace
 
@@ -144,14 +144,15 @@ def expand_node_option(cluster: Cluster, text: str) -> tuple[str, ...]:
     if not text:
         return known
     try:
-        names = tuple(dict.fromkeys(expand_nodes(text)))
+        names = expand_known_nodes(text, known)
     except ValueError as error:
         raise UsageError(str(error)) from error
     strangers = [name for name in names if name not in known]
     if strangers or not names:
         missing = fold_nodes(strangers) or text[:60]
         raise UsageError(
-            f"no node `{missing}` in cluster `{cluster.name}`; there are: {fold_nodes(known)}"
+            f"no node `{missing}` in cluster `{cluster.name}`;"
+            f" there are: {fold_nodes(known)} (`all` means all of them)"
         )
     return names
 

@@ -1,6 +1,7 @@
 """`rankdeck jobs`, `cancel`, `inspect` and `report`."""
 
 import argparse
+import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -315,7 +316,7 @@ def _why(job: Job) -> str:
 
 
 def run_cancel(options: argparse.Namespace, _open_console: object) -> int:
-    """Cancel a job; the exit code says whether it is verified that nothing is left."""
+    """Cancel jobs; the exit code says whether it is verified that nothing is left."""
     if options.grace is not None and not 0 <= options.grace <= DAY:
         raise output.UsageError("--grace: seconds, at most a day")
     return until_done(_cancel(choose.choose_cluster(options.cluster), options))
@@ -323,25 +324,72 @@ def run_cancel(options: argparse.Namespace, _open_console: object) -> int:
 
 async def _cancel(cluster: Cluster, options: argparse.Namespace) -> int:
     async with open_for_command(cluster) as session:
-        job = await find_meant_job(session, options.job)
-        if job.plan.owner and not (
-            options.yes or await ask_agreement(f"{job.id} is a {job.plan.owner}: end it?")
-        ):
-            raise output.UsageError(
-                f"{job.id} is a {job.plan.owner}: `cancel --yes` ends it all the same"
-            )
-        tasks = _tasks(job, options.task)
-        what = f"task {fold_ranks(tasks)} of {job.id}" if tasks else job.id
-        output.print_progress(f"{what}: cancelling on {fold_nodes(job.nodes) or job.cluster} …")
-        if tasks:
-            report = await session.control.cancel_tasks(job.id, tasks, options.grace)
-        else:
-            report = await session.control.cancel(job.id, options.grace)
-            if not report.left and not report.unverified:
-                # What the nodes say of the end is kept, and the next command finds it.
-                await wait_for_condition(
-                    lambda: session.jobs.job(job.id).state.final, CATCH_UP_LIMIT
-                )
+        jobs = await _meant(session, options)
+        await _agree(jobs, options)
+        tasks = _tasks(jobs[0], options.task) if jobs else ()
+        codes = list[int]()
+
+        async def end(job: Job) -> None:
+            try:
+                codes.append(await _end_job(session, job, tasks, options))
+            except RankdeckError as error:
+                # The others are ended all the same.
+                output.print_progress(f"{job.id}: {error}")
+                codes.append(output.TROUBLE)
+
+        async with asyncio.TaskGroup() as group:
+            for job in jobs:
+                group.create_task(end(job))
+    return max(codes, default=output.OK)
+
+
+async def _meant(session: Session, options: argparse.Namespace) -> tuple[Job, ...]:
+    """The jobs that the command names; with `--all` those of one's own that run."""
+    if options.all:
+        if options.job or options.task:
+            raise output.UsageError("--all ends every job: name none beside it")
+        silent = await session.control.find_running()
+        for node, why in silent.items():
+            output.print_progress(f"{node}: {why}: jobs that only it knows are not ended")
+        found = [job for job in session.jobs.all() if not job.state.final and not job.plan.owner]
+        if not found:
+            output.print_progress(f"no job of yours runs on {session.cluster.name}")
+        return tuple(found)
+    if not options.job:
+        raise output.UsageError("name the job (`rankdeck cancel JOB …`), or `--all`")
+    if options.task and len(options.job) > 1:
+        raise output.UsageError("--task belongs to one job")
+    jobs = [await find_meant_job(session, name) for name in options.job]
+    return tuple({job.id: job for job in jobs}.values())
+
+
+async def _agree(jobs: Sequence[Job], options: argparse.Namespace) -> None:
+    """Ask before jobs of others end, and before all do; raises UsageError without a yes."""
+    if options.yes:
+        return
+    if options.all and jobs:
+        names = ", ".join(job.id for job in jobs)
+        if not await ask_agreement(f"{names}: end {len(jobs)} jobs?"):
+            raise output.UsageError(f"nothing was ended: `cancel --all --yes` ends {names}")
+    for job in jobs:
+        whose = f"{job.id} is a {job.plan.owner}"
+        if job.plan.owner and not await ask_agreement(f"{whose}: end it?"):
+            raise output.UsageError(f"{whose}: `cancel --yes` ends it all the same")
+
+
+async def _end_job(
+    session: Session, job: Job, tasks: tuple[int, ...], options: argparse.Namespace
+) -> int:
+    """Cancel a job, or these tasks of it, and say what was verified; the exit code."""
+    what = f"task {fold_ranks(tasks)} of {job.id}" if tasks else job.id
+    output.print_progress(f"{what}: cancelling on {fold_nodes(job.nodes) or job.cluster} …")
+    if tasks:
+        report = await session.control.cancel_tasks(job.id, tasks, options.grace)
+    else:
+        report = await session.control.cancel(job.id, options.grace)
+        if not report.left and not report.unverified:
+            # What the nodes say of the end is kept, and the next command finds it.
+            await wait_for_condition(lambda: session.jobs.job(job.id).state.final, CATCH_UP_LIMIT)
     output.say_result(report_shape(report), cancel_proof(report), as_json=options.json)
     return output.TROUBLE if report.left or report.unverified else output.OK
 

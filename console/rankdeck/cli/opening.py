@@ -23,16 +23,17 @@ from typing import Any, Self
 from rankdeck.cli import choose, output
 from rankdeck.cli.output import UsageError
 from rankdeck.config.files import find_job
-from rankdeck.config.jobs import change_value, on_nodes, read_job
+from rankdeck.config.jobs import change_value, read_job
 from rankdeck.errors import HostKeyError, UnknownJobError
 from rankdeck.following import wait_for_condition
 from rankdeck.model.cluster import Cluster
 from rankdeck.model.job import Job
 from rankdeck.model.job_spec import JobSpec
-from rankdeck.model.nodeset import fold_nodes
+from rankdeck.model.nodeset import expand_known_nodes, fold_nodes
 from rankdeck.opening import open_cluster_session
 from rankdeck.remote.questions import Answers, LoginQuestion, Operator
 from rankdeck.session import Session
+from rankdeck.values import replace
 
 
 def open_for_command(
@@ -203,7 +204,7 @@ def job_meant(options: argparse.Namespace) -> tuple[Cluster, Path, JobSpec]:
     `--on` and `--set`; raises UsageError.
     """
     cluster, file = file_meant(options)
-    return cluster, file, job_in(file, options)
+    return cluster, file, job_in(cluster, file, options)
 
 
 def file_meant(options: argparse.Namespace) -> tuple[Cluster, Path]:
@@ -212,18 +213,26 @@ def file_meant(options: argparse.Namespace) -> tuple[Cluster, Path]:
     return cluster, find_job(options.file, cluster.file)
 
 
-def job_in(file: Path, options: argparse.Namespace) -> JobSpec:
+def job_in(cluster: Cluster, file: Path, options: argparse.Namespace) -> JobSpec:
     """The job of a file, with the `--on` and `--set` of a command; raises UsageError."""
     spec = choose.read_agreed(lambda: read_job(file))
-    return _changed(spec, options.on, options.set)
+    if options.on:
+        names = _chosen_nodes(cluster, options.on)
+        spec = replace(spec, on=names, nodes=len(names))
+    return _changed(spec, options.set)
 
 
-def _changed(spec: JobSpec, on: str, changes: Sequence[str]) -> JobSpec:
-    if on:
-        try:
-            spec = on_nodes(spec, on)
-        except ValueError as error:
-            raise UsageError(f"--on {on}: {error}") from error
+def _chosen_nodes(cluster: Cluster, text: str) -> tuple[str, ...]:
+    try:
+        names = expand_known_nodes(text, [node.name for node in cluster.nodes])
+    except ValueError as error:
+        raise UsageError(f"--on {text[:60]}: {error}") from error
+    if not names:
+        raise UsageError(f"--on {text[:60]}: no node is left")
+    return names
+
+
+def _changed(spec: JobSpec, changes: Sequence[str]) -> JobSpec:
     for change in changes:
         key, equals, value = change.partition("=")
         if not equals:

@@ -61,13 +61,44 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         wrong = re.match(r"argument VERB: invalid choice: '(.*?)'", message)
-        verbs = [verb.name for verb in (*VERBS, *AGENT_VERBS)]
-        hint = suggest_word(wrong[1], [*verbs, "agent"]) if wrong else ""
+        verbs = [*(verb.name for verb in VERBS), "agent"]
+        hint = suggest_word(wrong[1], verbs) if wrong else ""
         if wrong:
             message = f"no verb `{wrong[1][:60]}`"
         for pattern, words in _IN_OUR_WORDS:
             message = re.sub(pattern, words, message)
+        if message.endswith(" is missing"):
+            hint = _order_of_words(self.prog)
         raise UsageError(message + (hint or f"; see `{self.prog} --help`"))
+
+
+def _order_of_words(prog: str) -> str:
+    """How this command is written: the words after it that are no options."""
+    name = prog.partition(" ")[2]
+    verb = next((verb for verb in VERBS if verb.name == name), None)
+    if verb is None:
+        return ""
+    words = [
+        _shown(given["metavar"], given.get("nargs"))
+        for key, given in verb.arguments.items()
+        if not key.startswith("-") and "metavar" in given
+    ]
+    return f"; write `{' '.join((prog, *words))}`, see `{prog} --help`"
+
+
+def _shown(word: str, count: object) -> str:
+    return f"[{word}]" if count in ("?", "*") else f"{word} …" if count == "+" else word
+
+
+def _as_options(argv: Sequence[str]) -> Sequence[str]:
+    """`help`, `help VERB` and `version` as the options that they stand for."""
+    match argv:
+        case ["version"]:
+            return ["--version"]
+        case ["help", *words]:
+            return [*words, "--help"]
+        case _:
+            return argv
 
 
 Offers = Mapping[str, Callable[..., Iterable[str]]]
@@ -77,6 +108,7 @@ Offers = Mapping[str, Callable[..., Iterable[str]]]
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """What the command line says; raises UsageError."""
     _refuse_empty(argv)
+    argv = _as_options(argv)
     asks = not {"-h", "--help"}.isdisjoint(argv)
     named = {"agent", *(verb.name for verb in VERBS)} & {*argv}
     # Making the parsers of all commands takes a fiftieth of a short command.
@@ -98,7 +130,7 @@ def make_parser(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="store_true", help="say which version this is")
+    parser.add_argument("-V", "--version", action="store_true", help="say which version this is")
     _add_common(parser, offers, default=True)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     _add_verbs(verbs, [one for one in VERBS if only is None or one.name in only], offers)

@@ -45,7 +45,12 @@ async def _ps(cluster: Cluster, options: argparse.Namespace) -> int:
         output.say_object(processes_shape(found))
     else:
         shown = [one for one in found.processes if options.all or _matters(one)]
-        output.say_table(PROCESS_HEADS, map(_row, shown))
+        if shown or not found.processes:
+            output.say_table(PROCESS_HEADS, map(_row, shown))
+        else:
+            output.print_progress(
+                f"nothing of a job, on a GPU or with much CPU or memory; --all lists {len(found.processes)}"
+            )
     for text in (*(f"{n}: not asked: {why}" for n, why in found.missing.items()), *found.notes):
         output.print_progress(f"rankdeck: {text}")
     return output.TROUBLE if found.missing else output.OK

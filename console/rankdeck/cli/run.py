@@ -60,7 +60,7 @@ def run_job(options: argparse.Namespace, _open_console: object) -> int:
     if manifest is not None:
         show = partial(_show_followed, as_json=options.json)
         return until_done(run_manifest(cluster, manifest, options, show))
-    spec = job_in(file, options)
+    spec = job_in(cluster, file, options)
     if options.export:
         return until_done(_export(cluster, spec, options.export))
     work = _show_plan if options.dry_run else _launch

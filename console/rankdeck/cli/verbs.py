@@ -47,7 +47,7 @@ _WAIT = {
     "default": None,
 }
 _WATCH = _number("watch at least this long before judging (default: two samples)", "SECONDS", 0.0)
-_ON = _text("nodes to use, e.g. n[01-04]", "NODESET")
+_ON = _text("nodes to use, e.g. n[01-04], or 'all!n3' to leave out n3", "NODESET")
 _SET = _several(
     "change a value of the job file, e.g. env.OMP_NUM_THREADS=4; may be repeated", "KEY=VALUE"
 )
@@ -56,7 +56,7 @@ _FOR = {
     "--why": _text("the reason, for other users", "TEXT"),
     "--off": _flag("end it now"),
 }  # fmt: skip
-_NODESET = _option("e.g. n[01-04]", metavar="NODESET")
+_NODESET = _option("e.g. n[01-04], all, 'n*', 'all!n3'", metavar="NODESET")
 _SLURM_JOBS = _option("jobs, by their names here or in Slurm", metavar="JOB", nargs="+")
 _SERVICE = {"--dry-run": _flag("print the exact command, do nothing"), "--yes": _flag("do not ask")}
 
@@ -494,17 +494,18 @@ VERBS = (
     ),
     Verb(
         "cancel",
-        "end every process of a job, and verify that nothing is left",
+        "end every process of jobs, and verify that nothing is left",
         "rankdeck.cli.jobs:run_cancel",
         {
-            "job": _JOB,
+            "job": {**_JOB, "nargs": "*"},
+            "--all": _flag("all your jobs that run on this cluster; asks first"),
             "--grace": _option(
                 "seconds from TERM to KILL (default: the job's)", metavar="SECONDS", type=float
             ),
             "--task": _option(
                 "Slurm: only these tasks of an array, such as 3,5-7", metavar="TASKS"
             ),
-            "--yes": _flag("also a job that somebody else started, without a question"),
+            "--yes": _flag("do not ask: also a job that somebody else started, or all"),
         },
     ),
     Verb(

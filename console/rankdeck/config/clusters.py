@@ -426,7 +426,13 @@ def _broker(entry: Entry) -> Broker | None:
 
 def _switches(entry: Entry, nodes: Sequence[Node]) -> tuple[Switch, ...]:
     known = {node.name for node in nodes}
-    return tuple(_switch(item, known) for item in entry.items())
+    switches: dict[str, Switch] = {}
+    for item in entry.items():
+        switch = _switch(item, known)
+        if switch.name in switches:
+            item.report(f"switch `{switch.name}` is given twice; write all its ports in one entry")
+        switches.setdefault(switch.name, switch)
+    return tuple(switches.values())
 
 
 def _switch(entry: Entry, known: set[str]) -> Switch:

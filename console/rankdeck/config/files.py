@@ -15,7 +15,7 @@ from pathlib import Path
 from shlex import quote
 from typing import BinaryIO
 
-from rankdeck.errors import RankdeckError, UnknownFileError, suggest_or_list
+from rankdeck.errors import RankdeckError, UnknownFileError, find_closest, suggest_or_list
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _SUFFIXES = (".yaml", ".yml")
@@ -120,6 +120,9 @@ def names_in(folders: Sequence[Path]) -> tuple[str, ...]:
 def _find(kind: str, name_or_path: str, folders: Sequence[Path]) -> Path:
     given = expand_path(name_or_path)
     if given.suffix in _SUFFIXES or len(given.parts) > 1 or _is_file(given):
+        near = _closest_file(given) if is_missing(given) else None
+        if near:
+            raise UnknownFileError(f"no file `{name_or_path[:200]}`; did you mean `{near}`?")
         return given
     for folder in folders:
         for suffix in _SUFFIXES:
@@ -130,6 +133,12 @@ def _find(kind: str, name_or_path: str, folders: Sequence[Path]) -> Path:
     raise UnknownFileError(
         f"no {kind} `{name_or_path[:60]}` in {folders[0]} or among the samples{hint}"
     )
+
+
+def _closest_file(path: Path) -> Path | None:
+    """The YAML file beside this one whose name is close to its name."""
+    files = {file.stem: file for file in _yaml_files(path.parent)}
+    return files.get(find_closest(path.stem, files))
 
 
 def _is_file(path: Path) -> bool:

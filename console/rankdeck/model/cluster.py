@@ -123,6 +123,11 @@ class Switch(Value, kw_only=True):
     ports: Mapping[str, str] = field(default_factory=dict[str, str])
     """`Ethernet1` -> `gpu01:mlx5_0/1`."""
 
+    @property
+    def host(self) -> str:
+        """Where it is reached: its address, or else its name."""
+        return self.address or self.name
+
 
 class Metrics(Value, kw_only=True):
     """The site's Prometheus, or a server with the same API: the source

@@ -1,7 +1,8 @@
 """Node sets in the syntax of ClusterShell and Slurm, `n[01-16,20]`, and sets of ranks, `0-3,7`."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from fnmatch import fnmatchcase
 from math import prod
 
 PLAIN = re.compile(r"[A-Za-z0-9._-]+")
@@ -10,7 +11,7 @@ PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?:/\d+)?)?", re.ASCII)
-_BETWEEN = re.compile(r"[,!&^](?![^\[]*\])")
+_BETWEEN = re.compile(r"([,!&^])(?![^\[]*\])")
 """Operators between two sets, outside of brackets."""
 LONGEST = 4_000
 """Most characters of a node set: text in brackets is scanned many times."""
@@ -37,6 +38,52 @@ def expand_nodes(text: str) -> tuple[str, ...]:
         raise ValueError(f"not a node set: {error or text[:60]}") from error
 
 
+ALL = "all"
+
+
+def expand_known_nodes(text: str, known: Collection[str]) -> tuple[str, ...]:
+    """The names in a node set, each once, as `expand_nodes` has them; patterns such as `gpu*`
+    and the word `all` mean names of `known`. Raises ValueError.
+    """
+    signs_and_words = _BETWEEN.split(text)
+    words = [word.strip() for word in signs_and_words[::2]]
+    if not any(_is_pattern(word, known) for word in words):
+        return tuple(dict.fromkeys(expand_nodes(text)))
+    _check(text)
+    chosen: dict[str, None] = {}
+    for sign, word in zip((",", *signs_and_words[1::2]), words, strict=True):
+        names = dict.fromkeys(_meant(word, known))
+        chosen = _joined(chosen, sign, names)
+    return tuple(chosen)
+
+
+def _is_pattern(word: str, known: Collection[str]) -> bool:
+    return "*" in word or "?" in word or (word == ALL and ALL not in known)
+
+
+def _meant(word: str, known: Collection[str]) -> Iterable[str]:
+    if not _is_pattern(word, known):
+        return expand_nodes(word)
+    if "[" in word:
+        raise ValueError(f"not a node set: `*` and `?` cannot stand beside brackets in {word[:60]}")
+    found = [name for name in known if word == ALL or fnmatchcase(name, word)]
+    if not found:
+        raise ValueError(f"no node matches `{word[:60]}`")
+    return found
+
+
+def _joined(left: dict[str, None], sign: str, right: dict[str, None]) -> dict[str, None]:
+    """Both sets as the sign between them says."""
+    if sign == "&":
+        return {name: None for name in left if name in right}
+    rest = {name: None for name in left if name not in right}
+    if sign == "!":
+        return rest
+    if sign == "^":
+        return {**rest, **{name: None for name in right if name not in left}}
+    return {**left, **right}
+
+
 def _check(text: str) -> None:
     """Refuse sets that would run programs or are too large; raises ValueError."""
     if "@" in text:
@@ -55,7 +102,7 @@ def _count(text: str) -> int:
     """
     if any(bracket in _BRACKETS.sub("", text) for bracket in "[]"):
         raise ValueError(f"not a node set: a bracket is missing in {text[:60]}")
-    return sum(_product(part) for part in _BETWEEN.split(text))
+    return sum(_product(part) for part in _BETWEEN.split(text)[::2])
 
 
 def _product(part: str) -> int:

@@ -1,12 +1,13 @@
 """Serves text to Prometheus on a small HTTP server with strict limits."""
 
 import asyncio
+import os
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager
 from http import HTTPStatus
 from typing import NamedTuple, Protocol
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 from rankdeck.errors import RankdeckError
 from rankdeck.model.series import GROUPS, Choice, Kinds
@@ -20,9 +21,12 @@ piece of its answer must be taken.
 """
 MOST_COLLECTED = 64
 """Most fields of a query."""
-AT_ONCE = 16
+AT_ONCE = 64
 """Most connections; a further one closes the oldest, so that nobody can occupy all."""
 PAGE = b"<html><body><a href='/metrics'>/metrics</a> of a Rankdeck cluster</body></html>\n"
+_NEWER, _NEWER_VERSIONS = "application/openmetrics-text", ("", "0.0.1", "1.0.0")
+_LEAST = 0.001
+"""The least weight of HTTP that is not "never"."""
 _PACKED_QUICKLY = 1
 _GZIP = 31
 """`wbits` of zlib for the format of gzip."""
@@ -46,6 +50,8 @@ class HttpRequest(NamedTuple):
     headers: dict[str, str]
     collect: tuple[str, ...] = ()
     """What `collect[]` names; () for everything."""
+    excludes: bool = False
+    """Whether it names an `exclude[]`."""
     newer: bool = True
     """Whether it is of HTTP/1.1: its answer may come in chunks."""
 
@@ -94,7 +100,7 @@ class HttpServer:
     async def answer(self, request: HttpRequest | None) -> AsyncGenerator[bytes]:
         """The bytes of the answer to a request; None stands for an invalid request."""
         reply = _reply_to(request)
-        packed = bool(request and "gzip" in request.headers.get("accept-encoding", ""))
+        packed = bool(request and _takes_gzip(request.headers.get("accept-encoding", "")))
         chunked = reply.choice is not None and bool(request and request.newer)
         yield _head(reply, packed=packed and reply.choice is not None, chunked=chunked)
         if request and request.method == "HEAD":
@@ -140,9 +146,12 @@ def _reply_to(request: HttpRequest | None) -> HttpReply:
         known = " ".join(sorted(GROUPS))
         text = f"no collect[]={unknown[0]!a}; there are: {known}\n"
         return HttpReply(HTTPStatus.BAD_REQUEST, text.encode())
+    if request.excludes:
+        text = b"no exclude[] here: name what you want with collect[]\n"
+        return HttpReply(HTTPStatus.BAD_REQUEST, text)
     kinds = Kinds().union(*(GROUPS[name] for name in request.collect))
     choice = Choice(kinds) if kinds else Choice()
-    openmetrics = "application/openmetrics-text" in request.headers.get("accept", "")
+    openmetrics = _wants_openmetrics(request.headers.get("accept", ""))
     kind = OPENMETRICS if openmetrics else TEXT
     return HttpReply(HTTPStatus.OK, b"", kind, choice, openmetrics=openmetrics)
 
@@ -158,7 +167,9 @@ async def serve_metrics(host: str, port: int, write: Write) -> AsyncGenerator[in
             HttpServer(write).talk, host or None, port, limit=HEAD_LIMIT
         )
     except (OSError, OverflowError) as error:
-        why = getattr(error, "strerror", None) or str(error)
+        number = getattr(error, "errno", None)
+        # asyncio writes a long sentence of its own for some of these errors.
+        why = os.strerror(number) if number and number > 0 else str(error)
         raise ListenError(f"cannot listen on {host}:{port}: {why}") from error
     try:
         yield server.sockets[0].getsockname()[1]
@@ -178,12 +189,38 @@ async def read_request(reader: asyncio.StreamReader) -> HttpRequest | None:
         return None
     pairs = (line.partition(":") for line in rest)
     headers = {key.strip().lower(): value.strip() for key, _, value in pairs}
-    path, _, query = words[1].partition("?")
     try:
-        collect = tuple(parse_qs(query, max_num_fields=MOST_COLLECTED).get("collect[]", ()))
+        # A proxy names the whole address.
+        place = urlsplit(words[1])
+        asked = parse_qs(place.query, max_num_fields=MOST_COLLECTED)
     except ValueError:
         return None
-    return HttpRequest(words[0], path, headers, collect, words[2] != "HTTP/1.0")
+    collect = tuple(asked.get("collect[]", ()))
+    newer = words[2] != "HTTP/1.0"
+    return HttpRequest(words[0], place.path, headers, collect, "exclude[]" in asked, newer)
+
+
+def _wants_openmetrics(accept: str) -> bool:
+    """Whether a version of OpenMetrics that we write is liked at least as much as plain text."""
+    liked = list(_preferences(accept))
+    newer = [w for kind, version, w in liked if kind == _NEWER and version in _NEWER_VERSIONS]
+    text = [weight for kind, _, weight in liked if kind == "text/plain"]
+    return max(newer, default=0.0) >= max([*text, _LEAST])
+
+
+def _takes_gzip(accept: str) -> bool:
+    return any(kind == "gzip" and weight > 0 for kind, _, weight in _preferences(accept))
+
+
+def _preferences(header: str) -> Iterator[tuple[str, str, float]]:
+    """(name, its version, weight from 0 to 1) of each entry of an Accept header."""
+    for entry in header.lower().split(","):
+        kind, *more = (part.strip() for part in entry.split(";"))
+        said = {key.strip(): value.strip() for key, _, value in (p.partition("=") for p in more)}
+        try:
+            yield kind, said.get("version", ""), float(said.get("q", "1"))
+        except ValueError:
+            continue
 
 
 def _head(reply: HttpReply, *, packed: bool, chunked: bool) -> bytes:

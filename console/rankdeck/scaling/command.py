@@ -45,12 +45,13 @@ def scale_request(cluster: Cluster, options: argparse.Namespace) -> ScaleRequest
     """The request that the options make; raises UsageError and ConfigError."""
     file = find_job(options.file, cluster.file)
     choose.read_agreed(lambda: read_job(file))
-    if options.on and cluster.nodes:
-        choose.expand_node_option(cluster, options.on)
+    on = options.on
+    if on and cluster.nodes:
+        on = fold_nodes(choose.expand_node_option(cluster, on))
     try:
         return ScaleRequest(
             file=str(file),
-            on=options.on,
+            on=on,
             ranks=parse_counts(options.ranks, "--ranks"),
             nodes=parse_counts(options.nodes, "--nodes"),
             sets=join_values(options.set, "--set"),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from rankdeck.errors import UnknownJobError
+from rankdeck.errors import UnknownJobError, suggest_word
 from rankdeck.model.cancel_report import CancelReport, NodeProof, ProofState
 from rankdeck.model.job import Countdown, Job, NodeNote
 from rankdeck.model.job_events import NodeEvent
@@ -128,7 +128,8 @@ class Jobs:
         if found:
             begun = ", ".join(job.id for job in found[:5])
             raise UnknownJobError(f"`{shown}` begins more than one job: {begun}")
-        raise UnknownJobError(f"no job `{shown}`; `rankdeck jobs` lists them")
+        hint = suggest_word(text, {name for of_job in names for name in of_job if name})
+        raise UnknownJobError(f"no job `{shown}`{hint or '; `rankdeck jobs --all` lists them'}")
 
     def busy(self) -> frozenset[str]:
         """The nodes of all jobs that have not ended."""
@@ -337,7 +338,7 @@ class Jobs:
     def _record(self, job_id: str) -> JobRecord:
         if job_id not in self._records:
             raise UnknownJobError(
-                f"no job `{strip_controls(job_id)[:60]}`; `rankdeck jobs` lists them"
+                f"no job `{strip_controls(job_id)[:60]}`; `rankdeck jobs --all` lists them"
             )
         return self._records[job_id]
 

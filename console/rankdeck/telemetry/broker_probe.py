@@ -8,6 +8,7 @@ from enum import StrEnum
 from secrets import token_hex
 
 from rankdeck.telemetry.mqtt_packets import PacketKind, make_packet
+from rankdeck.telemetry.tls_probe import speaks_tls
 
 LIMIT = 4.0
 """Seconds for the connection, and again for the first bytes of the answer."""
@@ -53,7 +54,7 @@ def _find(host: str, port: int, tls: ssl.SSLContext | None) -> Found:
         if "CERTIFICATE_REQUIRED" in str(getattr(error, "reason", "")):
             return Found.NO_CERTIFICATE
         first = b""
-    if not first and tls is None and _speaks_tls(host, port):
+    if not first and tls is None and speaks_tls(host, port):
         return Found.TLS
     return judge_answer(first)
 
@@ -92,16 +93,3 @@ def _answer_to_hello(peer: socket.socket) -> bytes:
     with suppress(OSError):
         peer.sendall(_hello())
     return peer.recv(64)
-
-
-def _speaks_tls(host: str, port: int) -> bool:
-    """Whether a server answers the begin of a TLS handshake; nothing is trusted or sent."""
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    try:
-        with socket.create_connection((host, port), LIMIT) as plain:
-            context.wrap_socket(plain, server_hostname=host).close()
-    except OSError:
-        return False
-    return True
