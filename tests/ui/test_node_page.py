@@ -99,7 +99,7 @@ async def test_one_hot_gpu_is_one_reason_with_what_follows_from_it() -> None:
 
     checks = {reason.check for reason in stage.fleet.node("gpu01").health.reasons}
     assert {"gpu.temp", "gpu.margin", "gpu.mem_temp", "gpu.slowdown"} <= checks
-    assert listed.endswith("GPU 1 at 93 °C")
+    assert "  GPU 1 at 93 °C · check fans" in listed
     assert sum(line.startswith((" ✗ bad", " ▲ warn")) for line in page) == 1
     assert sum(line.startswith("           so    ") for line in page) == len(checks) - 1
     assert sick.endswith("at 93 °C")
