@@ -58,10 +58,11 @@ def look_at_processes(mine: "Mapping[int, list[int]]", witnesses: "Mapping[int, 
         stacks, blind = read_rank_stacks({r: pids for r, pids in mine.items() if r not in told})
         answers = question.collect(ANSWER_LIMIT)
     rows: dict[int, Row] = {rank: {**said, "rank": rank} for rank, said in answers.items()}
+    links = list_connections(mine)
     for rank, pids in mine.items():
         row = rows.setdefault(rank, {"rank": rank})
         row.update(stacks.get(rank, {}), does=describe_wait(main_process(pids)))
-        row["links"] = list_connections(pids)
+        row["links"] = links[rank]
     pids = {pid: rank for rank, pids in mine.items() for pid in pids}
     ras = ask_nccl_counts(pids) if pids else {}
     found: Row = {"ranks": [rows[rank] for rank in sorted(rows)], "blind": blind}

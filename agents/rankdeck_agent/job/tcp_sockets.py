@@ -4,9 +4,10 @@ import os
 import re
 import socket
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 _PROC = Path("/proc")
 _MOST_BYTES = 1 << 20
@@ -53,35 +54,39 @@ def find_listening_users(port: int) -> "set[int]":
     return {one.user for one in listens if one.own.endswith(f":{port}")}
 
 
-def list_connections(pids: "Iterable[int]") -> "dict[str, Any]":
-    """{"own": its own ends, "peers": the other ends, "seeks": where it tries to connect} of the
-    connections of a rank with these processes; {} if they are many: it has long met the others.
+def list_connections(ranks: "Mapping[int, Iterable[int]]") -> "dict[int, dict[str, list[str]]]":
+    """Rank -> {"own": its own ends, "peers": the other ends, "seeks": where it tries to connect} of
+    the connections of these ranks with their processes; {} of a rank that has many: it has long met
+    the others. The sockets of each network are read once.
     """
-    own: set[str] = set()
-    peers: set[str] = set()
-    seeks: set[str] = set()
-    for pid in pids:
-        mine = _socket_inodes(pid)
-        for one in read_tcp_sockets(str(pid)) if mine else ():
-            if one.inode in mine and one.state == _OPEN:
-                own.add(one.own)
-                peers.add(one.peer)
-            elif one.inode in mine and one.state == _SEEKS:
-                seeks.add(one.peer)
-    if max(map(len, (own, peers, seeks))) > _MOST_ENDS:
-        return {}
-    return {"own": sorted(own), "peers": sorted(peers), "seeks": sorted(seeks)}
+    networks: dict[str, list[TcpSocket]] = {}
+    found: dict[int, dict[str, list[str]]] = {}
+    for rank, pids in ranks.items():
+        mine = [one for pid in pids for one in _sockets_of(pid, networks)]
+        linked = [one for one in mine if one.state == _OPEN]
+        ends = {
+            "own": sorted({one.own for one in linked}),
+            "peers": sorted({one.peer for one in linked}),
+            "seeks": sorted({one.peer for one in mine if one.state == _SEEKS}),
+        }
+        found[rank] = {} if max(map(len, ends.values())) > _MOST_ENDS else ends
+    return found
 
 
-def _socket_inodes(pid: int) -> "set[int]":
-    folder = f"{_PROC}/{pid}/fd"
-    found: set[int] = set()
+def _sockets_of(pid: int, networks: "dict[str, list[TcpSocket]]") -> "list[TcpSocket]":
+    """The sockets of a process, if it still runs; `networks` keeps those that were read."""
+    inodes: set[int] = set()
     try:
-        for name in os.listdir(folder)[:_MOST_FILES]:  # noqa: PTH208
-            found.add(socket_inode(os.readlink(f"{folder}/{name}")))
-    except OSError:  # it ends, or closes one meanwhile
-        pass
-    return found - {0}
+        network = os.readlink(f"{_PROC}/{pid}/ns/net")
+        names = os.listdir(f"{_PROC}/{pid}/fd")[:_MOST_FILES]  # noqa: PTH208
+    except OSError:
+        return []
+    for name in names:
+        with suppress(OSError):  # it may close one meanwhile
+            inodes.add(socket_inode(os.readlink(f"{_PROC}/{pid}/fd/{name}")))
+    if network not in networks:
+        networks[network] = list(read_tcp_sockets(str(pid)))
+    return [one for one in networks[network] if one.inode and one.inode in inodes]
 
 
 def _address(text: str) -> str:

@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 
 from rankdeck.values import Value
 from rankdeck_agent.rules.levels import Health, Level, Reason, by_cause
@@ -41,7 +40,9 @@ class NodeCauses:
         """Take the newest health of a node."""
         if (before := self._of_node.pop(node, None)) is not None:
             del self._nodes[before][node]
-        if (cause := next(_counted_causes(health), None)) is not None:
+            if not self._nodes[before]:
+                del self._nodes[before]
+        if (cause := _worst_cause(health)) is not None:
             key = cause.check, _NUMBER.sub("#", cause.sentence.seen)
             self._of_node[node] = key
             self._nodes.setdefault(key, {})[node] = cause
@@ -53,10 +54,12 @@ class NodeCauses:
         return [_share_cause(found) for found in largest]
 
 
-def _counted_causes(health: Health) -> Iterator[Reason]:
-    for cause, _ in by_cause(health.reasons) if health.level is not Level.OK else ():
-        if cause.acknowledged_until is None:
-            yield cause
+def _worst_cause(health: Health) -> Reason | None:
+    """The worst cause that is not acknowledged; None if the node is well."""
+    if health.level is Level.OK:
+        return None
+    causes = (cause for cause, _ in by_cause(health.reasons))
+    return next((cause for cause in causes if cause.acknowledged_until is None), None)
 
 
 def _share_cause(found: dict[str, Reason]) -> SharedCause:

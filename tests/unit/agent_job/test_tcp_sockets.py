@@ -25,6 +25,10 @@ def listener() -> Iterator[socket.socket]:
         yield server
 
 
+def links_of(pid: int) -> dict[str, list[str]]:
+    return list_connections({0: [pid]})[0]
+
+
 def address(one: socket.socket) -> str:
     host, port = one.getsockname()[:2]
     return f"{host}:{port}"
@@ -36,9 +40,9 @@ def test_both_ends_of_a_connection_of_another_process_are_seen(listener: socket.
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         own = f"127.0.0.1:{process.stdout.readline().strip()}"
-        found = list_connections([process.pid])
+        found = links_of(process.pid)
         with listener.accept()[0]:
-            accepted = list_connections([os.getpid()])
+            accepted = links_of(os.getpid())
         process.kill()
 
     assert found == {"own": [own], "peers": [address(listener)], "seeks": []}
@@ -54,7 +58,7 @@ def test_where_a_process_seeks_another_in_vain_is_seen() -> None:
         for one in others:
             one.setblocking(False)
             one.connect_ex(full.getsockname())
-        sought = eventually(lambda: address(full) in list_connections([os.getpid()])["seeks"], 5)
+        sought = eventually(lambda: address(full) in links_of(os.getpid())["seeks"], 5)
         for one in others:
             one.close()
 
@@ -64,16 +68,25 @@ def test_where_a_process_seeks_another_in_vain_is_seen() -> None:
 def test_of_a_process_with_many_connections_none_is_told(listener: socket.socket) -> None:
     links = [socket.create_connection(listener.getsockname()) for _ in range(20)]
     try:
-        assert list_connections([os.getpid()]) == {}
+        assert links_of(os.getpid()) == {}
     finally:
         for one in links:
             one.close()
 
 
+def test_a_file_that_is_closed_while_they_are_listed_hides_no_connection(
+    listener: socket.socket,
+) -> None:
+    low = os.open("/dev/null", os.O_RDONLY)
+    with socket.create_connection(listener.getsockname()) as link:
+        os.close(low)  # the list itself is opened here, before the connection, and closed then
+        assert address(link) in links_of(os.getpid())["own"]
+
+
 def test_a_process_that_is_gone_has_no_connections() -> None:
     with subprocess.Popen(["true"]) as process:
         process.wait()
-    assert list_connections([process.pid]) == {"own": [], "peers": [], "seeks": []}
+    assert links_of(process.pid) == {"own": [], "peers": [], "seeks": []}
 
 
 def test_whose_process_listens_at_a_port_is_seen(listener: socket.socket) -> None:

@@ -1,5 +1,6 @@
-"""A job at a glance, below the list of jobs: its head, its ranks, and the newest line of each."""
+"""A job at a glance, below a list: its head, its ranks, and the newest line of each."""
 
+import time
 from collections.abc import Sequence
 
 from textual.geometry import Size
@@ -7,7 +8,8 @@ from textual.geometry import Size
 from rankdeck.logs.rank_order import order_ranks, rank_statuses
 from rankdeck.model.job import Job, Progress, RankState
 from rankdeck.model.safe_text import printable_line
-from rankdeck.ui.job_figures import number_words
+from rankdeck.ui.job_figures import JobFigures, number_words
+from rankdeck.ui.screens.base import BaseScreen
 from rankdeck.ui.screens.job_head import Figures, head_lines, instrument_lines
 from rankdeck.ui.themes import Glyphs, Mark
 from rankdeck.ui.widgets.canvas import (
@@ -21,6 +23,7 @@ from rankdeck.ui.widgets.canvas import (
     shift_runs,
     squeeze_runs,
 )
+from rankdeck.ui.widgets.grid import INDENT
 from rankdeck.ui.widgets.plots import Scale, columns_of, draw_spark
 from rankdeck.ui.widgets.rank_strip import draw_ranks
 
@@ -35,6 +38,30 @@ NODE = 16
 BAR, SPARK = 10, 8
 NUMBERS = 2
 """Numbers of a trainer in one row of the list."""
+
+
+class JobGlance:
+    """Draws a job at a glance below the list of a screen; anew only where it may have changed."""
+
+    def __init__(self, screen: BaseScreen) -> None:
+        self._screen = screen
+        self._figures = JobFigures()
+        self._drawn: tuple[object, list[Runs]] = (), []
+        """What the lines were drawn from, and the lines."""
+
+    def lines(self, job: Job, above: int = 0) -> list[Runs]:
+        """The lines of this job, in the room below the list and `above` other lines."""
+        screen, console = self._screen, self._screen.console
+        room, second = screen.below_room - above, int(time.monotonic())
+        # Of 512 ranks it takes some milliseconds; what it shows has a second as its unit.
+        key = (job.id, job.state, screen.size, room, console.ascii, second)
+        if key != self._drawn[0]:
+            # The details are indented, and would break longer lines once more.
+            size = Size(screen.size.width - len(INDENT) + MARGIN, screen.size.height)
+            glyphs, fleet = console.glyphs, console.fleet
+            figures: Figures = lambda room: self._figures.lines(job, fleet, room, glyphs)  # noqa: E731
+            self._drawn = key, glance_lines(job, glyphs, size, room, figures)
+        return self._drawn[1]
 
 
 def glance_lines(job: Job, glyphs: Glyphs, screen: Size, room: int, figures: Figures) -> list[Runs]:

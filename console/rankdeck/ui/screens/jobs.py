@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
-from textual.geometry import Size
 from textual.widget import Widget
 
 from rankdeck.model.job import Job
@@ -16,10 +15,9 @@ from rankdeck.model.safe_text import printable_line
 from rankdeck.rules import query
 from rankdeck.ui import formatting
 from rankdeck.ui.formatting import seconds_since
-from rankdeck.ui.job_figures import JobFigures
 from rankdeck.ui.operations import ask_cancel, attach_job, forget_replay
 from rankdeck.ui.screens.base import Details, ListFilter, MarkingScreen, SortedScreen, no_match
-from rankdeck.ui.screens.job_glance import glance_lines, progress_cell
+from rankdeck.ui.screens.job_glance import JobGlance, progress_cell
 from rankdeck.ui.screens.job_head import (
     cancel_words,
     failure_text,
@@ -28,8 +26,7 @@ from rankdeck.ui.screens.job_head import (
     went_wrong,
 )
 from rankdeck.ui.screens.modals import row_lines
-from rankdeck.ui.widgets.canvas import MARGIN, Run, Runs, TextPage, cut_middle, measure_runs
-from rankdeck.ui.widgets.grid import INDENT
+from rankdeck.ui.widgets.canvas import Run, Runs, TextPage, cut_middle, measure_runs
 from rankdeck.ui.widgets.vtable import Column, VTable
 
 SORTS = ("AGE", "JOB", "STATE", "RANKS")
@@ -78,9 +75,7 @@ class JobsScreen(MarkingScreen, SortedScreen):
         self.list_filter = ListFilter(self, FILTER_HINT, self._narrowed)
         self.main = self.table = VTable(self._columns(), empty=NO_JOBS)
         self.below = Details(self.table)
-        self.figures = JobFigures()
-        self._glanced: tuple[object, list[Runs]] = (), []
-        """What the details were drawn from, and their lines."""
+        self._glance = JobGlance(self)
 
     def body(self) -> Iterable[Widget]:
         return self.partitions, self.table
@@ -290,31 +285,7 @@ class JobsScreen(MarkingScreen, SortedScreen):
         row = self.table.cursor
         if row in self._others or row not in self._jobs:
             return self.whole()
-        job = self._jobs[row]
-        # Of 512 ranks it takes some milliseconds; what it shows has a second as its unit.
-        key = (
-            row,
-            job.state,
-            self.size,
-            self.below_room,
-            self.console.ascii,
-            int(time.monotonic()),
-        )
-        if key != self._glanced[0]:
-            self._glanced = key, self._glance(job)
-        return "Job", self._glanced[1]
-
-    def _glance(self, job: Job) -> list[Runs]:
-        glyphs, fleet = self.console.glyphs, self.console.fleet
-        # The details are indented, and would break longer lines once more.
-        size = Size(self.size.width - len(INDENT) + MARGIN, self.size.height)
-        return glance_lines(
-            job,
-            glyphs,
-            size,
-            self.below_room,
-            lambda room: self.figures.lines(job, fleet, room, glyphs),
-        )
+        return "Job", self._glance.lines(self._jobs[row])
 
     # ---- marks, and what is done with the marked jobs
 

@@ -3,17 +3,13 @@
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from textual.geometry import Size
-
 from rankdeck.model.safe_text import printable_line
 from rankdeck.state.fleet_history import LogMessage
 from rankdeck.ui import formatting
-from rankdeck.ui.job_figures import JobFigures
 from rankdeck.ui.screens.base import BaseScreen, Details, ListFilter, last_line_first, no_match
-from rankdeck.ui.screens.job_glance import glance_lines
+from rankdeck.ui.screens.job_glance import JobGlance
 from rankdeck.ui.screens.modals import row_lines
-from rankdeck.ui.widgets.canvas import MARGIN, Runs
-from rankdeck.ui.widgets.grid import INDENT
+from rankdeck.ui.widgets.canvas import Runs
 from rankdeck.ui.widgets.vtable import Column, VTable
 from rankdeck_agent.rules.levels import Level
 
@@ -39,7 +35,7 @@ class MessagesScreen(BaseScreen):
         self._rows: dict[str, LogMessage] = {}
         self._seen: tuple[object, ...] = ()
         self.list_filter = ListFilter(self, "words", self.refresh_now, language=False)
-        self.figures = JobFigures()
+        self._glance = JobGlance(self)
         self.main = self.table = VTable(self._columns(FROM), empty=NOTHING, on_top=True)
         self.below = Details(self.table)
         self.table.sorted_by = ("TIME",)
@@ -117,22 +113,11 @@ class MessagesScreen(BaseScreen):
         title, lines = last_line_first(
             ("Message", row_lines(self.table.unseen(row)) if row else ())
         )
-        return (title, lines) if not self._job else ("Job", [*lines, *self._glance(len(lines))])
-
-    def _glance(self, above: int) -> Sequence[Runs]:
-        """The job that the message is about, below so many lines."""
-        glyphs, fleet = self.console.glyphs, self.console.fleet
+        if not self._job:
+            return title, lines
+        above: list[Runs] = [*lines, []] if lines else []
         job = self.console.need_session().jobs.job(self._job)
-        size = Size(self.size.width - len(INDENT) + MARGIN, self.size.height)
-        gap: list[Runs] = [[]] if above else []
-        drawn = glance_lines(
-            job,
-            glyphs,
-            size,
-            self.below_room - above - len(gap),
-            lambda room: self.figures.lines(job, fleet, room, glyphs),
-        )
-        return [*gap, *drawn]
+        return "Job", [*above, *self._glance.lines(job, len(above))]
 
     def on_vtable_opened(self) -> None:
         self.action_open()
